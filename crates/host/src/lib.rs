@@ -1,1 +1,44 @@
-//! See docs/architecture.md.
+//! The `env` traits on a real machine.
+//!
+//! Invariants:
+//! 1. This is the one crate of the running program that touches files, clocks, the system's random numbers and
+//!    threads for the core crates.
+//! 2. No unsafe code; system calls go through `rustix` and `std`.
+//! 3. Every queue is bounded: [`QUEUED_MAX`] jobs for each worker.
+//!
+//! Left out: raw devices and io_uring. They arrive with the crate that writes on devices.
+
+mod clock;
+mod directory;
+mod random;
+mod tasks;
+mod worker;
+
+pub use clock::HostClock;
+pub use directory::HostDirectory;
+pub use random::HostRandom;
+pub use tasks::HostTasks;
+pub use worker::{QUEUED_MAX, ThreadWorker};
+
+use std::io;
+use std::sync::Arc;
+
+use claystone_env::Env;
+
+/// The environment of a process: its clock, randomness, tasks on the current tokio runtime, and a worker with
+/// one thread for each processor for computations.
+///
+/// # Errors
+/// The system gives no random seed, or no threads.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn env() -> io::Result<Env> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Env {
+        clock: Arc::new(HostClock::start()),
+        random: Arc::new(HostRandom::from_system()?),
+        tasks: Arc::new(HostTasks::current()),
+        cpu: Arc::new(ThreadWorker::start("cpu", threads)?),
+    })
+}

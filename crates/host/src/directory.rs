@@ -1,0 +1,240 @@
+//! A directory of the machine's file system.
+//!
+//! Invariants:
+//! 1. Every path stays below the root: names like `..` are refused.
+//! 2. Paths are resolved from the root's path at each call, so a root that was unmounted or moved away is noticed.
+//! 3. [`Directory::create`] never opens what exists, links included.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use claystone_env::{Directory, DirectoryLock, File, Space};
+use rustix::fs::{Advice, FlockOperation, fadvise, flock, statvfs};
+
+/// The files below one path.
+#[derive(Debug, Clone)]
+pub struct HostDirectory {
+    root: PathBuf,
+}
+
+impl HostDirectory {
+    /// The directory at `root`; it is not touched before the first call.
+    pub fn new(root: impl Into<PathBuf>) -> HostDirectory {
+        HostDirectory { root: root.into() }
+    }
+
+    /// As [`HostDirectory::new`], making the directory and those above it where they are missing.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(root: impl Into<PathBuf>) -> io::Result<HostDirectory> {
+        let directory = HostDirectory::new(root);
+        fs::create_dir_all(&directory.root)?;
+        Ok(directory)
+    }
+
+    /// The root's path.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    fn resolve(&self, path: &str) -> io::Result<PathBuf> {
+        if path.is_empty() {
+            return Ok(self.root.clone());
+        }
+        let good = path
+            .split('/')
+            .all(|name| !matches!(name, "" | "." | "..") && !name.contains('\0'));
+        if !good {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{path:?} is not a path below a root"),
+            ));
+        }
+        Ok(self.root.join(path))
+    }
+}
+
+impl Directory for HostDirectory {
+    fn label(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let path = self.resolve(path)?;
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        Ok(Arc::new(HostFile { file }))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let path = self.resolve(path)?;
+        let file = match fs::OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if is_read_only(&error) => fs::File::open(&path)?,
+            other => other?,
+        };
+        Ok(Arc::new(HostFile { file }))
+    }
+
+    fn make_dir(&self, path: &str) -> io::Result<()> {
+        match fs::create_dir(self.resolve(path)?) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.resolve(path)?)? {
+            // A name that is no text is not ours; it still counts as something that is there.
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.resolve(from)?, self.resolve(to)?)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.resolve(path)?)
+    }
+
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        fs::File::open(self.resolve(path)?)?.sync_all()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let found = statvfs(&self.root)?;
+        Ok(Space {
+            total_bytes: found.f_blocks * found.f_frsize,
+            free_bytes: found.f_bavail * found.f_frsize,
+        })
+    }
+
+    fn lock(&self) -> io::Result<DirectoryLock> {
+        // On the directory itself: no file is left behind, and the system frees it with the process.
+        let root = fs::File::open(&self.root)?;
+        flock(&root, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(root))
+    }
+}
+
+struct HostFile {
+    file: fs::File,
+}
+
+impl File for HostFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|error| {
+            // EBADF: opened for reading only, because the file system allowed no more.
+            if error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) {
+                io::Error::from(io::ErrorKind::ReadOnlyFilesystem)
+            } else {
+                error
+            }
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn forget_cache(&self) {
+        // Advice: where it is not taken, the next read is served from memory, which is no error.
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch() -> (tempfile::TempDir, HostDirectory) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let directory = HostDirectory::new(dir.path());
+        (dir, directory)
+    }
+
+    #[test]
+    fn a_file_holds_what_was_written() {
+        let (_keep, directory) = scratch();
+        directory.make_dir("a").expect("make");
+        directory
+            .make_dir("a")
+            .expect("making it again is no error");
+        let file = directory.create("a/b").expect("create");
+        file.write_at(3, b"xyz").expect("write");
+        file.sync().expect("sync");
+        directory.sync_dir("a").expect("sync");
+        file.forget_cache();
+        let again = directory.open("a/b").expect("open");
+        let mut bytes = [9; 6];
+        again.read_at(0, &mut bytes).expect("read");
+        assert_eq!(&bytes, b"\0\0\0xyz");
+        assert_eq!(again.bytes().expect("length"), 6);
+        assert_eq!(
+            again.read_at(1, &mut bytes).expect_err("short").kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+        assert_eq!(
+            directory.create("a/b").err().expect("taken").kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        directory.rename("a/b", "c").expect("rename");
+        assert_eq!(directory.list("").expect("list"), ["a", "c"]);
+        directory.remove("c").expect("remove");
+        assert_eq!(
+            directory.open("c").err().expect("gone").kind(),
+            io::ErrorKind::NotFound
+        );
+        assert!(directory.space().expect("space").total_bytes > 0);
+    }
+
+    #[test]
+    fn paths_do_not_leave_the_root() {
+        let (_keep, directory) = scratch();
+        for path in ["..", "a/../b", "/etc/passwd", "a//b", "./a", "a\0b"] {
+            assert_eq!(
+                directory.open(path).err().expect(path).kind(),
+                io::ErrorKind::InvalidInput,
+                "{path:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_lock_is_exclusive_until_dropped() {
+        let (_keep, directory) = scratch();
+        let lock = directory.lock().expect("free");
+        assert_eq!(
+            directory.clone().lock().err().expect("held").kind(),
+            io::ErrorKind::WouldBlock
+        );
+        drop(lock);
+        directory.lock().expect("free again");
+    }
+}
