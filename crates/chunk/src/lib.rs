@@ -1,1 +1,20 @@
-//! See docs/architecture.md.
+//! What a chunk is, and what something that keeps chunks promises.
+//!
+//! Invariants:
+//! 1. A chunk is either committed and complete, or it does not exist.
+//! 2. A read returns what was written at the version it names, or an error; a sector whose checksum does not
+//!    match is reported as lost, never returned.
+//! 3. A [`ChunkId`] is used for one content only: whoever rebuilds a chunk gives it a new generation.
+//!
+//! Left out: which chunks belong together (crate `stripe`), and who names them (crate `meta`).
+
+mod id;
+mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use id::{ChunkId, DiskId, Generation, IdError, NodeId, StripeId, Version};
+pub use store::{
+    ByteRange, ChunkError, ChunkInfo, ChunkStore, ChunkWriter, Durability, Load, Patch, PatchOp, SECTOR_BYTES,
+    StoreState, Verdict,
+};

@@ -1,1 +1,34 @@
-//! See docs/architecture.md.
+//! Write, read, verify and rebuild one stripe across chunk stores.
+//!
+//! Invariants:
+//! 1. This crate takes and returns [`StripeRecord`](claystone_meta::StripeRecord)s and never calls the database.
+//! 2. A chunk that is written here is named by nobody until the caller commits the record; a [`Claim`] keeps
+//!    reclaim away from it until then.
+//! 3. A read asks for what its plan says and nothing else; when a store fails or is slow, the next plan leaves it
+//!    out. Bytes reach the caller only as a store verified them, or as the code recovered them from such bytes.
+//! 4. Data lies in rows of tiles ([`Layout`]), so memory is bounded by a few rows whatever the stripe's length.
+//!
+//! Left out: which code a stripe gets (crate `object`), when it is repaired (crate `keeper`).
+
+mod claim;
+mod error;
+mod gather;
+mod layout;
+mod place;
+mod reader;
+mod rebuild;
+mod stores;
+mod stripes;
+mod verify;
+mod writer;
+
+pub use claim::Claim;
+pub use error::StripeError;
+pub use layout::{Layout, Row, sub_bytes_for};
+pub use place::{Candidate, place};
+pub use reader::StripeReader;
+pub use rebuild::{Pace, Rebuilt, Unpaced};
+pub use stores::{Absence, Member, Stores};
+pub use stripes::{Damage, DamageReports, Settings, Stripes};
+pub use verify::{ChunkVerdict, Verification};
+pub use writer::StripeWriter;

@@ -1,0 +1,43 @@
+//! Keeps reclaim away from chunks that are written and not yet named by a record.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use claystone_chunk::StripeId;
+
+/// The stripes that somebody is writing to now. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims(Arc<Mutex<BTreeMap<StripeId, usize>>>);
+
+impl Claims {
+    pub(crate) fn claim(&self, stripe: StripeId) -> Claim {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(stripe).or_insert(0) += 1;
+        Claim { claims: self.clone(), stripe }
+    }
+
+    pub(crate) fn is_claimed(&self, stripe: StripeId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&stripe)
+    }
+}
+
+/// Somebody is writing chunks of this stripe. Hold it until the record is committed or given up.
+///
+/// Reclaim looks for a claim first and for a record second; so a chunk is either claimed, or committed, or garbage.
+#[derive(Debug)]
+#[must_use = "dropping the claim before the record is committed lets reclaim delete the chunks"]
+pub struct Claim {
+    claims: Claims,
+    stripe: StripeId,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claims = self.claims.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = claims.get_mut(&self.stripe) {
+            *count -= 1;
+            if *count == 0 {
+                claims.remove(&self.stripe);
+            }
+        }
+    }
+}

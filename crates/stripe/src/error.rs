@@ -1,0 +1,59 @@
+//! What can go wrong with a stripe.
+
+use claystone_chunk::{ChunkError, StripeId};
+use claystone_code::SpecError;
+
+/// Why a stripe could not be written, read or rebuilt.
+#[derive(Debug, thiserror::Error)]
+pub enum StripeError {
+    /// Not enough disks that take writes.
+    #[error("{needed} disks that take writes are needed, there are {available}")]
+    TooFewDisks {
+        /// Chunks to place.
+        needed: usize,
+        /// Disks for them.
+        available: usize,
+    },
+    /// Too many chunks could not be written for the stripe to be safe.
+    #[error("only {written} of {chunks} chunks could be written, {needed} are needed; the last error was: {last}")]
+    NotDurable {
+        /// Chunks written.
+        written: usize,
+        /// Chunks of the stripe.
+        chunks: usize,
+        /// Least number for an acknowledgement.
+        needed: usize,
+        /// The last error.
+        last: ChunkError,
+    },
+    /// More chunks are lost than the code tolerates.
+    #[error("stripe {stripe} cannot be recovered now: {readable} of its chunks are readable, {needed} are needed")]
+    Unrecoverable {
+        /// The stripe.
+        stripe: StripeId,
+        /// Chunks that can be read.
+        readable: usize,
+        /// Chunks needed.
+        needed: usize,
+    },
+    /// The record's code is not one this program knows how to use.
+    #[error(transparent)]
+    Code(#[from] SpecError),
+    /// The writer was given more or fewer bytes than it was opened for.
+    #[error("a stripe of {expected} bytes was given {given}")]
+    WrongLength {
+        /// Opened for.
+        expected: u64,
+        /// Given.
+        given: u64,
+    },
+    /// A rebuilt chunk did not read back right.
+    #[error("a rebuilt chunk of stripe {stripe} does not read back right")]
+    NotVerified {
+        /// The stripe.
+        stripe: StripeId,
+    },
+    /// A chunk operation failed where there was no other way.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+}

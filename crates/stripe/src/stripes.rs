@@ -1,0 +1,155 @@
+//! The face of this crate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_env::Env;
+use claystone_meta::StripeRecord;
+use tokio::sync::mpsc;
+
+use crate::claim::Claims;
+use crate::{Pace, Rebuilt, Stores, StripeError, StripeReader, StripeWriter, Verification};
+
+/// What the operator decided about stripes, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The longest stripe, in object bytes; rounded up to a whole row of tiles.
+    pub stripe_bytes_max: u64,
+    /// Object bytes fetched in one step of a read or a rebuild, at least one row.
+    pub window_bytes: u64,
+    /// A read that takes longer than this, and than four times the store's recent latency, is hedged.
+    pub hedge_delay_min: Duration,
+    /// A read that takes longer than this has failed.
+    pub read_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            stripe_bytes_max: 64 << 20,
+            window_bytes: 4 << 20,
+            hedge_delay_min: Duration::from_millis(20),
+            read_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A chunk that a read found lost or damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Which chunk.
+    pub chunk: ChunkId,
+    /// On which disk.
+    pub disk: DiskId,
+    /// What the store said.
+    pub error: ChunkError,
+}
+
+/// Receives what reads find damaged. At most 1,024 reports wait; further ones are dropped, since the next read or
+/// scrub finds the damage again.
+pub type DamageReports = mpsc::Receiver<Damage>;
+
+/// Reads and writes stripes. Cheap to clone; calls may come from many tasks.
+#[derive(Debug, Clone)]
+pub struct Stripes {
+    pub(crate) env: Env,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) claims: Claims,
+    pub(crate) damage: mpsc::Sender<Damage>,
+}
+
+impl Stripes {
+    /// Stripes over these stores.
+    pub fn new(env: Env, stores: Stores, settings: Settings) -> (Stripes, DamageReports) {
+        let (damage, reports) = mpsc::channel(DAMAGE_REPORTS_MAX);
+        (Stripes { env, stores, settings: Arc::new(settings), claims: Claims::default(), damage }, reports)
+    }
+
+    /// The disks.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// The longest stripe in object bytes under this code: `stripe_bytes_max` in whole rows, at least one.
+    pub fn data_bytes_max(&self, code: CodeSpec) -> u64 {
+        let sub_bytes = crate::sub_bytes_for(code, self.settings.stripe_bytes_max);
+        let row_bytes = crate::Layout::new(code.shape(), sub_bytes, u64::MAX >> 16).row_bytes();
+        self.settings.stripe_bytes_max.next_multiple_of(row_bytes)
+    }
+
+    /// Whether somebody is writing chunks of this stripe that no record names yet. Ask this before asking whether
+    /// a record names them.
+    pub fn is_claimed(&self, stripe: StripeId) -> bool {
+        self.claims.is_claimed(stripe)
+    }
+
+    /// Begins a stripe of exactly `data_bytes` object bytes on disks chosen now.
+    ///
+    /// # Errors
+    /// `TooFewDisks`, `Code`.
+    pub fn writer(
+        &self,
+        code: CodeSpec,
+        data_bytes: u64,
+        durability: Durability,
+    ) -> Result<StripeWriter, StripeError> {
+        StripeWriter::new(self, code, data_bytes, durability)
+    }
+
+    /// Reads a range of the stripe's object bytes, window by window.
+    ///
+    /// # Panics
+    /// If the range is not inside the stripe.
+    pub fn reader(&self, record: &StripeRecord, range: ByteRange) -> StripeReader {
+        StripeReader::new(self, record, range)
+    }
+
+    /// Rebuilds the chunks `lost` on disks chosen now, reads them back, and returns the swap to commit.
+    ///
+    /// A chunk in `lost` that is partly readable serves as its own source where it is.
+    ///
+    /// # Errors
+    /// `Unrecoverable`, `TooFewDisks`, `NotVerified`, `Chunk` if the new disk fails.
+    pub async fn rebuild(
+        &self,
+        record: &StripeRecord,
+        lost: &[ChunkIndex],
+        pace: &dyn Pace,
+    ) -> Result<Rebuilt, StripeError> {
+        crate::rebuild::rebuild(self, record, lost, pace).await
+    }
+
+    /// Copies the chunk `index` from its disk to another one (drain), or rebuilds it if it cannot be read.
+    ///
+    /// # Errors
+    /// As [`Stripes::rebuild`].
+    pub async fn relocate(
+        &self,
+        record: &StripeRecord,
+        index: ChunkIndex,
+        pace: &dyn Pace,
+    ) -> Result<Rebuilt, StripeError> {
+        crate::rebuild::rebuild(self, record, &[index], pace).await
+    }
+
+    /// Reads every sector of every chunk.
+    pub async fn verify(&self, record: &StripeRecord, pace: &dyn Pace) -> Verification {
+        crate::verify::verify(self, record, pace).await
+    }
+
+    /// Deletes all chunks of a dead stripe that can be reached. Returns whether every one is gone: a disk that did
+    /// not answer may still hold its chunk.
+    pub async fn discard(&self, record: &StripeRecord) -> bool {
+        crate::verify::discard(self, record).await
+    }
+
+    pub(crate) fn report(&self, damage: Damage) {
+        // A full queue loses the report and nothing else.
+        let _ = self.damage.try_send(damage);
+    }
+}
+
+const DAMAGE_REPORTS_MAX: usize = 1024;
