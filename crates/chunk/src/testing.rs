@@ -1,0 +1,14 @@
+//! Test support: a reference store in memory, a wrapper that injects faults, and the suite that every store passes.
+//!
+//! Invariants:
+//! 1. [`MemoryStore`] is the contract of [`ChunkStore`](crate::ChunkStore) in its plainest form; where another
+//!    store differs, one of the two is wrong.
+//! 2. [`conformance`] uses the trait only, so it says nothing about restarts; each store tests those itself.
+
+mod conformance;
+mod faulty;
+mod memory;
+
+pub use conformance::{conformance, pattern, put};
+pub use faulty::{Counts, Faults, FaultyStore};
+pub use memory::MemoryStore;

@@ -1,0 +1,242 @@
+//! A store around a store: slow, failing or hanging on demand, and counting.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use claystone_env::{Clock, Space};
+
+use crate::{
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load,
+    Patch, StoreState, Verdict, Version,
+};
+
+/// What goes wrong. The default is nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// Each read, info and verify takes this much longer.
+    pub read_delay: Duration,
+    /// Each append, commit, patch and delete takes this much longer.
+    pub write_delay: Duration,
+    /// Reads, infos and verifies fail with this reason.
+    pub reads_fail: Option<String>,
+    /// Creates, appends, commits, patches and deletes fail with this reason.
+    pub writes_fail: Option<String>,
+    /// This many more calls succeed, then every call fails, until this is set anew.
+    pub fail_after: Option<u64>,
+    /// Calls never end.
+    pub hang: bool,
+}
+
+/// What was asked of a store and answered with success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Calls of `read`.
+    pub reads: u64,
+    /// Bytes that reads returned.
+    pub bytes_read: u64,
+    /// Chunks committed.
+    pub commits: u64,
+    /// Bytes appended.
+    pub bytes_written: u64,
+}
+
+/// A [`ChunkStore`] with [`Faults`] in front of another one.
+pub struct FaultyStore {
+    inner: Arc<dyn ChunkStore>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    disk: DiskId,
+    clock: Arc<dyn Clock>,
+    faults: Mutex<Faults>,
+    reads: AtomicU64,
+    bytes_read: AtomicU64,
+    commits: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Read,
+    Write,
+}
+
+impl FaultyStore {
+    /// `inner`, without faults yet; delays pass on `clock`.
+    pub fn new(inner: Arc<dyn ChunkStore>, clock: Arc<dyn Clock>) -> FaultyStore {
+        let shared = Shared {
+            disk: inner.disk(),
+            clock,
+            faults: Mutex::new(Faults::default()),
+            reads: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+        };
+        FaultyStore {
+            inner,
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Sets what goes wrong from now on.
+    pub fn set(&self, faults: Faults) {
+        *self
+            .shared
+            .faults
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            reads: self.shared.reads.load(Ordering::Relaxed),
+            bytes_read: self.shared.bytes_read.load(Ordering::Relaxed),
+            commits: self.shared.commits.load(Ordering::Relaxed),
+            bytes_written: self.shared.bytes_written.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl std::fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FaultyStore({:?})", self.inner)
+    }
+}
+
+impl Shared {
+    async fn pass(&self, kind: Kind) -> Result<(), ChunkError> {
+        let (faults, exhausted) = {
+            let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+            let exhausted = faults.fail_after == Some(0);
+            faults.fail_after = faults.fail_after.map(|left| left.saturating_sub(1));
+            (faults.clone(), exhausted)
+        };
+        if faults.hang {
+            std::future::pending::<()>().await;
+        }
+        let (delay, reason) = match kind {
+            Kind::Read => (faults.read_delay, faults.reads_fail),
+            Kind::Write => (faults.write_delay, faults.writes_fail),
+        };
+        if delay > Duration::ZERO {
+            self.clock.sleep(delay).await;
+        }
+        let reason = reason.or_else(|| exhausted.then(|| "the test said so".to_owned()));
+        reason.map_or(Ok(()), |reason| {
+            Err(ChunkError::Unavailable {
+                disk: self.disk,
+                reason,
+            })
+        })
+    }
+}
+
+#[async_trait]
+impl ChunkStore for FaultyStore {
+    fn disk(&self) -> DiskId {
+        self.shared.disk
+    }
+
+    async fn create(&self, id: ChunkId, bytes: u64) -> Result<Box<dyn ChunkWriter>, ChunkError> {
+        self.shared.pass(Kind::Write).await?;
+        let inner = self.inner.create(id, bytes).await?;
+        Ok(Box::new(FaultyWriter {
+            inner,
+            shared: self.shared.clone(),
+        }))
+    }
+
+    async fn read(
+        &self,
+        id: ChunkId,
+        expected: Option<Version>,
+        ranges: &[ByteRange],
+    ) -> Result<Vec<Bytes>, ChunkError> {
+        self.shared.pass(Kind::Read).await?;
+        let buffers = self.inner.read(id, expected, ranges).await?;
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
+        let bytes: usize = buffers.iter().map(Bytes::len).sum();
+        self.shared
+            .bytes_read
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(buffers)
+    }
+
+    async fn patch(
+        &self,
+        id: ChunkId,
+        expected: Version,
+        patch: Patch,
+    ) -> Result<Version, ChunkError> {
+        self.shared.pass(Kind::Write).await?;
+        self.inner.patch(id, expected, patch).await
+    }
+
+    async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
+        self.shared.pass(Kind::Read).await?;
+        self.inner.info(id).await
+    }
+
+    async fn verify(&self, id: ChunkId) -> Result<Verdict, ChunkError> {
+        self.shared.pass(Kind::Read).await?;
+        self.inner.verify(id).await
+    }
+
+    async fn delete(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.shared.pass(Kind::Write).await?;
+        self.inner.delete(id).await
+    }
+
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, ChunkError> {
+        self.shared.pass(Kind::Read).await?;
+        self.inner.list(after, limit).await
+    }
+
+    async fn sync(&self) -> Result<(), ChunkError> {
+        self.shared.pass(Kind::Write).await?;
+        self.inner.sync().await
+    }
+
+    async fn space(&self) -> Result<Space, ChunkError> {
+        self.inner.space().await
+    }
+
+    fn load(&self) -> Load {
+        self.inner.load()
+    }
+
+    fn state(&self) -> StoreState {
+        self.inner.state()
+    }
+}
+
+struct FaultyWriter {
+    inner: Box<dyn ChunkWriter>,
+    shared: Arc<Shared>,
+}
+
+#[async_trait]
+impl ChunkWriter for FaultyWriter {
+    async fn append(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
+        self.shared.pass(Kind::Write).await?;
+        let count = bytes.len() as u64;
+        self.inner.append(bytes).await?;
+        self.shared
+            .bytes_written
+            .fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn commit(self: Box<Self>, durability: Durability) -> Result<(), ChunkError> {
+        self.shared.pass(Kind::Write).await?;
+        self.inner.commit(durability).await?;
+        self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,512 @@
+//! A chunk store in memory.
+//!
+//! Invariants:
+//! 1. `used_bytes` is the sum of the lengths of committed chunks and never above `capacity_bytes`.
+//! 2. A chunk is in `writing` or in `chunks` or in neither.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use claystone_env::Space;
+
+use crate::{
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load,
+    Patch, PatchOp, SECTOR_BYTES, StoreState, Verdict, Version,
+};
+
+/// The reference implementation of [`ChunkStore`]. Clones are the same store.
+#[derive(Clone)]
+pub struct MemoryStore {
+    disk: DiskId,
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    chunks: BTreeMap<ChunkId, Chunk>,
+    writing: BTreeSet<ChunkId>,
+    capacity_bytes: u64,
+    used_bytes: u64,
+    state: StoreState,
+}
+
+struct Chunk {
+    bytes: Vec<u8>,
+    version: Version,
+    lost_sectors: BTreeSet<u64>,
+}
+
+impl MemoryStore {
+    /// An empty store of 1 TiB.
+    pub fn new(disk: DiskId) -> MemoryStore {
+        MemoryStore::with_capacity(disk, 1 << 40)
+    }
+
+    /// An empty store that is full at `capacity_bytes`.
+    pub fn with_capacity(disk: DiskId, capacity_bytes: u64) -> MemoryStore {
+        let inner = Inner {
+            chunks: BTreeMap::new(),
+            writing: BTreeSet::new(),
+            capacity_bytes,
+            used_bytes: 0,
+            state: StoreState::Serving,
+        };
+        MemoryStore {
+            disk,
+            inner: Arc::new(Mutex::new(inner)),
+        }
+    }
+
+    /// Loses one sector of a chunk, as a bad sector of a disk would.
+    ///
+    /// # Panics
+    /// If there is no such chunk or sector.
+    pub fn lose_sector(&self, id: ChunkId, sector: u64) {
+        let mut inner = self.lock();
+        let chunk = inner
+            .chunks
+            .get_mut(&id)
+            .expect("the chunk to damage exists");
+        assert!(
+            sector * u64::from(SECTOR_BYTES) < chunk.bytes.len() as u64,
+            "chunk {id} has no sector {sector}"
+        );
+        chunk.lost_sectors.insert(sector);
+    }
+
+    /// Sets the state, e.g. to fail the store or to bring it back.
+    pub fn set_state(&self, state: StoreState) {
+        self.lock().state = state;
+    }
+
+    /// Forgets every chunk, as a new disk in the place of an old one would.
+    pub fn wipe(&self) {
+        let mut inner = self.lock();
+        inner.chunks.clear();
+        inner.used_bytes = 0;
+    }
+
+    /// All committed chunks.
+    pub fn ids(&self) -> Vec<ChunkId> {
+        self.lock().chunks.keys().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unavailable(&self, reason: &str) -> ChunkError {
+        ChunkError::Unavailable {
+            disk: self.disk,
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn readable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
+        let inner = self.lock();
+        match &inner.state {
+            StoreState::Failed { reason } => Err(self.unavailable(reason)),
+            _ => Ok(inner),
+        }
+    }
+
+    fn writable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
+        let inner = self.lock();
+        match &inner.state {
+            StoreState::Failed { reason } | StoreState::ReadOnly { reason } => {
+                Err(self.unavailable(reason))
+            }
+            StoreState::Serving => Ok(inner),
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemoryStore({})", self.disk)
+    }
+}
+
+impl Inner {
+    fn chunk(&self, id: ChunkId) -> Result<&Chunk, ChunkError> {
+        self.chunks.get(&id).ok_or(ChunkError::NotFound { id })
+    }
+}
+
+impl Chunk {
+    fn check(
+        &self,
+        id: ChunkId,
+        expected: Option<Version>,
+        range: ByteRange,
+    ) -> Result<(), ChunkError> {
+        if let Some(expected) = expected
+            && expected != self.version
+        {
+            return Err(ChunkError::VersionMismatch {
+                id,
+                found: self.version,
+                expected,
+            });
+        }
+        let chunk_bytes = self.bytes.len() as u64;
+        if range
+            .offset
+            .checked_add(range.bytes)
+            .is_none_or(|end| end > chunk_bytes)
+        {
+            return Err(ChunkError::OutOfRange {
+                id,
+                range,
+                chunk_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn lost_in(&self, range: ByteRange) -> impl Iterator<Item = u64> {
+        let sector_bytes = u64::from(SECTOR_BYTES);
+        let last = if range.bytes == 0 {
+            range.offset / sector_bytes
+        } else {
+            (range.end() - 1) / sector_bytes + 1
+        };
+        self.lost_sectors
+            .range(range.offset / sector_bytes..last)
+            .copied()
+    }
+}
+
+#[async_trait]
+impl ChunkStore for MemoryStore {
+    fn disk(&self) -> DiskId {
+        self.disk
+    }
+
+    async fn create(&self, id: ChunkId, bytes: u64) -> Result<Box<dyn ChunkWriter>, ChunkError> {
+        assert!(bytes > 0, "a chunk has at least one byte");
+        let mut inner = self.writable()?;
+        if inner.chunks.contains_key(&id) || !inner.writing.insert(id) {
+            return Err(ChunkError::AlreadyExists { id });
+        }
+        Ok(Box::new(MemoryWriter {
+            store: self.clone(),
+            id,
+            bytes_total: bytes,
+            bytes: Vec::new(),
+        }))
+    }
+
+    async fn read(
+        &self,
+        id: ChunkId,
+        expected: Option<Version>,
+        ranges: &[ByteRange],
+    ) -> Result<Vec<Bytes>, ChunkError> {
+        let inner = self.readable()?;
+        let chunk = inner.chunk(id)?;
+        let mut lost = BTreeSet::new();
+        for range in ranges {
+            chunk.check(id, expected, *range)?;
+            lost.extend(chunk.lost_in(*range));
+        }
+        if !lost.is_empty() {
+            return Err(ChunkError::SectorsLost {
+                id,
+                sectors: lost.into_iter().collect(),
+            });
+        }
+        let slice = |range: &ByteRange| &chunk.bytes[range.offset as usize..range.end() as usize];
+        Ok(ranges
+            .iter()
+            .map(|range| Bytes::copy_from_slice(slice(range)))
+            .collect())
+    }
+
+    async fn patch(
+        &self,
+        id: ChunkId,
+        expected: Version,
+        patch: Patch,
+    ) -> Result<Version, ChunkError> {
+        let mut inner = self.writable()?;
+        let chunk = inner
+            .chunks
+            .get_mut(&id)
+            .ok_or(ChunkError::NotFound { id })?;
+        let range = ByteRange {
+            offset: patch.offset,
+            bytes: patch.bytes.len() as u64,
+        };
+        chunk.check(id, Some(expected), range)?;
+        // A sector whose old bytes are not needed is mended by overwriting it.
+        let sector_bytes = u64::from(SECTOR_BYTES);
+        let chunk_bytes = chunk.bytes.len() as u64;
+        let covered = |sector: u64| {
+            patch.op == PatchOp::Overwrite
+                && range.offset <= sector * sector_bytes
+                && range.end() >= ((sector + 1) * sector_bytes).min(chunk_bytes)
+        };
+        let touched: Vec<u64> = chunk.lost_in(range).collect();
+        let lost: Vec<u64> = touched
+            .iter()
+            .copied()
+            .filter(|sector| !covered(*sector))
+            .collect();
+        if !lost.is_empty() {
+            return Err(ChunkError::SectorsLost { id, sectors: lost });
+        }
+        for sector in touched {
+            chunk.lost_sectors.remove(&sector);
+        }
+        let target = &mut chunk.bytes[range.offset as usize..range.end() as usize];
+        match patch.op {
+            PatchOp::Overwrite => target.copy_from_slice(&patch.bytes),
+            PatchOp::Xor => target
+                .iter_mut()
+                .zip(&patch.bytes)
+                .for_each(|(old, add)| *old ^= add),
+        }
+        chunk.version.0 += 1;
+        Ok(chunk.version)
+    }
+
+    async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
+        let inner = self.readable()?;
+        let chunk = inner.chunk(id)?;
+        Ok(ChunkInfo {
+            bytes: chunk.bytes.len() as u64,
+            version: chunk.version,
+        })
+    }
+
+    async fn verify(&self, id: ChunkId) -> Result<Verdict, ChunkError> {
+        let inner = self.readable()?;
+        let chunk = inner.chunk(id)?;
+        Ok(Verdict {
+            info: ChunkInfo {
+                bytes: chunk.bytes.len() as u64,
+                version: chunk.version,
+            },
+            bytes_read: chunk.bytes.len() as u64,
+            lost_sectors: chunk.lost_sectors.iter().copied().collect(),
+        })
+    }
+
+    async fn delete(&self, id: ChunkId) -> Result<(), ChunkError> {
+        let mut inner = self.writable()?;
+        if let Some(chunk) = inner.chunks.remove(&id) {
+            inner.used_bytes -= chunk.bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, ChunkError> {
+        let inner = self.readable()?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok(inner
+            .chunks
+            .range((from, Bound::Unbounded))
+            .take(limit)
+            .map(|(id, _)| *id)
+            .collect())
+    }
+
+    async fn sync(&self) -> Result<(), ChunkError> {
+        self.writable().map(|_| ())
+    }
+
+    async fn space(&self) -> Result<Space, ChunkError> {
+        let inner = self.readable()?;
+        Ok(Space {
+            total_bytes: inner.capacity_bytes,
+            free_bytes: inner.capacity_bytes - inner.used_bytes,
+        })
+    }
+
+    fn load(&self) -> Load {
+        Load::default()
+    }
+
+    fn state(&self) -> StoreState {
+        self.lock().state.clone()
+    }
+}
+
+struct MemoryWriter {
+    store: MemoryStore,
+    id: ChunkId,
+    bytes_total: u64,
+    bytes: Vec<u8>,
+}
+
+#[async_trait]
+impl ChunkWriter for MemoryWriter {
+    async fn append(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
+        let range = ByteRange {
+            offset: self.bytes.len() as u64,
+            bytes: bytes.len() as u64,
+        };
+        if range.end() > self.bytes_total {
+            return Err(ChunkError::OutOfRange {
+                id: self.id,
+                range,
+                chunk_bytes: self.bytes_total,
+            });
+        }
+        let inner = self.store.writable()?;
+        let free_bytes = inner.capacity_bytes - inner.used_bytes;
+        if self.bytes_total > free_bytes {
+            return Err(ChunkError::DiskFull {
+                disk: self.store.disk,
+                needed_bytes: self.bytes_total,
+                free_bytes,
+            });
+        }
+        drop(inner);
+        self.bytes.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    async fn commit(mut self: Box<Self>, _durability: Durability) -> Result<(), ChunkError> {
+        let have = self.bytes.len() as u64;
+        if have < self.bytes_total {
+            let range = ByteRange {
+                offset: have,
+                bytes: self.bytes_total - have,
+            };
+            return Err(ChunkError::OutOfRange {
+                id: self.id,
+                range,
+                chunk_bytes: have,
+            });
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut inner = self.store.writable()?;
+        let free_bytes = inner.capacity_bytes - inner.used_bytes;
+        if have > free_bytes {
+            return Err(ChunkError::DiskFull {
+                disk: self.store.disk,
+                needed_bytes: have,
+                free_bytes,
+            });
+        }
+        inner.used_bytes += have;
+        inner.chunks.insert(
+            self.id,
+            Chunk {
+                bytes,
+                version: Version(0),
+                lost_sectors: BTreeSet::new(),
+            },
+        );
+        Ok(())
+    }
+}
+
+impl Drop for MemoryWriter {
+    fn drop(&mut self) {
+        self.store.lock().writing.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{conformance, pattern, put};
+
+    fn store() -> MemoryStore {
+        MemoryStore::new(DiskId(1))
+    }
+
+    fn chunk(number: u128) -> ChunkId {
+        format!("{number:032x}.0.0").parse().expect("an id")
+    }
+
+    #[tokio::test]
+    async fn the_reference_conforms() {
+        conformance(|| async { Arc::new(store()) as Arc<dyn ChunkStore> }).await;
+    }
+
+    #[tokio::test]
+    async fn a_full_store_refuses_and_recovers() {
+        let store = MemoryStore::with_capacity(DiskId(1), 1000);
+        put(&store, chunk(1), pattern(1, 600)).await.expect("put");
+        let full = ChunkError::DiskFull {
+            disk: DiskId(1),
+            needed_bytes: 600,
+            free_bytes: 400,
+        };
+        assert_eq!(put(&store, chunk(2), pattern(1, 600)).await, Err(full));
+        store.delete(chunk(1)).await.expect("delete");
+        put(&store, chunk(2), pattern(1, 600)).await.expect("put");
+    }
+
+    #[tokio::test]
+    async fn lost_sectors_are_named_and_mended_by_overwriting() {
+        let store = store();
+        put(&store, chunk(1), pattern(1, 10_000))
+            .await
+            .expect("put");
+        store.lose_sector(chunk(1), 1);
+        let lost = ChunkError::SectorsLost {
+            id: chunk(1),
+            sectors: vec![1],
+        };
+        let all = [ByteRange {
+            offset: 0,
+            bytes: 10_000,
+        }];
+        assert_eq!(store.read(chunk(1), None, &all).await, Err(lost.clone()));
+        assert!(
+            store
+                .read(
+                    chunk(1),
+                    None,
+                    &[ByteRange {
+                        offset: 0,
+                        bytes: 4096
+                    }]
+                )
+                .await
+                .is_ok()
+        );
+        assert!(
+            store
+                .read(
+                    chunk(1),
+                    None,
+                    &[ByteRange {
+                        offset: 8192,
+                        bytes: 1
+                    }]
+                )
+                .await
+                .is_ok()
+        );
+        let patch = |op, offset, bytes| Patch {
+            op,
+            offset,
+            bytes: pattern(2, bytes),
+        };
+        assert_eq!(
+            store
+                .patch(chunk(1), Version(0), patch(PatchOp::Xor, 4096, 4096))
+                .await,
+            Err(lost.clone())
+        );
+        assert_eq!(
+            store
+                .patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4097, 4096))
+                .await,
+            Err(lost)
+        );
+        store
+            .patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4096, 4096))
+            .await
+            .expect("mends");
+        assert!(store.read(chunk(1), None, &all).await.is_ok());
+    }
+}
