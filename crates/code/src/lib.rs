@@ -1,1 +1,53 @@
-//! See docs/architecture.md.
+//! Erasure codes as pure functions over bytes, and their I/O plans as data.
+//!
+//! A caller names a code by its [`CodeSpec`], builds it once and shares it. It asks `plan_read` what to read, reads
+//! just that, and hands the bytes to `recover`:
+//!
+//! ```
+//! use claystone_code::{ChunkIndex, CodeSpec, ReadCosts};
+//!
+//! let code = "clay:4+2:5".parse::<CodeSpec>().expect("a valid spec").build().expect("within the limits");
+//! let (alpha, sub_bytes) = (code.shape().alpha, 64);
+//! let tile = alpha as usize * sub_bytes as usize;
+//! let mut chunks: Vec<Vec<u8>> = (0..6u8).map(|i| vec![i; tile]).collect();
+//! let (data, parity) = chunks.split_at_mut(4);
+//! let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+//! let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+//! code.encode(&data, &mut parity);
+//!
+//! // Chunk 2 is lost: five helpers send half of their sub-chunks each.
+//! let costs = [Some(1), Some(1), None, Some(1), Some(1), Some(1)];
+//! let plan = code.plan_read(&[ChunkIndex(2)], &ReadCosts { chunks: &costs, sub_bytes, granule: 64 }).expect("one loss");
+//! assert_eq!(plan.sub_chunks_total(), 5 * 4);
+//! let fetched: Vec<Vec<u8>> = plan.reads.iter().map(|read| read.cut(&chunks[read.chunk.0 as usize], sub_bytes)).collect();
+//! let fetched: Vec<&[u8]> = fetched.iter().map(Vec::as_slice).collect();
+//! let mut rebuilt = vec![0; tile];
+//! code.recover(&plan, &fetched, &mut [&mut rebuilt]);
+//! assert_eq!(rebuilt, chunks[2]);
+//! ```
+//!
+//! Invariants:
+//! 1. No I/O, no clock, no task, no global state but the choice of instruction set, made once.
+//! 2. A spec names its bytes for ever: every generator is pinned by golden hashes (`tests/golden.rs`).
+//! 3. All that can fail is in `validate`, `build` and `plan_*`; `encode` and `recover` only assert their arguments.
+//! 4. `unsafe` is in `kernel` only.
+//!
+//! Left out: codes with local parities, product codes and codes over larger fields; checksums (the chunk layer has them).
+
+mod cauchy;
+mod clay;
+mod code;
+mod field;
+mod kernel;
+mod plan;
+mod reed_solomon;
+mod replicated;
+mod spec;
+
+#[cfg(test)]
+mod tests;
+
+pub use code::ErasureCode;
+pub use kernel::Tier;
+pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, Unrecoverable, UpdatePlan};
+pub use spec::{CodeSpec, Shape, SpecError};

@@ -1,0 +1,210 @@
+//! Clay codes: any k of k + m chunks hold the data, and one lost chunk is repaired from 1/q of each of d helpers,
+//! q = d - k + 1. Source: \[clay §3\], \[clay §4\]
+//!
+//! We differ from the paper in the scalar code (the normalised Cauchy matrix of `cauchy`) and hold no uncoupled copy of
+//! the stripe: see `compile`.
+//!
+//! Invariants:
+//! 1. `grid` is geometry, `planner` chooses what to read, `compile` decides how to compute; only this file runs it.
+//! 2. A program depends on the plan alone, so it is compiled once per plan and kept; at most [`PROGRAMS_MAX`] are.
+
+mod compile;
+mod grid;
+mod planner;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::compile::{Recipe, compile};
+pub(crate) use self::grid::Grid;
+use crate::{
+    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
+    UpdatePlan,
+    code::assert_request,
+    kernel::{self, Program},
+};
+
+/// Programs kept per code. A repair of one lost disk meets one pattern per lost place, n at most in most stripes.
+const PROGRAMS_MAX: usize = 64;
+
+/// `clay:k+m:d`.
+#[derive(Debug)]
+pub(crate) struct Clay {
+    spec: CodeSpec,
+    grid: Grid,
+    tier: Tier,
+    encoder: Program,
+    /// Programs of plans, the most recently used one last.
+    programs: Mutex<Vec<(ReadPlan, Arc<Program>)>>,
+}
+
+impl Clay {
+    /// `grid` must be that of `spec`.
+    pub(crate) fn new(spec: CodeSpec, grid: Grid, tier: Tier) -> Self {
+        let parity: Vec<ChunkIndex> = (grid.data..grid.chunks()).map(ChunkIndex).collect();
+        let reads = (0..grid.data)
+            .map(|chunk| (ChunkIndex(chunk), true))
+            .collect();
+        let encoder = compile(
+            &grid,
+            &Recipe {
+                reads,
+                targets: parity.clone(),
+                lost: parity,
+                all_planes: true,
+            },
+        );
+        Self {
+            spec,
+            grid,
+            tier,
+            encoder,
+            programs: Mutex::default(),
+        }
+    }
+
+    /// The program of a plan: a kept one, or compiled now. Two threads may compile the same one; either will do.
+    fn program(&self, plan: &ReadPlan) -> Arc<Program> {
+        let lock = || self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut programs = lock();
+        if let Some(at) = programs.iter().rposition(|(kept, _)| kept == plan) {
+            let entry = programs.remove(at);
+            let program = Arc::clone(&entry.1);
+            programs.push(entry);
+            return program;
+        }
+        drop(programs);
+        let program = Arc::new(compile(&self.grid, &self.recipe(plan)));
+        let mut programs = lock();
+        if programs.len() >= PROGRAMS_MAX {
+            programs.remove(0);
+        }
+        programs.push((plan.clone(), Arc::clone(&program)));
+        program
+    }
+
+    /// # Panics
+    /// If this code makes no such plan.
+    fn recipe(&self, plan: &ReadPlan) -> Recipe {
+        let all = planner::all(&self.grid);
+        let (all_planes, lost, planes) = match &plan.method {
+            Method::ClayDecode => {
+                let is_read =
+                    |chunk: &ChunkIndex| plan.reads.iter().any(|read| read.chunk == *chunk);
+                let lost = (0..self.grid.chunks())
+                    .map(ChunkIndex)
+                    .filter(|chunk| !is_read(chunk))
+                    .collect();
+                (true, lost, all.clone())
+            }
+            Method::ClayRepair { lost, .. } => (
+                false,
+                lost.clone(),
+                planner::repair_planes(&self.grid, lost),
+            ),
+            Method::Copy { .. } | Method::Matrix { .. } => panic!("not a plan of {}", self.spec),
+        };
+        let reads = plan.reads.iter().map(|read| {
+            let whole = read.sub_chunks == all;
+            assert!(
+                whole || read.sub_chunks == planes,
+                "not a plan of {}",
+                self.spec
+            );
+            (read.chunk, whole)
+        });
+        Recipe {
+            reads: reads.collect(),
+            targets: lost_wants(plan),
+            lost,
+            all_planes,
+        }
+    }
+}
+
+impl ErasureCode for Clay {
+    fn spec(&self) -> CodeSpec {
+        self.spec
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            data: self.grid.data,
+            parity: self.grid.parity,
+            alpha: self.grid.alpha,
+        }
+    }
+
+    fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+        assert_eq!(
+            data.len(),
+            usize::from(self.grid.data),
+            "one buffer for each data chunk"
+        );
+        assert_eq!(
+            parity.len(),
+            usize::from(self.grid.parity),
+            "one buffer for each parity chunk"
+        );
+        self.encoder
+            .run(self.tier, data, parity, self.sub_bytes(data[0].len()));
+    }
+
+    fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
+        assert_request(want, costs, self.grid.chunks());
+        planner::plan_read(&self.grid, self.spec, want, costs)
+    }
+
+    fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
+        assert_eq!(fetched.len(), plan.reads.len(), "one buffer for each read");
+        assert_eq!(
+            out.len(),
+            plan.want.len(),
+            "one buffer for each wanted chunk"
+        );
+        let Some(tile) = out.first().map(|out| out.len()) else {
+            return;
+        };
+        let mut targets = Vec::new();
+        for (chunk, out) in plan.want.iter().zip(out) {
+            match plan.reads.iter().position(|read| read.chunk == *chunk) {
+                Some(at) => out.copy_from_slice(fetched[at]),
+                None => targets.push(&mut **out),
+            }
+        }
+        if !targets.is_empty() {
+            self.program(plan)
+                .run(self.tier, fetched, &mut targets, self.sub_bytes(tile));
+        }
+    }
+
+    fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {
+        assert!(chunk.0 < self.grid.data, "chunk {chunk} is no data chunk");
+        UpdatePlan::Reencode
+    }
+
+    fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]) {
+        kernel::add_product(self.tier, coefficient, delta, parity);
+    }
+}
+
+impl Clay {
+    /// # Panics
+    /// If a tile does not divide into alpha sub-chunks.
+    fn sub_bytes(&self, tile: usize) -> usize {
+        let alpha = self.grid.alpha as usize;
+        assert!(
+            tile.is_multiple_of(alpha),
+            "a tile of {tile} bytes does not divide into {alpha} sub-chunks"
+        );
+        tile / alpha
+    }
+}
+
+/// The wanted chunks that are not read.
+fn lost_wants(plan: &ReadPlan) -> Vec<ChunkIndex> {
+    plan.want
+        .iter()
+        .copied()
+        .filter(|chunk| plan.reads.iter().all(|read| read.chunk != *chunk))
+        .collect()
+}

@@ -1,0 +1,89 @@
+//! The one interface of all codes.
+//!
+//! Invariants:
+//! 1. A code is immutable and shared: any number of threads may call any method at once.
+//! 2. Every byte of a result depends only on the bytes at the same offset within the sub-chunks read for it, so a
+//!    tile may be cut at any `sub_bytes`, down to 1.
+//!
+//! Left out: tiling a stripe (the stripe layer cuts chunks into tiles of alpha sub-chunks).
+
+use std::fmt::Debug;
+
+use crate::{ChunkIndex, CodeSpec, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan};
+
+/// An erasure code over tiles of `alpha * sub_bytes` bytes per chunk. `sub_bytes` is the caller's choice, any length at
+/// any alignment, but it must be the same for encode and recover: other bytes are coupled otherwise.
+pub trait ErasureCode: Send + Sync + Debug {
+    /// The code's name.
+    fn spec(&self) -> CodeSpec;
+
+    /// The code's size.
+    fn shape(&self) -> Shape;
+
+    /// Computes all parity of one tile: `data` holds k and `parity` m buffers, each `alpha * sub_bytes` long. What the
+    /// parity buffers held before is ignored. Where alpha is 1, a tile may be as long as the chunk.
+    ///
+    /// # Panics
+    /// If a count or a length is not as said.
+    fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]);
+
+    /// Plans to get the chunks in `want`. One that can be read is read whole; the lost ones are recovered from what
+    /// reads the fewest bytes in granules, and among equals from the cheapest chunks, lower index first. No plan reads
+    /// more than reading the wanted chunks that are left, and further whole chunks up to k. A replicated code reads
+    /// the cheapest copy, whichever was wanted.
+    ///
+    /// # Errors
+    /// [`Unrecoverable`] if a wanted chunk is lost and fewer than k chunks can be read.
+    ///
+    /// # Panics
+    /// If `costs.chunks` has not one entry per chunk, `costs.granule` is 0, or `want` names a chunk that is none or
+    /// names one twice.
+    fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable>;
+
+    /// Carries out a plan of this code on one tile. `fetched[i]` is the concatenation of the ranges of `plan.reads[i]`
+    /// (see [`crate::ChunkRead::cut`]); `out[j]` is `alpha * sub_bytes` long and receives `plan.want[j]`.
+    ///
+    /// # Panics
+    /// If a count or a length is not as said, or the plan is not one that this code makes.
+    fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]);
+
+    /// How a change of the data chunk `chunk` reaches the parity.
+    ///
+    /// # Panics
+    /// If `chunk` is no data chunk.
+    fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan;
+
+    /// Adds `coefficient * delta` to `parity`, in GF(2^8); delta is old data + new data (XOR).
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]);
+}
+
+/// Asserts that `want` and `costs` fit a code of `chunks` chunks.
+pub(crate) fn assert_request(want: &[ChunkIndex], costs: &ReadCosts, chunks: u16) {
+    assert_eq!(
+        costs.chunks.len(),
+        usize::from(chunks),
+        "one cost per chunk"
+    );
+    assert!(costs.granule > 0, "a granule of no bytes");
+    for (i, chunk) in want.iter().enumerate() {
+        assert!(chunk.0 < chunks, "chunk {chunk} of {chunks}");
+        assert!(!want[..i].contains(chunk), "chunk {chunk} is wanted twice");
+    }
+}
+
+/// The `count` cheapest chunks that can be read and are not in `taken`, lower index first among equals.
+pub(crate) fn cheapest(costs: &ReadCosts, taken: &[ChunkIndex], count: usize) -> Vec<ChunkIndex> {
+    let mut rest: Vec<(u32, u16)> = (0u16..)
+        .zip(costs.chunks)
+        .filter_map(|(chunk, cost)| cost.map(|cost| (cost, chunk)))
+        .filter(|(_, chunk)| !taken.contains(&ChunkIndex(*chunk)))
+        .collect();
+    rest.sort_unstable();
+    rest.truncate(count);
+    rest.into_iter()
+        .map(|(_, chunk)| ChunkIndex(chunk))
+        .collect()
+}

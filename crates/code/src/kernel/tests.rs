@@ -1,0 +1,1 @@
+//! Every tier against the scalar one.

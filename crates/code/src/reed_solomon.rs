@@ -1,0 +1,189 @@
+//! Systematic Reed-Solomon over GF(2^8) with the matrix of `cauchy`.
+//!
+//! Invariants:
+//! 1. Parity 0 is the XOR of the data, so a single loss among data and parity 0 is repaired without a product.
+//! 2. A recovery is one pass over k reads that makes lost data and lost parity together.
+//! 3. `encode` and `apply_delta` allocate nothing.
+
+use crate::{
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier,
+    Unrecoverable, UpdatePlan, cauchy,
+    code::{assert_request, cheapest},
+    kernel::{self, Matrix},
+};
+
+/// `rs:data+parity`.
+#[derive(Debug)]
+pub(crate) struct ReedSolomon {
+    data: u8,
+    parity: u8,
+    tier: Tier,
+    encoder: Matrix,
+}
+
+impl ReedSolomon {
+    pub(crate) fn new(data: u8, parity: u8, tier: Tier) -> Self {
+        let index = |at: usize| u16::try_from(at).expect("at most 256 chunks");
+        let encoder = Matrix::new(parity.into(), data.into(), |row, term| {
+            cauchy::coefficient(index(row), index(term))
+        });
+        Self {
+            data,
+            parity,
+            tier,
+            encoder,
+        }
+    }
+}
+
+impl ErasureCode for ReedSolomon {
+    fn spec(&self) -> CodeSpec {
+        CodeSpec::ReedSolomon {
+            data: self.data,
+            parity: self.parity,
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        self.spec().shape()
+    }
+
+    fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+        kernel::combine(self.tier, &self.encoder, data, parity);
+    }
+
+    #[expect(
+        clippy::single_range_in_vec_init,
+        reason = "a list of one range is meant"
+    )]
+    fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
+        let chunks = self.shape().chunks();
+        assert_request(want, costs, chunks);
+        let (mut read, lost): (Vec<ChunkIndex>, Vec<ChunkIndex>) = want
+            .iter()
+            .partition(|chunk| costs.chunks[chunk.at()].is_some());
+        let needed = usize::from(self.data);
+        if !lost.is_empty() {
+            let rest = cheapest(costs, &read, needed.saturating_sub(read.len()));
+            read.extend(rest);
+            if read.len() < needed {
+                let count = |len: usize| u16::try_from(len).expect("at most 256 chunks");
+                return Err(Unrecoverable {
+                    spec: self.spec(),
+                    wanted_lost: count(lost.len()),
+                    available: count(read.len()),
+                    needed: self.data.into(),
+                    chunks,
+                });
+            }
+        }
+        read.sort_unstable();
+        let place = |chunk: &ChunkIndex| read.binary_search(chunk);
+        let method = if lost.is_empty() {
+            let from = want
+                .iter()
+                .map(|chunk| place(chunk).expect("every wanted chunk is read"));
+            Method::Copy {
+                from: from
+                    .map(|at| u16::try_from(at).expect("at most 256 chunks"))
+                    .collect(),
+            }
+        } else {
+            // More than k reads happen when many chunks are wanted: the first k of them solve for the lost ones.
+            let have: Vec<u16> = read.iter().take(needed).map(|chunk| chunk.0).collect();
+            let lost: Vec<u16> = lost.iter().map(|chunk| chunk.0).collect();
+            let mut solved = cauchy::solve(self.data.into(), &lost, &have).into_iter();
+            let row_of = |chunk: &ChunkIndex| {
+                let mut row = match place(chunk) {
+                    Ok(at) => (0..read.len()).map(|i| u8::from(i == at)).collect(),
+                    Err(_) => solved
+                        .next()
+                        .expect("one row for each lost chunk, in the order wanted"),
+                };
+                row.resize(read.len(), 0);
+                row
+            };
+            Method::Matrix {
+                rows: want.iter().map(row_of).collect(),
+            }
+        };
+        let reads = read
+            .iter()
+            .map(|chunk| ChunkRead {
+                chunk: *chunk,
+                sub_chunks: vec![0..1],
+            })
+            .collect();
+        Ok(ReadPlan {
+            want: want.to_vec(),
+            reads,
+            method,
+            alpha: 1,
+        })
+    }
+
+    fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
+        assert_eq!(fetched.len(), plan.reads.len(), "one buffer for each read");
+        assert_eq!(
+            out.len(),
+            plan.want.len(),
+            "one buffer for each wanted chunk"
+        );
+        match &plan.method {
+            Method::Copy { from } => {
+                for (out, from) in out.iter_mut().zip(from) {
+                    out.copy_from_slice(fetched[usize::from(*from)]);
+                }
+            }
+            Method::Matrix { rows } => self.recover_sums(rows, fetched, out),
+            Method::ClayDecode | Method::ClayRepair { .. } => {
+                panic!("not a plan of {}", self.spec())
+            }
+        }
+    }
+
+    fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {
+        assert!(
+            chunk.0 < u16::from(self.data),
+            "chunk {chunk} is no data chunk"
+        );
+        let parities = 0..u16::from(self.parity);
+        UpdatePlan::Delta(
+            parities
+                .map(|parity| {
+                    (
+                        ChunkIndex(u16::from(self.data) + parity),
+                        cauchy::coefficient(parity, chunk.0),
+                    )
+                })
+                .collect(),
+        )
+    }
+
+    fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]) {
+        kernel::add_product(self.tier, coefficient, delta, parity);
+    }
+}
+
+impl ReedSolomon {
+    /// Copies what was read and sums the rest in one pass, the plain XOR first if there is one.
+    fn recover_sums(&self, rows: &[Vec<u8>], fetched: &[&[u8]], out: &mut [&mut [u8]]) {
+        let mut sums: Vec<(&Vec<u8>, &mut [u8])> = Vec::with_capacity(out.len());
+        for (row, out) in rows.iter().zip(out) {
+            assert_eq!(row.len(), fetched.len(), "one coefficient for each read");
+            let mut used = row.iter().enumerate().filter(|(_, coef)| **coef != 0);
+            match (used.next(), used.next()) {
+                (Some((at, 1)), None) => out.copy_from_slice(fetched[at]),
+                _ => sums.push((row, out)),
+            }
+        }
+        let used: Vec<usize> = (0..fetched.len())
+            .filter(|at| sums.iter().any(|(row, _)| row[*at] != 0))
+            .collect();
+        sums.sort_by_key(|(row, _)| used.iter().any(|at| row[*at] != 1));
+        let sources: Vec<&[u8]> = used.iter().map(|at| fetched[*at]).collect();
+        let matrix = Matrix::new(sums.len(), used.len(), |row, term| sums[row].0[used[term]]);
+        let mut targets: Vec<&mut [u8]> = sums.into_iter().map(|(_, out)| out).collect();
+        kernel::combine(self.tier, &matrix, &sources, &mut targets);
+    }
+}

@@ -1,0 +1,293 @@
+//! What a code is called and how large it is: `replica:3`, `rs:6+3`, `clay:16+4:19`.
+//!
+//! Invariants:
+//! 1. `FromStr` accepts exactly what `Display` writes: one text for one spec.
+//! 2. A spec that came from `FromStr` is valid; one built by hand is checked by [`CodeSpec::validate`].
+//! 3. A code's bytes follow from its spec alone.
+//!
+//! Left out: how the codes work (`reed_solomon`, `clay`, `replicated`).
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use thiserror::Error;
+
+use crate::{ErasureCode, Tier, clay, reed_solomon::ReedSolomon, replicated::Replicated};
+
+/// The name of an erasure code: its family and its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CodeSpec {
+    /// `replica:c`: the same bytes `copies` times.
+    Replicated {
+        /// Chunks of a stripe, the first one included.
+        copies: u8,
+    },
+    /// `rs:k+m`: systematic Reed-Solomon over GF(2^8).
+    ReedSolomon {
+        /// Data chunks, k.
+        data: u8,
+        /// Parity chunks, m.
+        parity: u8,
+    },
+    /// `clay:k+m:d`: a coupled-layer code that repairs one chunk from a part of `helpers` others.
+    Clay {
+        /// Data chunks, k.
+        data: u8,
+        /// Parity chunks, m.
+        parity: u8,
+        /// Helpers of a single repair, d: more than k, at most k + m - 1.
+        helpers: u8,
+    },
+}
+
+/// The size of a code: how many chunks of each kind, and sub-chunks in a chunk's tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape {
+    /// Data chunks, k.
+    pub data: u16,
+    /// Parity chunks, m; for `replica:c` the c - 1 further copies.
+    pub parity: u16,
+    /// Sub-chunks in one tile of a chunk; 1 for all but Clay.
+    pub alpha: u32,
+}
+
+impl Shape {
+    /// All chunks of a stripe, n = k + m.
+    pub fn chunks(&self) -> u16 {
+        self.data + self.parity
+    }
+}
+
+/// Why a text or a spec names no code.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpecError {
+    /// The part before the first colon is no family.
+    #[error("unknown code family: expected replica:C, rs:K+M or clay:K+M:D")]
+    UnknownFamily,
+    /// The family is known, but the rest does not have its form.
+    #[error("malformed code: expected {expected} with plain decimal numbers up to 255")]
+    Malformed {
+        /// The form of the family.
+        expected: &'static str,
+    },
+    /// `replica:0`.
+    #[error("a replicated code needs at least 1 copy, got 0")]
+    NoCopies,
+    /// No data chunk.
+    #[error("a code needs at least 1 data chunk, got 0")]
+    NoData,
+    /// Too few parity chunks.
+    #[error("this code needs at least {least} parity chunks, got {parity}")]
+    TooFewParity {
+        /// What was asked for.
+        parity: u8,
+        /// 1 for Reed-Solomon, 2 for Clay.
+        least: u8,
+    },
+    /// More chunks than the field has room for.
+    #[error("{data}+{parity} makes {chunks} chunks, the limit is {limit}", chunks = u16::from(*.data) + u16::from(*.parity))]
+    TooManyChunks {
+        /// Data chunks asked for.
+        data: u8,
+        /// Parity chunks asked for.
+        parity: u8,
+        /// [`CodeSpec::CHUNKS_MAX`].
+        limit: u16,
+    },
+    /// Clay's d is outside k + 1 ..= k + m - 1. With d = k nothing is saved: that code is `rs:k+m`.
+    #[error("clay repairs from {least} to {most} helpers for this size, got {helpers}")]
+    HelpersOutOfRange {
+        /// d asked for.
+        helpers: u8,
+        /// k + 1.
+        least: u16,
+        /// k + m - 1.
+        most: u16,
+    },
+    /// Clay's grid (chunks rounded up to a multiple of q = d - k + 1) is wider than the field.
+    #[error("clay needs a grid of {nodes} nodes for this size, the limit is {limit}")]
+    GridTooWide {
+        /// n rounded up to a multiple of q.
+        nodes: u16,
+        /// [`CodeSpec::CHUNKS_MAX`].
+        limit: u16,
+    },
+    /// Clay's q^t sub-chunks are too many to plan with.
+    #[error("clay needs {q}^{t} sub-chunks in a chunk for this size, the limit is {limit}")]
+    TooManySubChunks {
+        /// d - k + 1.
+        q: u16,
+        /// Grid nodes / q.
+        t: u16,
+        /// [`CodeSpec::ALPHA_MAX`].
+        limit: u32,
+    },
+}
+
+impl CodeSpec {
+    /// The most chunks in a stripe: GF(2^8) has that many elements.
+    pub const CHUNKS_MAX: u16 = 256;
+
+    /// The most sub-chunks in a tile. `clay:16+4:19` has 1024, `clay:20+4:23` has 4096.
+    pub const ALPHA_MAX: u32 = 4096;
+
+    /// The code's size.
+    ///
+    /// # Panics
+    /// For a spec that [`validate`](Self::validate) rejects.
+    pub fn shape(&self) -> Shape {
+        let (data, parity, alpha) = match *self {
+            Self::Replicated { copies } => {
+                assert!(copies > 0, "no copies");
+                (1, u16::from(copies) - 1, 1)
+            }
+            Self::ReedSolomon { data, parity } => (data.into(), parity.into(), 1),
+            Self::Clay {
+                data,
+                parity,
+                helpers,
+            } => {
+                let grid =
+                    clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
+                (data.into(), parity.into(), grid.alpha)
+            }
+        };
+        Shape {
+            data,
+            parity,
+            alpha,
+        }
+    }
+
+    /// How many chunks of a stripe may be lost at once, whichever they are.
+    pub fn tolerance(&self) -> u16 {
+        match *self {
+            Self::Replicated { copies } => u16::from(copies).saturating_sub(1),
+            Self::ReedSolomon { parity, .. } | Self::Clay { parity, .. } => parity.into(),
+        }
+    }
+
+    /// Checks the numbers against the limits.
+    ///
+    /// # Errors
+    /// All of [`SpecError`] but `UnknownFamily` and `Malformed`.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let (data, parity, least) = match *self {
+            Self::Replicated { copies: 0 } => return Err(SpecError::NoCopies),
+            Self::Replicated { .. } => return Ok(()),
+            Self::ReedSolomon { data, parity } => (data, parity, 1),
+            Self::Clay { data, parity, .. } => (data, parity, 2),
+        };
+        if data == 0 {
+            return Err(SpecError::NoData);
+        }
+        if parity < least {
+            return Err(SpecError::TooFewParity { parity, least });
+        }
+        if u16::from(data) + u16::from(parity) > Self::CHUNKS_MAX {
+            return Err(SpecError::TooManyChunks {
+                data,
+                parity,
+                limit: Self::CHUNKS_MAX,
+            });
+        }
+        if let Self::Clay { helpers, .. } = *self {
+            clay::Grid::new(data, parity, helpers)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the code, for the best instruction set of this machine. Keep and share it: Clay compiles its plans here.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub fn build(&self) -> Result<Arc<dyn ErasureCode>, SpecError> {
+        self.build_with_tier(Tier::best())
+    }
+
+    /// As [`build`](Self::build), for one of [`Tier::available`]; tests compare the tiers.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    ///
+    /// # Panics
+    /// If this machine has not got the tier.
+    pub fn build_with_tier(&self, tier: Tier) -> Result<Arc<dyn ErasureCode>, SpecError> {
+        assert!(
+            Tier::available().contains(&tier),
+            "{tier:?} is not available here"
+        );
+        self.validate()?;
+        Ok(match *self {
+            Self::Replicated { copies } => Arc::new(Replicated::new(copies, tier)),
+            Self::ReedSolomon { data, parity } => Arc::new(ReedSolomon::new(data, parity, tier)),
+            Self::Clay {
+                data,
+                parity,
+                helpers,
+            } => {
+                let grid = clay::Grid::new(data, parity, helpers)?;
+                Arc::new(clay::Clay::new(*self, grid, tier))
+            }
+        })
+    }
+}
+
+impl fmt::Display for CodeSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replicated { copies } => write!(f, "replica:{copies}"),
+            Self::ReedSolomon { data, parity } => write!(f, "rs:{data}+{parity}"),
+            Self::Clay {
+                data,
+                parity,
+                helpers,
+            } => write!(f, "clay:{data}+{parity}:{helpers}"),
+        }
+    }
+}
+
+impl FromStr for CodeSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (family, rest) = text.split_once(':').ok_or(SpecError::UnknownFamily)?;
+        let (expected, spec) = match family {
+            "replica" => (
+                "replica:C",
+                number(rest).map(|copies| Self::Replicated { copies }),
+            ),
+            "rs" => (
+                "rs:K+M",
+                sum(rest).map(|(data, parity)| Self::ReedSolomon { data, parity }),
+            ),
+            "clay" => (
+                "clay:K+M:D",
+                rest.split_once(':').and_then(|(chunks, helpers)| {
+                    let (data, parity) = sum(chunks)?;
+                    Some(Self::Clay {
+                        data,
+                        parity,
+                        helpers: number(helpers)?,
+                    })
+                }),
+            ),
+            _ => return Err(SpecError::UnknownFamily),
+        };
+        let spec = spec.ok_or(SpecError::Malformed { expected })?;
+        spec.validate()?;
+        Ok(spec)
+    }
+}
+
+/// `K+M`.
+fn sum(text: &str) -> Option<(u8, u8)> {
+    let (data, parity) = text.split_once('+')?;
+    Some((number(data)?, number(parity)?))
+}
+
+/// A decimal number as `Display` writes it: no sign, no leading zero.
+fn number(text: &str) -> Option<u8> {
+    let plain =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
