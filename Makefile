@@ -1,0 +1,32 @@
+# Everything a newcomer needs, by name. `make help` lists it.
+
+CARGO ?= cargo
+DIR ?= ./claystone-data
+
+.DEFAULT_GOAL := help
+.PHONY: help build up demo test s3-tests bench soak
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 - /p' Makefile
+
+build: ## build the program: target/release/claystone
+	$(CARGO) build --release --package claystone
+
+up: build ## build, and start a store in ./claystone-data (DIR=...)
+	target/release/claystone up $(DIR)
+
+demo: build ## store files, break disks, read everything back, repair
+	target/release/claystone demo
+
+test: build ## all checks and tests; installs the clients that it tests with
+	$(CARGO) xtask ci
+	tests/clients/run
+
+s3-tests: build ## the s3-tests suite of the Ceph project against a fresh store
+	tests/s3-tests/run
+
+bench: ## run bench/cases, append the figures to bench/runs
+	$(CARGO) xtask bench
+
+soak: ## a long drill: random faults from fresh seeds for CLAYSTONE_DRILL_SECONDS (600)
+	CLAYSTONE_DRILL_SECONDS=$${CLAYSTONE_DRILL_SECONDS:-600} $(CARGO) run --release --package claystone-drill -- soak
