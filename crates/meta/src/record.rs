@@ -1,0 +1,195 @@
+//! What is remembered of each thing.
+
+use std::collections::BTreeMap;
+
+use claystone_chunk::{ChunkId, DiskId, Generation, NodeId, StripeId};
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_env::WallTime;
+
+/// A bucket's row. Names can be used again after a delete, ids cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BucketId(pub i64);
+
+/// A bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketRecord {
+    /// Row.
+    pub id: BucketId,
+    /// Name, unique in the store.
+    pub name: String,
+    /// Account that made it.
+    pub owner: String,
+    /// When it was made.
+    pub created: WallTime,
+    /// The code for new objects; `None`: the store's default.
+    pub code: Option<CodeSpec>,
+    /// Documents of the protocol crates by name (`cors`, `tagging`, ...): opaque here.
+    pub documents: BTreeMap<String, Vec<u8>>,
+}
+
+/// The bytes of an object or a part: a row of stripes, shared by all objects that were copied from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContentId(pub i64);
+
+/// Where a chunk lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkPlace {
+    /// On which disk.
+    pub disk: DiskId,
+    /// In which generation.
+    pub generation: Generation,
+    /// A scrub or a read found it lost or corrupt; it waits for repair.
+    pub damaged: bool,
+}
+
+/// A stripe: data and parity chunks under one code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StripeRecord {
+    /// Its name.
+    pub id: StripeId,
+    /// The code of its chunks.
+    pub code: CodeSpec,
+    /// Object bytes it holds, at least 1; the rest of the last tile row is zeros.
+    pub data_bytes: u64,
+    /// Sub-chunk bytes of a full tile. With `code` and `data_bytes` it decides every length (crate `stripe`).
+    pub sub_bytes: u32,
+    /// Chunk `i` lies at `places[i]`; `None`: it was never written or was given up, and waits for repair.
+    pub places: Vec<Option<ChunkPlace>>,
+    /// Advances with each change of `places`; a [`Swap`](crate::Swap) names the revision it was planned on.
+    pub revision: u64,
+    /// When every chunk was last read back and found right, at this revision; `None`: not since the last change.
+    pub verified: Option<WallTime>,
+}
+
+impl StripeRecord {
+    /// The id of chunk `index`, if it has a place.
+    pub fn chunk_id(&self, index: ChunkIndex) -> Option<ChunkId> {
+        let place = self.places.get(usize::from(index.0))?.as_ref()?;
+        Some(ChunkId { stripe: self.id, index, generation: place.generation })
+    }
+}
+
+/// A version's name as users see it: `null` without versioning.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VersionName(pub String);
+
+impl VersionName {
+    /// The name of the version that is written while a bucket keeps no versions.
+    pub fn null() -> VersionName {
+        VersionName("null".to_owned())
+    }
+}
+
+/// One version of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectRecord {
+    /// Its bucket.
+    pub bucket: BucketId,
+    /// Its key.
+    pub key: String,
+    /// Its version's name.
+    pub version: VersionName,
+    /// Whether this is the version that a plain GET means.
+    pub current: bool,
+    /// A delete marker has no content.
+    pub delete_marker: bool,
+    /// Its bytes; `None` for delete markers and for objects of no bytes.
+    pub content: Option<ContentId>,
+    /// Length.
+    pub bytes: u64,
+    /// Entity tag without quotes.
+    pub etag: String,
+    /// When it was written.
+    pub created: WallTime,
+    /// Headers, user metadata, checksums, tags, part lengths: opaque here.
+    pub attributes: Vec<u8>,
+}
+
+/// Name of a multipart upload.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UploadId(pub String);
+
+/// A multipart upload under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadRecord {
+    /// Its name.
+    pub id: UploadId,
+    /// Where the object will be.
+    pub bucket: BucketId,
+    /// Under which key.
+    pub key: String,
+    /// When it began.
+    pub created: WallTime,
+    /// As for the object to come; opaque here.
+    pub attributes: Vec<u8>,
+}
+
+/// A part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartRecord {
+    /// Its number, 1 to 10,000.
+    pub number: u32,
+    /// Its bytes; `None` for a part of no bytes.
+    pub content: Option<ContentId>,
+    /// Length.
+    pub bytes: u64,
+    /// Entity tag without quotes.
+    pub etag: String,
+    /// When it was written.
+    pub created: WallTime,
+    /// Checksums; opaque here.
+    pub attributes: Vec<u8>,
+}
+
+/// What is to be done with a disk.
+///
+/// ```text
+/// active --drain--> draining --empty--> removed
+///    |                  |
+///    +---- lost/replace-+--> lost --nothing names it--> removed
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DiskState {
+    /// Takes new chunks. It may be absent or failing right now; its chunks still count as on it.
+    Active,
+    /// Readable; takes no new chunks and its chunks move elsewhere.
+    Draining,
+    /// Given up by a person or replaced: its chunks are lost and are being rebuilt.
+    Lost,
+    /// No stripe names it.
+    Removed,
+}
+
+/// A disk the store knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskRecord {
+    /// Written on the disk.
+    pub id: DiskId,
+    /// Failure domain.
+    pub node: NodeId,
+    /// Path where it was last seen.
+    pub path: String,
+    /// What is to be done with it.
+    pub state: DiskState,
+    /// When it was added.
+    pub added: WallTime,
+}
+
+/// A credential.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AccessKey {
+    /// Public part.
+    pub access_key: String,
+    /// Secret part; SigV4 needs it in plain.
+    pub secret_key: String,
+    /// Whose it is: the owner of what is made with it.
+    pub account: String,
+    /// When it was made.
+    pub created: WallTime,
+}
+
+impl std::fmt::Debug for AccessKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AccessKey").field("access_key", &self.access_key).field("account", &self.account).finish()
+    }
+}

@@ -1,0 +1,109 @@
+//! Whether the tables agree with each other.
+
+use rusqlite::Connection;
+
+use super::fault::Fault;
+use super::rows::parse_code;
+use super::stripes::LOST;
+
+/// Names every contradiction, a sample of each kind.
+pub(super) fn check(connection: &Connection) -> Result<Vec<String>, Fault> {
+    let mut problems = Vec::new();
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found != "ok" {
+        problems.push(found);
+    }
+    for (what, sql) in RULES {
+        let mut statement = connection.prepare(&sql.replace("{LOST}", LOST))?;
+        let mut rows = statement.query([])?;
+        let (mut count, mut first) = (0, String::new());
+        while let Some(row) = rows.next()? {
+            count += 1;
+            if count == 1 {
+                first = row.get(0)?;
+            }
+        }
+        if count > 0 {
+            problems.push(format!("{count} x {what}, first {first}"));
+        }
+    }
+    // Chunk counts and tolerances follow from the code, which only this program can read.
+    let mut statement = connection.prepare("SELECT DISTINCT code, tolerance FROM stripes")?;
+    let codes =
+        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<Vec<(String, i64)>, _>>()?;
+    for (text, tolerance) in codes {
+        let code = parse_code(&text)?;
+        if i64::from(code.tolerance()) != tolerance {
+            problems.push(format!("stripes of {text} with tolerance {tolerance}"));
+        }
+        let odd: i64 = connection.query_row(
+            "SELECT count(*) FROM stripes s WHERE s.code = ?1 AND (SELECT count(*) FROM chunks c WHERE c.stripe = s.id) <> ?2",
+            rusqlite::params![text, code.shape().chunks()],
+            |row| row.get(0),
+        )?;
+        if odd > 0 {
+            problems.push(format!("{odd} x stripe of {text} without just its chunks"));
+        }
+    }
+    Ok(problems)
+}
+
+/// What must not be found, and a query of one text column that finds it.
+const RULES: [(&str, &str); 17] = [
+    (
+        "totals that are wrong",
+        "SELECT printf('%d stripes, %d bytes, %d verified', stripes, data_bytes, verified) FROM totals \
+         WHERE (stripes, data_bytes, verified) <> (SELECT count(*), coalesce(sum(data_bytes), 0), \
+         count(*) FILTER (WHERE verified_ms IS NOT NULL AND lost = 0) FROM stripes WHERE refs > 0)",
+    ),
+    ("not one row of totals", "SELECT count(*) || ' rows' FROM totals HAVING count(*) <> 1"),
+    ("stripe with a wrong loss count", "SELECT hex(id) FROM stripes WHERE lost <> {LOST}"),
+    (
+        "stripe with wrong refs",
+        "SELECT hex(s.id) FROM stripes s LEFT JOIN (SELECT stripe, count(*) AS refs FROM spans GROUP BY stripe) p \
+         ON p.stripe = s.id WHERE s.refs <> coalesce(p.refs, 0)",
+    ),
+    ("span without its stripe", "SELECT hex(stripe) FROM spans WHERE stripe NOT IN (SELECT id FROM stripes)"),
+    (
+        "content with wrong refs",
+        "SELECT CAST(c.id AS TEXT) FROM contents c LEFT JOIN (SELECT content, count(*) AS refs FROM \
+         (SELECT content FROM objects UNION ALL SELECT content FROM parts) GROUP BY content) n \
+         ON n.content = c.id WHERE c.refs <> coalesce(n.refs, 0) OR c.refs < 1",
+    ),
+    (
+        "object or part without its content",
+        "SELECT CAST(content AS TEXT) FROM (SELECT content FROM objects UNION SELECT content FROM parts) \
+         WHERE content NOT IN (SELECT id FROM contents)",
+    ),
+    (
+        "content whose positions have gaps",
+        "SELECT CAST(c.id AS TEXT) FROM contents c LEFT JOIN spans p ON p.content = c.id GROUP BY c.id \
+         HAVING count(p.position) = 0 OR min(p.position) <> 0 OR max(p.position) <> count(*) - 1",
+    ),
+    (
+        "spans of no content",
+        "SELECT DISTINCT CAST(content AS TEXT) FROM spans WHERE content NOT IN (SELECT id FROM contents)",
+    ),
+    (
+        "object or part with other bytes than its stripes",
+        "SELECT CAST(n.content AS TEXT) FROM (SELECT content, bytes FROM objects UNION SELECT content, bytes FROM parts) n \
+         WHERE n.bytes <> coalesce((SELECT sum(s.data_bytes) FROM spans p JOIN stripes s ON s.id = p.stripe \
+         WHERE p.content = n.content), 0)",
+    ),
+    ("object without its bucket", "SELECT hex(key) FROM objects WHERE bucket NOT IN (SELECT id FROM buckets)"),
+    ("upload without its bucket", "SELECT id FROM uploads WHERE bucket NOT IN (SELECT id FROM buckets)"),
+    ("part without its upload", "SELECT CAST(upload AS TEXT) FROM parts WHERE upload NOT IN (SELECT num FROM uploads)"),
+    (
+        "key with two null versions",
+        "SELECT hex(key) FROM objects WHERE version IS NULL GROUP BY bucket, key HAVING count(*) > 1",
+    ),
+    (
+        "stripe whose chunks are not numbered from 0",
+        "SELECT hex(stripe) FROM chunks GROUP BY stripe HAVING min(idx) <> 0 OR max(idx) <> count(*) - 1",
+    ),
+    ("chunk without its stripe", "SELECT hex(stripe) FROM chunks WHERE stripe NOT IN (SELECT id FROM stripes)"),
+    (
+        "chunk on no disk",
+        "SELECT hex(stripe) FROM chunks WHERE disk IS NOT NULL AND disk NOT IN (SELECT num FROM disks)",
+    ),
+];

@@ -1,0 +1,315 @@
+//! The connections: one that writes transactions in batches, and a few that read.
+//!
+//! ```text
+//! waiting --commit_batch--> running --COMMIT--> answered
+//!    |                         |
+//!    +-- caller went away      +-- own error: its savepoint is undone, the others of the batch go on
+//!                              +-- SQLite's error: the whole batch is undone and answered with that error
+//! ```
+//!
+//! Invariants:
+//! 1. A caller is answered after the COMMIT of its batch, which syncs the log: what was answered is durable.
+//! 2. A transaction of a batch that fails leaves nothing behind, and the others do not notice it.
+//! 3. After a COMMIT of unknown result, or an undo that did not work, every call fails until the database is opened anew.
+//! 4. A transaction whose caller went away before it began does not happen.
+//! 5. At most [`WAITING_MAX`] transactions wait; who comes later waits for room.
+//!
+//! Left out: what the transactions do (the modules of the traits).
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use claystone_env::{Worker, call};
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::fault::{Fault, sql_error};
+use super::schema::open_reader;
+use crate::MetaError;
+
+/// Transactions that wait for their batch.
+const WAITING_MAX: usize = 1024;
+/// Transactions in one batch: at about 50 us each a batch stays below 10 ms.
+const BATCH_MAX: usize = 128;
+/// After as many batches one drain has met everything that waited when it began.
+const BATCHES_PER_DRAIN: usize = WAITING_MAX / BATCH_MAX;
+const _: () = assert!(WAITING_MAX.is_multiple_of(BATCH_MAX), "a drain must reach the end of the queue");
+
+/// All connections to one database.
+pub(super) struct Link {
+    writer: Mutex<Connection>,
+    waiting: Mutex<VecDeque<Box<dyn Waiting>>>,
+    room: Semaphore,
+    readers: Readers,
+    /// Why nothing can be trusted any more.
+    failed: OnceLock<String>,
+}
+
+/// Who reads.
+enum Readers {
+    /// Connections of their own to this file; one is opened when none is idle.
+    Pool { path: PathBuf, idle: Mutex<Vec<Connection>> },
+    /// The writer's connection: in memory there is only this one.
+    Writer,
+}
+
+/// A transaction in the queue.
+trait Waiting: Send {
+    /// Nobody waits for it any more.
+    fn abandoned(&self) -> bool;
+    /// Runs it and keeps its result. Returns whether it is to be kept; an error is one that ends the batch.
+    fn run(&mut self, connection: &Connection) -> Result<bool, rusqlite::Error>;
+    /// Hands its result over, or the batch's failure.
+    fn answer(self: Box<Self>, batch: &Result<(), BatchFault>);
+}
+
+/// Why a whole batch did not happen, or may not have.
+enum BatchFault {
+    Full,
+    Corrupt(String),
+    Unavailable(String),
+}
+
+impl Link {
+    /// A link that reads from the file at `path`.
+    pub(super) fn with_readers(writer: Connection, path: PathBuf) -> Link {
+        Link::new(writer, Readers::Pool { path, idle: Mutex::new(Vec::new()) })
+    }
+
+    /// A link that reads by its only connection.
+    pub(super) fn alone(connection: Connection) -> Link {
+        Link::new(connection, Readers::Writer)
+    }
+
+    fn new(writer: Connection, readers: Readers) -> Link {
+        Link {
+            writer: Mutex::new(writer),
+            waiting: Mutex::new(VecDeque::new()),
+            room: Semaphore::new(WAITING_MAX),
+            readers,
+            failed: OnceLock::new(),
+        }
+    }
+
+    /// Runs `op` in a transaction of its own and returns when it is durable.
+    pub(super) async fn write<R: Send + 'static>(
+        self: &Arc<Link>,
+        worker: &dyn Worker,
+        op: impl FnOnce(&Connection) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, MetaError> {
+        let _room = self.room.acquire().await.expect("this semaphore is never closed");
+        let (reply, mut answer) = oneshot::channel();
+        match self.waiting.lock() {
+            Ok(mut waiting) => waiting.push_back(Box::new(Write { op: Some(op), result: None, reply })),
+            Err(_) => return Err(panicked()),
+        }
+        let link = self.clone();
+        // Another caller's drain may take this transaction along; then this one finds nothing to do.
+        let mut drained = worker.run(Box::new(move || link.drain()));
+        let answered = tokio::select! {
+            biased;
+            answered = &mut answer => answered,
+            ran = &mut drained => match ran {
+                Ok(()) => answer.await,
+                Err(stopped) => match answer.try_recv() {
+                    Ok(answered) => Ok(answered),
+                    Err(_) => return Err(MetaError::Unavailable { reason: stopped.to_string() }),
+                },
+            },
+        };
+        // Nobody answers only when the drain panicked.
+        answered.unwrap_or_else(|_| Err(panicked()))
+    }
+
+    /// Runs `op` on a connection that reads. A single statement sees one state of the database; for more than one
+    /// statement use [`Link::read_steps`].
+    pub(super) async fn read<R: Send + 'static>(
+        self: &Arc<Link>,
+        worker: &dyn Worker,
+        op: impl FnOnce(&Connection) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, MetaError> {
+        let link = self.clone();
+        match call(worker, move || link.read_now(op)).await {
+            Ok(result) => result,
+            Err(stopped) => Err(MetaError::Unavailable { reason: stopped.to_string() }),
+        }
+    }
+
+    /// As [`Link::read`], with all statements of `op` seeing the same state.
+    pub(super) async fn read_steps<R: Send + 'static>(
+        self: &Arc<Link>,
+        worker: &dyn Worker,
+        op: impl FnOnce(&Connection) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, MetaError> {
+        self.read(worker, move |connection| {
+            let snapshot = connection.unchecked_transaction()?;
+            let result = op(&snapshot);
+            // Nothing was written: how it ends does not matter.
+            let _ = snapshot.rollback();
+            result
+        })
+        .await
+    }
+
+    fn read_now<R>(&self, op: impl FnOnce(&Connection) -> Result<R, Fault>) -> Result<R, MetaError> {
+        if let Some(reason) = self.failed.get() {
+            return Err(MetaError::Unavailable { reason: reason.clone() });
+        }
+        match &self.readers {
+            Readers::Writer => match self.writer.lock() {
+                Ok(connection) => op(&connection).map_err(Fault::into_meta),
+                Err(_) => Err(panicked()),
+            },
+            Readers::Pool { path, idle } => {
+                let kept = idle.lock().map_err(|_| panicked())?.pop();
+                let connection = match kept {
+                    Some(connection) => connection,
+                    None => open_reader(path)?,
+                };
+                let result = op(&connection).map_err(Fault::into_meta);
+                idle.lock().map_err(|_| panicked())?.push(connection);
+                result
+            }
+        }
+    }
+
+    /// Commits what waits, batch by batch.
+    fn drain(&self) {
+        // A poisoned lock: a transaction panicked half-way. Its connection may be inside a transaction, so stop.
+        let Ok(connection) = self.writer.lock() else {
+            let _ = self.failed.set("a transaction panicked".to_owned());
+            for write in self.take(usize::MAX) {
+                write.answer(&Err(BatchFault::Unavailable("a transaction panicked".to_owned())));
+            }
+            return;
+        };
+        for _ in 0..BATCHES_PER_DRAIN {
+            let mut batch = self.take(BATCH_MAX);
+            if batch.is_empty() {
+                return;
+            }
+            let outcome = self.run_batch(&connection, &mut batch);
+            for write in batch {
+                write.answer(&outcome);
+            }
+        }
+    }
+
+    fn take(&self, limit: usize) -> Vec<Box<dyn Waiting>> {
+        let Ok(mut waiting) = self.waiting.lock() else { return Vec::new() };
+        let mut batch = Vec::new();
+        while batch.len() < limit {
+            let Some(write) = waiting.pop_front() else { break };
+            if !write.abandoned() {
+                batch.push(write);
+            }
+        }
+        batch
+    }
+
+    fn run_batch(&self, connection: &Connection, batch: &mut [Box<dyn Waiting>]) -> Result<(), BatchFault> {
+        if let Some(reason) = self.failed.get() {
+            return Err(BatchFault::Unavailable(reason.clone()));
+        }
+        // Nothing has begun: a failure here leaves all as it was.
+        execute(connection, "BEGIN IMMEDIATE").map_err(|error| batch_fault(&error))?;
+        match run_all(connection, batch) {
+            Ok(()) => {}
+            Err(error) => return Err(self.undo(connection, &error)),
+        }
+        if let Err(error) = execute(connection, "COMMIT") {
+            // Without room nothing of the batch reached the log whole. Any other failure leaves its fate unknown.
+            if error.sqlite_error_code() != Some(ErrorCode::DiskFull) {
+                let _ = self.failed.set(format!("a commit failed: {error}"));
+            }
+            return Err(self.undo(connection, &error));
+        }
+        Ok(())
+    }
+
+    /// Rolls the batch back, unless SQLite has done so itself.
+    fn undo(&self, connection: &Connection, error: &rusqlite::Error) -> BatchFault {
+        if !connection.is_autocommit() {
+            let _ = execute(connection, "ROLLBACK");
+        }
+        if !connection.is_autocommit() {
+            let _ = self.failed.set(format!("a transaction could not be undone after: {error}"));
+        }
+        match self.failed.get() {
+            Some(reason) => BatchFault::Unavailable(reason.clone()),
+            None => batch_fault(error),
+        }
+    }
+}
+
+/// Runs each transaction in a savepoint of its own, so that one that fails undoes itself only.
+fn run_all(connection: &Connection, batch: &mut [Box<dyn Waiting>]) -> Result<(), rusqlite::Error> {
+    for write in batch {
+        execute(connection, "SAVEPOINT one")?;
+        if !write.run(connection)? {
+            execute(connection, "ROLLBACK TO one")?;
+        }
+        execute(connection, "RELEASE one")?;
+    }
+    Ok(())
+}
+
+fn execute(connection: &Connection, sql: &str) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached(sql)?.execute([]).map(|_| ())
+}
+
+fn batch_fault(error: &rusqlite::Error) -> BatchFault {
+    match sql_error(error) {
+        MetaError::Full => BatchFault::Full,
+        MetaError::Corrupt { what } => BatchFault::Corrupt(what),
+        other => BatchFault::Unavailable(other.to_string()),
+    }
+}
+
+fn panicked() -> MetaError {
+    MetaError::Unavailable { reason: "a transaction panicked".to_owned() }
+}
+
+/// The transaction `op` of one caller.
+struct Write<R, F> {
+    op: Option<F>,
+    result: Option<Result<R, MetaError>>,
+    reply: oneshot::Sender<Result<R, MetaError>>,
+}
+
+impl<R: Send, F: FnOnce(&Connection) -> Result<R, Fault> + Send> Waiting for Write<R, F> {
+    fn abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    fn run(&mut self, connection: &Connection) -> Result<bool, rusqlite::Error> {
+        let op = self.op.take().expect("a transaction runs once");
+        match op(connection) {
+            Ok(value) => {
+                self.result = Some(Ok(value));
+                Ok(true)
+            }
+            Err(fault) => {
+                if fault.ends_batch()
+                    && let Fault::Sql(error) = fault
+                {
+                    return Err(error);
+                }
+                self.result = Some(Err(fault.into_meta()));
+                Ok(false)
+            }
+        }
+    }
+
+    fn answer(self: Box<Self>, batch: &Result<(), BatchFault>) {
+        let result = match batch {
+            Ok(()) => self.result.expect("a batch that committed ran all its transactions"),
+            Err(BatchFault::Full) => Err(MetaError::Full),
+            Err(BatchFault::Corrupt(what)) => Err(MetaError::Corrupt { what: what.clone() }),
+            Err(BatchFault::Unavailable(reason)) => Err(MetaError::Unavailable { reason: reason.clone() }),
+        };
+        // A caller that went away does not need the result.
+        let _ = self.reply.send(result);
+    }
+}

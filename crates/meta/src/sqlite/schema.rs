@@ -1,0 +1,121 @@
+//! Opening a database: settings of a connection, and migrations.
+//!
+//! Invariants:
+//! 1. A database with a schema newer than this program's is left untouched.
+//! 2. A commit is synced before it returns (`synchronous = FULL` on a write-ahead log).
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::fault::sql_error;
+use crate::MetaError;
+
+/// Statements kept prepared per connection; the modules together have fewer.
+const STATEMENTS_MAX: usize = 128;
+
+/// Opens the file for writing, makes it if there is none, and brings it to this program's schema.
+pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
+    let open = || {
+        let connection = Connection::open(path)?;
+        // Checked before anything is written, so that a newer program's file stays as it is.
+        let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+        Ok((connection, mode))
+    };
+    let (mut connection, mode) = open().map_err(|error| at(path, &error))?;
+    refuse_newer(&connection)?;
+    if mode != "wal" {
+        let mode: String = connection
+            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+            .map_err(|error| at(path, &error))?;
+        if mode != "wal" {
+            return Err(MetaError::Unavailable {
+                reason: format!("{}: the file system cannot hold a write-ahead log", path.display()),
+            });
+        }
+    }
+    // 4,000 pages are 16 MiB of log before it is copied into the database: hot pages are copied once for many commits.
+    connection
+        .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -16384;")
+        .map_err(|error| at(path, &error))?;
+    settle(&mut connection)?;
+    Ok(connection)
+}
+
+/// Opens the file for reading only.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, MetaError> {
+    // Readers of a write-ahead log write to its shared index, so the file itself is opened for writing.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096;")?;
+        common(&connection)?;
+        Ok(connection)
+    };
+    open().map_err(|error| at(path, &error))
+}
+
+/// A database in memory.
+pub(super) fn open_memory() -> Result<Connection, MetaError> {
+    let mut connection = Connection::open_in_memory().map_err(|error| sql_error(&error))?;
+    settle(&mut connection)?;
+    Ok(connection)
+}
+
+fn settle(connection: &mut Connection) -> Result<(), MetaError> {
+    common(connection).map_err(|error| sql_error(&error))?;
+    refuse_newer(connection)?;
+    migrations::migrations::runner()
+        .run(connection)
+        .map(|_| ())
+        .map_err(|error| MetaError::Unavailable { reason: format!("a migration failed: {error}") })
+}
+
+fn common(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;")
+}
+
+/// Reads the migration history, which `refinery` keeps, with more care than it does itself.
+fn refuse_newer(connection: &Connection) -> Result<(), MetaError> {
+    let read = || {
+        let named = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'refinery_schema_history'";
+        if connection.query_row(named, [], |row| row.get::<_, i64>(0))? == 0 {
+            return Ok((0, 0));
+        }
+        // refinery panics on a checksum or a time that it cannot parse.
+        let history = "SELECT coalesce(max(version), 0), count(*) FILTER (WHERE checksum GLOB '*[^0-9]*' OR checksum = '' \
+             OR length(checksum) > 20 OR applied_on NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*') \
+             FROM refinery_schema_history";
+        connection.query_row(history, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
+    };
+    let (found, broken) = read().map_err(|error| sql_error(&error))?;
+    if broken > 0 {
+        return Err(MetaError::Corrupt { what: "a migration history".to_owned() });
+    }
+    let known = newest();
+    if found > i64::from(known) {
+        return Err(MetaError::NewerSchema { found: u32::try_from(found).unwrap_or(u32::MAX), known });
+    }
+    Ok(())
+}
+
+/// The newest schema this program knows.
+pub(super) fn newest() -> u32 {
+    let versions = migrations::migrations::runner();
+    let newest = versions.get_migrations().iter().map(refinery::Migration::version).max();
+    newest.and_then(|version| u32::try_from(version).ok()).expect("the first migration is compiled in")
+}
+
+fn at(path: &Path, error: &rusqlite::Error) -> MetaError {
+    match sql_error(error) {
+        MetaError::Unavailable { reason } => MetaError::Unavailable { reason: format!("{}: {reason}", path.display()) },
+        MetaError::Corrupt { what } => MetaError::Corrupt { what: format!("{} ({what})", path.display()) },
+        other => other,
+    }
+}
+
+mod migrations {
+    refinery::embed_migrations!("migrations/sqlite");
+}

@@ -1,0 +1,387 @@
+//! Stripes and their chunks' places in SQLite.
+//!
+//! Invariants:
+//! 1. A stripe has one chunk row for each chunk of its code, from 0.
+//! 2. `stripes.lost` is the number of its chunks that are lost: without place, damaged, or on a lost or removed disk.
+//! 3. A change of a chunk row advances the stripe's revision and clears `verified`.
+
+use async_trait::async_trait;
+use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
+use claystone_env::WallTime;
+use rusqlite::{Connection, Row, params};
+
+use super::SqliteMeta;
+use super::disks::{find, loses_chunks};
+use super::fault::Fault;
+use super::rows::{Int, code, disk_id, rows, stripe_id, unsigned};
+use crate::{ChunkPlace, MetaError, StripeRecord, StripeRecords, StripeTally, Swap};
+
+#[async_trait]
+impl StripeRecords for SqliteMeta {
+    async fn stripe(&self, id: StripeId) -> Result<Option<StripeRecord>, MetaError> {
+        self.read(move |connection| load_live(connection, id)).await
+    }
+
+    async fn stripes(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<StripeRecord>, MetaError> {
+        self.read_steps(move |connection| {
+            let sql = "SELECT id FROM stripes WHERE id > ?1 AND refs > 0 ORDER BY id LIMIT ?2";
+            let ids = ids(connection, sql, params![after_column(after), rows(limit)])?;
+            load_all(connection, &ids)
+        })
+        .await
+    }
+
+    async fn stripes_on(
+        &self,
+        disk: DiskId,
+        after: Option<StripeId>,
+        limit: usize,
+    ) -> Result<Vec<StripeRecord>, MetaError> {
+        self.read_steps(move |connection| {
+            let disk = find(connection, disk)?.ok_or(MetaError::NoSuchDisk { disk })?;
+            // Two chunks of one stripe may lie on one disk, hence DISTINCT; the index has them side by side.
+            let sql = "SELECT DISTINCT c.stripe FROM chunks c CROSS JOIN stripes s ON s.id = c.stripe \
+                       WHERE c.disk = ?1 AND c.stripe > ?2 AND s.refs > 0 ORDER BY c.stripe LIMIT ?3";
+            let ids = ids(connection, sql, params![disk.num, after_column(after), rows(limit)])?;
+            load_all(connection, &ids)
+        })
+        .await
+    }
+
+    async fn degraded(&self, limit: usize) -> Result<Vec<StripeRecord>, MetaError> {
+        self.read_steps(move |connection| {
+            let sql = "SELECT id FROM stripes WHERE spare >= 0 ORDER BY spare, lost, id LIMIT ?1";
+            let mut found = ids(connection, sql, params![rows(limit)])?;
+            let sql = "SELECT id FROM stripes WHERE spare < 0 ORDER BY spare, lost, id LIMIT ?1";
+            found.extend(ids(connection, sql, params![rows(limit - found.len())])?);
+            load_all(connection, &found)
+        })
+        .await
+    }
+
+    async fn named(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError> {
+        let ids = ids.to_vec();
+        self.read_steps(move |connection| load_all(connection, &ids)).await
+    }
+
+    async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError> {
+        self.write(move |connection| {
+            let Swap { stripe, expected_revision: expected, places } = swap;
+            let current = load_live(connection, stripe)?;
+            if current.is_none_or(|current| current.revision != expected) {
+                return Err(MetaError::StripeChanged { stripe, expected }.into());
+            }
+            let mut update = connection.prepare_cached(
+                "UPDATE chunks SET disk = ?3, generation = ?4, damaged = ?5 WHERE stripe = ?1 AND idx = ?2",
+            )?;
+            for (index, place) in places {
+                let column = PlaceColumns::of(connection, place)?;
+                let changed = update.execute(params![
+                    stripe.0.to_be_bytes(),
+                    index.0,
+                    column.disk,
+                    column.generation,
+                    column.damaged
+                ])?;
+                if changed == 0 {
+                    return Err(Fault::corrupt(format!("no chunk {} in stripe {stripe}", index.0)));
+                }
+            }
+            changed(connection, stripe)?;
+            load_live(connection, stripe)?.ok_or_else(|| Fault::corrupt(format!("a stripe {stripe} that went away")))
+        })
+        .await
+    }
+
+    async fn mark_damaged(&self, chunks: &[ChunkId]) -> Result<(), MetaError> {
+        let chunks = chunks.to_vec();
+        self.write(move |connection| {
+            let mut mark = connection.prepare_cached(
+                "UPDATE chunks SET damaged = 1 WHERE stripe = ?1 AND idx = ?2 AND generation = ?3 \
+                 AND damaged = 0 AND disk IS NOT NULL \
+                 AND EXISTS (SELECT 1 FROM stripes s WHERE s.id = ?1 AND s.refs > 0)",
+            )?;
+            for chunk in chunks {
+                let marked = mark.execute(params![chunk.stripe.0.to_be_bytes(), chunk.index.0, chunk.generation.0])?;
+                if marked > 0 {
+                    changed(connection, chunk.stripe)?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn mark_verified(&self, id: StripeId, revision: u64, now: WallTime) -> Result<(), MetaError> {
+        self.write(move |connection| {
+            connection
+                .prepare_cached("UPDATE stripes SET verified_ms = ?3 WHERE id = ?1 AND revision = ?2 AND refs > 0")?
+                .execute(params![id.0.to_be_bytes(), Int(revision), Int(now.unix_ms)])?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn dead_stripes(&self, limit: usize) -> Result<Vec<StripeRecord>, MetaError> {
+        self.read_steps(move |connection| {
+            let sql = "SELECT id FROM stripes WHERE refs = 0 ORDER BY id LIMIT ?1";
+            let ids = ids(connection, sql, params![rows(limit)])?;
+            load_all(connection, &ids)
+        })
+        .await
+    }
+
+    async fn forget(&self, ids: &[StripeId]) -> Result<(), MetaError> {
+        let ids = ids.to_vec();
+        self.write(move |connection| {
+            let mut stripe = connection.prepare_cached("DELETE FROM stripes WHERE id = ?1 AND refs = 0")?;
+            let mut chunks = connection.prepare_cached("DELETE FROM chunks WHERE stripe = ?1")?;
+            for id in ids {
+                let id = id.0.to_be_bytes();
+                if stripe.execute(params![id])? > 0 {
+                    chunks.execute(params![id])?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn tally(&self) -> Result<StripeTally, MetaError> {
+        self.read_steps(|connection| {
+            let mut tally = StripeTally::default();
+            let mut totals = connection.prepare_cached(
+                "SELECT stripes, data_bytes, verified, (SELECT count(*) FROM stripes WHERE refs = 0) FROM totals",
+            )?;
+            let mut row = totals.query([])?;
+            let row = row.next()?.ok_or_else(|| Fault::corrupt("no totals"))?;
+            tally.stripes = unsigned(row, 0)?;
+            tally.data_bytes = unsigned(row, 1)?;
+            tally.verified = unsigned(row, 2)?;
+            tally.dead = unsigned(row, 3)?;
+            // Read from the index of degraded stripes alone.
+            let mut degraded = connection.prepare_cached(
+                "SELECT spare, lost, count(*) FROM stripes WHERE spare IS NOT NULL GROUP BY spare, lost",
+            )?;
+            let mut groups = degraded.query([])?;
+            while let Some(row) = groups.next()? {
+                let spare: i64 = row.get(0)?;
+                let (lost, stripes) = (unsigned(row, 1)?, unsigned(row, 2)?);
+                tally.chunks_lost += lost * stripes;
+                match u16::try_from(spare) {
+                    Ok(spare) => {
+                        let left = &mut tally.degraded_by_tolerance_left;
+                        let at = usize::from(spare);
+                        if left.len() <= at {
+                            left.resize(at + 1, 0);
+                        }
+                        left[at] += stripes;
+                    }
+                    Err(_) => tally.unrecoverable += stripes,
+                }
+            }
+            Ok(tally)
+        })
+        .await
+    }
+}
+
+/// Columns of a stripe, to be followed by [`PLACE_COLUMNS`], for the tables `stripes s`, `chunks c` and `disks d`.
+pub(super) const STRIPE_COLUMNS: &str = "s.id, s.code, s.data_bytes, s.sub_bytes, s.revision, s.verified_ms, s.refs";
+/// Columns of a chunk's place.
+pub(super) const PLACE_COLUMNS: &str = "c.idx, c.generation, c.damaged, d.id";
+/// How many columns stand before the first of the place.
+const STRIPE_COLUMNS_COUNT: usize = 7;
+
+/// Puts rows of stripes joined with their chunks together again.
+#[derive(Default)]
+pub(super) struct Gather {
+    stripes: Vec<StripeRecord>,
+    /// Chunk rows met of the last stripe.
+    chunks: usize,
+}
+
+impl Gather {
+    /// Takes a row whose stripe columns begin at `at`; rows of one stripe come one after the other. A row without
+    /// stripe is passed over.
+    pub(super) fn take(&mut self, row: &Row<'_>, at: usize) -> Result<(), Fault> {
+        let Some(id) = row.get::<_, Option<[u8; 16]>>(at)? else { return Ok(()) };
+        let id = StripeId(u128::from_be_bytes(id));
+        // The same stripe may come twice in a content, so chunk 0 begins a stripe, not a change of id.
+        let index: u16 = row.get(at + STRIPE_COLUMNS_COUNT)?;
+        if index == 0 {
+            self.close()?;
+            self.stripes.push(stripe_from(row, at, id)?);
+        }
+        let stripe = self.stripes.last_mut().ok_or_else(|| Fault::corrupt(format!("a stripe {id} without chunk 0")))?;
+        if stripe.id != id || usize::from(index) != self.chunks || self.chunks >= stripe.places.len() {
+            return Err(Fault::corrupt(format!("the chunks of stripe {id}")));
+        }
+        stripe.places[self.chunks] = place_from(row, at + STRIPE_COLUMNS_COUNT)?;
+        self.chunks += 1;
+        Ok(())
+    }
+
+    /// All stripes.
+    pub(super) fn finish(mut self) -> Result<Vec<StripeRecord>, Fault> {
+        self.close()?;
+        Ok(self.stripes)
+    }
+
+    fn close(&mut self) -> Result<(), Fault> {
+        if let Some(stripe) = self.stripes.last()
+            && stripe.places.len() != self.chunks
+        {
+            return Err(Fault::corrupt(format!("the chunks of stripe {}", stripe.id)));
+        }
+        self.chunks = 0;
+        Ok(())
+    }
+}
+
+fn stripe_from(row: &Row<'_>, at: usize, id: StripeId) -> Result<StripeRecord, Fault> {
+    let code = code(row, at + 1)?;
+    let verified: Option<i64> = row.get(at + 5)?;
+    let verified = match verified {
+        Some(ms) => Some(WallTime { unix_ms: u64::try_from(ms).map_err(|_| Fault::corrupt("a negative time"))? }),
+        None => None,
+    };
+    Ok(StripeRecord {
+        id,
+        code,
+        data_bytes: unsigned(row, at + 2)?,
+        sub_bytes: row.get(at + 3)?,
+        places: vec![None; usize::from(code.shape().chunks())],
+        revision: unsigned(row, at + 4)?,
+        verified,
+    })
+}
+
+fn place_from(row: &Row<'_>, at: usize) -> Result<Option<ChunkPlace>, Fault> {
+    if row.get_ref(at + 3)? == rusqlite::types::ValueRef::Null {
+        return Ok(None);
+    }
+    Ok(Some(ChunkPlace {
+        generation: Generation(row.get(at + 1)?),
+        damaged: row.get(at + 2)?,
+        disk: disk_id(row, at + 3)?,
+    }))
+}
+
+/// Writes the rows of a new live stripe, held by one span that the caller writes.
+pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> Result<(), Fault> {
+    let id = stripe.id.0.to_be_bytes();
+    let mut lost: i64 = 0;
+    let mut insert = connection
+        .prepare_cached("INSERT INTO chunks (stripe, idx, disk, generation, damaged) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    for (index, place) in (0u16..).zip(&stripe.places) {
+        let column = PlaceColumns::of(connection, *place)?;
+        lost += i64::from(column.lost);
+        insert.execute(params![id, index, column.disk, column.generation, column.damaged])?;
+    }
+    connection
+        .prepare_cached(
+            "INSERT INTO stripes (id, refs, code, data_bytes, sub_bytes, revision, verified_ms, tolerance, lost) \
+             VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            id,
+            stripe.code.to_string(),
+            Int(stripe.data_bytes),
+            stripe.sub_bytes,
+            Int(stripe.revision),
+            stripe.verified.map(|at| Int(at.unix_ms)),
+            stripe.code.tolerance(),
+            lost,
+        ])?;
+    Ok(())
+}
+
+/// A place as its columns have it.
+struct PlaceColumns {
+    disk: Option<i64>,
+    generation: u32,
+    damaged: bool,
+    lost: bool,
+}
+
+impl PlaceColumns {
+    fn of(connection: &Connection, place: Option<ChunkPlace>) -> Result<PlaceColumns, Fault> {
+        let Some(place) = place else {
+            return Ok(PlaceColumns { disk: None, generation: 0, damaged: false, lost: true });
+        };
+        let disk = find(connection, place.disk)?.ok_or(MetaError::NoSuchDisk { disk: place.disk })?;
+        Ok(PlaceColumns {
+            disk: Some(disk.num),
+            generation: place.generation.0,
+            damaged: place.damaged,
+            lost: place.damaged || loses_chunks(disk.state),
+        })
+    }
+}
+
+/// A stripe, live or dead, and whether it is live.
+pub(super) fn load_any(connection: &Connection, id: StripeId) -> Result<Option<(StripeRecord, bool)>, Fault> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {STRIPE_COLUMNS}, {PLACE_COLUMNS} FROM stripes s CROSS JOIN chunks c ON c.stripe = s.id \
+         LEFT JOIN disks d ON d.num = c.disk WHERE s.id = ?1 ORDER BY c.idx"
+    ))?;
+    let mut rows = statement.query(params![id.0.to_be_bytes()])?;
+    let (mut gather, mut live) = (Gather::default(), false);
+    while let Some(row) = rows.next()? {
+        live = row.get::<_, i64>(STRIPE_COLUMNS_COUNT - 1)? > 0;
+        gather.take(row, 0)?;
+    }
+    Ok(gather.finish()?.pop().map(|stripe| (stripe, live)))
+}
+
+fn load_live(connection: &Connection, id: StripeId) -> Result<Option<StripeRecord>, Fault> {
+    Ok(load_any(connection, id)?.and_then(|(stripe, live)| live.then_some(stripe)))
+}
+
+fn load_all(connection: &Connection, ids: &[StripeId]) -> Result<Vec<StripeRecord>, Fault> {
+    let mut stripes = Vec::new();
+    for id in ids {
+        stripes.extend(load_any(connection, *id)?.map(|(stripe, _)| stripe));
+    }
+    Ok(stripes)
+}
+
+fn ids(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<StripeId>, Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    let mut ids = Vec::new();
+    while let Some(row) = rows.next()? {
+        ids.push(stripe_id(row, 0)?);
+    }
+    Ok(ids)
+}
+
+/// The bytes that ids must be greater than; no bytes are less than any id.
+fn after_column(after: Option<StripeId>) -> Vec<u8> {
+    after.map_or_else(Vec::new, |id| id.0.to_be_bytes().to_vec())
+}
+
+/// Follows a change of a stripe's chunk rows.
+fn changed(connection: &Connection, id: StripeId) -> Result<(), Fault> {
+    connection
+        .prepare_cached(&format!(
+            "UPDATE stripes SET revision = revision + 1, verified_ms = NULL, lost = {LOST} WHERE id = ?1"
+        ))?
+        .execute(params![id.0.to_be_bytes()])?;
+    Ok(())
+}
+
+/// Counts the losses of all stripes on a disk anew, after its state changed.
+pub(super) fn recount_disk(connection: &Connection, num: i64) -> Result<(), Fault> {
+    connection
+        .prepare_cached(&format!(
+            "UPDATE stripes SET lost = {LOST} WHERE id IN (SELECT stripe FROM chunks WHERE disk = ?1)"
+        ))?
+        .execute(params![num])?;
+    Ok(())
+}
+
+/// The losses of the row of `stripes` that is being updated.
+pub(super) const LOST: &str = "(SELECT count(*) FROM chunks c LEFT JOIN disks d ON d.num = c.disk \
+     WHERE c.stripe = stripes.id AND (c.disk IS NULL OR c.damaged = 1 OR d.state >= 2))";

@@ -1,0 +1,434 @@
+//! The traits of a metadata store. Each method is one transaction.
+
+use async_trait::async_trait;
+use claystone_chunk::{DiskId, StripeId};
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_env::WallTime;
+
+use crate::{
+    AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, StripeRecord,
+    UploadId, UploadRecord, VersionName,
+};
+
+/// Why a transaction did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum MetaError {
+    /// No bucket has this name.
+    #[error("there is no bucket {name:?}")]
+    NoSuchBucket {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("bucket {name:?} exists and belongs to {owner:?}")]
+    BucketExists {
+        /// The name.
+        name: String,
+        /// Whose it is.
+        owner: String,
+    },
+    /// Objects, versions or delete markers are in the bucket.
+    #[error("bucket {name:?} is not empty")]
+    BucketNotEmpty {
+        /// The name.
+        name: String,
+    },
+    /// The key has no such object, or the version is a delete marker where an object is needed.
+    #[error("there is no object {key:?}")]
+    NoSuchObject {
+        /// The key.
+        key: String,
+    },
+    /// No such upload of this key.
+    #[error("there is no upload {id:?}")]
+    NoSuchUpload {
+        /// The upload.
+        id: String,
+    },
+    /// A part that the completion names is not there or has another entity tag.
+    #[error("part {number} is not as the completion names it")]
+    InvalidPart {
+        /// The part.
+        number: u32,
+    },
+    /// The object is not as the writer's condition wants it.
+    #[error("the precondition on {key:?} does not hold")]
+    PreconditionFailed {
+        /// The key.
+        key: String,
+    },
+    /// The stripe changed since the swap was planned.
+    #[error("stripe {stripe} is not at revision {expected} any more")]
+    StripeChanged {
+        /// The stripe.
+        stripe: StripeId,
+        /// The revision the caller planned on.
+        expected: u64,
+    },
+    /// No such disk.
+    #[error("disk {disk} is not known")]
+    NoSuchDisk {
+        /// The disk.
+        disk: DiskId,
+    },
+    /// The database holds something this program cannot read.
+    #[error("the metadata holds {what} that cannot be read")]
+    Corrupt {
+        /// What it is.
+        what: String,
+    },
+    /// The database was written by a newer program.
+    #[error("the metadata has schema {found}, this program knows up to {known}: run a newer claystone")]
+    NewerSchema {
+        /// Schema in the database.
+        found: u32,
+        /// Newest schema this program knows.
+        known: u32,
+    },
+    /// The file system under the database has no room; nothing was changed.
+    #[error("no space left for metadata")]
+    Full,
+    /// The database failed; whether the transaction happened is unknown until it is opened anew.
+    #[error("the metadata store failed: {reason}")]
+    Unavailable {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// How a bucket keeps versions at the moment of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Versioning {
+    /// The write replaces the version named `null`.
+    Off,
+    /// The write adds a version of this name.
+    On(VersionName),
+}
+
+/// Which version of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionRef {
+    /// The newest.
+    Current,
+    /// The one of this name.
+    Named(VersionName),
+}
+
+/// What must hold of the current version for a write to happen.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Precondition {
+    /// Nothing.
+    #[default]
+    None,
+    /// There is no current object (a delete marker counts as none).
+    Absent,
+    /// There is one; otherwise `NoSuchObject`.
+    Exists,
+    /// There is one with this entity tag; without one `NoSuchObject`.
+    Etag(String),
+    /// There is none with this entity tag.
+    NotEtag(String),
+}
+
+/// Where a new object's bytes come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewContent {
+    /// No bytes.
+    Empty,
+    /// Stripes just written, in order; they become a new content.
+    Stripes(Vec<StripeRecord>),
+    /// The bytes of an existing object or part, shared. `NoSuchObject` if it went away meanwhile.
+    Shared(crate::ContentId),
+}
+
+/// An object to be written.
+#[derive(Debug, Clone)]
+pub struct NewObject {
+    /// Bucket.
+    pub bucket: BucketId,
+    /// Key.
+    pub key: String,
+    /// How the bucket keeps versions.
+    pub versioning: Versioning,
+    /// What must hold.
+    pub precondition: Precondition,
+    /// Bytes.
+    pub content: NewContent,
+    /// Length.
+    pub bytes: u64,
+    /// Entity tag without quotes.
+    pub etag: String,
+    /// Now.
+    pub created: WallTime,
+    /// Opaque.
+    pub attributes: Vec<u8>,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutOutcome {
+    /// The version that was written.
+    pub version: VersionName,
+    /// Stripes that died: their chunks may be reclaimed.
+    pub dead: Vec<StripeRecord>,
+}
+
+/// A delete.
+#[derive(Debug, Clone)]
+pub struct DeleteObject {
+    /// Bucket.
+    pub bucket: BucketId,
+    /// Key.
+    pub key: String,
+    /// `Named`: that version goes for good. `Current`: with versioning off the `null` version goes (S3 rule: while
+    /// versioning is suspended pass `marker` to leave a `null` delete marker); with `marker` one is added.
+    pub version: VersionRef,
+    /// Add a delete marker of this name instead of (for `null`: after) removing.
+    pub marker: Option<VersionName>,
+    /// What must hold of the version that is deleted (of the current one for `Current`).
+    pub precondition: Precondition,
+    /// Now.
+    pub now: WallTime,
+}
+
+/// What a delete did. Deleting what is not there is no error: both fields are `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Deleted {
+    /// The version that went.
+    pub removed: Option<(VersionName, bool)>,
+    /// The delete marker that was added.
+    pub marker: Option<VersionName>,
+    /// Stripes that died.
+    pub dead: Vec<StripeRecord>,
+}
+
+/// One look-up: bucket, object and stripes by one query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The bucket.
+    pub bucket: BucketRecord,
+    /// The object version, which may be a delete marker.
+    pub object: Option<ObjectRecord>,
+    /// Its stripes in order.
+    pub stripes: Vec<StripeRecord>,
+}
+
+/// What to list. Keys come in the order of their bytes.
+#[derive(Debug, Clone, Default)]
+pub struct ListQuery {
+    /// Only keys that begin so.
+    pub prefix: String,
+    /// Keys with this text behind the prefix are folded into one common prefix. Never empty.
+    pub delimiter: Option<String>,
+    /// Only keys (and common prefixes) greater than this.
+    pub after: Option<String>,
+    /// With `versions`: of the key `after` itself, continue behind this version.
+    pub after_version: Option<VersionName>,
+    /// Entries and common prefixes together, at most.
+    pub limit: usize,
+    /// All versions and delete markers, newest first within a key, instead of current objects.
+    pub versions: bool,
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListPage<T> {
+    /// Entries in order.
+    pub entries: Vec<T>,
+    /// Folded keys in order.
+    pub common_prefixes: Vec<String>,
+    /// More follow. Continue after the last key or prefix of this page.
+    pub truncated: bool,
+}
+
+/// A completed upload.
+#[derive(Debug, Clone)]
+pub struct Completed {
+    /// The object to be; its `content` and `bytes` are ignored and made of the parts.
+    pub object: NewObject,
+    /// The upload.
+    pub upload: UploadId,
+    /// Numbers and entity tags in ascending order, as the client names them.
+    pub parts: Vec<(u32, String)>,
+}
+
+/// New places for chunks of one stripe.
+#[derive(Debug, Clone)]
+pub struct Swap {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// The revision the change was planned on.
+    pub expected_revision: u64,
+    /// Chunk by chunk: its new place.
+    pub places: Vec<(ChunkIndex, Option<ChunkPlace>)>,
+}
+
+/// Chunks by disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskTally {
+    /// Chunks of live stripes on it.
+    pub chunks: u64,
+    /// Of these, marked damaged.
+    pub damaged: u64,
+}
+
+/// Stripes by what is known of them. A chunk counts as lost if it has no place, is damaged, or its disk is in
+/// state `Lost` or `Removed`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StripeTally {
+    /// Live stripes.
+    pub stripes: u64,
+    /// Object bytes in them (shared contents once).
+    pub data_bytes: u64,
+    /// Stripes with every chunk in place and verified at their revision.
+    pub verified: u64,
+    /// `lost[i]`: stripes that can lose exactly `i` more chunks without losing data, among those with a chunk lost.
+    /// Its length is the highest such number plus one.
+    pub degraded_by_tolerance_left: Vec<u64>,
+    /// Stripes with more chunks lost than their code tolerates.
+    pub unrecoverable: u64,
+    /// Chunks lost in all.
+    pub chunks_lost: u64,
+    /// Dead stripes that wait for reclaim.
+    pub dead: u64,
+}
+
+/// Buckets.
+#[async_trait]
+pub trait BucketRecords: Send + Sync {
+    /// Makes a bucket.
+    async fn create_bucket(
+        &self,
+        name: &str,
+        owner: &str,
+        code: Option<CodeSpec>,
+        now: WallTime,
+    ) -> Result<BucketRecord, MetaError>;
+    /// One bucket, or `NoSuchBucket`.
+    async fn bucket(&self, name: &str) -> Result<BucketRecord, MetaError>;
+    /// All buckets in the order of their names.
+    async fn buckets(&self) -> Result<Vec<BucketRecord>, MetaError>;
+    /// Removes a bucket without objects, versions and delete markers. Its uploads are aborted with it; their stripes
+    /// are found by [`StripeRecords::dead_stripes`].
+    async fn delete_bucket(&self, name: &str) -> Result<(), MetaError>;
+    /// Sets or removes one document.
+    async fn set_document(&self, name: &str, document: &str, content: Option<Vec<u8>>) -> Result<(), MetaError>;
+    /// Sets the code for new objects.
+    async fn set_code(&self, name: &str, code: Option<CodeSpec>) -> Result<(), MetaError>;
+}
+
+/// Objects and their versions.
+#[async_trait]
+pub trait ObjectRecords: Send + Sync {
+    /// Bucket, object and stripes by one query.
+    async fn object(&self, bucket: &str, key: &str, version: &VersionRef) -> Result<Found, MetaError>;
+    /// Writes an object: the commit point of a put.
+    async fn put_object(&self, object: NewObject) -> Result<PutOutcome, MetaError>;
+    /// Deletes.
+    async fn delete_object(&self, delete: DeleteObject) -> Result<Deleted, MetaError>;
+    /// Replaces the attributes of one version (`NoSuchObject` if it is gone).
+    async fn set_attributes(
+        &self,
+        bucket: BucketId,
+        key: &str,
+        version: &VersionName,
+        attributes: Vec<u8>,
+    ) -> Result<(), MetaError>;
+    /// Lists.
+    async fn list_objects(&self, bucket: BucketId, query: &ListQuery) -> Result<ListPage<ObjectRecord>, MetaError>;
+}
+
+/// Multipart uploads.
+#[async_trait]
+pub trait UploadRecords: Send + Sync {
+    /// Begins one.
+    async fn create_upload(&self, upload: UploadRecord) -> Result<(), MetaError>;
+    /// One upload, or `NoSuchUpload`; the key must match.
+    async fn upload(&self, bucket: BucketId, key: &str, id: &UploadId) -> Result<UploadRecord, MetaError>;
+    /// Writes or replaces a part; returns the stripes of the replaced one, now dead.
+    async fn put_part(
+        &self,
+        id: &UploadId,
+        part: PartRecord,
+        content: NewContent,
+    ) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Parts with numbers greater than `after`, ascending, and whether more follow.
+    async fn parts(&self, id: &UploadId, after: u32, limit: usize) -> Result<(Vec<PartRecord>, bool), MetaError>;
+    /// Turns parts into an object and forgets the upload. Parts that are not named die. The object's length is that of
+    /// the parts, whatever `object.bytes` says.
+    async fn complete_upload(&self, completed: Completed) -> Result<PutOutcome, MetaError>;
+    /// Forgets an upload; returns the stripes that died.
+    async fn abort_upload(&self, bucket: BucketId, key: &str, id: &UploadId) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Lists uploads by key, then id. `after` names a key and optionally an upload of it; entries are those behind.
+    async fn list_uploads(
+        &self,
+        bucket: BucketId,
+        query: &ListQuery,
+        after_upload: Option<&UploadId>,
+    ) -> Result<ListPage<UploadRecord>, MetaError>;
+}
+
+/// Stripes, for upkeep.
+#[async_trait]
+pub trait StripeRecords: Send + Sync {
+    /// One live stripe.
+    async fn stripe(&self, id: StripeId) -> Result<Option<StripeRecord>, MetaError>;
+    /// Live stripes with ids greater than `after`, ascending.
+    async fn stripes(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Live stripes with a chunk on `disk`, ids greater than `after`, ascending.
+    async fn stripes_on(
+        &self,
+        disk: DiskId,
+        after: Option<StripeId>,
+        limit: usize,
+    ) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Live stripes with lost chunks (see [`StripeTally`]), those that tolerate the fewest further losses first. Those
+    /// beyond their code's tolerance come last of all: nothing can be done for them, and they must not hide the rest.
+    async fn degraded(&self, limit: usize) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Of the given stripes those that are live or dead, that is, whose chunks are named.
+    async fn named(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Changes places, if the stripe is live and still at the expected revision; the revision advances and `verified`
+    /// is cleared.
+    async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError>;
+    /// Marks chunks of live stripes as damaged (a place in that generation), so that repair takes them up. The stripe's
+    /// revision advances and `verified` is cleared; chunks that are marked already, moved or unknown change nothing.
+    async fn mark_damaged(&self, chunks: &[claystone_chunk::ChunkId]) -> Result<(), MetaError>;
+    /// Remembers that a stripe was read back whole at this revision; nothing happens if it has changed.
+    async fn mark_verified(&self, id: StripeId, revision: u64, now: WallTime) -> Result<(), MetaError>;
+    /// Dead stripes, oldest first.
+    async fn dead_stripes(&self, limit: usize) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Forgets dead stripes whose chunks are gone.
+    async fn forget(&self, ids: &[StripeId]) -> Result<(), MetaError>;
+    /// Counts.
+    async fn tally(&self) -> Result<StripeTally, MetaError>;
+}
+
+/// Disks.
+#[async_trait]
+pub trait DiskRecords: Send + Sync {
+    /// All that are not removed, in the order they were added.
+    async fn disks(&self) -> Result<Vec<DiskRecord>, MetaError>;
+    /// Adds one, or updates node and path of a known one. The state of a known disk stays, unless it is `Removed`: then
+    /// it comes back in the state given.
+    async fn put_disk(&self, disk: DiskRecord) -> Result<(), MetaError>;
+    /// Changes the state.
+    async fn set_disk_state(&self, disk: DiskId, state: DiskState) -> Result<(), MetaError>;
+    /// Counts chunks.
+    async fn disk_tally(&self, disk: DiskId) -> Result<DiskTally, MetaError>;
+}
+
+/// Credentials.
+#[async_trait]
+pub trait KeyRecords: Send + Sync {
+    /// Adds or replaces a key.
+    async fn put_key(&self, key: AccessKey) -> Result<(), MetaError>;
+    /// All keys.
+    async fn keys(&self) -> Result<Vec<AccessKey>, MetaError>;
+    /// Removes a key.
+    async fn delete_key(&self, access_key: &str) -> Result<(), MetaError>;
+}
+
+/// A whole metadata store.
+pub trait Meta: BucketRecords + ObjectRecords + UploadRecords + StripeRecords + DiskRecords + KeyRecords {}
+
+impl<T: BucketRecords + ObjectRecords + UploadRecords + StripeRecords + DiskRecords + KeyRecords> Meta for T {}
