@@ -54,14 +54,32 @@ impl Attributes {
         serde_json::to_vec(self).expect("maps with text keys always serialise")
     }
 
-    /// Reads what [`ObjectRecord::attributes`](crate::ObjectRecord) holds.
+    /// Reads what [`ObjectRecord::attributes`](crate::ObjectRecord) or an upload's record holds.
     ///
     /// # Errors
     /// [`ObjectError::Corrupt`] if it is not what this program writes.
     pub fn decode(bytes: &[u8]) -> Result<Attributes, ObjectError> {
-        if bytes.is_empty() {
-            return Ok(Attributes::default());
-        }
-        serde_json::from_slice(bytes).map_err(|error| ObjectError::Corrupt { what: format!("object attributes: {error}") })
+        decode(bytes, "object attributes")
     }
+}
+
+impl PartAttributes {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("maps with text keys always serialise")
+    }
+
+    /// Reads what [`PartRecord::attributes`](crate::PartRecord) holds.
+    ///
+    /// # Errors
+    /// [`ObjectError::Corrupt`] if it is not what this program writes.
+    pub fn decode(bytes: &[u8]) -> Result<PartAttributes, ObjectError> {
+        decode(bytes, "part attributes")
+    }
+}
+
+fn decode<T: Default + for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, ObjectError> {
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(bytes).map_err(|error| ObjectError::Corrupt { what: format!("{what}: {error}") })
 }

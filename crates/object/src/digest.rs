@@ -68,7 +68,9 @@ impl Hasher {
             Hasher::Md5(hasher) => (Algorithm::Md5, hasher.finalize().to_vec()),
             Hasher::Sha1(hasher) => (Algorithm::Sha1, hasher.finalize().to_vec()),
             Hasher::Sha256(hasher) => (Algorithm::Sha256, hasher.finalize().to_vec()),
-            Hasher::Crc(algorithm @ Algorithm::Crc64Nvme, digest) => (algorithm, digest.finalize().to_be_bytes().to_vec()),
+            Hasher::Crc(algorithm @ Algorithm::Crc64Nvme, digest) => {
+                (algorithm, digest.finalize().to_be_bytes().to_vec())
+            }
             Hasher::Crc(algorithm, digest) => (algorithm, (digest.finalize() as u32).to_be_bytes().to_vec()),
         }
     }
@@ -134,7 +136,12 @@ impl Digesting {
             let _ = sender.send(hashers);
         });
         // A worker that stopped drops the job, which `settle` sees as a closed channel.
-        self.env.tasks.spawn("digest", Box::pin(async move { drop(cpu.run(job).await) }));
+        self.env.tasks.spawn(
+            "digest",
+            Box::pin(async move {
+                let _ = cpu.run(job).await;
+            }),
+        );
         self.running = Some(receiver);
     }
 

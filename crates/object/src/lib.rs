@@ -14,17 +14,19 @@ mod digest;
 mod error;
 mod objects;
 mod policy;
+mod transfer;
 mod uploads;
 
 pub use attributes::{Attributes, PartAttributes};
 pub use digest::{Algorithm, Digests};
 pub use error::{BodyError, ObjectError};
-pub use objects::{Body, Confirmed, Content, CopySource, Object, Objects, Put, Written};
-pub use policy::{Settings, fit_code};
+pub use objects::{Body, Confirm, Confirmed, Content, CopySource, Object, Objects, Put, Written};
+pub use policy::{SMALL_BYTES, Settings, fit_code};
 pub use uploads::{CompletePart, NewUpload, Part};
 
 pub use claystone_chunk::{ByteRange, Durability};
 pub use claystone_meta::{
-    BucketId, BucketRecord, Deleted, ListPage, ListQuery, ObjectRecord, PartRecord, Precondition, UploadId,
-    UploadRecord, VersionName, VersionRef, Versioning,
+    BucketId, BucketRecord, DeleteObject, Deleted, ListPage, ListQuery, MetaError, ObjectRecord, PartRecord,
+    Precondition, UploadId, UploadRecord, VersionName, VersionRef, Versioning,
 };
+pub use claystone_stripe::StripeError;

@@ -1,18 +1,21 @@
-//! The face of this crate.
+//! The face of this crate: buckets, and objects as a whole. Uploads are in `uploads`, moving bytes in `transfer`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{
-    BucketId, BucketRecord, DeleteObject, Deleted, ListPage, ListQuery, Meta, ObjectRecord, PartRecord, Precondition,
-    PutOutcome, StripeRecord, UploadId, UploadRecord, VersionName, VersionRef, Versioning,
+    BucketId, BucketRecord, DeleteObject, Deleted, DiskState, ListPage, ListQuery, Meta, NewContent, NewObject,
+    ObjectRecord, Precondition, StripeRecord, VersionName, VersionRef, Versioning,
 };
+use claystone_stripe::{Claim, Stripes};
 use futures::stream::BoxStream;
 
-use crate::{
-    Algorithm, Attributes, BodyError, CompletePart, Digests, NewUpload, ObjectError, Part, Settings,
-};
+use crate::transfer::{self, Stored};
+use crate::{Algorithm, Attributes, BodyError, Digests, ObjectError, Settings, fit_code};
 
 /// A stream of bytes, as it comes from or goes to a client.
 pub type Body = BoxStream<'static, Result<Bytes, BodyError>>;
@@ -23,8 +26,11 @@ pub struct Confirmed {
     /// Entity tag without quotes.
     pub etag: String,
     /// Checksums to keep with the object, as in [`Attributes::checksums`].
-    pub checksums: std::collections::BTreeMap<String, String>,
+    pub checksums: BTreeMap<String, String>,
 }
+
+/// Looks at the checksums of a body when it is whole and before anything is committed.
+pub type Confirm = Box<dyn FnOnce(&Digests) -> Result<Confirmed, BodyError> + Send>;
 
 /// An object to write.
 pub struct Put {
@@ -44,8 +50,8 @@ pub struct Put {
     pub body: Body,
     /// Checksums to compute.
     pub digests: Vec<Algorithm>,
-    /// Looks at the checksums when the body is whole and before anything is committed.
-    pub confirm: Box<dyn FnOnce(&Digests) -> Result<Confirmed, BodyError> + Send>,
+    /// Has the last word.
+    pub confirm: Confirm,
 }
 
 /// An object that was written.
@@ -60,10 +66,10 @@ pub struct Written {
     /// When.
     pub created: WallTime,
     /// Its checksums, as in [`Attributes::checksums`].
-    pub checksums: std::collections::BTreeMap<String, String>,
+    pub checksums: BTreeMap<String, String>,
 }
 
-/// An object version with everything a reader needs.
+/// An object version with everything a reader needs. While it is held, its chunks are not reclaimed.
 #[derive(Debug, Clone)]
 pub struct Object {
     /// Its record. `record.delete_marker` says that there is nothing to read.
@@ -71,12 +77,19 @@ pub struct Object {
     /// Its record's attributes, decoded.
     pub attributes: Attributes,
     pub(crate) stripes: Vec<StripeRecord>,
+    pub(crate) _claims: Arc<Vec<Claim>>,
 }
 
 impl Object {
-    /// The codes its stripes have, each once, in order of appearance: how it is protected right now.
+    /// The codes its stripes have, each once, in order: how it is protected right now.
     pub fn codes(&self) -> Vec<CodeSpec> {
-        todo!()
+        let codes: BTreeSet<CodeSpec> = self.stripes.iter().map(|stripe| stripe.code).collect();
+        codes.into_iter().collect()
+    }
+
+    /// The stripes that hold its bytes, in order.
+    pub fn stripes(&self) -> &[StripeRecord] {
+        &self.stripes
     }
 }
 
@@ -89,7 +102,7 @@ pub struct Content {
     pub object: Option<Object>,
 }
 
-/// Where a copy goes.
+/// What a copy reads.
 #[derive(Debug, Clone)]
 pub struct CopySource {
     /// The object to copy, as found.
@@ -101,110 +114,259 @@ pub struct CopySource {
 /// Buckets and objects. Cheap to clone; calls may come from many tasks.
 #[derive(Clone)]
 pub struct Objects {
-    env: Env,
+    pub(crate) env: Env,
+    pub(crate) meta: Arc<dyn Meta>,
+    pub(crate) stripes: Stripes,
+    pub(crate) settings: Arc<Settings>,
 }
 
 impl Objects {
+    /// Buckets and objects with records in `meta` and bytes in `stripes`.
+    pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Objects {
+        Objects { env, meta, stripes, settings: Arc::new(settings) }
+    }
+
+    /// The code of buckets that name none.
+    pub fn default_code(&self) -> CodeSpec {
+        self.settings.code
+    }
+
     /// Makes a bucket. `code` `None`: the store's default.
-    pub async fn create_bucket(&self, _name: &str, _owner: &str, _code: Option<CodeSpec>) -> Result<BucketRecord, ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(BucketExists)`, `TooFewDisks` if the code can never be written here.
+    pub async fn create_bucket(
+        &self,
+        name: &str,
+        owner: &str,
+        code: Option<CodeSpec>,
+    ) -> Result<BucketRecord, ObjectError> {
+        self.check_code(code)?;
+        Ok(self.meta.create_bucket(name, owner, code, self.env.clock.wall()).await?)
     }
+
     /// One bucket.
-    pub async fn bucket(&self, _name: &str) -> Result<BucketRecord, ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(NoSuchBucket)`.
+    pub async fn bucket(&self, name: &str) -> Result<BucketRecord, ObjectError> {
+        Ok(self.meta.bucket(name).await?)
     }
+
     /// All buckets by name.
+    ///
+    /// # Errors
+    /// `Meta`.
     pub async fn buckets(&self) -> Result<Vec<BucketRecord>, ObjectError> {
-        todo!()
+        Ok(self.meta.buckets().await?)
     }
+
     /// Removes an empty bucket.
-    pub async fn delete_bucket(&self, _name: &str) -> Result<(), ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(NoSuchBucket)`, `Meta(BucketNotEmpty)`.
+    pub async fn delete_bucket(&self, name: &str) -> Result<(), ObjectError> {
+        Ok(self.meta.delete_bucket(name).await?)
     }
+
     /// Sets or removes a document of a bucket.
-    pub async fn set_document(&self, _bucket: &str, _document: &str, _content: Option<Vec<u8>>) -> Result<(), ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(NoSuchBucket)`.
+    pub async fn set_document(
+        &self,
+        bucket: &str,
+        document: &str,
+        content: Option<Vec<u8>>,
+    ) -> Result<(), ObjectError> {
+        Ok(self.meta.set_document(bucket, document, content).await?)
     }
+
     /// Sets the code for new objects of a bucket.
-    pub async fn set_code(&self, _bucket: &str, _code: Option<CodeSpec>) -> Result<(), ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(NoSuchBucket)`, `TooFewDisks`.
+    pub async fn set_code(&self, bucket: &str, code: Option<CodeSpec>) -> Result<(), ObjectError> {
+        self.check_code(code)?;
+        Ok(self.meta.set_code(bucket, code).await?)
     }
-    /// Finds bucket and object by one query. `NoSuchBucket` is an error, a missing object is not.
-    pub async fn find(&self, _bucket: &str, _key: &str, _version: &VersionRef) -> Result<Content, ObjectError> {
-        todo!()
+
+    /// Finds bucket and object by one query. A missing object is not an error.
+    ///
+    /// # Errors
+    /// `Meta(NoSuchBucket)`.
+    pub async fn find(&self, bucket: &str, key: &str, version: &VersionRef) -> Result<Content, ObjectError> {
+        let found = self.meta.object(bucket, key, version).await?;
+        let Some(record) = found.object else { return Ok(Content { bucket: found.bucket, object: None }) };
+        let attributes = Attributes::decode(&record.attributes)?;
+        let claims = found.stripes.iter().map(|stripe| self.stripes.claim(stripe.id)).collect();
+        let object = Object { record, attributes, stripes: found.stripes, _claims: Arc::new(claims) };
+        Ok(Content { bucket: found.bucket, object: Some(object) })
     }
-    /// The bytes of an object, or a range of them that must lie inside.
-    pub fn read(&self, _object: &Object, _range: Option<ByteRange>) -> Body {
-        todo!()
+
+    /// The bytes of an object, or a range of them. An error is the last item.
+    ///
+    /// # Panics
+    /// If the range is not inside the object.
+    pub fn read(&self, object: &Object, range: Option<ByteRange>) -> Body {
+        let range = range.unwrap_or(ByteRange { offset: 0, bytes: object.record.bytes });
+        assert!(range.end() <= object.record.bytes, "bytes up to {} of {}", range.end(), object.record.bytes);
+        transfer::read(&self.env, &self.stripes, object.clone(), range)
     }
+
     /// Writes an object.
-    pub async fn put(&self, _put: Put) -> Result<Written, ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(NoSuchBucket | PreconditionFailed | NoSuchObject | Full)`, `Body`, `TooLarge`, `TooFewDisks`, `Stripe`.
+    /// After any error the key is as it was.
+    pub async fn put(&self, put: Put) -> Result<Written, ObjectError> {
+        let bucket = self.meta.bucket(&put.bucket).await?;
+        let stored = self.store(&bucket, put.bytes, put.body, &put.digests).await?;
+        let confirmed = match (put.confirm)(&stored.digests) {
+            Ok(confirmed) => confirmed,
+            Err(error) => {
+                self.abandon(stored.stripes);
+                return Err(error.into());
+            }
+        };
+        let attributes = Attributes { checksums: confirmed.checksums, ..put.attributes };
+        let object = NewObject {
+            bucket: bucket.id,
+            key: put.key,
+            versioning: put.versioning,
+            precondition: put.precondition,
+            content: stored.content(),
+            bytes: put.bytes,
+            etag: confirmed.etag,
+            created: self.env.clock.wall(),
+            attributes: attributes.encode(),
+        };
+        self.commit(object, attributes.checksums, stored.stripes).await
     }
-    /// Copies an object: shares its bytes where the codes agree. `etag` `None` keeps the source's.
+
+    /// Copies an object with new attributes; entity tag and checksums stay. Shares the bytes if they are coded as
+    /// the target bucket wants them, else writes them anew.
+    ///
+    /// # Errors
+    /// As [`Objects::put`]; `Meta(NoSuchObject)` if the source went away meanwhile.
     pub async fn copy(
         &self,
-        _source: &Object,
-        _bucket: &str,
-        _key: &str,
-        _versioning: Versioning,
-        _precondition: Precondition,
-        _attributes: Attributes,
+        source: &Object,
+        bucket: &str,
+        key: &str,
+        versioning: Versioning,
+        precondition: Precondition,
+        attributes: Attributes,
     ) -> Result<Written, ObjectError> {
-        todo!()
+        let bucket = self.meta.bucket(bucket).await?;
+        let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
+        let wanted = bucket.code.unwrap_or(self.settings.code);
+        let as_wanted = |stripe: &StripeRecord| fit_code(wanted, stripe.data_bytes, usize::MAX) == Some(stripe.code);
+        let (content, stored) = match source.record.content {
+            None => (NewContent::Empty, None),
+            Some(content) if source.stripes.iter().all(as_wanted) => (NewContent::Shared(content), None),
+            Some(_) => {
+                let stored = self.store(&bucket, source.record.bytes, self.read(source, None), &[]).await?;
+                (stored.content(), Some(stored))
+            }
+        };
+        let object = NewObject {
+            bucket: bucket.id,
+            key: key.to_owned(),
+            versioning,
+            precondition,
+            content,
+            bytes: source.record.bytes,
+            etag: source.record.etag.clone(),
+            created: self.env.clock.wall(),
+            attributes: attributes.encode(),
+        };
+        let stripes = stored.map(|stored| stored.stripes).unwrap_or_default();
+        self.commit(object, attributes.checksums, stripes).await
     }
+
     /// Deletes. Deleting what is not there is no error.
-    pub async fn delete(&self, _delete: DeleteObject) -> Result<Deleted, ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(PreconditionFailed)`.
+    pub async fn delete(&self, delete: DeleteObject) -> Result<Deleted, ObjectError> {
+        Ok(self.meta.delete_object(delete).await?)
     }
+
     /// Replaces the attributes of one version.
-    pub async fn set_attributes(&self, _record: &ObjectRecord, _attributes: &Attributes) -> Result<(), ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta(NoSuchObject)`.
+    pub async fn set_attributes(&self, record: &ObjectRecord, attributes: &Attributes) -> Result<(), ObjectError> {
+        Ok(self.meta.set_attributes(record.bucket, &record.key, &record.version, attributes.encode()).await?)
     }
+
     /// Lists objects or versions.
-    pub async fn list(&self, _bucket: BucketId, _query: &ListQuery) -> Result<ListPage<ObjectRecord>, ObjectError> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Meta`.
+    pub async fn list(&self, bucket: BucketId, query: &ListQuery) -> Result<ListPage<ObjectRecord>, ObjectError> {
+        Ok(self.meta.list_objects(bucket, query).await?)
     }
-    /// Begins a multipart upload.
-    pub async fn create_upload(&self, _upload: NewUpload) -> Result<UploadRecord, ObjectError> {
-        todo!()
-    }
-    /// One upload.
-    pub async fn upload(&self, _bucket: &str, _key: &str, _id: &UploadId) -> Result<UploadRecord, ObjectError> {
-        todo!()
-    }
-    /// Writes a part.
-    pub async fn put_part(&self, _part: Part) -> Result<PartRecord, ObjectError> {
-        todo!()
-    }
-    /// Writes a part from an existing object's bytes.
-    pub async fn copy_part(&self, _bucket: &str, _key: &str, _upload: &UploadId, _number: u32, _source: CopySource) -> Result<PartRecord, ObjectError> {
-        todo!()
-    }
-    /// Parts with numbers greater than `after`, and whether more follow.
-    pub async fn parts(&self, _bucket: &str, _key: &str, _upload: &UploadId, _after: u32, _limit: usize) -> Result<(Vec<PartRecord>, bool), ObjectError> {
-        todo!()
-    }
-    /// Turns parts into an object. `attributes` are the upload's with what completion adds (checksums, part list).
-    #[allow(clippy::too_many_arguments)]
-    pub async fn complete_upload(
+
+    /// Takes a body into stripes that nobody names yet.
+    pub(crate) async fn store(
         &self,
-        _bucket: &str,
-        _upload: &UploadRecord,
-        _parts: &[CompletePart],
-        _versioning: Versioning,
-        _precondition: Precondition,
-        _etag: String,
-        _attributes: Attributes,
+        bucket: &BucketRecord,
+        bytes: u64,
+        body: Body,
+        digests: &[Algorithm],
+    ) -> Result<Stored, ObjectError> {
+        if bytes > self.settings.object_bytes_max {
+            return Err(ObjectError::TooLarge { bytes, limit_bytes: self.settings.object_bytes_max });
+        }
+        let wanted = bucket.code.unwrap_or(self.settings.code);
+        transfer::store(self, wanted, bytes, body, digests).await
+    }
+
+    /// The commit point of a put: one transaction. The claims of `stripes` are held until it is over.
+    async fn commit(
+        &self,
+        object: NewObject,
+        checksums: BTreeMap<String, String>,
+        stripes: Vec<(StripeRecord, Claim)>,
     ) -> Result<Written, ObjectError> {
-        todo!()
+        let (bytes, etag, created) = (object.bytes, object.etag.clone(), object.created);
+        match self.meta.put_object(object).await {
+            Ok(outcome) => Ok(Written { version: outcome.version, etag, bytes, created, checksums }),
+            Err(error) => {
+                // After a failed commit nobody knows whether it happened; reclaim will, by the records.
+                if !matches!(error, claystone_meta::MetaError::Unavailable { .. }) {
+                    self.abandon(stripes);
+                }
+                Err(error.into())
+            }
+        }
     }
-    /// Forgets an upload.
-    pub async fn abort_upload(&self, _bucket: &str, _key: &str, _id: &UploadId) -> Result<(), ObjectError> {
-        todo!()
+
+    /// Deletes the chunks of stripes that were written and will not be named. Reclaim would find them too.
+    pub(crate) fn abandon(&self, stripes: Vec<(StripeRecord, Claim)>) {
+        if stripes.is_empty() {
+            return;
+        }
+        let engine = self.stripes.clone();
+        let discard = async move {
+            for (record, _claim) in &stripes {
+                engine.discard(record).await;
+            }
+        };
+        self.env.tasks.spawn("abandon", Box::pin(discard));
     }
-    /// Lists uploads by key, then id.
-    pub async fn list_uploads(&self, _bucket: BucketId, _query: &ListQuery, _after: Option<&UploadId>) -> Result<ListPage<UploadRecord>, ObjectError> {
-        todo!()
+
+    fn check_code(&self, code: Option<CodeSpec>) -> Result<(), ObjectError> {
+        let Some(code) = code else { return Ok(()) };
+        code.validate()?;
+        let members = self.stripes.stores().members();
+        let available = members.iter().filter(|member| member.record.state == DiskState::Active).count();
+        let needed = usize::from(code.shape().chunks());
+        if needed > available {
+            return Err(ObjectError::TooFewDisks { code: code.to_string(), needed, available });
+        }
+        Ok(())
     }
 }

@@ -1,9 +1,17 @@
 //! Rebuilds lost chunks of a stripe from the others.
+//!
+//! A rebuilt chunk passes through `writing -> synced -> read back`; only then the caller gets the swap that names it.
+//! A crash before the swap is committed leaves a chunk in a generation that no record names.
+
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use claystone_meta::Swap;
+use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, Generation, NodeId};
+use claystone_code::ChunkIndex;
+use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 
-use crate::Claim;
+use crate::gather::{Sources, Window, gather};
+use crate::{Claim, Layout, StripeError, Stripes, place};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -34,4 +42,106 @@ pub struct Rebuilt {
     pub bytes_read: u64,
     /// Bytes read back to verify the new chunks.
     pub bytes_verified: u64,
+}
+
+pub(crate) async fn rebuild(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    lost: &[ChunkIndex],
+    pace: &dyn Pace,
+) -> Result<Rebuilt, StripeError> {
+    let code = record.code.build()?;
+    let layout = Layout::new(code.shape(), record.sub_bytes, record.data_bytes);
+    let claim = stripes.claims.claim(record.id);
+    let targets = targets(stripes, record, lost)?;
+    let mut sources = Sources::new(stripes, record);
+    let mut writers: Vec<Box<dyn ChunkWriter>> = Vec::with_capacity(lost.len());
+    for (chunk, disk) in &targets {
+        let store = stripes.stores.readable(*disk).ok_or(StripeError::TooFewDisks { needed: 1, available: 0 })?;
+        writers.push(store.create(*chunk, layout.chunk_bytes()).await?);
+    }
+    let mut bytes_read = 0;
+    for window in windows(stripes, &layout) {
+        let window_bytes = window.tiles * window.tile_bytes;
+        pace.admit(window_bytes * (u64::from(code.shape().data) + lost.len() as u64)).await;
+        let gathered = gather(stripes, record, &*code, window, lost, &mut sources).await?;
+        bytes_read += gathered.bytes_read;
+        for (writer, bytes) in writers.iter_mut().zip(gathered.chunks) {
+            writer.append(bytes).await?;
+        }
+    }
+    let mut bytes_verified = 0;
+    for (writer, (chunk, disk)) in writers.into_iter().zip(&targets) {
+        writer.commit(Durability::Synced).await?;
+        let store = stripes.stores.readable(*disk).ok_or(StripeError::NotVerified { stripe: record.id })?;
+        pace.admit(layout.chunk_bytes()).await;
+        let verdict = store.verify(*chunk).await?;
+        bytes_verified += verdict.bytes_read;
+        if !verdict.lost_sectors.is_empty() || verdict.info.bytes != layout.chunk_bytes() {
+            return Err(StripeError::NotVerified { stripe: record.id });
+        }
+    }
+    let place = |(chunk, disk): &(ChunkId, DiskId)| {
+        let place = ChunkPlace { disk: *disk, generation: chunk.generation, damaged: false };
+        (chunk.index, Some(place))
+    };
+    let swap =
+        Swap { stripe: record.id, expected_revision: record.revision, places: targets.iter().map(place).collect() };
+    let bytes_rebuilt = layout.chunk_bytes() * lost.len() as u64;
+    Ok(Rebuilt { swap, claim, bytes_rebuilt, bytes_read, bytes_verified })
+}
+
+/// Names and disks of the new chunks. A chunk goes back to its own disk where that takes writes (damage of one chunk
+/// is no reason to leave a disk), else to one that has no chunk of this stripe.
+fn targets(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    lost: &[ChunkIndex],
+) -> Result<Vec<(ChunkId, DiskId)>, StripeError> {
+    let members: BTreeMap<DiskId, _> =
+        stripes.stores.members().into_iter().map(|member| (member.record.id, member)).collect();
+    // A chunk that nothing names any more may still lie on a disk under the next generation; a random start keeps
+    // the new name apart from it.
+    let generation = |index: ChunkIndex| {
+        let old = record.places[index.at()].as_ref().map_or(0, |place| place.generation.0);
+        Generation(old.wrapping_add(1 + stripes.env.random.below(1 << 20) as u32))
+    };
+    let chunk = |index| ChunkId { stripe: record.id, index, generation: generation(index) };
+    let mut targets: BTreeMap<ChunkIndex, DiskId> = BTreeMap::new();
+    let mut taken: Vec<(DiskId, NodeId)> = Vec::new();
+    for (at, place) in record.places.iter().enumerate() {
+        let (index, Some(place)) = (ChunkIndex(at as u16), place) else { continue };
+        let Some(member) = members.get(&place.disk) else { continue };
+        taken.push((place.disk, member.record.node.clone()));
+        if lost.contains(&index) && member.writable() {
+            targets.insert(index, place.disk);
+        }
+    }
+    let homeless: Vec<ChunkIndex> = lost.iter().copied().filter(|index| !targets.contains_key(index)).collect();
+    // The disk that a chunk leaves no longer counts for its node.
+    taken.retain(|(disk, _)| {
+        !homeless.iter().any(|index| record.places[index.at()].as_ref().is_some_and(|place| place.disk == *disk))
+            || members.get(disk).is_some_and(|member| member.writable())
+    });
+    let disks = place(&stripes.stores.candidates(), &taken, homeless.len(), |bound| stripes.env.random.below(bound));
+    if disks.len() < homeless.len() {
+        return Err(StripeError::TooFewDisks { needed: homeless.len(), available: disks.len() });
+    }
+    targets.extend(homeless.into_iter().zip(disks));
+    Ok(lost.iter().map(|index| (chunk(*index), targets[index])).collect())
+}
+
+/// The stripe's rows in steps: full rows together up to the window's length, the tail by itself.
+fn windows(stripes: &Stripes, layout: &Layout) -> Vec<Window> {
+    let rows_per_step = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
+    let mut windows = Vec::new();
+    let mut row = 0;
+    while row < layout.rows() {
+        let tiles = if row < layout.full_rows() { rows_per_step.min(layout.full_rows() - row) } else { 1 };
+        let first = layout.row(row);
+        let (sub_bytes, tile_bytes) = (first.sub_bytes, first.tile_bytes);
+        windows.push(Window { offset: first.chunk_offset, sub_bytes, tile_bytes, tiles });
+        row += tiles;
+    }
+    windows
 }

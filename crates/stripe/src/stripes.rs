@@ -75,13 +75,17 @@ impl Stripes {
 
     /// The longest stripe in object bytes under this code: `stripe_bytes_max` in whole rows, at least one.
     pub fn data_bytes_max(&self, code: CodeSpec) -> u64 {
-        let sub_bytes = crate::sub_bytes_for(code, self.settings.stripe_bytes_max);
-        let row_bytes = crate::Layout::new(code.shape(), sub_bytes, u64::MAX >> 16).row_bytes();
+        let row_bytes = crate::Layout::new(code.shape(), crate::sub_bytes_for(code), 1).row_bytes();
         self.settings.stripe_bytes_max.next_multiple_of(row_bytes)
     }
 
-    /// Whether somebody is writing chunks of this stripe that no record names yet. Ask this before asking whether
-    /// a record names them.
+    /// Keeps reclaim away from this stripe's chunks while the claim is held: for readers.
+    pub fn claim(&self, stripe: StripeId) -> crate::Claim {
+        self.claims.claim(stripe)
+    }
+
+    /// Whether somebody is writing chunks of this stripe that no record names yet, or reads it. Ask this before
+    /// asking whether a record names them.
     pub fn is_claimed(&self, stripe: StripeId) -> bool {
         self.claims.is_claimed(stripe)
     }
@@ -89,14 +93,14 @@ impl Stripes {
     /// Begins a stripe of exactly `data_bytes` object bytes on disks chosen now.
     ///
     /// # Errors
-    /// `TooFewDisks`, `Code`.
-    pub fn writer(
+    /// `TooFewDisks`, `NotDurable` if too many stores refuse, `Code`.
+    pub async fn writer(
         &self,
         code: CodeSpec,
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        StripeWriter::new(self, code, data_bytes, durability)
+        StripeWriter::new(self, code, data_bytes, durability).await
     }
 
     /// Reads a range of the stripe's object bytes, window by window.

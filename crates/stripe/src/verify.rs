@@ -1,6 +1,11 @@
 //! Reads every sector of a stripe's chunks.
 
+use claystone_chunk::ChunkError;
 use claystone_code::ChunkIndex;
+use claystone_meta::{DiskState, StripeRecord};
+use futures::future::join_all;
+
+use crate::{Layout, Pace, Stripes};
 
 /// What became of one chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,4 +45,45 @@ impl Verification {
         let indices = self.chunks.iter().enumerate().filter(|(_, verdict)| lost(verdict));
         indices.map(|(index, _)| ChunkIndex(index as u16)).collect()
     }
+}
+
+pub(crate) async fn verify(stripes: &Stripes, record: &StripeRecord, pace: &dyn Pace) -> Verification {
+    let layout = Layout::new(record.code.shape(), record.sub_bytes, record.data_bytes);
+    let verdicts = record.places.iter().enumerate().map(|(at, place)| async move {
+        let Some(place) = place else { return (ChunkVerdict::Unplaced, 0) };
+        let Some(store) = stripes.stores.readable(place.disk) else { return (ChunkVerdict::Unknown, 0) };
+        let id = record.chunk_id(ChunkIndex(at as u16)).expect("it has a place");
+        pace.admit(layout.chunk_bytes()).await;
+        match store.verify(id).await {
+            // A chunk of another length is some other chunk, whatever its checksums say.
+            Ok(verdict) if verdict.info.bytes != layout.chunk_bytes() => (ChunkVerdict::Lost, verdict.bytes_read),
+            Ok(verdict) if verdict.lost_sectors.is_empty() => (ChunkVerdict::Verified, verdict.bytes_read),
+            Ok(verdict) => (ChunkVerdict::SectorsLost(verdict.lost_sectors), verdict.bytes_read),
+            Err(ChunkError::NotFound { .. } | ChunkError::ChunkLost { .. }) => (ChunkVerdict::Lost, 0),
+            Err(error) => {
+                tracing::debug!(chunk = %id, %error, "a chunk could not be verified");
+                (ChunkVerdict::Unknown, 0)
+            }
+        }
+    });
+    let (chunks, bytes): (Vec<ChunkVerdict>, Vec<u64>) = join_all(verdicts).await.into_iter().unzip();
+    Verification { chunks, bytes_read: bytes.into_iter().sum() }
+}
+
+/// Deletes every chunk that can be reached; says whether all of them are gone.
+pub(crate) async fn discard(stripes: &Stripes, record: &StripeRecord) -> bool {
+    let deletes = record.places.iter().enumerate().map(|(at, place)| async move {
+        let Some(place) = place else { return true };
+        let Some(id) = record.chunk_id(ChunkIndex(at as u16)) else { return true };
+        match stripes.stores.member(place.disk) {
+            // A disk that was given up takes its chunks with it.
+            None => true,
+            Some(member) if matches!(member.record.state, DiskState::Lost | DiskState::Removed) => true,
+            Some(member) => match member.store {
+                Ok(store) => store.delete(id).await.is_ok(),
+                Err(_) => false,
+            },
+        }
+    });
+    join_all(deletes).await.into_iter().all(|gone| gone)
 }

@@ -1,0 +1,193 @@
+//! Moves bytes between a body and stripes.
+//!
+//! Invariants:
+//! 1. A body of another length than declared is refused before anything is committed.
+//! 2. At most one batch of rows of one stripe, and one batch for the checksums, is held of a body that comes in; at
+//!    most three windows of one that goes out.
+
+use bytes::Bytes;
+use claystone_chunk::ByteRange;
+use claystone_code::CodeSpec;
+use claystone_env::Env;
+use claystone_meta::{NewContent, StripeRecord};
+use claystone_stripe::{Claim, StripeError, StripeReader, StripeWriter, Stripes};
+use futures::stream::{self, StreamExt};
+
+use crate::digest::Digesting;
+use crate::objects::{Body, Object, Objects};
+use crate::{Algorithm, BodyError, Digests, ObjectError, fit_code};
+
+/// A body in stripes that nobody names yet.
+pub(crate) struct Stored {
+    pub(crate) stripes: Vec<(StripeRecord, Claim)>,
+    pub(crate) digests: Digests,
+}
+
+impl Stored {
+    pub(crate) fn content(&self) -> NewContent {
+        if self.stripes.is_empty() {
+            return NewContent::Empty;
+        }
+        NewContent::Stripes(self.stripes.iter().map(|(record, _)| record.clone()).collect())
+    }
+}
+
+/// Takes a body of `bytes` bytes into stripes under the code `wanted`, or what fits the disks there are.
+pub(crate) async fn store(
+    objects: &Objects,
+    wanted: CodeSpec,
+    bytes: u64,
+    body: Body,
+    algorithms: &[Algorithm],
+) -> Result<Stored, ObjectError> {
+    let mut taking = Taking { objects, wanted, bytes, taken: 0, writer: None, stripes: Vec::new() };
+    let mut digesting = Digesting::new(objects.env.clone(), algorithms);
+    match taking.take(body, &mut digesting).await {
+        Ok(()) => Ok(Stored { digests: digesting.finish().await?, stripes: taking.stripes }),
+        Err(error) => {
+            objects.abandon(taking.stripes);
+            Err(error)
+        }
+    }
+}
+
+struct Taking<'a> {
+    objects: &'a Objects,
+    wanted: CodeSpec,
+    bytes: u64,
+    taken: u64,
+    writer: Option<StripeWriter>,
+    stripes: Vec<(StripeRecord, Claim)>,
+}
+
+impl Taking<'_> {
+    async fn take(&mut self, mut body: Body, digesting: &mut Digesting) -> Result<(), ObjectError> {
+        while let Some(bytes) = body.next().await {
+            let bytes = bytes?;
+            if bytes.len() as u64 > self.bytes - self.taken {
+                let got = self.taken + bytes.len() as u64;
+                return Err(BodyError::WrongLength { declared: self.bytes, got }.into());
+            }
+            digesting.update(bytes.clone()).await?;
+            self.append(&bytes).await?;
+        }
+        if self.taken < self.bytes {
+            return Err(BodyError::WrongLength { declared: self.bytes, got: self.taken }.into());
+        }
+        Ok(())
+    }
+
+    async fn append(&mut self, mut bytes: &[u8]) -> Result<(), ObjectError> {
+        while !bytes.is_empty() {
+            let mut writer = match self.writer.take() {
+                Some(writer) => writer,
+                None => self.begin().await?,
+            };
+            let part = bytes.len().min(usize::try_from(writer.bytes_left()).unwrap_or(usize::MAX));
+            writer.append(&bytes[..part]).await?;
+            self.taken += part as u64;
+            bytes = &bytes[part..];
+            if writer.bytes_left() > 0 {
+                self.writer = Some(writer);
+            } else {
+                self.stripes.push(writer.finish().await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next stripe: as long as a stripe may be, or what is left.
+    async fn begin(&self) -> Result<StripeWriter, ObjectError> {
+        let stripes = &self.objects.stripes;
+        let disks = stripes.stores().candidates().len();
+        let left = self.bytes - self.taken;
+        let too_few = || ObjectError::TooFewDisks {
+            code: self.wanted.to_string(),
+            needed: usize::from(self.wanted.shape().parity) + 1,
+            available: disks,
+        };
+        let data_bytes = left.min(stripes.data_bytes_max(self.wanted));
+        let code = fit_code(self.wanted, data_bytes, disks).ok_or_else(too_few)?;
+        let durability = self.objects.settings.durability;
+        Ok(stripes.writer(code, data_bytes.min(stripes.data_bytes_max(code)), durability).await?)
+    }
+}
+
+/// The bytes of a range of an object.
+///
+/// A short range is read when the body is asked for it. A long one is read ahead by a task of its own, so that disks
+/// and network work at the same time; it stops when the body is dropped.
+pub(crate) fn read(env: &Env, stripes: &Stripes, object: Object, range: ByteRange) -> Body {
+    let reading = Reading::new(stripes.clone(), object, range);
+    if range.bytes <= READ_AHEAD_BYTES_MIN {
+        return stream::unfold(Some(reading), |reading| async {
+            let mut reading = reading?;
+            match reading.next().await {
+                Ok(bytes) => bytes.map(|bytes| (Ok(bytes), Some(reading))),
+                Err(error) => Some((Err(refused(error)), None)),
+            }
+        })
+        .boxed();
+    }
+    let (sender, receiver) = tokio::sync::mpsc::channel(READ_AHEAD_ITEMS);
+    let pump = async move {
+        let mut reading = reading;
+        loop {
+            let item = match reading.next().await {
+                Ok(None) => return,
+                Ok(Some(bytes)) => Ok(bytes),
+                Err(error) => Err(refused(error)),
+            };
+            let failed = item.is_err();
+            if sender.send(item).await.is_err() || failed {
+                return;
+            }
+        }
+    };
+    env.tasks.spawn("read-ahead", Box::pin(pump));
+    stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) }).boxed()
+}
+
+struct Reading {
+    stripes: Stripes,
+    object: Object,
+    /// Index of the next stripe and how many object bytes lie before it.
+    next_stripe: usize,
+    offset: u64,
+    range: ByteRange,
+    reader: Option<StripeReader>,
+}
+
+impl Reading {
+    fn new(stripes: Stripes, object: Object, range: ByteRange) -> Reading {
+        Reading { stripes, object, next_stripe: 0, offset: 0, range, reader: None }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, StripeError> {
+        loop {
+            if let Some(reader) = &mut self.reader {
+                if let Some(bytes) = reader.next().await? {
+                    return Ok(Some(bytes));
+                }
+                self.reader = None;
+            }
+            let Some(record) = self.object.stripes.get(self.next_stripe) else { return Ok(None) };
+            let start = self.range.offset.max(self.offset);
+            let end = self.range.end().min(self.offset + record.data_bytes);
+            if start < end {
+                let range = ByteRange { offset: start - self.offset, bytes: end - start };
+                self.reader = Some(self.stripes.reader(record, range));
+            }
+            self.offset += record.data_bytes;
+            self.next_stripe += 1;
+        }
+    }
+}
+
+fn refused(error: StripeError) -> BodyError {
+    BodyError::Refused(Box::new(error))
+}
+
+const READ_AHEAD_BYTES_MIN: u64 = 1 << 20;
+/// Tiles are 32 or 64 KiB: this is at most one window.
+const READ_AHEAD_ITEMS: usize = 64;

@@ -1,0 +1,212 @@
+//! Writes one stripe, batch of rows by batch of rows.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use claystone_chunk::{ChunkError, ChunkId, ChunkWriter, Durability, Generation, StripeId};
+use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
+use claystone_meta::{ChunkPlace, StripeRecord};
+use futures::future::join_all;
+
+use crate::{Claim, Layout, StripeError, Stripes, place, sub_bytes_for};
+
+/// A stripe being written. Dropping it leaves chunks that nobody names.
+///
+/// A store that fails costs the stripe one chunk; writing goes on while enough stores are left for the stripe to
+/// survive half of what its code tolerates (`k + ceil(m/2)` chunks), and repair brings the chunk back. With fewer the
+/// write fails.
+pub struct StripeWriter {
+    code: Arc<dyn ErasureCode>,
+    layout: Layout,
+    durability: Durability,
+    claim: Claim,
+    record: StripeRecord,
+    /// One per chunk; `None` once its store has failed.
+    writers: Vec<Option<Box<dyn ChunkWriter>>>,
+    last_error: Option<ChunkError>,
+    /// Rows `rows_done..` are being collected: the tiles of each data chunk, one behind the other.
+    batch: Vec<Vec<u8>>,
+    batch_rows: u64,
+    rows_done: u64,
+    bytes_taken: u64,
+}
+
+impl StripeWriter {
+    pub(crate) async fn new(
+        stripes: &Stripes,
+        spec: CodeSpec,
+        data_bytes: u64,
+        durability: Durability,
+    ) -> Result<StripeWriter, StripeError> {
+        let code = spec.build()?;
+        let shape = code.shape();
+        let sub_bytes = sub_bytes_for(spec);
+        let layout = Layout::new(shape, sub_bytes, data_bytes);
+        let chunks = usize::from(shape.chunks());
+        let candidates = stripes.stores.candidates();
+        let disks = place(&candidates, &[], chunks, |bound| stripes.env.random.below(bound));
+        if disks.len() < chunks {
+            return Err(StripeError::TooFewDisks { needed: chunks, available: disks.len() });
+        }
+        let id = StripeId::new(stripes.env.clock.wall(), &*stripes.env.random);
+        let claim = stripes.claims.claim(id);
+        let mut last_error = None;
+        let creates = disks.iter().enumerate().map(|(index, &disk)| async move {
+            let chunk = ChunkId { stripe: id, index: ChunkIndex(index as u16), generation: Generation(0) };
+            let store = stripes
+                .stores
+                .readable(disk)
+                .ok_or_else(|| ChunkError::Unavailable { disk, reason: "the disk went away".to_owned() })?;
+            store.create(chunk, layout.chunk_bytes()).await
+        });
+        let writers: Vec<Option<Box<dyn ChunkWriter>>> = join_all(creates)
+            .await
+            .into_iter()
+            .map(|created| created.map_err(|error| last_error = Some(error)).ok())
+            .collect();
+        let places =
+            disks.iter().map(|&disk| Some(ChunkPlace { disk, generation: Generation(0), damaged: false })).collect();
+        let batch_rows = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
+        let writer = StripeWriter {
+            code,
+            layout,
+            durability,
+            claim,
+            record: StripeRecord { id, code: spec, data_bytes, sub_bytes, places, revision: 0, verified: None },
+            writers,
+            last_error,
+            batch: vec![Vec::new(); usize::from(shape.data)],
+            batch_rows,
+            rows_done: 0,
+            bytes_taken: 0,
+        };
+        writer.check_durable()?;
+        Ok(writer)
+    }
+
+    /// Object bytes that are still to come.
+    pub fn bytes_left(&self) -> u64 {
+        self.layout.data_bytes() - self.bytes_taken
+    }
+
+    /// Takes the next object bytes.
+    ///
+    /// # Errors
+    /// `NotDurable` if too many stores failed; `WrongLength` if these are more bytes than the stripe was opened for.
+    pub async fn append(&mut self, mut bytes: &[u8]) -> Result<(), StripeError> {
+        if bytes.len() as u64 > self.bytes_left() {
+            let given = self.bytes_taken + bytes.len() as u64;
+            return Err(StripeError::WrongLength { expected: self.layout.data_bytes(), given });
+        }
+        while !bytes.is_empty() {
+            let row = self.layout.row(self.layout.row_of(self.bytes_taken));
+            let within_row = self.bytes_taken - row.data_offset;
+            let chunk = (within_row / row.tile_bytes) as usize;
+            let room = (row.tile_bytes - within_row % row.tile_bytes).min(bytes.len() as u64) as usize;
+            if self.batch[chunk].capacity() == 0 {
+                let chunk_bytes = self.batch_chunk_bytes();
+                self.batch[chunk].reserve_exact(chunk_bytes);
+            }
+            self.batch[chunk].extend_from_slice(&bytes[..room]);
+            self.bytes_taken += room as u64;
+            bytes = &bytes[room..];
+            if self.rows_collected() == self.batch_rows {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, makes every chunk as durable as asked, and returns the record to commit with the claim
+    /// that keeps its chunks until then.
+    ///
+    /// # Errors
+    /// `NotDurable`, `WrongLength` if bytes are missing.
+    pub async fn finish(mut self) -> Result<(StripeRecord, Claim), StripeError> {
+        if self.bytes_left() > 0 {
+            return Err(StripeError::WrongLength { expected: self.layout.data_bytes(), given: self.bytes_taken });
+        }
+        if self.rows_done < self.layout.rows() {
+            self.flush().await?;
+        }
+        let durability = self.durability;
+        let commits = self.writers.iter_mut().map(Option::take).map(|writer| async move {
+            match writer {
+                Some(writer) => writer.commit(durability).await.map(|()| true),
+                None => Ok(false),
+            }
+        });
+        let committed = join_all(commits).await;
+        let mut written = 0;
+        for (place, committed) in self.record.places.iter_mut().zip(committed) {
+            match committed {
+                Ok(true) => written += 1,
+                Ok(false) => *place = None,
+                Err(error) => {
+                    *place = None;
+                    self.last_error = Some(error);
+                }
+            }
+        }
+        self.check_written(written)?;
+        Ok((self.record, self.claim))
+    }
+
+    /// Rows of which some bytes have been taken and which are not written yet, when the last of them is complete.
+    fn rows_collected(&self) -> u64 {
+        let row_bytes = self.layout.row_bytes();
+        (self.bytes_taken - (self.rows_done * row_bytes).min(self.bytes_taken)) / row_bytes
+    }
+
+    fn batch_chunk_bytes(&self) -> usize {
+        let left = self.layout.chunk_bytes() - self.rows_done * self.layout.tile_bytes();
+        (self.batch_rows * self.layout.tile_bytes()).min(left) as usize
+    }
+
+    /// Encodes the collected rows and hands them to the chunk writers.
+    async fn flush(&mut self) -> Result<(), StripeError> {
+        let chunk_bytes = self.batch_chunk_bytes();
+        let mut data = std::mem::replace(&mut self.batch, vec![Vec::new(); usize::from(self.layout.shape().data)]);
+        // Padding: the end of the tail row is zeros.
+        data.iter_mut().for_each(|tiles| tiles.resize(chunk_bytes, 0));
+        let mut parity = vec![vec![0u8; chunk_bytes]; usize::from(self.layout.shape().parity)];
+        let first_row = self.layout.row(self.rows_done);
+        let mut within = 0;
+        while within < chunk_bytes {
+            let tile_bytes = self.layout.row(self.rows_done).tile_bytes as usize;
+            let tile = within..within + tile_bytes;
+            let sources: Vec<&[u8]> = data.iter().map(|tiles| &tiles[tile.clone()]).collect();
+            let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(|tiles| &mut tiles[tile.clone()]).collect();
+            self.code.encode(&sources, &mut targets);
+            within += tile_bytes;
+            self.rows_done += 1;
+        }
+        assert_eq!(within, chunk_bytes, "a batch is whole rows from {}", first_row.chunk_offset);
+        let appends = self.writers.iter_mut().zip(data.into_iter().chain(parity)).map(|(slot, tiles)| async move {
+            let Some(writer) = slot else { return None };
+            let error = writer.append(Bytes::from(tiles)).await.err()?;
+            *slot = None;
+            Some(error)
+        });
+        if let Some(error) = join_all(appends).await.into_iter().flatten().next() {
+            self.last_error = Some(error);
+            self.check_durable()?;
+        }
+        Ok(())
+    }
+
+    fn check_durable(&self) -> Result<(), StripeError> {
+        self.check_written(self.writers.iter().flatten().count())
+    }
+
+    fn check_written(&self, written: usize) -> Result<(), StripeError> {
+        let shape = self.layout.shape();
+        let needed = usize::from(shape.data + shape.parity.div_ceil(2));
+        if written >= needed {
+            return Ok(());
+        }
+        let chunks = usize::from(shape.chunks());
+        let last = self.last_error.clone().expect("a chunk is missing only after an error");
+        Err(StripeError::NotDurable { written, chunks, needed, last })
+    }
+}
