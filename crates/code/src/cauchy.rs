@@ -28,17 +28,9 @@ pub(crate) fn coefficient(parity: u16, data: u16) -> u8 {
 /// # Panics
 /// If `have` is not exactly `data` distinct chunks, or `want` and `have` overlap.
 pub(crate) fn solve(data: u16, want: &[u16], have: &[u16]) -> Vec<Vec<u8>> {
-    assert_eq!(
-        have.len(),
-        usize::from(data),
-        "a solution reads exactly k chunks"
-    );
+    assert_eq!(have.len(), usize::from(data), "a solution reads exactly k chunks");
     let lost: Vec<u16> = (0..data).filter(|chunk| !have.contains(chunk)).collect();
-    let used: Vec<u16> = have
-        .iter()
-        .filter(|chunk| **chunk >= data)
-        .map(|chunk| chunk - data)
-        .collect();
+    let used: Vec<u16> = have.iter().filter(|chunk| **chunk >= data).map(|chunk| chunk - data).collect();
     let inverse = invert(&used, &lost);
 
     // lost_rows[l][h]: the lost data l from what is read.
@@ -58,29 +50,17 @@ pub(crate) fn solve(data: u16, want: &[u16], have: &[u16]) -> Vec<Vec<u8>> {
 
     want.iter()
         .map(|chunk| {
-            assert!(
-                !have.contains(chunk),
-                "chunk {chunk} is both wanted and read"
-            );
+            assert!(!have.contains(chunk), "chunk {chunk} is both wanted and read");
             let Some(parity) = chunk.checked_sub(data) else {
-                let at = lost
-                    .binary_search(chunk)
-                    .expect("data that is not read is lost");
+                let at = lost.binary_search(chunk).expect("data that is not read is lost");
                 return lost_rows[at].clone();
             };
             let weights: Vec<u8> = lost.iter().map(|data| coefficient(parity, *data)).collect();
             have.iter()
                 .enumerate()
                 .map(|(h, chunk)| {
-                    let direct = if *chunk < data {
-                        coefficient(parity, *chunk)
-                    } else {
-                        0
-                    };
-                    weights
-                        .iter()
-                        .zip(&lost_rows)
-                        .fold(direct, |sum, (weight, row)| sum ^ mul(*weight, row[h]))
+                    let direct = if *chunk < data { coefficient(parity, *chunk) } else { 0 };
+                    weights.iter().zip(&lost_rows).fold(direct, |sum, (weight, row)| sum ^ mul(*weight, row[h]))
                 })
                 .collect()
         })
@@ -92,11 +72,7 @@ pub(crate) fn solve(data: u16, want: &[u16], have: &[u16]) -> Vec<Vec<u8>> {
 /// A Cauchy matrix has the inverse b(d, p) = prod_k (x_p + y_k) (x_k + y_d) / ((x_p + y_d) prod_(k != p) (x_p + x_k)
 /// prod_(k != d) (y_d + y_k)); the scaling of rows and columns is undone around it.
 fn invert(parities: &[u16], data: &[u16]) -> Vec<Vec<u8>> {
-    assert_eq!(
-        parities.len(),
-        data.len(),
-        "as many parities as lost data chunks"
-    );
+    assert_eq!(parities.len(), data.len(), "as many parities as lost data chunks");
     let product = |factors: &mut dyn Iterator<Item = u8>| factors.fold(1, mul);
     let xs: Vec<u8> = parities.iter().map(|parity| point_x(*parity)).collect();
     let ys: Vec<u8> = data.iter().map(|data| point_y(*data)).collect();
@@ -116,10 +92,7 @@ fn invert(parities: &[u16], data: &[u16]) -> Vec<Vec<u8>> {
             let up = product(&mut xs.iter().map(|x| x ^ y));
             let down = product(&mut ys.iter().filter(|other| *other != y).map(|other| y ^ other));
             let of_y = mul(up, inv(mul(down, column(*y))));
-            xs.iter()
-                .zip(&of_x)
-                .map(|(x, of_x)| mul(mul(of_y, *of_x), inv(x ^ y)))
-                .collect()
+            xs.iter().zip(&of_x).map(|(x, of_x)| mul(mul(of_y, *of_x), inv(x ^ y))).collect()
         })
         .collect()
 }
@@ -154,10 +127,7 @@ mod tests {
         let inverse = invert(&parities, &data);
         for (d, weights) in inverse.iter().enumerate() {
             for (other, at) in data.iter().enumerate() {
-                let column: Vec<u8> = parities
-                    .iter()
-                    .map(|parity| coefficient(*parity, *at))
-                    .collect();
+                let column: Vec<u8> = parities.iter().map(|parity| coefficient(*parity, *at)).collect();
                 assert_eq!(dot(weights, &column), u8::from(d == other));
             }
         }
@@ -168,22 +138,13 @@ mod tests {
         // Unit vectors for data; each parity is its row. Then every wanted chunk must come out of the read ones.
         let (k, m) = (5u16, 4u16);
         let value = |chunk: u16| -> Vec<u8> {
-            (0..k)
-                .map(|j| {
-                    if chunk < k {
-                        u8::from(chunk == j)
-                    } else {
-                        coefficient(chunk - k, j)
-                    }
-                })
-                .collect()
+            (0..k).map(|j| if chunk < k { u8::from(chunk == j) } else { coefficient(chunk - k, j) }).collect()
         };
         for pattern in 0u32..1 << (k + m) {
             if pattern.count_ones() != u32::from(k) {
                 continue;
             }
-            let (have, want): (Vec<u16>, Vec<u16>) =
-                (0..k + m).partition(|chunk| pattern >> chunk & 1 == 1);
+            let (have, want): (Vec<u16>, Vec<u16>) = (0..k + m).partition(|chunk| pattern >> chunk & 1 == 1);
             for (row, chunk) in solve(k, &want, &have).iter().zip(&want) {
                 let mut sum = vec![0; usize::from(k)];
                 for (weight, chunk) in row.iter().zip(&have) {

@@ -62,11 +62,7 @@ pub trait ErasureCode: Send + Sync + Debug {
 
 /// Asserts that `want` and `costs` fit a code of `chunks` chunks.
 pub(crate) fn assert_request(want: &[ChunkIndex], costs: &ReadCosts, chunks: u16) {
-    assert_eq!(
-        costs.chunks.len(),
-        usize::from(chunks),
-        "one cost per chunk"
-    );
+    assert_eq!(costs.chunks.len(), usize::from(chunks), "one cost per chunk");
     assert!(costs.granule > 0, "a granule of no bytes");
     for (i, chunk) in want.iter().enumerate() {
         assert!(chunk.0 < chunks, "chunk {chunk} of {chunks}");
@@ -83,7 +79,5 @@ pub(crate) fn cheapest(costs: &ReadCosts, taken: &[ChunkIndex], count: usize) ->
         .collect();
     rest.sort_unstable();
     rest.truncate(count);
-    rest.into_iter()
-        .map(|(_, chunk)| ChunkIndex(chunk))
-        .collect()
+    rest.into_iter().map(|(_, chunk)| ChunkIndex(chunk)).collect()
 }

@@ -43,10 +43,7 @@ pub struct ChunkRead {
 impl ChunkRead {
     /// Sub-chunks in all ranges.
     pub fn sub_chunks_total(&self) -> u64 {
-        self.sub_chunks
-            .iter()
-            .map(|range| u64::from(range.end - range.start))
-            .sum()
+        self.sub_chunks.iter().map(|range| u64::from(range.end - range.start)).sum()
     }
 
     /// The planned ranges of one tile, concatenated: what `recover` wants for this read.
@@ -55,11 +52,7 @@ impl ChunkRead {
     /// If `tile` is shorter than the last range's end.
     pub fn cut(&self, tile: &[u8], sub_bytes: u32) -> Vec<u8> {
         let at = |sub: u32| sub as usize * sub_bytes as usize;
-        self.sub_chunks
-            .iter()
-            .flat_map(|range| &tile[at(range.start)..at(range.end)])
-            .copied()
-            .collect()
+        self.sub_chunks.iter().flat_map(|range| &tile[at(range.start)..at(range.end)]).copied().collect()
     }
 }
 
@@ -112,29 +105,19 @@ impl ReadPlan {
     /// # Panics
     /// If `granule` is 0.
     pub fn bytes_read(&self, sub_bytes: u32, granule: u32) -> u64 {
-        self.reads
-            .iter()
-            .map(|read| granule_bytes(&read.sub_chunks, self.alpha, sub_bytes, granule))
-            .sum()
+        self.reads.iter().map(|read| granule_bytes(&read.sub_chunks, self.alpha, sub_bytes, granule)).sum()
     }
 }
 
 /// Bytes read of one chunk's tile when each range is widened to whole granules and cut at the tile's end.
-pub(crate) fn granule_bytes(
-    ranges: &[Range<u32>],
-    alpha: u32,
-    sub_bytes: u32,
-    granule: u32,
-) -> u64 {
+pub(crate) fn granule_bytes(ranges: &[Range<u32>], alpha: u32, sub_bytes: u32, granule: u32) -> u64 {
     assert!(granule > 0, "a granule of no bytes");
     let (sub_bytes, granule) = (u64::from(sub_bytes), u64::from(granule));
     let tile_end = u64::from(alpha) * sub_bytes;
     let (mut total, mut counted_to) = (0, 0);
     for range in ranges {
         let start = u64::from(range.start) * sub_bytes / granule * granule;
-        let end = (u64::from(range.end) * sub_bytes)
-            .next_multiple_of(granule)
-            .min(tile_end);
+        let end = (u64::from(range.end) * sub_bytes).next_multiple_of(granule).min(tile_end);
         total += end.saturating_sub(start.max(counted_to));
         counted_to = counted_to.max(end);
     }

@@ -6,8 +6,8 @@
 //! 3. `encode` and `apply_delta` allocate nothing.
 
 use crate::{
-    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier,
-    Unrecoverable, UpdatePlan, cauchy,
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
+    cauchy,
     code::{assert_request, cheapest},
     kernel::{self, Matrix},
 };
@@ -24,24 +24,14 @@ pub(crate) struct ReedSolomon {
 impl ReedSolomon {
     pub(crate) fn new(data: u8, parity: u8, tier: Tier) -> Self {
         let index = |at: usize| u16::try_from(at).expect("at most 256 chunks");
-        let encoder = Matrix::new(parity.into(), data.into(), |row, term| {
-            cauchy::coefficient(index(row), index(term))
-        });
-        Self {
-            data,
-            parity,
-            tier,
-            encoder,
-        }
+        let encoder = Matrix::new(parity.into(), data.into(), |row, term| cauchy::coefficient(index(row), index(term)));
+        Self { data, parity, tier, encoder }
     }
 }
 
 impl ErasureCode for ReedSolomon {
     fn spec(&self) -> CodeSpec {
-        CodeSpec::ReedSolomon {
-            data: self.data,
-            parity: self.parity,
-        }
+        CodeSpec::ReedSolomon { data: self.data, parity: self.parity }
     }
 
     fn shape(&self) -> Shape {
@@ -52,16 +42,12 @@ impl ErasureCode for ReedSolomon {
         kernel::combine(self.tier, &self.encoder, data, parity);
     }
 
-    #[expect(
-        clippy::single_range_in_vec_init,
-        reason = "a list of one range is meant"
-    )]
+    #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
         let chunks = self.shape().chunks();
         assert_request(want, costs, chunks);
-        let (mut read, lost): (Vec<ChunkIndex>, Vec<ChunkIndex>) = want
-            .iter()
-            .partition(|chunk| costs.chunks[chunk.at()].is_some());
+        let (mut read, lost): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
+            want.iter().partition(|chunk| costs.chunks[chunk.at()].is_some());
         let needed = usize::from(self.data);
         if !lost.is_empty() {
             let rest = cheapest(costs, &read, needed.saturating_sub(read.len()));
@@ -80,14 +66,8 @@ impl ErasureCode for ReedSolomon {
         read.sort_unstable();
         let place = |chunk: &ChunkIndex| read.binary_search(chunk);
         let method = if lost.is_empty() {
-            let from = want
-                .iter()
-                .map(|chunk| place(chunk).expect("every wanted chunk is read"));
-            Method::Copy {
-                from: from
-                    .map(|at| u16::try_from(at).expect("at most 256 chunks"))
-                    .collect(),
-            }
+            let from = want.iter().map(|chunk| place(chunk).expect("every wanted chunk is read"));
+            Method::Copy { from: from.map(|at| u16::try_from(at).expect("at most 256 chunks")).collect() }
         } else {
             // More than k reads happen when many chunks are wanted: the first k of them solve for the lost ones.
             let have: Vec<u16> = read.iter().take(needed).map(|chunk| chunk.0).collect();
@@ -96,39 +76,20 @@ impl ErasureCode for ReedSolomon {
             let row_of = |chunk: &ChunkIndex| {
                 let mut row = match place(chunk) {
                     Ok(at) => (0..read.len()).map(|i| u8::from(i == at)).collect(),
-                    Err(_) => solved
-                        .next()
-                        .expect("one row for each lost chunk, in the order wanted"),
+                    Err(_) => solved.next().expect("one row for each lost chunk, in the order wanted"),
                 };
                 row.resize(read.len(), 0);
                 row
             };
-            Method::Matrix {
-                rows: want.iter().map(row_of).collect(),
-            }
+            Method::Matrix { rows: want.iter().map(row_of).collect() }
         };
-        let reads = read
-            .iter()
-            .map(|chunk| ChunkRead {
-                chunk: *chunk,
-                sub_chunks: vec![0..1],
-            })
-            .collect();
-        Ok(ReadPlan {
-            want: want.to_vec(),
-            reads,
-            method,
-            alpha: 1,
-        })
+        let reads = read.iter().map(|chunk| ChunkRead { chunk: *chunk, sub_chunks: vec![0..1] }).collect();
+        Ok(ReadPlan { want: want.to_vec(), reads, method, alpha: 1 })
     }
 
     fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
         assert_eq!(fetched.len(), plan.reads.len(), "one buffer for each read");
-        assert_eq!(
-            out.len(),
-            plan.want.len(),
-            "one buffer for each wanted chunk"
-        );
+        assert_eq!(out.len(), plan.want.len(), "one buffer for each wanted chunk");
         match &plan.method {
             Method::Copy { from } => {
                 for (out, from) in out.iter_mut().zip(from) {
@@ -143,19 +104,11 @@ impl ErasureCode for ReedSolomon {
     }
 
     fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {
-        assert!(
-            chunk.0 < u16::from(self.data),
-            "chunk {chunk} is no data chunk"
-        );
+        assert!(chunk.0 < u16::from(self.data), "chunk {chunk} is no data chunk");
         let parities = 0..u16::from(self.parity);
         UpdatePlan::Delta(
             parities
-                .map(|parity| {
-                    (
-                        ChunkIndex(u16::from(self.data) + parity),
-                        cauchy::coefficient(parity, chunk.0),
-                    )
-                })
+                .map(|parity| (ChunkIndex(u16::from(self.data) + parity), cauchy::coefficient(parity, chunk.0)))
                 .collect(),
         )
     }
@@ -177,9 +130,7 @@ impl ReedSolomon {
                 _ => sums.push((row, out)),
             }
         }
-        let used: Vec<usize> = (0..fetched.len())
-            .filter(|at| sums.iter().any(|(row, _)| row[*at] != 0))
-            .collect();
+        let used: Vec<usize> = (0..fetched.len()).filter(|at| sums.iter().any(|(row, _)| row[*at] != 0)).collect();
         sums.sort_by_key(|(row, _)| used.iter().any(|at| row[*at] != 1));
         let sources: Vec<&[u8]> = used.iter().map(|at| fetched[*at]).collect();
         let matrix = Matrix::new(sums.len(), used.len(), |row, term| sums[row].0[used[term]]);

@@ -4,8 +4,8 @@
 //! 1. Any one copy answers any read; a plan reads exactly one.
 
 use crate::{
-    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier,
-    Unrecoverable, UpdatePlan, code::assert_request, kernel,
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
+    code::assert_request, kernel,
 };
 
 /// `replica:copies`.
@@ -23,9 +23,7 @@ impl Replicated {
 
 impl ErasureCode for Replicated {
     fn spec(&self) -> CodeSpec {
-        CodeSpec::Replicated {
-            copies: self.copies,
-        }
+        CodeSpec::Replicated { copies: self.copies }
     }
 
     fn shape(&self) -> Shape {
@@ -34,11 +32,7 @@ impl ErasureCode for Replicated {
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_eq!(data.len(), 1, "one data chunk");
-        assert_eq!(
-            parity.len(),
-            usize::from(self.copies) - 1,
-            "one buffer for each further copy"
-        );
+        assert_eq!(parity.len(), usize::from(self.copies) - 1, "one buffer for each further copy");
         for copy in parity {
             copy.copy_from_slice(data[0]);
         }
@@ -49,20 +43,12 @@ impl ErasureCode for Replicated {
         // Among equally cheap copies a wanted one, then the lower index.
         let source = (0u16..)
             .zip(costs.chunks)
-            .filter_map(|(chunk, cost)| {
-                cost.map(|cost| (cost, !want.contains(&ChunkIndex(chunk)), ChunkIndex(chunk)))
-            })
+            .filter_map(|(chunk, cost)| cost.map(|cost| (cost, !want.contains(&ChunkIndex(chunk)), ChunkIndex(chunk))))
             .min();
         let reads = match source {
             _ if want.is_empty() => Vec::new(),
-            #[expect(
-                clippy::single_range_in_vec_init,
-                reason = "a list of one range is meant"
-            )]
-            Some((.., chunk)) => vec![ChunkRead {
-                chunk,
-                sub_chunks: vec![0..1],
-            }],
+            #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+            Some((.., chunk)) => vec![ChunkRead { chunk, sub_chunks: vec![0..1] }],
             None => {
                 return Err(Unrecoverable {
                     spec: self.spec(),
@@ -73,20 +59,11 @@ impl ErasureCode for Replicated {
                 });
             }
         };
-        Ok(ReadPlan {
-            want: want.to_vec(),
-            reads,
-            method: Method::Copy {
-                from: vec![0; want.len()],
-            },
-            alpha: 1,
-        })
+        Ok(ReadPlan { want: want.to_vec(), reads, method: Method::Copy { from: vec![0; want.len()] }, alpha: 1 })
     }
 
     fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
-        let Method::Copy { from } = &plan.method else {
-            panic!("not a plan of {}", self.spec())
-        };
+        let Method::Copy { from } = &plan.method else { panic!("not a plan of {}", self.spec()) };
         assert_eq!(fetched.len(), plan.reads.len(), "one buffer for each read");
         assert_eq!(out.len(), from.len(), "one buffer for each wanted chunk");
         for (out, from) in out.iter_mut().zip(from) {
@@ -96,11 +73,7 @@ impl ErasureCode for Replicated {
 
     fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {
         assert_eq!(chunk.0, 0, "chunk {chunk} is no data chunk");
-        UpdatePlan::Delta(
-            (1..u16::from(self.copies))
-                .map(|copy| (ChunkIndex(copy), 1))
-                .collect(),
-        )
+        UpdatePlan::Delta((1..u16::from(self.copies)).map(|copy| (ChunkIndex(copy), 1)).collect())
     }
 
     fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]) {

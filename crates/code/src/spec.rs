@@ -141,21 +141,12 @@ impl CodeSpec {
                 (1, u16::from(copies) - 1, 1)
             }
             Self::ReedSolomon { data, parity } => (data.into(), parity.into(), 1),
-            Self::Clay {
-                data,
-                parity,
-                helpers,
-            } => {
-                let grid =
-                    clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
+            Self::Clay { data, parity, helpers } => {
+                let grid = clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
                 (data.into(), parity.into(), grid.alpha)
             }
         };
-        Shape {
-            data,
-            parity,
-            alpha,
-        }
+        Shape { data, parity, alpha }
     }
 
     /// How many chunks of a stripe may be lost at once, whichever they are.
@@ -184,11 +175,7 @@ impl CodeSpec {
             return Err(SpecError::TooFewParity { parity, least });
         }
         if u16::from(data) + u16::from(parity) > Self::CHUNKS_MAX {
-            return Err(SpecError::TooManyChunks {
-                data,
-                parity,
-                limit: Self::CHUNKS_MAX,
-            });
+            return Err(SpecError::TooManyChunks { data, parity, limit: Self::CHUNKS_MAX });
         }
         if let Self::Clay { helpers, .. } = *self {
             clay::Grid::new(data, parity, helpers)?;
@@ -212,19 +199,12 @@ impl CodeSpec {
     /// # Panics
     /// If this machine has not got the tier.
     pub fn build_with_tier(&self, tier: Tier) -> Result<Arc<dyn ErasureCode>, SpecError> {
-        assert!(
-            Tier::available().contains(&tier),
-            "{tier:?} is not available here"
-        );
+        assert!(Tier::available().contains(&tier), "{tier:?} is not available here");
         self.validate()?;
         Ok(match *self {
             Self::Replicated { copies } => Arc::new(Replicated::new(copies, tier)),
             Self::ReedSolomon { data, parity } => Arc::new(ReedSolomon::new(data, parity, tier)),
-            Self::Clay {
-                data,
-                parity,
-                helpers,
-            } => {
+            Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers)?;
                 Arc::new(clay::Clay::new(*self, grid, tier))
             }
@@ -237,11 +217,7 @@ impl fmt::Display for CodeSpec {
         match self {
             Self::Replicated { copies } => write!(f, "replica:{copies}"),
             Self::ReedSolomon { data, parity } => write!(f, "rs:{data}+{parity}"),
-            Self::Clay {
-                data,
-                parity,
-                helpers,
-            } => write!(f, "clay:{data}+{parity}:{helpers}"),
+            Self::Clay { data, parity, helpers } => write!(f, "clay:{data}+{parity}:{helpers}"),
         }
     }
 }
@@ -252,23 +228,13 @@ impl FromStr for CodeSpec {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let (family, rest) = text.split_once(':').ok_or(SpecError::UnknownFamily)?;
         let (expected, spec) = match family {
-            "replica" => (
-                "replica:C",
-                number(rest).map(|copies| Self::Replicated { copies }),
-            ),
-            "rs" => (
-                "rs:K+M",
-                sum(rest).map(|(data, parity)| Self::ReedSolomon { data, parity }),
-            ),
+            "replica" => ("replica:C", number(rest).map(|copies| Self::Replicated { copies })),
+            "rs" => ("rs:K+M", sum(rest).map(|(data, parity)| Self::ReedSolomon { data, parity })),
             "clay" => (
                 "clay:K+M:D",
                 rest.split_once(':').and_then(|(chunks, helpers)| {
                     let (data, parity) = sum(chunks)?;
-                    Some(Self::Clay {
-                        data,
-                        parity,
-                        helpers: number(helpers)?,
-                    })
+                    Some(Self::Clay { data, parity, helpers: number(helpers)? })
                 }),
             ),
             _ => return Err(SpecError::UnknownFamily),
@@ -287,7 +253,6 @@ fn sum(text: &str) -> Option<(u8, u8)> {
 
 /// A decimal number as `Display` writes it: no sign, no leading zero.
 fn number(text: &str) -> Option<u8> {
-    let plain =
-        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }

@@ -1,8 +1,30 @@
 //! Properties of all codes.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::{ChunkIndex, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Tier};
+use proptest::prelude::*;
+
+use crate::{
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, SpecError, Tier, Unrecoverable,
+    UpdatePlan, field::mul,
+};
+
+const ALL: [&str; 14] = [
+    "replica:3",
+    "replica:1",
+    "rs:4+2",
+    "rs:10+4",
+    "rs:3+11",
+    "clay:4+2:5",
+    "clay:4+3:5",
+    "clay:6+3:7",
+    "clay:6+3:8",
+    "clay:9+3:11",
+    "clay:10+4:11",
+    "clay:10+4:12",
+    "clay:10+4:13",
+    "clay:16+4:19",
+];
 
 /// A tile of every chunk: pseudo-random data and its parity.
 pub(crate) fn stripe(code: &dyn ErasureCode, sub_bytes: u32, seed: u64) -> Vec<Vec<u8>> {
@@ -12,10 +34,7 @@ pub(crate) fn stripe(code: &dyn ErasureCode, sub_bytes: u32, seed: u64) -> Vec<V
     let mut chunks: Vec<Vec<u8>> = (0..shape.data).map(|_| noise(&mut state, tile)).collect();
     let mut parity = vec![vec![0xee; tile]; usize::from(shape.parity)];
     let data: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-    code.encode(
-        &data,
-        &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-    );
+    code.encode(&data, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
     chunks.extend(parity);
     chunks
 }
@@ -23,9 +42,7 @@ pub(crate) fn stripe(code: &dyn ErasureCode, sub_bytes: u32, seed: u64) -> Vec<V
 /// Bytes of a 64-bit linear congruence (Knuth's constants), its top byte each time.
 pub(crate) fn noise(state: &mut u64, bytes: usize) -> Vec<u8> {
     let step = || {
-        *state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 56) as u8
     };
     std::iter::repeat_with(step).take(bytes).collect()
@@ -33,32 +50,17 @@ pub(crate) fn noise(state: &mut u64, bytes: usize) -> Vec<u8> {
 
 /// Runs a plan against a stripe and compares what it makes.
 fn check_plan(code: &dyn ErasureCode, plan: &ReadPlan, chunks: &[Vec<u8>], sub_bytes: u32) {
-    let fetched: Vec<Vec<u8>> = plan
-        .reads
-        .iter()
-        .map(|read| read.cut(&chunks[read.chunk.at()], sub_bytes))
-        .collect();
+    let fetched: Vec<Vec<u8>> = plan.reads.iter().map(|read| read.cut(&chunks[read.chunk.at()], sub_bytes)).collect();
     let fetched: Vec<&[u8]> = fetched.iter().map(Vec::as_slice).collect();
     let mut out = vec![vec![0x55; chunks[0].len()]; plan.want.len()];
-    code.recover(
-        plan,
-        &fetched,
-        &mut out.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-    );
+    code.recover(plan, &fetched, &mut out.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
     for (chunk, out) in plan.want.iter().zip(&out) {
-        assert!(
-            *out == chunks[chunk.at()],
-            "{}: chunk {chunk} of {plan:?}",
-            code.spec()
-        );
+        assert!(*out == chunks[chunk.at()], "{}: chunk {chunk} of {plan:?}", code.spec());
     }
 }
 
 fn build(text: &str) -> Arc<dyn ErasureCode> {
-    text.parse::<CodeSpec>()
-        .expect("a valid spec")
-        .build_with_tier(Tier::best())
-        .expect("a valid spec")
+    text.parse::<CodeSpec>().expect("a valid spec").build_with_tier(Tier::best()).expect("a valid spec")
 }
 
 /// Loses each set of up to m chunks, wants them all, and each of them alone.
@@ -70,56 +72,331 @@ fn check_all_losses(text: &str, sub_bytes: u32) {
         if pattern.count_ones() > code.shape().parity.into() {
             continue;
         }
-        let lost: Vec<ChunkIndex> = (0..n)
-            .filter(|i| pattern >> i & 1 == 1)
-            .map(ChunkIndex)
-            .collect();
-        let costs: Vec<Option<u32>> = (0..n)
-            .map(|i| (pattern >> i & 1 == 0).then_some(1))
-            .collect();
-        let costs = ReadCosts {
-            chunks: &costs,
-            sub_bytes,
-            granule: 1,
-        };
-        check_plan(
-            &*code,
-            &code.plan_read(&lost, &costs).expect("within tolerance"),
-            &chunks,
-            sub_bytes,
-        );
+        let lost: Vec<ChunkIndex> = (0..n).filter(|i| pattern >> i & 1 == 1).map(ChunkIndex).collect();
+        let costs: Vec<Option<u32>> = (0..n).map(|i| (pattern >> i & 1 == 0).then_some(1)).collect();
+        let costs = ReadCosts { chunks: &costs, sub_bytes, granule: 1 };
+        check_plan(&*code, &code.plan_read(&lost, &costs).expect("within tolerance"), &chunks, sub_bytes);
         for chunk in lost.iter().skip(1) {
-            check_plan(
-                &*code,
-                &code.plan_read(&[*chunk], &costs).expect("within tolerance"),
-                &chunks,
-                sub_bytes,
-            );
+            check_plan(&*code, &code.plan_read(&[*chunk], &costs).expect("within tolerance"), &chunks, sub_bytes);
         }
     }
 }
 
 #[test]
 fn every_loss_within_tolerance_is_recovered() {
-    for text in [
-        "replica:3",
-        "rs:4+2",
-        "rs:6+3",
-        "rs:10+4",
-        "rs:1+1",
-        "rs:1+3",
-    ] {
+    for text in ["replica:3", "rs:4+2", "rs:6+3", "rs:10+4", "rs:1+1", "rs:1+3"] {
         check_all_losses(text, 67);
     }
-    for text in [
-        "clay:4+2:5",
-        "clay:6+3:8",
-        "clay:6+3:7",
-        "clay:4+3:6",
-        "clay:4+3:5",
-        "clay:3+2:4",
-        "clay:1+2:2",
-    ] {
+    for text in ["clay:4+2:5", "clay:6+3:8", "clay:6+3:7", "clay:4+3:6", "clay:4+3:5", "clay:3+2:4", "clay:1+2:2"] {
         check_all_losses(text, 3);
     }
+}
+
+#[test]
+fn the_widest_code_recovers_as_many_losses_as_it_has_parity() {
+    let code = build("rs:200+56");
+    let chunks = stripe(&*code, 33, 5);
+    let costs: Vec<Option<u32>> = (0..256).map(|i| (i % 32 >= 7).then_some(1)).collect();
+    let lost: Vec<ChunkIndex> = (0..256).filter(|i| i % 32 < 7).map(ChunkIndex).collect();
+    assert_eq!(lost.len(), 56);
+    let plan = code.plan_read(&lost, &ReadCosts { chunks: &costs, sub_bytes: 33, granule: 1 }).expect("56 losses");
+    check_plan(&*code, &plan, &chunks, 33);
+}
+
+#[test]
+fn parity_is_the_sum_that_update_coefficients_tell() {
+    for text in ["replica:3", "rs:4+2", "rs:10+4", "rs:16+4", "rs:3+11"] {
+        let code = build(text);
+        let chunks = stripe(&*code, 41, 2);
+        let data = code.shape().data;
+        let mut sums = vec![vec![0; 41]; chunks.len()];
+        for chunk in 0..data {
+            let UpdatePlan::Delta(deltas) = code.plan_update(ChunkIndex(chunk)) else { panic!("{text} has deltas") };
+            assert_eq!(deltas.len(), usize::from(code.shape().parity));
+            for (parity, coefficient) in deltas {
+                for (sum, byte) in sums[parity.at()].iter_mut().zip(&chunks[usize::from(chunk)]) {
+                    *sum ^= mul(coefficient, *byte);
+                }
+            }
+        }
+        assert!(sums[usize::from(data)..] == chunks[usize::from(data)..], "{text}");
+    }
+}
+
+#[test]
+fn a_delta_turns_old_parity_into_new() {
+    for tier in Tier::available() {
+        let code = CodeSpec::ReedSolomon { data: 6, parity: 3 }.build_with_tier(*tier).expect("a valid spec");
+        let mut chunks = stripe(&*code, 301, 7);
+        let delta = noise(&mut 8, 301);
+        let UpdatePlan::Delta(deltas) = code.plan_update(ChunkIndex(4)) else { panic!("has deltas") };
+        for (parity, coefficient) in deltas {
+            code.apply_delta(coefficient, &delta, &mut chunks[parity.at()]);
+        }
+        chunks[4].iter_mut().zip(&delta).for_each(|(byte, delta)| *byte ^= delta);
+        let (data, parity) = chunks.split_at(6);
+        let mut encoded = vec![vec![0; 301]; 3];
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        code.encode(&data, &mut encoded.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        assert!(encoded == parity, "{tier:?}");
+    }
+    assert_eq!(build("clay:4+2:5").plan_update(ChunkIndex(0)), UpdatePlan::Reencode);
+}
+
+#[test]
+fn smaller_codes_are_parts_of_larger_ones() {
+    let (wide, narrow) = (build("rs:6+4"), build("rs:6+3"));
+    let (wide, narrow) = (stripe(&*wide, 64, 1), stripe(&*narrow, 64, 1));
+    assert!(wide[..9] == narrow[..]);
+}
+
+/// Test of: [clay §3]: a single repair reads d / (k q) of what Reed-Solomon reads, whichever chunk is lost.
+#[test]
+fn a_single_loss_reads_what_theory_says() {
+    for (text, q) in [
+        ("clay:4+2:5", 2),
+        ("clay:6+3:8", 3),
+        ("clay:6+3:7", 2),
+        ("clay:9+3:11", 3),
+        ("clay:10+4:11", 2),
+        ("clay:10+4:12", 3),
+        ("clay:10+4:13", 4),
+        ("clay:16+4:19", 4),
+        ("clay:3+2:4", 2),
+    ] {
+        let code = build(text);
+        let CodeSpec::Clay { helpers, .. } = code.spec() else { unreachable!("all are clay") };
+        let Shape { alpha, .. } = code.shape();
+        for chunk in 0..code.shape().chunks() {
+            let plan = plan_without(&*code, &[chunk]);
+            assert_eq!(plan.sub_chunks_total(), u64::from(helpers) * u64::from(alpha) / q, "{text}, chunk {chunk}");
+            assert_eq!(plan.reads.len(), usize::from(helpers));
+            assert_eq!(plan.bytes_read(4096, 4096), plan.sub_chunks_total() * 4096);
+        }
+    }
+    for text in ["rs:4+2", "rs:10+4"] {
+        let code = build(text);
+        assert_eq!(plan_without(&*code, &[3]).sub_chunks_total(), u64::from(code.shape().data));
+    }
+}
+
+/// Test of: [clay §4]: averages over all pairs of lost chunks, in chunks; an independent script gave the values.
+#[test]
+fn two_losses_read_what_the_reference_counted() {
+    for (text, expected) in [
+        ("clay:9+3:11", 8.58),
+        ("clay:10+4:11", 8.39),
+        ("clay:10+4:12", 6.76),
+        ("clay:10+4:13", 9.17),
+        ("clay:16+4:19", 14.9),
+    ] {
+        let code = build(text);
+        let Shape { alpha, .. } = code.shape();
+        let n = code.shape().chunks();
+        let pairs: Vec<[u16; 2]> = (0..n).flat_map(|a| (a + 1..n).map(move |b| [a, b])).collect();
+        let total: u64 = pairs.iter().map(|pair| plan_without(&*code, pair).sub_chunks_total()).sum();
+        let average = total as f64 / f64::from(alpha) / pairs.len() as f64;
+        assert!((average - expected).abs() < 0.05, "{text}: {average}");
+    }
+}
+
+/// Test of: [clay §3]: the planes of node (x, y) are q^y runs of q^(t-1-y), so y decides what a store has to seek.
+#[test]
+fn repair_planes_come_in_runs() {
+    let plan = plan_without(&*build("clay:9+3:11"), &[4]);
+    let runs: Vec<_> = [9, 36, 63].iter().map(|start| *start..start + 9).collect();
+    assert!(plan.reads.iter().all(|read| read.sub_chunks == runs), "{plan:?}");
+}
+
+#[test]
+fn a_repair_that_reads_more_than_whole_chunks_decodes_instead() {
+    // Granules of four sub-chunks: chunk 5 is needed in every second plane, which touches every granule.
+    let code = build("clay:4+2:5");
+    let costs = [Some(1), Some(1), Some(1), Some(1), Some(1), None];
+    let plan = |granule| code.plan_read(&[ChunkIndex(5)], &ReadCosts { chunks: &costs, sub_bytes: 1024, granule });
+    assert_eq!(plan(4096).expect("one loss").method, Method::ClayDecode);
+    let fine = plan(1024).expect("one loss");
+    assert_eq!(fine.method, Method::ClayRepair { lost: vec![ChunkIndex(5)], aloof: vec![] });
+    // The same plan, executed by granules all the same, reads the whole of all five.
+    assert_eq!(fine.bytes_read(1024, 4096), 5 * 8 * 1024);
+}
+
+#[test]
+fn the_dearest_chunks_are_left_alone() {
+    let lost = 0;
+    for (text, helpers) in [("rs:10+4", 10), ("clay:10+4:11", 11), ("clay:10+4:12", 12)] {
+        let code = build(text);
+        // Chunks 1 and 2 may have to help: they stand in the section of chunk 0.
+        let costs: Vec<Option<u32>> = (0..14).map(|i| (i != lost).then_some(if i < 3 { 0 } else { 100 - i })).collect();
+        let costs = ReadCosts { chunks: &costs, sub_bytes: 4096, granule: 4096 };
+        let plan = code.plan_read(&[ChunkIndex(0)], &costs).expect("one loss");
+        let read: Vec<u16> = plan.reads.iter().map(|read| read.chunk.0).collect();
+        let expected: Vec<u16> = [1, 2].into_iter().chain(3 + 11 - (helpers - 2)..14).collect();
+        assert_eq!(read, expected, "{text}");
+    }
+}
+
+#[test]
+fn replicas_are_read_from_the_cheapest_copy() {
+    let code = build("replica:3");
+    let from = |costs: [Option<u32>; 3]| {
+        let costs = ReadCosts { chunks: &costs, sub_bytes: 1, granule: 4096 };
+        code.plan_read(&[ChunkIndex(1)], &costs).map(|plan| plan.reads[0].chunk.0)
+    };
+    assert_eq!(from([Some(5), Some(5), Some(5)]), Ok(1));
+    assert_eq!(from([Some(5), Some(5), Some(4)]), Ok(2));
+    assert_eq!(from([Some(5), None, None]), Ok(0));
+    let error = Unrecoverable { spec: code.spec(), wanted_lost: 1, available: 0, needed: 1, chunks: 3 };
+    assert_eq!(from([None, None, None]), Err(error));
+}
+
+#[test]
+fn too_many_losses_are_an_error_with_the_numbers() {
+    for text in ["rs:4+2", "clay:4+2:5"] {
+        let code = build(text);
+        let costs = [None, Some(1), None, Some(1), None, Some(1)];
+        let costs = ReadCosts { chunks: &costs, sub_bytes: 4096, granule: 4096 };
+        let error = code.plan_read(&[ChunkIndex(3), ChunkIndex(0), ChunkIndex(2)], &costs).expect_err("three losses");
+        assert_eq!(error, Unrecoverable { spec: code.spec(), wanted_lost: 2, available: 3, needed: 4, chunks: 6 });
+        let text = format!("{text}: 2 wanted chunks are lost; 3 of 6 chunks can be read, 4 are needed");
+        assert_eq!(error.to_string(), text);
+        // What is left can be read.
+        assert!(code.plan_read(&[ChunkIndex(3)], &costs).is_ok());
+    }
+}
+
+#[test]
+fn ranges_widen_to_granules_within_the_tile() {
+    #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+    let plan = |ranges: &[std::ops::Range<u32>]| ReadPlan {
+        want: vec![ChunkIndex(0)],
+        reads: vec![ChunkRead { chunk: ChunkIndex(1), sub_chunks: ranges.to_vec() }],
+        method: Method::ClayDecode,
+        alpha: 10,
+    };
+    let widened = |ranges: &[std::ops::Range<u32>]| plan(ranges).bytes_read(100, 400);
+    assert_eq!(widened(std::slice::from_ref(&(0..1))), 400);
+    assert_eq!(widened(std::slice::from_ref(&(3..5))), 800);
+    assert_eq!(widened(std::slice::from_ref(&(9..10))), 200); // The tile ends at 1000.
+    assert_eq!(widened(&[0..1, 2..3, 5..6]), 800);
+    assert_eq!(plan(&[0..1, 9..10]).bytes_read(100, 4096), 1000);
+}
+
+proptest! {
+    /// Any wants, costs and granules: the plan is sound, no dearer than Reed-Solomon, and gives the right bytes.
+    #[test]
+    fn plans_are_sound_and_never_read_more_than_reed_solomon(
+        text in prop::sample::select(&ALL[..]),
+        fates in prop::collection::vec((prop::option::weighted(0.85, 0u32..4), prop::bool::weighted(0.2)), 20),
+        sub_bytes in prop::sample::select(&[1u32, 100, 512, 1024, 4096, 5000][..]),
+        granule in prop::sample::select(&[1u32, 512, 4096, 65536][..]),
+    ) {
+        let code = build(text);
+        let Shape { data, alpha, .. } = code.shape();
+        let fates = &fates[..code.shape().chunks().into()];
+        let costs: Vec<Option<u32>> = fates.iter().map(|fate| fate.0).collect();
+        let mut want: Vec<ChunkIndex> = (0..).map(ChunkIndex).zip(fates).filter(|(_, fate)| fate.1).map(|(i, _)| i).collect();
+        want.reverse();
+        let lost = want.iter().filter(|chunk| costs[chunk.at()].is_none()).count();
+        let available = costs.iter().flatten().count();
+        let costs = ReadCosts { chunks: &costs, sub_bytes, granule };
+        let plan = match code.plan_read(&want, &costs) {
+            Ok(plan) => plan,
+            Err(error) => {
+                prop_assert!(lost > 0 && available < data.into());
+                prop_assert_eq!(usize::from(error.available), available);
+                return Ok(());
+            }
+        };
+        prop_assert!(lost == 0 || available >= data.into() );
+        prop_assert_eq!(&plan.want, &want);
+        let bound = if lost == 0 { want.len() } else { usize::from(data).max(want.len() - lost) };
+        prop_assert!(plan.bytes_read(sub_bytes, granule) <= bound as u64 * u64::from(alpha * sub_bytes));
+        prop_assert!(plan.reads.is_sorted_by(|a, b| a.chunk < b.chunk));
+        for read in &plan.reads {
+            prop_assert!(costs.chunks[read.chunk.at()].is_some());
+            prop_assert!(read.sub_chunks.iter().all(|range| range.start < range.end && range.end <= alpha));
+            prop_assert!(read.sub_chunks.is_sorted_by(|a, b| a.end < b.start));
+        }
+        // A plan holds for any sub-chunk size, so it is tried on a small one.
+        check_plan(&*code, &plan, &stripe(&*code, 2, 11), 2);
+    }
+
+    #[test]
+    fn a_spec_that_is_accepted_is_written_as_it_was_read(text in "(replica|rs|clay|lrc)?[:+0-9 ]{0,12}") {
+        if let Ok(spec) = text.parse::<CodeSpec>() {
+            prop_assert_eq!(spec.to_string(), text);
+            prop_assert_eq!(spec.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn every_spec_reads_back_or_is_rejected_the_same_way(family in 0..3, data: u8, parity: u8, helpers: u8) {
+        let spec = match family {
+            0 => CodeSpec::Replicated { copies: data },
+            1 => CodeSpec::ReedSolomon { data, parity },
+            _ => CodeSpec::Clay { data, parity, helpers },
+        };
+        prop_assert_eq!(spec.to_string().parse(), spec.validate().map(|()| spec));
+        if spec.validate().is_ok() {
+            let shape = spec.shape();
+            prop_assert!(shape.chunks() <= CodeSpec::CHUNKS_MAX && shape.alpha <= CodeSpec::ALPHA_MAX);
+            prop_assert_eq!(spec.tolerance(), shape.parity);
+        }
+    }
+}
+
+#[test]
+fn bad_specs_are_rejected_with_the_numbers() {
+    let error = |text: &str| text.parse::<CodeSpec>().expect_err(text);
+    assert_eq!(error("raid:6"), SpecError::UnknownFamily);
+    assert_eq!(error("rs"), SpecError::UnknownFamily);
+    for text in ["rs:", "rs:4", "rs:4+", "rs:+2", "rs:04+2", "rs:4+2 ", "rs:+4+2", "rs:256+2", "rs:4+2:5"] {
+        assert_eq!(error(text), SpecError::Malformed { expected: "rs:K+M" }, "{text}");
+    }
+    assert_eq!(error("clay:4+2"), SpecError::Malformed { expected: "clay:K+M:D" });
+    assert_eq!(error("replica:0"), SpecError::NoCopies);
+    assert_eq!(error("rs:0+2"), SpecError::NoData);
+    assert_eq!(error("rs:4+0"), SpecError::TooFewParity { parity: 0, least: 1 });
+    assert_eq!(error("clay:4+1:4"), SpecError::TooFewParity { parity: 1, least: 2 });
+    assert_eq!(error("rs:255+2"), SpecError::TooManyChunks { data: 255, parity: 2, limit: 256 });
+    assert_eq!(error("rs:255+2").to_string(), "255+2 makes 257 chunks, the limit is 256");
+    for helpers in [4, 6] {
+        let expected = SpecError::HelpersOutOfRange { helpers, least: 5, most: 5 };
+        assert_eq!(error(&format!("clay:4+2:{helpers}")), expected);
+    }
+    assert_eq!(error("clay:40+4:43"), SpecError::TooManySubChunks { q: 4, t: 11, limit: 4096 });
+    assert_eq!(error("clay:195+61:254"), SpecError::GridTooWide { nodes: 300, limit: 256 });
+    assert_eq!("clay:20+4:23".parse::<CodeSpec>().expect("the largest").shape().alpha, 4096);
+}
+
+#[test]
+fn specs_are_ordered_and_hashable_data() {
+    let specs: BTreeSet<CodeSpec> = ALL.iter().map(|text| text.parse().expect("a valid spec")).collect();
+    assert_eq!(specs.len(), ALL.len());
+}
+
+#[test]
+fn alternating_plans_keep_few_programs() {
+    // More patterns than are kept, twice around: programs are dropped and compiled again, results stay right.
+    let code = build("clay:4+3:6");
+    let chunks = stripe(&*code, 2, 3);
+    for _ in 0..2 {
+        for a in 0..7 {
+            for b in 0..7 {
+                for c in 0..7 {
+                    let lost: BTreeSet<u16> = [a, b, c].into();
+                    let lost: Vec<u16> = lost.into_iter().collect();
+                    check_plan(&*code, &plan_without(&*code, &lost), &chunks, 2);
+                }
+            }
+        }
+    }
+}
+
+/// The plan for chunks that are lost, all others being equally cheap and granules as small as can be.
+fn plan_without(code: &dyn ErasureCode, lost: &[u16]) -> ReadPlan {
+    let costs: Vec<Option<u32>> = (0..code.shape().chunks()).map(|i| (!lost.contains(&i)).then_some(1)).collect();
+    let want: Vec<ChunkIndex> = lost.iter().copied().map(ChunkIndex).collect();
+    code.plan_read(&want, &ReadCosts { chunks: &costs, sub_bytes: 4096, granule: 4096 }).expect("within tolerance")
 }

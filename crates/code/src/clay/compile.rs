@@ -101,33 +101,18 @@ impl<'a> Compiler<'a> {
         let mut roles = vec![Role::Unknown; nodes];
         roles[usize::from(grid.data)..usize::from(grid.scalar_data())].fill(Role::Virtual);
         for (buffer, (chunk, whole)) in (0..).zip(&recipe.reads) {
-            roles[usize::from(grid.node(*chunk))] = Role::Read {
-                buffer,
-                whole: *whole,
-            };
+            roles[usize::from(grid.node(*chunk))] = Role::Read { buffer, whole: *whole };
         }
         let mut target_of = vec![None; nodes];
         for (buffer, chunk) in (count(recipe.reads.len())..).zip(&recipe.targets) {
-            assert!(
-                recipe.lost.contains(chunk),
-                "chunk {chunk} is a target and not lost"
-            );
+            assert!(recipe.lost.contains(chunk), "chunk {chunk} is a target and not lost");
             target_of[usize::from(grid.node(*chunk))] = Some(buffer);
         }
 
-        let is_read: Vec<bool> = grid
-            .scores(&lost)
-            .iter()
-            .map(|score| recipe.all_planes || *score > 0)
-            .collect();
-        let unknown: Vec<u16> = (0..grid.nodes())
-            .filter(|node| roles[usize::from(*node)] == Role::Unknown)
-            .collect();
+        let is_read: Vec<bool> = grid.scores(&lost).iter().map(|score| recipe.all_planes || *score > 0).collect();
+        let unknown: Vec<u16> = (0..grid.nodes()).filter(|node| roles[usize::from(*node)] == Role::Unknown).collect();
         let scores = grid.scores(&unknown);
-        let mut order: Vec<u16> = grid
-            .planes()
-            .filter(|plane| is_read[usize::from(*plane)])
-            .collect();
+        let mut order: Vec<u16> = grid.planes().filter(|plane| is_read[usize::from(*plane)]).collect();
         let mut rank = vec![0; scores.len()];
         for (at, plane) in (0..).zip(&order) {
             rank[usize::from(*plane)] = at;
@@ -139,11 +124,7 @@ impl<'a> Compiler<'a> {
         }
         let planes_read = count(order.len());
         let alpha = grid.planes().end;
-        let read_subs = recipe
-            .reads
-            .iter()
-            .map(|(_, whole)| if *whole { alpha } else { planes_read })
-            .collect();
+        let read_subs = recipe.reads.iter().map(|(_, whole)| if *whole { alpha } else { planes_read }).collect();
         Self {
             grid,
             roles,
@@ -180,11 +161,7 @@ impl<'a> Compiler<'a> {
     fn plan_finishes(&mut self, recipe: &Recipe) {
         let half = inv(COUPLING);
         let unpair = inv(mul(COUPLING, COUPLING) ^ 1);
-        let single = |near, coefs: &[u8]| Term {
-            near,
-            far: None,
-            coefs: coefs.to_vec(),
-        };
+        let single = |near, coefs: &[u8]| Term { near, far: None, coefs: coefs.to_vec() };
         for chunk in &recipe.targets {
             let node = self.grid.node(*chunk);
             for plane in self.grid.planes() {
@@ -196,66 +173,25 @@ impl<'a> Compiler<'a> {
                 } else if self.role(companion.0) == Role::Unknown {
                     let (own, other) = (self.store(vertex), self.store(companion));
                     if self.target_slot(companion).is_none() {
-                        let terms = vec![
-                            single(own, &[unpair]),
-                            single(other, &[mul(unpair, COUPLING)]),
-                        ];
-                        self.finish(
-                            &[vertex],
-                            &[companion],
-                            Step {
-                                targets: vec![place],
-                                terms,
-                            },
-                        );
+                        let terms = vec![single(own, &[unpair]), single(other, &[mul(unpair, COUPLING)])];
+                        self.finish(&[vertex], &[companion], Step { targets: vec![place], terms });
                     } else if vertex < companion {
                         let cross = mul(unpair, COUPLING);
-                        let terms = vec![
-                            single(own, &[unpair, cross]),
-                            single(other, &[cross, unpair]),
-                        ];
-                        self.finish(
-                            &[vertex, companion],
-                            &[],
-                            Step {
-                                targets: vec![own, other],
-                                terms,
-                            },
-                        );
+                        let terms = vec![single(own, &[unpair, cross]), single(other, &[cross, unpair])];
+                        self.finish(&[vertex, companion], &[], Step { targets: vec![own, other], terms });
                     }
                 } else if self.is_read(plane) {
                     let own = self.store(vertex);
                     if let Some(far) = self.read_slot(companion) {
-                        let terms = vec![Term {
-                            near: own,
-                            far: Some((far, COUPLING)),
-                            coefs: vec![1],
-                        }];
-                        self.finish(
-                            &[vertex],
-                            &[],
-                            Step {
-                                targets: vec![place],
-                                terms,
-                            },
-                        );
+                        let terms = vec![Term { near: own, far: Some((far, COUPLING)), coefs: vec![1] }];
+                        self.finish(&[vertex], &[], Step { targets: vec![place], terms });
                     }
                 } else {
                     // The mate's U stands where this symbol will.
                     self.stored.insert(companion, place);
                     let mut terms = vec![single(place, &[half])];
-                    terms.extend(
-                        self.read_slot(companion)
-                            .map(|stored| single(stored, &[half])),
-                    );
-                    self.finish(
-                        &[companion],
-                        &[],
-                        Step {
-                            targets: vec![place],
-                            terms,
-                        },
-                    );
+                    terms.extend(self.read_slot(companion).map(|stored| single(stored, &[half])));
+                    self.finish(&[companion], &[], Step { targets: vec![place], terms });
                 }
             }
         }
@@ -264,18 +200,9 @@ impl<'a> Compiler<'a> {
     /// Plans a step that overwrites the U of `replaced` and reads that of `used`: after all of them are solved, and
     /// after the last other use of what it overwrites.
     fn finish(&mut self, replaced: &[(u16, u16)], used: &[(u16, u16)], step: Step) {
-        let solved = replaced
-            .iter()
-            .chain(used)
-            .map(|vertex| self.position[usize::from(vertex.1)]);
-        let last_uses = replaced
-            .iter()
-            .map(|vertex| self.last_use.get(vertex).copied());
-        let at = solved
-            .chain(last_uses)
-            .flatten()
-            .max()
-            .expect("a wanted symbol is made of a solved one");
+        let solved = replaced.iter().chain(used).map(|vertex| self.position[usize::from(vertex.1)]);
+        let last_uses = replaced.iter().map(|vertex| self.last_use.get(vertex).copied());
+        let at = solved.chain(last_uses).flatten().max().expect("a wanted symbol is made of a solved one");
         self.finishes.entry(at).or_default().push(step);
     }
 
@@ -299,20 +226,13 @@ impl<'a> Compiler<'a> {
     }
 
     /// The sum that gives the unknown U of a plane that are stored.
-    fn solve_plane(
-        &self,
-        plane: u16,
-        solutions: &mut BTreeMap<Vec<u16>, Solution>,
-    ) -> Option<Step> {
+    fn solve_plane(&self, plane: u16, solutions: &mut BTreeMap<Vec<u16>, Solution>) -> Option<Step> {
         let (unknown, known): (Vec<u16>, Vec<u16>) =
             (0..self.grid.nodes()).partition(|node| self.is_unknown_in(*node, plane));
-        let solution = solutions
-            .entry(unknown)
-            .or_insert_with_key(|unknown| Solution::new(self.grid, unknown));
-        let (rows, targets): (Vec<&Vec<u8>>, Vec<Slot>) =
-            (solution.want.iter().zip(&solution.rows))
-                .filter_map(|(node, row)| self.stored.get(&(*node, plane)).map(|slot| (row, *slot)))
-                .unzip();
+        let solution = solutions.entry(unknown).or_insert_with_key(|unknown| Solution::new(self.grid, unknown));
+        let (rows, targets): (Vec<&Vec<u8>>, Vec<Slot>) = (solution.want.iter().zip(&solution.rows))
+            .filter_map(|(node, row)| self.stored.get(&(*node, plane)).map(|slot| (row, *slot)))
+            .unzip();
         if targets.is_empty() {
             return None;
         }
@@ -321,41 +241,33 @@ impl<'a> Compiler<'a> {
             let Some(column) = solution.have.iter().position(|have| *have == node) else {
                 continue;
             };
-            let Some((near, far, scale)) = self.uncoupled(node, plane) else {
-                continue;
-            };
-            let coefs: Vec<u8> = rows.iter().map(|row| mul(row[column], scale)).collect();
-            if coefs.iter().any(|coef| *coef != 0) {
-                terms.push(Term { near, far, coefs });
+            let Some(mut term) = self.uncoupled(node, plane) else { continue };
+            let scale = term.coefs[0];
+            term.coefs = rows.iter().map(|row| mul(row[column], scale)).collect();
+            if term.coefs.iter().any(|coef| *coef != 0) {
+                terms.push(term);
             }
         }
         Some(Step { targets, terms })
     }
 
-    /// A known node's U as scale * (near + factor * far); `None` if it is zero.
-    fn uncoupled(&self, node: u16, plane: u16) -> Option<(Slot, Option<(Slot, u8)>, u8)> {
+    /// A known node's U as a term for one row, that of U itself; `None` if it is zero.
+    fn uncoupled(&self, node: u16, plane: u16) -> Option<Term> {
         let companion = self.grid.companion(node, plane);
         let own = self.read_slot((node, plane));
-        if companion == (node, plane) {
-            return own.map(|own| (own, None, 1));
-        }
         // U = scale * C + g * other.
-        let (other, scale) = if self.role(companion.0) == Role::Unknown {
-            (
-                self.stored.get(&companion).copied(),
-                mul(COUPLING, COUPLING) ^ 1,
-            )
+        let (other, scale) = if companion == (node, plane) {
+            (None, 1)
+        } else if self.role(companion.0) == Role::Unknown {
+            (self.stored.get(&companion).copied(), mul(COUPLING, COUPLING) ^ 1)
         } else {
             (self.read_slot(companion), 1)
         };
-        match (own, other) {
-            (Some(own), Some(other)) => {
-                Some((own, Some((other, mul(COUPLING, inv(scale)))), scale))
-            }
-            (Some(own), None) => Some((own, None, scale)),
-            (None, Some(other)) => Some((other, None, COUPLING)),
-            (None, None) => None,
-        }
+        let (near, far, scale) = match (own, other) {
+            (Some(own), other) => (own, other.map(|other| (other, mul(COUPLING, inv(scale)))), scale),
+            (None, other) => (other?, None, COUPLING),
+        };
+        Some(Term { near, far, coefs: vec![scale] })
     }
 
     fn role(&self, node: u16) -> Role {
@@ -381,22 +293,10 @@ impl<'a> Compiler<'a> {
     fn read_slot(&self, (node, plane): (u16, u16)) -> Option<Slot> {
         match self.role(node) {
             Role::Virtual => None,
-            Role::Read {
-                buffer,
-                whole: true,
-            } => Some(Slot { buffer, sub: plane }),
-            Role::Read {
-                buffer,
-                whole: false,
-            } => {
-                assert!(
-                    self.is_read(plane),
-                    "plane {plane} of node {node} is not read"
-                );
-                Some(Slot {
-                    buffer,
-                    sub: self.rank[usize::from(plane)],
-                })
+            Role::Read { buffer, whole: true } => Some(Slot { buffer, sub: plane }),
+            Role::Read { buffer, whole: false } => {
+                assert!(self.is_read(plane), "plane {plane} of node {node} is not read");
+                Some(Slot { buffer, sub: self.rank[usize::from(plane)] })
             }
             Role::Unknown => unreachable!("node {node} is not read"),
         }
@@ -411,12 +311,8 @@ impl<'a> Compiler<'a> {
     fn store(&mut self, vertex: (u16, u16)) -> Slot {
         assert!(self.is_read(vertex.1), "plane {} is not solved", vertex.1);
         let slot = self.target_slot(vertex).unwrap_or_else(|| {
-            let next =
-                self.named_buffers + u16::try_from(self.scratch.len()).expect("at most 256 nodes");
-            Slot {
-                buffer: *self.scratch.entry(vertex.0).or_insert(next),
-                sub: self.rank[usize::from(vertex.1)],
-            }
+            let next = self.named_buffers + u16::try_from(self.scratch.len()).expect("at most 256 nodes");
+            Slot { buffer: *self.scratch.entry(vertex.0).or_insert(next), sub: self.rank[usize::from(vertex.1)] }
         });
         *self.stored.entry(vertex).or_insert(slot)
     }
@@ -432,17 +328,9 @@ struct Solution {
 impl Solution {
     /// Reads all known data, and as many known parities as data is unknown.
     fn new(grid: &Grid, unknown: &[u16]) -> Self {
-        assert!(
-            unknown.len() <= usize::from(grid.parity),
-            "{} nodes are unknown",
-            unknown.len()
-        );
+        assert!(unknown.len() <= usize::from(grid.parity), "{} nodes are unknown", unknown.len());
         let known = (0..grid.nodes()).filter(|node| !unknown.contains(node));
         let have: Vec<u16> = known.take(grid.scalar_data().into()).collect();
-        Self {
-            rows: cauchy::solve(grid.scalar_data(), unknown, &have),
-            want: unknown.to_vec(),
-            have,
-        }
+        Self { rows: cauchy::solve(grid.scalar_data(), unknown, &have), want: unknown.to_vec(), have }
     }
 }

@@ -34,37 +34,17 @@ impl Grid {
         let (k, m) = (u16::from(data), u16::from(parity));
         let (least, most) = (k + 1, k + m - 1);
         if !(least..=most).contains(&u16::from(helpers)) {
-            return Err(SpecError::HelpersOutOfRange {
-                helpers,
-                least,
-                most,
-            });
+            return Err(SpecError::HelpersOutOfRange { helpers, least, most });
         }
         let q = u16::from(helpers) - k + 1;
         let nodes = (k + m).next_multiple_of(q);
         if nodes > CodeSpec::CHUNKS_MAX {
-            return Err(SpecError::GridTooWide {
-                nodes,
-                limit: CodeSpec::CHUNKS_MAX,
-            });
+            return Err(SpecError::GridTooWide { nodes, limit: CodeSpec::CHUNKS_MAX });
         }
         let t = nodes / q;
-        let alpha = u32::from(q)
-            .checked_pow(t.into())
-            .filter(|alpha| *alpha <= CodeSpec::ALPHA_MAX);
-        let alpha = alpha.ok_or(SpecError::TooManySubChunks {
-            q,
-            t,
-            limit: CodeSpec::ALPHA_MAX,
-        })?;
-        Ok(Self {
-            data: k,
-            parity: m,
-            virtuals: nodes - k - m,
-            q,
-            t,
-            alpha,
-        })
+        let alpha = u32::from(q).checked_pow(t.into()).filter(|alpha| *alpha <= CodeSpec::ALPHA_MAX);
+        let alpha = alpha.ok_or(SpecError::TooManySubChunks { q, t, limit: CodeSpec::ALPHA_MAX })?;
+        Ok(Self { data: k, parity: m, virtuals: nodes - k - m, q, t, alpha })
     }
 
     /// Real chunks.
@@ -89,11 +69,7 @@ impl Grid {
 
     /// The node of a chunk.
     pub(crate) fn node(&self, chunk: ChunkIndex) -> u16 {
-        if chunk.0 < self.data {
-            chunk.0
-        } else {
-            chunk.0 + self.virtuals
-        }
+        if chunk.0 < self.data { chunk.0 } else { chunk.0 + self.virtuals }
     }
 
     /// The section of a node, its y.
@@ -117,10 +93,7 @@ impl Grid {
         let section = self.section(node);
         let digit = self.digit(plane, section);
         let weight = self.weight(section);
-        (
-            section * self.q + digit,
-            plane - digit * weight + node % self.q * weight,
-        )
+        (section * self.q + digit, plane - digit * weight + node % self.q * weight)
     }
 
     /// How far apart planes are that differ by one in a section's digit.
@@ -130,14 +103,7 @@ impl Grid {
 
     /// For each plane the number of `nodes` that are dots in it: the intersection score.
     pub(crate) fn scores(&self, nodes: &[u16]) -> Vec<u16> {
-        let dots = |plane| {
-            nodes
-                .iter()
-                .filter(|node| self.is_dot(**node, plane))
-                .count()
-        };
-        self.planes()
-            .map(|plane| u16::try_from(dots(plane)).expect("at most all nodes"))
-            .collect()
+        let dots = |plane| nodes.iter().filter(|node| self.is_dot(**node, plane)).count();
+        self.planes().map(|plane| u16::try_from(dots(plane)).expect("at most all nodes")).collect()
     }
 }

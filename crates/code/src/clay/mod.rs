@@ -17,8 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use self::compile::{Recipe, compile};
 pub(crate) use self::grid::Grid;
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
-    UpdatePlan,
+    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     code::assert_request,
     kernel::{self, Program},
 };
@@ -41,25 +40,9 @@ impl Clay {
     /// `grid` must be that of `spec`.
     pub(crate) fn new(spec: CodeSpec, grid: Grid, tier: Tier) -> Self {
         let parity: Vec<ChunkIndex> = (grid.data..grid.chunks()).map(ChunkIndex).collect();
-        let reads = (0..grid.data)
-            .map(|chunk| (ChunkIndex(chunk), true))
-            .collect();
-        let encoder = compile(
-            &grid,
-            &Recipe {
-                reads,
-                targets: parity.clone(),
-                lost: parity,
-                all_planes: true,
-            },
-        );
-        Self {
-            spec,
-            grid,
-            tier,
-            encoder,
-            programs: Mutex::default(),
-        }
+        let reads = (0..grid.data).map(|chunk| (ChunkIndex(chunk), true)).collect();
+        let encoder = compile(&grid, &Recipe { reads, targets: parity.clone(), lost: parity, all_planes: true });
+        Self { spec, grid, tier, encoder, programs: Mutex::default() }
     }
 
     /// The program of a plan: a kept one, or compiled now. Two threads may compile the same one; either will do.
@@ -88,36 +71,19 @@ impl Clay {
         let all = planner::all(&self.grid);
         let (all_planes, lost, planes) = match &plan.method {
             Method::ClayDecode => {
-                let is_read =
-                    |chunk: &ChunkIndex| plan.reads.iter().any(|read| read.chunk == *chunk);
-                let lost = (0..self.grid.chunks())
-                    .map(ChunkIndex)
-                    .filter(|chunk| !is_read(chunk))
-                    .collect();
+                let is_read = |chunk: &ChunkIndex| plan.reads.iter().any(|read| read.chunk == *chunk);
+                let lost = (0..self.grid.chunks()).map(ChunkIndex).filter(|chunk| !is_read(chunk)).collect();
                 (true, lost, all.clone())
             }
-            Method::ClayRepair { lost, .. } => (
-                false,
-                lost.clone(),
-                planner::repair_planes(&self.grid, lost),
-            ),
+            Method::ClayRepair { lost, .. } => (false, lost.clone(), planner::repair_planes(&self.grid, lost)),
             Method::Copy { .. } | Method::Matrix { .. } => panic!("not a plan of {}", self.spec),
         };
         let reads = plan.reads.iter().map(|read| {
             let whole = read.sub_chunks == all;
-            assert!(
-                whole || read.sub_chunks == planes,
-                "not a plan of {}",
-                self.spec
-            );
+            assert!(whole || read.sub_chunks == planes, "not a plan of {}", self.spec);
             (read.chunk, whole)
         });
-        Recipe {
-            reads: reads.collect(),
-            targets: lost_wants(plan),
-            lost,
-            all_planes,
-        }
+        Recipe { reads: reads.collect(), targets: lost_wants(plan), lost, all_planes }
     }
 }
 
@@ -127,26 +93,13 @@ impl ErasureCode for Clay {
     }
 
     fn shape(&self) -> Shape {
-        Shape {
-            data: self.grid.data,
-            parity: self.grid.parity,
-            alpha: self.grid.alpha,
-        }
+        Shape { data: self.grid.data, parity: self.grid.parity, alpha: self.grid.alpha }
     }
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
-        assert_eq!(
-            data.len(),
-            usize::from(self.grid.data),
-            "one buffer for each data chunk"
-        );
-        assert_eq!(
-            parity.len(),
-            usize::from(self.grid.parity),
-            "one buffer for each parity chunk"
-        );
-        self.encoder
-            .run(self.tier, data, parity, self.sub_bytes(data[0].len()));
+        assert_eq!(data.len(), usize::from(self.grid.data), "one buffer for each data chunk");
+        assert_eq!(parity.len(), usize::from(self.grid.parity), "one buffer for each parity chunk");
+        self.encoder.run(self.tier, data, parity, self.sub_bytes(data[0].len()));
     }
 
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
@@ -156,11 +109,7 @@ impl ErasureCode for Clay {
 
     fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
         assert_eq!(fetched.len(), plan.reads.len(), "one buffer for each read");
-        assert_eq!(
-            out.len(),
-            plan.want.len(),
-            "one buffer for each wanted chunk"
-        );
+        assert_eq!(out.len(), plan.want.len(), "one buffer for each wanted chunk");
         let Some(tile) = out.first().map(|out| out.len()) else {
             return;
         };
@@ -172,8 +121,7 @@ impl ErasureCode for Clay {
             }
         }
         if !targets.is_empty() {
-            self.program(plan)
-                .run(self.tier, fetched, &mut targets, self.sub_bytes(tile));
+            self.program(plan).run(self.tier, fetched, &mut targets, self.sub_bytes(tile));
         }
     }
 
@@ -192,19 +140,12 @@ impl Clay {
     /// If a tile does not divide into alpha sub-chunks.
     fn sub_bytes(&self, tile: usize) -> usize {
         let alpha = self.grid.alpha as usize;
-        assert!(
-            tile.is_multiple_of(alpha),
-            "a tile of {tile} bytes does not divide into {alpha} sub-chunks"
-        );
+        assert!(tile.is_multiple_of(alpha), "a tile of {tile} bytes does not divide into {alpha} sub-chunks");
         tile / alpha
     }
 }
 
 /// The wanted chunks that are not read.
 fn lost_wants(plan: &ReadPlan) -> Vec<ChunkIndex> {
-    plan.want
-        .iter()
-        .copied()
-        .filter(|chunk| plan.reads.iter().all(|read| read.chunk != *chunk))
-        .collect()
+    plan.want.iter().copied().filter(|chunk| plan.reads.iter().all(|read| read.chunk != *chunk)).collect()
 }

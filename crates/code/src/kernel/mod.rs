@@ -47,9 +47,7 @@ impl Tier {
 
     /// The fastest tier that this machine has.
     pub fn best() -> Self {
-        *Self::available()
-            .last()
-            .expect("scalar is always available")
+        *Self::available().last().expect("scalar is always available")
     }
 }
 
@@ -92,9 +90,7 @@ pub(crate) struct Matrix {
 impl Matrix {
     /// From a function of row and term.
     pub(crate) fn new(rows: usize, terms: usize, coef: impl Fn(usize, usize) -> u8) -> Self {
-        let coefs = (0..terms * rows)
-            .map(|i| coef(i % rows, i / rows))
-            .collect();
+        let coefs = (0..terms * rows).map(|i| coef(i % rows, i / rows)).collect();
         Self { rows, coefs }
     }
 }
@@ -105,31 +101,17 @@ impl Matrix {
 /// If counts differ from the matrix', lengths differ, or there are more than [`TERMS_MAX`] sources.
 pub(crate) fn combine(tier: Tier, matrix: &Matrix, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
     assert_eq!(outs.len(), matrix.rows, "one buffer for each row");
-    assert_eq!(
-        sources.len() * matrix.rows,
-        matrix.coefs.len(),
-        "one source for each term"
-    );
+    assert_eq!(sources.len() * matrix.rows, matrix.coefs.len(), "one source for each term");
     assert!(sources.len() <= TERMS_MAX, "too many sources");
     assert!(Tier::available().contains(&tier));
     let Some(bytes) = outs.first().map(|out| out.len()) else {
         return;
     };
-    assert!(
-        sources.iter().all(|source| source.len() == bytes),
-        "sources differ in length from targets"
-    );
-    assert!(
-        outs.iter().all(|out| out.len() == bytes),
-        "targets differ in length"
-    );
+    assert!(sources.iter().all(|source| source.len() == bytes), "sources differ in length from targets");
+    assert!(outs.iter().all(|out| out.len() == bytes), "targets differ in length");
 
     let mut singles = [std::ptr::null(); TERMS_MAX];
-    let step_bytes = if matrix.rows <= ROWS_MAX {
-        bytes
-    } else {
-        STRIP_BYTES
-    };
+    let step_bytes = if matrix.rows <= ROWS_MAX { bytes } else { STRIP_BYTES };
     for at in (0..bytes).step_by(step_bytes.max(1)) {
         for (pointer, source) in singles.iter_mut().zip(sources) {
             *pointer = source[at..].as_ptr();
@@ -146,12 +128,7 @@ pub(crate) fn combine(tier: Tier, matrix: &Matrix, sources: &[&[u8]], outs: &mut
                 coefs: &matrix.coefs,
                 stride: matrix.rows,
                 first,
-                plain_first: matrix
-                    .coefs
-                    .iter()
-                    .skip(first)
-                    .step_by(matrix.rows)
-                    .all(|coef| *coef == 1),
+                plain_first: matrix.coefs.iter().skip(first).step_by(matrix.rows).all(|coef| *coef == 1),
                 targets: &targets[..outs.len()],
                 bytes: step_bytes.min(bytes - at),
             };
@@ -168,20 +145,12 @@ pub(crate) fn combine(tier: Tier, matrix: &Matrix, sources: &[&[u8]], outs: &mut
 /// # Panics
 /// If the lengths differ.
 pub(crate) fn add_product(tier: Tier, coefficient: u8, delta: &[u8], parity: &mut [u8]) {
-    assert_eq!(
-        delta.len(),
-        parity.len(),
-        "delta and parity differ in length"
-    );
+    assert_eq!(delta.len(), parity.len(), "delta and parity differ in length");
     assert!(Tier::available().contains(&tier));
     let parity_start = parity.as_mut_ptr();
     let pass = Pass {
         singles: &[],
-        pairs: &[Pair {
-            near: parity_start,
-            far: delta.as_ptr(),
-            factor: coefficient,
-        }],
+        pairs: &[Pair { near: parity_start, far: delta.as_ptr(), factor: coefficient }],
         coefs: &[1],
         stride: 1,
         first: 0,
@@ -225,10 +194,7 @@ impl Pass<'_> {
     unsafe fn run(&self, tier: Tier) {
         debug_assert!((1..=ROWS_MAX).contains(&self.targets.len()));
         debug_assert!(self.first + self.targets.len() <= self.stride);
-        debug_assert_eq!(
-            (self.singles.len() + self.pairs.len()) * self.stride,
-            self.coefs.len()
-        );
+        debug_assert_eq!((self.singles.len() + self.pairs.len()) * self.stride, self.coefs.len());
         match tier {
             // SAFETY: the caller's.
             Tier::Scalar => unsafe { scalar::run(self, 0) },

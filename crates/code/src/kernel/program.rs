@@ -86,34 +86,20 @@ impl ProgramBuilder {
     pub(crate) fn push(&mut self, step: &Step) {
         let program = &mut self.program;
         let inside = |slot: &Slot| {
-            assert!(
-                slot.sub < program.subs[usize::from(slot.buffer)],
-                "{slot:?} is outside its buffer"
-            );
+            assert!(slot.sub < program.subs[usize::from(slot.buffer)], "{slot:?} is outside its buffer");
         };
         assert!(!step.targets.is_empty() && step.terms.len() <= TERMS_MAX);
         for (i, target) in step.targets.iter().enumerate() {
             inside(target);
-            assert!(
-                usize::from(target.buffer) >= program.reads,
-                "{target:?} is a read"
-            );
-            assert!(
-                !step.targets[..i].contains(target),
-                "{target:?} is written twice"
-            );
+            assert!(usize::from(target.buffer) >= program.reads, "{target:?} is a read");
+            assert!(!step.targets[..i].contains(target), "{target:?} is written twice");
         }
         for term in &step.terms {
             inside(&term.near);
             term.far.iter().for_each(|(slot, _)| inside(slot));
-            assert_eq!(
-                term.coefs.len(),
-                step.targets.len(),
-                "one coefficient for each target"
-            );
+            assert_eq!(term.coefs.len(), step.targets.len(), "one coefficient for each target");
         }
-        let (pairs, singles): (Vec<&Term>, Vec<&Term>) =
-            step.terms.iter().partition(|term| term.far.is_some());
+        let (pairs, singles): (Vec<&Term>, Vec<&Term>) = step.terms.iter().partition(|term| term.far.is_some());
         let count = |len: usize| u16::try_from(len).expect("within TERMS_MAX");
         // A pass holds ROWS_MAX rows. More rows take more passes over the same terms.
         for first in (0..step.targets.len()).step_by(ROWS_MAX) {
@@ -125,24 +111,16 @@ impl ProgramBuilder {
             });
             program.targets.extend(&step.targets[rows.clone()]);
             program.singles.extend(singles.iter().map(|term| term.near));
-            program.pairs.extend(
-                pairs
-                    .iter()
-                    .filter_map(|term| term.far.map(|(far, factor)| (term.near, far, factor))),
-            );
+            program
+                .pairs
+                .extend(pairs.iter().filter_map(|term| term.far.map(|(far, factor)| (term.near, far, factor))));
             for term in singles.iter().chain(&pairs) {
                 program.coefs.extend(&term.coefs[rows.clone()]);
             }
         }
         // With several passes, a target of an earlier one must not be a source of a later one.
-        let in_place = step
-            .terms
-            .iter()
-            .any(|term| step.targets.contains(&term.near));
-        assert!(
-            step.targets.len() <= ROWS_MAX || !in_place,
-            "a wide step in place"
-        );
+        let in_place = step.terms.iter().any(|term| step.targets.contains(&term.near));
+        assert!(step.targets.len() <= ROWS_MAX || !in_place, "a wide step in place");
     }
 
     /// The finished program.
@@ -156,51 +134,24 @@ impl Program {
     ///
     /// # Panics
     /// If a count or a length is not as planned.
-    pub(crate) fn run(
-        &self,
-        tier: Tier,
-        reads: &[&[u8]],
-        targets: &mut [&mut [u8]],
-        sub_bytes: usize,
-    ) {
+    pub(crate) fn run(&self, tier: Tier, reads: &[&[u8]], targets: &mut [&mut [u8]], sub_bytes: usize) {
         assert!(Tier::available().contains(&tier));
         assert_eq!(reads.len(), self.reads, "as many reads as planned");
-        assert_eq!(
-            reads.len() + targets.len() + self.scratch,
-            self.subs.len(),
-            "as many targets as planned"
-        );
-        let lengths = reads
-            .iter()
-            .map(|read| read.len())
-            .chain(targets.iter().map(|target| target.len()));
+        assert_eq!(reads.len() + targets.len() + self.scratch, self.subs.len(), "as many targets as planned");
+        let lengths = reads.iter().map(|read| read.len()).chain(targets.iter().map(|target| target.len()));
         for (length, subs) in lengths.zip(&self.subs) {
-            assert_eq!(
-                length,
-                usize::from(*subs) * sub_bytes,
-                "{subs} sub-chunks of {sub_bytes} bytes"
-            );
+            assert_eq!(length, usize::from(*subs) * sub_bytes, "{subs} sub-chunks of {sub_bytes} bytes");
         }
 
         let strip_max = sub_bytes.min(STRIP_BYTES);
         let scratch_subs = &self.subs[self.subs.len() - self.scratch..];
-        let mut scratch: Vec<Vec<u8>> = scratch_subs
-            .iter()
-            .map(|subs| vec![0; usize::from(*subs) * strip_max])
-            .collect();
+        let mut scratch: Vec<Vec<u8>> =
+            scratch_subs.iter().map(|subs| vec![0; usize::from(*subs) * strip_max]).collect();
         // Sources and targets are mixed in the steps, so all are kept as *mut; those of reads are never written through.
         let buffers: Vec<Buffer> = reads
             .iter()
-            .map(|read| Buffer {
-                start: read.as_ptr().cast_mut(),
-                sub_bytes,
-                moves: true,
-            })
-            .chain(targets.iter_mut().map(|target| Buffer {
-                start: target.as_mut_ptr(),
-                sub_bytes,
-                moves: true,
-            }))
+            .map(|read| Buffer { start: read.as_ptr().cast_mut(), sub_bytes, moves: true })
+            .chain(targets.iter_mut().map(|target| Buffer { start: target.as_mut_ptr(), sub_bytes, moves: true }))
             .chain(scratch.iter_mut().map(|part| Buffer {
                 start: part.as_mut_ptr(),
                 sub_bytes: strip_max,
@@ -215,17 +166,12 @@ impl Program {
     fn run_strip(&self, tier: Tier, buffers: &[Buffer], at: usize, bytes: usize) {
         let resolve = |slot: Slot| {
             let buffer = &buffers[usize::from(slot.buffer)];
-            let offset =
-                usize::from(slot.sub) * buffer.sub_bytes + if buffer.moves { at } else { 0 };
+            let offset = usize::from(slot.sub) * buffer.sub_bytes + if buffer.moves { at } else { 0 };
             // SAFETY: `push` checked the slot against the buffer's sub-chunks and `run` the buffer's length.
             unsafe { buffer.start.add(offset) }
         };
         let mut singles = [std::ptr::null(); TERMS_MAX];
-        let mut pairs = [Pair {
-            near: std::ptr::null(),
-            far: std::ptr::null(),
-            factor: 0,
-        }; TERMS_MAX];
+        let mut pairs = [Pair { near: std::ptr::null(), far: std::ptr::null(), factor: 0 }; TERMS_MAX];
         let mut targets = [std::ptr::null_mut(); ROWS_MAX];
         let (mut single_slots, mut pair_slots) = (&self.singles[..], &self.pairs[..]);
         let (mut target_slots, mut coefs) = (&self.targets[..], &self.coefs[..]);
@@ -236,11 +182,7 @@ impl Program {
             }
             let taken = take(&mut pair_slots, step.pairs.into());
             for (pair, (near, far, factor)) in pairs.iter_mut().zip(taken) {
-                *pair = Pair {
-                    near: resolve(*near),
-                    far: resolve(*far),
-                    factor: *factor,
-                };
+                *pair = Pair { near: resolve(*near), far: resolve(*far), factor: *factor };
             }
             let taken = take(&mut target_slots, step.targets.into());
             for (pointer, slot) in targets.iter_mut().zip(taken) {

@@ -14,10 +14,7 @@ pub(super) unsafe fn run(pass: &Pass, from: usize) {
     let rows = pass.targets.len();
     for at in from..pass.bytes {
         let mut sums = [0u8; ROWS_MAX];
-        let mut coefs = pass
-            .coefs
-            .chunks_exact(pass.stride)
-            .map(|term| &term[pass.first..][..rows]);
+        let mut coefs = pass.coefs.chunks_exact(pass.stride).map(|term| &term[pass.first..][..rows]);
         let mut add = |value: u8| {
             let coefs = coefs.next().expect("coefficients for each term");
             for (sum, coef) in sums.iter_mut().zip(coefs) {

@@ -9,14 +9,13 @@
 
 use std::arch::x86_64::{
     __m256i, __m512i, __mmask64, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256,
-    _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_set1_epi64x,
-    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256,
-    _mm256_xor_si256, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
-    _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
-    _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_set1_epi64x, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256, _mm512_gf2p8affine_epi64_epi8,
+    _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
-use super::{Pass, Tier, scalar};
+use super::{Pair, Pass, Tier, scalar};
 use crate::field::mul;
 
 /// # Safety
@@ -52,17 +51,17 @@ unsafe fn avx512_gfni<const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
     unsafe {
         if ROWS <= 5 {
             while at + 256 <= pass.bytes {
-                columns::<Wide, ROWS, 4, PLAIN>(pass, at);
+                columns::<Wide, ROWS, 4, PLAIN>(pass, at, ());
                 at += 256;
             }
         }
         while at + 128 <= pass.bytes {
-            columns::<Wide, ROWS, 2, PLAIN>(pass, at);
+            columns::<Wide, ROWS, 2, PLAIN>(pass, at, ());
             at += 128;
         }
         while at < pass.bytes {
             let left = (pass.bytes - at).min(64);
-            last_columns::<ROWS, PLAIN>(pass, at, u64::MAX >> (64 - left));
+            columns::<Masked, ROWS, 1, PLAIN>(pass, at, u64::MAX >> (64 - left));
             at += left;
         }
     }
@@ -89,18 +88,18 @@ unsafe fn avx2<const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
 /// # Safety
 /// As [`Pass::run`], with as many targets as ROWS.
 #[inline(always)]
-unsafe fn halves<V: Vector, const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
+unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
     let mut at = 0;
     // SAFETY: the caller's; each call stays within `bytes`.
     unsafe {
         if ROWS <= 4 {
             while at + 64 <= pass.bytes {
-                columns::<V, ROWS, 2, PLAIN>(pass, at);
+                columns::<V, ROWS, 2, PLAIN>(pass, at, ());
                 at += 64;
             }
         }
         while at + 32 <= pass.bytes {
-            columns::<V, ROWS, 1, PLAIN>(pass, at);
+            columns::<V, ROWS, 1, PLAIN>(pass, at, ());
             at += 32;
         }
         scalar::run(pass, at);
@@ -110,93 +109,75 @@ unsafe fn halves<V: Vector, const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
 /// All terms and rows for UNROLL vectors of columns, from `at` on.
 ///
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS and UNROLL vectors left.
+/// As [`Pass::run`], with as many targets as ROWS and UNROLL vectors left, the last one up to the mask.
 #[inline(always)]
 unsafe fn columns<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
     pass: &Pass,
     at: usize,
+    mask: V::Mask,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's; `coefs` moves on by `stride` for each term, and there are `stride` for each.
     unsafe {
-        let load =
-            |pointer: *const u8| std::array::from_fn(|u| V::load(pointer.add(at + u * V::BYTES)));
-        let sums = sum_terms::<V, ROWS, UNROLL, PLAIN>(pass, load);
+        let mut sums = [[V::zero(); UNROLL]; ROWS];
+        let mut coefs = pass.coefs.as_ptr().add(pass.first);
+        let (singles, odd_single) = pass.singles.as_chunks::<2>();
+        for [a, b] in singles {
+            let (a, b) = (load::<V, UNROLL>(a.add(at), mask), load::<V, UNROLL>(b.add(at), mask));
+            add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
+            coefs = coefs.add(2 * pass.stride);
+        }
+        for a in odd_single {
+            let a = load::<V, UNROLL>(a.add(at), mask);
+            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, coefs);
+            coefs = coefs.add(pass.stride);
+        }
+        let (pairs, odd_pair) = pass.pairs.as_chunks::<2>();
+        for [a, b] in pairs {
+            let (a, b) = (load_pair::<V, UNROLL>(a, at, mask), load_pair::<V, UNROLL>(b, at, mask));
+            add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
+            coefs = coefs.add(2 * pass.stride);
+        }
+        for a in odd_pair {
+            let a = load_pair::<V, UNROLL>(a, at, mask);
+            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, coefs);
+            coefs = coefs.add(pass.stride);
+        }
         for (row, sums) in sums.iter().enumerate() {
-            let target = *pass.targets.get_unchecked(row);
+            let target = pass.targets.get_unchecked(row).add(at);
             for (u, sum) in sums.iter().enumerate() {
-                V::store(target.add(at + u * V::BYTES), *sum);
+                V::store(target.add(u * V::BYTES), *sum, mask);
             }
         }
     }
 }
 
-/// As `columns` for one vector of which the mask tells the bytes.
-///
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS and as many bytes left as the mask has ones.
+/// UNROLL vectors can be read, up to the mask.
 #[inline(always)]
-unsafe fn last_columns<const ROWS: usize, const PLAIN: bool>(
-    pass: &Pass,
-    at: usize,
-    mask: __mmask64,
-) {
-    // SAFETY: the caller's; masked-off bytes are neither read nor written.
+unsafe fn load<V: Vector, const UNROLL: usize>(from: *const u8, mask: V::Mask) -> [V::Register; UNROLL] {
+    // SAFETY: the caller's.
     unsafe {
-        let load = |pointer: *const u8| [_mm512_maskz_loadu_epi8(mask, pointer.add(at).cast())];
-        let sums = sum_terms::<Wide, ROWS, 1, PLAIN>(pass, load);
-        for (row, [sum]) in sums.iter().enumerate() {
-            _mm512_mask_storeu_epi8(pass.targets.get_unchecked(row).add(at).cast(), mask, *sum);
+        let mut values = [V::zero(); UNROLL];
+        for (u, value) in values.iter_mut().enumerate() {
+            *value = V::load(from.add(u * V::BYTES), mask);
         }
+        values
     }
 }
 
 /// # Safety
-/// As `columns`; `load` must be good for every source.
+/// UNROLL vectors can be read of both sources from `at` on, up to the mask.
 #[inline(always)]
-unsafe fn sum_terms<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
-    pass: &Pass,
-    load: impl Fn(*const u8) -> [V::Register; UNROLL],
-) -> [[V::Register; UNROLL]; ROWS] {
-    // SAFETY: the caller's; `coefs` moves on by `stride` for each term, and there are `stride` for each.
+unsafe fn load_pair<V: Vector, const UNROLL: usize>(pair: &Pair, at: usize, mask: V::Mask) -> [V::Register; UNROLL] {
+    // SAFETY: the caller's.
     unsafe {
-        let mut sums = [[V::zero(); UNROLL]; ROWS];
-        let mut coefs = pass.coefs.as_ptr().add(pass.first);
-        let load_pair = |pair: &super::Pair| {
-            let factor = V::multiplier(pair.factor);
-            let (near, far) = (load(pair.near), load(pair.far));
-            std::array::from_fn(|u| V::xor(near[u], V::product(far[u], factor)))
-        };
-        let (singles, odd_single) = pass.singles.as_chunks::<2>();
-        for [a, b] in singles {
-            add_two::<V, ROWS, UNROLL, PLAIN>(
-                &mut sums,
-                load(*a),
-                load(*b),
-                coefs,
-                coefs.add(pass.stride),
-            );
-            coefs = coefs.add(2 * pass.stride);
+        let factor = V::multiplier(pair.factor);
+        let mut values = load::<V, UNROLL>(pair.near.add(at), mask);
+        let far = load::<V, UNROLL>(pair.far.add(at), mask);
+        for (value, far) in values.iter_mut().zip(far) {
+            *value = V::xor(*value, V::product(far, factor));
         }
-        for a in odd_single {
-            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, load(*a), coefs);
-            coefs = coefs.add(pass.stride);
-        }
-        let (pairs, odd_pair) = pass.pairs.as_chunks::<2>();
-        for [a, b] in pairs {
-            add_two::<V, ROWS, UNROLL, PLAIN>(
-                &mut sums,
-                load_pair(a),
-                load_pair(b),
-                coefs,
-                coefs.add(pass.stride),
-            );
-            coefs = coefs.add(2 * pass.stride);
-        }
-        for a in odd_pair {
-            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, load_pair(a), coefs);
-            coefs = coefs.add(pass.stride);
-        }
-        sums
+        values
     }
 }
 
@@ -213,14 +194,7 @@ unsafe fn add_one<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN
         unsafe {
             let factor = V::multiplier(*coefs.add(row));
             for (sum, a) in sums.iter_mut().zip(a) {
-                *sum = V::xor(
-                    *sum,
-                    if PLAIN && row == 0 {
-                        a
-                    } else {
-                        V::product(a, factor)
-                    },
-                );
+                *sum = V::xor(*sum, if PLAIN && row == 0 { a } else { V::product(a, factor) });
             }
         }
     }
@@ -239,10 +213,7 @@ unsafe fn add_two<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN
     for (row, sums) in sums.iter_mut().enumerate() {
         // SAFETY: the caller's.
         unsafe {
-            let (factor_a, factor_b) = (
-                V::multiplier(*coefs_a.add(row)),
-                V::multiplier(*coefs_b.add(row)),
-            );
+            let (factor_a, factor_b) = (V::multiplier(*coefs_a.add(row)), V::multiplier(*coefs_b.add(row)));
             for (u, sum) in sums.iter_mut().enumerate() {
                 *sum = if PLAIN && row == 0 {
                     V::xor3(*sum, a[u], b[u])
@@ -260,11 +231,13 @@ trait Vector {
     type Register: Copy;
     /// What a product needs of its constant factor.
     type Multiplier: Copy;
+    /// Which bytes of a vector are there: nothing where all are.
+    type Mask: Copy;
     const BYTES: usize;
 
     unsafe fn zero() -> Self::Register;
-    unsafe fn load(from: *const u8) -> Self::Register;
-    unsafe fn store(to: *mut u8, value: Self::Register);
+    unsafe fn load(from: *const u8, mask: Self::Mask) -> Self::Register;
+    unsafe fn store(to: *mut u8, value: Self::Register, mask: Self::Mask);
     unsafe fn xor(a: Self::Register, b: Self::Register) -> Self::Register;
     unsafe fn xor3(a: Self::Register, b: Self::Register, c: Self::Register) -> Self::Register;
     unsafe fn multiplier(coef: u8) -> Self::Multiplier;
@@ -277,6 +250,7 @@ struct Wide;
 impl Vector for Wide {
     type Register = __m512i;
     type Multiplier = __m512i;
+    type Mask = ();
     const BYTES: usize = 64;
 
     #[inline(always)]
@@ -285,12 +259,12 @@ impl Vector for Wide {
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    unsafe fn load(from: *const u8) -> __m512i {
+    unsafe fn load(from: *const u8, (): ()) -> __m512i {
         // SAFETY: the caller's.
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn store(to: *mut u8, value: __m512i) {
+    unsafe fn store(to: *mut u8, value: __m512i, (): ()) {
         // SAFETY: the caller's.
         unsafe { _mm512_storeu_si512(to.cast(), value) }
     }
@@ -316,12 +290,59 @@ impl Vector for Wide {
     }
 }
 
+/// AVX-512 + GFNI for a last vector that may be short; masked-off bytes are neither read nor written.
+struct Masked;
+
+impl Vector for Masked {
+    type Register = __m512i;
+    type Multiplier = __m512i;
+    type Mask = __mmask64;
+    const BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512i {
+        // SAFETY: the tier's features.
+        unsafe { Wide::zero() }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const u8, mask: __mmask64) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { _mm512_maskz_loadu_epi8(mask, from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut u8, value: __m512i, mask: __mmask64) {
+        // SAFETY: the caller's.
+        unsafe { _mm512_mask_storeu_epi8(to.cast(), mask, value) }
+    }
+    #[inline(always)]
+    unsafe fn xor(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the tier's features.
+        unsafe { Wide::xor(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        // SAFETY: the tier's features.
+        unsafe { Wide::xor3(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn multiplier(coef: u8) -> __m512i {
+        // SAFETY: the tier's features.
+        unsafe { Wide::multiplier(coef) }
+    }
+    #[inline(always)]
+    unsafe fn product(value: __m512i, by: __m512i) -> __m512i {
+        // SAFETY: the tier's features.
+        unsafe { Wide::product(value, by) }
+    }
+}
+
 /// AVX2 + GFNI.
 struct Gfni;
 
 impl Vector for Gfni {
     type Register = __m256i;
     type Multiplier = __m256i;
+    type Mask = ();
     const BYTES: usize = 32;
 
     #[inline(always)]
@@ -330,12 +351,12 @@ impl Vector for Gfni {
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    unsafe fn load(from: *const u8) -> __m256i {
+    unsafe fn load(from: *const u8, (): ()) -> __m256i {
         // SAFETY: the caller's.
         unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn store(to: *mut u8, value: __m256i) {
+    unsafe fn store(to: *mut u8, value: __m256i, (): ()) {
         // SAFETY: the caller's.
         unsafe { _mm256_storeu_si256(to.cast(), value) }
     }
@@ -367,6 +388,7 @@ struct Shuffle;
 impl Vector for Shuffle {
     type Register = __m256i;
     type Multiplier = (__m256i, __m256i);
+    type Mask = ();
     const BYTES: usize = 32;
 
     #[inline(always)]
@@ -375,12 +397,12 @@ impl Vector for Shuffle {
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    unsafe fn load(from: *const u8) -> __m256i {
+    unsafe fn load(from: *const u8, (): ()) -> __m256i {
         // SAFETY: the caller's.
         unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn store(to: *mut u8, value: __m256i) {
+    unsafe fn store(to: *mut u8, value: __m256i, (): ()) {
         // SAFETY: the caller's.
         unsafe { _mm256_storeu_si256(to.cast(), value) }
     }
@@ -411,10 +433,7 @@ impl Vector for Shuffle {
         unsafe {
             let nibble = _mm256_set1_epi8(0x0f);
             let of_low = _mm256_shuffle_epi8(low, _mm256_and_si256(value, nibble));
-            let of_high = _mm256_shuffle_epi8(
-                high,
-                _mm256_and_si256(_mm256_srli_epi64::<4>(value), nibble),
-            );
+            let of_high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(value), nibble));
             _mm256_xor_si256(of_low, of_high)
         }
     }

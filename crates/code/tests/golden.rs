@@ -1,0 +1,61 @@
+//! The bytes that each spec stands for.
+//!
+//! Stored chunks outlive programs: if a hash here changes, stored data can no longer be read. The values were not taken
+//! from this crate. An independent reference, written from the definitions (parity-check matrix, layered decoding with
+//! the parity erased), gave them for the generator of `cauchy`; so this is a byte-exact comparison as well.
+
+use claystone_code::{ChunkIndex, CodeSpec, Tier, UpdatePlan};
+use sha2::{Digest, Sha256};
+
+/// Spec, bytes of a sub-chunk, SHA-256 over all parity tiles in chunk order, of the data of [`noise`] from seed 1.
+const GOLDEN: [(&str, usize, &str); 14] = [
+    ("replica:3", 1021, "d8b856fc065eeb38209f6b11b9b115a527b1fc653a7f8af57219bec5c91d564d"),
+    ("rs:4+2", 1021, "332e0756411604f33b194980c02f8c3214c2a5415692ec32539a43d66677d832"),
+    ("rs:6+3", 1021, "d9914819065fca3623a6b12844913ac0fd98f5b579afbecddf4d87c6baa6afdd"),
+    ("rs:10+4", 1021, "e4de409304f15fd61c5bd1351b3bd338d57d76d7200a520dfd6c20886e08d3d6"),
+    ("rs:16+4", 1021, "d6e735abeb1ae2eb7560ec94eb45a54d0deee7e90090fba84faab9a4b35a06f4"),
+    ("rs:4+12", 1021, "a5e118462b2da1445028b23d38ce840b2f678b7c2406c7275767c4bf27a5fb1f"),
+    ("clay:4+2:5", 5, "1e653080db4aa589ab8ae4cfb441f1373901a6071625d8f751d5b7f81a4d3963"),
+    ("clay:6+3:7", 5, "7a7387003fe45bdf512bfa4391652d6c9678c16d5334b76832a0b2dd29874512"),
+    ("clay:6+3:8", 5, "f0f9dbe8e4952234a1ec24bcbac206946d20ac5a0fff6e66ad0cc134ba33946d"),
+    ("clay:9+3:11", 5, "dedbf0cce6bc70cc1b72d855ab4fa10585499e0c5f9ebc633e6d4daf2c209aa6"),
+    ("clay:10+4:11", 5, "550e6c2b0e5cbeb285ce82eeeae944916d2fd8d6634aa68e815ed75be788ff38"),
+    ("clay:10+4:12", 5, "22e72476909818b74b2ea470579403bbd738725ffd4e9edcfc683abb1b004532"),
+    ("clay:10+4:13", 5, "075dfd1fdb7acb34beb2e82242b54dde3706fd12aa15a88d1d82cf9a6ae0ce46"),
+    ("clay:16+4:19", 5, "8eda77ce04824b11c078d8aa422bc8825266b68b3008cd90ed2f3dac0577b08f"),
+];
+
+#[test]
+fn every_tier_encodes_the_pinned_bytes() {
+    for (text, sub_bytes, hash) in GOLDEN {
+        let spec: CodeSpec = text.parse().expect("a valid spec");
+        for tier in Tier::available() {
+            let code = spec.build_with_tier(*tier).expect("a valid spec");
+            let shape = code.shape();
+            let tile = shape.alpha as usize * sub_bytes;
+            let mut state = 1;
+            let data: Vec<Vec<u8>> = (0..shape.data).map(|_| noise(&mut state, tile)).collect();
+            let mut parity = vec![vec![0xa5; tile]; shape.parity.into()];
+            let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            code.encode(&data, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+            assert_eq!(hex::encode(Sha256::digest(parity.concat())), hash, "{text} on {tier:?}");
+        }
+    }
+}
+
+#[test]
+fn the_coefficients_are_pinned() {
+    let code = "rs:4+3".parse::<CodeSpec>().expect("a valid spec").build().expect("a valid spec");
+    let rows: Vec<UpdatePlan> = (0..4).map(|chunk| code.plan_update(ChunkIndex(chunk))).collect();
+    let column = |coefs: [u8; 3]| UpdatePlan::Delta((4..).map(ChunkIndex).zip(coefs).collect());
+    assert_eq!(rows, [[1, 1, 1], [1, 231, 253], [1, 253, 190], [1, 2, 44]].map(column));
+}
+
+/// Bytes of a 64-bit linear congruence (Knuth's constants), its top byte each time.
+fn noise(state: &mut u64, bytes: usize) -> Vec<u8> {
+    let step = || {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 56) as u8
+    };
+    std::iter::repeat_with(step).take(bytes).collect()
+}
