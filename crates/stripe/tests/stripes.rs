@@ -1,0 +1,322 @@
+//! Stripes over stores in memory: every loss up to the tolerance, slow and failing stores, exact costs of repair.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
+use claystone_chunk::{ByteRange, ChunkStore, DiskId, Durability, NodeId, StoreState};
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_env::{Env, Space, WallTime};
+use claystone_meta::{ChunkPlace, DiskRecord, DiskState, StripeRecord};
+use claystone_stripe::{ChunkVerdict, Damage, DamageReports, Member, Settings, Stores, StripeError, Stripes, Unpaced};
+
+struct World {
+    stripes: Stripes,
+    reports: DamageReports,
+    memory: Vec<MemoryStore>,
+    faulty: Vec<Arc<FaultyStore>>,
+}
+
+impl World {
+    fn new(disks: u128) -> World {
+        let env: Env = claystone_host::env().expect("an environment");
+        let stores = Stores::default();
+        let (mut memory, mut faulty) = (Vec::new(), Vec::new());
+        for disk in (0..disks).map(DiskId) {
+            let inner = MemoryStore::new(disk);
+            let store = Arc::new(FaultyStore::new(Arc::new(inner.clone()), env.clock.clone()));
+            stores.put(member(disk, DiskState::Active, Some(store.clone())));
+            memory.push(inner);
+            faulty.push(store);
+        }
+        let (stripes, reports) = Stripes::new(env, stores, Settings::default());
+        World { stripes, reports, memory, faulty }
+    }
+
+    async fn write(&self, code: &str, data: &[u8]) -> StripeRecord {
+        let code: CodeSpec = code.parse().expect("a valid code");
+        let mut writer = self.stripes.writer(code, data.len() as u64, Durability::Synced).await.expect("enough disks");
+        // In uneven pieces, so that borders of tiles fall inside.
+        for piece in data.chunks(100_001) {
+            writer.append(piece).await.expect("stores take it");
+        }
+        writer.finish().await.expect("all stores commit").0
+    }
+
+    async fn read(&self, record: &StripeRecord, range: ByteRange) -> Result<Vec<u8>, StripeError> {
+        let mut reader = self.stripes.reader(record, range);
+        let mut bytes = Vec::new();
+        while let Some(piece) = reader.next().await? {
+            assert!(!piece.is_empty());
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
+    async fn assert_reads(&self, record: &StripeRecord, data: &[u8]) {
+        let all = ByteRange { offset: 0, bytes: data.len() as u64 };
+        assert!(self.read(record, all).await.expect("recoverable") == data, "{} reads other bytes", record.code);
+    }
+
+    fn disk_of(&self, record: &StripeRecord, index: u16) -> usize {
+        record.places[usize::from(index)].as_ref().expect("it has a place").disk.0 as usize
+    }
+
+    /// Makes a disk stop answering.
+    fn lose(&self, disk: usize) {
+        self.stripes.stores().put(member(DiskId(disk as u128), DiskState::Lost, None));
+    }
+}
+
+fn member(id: DiskId, state: DiskState, store: Option<Arc<dyn ChunkStore>>) -> Member {
+    let record =
+        DiskRecord { id, node: NodeId(id.to_string()), path: id.to_string(), state, added: WallTime::default() };
+    let store = store.ok_or_else(|| claystone_stripe::Absence { reason: "lost by the test".to_owned() });
+    Member { record, store, space: Space { total_bytes: 1 << 40, free_bytes: 1 << 40 } }
+}
+
+fn apply(record: &StripeRecord, rebuilt: &claystone_stripe::Rebuilt) -> StripeRecord {
+    let mut record = record.clone();
+    for (index, place) in &rebuilt.swap.places {
+        record.places[index.at()] = *place;
+    }
+    record.revision += 1;
+    record
+}
+
+const CODES: [&str; 6] = ["replica:1", "replica:3", "rs:4+2", "rs:2+2", "clay:4+2:5", "clay:3+2:4"];
+
+#[tokio::test]
+async fn what_was_written_is_read_whole_and_in_ranges() {
+    let world = World::new(6);
+    for code in CODES {
+        for bytes in [1usize, 63, 4096, 70_000, 262_144, 262_145, 9_000_001] {
+            let data = pattern(bytes as u64, bytes);
+            let record = world.write(code, &data).await;
+            world.assert_reads(&record, &data).await;
+            for (offset, length) in [(0, 1), (bytes / 2, bytes / 3), (bytes - 1, 1), (bytes / 7, bytes - bytes / 7)] {
+                let range = ByteRange { offset: offset as u64, bytes: length as u64 };
+                let read = world.read(&record, range).await.expect("healthy");
+                assert!(read == data[offset..offset + length], "{code}: {length} bytes at {offset} of {bytes}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_loss_up_to_the_tolerance_is_read_through_and_repaired() {
+    for code in ["replica:3", "rs:4+2", "clay:4+2:5"] {
+        let spec: CodeSpec = code.parse().expect("valid");
+        let chunks = spec.shape().chunks();
+        for a in 0..chunks {
+            for b in a..chunks {
+                let world = World::new(8);
+                let data = pattern(7, 700_000);
+                let record = world.write(code, &data).await;
+                let lost: BTreeSet<u16> = [a, b].into();
+                lost.iter().for_each(|&index| world.lose(world.disk_of(&record, index)));
+                world.assert_reads(&record, &data).await;
+                let want: Vec<ChunkIndex> = lost.iter().map(|&index| ChunkIndex(index)).collect();
+                let rebuilt = world.stripes.rebuild(&record, &want, &Unpaced).await.expect("recoverable");
+                let record = apply(&record, &rebuilt);
+                let disks: BTreeSet<DiskId> = record.places.iter().flatten().map(|place| place.disk).collect();
+                assert_eq!(disks.len(), usize::from(chunks), "chunks lie on distinct disks");
+                assert!(world.stripes.verify(&record, &Unpaced).await.healthy());
+                world.assert_reads(&record, &data).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_loss_too_many_is_an_error_and_no_bytes() {
+    let world = World::new(6);
+    let data = pattern(1, 400_000);
+    let record = world.write("rs:4+2", &data).await;
+    (0..3).for_each(|index| world.lose(world.disk_of(&record, index)));
+    let error = world.read(&record, ByteRange { offset: 0, bytes: 400_000 }).await.expect_err("three of six are lost");
+    assert!(matches!(error, StripeError::Unrecoverable { readable: 3, needed: 4, .. }), "{error}");
+}
+
+// Test of: [clay §2]
+#[tokio::test]
+async fn clay_repair_reads_five_eighths_of_what_rs_reads() {
+    let data = pattern(2, 1 << 20);
+    for (code, chunks_read_per_lost) in [("clay:4+2:5", 2.5), ("rs:4+2", 4.0)] {
+        for index in 0..6 {
+            let world = World::new(7);
+            let record = world.write(code, &data).await;
+            world.lose(world.disk_of(&record, index));
+            let before: u64 = world.faulty.iter().map(|store| store.counts().bytes_read).sum();
+            let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(index)], &Unpaced).await.expect("one loss");
+            let read: u64 = world.faulty.iter().map(|store| store.counts().bytes_read).sum::<u64>() - before;
+            assert_eq!(rebuilt.bytes_read, read, "the count is what stores returned");
+            assert_eq!(read as f64 / rebuilt.bytes_rebuilt as f64, chunks_read_per_lost, "{code}, chunk {index}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn clay_of_a_small_stripe_reads_no_more_than_rs() {
+    let world = World::new(7);
+    let data = pattern(3, 20_000);
+    let record = world.write("clay:4+2:5", &data).await;
+    world.lose(world.disk_of(&record, 1));
+    let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(1)], &Unpaced).await.expect("one loss");
+    assert!(rebuilt.bytes_read <= 4 * rebuilt.bytes_rebuilt.next_multiple_of(4096), "{rebuilt:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_does_not_hold_up_a_read() {
+    for code in ["replica:3", "rs:4+2", "clay:4+2:5"] {
+        let world = World::new(6);
+        let data = pattern(4, 5_000_000);
+        let record = world.write(code, &data).await;
+        world.faulty[world.disk_of(&record, 0)].set(Faults { hang: true, ..Faults::default() });
+        world.assert_reads(&record, &data).await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_mid_read_is_read_around() {
+    let world = World::new(6);
+    let data = pattern(5, 9_000_000);
+    let record = world.write("rs:4+2", &data).await;
+    world.faulty[world.disk_of(&record, 2)].set(Faults { fail_after: Some(1), ..Faults::default() });
+    world.assert_reads(&record, &data).await;
+}
+
+#[tokio::test]
+async fn a_lost_sector_is_read_around_reported_and_mended_from_the_rest_of_its_chunk() {
+    let mut world = World::new(6);
+    let data = pattern(6, 16 << 20);
+    let record = world.write("rs:4+2", &data).await;
+    let chunk = record.chunk_id(ChunkIndex(1)).expect("placed");
+    let disk = world.disk_of(&record, 1);
+    world.memory[disk].lose_sector(chunk, 5);
+    world.assert_reads(&record, &data).await;
+    let Damage { chunk: reported, .. } = world.reports.try_recv().expect("the read reports it");
+    assert_eq!(reported, chunk);
+    let verification = world.stripes.verify(&record, &Unpaced).await;
+    assert_eq!(verification.chunks[1], ChunkVerdict::SectorsLost(vec![5]));
+    assert_eq!(verification.lost(), [ChunkIndex(1)]);
+
+    let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(1)], &Unpaced).await.expect("one sector");
+    let (_, place) = rebuilt.swap.places[0];
+    let ChunkPlace { disk: target, generation, .. } = place.expect("it has a place");
+    assert_eq!(target.0 as usize, disk, "a chunk goes back to its healthy disk");
+    assert_ne!(generation, chunk.generation);
+    // Three of four windows come from the chunk itself: 4 MiB chunk, one window of 1 MiB needs four others.
+    assert!(rebuilt.bytes_read <= rebuilt.bytes_rebuilt * 2, "{rebuilt:?}");
+    let record = apply(&record, &rebuilt);
+    assert!(world.stripes.verify(&record, &Unpaced).await.healthy());
+    world.assert_reads(&record, &data).await;
+}
+
+#[tokio::test]
+async fn more_damaged_chunks_than_the_tolerance_are_read_if_no_window_lost_too_many() {
+    let world = World::new(6);
+    let data = pattern(8, 16 << 20);
+    let record = world.write("rs:4+2", &data).await;
+    for index in 0..4u16 {
+        // One bad sector each, in four different windows of 256 sectors.
+        let chunk = record.chunk_id(ChunkIndex(index)).expect("placed");
+        world.memory[world.disk_of(&record, index)].lose_sector(chunk, u64::from(index) * 256);
+    }
+    world.assert_reads(&record, &data).await;
+}
+
+#[tokio::test]
+async fn a_write_survives_one_failing_store_and_says_which_chunk_is_missing() {
+    let world = World::new(6);
+    let data = pattern(9, 300_000);
+    world.faulty[3].set(Faults { writes_fail: Some("broken".to_owned()), ..Faults::default() });
+    let record = world.write("rs:4+2", &data).await;
+    assert_eq!(record.places.iter().filter(|place| place.is_none()).count(), 1);
+    world.assert_reads(&record, &data).await;
+    world.faulty[3].set(Faults::default());
+    let lost = world.stripes.verify(&record, &Unpaced).await.lost();
+    let rebuilt = world.stripes.rebuild(&record, &lost, &Unpaced).await.expect("one chunk is missing");
+    let record = apply(&record, &rebuilt);
+    assert!(world.stripes.verify(&record, &Unpaced).await.healthy());
+}
+
+#[tokio::test]
+async fn a_write_fails_when_too_many_stores_fail() {
+    let world = World::new(6);
+    for disk in [1, 4] {
+        world.faulty[disk].set(Faults { writes_fail: Some("broken".to_owned()), ..Faults::default() });
+    }
+    let code: CodeSpec = "rs:4+2".parse().expect("valid");
+    let mut writer = match world.stripes.writer(code, 10, Durability::Synced).await {
+        Ok(writer) => writer,
+        Err(error) => {
+            assert!(matches!(error, StripeError::NotDurable { written: 4, needed: 5, .. }), "{error}");
+            return;
+        }
+    };
+    let appended = writer.append(&[1; 10]).await;
+    let error = match appended {
+        Ok(()) => writer.finish().await.map(|_| ()).expect_err("two stores failed"),
+        Err(error) => error,
+    };
+    assert!(matches!(error, StripeError::NotDurable { written: 4, needed: 5, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_write_needs_as_many_disks_as_chunks() {
+    let world = World::new(5);
+    let code: CodeSpec = "rs:4+2".parse().expect("valid");
+    let error = world.stripes.writer(code, 10, Durability::Synced).await.map(|_| ()).expect_err("five disks");
+    assert!(matches!(error, StripeError::TooFewDisks { needed: 6, available: 5 }), "{error}");
+}
+
+#[tokio::test]
+async fn a_writer_refuses_more_or_fewer_bytes_than_declared() {
+    let world = World::new(6);
+    let code: CodeSpec = "rs:4+2".parse().expect("valid");
+    let mut writer = world.stripes.writer(code, 10, Durability::Synced).await.expect("six disks");
+    assert!(matches!(writer.append(&[0; 11]).await, Err(StripeError::WrongLength { expected: 10, given: 11 })));
+    let error = writer.finish().await.map(|_| ()).expect_err("nothing was taken");
+    assert!(matches!(error, StripeError::WrongLength { expected: 10, given: 0 }));
+}
+
+#[tokio::test]
+async fn a_draining_disk_gives_its_chunk_away_by_a_plain_copy() {
+    let world = World::new(7);
+    let data = pattern(10, 1 << 20);
+    let record = world.write("rs:4+2", &data).await;
+    let disk = world.disk_of(&record, 0);
+    let store: Arc<dyn ChunkStore> = world.faulty[disk].clone();
+    world.stripes.stores().put(member(DiskId(disk as u128), DiskState::Draining, Some(store)));
+    let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(0)], &Unpaced).await.expect("readable");
+    assert_eq!(rebuilt.bytes_read, rebuilt.bytes_rebuilt, "one chunk is read for one chunk");
+    assert_ne!(rebuilt.swap.places[0].1.expect("placed").disk.0 as usize, disk);
+}
+
+#[tokio::test]
+async fn discard_leaves_nothing_and_says_so() {
+    let world = World::new(6);
+    let record = world.write("rs:4+2", &pattern(11, 100_000)).await;
+    world.memory[world.disk_of(&record, 0)].set_state(StoreState::Failed { reason: "pulled".to_owned() });
+    assert!(!world.stripes.discard(&record).await, "one disk did not answer");
+    world.memory[world.disk_of(&record, 0)].set_state(StoreState::Serving);
+    assert!(world.stripes.discard(&record).await);
+    assert!(world.memory.iter().all(|store| store.ids().is_empty()));
+}
+
+#[tokio::test]
+async fn claims_guard_a_stripe_until_they_are_dropped() {
+    let world = World::new(6);
+    let code: CodeSpec = "rs:4+2".parse().expect("valid");
+    let mut writer = world.stripes.writer(code, 3, Durability::Synced).await.expect("six disks");
+    writer.append(b"abc").await.expect("taken");
+    let (record, claim) = writer.finish().await.expect("committed");
+    assert!(world.stripes.is_claimed(record.id));
+    let reading = world.stripes.claim(record.id);
+    drop(claim);
+    assert!(world.stripes.is_claimed(record.id));
+    drop(reading);
+    assert!(!world.stripes.is_claimed(record.id));
+    let _ = world.bring_back(0);
+}
