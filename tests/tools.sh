@@ -1,0 +1,104 @@
+# What the outside judges need, installed without hand work into tests/.tools (ignored by git). Sourced by the `run`
+# scripts beside it. A second call finds everything in place and does nothing.
+#
+# Offers: install_python, install_rclone, start_server DIR, stop_server, clean_environment; TOOLS, VENV, REPO.
+
+TESTS="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+REPO="$(dirname "$TESTS")"
+TOOLS="${CLAYSTONE_TOOLS:-$TESTS/.tools}"
+VENV="$TOOLS/venv"
+PATH="$TOOLS/bin:$PATH"
+
+say() { echo "-- $*" >&2; }
+die() { echo "error: $*" >&2; exit 1; }
+
+# A Debian package, if we may install one.
+apt_install() {
+    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || return 1
+    say "installing $1 with apt-get"
+    { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" ||
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1"; }; } >&2
+}
+
+# A virtual environment with the pinned requirements; rebuilt when the pins change.
+install_python() {
+    local pins="$TESTS/requirements.txt" stamp="$VENV/pins"
+    cmp -s "$pins" "$stamp" && return
+    command -v python3 >/dev/null || apt_install python3 || die "python3 is needed"
+    say "installing Python clients into $VENV"
+    rm -rf "$VENV"
+    mkdir -p "$TOOLS"
+    if ! python3 -m venv "$VENV" 2>/dev/null; then
+        rm -rf "$VENV"
+        apt_install python3-venv || die "python3 lacks the venv module (on Debian: apt-get install python3-venv)"
+        python3 -m venv "$VENV"
+    fi
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check --requirement "$pins" >&2 || die "pip could not install $pins"
+    cp "$pins" "$stamp"
+}
+
+# rclone from Debian; without root, built from its Go module.
+install_rclone() {
+    command -v rclone >/dev/null && return
+    apt_install rclone && return
+    command -v go >/dev/null || die "rclone is needed: install it, or run as root on Debian, or have go on PATH"
+    say "building rclone"
+    GOBIN="$TOOLS/bin" go install github.com/rclone/rclone@v1.76.0 >&2 || die "rclone could not be built"
+}
+
+# Clients read certificates, proxies, profiles and keys from the environment: none of it belongs in a test.
+clean_environment() {
+    local name
+    for name in $(compgen -e); do
+        case "$name" in
+            AWS_* | RCLONE_* | S3CMD_* | *_CA_BUNDLE | SSL_CERT_* | *_proxy | *_PROXY) unset "$name" ;;
+        esac
+    done
+    export AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null AWS_EC2_METADATA_DISABLED=true
+    export AWS_DEFAULT_REGION=us-east-1 PYTHONDONTWRITEBYTECODE=1 NO_PROXY='*'
+}
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# Starts the program on a new store in DIR, unless CLAYSTONE_ENDPOINT names a server that runs already; sets
+# CLAYSTONE_ENDPOINT, CLAYSTONE_ACCESS_KEY and CLAYSTONE_SECRET_KEY. This is all we know of the program's command line.
+start_server() {
+    if [ -n "${CLAYSTONE_ENDPOINT:-}" ]; then
+        [ -n "${CLAYSTONE_ACCESS_KEY:-}" ] && [ -n "${CLAYSTONE_SECRET_KEY:-}" ] ||
+            die "CLAYSTONE_ENDPOINT is set: CLAYSTONE_ACCESS_KEY and CLAYSTONE_SECRET_KEY must be too"
+        return
+    fi
+    local dir="$1" program="${CLAYSTONE_BIN:-}" port tries
+    if [ -z "$program" ]; then
+        for program in "$REPO/target/release/claystone" "$REPO/target/debug/claystone"; do
+            [ -x "$program" ] && break
+        done
+    fi
+    [ -x "$program" ] || die "no program at $program: build it (cargo build) or name it in CLAYSTONE_BIN"
+    port="$(free_port)"
+    "$program" up "$dir" --listen "127.0.0.1:$port" >"$dir.log" 2>&1 &
+    SERVER_PID=$!
+    trap stop_server EXIT
+    CLAYSTONE_ENDPOINT="http://127.0.0.1:$port"
+    for ((tries = 0; ; tries++)); do
+        python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1)' "$port" 2>/dev/null && break
+        kill -0 "$SERVER_PID" 2>/dev/null || { cat "$dir.log" >&2; die "the server ended at once"; }
+        [ "$tries" -lt 100 ] || { cat "$dir.log" >&2; die "the server does not listen on port $port"; }
+        sleep 0.1
+    done
+    CLAYSTONE_ACCESS_KEY="$(credential "$dir" access_key)"
+    CLAYSTONE_SECRET_KEY="$(credential "$dir" secret_key)"
+    export CLAYSTONE_ENDPOINT CLAYSTONE_ACCESS_KEY CLAYSTONE_SECRET_KEY
+}
+
+credential() {
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1] + "/credentials.json"))[sys.argv[2]])' "$@"
+}
+
+stop_server() {
+    [ -n "${SERVER_PID:-}" ] || return 0
+    kill -TERM "$SERVER_PID" 2>/dev/null && wait "$SERVER_PID" 2>/dev/null
+    SERVER_PID=
+}
