@@ -1,1 +1,28 @@
-//! See docs/architecture.md.
+//! One disk: a chunk store over the files of one directory.
+//!
+//! Invariants:
+//! 1. The format is docs/formats/chunk-directory.md; `layout`, `journal` and `identity` are its only readers and
+//!    writers, and pure.
+//! 2. A sector is returned only after its checksum, which covers its place, was checked.
+//! 3. After a sync that failed or a write of unknown result the store is failed and refuses everything.
+//! 4. All blocking calls run on the disk's worker.
+//!
+//! Left out: local erasure coding within the disk, raw devices, and caching: the system's page cache serves.
+
+mod error;
+mod fields;
+mod files;
+mod identity;
+mod index;
+mod journal;
+mod layout;
+mod open;
+mod reader;
+mod store;
+mod writer;
+
+pub use error::OpenError;
+pub use files::Options;
+pub use identity::{ClusterId, Identity};
+pub use open::{Expected, format, read_identity};
+pub use store::DirectoryStore;

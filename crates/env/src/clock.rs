@@ -44,11 +44,7 @@ pub trait Clock: Send + Sync + 'static {
 /// Runs `future` for at most `limit`; `None` means that time ran out and the future was dropped.
 ///
 /// A future that is ready together with the limit counts as in time.
-pub async fn timeout<F: Future>(
-    clock: &dyn Clock,
-    limit: Duration,
-    future: F,
-) -> Option<F::Output> {
+pub async fn timeout<F: Future>(clock: &dyn Clock, limit: Duration, future: F) -> Option<F::Output> {
     let sleep = clock.sleep(limit);
     let future = std::pin::pin!(future);
     match select(future, sleep).await {

@@ -43,7 +43,8 @@ pub trait File: Send + Sync {
     fn forget_cache(&self) {}
 }
 
-/// One root with files below it.
+/// One root with files below it. An error of kind [`io::ErrorKind::ResourceBusy`], [`io::ErrorKind::OutOfMemory`] or
+/// [`io::ErrorKind::Interrupted`] is the process's, and says nothing about the files.
 pub trait Directory: Send + Sync + 'static {
     /// What a person would call this place: its path.
     fn label(&self) -> String;

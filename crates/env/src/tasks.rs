@@ -17,10 +17,7 @@ pub struct Task {
 impl Task {
     /// A handle from what an implementation of [`Tasks`] knows: how to stop the task, and when it has ended.
     pub fn new(cancel: impl Fn() + Send + Sync + 'static, done: BoxFuture<'static, ()>) -> Task {
-        Task {
-            cancel: Box::new(cancel),
-            done,
-        }
+        Task { cancel: Box::new(cancel), done }
     }
 
     /// Stops the task at its next await point. Does not wait; call [`Task::ended`] for that.

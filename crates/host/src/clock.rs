@@ -14,9 +14,7 @@ pub struct HostClock {
 impl HostClock {
     /// A clock whose [`Moment`] is zero now.
     pub fn start() -> HostClock {
-        HostClock {
-            started: Instant::now(),
-        }
+        HostClock { started: Instant::now() }
     }
 }
 
@@ -27,12 +25,8 @@ impl Clock for HostClock {
 
     fn wall(&self) -> WallTime {
         // A clock set before 1970 shows as 1970.
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        WallTime {
-            unix_ms: since.as_millis() as u64,
-        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        WallTime { unix_ms: since.as_millis() as u64 }
     }
 
     fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use claystone_env::{Directory, DirectoryLock, File, Space};
 use rustix::fs::{Advice, FlockOperation, fadvise, flock, statvfs};
+use rustix::io::Errno;
 
 /// The files below one path.
 #[derive(Debug, Clone)]
@@ -45,14 +46,9 @@ impl HostDirectory {
         if path.is_empty() {
             return Ok(self.root.clone());
         }
-        let good = path
-            .split('/')
-            .all(|name| !matches!(name, "" | "." | "..") && !name.contains('\0'));
+        let good = path.split('/').all(|name| !matches!(name, "" | "." | "..") && !name.contains('\0'));
         if !good {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{path:?} is not a path below a root"),
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path:?} is not a path below a root")));
         }
         Ok(self.root.join(path))
     }
@@ -65,21 +61,17 @@ impl Directory for HostDirectory {
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let path = self.resolve(path)?;
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         Ok(Arc::new(HostFile { file }))
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let path = self.resolve(path)?;
         let file = match fs::OpenOptions::new().read(true).write(true).open(&path) {
-            Err(error) if is_read_only(&error) => fs::File::open(&path)?,
-            other => other?,
+            Err(error) if is_read_only(&error) => fs::File::open(&path),
+            other => other,
         };
+        let file = file.map_err(out_of_handles)?;
         Ok(Arc::new(HostFile { file }))
     }
 
@@ -114,10 +106,7 @@ impl Directory for HostDirectory {
 
     fn space(&self) -> io::Result<Space> {
         let found = statvfs(&self.root)?;
-        Ok(Space {
-            total_bytes: found.f_blocks * found.f_frsize,
-            free_bytes: found.f_bavail * found.f_frsize,
-        })
+        Ok(Space { total_bytes: found.f_blocks * found.f_frsize, free_bytes: found.f_bavail * found.f_frsize })
     }
 
     fn lock(&self) -> io::Result<DirectoryLock> {
@@ -140,7 +129,7 @@ impl File for HostFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset).map_err(|error| {
             // EBADF: opened for reading only, because the file system allowed no more.
-            if error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) {
+            if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) {
                 io::Error::from(io::ErrorKind::ReadOnlyFilesystem)
             } else {
                 error
@@ -162,11 +151,17 @@ impl File for HostFile {
     }
 }
 
+/// Names the one error for which `std` has no kind and which says nothing about the disk.
+fn out_of_handles(error: io::Error) -> io::Error {
+    let handles = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    if handles.contains(&error.raw_os_error()) {
+        return io::Error::new(io::ErrorKind::ResourceBusy, "too many open files: raise the limit (ulimit -n)");
+    }
+    error
+}
+
 fn is_read_only(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
-    )
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]
@@ -183,9 +178,7 @@ mod tests {
     fn a_file_holds_what_was_written() {
         let (_keep, directory) = scratch();
         directory.make_dir("a").expect("make");
-        directory
-            .make_dir("a")
-            .expect("making it again is no error");
+        directory.make_dir("a").expect("making it again is no error");
         let file = directory.create("a/b").expect("create");
         file.write_at(3, b"xyz").expect("write");
         file.sync().expect("sync");
@@ -196,21 +189,12 @@ mod tests {
         again.read_at(0, &mut bytes).expect("read");
         assert_eq!(&bytes, b"\0\0\0xyz");
         assert_eq!(again.bytes().expect("length"), 6);
-        assert_eq!(
-            again.read_at(1, &mut bytes).expect_err("short").kind(),
-            io::ErrorKind::UnexpectedEof
-        );
-        assert_eq!(
-            directory.create("a/b").err().expect("taken").kind(),
-            io::ErrorKind::AlreadyExists
-        );
+        assert_eq!(again.read_at(1, &mut bytes).expect_err("short").kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(directory.create("a/b").err().expect("taken").kind(), io::ErrorKind::AlreadyExists);
         directory.rename("a/b", "c").expect("rename");
         assert_eq!(directory.list("").expect("list"), ["a", "c"]);
         directory.remove("c").expect("remove");
-        assert_eq!(
-            directory.open("c").err().expect("gone").kind(),
-            io::ErrorKind::NotFound
-        );
+        assert_eq!(directory.open("c").err().expect("gone").kind(), io::ErrorKind::NotFound);
         assert!(directory.space().expect("space").total_bytes > 0);
     }
 
@@ -218,11 +202,7 @@ mod tests {
     fn paths_do_not_leave_the_root() {
         let (_keep, directory) = scratch();
         for path in ["..", "a/../b", "/etc/passwd", "a//b", "./a", "a\0b"] {
-            assert_eq!(
-                directory.open(path).err().expect(path).kind(),
-                io::ErrorKind::InvalidInput,
-                "{path:?}"
-            );
+            assert_eq!(directory.open(path).err().expect(path).kind(), io::ErrorKind::InvalidInput, "{path:?}");
         }
     }
 
@@ -230,10 +210,7 @@ mod tests {
     fn the_lock_is_exclusive_until_dropped() {
         let (_keep, directory) = scratch();
         let lock = directory.lock().expect("free");
-        assert_eq!(
-            directory.clone().lock().err().expect("held").kind(),
-            io::ErrorKind::WouldBlock
-        );
+        assert_eq!(directory.clone().lock().err().expect("held").kind(), io::ErrorKind::WouldBlock);
         drop(lock);
         directory.lock().expect("free again");
     }

@@ -27,19 +27,13 @@ impl HostRandom {
 
     fn from_seed(seed: [u8; 32]) -> HostRandom {
         // The stream's key differs from every fork's input, so that no output tells a fork's seed.
-        HostRandom {
-            seed,
-            stream: Mutex::new(ChaCha20Rng::from_seed(derive(&seed, b"stream", ""))),
-        }
+        HostRandom { seed, stream: Mutex::new(ChaCha20Rng::from_seed(derive(&seed, b"stream", ""))) }
     }
 }
 
 impl Random for HostRandom {
     fn fill(&self, bytes: &mut [u8]) {
-        self.stream
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .fill_bytes(bytes);
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(bytes);
     }
 
     fn fork(&self, name: &str) -> Arc<dyn Random> {
@@ -67,10 +61,7 @@ mod tests {
         one.next_u64();
         assert_eq!(one.fork("a").next_u64(), two.fork("a").next_u64());
         assert_ne!(one.fork("a").next_u64(), one.fork("b").next_u64());
-        assert_ne!(
-            HostRandom::from_seed([8; 32]).fork("a").next_u64(),
-            one.fork("a").next_u64()
-        );
+        assert_ne!(HostRandom::from_seed([8; 32]).fork("a").next_u64(), one.fork("a").next_u64());
     }
 
     #[test]

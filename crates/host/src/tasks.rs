@@ -18,9 +18,7 @@ impl HostTasks {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn current() -> HostTasks {
-        HostTasks {
-            runtime: Handle::current(),
-        }
+        HostTasks { runtime: Handle::current() }
     }
 }
 

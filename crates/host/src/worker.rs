@@ -51,21 +51,13 @@ impl ThreadWorker {
     pub fn start(name: &str, threads: usize) -> io::Result<ThreadWorker> {
         assert!(threads > 0, "a worker needs a thread");
         let queue = Arc::new(Queue {
-            state: Mutex::new(QueueState {
-                waiting: VecDeque::new(),
-                stopped: false,
-            }),
+            state: Mutex::new(QueueState { waiting: VecDeque::new(), stopped: false }),
             changed: Condvar::new(),
         });
-        let worker = ThreadWorker {
-            queue,
-            room: Arc::new(Semaphore::new(QUEUED_MAX)),
-        };
+        let worker = ThreadWorker { queue, room: Arc::new(Semaphore::new(QUEUED_MAX)) };
         for number in 0..threads {
             let queue = worker.queue.clone();
-            std::thread::Builder::new()
-                .name(format!("{name}-{number}"))
-                .spawn(move || queue.work())?;
+            std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || queue.work())?;
         }
         Ok(worker)
     }
@@ -123,10 +115,7 @@ impl Queue {
             if state.stopped {
                 return None;
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -162,10 +151,7 @@ mod tests {
     #[tokio::test]
     async fn a_panicking_job_fails_alone() {
         let worker = ThreadWorker::start("test", 1).expect("threads");
-        assert_eq!(
-            call(&worker, || panic!("on purpose")).await,
-            Err::<(), _>(WorkerStopped)
-        );
+        assert_eq!(call(&worker, || panic!("on purpose")).await, Err::<(), _>(WorkerStopped));
         assert_eq!(call(&worker, || 1).await, Ok(1));
     }
 
@@ -174,8 +160,7 @@ mod tests {
         let worker = Arc::new(ThreadWorker::start("test", 1).expect("threads"));
         let (go, wait) = mpsc::channel::<()>();
         let ran = Arc::new(AtomicUsize::new(0));
-        let first =
-            tokio::spawn(worker.run(Box::new(move || wait.recv().expect("the test sends"))));
+        let first = tokio::spawn(worker.run(Box::new(move || wait.recv().expect("the test sends"))));
         let count = ran.clone();
         let second = tokio::spawn(worker.run(Box::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
@@ -195,9 +180,7 @@ mod tests {
     async fn the_queue_is_bounded() {
         let worker = Arc::new(ThreadWorker::start("test", 1).expect("threads"));
         let (go, wait) = mpsc::channel::<()>();
-        let mut jobs = vec![tokio::spawn(
-            worker.run(Box::new(move || wait.recv().expect("the test sends"))),
-        )];
+        let mut jobs = vec![tokio::spawn(worker.run(Box::new(move || wait.recv().expect("the test sends"))))];
         for _ in 0..QUEUED_MAX + 10 {
             jobs.push(tokio::spawn(worker.run(Box::new(|| ()))));
         }

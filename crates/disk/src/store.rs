@@ -1,0 +1,219 @@
+//! The chunk store over a directory: the asynchronous half, which hands every blocking call to the disk's worker.
+//!
+//! States, as [`ChunkStore::state`] tells them (`files` makes the transitions):
+//!
+//! ```text
+//! open --> Serving --a write is refused--> ReadOnly
+//!             |                               |
+//!             +--- result unknown, or disk gone --> Failed  (open it anew)
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use claystone_chunk::{
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Load, Patch, StoreState, Verdict,
+    Version,
+};
+use claystone_env::{Directory, Env, Space, Worker, call};
+use futures::FutureExt;
+
+use crate::error::OpenError;
+use crate::files::{Files, Options, Verifying};
+use crate::identity::Identity;
+use crate::open::{Expected, open_now};
+use crate::writer::DirectoryWriter;
+
+/// Ids that one job of a list looks at.
+const PAGE_IDS_MAX: usize = 10_000;
+
+/// A disk that is a directory.
+pub struct DirectoryStore {
+    shared: Arc<Shared>,
+}
+
+/// What the store and its writers use.
+pub(crate) struct Shared {
+    pub(crate) env: Env,
+    pub(crate) files: Arc<Files>,
+    worker: Arc<dyn Worker>,
+    read_latency_ns: AtomicU64,
+    sync_is_due: AtomicBool,
+}
+
+impl DirectoryStore {
+    /// Opens the expected disk in `directory`, finishing what a crash interrupted. All its calls run on `worker`.
+    /// The disk stays locked against other processes until the store and all that it gave out are dropped.
+    ///
+    /// # Errors
+    /// Every [`OpenError`] but those of formatting. A disk that refuses writes opens; see [`ChunkStore::state`].
+    pub async fn open(
+        env: &Env,
+        directory: Arc<dyn Directory>,
+        worker: Arc<dyn Worker>,
+        expected: Expected,
+        options: Options,
+    ) -> Result<DirectoryStore, OpenError> {
+        let label = directory.label();
+        let opened = call(&*worker, move || open_now(directory, expected, options)).await;
+        let files = Arc::new(opened.map_err(|_| OpenError::WorkerStopped { label })??);
+        let shared = Shared {
+            env: env.clone(),
+            files,
+            worker,
+            read_latency_ns: AtomicU64::new(0),
+            sync_is_due: AtomicBool::new(false),
+        };
+        Ok(DirectoryStore { shared: Arc::new(shared) })
+    }
+
+    /// What the disk says about itself.
+    pub fn identity(&self) -> &Identity {
+        self.shared.files.identity()
+    }
+
+    /// What a person would call this disk: its path.
+    pub fn label(&self) -> String {
+        self.shared.files.label()
+    }
+}
+
+impl std::fmt::Debug for DirectoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DirectoryStore({} at {})", self.identity().disk, self.label())
+    }
+}
+
+impl Shared {
+    /// Runs `work` on the disk's worker.
+    pub(crate) async fn run<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Files) -> R + Send + 'static,
+    ) -> Result<R, ChunkError> {
+        let files = self.files.clone();
+        call(&*self.worker, move || work(&files)).await.map_err(|_| self.stopped())
+    }
+
+    pub(crate) fn stopped(&self) -> ChunkError {
+        let reason = "the disk's worker has stopped".to_owned();
+        ChunkError::Unavailable { disk: self.files.identity().disk, reason }
+    }
+
+    /// Syncs buffered chunks when the interval has passed.
+    pub(crate) fn sync_later(self: &Arc<Self>) {
+        if self.sync_is_due.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::downgrade(self);
+        let sleep = self.env.clock.sleep(self.files.options().sync_interval);
+        let task = async move {
+            sleep.await;
+            let Some(shared) = shared.upgrade() else { return };
+            // Before the sync: a commit during it asks for the next one.
+            shared.sync_is_due.store(false, Ordering::Release);
+            // A failure shows in the state.
+            let _ = shared.run(Files::sync_buffered).await;
+        };
+        self.env.tasks.spawn("chunk sync", task.boxed());
+    }
+
+    fn note_read(&self, latency: Duration) {
+        let sample = latency.as_nanos() as u64;
+        let smoothed = |old: u64| if old == 0 { sample } else { old - old / 8 + sample / 8 };
+        // Lost updates between racing reads do not matter.
+        let old = self.read_latency_ns.load(Ordering::Relaxed);
+        self.read_latency_ns.store(smoothed(old), Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl ChunkStore for DirectoryStore {
+    fn disk(&self) -> DiskId {
+        self.identity().disk
+    }
+
+    async fn create(&self, id: ChunkId, bytes: u64) -> Result<Box<dyn ChunkWriter>, ChunkError> {
+        assert!(bytes > 0, "a chunk has at least one byte");
+        self.shared.files.begin(id, bytes)?;
+        Ok(Box::new(DirectoryWriter::new(self.shared.clone(), id, bytes)))
+    }
+
+    async fn read(
+        &self,
+        id: ChunkId,
+        expected: Option<Version>,
+        ranges: &[ByteRange],
+    ) -> Result<Vec<Bytes>, ChunkError> {
+        self.shared.files.readable()?;
+        let began = self.shared.env.clock.now();
+        let ranges = ranges.to_vec();
+        let result = self.shared.run(move |files| files.read(id, expected, &ranges)).await?;
+        self.shared.note_read(self.shared.env.clock.now().since(began));
+        result
+    }
+
+    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError> {
+        self.shared.files.writable()?;
+        self.shared.run(move |files| files.patch(id, expected, &patch)).await?
+    }
+
+    async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
+        self.shared.run(move |files| files.info(id)).await?
+    }
+
+    async fn verify(&self, id: ChunkId) -> Result<Verdict, ChunkError> {
+        // What is still buffered would be read from memory.
+        if self.shared.files.has_buffered() && self.state() == StoreState::Serving {
+            self.sync().await?;
+        }
+        let mut progress = Verifying::default();
+        loop {
+            // One job for each step, so that other operations of the disk come between.
+            let step = self.shared.run(move |files| {
+                let result = files.verify_step(id, &mut progress);
+                (result, progress)
+            });
+            let (result, after) = step.await?;
+            if let Some(verdict) = result? {
+                return Ok(verdict);
+            }
+            progress = after;
+        }
+    }
+
+    async fn delete(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.shared.run(move |files| files.delete(id)).await?
+    }
+
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, ChunkError> {
+        let limit = limit.min(PAGE_IDS_MAX);
+        loop {
+            if let Some(page) = self.shared.run(move |files| files.page(after, limit)).await?? {
+                return Ok(page);
+            }
+            while !self.shared.run(Files::index_step).await?? {}
+        }
+    }
+
+    async fn sync(&self) -> Result<(), ChunkError> {
+        self.shared.run(Files::sync_buffered).await?
+    }
+
+    async fn space(&self) -> Result<Space, ChunkError> {
+        self.shared.run(Files::space).await?
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            queued: self.shared.worker.queued(),
+            read_latency: Duration::from_nanos(self.shared.read_latency_ns.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn state(&self) -> StoreState {
+        self.shared.files.state()
+    }
+}

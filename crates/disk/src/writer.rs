@@ -1,0 +1,219 @@
+//! Writing one chunk.
+//!
+//! Invariants:
+//! 1. A chunk of at most [`STREAM_BYTES`] reaches the disk in one job, at its commit.
+//! 2. A longer one is written in steps of about [`STREAM_BYTES`], at most [`IN_FLIGHT_MAX`] at once, so a writer
+//!    holds at most (`IN_FLIGHT_MAX` + 1) x `STREAM_BYTES` and one append.
+//! 3. Until it is committed, the writer owns the id in `Files`, and gives it free when the file is gone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use claystone_chunk::{ByteRange, ChunkError, ChunkId, ChunkWriter, Durability};
+use claystone_env::File;
+use futures::FutureExt;
+use tokio::sync::oneshot;
+
+use crate::layout::SECTOR;
+use crate::store::Shared;
+
+/// Content that is gathered before it is written.
+pub const STREAM_BYTES: u64 = 1 << 20;
+/// Steps of one writer that are queued or running.
+pub const IN_FLIGHT_MAX: usize = 2;
+
+type Step = oneshot::Receiver<Result<Vec<u8>, ChunkError>>;
+
+/// See the module.
+pub struct DirectoryWriter {
+    shared: Arc<Shared>,
+    id: ChunkId,
+    bytes_total: u64,
+    bytes_received: u64,
+    // Not yet handed to the disk.
+    gathered: VecDeque<Bytes>,
+    gathered_bytes: u64,
+    // Whole sectors handed to the disk.
+    sectors_sent: u64,
+    file: Option<Arc<dyn File>>,
+    in_flight: VecDeque<Step>,
+    table: Vec<u8>,
+    failed: Option<ChunkError>,
+    // A job that makes the file was queued.
+    started: bool,
+    // The id is no longer this writer's to give free.
+    ended: bool,
+}
+
+impl DirectoryWriter {
+    /// A writer of an id that is taken in `Files`.
+    pub fn new(shared: Arc<Shared>, id: ChunkId, bytes_total: u64) -> DirectoryWriter {
+        DirectoryWriter {
+            shared,
+            id,
+            bytes_total,
+            bytes_received: 0,
+            gathered: VecDeque::new(),
+            gathered_bytes: 0,
+            sectors_sent: 0,
+            file: None,
+            in_flight: VecDeque::new(),
+            table: Vec::new(),
+            failed: None,
+            started: false,
+            ended: false,
+        }
+    }
+
+    fn take(&mut self, bytes: u64) -> Vec<Bytes> {
+        let mut left = bytes;
+        let mut taken = Vec::new();
+        while left > 0 {
+            let mut front = self.gathered.pop_front().expect("as many bytes as are counted");
+            if front.len() as u64 > left {
+                self.gathered.push_front(front.split_off(left as usize));
+            }
+            left -= front.len() as u64;
+            taken.push(front);
+        }
+        self.gathered_bytes -= bytes;
+        taken
+    }
+
+    /// Hands `bytes` of the gathered content to the disk; whole sectors, or the chunk's rest.
+    async fn send(&mut self, bytes: u64) -> Result<(), ChunkError> {
+        let (id, total) = (self.id, self.bytes_total);
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => {
+                self.started = true;
+                let file = self.shared.run(move |files| files.create_file(id, total)).await??;
+                self.file = Some(file.clone());
+                file
+            }
+        };
+        while self.in_flight.len() >= IN_FLIGHT_MAX {
+            self.receive().await?;
+        }
+        let content = self.take(bytes);
+        let first_sector = self.sectors_sent;
+        self.sectors_sent += bytes.div_ceil(SECTOR);
+        let (sender, receiver) = oneshot::channel();
+        let shared = self.shared.clone();
+        let step = async move {
+            let written = shared.run(move |files| {
+                let joined;
+                let content: &[u8] = match &content[..] {
+                    [one] => one,
+                    several => {
+                        joined = several.concat();
+                        &joined
+                    }
+                };
+                files.write_content(id, total, &*file, first_sector, content)
+            });
+            // A writer that was dropped does not wait.
+            let _ = sender.send(written.await.and_then(|written| written));
+        };
+        self.shared.env.tasks.spawn("chunk write", step.boxed());
+        self.in_flight.push_back(receiver);
+        Ok(())
+    }
+
+    /// Waits for the oldest step.
+    async fn receive(&mut self) -> Result<(), ChunkError> {
+        let Some(step) = self.in_flight.front_mut() else { return Ok(()) };
+        let result = step.await.unwrap_or_else(|_| Err(self.shared.stopped()));
+        self.in_flight.pop_front();
+        self.table.extend(result?);
+        Ok(())
+    }
+
+    async fn accept(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
+        let range = ByteRange { offset: self.bytes_received, bytes: bytes.len() as u64 };
+        if range.end() > self.bytes_total {
+            return Err(ChunkError::OutOfRange { id: self.id, range, chunk_bytes: self.bytes_total });
+        }
+        self.bytes_received = range.end();
+        self.gathered_bytes += range.bytes;
+        if !bytes.is_empty() {
+            self.gathered.push_back(bytes);
+        }
+        while self.bytes_total > STREAM_BYTES && self.gathered_bytes >= STREAM_BYTES {
+            self.send(STREAM_BYTES).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self, durability: Durability) -> Result<(), ChunkError> {
+        let (id, bytes) = (self.id, self.bytes_total);
+        if self.bytes_received < bytes {
+            let range = ByteRange { offset: self.bytes_received, bytes: bytes - self.bytes_received };
+            return Err(ChunkError::OutOfRange { id, range, chunk_bytes: self.bytes_received });
+        }
+        if self.bytes_total <= STREAM_BYTES {
+            let content = self.take(bytes);
+            self.started = true;
+            return self.shared.run(move |files| files.write_whole(id, &content, durability)).await?;
+        }
+        if self.gathered_bytes > 0 {
+            self.send(self.gathered_bytes).await?;
+        }
+        while !self.in_flight.is_empty() {
+            self.receive().await?;
+        }
+        let table = std::mem::take(&mut self.table);
+        let file = self.file.clone().expect("a chunk longer than one step has been sent to a file");
+        self.shared.run(move |files| files.commit(id, bytes, &file, &table, durability)).await?
+    }
+}
+
+#[async_trait]
+impl ChunkWriter for DirectoryWriter {
+    async fn append(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.accept(bytes).await;
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
+    async fn commit(mut self: Box<Self>, durability: Durability) -> Result<(), ChunkError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.finish(durability).await?;
+        self.ended = true;
+        if durability == Durability::Buffered {
+            self.shared.sync_later();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DirectoryWriter {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let (shared, id) = (self.shared.clone(), self.id);
+        if !self.started {
+            shared.files.end(id);
+            return;
+        }
+        let steps = std::mem::take(&mut self.in_flight);
+        let removal = async move {
+            // A step still under way would give the space back only when it is done.
+            for step in steps {
+                let _ = step.await;
+            }
+            let _ = shared.run(move |files| files.abandon(id)).await;
+        };
+        self.shared.env.tasks.spawn("chunk removal", removal.boxed());
+    }
+}
