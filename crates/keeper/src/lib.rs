@@ -1,1 +1,38 @@
-//! See docs/architecture.md.
+//! Background upkeep: pure planners propose tasks, one executor carries them out at a pace.
+//!
+//! Invariants:
+//! 1. Decisions ([`plan_repairs`], [`plan_drain`], [`due`], [`pause`]) are pure functions over plain data.
+//! 2. Data goes nowhere but through [`Stripes`](claystone_stripe::Stripes), records change through
+//!    [`Meta`](claystone_meta::Meta) only; after a crash at any instant upkeep starts from the records alone.
+//! 3. A chunk is deleted only if it is superseded by a committed record, its stripe is dead, or no claim and then no
+//!    record names it.
+//! 4. "Healthy" is said only of what was read back ([`Status`]).
+//!
+//! Left out: codes that change (conversion) and diffs (merge), which come with their crates.
+
+mod backoff;
+mod drain;
+mod error;
+mod keeper;
+mod pace;
+mod plan;
+mod progress;
+mod reclaim;
+mod repair;
+mod scrub;
+mod settings;
+mod snapshot;
+mod status;
+
+pub use drain::DrainRound;
+pub use error::KeeperError;
+pub use keeper::{Idle, Keeper};
+pub use pace::{Activity, ActivityGuard, FADE, RateLimit, load, pause};
+pub use plan::{Plan, Task, plan_drain, plan_repairs};
+pub use progress::{JobKind, JobReport, Progress, WINDOW};
+pub use reclaim::ReclaimRound;
+pub use repair::RepairRound;
+pub use scrub::{DamageRound, ScrubRound, due};
+pub use settings::{Settings, SettingsError};
+pub use snapshot::{Condition, Exposure, Snapshot};
+pub use status::{AtRisk, DiskStatus, Overall, RepairTotals, ScrubReport, Status, StripeCounts, Unreachable};

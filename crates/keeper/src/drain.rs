@@ -1,0 +1,111 @@
+//! Empties disks that are to leave, and lets go of disks that nothing names any more.
+//!
+//! ```text
+//! draining --every chunk moved--> removed        its chunks are copied, or rebuilt where they cannot be read
+//! lost     --nothing names it---> removed        repair has rebuilt its chunks elsewhere
+//! ```
+//!
+//! A move passes through the states of a repair (module `repair`): copy, read back, swap, delete. A crash in between
+//! leaves the chunk where it was, or in both places with one of them named.
+//!
+//! Invariants:
+//! 1. A disk is removed only when no live stripe names it.
+
+use std::sync::atomic::Ordering;
+
+use claystone_chunk::DiskId;
+use claystone_meta::DiskState;
+use futures::StreamExt;
+use futures::stream;
+
+use crate::backoff::Cause;
+use crate::keeper::{BATCH, View};
+use crate::plan::{Task, plan_drain};
+use crate::progress::JobKind;
+use crate::repair::Outcome;
+use crate::snapshot::Snapshot;
+use crate::{Keeper, KeeperError};
+
+/// What one step of draining did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DrainRound {
+    /// Chunks moved.
+    pub chunks: u64,
+    /// Stripes that changed under a move.
+    pub conflicts: u64,
+    /// Stripes that failed and wait.
+    pub failed: u64,
+    /// Chunks for which there is no other disk.
+    pub waiting_chunks: u64,
+    /// Disks that are empty and removed now.
+    pub removed: u64,
+}
+
+impl Keeper {
+    /// Moves one batch of chunks off each draining disk and removes disks that nothing names.
+    ///
+    /// # Errors
+    /// The metadata store failed; what was committed before stays.
+    pub async fn drain_once(&self) -> Result<DrainRound, KeeperError> {
+        let _moving = self.inner.moving.lock().await;
+        let view = self.observe().await?;
+        let mut round = DrainRound::default();
+        let leaving = view.records.iter().filter(|disk| matches!(disk.state, DiskState::Draining | DiskState::Lost));
+        let mut left = 0;
+        for disk in leaving {
+            if disk.state == DiskState::Draining {
+                self.drain(&view, disk.id, &mut round).await?;
+            }
+            let chunks = self.inner.meta.disk_tally(disk.id).await?.chunks;
+            if chunks == 0 {
+                self.set_disk_state(disk.id, DiskState::Removed).await?;
+                tracing::info!(disk = %disk.id, path = disk.path, "nothing names this disk any more: it is removed");
+                round.removed += 1;
+            } else if disk.state == DiskState::Draining {
+                left += chunks;
+            }
+        }
+        let chunks = round.waiting_chunks;
+        let waiting = (round.chunks == 0 && chunks > 0).then(|| {
+            format!("waiting for a disk: {chunks} chunks of draining disks have none to go to; add one with `claystone disk add PATH`")
+        });
+        self.job_left(JobKind::Drain, left, waiting);
+        Ok(round)
+    }
+
+    async fn drain(&self, view: &View, disk: DiskId, round: &mut DrainRound) -> Result<(), KeeperError> {
+        let (deferred, remembered) = {
+            let state = self.state();
+            (state.backoff.deferred(self.now()), state.backoff.len())
+        };
+        let stripes = self.inner.meta.stripes_on(disk, None, BATCH + remembered).await?;
+        self.job_left(JobKind::Drain, self.inner.meta.disk_tally(disk).await?.chunks, None);
+        let snapshot = Snapshot { disks: view.conditions.clone(), stripes, deferred };
+        let plan = plan_drain(&snapshot, disk, BATCH);
+        for (stripes, cause) in [(&plan.unreachable, Cause::Unreachable), (&plan.waiting, Cause::NoDisk)] {
+            for stripe in stripes {
+                self.defer(*stripe, cause);
+            }
+        }
+        round.waiting_chunks += plan.waiting_chunks;
+        let urgent = || self.inner.replan.load(Ordering::Relaxed);
+        let mut outcomes = stream::iter(plan.tasks)
+            .take_while(|_| std::future::ready(!urgent()))
+            .map(|task| self.relocate(task))
+            .buffer_unordered(self.inner.settings.repair_concurrency);
+        while let Some(outcome) = outcomes.next().await {
+            match outcome? {
+                Outcome::Done { chunks, .. } => round.chunks += chunks,
+                Outcome::Changed => round.conflicts += 1,
+                Outcome::Failed => round.failed += 1,
+            }
+        }
+        Ok(())
+    }
+
+    async fn relocate(&self, task: Task) -> Result<Outcome, KeeperError> {
+        let pacer = self.inner.pacing.pacer();
+        let result = self.inner.stripes.relocate(&task.stripe, task.chunks[0], &pacer).await;
+        self.conclude(JobKind::Drain, &task, result).await
+    }
+}

@@ -1,0 +1,123 @@
+//! Decides which stripes to rebuild and which chunks to move, and in what order: pure functions.
+//!
+//! Invariants:
+//! 1. The most endangered stripe comes first: fewest further losses tolerated, then those that lack a data chunk
+//!    (each read of them costs a recovery) before those that lack parity only, then the oldest.
+//! 2. A task never asks for more new disks than there are: what has no place to go is counted as waiting, and nothing
+//!    is moved for it.
+//! 3. A stripe that cannot be recovered is reported, never made a task.
+//!
+//! Left out: where a chunk goes (crate `stripe` chooses when it writes).
+
+use claystone_chunk::{DiskId, StripeId};
+use claystone_code::ChunkIndex;
+use claystone_meta::StripeRecord;
+
+use crate::snapshot::{Condition, Exposure, Snapshot};
+
+/// Chunks of one stripe to rebuild.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// The stripe as it was planned on.
+    pub stripe: StripeRecord,
+    /// Which chunks, ascending.
+    pub chunks: Vec<ChunkIndex>,
+    /// How many more losses it survives.
+    pub tolerance_left: i32,
+}
+
+/// What to do next, and what cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// In the order to carry out.
+    pub tasks: Vec<Task>,
+    /// Chunks for which there is no disk.
+    pub waiting_chunks: u64,
+    /// Stripes of which no chunk has a disk to go to.
+    pub waiting: Vec<StripeId>,
+    /// Stripes that more chunks are lost of than can be recovered, whatever disk returns.
+    pub unrecoverable: Vec<StripeId>,
+    /// Stripes that cannot be recovered until a disk that is absent answers again.
+    pub unreachable: Vec<StripeId>,
+}
+
+/// Plans at most `limit` repairs among the stripes of the snapshot.
+pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
+    let mut plan = Plan::default();
+    for stripe in &snapshot.stripes {
+        let exposure = snapshot.exposure(stripe);
+        if exposure.lost.is_empty() {
+            continue;
+        }
+        if exposure.sources < stripe.code.shape().data {
+            let may_return = exposure.sources + exposure.unreachable >= stripe.code.shape().data;
+            let hopeless = if may_return { &mut plan.unreachable } else { &mut plan.unrecoverable };
+            hopeless.push(stripe.id);
+            continue;
+        }
+        let chunks = placeable(snapshot, stripe, &exposure);
+        plan.waiting_chunks += (exposure.lost.len() - chunks.len()) as u64;
+        if chunks.is_empty() {
+            plan.waiting.push(stripe.id);
+        } else if !snapshot.deferred.contains(&stripe.id) {
+            plan.tasks.push(Task { stripe: stripe.clone(), chunks, tolerance_left: exposure.tolerance_left });
+        }
+    }
+    plan.tasks.sort_by_key(|task| {
+        let data = task.stripe.code.shape().data;
+        let parity_only = task.chunks.iter().all(|chunk| chunk.0 >= data);
+        (task.tolerance_left, parity_only, task.stripe.id)
+    });
+    plan.tasks.truncate(limit);
+    plan
+}
+
+/// The lost chunks that have a disk to go to: their own if it takes writes, else one without a chunk of the stripe.
+/// Where disks are short, data chunks go first.
+fn placeable(snapshot: &Snapshot, stripe: &StripeRecord, exposure: &Exposure) -> Vec<ChunkIndex> {
+    let mut free = snapshot.free_disks(stripe);
+    let mut chunks = exposure.lost.clone();
+    chunks.retain(|chunk| {
+        let stays = snapshot.stays(stripe.places[chunk.at()].as_ref());
+        let fits = stays || free > 0;
+        free -= usize::from(fits && !stays);
+        fits
+    });
+    chunks
+}
+
+/// Plans to move the chunks of these stripes off the disk `from`, at most `limit` of them, oldest stripes first.
+///
+/// A chunk that is marked as damaged is repair's, which takes it off the disk as well.
+pub fn plan_drain(snapshot: &Snapshot, from: DiskId, limit: usize) -> Plan {
+    let mut plan = Plan::default();
+    for stripe in &snapshot.stripes {
+        let lies_there = |at: &usize| stripe.places[*at].as_ref().is_some_and(|place| place.disk == from);
+        let Some(at) = (0..stripe.places.len()).find(lies_there) else { continue };
+        let exposure = snapshot.exposure(stripe);
+        let chunk = ChunkIndex(at as u16);
+        if exposure.lost.contains(&chunk) {
+            continue;
+        }
+        if snapshot.free_disks(stripe) == 0 {
+            plan.waiting_chunks += 1;
+            plan.waiting.push(stripe.id);
+            continue;
+        }
+        let readable = matches!(snapshot.condition(from), Condition::Writable | Condition::Readable);
+        if !readable && exposure.sources < stripe.code.shape().data {
+            plan.unreachable.push(stripe.id);
+            continue;
+        }
+        if !snapshot.deferred.contains(&stripe.id) {
+            let tolerance_left = exposure.tolerance_left;
+            plan.tasks.push(Task { stripe: stripe.clone(), chunks: vec![chunk], tolerance_left });
+        }
+    }
+    plan.tasks.sort_by_key(|task| task.stripe.id);
+    plan.tasks.truncate(limit);
+    plan
+}
+
+#[cfg(test)]
+mod tests;

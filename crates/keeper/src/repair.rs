@@ -1,0 +1,278 @@
+//! Rebuilds what is lost, one stripe after another, most endangered first.
+//!
+//! The life of one repair, what holds in each state, and what a crash (or a cancelled task) in it leaves:
+//!
+//! ```text
+//!            plan_repairs          Stripes::rebuild                 Meta::swap           delete
+//!  lost ---------------> planned ------------------> rebuilt ------------------> named ----------> superseded
+//!   ^                       |                           |   \                      |               chunk gone
+//!   |      failure: backoff |          StripeChanged    |    \ unknown result      |
+//!   +-----------------------+<--------------------------+     +--> decided by the  |
+//!   |                              (new chunks deleted)            record          v
+//!   +<------------------------------------------------------------------------ unverified --scrub--> verified
+//! ```
+//!
+//! | state | what holds | after a crash |
+//! |---|---|---|
+//! | lost | the record shows it: no place, marked damaged, or on a disk that is gone | the same; planned again |
+//! | planned | nothing but memory changed | the same; planned again |
+//! | rebuilt | new chunks are synced and were read back; no record names them, a claim keeps reclaim away | the record still names the old places; the new chunks are orphans, which the sweep at the start deletes |
+//! | named | one transaction named the new chunks; readers that come use them | the old chunks, if their disk lives, are superseded: the sweep deletes them |
+//! | superseded chunk gone | nothing of the old generation is left on disks that answer | nothing to do |
+//! | unverified | the stripe as a whole was not read back since the swap | the same; scrub reads it back, and only then it counts as healthy |
+//!
+//! The record decides in every state: a chunk is rebuilt under a generation that was never used, so no crash can make
+//! an old chunk pass for a new one. If the swap's result is unknown (the database failed), neither old nor new chunks
+//! are deleted; the sweep asks the record later.
+//!
+//! Invariants:
+//! 1. Old chunks are deleted only after the swap that supersedes them is known to be committed.
+//! 2. A claim on the stripe is held from before the first new chunk until after the swap.
+//! 3. A stripe that failed is left alone for a bounded, growing while; it never holds up others.
+
+use std::sync::atomic::Ordering;
+
+use claystone_chunk::{ChunkError, ChunkId};
+use claystone_meta::{ChunkPlace, MetaError, StripeRecord, Swap};
+use claystone_stripe::{Rebuilt, StripeError};
+use futures::StreamExt;
+use futures::stream;
+
+use crate::backoff::Cause;
+use crate::keeper::{BATCH, View};
+use crate::plan::{Plan, Task, plan_repairs};
+use crate::progress::JobKind;
+use crate::snapshot::Snapshot;
+use crate::status::RepairTotals;
+use crate::{Keeper, KeeperError};
+
+/// What one step of repair did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RepairRound {
+    /// Stripes rebuilt.
+    pub stripes: u64,
+    /// Chunks rebuilt.
+    pub chunks: u64,
+    /// Bytes read to rebuild them.
+    pub bytes_read: u64,
+    /// Stripes that changed under a repair and are planned again.
+    pub conflicts: u64,
+    /// Stripes that failed and wait for their next attempt.
+    pub failed: u64,
+    /// Chunks for which there is no disk.
+    pub waiting_chunks: u64,
+    /// Stripes that cannot be recovered, whatever disk returns.
+    pub unrecoverable: u64,
+    /// Stripes that cannot be recovered until an absent disk returns.
+    pub unreachable: u64,
+}
+
+/// How a task ended.
+pub(crate) enum Outcome {
+    /// New places are committed.
+    Done { chunks: u64, bytes_read: u64 },
+    /// The stripe is not as it was planned on.
+    Changed,
+    /// It was deferred.
+    Failed,
+}
+
+impl Keeper {
+    /// Plans and carries out one batch of repairs. Ends early when something changed that may be more urgent.
+    ///
+    /// # Errors
+    /// The metadata store failed; what was committed before stays.
+    pub async fn repair_once(&self) -> Result<RepairRound, KeeperError> {
+        let _moving = self.inner.moving.lock().await;
+        self.inner.replan.store(false, Ordering::Relaxed);
+        let view = self.observe().await?;
+        let (snapshot, complete) = self.snapshot(&view).await?;
+        let mut plan = plan_repairs(&snapshot, BATCH);
+        self.remember(&snapshot, &plan, complete);
+        let left = self.chunks_left(&view).await?;
+        self.job_left(JobKind::Repair, left, waiting_for(&plan));
+        let mut round = RepairRound {
+            waiting_chunks: plan.waiting_chunks,
+            unrecoverable: plan.unrecoverable.len() as u64,
+            unreachable: plan.unreachable.len() as u64,
+            ..RepairRound::default()
+        };
+        let tasks = std::mem::take(&mut plan.tasks);
+        let urgent = || self.inner.replan.load(Ordering::Relaxed);
+        let mut outcomes = stream::iter(tasks)
+            .take_while(|_| std::future::ready(!urgent()))
+            .map(|task| self.repair(task))
+            .buffer_unordered(self.inner.settings.repair_concurrency);
+        while let Some(outcome) = outcomes.next().await {
+            match outcome? {
+                Outcome::Done { chunks, bytes_read } => {
+                    round.stripes += 1;
+                    round.chunks += chunks;
+                    round.bytes_read += bytes_read;
+                }
+                Outcome::Changed => round.conflicts += 1,
+                Outcome::Failed => round.failed += 1,
+            }
+        }
+        drop(outcomes);
+        if round.stripes > 0 {
+            let left = self.chunks_left(&view).await?;
+            self.job_left(JobKind::Repair, left, waiting_for(&plan));
+            self.wake_scrub();
+        }
+        Ok(round)
+    }
+
+    /// Holds back stripes that no attempt can help now, so that they take no room in the next snapshot's batch.
+    fn remember(&self, snapshot: &Snapshot, plan: &Plan, complete: bool) {
+        for (stripes, cause) in [
+            (&plan.unrecoverable, Cause::Unrecoverable),
+            (&plan.unreachable, Cause::Unreachable),
+            (&plan.waiting, Cause::NoDisk),
+        ] {
+            for stripe in stripes {
+                self.defer(*stripe, cause);
+            }
+        }
+        if complete {
+            // What is degraded no more, or deleted, needs no pause.
+            let ids: std::collections::BTreeSet<_> = snapshot.stripes.iter().map(|stripe| stripe.id).collect();
+            self.state().backoff.retain(|stripe| ids.contains(&stripe));
+        }
+    }
+
+    /// Chunks that need repair: what the records count as lost, and all on disks that were absent for too long.
+    async fn chunks_left(&self, view: &View) -> Result<u64, KeeperError> {
+        let mut left = self.inner.meta.tally().await?.chunks_lost;
+        for disk in self.given_up_by_time(view) {
+            let tally = self.inner.meta.disk_tally(disk).await?;
+            left += tally.chunks - tally.damaged.min(tally.chunks);
+        }
+        Ok(left)
+    }
+
+    async fn repair(&self, task: Task) -> Result<Outcome, KeeperError> {
+        let pacer = self.inner.pacing.pacer();
+        let result = self.inner.stripes.rebuild(&task.stripe, &task.chunks, &pacer).await;
+        self.conclude(JobKind::Repair, &task, result).await
+    }
+
+    /// Commits what was rebuilt, or remembers why it was not. Also ends a move of drain.
+    pub(crate) async fn conclude(
+        &self,
+        job: JobKind,
+        task: &Task,
+        result: Result<Rebuilt, StripeError>,
+    ) -> Result<Outcome, KeeperError> {
+        let stripe = &task.stripe;
+        let rebuilt = match result {
+            Ok(rebuilt) => rebuilt,
+            Err(error) => return self.explain(stripe, error).await,
+        };
+        let chunks = task.chunks.len() as u64;
+        let cost = RepairTotals {
+            chunks,
+            bytes_rebuilt: rebuilt.bytes_rebuilt,
+            bytes_read: rebuilt.bytes_read,
+            bytes_verified: rebuilt.bytes_verified,
+            ..RepairTotals::default()
+        };
+        if !self.commit(stripe, rebuilt).await? {
+            return Ok(Outcome::Changed);
+        }
+        self.state().backoff.forget(stripe.id);
+        self.job_advance(job, chunks, cost.bytes_read + cost.bytes_rebuilt + cost.bytes_verified);
+        let bytes_read = cost.bytes_read;
+        if job == JobKind::Repair {
+            self.count_repair(stripe, cost);
+        }
+        Ok(Outcome::Done { chunks, bytes_read })
+    }
+
+    /// Names the new chunks and deletes those they supersede. `false`: the stripe changed, and the new chunks are
+    /// deleted.
+    async fn commit(&self, before: &StripeRecord, rebuilt: Rebuilt) -> Result<bool, KeeperError> {
+        let Rebuilt { swap, claim, .. } = rebuilt;
+        let committed = self.inner.meta.swap(swap.clone()).await;
+        match committed {
+            Ok(_) => {
+                drop(claim);
+                self.delete_superseded(before, &swap).await;
+                Ok(true)
+            }
+            Err(MetaError::StripeChanged { .. }) => {
+                for (index, place) in &swap.places {
+                    if let Some(place) = place {
+                        let generation = place.generation;
+                        self.delete(ChunkId { stripe: swap.stripe, index: *index, generation }, place).await;
+                    }
+                }
+                drop(claim);
+                Ok(false)
+            }
+            // Perhaps the swap is committed: the record tells the sweep later.
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn delete_superseded(&self, before: &StripeRecord, swap: &Swap) {
+        for (index, new) in &swap.places {
+            let old = before.places[index.at()].as_ref();
+            if let (Some(id), Some(place)) = (before.chunk_id(*index), old)
+                && new.as_ref() != Some(place)
+            {
+                self.delete(id, place).await;
+            }
+        }
+    }
+
+    /// Deletes a chunk if its disk answers; the sweep gets it otherwise.
+    async fn delete(&self, id: ChunkId, place: &ChunkPlace) {
+        if let Some(store) = self.inner.stripes.stores().readable(place.disk)
+            && let Err(error) = store.delete(id).await
+        {
+            tracing::debug!(chunk = %id, disk = %place.disk, %error, "a chunk was left for the sweep");
+        }
+    }
+
+    /// Finds out why a rebuild failed and holds the stripe back accordingly.
+    async fn explain(&self, stripe: &StripeRecord, error: StripeError) -> Result<Outcome, KeeperError> {
+        let current = self.inner.meta.stripe(stripe.id).await?;
+        if current.is_none_or(|current| current.revision != stripe.revision) {
+            return Ok(Outcome::Changed);
+        }
+        let cause = match &error {
+            StripeError::TooFewDisks { .. } | StripeError::Chunk(ChunkError::DiskFull { .. }) => Cause::NoDisk,
+            StripeError::Unrecoverable { .. } => {
+                // The scrub's look marks what else is damaged, and tells lost chunks from silent disks.
+                let look = self.look(stripe).await?;
+                if look.unknown > 0 { Cause::Unreachable } else { Cause::Unrecoverable }
+            }
+            _ => Cause::Failed,
+        };
+        tracing::warn!(stripe = %stripe.id, code = %stripe.code, ?cause, %error, "a stripe could not be rebuilt");
+        self.defer(stripe.id, cause);
+        Ok(Outcome::Failed)
+    }
+}
+
+/// Why repair stands still, if nothing of the plan can be carried out.
+fn waiting_for(plan: &Plan) -> Option<String> {
+    if !plan.tasks.is_empty() {
+        return None;
+    }
+    let (chunks, unreachable, lost) = (plan.waiting_chunks, plan.unreachable.len(), plan.unrecoverable.len());
+    let mut reasons = Vec::new();
+    if chunks > 0 {
+        reasons.push(format!(
+            "waiting for a disk: {chunks} chunks have none to go to; add one with `claystone disk add PATH`"
+        ));
+    }
+    if unreachable > 0 {
+        reasons.push(format!("waiting for absent disks: {unreachable} stripes cannot be recovered without them"));
+    }
+    if lost > 0 {
+        reasons.push(format!("{lost} stripes have lost more chunks than their code can recover"));
+    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}

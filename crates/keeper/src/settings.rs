@@ -1,0 +1,140 @@
+//! What the operator decided about upkeep.
+//!
+//! Invariants:
+//! 1. A [`Keeper`](crate::Keeper) exists only with settings that passed [`Settings::check`].
+
+use std::time::Duration;
+
+/// Settings of upkeep: plain data, checked once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// A disk that has not answered for this long counts as gone: its chunks are rebuilt elsewhere.
+    pub absent_after: Duration,
+    /// Stripes that are rebuilt or moved at once, at least 1.
+    pub repair_concurrency: usize,
+    /// Share of the time that background work takes while clients are busy, above 0 and up to 1.
+    /// Without clients it takes all.
+    pub repair_share: f64,
+    /// Bytes per second that background work reads and writes at most, all of it together; `None`: no limit.
+    pub bytes_per_second_max: Option<u64>,
+    /// Every stripe is read back whole at least this often.
+    pub scrub_cycle: Duration,
+    /// A new stripe is verified when it is this old. Many objects are deleted or replaced within their first minute.
+    pub verify_after: Duration,
+    /// A dead stripe's chunks stay this long after they were first seen dead, for reads that are under way.
+    pub reclaim_after: Duration,
+    /// Each disk is searched this often for chunks that no record names. It also happens at the start and
+    /// when a disk returns.
+    pub sweep_every: Duration,
+    /// Incomplete multipart uploads older than this are aborted; `None`: never, as in S3.
+    pub upload_age_max: Option<Duration>,
+    /// First pause after a failed attempt at a stripe; each further failure doubles it.
+    pub retry_min: Duration,
+    /// Longest pause between attempts at a stripe.
+    pub retry_max: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            absent_after: Duration::from_secs(10 * 60),
+            repair_concurrency: 2,
+            repair_share: 0.3,
+            bytes_per_second_max: None,
+            scrub_cycle: Duration::from_secs(14 * DAY_SECONDS),
+            verify_after: Duration::from_secs(60),
+            reclaim_after: Duration::from_secs(60),
+            sweep_every: Duration::from_secs(6 * 60 * 60),
+            upload_age_max: None,
+            retry_min: Duration::from_secs(30),
+            retry_max: Duration::from_secs(60 * 60),
+        }
+    }
+}
+
+impl Settings {
+    /// Checks each setting against its limits.
+    ///
+    /// # Errors
+    /// The first setting that is outside its limits.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.repair_concurrency == 0 || self.repair_concurrency > REPAIR_CONCURRENCY_MAX {
+            return Err(SettingsError::Concurrency { given: self.repair_concurrency, most: REPAIR_CONCURRENCY_MAX });
+        }
+        if !(REPAIR_SHARE_MIN..=1.0).contains(&self.repair_share) {
+            return Err(SettingsError::Share { given: self.repair_share, least: REPAIR_SHARE_MIN });
+        }
+        if self.bytes_per_second_max == Some(0) {
+            return Err(SettingsError::NoBytes);
+        }
+        if self.scrub_cycle.is_zero() || self.sweep_every.is_zero() || self.retry_min.is_zero() {
+            return Err(SettingsError::ZeroInterval);
+        }
+        if self.retry_max < self.retry_min {
+            return Err(SettingsError::RetryOrder { min: self.retry_min, max: self.retry_max });
+        }
+        Ok(())
+    }
+}
+
+/// A setting outside its limits.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SettingsError {
+    /// `repair_concurrency`.
+    #[error("repair_concurrency must be 1 to {most}, it is {given}")]
+    Concurrency {
+        /// Given.
+        given: usize,
+        /// Limit.
+        most: usize,
+    },
+    /// `repair_share`.
+    #[error("repair_share must be {least} to 1, it is {given}")]
+    Share {
+        /// Given.
+        given: f64,
+        /// Limit.
+        least: f64,
+    },
+    /// `bytes_per_second_max`.
+    #[error("bytes_per_second_max must be at least 1; leave it out for no limit")]
+    NoBytes,
+    /// An interval of no length would be a busy loop.
+    #[error("scrub_cycle, sweep_every and retry_min must be longer than 0")]
+    ZeroInterval,
+    /// `retry_min` and `retry_max`.
+    #[error("retry_max ({max:?}) must be at least retry_min ({min:?})")]
+    RetryOrder {
+        /// Given.
+        min: Duration,
+        /// Given.
+        max: Duration,
+    },
+}
+
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+const REPAIR_CONCURRENCY_MAX: usize = 64;
+// At 1 % a rebuild of one hour takes four days: less is no repair.
+const REPAIR_SHARE_MIN: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_and_each_limit_is_checked() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        let broken = [
+            Settings { repair_concurrency: 0, ..Settings::default() },
+            Settings { repair_share: 0.0, ..Settings::default() },
+            Settings { repair_share: f64::NAN, ..Settings::default() },
+            Settings { repair_share: 1.5, ..Settings::default() },
+            Settings { bytes_per_second_max: Some(0), ..Settings::default() },
+            Settings { scrub_cycle: Duration::ZERO, ..Settings::default() },
+            Settings { retry_max: Duration::from_secs(1), ..Settings::default() },
+        ];
+        for settings in broken {
+            assert!(settings.check().is_err(), "{settings:?}");
+        }
+    }
+}

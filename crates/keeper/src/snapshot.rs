@@ -1,0 +1,94 @@
+//! What a planner looks at: the disks and some stripes at one moment, as plain data.
+//!
+//! Invariants:
+//! 1. Everything here is computed from the snapshot alone: the same snapshot gives the same answer.
+//! 2. A chunk on a disk that has merely been silent for a while is unreachable, not lost; it becomes lost when its
+//!    disk is given up, by a person or after `absent_after`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claystone_chunk::{DiskId, StripeId};
+use claystone_code::ChunkIndex;
+use claystone_meta::{ChunkPlace, StripeRecord};
+
+/// What can be done with a disk now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// It answers reads and takes new chunks.
+    Writable,
+    /// It answers reads: it is draining, or its medium refuses writes.
+    Readable,
+    /// It does not answer, and may come back.
+    Absent,
+    /// It is given up: lost, removed, unknown, or absent for longer than `absent_after`.
+    Gone,
+}
+
+/// Disks and stripes at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Every known disk. A disk that is not here is gone.
+    pub disks: BTreeMap<DiskId, Condition>,
+    /// Stripes to look at, in any order; those in full health are passed over.
+    pub stripes: Vec<StripeRecord>,
+    /// Stripes to leave alone for now, because an attempt at them failed a short while ago.
+    pub deferred: BTreeSet<StripeId>,
+}
+
+/// How near a stripe is to losing data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposure {
+    /// Chunks without a place, damaged, or on disks that are gone. Ascending.
+    pub lost: Vec<ChunkIndex>,
+    /// Sound chunks on disks that do not answer now.
+    pub unreachable: u16,
+    /// Chunks that bytes may be read from now, damaged ones among them.
+    pub sources: u16,
+    /// How many more chunks may go before data is lost, the unreachable ones counted as gone. Negative: too many are.
+    pub tolerance_left: i32,
+}
+
+impl Exposure {
+    /// Every chunk is in place and answers.
+    pub fn whole(&self) -> bool {
+        self.lost.is_empty() && self.unreachable == 0
+    }
+}
+
+impl Snapshot {
+    /// The condition of a disk.
+    pub fn condition(&self, disk: DiskId) -> Condition {
+        self.disks.get(&disk).copied().unwrap_or(Condition::Gone)
+    }
+
+    /// How near a stripe is to losing data.
+    pub fn exposure(&self, stripe: &StripeRecord) -> Exposure {
+        let mut exposure = Exposure { lost: Vec::new(), unreachable: 0, sources: 0, tolerance_left: 0 };
+        for (at, place) in stripe.places.iter().enumerate() {
+            let condition = place.as_ref().map_or(Condition::Gone, |place| self.condition(place.disk));
+            let damaged = place.as_ref().is_some_and(|place| place.damaged);
+            if damaged || condition == Condition::Gone {
+                exposure.lost.push(ChunkIndex(at as u16));
+            } else if condition == Condition::Absent {
+                exposure.unreachable += 1;
+            }
+            exposure.sources += u16::from(matches!(condition, Condition::Writable | Condition::Readable));
+        }
+        let gone = exposure.lost.len() as i32 + i32::from(exposure.unreachable);
+        exposure.tolerance_left = i32::from(stripe.code.tolerance()) - gone;
+        exposure
+    }
+
+    /// Whether a chunk may be rebuilt on the disk where it lies.
+    pub(crate) fn stays(&self, place: Option<&ChunkPlace>) -> bool {
+        place.is_some_and(|place| self.condition(place.disk) == Condition::Writable)
+    }
+
+    /// Disks that take a chunk of this stripe and have none of it.
+    pub(crate) fn free_disks(&self, stripe: &StripeRecord) -> usize {
+        let named: BTreeSet<DiskId> = stripe.places.iter().flatten().map(|place| place.disk).collect();
+        let free =
+            |(disk, condition): &(&DiskId, &Condition)| **condition == Condition::Writable && !named.contains(disk);
+        self.disks.iter().filter(free).count()
+    }
+}

@@ -1,0 +1,310 @@
+//! How the store is, in the words and numbers that people and programs get to see.
+//!
+//! Invariants:
+//! 1. `healthy` is said only when every chunk of every stripe is in place on a disk that answers, and was read back
+//!    whole since it last changed.
+//! 2. Of several truths the worst one is said.
+//! 3. Every type here keeps its JSON form: fields are added, never renamed.
+
+use std::fmt;
+
+use claystone_meta::StripeTally;
+use serde::{Deserialize, Serialize};
+
+use crate::progress::JobReport;
+
+/// The store in one word, from good to bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Overall {
+    /// Every chunk is in place and was verified after its last change.
+    Healthy,
+    /// Nothing is known to be wrong, but some stripes were not read back since they were written or repaired.
+    Unverified {
+        /// How many.
+        stripes: u64,
+    },
+    /// Chunks are lost or on absent disks; every stripe survives at least one more loss.
+    Degraded {
+        /// Stripes that lack a chunk.
+        stripes: u64,
+    },
+    /// Some stripes do not survive one more loss, or cannot be read until a disk returns or a repair succeeds.
+    AtRisk {
+        /// How many.
+        stripes: u64,
+    },
+    /// Some stripes cannot be recovered: every chunk that is left was tried.
+    DataLost {
+        /// How many.
+        stripes: u64,
+    },
+}
+
+impl Overall {
+    /// The word alone, as in JSON and metrics.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Overall::Healthy => "healthy",
+            Overall::Unverified { .. } => "unverified",
+            Overall::Degraded { .. } => "degraded",
+            Overall::AtRisk { .. } => "at_risk",
+            Overall::DataLost { .. } => "data_lost",
+        }
+    }
+
+    /// All words, from good to bad.
+    pub const WORDS: [&'static str; 5] = ["healthy", "unverified", "degraded", "at_risk", "data_lost"];
+}
+
+impl fmt::Display for Overall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Overall::Healthy => f.write_str("healthy: every chunk is in place and verified"),
+            Overall::Unverified { stripes } => write!(f, "{stripes} stripes are not verified yet"),
+            Overall::Degraded { stripes } => write!(f, "degraded: {stripes} stripes lack a chunk, none is at risk"),
+            Overall::AtRisk { stripes } => write!(f, "at risk: {stripes} stripes do not survive one more loss"),
+            Overall::DataLost { stripes } => write!(f, "data lost: {stripes} stripes cannot be recovered"),
+        }
+    }
+}
+
+/// Stripes by what is known of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StripeCounts {
+    /// Live stripes.
+    pub stripes: u64,
+    /// Object bytes in them.
+    pub data_bytes: u64,
+    /// Of these stripes, whole and verified.
+    pub verified: u64,
+    /// `[i]`: stripes with lost chunks that survive exactly `i` more losses.
+    pub degraded_by_tolerance_left: Vec<u64>,
+    /// Stripes that lost more chunks than their code tolerates; damaged chunks may still be partly readable.
+    pub beyond_tolerance: u64,
+    /// Of these, stripes that an attempt with all that is left could not recover.
+    pub unrecoverable: u64,
+    /// Chunks lost in all.
+    pub chunks_lost: u64,
+    /// Dead stripes whose chunks wait for reclaim.
+    pub dead: u64,
+    /// Stripes that chunks of lie on disks which do not answer now; absent while every disk answers.
+    pub unreachable: Option<Unreachable>,
+}
+
+/// What absent disks mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Unreachable {
+    /// Stripes with a chunk on an absent disk, as of the last look.
+    pub stripes: u64,
+    /// Of these, stripes that do not survive one more loss.
+    pub at_risk: u64,
+    /// Of these, stripes that cannot be read until a disk returns.
+    pub unreadable: u64,
+}
+
+impl StripeCounts {
+    pub(crate) fn new(tally: StripeTally, unrecoverable: u64, unreachable: Option<Unreachable>) -> StripeCounts {
+        StripeCounts {
+            stripes: tally.stripes,
+            data_bytes: tally.data_bytes,
+            verified: tally.verified,
+            degraded_by_tolerance_left: tally.degraded_by_tolerance_left,
+            beyond_tolerance: tally.unrecoverable,
+            unrecoverable,
+            chunks_lost: tally.chunks_lost,
+            dead: tally.dead,
+            unreachable,
+        }
+    }
+
+    /// The store in one word.
+    pub fn overall(&self) -> Overall {
+        let unreachable = self.unreachable.unwrap_or_default();
+        let without_tolerance = self.degraded_by_tolerance_left.first().copied().unwrap_or(0);
+        let at_risk = (self.beyond_tolerance + without_tolerance).max(unreachable.at_risk);
+        let degraded = self.degraded_by_tolerance_left.iter().sum::<u64>().max(unreachable.stripes);
+        if self.unrecoverable > 0 {
+            Overall::DataLost { stripes: self.unrecoverable }
+        } else if at_risk > 0 {
+            Overall::AtRisk { stripes: at_risk }
+        } else if degraded > 0 || self.unreachable.is_some() {
+            Overall::Degraded { stripes: degraded }
+        } else if self.verified < self.stripes {
+            Overall::Unverified { stripes: self.stripes - self.verified }
+        } else {
+            Overall::Healthy
+        }
+    }
+}
+
+/// A stripe that lacks chunks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtRisk {
+    /// Its id.
+    pub stripe: String,
+    /// Its code.
+    pub code: String,
+    /// How many more losses it survives; negative: it cannot be read now.
+    pub tolerance_left: i32,
+    /// Chunks lost.
+    pub chunks_lost: Vec<u16>,
+    /// Sound chunks on disks that do not answer.
+    pub chunks_unreachable: u16,
+}
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Its id.
+    pub id: String,
+    /// Its failure domain.
+    pub node: String,
+    /// Where it was last seen.
+    pub path: String,
+    /// What is to be done with it: `active`, `draining`, `lost`.
+    pub state: String,
+    /// Whether it answers now.
+    pub present: bool,
+    /// Whether it takes new chunks now.
+    pub writable: bool,
+    /// Why not, where it does not.
+    pub reason: Option<String>,
+    /// Seconds until its chunks are rebuilt elsewhere, if it is absent and that has not begun.
+    pub rebuild_in_seconds: Option<u64>,
+    /// Bytes of its medium.
+    pub total_bytes: u64,
+    /// Bytes it can still take.
+    pub free_bytes: u64,
+    /// Chunks on it.
+    pub chunks: u64,
+    /// Of these, damaged.
+    pub damaged: u64,
+    /// Failed reads that a second look did not confirm, since the start.
+    pub soft_errors: u64,
+}
+
+/// What rebuilding cost, by code; stripes below 256 KiB apart, since whole sectors weigh more there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RepairTotals {
+    /// The code.
+    pub code: String,
+    /// Whether these are stripes of at least 256 KiB of object data.
+    pub large: bool,
+    /// Stripes rebuilt.
+    pub stripes: u64,
+    /// Chunks rebuilt.
+    pub chunks: u64,
+    /// Bytes of these chunks.
+    pub bytes_rebuilt: u64,
+    /// Bytes read from other chunks for them.
+    pub bytes_read: u64,
+    /// Bytes read back of the new chunks.
+    pub bytes_verified: u64,
+}
+
+impl RepairTotals {
+    /// Bytes read for each byte that was lost; none before anything was rebuilt.
+    pub fn read_per_lost_byte(&self) -> Option<f64> {
+        (self.bytes_rebuilt > 0).then(|| self.bytes_read as f64 / self.bytes_rebuilt as f64)
+    }
+}
+
+/// A scrub of everything that somebody asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ScrubReport {
+    /// It is done.
+    pub finished: bool,
+    /// When it began, milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// When it ended.
+    pub finished_unix_ms: Option<u64>,
+    /// Stripes to read when it began.
+    pub stripes_total: u64,
+    /// Stripes read.
+    pub stripes: u64,
+    /// Of these, whole and right.
+    pub verified: u64,
+    /// Chunks found lost or damaged and handed to repair.
+    pub chunks_damaged: u64,
+    /// Stripes of which a chunk could not be read now, so nothing is said of it.
+    pub unknown: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+}
+
+/// The whole store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// In one word.
+    pub overall: Overall,
+    /// In one sentence.
+    pub summary: String,
+    /// When this was looked at, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Stripes.
+    pub stripes: StripeCounts,
+    /// The most endangered stripes, worst first; at most 20.
+    pub at_risk: Vec<AtRisk>,
+    /// Disks in the order they were added.
+    pub disks: Vec<DiskStatus>,
+    /// Jobs under way.
+    pub jobs: Vec<JobReport>,
+    /// The last job of each kind that has ended.
+    pub finished: Vec<JobReport>,
+    /// What stands still, and what to do about it.
+    pub waiting: Vec<String>,
+    /// What rebuilding cost since the start.
+    pub repair: Vec<RepairTotals>,
+    /// The last scrub that was asked for.
+    pub scrub: Option<ScrubReport>,
+    /// Requests of clients under way.
+    pub requests: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts() -> StripeCounts {
+        StripeCounts { stripes: 10, verified: 10, ..StripeCounts::default() }
+    }
+
+    #[test]
+    fn healthy_needs_every_stripe_verified_and_every_disk_answering() {
+        assert_eq!(counts().overall(), Overall::Healthy);
+        assert_eq!(StripeCounts::default().overall(), Overall::Healthy);
+        let unverified = StripeCounts { verified: 9, ..counts() };
+        assert_eq!(unverified.overall(), Overall::Unverified { stripes: 1 });
+        let absent = StripeCounts { unreachable: Some(Unreachable::default()), ..counts() };
+        assert_eq!(absent.overall(), Overall::Degraded { stripes: 0 });
+    }
+
+    #[test]
+    fn the_worst_truth_is_said() {
+        let degraded = StripeCounts { degraded_by_tolerance_left: vec![0, 3], verified: 5, ..counts() };
+        assert_eq!(degraded.overall(), Overall::Degraded { stripes: 3 });
+        let at_risk = StripeCounts { degraded_by_tolerance_left: vec![2, 3], ..degraded };
+        assert_eq!(at_risk.overall(), Overall::AtRisk { stripes: 2 });
+        let beyond = StripeCounts { beyond_tolerance: 1, ..at_risk.clone() };
+        assert_eq!(beyond.overall(), Overall::AtRisk { stripes: 3 });
+        let lost = StripeCounts { unrecoverable: 1, ..beyond };
+        assert_eq!(lost.overall(), Overall::DataLost { stripes: 1 });
+        let silent = Unreachable { stripes: 9, at_risk: 4, unreadable: 1 };
+        let silent = StripeCounts { unreachable: Some(silent), ..counts() };
+        assert_eq!(silent.overall(), Overall::AtRisk { stripes: 4 });
+    }
+
+    #[test]
+    fn words_follow_the_order_of_badness() {
+        let all = [
+            Overall::Healthy,
+            Overall::Unverified { stripes: 1 },
+            Overall::Degraded { stripes: 1 },
+            Overall::AtRisk { stripes: 1 },
+            Overall::DataLost { stripes: 1 },
+        ];
+        assert_eq!(all.map(|overall| overall.word()), Overall::WORDS);
+        assert!(all.is_sorted());
+    }
+}
