@@ -222,6 +222,41 @@ fn a_repair_that_reads_more_than_whole_chunks_decodes_instead() {
 }
 
 #[test]
+fn a_repair_that_saves_nothing_decodes_instead() {
+    // q = 2 and k = 1: two helpers with half a chunk each, or one whole chunk.
+    assert_eq!(plan_without(&*build("clay:1+2:2"), &[0]).method, Method::ClayDecode);
+}
+
+#[test]
+fn wanted_chunks_that_are_left_are_read_whole_and_help() {
+    let code = build("clay:6+3:8");
+    let costs: Vec<Option<u32>> = (0..9).map(|i| (i != 4).then_some(1)).collect();
+    let costs = ReadCosts { chunks: &costs, sub_bytes: 4096, granule: 4096 };
+    let plan = code.plan_read(&[7, 4, 0].map(ChunkIndex), &costs).expect("one loss");
+    assert_eq!(plan.method, Method::ClayRepair { lost: vec![ChunkIndex(4)], aloof: vec![] });
+    let sub_chunks: Vec<u64> = plan.reads.iter().map(ChunkRead::sub_chunks_total).collect();
+    assert_eq!(sub_chunks, [27, 9, 9, 9, 9, 9, 27, 9]);
+    check_plan(&*code, &plan, &stripe(&*code, 5, 4), 5);
+}
+
+/// Test of: [clay §4]: with d = n - 1, several losses are repaired by planes if they stand in one section.
+#[test]
+fn an_unreadable_chunk_beside_the_lost_one_is_repaired_around() {
+    let code = build("clay:10+4:13");
+    let plan_with = |unreadable: u16| {
+        let costs: Vec<Option<u32>> = (0..14).map(|i| (i != 0 && i != unreadable).then_some(1)).collect();
+        let costs = ReadCosts { chunks: &costs, sub_bytes: 4096, granule: 4096 };
+        let plan = code.plan_read(&[ChunkIndex(0)], &costs).expect("two losses");
+        check_plan(&*code, &plan, &stripe(&*code, 3, 6), 3);
+        plan
+    };
+    let beside = plan_with(1);
+    assert_eq!(beside.method, Method::ClayRepair { lost: vec![ChunkIndex(0), ChunkIndex(1)], aloof: vec![] });
+    assert_eq!(beside.sub_chunks_total(), 12 * 128);
+    assert_eq!(plan_with(5).method, Method::ClayDecode);
+}
+
+#[test]
 fn the_dearest_chunks_are_left_alone() {
     let lost = 0;
     for (text, helpers) in [("rs:10+4", 10), ("clay:10+4:11", 11), ("clay:10+4:12", 12)] {
@@ -267,7 +302,6 @@ fn too_many_losses_are_an_error_with_the_numbers() {
 
 #[test]
 fn ranges_widen_to_granules_within_the_tile() {
-    #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
     let plan = |ranges: &[std::ops::Range<u32>]| ReadPlan {
         want: vec![ChunkIndex(0)],
         reads: vec![ChunkRead { chunk: ChunkIndex(1), sub_chunks: ranges.to_vec() }],

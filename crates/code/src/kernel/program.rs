@@ -54,6 +54,8 @@ struct StepSpan {
     singles: u16,
     pairs: u16,
     targets: u16,
+    /// The first target's coefficients are all 1.
+    plain_first: bool,
 }
 
 /// Checks steps and packs them.
@@ -108,6 +110,7 @@ impl ProgramBuilder {
                 singles: count(singles.len()),
                 pairs: count(pairs.len()),
                 targets: count(rows.len()),
+                plain_first: step.terms.iter().all(|term| term.coefs[first] == 1),
             });
             program.targets.extend(&step.targets[rows.clone()]);
             program.singles.extend(singles.iter().map(|term| term.near));
@@ -197,7 +200,7 @@ impl Program {
                 coefs: step_coefs,
                 stride,
                 first: 0,
-                plain_first: step_coefs.iter().step_by(stride).all(|coef| *coef == 1),
+                plain_first: step.plain_first,
                 targets: &targets[..stride],
                 bytes,
             };
