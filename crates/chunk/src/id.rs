@@ -30,9 +30,7 @@ impl StripeId {
 
     /// When the stripe was written, by the writer's clock.
     pub fn created(self) -> WallTime {
-        WallTime {
-            unix_ms: (self.0 >> 80) as u64,
-        }
+        WallTime { unix_ms: (self.0 >> 80) as u64 }
     }
 }
 
@@ -89,10 +87,7 @@ impl fmt::Debug for ChunkId {
 impl FromStr for ChunkId {
     type Err = IdError;
     fn from_str(text: &str) -> Result<ChunkId, IdError> {
-        let error = || IdError {
-            text: text.to_owned(),
-            expected: "a chunk id (STRIPE.INDEX.GENERATION)",
-        };
+        let error = || IdError { text: text.to_owned(), expected: "a chunk id (STRIPE.INDEX.GENERATION)" };
         let mut parts = text.split('.');
         let (Some(stripe), Some(index), Some(generation), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -105,11 +100,7 @@ impl FromStr for ChunkId {
             generation: Generation(generation.parse().map_err(|_| error())?),
         };
         // One text per id: no leading zeros or signs.
-        if id.to_string() == text {
-            Ok(id)
-        } else {
-            Err(error())
-        }
+        if id.to_string() == text { Ok(id) } else { Err(error()) }
     }
 }
 
@@ -156,10 +147,7 @@ impl fmt::Display for NodeId {
 }
 
 fn hex_u128(text: &str, expected: &'static str) -> Result<u128, IdError> {
-    let error = || IdError {
-        text: text.to_owned(),
-        expected,
-    };
+    let error = || IdError { text: text.to_owned(), expected };
     let digits = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if !digits {
         return Err(error());

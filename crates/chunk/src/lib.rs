@@ -15,6 +15,6 @@ pub mod testing;
 
 pub use id::{ChunkId, DiskId, Generation, IdError, NodeId, StripeId, Version};
 pub use store::{
-    ByteRange, ChunkError, ChunkInfo, ChunkStore, ChunkWriter, Durability, Load, Patch, PatchOp,
-    SECTOR_BYTES, StoreState, Verdict,
+    ByteRange, ChunkError, ChunkInfo, ChunkStore, ChunkWriter, Durability, Load, Patch, PatchOp, SECTOR_BYTES,
+    StoreState, Verdict,
 };

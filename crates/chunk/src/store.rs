@@ -167,9 +167,7 @@ pub enum ChunkError {
         chunk_bytes: u64,
     },
     /// No room; nothing was changed.
-    #[error(
-        "disk {disk} is full: {needed_bytes} bytes needed, {free_bytes} free above the reserve"
-    )]
+    #[error("disk {disk} is full: {needed_bytes} bytes needed, {free_bytes} free above the reserve")]
     DiskFull {
         /// Which disk.
         disk: DiskId,
@@ -217,12 +215,7 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// As for `read`, and `DiskFull`. After `VersionMismatch` nothing was changed: a patch is applied at most once.
-    async fn patch(
-        &self,
-        id: ChunkId,
-        expected: Version,
-        patch: Patch,
-    ) -> Result<Version, ChunkError>;
+    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError>;
 
     /// Length and version, without reading data.
     ///

@@ -210,7 +210,7 @@ mod tests {
     fn the_lock_is_exclusive_until_dropped() {
         let (_keep, directory) = scratch();
         let lock = directory.lock().expect("free");
-        assert_eq!(directory.clone().lock().err().expect("held").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(directory.clone().lock().map(|_| ()).expect_err("held").kind(), io::ErrorKind::WouldBlock);
         drop(lock);
         directory.lock().expect("free again");
     }

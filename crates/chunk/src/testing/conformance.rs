@@ -6,8 +6,8 @@ use bytes::Bytes;
 use claystone_code::ChunkIndex;
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, Durability, Generation, Patch, PatchOp,
-    StoreState, StripeId, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, Durability, Generation, Patch, PatchOp, StoreState,
+    StripeId, Version,
 };
 
 /// Runs every check, each on a new empty store from `make`. Stores must hold at least 64 MiB.
@@ -41,10 +41,7 @@ pub fn pattern(seed: u64, bytes: usize) -> Bytes {
         state ^= state << 17;
         (state >> 32) as u8
     };
-    std::iter::repeat_with(next)
-        .take(bytes)
-        .collect::<Vec<u8>>()
-        .into()
+    std::iter::repeat_with(next).take(bytes).collect::<Vec<u8>>().into()
 }
 
 /// Writes a whole chunk, synced.
@@ -58,31 +55,13 @@ pub async fn put(store: &dyn ChunkStore, id: ChunkId, bytes: Bytes) -> Result<()
 }
 
 // Both sides of a sector, of what fits into one sector with a header, and of 1 MiB, where stores may begin to stream.
-const LENGTHS: [usize; 14] = [
-    1,
-    511,
-    512,
-    1024,
-    4028,
-    4029,
-    4095,
-    4096,
-    4097,
-    10_000,
-    (1 << 20) - 1,
-    1 << 20,
-    (1 << 20) + 1,
-    (3 << 20) + 17,
-];
+const LENGTHS: [usize; 14] =
+    [1, 511, 512, 1024, 4028, 4029, 4095, 4096, 4097, 10_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 17];
 
 fn id(number: u64) -> ChunkId {
     // Spread over both ends of the id, so that stores that sort by either see several places.
     let stripe = StripeId((u128::from(number) << 80) | u128::from(number * 7));
-    ChunkId {
-        stripe,
-        index: ChunkIndex((number % 5) as u16),
-        generation: Generation((number % 3) as u32),
-    }
+    ChunkId { stripe, index: ChunkIndex((number % 5) as u16), generation: Generation((number % 3) as u32) }
 }
 
 fn range(offset: u64, bytes: u64) -> ByteRange {
@@ -90,10 +69,7 @@ fn range(offset: u64, bytes: u64) -> ByteRange {
 }
 
 async fn read_all(store: &dyn ChunkStore, id: ChunkId, bytes: usize) -> Bytes {
-    let mut buffers = store
-        .read(id, None, &[range(0, bytes as u64)])
-        .await
-        .expect("the chunk is readable");
+    let mut buffers = store.read(id, None, &[range(0, bytes as u64)]).await.expect("the chunk is readable");
     assert_eq!(buffers.len(), 1, "one buffer for one range");
     buffers.remove(0)
 }
@@ -101,15 +77,8 @@ async fn read_all(store: &dyn ChunkStore, id: ChunkId, bytes: usize) -> Bytes {
 async fn absent_chunks_are_not_found(store: &dyn ChunkStore) {
     let id = id(1);
     let missing = ChunkError::NotFound { id };
-    let patch = Patch {
-        op: PatchOp::Overwrite,
-        offset: 0,
-        bytes: Bytes::from_static(b"x"),
-    };
-    assert_eq!(
-        store.read(id, None, &[range(0, 1)]).await,
-        Err(missing.clone())
-    );
+    let patch = Patch { op: PatchOp::Overwrite, offset: 0, bytes: Bytes::from_static(b"x") };
+    assert_eq!(store.read(id, None, &[range(0, 1)]).await, Err(missing.clone()));
     assert_eq!(store.info(id).await, Err(missing.clone()));
     assert_eq!(store.verify(id).await, Err(missing.clone()));
     assert_eq!(store.patch(id, Version(0), patch).await, Err(missing));
@@ -126,25 +95,13 @@ async fn what_was_written_is_read(store: &dyn ChunkStore) {
         let mut rest = content.clone();
         let mut step = 1;
         while !rest.is_empty() {
-            writer
-                .append(rest.split_to(step.min(rest.len())))
-                .await
-                .expect("append");
+            writer.append(rest.split_to(step.min(rest.len()))).await.expect("append");
             step = step * 3 + 1;
         }
         writer.commit(Durability::Synced).await.expect("commit");
 
-        assert_eq!(
-            store.info(id).await,
-            Ok(ChunkInfo {
-                bytes: bytes as u64,
-                version: Version(0)
-            })
-        );
-        assert!(
-            read_all(store, id, bytes).await == content,
-            "chunk of {bytes} bytes"
-        );
+        assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64, version: Version(0) }));
+        assert!(read_all(store, id, bytes).await == content, "chunk of {bytes} bytes");
         let end = bytes as u64;
         let ranges = [
             range(end - 1, 1),
@@ -155,67 +112,31 @@ async fn what_was_written_is_read(store: &dyn ChunkStore) {
             range(end, 0),
             range(4096.min(end), 4096.min(end.saturating_sub(4096))),
         ];
-        let buffers = store
-            .read(id, Some(Version(0)), &ranges)
-            .await
-            .expect("read");
+        let buffers = store.read(id, Some(Version(0)), &ranges).await.expect("read");
         assert_eq!(buffers.len(), ranges.len());
         for (range, buffer) in ranges.iter().zip(buffers) {
-            assert!(
-                buffer == content[range.offset as usize..range.end() as usize],
-                "{range:?} of {bytes} bytes"
-            );
+            assert!(buffer == content[range.offset as usize..range.end() as usize], "{range:?} of {bytes} bytes");
         }
     }
     // The later chunks harmed none of the earlier ones.
     for (number, bytes) in (0..).zip(LENGTHS) {
-        assert!(
-            read_all(store, id(number), bytes).await == pattern(number, bytes),
-            "chunk of {bytes} bytes again"
-        );
+        assert!(read_all(store, id(number), bytes).await == pattern(number, bytes), "chunk of {bytes} bytes again");
     }
 }
 
 async fn ranges_outside_are_refused(store: &dyn ChunkStore) {
     let id = id(1);
     put(store, id, pattern(1, 5000)).await.expect("put");
-    for bad in [
-        range(0, 5001),
-        range(5000, 1),
-        range(5001, 0),
-        range(u64::MAX, 1),
-        range(1, u64::MAX),
-    ] {
-        let refused = ChunkError::OutOfRange {
-            id,
-            range: bad,
-            chunk_bytes: 5000,
-        };
-        assert_eq!(
-            store.read(id, None, &[range(0, 1), bad]).await,
-            Err(refused)
-        );
+    for bad in [range(0, 5001), range(5000, 1), range(5001, 0), range(u64::MAX, 1), range(1, u64::MAX)] {
+        let refused = ChunkError::OutOfRange { id, range: bad, chunk_bytes: 5000 };
+        assert_eq!(store.read(id, None, &[range(0, 1), bad]).await, Err(refused));
     }
     for (offset, bytes) in [(5000, 1), (4999, 2), (u64::MAX, 1)] {
-        let patch = Patch {
-            op: PatchOp::Xor,
-            offset,
-            bytes: pattern(2, bytes),
-        };
-        let refused = ChunkError::OutOfRange {
-            id,
-            range: range(offset, bytes as u64),
-            chunk_bytes: 5000,
-        };
+        let patch = Patch { op: PatchOp::Xor, offset, bytes: pattern(2, bytes) };
+        let refused = ChunkError::OutOfRange { id, range: range(offset, bytes as u64), chunk_bytes: 5000 };
         assert_eq!(store.patch(id, Version(0), patch).await, Err(refused));
     }
-    assert_eq!(
-        store.info(id).await,
-        Ok(ChunkInfo {
-            bytes: 5000,
-            version: Version(0)
-        })
-    );
+    assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: 5000, version: Version(0) }));
 }
 
 async fn a_chunk_is_invisible_until_committed(store: &dyn ChunkStore) {
@@ -223,20 +144,11 @@ async fn a_chunk_is_invisible_until_committed(store: &dyn ChunkStore) {
         let id = id(number);
         let content = pattern(number, bytes);
         let mut writer = store.create(id, bytes as u64).await.expect("create");
-        writer
-            .append(content.slice(..bytes - 1))
-            .await
-            .expect("append");
+        writer.append(content.slice(..bytes - 1)).await.expect("append");
         assert_eq!(store.info(id).await, Err(ChunkError::NotFound { id }));
-        assert_eq!(
-            store.read(id, None, &[range(0, 1)]).await,
-            Err(ChunkError::NotFound { id })
-        );
+        assert_eq!(store.read(id, None, &[range(0, 1)]).await, Err(ChunkError::NotFound { id }));
         assert!(!store.list(None, 10).await.expect("list").contains(&id));
-        writer
-            .append(content.slice(bytes - 1..))
-            .await
-            .expect("append");
+        writer.append(content.slice(bytes - 1..)).await.expect("append");
         writer.commit(Durability::Synced).await.expect("commit");
         assert!(read_all(store, id, bytes).await == content);
         assert!(store.list(None, 10).await.expect("list").contains(&id));
@@ -258,10 +170,7 @@ async fn an_id_is_taken_once(store: &dyn ChunkStore) {
     let id = id(3);
     put(store, id, pattern(1, 300)).await.expect("put");
     for bytes in [300, 3 << 20] {
-        assert_eq!(
-            put(store, id, pattern(2, bytes)).await,
-            Err(ChunkError::AlreadyExists { id })
-        );
+        assert_eq!(put(store, id, pattern(2, bytes)).await, Err(ChunkError::AlreadyExists { id }));
     }
     assert!(read_all(store, id, 300).await == pattern(1, 300));
     assert_eq!(store.list(None, 10).await, Ok(vec![id]));
@@ -271,11 +180,7 @@ async fn a_chunk_has_exactly_its_length(store: &dyn ChunkStore) {
     let id = id(4);
     let mut writer = store.create(id, 10).await.expect("create");
     writer.append(pattern(1, 8)).await.expect("append");
-    let beyond = ChunkError::OutOfRange {
-        id,
-        range: range(8, 3),
-        chunk_bytes: 10,
-    };
+    let beyond = ChunkError::OutOfRange { id, range: range(8, 3), chunk_bytes: 10 };
     assert_eq!(writer.append(pattern(1, 3)).await, Err(beyond));
     drop(writer);
 
@@ -283,10 +188,7 @@ async fn a_chunk_has_exactly_its_length(store: &dyn ChunkStore) {
     let mut writer = store.create(id, 10).await.expect("create");
     writer.append(pattern(1, 8)).await.expect("append");
     let missing = writer.commit(Durability::Synced).await;
-    assert!(
-        matches!(missing, Err(ChunkError::OutOfRange { .. })),
-        "{missing:?}"
-    );
+    assert!(matches!(missing, Err(ChunkError::OutOfRange { .. })), "{missing:?}");
     assert_eq!(store.info(id).await, Err(ChunkError::NotFound { id }));
     assert_eq!(store.list(None, 10).await, Ok(vec![]));
 }
@@ -296,41 +198,22 @@ async fn patches_change_what_they_name(store: &dyn ChunkStore) {
         let id = id(number);
         let mut content = pattern(number, bytes).to_vec();
         put(store, id, content.clone().into()).await.expect("put");
-        let places = [
-            (0, 1),
-            (bytes - 1, 1),
-            (bytes / 3, bytes / 2),
-            (0, bytes),
-            (bytes / 2, 0),
-        ];
+        let places = [(0, 1), (bytes - 1, 1), (bytes / 3, bytes / 2), (0, bytes), (bytes / 2, 0)];
         let mut version = Version(0);
         for (seed, (offset, count)) in (100..).zip(places) {
             for op in [PatchOp::Overwrite, PatchOp::Xor] {
                 let change = pattern(seed, count);
-                let patch = Patch {
-                    op,
-                    offset: offset as u64,
-                    bytes: change.clone(),
-                };
+                let patch = Patch { op, offset: offset as u64, bytes: change.clone() };
                 let after = store.patch(id, version, patch).await.expect("patch");
                 assert_eq!(after, Version(version.0 + 1));
                 version = after;
                 for (byte, new) in content[offset..offset + count].iter_mut().zip(change) {
                     *byte = if op == PatchOp::Xor { *byte ^ new } else { new };
                 }
-                assert!(
-                    read_all(store, id, bytes).await == content,
-                    "{op:?} of {count} bytes at {offset}"
-                );
+                assert!(read_all(store, id, bytes).await == content, "{op:?} of {count} bytes at {offset}");
             }
         }
-        assert_eq!(
-            store.info(id).await,
-            Ok(ChunkInfo {
-                bytes: bytes as u64,
-                version
-            })
-        );
+        assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64, version }));
         assert_eq!(store.verify(id).await.expect("verify").lost_sectors, vec![]);
     }
 }
@@ -338,33 +221,14 @@ async fn patches_change_what_they_name(store: &dyn ChunkStore) {
 async fn a_patch_applies_at_most_once(store: &dyn ChunkStore) {
     let id = id(2);
     put(store, id, pattern(1, 6000)).await.expect("put");
-    let patch = Patch {
-        op: PatchOp::Xor,
-        offset: 4000,
-        bytes: pattern(2, 200),
-    };
-    assert_eq!(
-        store.patch(id, Version(0), patch.clone()).await,
-        Ok(Version(1))
-    );
+    let patch = Patch { op: PatchOp::Xor, offset: 4000, bytes: pattern(2, 200) };
+    assert_eq!(store.patch(id, Version(0), patch.clone()).await, Ok(Version(1)));
     let after = read_all(store, id, 6000).await;
-    let stale = ChunkError::VersionMismatch {
-        id,
-        found: Version(1),
-        expected: Version(0),
-    };
+    let stale = ChunkError::VersionMismatch { id, found: Version(1), expected: Version(0) };
     assert_eq!(store.patch(id, Version(0), patch).await, Err(stale.clone()));
-    assert_eq!(
-        store.read(id, Some(Version(0)), &[range(0, 1)]).await,
-        Err(stale)
-    );
+    assert_eq!(store.read(id, Some(Version(0)), &[range(0, 1)]).await, Err(stale));
     assert!(read_all(store, id, 6000).await == after);
-    assert!(
-        store
-            .read(id, Some(Version(1)), &[range(0, 1)])
-            .await
-            .is_ok()
-    );
+    assert!(store.read(id, Some(Version(1)), &[range(0, 1)]).await.is_ok());
 }
 
 async fn deleted_chunks_are_gone(store: &dyn ChunkStore) {
@@ -374,10 +238,7 @@ async fn deleted_chunks_are_gone(store: &dyn ChunkStore) {
         assert_eq!(store.delete(id).await, Ok(()));
         assert_eq!(store.delete(id).await, Ok(()));
         assert_eq!(store.info(id).await, Err(ChunkError::NotFound { id }));
-        assert_eq!(
-            store.read(id, None, &[range(0, 1)]).await,
-            Err(ChunkError::NotFound { id })
-        );
+        assert_eq!(store.read(id, None, &[range(0, 1)]).await, Err(ChunkError::NotFound { id }));
         assert_eq!(store.list(None, 10).await, Ok(vec![]));
     }
 }
@@ -385,9 +246,7 @@ async fn deleted_chunks_are_gone(store: &dyn ChunkStore) {
 async fn lists_are_ordered_and_paged(store: &dyn ChunkStore) {
     let mut ids: Vec<ChunkId> = (0..40).map(|number| id(number * 37 % 40)).collect();
     for (number, id) in ids.iter().enumerate() {
-        put(store, *id, pattern(number as u64, 10))
-            .await
-            .expect("put");
+        put(store, *id, pattern(number as u64, 10)).await.expect("put");
         if number == 20 {
             // From here on the list must follow changes.
             assert_eq!(store.list(None, 100).await.expect("list").len(), 21);
@@ -412,13 +271,7 @@ async fn verify_reads_every_byte(store: &dyn ChunkStore) {
         let id = id(number);
         put(store, id, pattern(number, bytes)).await.expect("put");
         let verdict = store.verify(id).await.expect("verify");
-        assert_eq!(
-            verdict.info,
-            ChunkInfo {
-                bytes: bytes as u64,
-                version: Version(0)
-            }
-        );
+        assert_eq!(verdict.info, ChunkInfo { bytes: bytes as u64, version: Version(0) });
         assert_eq!(verdict.lost_sectors, vec![]);
         assert!(verdict.bytes_read >= bytes as u64);
     }
@@ -438,10 +291,7 @@ async fn buffered_chunks_are_readable_and_can_be_synced(store: &dyn ChunkStore) 
 
 async fn one_of_two_racing_writers_wins(store: &dyn ChunkStore) {
     let id = id(1);
-    let (left, right) = tokio::join!(
-        put(store, id, pattern(1, 9000)),
-        put(store, id, pattern(2, 9000))
-    );
+    let (left, right) = tokio::join!(put(store, id, pattern(1, 9000)), put(store, id, pattern(2, 9000)));
     let winner = match (left, right) {
         (Ok(()), Err(ChunkError::AlreadyExists { .. })) => 1,
         (Err(ChunkError::AlreadyExists { .. }), Ok(())) => 2,
@@ -453,9 +303,6 @@ async fn one_of_two_racing_writers_wins(store: &dyn ChunkStore) {
 async fn a_new_store_serves(store: &dyn ChunkStore) {
     assert_eq!(store.state(), StoreState::Serving);
     let space = store.space().await.expect("space");
-    assert!(
-        space.free_bytes <= space.total_bytes && space.free_bytes > 0,
-        "{space:?}"
-    );
+    assert!(space.free_bytes <= space.total_bytes && space.free_bytes > 0, "{space:?}");
     let _ = store.load();
 }

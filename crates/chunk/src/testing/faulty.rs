@@ -9,8 +9,8 @@ use bytes::Bytes;
 use claystone_env::{Clock, Space};
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load,
-    Patch, StoreState, Verdict, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load, Patch, StoreState,
+    Verdict, Version,
 };
 
 /// What goes wrong. The default is nothing.
@@ -77,19 +77,12 @@ impl FaultyStore {
             commits: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         };
-        FaultyStore {
-            inner,
-            shared: Arc::new(shared),
-        }
+        FaultyStore { inner, shared: Arc::new(shared) }
     }
 
     /// Sets what goes wrong from now on.
     pub fn set(&self, faults: Faults) {
-        *self
-            .shared
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = faults;
+        *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
     }
 
     /// What was done so far.
@@ -128,12 +121,7 @@ impl Shared {
             self.clock.sleep(delay).await;
         }
         let reason = reason.or_else(|| exhausted.then(|| "the test said so".to_owned()));
-        reason.map_or(Ok(()), |reason| {
-            Err(ChunkError::Unavailable {
-                disk: self.disk,
-                reason,
-            })
-        })
+        reason.map_or(Ok(()), |reason| Err(ChunkError::Unavailable { disk: self.disk, reason }))
     }
 }
 
@@ -146,10 +134,7 @@ impl ChunkStore for FaultyStore {
     async fn create(&self, id: ChunkId, bytes: u64) -> Result<Box<dyn ChunkWriter>, ChunkError> {
         self.shared.pass(Kind::Write).await?;
         let inner = self.inner.create(id, bytes).await?;
-        Ok(Box::new(FaultyWriter {
-            inner,
-            shared: self.shared.clone(),
-        }))
+        Ok(Box::new(FaultyWriter { inner, shared: self.shared.clone() }))
     }
 
     async fn read(
@@ -162,18 +147,11 @@ impl ChunkStore for FaultyStore {
         let buffers = self.inner.read(id, expected, ranges).await?;
         self.shared.reads.fetch_add(1, Ordering::Relaxed);
         let bytes: usize = buffers.iter().map(Bytes::len).sum();
-        self.shared
-            .bytes_read
-            .fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shared.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(buffers)
     }
 
-    async fn patch(
-        &self,
-        id: ChunkId,
-        expected: Version,
-        patch: Patch,
-    ) -> Result<Version, ChunkError> {
+    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError> {
         self.shared.pass(Kind::Write).await?;
         self.inner.patch(id, expected, patch).await
     }
@@ -227,9 +205,7 @@ impl ChunkWriter for FaultyWriter {
         self.shared.pass(Kind::Write).await?;
         let count = bytes.len() as u64;
         self.inner.append(bytes).await?;
-        self.shared
-            .bytes_written
-            .fetch_add(count, Ordering::Relaxed);
+        self.shared.bytes_written.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use claystone_env::Space;
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load,
-    Patch, PatchOp, SECTOR_BYTES, StoreState, Verdict, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load, Patch, PatchOp,
+    SECTOR_BYTES, StoreState, Verdict, Version,
 };
 
 /// The reference implementation of [`ChunkStore`]. Clones are the same store.
@@ -53,10 +53,7 @@ impl MemoryStore {
             used_bytes: 0,
             state: StoreState::Serving,
         };
-        MemoryStore {
-            disk,
-            inner: Arc::new(Mutex::new(inner)),
-        }
+        MemoryStore { disk, inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Loses one sector of a chunk, as a bad sector of a disk would.
@@ -65,14 +62,8 @@ impl MemoryStore {
     /// If there is no such chunk or sector.
     pub fn lose_sector(&self, id: ChunkId, sector: u64) {
         let mut inner = self.lock();
-        let chunk = inner
-            .chunks
-            .get_mut(&id)
-            .expect("the chunk to damage exists");
-        assert!(
-            sector * u64::from(SECTOR_BYTES) < chunk.bytes.len() as u64,
-            "chunk {id} has no sector {sector}"
-        );
+        let chunk = inner.chunks.get_mut(&id).expect("the chunk to damage exists");
+        assert!(sector * u64::from(SECTOR_BYTES) < chunk.bytes.len() as u64, "chunk {id} has no sector {sector}");
         chunk.lost_sectors.insert(sector);
     }
 
@@ -98,10 +89,7 @@ impl MemoryStore {
     }
 
     fn unavailable(&self, reason: &str) -> ChunkError {
-        ChunkError::Unavailable {
-            disk: self.disk,
-            reason: reason.to_owned(),
-        }
+        ChunkError::Unavailable { disk: self.disk, reason: reason.to_owned() }
     }
 
     fn readable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
@@ -115,9 +103,7 @@ impl MemoryStore {
     fn writable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
         let inner = self.lock();
         match &inner.state {
-            StoreState::Failed { reason } | StoreState::ReadOnly { reason } => {
-                Err(self.unavailable(reason))
-            }
+            StoreState::Failed { reason } | StoreState::ReadOnly { reason } => Err(self.unavailable(reason)),
             StoreState::Serving => Ok(inner),
         }
     }
@@ -136,46 +122,23 @@ impl Inner {
 }
 
 impl Chunk {
-    fn check(
-        &self,
-        id: ChunkId,
-        expected: Option<Version>,
-        range: ByteRange,
-    ) -> Result<(), ChunkError> {
+    fn check(&self, id: ChunkId, expected: Option<Version>, range: ByteRange) -> Result<(), ChunkError> {
         if let Some(expected) = expected
             && expected != self.version
         {
-            return Err(ChunkError::VersionMismatch {
-                id,
-                found: self.version,
-                expected,
-            });
+            return Err(ChunkError::VersionMismatch { id, found: self.version, expected });
         }
         let chunk_bytes = self.bytes.len() as u64;
-        if range
-            .offset
-            .checked_add(range.bytes)
-            .is_none_or(|end| end > chunk_bytes)
-        {
-            return Err(ChunkError::OutOfRange {
-                id,
-                range,
-                chunk_bytes,
-            });
+        if range.offset.checked_add(range.bytes).is_none_or(|end| end > chunk_bytes) {
+            return Err(ChunkError::OutOfRange { id, range, chunk_bytes });
         }
         Ok(())
     }
 
     fn lost_in(&self, range: ByteRange) -> impl Iterator<Item = u64> {
         let sector_bytes = u64::from(SECTOR_BYTES);
-        let last = if range.bytes == 0 {
-            range.offset / sector_bytes
-        } else {
-            (range.end() - 1) / sector_bytes + 1
-        };
-        self.lost_sectors
-            .range(range.offset / sector_bytes..last)
-            .copied()
+        let last = if range.bytes == 0 { range.offset / sector_bytes } else { (range.end() - 1) / sector_bytes + 1 };
+        self.lost_sectors.range(range.offset / sector_bytes..last).copied()
     }
 }
 
@@ -191,12 +154,7 @@ impl ChunkStore for MemoryStore {
         if inner.chunks.contains_key(&id) || !inner.writing.insert(id) {
             return Err(ChunkError::AlreadyExists { id });
         }
-        Ok(Box::new(MemoryWriter {
-            store: self.clone(),
-            id,
-            bytes_total: bytes,
-            bytes: Vec::new(),
-        }))
+        Ok(Box::new(MemoryWriter { store: self.clone(), id, bytes_total: bytes, bytes: Vec::new() }))
     }
 
     async fn read(
@@ -213,33 +171,16 @@ impl ChunkStore for MemoryStore {
             lost.extend(chunk.lost_in(*range));
         }
         if !lost.is_empty() {
-            return Err(ChunkError::SectorsLost {
-                id,
-                sectors: lost.into_iter().collect(),
-            });
+            return Err(ChunkError::SectorsLost { id, sectors: lost.into_iter().collect() });
         }
         let slice = |range: &ByteRange| &chunk.bytes[range.offset as usize..range.end() as usize];
-        Ok(ranges
-            .iter()
-            .map(|range| Bytes::copy_from_slice(slice(range)))
-            .collect())
+        Ok(ranges.iter().map(|range| Bytes::copy_from_slice(slice(range))).collect())
     }
 
-    async fn patch(
-        &self,
-        id: ChunkId,
-        expected: Version,
-        patch: Patch,
-    ) -> Result<Version, ChunkError> {
+    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError> {
         let mut inner = self.writable()?;
-        let chunk = inner
-            .chunks
-            .get_mut(&id)
-            .ok_or(ChunkError::NotFound { id })?;
-        let range = ByteRange {
-            offset: patch.offset,
-            bytes: patch.bytes.len() as u64,
-        };
+        let chunk = inner.chunks.get_mut(&id).ok_or(ChunkError::NotFound { id })?;
+        let range = ByteRange { offset: patch.offset, bytes: patch.bytes.len() as u64 };
         chunk.check(id, Some(expected), range)?;
         // A sector whose old bytes are not needed is mended by overwriting it.
         let sector_bytes = u64::from(SECTOR_BYTES);
@@ -250,11 +191,7 @@ impl ChunkStore for MemoryStore {
                 && range.end() >= ((sector + 1) * sector_bytes).min(chunk_bytes)
         };
         let touched: Vec<u64> = chunk.lost_in(range).collect();
-        let lost: Vec<u64> = touched
-            .iter()
-            .copied()
-            .filter(|sector| !covered(*sector))
-            .collect();
+        let lost: Vec<u64> = touched.iter().copied().filter(|sector| !covered(*sector)).collect();
         if !lost.is_empty() {
             return Err(ChunkError::SectorsLost { id, sectors: lost });
         }
@@ -264,10 +201,7 @@ impl ChunkStore for MemoryStore {
         let target = &mut chunk.bytes[range.offset as usize..range.end() as usize];
         match patch.op {
             PatchOp::Overwrite => target.copy_from_slice(&patch.bytes),
-            PatchOp::Xor => target
-                .iter_mut()
-                .zip(&patch.bytes)
-                .for_each(|(old, add)| *old ^= add),
+            PatchOp::Xor => target.iter_mut().zip(&patch.bytes).for_each(|(old, add)| *old ^= add),
         }
         chunk.version.0 += 1;
         Ok(chunk.version)
@@ -276,20 +210,14 @@ impl ChunkStore for MemoryStore {
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         let inner = self.readable()?;
         let chunk = inner.chunk(id)?;
-        Ok(ChunkInfo {
-            bytes: chunk.bytes.len() as u64,
-            version: chunk.version,
-        })
+        Ok(ChunkInfo { bytes: chunk.bytes.len() as u64, version: chunk.version })
     }
 
     async fn verify(&self, id: ChunkId) -> Result<Verdict, ChunkError> {
         let inner = self.readable()?;
         let chunk = inner.chunk(id)?;
         Ok(Verdict {
-            info: ChunkInfo {
-                bytes: chunk.bytes.len() as u64,
-                version: chunk.version,
-            },
+            info: ChunkInfo { bytes: chunk.bytes.len() as u64, version: chunk.version },
             bytes_read: chunk.bytes.len() as u64,
             lost_sectors: chunk.lost_sectors.iter().copied().collect(),
         })
@@ -306,12 +234,7 @@ impl ChunkStore for MemoryStore {
     async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, ChunkError> {
         let inner = self.readable()?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        Ok(inner
-            .chunks
-            .range((from, Bound::Unbounded))
-            .take(limit)
-            .map(|(id, _)| *id)
-            .collect())
+        Ok(inner.chunks.range((from, Bound::Unbounded)).take(limit).map(|(id, _)| *id).collect())
     }
 
     async fn sync(&self) -> Result<(), ChunkError> {
@@ -320,10 +243,7 @@ impl ChunkStore for MemoryStore {
 
     async fn space(&self) -> Result<Space, ChunkError> {
         let inner = self.readable()?;
-        Ok(Space {
-            total_bytes: inner.capacity_bytes,
-            free_bytes: inner.capacity_bytes - inner.used_bytes,
-        })
+        Ok(Space { total_bytes: inner.capacity_bytes, free_bytes: inner.capacity_bytes - inner.used_bytes })
     }
 
     fn load(&self) -> Load {
@@ -345,25 +265,14 @@ struct MemoryWriter {
 #[async_trait]
 impl ChunkWriter for MemoryWriter {
     async fn append(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
-        let range = ByteRange {
-            offset: self.bytes.len() as u64,
-            bytes: bytes.len() as u64,
-        };
+        let range = ByteRange { offset: self.bytes.len() as u64, bytes: bytes.len() as u64 };
         if range.end() > self.bytes_total {
-            return Err(ChunkError::OutOfRange {
-                id: self.id,
-                range,
-                chunk_bytes: self.bytes_total,
-            });
+            return Err(ChunkError::OutOfRange { id: self.id, range, chunk_bytes: self.bytes_total });
         }
         let inner = self.store.writable()?;
         let free_bytes = inner.capacity_bytes - inner.used_bytes;
         if self.bytes_total > free_bytes {
-            return Err(ChunkError::DiskFull {
-                disk: self.store.disk,
-                needed_bytes: self.bytes_total,
-                free_bytes,
-            });
+            return Err(ChunkError::DiskFull { disk: self.store.disk, needed_bytes: self.bytes_total, free_bytes });
         }
         drop(inner);
         self.bytes.extend_from_slice(&bytes);
@@ -373,35 +282,17 @@ impl ChunkWriter for MemoryWriter {
     async fn commit(mut self: Box<Self>, _durability: Durability) -> Result<(), ChunkError> {
         let have = self.bytes.len() as u64;
         if have < self.bytes_total {
-            let range = ByteRange {
-                offset: have,
-                bytes: self.bytes_total - have,
-            };
-            return Err(ChunkError::OutOfRange {
-                id: self.id,
-                range,
-                chunk_bytes: have,
-            });
+            let range = ByteRange { offset: have, bytes: self.bytes_total - have };
+            return Err(ChunkError::OutOfRange { id: self.id, range, chunk_bytes: have });
         }
         let bytes = std::mem::take(&mut self.bytes);
         let mut inner = self.store.writable()?;
         let free_bytes = inner.capacity_bytes - inner.used_bytes;
         if have > free_bytes {
-            return Err(ChunkError::DiskFull {
-                disk: self.store.disk,
-                needed_bytes: have,
-                free_bytes,
-            });
+            return Err(ChunkError::DiskFull { disk: self.store.disk, needed_bytes: have, free_bytes });
         }
         inner.used_bytes += have;
-        inner.chunks.insert(
-            self.id,
-            Chunk {
-                bytes,
-                version: Version(0),
-                lost_sectors: BTreeSet::new(),
-            },
-        );
+        inner.chunks.insert(self.id, Chunk { bytes, version: Version(0), lost_sectors: BTreeSet::new() });
         Ok(())
     }
 }
@@ -434,11 +325,7 @@ mod tests {
     async fn a_full_store_refuses_and_recovers() {
         let store = MemoryStore::with_capacity(DiskId(1), 1000);
         put(&store, chunk(1), pattern(1, 600)).await.expect("put");
-        let full = ChunkError::DiskFull {
-            disk: DiskId(1),
-            needed_bytes: 600,
-            free_bytes: 400,
-        };
+        let full = ChunkError::DiskFull { disk: DiskId(1), needed_bytes: 600, free_bytes: 400 };
         assert_eq!(put(&store, chunk(2), pattern(1, 600)).await, Err(full));
         store.delete(chunk(1)).await.expect("delete");
         put(&store, chunk(2), pattern(1, 600)).await.expect("put");
@@ -447,66 +334,17 @@ mod tests {
     #[tokio::test]
     async fn lost_sectors_are_named_and_mended_by_overwriting() {
         let store = store();
-        put(&store, chunk(1), pattern(1, 10_000))
-            .await
-            .expect("put");
+        put(&store, chunk(1), pattern(1, 10_000)).await.expect("put");
         store.lose_sector(chunk(1), 1);
-        let lost = ChunkError::SectorsLost {
-            id: chunk(1),
-            sectors: vec![1],
-        };
-        let all = [ByteRange {
-            offset: 0,
-            bytes: 10_000,
-        }];
+        let lost = ChunkError::SectorsLost { id: chunk(1), sectors: vec![1] };
+        let all = [ByteRange { offset: 0, bytes: 10_000 }];
         assert_eq!(store.read(chunk(1), None, &all).await, Err(lost.clone()));
-        assert!(
-            store
-                .read(
-                    chunk(1),
-                    None,
-                    &[ByteRange {
-                        offset: 0,
-                        bytes: 4096
-                    }]
-                )
-                .await
-                .is_ok()
-        );
-        assert!(
-            store
-                .read(
-                    chunk(1),
-                    None,
-                    &[ByteRange {
-                        offset: 8192,
-                        bytes: 1
-                    }]
-                )
-                .await
-                .is_ok()
-        );
-        let patch = |op, offset, bytes| Patch {
-            op,
-            offset,
-            bytes: pattern(2, bytes),
-        };
-        assert_eq!(
-            store
-                .patch(chunk(1), Version(0), patch(PatchOp::Xor, 4096, 4096))
-                .await,
-            Err(lost.clone())
-        );
-        assert_eq!(
-            store
-                .patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4097, 4096))
-                .await,
-            Err(lost)
-        );
-        store
-            .patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4096, 4096))
-            .await
-            .expect("mends");
+        assert!(store.read(chunk(1), None, &[ByteRange { offset: 0, bytes: 4096 }]).await.is_ok());
+        assert!(store.read(chunk(1), None, &[ByteRange { offset: 8192, bytes: 1 }]).await.is_ok());
+        let patch = |op, offset, bytes| Patch { op, offset, bytes: pattern(2, bytes) };
+        assert_eq!(store.patch(chunk(1), Version(0), patch(PatchOp::Xor, 4096, 4096)).await, Err(lost.clone()));
+        assert_eq!(store.patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4097, 4096)).await, Err(lost));
+        store.patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4096, 4096)).await.expect("mends");
         assert!(store.read(chunk(1), None, &all).await.is_ok());
     }
 }

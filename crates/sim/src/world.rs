@@ -1,0 +1,79 @@
+//! The world of one run.
+
+use std::sync::Arc;
+
+use claystone_env::{Clock, Random};
+
+use crate::clock::SimClock;
+use crate::disk::{DiskModel, SimDisk};
+use crate::process::Process;
+use crate::random::SimRandom;
+use crate::trace::{Trace, TraceSum};
+
+/// Everything that one seed decides. Clones are the same world.
+#[derive(Clone)]
+pub struct World {
+    seed: u64,
+    random: Arc<SimRandom>,
+    clock: SimClock,
+    trace: Arc<Trace>,
+}
+
+/// Runs `scenario` in the world of `seed`, on this thread, and returns what it returned.
+///
+/// # Panics
+/// If the scenario does, or within another runtime.
+pub fn run<T, F: Future<Output = T>>(seed: u64, scenario: impl FnOnce(World) -> F) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing from the system");
+    runtime.block_on(async { scenario(World::new(seed)).await })
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let random = Arc::new(SimRandom::new(seed));
+        // Some moment of 2026, so that nothing rests on a round number.
+        let wall = 1_767_225_600_000 + random.fork("wall").below(31_000_000_000);
+        World { seed, random, clock: SimClock::new(wall), trace: Arc::default() }
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The root of all randomness; fork it by name.
+    pub fn random(&self) -> &dyn Random {
+        &*self.random
+    }
+
+    /// The true time.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock.clone())
+    }
+
+    /// A process that starts now. Start another of the same name after a kill; give it another `name` for another
+    /// course of randomness.
+    pub fn process(&self, name: &str) -> Process {
+        Process::new(self.random.fork(name), self.clock.for_process())
+    }
+
+    /// An empty disk.
+    pub fn disk(&self, name: &str, model: DiskModel) -> SimDisk {
+        let random = self.random.fork(&format!("disk {name}"));
+        SimDisk::new(name, model, random, self.clock.clone(), self.trace.clone())
+    }
+
+    /// Adds an event of the scenario's own to the trace.
+    pub fn note(&self, what: &str, numbers: &[u64]) {
+        self.trace.note(what, numbers, &[]);
+    }
+
+    /// What happened so far.
+    pub fn trace(&self) -> TraceSum {
+        self.trace.sum()
+    }
+}
