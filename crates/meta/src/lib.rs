@@ -12,6 +12,8 @@
 mod record;
 mod sqlite;
 mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use record::{
     AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, ObjectRecord, PartRecord,

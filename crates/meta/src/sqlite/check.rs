@@ -16,7 +16,7 @@ pub(super) fn check(connection: &Connection) -> Result<Vec<String>, Fault> {
     for (what, sql) in RULES {
         let mut statement = connection.prepare(&sql.replace("{LOST}", LOST))?;
         let mut rows = statement.query([])?;
-        let (mut count, mut first) = (0, String::new());
+        let (mut count, mut first) = (0, None::<String>);
         while let Some(row) = rows.next()? {
             count += 1;
             if count == 1 {
@@ -24,7 +24,7 @@ pub(super) fn check(connection: &Connection) -> Result<Vec<String>, Fault> {
             }
         }
         if count > 0 {
-            problems.push(format!("{count} x {what}, first {first}"));
+            problems.push(format!("{count} x {what}, first {}", first.unwrap_or_default()));
         }
     }
     // Chunk counts and tolerances follow from the code, which only this program can read.
@@ -73,7 +73,7 @@ const RULES: [(&str, &str); 17] = [
     (
         "object or part without its content",
         "SELECT CAST(content AS TEXT) FROM (SELECT content FROM objects UNION SELECT content FROM parts) \
-         WHERE content NOT IN (SELECT id FROM contents)",
+         WHERE content IS NOT NULL AND content NOT IN (SELECT id FROM contents)",
     ),
     (
         "content whose positions have gaps",

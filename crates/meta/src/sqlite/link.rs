@@ -313,3 +313,6 @@ impl<R: Send, F: FnOnce(&Connection) -> Result<R, Fault> + Send> Waiting for Wri
         let _ = self.reply.send(result);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,17 +107,15 @@ pub(super) fn assert_content(content: &NewContent, bytes: u64) {
 }
 
 /// One statement, seeking from the bucket's name down to the chunks.
-fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRef) -> Result<Found, Fault> {
+pub(super) fn look_up_sql(version: &VersionRef) -> String {
     // Every step is at most one row until the spans, so the rows come in order without sorting.
     let newest = "(SELECT n.seq FROM objects n WHERE n.bucket = b.id AND n.key = ?2 ORDER BY n.seq DESC LIMIT 1)";
-    let (which, name) = match version {
-        VersionRef::Current => (format!("o.seq = {newest}"), None),
-        VersionRef::Named(name) => match version_column(name) {
-            Some(name) => ("o.version = ?3".to_owned(), Some(name)),
-            None => ("o.version IS NULL".to_owned(), None),
-        },
+    let which = match version {
+        VersionRef::Current => format!("o.seq = {newest}"),
+        VersionRef::Named(name) if version_column(name).is_some() => "o.version = ?3".to_owned(),
+        VersionRef::Named(_) => "o.version IS NULL".to_owned(),
     };
-    let mut statement = connection.prepare_cached(&format!(
+    format!(
         "SELECT b.id, b.name, b.owner, b.created_ms, b.code, b.documents, o.seq = {newest}, {OBJECT_COLUMNS}, \
          {STRIPE_COLUMNS}, {PLACE_COLUMNS} \
          FROM buckets b \
@@ -127,7 +125,15 @@ fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRe
          LEFT JOIN chunks c ON c.stripe = s.id \
          LEFT JOIN disks d ON d.num = c.disk \
          WHERE b.name = ?1 ORDER BY p.position, c.idx"
-    ))?;
+    )
+}
+
+fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRef) -> Result<Found, Fault> {
+    let name = match version {
+        VersionRef::Current => None,
+        VersionRef::Named(name) => version_column(name),
+    };
+    let mut statement = connection.prepare_cached(&look_up_sql(version))?;
     let mut rows = match name {
         Some(name) => statement.query(params![bucket, key.as_bytes(), name])?,
         None => statement.query(params![bucket, key.as_bytes()])?,

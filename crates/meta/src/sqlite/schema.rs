@@ -48,7 +48,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, MetaError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
         let connection = Connection::open_with_flags(path, flags)?;
-        connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096;")?;
+        connection.execute_batch("PRAGMA cache_size = -4096;")?;
         common(&connection)?;
         Ok(connection)
     };

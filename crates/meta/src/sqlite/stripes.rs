@@ -189,7 +189,7 @@ impl StripeRecords for SqliteMeta {
 /// Columns of a stripe, to be followed by [`PLACE_COLUMNS`], for the tables `stripes s`, `chunks c` and `disks d`.
 pub(super) const STRIPE_COLUMNS: &str = "s.id, s.code, s.data_bytes, s.sub_bytes, s.revision, s.verified_ms, s.refs";
 /// Columns of a chunk's place.
-pub(super) const PLACE_COLUMNS: &str = "c.idx, c.generation, c.damaged, d.id";
+pub(super) const PLACE_COLUMNS: &str = "c.idx, c.generation, c.damaged, c.disk, d.id";
 /// How many columns stand before the first of the place.
 const STRIPE_COLUMNS_COUNT: usize = 7;
 
@@ -261,10 +261,11 @@ fn place_from(row: &Row<'_>, at: usize) -> Result<Option<ChunkPlace>, Fault> {
     if row.get_ref(at + 3)? == rusqlite::types::ValueRef::Null {
         return Ok(None);
     }
+    // A number without its disk reads as NULL here, which is an error.
     Ok(Some(ChunkPlace {
         generation: Generation(row.get(at + 1)?),
         damaged: row.get(at + 2)?,
-        disk: disk_id(row, at + 3)?,
+        disk: disk_id(row, at + 4)?,
     }))
 }
 

@@ -1,1 +1,392 @@
-//! Tests of the SQLite implementation.
+//! Tests of the SQLite implementation: conformance, corruption, crashes, a full disk.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use claystone_host::ThreadWorker;
+use rusqlite::Connection;
+
+use super::objects::look_up_sql;
+use super::{SqliteMeta, Workers, schema};
+use crate::testing::{AtOnce, add_disks, at, conformance, delete, empty_object, new_object, stripe};
+use crate::{
+    BucketId, BucketRecords, DiskRecords, ListQuery, Meta, MetaError, NewObject, ObjectRecords, Precondition,
+    StripeRecords, VersionRef,
+};
+
+mod model;
+
+#[tokio::test]
+async fn a_file_conforms() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let made = RefCell::new(Vec::new());
+    conformance(async || {
+        let path = directory.path().join(format!("{}.db", made.borrow().len()));
+        let meta = open(&path).await;
+        made.borrow_mut().push(meta.clone());
+        Arc::new(meta) as Arc<dyn Meta>
+    })
+    .await;
+    for meta in made.into_inner() {
+        assert_sound(&meta).await;
+    }
+}
+
+#[tokio::test]
+async fn memory_conforms() {
+    let made = RefCell::new(Vec::new());
+    conformance(async || {
+        let meta = memory().await;
+        made.borrow_mut().push(meta.clone());
+        Arc::new(meta) as Arc<dyn Meta>
+    })
+    .await;
+    for meta in made.into_inner() {
+        assert_sound(&meta).await;
+    }
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    drop(open(&path).await);
+    edit(&path, "INSERT INTO refinery_schema_history VALUES (99, 'later', '2030-01-01T00:00:00Z', '1')");
+    let refused = SqliteMeta::open(&path, workers()).await;
+    let known = schema::newest();
+    assert!(matches!(refused, Err(MetaError::NewerSchema { found: 99, known: k }) if k == known), "{refused:?}");
+    edit(&path, "DELETE FROM refinery_schema_history WHERE version = 99");
+    assert_sound(&open(&path).await).await;
+}
+
+#[tokio::test]
+async fn what_is_no_database_of_ours_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    for broken in ["checksum = 'x'", "checksum = ''", "applied_on = 'yesterday'"] {
+        drop(open(&path).await);
+        edit(&path, &format!("UPDATE refinery_schema_history SET {broken}"));
+        let refused = SqliteMeta::open(&path, workers()).await;
+        assert!(matches!(refused, Err(MetaError::Corrupt { .. })), "{broken}: {refused:?}");
+        let right = "checksum = '1', applied_on = '2030-01-01T00:00:00Z'";
+        edit(&path, &format!("UPDATE refinery_schema_history SET {right}"));
+        // A migration that is not the one this program knows.
+        let refused = SqliteMeta::open(&path, workers()).await;
+        assert!(matches!(refused, Err(MetaError::Unavailable { .. })), "{refused:?}");
+        remove_all(directory.path());
+    }
+    write_file(&path, &[b'x'; 8192]);
+    let refused = SqliteMeta::open(&path, workers()).await;
+    assert!(matches!(&refused, Err(MetaError::Corrupt { what }) if what.contains("meta.db")), "{refused:?}");
+    let nowhere = directory.path().join("missing").join("meta.db");
+    let refused = SqliteMeta::open(&nowhere, workers()).await;
+    assert!(matches!(&refused, Err(MetaError::Unavailable { reason }) if reason.contains("missing")), "{refused:?}");
+}
+
+/// A row that cannot be read is an error of whoever meets it, and `check` finds what contradicts something else.
+#[tokio::test]
+async fn corrupt_rows_are_errors() {
+    for (sql, seen_by_check) in [
+        ("UPDATE stripes SET code = 'rs:x'", true),
+        ("UPDATE stripes SET code = 'replica:2'", true),
+        ("UPDATE stripes SET data_bytes = -1", true),
+        ("UPDATE stripes SET data_bytes = 7", true),
+        ("UPDATE stripes SET revision = -1", false),
+        ("UPDATE stripes SET id = x'00'", true),
+        ("DELETE FROM stripes", true),
+        ("DELETE FROM chunks WHERE idx = 0", true),
+        ("DELETE FROM chunks WHERE idx = 1", true),
+        ("DELETE FROM chunks WHERE idx = 2", true),
+        ("DELETE FROM chunks", true),
+        ("UPDATE chunks SET generation = -1 WHERE idx = 1", false),
+        ("DELETE FROM disks WHERE num = 2", true),
+        ("UPDATE disks SET id = x'1234' WHERE num = 2", false),
+        ("UPDATE objects SET bytes = -1", true),
+        ("UPDATE objects SET content = NULL", true),
+        ("UPDATE spans SET stripe = x'1234'", true),
+        ("UPDATE buckets SET documents = x'ffffffff'", false),
+        ("UPDATE buckets SET code = 'rs'", false),
+    ] {
+        let meta = memory().await;
+        add_disks(&meta, 3).await.expect("room");
+        let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room");
+        let object = new_object(bucket.id, "key", vec![stripe(1, "replica:3", 9)]);
+        meta.put_object(object).await.expect("room");
+        meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
+        let found = meta.object("photos", "key", &VersionRef::Current).await;
+        assert!(matches!(found, Err(MetaError::Corrupt { .. })), "{sql}: {found:?}");
+        let problems = meta.check().await;
+        let sound = problems.as_ref().is_ok_and(Vec::is_empty);
+        assert_eq!(!sound, seen_by_check, "{sql}: {problems:?}");
+    }
+    let meta = memory().await;
+    add_disks(&meta, 1).await.expect("room");
+    let sql = "UPDATE disks SET state = 4; INSERT INTO objects VALUES (1, x'61ff', 1, 'v', 0, NULL, 0, '', 0, x'')";
+    meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
+    assert!(matches!(meta.disks().await, Err(MetaError::Corrupt { .. })));
+    let all = ListQuery { limit: 9, ..ListQuery::default() };
+    let listed = meta.list_objects(BucketId(1), &all).await;
+    assert!(matches!(listed, Err(MetaError::Corrupt { .. })), "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_look_up_is_seeks_only() {
+    let meta = memory().await;
+    for version in [VersionRef::Current, named("v"), named("null")] {
+        let sql = format!("EXPLAIN QUERY PLAN {}", look_up_sql(&version));
+        let plan = meta.read(move |connection| plan_of(connection, &sql)).await.expect("valid SQL");
+        assert!(plan.iter().all(|step| !step.starts_with("SCAN")), "{plan:?}");
+        // The null version is not unique to the planner, so it sorts; the others must not.
+        let sorts = plan.iter().any(|step| step.contains("TEMP B-TREE"));
+        assert_eq!(sorts, version == named("null"), "{plan:?}");
+    }
+}
+
+fn plan_of(connection: &Connection, sql: &str) -> Result<Vec<String>, super::Fault> {
+    let mut statement = connection.prepare(sql)?;
+    let nothing = rusqlite::params_from_iter(vec![rusqlite::types::Null; statement.parameter_count()]);
+    let steps = statement.query_map(nothing, |row| row.get(3))?.collect::<Result<_, _>>()?;
+    Ok(steps)
+}
+
+/// What a machine finds after a crash: the file and its log as they are on the disk between two transactions.
+#[tokio::test]
+async fn copies_taken_between_transactions_hold_all_that_was_answered() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    let meta = open(&path).await;
+    add_disks(&meta, 3).await.expect("room");
+    let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
+    for step in 1..=20u128 {
+        let key = format!("key {}", step % 7);
+        if step % 5 == 0 {
+            meta.delete_object(delete(bucket, &key)).await.expect("room");
+        } else {
+            let object = new_object(bucket, &key, vec![stripe(step, "replica:3", 5)]);
+            meta.put_object(object).await.expect("room");
+        }
+        let copy = directory.path().join("copy.db");
+        for suffix in ["", "-wal"] {
+            copy_file(&with_suffix(&path, suffix), &with_suffix(&copy, suffix));
+        }
+        let copied = open(&copy).await;
+        assert_sound(&copied).await;
+        assert_eq!(everything(&copied, bucket).await, everything(&meta, bucket).await, "step {step}");
+        drop(copied);
+        remove_copies(directory.path());
+    }
+}
+
+/// A crash while the log is written: its end is cut anywhere, and what remains is some earlier state, whole.
+#[tokio::test]
+async fn a_torn_log_falls_back_to_an_earlier_transaction() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    let meta = open(&path).await;
+    add_disks(&meta, 3).await.expect("room");
+    let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
+    let mut states = vec![everything(&meta, bucket).await];
+    let begin = file_bytes(&with_suffix(&path, "-wal"));
+    for step in 1..=6u128 {
+        let object = new_object(bucket, &step.to_string(), vec![stripe(step, "replica:3", 5)]);
+        meta.put_object(object).await.expect("room");
+        states.push(everything(&meta, bucket).await);
+    }
+    let log = read_file(&with_suffix(&path, "-wal"));
+    let copy = directory.path().join("copy.db");
+    let mut last = 0;
+    // A stride that is no divisor of the frames' 4,120 bytes meets headers, middles and ends of frames.
+    for cut in (begin..=log.len()).step_by(1_371).chain([log.len()]) {
+        copy_file(&path, &copy);
+        write_file(&with_suffix(&copy, "-wal"), &log[..cut]);
+        let torn = open(&copy).await;
+        assert_sound(&torn).await;
+        let state = everything(&torn, bucket).await;
+        let found = states.iter().position(|known| *known == state);
+        let found = found.unwrap_or_else(|| panic!("cut at {cut}: a state that never was: {state:?}"));
+        assert!(found >= last, "cut at {cut}: less than a shorter log had");
+        last = found;
+        drop(torn);
+        remove_copies(directory.path());
+    }
+    assert_eq!(last, states.len() - 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_changes_nothing_and_deletes_make_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let meta = open(&directory.path().join("meta.db")).await;
+    add_disks(&meta, 3).await.expect("room");
+    let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
+    let limit_pages = |pages: &'static str| {
+        let meta = meta.clone();
+        async move {
+            let sql = format!("PRAGMA max_page_count = {pages}");
+            let limit = meta.write(move |connection| Ok(connection.query_row(&sql, [], |_| Ok(()))?));
+            limit.await.expect("a pragma needs no room");
+        }
+    };
+    // Below the present size: that becomes the limit.
+    limit_pages("1").await;
+    let mut put = 0u128;
+    let refused = loop {
+        let attributes = vec![7; 3_000];
+        let stripes = vec![stripe(put, "replica:3", 5)];
+        let object = NewObject { attributes, ..new_object(bucket, &put.to_string(), stripes) };
+        match meta.put_object(object).await {
+            Ok(_) => put += 1,
+            Err(error) => break error,
+        }
+        assert!(put < 100_000, "the limit has no effect");
+    };
+    assert!(matches!(refused, MetaError::Full), "{refused:?}");
+    assert_sound(&meta).await;
+    assert_eq!(meta.tally().await.expect("reads work").stripes, put as u64);
+    for gone in 0..put {
+        meta.delete_object(delete(bucket, &gone.to_string())).await.expect("deletes work");
+    }
+    meta.put_object(empty_object(bucket, "again")).await.expect("there is room again");
+    limit_pages("1000000").await;
+    assert_sound(&meta).await;
+}
+
+#[tokio::test]
+async fn snapshots_are_whole_databases() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let copy = directory.path().join("copy.db");
+    for meta in [memory().await, open(&directory.path().join("meta.db")).await] {
+        add_disks(&meta, 3).await.expect("room");
+        let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
+        let object = new_object(bucket, "key", vec![stripe(1, "replica:3", 9)]);
+        meta.put_object(object).await.expect("room");
+        meta.snapshot_to(&copy).await.expect("room");
+        let exists = meta.snapshot_to(&copy).await;
+        assert!(matches!(exists, Err(MetaError::Unavailable { .. })), "{exists:?}");
+        meta.put_object(empty_object(bucket, "later")).await.expect("the store goes on");
+
+        let snapshot = open(&copy).await;
+        assert_sound(&snapshot).await;
+        assert_eq!(everything(&snapshot, bucket).await.len(), 1);
+        // Ids go on where they were, so that nothing given out is used again.
+        assert!(snapshot.delete_bucket("photos").await.is_err());
+        drop(snapshot);
+        remove_copies(directory.path());
+    }
+}
+
+#[tokio::test]
+async fn of_many_writers_at_once_one_wins_and_all_are_heard() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let meta = open(&directory.path().join("meta.db")).await;
+    add_disks(&meta, 3).await.expect("room");
+    let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
+    let writes = (0..300u128).map(|caller| {
+        let stripes = vec![stripe(caller, "replica:3", 5)];
+        let object = new_object(bucket, &format!("{}", caller % 100), stripes);
+        meta.put_object(NewObject { precondition: Precondition::Absent, ..object })
+    });
+    let results = futures::future::join_all(writes).await;
+    let won = results.iter().filter(|result| result.is_ok()).count();
+    let lost = |result: &Result<_, _>| matches!(result, Err(MetaError::PreconditionFailed { .. }));
+    assert_eq!((won, results.iter().filter(|result| lost(result)).count()), (100, 200));
+    assert_eq!(meta.tally().await.expect("readable").stripes, 100);
+    assert_sound(&meta).await;
+}
+
+#[tokio::test]
+async fn a_stopped_worker_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let writer = Arc::new(ThreadWorker::start("writer", 1).expect("a thread"));
+    let readers = Arc::new(ThreadWorker::start("reader", 1).expect("a thread"));
+    let workers = Workers { writer: writer.clone(), readers: readers.clone() };
+    let path = directory.path().join("meta.db");
+    let meta = SqliteMeta::open(&path, workers).await.expect("a new file");
+    writer.stop();
+    readers.stop();
+    let written = meta.create_bucket("photos", "ann", None, at(1)).await;
+    assert!(matches!(written, Err(MetaError::Unavailable { .. })), "{written:?}");
+    let read = meta.buckets().await;
+    assert!(matches!(read, Err(MetaError::Unavailable { .. })), "{read:?}");
+}
+
+async fn memory() -> SqliteMeta {
+    SqliteMeta::in_memory(Arc::new(AtOnce)).await.expect("memory")
+}
+
+async fn open(path: &Path) -> SqliteMeta {
+    SqliteMeta::open(path, workers()).await.expect("a database")
+}
+
+fn workers() -> Workers {
+    let start = |name: &str, threads| ThreadWorker::start(name, threads).expect("threads");
+    Workers { writer: Arc::new(start("writer", 1)), readers: Arc::new(start("reader", 2)) }
+}
+
+fn named(version: &str) -> VersionRef {
+    VersionRef::Named(crate::VersionName(version.to_owned()))
+}
+
+async fn assert_sound(meta: &SqliteMeta) {
+    let problems = meta.check().await.expect("readable");
+    assert!(problems.is_empty(), "{problems:?}");
+}
+
+/// Keys, tags and stripes of all objects.
+async fn everything(meta: &SqliteMeta, bucket: BucketId) -> Vec<(String, String, Vec<u128>)> {
+    let all = ListQuery { limit: 1_000, versions: true, ..ListQuery::default() };
+    let mut found = Vec::new();
+    for object in meta.list_objects(bucket, &all).await.expect("readable").entries {
+        let one = meta.object("photos", &object.key, &VersionRef::Named(object.version)).await;
+        let stripes = one.expect("readable").stripes;
+        let stripes = stripes.iter().map(|stripe| stripe.id.0).collect();
+        found.push((object.key, object.etag, stripes));
+    }
+    found
+}
+
+fn edit(path: &Path, sql: &str) {
+    let connection = Connection::open(path).expect("a database");
+    connection.execute_batch(sql).expect("valid SQL");
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a crash is made from outside")]
+fn copy_file(from: &Path, to: &Path) {
+    std::fs::copy(from, to).expect("both are in the test's directory");
+}
+
+#[expect(clippy::disallowed_methods, reason = "a crash is made from outside")]
+fn read_file(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("it is in the test's directory")
+}
+
+fn file_bytes(path: &Path) -> usize {
+    read_file(path).len()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a crash is made from outside")]
+fn write_file(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("it is in the test's directory");
+}
+
+fn remove_copies(directory: &Path) {
+    remove(directory, "copy.db");
+}
+
+fn remove_all(directory: &Path) {
+    remove(directory, "");
+}
+
+#[expect(clippy::disallowed_methods, reason = "a crash is made from outside")]
+fn remove(directory: &Path, prefix: &str) {
+    for entry in std::fs::read_dir(directory).expect("the test's directory") {
+        let entry = entry.expect("the test's directory");
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            std::fs::remove_file(entry.path()).expect("the test's file");
+        }
+    }
+}

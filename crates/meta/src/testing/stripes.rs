@@ -1,0 +1,215 @@
+//! Stripes: walks, damage, repair and counts.
+
+use claystone_chunk::{ChunkId, Generation, StripeId};
+use claystone_code::ChunkIndex;
+
+use super::{add_disks, at, bucket, current, delete, disk, ids, new_object, place, refused, stripe};
+use crate::{BucketId, ChunkPlace, DiskState, DiskTally, Meta, MetaError, StripeRecord, StripeTally, Swap};
+
+fn swap(id: u128, expected_revision: u64, places: &[(u16, Option<ChunkPlace>)]) -> Swap {
+    let places = places.iter().map(|(index, place)| (ChunkIndex(*index), *place));
+    Swap { stripe: StripeId(id), expected_revision, places: places.collect() }
+}
+
+fn chunk(stripe: u128, index: u16, generation: u32) -> ChunkId {
+    ChunkId { stripe: StripeId(stripe), index: ChunkIndex(index), generation: Generation(generation) }
+}
+
+/// Objects `1`, `2`, ... of one stripe `rs:4+2` each, on the disks 0 to 5 of 8.
+async fn filled(meta: &dyn Meta, count: u128) -> Result<BucketId, MetaError> {
+    let bucket = bucket(meta).await?;
+    add_disks(meta, 8).await?;
+    for id in 1..=count {
+        let object = new_object(bucket, &id.to_string(), vec![stripe(id, "rs:4+2", 100)]);
+        meta.put_object(object).await?;
+    }
+    Ok(bucket)
+}
+
+async fn live(meta: &dyn Meta, id: u128) -> Result<StripeRecord, MetaError> {
+    Ok(meta.stripe(StripeId(id)).await?.expect("the stripe is live"))
+}
+
+pub(super) async fn walks_meet_live_stripes_in_order(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 5).await?;
+    let mut doubled = stripe(6, "replica:3", 1);
+    doubled.places = vec![Some(place(6, 0)), Some(place(6, 0)), Some(place(0, 0))];
+    meta.put_object(new_object(bucket, "6", vec![doubled])).await?;
+    meta.delete_object(delete(bucket, "2")).await?;
+    assert_eq!(ids(&meta.stripes(None, 9).await?), [1, 3, 4, 5, 6]);
+    assert_eq!(ids(&meta.stripes(Some(StripeId(1)), 2).await?), [3, 4]);
+    assert_eq!(ids(&meta.stripes(Some(StripeId(6)), 2).await?), [0; 0]);
+    assert_eq!(ids(&meta.stripes_on(disk(0), None, 9).await?), [1, 3, 4, 5, 6]);
+    assert_eq!(ids(&meta.stripes_on(disk(5), Some(StripeId(3)), 1).await?), [4]);
+    assert_eq!(ids(&meta.stripes_on(disk(6), None, 9).await?), [6], "once, though two chunks lie there");
+    assert_eq!(ids(&meta.stripes_on(disk(7), None, 9).await?), [0; 0]);
+    assert_eq!(meta.stripe(StripeId(2)).await?, None);
+    assert_eq!(meta.stripe(StripeId(4)).await?, Some(stripe(4, "rs:4+2", 100)));
+    // A dead stripe's chunks are named still.
+    let asked = [StripeId(5), StripeId(99), StripeId(2)];
+    let mut named = ids(&meta.named(&asked).await?);
+    named.sort();
+    assert_eq!(named, [2, 5]);
+    Ok(())
+}
+
+pub(super) async fn swaps_need_the_planned_revision(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 2).await?;
+    meta.mark_verified(StripeId(1), 0, at(9)).await?;
+    assert_eq!(live(meta, 1).await?.verified, Some(at(9)));
+    let moved = meta.swap(swap(1, 0, &[(0, Some(place(6, 1))), (5, None)])).await?;
+    let mut expected = stripe(1, "rs:4+2", 100);
+    expected.places[0] = Some(place(6, 1));
+    expected.places[5] = None;
+    expected.revision = 1;
+    assert_eq!(moved, expected);
+    assert_eq!(current(meta, "1").await?.stripes, [expected]);
+    assert_eq!(live(meta, 2).await?, stripe(2, "rs:4+2", 100), "its neighbour stays");
+
+    refused!(meta.swap(swap(1, 0, &[(1, None)])).await, MetaError::StripeChanged { expected: 0, .. });
+    refused!(meta.swap(swap(9, 0, &[])).await, MetaError::StripeChanged { .. });
+    meta.swap(swap(1, 1, &[(5, Some(place(5, 2)))])).await?;
+    assert_eq!(live(meta, 1).await?.revision, 2);
+    // Verified at an old revision says nothing.
+    meta.mark_verified(StripeId(1), 1, at(9)).await?;
+    assert_eq!(live(meta, 1).await?.verified, None);
+
+    meta.delete_object(delete(bucket, "2")).await?;
+    refused!(meta.swap(swap(2, 0, &[(0, None)])).await, MetaError::StripeChanged { .. });
+    Ok(())
+}
+
+pub(super) async fn damage_marks_one_generation(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 2).await?;
+    meta.mark_verified(StripeId(1), 0, at(9)).await?;
+    // Neither the wrong generation nor what is not there.
+    let unknown = [chunk(1, 0, 1), chunk(1, 6, 0), chunk(9, 0, 0)];
+    meta.mark_damaged(&unknown).await?;
+    assert_eq!(live(meta, 1).await?.revision, 0);
+    meta.mark_damaged(&[chunk(1, 0, 0), chunk(1, 3, 0), chunk(2, 1, 0)]).await?;
+    let damaged = live(meta, 1).await?;
+    assert!(damaged.revision > 0 && damaged.verified.is_none());
+    let marks = damaged.places.iter().map(|place| place.is_some_and(|place| place.damaged));
+    assert_eq!(marks.collect::<Vec<_>>(), [true, false, false, true, false, false]);
+    // Told twice, changed once.
+    meta.mark_damaged(&[chunk(1, 0, 0)]).await?;
+    assert_eq!(live(meta, 1).await?.revision, damaged.revision);
+    assert_eq!(meta.disk_tally(disk(0)).await?, DiskTally { chunks: 2, damaged: 1 });
+    assert_eq!(meta.tally().await?.chunks_lost, 3);
+
+    // Repaired in a new generation; the old mark's news come late and mean nothing.
+    let repaired = swap(1, damaged.revision, &[(0, Some(place(0, 1))), (3, Some(place(3, 1)))]);
+    meta.swap(repaired).await?;
+    meta.mark_damaged(&[chunk(1, 0, 0)]).await?;
+    assert_eq!(ids(&meta.degraded(9).await?), [2]);
+    meta.delete_object(delete(bucket, "2")).await?;
+    meta.mark_damaged(&[chunk(2, 0, 0)]).await?;
+    assert_eq!(meta.degraded(9).await?, []);
+    assert_eq!(meta.disk_tally(disk(1)).await?, DiskTally { chunks: 1, damaged: 0 });
+    Ok(())
+}
+
+pub(super) async fn dead_stripes_wait_until_forgotten(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 4).await?;
+    for key in ["3", "1", "2"] {
+        meta.delete_object(delete(bucket, key)).await?;
+    }
+    assert_eq!(ids(&meta.dead_stripes(2).await?), [1, 2]);
+    assert_eq!(meta.dead_stripes(9).await?[2], stripe(3, "rs:4+2", 100), "with its places");
+    assert_eq!(meta.tally().await?.dead, 3);
+    // A live stripe is not forgotten, nor is it an error to ask.
+    meta.forget(&[StripeId(1), StripeId(4), StripeId(99), StripeId(2)]).await?;
+    assert_eq!(ids(&meta.dead_stripes(9).await?), [3]);
+    assert_eq!(ids(&meta.stripes(None, 9).await?), [4]);
+    assert_eq!(meta.named(&[StripeId(1)]).await?, []);
+    Ok(())
+}
+
+pub(super) async fn degraded_come_by_risk_with_hopeless_last(meta: &dyn Meta) -> Result<(), MetaError> {
+    filled(meta, 5).await?;
+    // Losses: one 3 (hopeless), two 1, three 2, four 0, five 1.
+    meta.mark_damaged(&[chunk(1, 0, 0), chunk(1, 1, 0), chunk(1, 2, 0)]).await?;
+    meta.swap(swap(2, 0, &[(4, None)])).await?;
+    meta.swap(swap(3, 0, &[(0, None), (5, None)])).await?;
+    meta.mark_damaged(&[chunk(5, 5, 0)]).await?;
+    assert_eq!(ids(&meta.degraded(9).await?), [3, 2, 5, 1]);
+    assert_eq!(ids(&meta.degraded(2).await?), [3, 2]);
+    assert_eq!(ids(&meta.degraded(0).await?), [0; 0]);
+    Ok(())
+}
+
+pub(super) async fn tally_counts_what_is_known(meta: &dyn Meta) -> Result<(), MetaError> {
+    assert_eq!(meta.tally().await?, StripeTally::default());
+    let bucket = filled(meta, 6).await?;
+    for id in 1..=5 {
+        meta.mark_verified(StripeId(id), 0, at(9)).await?;
+    }
+    meta.mark_damaged(&[chunk(1, 0, 0)]).await?;
+    meta.swap(swap(2, 0, &[(0, None), (1, None)])).await?;
+    let hopeless = [chunk(3, 0, 0), chunk(3, 1, 0), chunk(3, 2, 0), chunk(3, 3, 0)];
+    meta.mark_damaged(&hopeless).await?;
+    meta.delete_object(delete(bucket, "4")).await?;
+    let expected = StripeTally {
+        stripes: 5,
+        data_bytes: 500,
+        verified: 1,
+        degraded_by_tolerance_left: vec![1, 1],
+        unrecoverable: 1,
+        chunks_lost: 7,
+        dead: 1,
+    };
+    assert_eq!(meta.tally().await?, expected);
+    Ok(())
+}
+
+pub(super) async fn disk_states_change_what_counts_as_lost(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 3).await?;
+    for id in 1..=3 {
+        meta.mark_verified(StripeId(id), 0, at(9)).await?;
+    }
+    meta.mark_damaged(&[chunk(1, 0, 0)]).await?;
+    meta.delete_object(delete(bucket, "3")).await?;
+    meta.set_disk_state(disk(0), DiskState::Draining).await?;
+    assert_eq!(meta.tally().await?.chunks_lost, 1, "a draining disk holds its chunks");
+
+    meta.set_disk_state(disk(0), DiskState::Lost).await?;
+    let tally = meta.tally().await?;
+    assert_eq!((tally.chunks_lost, tally.verified), (2, 0), "damaged and lost is lost once");
+    assert_eq!(tally.degraded_by_tolerance_left, [0, 2]);
+    meta.set_disk_state(disk(0), DiskState::Removed).await?;
+    meta.set_disk_state(disk(1), DiskState::Lost).await?;
+    let tally = meta.tally().await?;
+    assert_eq!((tally.chunks_lost, tally.degraded_by_tolerance_left), (4, vec![2]));
+    assert_eq!(ids(&meta.degraded(9).await?), [1, 2]);
+    assert_eq!(meta.disk_tally(disk(0)).await?, DiskTally { chunks: 2, damaged: 1 });
+
+    // A write that raced with the loss is degraded from its beginning.
+    meta.put_object(new_object(bucket, "4", vec![stripe(4, "rs:4+2", 100)])).await?;
+    assert_eq!(meta.tally().await?.degraded_by_tolerance_left, [3]);
+    // Repaired away from both disks.
+    meta.swap(swap(4, 0, &[(0, Some(place(6, 1))), (1, Some(place(7, 1)))])).await?;
+    assert_eq!(ids(&meta.degraded(9).await?), [1, 2]);
+
+    // Lost disks that turn up again bring their chunks back.
+    meta.set_disk_state(disk(1), DiskState::Active).await?;
+    meta.put_disk(super::disk_record(0)).await?;
+    let tally = meta.tally().await?;
+    assert_eq!((tally.chunks_lost, tally.verified), (1, 1));
+    assert_eq!(ids(&meta.degraded(9).await?), [1]);
+    Ok(())
+}
+
+pub(super) async fn unknown_disks_are_refused(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 1).await?;
+    let mut foreign = stripe(2, "rs:4+2", 100);
+    foreign.places[5] = Some(place(99, 0));
+    refused!(
+        meta.put_object(new_object(bucket, "2", vec![foreign])).await,
+        MetaError::NoSuchDisk { disk: unknown } if unknown == disk(99)
+    );
+    assert_eq!(current(meta, "2").await?.object, None);
+    refused!(meta.swap(swap(1, 0, &[(0, None), (1, Some(place(99, 0)))])).await, MetaError::NoSuchDisk { .. });
+    assert_eq!(live(meta, 1).await?, stripe(1, "rs:4+2", 100), "nothing was swapped");
+    refused!(meta.stripes_on(disk(99), None, 9).await, MetaError::NoSuchDisk { .. });
+    Ok(())
+}
