@@ -1,0 +1,193 @@
+//! What goes over the wire of the admin API, shared by server and command line.
+//!
+//! | method and path | request | response |
+//! |---|---|---|
+//! | `GET /admin/v1/status` | | [`Status`] |
+//! | `GET /admin/v1/disks` | | [`Disks`] |
+//! | `POST /admin/v1/disks` | [`AddDisk`] | [`DiskAdded`] |
+//! | `POST /admin/v1/disks/{id}/replace` | [`ReplaceDisk`] | [`DiskReplaced`] |
+//! | `POST /admin/v1/disks/{id}/drain` | | [`Done`] |
+//! | `POST /admin/v1/scrub` | | [`ScrubReport`] |
+//! | `GET /admin/v1/scrub` | | [`Scrub`] |
+//! | `GET /admin/v1/buckets` | | [`Buckets`] |
+//! | `PUT /admin/v1/buckets/{name}/code` | [`SetCode`] | [`Done`] |
+//! | `GET /admin/v1/keys` | | [`Keys`] |
+//! | `POST /admin/v1/keys` | [`AddKey`] | [`KeyAdded`] |
+//! | `DELETE /admin/v1/keys/{access_key}` | | [`Done`] |
+//!
+//! Every request carries `authorization: Bearer TOKEN`. Every error is an [`ErrorBody`].
+//!
+//! Invariants:
+//! 1. Within `v1` fields are added, never renamed or removed; a reader ignores fields it does not know.
+
+pub use claystone_keeper::{
+    AtRisk, DiskStatus, JobKind, JobReport, Overall, RepairTotals, ScrubReport, Status, StripeCounts, Unreachable,
+};
+use serde::{Deserialize, Serialize};
+
+/// The path below which the admin API lies.
+pub const PREFIX: &str = "/admin/v1";
+
+/// All disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disks {
+    /// In the order they were added.
+    pub disks: Vec<DiskStatus>,
+}
+
+/// A disk to add.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddDisk {
+    /// A directory on the server's machine; made if it does not exist.
+    pub path: String,
+    /// Its failure domain; by default the server's node.
+    #[serde(default)]
+    pub node: Option<String>,
+}
+
+/// A disk that was added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskAdded {
+    /// Its id.
+    pub id: String,
+    /// Where it is.
+    pub path: String,
+    /// Its failure domain.
+    pub node: String,
+}
+
+/// A disk to give up: its chunks count as lost at once and are rebuilt.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceDisk {
+    /// A new disk to add in its place; without one the chunks are rebuilt on the disks that are there.
+    #[serde(default)]
+    pub path: Option<String>,
+}
+
+/// A disk that was given up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskReplaced {
+    /// The disk that is lost now.
+    pub lost: String,
+    /// The disk that was added.
+    pub added: Option<DiskAdded>,
+}
+
+/// The scrub that was asked for last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scrub {
+    /// What it found so far; none if nobody asked for one since the start.
+    pub scrub: Option<ScrubReport>,
+    /// Its progress while it is under way.
+    pub job: Option<JobReport>,
+}
+
+/// All buckets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buckets {
+    /// By name.
+    pub buckets: Vec<Bucket>,
+}
+
+/// A bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Its name.
+    pub name: String,
+    /// The account that made it.
+    pub owner: String,
+    /// When, milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// The code for new objects; none: the store's default.
+    pub code: Option<String>,
+}
+
+/// The code for new objects of a bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetCode {
+    /// Such as `rs:4+2`, `clay:4+2:5`, `replica:3`; none: the store's default.
+    pub code: Option<String>,
+}
+
+/// All credentials, without their secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keys {
+    /// In the order of their public parts.
+    pub keys: Vec<Key>,
+}
+
+/// A credential without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Public part.
+    pub access_key: String,
+    /// Whose it is.
+    pub account: String,
+    /// When it was made, milliseconds since 1970.
+    pub created_unix_ms: u64,
+}
+
+/// A credential to make.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddKey {
+    /// Whose it is to be.
+    pub account: String,
+}
+
+/// A credential that was made; its secret is shown here and never again.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyAdded {
+    /// Public part.
+    pub access_key: String,
+    /// Secret part.
+    pub secret_key: String,
+    /// Whose it is.
+    pub account: String,
+}
+
+impl std::fmt::Debug for KeyAdded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyAdded").field("access_key", &self.access_key).field("account", &self.account).finish()
+    }
+}
+
+/// It is done, and there is nothing to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Done {}
+
+/// The answer to `GET /health`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// `ok`, or `failing` (then the status is 503).
+    pub status: String,
+    /// The store in one word, as in [`Overall::word`]; none if it could not be looked at.
+    pub overall: Option<String>,
+    /// Whether objects can be read.
+    pub reads: bool,
+    /// Whether objects can be written.
+    pub writes: bool,
+    /// What is wrong.
+    pub reason: Option<String>,
+    /// The program's version.
+    pub version: String,
+}
+
+/// An error of the admin API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What happened.
+    pub error: ErrorDetail,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// For programs: `unauthorized`, `not_found`, `invalid`, `conflict`, `unavailable`, `method_not_allowed`, `too_large`.
+    pub code: String,
+    /// For people: what is wrong and what to do.
+    pub message: String,
+}

@@ -1,0 +1,264 @@
+//! Numbers for Prometheus, one registry per node.
+//!
+//! Invariants:
+//! 1. Labels come from bounded sets: operations, status codes, disks, codes, states. No bucket, key or user.
+//! 2. Everything but requests is taken from one [`Status`] at the moment of the scrape.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use claystone_keeper::{Overall, Status};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// The node's metrics. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
+    bytes: Family<BytesLabels, Counter>,
+    state: Gauges,
+}
+
+#[derive(Clone, Default)]
+struct Gauges {
+    overall: Family<StateLabels, Gauge>,
+    stripes: Family<StateLabels, Gauge>,
+    tolerance_left: Family<LeftLabels, Gauge>,
+    data_bytes: Gauge,
+    chunks_lost: Gauge,
+    disk_total_bytes: Family<DiskLabels, Gauge>,
+    disk_free_bytes: Family<DiskLabels, Gauge>,
+    disk_present: Family<DiskLabels, Gauge>,
+    disk_writable: Family<DiskLabels, Gauge>,
+    disk_chunks: Family<DiskLabels, Gauge>,
+    disk_damaged: Family<DiskLabels, Gauge>,
+    disk_soft_errors: Family<DiskLabels, Counter>,
+    job_done: Family<JobLabels, Gauge>,
+    job_left: Family<JobLabels, Gauge>,
+    job_bytes: Family<JobLabels, Gauge>,
+    job_eta_seconds: Family<JobLabels, Gauge>,
+    repair_chunks: Family<RepairLabels, Counter>,
+    repair_rebuilt: Family<RepairLabels, Counter>,
+    repair_read: Family<RepairLabels, Counter>,
+    requests_now: Gauge,
+    memory_bytes: Gauge,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    operation: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OperationLabels {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct BytesLabels {
+    operation: &'static str,
+    direction: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LeftLabels {
+    left: u64,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DiskLabels {
+    disk: String,
+    path: String,
+    state: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct JobLabels {
+    job: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RepairLabels {
+    code: String,
+    size: &'static str,
+}
+
+impl Metrics {
+    /// Metrics of a program of this version, all at zero.
+    pub fn new(version: &str) -> Metrics {
+        let mut registry = Registry::with_prefix("claystone");
+        let metrics = Metrics {
+            registry: Arc::default(),
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(LATENCY_SECONDS)),
+            bytes: Family::default(),
+            state: Gauges::default(),
+        };
+        registry.register("build", "The program", Info::new([("version", version.to_owned())]));
+        registry.register("requests", "S3 requests by operation and status", metrics.requests.clone());
+        registry.register("request_seconds", "Time to the last byte of the response", metrics.seconds.clone());
+        registry.register("request_bytes", "Body bytes of requests (in) and responses (out)", metrics.bytes.clone());
+        metrics.state.register(&mut registry);
+        Metrics { registry: Arc::new(Mutex::new(registry)), ..metrics }
+    }
+
+    /// Counts a request that has ended. The arguments are those of the S3 crate's observer.
+    pub fn request(&self, operation: &'static str, status: u16, elapsed: Duration, bytes_in: u64, bytes_out: u64) {
+        self.requests.get_or_create(&RequestLabels { operation, status }).inc();
+        self.seconds.get_or_create(&OperationLabels { operation }).observe(elapsed.as_secs_f64());
+        for (direction, bytes) in [("in", bytes_in), ("out", bytes_out)] {
+            self.bytes.get_or_create(&BytesLabels { operation, direction }).inc_by(bytes);
+        }
+    }
+
+    /// The text of a scrape. `memory_bytes` is the program's resident memory, where that is known.
+    pub(crate) fn scrape(&self, status: &Status, memory_bytes: Option<u64>) -> String {
+        // One scrape at a time: the gauges are cleared and set anew.
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.state.set(status, memory_bytes);
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("writing to a string cannot fail");
+        text
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Gauges {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("overall", "1 for the state the store is in", self.overall.clone());
+        registry.register("stripes", "Stripes by what is known of them", self.stripes.clone());
+        let left = "Degraded stripes by the number of further losses they survive";
+        registry.register("stripes_degraded", left, self.tolerance_left.clone());
+        registry.register("data_bytes", "Object bytes stored", self.data_bytes.clone());
+        registry.register("chunks_lost", "Chunks that wait for repair", self.chunks_lost.clone());
+        registry.register("disk_total_bytes", "Bytes of the disk", self.disk_total_bytes.clone());
+        registry.register("disk_free_bytes", "Bytes it can still take", self.disk_free_bytes.clone());
+        registry.register("disk_present", "1 if the disk answers", self.disk_present.clone());
+        registry.register("disk_writable", "1 if the disk takes new chunks", self.disk_writable.clone());
+        registry.register("disk_chunks", "Chunks on the disk", self.disk_chunks.clone());
+        registry.register("disk_damaged_chunks", "Damaged chunks on the disk", self.disk_damaged.clone());
+        let soft = "Failed reads that a second look did not confirm";
+        registry.register("disk_soft_errors", soft, self.disk_soft_errors.clone());
+        registry.register("job_done", "Chunks or stripes that the job has done", self.job_done.clone());
+        registry.register("job_left", "Chunks or stripes that are left", self.job_left.clone());
+        registry.register("job_bytes", "Bytes that the job has read and written", self.job_bytes.clone());
+        registry.register("job_eta_seconds", "Time to finish at the present rate", self.job_eta_seconds.clone());
+        registry.register("repair_chunks", "Chunks rebuilt", self.repair_chunks.clone());
+        registry.register("repair_rebuilt_bytes", "Bytes of chunks rebuilt", self.repair_rebuilt.clone());
+        registry.register("repair_read_bytes", "Bytes read to rebuild them", self.repair_read.clone());
+        registry.register("requests_now", "Requests under way", self.requests_now.clone());
+        registry.register("memory_bytes", "Resident memory of the program", self.memory_bytes.clone());
+    }
+
+    fn set(&self, status: &Status, memory_bytes: Option<u64>) {
+        for state in Overall::WORDS {
+            self.overall.get_or_create(&StateLabels { state }).set(i64::from(state == status.overall.word()));
+        }
+        let stripes = &status.stripes;
+        let degraded: u64 = stripes.degraded_by_tolerance_left.iter().sum();
+        for (state, count) in [
+            ("all", stripes.stripes),
+            ("verified", stripes.verified),
+            ("degraded", degraded),
+            ("beyond_tolerance", stripes.beyond_tolerance),
+            ("unrecoverable", stripes.unrecoverable),
+            ("unreachable", stripes.unreachable.map_or(0, |unreachable| unreachable.stripes)),
+            ("dead", stripes.dead),
+        ] {
+            self.stripes.get_or_create(&StateLabels { state }).set(whole(count));
+        }
+        self.tolerance_left.clear();
+        for (left, count) in (0..).zip(&stripes.degraded_by_tolerance_left) {
+            self.tolerance_left.get_or_create(&LeftLabels { left }).set(whole(*count));
+        }
+        self.data_bytes.set(whole(stripes.data_bytes));
+        self.chunks_lost.set(whole(stripes.chunks_lost));
+        self.set_disks(status);
+        self.set_jobs(status);
+        self.requests_now.set(whole(status.requests));
+        self.memory_bytes.set(whole(memory_bytes.unwrap_or(0)));
+    }
+
+    fn set_disks(&self, status: &Status) {
+        let gauges = [
+            &self.disk_total_bytes,
+            &self.disk_free_bytes,
+            &self.disk_present,
+            &self.disk_writable,
+            &self.disk_chunks,
+            &self.disk_damaged,
+        ];
+        gauges.iter().for_each(|gauge| gauge.clear());
+        self.disk_soft_errors.clear();
+        for disk in &status.disks {
+            let labels = DiskLabels { disk: disk.id.clone(), path: disk.path.clone(), state: disk.state.clone() };
+            let values = [
+                disk.total_bytes,
+                disk.free_bytes,
+                u64::from(disk.present),
+                u64::from(disk.writable),
+                disk.chunks,
+                disk.damaged,
+            ];
+            for (gauge, value) in gauges.iter().zip(values) {
+                gauge.get_or_create(&labels).set(whole(value));
+            }
+            store(&self.disk_soft_errors.get_or_create(&labels), disk.soft_errors);
+        }
+    }
+
+    fn set_jobs(&self, status: &Status) {
+        let gauges = [&self.job_done, &self.job_left, &self.job_bytes, &self.job_eta_seconds];
+        gauges.iter().for_each(|gauge| gauge.clear());
+        for job in &status.jobs {
+            let labels = JobLabels { job: job.kind.name() };
+            self.job_done.get_or_create(&labels).set(whole(job.done));
+            self.job_left.get_or_create(&labels).set(whole(job.left));
+            self.job_bytes.get_or_create(&labels).set(whole(job.bytes));
+            // Without a rate there is no sample rather than a wrong one.
+            if let Some(eta) = job.eta_seconds {
+                self.job_eta_seconds.get_or_create(&labels).set(whole(eta));
+            }
+        }
+        for totals in &status.repair {
+            let size = if totals.large { "large" } else { "small" };
+            let labels = RepairLabels { code: totals.code.clone(), size };
+            store(&self.repair_chunks.get_or_create(&labels), totals.chunks);
+            store(&self.repair_rebuilt.get_or_create(&labels), totals.bytes_rebuilt);
+            store(&self.repair_read.get_or_create(&labels), totals.bytes_read);
+        }
+    }
+}
+
+/// Sets a counter that somebody else counts.
+fn store(counter: &Counter<u64, AtomicU64>, value: u64) {
+    counter.inner().store(value, Ordering::Relaxed);
+}
+
+/// A gauge's number; what does not fit is the largest there is.
+fn whole(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+const LATENCY_SECONDS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
