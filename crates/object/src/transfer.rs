@@ -97,7 +97,7 @@ impl Taking<'_> {
     }
 
     /// Begins the next stripe: as long as a stripe may be, or what is left.
-    async fn begin(&self) -> Result<StripeWriter, ObjectError> {
+    async fn begin(&mut self) -> Result<StripeWriter, ObjectError> {
         let stripes = &self.objects.stripes;
         let disks = stripes.stores().candidates().len();
         let left = self.bytes - self.taken;
