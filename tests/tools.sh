@@ -1,7 +1,7 @@
 # What the outside judges need, installed without hand work into tests/.tools (ignored by git). Sourced by the `run`
 # scripts beside it. A second call finds everything in place and does nothing.
 #
-# Offers: install_python, install_rclone, start_server DIR, stop_server, clean_environment; TOOLS, VENV, REPO.
+# Offers: install_python, install_rclone, clean_environment, start_server, add_user, stop_server; TOOLS, VENV, REPO.
 
 TESTS="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 REPO="$(dirname "$TESTS")"
@@ -58,43 +58,51 @@ clean_environment() {
     export AWS_DEFAULT_REGION=us-east-1 PYTHONDONTWRITEBYTECODE=1 NO_PROXY='*'
 }
 
-free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+# field NAME: one field of the JSON object on standard input.
+field() {
+    python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
 }
 
 # Starts the program on a new store in DIR, unless CLAYSTONE_ENDPOINT names a server that runs already; sets
-# CLAYSTONE_ENDPOINT, CLAYSTONE_ACCESS_KEY and CLAYSTONE_SECRET_KEY. This is all we know of the program's command line.
+# CLAYSTONE_ENDPOINT, CLAYSTONE_ACCESS_KEY and CLAYSTONE_SECRET_KEY. The caller, who has HERE, traps EXIT and calls
+# stop_server. The server's log stays in TOOLS.
 start_server() {
     if [ -n "${CLAYSTONE_ENDPOINT:-}" ]; then
         [ -n "${CLAYSTONE_ACCESS_KEY:-}" ] && [ -n "${CLAYSTONE_SECRET_KEY:-}" ] ||
             die "CLAYSTONE_ENDPOINT is set: CLAYSTONE_ACCESS_KEY and CLAYSTONE_SECRET_KEY must be too"
         return
     fi
-    local dir="$1" program="${CLAYSTONE_BIN:-}" port tries
+    local dir="$1" program="${CLAYSTONE_BIN:-}" log tries
     if [ -z "$program" ]; then
         for program in "$REPO/target/release/claystone" "$REPO/target/debug/claystone"; do
             [ -x "$program" ] && break
         done
     fi
     [ -x "$program" ] || die "no program at $program: build it (cargo build) or name it in CLAYSTONE_BIN"
-    port="$(free_port)"
-    "$program" up "$dir" --listen "127.0.0.1:$port" >"$dir.log" 2>&1 &
+    SERVER="$program"
+    log="$TOOLS/$(basename "$HERE")-server.log"
+    "$program" up "$dir" --listen 127.0.0.1:0 --console 127.0.0.1:0 --log-level "${CLAYSTONE_LOG_LEVEL:-warn}" --json \
+        >"$dir.out" 2>"$log" &
     SERVER_PID=$!
-    trap stop_server EXIT
-    CLAYSTONE_ENDPOINT="http://127.0.0.1:$port"
     for ((tries = 0; ; tries++)); do
-        python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1)' "$port" 2>/dev/null && break
-        kill -0 "$SERVER_PID" 2>/dev/null || { cat "$dir.log" >&2; die "the server ended at once"; }
-        [ "$tries" -lt 100 ] || { cat "$dir.log" >&2; die "the server does not listen on port $port"; }
+        grep -q '"event":"ready"' "$dir.out" && break
+        kill -0 "$SERVER_PID" 2>/dev/null || { tail -n 50 "$log" >&2; die "the server ended at once"; }
+        [ "$tries" -lt 300 ] || { tail -n 50 "$log" >&2; die "the server is not ready after 30 s"; }
         sleep 0.1
     done
-    CLAYSTONE_ACCESS_KEY="$(credential "$dir" access_key)"
-    CLAYSTONE_SECRET_KEY="$(credential "$dir" secret_key)"
+    CLAYSTONE_ENDPOINT="$(grep '"event":"ready"' "$dir.out" | field s3)"
+    CLAYSTONE_ACCESS_KEY="$(field access_key <"$dir/credentials.json")"
+    CLAYSTONE_SECRET_KEY="$(field secret_key <"$dir/credentials.json")"
     export CLAYSTONE_ENDPOINT CLAYSTONE_ACCESS_KEY CLAYSTONE_SECRET_KEY
 }
 
-credential() {
-    python3 -c 'import json, sys; print(json.load(open(sys.argv[1] + "/credentials.json"))[sys.argv[2]])' "$@"
+# add_user DIR ACCOUNT NAME: makes a key of another account on the store we started; sets CLAYSTONE_<NAME>_ID,
+# _ACCESS_KEY and _SECRET_KEY. An account is called as its id.
+add_user() {
+    local made
+    made="$("$SERVER" key --dir "$1" --json add --account "$2")" || die "the server made no key for $2"
+    export "CLAYSTONE_$3_ID=$2" "CLAYSTONE_$3_ACCESS_KEY=$(field access_key <<<"$made")" \
+        "CLAYSTONE_$3_SECRET_KEY=$(field secret_key <<<"$made")"
 }
 
 stop_server() {

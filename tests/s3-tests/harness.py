@@ -9,13 +9,14 @@ import xml.etree.ElementTree as ElementTree
 def conf():
     """Prints the suite's configuration. The main user stands in for the others where they are not given."""
     endpoint = urllib.parse.urlsplit(os.environ["CLAYSTONE_ENDPOINT"])
+    identity = os.environ.get("CLAYSTONE_MAIN_ID", "owner")
     main = {
         "access_key": os.environ["CLAYSTONE_ACCESS_KEY"],
         "secret_key": os.environ["CLAYSTONE_SECRET_KEY"],
-        "user_id": os.environ.get("CLAYSTONE_MAIN_ID", "claystone"),
-        "display_name": os.environ.get("CLAYSTONE_MAIN_NAME", "claystone"),
+        "user_id": identity,
+        "display_name": identity,
     }
-    names = {"access_key": "ACCESS_KEY", "secret_key": "SECRET_KEY", "user_id": "ID", "display_name": "NAME"}
+    names = {"access_key": "ACCESS_KEY", "secret_key": "SECRET_KEY", "user_id": "ID", "display_name": "ID"}
 
     def user(which):
         return {field: os.environ.get(f"CLAYSTONE_{which}_{name}", main[field]) for field, name in names.items()}
