@@ -131,6 +131,12 @@ impl DirectoryWriter {
         Ok(())
     }
 
+    /// Removes what was written; afterwards the id is free.
+    async fn give_up(&mut self) {
+        self.ended = true;
+        abandon(self.shared.clone(), self.id, self.started, std::mem::take(&mut self.in_flight)).await;
+    }
+
     async fn accept(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
         let range = ByteRange { offset: self.bytes_received, bytes: bytes.len() as u64 };
         if range.end() > self.bytes_total {
@@ -179,6 +185,7 @@ impl ChunkWriter for DirectoryWriter {
         let result = self.accept(bytes).await;
         if let Err(error) = &result {
             self.failed = Some(error.clone());
+            self.give_up().await;
         }
         result
     }
@@ -187,7 +194,10 @@ impl ChunkWriter for DirectoryWriter {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.finish(durability).await?;
+        if let Err(error) = self.finish(durability).await {
+            self.give_up().await;
+            return Err(error);
+        }
         self.ended = true;
         if durability == Durability::Buffered {
             self.shared.sync_later();
@@ -201,19 +211,23 @@ impl Drop for DirectoryWriter {
         if self.ended {
             return;
         }
-        let (shared, id) = (self.shared.clone(), self.id);
-        if !self.started {
-            shared.files.end(id);
-            return;
-        }
         let steps = std::mem::take(&mut self.in_flight);
-        let removal = async move {
-            // A step still under way would give the space back only when it is done.
-            for step in steps {
-                let _ = step.await;
-            }
-            let _ = shared.run(move |files| files.abandon(id)).await;
-        };
-        self.shared.env.tasks.spawn("chunk removal", removal.boxed());
+        if self.started {
+            let removal = abandon(self.shared.clone(), self.id, true, steps);
+            self.shared.env.tasks.spawn("chunk removal", removal.boxed());
+        } else {
+            self.shared.files.end(self.id);
+        }
+    }
+}
+
+/// Ends a chunk that is not to be.
+async fn abandon(shared: Arc<Shared>, id: ChunkId, started: bool, steps: VecDeque<Step>) {
+    for step in steps {
+        // Its write would come after the removal.
+        let _ = step.await;
+    }
+    if !started || shared.run(move |files| files.abandon(id)).await.is_err() {
+        shared.files.end(id);
     }
 }

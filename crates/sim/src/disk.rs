@@ -198,6 +198,13 @@ impl SimDisk {
         self.state().fail_after = Some((operations, fault));
     }
 
+    /// Takes back what [`SimDisk::fail_after`] and [`SimDisk::cut_power_after`] announced; returns whether nothing was
+    /// left to take back.
+    pub fn spare_faults(&self) -> bool {
+        let mut state = self.state();
+        state.fail_after.take().is_none() & state.power_cut_after.take().is_none()
+    }
+
     /// One in `operations` operations fails, until `None`.
     pub fn fail_every(&self, every: Option<(u64, Fault)>) {
         self.state().fail_every = every;
