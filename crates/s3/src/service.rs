@@ -1,0 +1,479 @@
+//! What happens to a request before s3s sees it and to a response behind it.
+//!
+//! Invariants:
+//! 1. Every response has `x-amz-request-id`, and an error's document has the same id.
+//! 2. What s3s 0.14.1 would take wrongly is taken care of here: chunks of any length, signatures of version 2,
+//!    encryption that is not there, preflights (docs/decisions says why we stay on that version).
+//! 3. The observer is told of each request exactly once, when its response has gone or was given up.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use claystone_env::{Clock, Env, Moment, Tasks};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use s3s::dto::CORSConfiguration;
+use s3s::service::S3Service;
+use s3s::{S3Error, S3Result, StdError, s3_error};
+
+use crate::chunked::{Mode, Rechunked};
+use crate::error::from_object;
+use crate::gateway::Gateway;
+use crate::observer::{Observer, Trace};
+use crate::operations::Domain;
+use crate::{cors, documents, range};
+
+/// Serves requests of one connection. Cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) peer: Option<IpAddr>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) s3s: S3Service,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response<Observed>;
+    type Error = std::convert::Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            let waits = request.headers().contains_key(header::EXPECT);
+            let tasks = service.shared.gateway.env.tasks.clone();
+            let request = request.map(|body| {
+                if body.is_end_stream() {
+                    return s3s::Body::empty();
+                }
+                s3s::Body::http_body(Drained {
+                    body: Some(body),
+                    waits,
+                    tasks,
+                    env: service.shared.gateway.env.clone(),
+                })
+            });
+            Ok(service.answer(request).await)
+        })
+    }
+}
+
+impl Service {
+    /// Answers a request.
+    pub async fn answer(&self, request: Request<s3s::Body>) -> Response<Observed> {
+        let gateway = &self.shared.gateway;
+        let began = gateway.env.clock.now();
+        let trace = Arc::new(Trace::new(format!("{:016X}", gateway.env.random.next_u64()), self.peer));
+        let asked = Asked::of(&request);
+        let mut response = match *request.method() {
+            Method::OPTIONS => {
+                trace.name("Preflight");
+                self.preflight(&asked).await.unwrap_or_else(refusal)
+            }
+            _ => match prepare(request, gateway, &trace) {
+                Ok(request) => self.shared.s3s.call(request).await.unwrap_or_else(|error| {
+                    let error: StdError = error.into();
+                    refusal(S3Error::with_source(s3s::S3ErrorCode::InternalError, error))
+                }),
+                Err(error) => refusal(error),
+            },
+        };
+        amend(&mut response, &trace, asked.form);
+        if asked.method != Method::OPTIONS {
+            self.add_cors(&asked, response.headers_mut()).await;
+        }
+        if let Ok(id) = HeaderValue::from_str(&trace.request_id) {
+            response.headers_mut().insert(HeaderName::from_static("x-amz-request-id"), id);
+        }
+        let status = response.status().as_u16();
+        let (observer, clock) = (self.shared.observer.clone(), gateway.env.clock.clone());
+        let tally = Tally { observer, clock, trace, status, began, bytes_in: asked.body_bytes, bytes_out: 0 };
+        response.map(|body| Observed { body, tally })
+    }
+
+    async fn preflight(&self, asked: &Asked) -> S3Result<Response<s3s::Body>> {
+        let config = self.cors_of(asked).await?;
+        let headers = cors::preflight(config.as_ref(), &asked.headers)?;
+        let mut response = Response::new(s3s::Body::empty());
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    /// The rules of the bucket that a request names.
+    async fn cors_of(&self, asked: &Asked) -> S3Result<Option<CORSConfiguration>> {
+        let Some(bucket) = asked.bucket(self.shared.gateway.settings.domain.as_deref()) else { return Ok(None) };
+        let bucket = self.shared.gateway.objects.bucket(&bucket).await.map_err(from_object)?;
+        documents::read(&bucket, cors::DOCUMENT)
+    }
+
+    async fn add_cors(&self, asked: &Asked, headers: &mut HeaderMap) {
+        let text = |name| asked.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let Some(origin) = text(header::ORIGIN) else { return };
+        let method = text(header::ACCESS_CONTROL_REQUEST_METHOD).unwrap_or(asked.method.as_str());
+        if let Ok(Some(config)) = self.cors_of(asked).await {
+            headers.extend(cors::response(&config, origin, method));
+        }
+    }
+}
+
+/// What is needed of a request after it is gone.
+struct Asked {
+    method: Method,
+    uri: Uri,
+    /// Host, Origin and what a preflight asks.
+    headers: HeaderMap,
+    body_bytes: u64,
+    /// An HTML form is uploaded.
+    form: bool,
+}
+
+impl Asked {
+    fn of<B>(request: &Request<B>) -> Asked {
+        let from = request.headers();
+        let kept = [
+            header::HOST,
+            header::ORIGIN,
+            header::ACCESS_CONTROL_REQUEST_METHOD,
+            header::ACCESS_CONTROL_REQUEST_HEADERS,
+        ];
+        let headers = kept.into_iter().filter_map(|name| Some((name.clone(), from.get(&name)?.clone()))).collect();
+        let text = |name| from.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        Asked {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            headers,
+            body_bytes: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or(0),
+            form: *request.method() == Method::POST
+                && text(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("multipart/form-data")),
+        }
+    }
+
+    fn bucket(&self, domain: Option<&str>) -> Option<String> {
+        let host = self.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or(self.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
+        if let Some(domain) = domain
+            && let Some(bucket) = Domain(domain.to_owned()).bucket(host)
+        {
+            return Some(bucket.to_ascii_lowercase());
+        }
+        let path = self.uri.path().strip_prefix('/')?;
+        let bucket = path.split('/').next().filter(|bucket| !bucket.is_empty())?;
+        percent_encoding::percent_decode_str(bucket).decode_utf8().ok().map(|bucket| bucket.into_owned())
+    }
+}
+
+/// Makes a request fit for s3s.
+///
+/// # Errors
+/// What no operation should see.
+fn prepare(request: Request<s3s::Body>, gateway: &Gateway, trace: &Arc<Trace>) -> S3Result<Request<s3s::Body>> {
+    let (mut parts, body) = request.into_parts();
+    refuse_unsupported(&parts.headers, &parts.uri)?;
+    check_version_2(&parts.headers, &parts.uri, gateway)?;
+    check_expiry(&parts.uri)?;
+    let many = parts.headers.get(header::RANGE).is_some_and(|value| !range::is_single(value.as_bytes()));
+    if many && !is_signed(&parts.headers, &parts.uri, "range") {
+        // A range that is none, or several, may be ignored (RFC 9110 section 14.2). A signed one must stay.
+        parts.headers.remove(header::RANGE);
+    }
+    let mode = match parts.headers.get("x-amz-content-sha256").map(HeaderValue::as_bytes) {
+        Some(b"STREAMING-UNSIGNED-PAYLOAD-TRAILER") => Some(Mode::Split),
+        Some(kind) if kind.starts_with(b"STREAMING-") => Some(Mode::Bound),
+        _ => None,
+    };
+    let body = match mode {
+        Some(mode) => {
+            let frames = http_body_util::StreamBody::new(Rechunked::new(body, mode).map(|item| item.map(Frame::data)));
+            s3s::Body::http_body_unsync(frames)
+        }
+        None => body,
+    };
+    parts.extensions.insert(trace.clone());
+    Ok(Request::from_parts(parts, body))
+}
+
+fn refuse_unsupported(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    let encrypts = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("x-amz-server-side-encryption") || name.starts_with("x-amz-copy-source-server-side-encryption")
+    };
+    if headers.keys().any(encrypts) {
+        return Err(s3_error!(NotImplemented, "Server-side encryption is not supported: send the request without it"));
+    }
+    // s3s would take these for plain reads and writes.
+    let unknown =
+        ["renameObject", "append", "metadataConfiguration", "metadataInventoryTable", "metadataJournalTable", "abac"];
+    if let Some((name, _)) = query(uri).find(|(name, _)| unknown.contains(name)) {
+        return Err(s3_error!(NotImplemented, "A request with ?{name} is not supported"));
+    }
+    Ok(())
+}
+
+/// Signatures of version 2 are taken only if the operator says so, and only with a date that s3s does not look at.
+fn check_version_2(headers: &HeaderMap, uri: &Uri, gateway: &Gateway) -> S3Result<()> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let in_header = text("authorization").is_some_and(|value| value.starts_with("AWS "));
+    let in_query = query(uri).any(|(name, _)| name == "Signature");
+    if !in_header && !in_query {
+        return Ok(());
+    }
+    if !gateway.settings.signature_v2 {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+        ));
+    }
+    if !in_header {
+        return Ok(());
+    }
+    let parse = |text: &str| time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc2822).ok();
+    let date = match text("x-amz-date") {
+        Some(date) => parse(date),
+        None => text("date").and_then(parse),
+    };
+    let Some(date) = date.filter(|date| date.unix_timestamp() >= 0) else {
+        return Err(s3_error!(AccessDenied, "AWS authentication requires a valid Date or x-amz-date header"));
+    };
+    let now = i64::try_from(gateway.env.clock.wall().unix_ms / 1000).unwrap_or(i64::MAX);
+    if (date.unix_timestamp() - now).abs() > SKEW_SECONDS_MAX {
+        return Err(s3_error!(
+            RequestTimeTooSkewed,
+            "The difference between the request time and the server's time is too large"
+        ));
+    }
+    Ok(())
+}
+
+/// A presigned address is good for a second to a week.
+fn check_expiry(uri: &Uri) -> S3Result<()> {
+    let Some((_, seconds)) = query(uri).find(|(name, _)| *name == "X-Amz-Expires") else { return Ok(()) };
+    if seconds.parse::<i64>().is_ok_and(|seconds| (1..=604_800).contains(&seconds)) {
+        return Ok(());
+    }
+    Err(s3_error!(AccessDenied, "X-Amz-Expires must be between 1 and 604800 seconds, not {seconds:?}"))
+}
+
+fn is_signed(headers: &HeaderMap, uri: &Uri, name: &str) -> bool {
+    let names = |list: &str| list.split(';').any(|signed| signed.eq_ignore_ascii_case(name));
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let in_header = authorization
+        .split_once("SignedHeaders=")
+        .is_some_and(|(_, rest)| names(rest.split(',').next().unwrap_or_default()));
+    let in_query = query(uri)
+        .any(|(key, list)| key == "X-Amz-SignedHeaders" && names(&list.replace("%3B", ";").replace("%3b", ";")));
+    in_header || in_query
+}
+
+/// The raw pairs of a query.
+fn query(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+fn refusal(error: S3Error) -> Response<s3s::Body> {
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = Response::new(s3s::Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// Completes an error's document: the request's id, and 403 where a form breaks its policy.
+fn amend(response: &mut Response<s3s::Body>, trace: &Trace, form: bool) {
+    if !response.status().is_client_error() && !response.status().is_server_error() {
+        return;
+    }
+    let Some(document) = response.body().bytes().filter(|bytes| !bytes.is_empty()) else { return };
+    let Ok(mut document) = String::from_utf8(document.to_vec()) else { return };
+    if form && document.contains("<Code>InvalidPolicyDocument</Code>") && !document.contains("failed to parse") {
+        document = document.replace("<Code>InvalidPolicyDocument</Code>", "<Code>AccessDenied</Code>");
+        *response.status_mut() = StatusCode::FORBIDDEN;
+    }
+    if !document.contains("<RequestId>") {
+        document = document.replace("</Error>", &format!("<RequestId>{}</RequestId></Error>", trace.request_id));
+    }
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    *response.body_mut() = s3s::Body::from(document);
+}
+
+/// A request's body. If nobody reads it to its end, a rest that is short is read and dropped, so that the client gets
+/// to see the response instead of a reset connection.
+struct Drained {
+    body: Option<Incoming>,
+    /// The client waits to be asked for the body; it must not be asked just to drop it.
+    waits: bool,
+    tasks: Arc<dyn Tasks>,
+    env: Env,
+}
+
+impl http_body::Body for Drained {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.body = None;
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(|body| body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), |body| body.size_hint())
+    }
+}
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        let Some(mut body) = self.body.take().filter(|body| !body.is_end_stream() && !self.waits) else { return };
+        if body.size_hint().lower() > DRAIN_BYTES_MAX {
+            return;
+        }
+        let clock = self.env.clock.clone();
+        let drain = async move {
+            let mut bytes = 0;
+            let reading = async {
+                while let Some(Ok(frame)) = body.frame().await {
+                    bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                    if bytes > DRAIN_BYTES_MAX {
+                        break;
+                    }
+                }
+            };
+            claystone_env::timeout(&*clock, DRAIN_TIME_MAX, reading).await;
+        };
+        self.tasks.spawn("drain", Box::pin(drain));
+    }
+}
+
+/// A response's body that is counted.
+pub struct Observed {
+    body: s3s::Body,
+    tally: Tally,
+}
+
+struct Tally {
+    observer: Arc<dyn Observer>,
+    clock: Arc<dyn Clock>,
+    trace: Arc<Trace>,
+    status: u16,
+    began: Moment,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let elapsed = self.clock.now().since(self.began);
+        let operation = self.trace.operation();
+        tracing::debug!(
+            request = %self.trace.request_id, operation, status = self.status, ?elapsed, self.bytes_in, self.bytes_out,
+            "request"
+        );
+        self.observer.request(operation, self.status, elapsed, self.bytes_in, self.bytes_out);
+    }
+}
+
+impl http_body::Body for Observed {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
+        if let Some(Ok(frame)) = &frame {
+            self.tally.bytes_out += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&self.body)
+    }
+}
+
+const SKEW_SECONDS_MAX: i64 = 15 * 60;
+const DRAIN_BYTES_MAX: u64 = 4 << 20;
+const DRAIN_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Uri {
+        text.parse().expect("a uri")
+    }
+
+    #[test]
+    fn presigned_addresses_are_good_for_up_to_a_week() {
+        for (seconds, good) in
+            [("1", true), ("604800", true), ("0", false), ("604801", false), ("-7", false), ("x", false)]
+        {
+            assert_eq!(check_expiry(&uri(&format!("/b/k?X-Amz-Expires={seconds}"))).is_ok(), good, "{seconds}");
+        }
+        assert!(check_expiry(&uri("/b/k")).is_ok());
+    }
+
+    #[test]
+    fn signed_headers_are_found_in_header_and_query() {
+        let authorization = "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host;range;x-amz-date, Signature=00";
+        let headers: HeaderMap =
+            [(header::AUTHORIZATION, HeaderValue::from_static(authorization))].into_iter().collect();
+        assert!(is_signed(&headers, &uri("/"), "range") && !is_signed(&headers, &uri("/"), "if-match"));
+        assert!(is_signed(&HeaderMap::new(), &uri("/?X-Amz-SignedHeaders=host%3Brange"), "range"));
+        assert!(!is_signed(&HeaderMap::new(), &uri("/?X-Amz-SignedHeaders=host"), "range"));
+    }
+
+    #[test]
+    fn encryption_and_unknown_subresources_are_refused() {
+        let name = HeaderName::from_static("x-amz-server-side-encryption-customer-algorithm");
+        let headers: HeaderMap = [(name, HeaderValue::from_static("AES256"))].into_iter().collect();
+        let code = |result: S3Result<()>| result.map_err(|error| error.code().as_str().to_owned());
+        assert_eq!(code(refuse_unsupported(&headers, &uri("/b/k"))), Err("NotImplemented".to_owned()));
+        assert_eq!(
+            code(refuse_unsupported(&HeaderMap::new(), &uri("/b/k?renameObject"))),
+            Err("NotImplemented".to_owned())
+        );
+        assert_eq!(code(refuse_unsupported(&HeaderMap::new(), &uri("/b/k?x-id=PutObject"))), Ok(()));
+    }
+
+    #[test]
+    fn an_error_document_gets_the_request_id_once() {
+        let trace = Trace::new("ID".to_owned(), None);
+        let mut response = refusal(s3_error!(AccessDenied, "no"));
+        amend(&mut response, &trace, false);
+        amend(&mut response, &trace, false);
+        let document = String::from_utf8(response.body().bytes().expect("in memory").to_vec()).expect("text");
+        assert_eq!(document.matches("<RequestId>ID</RequestId>").count(), 1, "{document}");
+    }
+
+    #[test]
+    fn a_form_that_breaks_its_policy_is_denied() {
+        let trace = Trace::new("ID".to_owned(), None);
+        let mut response = refusal(s3_error!(InvalidPolicyDocument, "Policy condition 'eq' failed"));
+        amend(&mut response, &trace, true);
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        let mut response = refusal(s3_error!(InvalidPolicyDocument, "failed to parse POST policy"));
+        amend(&mut response, &trace, true);
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    }
+}
