@@ -10,7 +10,7 @@
 
 use crate::{ChunkIndex, CodeSpec, SpecError};
 
-/// The geometry of one Clay code. Source: \[clay §3\]
+/// The geometry of one Clay code. Source: [clay §3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Data chunks, k.

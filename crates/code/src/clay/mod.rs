@@ -1,5 +1,5 @@
 //! Clay codes: any k of k + m chunks hold the data, and one lost chunk is repaired from 1/q of each of d helpers,
-//! q = d - k + 1. Source: \[clay §3\], \[clay §4\]
+//! q = d - k + 1. Source: [clay §3], [clay §4]
 //!
 //! We differ from the paper in the scalar code (the normalised Cauchy matrix of `cauchy`) and hold no uncoupled copy of
 //! the stripe: see `compile`.

@@ -62,7 +62,7 @@ pub(super) fn plan_read(
     Ok(plan(whole(grid, &decode), Method::ClayDecode))
 }
 
-/// The planes of a repair of `lost`: those in which one of them is a dot. Source: \[clay §4\]
+/// The planes of a repair of `lost`: those in which one of them is a dot. Source: [clay §4]
 pub(super) fn repair_planes(grid: &Grid, lost: &[ChunkIndex]) -> Vec<Range<u32>> {
     let nodes: Vec<u16> = lost.iter().map(|chunk| grid.node(*chunk)).collect();
     let mut ranges: Vec<Range<u32>> = Vec::new();
@@ -96,7 +96,7 @@ struct Repair {
 }
 
 impl Repair {
-    /// Source: \[clay §4\], with several failures as in its Algorithm 1.
+    /// Source: [clay §4], with several failures as in its Algorithm 1.
     ///
     /// Unknown in a plane of score 1 are all lost nodes, the other nodes of the section that is hit (their companions
     /// lie in planes that are not read) and the aloof nodes; planes of higher score know the section from lower ones.
