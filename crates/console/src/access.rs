@@ -80,7 +80,9 @@ mod tests {
         assert!(admits("Bearer 0123456789abcdef"));
         assert!(admits("bearer 0123456789abcdef"));
         assert!(admits(&format!("Basic {}", STANDARD.encode("anybody:0123456789abcdef"))));
-        for wrong in ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Basic !", "Basic QQ=="] {
+        for wrong in
+            ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Basic !", "Basic QQ=="]
+        {
             assert!(!admits(wrong), "{wrong:?}");
         }
         assert!(!AdminToken::new("0123456789abcdef").expect("long enough").admits(&HeaderMap::new()));

@@ -195,6 +195,9 @@ async fn replace_disk(
     Input(replace): Input<ReplaceDisk>,
 ) -> Reply<DiskReplaced> {
     let lost = disk_id(&id)?;
+    if !console.status().await?.disks.iter().any(|disk| disk.id == id) {
+        return Err(AdminError::NotFound { what: "disk", name: id });
+    }
     // The new disk first: a path that cannot be a disk must not cost the old one its chunks.
     let added = match replace.path {
         Some(path) => Some(console.parts.admin.add_disk(checked(AddDisk { path, node: None })?).await?),
@@ -246,7 +249,8 @@ async fn keys(State(console): Shared) -> Reply<Keys> {
 
 async fn add_key(State(console): Shared, Input(key): Input<AddKey>) -> Reply<KeyAdded> {
     if key.account.is_empty() || key.account.len() > ACCOUNT_BYTES_MAX {
-        let reason = format!("an account's name has 1 to {ACCOUNT_BYTES_MAX} bytes, this one has {}", key.account.len());
+        let reason =
+            format!("an account's name has 1 to {ACCOUNT_BYTES_MAX} bytes, this one has {}", key.account.len());
         return Err(AdminError::Invalid { field: "account", reason });
     }
     console.parts.admin.add_key(key).await.map(Json)
@@ -258,10 +262,8 @@ async fn delete_key(State(console): Shared, Path(access_key): Path<String>) -> R
 }
 
 fn disk_id(text: &str) -> Result<DiskId, AdminError> {
-    text.parse().map_err(|error: claystone_chunk::IdError| AdminError::Invalid {
-        field: "disk",
-        reason: error.to_string(),
-    })
+    text.parse()
+        .map_err(|error: claystone_chunk::IdError| AdminError::Invalid { field: "disk", reason: error.to_string() })
 }
 
 fn checked(disk: AddDisk) -> Result<AddDisk, AdminError> {

@@ -48,6 +48,7 @@ impl Keeper {
     /// The metadata store failed; what was committed before stays.
     pub async fn drain_once(&self) -> Result<DrainRound, KeeperError> {
         let _moving = self.inner.moving.lock().await;
+        self.inner.replan.store(false, Ordering::Relaxed);
         let view = self.observe().await?;
         let mut round = DrainRound::default();
         let leaving = view.records.iter().filter(|disk| matches!(disk.state, DiskState::Draining | DiskState::Lost));

@@ -55,7 +55,8 @@ pub(crate) struct Inner {
     pub(crate) walk: tokio::sync::Mutex<Option<StripeId>>,
     /// Held by whoever reclaims.
     pub(crate) reclaiming: tokio::sync::Mutex<()>,
-    /// Something changed that may make another stripe more urgent than those planned.
+    /// Something changed that may make another stripe more urgent than those planned: end the batch. `move_wake` is
+    /// notified with it, so that planning anew does not depend on who clears this.
     pub(crate) replan: AtomicBool,
     move_wake: Notify,
     scrub_wake: Notify,

@@ -1,0 +1,616 @@
+//! Upkeep of whole stripes over stores in memory, in simulated time: what is lost comes back, and nothing is called
+//! healthy before it was read back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
+use claystone_chunk::{ByteRange, DiskId, Durability, NodeId, StoreState, StripeId};
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_env::{Env, Space, WallTime};
+use claystone_keeper::{JobKind, Keeper, Overall, Settings};
+use claystone_meta::{
+    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, MetaError, NewContent, NewObject,
+    ObjectRecords, Precondition, SqliteMeta, StripeRecord, StripeRecords, UploadId, UploadRecord, UploadRecords,
+    VersionRef, Versioning,
+};
+use claystone_stripe::{Damage, Member, Stores, Stripes};
+use tokio::sync::mpsc;
+
+struct Store {
+    env: Env,
+    meta: SqliteMeta,
+    stripes: Stripes,
+    keeper: Keeper,
+    bucket: BucketId,
+    memory: Vec<MemoryStore>,
+    faulty: Vec<Arc<FaultyStore>>,
+    damage: mpsc::Sender<Damage>,
+}
+
+/// Runs a scenario on a store with this many disks.
+fn with_store<F: Future<Output = ()>>(disks: usize, settings: Settings, scenario: impl FnOnce(Store) -> F) {
+    claystone_sim::run(42, |world| async move {
+        let process = world.process("node");
+        scenario(Store::new(process.env().clone(), disks, settings).await).await;
+    });
+}
+
+/// Nothing has to wait for its age.
+fn at_once() -> Settings {
+    Settings { verify_after: Duration::ZERO, reclaim_after: Duration::ZERO, ..Settings::default() }
+}
+
+impl Store {
+    async fn new(env: Env, disks: usize, settings: Settings) -> Store {
+        let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("a database in memory");
+        let bucket = meta.create_bucket("b", "me", None, env.clock.wall()).await.expect("a new name").id;
+        let (stripes, _) = Stripes::new(env.clone(), Stores::default(), claystone_stripe::Settings::default());
+        // Reports come from the tests, so that they can be wrong.
+        let (damage, reports) = mpsc::channel(16);
+        let records = Arc::new(meta.clone());
+        let keeper = Keeper::new(env.clone(), records, stripes.clone(), reports, settings).expect("good settings");
+        let (memory, faulty) = (Vec::new(), Vec::new());
+        let mut store = Store { env, meta, stripes, keeper, bucket, memory, faulty, damage };
+        for _ in 0..disks {
+            store.add_disk().await;
+        }
+        store
+    }
+
+    async fn add_disk(&mut self) {
+        let id = DiskId(1 + self.memory.len() as u128);
+        let memory = MemoryStore::new(id);
+        let faulty = Arc::new(FaultyStore::new(Arc::new(memory.clone()), self.env.clock.clone()));
+        let record = DiskRecord {
+            id,
+            node: NodeId(id.to_string()),
+            path: format!("/disks/{}", id.0),
+            state: DiskState::Active,
+            added: self.env.clock.wall(),
+        };
+        self.meta.put_disk(record.clone()).await.expect("a new disk");
+        let space = Space { total_bytes: 1 << 40, free_bytes: 1 << 40 };
+        self.stripes.stores().put(Member { record, store: Ok(faulty.clone()), space });
+        self.memory.push(memory);
+        self.faulty.push(faulty);
+    }
+
+    async fn put(&self, key: &str, code: &str, bytes: usize) -> StripeRecord {
+        let code: CodeSpec = code.parse().expect("a valid code");
+        let mut writer = self.stripes.writer(code, bytes as u64, Durability::Synced).await.expect("enough disks");
+        writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
+        let (stripe, claim) = writer.finish().await.expect("stores commit");
+        self.commit(key, &stripe).await;
+        drop(claim);
+        stripe
+    }
+
+    async fn commit(&self, key: &str, stripe: &StripeRecord) {
+        let object = NewObject {
+            bucket: self.bucket,
+            key: key.to_owned(),
+            versioning: Versioning::Off,
+            precondition: Precondition::None,
+            content: NewContent::Stripes(vec![stripe.clone()]),
+            bytes: stripe.data_bytes,
+            etag: "e".to_owned(),
+            created: self.env.clock.wall(),
+            attributes: Vec::new(),
+        };
+        self.meta.put_object(object).await.expect("a put without conditions");
+    }
+
+    async fn delete(&self, key: &str) {
+        let delete = DeleteObject {
+            bucket: self.bucket,
+            key: key.to_owned(),
+            version: VersionRef::Current,
+            marker: None,
+            precondition: Precondition::None,
+            now: self.env.clock.wall(),
+        };
+        self.meta.delete_object(delete).await.expect("a delete without conditions");
+    }
+
+    async fn assert_reads(&self, key: &str) {
+        let Found { stripes, .. } =
+            self.meta.object("b", key, &VersionRef::Current).await.expect("the bucket is there");
+        let stripe = &stripes[0];
+        let mut reader = self.stripes.reader(stripe, ByteRange { offset: 0, bytes: stripe.data_bytes });
+        let mut bytes = Vec::new();
+        while let Some(piece) = reader.next().await.expect("it can be read") {
+            bytes.extend_from_slice(&piece);
+        }
+        assert!(bytes == pattern(stripe.data_bytes, stripe.data_bytes as usize), "{key} reads other bytes");
+    }
+
+    async fn stripe(&self, id: StripeId) -> StripeRecord {
+        self.meta.stripe(id).await.expect("the database answers").expect("a live stripe")
+    }
+
+    async fn overall(&self) -> Overall {
+        self.keeper.status().await.expect("the database answers").overall
+    }
+
+    async fn settle(&self) -> claystone_keeper::Idle {
+        let idle = self.keeper.run_until_idle(100).await.expect("the database answers");
+        assert!(idle.settled, "{idle:?}");
+        idle
+    }
+
+    async fn lose(&self, disk: usize) {
+        self.keeper.set_disk_state(DiskId(disk as u128), DiskState::Lost).await.expect("a known disk");
+    }
+
+    fn set_state(&self, disk: usize, state: StoreState) {
+        self.memory[disk - 1].set_state(state);
+    }
+
+    fn failed() -> StoreState {
+        StoreState::Failed { reason: "pulled out by the test".to_owned() }
+    }
+
+    /// Every chunk on every disk is one that a live stripe names there.
+    async fn assert_no_garbage(&self) {
+        let mut named = 0;
+        for stripe in self.meta.stripes(None, 1000).await.expect("the database answers") {
+            for (index, place) in (0..).map(ChunkIndex).zip(&stripe.places) {
+                let disk = place.as_ref().expect("it is whole").disk;
+                let ids = self.memory[disk.0 as usize - 1].ids();
+                assert!(ids.contains(&stripe.chunk_id(index).expect("it is whole")), "{} {index}", stripe.id);
+                named += 1;
+            }
+        }
+        assert_eq!(self.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), named);
+    }
+}
+
+#[test]
+fn a_lost_disk_is_rebuilt_and_healthy_is_said_only_after_everything_was_read_back() {
+    with_store(7, at_once(), |store| async move {
+        for nth in 0..20 {
+            store.put(&format!("rs{nth}"), "rs:4+2", 1 << 20).await;
+            store.put(&format!("clay{nth}"), "clay:4+2:5", 1 << 20).await;
+        }
+        assert_eq!(store.overall().await, Overall::Unverified { stripes: 40 });
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+
+        store.lose(1).await;
+        let status = store.keeper.status().await.expect("the database answers");
+        let lost = status.stripes.chunks_lost;
+        assert!(lost > 0);
+        assert_eq!(status.overall, Overall::Degraded { stripes: lost });
+        assert_eq!(status.at_risk[0].tolerance_left, 1);
+        let round = store.keeper.repair_once().await.expect("the database answers");
+        assert_eq!((round.chunks, round.failed, round.waiting_chunks), (lost, 0, 0));
+        // Rebuilt is not yet healthy: each of these stripes changed.
+        assert_eq!(store.overall().await, Overall::Unverified { stripes: lost });
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!(status.disks.len(), 6, "nothing names the lost disk any more");
+        let cost = |code: &str| {
+            let totals = status.repair.iter().find(|totals| totals.code == code).expect("some were rebuilt");
+            assert!(totals.large);
+            totals.read_per_lost_byte().expect("some were rebuilt")
+        };
+        assert!((cost("rs:4+2") - 4.0).abs() < 0.001, "{}", cost("rs:4+2"));
+        assert!((cost("clay:4+2:5") - 2.5).abs() < 0.001, "{}", cost("clay:4+2:5"));
+        let done = status.finished.iter().find(|job| job.kind == JobKind::Repair).expect("a repair has ended");
+        assert_eq!((done.done, done.left, done.finished), (lost, 0, true));
+        for nth in 0..20 {
+            store.assert_reads(&format!("rs{nth}")).await;
+            store.assert_reads(&format!("clay{nth}")).await;
+        }
+    });
+}
+
+#[test]
+fn without_another_disk_repair_waits_and_says_so_and_goes_on_when_one_is_added() {
+    with_store(6, at_once(), |mut store| async move {
+        let stripe = store.put("o", "rs:4+2", 100_000).await;
+        store.settle().await;
+        store.lose(3).await;
+        let round = store.keeper.repair_once().await.expect("the database answers");
+        assert_eq!((round.chunks, round.failed, round.waiting_chunks), (0, 0, 1));
+        assert_eq!(store.stripe(stripe.id).await.places, stripe.places, "nothing moves without a disk to go to");
+        let status = store.keeper.status().await.expect("the database answers");
+        assert!(status.waiting[0].starts_with("waiting for a disk: 1 chunks"), "{:?}", status.waiting);
+        assert_eq!(status.jobs[0].eta_seconds, None);
+        store.add_disk().await;
+        assert_eq!(store.settle().await.repaired, 1);
+        assert_eq!(store.overall().await, Overall::Healthy);
+        assert!(store.keeper.status().await.expect("the database answers").waiting.is_empty());
+    });
+}
+
+#[test]
+fn an_absent_disk_is_waited_for_then_rebuilt_and_swept_when_it_returns() {
+    with_store(8, at_once(), |store| async move {
+        for nth in 0..10 {
+            store.put(&format!("o{nth}"), "rs:4+2", 50_000).await;
+        }
+        store.settle().await;
+        store.set_state(2, Store::failed());
+        assert_eq!(store.settle().await.repaired, 0, "it may come back");
+        let status = store.keeper.status().await.expect("the database answers");
+        let unreachable = status.stripes.unreachable.expect("a disk does not answer");
+        assert_eq!(status.overall, Overall::Degraded { stripes: unreachable.stripes });
+        assert!(unreachable.stripes > 0 && unreachable.at_risk == 0);
+        assert!(status.disks[1].rebuild_in_seconds.is_some_and(|left| left <= 600));
+        assert!(status.disks[1].reason.as_deref().is_some_and(|reason| reason.contains("pulled out")));
+
+        store.env.clock.sleep(Duration::from_secs(601)).await;
+        assert_eq!(store.settle().await.repaired, unreachable.stripes);
+        assert_eq!(store.overall().await, Overall::Healthy, "nothing is left on the absent disk");
+        assert!(!store.memory[1].ids().is_empty());
+
+        // It returns with chunks that nobody names any more.
+        store.set_state(2, StoreState::Serving);
+        assert_eq!(store.settle().await.orphans, unreachable.stripes);
+        store.assert_no_garbage().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+#[test]
+fn a_disk_that_returns_in_time_costs_nothing() {
+    with_store(7, at_once(), |store| async move {
+        store.put("o", "rs:4+2", 50_000).await;
+        store.settle().await;
+        store.set_state(1, Store::failed());
+        store.settle().await;
+        store.env.clock.sleep(Duration::from_secs(500)).await;
+        store.set_state(1, StoreState::Serving);
+        store.settle().await;
+        store.set_state(1, Store::failed());
+        store.env.clock.sleep(Duration::from_secs(500)).await;
+        // Two absences of 500 s are not one of 1,000 s.
+        let idle = store.settle().await;
+        assert_eq!((idle.repaired, idle.orphans), (0, 0));
+    });
+}
+
+#[test]
+fn rot_is_found_by_scrub_and_mended_where_it_lies() {
+    with_store(6, at_once(), |store| async move {
+        let stripe = store.put("o", "rs:4+2", 900_000).await;
+        store.settle().await;
+        let place = stripe.places[1].expect("it is whole");
+        store.memory[place.disk.0 as usize - 1].lose_sector(stripe.chunk_id(ChunkIndex(1)).expect("whole"), 3);
+        // Verified a moment ago: the walk has no reason to read it again.
+        assert_eq!(store.settle().await.damaged, 0);
+        let started = store.keeper.start_scrub().await.expect("the database answers");
+        assert_eq!((started.stripes_total, started.finished), (1, false));
+        let round = store.keeper.scrub_once().await.expect("the database answers");
+        assert_eq!((round.looked, round.damaged, round.verified), (1, 1, 0));
+        let report = store.keeper.scrub_report().expect("it was asked for");
+        assert_eq!((report.finished, report.chunks_damaged, report.stripes), (true, 1, 1));
+        assert_eq!(store.overall().await, Overall::Degraded { stripes: 1 });
+        assert_eq!(store.settle().await.repaired, 1);
+        let mended = store.stripe(stripe.id).await.places[1].expect("it is whole");
+        assert_eq!((mended.disk, mended.damaged), (place.disk, false));
+        assert_ne!(mended.generation, place.generation);
+        assert_eq!(store.overall().await, Overall::Healthy);
+        store.assert_no_garbage().await;
+        store.assert_reads("o").await;
+    });
+}
+
+#[test]
+fn the_background_walk_reads_everything_again_within_its_cycle() {
+    with_store(6, at_once(), |store| async move {
+        for nth in 0..10 {
+            store.put(&format!("o{nth}"), "rs:4+2", 1000).await;
+        }
+        assert_eq!(store.settle().await.verified, 10);
+        store.env.clock.sleep(Duration::from_secs(6 * 86_400)).await;
+        assert_eq!(store.settle().await.verified, 0);
+        store.env.clock.sleep(Duration::from_secs(8 * 86_400)).await;
+        assert_eq!(store.settle().await.verified, 10);
+    });
+}
+
+#[test]
+fn a_report_condemns_a_chunk_only_if_a_second_look_confirms_it() {
+    with_store(7, at_once(), |store| async move {
+        let stripe = store.put("o", "rs:4+2", 100_000).await;
+        store.settle().await;
+        let chunk = stripe.chunk_id(ChunkIndex(0)).expect("it is whole");
+        let disk = stripe.places[0].expect("it is whole").disk;
+        let report = |disk| Damage { chunk, disk, error: claystone_chunk::ChunkError::NotFound { id: chunk } };
+
+        store.damage.try_send(report(disk)).expect("there is room");
+        // About a disk that it is not on: stale.
+        store.damage.try_send(report(DiskId(99))).expect("there is room");
+        let round = store.keeper.damage_once().await.expect("the database answers");
+        assert_eq!((round.damaged, round.soft, round.stale), (0, 1, 1));
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!(status.disks[disk.0 as usize - 1].soft_errors, 1);
+        assert_eq!(status.overall, Overall::Healthy);
+
+        // A disk that answers nothing proves nothing.
+        let faulty = &store.faulty[disk.0 as usize - 1];
+        faulty.set(Faults { reads_fail: Some("a cable".to_owned()), ..Faults::default() });
+        store.damage.try_send(report(disk)).expect("there is room");
+        assert_eq!(store.keeper.damage_once().await.expect("the database answers").damaged, 0);
+        faulty.set(Faults::default());
+
+        store.memory[disk.0 as usize - 1].wipe();
+        store.damage.try_send(report(disk)).expect("there is room");
+        assert_eq!(store.keeper.damage_once().await.expect("the database answers").damaged, 1);
+        assert_eq!(store.settle().await.repaired, 1);
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+#[test]
+fn a_drained_disk_is_emptied_removed_and_every_object_still_reads() {
+    with_store(7, at_once(), |store| async move {
+        for nth in 0..10 {
+            store.put(&format!("o{nth}"), "rs:4+2", 70_000).await;
+        }
+        store.settle().await;
+        let chunks = store.memory[0].ids().len() as u64;
+        assert!(chunks > 0);
+        store.keeper.set_disk_state(DiskId(1), DiskState::Draining).await.expect("a known disk");
+        let round = store.keeper.drain_once().await.expect("the database answers");
+        assert_eq!((round.chunks, round.removed, round.waiting_chunks), (chunks, 1, 0));
+        assert!(store.memory[0].ids().is_empty());
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!(status.disks.len(), 6);
+        assert!(status.repair.is_empty(), "a move is no repair");
+        store.assert_no_garbage().await;
+        for nth in 0..10 {
+            store.assert_reads(&format!("o{nth}")).await;
+        }
+    });
+}
+
+#[test]
+fn a_drain_without_another_disk_waits() {
+    with_store(6, at_once(), |store| async move {
+        store.put("o", "rs:4+2", 70_000).await;
+        store.keeper.set_disk_state(DiskId(1), DiskState::Draining).await.expect("a known disk");
+        let round = store.keeper.drain_once().await.expect("the database answers");
+        assert_eq!((round.chunks, round.removed, round.waiting_chunks), (0, 0, 1));
+        let status = store.keeper.status().await.expect("the database answers");
+        assert!(status.waiting[0].starts_with("waiting for a disk"), "{:?}", status.waiting);
+    });
+}
+
+#[test]
+fn dead_stripes_give_their_space_back_after_their_grace() {
+    let settings = Settings { reclaim_after: Duration::from_secs(60), ..at_once() };
+    with_store(6, settings, |store| async move {
+        store.put("keep", "rs:4+2", 70_000).await;
+        store.put("drop", "rs:4+2", 70_000).await;
+        store.delete("drop").await;
+        let round = store.keeper.reclaim_once().await.expect("the database answers");
+        assert_eq!((round.forgotten, round.waiting), (0, 1), "a read may be under way");
+        store.env.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(store.keeper.reclaim_once().await.expect("the database answers").forgotten, 1);
+        store.assert_no_garbage().await;
+        assert_eq!(store.meta.tally().await.expect("the database answers").dead, 0);
+    });
+}
+
+#[test]
+fn a_dead_stripe_is_remembered_until_its_absent_disk_answers() {
+    with_store(6, at_once(), |store| async move {
+        store.put("drop", "rs:4+2", 70_000).await;
+        store.delete("drop").await;
+        store.set_state(4, Store::failed());
+        assert_eq!(store.settle().await.forgotten, 0);
+        store.set_state(4, StoreState::Serving);
+        assert_eq!(store.settle().await.forgotten, 1);
+        assert!(store.memory.iter().all(|memory| memory.ids().is_empty()));
+    });
+}
+
+#[test]
+fn the_sweep_spares_chunks_whose_record_is_about_to_be_committed() {
+    with_store(6, at_once(), |store| async move {
+        let code: CodeSpec = "rs:4+2".parse().expect("a valid code");
+        let write = || async {
+            let mut writer = store.stripes.writer(code, 5000, Durability::Synced).await.expect("enough disks");
+            writer.append(&pattern(5000, 5000)).await.expect("stores take it");
+            writer.finish().await.expect("stores commit")
+        };
+        let (kept, claim) = write().await;
+        let (given_up, other_claim) = write().await;
+        let sweep = || async {
+            store.keeper.request_sweep();
+            store.keeper.reclaim_once().await.expect("the database answers").orphans
+        };
+        assert_eq!(sweep().await, 0, "both are claimed");
+        store.commit("o", &kept).await;
+        drop(claim);
+        drop(other_claim);
+        assert_eq!(sweep().await, 6, "{} is named by nobody", given_up.id);
+        store.assert_no_garbage().await;
+        store.assert_reads("o").await;
+    });
+}
+
+#[test]
+fn an_object_deleted_during_its_repair_leaves_nothing_behind() {
+    with_store(7, at_once(), |store| async move {
+        store.put("o", "rs:4+2", 70_000).await;
+        store.settle().await;
+        store.lose(1).await;
+        store.lose(2).await;
+        for faulty in &store.faulty {
+            faulty.set(Faults { write_delay: Duration::from_secs(1), ..Faults::default() });
+        }
+        let meddle = async {
+            store.env.clock.sleep(Duration::from_millis(500)).await;
+            store.delete("o").await;
+        };
+        let (round, ()) = futures::join!(store.keeper.repair_once(), meddle);
+        let round = round.expect("the database answers");
+        assert_eq!((round.chunks, round.conflicts), (0, 1));
+        store.settle().await;
+        for memory in &store.memory[2..] {
+            assert!(memory.ids().is_empty(), "{memory:?}");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_recovered_is_said_and_not_tried_in_a_hot_loop() {
+    with_store(9, at_once(), |store| async move {
+        let doomed = store.put("doomed", "rs:4+2", 70_000).await;
+        store.settle().await;
+        let disks: Vec<DiskId> = doomed.places.iter().flatten().map(|place| place.disk).collect();
+        for disk in &disks[..3] {
+            store.memory[disk.0 as usize - 1].wipe();
+        }
+        store.keeper.start_scrub().await.expect("the database answers");
+        store.keeper.scrub_once().await.expect("the database answers");
+        // Damaged beyond what the code tolerates, but nobody has tried yet.
+        assert_eq!(store.overall().await, Overall::AtRisk { stripes: 1 });
+        let round = store.keeper.repair_once().await.expect("the database answers");
+        assert_eq!((round.failed, round.chunks), (1, 0));
+        assert_eq!(store.overall().await, Overall::DataLost { stripes: 1 });
+        let reads = || store.faulty.iter().map(|faulty| faulty.counts().reads).sum::<u64>();
+        let before = reads();
+        for _ in 0..5 {
+            assert_eq!(store.keeper.repair_once().await.expect("the database answers").failed, 0);
+        }
+        assert_eq!(reads(), before, "it is left alone");
+        store.env.clock.sleep(Duration::from_secs(31)).await;
+        assert_eq!(store.keeper.repair_once().await.expect("the database answers").failed, 1, "and tried again later");
+        store.delete("doomed").await;
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+#[test]
+fn stripes_that_need_absent_disks_are_at_risk_and_not_lost() {
+    with_store(6, at_once(), |store| async move {
+        store.put("o", "rs:4+2", 70_000).await;
+        store.settle().await;
+        for disk in [1, 2, 3] {
+            store.set_state(disk, Store::failed());
+        }
+        store.settle().await;
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!(status.overall, Overall::AtRisk { stripes: 1 });
+        assert_eq!(status.stripes.unreachable.map(|unreachable| unreachable.unreadable), Some(1));
+        assert_eq!(status.at_risk[0].chunks_unreachable, 3);
+        for disk in [1, 2, 3] {
+            store.set_state(disk, StoreState::Serving);
+        }
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+#[test]
+fn old_uploads_are_aborted_only_if_told_to() {
+    let old = Duration::from_secs(7 * 86_400);
+    for (setting, left) in [(None, 1), (Some(old), 0)] {
+        with_store(1, Settings { upload_age_max: setting, ..at_once() }, |store| async move {
+            let upload = UploadRecord {
+                id: UploadId("u".to_owned()),
+                bucket: store.bucket,
+                key: "k".to_owned(),
+                created: store.env.clock.wall(),
+                attributes: Vec::new(),
+            };
+            store.meta.create_upload(upload).await.expect("a new upload");
+            store.settle().await;
+            let id = UploadId("u".to_owned());
+            let found = || store.meta.upload(store.bucket, "k", &id);
+            assert!(found().await.is_ok());
+            store.env.clock.sleep(old).await;
+            store.settle().await;
+            assert_eq!(i32::from(!matches!(found().await, Err(MetaError::NoSuchUpload { .. }))), left);
+        });
+    }
+}
+
+#[test]
+fn the_loops_mend_verify_and_reclaim_by_themselves() {
+    with_store(7, Settings::default(), |store| async move {
+        for nth in 0..10 {
+            store.put(&format!("o{nth}"), "clay:4+2:5", 70_000).await;
+        }
+        let tasks = store.keeper.start();
+        store.env.clock.sleep(Duration::from_secs(180)).await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+        store.lose(1).await;
+        store.delete("o0").await;
+        store.memory[1].wipe();
+        let ids: Vec<_> = store.meta.stripes(None, 100).await.expect("the database answers");
+        for stripe in &ids {
+            for (index, place) in (0..).map(ChunkIndex).zip(&stripe.places) {
+                let place = place.expect("it is whole");
+                if place.disk == DiskId(2) {
+                    let chunk = stripe.chunk_id(index).expect("it is whole");
+                    let error = claystone_chunk::ChunkError::NotFound { id: chunk };
+                    // What a read would report.
+                    store.damage.send(Damage { chunk, disk: place.disk, error }).await.expect("the keeper listens");
+                }
+            }
+        }
+        store.env.clock.sleep(Duration::from_secs(300)).await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+        let lost = store.memory[0].ids().len();
+        assert!(lost > 0, "nobody writes to a lost disk");
+        for nth in 1..10 {
+            store.assert_reads(&format!("o{nth}")).await;
+        }
+        assert_eq!(store.meta.tally().await.expect("the database answers").dead, 0);
+        for task in &tasks {
+            task.cancel();
+        }
+    });
+}
+
+#[test]
+fn upkeep_slows_down_while_clients_are_busy() {
+    let elapsed = |busy: bool| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        with_store(7, at_once(), |store| async move {
+            store.put("o", "rs:4+2", 40_000_000).await;
+            for faulty in &store.faulty {
+                faulty.set(Faults { read_delay: Duration::from_millis(100), ..Faults::default() });
+            }
+            store.lose(1).await;
+            let guard = busy.then(|| store.keeper.activity().begin());
+            let began = store.env.clock.now();
+            while store.keeper.status().await.expect("the database answers").stripes.chunks_lost > 0 {
+                store.keeper.repair_once().await.expect("the database answers");
+            }
+            drop(guard);
+            sender.send(store.env.clock.now().since(began)).expect("the test waits");
+        });
+        receiver.recv().expect("the scenario has ended")
+    };
+    let (idle, busy) = (elapsed(false), elapsed(true));
+    assert!(busy > idle * 2, "idle {idle:?}, busy {busy:?}");
+}
+
+#[test]
+fn wall_time_has_no_part_in_decisions_about_data() {
+    claystone_sim::run(7, |world| async move {
+        let process = world.process("node");
+        let store = Store::new(process.env().clone(), 6, at_once()).await;
+        store.put("o", "rs:4+2", 10_000).await;
+        process.clock().set_wall_error_ms(-400_000_000_000);
+        store.settle().await;
+        process.clock().set_wall_error_ms(400_000_000_000);
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+        store.assert_no_garbage().await;
+        assert!(WallTime::default() < store.env.clock.wall());
+    });
+}
