@@ -1,2 +1,53 @@
-//! The program.
-fn main() {}
+//! The program: settings become components, components run; and every command.
+//!
+//! Invariants:
+//! 1. Every error that reaches a person says what is wrong and what to do; secrets are in none of them.
+//! 2. Standard output carries what was asked for, standard error carries logs, progress and errors.
+//! 3. The exit code is 0 only if what was asked for was done, and every goal met where figures were asked for.
+
+mod admin;
+mod bench;
+mod cli;
+mod components;
+mod credentials;
+mod demo;
+mod disks;
+mod endpoint;
+mod http;
+mod logs;
+mod progress;
+mod rows;
+mod server;
+mod settings;
+mod signature;
+mod table;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let start = Instant::now();
+    let cli = cli::Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(TOKIO_THREADS).enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => {
+            let result = runtime.block_on(cli.run(start));
+            // Whatever still runs was given its time.
+            runtime.shutdown_background();
+            result
+        }
+        Err(error) => Err(anyhow::Error::from(error).context("the system gives no threads")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Connections and bookkeeping; disks, hashes and codes have threads of their own.
+const TOKIO_THREADS: usize = 2;

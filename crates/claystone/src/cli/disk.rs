@@ -1,0 +1,121 @@
+//! `claystone disk`: the disks of a running store.
+
+use anyhow::ensure;
+use claystone_console::api;
+use hyper::Method;
+
+use super::status::disk_table;
+use super::{At, find_disk, print_json};
+use crate::admin::AdminClient;
+
+/// The disks of a running store.
+#[derive(Debug, clap::Args)]
+pub struct Disk {
+    #[command(flatten)]
+    at: At,
+    /// JSON instead of tables
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// DISK is an id, the beginning of one, or a path.
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// All disks
+    List,
+    /// Take an empty directory as a new disk
+    Add {
+        /// The directory
+        path: String,
+        /// Its failure domain
+        #[arg(long)]
+        node: Option<String>,
+    },
+    /// Give a disk up and take an empty directory in its place; its chunks are rebuilt
+    Replace {
+        /// The disk that is given up
+        disk: String,
+        /// The new disk's directory; it may be the same path
+        path: String,
+    },
+    /// Move everything off a disk; it is removed when it is empty
+    Drain {
+        /// The disk
+        disk: String,
+    },
+    /// Give a disk up without a new one; its chunks are rebuilt on the others
+    Remove {
+        /// The disk
+        disk: String,
+        /// Also if it still answers (draining it first costs less)
+        #[arg(long)]
+        now: bool,
+    },
+}
+
+impl Disk {
+    /// Acts.
+    ///
+    /// # Errors
+    /// No store answers, or it says no.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let client = AdminClient::of(&self.at.dir)?;
+        let api::Disks { disks } = client.get("/disks").await?;
+        let watch = format!("`claystone status --watch {}` shows the rebuilding", self.at.dir.display());
+        match self.action {
+            Action::List if self.json => print_json(&api::Disks { disks }),
+            Action::List => {
+                print!("{}", disk_table(&disks));
+                for disk in disks.iter().filter(|disk| disk.state != "lost") {
+                    if let Some(reason) = &disk.reason {
+                        println!("{}: {reason}", disk.path);
+                    }
+                }
+            }
+            Action::Add { ref path, ref node } => {
+                let path = std::path::absolute(path)?.display().to_string();
+                let added: api::DiskAdded =
+                    client.send(Method::POST, "/disks", &api::AddDisk { path, node: node.clone() }).await?;
+                self.done(&added, &format!("added {} as disk {}", added.path, added.id));
+            }
+            Action::Replace { ref disk, ref path } => {
+                let old = find_disk(&disks, disk)?;
+                let path = Some(std::path::absolute(path)?.display().to_string());
+                let route = format!("/disks/{}/replace", old.id);
+                let replaced: api::DiskReplaced = client.send(Method::POST, &route, &api::ReplaceDisk { path }).await?;
+                self.done(&replaced, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", old.id));
+            }
+            Action::Drain { ref disk } => {
+                let disk = find_disk(&disks, disk)?;
+                let done: api::Done =
+                    client.send(Method::POST, &format!("/disks/{}/drain", disk.id), &api::Done {}).await?;
+                self.done(&done, &format!("disk {} is being emptied and then removed; {watch}", disk.id));
+            }
+            Action::Remove { ref disk, now } => {
+                let disk = find_disk(&disks, disk)?;
+                ensure!(
+                    now || !disk.present || disk.chunks == 0,
+                    "disk {} answers and holds {} chunks: `claystone disk drain` moves them off without a rebuild, or \
+                     give it up at once with --now",
+                    disk.id,
+                    disk.chunks
+                );
+                let route = format!("/disks/{}/replace", disk.id);
+                let gone: api::DiskReplaced =
+                    client.send(Method::POST, &route, &api::ReplaceDisk { path: None }).await?;
+                self.done(&gone, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", disk.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&self, answer: &impl serde::Serialize, text: &str) {
+        if self.json {
+            print_json(answer);
+        } else {
+            println!("{text}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The command line: one file for each command.
+
+mod bench;
+mod bucket;
+mod demo;
+mod disk;
+mod key;
+mod scrub;
+mod status;
+mod up;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use serde::Serialize;
+
+/// Stores objects on your own disks: S3 in front, erasure codes behind, nothing lost when disks are.
+#[derive(Debug, Parser)]
+#[command(name = "claystone", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a store; make it if there is none
+    Up(up::Up),
+    /// Show how a running store is
+    Status(status::Status),
+    /// List, add, replace, drain and remove disks
+    Disk(disk::Disk),
+    /// Read everything back and check it
+    Scrub(scrub::Scrub),
+    /// List and make buckets, choose their codes
+    Bucket(bucket::Bucket),
+    /// List, make and delete access keys
+    Key(key::Key),
+    /// A tour: store files, break disks, read everything back, repair
+    Demo(demo::Demo),
+    /// Measure this machine, beside other systems where they are installed
+    Bench(bench::Bench),
+}
+
+/// The directory of a store, for commands that have other arguments too.
+#[derive(Debug, clap::Args)]
+struct At {
+    /// The store's directory
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY, env = "CLAYSTONE_DIR")]
+    dir: PathBuf,
+}
+
+impl Cli {
+    /// Runs the command. `start` is when the process began.
+    ///
+    /// # Errors
+    /// As the command says.
+    pub async fn run(self, start: Instant) -> anyhow::Result<()> {
+        match self.command {
+            Command::Up(up) => return up.run(start).await,
+            _ => crate::logs::for_commands(),
+        }
+        match self.command {
+            Command::Up(_) => Ok(()),
+            Command::Status(status) => status.run().await,
+            Command::Disk(disk) => disk.run().await,
+            Command::Scrub(scrub) => scrub.run().await,
+            Command::Bucket(bucket) => bucket.run().await,
+            Command::Key(key) => key.run().await,
+            Command::Demo(demo) => demo.run().await,
+            Command::Bench(bench) => bench.run().await,
+        }
+    }
+}
+
+/// One JSON document for machines.
+fn print_json(value: &impl Serialize) {
+    println!("{}", serde_json::to_string(value).expect("plain fields always serialise"));
+}
+
+/// Asks the store which disk a person means by an id, the beginning of one, or a path.
+fn find_disk<'a>(
+    disks: &'a [claystone_console::api::DiskStatus],
+    text: &str,
+) -> anyhow::Result<&'a claystone_console::api::DiskStatus> {
+    let path = std::path::absolute(text).unwrap_or_default();
+    let matches =
+        |disk: &&claystone_console::api::DiskStatus| disk.id.starts_with(text) || Path::new(&disk.path) == path;
+    // A path may have been a lost disk's before: the one in use is meant.
+    let (in_use, lost): (Vec<_>, Vec<_>) = disks.iter().filter(matches).partition(|disk| disk.state != "lost");
+    match if in_use.is_empty() { lost } else { in_use }[..] {
+        [disk] => Ok(disk),
+        [] => anyhow::bail!("no disk is called {text:?}: `claystone disk list` shows ids and paths"),
+        ref several => anyhow::bail!("{} disks begin with {text:?}: name more of the id", several.len()),
+    }
+}
+
+const DEFAULT_DIRECTORY: &str = "./claystone-data";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

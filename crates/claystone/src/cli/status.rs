@@ -1,0 +1,148 @@
+//! `claystone status`: how a running store is.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use claystone_console::api;
+
+use super::{DEFAULT_DIRECTORY, print_json};
+use crate::admin::AdminClient;
+use crate::table::{Table, bytes, seconds};
+
+/// Show how a running store is.
+#[derive(Debug, clap::Args)]
+pub struct Status {
+    /// The store's directory
+    #[arg(default_value = DEFAULT_DIRECTORY, value_name = "DIR")]
+    dir: PathBuf,
+    /// Show it anew every second, until interrupted
+    #[arg(long)]
+    watch: bool,
+    /// One JSON object (a line each second with --watch)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    /// Shows it.
+    ///
+    /// # Errors
+    /// No store answers.
+    pub async fn run(self) -> anyhow::Result<()> {
+        loop {
+            let client = AdminClient::of(&self.dir)?;
+            let status: api::Status = client.get("/status").await?;
+            if self.json {
+                print_json(&status);
+            } else {
+                if self.watch && std::io::stdout().is_terminal() {
+                    // Clears the screen and goes to its corner.
+                    print!("\x1b[2J\x1b[H");
+                }
+                print!("{}", for_people(&status));
+            }
+            if !self.watch {
+                return Ok(());
+            }
+            tokio::time::sleep(WATCH_EVERY).await;
+        }
+    }
+}
+
+fn for_people(status: &api::Status) -> String {
+    let mut text = String::new();
+    let counts = &status.stripes;
+    let _ = writeln!(text, "{}", status.summary);
+    let _ = writeln!(
+        text,
+        "{} in {} stripes, {} of them verified; {} chunks lost",
+        bytes(counts.data_bytes),
+        counts.stripes,
+        counts.verified,
+        counts.chunks_lost
+    );
+    text.push('\n');
+    let _ = write!(text, "{}", disk_table(&status.disks));
+    if !status.at_risk.is_empty() {
+        let mut table = Table::new(&["endangered stripe", "code", "survives", "chunks lost", "unreachable"]);
+        for stripe in &status.at_risk {
+            table.row([
+                stripe.stripe.clone(),
+                stripe.code.clone(),
+                format!("{} more", stripe.tolerance_left),
+                format!("{:?}", stripe.chunks_lost),
+                stripe.chunks_unreachable.to_string(),
+            ]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    if !status.jobs.is_empty() {
+        let _ = write!(text, "\n{}", job_table(&status.jobs));
+    }
+    for waiting in &status.waiting {
+        let _ = writeln!(text, "waiting: {waiting}");
+    }
+    for repair in &status.repair {
+        if let Some(per_byte) = repair.read_per_lost_byte() {
+            let small = if repair.large { "" } else { " (objects below 256 KiB)" };
+            let _ = writeln!(
+                text,
+                "rebuilt since the start: {}{small}: {} chunks, {}, {per_byte:.2} bytes read for each",
+                repair.code,
+                repair.chunks,
+                bytes(repair.bytes_rebuilt)
+            );
+        }
+    }
+    text
+}
+
+/// Disks, for people.
+pub fn disk_table(disks: &[api::DiskStatus]) -> Table {
+    let mut table = Table::new(&["disk", "node", "state", "free", "of", "chunks", "damaged", "path"]);
+    for disk in disks {
+        let state = match (&*disk.state, disk.present, disk.writable) {
+            ("active", true, true) => "active".to_owned(),
+            ("active", true, false) => "read-only".to_owned(),
+            ("active", false, _) => match disk.rebuild_in_seconds {
+                Some(left) => format!("absent, rebuilt in {}", seconds(left)),
+                None => "absent".to_owned(),
+            },
+            (state, ..) => state.to_owned(),
+        };
+        table.row([
+            disk.id[..disk.id.len().min(8)].to_owned(),
+            disk.node.clone(),
+            state,
+            bytes(disk.free_bytes),
+            bytes(disk.total_bytes),
+            disk.chunks.to_string(),
+            disk.damaged.to_string(),
+            disk.path.clone(),
+        ]);
+    }
+    table
+}
+
+fn job_table(jobs: &[api::JobReport]) -> Table {
+    let mut table = Table::new(&["job", "done", "left", "rate", "finished in"]);
+    for job in jobs {
+        let eta = match (&job.waiting, job.eta_seconds) {
+            (Some(waiting), _) => waiting.clone(),
+            (None, Some(left)) => seconds(left),
+            (None, None) => "not known yet".to_owned(),
+        };
+        table.row([
+            job.kind.name().to_owned(),
+            format!("{} {}", job.done, job.unit),
+            job.left.to_string(),
+            format!("{}/s", bytes(job.bytes_per_second as u64)),
+            eta,
+        ]);
+    }
+    table
+}
+
+const WATCH_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,156 @@
+//! `claystone up`: starts a store and serves it until a signal.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::DEFAULT_DIRECTORY;
+use crate::components::Store;
+use crate::credentials::Credentials;
+use crate::logs;
+use crate::server::Server;
+use crate::settings::{Layers, LogFormat, Settings};
+
+/// Start a store; make it if there is none.
+///
+/// Each option is also a line of DIR/claystone.toml (`listen = "..."`) and an environment variable
+/// (`CLAYSTONE_LISTEN`). Options win over variables, variables over the file.
+#[derive(Debug, clap::Args)]
+pub struct Up {
+    /// Where the store lives: metadata, credentials and, unless named otherwise, six disks
+    #[arg(default_value = DEFAULT_DIRECTORY, value_name = "DIR")]
+    dir: PathBuf,
+    /// Directories that are the store's disks, best each on a device of its own [default: DIR/disk1 .. DIR/disk6]
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    disks: Option<Vec<String>>,
+    /// Failure domain of each disk, in the same order [default: all on one node]
+    #[arg(long, num_args = 1.., value_name = "NAME")]
+    nodes: Option<Vec<String>>,
+    /// Address of S3 [default: 127.0.0.1:9000; port 0 takes a free one]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Address of the console, the admin API and metrics [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "HOST:PORT")]
+    console: Option<String>,
+    /// Code of buckets that name none [default: by number of disks: rs:4+2 from six on]
+    #[arg(long, value_name = "CODE")]
+    code: Option<String>,
+    /// When a write is acknowledged: `sync` on disk, or `replicated` in the memory behind enough disks
+    #[arg(long, value_name = "sync|replicated")]
+    durability: Option<String>,
+    /// Settings file [default: DIR/claystone.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Accept plain HTTP on an address that other machines reach: whoever is in between reads everything
+    #[arg(long)]
+    insecure_public: bool,
+    /// Which logs: error, warn, info, debug, trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Logs and the ready line as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Up {
+    /// Serves until a signal.
+    ///
+    /// # Errors
+    /// The store cannot be started, or not be stopped in order.
+    pub async fn run(self, start: Instant) -> anyhow::Result<()> {
+        let settings = self.settings()?;
+        let json = settings.logs == LogFormat::Json;
+        logs::for_server(settings.logs, &settings.log_level)?;
+        let mut signals = Signals::new()?;
+        let directory = settings.directory.clone();
+        let store = Store::start(settings).await?;
+        let server = Server::start(store.clone()).await?;
+        let endpoint = server.endpoint().clone();
+        let ready_ms = start.elapsed().as_secs_f64() * 1e3;
+        if json {
+            let line = json!({
+                "event": "ready", "ms": ready_ms, "s3": format!("http://{}", endpoint.s3),
+                "console": format!("http://{}", endpoint.console), "directory": directory, "process": endpoint.process,
+            });
+            say(&line.to_string());
+        } else {
+            if store.is_new {
+                tell_first_start(&store);
+            }
+            say(&format!(
+                "ready in {ready_ms:.0} ms: S3 on http://{}, console on http://{}",
+                endpoint.s3, endpoint.console
+            ));
+        }
+        let name = signals.next().await;
+        tracing::info!(signal = name, "stopping; a second signal ends at once");
+        let stop = async {
+            server.stop().await;
+            store.stop().await;
+        };
+        tokio::select! {
+            biased;
+            () = stop => {}
+            name = signals.next() => tracing::warn!(signal = name, "stopped with requests under way"),
+        }
+        Ok(())
+    }
+
+    fn settings(self) -> anyhow::Result<Settings> {
+        let mut layers = Layers::defaults();
+        let file = self.config.clone().unwrap_or_else(|| self.dir.join("claystone.toml"));
+        layers.file(&file, self.config.is_some())?;
+        layers.environment(std::env::vars())?;
+        let one = |value: Option<String>| value.map(|value| vec![value]);
+        layers.flag("disks", self.disks);
+        layers.flag("nodes", self.nodes);
+        layers.flag("listen", one(self.listen));
+        layers.flag("console", one(self.console));
+        layers.flag("code", one(self.code));
+        layers.flag("durability", one(self.durability));
+        layers.flag("log_level", one(self.log_level));
+        layers.flag("insecure_public", self.insecure_public.then(|| vec!["true".to_owned()]));
+        layers.flag("logs", self.json.then(|| vec!["json".to_owned()]));
+        Settings::check(&self.dir, &layers)
+    }
+}
+
+/// The only time that the secrets are shown.
+fn tell_first_start(store: &Store) {
+    let Credentials { access_key, secret_key, admin_token } = &store.credentials;
+    say(&format!("made a new store in {}", store.settings.directory.display()));
+    say(&format!("  default code  {}", store.objects.default_code()));
+    say(&format!("  access key    {access_key}"));
+    say(&format!("  secret key    {secret_key}"));
+    say(&format!("  admin token   {admin_token}"));
+    say(&format!("  (kept in {}; not shown again)", Credentials::path(&store.settings.directory).display()));
+}
+
+/// A line on standard output, which may be closed.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Signals> {
+        let listen = |kind| signal(kind).context("signals cannot be received");
+        Ok(Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}

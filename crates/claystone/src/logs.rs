@@ -1,0 +1,39 @@
+//! Logs: text for people, JSON for machines, always on standard error.
+
+use std::io::IsTerminal;
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt;
+
+use crate::settings::LogFormat;
+
+/// Logs of a server.
+///
+/// # Errors
+/// `level` is no filter.
+pub fn for_server(format: LogFormat, level: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(level)
+        .with_context(|| format!("log_level {level:?} is no level: use error, warn, info, debug or trace"))?;
+    let terminal = std::io::stderr().is_terminal();
+    let builder = fmt().with_writer(std::io::stderr).with_env_filter(filter);
+    let json = match format {
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+        LogFormat::Auto => !terminal,
+    };
+    if json {
+        builder.json().flatten_event(true).init();
+    } else {
+        builder.with_ansi(terminal).with_target(false).init();
+    }
+    Ok(())
+}
+
+/// Logs of the other commands: errors, or what CLAYSTONE_LOG_LEVEL says. What a command has to say it prints.
+pub fn for_commands() {
+    let level = std::env::var("CLAYSTONE_LOG_LEVEL").unwrap_or_else(|_| "error".to_owned());
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("error"));
+    let terminal = std::io::stderr().is_terminal();
+    fmt().with_writer(std::io::stderr).with_env_filter(filter).with_ansi(terminal).with_target(false).init();
+}
