@@ -9,12 +9,13 @@
 //! leaves the chunk where it was, or in both places with one of them named.
 //!
 //! Invariants:
-//! 1. A disk is removed only when no live stripe names it.
+//! 1. A disk is removed only when no live stripe names it, and a draining one only when that was so for
+//!    `reclaim_after`. Should a slower write name it after all, that chunk counts as lost and is rebuilt.
 
 use std::sync::atomic::Ordering;
 
 use claystone_chunk::DiskId;
-use claystone_meta::DiskState;
+use claystone_meta::{DiskRecord, DiskState};
 use futures::StreamExt;
 use futures::stream;
 
@@ -58,7 +59,7 @@ impl Keeper {
                 self.drain(&view, disk.id, &mut round).await?;
             }
             let chunks = self.inner.meta.disk_tally(disk.id).await?.chunks;
-            if chunks == 0 {
+            if self.is_empty_for_good(disk, chunks) {
                 self.set_disk_state(disk.id, DiskState::Removed).await?;
                 tracing::info!(disk = %disk.id, path = disk.path, "nothing names this disk any more: it is removed");
                 round.removed += 1;
@@ -74,6 +75,23 @@ impl Keeper {
         Ok(round)
     }
 
+    /// Whether nothing names a disk, and nothing will: a write that chose a draining disk before it was draining may
+    /// be committed a while after it was found empty.
+    fn is_empty_for_good(&self, disk: &DiskRecord, chunks: u64) -> bool {
+        let now = self.now();
+        let mut state = self.state();
+        if chunks > 0 {
+            state.empty_since.remove(&disk.id);
+            return false;
+        }
+        let since = *state.empty_since.entry(disk.id).or_insert(now);
+        let for_good = disk.state == DiskState::Lost || now.since(since) >= self.inner.settings.reclaim_after;
+        if for_good {
+            state.empty_since.remove(&disk.id);
+        }
+        for_good
+    }
+
     async fn drain(&self, view: &View, disk: DiskId, round: &mut DrainRound) -> Result<(), KeeperError> {
         let (deferred, remembered) = {
             let state = self.state();
@@ -81,6 +99,9 @@ impl Keeper {
         };
         let stripes = self.inner.meta.stripes_on(disk, None, BATCH + remembered).await?;
         self.job_left(JobKind::Drain, self.inner.meta.disk_tally(disk).await?.chunks, None);
+        if !stripes.is_empty() {
+            self.state().empty_since.remove(&disk);
+        }
         let snapshot = Snapshot { disks: view.conditions.clone(), stripes, deferred };
         let plan = plan_drain(&snapshot, disk, BATCH);
         for (stripes, cause) in [(&plan.unreachable, Cause::Unreachable), (&plan.waiting, Cause::NoDisk)] {
@@ -105,8 +126,8 @@ impl Keeper {
     }
 
     async fn relocate(&self, task: Task) -> Result<Outcome, KeeperError> {
-        let pacer = self.inner.pacing.pacer();
-        let result = self.inner.stripes.relocate(&task.stripe, task.chunks[0], &pacer).await;
+        let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
+        let result = pacer.watch(self.inner.stripes.relocate(&task.stripe, task.chunks[0], &pacer)).await;
         self.conclude(JobKind::Drain, &task, result).await
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use claystone_chunk::{DiskId, StoreState, StripeId};
 use claystone_code::CodeSpec;
-use claystone_env::{Env, Moment, Task};
+use claystone_env::{Env, Moment, Task, timeout};
 use claystone_meta::{DiskRecord, DiskState, Meta, MetaError, StripeRecord};
 use claystone_stripe::{DamageReports, Member, Stripes};
 use futures::future::select;
@@ -80,6 +80,8 @@ pub(crate) struct State {
     pub(crate) last_scrub: Option<ScrubReport>,
     pub(crate) dead_since: BTreeMap<StripeId, Moment>,
     pub(crate) sweep_wanted: BTreeSet<DiskId>,
+    /// Draining disks that nothing names, and since when that is known.
+    pub(crate) empty_since: BTreeMap<DiskId, Moment>,
     pub(crate) sweep_at: Option<Moment>,
     pub(crate) uploads_at: Option<Moment>,
     survey: Option<Survey>,
@@ -143,8 +145,7 @@ impl Keeper {
     ) -> Result<Keeper, SettingsError> {
         settings.check()?;
         let activity = Activity::new(env.clock.clone());
-        let pacing =
-            Pacing::new(env.clock.clone(), activity.clone(), settings.repair_share, settings.bytes_per_second_max);
+        let pacing = Pacing::new(env.clock.clone(), activity.clone(), settings.bytes_per_second_max);
         let inner = Inner {
             env,
             meta,
@@ -317,11 +318,17 @@ impl Keeper {
         self.inner.env.clock.sleep(ERROR_REST).await;
     }
 
+    /// Waits for a call to a disk that should take a moment; `None`: it hangs.
+    pub(crate) async fn patiently<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        timeout(&*self.inner.env.clock, PATIENCE, call).await
+    }
+
     /// Looks at the disks: what is known of them, which of them answer, and for how long others have not.
     pub(crate) async fn observe(&self) -> Result<View, KeeperError> {
         let records = self.inner.meta.disks().await?;
         let stores = self.inner.stripes.stores();
-        stores.refresh_space().await;
+        // A disk that hangs must not hide the others.
+        timeout(&*self.inner.env.clock, SPACE_TIMEOUT, stores.refresh_space()).await;
         let members: BTreeMap<DiskId, Member> =
             stores.members().into_iter().map(|member| (member.record.id, member)).collect();
         let now = self.now();
@@ -493,8 +500,10 @@ impl Keeper {
             disks.push(self.disk_status(&view, record, tally.chunks, tally.damaged));
         }
         let snapshot = Snapshot { disks: view.conditions.clone(), ..Snapshot::default() };
+        // Those beyond tolerance come last there, and first here.
+        let looked_at = if tally.unrecoverable > 0 { AT_RISK_LOOKED_AT_MAX } else { AT_RISK_MAX };
         let mut at_risk: Vec<AtRisk> =
-            self.inner.meta.degraded(AT_RISK_MAX).await?.iter().map(|stripe| at_risk_of(&snapshot, stripe)).collect();
+            self.inner.meta.degraded(looked_at).await?.iter().map(|stripe| at_risk_of(&snapshot, stripe)).collect();
         let state = self.state();
         let survey = state.survey.clone().filter(|_| unanswered).unwrap_or_default();
         at_risk.extend(survey.worst);
@@ -609,10 +618,14 @@ pub(crate) const BATCH: usize = 256;
 /// Records of a page of a walk.
 pub(crate) const PAGE: usize = 256;
 const AT_RISK_MAX: usize = 20;
+const AT_RISK_LOOKED_AT_MAX: usize = 1000;
 /// Stripes below are counted apart: with few sectors a chunk, whole sectors weigh more than the code.
 const LARGE_BYTES: u64 = 256 << 10;
 const MOVE_EVERY: Duration = Duration::from_secs(5);
 const SCRUB_EVERY: Duration = Duration::from_secs(60);
 const RECLAIM_EVERY: Duration = Duration::from_secs(10);
 const SURVEY_EVERY: Duration = Duration::from_secs(30);
+const SPACE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Ten times what a disk in trouble takes to give up a command.
+const PATIENCE: Duration = Duration::from_secs(60);
 const ERROR_REST: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Lets background work run at full speed while nobody else needs the disks, and step back while clients do.
 //!
 //! Each step of background work is followed by a pause. With `s` the time the last step took, `f` the foreground load
-//! (0 idle .. 1 busy) and `share` the setting `repair_share`:
+//! (0 idle .. 1 busy) and `share` the setting `repair_share` or `scrub_share`:
 //!
 //! ```text
 //! share_now = 1 - f * (1 - share)            1 when idle, `share` when busy
@@ -18,12 +18,13 @@
 //! 2. No single pause for load is longer than `PAUSE_MAX`, so repair always goes on.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use claystone_env::{Clock, Moment};
 use claystone_stripe::Pace;
+use futures::future::{Either, select};
 
 /// Counts what clients are doing right now. Cheap to clone and to bump: two atomic operations per request.
 #[derive(Clone)]
@@ -126,31 +127,64 @@ impl RateLimit {
 pub(crate) struct Pacing {
     clock: Arc<dyn Clock>,
     activity: Activity,
-    share: f64,
     bytes_per_second_max: Option<u64>,
     limit: Arc<Mutex<RateLimit>>,
 }
 
 impl Pacing {
-    pub(crate) fn new(
-        clock: Arc<dyn Clock>,
-        activity: Activity,
-        share: f64,
-        bytes_per_second_max: Option<u64>,
-    ) -> Pacing {
-        Pacing { clock, activity, share, bytes_per_second_max, limit: Arc::default() }
+    pub(crate) fn new(clock: Arc<dyn Clock>, activity: Activity, bytes_per_second_max: Option<u64>) -> Pacing {
+        Pacing { clock, activity, bytes_per_second_max, limit: Arc::default() }
     }
 
     /// The pace of one row of steps, one after the other.
-    pub(crate) fn pacer(&self) -> Pacer {
-        Pacer { pacing: self.clone(), step_began: Mutex::new(None) }
+    pub(crate) fn pacer(&self, share: f64) -> Pacer {
+        Pacer { pacing: self.clone(), share, state: Mutex::default() }
     }
 }
 
 /// The pace of one task.
 pub(crate) struct Pacer {
     pacing: Pacing,
-    step_began: Mutex<Option<Moment>>,
+    share: f64,
+    state: Mutex<PacerState>,
+}
+
+#[derive(Debug, Default)]
+struct PacerState {
+    /// When the step under way was admitted.
+    step_began: Option<Moment>,
+    /// Steps that wait here.
+    waiting: usize,
+}
+
+impl Pacer {
+    /// Carries `work` out while its steps go on. `None`: a step that was admitted has not ended within
+    /// [`STEP_TIMEOUT`], so `work` was dropped. A disk that hangs holds up one task and not all of them.
+    pub(crate) async fn watch<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let clock = &self.pacing.clock;
+        let stalled = async {
+            let mut since = clock.now();
+            loop {
+                clock.sleep(STEP_TIMEOUT).await;
+                let (began, waiting) = {
+                    let state = self.state();
+                    (state.step_began, state.waiting > 0)
+                };
+                if !waiting && began.is_none_or(|began| began <= since) {
+                    return;
+                }
+                since = clock.now();
+            }
+        };
+        match select(std::pin::pin!(work), std::pin::pin!(stalled)).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(((), _)) => None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, PacerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[async_trait]
@@ -158,9 +192,14 @@ impl Pace for Pacer {
     async fn admit(&self, bytes: u64) {
         let clock = &self.pacing.clock;
         let now = clock.now();
-        let began = *self.step_began.lock().unwrap_or_else(PoisonError::into_inner);
-        let step = began.map_or(Duration::ZERO, |began| now.since(began));
-        let mut wait = pause(step, self.pacing.activity.load(), self.pacing.share);
+        let step = {
+            let mut state = self.state();
+            state.waiting += 1;
+            state.step_began.map_or(Duration::ZERO, |began| now.since(began))
+        };
+        // Also when the task is dropped while it waits.
+        let _waits = Waits(self);
+        let mut wait = pause(step, self.pacing.activity.load(), self.share);
         if let Some(most) = self.pacing.bytes_per_second_max {
             let mut limit = self.pacing.limit.lock().unwrap_or_else(PoisonError::into_inner);
             wait = wait.max(limit.take(now, bytes, most));
@@ -168,13 +207,23 @@ impl Pace for Pacer {
         if !wait.is_zero() {
             clock.sleep(wait).await;
         }
-        *self.step_began.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock.now());
+        self.state().step_began = Some(clock.now());
+    }
+}
+
+struct Waits<'a>(&'a Pacer);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
     }
 }
 
 /// The foreground counts as busy less and less for this long after its last request.
 pub const FADE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Ten times the read timeout of a stripe: what takes longer hangs.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {

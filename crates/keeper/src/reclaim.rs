@@ -96,7 +96,9 @@ impl Keeper {
         let mut gone = Vec::new();
         for stripe in ripe {
             // A repair of it is about to find out that it is dead; its new chunks are then orphans.
-            if !self.inner.stripes.is_claimed(stripe.id) && self.inner.stripes.discard(stripe).await {
+            if !self.inner.stripes.is_claimed(stripe.id)
+                && self.patiently(self.inner.stripes.discard(stripe)).await == Some(true)
+            {
                 gone.push(stripe.id);
             }
         }
@@ -128,15 +130,13 @@ impl Keeper {
         let mut orphans = 0;
         let mut after = None;
         loop {
-            let Ok(page) = store.list(after, PAGE).await else { return Ok(orphans) };
+            let Some(Ok(page)) = self.patiently(store.list(after, PAGE)).await else { return Ok(orphans) };
             for chunk in self.unnamed(store.disk(), &page).await? {
-                match store.delete(chunk).await {
-                    Ok(()) => orphans += 1,
-                    Err(error) => {
-                        tracing::debug!(%chunk, disk = %store.disk(), %error, "an orphan could not be deleted");
-                        return Ok(orphans);
-                    }
+                if !matches!(self.patiently(store.delete(chunk)).await, Some(Ok(()))) {
+                    tracing::debug!(%chunk, disk = %store.disk(), "an orphan could not be deleted");
+                    return Ok(orphans);
                 }
+                orphans += 1;
             }
             let Some(last) = page.last().filter(|_| page.len() == PAGE) else { return Ok(orphans) };
             after = Some(*last);

@@ -152,22 +152,28 @@ impl Keeper {
     }
 
     async fn repair(&self, task: Task) -> Result<Outcome, KeeperError> {
-        let pacer = self.inner.pacing.pacer();
-        let result = self.inner.stripes.rebuild(&task.stripe, &task.chunks, &pacer).await;
+        let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
+        let rebuild = self.inner.stripes.rebuild(&task.stripe, &task.chunks, &pacer);
+        let result = pacer.watch(rebuild).await;
         self.conclude(JobKind::Repair, &task, result).await
     }
 
-    /// Commits what was rebuilt, or remembers why it was not. Also ends a move of drain.
+    /// Commits what was rebuilt, or remembers why it was not (`None`: it hung). Also ends a move of drain.
     pub(crate) async fn conclude(
         &self,
         job: JobKind,
         task: &Task,
-        result: Result<Rebuilt, StripeError>,
+        result: Option<Result<Rebuilt, StripeError>>,
     ) -> Result<Outcome, KeeperError> {
         let stripe = &task.stripe;
         let rebuilt = match result {
-            Ok(rebuilt) => rebuilt,
-            Err(error) => return self.explain(stripe, error).await,
+            Some(Ok(rebuilt)) => rebuilt,
+            Some(Err(error)) => return self.explain(stripe, error).await,
+            None => {
+                tracing::warn!(stripe = %stripe.id, code = %stripe.code, "a rebuild hung and was given up for now");
+                self.defer(stripe.id, Cause::Failed);
+                return Ok(Outcome::Failed);
+            }
         };
         let chunks = task.chunks.len() as u64;
         let cost = RepairTotals {
@@ -229,7 +235,7 @@ impl Keeper {
     /// Deletes a chunk if its disk answers; the sweep gets it otherwise.
     async fn delete(&self, id: ChunkId, place: &ChunkPlace) {
         if let Some(store) = self.inner.stripes.stores().readable(place.disk)
-            && let Err(error) = store.delete(id).await
+            && let Some(Err(error)) = self.patiently(store.delete(id)).await
         {
             tracing::debug!(chunk = %id, disk = %place.disk, %error, "a chunk was left for the sweep");
         }

@@ -18,10 +18,11 @@ use std::time::Duration;
 use claystone_chunk::{ChunkError, ChunkId, StripeId};
 use claystone_env::WallTime;
 use claystone_meta::StripeRecord;
-use claystone_stripe::{ChunkVerdict, Damage, Pace, Verification};
+use claystone_stripe::{ChunkVerdict, Damage, Verification};
 
 use crate::backoff::Cause;
 use crate::keeper::{FullScrub, PAGE};
+use crate::pace::Pacer;
 use crate::progress::JobKind;
 use crate::snapshot::Snapshot;
 use crate::status::ScrubReport;
@@ -117,7 +118,7 @@ impl Keeper {
         let snapshot = Snapshot { disks: view.conditions, ..Snapshot::default() };
         let mut round = ScrubRound::default();
         let deferred = self.state().verify_backoff.deferred(self.now());
-        let pacer = self.inner.pacing.pacer();
+        let pacer = self.inner.pacing.pacer(self.inner.settings.scrub_share);
         let page = self.inner.meta.stripes(*walk, PAGE).await?;
         self.count_unverified().await?;
         for stripe in &page {
@@ -154,7 +155,7 @@ impl Keeper {
     async fn scrub_page(&self) -> Result<ScrubRound, KeeperError> {
         let Some(scrub) = self.state().full_scrub.clone() else { return Ok(ScrubRound::default()) };
         let mut round = ScrubRound::default();
-        let pacer = self.inner.pacing.pacer();
+        let pacer = self.inner.pacing.pacer(self.inner.settings.scrub_share);
         let mut page = self.inner.meta.stripes(scrub.after, PAGE).await?;
         let mut ended = page.len() < PAGE;
         // Stripes that were written since it began would keep it from ever ending.
@@ -198,12 +199,14 @@ impl Keeper {
 
     /// Reads a stripe back at once and writes down what was found.
     pub(crate) async fn look(&self, stripe: &StripeRecord) -> Result<Look, KeeperError> {
-        let pacer = self.inner.pacing.pacer();
+        let pacer = self.inner.pacing.pacer(self.inner.settings.scrub_share);
         self.look_at(stripe, &pacer).await
     }
 
-    async fn look_at(&self, stripe: &StripeRecord, pace: &dyn Pace) -> Result<Look, KeeperError> {
-        let verification = self.inner.stripes.verify(stripe, pace).await;
+    async fn look_at(&self, stripe: &StripeRecord, pacer: &Pacer) -> Result<Look, KeeperError> {
+        let Some(verification) = pacer.watch(self.inner.stripes.verify(stripe, pacer)).await else {
+            return Ok(Look { unknown: 1, ..Look::default() });
+        };
         let mut look = Look { bytes_read: verification.bytes_read, ..Look::default() };
         if verification.healthy() {
             let now = self.inner.env.clock.wall();
@@ -264,14 +267,16 @@ impl Keeper {
                     round.stale += 1;
                     continue;
                 };
-                match store.verify(chunk).await {
-                    Ok(verdict) if verdict.lost_sectors.is_empty() => {
+                match self.patiently(store.verify(chunk)).await {
+                    Some(Ok(verdict)) if verdict.lost_sectors.is_empty() => {
                         round.soft += 1;
                         *self.state().soft_errors.entry(disk).or_insert(0) += 1;
                     }
-                    Ok(_) | Err(ChunkError::NotFound { .. } | ChunkError::ChunkLost { .. }) => damaged.push(chunk),
-                    Err(error) => {
-                        tracing::debug!(%chunk, %disk, %error, "a report of damage could not be checked");
+                    Some(Ok(_) | Err(ChunkError::NotFound { .. } | ChunkError::ChunkLost { .. })) => {
+                        damaged.push(chunk);
+                    }
+                    Some(Err(_)) | None => {
+                        tracing::debug!(%chunk, %disk, "a report of damage could not be checked");
                         round.stale += 1;
                     }
                 }

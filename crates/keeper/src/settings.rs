@@ -12,9 +12,11 @@ pub struct Settings {
     pub absent_after: Duration,
     /// Stripes that are rebuilt or moved at once, at least 1.
     pub repair_concurrency: usize,
-    /// Share of the time that background work takes while clients are busy, above 0 and up to 1.
-    /// Without clients it takes all.
+    /// Share of the time that repair and drain take while clients are busy, above 0 and up to 1. Without clients they
+    /// take all.
     pub repair_share: f64,
+    /// The same for reading back what is not known to be wrong.
+    pub scrub_share: f64,
     /// Bytes per second that background work reads and writes at most, all of it together; `None`: no limit.
     pub bytes_per_second_max: Option<u64>,
     /// Every stripe is read back whole at least this often.
@@ -40,6 +42,7 @@ impl Default for Settings {
             absent_after: Duration::from_secs(10 * 60),
             repair_concurrency: 2,
             repair_share: 0.3,
+            scrub_share: 0.1,
             bytes_per_second_max: None,
             scrub_cycle: Duration::from_secs(14 * DAY_SECONDS),
             verify_after: Duration::from_secs(60),
@@ -61,8 +64,10 @@ impl Settings {
         if self.repair_concurrency == 0 || self.repair_concurrency > REPAIR_CONCURRENCY_MAX {
             return Err(SettingsError::Concurrency { given: self.repair_concurrency, most: REPAIR_CONCURRENCY_MAX });
         }
-        if !(REPAIR_SHARE_MIN..=1.0).contains(&self.repair_share) {
-            return Err(SettingsError::Share { given: self.repair_share, least: REPAIR_SHARE_MIN });
+        for (name, share) in [("repair_share", self.repair_share), ("scrub_share", self.scrub_share)] {
+            if !(SHARE_MIN..=1.0).contains(&share) {
+                return Err(SettingsError::Share { name, given: share, least: SHARE_MIN });
+            }
         }
         if self.bytes_per_second_max == Some(0) {
             return Err(SettingsError::NoBytes);
@@ -88,9 +93,11 @@ pub enum SettingsError {
         /// Limit.
         most: usize,
     },
-    /// `repair_share`.
-    #[error("repair_share must be {least} to 1, it is {given}")]
+    /// `repair_share` or `scrub_share`.
+    #[error("{name} must be {least} to 1, it is {given}")]
     Share {
+        /// Which.
+        name: &'static str,
         /// Given.
         given: f64,
         /// Limit.
@@ -115,7 +122,7 @@ pub enum SettingsError {
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 const REPAIR_CONCURRENCY_MAX: usize = 64;
 // At 1 % a rebuild of one hour takes four days: less is no repair.
-const REPAIR_SHARE_MIN: f64 = 0.01;
+const SHARE_MIN: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
@@ -129,6 +136,7 @@ mod tests {
             Settings { repair_share: 0.0, ..Settings::default() },
             Settings { repair_share: f64::NAN, ..Settings::default() },
             Settings { repair_share: 1.5, ..Settings::default() },
+            Settings { scrub_share: 0.0, ..Settings::default() },
             Settings { bytes_per_second_max: Some(0), ..Settings::default() },
             Settings { scrub_cycle: Duration::ZERO, ..Settings::default() },
             Settings { retry_max: Duration::from_secs(1), ..Settings::default() },

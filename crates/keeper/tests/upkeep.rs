@@ -600,6 +600,51 @@ fn upkeep_slows_down_while_clients_are_busy() {
 }
 
 #[test]
+fn a_disk_that_hangs_holds_up_its_own_tasks_only_and_for_a_while_only() {
+    with_store(7, at_once(), |store| async move {
+        let stripe = store.put("o", "rs:4+2", 70_000).await;
+        store.settle().await;
+        let lost = stripe.places[0].expect("it is whole").disk;
+        let named: Vec<DiskId> = stripe.places.iter().flatten().map(|place| place.disk).collect();
+        let spare = (1..=7).map(DiskId).find(|disk| !named.contains(disk)).expect("seven disks, six chunks");
+        store.faulty[spare.0 as usize - 1].set(Faults { hang: true, ..Faults::default() });
+        store.lose(lost.0 as usize).await;
+        let round = store.keeper.repair_once().await.expect("the database answers");
+        assert_eq!((round.chunks, round.failed), (0, 1));
+        assert_eq!(store.overall().await, Overall::Degraded { stripes: 1 });
+        store.keeper.request_sweep();
+        assert_eq!(store.keeper.reclaim_once().await.expect("the database answers").orphans, 0);
+        store.faulty[spare.0 as usize - 1].set(Faults::default());
+        store.keeper.disks_changed();
+        assert_eq!(store.settle().await.repaired, 1);
+        store.assert_reads("o").await;
+    });
+}
+
+#[test]
+fn a_draining_disk_is_kept_while_a_write_may_still_name_it() {
+    let settings = Settings { reclaim_after: Duration::from_secs(60), ..at_once() };
+    with_store(7, settings, |store| async move {
+        let code: CodeSpec = "rs:4+2".parse().expect("a valid code");
+        let mut writer = store.stripes.writer(code, 5000, Durability::Synced).await.expect("enough disks");
+        writer.append(&pattern(5000, 5000)).await.expect("stores take it");
+        let (stripe, claim) = writer.finish().await.expect("stores commit");
+        let disk = stripe.places[0].expect("it is whole").disk;
+        store.keeper.set_disk_state(disk, DiskState::Draining).await.expect("a known disk");
+        assert_eq!(store.keeper.drain_once().await.expect("the database answers").removed, 0);
+        store.commit("o", &stripe).await;
+        drop(claim);
+        store.env.clock.sleep(Duration::from_secs(61)).await;
+        let round = store.keeper.drain_once().await.expect("the database answers");
+        assert_eq!((round.chunks, round.removed), (1, 0));
+        store.env.clock.sleep(Duration::from_secs(61)).await;
+        assert_eq!(store.keeper.drain_once().await.expect("the database answers").removed, 1);
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+#[test]
 fn wall_time_has_no_part_in_decisions_about_data() {
     claystone_sim::run(7, |world| async move {
         let process = world.process("node");
