@@ -61,15 +61,19 @@ impl Record {
         bytes
     }
 
-    /// The record that `bytes`, the whole file, begin with; `None` if there is none that was written completely.
+    /// Bytes of the record with this header, if it is one.
+    fn bytes(header: &[u8]) -> Option<u64> {
+        let header = header.get(..RECORD_HEADER_BYTES)?;
+        let good = array_at(header, 0) == MAGIC
+            && u32_at(header, CRC_AT) == crc32c_without(header, CRC_AT)
+            && u16_at(header, 8) == FORMAT_VERSION;
+        good.then(|| u64_at(header, 56).saturating_add(RECORD_HEADER_BYTES as u64))
+    }
+
+    /// The record that `bytes` begin with; `None` if there is none that was written completely.
     pub fn decode(bytes: &[u8]) -> Option<Record> {
+        Record::bytes(bytes)?;
         let (header, rest) = bytes.split_at_checked(RECORD_HEADER_BYTES)?;
-        if array_at(header, 0) != MAGIC
-            || u32_at(header, CRC_AT) != crc32c_without(header, CRC_AT)
-            || u16_at(header, 8) != FORMAT_VERSION
-        {
-            return None;
-        }
         let content = rest.get(..usize::try_from(u64_at(header, 56)).ok()?)?;
         if u32_at(header, 36) != crc32c(&[content]) {
             return None;
@@ -101,7 +105,11 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let mut bytes = vec![0; file.bytes()? as usize];
+        // The file is as long as the longest record ever; only what this one needs is read.
+        let file_bytes = file.bytes()?;
+        let mut header = vec![0; file_bytes.min(RECORD_HEADER_BYTES as u64) as usize];
+        file.read_at(0, &mut header)?;
+        let mut bytes = vec![0; Record::bytes(&header).unwrap_or(0).min(file_bytes) as usize];
         file.read_at(0, &mut bytes)?;
         self.file = Some(file);
         let record = Record::decode(&bytes);

@@ -783,6 +783,51 @@ fn a_loser_of_a_race_leaves_the_winner_alone() {
 }
 
 #[test]
+fn a_cancelled_write_leaves_all_or_nothing() {
+    let (mut all_of_it, mut nothing) = (0, 0);
+    for limit_us in (0..12_000).step_by(397) {
+        run(limit_us, |world| async move {
+            let served = Served::format(world).await;
+            let store = served.open().await;
+            let bytes = (2 << 20) + 1;
+            let limit = Duration::from_micros(limit_us);
+            let write = put(&store, chunk(1), pattern(1, bytes));
+            let _ = claystone_env::timeout(&*served.world.clock(), limit, write).await;
+            served.world.clock().sleep(Duration::from_secs(1)).await;
+            let complete = store.info(chunk(1)).await.is_ok();
+            if complete {
+                assert!(store.read(chunk(1), None, &all(bytes)).await.expect("read")[0] == pattern(1, bytes));
+            } else {
+                assert!(served.disk.files().iter().all(|file| !file.starts_with("chunks/")), "after {limit_us} us");
+                put(&store, chunk(1), pattern(2, 10)).await.expect("the id is free");
+            }
+            assert_eq!(store.list(None, 10).await, Ok(vec![chunk(1)]));
+            complete
+        })
+        .then(|| all_of_it += 1)
+        .unwrap_or_else(|| nothing += 1);
+    }
+    assert!(all_of_it > 3 && nothing > 3, "{all_of_it} complete, {nothing} absent");
+}
+
+#[test]
+fn the_record_of_a_deleted_chunk_never_changes_a_new_one() {
+    run(1, |world| async move {
+        let mut served = Served::format(world).await;
+        let store = served.open().await;
+        put(&store, chunk(1), pattern(1, 9000)).await.expect("put");
+        let patch = Patch { op: PatchOp::Overwrite, offset: 0, bytes: pattern(2, 100) };
+        store.patch(chunk(1), Version(0), patch).await.expect("patch");
+        store.delete(chunk(1)).await.expect("delete");
+        put(&store, chunk(1), pattern(3, 9000)).await.expect("put");
+        served.crash();
+        drop(store);
+        let store = served.open().await;
+        assert!(store.read(chunk(1), Some(Version(0)), &all(9000)).await.expect("read")[0] == pattern(3, 9000));
+    });
+}
+
+#[test]
 fn latency_shows_in_the_load() {
     run(1, |world| async move {
         let served = Served::format(world).await;

@@ -15,10 +15,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use claystone_env::{Clock, Directory, DirectoryLock, File, Random, Space};
+use claystone_env::{Clock, Directory, Random};
 
 use crate::clock::SimClock;
-use crate::files::{ALLOCATION_BYTES, FileSystem, PART_BYTES, SharedContent, locked};
+use crate::directory::SimDirectory;
+use crate::files::{FileSystem, SharedContent, locked};
 use crate::trace::Trace;
 
 /// How large and fast a disk is.
@@ -92,23 +93,23 @@ pub struct SimDisk {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    name: String,
+pub struct Shared {
+    pub name: String,
+    pub random: Arc<dyn Random>,
+    pub trace: Arc<Trace>,
     model: DiskModel,
     clock: SimClock,
-    random: Arc<dyn Random>,
-    trace: Arc<Trace>,
     state: Mutex<State>,
 }
 
-struct State {
-    files: FileSystem,
-    boot: u64,
-    held: bool,
-    powered: bool,
+pub struct State {
+    pub files: FileSystem,
+    pub boot: u64,
+    pub held: bool,
+    pub powered: bool,
+    pub stats: Stats,
+    pub capacity_bytes: u64,
     cost: Duration,
-    stats: Stats,
-    capacity_bytes: u64,
     read_only: bool,
     removed: bool,
     latency_factor: u32,
@@ -119,7 +120,7 @@ struct State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     Read,
     Write,
     Sync,
@@ -129,7 +130,7 @@ enum Kind {
 
 /// What becomes of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub enum Fate {
     Done,
     // Happens in part, fails.
     Failed,
@@ -319,7 +320,7 @@ impl SimDisk {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -329,7 +330,7 @@ impl Shared {
     }
 
     /// Begins an operation: counts, traces and charges it, and decides its fate.
-    fn begin(
+    pub fn begin(
         &self,
         boot: u64,
         kind: Kind,
@@ -403,155 +404,11 @@ impl Shared {
     }
 
     /// Ends an operation on names.
-    fn named<T>(&self, fate: Fate, result: io::Result<T>) -> io::Result<T> {
+    pub fn named<T>(&self, fate: Fate, result: io::Result<T>) -> io::Result<T> {
         if fate == Fate::Done { result } else { Err(failure()) }
     }
 }
 
-fn failure() -> io::Error {
+pub fn failure() -> io::Error {
     io::Error::other("injected: I/O error")
-}
-
-struct SimDirectory {
-    shared: Arc<Shared>,
-    boot: u64,
-}
-
-impl SimDirectory {
-    fn begin(&self, kind: Kind, path: &str) -> io::Result<(MutexGuard<'_, State>, Fate)> {
-        self.shared.begin(self.boot, kind, path, 0, 0)
-    }
-
-    fn file(&self, path: &str, content: SharedContent) -> Arc<dyn File> {
-        Arc::new(SimFile { shared: self.shared.clone(), boot: self.boot, path: path.to_owned(), content })
-    }
-}
-
-impl Directory for SimDirectory {
-    fn label(&self) -> String {
-        format!("sim:{}", self.shared.name)
-    }
-
-    fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        let (mut state, fate) = self.begin(Kind::Name, path)?;
-        let content = state.files.create(path);
-        self.shared.named(fate, content).map(|content| self.file(path, content))
-    }
-
-    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        let (state, _) = self.begin(Kind::Look, path)?;
-        state.files.open(path).map(|content| self.file(path, content))
-    }
-
-    fn make_dir(&self, path: &str) -> io::Result<()> {
-        let (mut state, fate) = self.begin(Kind::Name, path)?;
-        let result = state.files.make_dir(path);
-        self.shared.named(fate, result)
-    }
-
-    fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        let (state, _) = self.begin(Kind::Look, path)?;
-        state.files.list(path)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let (mut state, fate) = self.begin(Kind::Name, from)?;
-        let result = state.files.rename(from, to);
-        self.shared.named(fate, result)
-    }
-
-    fn remove(&self, path: &str) -> io::Result<()> {
-        let (mut state, fate) = self.begin(Kind::Name, path)?;
-        let result = state.files.remove(path);
-        self.shared.named(fate, result)
-    }
-
-    fn sync_dir(&self, path: &str) -> io::Result<()> {
-        let (mut state, _) = self.begin(Kind::Sync, path)?;
-        state.files.sync_dir(path)
-    }
-
-    fn space(&self) -> io::Result<Space> {
-        let (state, _) = self.begin(Kind::Look, "")?;
-        let total_bytes = state.capacity_bytes;
-        Ok(Space { total_bytes, free_bytes: total_bytes.saturating_sub(state.files.used_bytes()) })
-    }
-
-    fn lock(&self) -> io::Result<DirectoryLock> {
-        let (mut state, _) = self.begin(Kind::Look, "")?;
-        if state.held {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        state.held = true;
-        Ok(Box::new(Held { shared: self.shared.clone(), boot: self.boot }))
-    }
-}
-
-struct Held {
-    shared: Arc<Shared>,
-    boot: u64,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut state = self.shared.state();
-        if state.boot == self.boot {
-            state.held = false;
-        }
-    }
-}
-
-struct SimFile {
-    shared: Arc<Shared>,
-    boot: u64,
-    path: String,
-    content: SharedContent,
-}
-
-impl SimFile {
-    fn begin(&self, kind: Kind, offset: u64, bytes: u64) -> io::Result<(MutexGuard<'_, State>, Fate)> {
-        self.shared.begin(self.boot, kind, &self.path, offset, bytes)
-    }
-}
-
-impl File for SimFile {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let (mut state, _) = self.begin(Kind::Read, offset, into.len() as u64)?;
-        state.stats.bytes_read += into.len() as u64;
-        locked(&self.content).read(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let (mut state, fate) = self.begin(Kind::Write, offset, bytes.len() as u64)?;
-        self.shared.trace.note("bytes", &[], bytes);
-        let (used, have) = (state.files.used_bytes(), locked(&self.content).bytes.len() as u64);
-        // As much as fits is written.
-        let held = have.next_multiple_of(ALLOCATION_BYTES);
-        let end_max = held + state.capacity_bytes.saturating_sub(used) / ALLOCATION_BYTES * ALLOCATION_BYTES;
-        if offset + bytes.len() as u64 > end_max {
-            locked(&self.content).write(offset, &bytes[..end_max.saturating_sub(offset) as usize]);
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        state.stats.bytes_written += bytes.len() as u64;
-        if fate == Fate::Done {
-            locked(&self.content).write(offset, bytes);
-            return Ok(());
-        }
-        let done = self.shared.random.below(bytes.len() as u64 + 1) / PART_BYTES * PART_BYTES;
-        // The power cut comes after the write reached the cache, for the crash to tear it.
-        let done = if state.powered { done } else { bytes.len() as u64 };
-        locked(&self.content).write(offset, &bytes[..done as usize]);
-        Err(failure())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let (_state, _) = self.begin(Kind::Sync, 0, 0)?;
-        locked(&self.content).sync();
-        Ok(())
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        let (_state, _) = self.begin(Kind::Look, 0, 0)?;
-        Ok(locked(&self.content).bytes.len() as u64)
-    }
 }

@@ -17,6 +17,7 @@
 //! ```
 
 mod clock;
+mod directory;
 mod disk;
 mod files;
 mod process;

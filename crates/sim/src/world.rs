@@ -1,6 +1,7 @@
 //! The world of one run.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use claystone_env::{Clock, Random};
 
@@ -17,6 +18,7 @@ pub struct World {
     random: Arc<SimRandom>,
     clock: SimClock,
     trace: Arc<Trace>,
+    starts: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 /// Runs `scenario` in the world of `seed`, on this thread, and returns what it returned.
@@ -37,7 +39,7 @@ impl World {
         let random = Arc::new(SimRandom::new(seed));
         // Some moment of 2026, so that nothing rests on a round number.
         let wall = 1_767_225_600_000 + random.fork("wall").below(31_000_000_000);
-        World { seed, random, clock: SimClock::new(wall), trace: Arc::default() }
+        World { seed, random, clock: SimClock::new(wall), trace: Arc::default(), starts: Arc::default() }
     }
 
     /// The seed.
@@ -55,10 +57,13 @@ impl World {
         Arc::new(self.clock.clone())
     }
 
-    /// A process that starts now. Start another of the same name after a kill; give it another `name` for another
-    /// course of randomness.
+    /// A process that starts now. One that starts again under the same name draws other random numbers.
     pub fn process(&self, name: &str) -> Process {
-        Process::new(self.random.fork(name), self.clock.for_process())
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = starts.entry(name.to_owned()).or_default();
+        *start += 1;
+        let random = self.random.fork(&format!("process {name}")).fork(&start.to_string());
+        Process::new(random, self.clock.for_process())
     }
 
     /// An empty disk.

@@ -77,6 +77,14 @@ fn time_passes_only_in_the_world() {
 }
 
 #[test]
+fn a_process_that_starts_again_draws_other_numbers() {
+    let draw = |seed| run(seed, |world| async move { [(); 2].map(|()| world.process("p").env().random.next_u64()) });
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1)[0], draw(1)[1]);
+    assert_ne!(draw(1)[0], draw(2)[0]);
+}
+
+#[test]
 fn killed_tasks_stop_and_no_new_ones_start() {
     run(1, |world| async move {
         let process = world.process("p");

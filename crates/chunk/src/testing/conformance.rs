@@ -35,13 +35,16 @@ pub async fn conformance<F: Future<Output = Arc<dyn ChunkStore>>>(mut make: impl
 /// Bytes that differ by `seed` and by place.
 pub fn pattern(seed: u64, bytes: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
+    let mut content = Vec::with_capacity(bytes + 8);
+    while content.len() < bytes {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(bytes).collect::<Vec<u8>>().into()
+        // The low bits of a word alone would repeat sooner.
+        content.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    content.truncate(bytes);
+    content.into()
 }
 
 /// Writes a whole chunk, synced.

@@ -1,0 +1,122 @@
+//! What a directory store does on the disk of this machine: `cargo run --release -p claystone-disk --example
+//! disk_speed -- DIR`. For figures that are compared and kept there is `claystone bench`.
+
+#![allow(clippy::disallowed_methods, reason = "measures real time on a real directory")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use claystone_chunk::testing::{pattern, put};
+use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, Durability, NodeId, Patch, PatchOp, Version};
+use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
+use claystone_host::{HostDirectory, ThreadWorker};
+
+fn chunk(number: u64) -> ChunkId {
+    let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!("{number:016x}{spread:016x}.0.0").parse().expect("an id")
+}
+
+fn report(what: &str, mut times: Vec<Duration>, bytes: usize, wall: Duration) {
+    times.sort_unstable();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_micros();
+    let rate = times.len() as f64 / wall.as_secs_f64();
+    let mb = rate * bytes as f64 / 1e6;
+    println!("{what:<28} {rate:>9.0}/s {mb:>8.0} MB/s   p50 {:>6} us  p99 {:>6} us", at(50), at(99));
+}
+
+async fn writes(store: &Arc<DirectoryStore>, what: &str, base: u64, count: u64, width: u64, content: &Bytes) {
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for lane in 0..width {
+        let (store, content) = (store.clone(), content.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut times = Vec::new();
+            for number in (lane..count).step_by(width as usize) {
+                let one = Instant::now();
+                put(&*store, chunk(base + number), content.clone()).await.expect("put");
+                times.push(one.elapsed());
+            }
+            times
+        }));
+    }
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(task.await.expect("task"));
+    }
+    report(what, times, content.len(), began.elapsed());
+}
+
+#[tokio::main]
+async fn main() {
+    let dir = std::env::args().nth(1).expect("usage: disk_speed DIR");
+    let threads = std::env::args().nth(2).map_or(1, |text| text.parse().expect("a number of threads"));
+    let env = claystone_host::env().expect("an environment");
+    let directory = Arc::new(HostDirectory::make(dir).expect("a directory"));
+    let worker = Arc::new(ThreadWorker::start("disk", threads).expect("threads"));
+    let expected = Expected { cluster: ClusterId(1), disk: DiskId::new(&*env.random) };
+    let node = NodeId("here".to_owned());
+    let identity = Identity { disk: expected.disk, cluster: expected.cluster, node, created: env.clock.wall() };
+    let began = Instant::now();
+    format(&*worker, directory.clone(), identity).await.expect("format");
+    println!("format {:?}", began.elapsed());
+    let began = Instant::now();
+    let store = DirectoryStore::open(&env, directory, worker, expected, Options::default()).await.expect("open");
+    println!("open   {:?}", began.elapsed());
+    let store = Arc::new(store);
+
+    let small = pattern(1, 4000);
+    let big = pattern(2, 1 << 20);
+    writes(&store, "write 4000 B synced, 1", 0, 2000, 1, &small).await;
+    writes(&store, "write 4000 B synced, 16", 10_000, 4000, 16, &small).await;
+    writes(&store, "write 1 MiB synced, 1", 20_000, 200, 1, &big).await;
+    writes(&store, "write 1 MiB synced, 4", 30_000, 200, 4, &big).await;
+
+    let mut times = Vec::new();
+    let all = Instant::now();
+    for number in 0..200 {
+        let one = Instant::now();
+        let mut writer = store.create(chunk(40_000 + number), big.len() as u64).await.expect("create");
+        writer.append(big.clone()).await.expect("append");
+        writer.commit(Durability::Buffered).await.expect("commit");
+        times.push(one.elapsed());
+    }
+    report("write 1 MiB buffered", times, big.len(), all.elapsed());
+    store.sync().await.expect("sync");
+
+    let large = pattern(3, 64 << 20);
+    let one = Instant::now();
+    put(&*store, chunk(50_000), large.clone()).await.expect("put");
+    report("write 64 MiB synced", vec![one.elapsed()], large.len(), one.elapsed());
+
+    for (what, base, bytes) in [("read 4000 B", 0, 4000), ("read 1 MiB", 20_000, 1 << 20)] {
+        let mut times = Vec::new();
+        let all = Instant::now();
+        for number in 0..2000 {
+            let one = Instant::now();
+            let range = [ByteRange { offset: 0, bytes }];
+            store.read(chunk(base + number % 200), None, &range).await.expect("read");
+            times.push(one.elapsed());
+        }
+        report(what, times, bytes as usize, all.elapsed());
+    }
+
+    let mut times = Vec::new();
+    let all = Instant::now();
+    for number in 0..1000 {
+        let one = Instant::now();
+        let patch = Patch { op: PatchOp::Xor, offset: 8192, bytes: pattern(number, 4096) };
+        store.patch(chunk(20_000), Version(number), patch).await.expect("patch");
+        times.push(one.elapsed());
+    }
+    report("patch 4 KiB", times, 4096, all.elapsed());
+
+    let began = Instant::now();
+    let ids = store.list(None, 10_000).await.expect("list");
+    println!("first list of {} ids {:?}", ids.len(), began.elapsed());
+    let began = Instant::now();
+    for id in ids {
+        store.delete(id).await.expect("delete");
+    }
+    println!("delete all {:?}", began.elapsed());
+}

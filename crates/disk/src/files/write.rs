@@ -1,0 +1,238 @@
+//! From absent to committed, and back to absent.
+//!
+//! Invariants:
+//! 1. The header is written after all content, and a commit is reported after both are synced and the name is.
+//! 2. What fails before that takes its file away again; its space is free before the error is told.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use claystone_chunk::{ByteRange, ChunkError, ChunkId, Durability, Version};
+use claystone_env::File;
+
+use super::{Files, lock};
+use crate::index::{dir_of, dir_path, file_path};
+use crate::layout::{CHUNK_BYTES_MAX, Header, SECTOR, SectorCrc, data_offset, file_bytes, head};
+use crate::reader::Opened;
+
+/// Buffered chunks that wait for a sync; one more makes its commit sync them all.
+const BUFFERED_MAX: usize = 128;
+
+impl Files {
+    /// (absent) -> writing: takes the id. Does not block.
+    pub fn begin(&self, id: ChunkId, bytes: u64) -> Result<(), ChunkError> {
+        self.writable()?;
+        if bytes > CHUNK_BYTES_MAX {
+            let range = ByteRange { offset: 0, bytes };
+            return Err(ChunkError::OutOfRange { id, range, chunk_bytes: CHUNK_BYTES_MAX });
+        }
+        match lock(&self.writing).entry(id) {
+            Entry::Occupied(_) => Err(ChunkError::AlreadyExists { id }),
+            Entry::Vacant(free) => {
+                free.insert(false);
+                Ok(())
+            }
+        }
+    }
+
+    /// writing -> (absent or committed): gives the id free. Does not block.
+    pub fn end(&self, id: ChunkId) {
+        lock(&self.writing).remove(&id);
+    }
+
+    pub(super) fn has_unfinished_file(&self, id: ChunkId) -> bool {
+        lock(&self.writing).get(&id).copied().unwrap_or(false)
+    }
+
+    fn set_unfinished_file(&self, id: ChunkId, made: bool) {
+        // The entry is missing if the writer was dropped while its job was queued; its file is then a remnant.
+        if let Some(entry) = lock(&self.writing).get_mut(&id) {
+            *entry = made;
+        }
+    }
+
+    /// Makes the file of a chunk in `writing` that will have `bytes`.
+    pub fn create_file(&self, id: ChunkId, bytes: u64) -> Result<Arc<dyn File>, ChunkError> {
+        self.writable()?;
+        self.check_space(bytes)?;
+        let path = file_path(id);
+        let mut result = self.directory.create(&path);
+        match result.as_ref().err().map(io::Error::kind) {
+            Some(io::ErrorKind::AlreadyExists) => {
+                match self.open_any(id)? {
+                    Some(Opened::Remnant) => self.remove_file(id)?,
+                    Some(_) => return Err(ChunkError::AlreadyExists { id }),
+                    None => (),
+                }
+                result = self.directory.create(&path);
+            }
+            Some(io::ErrorKind::NotFound) => {
+                // Somebody removed the directory, or the whole disk.
+                self.check_alive()?;
+                let made = self.directory.make_dir("chunks");
+                let made = made.and_then(|()| self.directory.make_dir(&dir_path(dir_of(id))));
+                let made = made.and_then(|()| self.directory.sync_dir("chunks"));
+                made.map_err(|error| self.change_failed("making a directory", &error, 0))?;
+                result = self.directory.create(&path);
+            }
+            _ => (),
+        }
+        let file = result.map_err(|error| self.change_failed("making a chunk file", &error, file_bytes(bytes)))?;
+        self.set_unfinished_file(id, true);
+        Ok(file)
+    }
+
+    /// Writes content of a chunk in `writing` from `first_sector` on and returns its table entries. On an error the
+    /// file is gone.
+    pub fn write_content(
+        &self,
+        id: ChunkId,
+        bytes: u64,
+        file: &dyn File,
+        first_sector: u64,
+        content: &[u8],
+    ) -> Result<Vec<u8>, ChunkError> {
+        self.writable()?;
+        let offset = data_offset(bytes) + first_sector * SECTOR;
+        match file.write_at(offset, content) {
+            Ok(()) => Ok(SectorCrc::new(id).table(first_sector, content)),
+            Err(error) => Err(self.write_failed(id, &error, content.len() as u64)),
+        }
+    }
+
+    /// writing -> committed: writes the head of a chunk whose content is written, and syncs.
+    pub fn commit(
+        &self,
+        id: ChunkId,
+        bytes: u64,
+        file: &Arc<dyn File>,
+        table: &[u8],
+        durability: Durability,
+    ) -> Result<(), ChunkError> {
+        self.writable()?;
+        let header = Header { id, bytes, version: Version(0) };
+        let head = head(&header, table);
+        if let Err(error) = file.write_at(0, &head) {
+            return Err(self.write_failed(id, &error, head.len() as u64));
+        }
+        self.committed(id, file, durability)
+    }
+
+    /// (absent) -> committed in one go, for a chunk in `writing` whose whole content is at hand.
+    pub fn write_whole(&self, id: ChunkId, content: &[Bytes], durability: Durability) -> Result<(), ChunkError> {
+        let joined;
+        let content: &[u8] = match content {
+            [one] => one,
+            several => {
+                joined = several.concat();
+                &joined
+            }
+        };
+        let header = Header { id, bytes: content.len() as u64, version: Version(0) };
+        let file = self.create_file(id, header.bytes)?;
+        let mut head = head(&header, &SectorCrc::new(id).table(0, content));
+        let written = if header.data_offset() < SECTOR {
+            head.extend_from_slice(content);
+            file.write_at(0, &head)
+        } else {
+            file.write_at(header.data_offset(), content).and_then(|()| file.write_at(0, &head))
+        };
+        if let Err(error) = written {
+            return Err(self.write_failed(id, &error, file_bytes(header.bytes)));
+        }
+        self.committed(id, &file, durability)
+    }
+
+    fn committed(&self, id: ChunkId, file: &Arc<dyn File>, durability: Durability) -> Result<(), ChunkError> {
+        match durability {
+            Durability::Synced => {
+                let synced = file.sync().and_then(|()| self.directory.sync_dir(&dir_path(dir_of(id))));
+                synced.map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
+            }
+            Durability::Buffered => {
+                let waiting = {
+                    let mut buffered = lock(&self.buffered);
+                    buffered.insert(id, file.clone());
+                    buffered.len()
+                };
+                if waiting > BUFFERED_MAX {
+                    self.sync_buffered()?;
+                }
+            }
+        }
+        lock(&self.index).added(id);
+        self.end(id);
+        Ok(())
+    }
+
+    /// Whether chunks wait for [`Files::sync_buffered`]. Does not block.
+    pub fn has_buffered(&self) -> bool {
+        !lock(&self.buffered).is_empty()
+    }
+
+    /// Syncs what was committed as buffered before this call.
+    pub fn sync_buffered(&self) -> Result<(), ChunkError> {
+        self.writable()?;
+        let buffered = std::mem::take(&mut *lock(&self.buffered));
+        let dirs: BTreeSet<u16> = buffered.keys().map(|id| dir_of(*id)).collect();
+        for file in buffered.values() {
+            file.sync().map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
+        }
+        for dir in dirs {
+            let synced = self.directory.sync_dir(&dir_path(dir));
+            synced.map_err(|error| self.fail(format!("syncing a directory: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// writing -> (absent): removes what a dropped writer wrote and gives the id free.
+    pub fn abandon(&self, id: ChunkId) {
+        if self.has_unfinished_file(id) && self.writable().is_ok() {
+            // A failure shows in the state; the remnant is listed after the next opening.
+            let _ = self.remove_unfinished(id);
+        }
+        self.end(id);
+    }
+
+    fn remove_unfinished(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.remove_file(id)?;
+        lock(&self.index).removed(id);
+        self.set_unfinished_file(id, false);
+        Ok(())
+    }
+
+    fn write_failed(&self, id: ChunkId, error: &io::Error, needed_bytes: u64) -> ChunkError {
+        // The space comes back first, so that the error tells what is free without the file.
+        let removed = self.remove_unfinished(id);
+        let error = self.change_failed("writing a chunk", error, needed_bytes);
+        removed.err().unwrap_or(error)
+    }
+
+    fn remove_file(&self, id: ChunkId) -> Result<(), ChunkError> {
+        match self.directory.remove(&file_path(id)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.check_alive(),
+            Err(error) => Err(self.change_failed("removing a chunk file", &error, 0)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// committed -> (absent).
+    pub fn delete(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.writable()?;
+        if self.has_unfinished_file(id) {
+            // Not committed, so absent as far as anybody can see.
+            return Ok(());
+        }
+        let mut journal = lock(&self.journal);
+        journal.forget(id).map_err(|error| self.fail(format!("clearing the patch journal: {error}")))?;
+        let _change = self.chunk_lock(id).write().unwrap_or_else(PoisonError::into_inner);
+        drop(journal);
+        self.remove_file(id)?;
+        lock(&self.buffered).remove(&id);
+        lock(&self.index).removed(id);
+        Ok(())
+    }
+}
