@@ -109,7 +109,7 @@ impl SqliteMeta {
 
     async fn write<R: Send + 'static>(
         &self,
-        op: impl FnOnce(&Connection) -> Result<R, Fault> + Send + 'static,
+        op: impl Fn(&Connection) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, MetaError> {
         self.link.write(&*self.workers.writer, op).await
     }

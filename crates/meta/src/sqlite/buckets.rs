@@ -25,7 +25,7 @@ impl BucketRecords for SqliteMeta {
         let (name, owner) = (name.to_owned(), owner.to_owned());
         self.write(move |connection| {
             if let Some(bucket) = find(connection, &name)? {
-                return Err(MetaError::BucketExists { name, owner: bucket.owner }.into());
+                return Err(MetaError::BucketExists { name: name.clone(), owner: bucket.owner }.into());
             }
             connection
                 .prepare_cached(
@@ -33,7 +33,14 @@ impl BucketRecords for SqliteMeta {
                 )?
                 .execute(params![name, owner, Int(now.unix_ms), code.map(|code| code.to_string())])?;
             let id = BucketId(connection.last_insert_rowid());
-            Ok(BucketRecord { id, name, owner, created: now, code, documents: BTreeMap::new() })
+            Ok(BucketRecord {
+                id,
+                name: name.clone(),
+                owner: owner.clone(),
+                created: now,
+                code,
+                documents: BTreeMap::new(),
+            })
         })
         .await
     }
@@ -65,7 +72,7 @@ impl BucketRecords for SqliteMeta {
                 .prepare_cached("SELECT EXISTS (SELECT 1 FROM objects WHERE bucket = ?1)")?
                 .query_row(params![bucket.id.0], |row| row.get(0))?;
             if used {
-                return Err(MetaError::BucketNotEmpty { name }.into());
+                return Err(MetaError::BucketNotEmpty { name: name.clone() }.into());
             }
             abort_all(connection, bucket.id)?;
             connection.prepare_cached("DELETE FROM buckets WHERE id = ?1")?.execute(params![bucket.id.0])?;
@@ -78,8 +85,8 @@ impl BucketRecords for SqliteMeta {
         let (name, document) = (name.to_owned(), document.to_owned());
         self.write(move |connection| {
             let mut bucket = existing(connection, &name)?;
-            match content {
-                Some(content) => bucket.documents.insert(document, content),
+            match &content {
+                Some(content) => bucket.documents.insert(document.clone(), content.clone()),
                 None => bucket.documents.remove(&document),
             };
             connection

@@ -50,7 +50,7 @@ impl ObjectRecords for SqliteMeta {
         let (key, version) = (key.to_owned(), version.clone());
         self.write(move |connection| {
             let Some(row) = VersionRow::named(connection, bucket, &key, &version)? else {
-                return Err(MetaError::NoSuchObject { key }.into());
+                return Err(MetaError::NoSuchObject { key: key.clone() }.into());
             };
             connection
                 .prepare_cached("UPDATE objects SET attributes = ?4 WHERE bucket = ?1 AND key = ?2 AND seq = ?3")?

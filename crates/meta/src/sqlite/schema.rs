@@ -17,7 +17,8 @@ const STATEMENTS_MAX: usize = 128;
 /// Opens the file for writing, makes it if there is none, and brings it to this program's schema.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
     let open = || {
-        let connection = Connection::open(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
         // Checked before anything is written, so that a newer program's file stays as it is.
         let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
         Ok((connection, mode))

@@ -66,7 +66,7 @@ impl StripeRecords for SqliteMeta {
 
     async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError> {
         self.write(move |connection| {
-            let Swap { stripe, expected_revision: expected, places } = swap;
+            let Swap { stripe, expected_revision: expected, ref places } = swap;
             let current = load_live(connection, stripe)?;
             if current.is_none_or(|current| current.revision != expected) {
                 return Err(MetaError::StripeChanged { stripe, expected }.into());
@@ -75,7 +75,7 @@ impl StripeRecords for SqliteMeta {
                 "UPDATE chunks SET disk = ?3, generation = ?4, damaged = ?5 WHERE stripe = ?1 AND idx = ?2",
             )?;
             for (index, place) in places {
-                let column = PlaceColumns::of(connection, place)?;
+                let column = PlaceColumns::of(connection, *place)?;
                 let changed = update.execute(params![
                     stripe.0.to_be_bytes(),
                     index.0,
@@ -101,7 +101,7 @@ impl StripeRecords for SqliteMeta {
                  AND damaged = 0 AND disk IS NOT NULL \
                  AND EXISTS (SELECT 1 FROM stripes s WHERE s.id = ?1 AND s.refs > 0)",
             )?;
-            for chunk in chunks {
+            for chunk in &chunks {
                 let marked = mark.execute(params![chunk.stripe.0.to_be_bytes(), chunk.index.0, chunk.generation.0])?;
                 if marked > 0 {
                     changed(connection, chunk.stripe)?;
@@ -136,7 +136,7 @@ impl StripeRecords for SqliteMeta {
         self.write(move |connection| {
             let mut stripe = connection.prepare_cached("DELETE FROM stripes WHERE id = ?1 AND refs = 0")?;
             let mut chunks = connection.prepare_cached("DELETE FROM chunks WHERE stripe = ?1")?;
-            for id in ids {
+            for id in &ids {
                 let id = id.0.to_be_bytes();
                 if stripe.execute(params![id])? > 0 {
                     chunks.execute(params![id])?;

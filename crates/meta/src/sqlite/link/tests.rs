@@ -50,7 +50,7 @@ fn link() -> Arc<Link> {
     Arc::new(Link::alone(connection))
 }
 
-fn insert(x: i64) -> impl FnOnce(&Connection) -> Result<i64, Fault> + Send {
+fn insert(x: i64) -> impl Fn(&Connection) -> Result<i64, Fault> + Send {
     move |connection| {
         connection.execute("INSERT INTO t VALUES (?1)", [x])?;
         Ok(x)
