@@ -170,8 +170,9 @@ mod tests {
     #[test]
     fn a_preflight_needs_origin_method_and_allowed_headers() {
         let config = config(&["*"], &["GET"], &["x-amz-meta-*"]);
-        let status =
-            |pairs| preflight(Some(&config), &request(pairs)).map_err(|error| error.code().as_str().to_owned());
+        let status = |pairs: &[(&'static str, &'static str)]| {
+            preflight(Some(&config), &request(pairs)).map_err(|error| error.code().as_str().to_owned())
+        };
         assert_eq!(status(&[("origin", "http://a")]).expect_err("no method"), "InvalidRequest");
         let get = ("access-control-request-method", "GET");
         assert_eq!(status(&[("origin", "http://a"), get]).expect("allowed")[header::ACCESS_CONTROL_ALLOW_ORIGIN], "*");
