@@ -786,7 +786,7 @@ fn a_loser_of_a_race_leaves_the_winner_alone() {
 fn a_cancelled_write_leaves_all_or_nothing() {
     let (mut all_of_it, mut nothing) = (0, 0);
     for limit_us in (0..12_000).step_by(397) {
-        run(limit_us, |world| async move {
+        let complete = run(limit_us, |world| async move {
             let served = Served::format(world).await;
             let store = served.open().await;
             let bytes = (2 << 20) + 1;
@@ -803,9 +803,8 @@ fn a_cancelled_write_leaves_all_or_nothing() {
             }
             assert_eq!(store.list(None, 10).await, Ok(vec![chunk(1)]));
             complete
-        })
-        .then(|| all_of_it += 1)
-        .unwrap_or_else(|| nothing += 1);
+        });
+        *(if complete { &mut all_of_it } else { &mut nothing }) += 1;
     }
     assert!(all_of_it > 3 && nothing > 3, "{all_of_it} complete, {nothing} absent");
 }
@@ -824,6 +823,25 @@ fn the_record_of_a_deleted_chunk_never_changes_a_new_one() {
         drop(store);
         let store = served.open().await;
         assert!(store.read(chunk(1), Some(Version(0)), &all(9000)).await.expect("read")[0] == pattern(3, 9000));
+    });
+}
+
+#[test]
+fn the_record_of_an_earlier_patch_is_not_applied() {
+    run(1, |world| async move {
+        let mut served = Served::format(world).await;
+        let store = served.open().await;
+        put(&store, chunk(1), pattern(1, 9000)).await.expect("put");
+        let patch = |seed| Patch { op: PatchOp::Overwrite, offset: 0, bytes: pattern(seed, 100) };
+        store.patch(chunk(1), Version(0), patch(2)).await.expect("patch");
+        let earlier = served.disk.content("patch.journal");
+        store.patch(chunk(1), Version(1), patch(3)).await.expect("patch");
+        served.disk.set_content("patch.journal", earlier);
+        served.crash();
+        drop(store);
+        let store = served.open().await;
+        let range = [ByteRange { offset: 0, bytes: 100 }];
+        assert!(store.read(chunk(1), Some(Version(2)), &range).await.expect("read")[0] == pattern(3, 100));
     });
 }
 

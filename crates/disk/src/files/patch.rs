@@ -107,10 +107,41 @@ impl Files {
 
 /// Whether a record of the journal belongs to the chunk as it is: its patch was begun and is perhaps not complete.
 fn record_fits(header: &Header, record: &Record) -> bool {
-    let sectors = sectors_of(ByteRange { offset: record.first_sector.saturating_mul(SECTOR), bytes: 1 });
     let bytes = record.content.len() as u64;
     let end = record.first_sector.saturating_add(bytes.div_ceil(SECTOR));
-    let in_chunk = end <= header.sectors() && header.bytes_of(sectors.start, end).bytes == bytes;
+    let in_chunk = end <= header.sectors() && header.bytes_of(record.first_sector, end).bytes == bytes;
     let one_step = header.version == record.version || header.version.0 + 1 == record.version.0;
     in_chunk && one_step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_fits_one_step_of_its_chunk_only() {
+        let id: ChunkId = "0000018f3c5e7a00b1c2d3e4f506172a.4.1".parse().expect("an id");
+        let header = |version| Header { id, bytes: 9000, version: Version(version) };
+        let record = |version, first_sector, bytes| Record {
+            id,
+            version: Version(version),
+            first_sector,
+            content: vec![0; bytes],
+        };
+        assert!(record_fits(&header(4), &record(5, 1, 4096)), "begun");
+        assert!(record_fits(&header(5), &record(5, 1, 4096)), "begun or done");
+        assert!(record_fits(&header(5), &record(5, 2, 808)), "the last sector is shorter");
+        assert!(record_fits(&header(5), &record(5, 3, 0)), "nothing but a version");
+        for (version, first_sector, bytes) in [
+            (6, 1, 4096),
+            (3, 1, 4096),
+            (5, 2, 4096),
+            (5, 1, 100),
+            (5, 3, 1),
+            (5, u64::MAX, 1),
+            (5, u64::MAX / 4096, 0),
+        ] {
+            assert!(!record_fits(&header(if version == 6 { 7 } else { 4 }), &record(version, first_sector, bytes)));
+        }
+    }
 }
