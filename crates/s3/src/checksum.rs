@@ -193,6 +193,19 @@ impl Declared {
         self.compare(digests, trailers).map_err(|error| Refusal(error).into())
     }
 
+    /// Compares with a small body that is at hand.
+    ///
+    /// # Errors
+    /// `BadDigest`.
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), S3Error> {
+        let mut digests = Digests { bytes: bytes.len() as u64, values: BTreeMap::new() };
+        digests.values.insert(Algorithm::Md5, md5::Md5::digest(bytes).to_vec());
+        for kind in self.kinds() {
+            digests.values.insert(kind.algorithm(), kind.digest(bytes));
+        }
+        self.compare(&digests, None).map(drop)
+    }
+
     fn compare(&self, digests: &Digests, trailers: Option<&TrailingHeaders>) -> Result<Confirmed, S3Error> {
         let computed = |algorithm| {
             let value: Option<&Vec<u8>> = digests.values.get(&algorithm);

@@ -1,7 +1,9 @@
 //! What the outside learns about requests: counters and a line in the log.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+use s3s::S3Error;
 
 /// Told of each request once, when its response has been sent or given up.
 pub trait Observer: Send + Sync + 'static {
@@ -27,17 +29,27 @@ pub(crate) struct Trace {
     operation: OnceLock<&'static str>,
     /// Who sent it.
     pub(crate) peer: Option<std::net::IpAddr>,
+    /// What is to be answered whatever s3s makes of it: it hides why a body's stream ended.
+    refusal: Mutex<Option<S3Error>>,
 }
 
 impl Trace {
     pub(crate) fn new(request_id: String, peer: Option<std::net::IpAddr>) -> Trace {
-        Trace { request_id, operation: OnceLock::new(), peer }
+        Trace { request_id, operation: OnceLock::new(), peer, refusal: Mutex::new(None) }
     }
 
     pub(crate) fn name(&self, operation: &str) {
         // s3s lends the name only; metrics want one that lives on.
         let known = OPERATIONS.iter().find(|&&known| known == operation).copied().unwrap_or("Other");
         let _ = self.operation.set(known);
+    }
+
+    pub(crate) fn refuse(&self, error: S3Error) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    pub(crate) fn refusal(&self) -> Option<S3Error> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn operation(&self) -> &'static str {

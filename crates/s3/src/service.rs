@@ -23,6 +23,7 @@ use s3s::dto::CORSConfiguration;
 use s3s::service::S3Service;
 use s3s::{S3Error, S3Result, StdError, s3_error};
 
+use crate::checksum::Declared;
 use crate::chunked::{Mode, Rechunked};
 use crate::error::from_object;
 use crate::gateway::Gateway;
@@ -89,6 +90,9 @@ impl Service {
                 Err(error) => refusal(error),
             },
         };
+        if let Some(error) = trace.refusal() {
+            response = refusal(error);
+        }
         amend(&mut response, &trace, asked.form);
         if asked.method != Method::OPTIONS {
             self.add_cors(&asked, response.headers_mut()).await;
@@ -197,10 +201,57 @@ fn prepare(request: Request<s3s::Body>, gateway: &Gateway, trace: &Arc<Trace>) -
             let frames = http_body_util::StreamBody::new(Rechunked::new(body, mode).map(|item| item.map(Frame::data)));
             s3s::Body::http_body_unsync(frames)
         }
+        None if is_document(&parts.method, &parts.uri) => {
+            verified(body, Declared::from_headers(&parts.headers)?, trace)
+        }
         None => body,
     };
     parts.extensions.insert(trace.clone());
     Ok(Request::from_parts(parts, body))
+}
+
+/// Whether the body is a document that s3s reads, rather than an object's bytes.
+fn is_document(method: &Method, uri: &Uri) -> bool {
+    let by_method: &[&str] = match *method {
+        Method::PUT => &[
+            "acl",
+            "cors",
+            "legal-hold",
+            "lifecycle",
+            "object-lock",
+            "ownershipControls",
+            "policy",
+            "publicAccessBlock",
+            "retention",
+            "tagging",
+            "versioning",
+        ],
+        Method::POST => &["delete"],
+        _ => &[],
+    };
+    query(uri).any(|(name, _)| by_method.contains(&name))
+}
+
+/// A document's body with the checksums that its request declares, which s3s does not look at.
+fn verified(body: s3s::Body, declared: Declared, trace: &Arc<Trace>) -> s3s::Body {
+    let state = (body, Vec::new(), declared, trace.clone());
+    let stream = futures::stream::try_unfold(state, |(mut body, mut seen, declared, trace)| async move {
+        match body.next().await.transpose()? {
+            Some(bytes) => {
+                // s3s stops at its limit for documents, so no more than that is kept here.
+                seen.extend_from_slice(&bytes);
+                Ok(Some((Frame::data(bytes), (body, seen, declared, trace))))
+            }
+            None => match declared.check(&seen) {
+                Ok(()) => Ok(None),
+                Err(error) => {
+                    trace.refuse(error);
+                    Err::<_, StdError>("the document's checksum does not match".into())
+                }
+            },
+        }
+    });
+    s3s::Body::http_body_unsync(http_body_util::StreamBody::new(stream.boxed()))
 }
 
 fn refuse_unsupported(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
@@ -454,6 +505,23 @@ mod tests {
             Err("NotImplemented".to_owned())
         );
         assert_eq!(code(refuse_unsupported(&HeaderMap::new(), &uri("/b/k?x-id=PutObject"))), Ok(()));
+    }
+
+    #[test]
+    fn a_document_with_a_wrong_checksum_is_refused() {
+        let read = |md5: &'static str| {
+            let name = HeaderName::from_static("content-md5");
+            let headers: HeaderMap = [(name, HeaderValue::from_static(md5))].into_iter().collect();
+            let declared = Declared::from_headers(&headers).expect("well formed");
+            let trace = Arc::new(Trace::new("ID".to_owned(), None));
+            let mut body = verified(s3s::Body::from("hello".to_owned()), declared, &trace);
+            let result = futures::executor::block_on(body.store_all_limited(100));
+            (result.is_ok(), trace.refusal().map(|error| error.code().as_str().to_owned()))
+        };
+        assert_eq!(read("XUFAKrxLKna5cZ2REBfFkg=="), (true, None));
+        assert_eq!(read("rL0Y20zC+Fzt72VPzMSk2A=="), (false, Some("BadDigest".to_owned())));
+        assert!(is_document(&Method::POST, &uri("/b?delete")) && is_document(&Method::PUT, &uri("/b/k?tagging")));
+        assert!(!is_document(&Method::POST, &uri("/b/k?uploadId=1")) && !is_document(&Method::PUT, &uri("/b/k")));
     }
 
     #[test]

@@ -58,7 +58,8 @@ fn with_condition(condition: &str) -> Policy {
 
 #[test]
 fn conditions() {
-    let cases: &[(&str, &[(&str, &str)], bool)] = &[
+    type Case = (&'static str, &'static [(&'static str, &'static str)], bool);
+    let cases: &[Case] = &[
         (r#"{"StringEquals":{"s3:prefix":"a"}}"#, &[("s3:prefix", "a")], true),
         (r#"{"StringEquals":{"s3:prefix":["a","c"]}}"#, &[("s3:prefix", "b")], false),
         (r#"{"StringEquals":{"s3:prefix":"a"}}"#, &[], false),
