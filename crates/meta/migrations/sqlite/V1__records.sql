@@ -61,6 +61,8 @@ CREATE TABLE spans (
 ) STRICT, WITHOUT ROWID;
 
 -- refs: spans that name it; 0 is a dead stripe. lost: its chunks without a place, damaged, or on a lost or removed disk.
+-- spare: how many more chunks a live stripe with losses can lose, negative when data is lost; otherwise NULL. It is no
+-- generated column, because SQLite does not read those from an index alone.
 CREATE TABLE stripes (
     id BLOB NOT NULL PRIMARY KEY,
     refs INTEGER NOT NULL,
@@ -71,11 +73,10 @@ CREATE TABLE stripes (
     verified_ms INTEGER,
     tolerance INTEGER NOT NULL,
     lost INTEGER NOT NULL,
-    -- What a live stripe with losses still tolerates; negative when data is lost.
-    spare INTEGER GENERATED ALWAYS AS (CASE WHEN refs > 0 AND lost > 0 THEN tolerance - lost END) VIRTUAL
+    spare INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stripes_degraded ON stripes (spare, lost) WHERE spare IS NOT NULL;
-CREATE INDEX stripes_dead ON stripes (id) WHERE refs = 0;
+CREATE INDEX stripes_dead ON stripes (refs) WHERE refs = 0;
 
 -- The only place of chunk places: one row for each chunk of each stripe. disk NULL: the chunk has no place.
 CREATE TABLE chunks (
@@ -123,8 +124,7 @@ END;
 
 CREATE TRIGGER stripes_changed AFTER UPDATE OF refs, verified_ms, lost ON stripes
 WHEN (OLD.refs > 0) <> (NEW.refs > 0)
-    OR (OLD.verified_ms IS NULL) <> (NEW.verified_ms IS NULL)
-    OR (OLD.lost = 0) <> (NEW.lost = 0)
+    OR (OLD.verified_ms IS NOT NULL AND OLD.lost = 0) <> (NEW.verified_ms IS NOT NULL AND NEW.lost = 0)
 BEGIN
     UPDATE totals SET
         stripes = stripes + (NEW.refs > 0) - (OLD.refs > 0),

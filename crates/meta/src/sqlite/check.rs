@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use super::fault::Fault;
 use super::rows::parse_code;
-use super::stripes::LOST;
+use super::stripes::LOSSES;
 
 /// Names every contradiction, a sample of each kind.
 pub(super) fn check(connection: &Connection) -> Result<Vec<String>, Fault> {
@@ -14,7 +14,7 @@ pub(super) fn check(connection: &Connection) -> Result<Vec<String>, Fault> {
         problems.push(found);
     }
     for (what, sql) in RULES {
-        let mut statement = connection.prepare(&sql.replace("{LOST}", LOST))?;
+        let mut statement = connection.prepare(&sql.replace("{LOSSES}", LOSSES))?;
         let mut rows = statement.query([])?;
         let (mut count, mut first) = (0, None::<String>);
         while let Some(row) = rows.next()? {
@@ -57,7 +57,7 @@ const RULES: [(&str, &str); 17] = [
          count(*) FILTER (WHERE verified_ms IS NOT NULL AND lost = 0) FROM stripes WHERE refs > 0)",
     ),
     ("not one row of totals", "SELECT count(*) || ' rows' FROM totals HAVING count(*) <> 1"),
-    ("stripe with a wrong loss count", "SELECT hex(id) FROM stripes WHERE lost <> {LOST}"),
+    ("stripe with a wrong loss count", "SELECT hex(id) FROM stripes WHERE (lost, spare) IS NOT {LOSSES}"),
     (
         "stripe with wrong refs",
         "SELECT hex(s.id) FROM stripes s LEFT JOIN (SELECT stripe, count(*) AS refs FROM spans GROUP BY stripe) p \

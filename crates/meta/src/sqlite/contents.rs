@@ -50,7 +50,9 @@ pub(super) fn release(connection: &Connection, content: Option<ContentId>) -> Re
         return Ok(Vec::new());
     }
     let mut dead = Vec::new();
-    let mut drop_span = connection.prepare_cached("UPDATE stripes SET refs = refs - 1 WHERE id = ?1 RETURNING refs")?;
+    let mut drop_span = connection.prepare_cached(
+        "UPDATE stripes SET refs = refs - 1, spare = CASE WHEN refs > 1 THEN spare END WHERE id = ?1 RETURNING refs",
+    )?;
     let mut spans = connection.prepare_cached("SELECT stripe FROM spans WHERE content = ?1 ORDER BY position")?;
     let mut rows = spans.query(params![content.0])?;
     while let Some(row) = rows.next()? {

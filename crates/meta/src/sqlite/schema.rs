@@ -3,6 +3,7 @@
 //! Invariants:
 //! 1. A database with a schema newer than this program's is left untouched.
 //! 2. A commit is synced before it returns (`synchronous = FULL` on a write-ahead log).
+//! 3. Room for a full log, and for as many pages of the database, is taken when it is opened.
 
 use std::path::Path;
 
@@ -13,6 +14,8 @@ use crate::MetaError;
 
 /// Statements kept prepared per connection; the modules together have fewer.
 const STATEMENTS_MAX: usize = 128;
+/// Pages of the log after which it is copied into the database: 4 MiB.
+const LOG_PAGES: u32 = 1_000;
 
 /// Opens the file for writing, makes it if there is none, and brings it to this program's schema.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
@@ -35,12 +38,30 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
             });
         }
     }
-    // 4,000 pages are 16 MiB of log before it is copied into the database: hot pages are copied once for many commits.
-    connection
-        .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -16384;")
-        .map_err(|error| at(path, &error))?;
+    let settings =
+        format!("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {LOG_PAGES}; PRAGMA cache_size = -16384;");
+    connection.execute_batch(&settings).map_err(|error| at(path, &error))?;
     settle(&mut connection)?;
+    if let Err(error) = reserve(&connection) {
+        tracing::warn!(%error, path = %path.display(), "no room to reserve space: deletes may fail while the disk is full");
+    }
     Ok(connection)
+}
+
+/// Makes the log as long as it gets before it is copied into the database and begun anew, and as many pages free in
+/// the database. So deletes work while the file system is full, and a commit overwrites bytes that are there instead
+/// of growing the file, which makes its sync cheaper.
+fn reserve(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let bytes = LOG_PAGES * 4096;
+    let filled = connection.execute_batch(&format!(
+        "DROP TABLE IF EXISTS reserve; \
+         BEGIN IMMEDIATE; CREATE TABLE reserve (bytes BLOB); INSERT INTO reserve VALUES (zeroblob({bytes})); COMMIT; \
+         DROP TABLE reserve; PRAGMA wal_checkpoint(RESTART);"
+    ));
+    if filled.is_err() && !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK")?;
+    }
+    filled
 }
 
 /// Opens the file for reading only.
@@ -107,6 +128,13 @@ pub(super) fn newest() -> u32 {
     let versions = migrations::migrations::runner();
     let newest = versions.get_migrations().iter().map(refinery::Migration::version).max();
     newest.and_then(|version| u32::try_from(version).ok()).expect("the first migration is compiled in")
+}
+
+/// Checksums of all migrations in order.
+#[cfg(test)]
+pub(super) fn checksums() -> Vec<u64> {
+    let runner = migrations::migrations::runner();
+    runner.get_migrations().iter().map(refinery::Migration::checksum).collect()
 }
 
 fn at(path: &Path, error: &rusqlite::Error) -> MetaError {

@@ -3,6 +3,7 @@
 //! Invariants:
 //! 1. A stripe has one chunk row for each chunk of its code, from 0.
 //! 2. `stripes.lost` is the number of its chunks that are lost: without place, damaged, or on a lost or removed disk.
+//!    `stripes.spare` follows from it and is set for live stripes with losses only, so that its index holds just those.
 //! 3. A change of a chunk row advances the stripe's revision and clears `verified`.
 
 use async_trait::async_trait;
@@ -272,6 +273,7 @@ fn place_from(row: &Row<'_>, at: usize) -> Result<Option<ChunkPlace>, Fault> {
 /// Writes the rows of a new live stripe, held by one span that the caller writes.
 pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> Result<(), Fault> {
     let id = stripe.id.0.to_be_bytes();
+    let tolerance = i64::from(stripe.code.tolerance());
     let mut lost: i64 = 0;
     let mut insert = connection
         .prepare_cached("INSERT INTO chunks (stripe, idx, disk, generation, damaged) VALUES (?1, ?2, ?3, ?4, ?5)")?;
@@ -282,8 +284,8 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> R
     }
     connection
         .prepare_cached(
-            "INSERT INTO stripes (id, refs, code, data_bytes, sub_bytes, revision, verified_ms, tolerance, lost) \
-             VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT INTO stripes (id, refs, code, data_bytes, sub_bytes, revision, verified_ms, tolerance, lost, spare) \
+             VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?
         .execute(params![
             id,
@@ -292,8 +294,9 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> R
             stripe.sub_bytes,
             Int(stripe.revision),
             stripe.verified.map(|at| Int(at.unix_ms)),
-            stripe.code.tolerance(),
+            tolerance,
             lost,
+            (lost > 0).then_some(tolerance - lost),
         ])?;
     Ok(())
 }
@@ -367,7 +370,7 @@ fn after_column(after: Option<StripeId>) -> Vec<u8> {
 fn changed(connection: &Connection, id: StripeId) -> Result<(), Fault> {
     connection
         .prepare_cached(&format!(
-            "UPDATE stripes SET revision = revision + 1, verified_ms = NULL, lost = {LOST} WHERE id = ?1"
+            "UPDATE stripes SET revision = revision + 1, verified_ms = NULL, (lost, spare) = {LOSSES} WHERE id = ?1"
         ))?
         .execute(params![id.0.to_be_bytes()])?;
     Ok(())
@@ -377,12 +380,14 @@ fn changed(connection: &Connection, id: StripeId) -> Result<(), Fault> {
 pub(super) fn recount_disk(connection: &Connection, num: i64) -> Result<(), Fault> {
     connection
         .prepare_cached(&format!(
-            "UPDATE stripes SET lost = {LOST} WHERE id IN (SELECT stripe FROM chunks WHERE disk = ?1)"
+            "UPDATE stripes SET (lost, spare) = {LOSSES} WHERE id IN (SELECT stripe FROM chunks WHERE disk = ?1)"
         ))?
         .execute(params![num])?;
     Ok(())
 }
 
-/// The losses of the row of `stripes` that is being updated.
-pub(super) const LOST: &str = "(SELECT count(*) FROM chunks c LEFT JOIN disks d ON d.num = c.disk \
+/// `lost` and `spare` of a row of `stripes`, counted.
+pub(super) const LOSSES: &str = "(SELECT count(*), \
+     CASE WHEN count(*) > 0 AND stripes.refs > 0 THEN stripes.tolerance - count(*) END \
+     FROM chunks c LEFT JOIN disks d ON d.num = c.disk \
      WHERE c.stripe = stripes.id AND (c.disk IS NULL OR c.damaged = 1 OR d.state >= 2))";
