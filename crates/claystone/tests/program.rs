@@ -1,0 +1,135 @@
+//! The program as a user runs it: processes, signals, exit codes, and what it says when something is wrong.
+
+mod running;
+
+use std::fs;
+
+use running::{Scratch, Up};
+
+#[test]
+fn first_start_prints_the_secrets_once_and_keeps_them_private() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &[]);
+    let credentials = fs::read_to_string(scratch.path("claystone-data/credentials.json")).expect("kept");
+    let credentials: serde_json::Value = serde_json::from_str(&credentials).expect("json");
+    let secret = credentials["secret_key"].as_str().expect("a text").to_owned();
+    assert!(up.said().contains(&secret));
+    assert!(up.said().contains("ready in "), "{}", up.said());
+    assert!(up.stop().success());
+    assert!(!scratch.path("claystone-data/endpoint.json").exists(), "the endpoint is taken back");
+
+    let again = Up::start(&scratch, &[]);
+    assert!(!again.said().contains(&secret), "shown twice");
+    assert!(again.stop().success());
+}
+
+#[test]
+fn what_was_made_is_there_after_a_kill() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &[]);
+    assert!(scratch.run(&["bucket", "create", "photos", "--code", "clay:4+2:5"]).ok());
+    assert!(scratch.run(&["key", "add", "--account", "backup"]).ok());
+    up.kill();
+    let up = Up::start(&scratch, &[]);
+    let buckets = scratch.run(&["bucket", "--json", "list"]);
+    assert!(buckets.out.contains(r#""name":"photos""#) && buckets.out.contains("clay:4+2:5"), "{}", buckets.out);
+    assert!(scratch.run(&["key", "list"]).out.contains("backup"));
+    assert!(up.stop().success());
+}
+
+#[test]
+fn one_process_serves_a_directory() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &[]);
+    let second = scratch.run(&["up", "--listen", "127.0.0.1:0"]);
+    assert!(!second.ok());
+    assert!(second.err.contains("a store already runs in"), "{}", second.err);
+    assert!(up.stop().success());
+}
+
+#[test]
+fn a_missing_disk_is_told_and_the_store_starts_without_it() {
+    let scratch = Scratch::new();
+    assert!(Up::start(&scratch, &[]).stop().success());
+    fs::remove_dir_all(scratch.path("claystone-data/disk3")).expect("removed");
+    let up = Up::start(&scratch, &[]);
+    let disks = scratch.run(&["disk", "list"]);
+    assert!(disks.out.contains("absent"), "{}", disks.out);
+    assert!(disks.out.contains("is it mounted"), "{}", disks.out);
+    let replaced = scratch.run(&["disk", "replace", "claystone-data/disk3", "claystone-data/disk3"]);
+    assert!(replaced.ok(), "{}", replaced.err);
+    let disks = scratch.run(&["disk", "list", "--json"]);
+    let disks: serde_json::Value = serde_json::from_str(&disks.out).expect("json");
+    let writable = disks["disks"].as_array().expect("a list").iter().filter(|disk| disk["writable"] == true).count();
+    assert_eq!(writable, 6, "{disks}");
+    assert!(up.stop().success());
+}
+
+#[test]
+fn without_any_disk_there_is_no_store() {
+    let scratch = Scratch::new();
+    assert!(Up::start(&scratch, &[]).stop().success());
+    for disk in 1..=6 {
+        fs::remove_dir_all(scratch.path(&format!("claystone-data/disk{disk}"))).expect("removed");
+    }
+    let up = scratch.run(&["up", "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"]);
+    assert!(!up.ok());
+    assert!(up.err.contains("none of the store's 6 disks can be used"), "{}", up.err);
+}
+
+#[test]
+fn a_directory_with_something_in_it_is_never_formatted() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("home")).expect("made");
+    fs::write(scratch.path("home/thesis.tex"), "words").expect("written");
+    let up = scratch.run(&["up", "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0", "--disks", "home"]);
+    assert!(!up.ok());
+    assert!(up.err.contains("is not a Claystone disk"), "{}", up.err);
+    assert_eq!(fs::read_dir(scratch.path("home")).expect("listed").count(), 1);
+}
+
+#[test]
+fn fewer_disks_get_a_narrower_default_code() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &["--disks", "a", "b", "c", "d"]);
+    assert!(up.said().contains("default code  rs:2+2"), "{}", up.said());
+    assert!(up.stop().success());
+    let scratch = Scratch::new();
+    let up = scratch.run(&["up", "--listen", "127.0.0.1:0", "--disks", "a", "b", "--code", "rs:4+2"]);
+    assert!(up.err.contains("rs:4+2 needs 6 disks, there are 2"), "{}", up.err);
+}
+
+#[test]
+fn a_public_address_needs_consent() {
+    let scratch = Scratch::new();
+    let up = scratch.run(&["up", "--listen", "0.0.0.0:0"]);
+    assert!(!up.ok());
+    assert!(up.err.contains("--insecure-public"), "{}", up.err);
+    assert!(!scratch.path("claystone-data").exists(), "nothing was made");
+}
+
+#[test]
+fn commands_without_a_store_say_how_to_start_one() {
+    let scratch = Scratch::new();
+    for command in [&["status"][..], &["disk", "list"], &["scrub"], &["bucket", "list"], &["key", "list"]] {
+        let run = scratch.run(command);
+        assert!(!run.ok());
+        assert!(run.err.contains("claystone up"), "{command:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn the_commands_of_the_documents_work() {
+    for document in ["README.md", "docs/operating.md"] {
+        let scratch = Scratch::new();
+        let up = Up::start(&scratch, &[]);
+        let text = fs::read_to_string(running::repository().join(document)).expect("there");
+        let commands = running::console_commands(&text);
+        assert!(!commands.is_empty(), "{document} has no block that begins with ```console test");
+        for command in commands {
+            let run = scratch.shell(&command);
+            assert!(run.ok(), "{document}: {command}\n{}{}", run.out, run.err);
+        }
+        assert!(up.stop().success());
+    }
+}

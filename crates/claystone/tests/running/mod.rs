@@ -1,0 +1,139 @@
+//! The program's processes in a directory of their own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A directory that the commands run in.
+pub struct Scratch(tempfile::TempDir);
+
+/// What a command did.
+pub struct Run {
+    /// Its exit code.
+    status: ExitStatus,
+    /// What it printed.
+    pub out: String,
+    /// What it complained of.
+    pub err: String,
+}
+
+impl Run {
+    /// Whether it did what it was asked for.
+    pub fn ok(&self) -> bool {
+        self.status.success()
+    }
+}
+
+impl Scratch {
+    /// An empty one.
+    pub fn new() -> Scratch {
+        Scratch(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, arguments: &[&str]) -> Run {
+        finish(self.prepare(Command::new(PROGRAM)).args(arguments))
+    }
+
+    /// Runs a line of shell in which `claystone` is the program.
+    pub fn shell(&self, line: &str) -> Run {
+        let command = Command::new("sh");
+        let place = Path::new(PROGRAM).parent().expect("it lies in a directory");
+        let path = format!("{}:{}", place.display(), std::env::var("PATH").unwrap_or_default());
+        finish(self.prepare(command).args(["-c", line]).env("PATH", path))
+    }
+
+    fn prepare(&self, mut command: Command) -> Command {
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CLAYSTONE_")) {
+            command.env_remove(name);
+        }
+        command.current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+}
+
+fn finish(command: &mut Command) -> Run {
+    let output = command.output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Run { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A store that runs.
+pub struct Up {
+    child: Child,
+    said: String,
+}
+
+impl Up {
+    /// Starts `claystone up` on free ports and waits for its ready line.
+    pub fn start(scratch: &Scratch, arguments: &[&str]) -> Up {
+        let mut command = scratch.prepare(Command::new(PROGRAM));
+        command.args(["up", "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut said = String::new();
+        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+        while !said.contains("ready in") {
+            if lines.read_line(&mut said).expect("text") == 0 {
+                let mut error = String::new();
+                child.stderr.take().expect("piped").read_to_string(&mut error).expect("text");
+                panic!("it ended: {said}{error}");
+            }
+        }
+        Up { child, said }
+    }
+
+    /// What it printed up to the ready line.
+    pub fn said(&self) -> &str {
+        &self.said
+    }
+
+    /// Asks it to end.
+    pub fn stop(mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        self.child.wait().expect("it ends")
+    }
+
+    /// Ends it without asking.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing running.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines that begin with `$ ` in blocks that begin with "```console test".
+pub fn console_commands(text: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            inside = line == "```console test";
+        } else if let Some(command) = line.strip_prefix("$ ")
+            && inside
+        {
+            commands.push(command.to_owned());
+        }
+    }
+    commands
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_claystone");
