@@ -29,4 +29,4 @@ bench: ## run bench/cases, append the figures to bench/runs
 	$(CARGO) xtask bench
 
 soak: ## a long drill: random faults from fresh seeds for CLAYSTONE_DRILL_SECONDS (600)
-	CLAYSTONE_DRILL_SECONDS=$${CLAYSTONE_DRILL_SECONDS:-600} $(CARGO) run --release --package claystone-drill -- soak
+	$(CARGO) xtask soak

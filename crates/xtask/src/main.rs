@@ -1,4 +1,4 @@
-//! The workspace's own chores: `cargo xtask tidy | cite | ci | bench`.
+//! The workspace's own chores: `cargo xtask tidy | cite | ci | bench | soak`.
 //!
 //! Invariants:
 //! 1. Every check reads the tree only and names file, line and remedy of each finding.
@@ -7,6 +7,7 @@
 mod bench;
 mod ci;
 mod cite;
+mod drill;
 mod source;
 mod tidy;
 
@@ -21,8 +22,9 @@ fn main() -> ExitCode {
         Some("tidy") => report("tidy", &tidy::findings(&root())),
         Some("cite") => cite::run(&root()),
         Some("ci") => ci::run(&root()),
+        Some("soak") => drill::soak(&root()),
         Some("bench") => bench::run(&root(), &arguments[1..]),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy | cite | ci | bench [CASE...]")),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy | cite | ci | bench [CASE...] | soak")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
