@@ -26,7 +26,7 @@ mod uploads;
 use std::path::Path;
 use std::sync::Arc;
 
-use claystone_env::{Worker, call};
+use claystone_env::{Directory, Worker, call};
 use rusqlite::{Connection, params};
 
 use self::fault::Fault;
@@ -80,6 +80,13 @@ impl SqliteMeta {
         let connection = call(&*worker, schema::open_memory).await.map_err(stopped)??;
         let workers = Workers { writer: worker.clone(), readers: worker };
         Ok(SqliteMeta { link: Arc::new(Link::alone(connection)), workers })
+    }
+
+    /// Tells the database which file system it lies on. From now on it grows, in steps of 4 MiB, only while there is
+    /// room to spare; otherwise transactions that need more fail with `Full`, and those that free something work even
+    /// when others have filled the file system to the last byte. Call it once, right after opening a file.
+    pub fn watch_space(&self, directory: Arc<dyn Directory>) {
+        self.link.watch_space(directory);
     }
 
     /// Writes a copy of the whole database, as it is at this moment, to a new file at `path`; synced. Writers are not

@@ -13,7 +13,8 @@
 //! 2. A transaction of a batch that fails leaves nothing behind, and the others do not notice it.
 //! 3. After a COMMIT of unknown result, or an undo that did not work, every call fails until the database is opened anew.
 //! 4. A transaction whose caller went away before it began does not happen.
-//! 5. At most [`WAITING_MAX`] transactions wait; who comes later waits for room.
+//! 5. A transaction that finds no free page is undone; the database grows by a step of its own, and it runs again.
+//! 6. At most [`WAITING_MAX`] transactions wait; who comes later waits for room.
 //!
 //! Left out: what the transactions do (the modules of the traits).
 
@@ -21,18 +22,20 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use claystone_env::{Worker, call};
+use claystone_env::{Directory, Worker, call};
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::fault::{Fault, sql_error};
-use super::schema::open_reader;
+use super::schema::{GROWTH_PAGES, grow, open_reader};
 use crate::MetaError;
 
 /// Transactions that wait for their batch.
 const WAITING_MAX: usize = 1024;
 /// Transactions in one batch: at about 50 us each a batch stays below 10 ms.
 const BATCH_MAX: usize = 128;
+/// What the file system keeps free when the database grows: others write to it meanwhile.
+const SPARE_BYTES: u64 = 8 << 20;
 /// After as many batches one drain has met everything that waited when it began.
 const BATCHES_PER_DRAIN: usize = WAITING_MAX / BATCH_MAX;
 const _: () = assert!(WAITING_MAX.is_multiple_of(BATCH_MAX), "a drain must reach the end of the queue");
@@ -45,6 +48,8 @@ pub(super) struct Link {
     readers: Readers,
     /// Why nothing can be trusted any more.
     failed: OnceLock<String>,
+    /// Tells how much room the file system has.
+    space: OnceLock<Arc<dyn Directory>>,
 }
 
 /// Who reads.
@@ -90,7 +95,14 @@ impl Link {
             room: Semaphore::new(WAITING_MAX),
             readers,
             failed: OnceLock::new(),
+            space: OnceLock::new(),
         }
+    }
+
+    /// From now on, the database grows only while the file system of `directory` has room to spare.
+    pub(super) fn watch_space(&self, directory: Arc<dyn Directory>) {
+        // Told twice, the first stays: it is the same file system.
+        let _ = self.space.set(directory);
     }
 
     /// Runs `op` in a transaction of its own and returns when it is durable. `op` may run twice, the first time for
@@ -211,6 +223,43 @@ impl Link {
     }
 
     fn run_batch(&self, connection: &Connection, batch: &mut [Box<dyn Waiting>]) -> Result<(), BatchFault> {
+        let mut outcome = self.attempt(connection, batch);
+        // One transaction may need more than the usual step; the last is 256 MiB.
+        for pages in [1, 4, 16, 64].map(|steps| GROWTH_PAGES * steps) {
+            if !matches!(outcome, Err(BatchFault::Full)) || !self.make_room(connection, pages) {
+                break;
+            }
+            outcome = self.attempt(connection, batch);
+        }
+        outcome
+    }
+
+    /// Lets the database grow. False if the file system has not got twice that and [`SPARE_BYTES`].
+    fn make_room(&self, connection: &Connection, pages: u32) -> bool {
+        if matches!(self.readers, Readers::Writer) {
+            return false;
+        }
+        if let Some(directory) = self.space.get() {
+            let wanted = 2 * u64::from(pages) * 4096 + SPARE_BYTES;
+            match directory.space() {
+                Ok(space) if space.free_bytes >= wanted => {}
+                Ok(_) => return false,
+                Err(error) => {
+                    tracing::warn!(%error, "the room under the metadata is unknown");
+                    return false;
+                }
+            }
+        }
+        match grow(connection, pages) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, pages, "the metadata could not grow");
+                false
+            }
+        }
+    }
+
+    fn attempt(&self, connection: &Connection, batch: &mut [Box<dyn Waiting>]) -> Result<(), BatchFault> {
         if let Some(reason) = self.failed.get() {
             return Err(BatchFault::Unavailable(reason.clone()));
         }

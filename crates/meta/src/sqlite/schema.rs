@@ -3,10 +3,11 @@
 //! Invariants:
 //! 1. A database with a schema newer than this program's is left untouched.
 //! 2. A commit is synced before it returns (`synchronous = FULL` on a write-ahead log).
-//! 3. Room for a full log, and for as many pages of the database, is taken when it is opened.
+//! 3. The file grows by [`grow`] only, never by a transaction.
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::sql_error;
@@ -16,6 +17,8 @@ use crate::MetaError;
 const STATEMENTS_MAX: usize = 128;
 /// Pages of the log after which it is copied into the database: 4 MiB.
 const LOG_PAGES: u32 = 1_000;
+/// Pages by which the database grows at a time: as many as the log has, so that all its pages could be new ones.
+pub(super) const GROWTH_PAGES: u32 = LOG_PAGES;
 
 /// Opens the file for writing, makes it if there is none, and brings it to this program's schema.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
@@ -41,26 +44,36 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
     let settings =
         format!("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {LOG_PAGES}; PRAGMA cache_size = -16384;");
     connection.execute_batch(&settings).map_err(|error| at(path, &error))?;
+    let fresh = schema_of(&connection)? == 0;
     settle(&mut connection)?;
-    if let Err(error) = reserve(&connection) {
-        tracing::warn!(%error, path = %path.display(), "no room to reserve space: deletes may fail while the disk is full");
+    // A growth that was cut short leaves its table behind.
+    let trimmed = connection.execute_batch("DROP TABLE IF EXISTS reserve; PRAGMA max_page_count = 1;");
+    trimmed.map_err(|error| at(path, &error))?;
+    // Later it grows when it must, which it could not do now if the file system is full.
+    if fresh {
+        grow(&connection, GROWTH_PAGES).map_err(|error| at(path, &error))?;
     }
     Ok(connection)
 }
 
-/// Makes the log as long as it gets before it is copied into the database and begun anew, and as many pages free in
-/// the database. So deletes work while the file system is full, and a commit overwrites bytes that are there instead
-/// of growing the file, which makes its sync cheaper.
-fn reserve(connection: &Connection) -> Result<(), rusqlite::Error> {
-    let bytes = LOG_PAGES * 4096;
+/// Sees to it that the database has `pages` free pages inside its file, and forbids it to grow any further.
+///
+/// All of the file's room is then taken from the file system at this one moment: transactions use free pages, and the
+/// log never holds a page that the file has no room for. So the log can always be copied back and begun anew, and deletes
+/// work while the file system is full. The log too becomes at least as long as `pages`, so that commits overwrite bytes
+/// that are there, which makes their sync cheaper.
+pub(super) fn grow(connection: &Connection, pages: u32) -> Result<(), rusqlite::Error> {
     let filled = connection.execute_batch(&format!(
-        "DROP TABLE IF EXISTS reserve; \
+        "PRAGMA max_page_count = 4294967294; DROP TABLE IF EXISTS reserve; \
          BEGIN IMMEDIATE; CREATE TABLE reserve (bytes BLOB); INSERT INTO reserve VALUES (zeroblob({bytes})); COMMIT; \
-         DROP TABLE reserve; PRAGMA wal_checkpoint(RESTART);"
+         DROP TABLE reserve; PRAGMA wal_checkpoint(RESTART);",
+        bytes = u64::from(pages) * 4096
     ));
     if filled.is_err() && !connection.is_autocommit() {
         connection.execute_batch("ROLLBACK")?;
     }
+    // A limit below the present size becomes the present size.
+    connection.execute_batch("PRAGMA max_page_count = 1")?;
     filled
 }
 
@@ -94,33 +107,37 @@ fn settle(connection: &mut Connection) -> Result<(), MetaError> {
 }
 
 fn common(connection: &Connection) -> Result<(), rusqlite::Error> {
+    // The log stays when the last connection closes: on a full file system there is no room for another.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;")
 }
 
-/// Reads the migration history, which `refinery` keeps, with more care than it does itself.
 fn refuse_newer(connection: &Connection) -> Result<(), MetaError> {
+    let (found, known) = (schema_of(connection)?, newest());
+    if found > known { Err(MetaError::NewerSchema { found, known }) } else { Ok(()) }
+}
+
+/// The schema of the database, 0 if it has none. Reads the migration history, which `refinery` keeps, with more care
+/// than it does itself.
+fn schema_of(connection: &Connection) -> Result<u32, MetaError> {
     let read = || {
         let named = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'refinery_schema_history'";
         if connection.query_row(named, [], |row| row.get::<_, i64>(0))? == 0 {
             return Ok((0, 0));
         }
         // refinery panics on a checksum or a time that it cannot parse.
-        let history = "SELECT coalesce(max(version), 0), count(*) FILTER (WHERE checksum GLOB '*[^0-9]*' OR checksum = '' \
-             OR length(checksum) > 20 OR applied_on NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*') \
-             FROM refinery_schema_history";
+        let history = "SELECT coalesce(max(version), 0), count(*) FILTER (WHERE checksum GLOB '*[^0-9]*' \
+             OR checksum = '' OR length(checksum) > 20 \
+             OR applied_on NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*') FROM refinery_schema_history";
         connection.query_row(history, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
     };
     let (found, broken) = read().map_err(|error| sql_error(&error))?;
-    if broken > 0 {
-        return Err(MetaError::Corrupt { what: "a migration history".to_owned() });
+    match u32::try_from(found) {
+        Ok(found) if broken == 0 => Ok(found),
+        _ => Err(MetaError::Corrupt { what: "a migration history".to_owned() }),
     }
-    let known = newest();
-    if found > i64::from(known) {
-        return Err(MetaError::NewerSchema { found: u32::try_from(found).unwrap_or(u32::MAX), known });
-    }
-    Ok(())
 }
 
 /// The newest schema this program knows.

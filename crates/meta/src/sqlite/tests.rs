@@ -1,9 +1,12 @@
 //! Tests of the SQLite implementation: conformance, corruption, crashes, a full disk.
 
 use std::cell::RefCell;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use claystone_env::{Directory, DirectoryLock, File, Space};
 use claystone_host::ThreadWorker;
 use rusqlite::Connection;
 
@@ -217,42 +220,94 @@ async fn a_torn_log_falls_back_to_an_earlier_transaction() {
 async fn a_full_disk_changes_nothing_and_deletes_make_room() {
     let directory = tempfile::tempdir().expect("a directory");
     let meta = open(&directory.path().join("meta.db")).await;
+    let free = Arc::new(Free::default());
+    meta.watch_space(free.clone());
     add_disks(&meta, 3).await.expect("room");
     let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
-    let limit_pages = |pages: &'static str| {
-        let meta = meta.clone();
-        async move {
-            let sql = format!("PRAGMA max_page_count = {pages}");
-            let limit = meta.write(move |connection| Ok(connection.query_row(&sql, [], |_| Ok(()))?));
-            limit.await.expect("a pragma needs no room");
-        }
+    let object = |put: u128| {
+        let object = new_object(bucket, &put.to_string(), vec![stripe(put, "replica:3", 5)]);
+        NewObject { attributes: vec![7; 3_000], ..object }
     };
-    // Below the present size: that becomes the limit.
-    limit_pages("1").await;
     let mut put = 0u128;
     let refused = loop {
-        let attributes = vec![7; 3_000];
-        let stripes = vec![stripe(put, "replica:3", 5)];
-        let object = NewObject { attributes, ..new_object(bucket, &put.to_string(), stripes) };
-        match meta.put_object(object).await {
+        match meta.put_object(object(put)).await {
             Ok(_) => put += 1,
             Err(error) => break error,
         }
-        assert!(put < 100_000, "the limit has no effect");
+        assert!(put < 10_000, "the database grows without room");
     };
     assert!(matches!(refused, MetaError::Full), "{refused:?}");
+    assert!(put > 100, "the reserve was not used");
     assert_sound(&meta).await;
     assert_eq!(meta.tally().await.expect("reads work").stripes, put as u64);
     for gone in 0..put {
         meta.delete_object(delete(bucket, &gone.to_string())).await.expect("deletes work");
     }
-    meta.put_object(empty_object(bucket, "again")).await.expect("there is room again");
-    limit_pages("1000000").await;
+    let dead = meta.dead_stripes(10_000).await.expect("reads work");
+    let dead: Vec<_> = dead.iter().map(|stripe| stripe.id).collect();
+    meta.forget(&dead).await.expect("reclaim works");
+    meta.put_object(object(put)).await.expect("there is room again");
+
+    free.0.store(1 << 40, Ordering::Relaxed);
+    for more in 1..2 * put {
+        meta.put_object(object(put + more)).await.expect("the file system has room again");
+    }
     assert_sound(&meta).await;
 }
 
+/// A transaction that needs more than one step of growth.
 #[tokio::test]
-async fn room_for_deletes_is_reserved_at_opening() {
+async fn a_huge_transaction_finds_its_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let meta = open(&directory.path().join("meta.db")).await;
+    let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
+    let attributes = vec![7; 9 << 20];
+    let object = NewObject { attributes: attributes.clone(), ..empty_object(bucket, "key") };
+    meta.put_object(object).await.expect("room");
+    let found = meta.object("photos", "key", &VersionRef::Current).await.expect("readable");
+    assert_eq!(found.object.expect("just written").attributes, attributes);
+    assert_sound(&meta).await;
+}
+
+/// A file system of which only the room is known.
+#[derive(Default)]
+struct Free(AtomicU64);
+
+impl Directory for Free {
+    fn label(&self) -> String {
+        "free".to_owned()
+    }
+    fn create(&self, _: &str) -> io::Result<Arc<dyn File>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn open(&self, _: &str) -> io::Result<Arc<dyn File>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn make_dir(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn list(&self, _: &str) -> io::Result<Vec<String>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn sync_dir(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn lock(&self) -> io::Result<DirectoryLock> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn space(&self) -> io::Result<Space> {
+        Ok(Space { total_bytes: 1 << 40, free_bytes: self.0.load(Ordering::Relaxed) })
+    }
+}
+
+#[tokio::test]
+async fn room_for_deletes_is_taken_at_the_beginning_and_kept() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("meta.db");
     for _ in 0..2 {
@@ -263,8 +318,8 @@ async fn room_for_deletes_is_reserved_at_opening() {
         });
         let free = free.await.expect("readable");
         assert!((1_000..1_100).contains(&free), "{free} free pages");
-        assert!(file_bytes(&with_suffix(&path, "-wal")) >= 4_096_000);
-        assert_sound(&meta).await;
+        drop(meta);
+        assert!(file_bytes(&with_suffix(&path, "-wal")) >= 4_096_000, "the log stays after a clean end");
     }
 }
 
