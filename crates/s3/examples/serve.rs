@@ -1,4 +1,4 @@
-//! A store in a temporary directory behind S3, for tries by hand: `serve ADDRESS [DIRECTORY [CODE]]`.
+//! A store in a temporary directory behind S3, for tries by hand: `serve ADDRESS [DIRECTORY [CODE [v2]]]`.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a small program of its own")]
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use claystone_env::Worker;
 use claystone_host::{HostDirectory, ThreadWorker};
 use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta, Workers};
 use claystone_object::Objects;
-use claystone_s3::{Account, KeyRing, S3, Settings, Unobserved};
+use claystone_s3::{Account, KeyRing, S3, Settings, SignatureV2, Unobserved};
 use claystone_stripe::{Member, Stores, Stripes};
 
 type Failure = Box<dyn std::error::Error>;
@@ -60,7 +60,10 @@ async fn main() -> Result<(), Failure> {
         let account = Account { email: Some(format!("{name}@example.com")), ..Account::named(name) };
         keys.insert(format!("{name}access"), format!("{name}secret"), account);
     }
-    let settings = Settings { signature_v2: true, ..Settings::default() };
+    let settings = Settings {
+        signature_v2: if arguments.get(4).is_some() { SignatureV2::Everywhere } else { SignatureV2::default() },
+        ..Settings::default()
+    };
     let s3 = S3::new(env, objects, settings, Arc::new(keys), Arc::new(Unobserved));
     let listener = tokio::net::TcpListener::bind(&address).await?;
     println!("serving on http://{address} from {}", root.display());

@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. A list is never stored for what is private to the bucket's owner: no document means exactly that.
 //! 2. The owner can always read and change the list; everything else must be granted.
-//! 3. Grants to groups come before the owner's own, as S3 lists them.
+//! 3. Grants to groups are shown before those to accounts, as S3 lists them.
 
 use claystone_meta::BucketRecord;
 use claystone_object::Attributes;
@@ -149,7 +149,9 @@ impl Acl {
 
     /// As S3 shows it.
     pub(crate) fn to_dto(&self, keys: &dyn Keys) -> (Owner, Vec<DtoGrant>) {
-        let grants = self.grants.iter().map(|grant| DtoGrant {
+        let (accounts, groups): (Vec<&Grant>, Vec<&Grant>) =
+            self.grants.iter().partition(|grant| matches!(grant.grantee, Grantee::Account(_)));
+        let grants = groups.into_iter().chain(accounts).map(|grant| DtoGrant {
             grantee: Some(grantee_to_dto(&grant.grantee, keys)),
             permission: Some(DtoPermission::from_static(match grant.permission {
                 Permission::FullControl => DtoPermission::FULL_CONTROL,

@@ -87,7 +87,7 @@ impl Description {
 fn without_chunked(encoding: &str) -> Option<String> {
     let rest: Vec<&str> =
         encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && *one != "aws-chunked").collect();
-    (!rest.is_empty()).then(|| rest.join(","))
+    (!rest.is_empty()).then(|| rest.join(", "))
 }
 
 /// A date as headers have it.
@@ -111,7 +111,7 @@ mod tests {
     fn aws_chunked_is_taken_out_wherever_it_stands() {
         assert_eq!(without_chunked("aws-chunked"), None);
         assert_eq!(without_chunked("gzip, aws-chunked"), Some("gzip".to_owned()));
-        assert_eq!(without_chunked("aws-chunked,gzip,br"), Some("gzip,br".to_owned()));
+        assert_eq!(without_chunked("aws-chunked,gzip,br"), Some("gzip, br".to_owned()));
     }
 
     #[test]

@@ -195,8 +195,16 @@ impl Gateway {
                 Ok((found.bucket, object))
             }
             missing => {
-                // Without the right to list, nobody learns what is not there.
-                self.allow(call, LIST_BUCKET, &found.bucket, Target::Bucket)?;
+                // Without the right to list this key, nobody learns that it is not there.
+                let facts = vec![("s3:prefix", key.to_owned())];
+                let lister = Call {
+                    facts,
+                    trailers: None,
+                    trace: call.trace.clone(),
+                    who: call.who.clone(),
+                    headers: call.headers.clone(),
+                };
+                self.allow(&lister, LIST_BUCKET, &found.bucket, Target::Bucket)?;
                 Err(absent(version, missing.as_ref(), &found.bucket))
             }
         }

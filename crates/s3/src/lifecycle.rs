@@ -115,6 +115,11 @@ fn check_rule(rule: &LifecycleRule) -> S3Result<()> {
             return Err(s3_error!(InvalidArgument, "'Days' for Expiration action must be a positive integer"));
         }
     }
+    let transitions = rule.transitions.iter().flatten().map(|transition| transition.date.as_ref());
+    let dates = rule.expiration.iter().map(|expiration| expiration.date.as_ref()).chain(transitions).flatten();
+    if dates.into_iter().any(|date| time::OffsetDateTime::from(date.clone()).time() != time::Time::MIDNIGHT) {
+        return Err(s3_error!(InvalidArgument, "'Date' must be at midnight GMT"));
+    }
     let periods = [
         rule.noncurrent_version_expiration.as_ref().and_then(|expiration| expiration.noncurrent_days),
         rule.abort_incomplete_multipart_upload.as_ref().and_then(|abort| abort.days_after_initiation),

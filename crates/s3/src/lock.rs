@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::documents;
 use crate::error::{from_object, other};
-use crate::gateway::{self, Call, Gateway, Target, denied, timestamp, version_ref};
+use crate::gateway::{self, Call, Gateway, Target, denied, version_ref};
 
 /// Until when a version must stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,7 +223,7 @@ impl Gateway {
         let retention = retention(&object.attributes).ok_or_else(no_lock)?;
         let retention = ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from(retention.mode)),
-            retain_until_date: Some(timestamp(retention.until)),
+            retain_until_date: Some(exact(retention.until)),
         };
         Ok(S3Response::new(GetObjectRetentionOutput { retention: Some(retention) }))
     }
@@ -323,6 +323,12 @@ fn check_hold(status: &str) -> S3Result<()> {
 
 fn no_lock() -> S3Error {
     s3_error!(NoSuchObjectLockConfiguration, "The specified object does not have a ObjectLock configuration")
+}
+
+/// To the millisecond: who waits for a lock to end must not come early.
+pub(crate) fn exact(time: WallTime) -> Timestamp {
+    let nanos = i128::from(time.unix_ms) * 1_000_000;
+    time::OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(time::OffsetDateTime::UNIX_EPOCH).into()
 }
 
 fn wall(date: &Timestamp) -> WallTime {

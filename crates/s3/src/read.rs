@@ -122,7 +122,7 @@ macro_rules! output {
             object_lock_legal_hold_status: lock::legal_hold(&object.attributes)
                 .map(|held| ObjectLockLegalHoldStatus::from(if held { "ON" } else { "OFF" }.to_owned())),
             object_lock_mode: retention.as_ref().map(|retention| ObjectLockMode::from(retention.mode.clone())),
-            object_lock_retain_until_date: retention.as_ref().map(|retention| timestamp(retention.until)),
+            object_lock_retain_until_date: retention.as_ref().map(|retention| lock::exact(retention.until)),
             parts_count: answer.parts,
             version_id: documents::versioning(&answer.bucket).map(|_| object.record.version.0.clone()),
             website_redirect_location: answer.header(REDIRECT),

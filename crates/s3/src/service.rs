@@ -23,6 +23,7 @@ use s3s::dto::CORSConfiguration;
 use s3s::service::S3Service;
 use s3s::{S3Error, S3Result, StdError, s3_error};
 
+use crate::SignatureV2;
 use crate::checksum::Declared;
 use crate::chunked::{Mode, Rechunked};
 use crate::error::from_object;
@@ -184,7 +185,10 @@ impl Asked {
 fn prepare(request: Request<s3s::Body>, gateway: &Gateway, trace: &Arc<Trace>) -> S3Result<Request<s3s::Body>> {
     let (mut parts, body) = request.into_parts();
     refuse_unsupported(&parts.headers, &parts.uri)?;
-    check_version_2(&parts.headers, &parts.uri, gateway)?;
+    let now = i64::try_from(gateway.env.clock.wall().unix_ms / 1000).unwrap_or(i64::MAX);
+    if check_version_2(&parts.headers, &parts.uri, gateway.settings.signature_v2, now)? {
+        close_bucket_path(&mut parts.uri);
+    }
     check_expiry(&parts.uri)?;
     let many = parts.headers.get(header::RANGE).is_some_and(|value| !range::is_single(value.as_bytes()));
     if many && !is_signed(&parts.headers, &parts.uri, "range") {
@@ -272,21 +276,34 @@ fn refuse_unsupported(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
 }
 
 /// Signatures of version 2 are taken only if the operator says so, and only with a date that s3s does not look at.
-fn check_version_2(headers: &HeaderMap, uri: &Uri, gateway: &Gateway) -> S3Result<()> {
+///
+/// Returns whether there is one.
+fn check_version_2(headers: &HeaderMap, uri: &Uri, taken: SignatureV2, now: i64) -> S3Result<bool> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let in_header = text("authorization").is_some_and(|value| value.starts_with("AWS "));
     let in_query = query(uri).any(|(name, _)| name == "Signature");
     if !in_header && !in_query {
-        return Ok(());
+        return Ok(false);
     }
-    if !gateway.settings.signature_v2 {
+    let taken = match taken {
+        SignatureV2::Refused => false,
+        SignatureV2::Presigned => !in_header,
+        SignatureV2::Everywhere => true,
+    };
+    if !taken {
         return Err(s3_error!(
             InvalidRequest,
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
         ));
     }
     if !in_header {
-        return Ok(());
+        let expires = query(uri).find(|(name, _)| *name == "Expires").and_then(|(_, at)| at.parse::<i64>().ok());
+        let good = expires.is_some_and(|at| (1..=EXPIRY_SECONDS_MAX).contains(&at.saturating_sub(now)));
+        return if good {
+            Ok(true)
+        } else {
+            Err(s3_error!(AccessDenied, "Request has expired, or is good for more than a week"))
+        };
     }
     let parse = |text: &str| time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc2822).ok();
     let date = match text("x-amz-date") {
@@ -296,20 +313,38 @@ fn check_version_2(headers: &HeaderMap, uri: &Uri, gateway: &Gateway) -> S3Resul
     let Some(date) = date.filter(|date| date.unix_timestamp() >= 0) else {
         return Err(s3_error!(AccessDenied, "AWS authentication requires a valid Date or x-amz-date header"));
     };
-    let now = i64::try_from(gateway.env.clock.wall().unix_ms / 1000).unwrap_or(i64::MAX);
     if (date.unix_timestamp() - now).abs() > SKEW_SECONDS_MAX {
         return Err(s3_error!(
             RequestTimeTooSkewed,
             "The difference between the request time and the server's time is too large"
         ));
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Makes `/bucket` the `/bucket/` that signers of version 2 take it for.
+fn close_bucket_path(uri: &mut Uri) {
+    let path = uri.path();
+    if path.len() < 2 || path[1..].contains('/') {
+        return;
+    }
+    let closed = match uri.query() {
+        Some(query) => format!("{path}/?{query}"),
+        None => format!("{path}/"),
+    };
+    let mut parts = uri.clone().into_parts();
+    if let Ok(closed) = closed.parse() {
+        parts.path_and_query = Some(closed);
+        if let Ok(closed) = Uri::from_parts(parts) {
+            *uri = closed;
+        }
+    }
 }
 
 /// A presigned address is good for a second to a week.
 fn check_expiry(uri: &Uri) -> S3Result<()> {
     let Some((_, seconds)) = query(uri).find(|(name, _)| *name == "X-Amz-Expires") else { return Ok(()) };
-    if seconds.parse::<i64>().is_ok_and(|seconds| (1..=604_800).contains(&seconds)) {
+    if seconds.parse::<i64>().is_ok_and(|seconds| (1..=EXPIRY_SECONDS_MAX).contains(&seconds)) {
         return Ok(());
     }
     Err(s3_error!(AccessDenied, "X-Amz-Expires must be between 1 and 604800 seconds, not {seconds:?}"))
@@ -340,8 +375,15 @@ fn refusal(error: S3Error) -> Response<s3s::Body> {
     })
 }
 
-/// Completes an error's document: the request's id, and 403 where a form breaks its policy.
+/// Mends what s3s 0.14.1 writes otherwise than S3: entity tags in attributes have no quotes, those in a form's redirect
+/// have them; errors have words and the request's id, and breaking a form's policy is 403.
 fn amend(response: &mut Response<s3s::Body>, trace: &Trace, form: bool) {
+    if trace.operation() == "GetObjectAttributes" && response.status().is_success() {
+        unquote_etag(response);
+    }
+    if form && response.status() == StatusCode::SEE_OTHER {
+        quote_redirect(response.headers_mut());
+    }
     if !response.status().is_client_error() && !response.status().is_server_error() {
         return;
     }
@@ -351,11 +393,63 @@ fn amend(response: &mut Response<s3s::Body>, trace: &Trace, form: bool) {
         document = document.replace("<Code>InvalidPolicyDocument</Code>", "<Code>AccessDenied</Code>");
         *response.status_mut() = StatusCode::FORBIDDEN;
     }
+    if !document.contains("<Message>") {
+        // s3s leaves some of its errors without words.
+        let code = between(&document, "<Code>", "</Code>").unwrap_or_default();
+        let message = message(code);
+        document = document.replacen("</Code>", &format!("</Code><Message>{message}</Message>"), 1);
+    }
     if !document.contains("<RequestId>") {
         document = document.replace("</Error>", &format!("<RequestId>{}</RequestId></Error>", trace.request_id));
     }
     response.headers_mut().remove(header::CONTENT_LENGTH);
     *response.body_mut() = s3s::Body::from(document);
+}
+
+fn unquote_etag(response: &mut Response<s3s::Body>) {
+    let Some(document) = response.body().bytes().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok()) else {
+        return;
+    };
+    let Some(etag) = between(&document, "<ETag>", "</ETag>") else { return };
+    let bare = etag.replace("&quot;", "").replace('"', "");
+    let document = document.replacen(&format!("<ETag>{etag}</ETag>"), &format!("<ETag>{bare}</ETag>"), 1);
+    *response.body_mut() = s3s::Body::from(document);
+}
+
+fn quote_redirect(headers: &mut HeaderMap) {
+    let location = headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
+    let Some((before, etag)) = location.and_then(|location| location.rsplit_once("etag=")) else { return };
+    if let Ok(location) = HeaderValue::from_str(&format!("{before}etag=%22{etag}%22")) {
+        headers.insert(header::LOCATION, location);
+    }
+}
+
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
+    text.split_once(from)?.1.split_once(to).map(|(inner, _)| inner)
+}
+
+/// Words for the errors that s3s gives without any.
+fn message(code: &str) -> &'static str {
+    match code {
+        "SignatureDoesNotMatch" => {
+            "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+        }
+        "MalformedXML" => "The XML you provided was not well-formed or did not validate against our published schema",
+        "MissingRequestBodyError" => "Request body is empty",
+        "InvalidURI" => "Couldn't parse the specified URI",
+        "InvalidBucketName" => {
+            "The specified bucket is not valid: 3 to 63 lower-case letters, digits, dots and hyphens"
+        }
+        "KeyTooLongError" => "Your key is too long: the limit is 1024 bytes",
+        "IncompleteBody" => "You did not provide the number of bytes specified by the Content-Length HTTP header",
+        "MissingContentLength" => "You must provide the Content-Length HTTP header",
+        "MethodNotAllowed" => "The specified method is not allowed against this resource",
+        "MaxMessageLengthExceeded" => "Your request was too big",
+        "NotImplemented" => "A header or query you provided implies functionality that is not implemented",
+        "MalformedPOSTRequest" => "The body of your POST request is not well-formed multipart/form-data",
+        "InternalError" => "We encountered an internal error. Please try again.",
+        _ => "The request cannot be served as it is",
+    }
 }
 
 /// A request's body. If nobody reads it to its end, a rest that is short is read and dropped, so that the client gets
@@ -462,6 +556,7 @@ impl http_body::Body for Observed {
     }
 }
 
+const EXPIRY_SECONDS_MAX: i64 = 7 * 24 * 60 * 60;
 const SKEW_SECONDS_MAX: i64 = 15 * 60;
 const DRAIN_BYTES_MAX: u64 = 4 << 20;
 const DRAIN_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
@@ -492,6 +587,39 @@ mod tests {
         assert!(is_signed(&headers, &uri("/"), "range") && !is_signed(&headers, &uri("/"), "if-match"));
         assert!(is_signed(&HeaderMap::new(), &uri("/?X-Amz-SignedHeaders=host%3Brange"), "range"));
         assert!(!is_signed(&HeaderMap::new(), &uri("/?X-Amz-SignedHeaders=host"), "range"));
+    }
+
+    #[test]
+    fn version_2_is_taken_where_the_operator_says_so() {
+        let signed: HeaderMap = [
+            (header::AUTHORIZATION, HeaderValue::from_static("AWS key:signature")),
+            (header::DATE, HeaderValue::from_static("Thu, 01 Jan 1970 01:00:00 GMT")),
+        ]
+        .into_iter()
+        .collect();
+        let code = |result: S3Result<bool>| result.map_err(|error| error.code().as_str().to_owned());
+        let header = |taken, now| code(check_version_2(&signed, &uri("/b"), taken, now));
+        assert_eq!(header(SignatureV2::Presigned, 3600), Err("InvalidRequest".to_owned()));
+        assert_eq!(header(SignatureV2::Everywhere, 3600), Ok(true));
+        assert_eq!(header(SignatureV2::Everywhere, 3600 + 901), Err("RequestTimeTooSkewed".to_owned()));
+        let query = |expires: &str, now| {
+            let uri = uri(&format!("/b/k?AWSAccessKeyId=a&Signature=b&Expires={expires}"));
+            code(check_version_2(&HeaderMap::new(), &uri, SignatureV2::Presigned, now))
+        };
+        assert_eq!(query("3601", 3600), Ok(true));
+        for (expires, now) in [("3600", 3600), ("604801", 0), ("x", 0)] {
+            assert_eq!(query(expires, now), Err("AccessDenied".to_owned()), "{expires}");
+        }
+        assert_eq!(code(check_version_2(&HeaderMap::new(), &uri("/b"), SignatureV2::Refused, 0)), Ok(false));
+    }
+
+    #[test]
+    fn bucket_paths_are_closed() {
+        for (path, closed) in [("/b", "/b/"), ("/b?acl", "/b/?acl"), ("/b/k", "/b/k"), ("/", "/"), ("/b/", "/b/")] {
+            let mut uri = uri(path);
+            close_bucket_path(&mut uri);
+            assert_eq!(uri, closed);
+        }
     }
 
     #[test]

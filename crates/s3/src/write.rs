@@ -75,6 +75,12 @@ impl Gateway {
         {
             return Err(s3_error!(NotImplemented, "Server-side encryption is not supported"));
         }
+        if input.policy.is_some() && call.who.is_none() {
+            return Err(s3_error!(
+                InvalidArgument,
+                "Bucket POST must contain a field named 'signature' or 'x-amz-signature'"
+            ));
+        }
         if input.policy.as_ref().is_some_and(|policy| policy.conditions.iter().any(names_tagging)) {
             return Err(s3_error!(NotImplemented, "The form field tagging is not supported; x-amz-tagging is"));
         }
