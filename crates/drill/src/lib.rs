@@ -1,1 +1,26 @@
-//! See docs/architecture.md.
+//! A whole simulated store from a seed, with faults that it must survive and checks of what it kept.
+//!
+//! A run is a sequence of rounds. In each, clients put, copy, upload and delete objects at the same time, disks are
+//! damaged, and the process may be killed with the power of all disks. After each round every object is read and
+//! compared with what clients were told; at the end everything is repaired and must be verified, and no chunk may be
+//! left that no record names.
+//!
+//! Invariants:
+//! 1. A seed replays a run exactly: everything goes through the simulated environment.
+//! 2. Faults come from an [`Atlas`] laid out so that all acknowledged data can be recovered; so every failure is a bug
+//!    of the store (or of the drill), never bad luck.
+//! 3. An operation that returned success happened; one that returned an error did not; one that was cut off by a
+//!    crash happened or not, and stays so.
+//!
+//! Left out: the network and protocol crates, which are tested with real clients, and the files of SQLite, whose
+//! transactions count as atomic and durable here.
+
+mod atlas;
+mod cluster;
+mod model;
+mod run;
+
+pub use atlas::Atlas;
+pub use cluster::Cluster;
+pub use model::{Model, Stored};
+pub use run::{Report, run_seed};

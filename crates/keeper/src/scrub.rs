@@ -231,14 +231,13 @@ impl Keeper {
         Ok(current.is_some_and(|current| current.revision == stripe.revision))
     }
 
-    /// Handles the reports of reads that wait now.
+    /// Handles the reports of reads that wait now. Does nothing where the loop of [`Keeper::start`] takes them.
     ///
     /// # Errors
     /// The metadata store failed; the reports are lost, the next read finds the damage again.
     pub async fn damage_once(&self) -> Result<DamageRound, KeeperError> {
         let mut waiting = Vec::new();
-        {
-            let mut reports = self.inner.damage.lock().await;
+        if let Ok(mut reports) = self.inner.damage.try_lock() {
             while let Ok(report) = reports.try_recv() {
                 waiting.push(report);
             }

@@ -1,0 +1,184 @@
+//! The store under test: simulated disks and records that outlive a process, and the process on them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use claystone_chunk::{ChunkStore, DiskId, Durability, NodeId};
+use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options};
+use claystone_env::{Env, Space};
+use claystone_keeper::Keeper;
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta};
+use claystone_object::{Objects, Settings};
+use claystone_sim::{DiskModel, Process, SimDisk, World};
+use claystone_stripe::{Absence, Member, Stores, Stripes};
+
+/// A place where a disk is plugged in.
+pub struct Slot {
+    /// The hardware.
+    pub sim: SimDisk,
+    /// The disk formatted on it.
+    pub disk: DiskId,
+}
+
+/// What lives and dies with the process.
+pub struct Running {
+    /// The process.
+    pub process: Process,
+    /// Its face.
+    pub objects: Objects,
+    /// Its stripes.
+    pub stripes: Stripes,
+    /// Its upkeep.
+    pub keeper: Keeper,
+}
+
+/// A store of one node for each disk.
+pub struct Cluster {
+    /// Where it is.
+    pub world: World,
+    /// Its disks.
+    pub slots: Vec<Slot>,
+    /// Its records, which outlive a process.
+    pub meta: Arc<SqliteMeta>,
+    /// The process.
+    pub running: Running,
+    cluster: ClusterId,
+    boots: u64,
+}
+
+/// Capacity of a simulated disk.
+pub const DISK_BYTES: u64 = 256 << 20;
+
+impl Cluster {
+    /// A new store on `disks` new disks.
+    pub async fn new(world: World, disks: usize) -> Result<Cluster> {
+        let process = world.process("boot 0");
+        let env = process.env().clone();
+        let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await?);
+        let cluster = ClusterId::new(&*env.random);
+        let mut slots = Vec::new();
+        for number in 0..disks {
+            let sim = world.disk(&format!("disk {number}"), DiskModel::ssd(DISK_BYTES));
+            let disk = format_disk(&process, &sim, cluster, number, &meta).await?;
+            slots.push(Slot { sim, disk });
+        }
+        let running = start(process, &slots, &meta, cluster).await?;
+        running.objects.create_bucket(BUCKET, "drill", None).await?;
+        Ok(Cluster { world, slots, meta, running, cluster, boots: 0 })
+    }
+
+    /// Kills the process and the power of all disks, and starts anew on what is left.
+    pub async fn crash(&mut self) -> Result<()> {
+        self.running.process.kill();
+        for slot in &self.slots {
+            slot.sim.crash();
+        }
+        self.boots += 1;
+        let process = self.world.process(&format!("boot {}", self.boots));
+        self.running = start(process, &self.slots, &self.meta, self.cluster).await?;
+        Ok(())
+    }
+
+    /// Opens the disk in a slot again, as an operator would after fixing a cable.
+    pub async fn reopen(&self, slot: usize) -> Result<()> {
+        let slot = &self.slots[slot];
+        let records = self.meta.disks().await?;
+        let record = records.into_iter().find(|record| record.id == slot.disk).context("the disk has a record")?;
+        // The old store holds the disk's lock: let go of it first.
+        self.running.stripes.stores().put(Member {
+            record: record.clone(),
+            store: Err(Absence { reason: "being opened".to_owned() }),
+            space: Space::default(),
+        });
+        // A store is let go of when the jobs and tasks that use it end, and a slow disk takes its time.
+        let mut member = open(&self.running.process, slot, record.clone(), self.cluster).await;
+        for _ in 0..REOPEN_TRIES {
+            if member.store.is_ok() {
+                break;
+            }
+            self.world.clock().sleep(Duration::from_secs(10)).await;
+            member = open(&self.running.process, slot, record.clone(), self.cluster).await;
+        }
+        self.running.stripes.stores().put(member);
+        self.running.keeper.disks_changed();
+        Ok(())
+    }
+
+    /// Gives up the disk in a slot and puts an empty one in its place.
+    pub async fn replace(&mut self, number: usize) -> Result<()> {
+        let old = self.slots[number].disk;
+        self.running.keeper.set_disk_state(old, DiskState::Lost).await?;
+        self.boots += 1;
+        let sim = self.world.disk(&format!("disk {number} of {}", self.boots), DiskModel::ssd(DISK_BYTES));
+        let disk = format_disk(&self.running.process, &sim, self.cluster, number, &self.meta).await?;
+        self.slots[number] = Slot { sim, disk };
+        self.reopen(number).await
+    }
+}
+
+const REOPEN_TRIES: usize = 1000;
+
+/// The one bucket of a drill.
+pub const BUCKET: &str = "drill";
+
+async fn format_disk(
+    process: &Process,
+    sim: &SimDisk,
+    cluster: ClusterId,
+    number: usize,
+    meta: &SqliteMeta,
+) -> Result<DiskId> {
+    let env = process.env();
+    let disk = DiskId::new(&*env.random);
+    let node = NodeId(format!("node {number}"));
+    let identity = Identity { disk, cluster, node: node.clone(), created: env.clock.wall() };
+    claystone_disk::format(&*process.worker(sim), sim.attach(), identity).await?;
+    let record = DiskRecord {
+        id: disk,
+        node,
+        path: format!("slot {number}"),
+        state: DiskState::Active,
+        added: env.clock.wall(),
+    };
+    meta.put_disk(record).await?;
+    Ok(disk)
+}
+
+async fn open(process: &Process, slot: &Slot, record: DiskRecord, cluster: ClusterId) -> Member {
+    let env = process.env();
+    let expected = Expected { cluster, disk: slot.disk };
+    let options = Options { reserve_bytes: Some(1 << 20), ..Options::default() };
+    let worker = process.worker(&slot.sim);
+    match DirectoryStore::open(env, slot.sim.attach(), worker, expected, options).await {
+        Ok(store) => {
+            let space = store.space().await.unwrap_or_default();
+            let store: Arc<dyn ChunkStore> = Arc::new(store);
+            Member { record, store: Ok(store), space }
+        }
+        Err(error) => Member { record, store: Err(Absence { reason: error.to_string() }), space: Space::default() },
+    }
+}
+
+async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster: ClusterId) -> Result<Running> {
+    let env: Env = process.env().clone();
+    let stores = Stores::default();
+    for record in meta.disks().await? {
+        let member = match slots.iter().find(|slot| slot.disk == record.id) {
+            Some(slot) => open(&process, slot, record, cluster).await,
+            None => {
+                let store = Err(Absence { reason: "in no slot".to_owned() });
+                Member { record, store, space: Space::default() }
+            }
+        };
+        stores.put(member);
+    }
+    let (stripes, damage) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
+    let shared: Arc<dyn Meta> = meta.clone();
+    let code = "rs:4+2".parse().expect("a valid code");
+    let settings = Settings { durability: Durability::Synced, part_bytes_min: 1, ..Settings::new(code) };
+    let objects = Objects::new(env.clone(), shared.clone(), stripes.clone(), settings);
+    let keeper = Keeper::new(env, shared, stripes.clone(), damage, claystone_keeper::Settings::default())?;
+    keeper.start();
+    Ok(Running { process, objects, stripes, keeper })
+}

@@ -1,0 +1,58 @@
+//! Two hundred fixed seeds, one fresh one, and the proof that a seed replays.
+
+use claystone_drill::run_seed;
+
+/// Seeds of each of the tests below; cargo runs the tests at the same time.
+const SEEDS: u64 = 50;
+
+fn run(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        if let Err(error) = run_seed(seed) {
+            panic!("seed {seed}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn seeds_of_the_first_quarter() {
+    run(1..1 + SEEDS);
+}
+
+#[test]
+fn seeds_of_the_second_quarter() {
+    run(1 + SEEDS..1 + 2 * SEEDS);
+}
+
+#[test]
+fn seeds_of_the_third_quarter() {
+    run(1 + 2 * SEEDS..1 + 3 * SEEDS);
+}
+
+#[test]
+fn seeds_of_the_fourth_quarter() {
+    run(1 + 3 * SEEDS..1 + 4 * SEEDS);
+}
+
+#[test]
+fn a_fresh_seed() {
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
+    let seed = since_1970.as_nanos() as u64;
+    println!("fresh seed {seed}");
+    run(seed..seed + 1);
+}
+
+#[test]
+fn a_seed_replays_event_for_event_and_another_is_another_run() {
+    let first = run_seed(7).expect("seed 7 passes");
+    assert_eq!(first, run_seed(7).expect("seed 7 passes"));
+    assert_ne!(first.trace, run_seed(8).expect("seed 8 passes").trace);
+}
+
+#[test]
+fn seeds_do_what_a_drill_is_for() {
+    let reports: Vec<_> = (1..21).map(|seed| run_seed(seed).expect("fixed seeds pass")).collect();
+    assert!(reports.iter().map(|report| report.operations).sum::<u64>() > 150, "clients work");
+    assert!(reports.iter().map(|report| report.faults).sum::<u64>() > 80, "disks are hurt");
+    assert!(reports.iter().map(|report| report.crashes).sum::<u64>() > 15, "processes die");
+    assert!(reports.iter().map(|report| report.repaired).sum::<u64>() > 20, "chunks are rebuilt");
+}
