@@ -364,11 +364,9 @@ async fn first_start(disks: &Disks, meta: &dyn Meta, known: &[DiskRecord], setti
         "{code} needs {chunks} disks, there are {}: name more with --disks, or another --code",
         wanted.len()
     );
-    for wanted in &wanted {
-        if !known.iter().any(|known| Path::new(&known.path) == wanted.path) {
-            disks.add(meta, wanted).await?;
-        }
-    }
+    let new: Vec<Wanted> =
+        wanted.into_iter().filter(|wanted| !known.iter().any(|known| Path::new(&known.path) == wanted.path)).collect();
+    disks.add_all(meta, &new).await?;
     Ok(())
 }
 

@@ -26,6 +26,7 @@ use claystone_env::{Env, Space};
 use claystone_host::{HostDirectory, ThreadWorker};
 use claystone_meta::{DiskRecord, DiskState, Meta};
 use claystone_stripe::{Absence, Member};
+use futures::future::{join_all, try_join_all};
 
 /// Opens and formats the disks of one cluster.
 #[derive(Clone)]
@@ -55,6 +56,27 @@ impl Disks {
     /// # Errors
     /// It cannot be made or written, or there is something in it.
     pub async fn add(&self, meta: &dyn Meta, wanted: &Wanted) -> anyhow::Result<DiskRecord> {
+        self.add_all(meta, std::slice::from_ref(wanted)).await.map(|mut records| records.remove(0))
+    }
+
+    /// As [`Disks::add`] for several disks at once; recorded in their order.
+    ///
+    /// # Errors
+    /// As [`Disks::add`] for the first that fails; those before it are recorded.
+    pub async fn add_all(&self, meta: &dyn Meta, wanted: &[Wanted]) -> anyhow::Result<Vec<DiskRecord>> {
+        let prepared = try_join_all(wanted.iter().map(|wanted| self.prepare(wanted))).await?;
+        let known = meta.disks().await?;
+        for record in &prepared {
+            if let Some(known) = known.iter().find(|known| known.id == record.id) {
+                bail!("{} is already disk {} of this store", record.path, known.id);
+            }
+            meta.put_disk(record.clone()).await?;
+        }
+        Ok(prepared)
+    }
+
+    /// A disk of this cluster at a path, not yet recorded.
+    async fn prepare(&self, wanted: &Wanted) -> anyhow::Result<DiskRecord> {
         let path = &wanted.path;
         let directory =
             HostDirectory::make(path).with_context(|| format!("the disk {} cannot be made", path.display()))?;
@@ -78,19 +100,13 @@ impl Disks {
                 identity
             }
         };
-        let record = DiskRecord {
+        Ok(DiskRecord {
             id: identity.disk,
             node: wanted.node.clone(),
             path: path.display().to_string(),
             state: DiskState::Active,
             added: self.env.clock.wall(),
-        };
-        let known = meta.disks().await?;
-        if let Some(known) = known.iter().find(|known| known.id == record.id) {
-            bail!("{} is already disk {} of this store", path.display(), known.id);
-        }
-        meta.put_disk(record.clone()).await?;
-        Ok(record)
+        })
     }
 
     /// Opens every known disk where it is found.
@@ -116,6 +132,7 @@ impl Disks {
             }
         }
         let mut members = Vec::new();
+        let mut opening = Vec::new();
         for mut record in known {
             if matches!(record.state, DiskState::Lost | DiskState::Removed) {
                 let reason = "it was given up: its chunks are rebuilt elsewhere".to_owned();
@@ -127,8 +144,9 @@ impl Disks {
                 record.path = path.display().to_string();
                 meta.put_disk(record.clone()).await?;
             }
-            members.push(self.open(record).await);
+            opening.push(self.open(record));
         }
+        members.extend(join_all(opening).await);
         Ok(members)
     }
 

@@ -13,7 +13,8 @@ use crate::settings::LogFormat;
 /// # Errors
 /// `level` is no filter.
 pub fn for_server(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(level)
+    // Migrations are told by what they did, not step by step.
+    let filter = EnvFilter::try_new(format!("refinery_core=warn,{level}"))
         .with_context(|| format!("log_level {level:?} is no level: use error, warn, info, debug or trace"))?;
     let terminal = std::io::stderr().is_terminal();
     let builder = fmt().with_writer(std::io::stderr).with_env_filter(filter);
@@ -30,10 +31,11 @@ pub fn for_server(format: LogFormat, level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs of the other commands: errors, or what CLAYSTONE_LOG_LEVEL says. What a command has to say it prints.
+/// Logs of the other commands: none, or what CLAYSTONE_LOG_LEVEL says. What a command has to say it prints; and what the
+/// demo breaks on purpose is no news.
 pub fn for_commands() {
-    let level = std::env::var("CLAYSTONE_LOG_LEVEL").unwrap_or_else(|_| "error".to_owned());
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("error"));
+    let level = std::env::var("CLAYSTONE_LOG_LEVEL").unwrap_or_else(|_| "off".to_owned());
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("off"));
     let terminal = std::io::stderr().is_terminal();
     fmt().with_writer(std::io::stderr).with_env_filter(filter).with_ansi(terminal).with_target(false).init();
 }

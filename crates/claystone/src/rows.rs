@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 
-use crate::table::Table;
+use crate::table::{Table, bytes};
 
 /// One figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -154,7 +154,7 @@ fn for_people(rows: &[Row]) -> String {
         table.row([
             row.case.clone(),
             row.metric.replace('_', " "),
-            format!("{} {}", number(row.value), row.unit),
+            if row.unit == "bytes" { bytes(row.value as u64) } else { format!("{} {}", number(row.value), row.unit) },
             against,
             row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
             row.goal.clone().unwrap_or_default(),
