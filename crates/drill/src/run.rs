@@ -281,11 +281,12 @@ impl Drill {
         }
         let clock = self.cluster.world.clock();
         let keeper = &self.cluster.running.keeper;
-        keeper.request_sweep();
         // Damage at rest shows when it is looked for.
         keeper.start_scrub().await?;
         let mut settled = false;
         for _ in 0..SETTLE_ROUNDS {
+            // What an interrupted repair left is found by the next sweep, which need not wait for its hour.
+            keeper.request_sweep();
             // Longer than new stripes wait for their verification and dead ones for reclaim.
             clock.sleep(Duration::from_secs(120)).await;
             let status = keeper.status().await?;

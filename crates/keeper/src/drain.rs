@@ -127,7 +127,7 @@ impl Keeper {
 
     async fn relocate(&self, task: Task) -> Result<Outcome, KeeperError> {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
-        let result = pacer.watch(self.inner.stripes.relocate(&task.stripe, task.chunks[0], &pacer)).await;
+        let result = pacer.watch(self.inner.stripes.rebuild(&task.stripe, &task.chunks, &pacer)).await;
         self.conclude(JobKind::Drain, &task, result).await
     }
 }

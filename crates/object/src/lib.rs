@@ -21,7 +21,7 @@ pub use attributes::{Attributes, PartAttributes};
 pub use digest::{Algorithm, Digests};
 pub use error::{BodyError, ObjectError};
 pub use objects::{Body, Confirm, Confirmed, Content, CopySource, Object, Objects, Put, Written};
-pub use policy::{SMALL_BYTES, Settings, fit_code};
+pub use policy::{SMALL_BYTES, Settings, fit_code, next_stripe};
 pub use uploads::{CompletePart, NewUpload, Part};
 
 pub use claystone_chunk::{ByteRange, Durability};

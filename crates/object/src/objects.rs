@@ -14,8 +14,9 @@ use claystone_meta::{
 use claystone_stripe::{Claim, Stripes};
 use futures::stream::BoxStream;
 
+use crate::policy::serves;
 use crate::transfer::{self, Stored};
-use crate::{Algorithm, Attributes, BodyError, Digests, ObjectError, Settings, fit_code};
+use crate::{Algorithm, Attributes, BodyError, Digests, ObjectError, Settings};
 
 /// A stream of bytes, as it comes from or goes to a client.
 pub type Body = BoxStream<'static, Result<Bytes, BodyError>>;
@@ -261,7 +262,7 @@ impl Objects {
         let bucket = self.meta.bucket(bucket).await?;
         let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
         let wanted = bucket.code.unwrap_or(self.settings.code);
-        let as_wanted = |stripe: &StripeRecord| fit_code(wanted, stripe.data_bytes, usize::MAX) == Some(stripe.code);
+        let as_wanted = |stripe: &StripeRecord| serves(wanted, stripe.code, stripe.data_bytes);
         let (content, stored) = match source.record.content {
             None => (NewContent::Empty, None),
             Some(content) if source.stripes.iter().all(as_wanted) => (NewContent::Shared(content), None),

@@ -2,6 +2,7 @@
 
 use claystone_chunk::Durability;
 use claystone_code::CodeSpec;
+use claystone_stripe::{Layout, sub_bytes_for};
 
 /// What the operator decided, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,52 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
     })
 }
 
+/// The next stripe of an object: its code and its length. `taken` bytes are in earlier stripes, `left` are to come, a
+/// stripe holds at most `stripe_bytes_max(code)`.
+///
+/// Clay repairs from parts of chunks only where those are whole sectors, that is, in full rows. What is left behind
+/// the full rows gets a stripe of its own under the code of [`tail_code`], unless it is so short against the rows
+/// that decoding it whole adds less than 3 % to a repair. So no object of two rows or more costs more to repair.
+pub fn next_stripe(
+    wanted: CodeSpec,
+    taken: u64,
+    left: u64,
+    disks: usize,
+    stripe_bytes_max: impl Fn(CodeSpec) -> u64,
+) -> Option<(CodeSpec, u64)> {
+    let code = fit_code(wanted, left.min(stripe_bytes_max(wanted)), disks)?;
+    let bytes = left.min(stripe_bytes_max(code));
+    let CodeSpec::Clay { .. } = code else { return Some((code, bytes)) };
+    let row_bytes = Layout::new(code.shape(), sub_bytes_for(code), 1).row_bytes();
+    if taken > 0 && left < row_bytes {
+        return fit_code(tail_code(code), left, disks).map(|code| (code, left));
+    }
+    let full = bytes - bytes % row_bytes;
+    let splits = (full >= 2 * row_bytes || taken > 0) && (bytes - full) * TAIL_SHARE > full;
+    Some((code, if splits { full } else { bytes }))
+}
+
+/// The code for what is left of an object behind the full rows of a Clay stripe: the same parity over so few data
+/// chunks (`d/q` of them) that decoding one chunk reads no more than Clay's repair does.
+fn tail_code(code: CodeSpec) -> CodeSpec {
+    match code {
+        CodeSpec::Clay { data, parity, helpers } => {
+            CodeSpec::ReedSolomon { data: helpers / (helpers - data + 1), parity }
+        }
+        other => other,
+    }
+}
+
+/// Whether a stripe has a code that a bucket of code `wanted` would give it on enough disks.
+pub(crate) fn serves(wanted: CodeSpec, code: CodeSpec, bytes: u64) -> bool {
+    let fits = |wanted| fit_code(wanted, bytes, usize::MAX) == Some(code);
+    fits(wanted) || fits(tail_code(wanted))
+}
+
+/// A tail of less than one part in this many of the full rows stays with them: it costs k reads a byte instead of
+/// d/q, and `(k - d/q) / 18` is less than 3 % of d/q for the codes people use.
+const TAIL_SHARE: u64 = 18;
+
 /// Stripes up to this length are replicated whatever the bucket's code.
 pub const SMALL_BYTES: u64 = 16 << 10;
 
@@ -82,6 +129,31 @@ mod tests {
         assert_eq!(fit("rs:4+2", SMALL_BYTES, 6).as_deref(), Some("replica:3"));
         assert_eq!(fit("rs:4+2", SMALL_BYTES + 1, 6).as_deref(), Some("rs:4+2"));
         assert_eq!(fit("replica:2", 1, 6).as_deref(), Some("replica:2"));
+    }
+
+    fn stripes(wanted: &str, bytes: u64) -> Vec<(String, u64)> {
+        let wanted = wanted.parse().expect("a valid code");
+        let (mut taken, mut stripes) = (0, Vec::new());
+        while taken < bytes {
+            let (code, length) = next_stripe(wanted, taken, bytes - taken, 6, |_| 64 << 20).expect("six disks");
+            assert!(serves(wanted, code, length), "{code}");
+            stripes.push((code.to_string(), length));
+            taken += length;
+        }
+        stripes
+    }
+
+    #[test]
+    fn clay_stripes_are_full_rows_and_the_rest_is_no_dearer_to_repair() {
+        let kib = 1 << 10;
+        assert_eq!(stripes("clay:4+2:5", 255 * kib), [("clay:4+2:5".to_owned(), 255 * kib)]);
+        let (clay, rest) = ("clay:4+2:5".to_owned(), "rs:2+2".to_owned());
+        assert_eq!(stripes("clay:4+2:5", 256 * kib), [(clay.clone(), 256 * kib)]);
+        assert_eq!(stripes("clay:4+2:5", 300 * kib), [(clay.clone(), 256 * kib), (rest, 44 * kib)]);
+        let small = "replica:3".to_owned();
+        assert_eq!(stripes("clay:4+2:5", 272 * kib), [(clay.clone(), 256 * kib), (small, 16 * kib)]);
+        assert_eq!(stripes("clay:4+2:5", 10_000 * kib), [(clay, 10_000 * kib)], "a short tail stays");
+        assert_eq!(stripes("rs:4+2", 300 * kib).len(), 1);
     }
 
     #[test]

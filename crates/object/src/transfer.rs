@@ -15,7 +15,7 @@ use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
 use crate::objects::{Body, Object, Objects};
-use crate::{Algorithm, BodyError, Digests, ObjectError, fit_code};
+use crate::{Algorithm, BodyError, Digests, ObjectError, next_stripe};
 
 /// A body in stripes that nobody names yet.
 pub(crate) struct Stored {
@@ -106,10 +106,9 @@ impl Taking<'_> {
             needed: usize::from(self.wanted.shape().parity) + 1,
             available: disks,
         };
-        let data_bytes = left.min(stripes.data_bytes_max(self.wanted));
-        let code = fit_code(self.wanted, data_bytes, disks).ok_or_else(too_few)?;
-        let durability = self.objects.settings.durability;
-        Ok(stripes.writer(code, data_bytes.min(stripes.data_bytes_max(code)), durability).await?)
+        let next = next_stripe(self.wanted, self.taken, left, disks, |code| stripes.data_bytes_max(code));
+        let (code, data_bytes) = next.ok_or_else(too_few)?;
+        Ok(stripes.writer(code, data_bytes, self.objects.settings.durability).await?)
     }
 }
 

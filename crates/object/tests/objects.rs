@@ -276,7 +276,7 @@ async fn a_copy_to_a_bucket_of_another_code_writes_that_code() {
     let world = World::new(6, "rs:4+2").await;
     let clay: CodeSpec = "clay:4+2:5".parse().expect("valid");
     world.objects.create_bucket("cold", "me", Some(clay)).await.expect("new");
-    let data = pattern(1, 500_000);
+    let data = pattern(1, 512 << 10);
     world.put("key", &data).await.expect("room");
     let source = world.object("key").await.expect("there");
     world

@@ -11,7 +11,7 @@ use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 
 use crate::gather::{Sources, Window, gather};
-use crate::{Claim, Layout, StripeError, Stripes, place};
+use crate::{Candidate, Claim, Layout, StripeError, Stripes, place};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -50,18 +50,53 @@ pub(crate) async fn rebuild(
     lost: &[ChunkIndex],
     pace: &dyn Pace,
 ) -> Result<Rebuilt, StripeError> {
-    let code = record.code.build()?;
-    let layout = Layout::new(code.shape(), record.sub_bytes, record.data_bytes);
+    let layout = Layout::new(record.code.shape(), record.sub_bytes, record.data_bytes);
     let claim = stripes.claims.claim(record.id);
-    let targets = targets(stripes, record, lost)?;
+    let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
+    match fill(stripes, record, lost, &targets, &layout, pace).await {
+        Ok((bytes_read, bytes_verified)) => {
+            let place = |(chunk, disk): &(ChunkId, DiskId)| {
+                let place = ChunkPlace { disk: *disk, generation: chunk.generation, damaged: false };
+                (chunk.index, Some(place))
+            };
+            let swap = Swap {
+                stripe: record.id,
+                expected_revision: record.revision,
+                places: targets.iter().map(place).collect(),
+            };
+            let bytes_rebuilt = layout.chunk_bytes() * lost.len() as u64;
+            Ok(Rebuilt { swap, claim, bytes_rebuilt, bytes_read, bytes_verified })
+        }
+        Err(error) => {
+            // Some of the new chunks may be committed already, and nobody will ever name them.
+            for (chunk, disk) in &targets {
+                if let Some(store) = stripes.stores.readable(*disk) {
+                    let _ = store.delete(*chunk).await;
+                }
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Writes the new chunks and reads them back. Returns bytes read from other chunks and bytes read back.
+async fn fill(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    lost: &[ChunkIndex],
+    targets: &[(ChunkId, DiskId)],
+    layout: &Layout,
+    pace: &dyn Pace,
+) -> Result<(u64, u64), StripeError> {
+    let code = record.code.build()?;
     let mut sources = Sources::new(stripes, record);
     let mut writers: Vec<Box<dyn ChunkWriter>> = Vec::with_capacity(lost.len());
-    for (chunk, disk) in &targets {
+    for (chunk, disk) in targets {
         let store = stripes.stores.readable(*disk).ok_or(StripeError::TooFewDisks { needed: 1, available: 0 })?;
         writers.push(store.create(*chunk, layout.chunk_bytes()).await?);
     }
     let mut bytes_read = 0;
-    for window in windows(stripes, &layout) {
+    for window in windows(stripes, layout) {
         let window_bytes = window.tiles * window.tile_bytes;
         pace.admit(window_bytes * (u64::from(code.shape().data) + lost.len() as u64)).await;
         let gathered = gather(stripes, record, &*code, window, lost, &mut sources).await?;
@@ -71,7 +106,7 @@ pub(crate) async fn rebuild(
         }
     }
     let mut bytes_verified = 0;
-    for (writer, (chunk, disk)) in writers.into_iter().zip(&targets) {
+    for (writer, (chunk, disk)) in writers.into_iter().zip(targets) {
         writer.commit(Durability::Synced).await?;
         let store = stripes.stores.readable(*disk).ok_or(StripeError::NotVerified { stripe: record.id })?;
         pace.admit(layout.chunk_bytes()).await;
@@ -81,23 +116,18 @@ pub(crate) async fn rebuild(
             return Err(StripeError::NotVerified { stripe: record.id });
         }
     }
-    let place = |(chunk, disk): &(ChunkId, DiskId)| {
-        let place = ChunkPlace { disk: *disk, generation: chunk.generation, damaged: false };
-        (chunk.index, Some(place))
-    };
-    let swap =
-        Swap { stripe: record.id, expected_revision: record.revision, places: targets.iter().map(place).collect() };
-    let bytes_rebuilt = layout.chunk_bytes() * lost.len() as u64;
-    Ok(Rebuilt { swap, claim, bytes_rebuilt, bytes_read, bytes_verified })
+    Ok((bytes_read, bytes_verified))
 }
 
-/// Names and disks of the new chunks. A chunk goes back to its own disk where that takes writes (damage of one chunk
-/// is no reason to leave a disk), else to one that has no chunk of this stripe.
+/// Names and disks of the new chunks. A chunk goes back to its own disk where that takes writes and has room (damage
+/// of one chunk is no reason to leave a disk), else to one that has no chunk of this stripe.
 fn targets(
     stripes: &Stripes,
     record: &StripeRecord,
     lost: &[ChunkIndex],
+    chunk_bytes: u64,
 ) -> Result<Vec<(ChunkId, DiskId)>, StripeError> {
+    let has_room = |free_bytes: u64| free_bytes > 2 * chunk_bytes;
     let members: BTreeMap<DiskId, _> =
         stripes.stores.members().into_iter().map(|member| (member.record.id, member)).collect();
     // A chunk that nothing names any more may still lie on a disk under the next generation; a random start keeps
@@ -113,7 +143,7 @@ fn targets(
         let (index, Some(place)) = (ChunkIndex(at as u16), place) else { continue };
         let Some(member) = members.get(&place.disk) else { continue };
         taken.push((place.disk, member.record.node.clone()));
-        if lost.contains(&index) && member.writable() {
+        if lost.contains(&index) && member.writable() && has_room(member.space.free_bytes) {
             targets.insert(index, place.disk);
         }
     }
@@ -123,7 +153,9 @@ fn targets(
         !homeless.iter().any(|index| record.places[index.at()].as_ref().is_some_and(|place| place.disk == *disk))
             || members.get(disk).is_some_and(|member| member.writable())
     });
-    let disks = place(&stripes.stores.candidates(), &taken, homeless.len(), |bound| stripes.env.random.below(bound));
+    let candidates: Vec<Candidate> =
+        stripes.stores.candidates().into_iter().filter(|candidate| has_room(candidate.free_bytes)).collect();
+    let disks = place(&candidates, &taken, homeless.len(), |bound| stripes.env.random.below(bound));
     if disks.len() < homeless.len() {
         return Err(StripeError::TooFewDisks { needed: homeless.len(), available: disks.len() });
     }

@@ -113,7 +113,8 @@ impl Stripes {
 
     /// Rebuilds the chunks `lost` on disks chosen now, reads them back, and returns the swap to commit.
     ///
-    /// A chunk in `lost` that is partly readable serves as its own source where it is.
+    /// A chunk in `lost` that is readable, whole or in part, serves as its own source where it is: so this also moves
+    /// chunks off a disk that takes no more writes.
     ///
     /// # Errors
     /// `Unrecoverable`, `TooFewDisks`, `NotVerified`, `Chunk` if the new disk fails.
@@ -124,19 +125,6 @@ impl Stripes {
         pace: &dyn Pace,
     ) -> Result<Rebuilt, StripeError> {
         crate::rebuild::rebuild(self, record, lost, pace).await
-    }
-
-    /// Copies the chunk `index` from its disk to another one (drain), or rebuilds it if it cannot be read.
-    ///
-    /// # Errors
-    /// As [`Stripes::rebuild`].
-    pub async fn relocate(
-        &self,
-        record: &StripeRecord,
-        index: ChunkIndex,
-        pace: &dyn Pace,
-    ) -> Result<Rebuilt, StripeError> {
-        crate::rebuild::rebuild(self, record, &[index], pace).await
     }
 
     /// Reads every sector of every chunk.

@@ -318,5 +318,4 @@ async fn claims_guard_a_stripe_until_they_are_dropped() {
     assert!(world.stripes.is_claimed(record.id));
     drop(reading);
     assert!(!world.stripes.is_claimed(record.id));
-    let _ = world.bring_back(0);
 }
