@@ -23,6 +23,7 @@ mod delete;
 mod describe;
 mod documents;
 mod error;
+mod form;
 mod gateway;
 mod keys;
 mod lifecycle;

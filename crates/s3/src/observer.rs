@@ -1,5 +1,6 @@
 //! What the outside learns about requests: counters and a line in the log.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -31,11 +32,13 @@ pub(crate) struct Trace {
     pub(crate) peer: Option<std::net::IpAddr>,
     /// What is to be answered whatever s3s makes of it: it hides why a body's stream ended.
     refusal: Mutex<Option<S3Error>>,
+    /// Tags that a form brought in a field of its own.
+    form_tags: Mutex<Option<BTreeMap<String, String>>>,
 }
 
 impl Trace {
     pub(crate) fn new(request_id: String, peer: Option<std::net::IpAddr>) -> Trace {
-        Trace { request_id, operation: OnceLock::new(), peer, refusal: Mutex::new(None) }
+        Trace { request_id, operation: OnceLock::new(), peer, refusal: Mutex::new(None), form_tags: Mutex::new(None) }
     }
 
     pub(crate) fn name(&self, operation: &str) {
@@ -50,6 +53,14 @@ impl Trace {
 
     pub(crate) fn refusal(&self) -> Option<S3Error> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn set_form_tags(&self, tags: BTreeMap<String, String>) {
+        *self.form_tags.lock().unwrap_or_else(PoisonError::into_inner) = Some(tags);
+    }
+
+    pub(crate) fn form_tags(&self) -> Option<BTreeMap<String, String>> {
+        self.form_tags.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn operation(&self) -> &'static str {

@@ -30,7 +30,7 @@ use crate::error::from_object;
 use crate::gateway::Gateway;
 use crate::observer::{Observer, Trace};
 use crate::operations::Domain;
-use crate::{cors, documents, range};
+use crate::{cors, documents, form, range};
 
 /// Serves requests of one connection. Cheap to clone.
 #[derive(Clone)]
@@ -83,7 +83,7 @@ impl Service {
                 trace.name("Preflight");
                 self.preflight(&asked).await.unwrap_or_else(refusal)
             }
-            _ => match prepare(request, gateway, &trace) {
+            _ => match prepare(request, gateway, &trace, asked.form).await {
                 Ok(request) => self.shared.s3s.call(request).await.unwrap_or_else(|error| {
                     let error: StdError = error.into();
                     refusal(S3Error::with_source(s3s::S3ErrorCode::InternalError, error))
@@ -182,7 +182,12 @@ impl Asked {
 ///
 /// # Errors
 /// What no operation should see.
-fn prepare(request: Request<s3s::Body>, gateway: &Gateway, trace: &Arc<Trace>) -> S3Result<Request<s3s::Body>> {
+async fn prepare(
+    request: Request<s3s::Body>,
+    gateway: &Gateway,
+    trace: &Arc<Trace>,
+    form: bool,
+) -> S3Result<Request<s3s::Body>> {
     let (mut parts, body) = request.into_parts();
     refuse_unsupported(&parts.headers, &parts.uri)?;
     let now = i64::try_from(gateway.env.clock.wall().unix_ms / 1000).unwrap_or(i64::MAX);
@@ -211,7 +216,8 @@ fn prepare(request: Request<s3s::Body>, gateway: &Gateway, trace: &Arc<Trace>) -
         None => body,
     };
     parts.extensions.insert(trace.clone());
-    Ok(Request::from_parts(parts, body))
+    let request = Request::from_parts(parts, body);
+    if form { form::prepare(request, trace).await } else { Ok(request) }
 }
 
 /// Whether the body is a document that s3s reads, rather than an object's bytes.

@@ -3,7 +3,6 @@
 use claystone_meta::{BucketRecord, Precondition};
 use claystone_object::{Attributes, Put, Written};
 use s3s::dto::{ChecksumType, ETag, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput, StreamingBlob};
-use s3s::post_policy::PostPolicyCondition;
 use s3s::stream::ByteStream;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
@@ -75,15 +74,6 @@ impl Gateway {
         {
             return Err(s3_error!(NotImplemented, "Server-side encryption is not supported"));
         }
-        if input.policy.is_some() && call.who.is_none() {
-            return Err(s3_error!(
-                InvalidArgument,
-                "Bucket POST must contain a field named 'signature' or 'x-amz-signature'"
-            ));
-        }
-        if input.policy.as_ref().is_some_and(|policy| policy.conditions.iter().any(names_tagging)) {
-            return Err(s3_error!(NotImplemented, "The form field tagging is not supported; x-amz-tagging is"));
-        }
         // What a form says in its fields another request says in its headers.
         for name in ["x-amz-acl", "x-amz-tagging", "content-md5"] {
             call.headers.remove(name);
@@ -93,6 +83,9 @@ impl Gateway {
         asked.canned = input.acl.take().map(|acl| acl.as_str().to_owned());
         let acl = self.new_acl(&call, &bucket, &asked)?;
         let mut attributes = describe!(input).into_attributes()?;
+        if let Some(tags) = call.trace.form_tags() {
+            attributes.tags = tags;
+        }
         acl.keep(&mut attributes, &bucket);
         lock::keep(Locks::default(), &mut attributes, &bucket, self.env.clock.wall())?;
         let precondition = precondition(input.if_match, input.if_none_match)?;
@@ -150,13 +143,6 @@ impl Gateway {
         let written = self.objects.put(put).await.map_err(from_object)?;
         let version = shown_version(&writing.bucket, &written);
         Ok((written, version))
-    }
-}
-
-fn names_tagging(condition: &PostPolicyCondition) -> bool {
-    match condition {
-        PostPolicyCondition::Eq { field, .. } | PostPolicyCondition::StartsWith { field, .. } => field == "tagging",
-        PostPolicyCondition::ContentLengthRange { .. } => false,
     }
 }
 
