@@ -118,7 +118,15 @@ impl SqliteMeta {
         &self,
         op: impl Fn(&Connection) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, MetaError> {
-        self.link.write(&*self.workers.writer, op).await
+        self.link.write(&*self.workers.writer, false, op).await
+    }
+
+    /// For what must work while the file system is full.
+    async fn free<R: Send + 'static>(
+        &self,
+        op: impl Fn(&Connection) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, MetaError> {
+        self.link.write(&*self.workers.writer, true, op).await
     }
 
     /// For one statement.

@@ -107,6 +107,11 @@ CREATE TABLE keys (
     created_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Zeros that hold pages for transactions that free something (docs/formats/metadata.md, "Room").
+CREATE TABLE reserve (
+    bytes BLOB NOT NULL
+) STRICT;
+
 -- Counts of live stripes, kept by the two triggers below so that counting does not read them all.
 CREATE TABLE totals (
     stripes INTEGER NOT NULL,

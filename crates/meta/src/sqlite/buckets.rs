@@ -66,7 +66,7 @@ impl BucketRecords for SqliteMeta {
 
     async fn delete_bucket(&self, name: &str) -> Result<(), MetaError> {
         let name = name.to_owned();
-        self.write(move |connection| {
+        self.free(move |connection| {
             let bucket = existing(connection, &name)?;
             let used = connection
                 .prepare_cached("SELECT EXISTS (SELECT 1 FROM objects WHERE bucket = ?1)")?

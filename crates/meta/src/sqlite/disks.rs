@@ -68,7 +68,7 @@ impl DiskRecords for SqliteMeta {
     }
 
     async fn set_disk_state(&self, disk: DiskId, state: DiskState) -> Result<(), MetaError> {
-        self.write(move |connection| {
+        self.free(move |connection| {
             let known = find(connection, disk)?.ok_or(MetaError::NoSuchDisk { disk })?;
             change_state(connection, known, state)
         })

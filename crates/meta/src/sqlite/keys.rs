@@ -42,7 +42,7 @@ impl KeyRecords for SqliteMeta {
 
     async fn delete_key(&self, access_key: &str) -> Result<(), MetaError> {
         let access_key = access_key.to_owned();
-        self.write(move |connection| {
+        self.free(move |connection| {
             connection.prepare_cached("DELETE FROM keys WHERE access_key = ?1")?.execute(params![access_key])?;
             Ok(())
         })

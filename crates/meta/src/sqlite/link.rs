@@ -13,13 +13,15 @@
 //! 2. A transaction of a batch that fails leaves nothing behind, and the others do not notice it.
 //! 3. After a COMMIT of unknown result, or an undo that did not work, every call fails until the database is opened anew.
 //! 4. A transaction whose caller went away before it began does not happen.
-//! 5. A transaction that finds no free page is undone; the database grows by a step of its own, and it runs again.
+//! 5. A transaction that finds no free page is undone; the database grows by a step of its own, and it runs again. If
+//!    the file system has no room for that, transactions that free something use the reserve; others fail.
 //! 6. At most [`WAITING_MAX`] transactions wait; who comes later waits for room.
 //!
 //! Left out: what the transactions do (the modules of the traits).
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use claystone_env::{Directory, Worker, call};
@@ -27,7 +29,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::fault::{Fault, sql_error};
-use super::schema::{GROWTH_PAGES, grow, open_reader};
+use super::schema::{COPY_LOG, GROWTH_PAGES, RESERVE_BYTES, empty_reserve, fill_reserve, grow, open_reader};
 use crate::MetaError;
 
 /// Transactions that wait for their batch.
@@ -48,6 +50,8 @@ pub(super) struct Link {
     readers: Readers,
     /// Why nothing can be trusted any more.
     failed: OnceLock<String>,
+    /// The reserve may be in use.
+    reserve_open: AtomicBool,
     /// Tells how much room the file system has.
     space: OnceLock<Arc<dyn Directory>>,
 }
@@ -62,6 +66,8 @@ enum Readers {
 
 /// A transaction in the queue.
 trait Waiting: Send {
+    /// Whether it frees room or at least takes none to speak of.
+    fn frees(&self) -> bool;
     /// Nobody waits for it any more.
     fn abandoned(&self) -> bool;
     /// Runs it and keeps its result. Returns whether it is to be kept; an error is one that ends the batch.
@@ -95,6 +101,7 @@ impl Link {
             room: Semaphore::new(WAITING_MAX),
             readers,
             failed: OnceLock::new(),
+            reserve_open: AtomicBool::new(true),
             space: OnceLock::new(),
         }
     }
@@ -105,17 +112,20 @@ impl Link {
         let _ = self.space.set(directory);
     }
 
-    /// Runs `op` in a transaction of its own and returns when it is durable. `op` may run twice, the first time for
-    /// nothing.
+    /// Runs `op` in a transaction of its own and returns when it is durable. `op` may run several times, but for the
+    /// last time for nothing.
+    ///
+    /// With `frees` the transaction may use the reserve: it is one that frees room, or is needed on the way there.
     pub(super) async fn write<R: Send + 'static>(
         self: &Arc<Link>,
         worker: &dyn Worker,
+        frees: bool,
         op: impl Fn(&Connection) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, MetaError> {
         let _room = self.room.acquire().await.expect("this semaphore is never closed");
         let (reply, mut answer) = oneshot::channel();
         match self.waiting.lock() {
-            Ok(mut waiting) => waiting.push_back(Box::new(Write { op, result: None, reply })),
+            Ok(mut waiting) => waiting.push_back(Box::new(Write { frees, op, result: None, reply })),
             Err(_) => return Err(panicked()),
         }
         let link = self.clone();
@@ -199,14 +209,11 @@ impl Link {
             return;
         };
         for _ in 0..BATCHES_PER_DRAIN {
-            let mut batch = self.take(BATCH_MAX);
+            let batch = self.take(BATCH_MAX);
             if batch.is_empty() {
                 return;
             }
-            let outcome = self.run_batch(&connection, &mut batch);
-            for write in batch {
-                write.answer(&outcome);
-            }
+            self.commit_batch(&connection, batch);
         }
     }
 
@@ -222,8 +229,33 @@ impl Link {
         batch
     }
 
+    fn commit_batch(&self, connection: &Connection, mut batch: Vec<Box<dyn Waiting>>) {
+        let mut outcome = self.run_batch(connection, &mut batch);
+        if matches!(outcome, Err(BatchFault::Full)) && self.is_file() {
+            // What frees room goes on without the others.
+            let (frees, adds) = batch.into_iter().partition(|write| write.frees());
+            answer(adds, &outcome);
+            batch = frees;
+            if !batch.is_empty() && empty_reserve(connection).is_ok() {
+                self.reserve_open.store(true, Ordering::Relaxed);
+                outcome = self.attempt(connection, &mut batch);
+            }
+        }
+        answer(batch, &outcome);
+    }
+
     fn run_batch(&self, connection: &Connection, batch: &mut [Box<dyn Waiting>]) -> Result<(), BatchFault> {
+        if !self.is_file() {
+            return self.attempt(connection, batch);
+        }
+        if !batch.iter().all(|write| write.frees()) && !self.close_reserve(connection) {
+            return Err(BatchFault::Full);
+        }
         let mut outcome = self.attempt(connection, batch);
+        // The log may have reached the end of its room just before it would have been begun anew.
+        if matches!(outcome, Err(BatchFault::Full)) && connection.execute_batch(COPY_LOG).is_ok() {
+            outcome = self.attempt(connection, batch);
+        }
         // One transaction may need more than the usual step; the last is 256 MiB.
         for pages in [1, 4, 16, 64].map(|steps| GROWTH_PAGES * steps) {
             if !matches!(outcome, Err(BatchFault::Full)) || !self.make_room(connection, pages) {
@@ -234,11 +266,24 @@ impl Link {
         outcome
     }
 
+    /// Fills the reserve again after it was used, growing if needed. False if there is no room for it.
+    fn close_reserve(&self, connection: &Connection) -> bool {
+        if !self.reserve_open.load(Ordering::Relaxed) {
+            return true;
+        }
+        if fill_reserve(connection, RESERVE_BYTES).is_err() {
+            return self.make_room(connection, GROWTH_PAGES);
+        }
+        self.reserve_open.store(false, Ordering::Relaxed);
+        true
+    }
+
+    fn is_file(&self) -> bool {
+        matches!(self.readers, Readers::Pool { .. })
+    }
+
     /// Lets the database grow. False if the file system has not got twice that and [`SPARE_BYTES`].
     fn make_room(&self, connection: &Connection, pages: u32) -> bool {
-        if matches!(self.readers, Readers::Writer) {
-            return false;
-        }
         if let Some(directory) = self.space.get() {
             let wanted = 2 * u64::from(pages) * 4096 + SPARE_BYTES;
             match directory.space() {
@@ -251,7 +296,10 @@ impl Link {
             }
         }
         match grow(connection, pages) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.reserve_open.store(false, Ordering::Relaxed);
+                true
+            }
             Err(error) => {
                 tracing::warn!(%error, pages, "the metadata could not grow");
                 false
@@ -295,6 +343,12 @@ impl Link {
             Some(reason) => BatchFault::Unavailable(reason.clone()),
             None => batch_fault(error),
         }
+    }
+}
+
+fn answer(batch: Vec<Box<dyn Waiting>>, outcome: &Result<(), BatchFault>) {
+    for write in batch {
+        write.answer(outcome);
     }
 }
 
@@ -342,12 +396,17 @@ fn panicked() -> MetaError {
 
 /// The transaction `op` of one caller.
 struct Write<R, F> {
+    frees: bool,
     op: F,
     result: Option<Result<R, MetaError>>,
     reply: oneshot::Sender<Result<R, MetaError>>,
 }
 
 impl<R: Send, F: Fn(&Connection) -> Result<R, Fault> + Send> Waiting for Write<R, F> {
+    fn frees(&self) -> bool {
+        self.frees
+    }
+
     fn abandoned(&self) -> bool {
         self.reply.is_closed()
     }

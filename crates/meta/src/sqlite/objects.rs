@@ -37,7 +37,7 @@ impl ObjectRecords for SqliteMeta {
     }
 
     async fn delete_object(&self, delete: DeleteObject) -> Result<Deleted, MetaError> {
-        self.write(move |connection| remove(connection, &delete)).await
+        self.free(move |connection| remove(connection, &delete)).await
     }
 
     async fn set_attributes(

@@ -17,6 +17,11 @@ use crate::MetaError;
 const STATEMENTS_MAX: usize = 128;
 /// Pages of the log after which it is copied into the database: 4 MiB.
 const LOG_PAGES: u32 = 1_000;
+/// Bytes of the reserve: 64 pages, a few for each b-tree that a delete may have to rebalance.
+pub(super) const RESERVE_BYTES: u64 = 64 * 4096;
+/// Copies the log into the database as far as its readers allow, without waiting for them; if that is all of it, the next
+/// transaction begins the log anew.
+pub(super) const COPY_LOG: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 /// Pages by which the database grows at a time: as many as the log has, so that all its pages could be new ones.
 pub(super) const GROWTH_PAGES: u32 = LOG_PAGES;
 
@@ -46,8 +51,10 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
     connection.execute_batch(&settings).map_err(|error| at(path, &error))?;
     let fresh = schema_of(&connection)? == 0;
     settle(&mut connection)?;
-    // A growth that was cut short leaves its table behind.
-    let trimmed = connection.execute_batch("DROP TABLE IF EXISTS reserve; PRAGMA max_page_count = 1;");
+    // A growth that was cut short leaves its zeros behind.
+    let trimmed = connection.execute_batch(&format!(
+        "DELETE FROM reserve WHERE length(bytes) > {RESERVE_BYTES}; PRAGMA max_page_count = 1;"
+    ));
     trimmed.map_err(|error| at(path, &error))?;
     // Later it grows when it must, which it could not do now if the file system is full.
     if fresh {
@@ -56,25 +63,39 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, MetaError> {
     Ok(connection)
 }
 
-/// Sees to it that the database has `pages` free pages inside its file, and forbids it to grow any further.
+/// Sees to it that the database has `pages` free pages inside its file, the reserve included, and forbids it to grow any
+/// further.
 ///
 /// All of the file's room is then taken from the file system at this one moment: transactions use free pages, and the
 /// log never holds a page that the file has no room for. So the log can always be copied back and begun anew, and deletes
 /// work while the file system is full. The log too becomes at least as long as `pages`, so that commits overwrite bytes
 /// that are there, which makes their sync cheaper.
 pub(super) fn grow(connection: &Connection, pages: u32) -> Result<(), rusqlite::Error> {
+    let filled = connection
+        .execute_batch("PRAGMA max_page_count = 4294967294")
+        .and_then(|()| fill_reserve(connection, u64::from(pages) * 4096))
+        .and_then(|()| fill_reserve(connection, RESERVE_BYTES))
+        .and_then(|()| connection.execute_batch(COPY_LOG));
+    // A limit below the present size becomes the present size.
+    connection.execute_batch("PRAGMA max_page_count = 1")?;
+    filled
+}
+
+/// Fills the reserve with `bytes` zeros, unless it has so many.
+pub(super) fn fill_reserve(connection: &Connection, bytes: u64) -> Result<(), rusqlite::Error> {
     let filled = connection.execute_batch(&format!(
-        "PRAGMA max_page_count = 4294967294; DROP TABLE IF EXISTS reserve; \
-         BEGIN IMMEDIATE; CREATE TABLE reserve (bytes BLOB); INSERT INTO reserve VALUES (zeroblob({bytes})); COMMIT; \
-         DROP TABLE reserve; PRAGMA wal_checkpoint(RESTART);",
-        bytes = u64::from(pages) * 4096
+        "BEGIN IMMEDIATE; DELETE FROM reserve WHERE length(bytes) <> {bytes}; \
+         INSERT INTO reserve SELECT zeroblob({bytes}) WHERE NOT EXISTS (SELECT 1 FROM reserve); COMMIT;"
     ));
     if filled.is_err() && !connection.is_autocommit() {
         connection.execute_batch("ROLLBACK")?;
     }
-    // A limit below the present size becomes the present size.
-    connection.execute_batch("PRAGMA max_page_count = 1")?;
     filled
+}
+
+/// Gives the pages of the reserve to who needs them.
+pub(super) fn empty_reserve(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch("DELETE FROM reserve")
 }
 
 /// Opens the file for reading only.

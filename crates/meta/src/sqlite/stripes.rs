@@ -66,7 +66,7 @@ impl StripeRecords for SqliteMeta {
     }
 
     async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError> {
-        self.write(move |connection| {
+        self.free(move |connection| {
             let Swap { stripe, expected_revision: expected, ref places } = swap;
             let current = load_live(connection, stripe)?;
             if current.is_none_or(|current| current.revision != expected) {
@@ -96,7 +96,7 @@ impl StripeRecords for SqliteMeta {
 
     async fn mark_damaged(&self, chunks: &[ChunkId]) -> Result<(), MetaError> {
         let chunks = chunks.to_vec();
-        self.write(move |connection| {
+        self.free(move |connection| {
             let mut mark = connection.prepare_cached(
                 "UPDATE chunks SET damaged = 1 WHERE stripe = ?1 AND idx = ?2 AND generation = ?3 \
                  AND damaged = 0 AND disk IS NOT NULL \
@@ -114,7 +114,7 @@ impl StripeRecords for SqliteMeta {
     }
 
     async fn mark_verified(&self, id: StripeId, revision: u64, now: WallTime) -> Result<(), MetaError> {
-        self.write(move |connection| {
+        self.free(move |connection| {
             connection
                 .prepare_cached("UPDATE stripes SET verified_ms = ?3 WHERE id = ?1 AND revision = ?2 AND refs > 0")?
                 .execute(params![id.0.to_be_bytes(), Int(revision), Int(now.unix_ms)])?;
@@ -134,7 +134,7 @@ impl StripeRecords for SqliteMeta {
 
     async fn forget(&self, ids: &[StripeId]) -> Result<(), MetaError> {
         let ids = ids.to_vec();
-        self.write(move |connection| {
+        self.free(move |connection| {
             let mut stripe = connection.prepare_cached("DELETE FROM stripes WHERE id = ?1 AND refs = 0")?;
             let mut chunks = connection.prepare_cached("DELETE FROM chunks WHERE stripe = ?1")?;
             for id in &ids {

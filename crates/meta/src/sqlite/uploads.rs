@@ -107,7 +107,7 @@ impl UploadRecords for SqliteMeta {
 
     async fn abort_upload(&self, bucket: BucketId, key: &str, id: &UploadId) -> Result<Vec<StripeRecord>, MetaError> {
         let (key, id) = (key.to_owned(), id.clone());
-        self.write(move |connection| {
+        self.free(move |connection| {
             let upload = number_of(connection, bucket, &key, &id)?;
             abort(connection, upload)
         })

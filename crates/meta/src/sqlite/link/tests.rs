@@ -75,10 +75,10 @@ async fn a_failure_in_a_batch_undoes_itself_only() {
     };
     let (one, two, three, four, ()) = tokio::join!(
         biased;
-        link.write(&worker, insert(1)),
-        link.write(&worker, refused),
-        link.write(&worker, insert(1)),
-        link.write(&worker, insert(4)),
+        link.write(&worker, false, insert(1)),
+        link.write(&worker, false, refused),
+        link.write(&worker, false, insert(1)),
+        link.write(&worker, false, insert(4)),
         async { worker.release() },
     );
     assert_eq!((one.ok(), four.ok()), (Some(1), Some(4)));
@@ -90,7 +90,7 @@ async fn a_failure_in_a_batch_undoes_itself_only() {
 #[tokio::test]
 async fn more_than_one_batch_is_drained_by_one_job() {
     let (link, worker) = (link(), Held::default());
-    let writes = (0..300).map(|x| link.write(&worker, insert(x)));
+    let writes = (0..300).map(|x| link.write(&worker, false, insert(x)));
     // Without tokio's own limit of what one task does at a time.
     let unlimited = tokio::task::unconstrained(futures::future::join_all(writes));
     let first_job_only = async {
@@ -111,13 +111,13 @@ async fn more_than_one_batch_is_drained_by_one_job() {
 async fn a_transaction_whose_caller_went_away_does_not_happen() {
     let (link, worker) = (link(), Held::default());
     {
-        let abandoned = link.write(&worker, insert(1));
+        let abandoned = link.write(&worker, false, insert(1));
         tokio::pin!(abandoned);
         assert!(futures::poll!(&mut abandoned).is_pending());
     }
     let (kept, ()) = tokio::join!(
         biased;
-        link.write(&worker, insert(2)),
+        link.write(&worker, false, insert(2)),
         async { worker.release() },
     );
     assert_eq!(kept.ok(), Some(2));
@@ -134,13 +134,13 @@ async fn after_a_failed_commit_nothing_is_answered() {
     };
     let (one, two, ()) = tokio::join!(
         biased;
-        link.write(&worker, insert(1)),
-        link.write(&worker, orphan),
+        link.write(&worker, false, insert(1)),
+        link.write(&worker, false, orphan),
         async { worker.release() },
     );
     assert!(matches!(one, Err(MetaError::Unavailable { .. })), "{one:?}");
     assert!(matches!(two, Err(MetaError::Unavailable { .. })), "{two:?}");
-    let later = link.write(&AtOnce, insert(2)).await;
+    let later = link.write(&AtOnce, false, insert(2)).await;
     assert!(matches!(later, Err(MetaError::Unavailable { .. })), "{later:?}");
     let read = link.read(&AtOnce, |_| Ok(())).await;
     assert!(matches!(read, Err(MetaError::Unavailable { .. })), "{read:?}");
@@ -157,9 +157,9 @@ async fn after_a_panic_nothing_is_answered() {
         count.fetch_add(1, Ordering::Relaxed);
         panic!("this panic is part of a test");
     };
-    let first = link.write(&worker, panics).await;
+    let first = link.write(&worker, false, panics).await;
     assert!(matches!(first, Err(MetaError::Unavailable { .. })), "{first:?}");
-    let second = link.write(&worker, insert(2)).await;
+    let second = link.write(&worker, false, insert(2)).await;
     assert!(matches!(second, Err(MetaError::Unavailable { .. })), "{second:?}");
     let read = link.read(&AtOnce, |_| Ok(())).await;
     assert!(matches!(read, Err(MetaError::Unavailable { .. })), "{read:?}");
