@@ -82,7 +82,7 @@ impl Gateway {
         match self.objects.create_bucket(&input.bucket, &account.id, code).await {
             Ok(_) => {}
             Err(ObjectError::Meta(MetaError::BucketExists { name, owner })) => {
-                return self.exists_already(&name, &owner, &account.id, &acl).await;
+                return self.exists_already(&name, &owner, &account.id, &acl, &documents).await;
             }
             Err(error) => return Err(from_object(error)),
         }
@@ -103,16 +103,23 @@ impl Gateway {
         owner: &str,
         account: &str,
         acl: &Acl,
+        documents: &BTreeMap<&str, Vec<u8>>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
         let taken = || s3_error!(BucketAlreadyExists, "The requested bucket name is not available");
         if owner != account {
             return Err(taken());
         }
         let bucket = self.objects.bucket(name).await.map_err(from_object)?;
-        if *acl == Acl::of_bucket(&bucket) {
-            return Ok(created(name));
+        if *acl != Acl::of_bucket(&bucket) {
+            return Err(taken());
         }
-        Err(taken())
+        if documents.iter().any(|(name, document)| bucket.documents.get(*name) != Some(document)) {
+            return Err(s3_error!(
+                BucketAlreadyOwnedByYou,
+                "You own a bucket of this name, with other settings than you ask for now"
+            ));
+        }
+        Ok(created(name))
     }
 
     pub(crate) async fn head_bucket(

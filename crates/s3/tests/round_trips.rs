@@ -1,0 +1,220 @@
+//! Requests through the whole crate onto real directories. Nobody signs here: the bucket's policy lets everybody in.
+//! Signatures, clients and documents are tested from outside, in tests/clients and tests/s3-tests.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test stands outside the store")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use claystone_chunk::{ChunkStore, DiskId, NodeId};
+use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
+use claystone_env::Worker;
+use claystone_host::{HostDirectory, ThreadWorker};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta};
+use claystone_object::Objects;
+use claystone_s3::{KeyRing, Observer, S3, Settings};
+use claystone_stripe::{Member, Stores, Stripes};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+
+type Seen = Arc<Mutex<Vec<(&'static str, u16, u64, u64)>>>;
+
+struct Notes(Seen);
+
+impl Observer for Notes {
+    fn request(&self, operation: &'static str, status: u16, _: Duration, bytes_in: u64, bytes_out: u64) {
+        self.0.lock().expect("no test panics with it").push((operation, status, bytes_in, bytes_out));
+    }
+}
+
+struct Server {
+    s3: S3,
+    objects: Objects,
+    seen: Seen,
+    _root: tempfile::TempDir,
+}
+
+impl Server {
+    async fn start() -> Server {
+        let root = tempfile::tempdir().expect("a place for temporary files");
+        let env = claystone_host::env().expect("threads and random bytes");
+        let worker = |name: &str| -> Arc<dyn Worker> { Arc::new(ThreadWorker::start(name, 1).expect("a thread")) };
+        let meta = Arc::new(SqliteMeta::in_memory(worker("meta")).await.expect("an empty database"));
+        let cluster = ClusterId::new(&*env.random);
+        let stores = Stores::default();
+        for number in 0..3 {
+            let path = root.path().join(format!("d{number}"));
+            let directory = Arc::new(HostDirectory::make(&path).expect("a directory"));
+            let (disk, node, created) = (DiskId::new(&*env.random), NodeId("n".to_owned()), env.clock.wall());
+            let identity = Identity { disk, cluster, node: node.clone(), created };
+            format(&*worker("format"), directory.clone(), identity).await.expect("an empty directory");
+            let expected = Expected { disk, cluster };
+            let opened = DirectoryStore::open(&env, directory, worker("disk"), expected, Options::default()).await;
+            let store = opened.expect("a disk just made");
+            let record = DiskRecord {
+                id: disk,
+                node,
+                path: path.display().to_string(),
+                state: DiskState::Active,
+                added: created,
+            };
+            meta.put_disk(record.clone()).await.expect("a database that can be written");
+            let space = store.space().await.expect("a readable disk");
+            stores.put(Member { record, store: Ok(Arc::new(store)), space });
+        }
+        let (stripes, _) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
+        let code = "rs:2+1".parse().expect("a code");
+        let objects = Objects::new(env.clone(), meta, stripes, claystone_object::Settings::new(code));
+        objects.create_bucket("bkt", "owner", None).await.expect("a new bucket");
+        let policy = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::bkt","arn:aws:s3:::bkt/*"]}]}"#;
+        objects.set_document("bkt", "policy", Some(policy.into())).await.expect("a bucket");
+        let seen = Seen::default();
+        let observer = Arc::new(Notes(seen.clone()));
+        let s3 = S3::new(env, objects.clone(), Settings::default(), Arc::new(KeyRing::new()), observer);
+        Server { s3, objects, seen, _root: root }
+    }
+
+    async fn send(&self, method: Method, uri: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Response<Vec<u8>> {
+        let mut request = Request::builder().method(method).uri(uri).header("host", "localhost");
+        request = request.header("content-length", body.len());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(s3s::Body::from(body)).expect("a request");
+        let (parts, body) = self.s3.service(None).answer(request).await.into_parts();
+        let body = body.collect().await.expect("a whole body").to_bytes().to_vec();
+        Response::from_parts(parts, body)
+    }
+
+    async fn get(&self, uri: &str) -> Response<Vec<u8>> {
+        self.send(Method::GET, uri, &[], vec![]).await
+    }
+
+    async fn put(&self, uri: &str, headers: &[(&str, &str)], body: &[u8]) -> Response<Vec<u8>> {
+        self.send(Method::PUT, uri, headers, body.to_vec()).await
+    }
+}
+
+fn text(response: &Response<Vec<u8>>) -> String {
+    String::from_utf8_lossy(response.body()).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_comes_back_whole_and_in_ranges() {
+    let server = Server::start().await;
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+    let put = server.put("/bkt/a%20b", &[("x-amz-meta-colour", "red"), ("content-type", "text/plain")], &bytes).await;
+    assert_eq!(put.status(), StatusCode::OK, "{}", text(&put));
+    let got = server.get("/bkt/a%20b").await;
+    assert_eq!(got.headers()["etag"], put.headers()["etag"]);
+    assert_eq!(got.headers()["x-amz-meta-colour"], "red");
+    assert_eq!(got.headers()["x-claystone-code"], "rs:2+1");
+    assert!(*got.body() == bytes, "other bytes came back");
+    let range = server.send(Method::GET, "/bkt/a%20b", &[("range", "bytes=1000000-1000099")], vec![]).await;
+    assert_eq!(range.status(), StatusCode::PARTIAL_CONTENT);
+    assert_eq!(*range.body(), bytes[1_000_000..1_000_100]);
+    let several = server.send(Method::GET, "/bkt/a%20b", &[("range", "bytes=0-1,5-6")], vec![]).await;
+    assert_eq!((several.status(), several.body().len()), (StatusCode::OK, bytes.len()));
+    let beyond = server.send(Method::GET, "/bkt/a%20b", &[("range", "bytes=3000000-")], vec![]).await;
+    assert_eq!(beyond.status(), StatusCode::RANGE_NOT_SATISFIABLE);
+    let list = server.get("/bkt?list-type=2&encoding-type=url").await;
+    assert!(text(&list).contains("<Key>a%20b</Key>"), "{}", text(&list));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_write_changes_nothing() {
+    let server = Server::start().await;
+    assert_eq!(server.put("/bkt/k", &[], b"first").await.status(), StatusCode::OK);
+    type Refused = (&'static [(&'static str, &'static str)], u16, &'static str);
+    let refused: &[Refused] = &[
+        (&[("if-none-match", "*")], 412, "PreconditionFailed"),
+        (&[("if-match", "\"00\"")], 412, "PreconditionFailed"),
+        (&[("content-md5", "rL0Y20zC+Fzt72VPzMSk2A==")], 400, "BadDigest"),
+        (&[("content-md5", "")], 400, "InvalidDigest"),
+        (&[("x-amz-checksum-crc32c", "AAAAAA==")], 400, "BadDigest"),
+        (&[("x-amz-trailer", "x-amz-checksum-crc32")], 400, "InvalidRequest"),
+        (&[("x-amz-decoded-content-length", "7")], 400, "IncompleteBody"),
+        (&[("x-amz-server-side-encryption", "AES256")], 501, "NotImplemented"),
+        (&[("x-amz-storage-class", "GLACIER")], 400, "InvalidStorageClass"),
+        (&[("x-amz-tagging", "a=1&a=2")], 400, "InvalidTag"),
+    ];
+    for (headers, status, code) in refused {
+        let answer = server.put("/bkt/k", headers, b"second").await;
+        assert_eq!(answer.status().as_u16(), *status, "{headers:?}: {}", text(&answer));
+        assert!(text(&answer).contains(&format!("<Code>{code}</Code>")), "{headers:?}: {}", text(&answer));
+        assert_eq!(server.get("/bkt/k").await.body(), b"first", "{headers:?}");
+    }
+    let unknown = server.put("/bkt/k?renameObject", &[], b"").await;
+    assert_eq!(unknown.status(), StatusCode::NOT_IMPLEMENTED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_have_a_code_a_message_and_the_id_of_the_request() {
+    let server = Server::start().await;
+    for (uri, status, code) in
+        [("/bkt/absent", 404, "NoSuchKey"), ("/absent/k", 404, "NoSuchBucket"), ("/b", 400, "InvalidBucketName")]
+    {
+        let answer = server.get(uri).await;
+        let id = answer.headers()["x-amz-request-id"].to_str().expect("text").to_owned();
+        let document = text(&answer);
+        assert_eq!(answer.status().as_u16(), status, "{document}");
+        assert!(document.contains(&format!("<Code>{code}</Code><Message>")), "{document}");
+        assert!(document.contains(&format!("<RequestId>{id}</RequestId>")), "{document}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_policy_nobody_gets_in() {
+    let server = Server::start().await;
+    server.put("/bkt/k", &[], b"secret").await;
+    server.objects.set_document("bkt", "policy", None).await.expect("a bucket");
+    for (method, uri) in [
+        (Method::GET, "/bkt/k"),
+        (Method::GET, "/bkt/absent"),
+        (Method::HEAD, "/bkt/k"),
+        (Method::PUT, "/bkt/k"),
+        (Method::DELETE, "/bkt/k"),
+        (Method::GET, "/bkt"),
+        (Method::GET, "/bkt?acl"),
+        (Method::GET, "/bkt?policy"),
+        (Method::GET, "/bkt/k?tagging"),
+        (Method::GET, "/bkt/k?attributes"),
+        (Method::POST, "/bkt/k?uploads"),
+        (Method::GET, "/bkt?uploads"),
+        (Method::GET, "/bkt?versions"),
+        (Method::DELETE, "/bkt"),
+        (Method::GET, "/"),
+        (Method::PUT, "/new-bucket"),
+    ] {
+        let headers = [("x-amz-object-attributes", "ETag")];
+        let answer = server.send(method.clone(), uri, &headers, vec![]).await;
+        assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{method} {uri}: {}", text(&answer));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preflight_is_answered_by_the_bucket_s_rules() {
+    let server = Server::start().await;
+    let rules = "<CORSConfiguration><CORSRule><AllowedOrigin>http://*.example.com</AllowedOrigin>\
+        <AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>";
+    let put = server.put("/bkt?cors", &[], rules.as_bytes()).await;
+    assert_eq!(put.status(), StatusCode::OK, "{}", text(&put));
+    let ask = |origin: &'static str| [("origin", origin), ("access-control-request-method", "GET")];
+    let allowed = server.send(Method::OPTIONS, "/bkt/k", &ask("http://a.example.com"), vec![]).await;
+    assert_eq!(allowed.status(), StatusCode::OK);
+    assert_eq!(allowed.headers()["access-control-allow-origin"], "http://a.example.com");
+    let denied = server.send(Method::OPTIONS, "/bkt/k", &ask("http://other.com"), vec![]).await;
+    assert_eq!(denied.status(), StatusCode::FORBIDDEN);
+    let absent = server.send(Method::GET, "/bkt/absent", &[("origin", "http://a.example.com")], vec![]).await;
+    assert_eq!(absent.headers()["access-control-allow-origin"], "http://a.example.com", "errors have the headers too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_observer_is_told_of_each_request_once() {
+    let server = Server::start().await;
+    server.put("/bkt/k", &[], b"12345").await;
+    server.get("/bkt/k").await;
+    server.get("/b").await;
+    let seen = server.seen.lock().expect("no test panics with it").clone();
+    assert_eq!(seen[..2], [("PutObject", 200, 5, 0), ("GetObject", 200, 0, 5)]);
+    assert_eq!((seen.len(), seen[2].0, seen[2].1), (3, "Invalid", 400));
+}
