@@ -229,7 +229,7 @@ fn told(error: OpenError) -> anyhow::Error {
 pub const DEFAULT_NODE: &str = "local";
 const DEFAULT_DISKS: usize = 6;
 /// Threads for each disk: one that waits for a sync does not hold up a read.
-const DISK_THREADS: usize = 2;
+const DISK_THREADS: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -280,6 +280,7 @@ fn keeper(layers: &Layers) -> anyhow::Result<claystone_keeper::Settings> {
         repair_share: layers.parsed("repair_share", "a share such as 0.3")?,
         bytes_per_second_max: limit,
         scrub_cycle: Duration::from_secs(24 * 3600 * layers.number("scrub_days", 1, 365)?),
+        reclaim_after: Duration::from_secs(layers.number("reclaim_seconds", 0, 24 * 3600)?),
         ..claystone_keeper::Settings::default()
     };
     settings.check().context("the settings of upkeep")?;
@@ -336,7 +337,7 @@ fn paths(texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 17] = [
+const NAMES: [(&str, Option<&str>); 18] = [
     ("disks", None),
     ("nodes", None),
     ("listen", Some("127.0.0.1:9000")),
@@ -350,6 +351,7 @@ const NAMES: [(&str, Option<&str>); 17] = [
     ("repair_share", Some("0.3")),
     ("repair_mib_per_second", None),
     ("scrub_days", Some("14")),
+    ("reclaim_seconds", Some("60")),
     ("shutdown_seconds", Some("20")),
     ("logs", Some("auto")),
     ("log_level", Some("info")),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::load::{self, Case, Operation, Sample};
 use super::noise::{self, Counters, Noise};
@@ -20,6 +20,8 @@ use crate::rows::{Against, Figure, Goals, Row};
 pub struct Plan {
     /// MinIO's program; `None`: measure this program alone.
     pub minio: Option<PathBuf>,
+    /// The cases, by name; empty: all.
+    pub cases: Vec<String>,
     /// Length of a round.
     pub round: Duration,
     /// Rounds of each case that are to be kept.
@@ -33,6 +35,7 @@ pub struct Plan {
 /// # Errors
 /// A server does not start, or answers wrong.
 pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
+    let cases = chosen(&plan.cases)?;
     let place = plan.directory.clone().unwrap_or_else(std::env::temp_dir);
     let place = tempfile::Builder::new()
         .prefix("claystone-bench-")
@@ -44,14 +47,22 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     }
     let goals = Goals::built_in();
     let mut rows = start_rows(&goals, &servers).await?;
-    let progress = Progress::new("measuring", (CASES.len() * plan.rounds * servers.len()) as u64);
-    for case in CASES {
+    let progress = Progress::new("measuring", (cases.len() * plan.rounds * servers.len()) as u64);
+    for case in cases {
         progress.say(&case.name());
         let rounds = measure(&servers, case, plan, &progress).await.with_context(|| case.name())?;
         rows.extend(case_rows(&goals, &servers, case, &rounds));
     }
     progress.end();
     Ok(rows)
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<Case>> {
+    let all: Vec<String> = CASES.iter().map(Case::name).collect();
+    if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
+        bail!("there is no case {unknown:?}: there are {}", all.join(", "));
+    }
+    Ok(CASES.into_iter().filter(|case| names.is_empty() || names.contains(&case.name())).collect())
 }
 
 /// One kept round.

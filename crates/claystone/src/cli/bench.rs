@@ -26,6 +26,9 @@ struct S3 {
     /// MinIO's program [default: `minio` on PATH, if there is one]
     #[arg(long, value_name = "PATH")]
     minio: Option<PathBuf>,
+    /// Only this case, such as "put 64MiB"; may be given several times
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
     /// Length of a round
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -56,7 +59,13 @@ impl Bench {
         if minio.is_none() {
             eprintln!("no `minio` on PATH: measuring this program alone");
         }
-        let plan = Plan { minio, round: Duration::from_secs_f64(s3.seconds), rounds: s3.rounds, directory: s3.dir };
+        let plan = Plan {
+            minio,
+            cases: s3.cases,
+            round: Duration::from_secs_f64(s3.seconds),
+            rounds: s3.rounds,
+            directory: s3.dir,
+        };
         let rows = run(&plan).await?;
         rows::print(&rows, s3.json);
         if rows.iter().any(rows::Row::is_missed) {
