@@ -1,3 +1,5 @@
+//! Checksums against known values, and what is refused.
+
 use super::*;
 
 fn digests(bytes: &[u8]) -> Digests {

@@ -1,3 +1,5 @@
+//! The rechunker against a naive reader, at any cut.
+
 use super::*;
 use proptest::prelude::*;
 

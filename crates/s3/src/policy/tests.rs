@@ -1,3 +1,5 @@
+//! Policies: what fits, what is refused, and globs against their definition.
+
 use super::*;
 use proptest::prelude::*;
 
