@@ -1,3 +1,5 @@
+//! Tests of `identity`.
+
 use proptest::prelude::*;
 
 use super::*;

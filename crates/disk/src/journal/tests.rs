@@ -1,3 +1,5 @@
+//! Tests of `journal`.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of `layout`.
+
 use proptest::prelude::*;
 
 use super::*;
