@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use claystone_env::{Directory, DirectoryLock, File, Space};
 use claystone_host::ThreadWorker;
+use futures::future::join_all;
 use rusqlite::Connection;
 
 use super::objects::look_up_sql;
@@ -222,39 +223,57 @@ async fn a_full_disk_changes_nothing_and_deletes_make_room() {
     let meta = open(&directory.path().join("meta.db")).await;
     let free = Arc::new(Free::default());
     meta.watch_space(free.clone());
-    add_disks(&meta, 3).await.expect("room");
+    add_disks(&meta, 6).await.expect("room");
     let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room").id;
-    // In no order, so that all b-trees are rebalanced everywhere.
-    let key = |put: u128| format!("{:08x}", (put as u32).wrapping_mul(0x9E37_79B9));
-    let object = |put: u128| {
-        let object = new_object(bucket, &key(put), vec![stripe(put, "replica:3", 5)]);
-        NewObject { attributes: vec![7; 700], ..object }
+    // Small ones, then large ones: deleting the small ones rebalances b-trees and frees no whole page.
+    let put = |number: u128| {
+        let stripes = vec![stripe(number << 90, "rs:4+2", 5)];
+        let object = new_object(bucket, &number.to_string(), stripes);
+        let attributes = vec![7; if number < 500 { 10 } else { 3_000 }];
+        meta.put_object(NewObject { attributes, ..object })
     };
-    let mut put = 0u128;
-    let refused = loop {
-        match meta.put_object(object(put)).await {
-            Ok(_) => put += 1,
-            Err(error) => break error,
-        }
-        assert!(put < 10_000, "the database grows without room");
-    };
-    assert!(matches!(refused, MetaError::Full), "{refused:?}");
-    assert!(put > 100, "the reserve was not used");
+    let mut there = Vec::new();
+    // A batch without room fails whole: end with single ones, until the last page is taken.
+    for size in [20, 1] {
+        fill(&mut there, size, &put).await;
+    }
+    assert!(there.len() > 500, "the free pages were not used");
     assert_sound(&meta).await;
-    assert_eq!(meta.tally().await.expect("reads work").stripes, put as u64);
-    for gone in 0..put {
-        meta.delete_object(delete(bucket, &key(gone))).await.expect("deletes work");
+    assert_eq!(meta.tally().await.expect("reads work").stripes, there.len() as u64);
+    for wave in there.chunks(20) {
+        let deletes = wave.iter().map(|number| meta.delete_object(delete(bucket, &number.to_string())));
+        assert!(join_all(deletes).await.iter().all(Result::is_ok), "deletes work");
     }
     let dead = meta.dead_stripes(10_000).await.expect("reads work");
     let dead: Vec<_> = dead.iter().map(|stripe| stripe.id).collect();
+    assert_eq!(dead.len(), there.len());
     meta.forget(&dead).await.expect("reclaim works");
-    meta.put_object(object(put)).await.expect("there is room again");
 
+    put(20_000).await.expect("there is room again");
     free.0.store(1 << 40, Ordering::Relaxed);
-    for more in 1..2 * put {
-        meta.put_object(object(put + more)).await.expect("the file system has room again");
-    }
+    let twice = 30_000..30_000 + 2 * there.len() as u128;
+    assert!(join_all(twice.map(put)).await.iter().all(Result::is_ok), "the file system has room again");
     assert_sound(&meta).await;
+}
+
+/// Puts objects in waves of `size` until one is refused for want of room.
+async fn fill<F: Future<Output = Result<crate::PutOutcome, MetaError>>>(
+    there: &mut Vec<u128>,
+    size: u128,
+    put: &impl Fn(u128) -> F,
+) {
+    let mut refused = false;
+    while !refused {
+        let wave = there.len() as u128..there.len() as u128 + size;
+        for (number, result) in wave.clone().zip(join_all(wave.map(put)).await) {
+            match result {
+                Ok(_) => there.push(number),
+                Err(MetaError::Full) => refused = true,
+                Err(other) => panic!("expected Full, got {other:?}"),
+            }
+        }
+        assert!(there.len() < 10_000, "the database grows without room");
+    }
 }
 
 /// A transaction that needs more than one step of growth.
@@ -366,7 +385,7 @@ async fn of_many_writers_at_once_one_wins_and_all_are_heard() {
         let object = new_object(bucket, &format!("{}", caller % 100), stripes);
         meta.put_object(NewObject { precondition: Precondition::Absent, ..object })
     });
-    let results = futures::future::join_all(writes).await;
+    let results = join_all(writes).await;
     let won = results.iter().filter(|result| result.is_ok()).count();
     let lost = |result: &Result<_, _>| matches!(result, Err(MetaError::PreconditionFailed { .. }));
     assert_eq!((won, results.iter().filter(|result| lost(result)).count()), (100, 200));
