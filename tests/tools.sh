@@ -85,7 +85,7 @@ start_server() {
         >"$dir.out" 2>"$log" &
     SERVER_PID=$!
     for ((tries = 0; ; tries++)); do
-        grep -q '"event":"ready"' "$dir.out" && break
+        grep -qs '"event":"ready"' "$dir.out" && break
         kill -0 "$SERVER_PID" 2>/dev/null || { tail -n 50 "$log" >&2; die "the server ended at once"; }
         [ "$tries" -lt 300 ] || { tail -n 50 "$log" >&2; die "the server is not ready after 30 s"; }
         sleep 0.1
