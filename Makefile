@@ -18,9 +18,10 @@ up: build ## build, and start a store in ./claystone-data (DIR=...)
 demo: build ## store files, break disks, read everything back, repair
 	target/release/claystone demo
 
-test: build ## all checks and tests; installs the clients that it tests with
+test: ## all checks and tests; installs the clients that it tests with
 	$(CARGO) xtask ci
-	tests/clients/run
+	$(CARGO) build --package claystone
+	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
 
 s3-tests: build ## the s3-tests suite of the Ceph project against a fresh store
 	tests/s3-tests/run
