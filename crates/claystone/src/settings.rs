@@ -325,6 +325,7 @@ fn plain(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
         toml::Value::Boolean(truth) => Some(truth.to_string()),
         _ => None,
     }
@@ -381,7 +382,8 @@ mod tests {
         let file = directory.path().join("claystone.toml");
         std::fs::write(
             &file,
-            "listen = \"127.0.0.1:1\"\nconsole = \"127.0.0.1:2\"\nregion = \"file\"\ndisks = [\"/a\", \"/b\"]\n",
+            "listen = \"127.0.0.1:1\"\nconsole = \"127.0.0.1:2\"\nregion = \"file\"\ndisks = [\"/a\", \"/b\"]\n\
+             repair_share = 0.7\n",
         )
         .expect("write");
         let mut layers = Layers::defaults();
@@ -397,6 +399,7 @@ mod tests {
         assert_eq!(settings.console.port(), 3);
         assert_eq!(settings.region, "flag");
         assert_eq!(settings.disks, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!(settings.keeper.repair_share, 0.7);
         assert_eq!(settings.keeper.scrub_cycle, Duration::from_secs(14 * 24 * 3600));
     }
 
