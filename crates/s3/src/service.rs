@@ -9,10 +9,11 @@
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use claystone_env::{Clock, Env, Moment, Tasks};
+use claystone_env::{Clock, Env, Moment};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -54,19 +55,20 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let service = self.clone();
         Box::pin(async move {
             let waits = request.headers().contains_key(header::EXPECT);
-            let tasks = service.shared.gateway.env.tasks.clone();
+            let given_up = Arc::new(AtomicBool::new(false));
+            let env = service.shared.gateway.env.clone();
             let request = request.map(|body| {
                 if body.is_end_stream() {
                     return s3s::Body::empty();
                 }
-                s3s::Body::http_body(Drained {
-                    body: Some(body),
-                    waits,
-                    tasks,
-                    env: service.shared.gateway.env.clone(),
-                })
+                s3s::Body::http_body(Drained { body: Some(body), waits, env, given_up: given_up.clone() })
             });
-            Ok(service.answer(request).await)
+            let mut response = service.answer(request).await;
+            if given_up.load(Ordering::Acquire) {
+                // What comes next on this connection may be the body or another request: nobody can tell.
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
         })
     }
 }
@@ -464,8 +466,9 @@ struct Drained {
     body: Option<Incoming>,
     /// The client waits to be asked for the body; it must not be asked just to drop it.
     waits: bool,
-    tasks: Arc<dyn Tasks>,
     env: Env,
+    /// Set if the body was dropped with a rest that is not read.
+    given_up: Arc<AtomicBool>,
 }
 
 impl http_body::Body for Drained {
@@ -473,6 +476,7 @@ impl http_body::Body for Drained {
     type Error = StdError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        self.waits = false;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(body).poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) {
@@ -492,8 +496,9 @@ impl http_body::Body for Drained {
 
 impl Drop for Drained {
     fn drop(&mut self) {
-        let Some(mut body) = self.body.take().filter(|body| !body.is_end_stream() && !self.waits) else { return };
-        if body.size_hint().lower() > DRAIN_BYTES_MAX {
+        let Some(mut body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
+        if self.waits || body.size_hint().lower() > DRAIN_BYTES_MAX {
+            self.given_up.store(true, Ordering::Release);
             return;
         }
         let clock = self.env.clock.clone();
@@ -509,7 +514,7 @@ impl Drop for Drained {
             };
             claystone_env::timeout(&*clock, DRAIN_TIME_MAX, reading).await;
         };
-        self.tasks.spawn("drain", Box::pin(drain));
+        self.env.tasks.spawn("drain", Box::pin(drain));
     }
 }
 
