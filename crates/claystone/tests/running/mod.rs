@@ -1,10 +1,18 @@
 //! The program's processes in a directory of their own.
 
-use std::io::{BufRead, BufReader, Read};
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub mod client;
+pub mod store;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use client::Client;
 
 /// A directory that the commands run in.
 pub struct Scratch(tempfile::TempDir);
@@ -69,24 +77,41 @@ fn finish(command: &mut Command) -> Run {
 pub struct Up {
     child: Child,
     said: String,
+    log: PathBuf,
 }
 
 impl Up {
     /// Starts `claystone up` on free ports and waits for its ready line.
     pub fn start(scratch: &Scratch, arguments: &[&str]) -> Up {
-        let mut command = scratch.prepare(Command::new(PROGRAM));
-        command.args(["up", "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut said = String::new();
-        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
-        while !said.contains("ready in") {
-            if lines.read_line(&mut said).expect("text") == 0 {
-                let mut error = String::new();
-                child.stderr.take().expect("piped").read_to_string(&mut error).expect("text");
-                panic!("it ended: {said}{error}");
+        let mut up = Up::begin(scratch, arguments);
+        let mut lines = BufReader::new(up.child.stdout.take().expect("piped"));
+        while !up.said.contains("ready in") {
+            if lines.read_line(&mut up.said).expect("text") == 0 {
+                panic!("it ended: {}{}", up.said, fs::read_to_string(&up.log).expect("text"));
             }
         }
-        Up { child, said }
+        up
+    }
+
+    /// Starts it and does not wait.
+    pub fn begin(scratch: &Scratch, arguments: &[&str]) -> Up {
+        let mut command = scratch.prepare(Command::new(PROGRAM));
+        command.args(["up", "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"]).args(arguments);
+        // A pipe that nobody reads would fill up and hold up the store.
+        let log = scratch.path("up.log");
+        let file = File::options().create(true).append(true).open(&log).expect("a file");
+        let child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("it starts");
+        Up { child, said: String::new(), log }
+    }
+
+    /// A client with the store's first credentials.
+    pub fn client(&self, scratch: &Scratch) -> Client {
+        let credentials = fs::read_to_string(scratch.path("claystone-data/credentials.json")).expect("kept");
+        let credentials: serde_json::Value = serde_json::from_str(&credentials).expect("json");
+        let text = |name: &str| credentials[name].as_str().expect("a text").to_owned();
+        let address = self.said.split_once("S3 on http://").and_then(|(_, rest)| rest.split_once(','));
+        let address = address.expect("the ready line names it").0.parse().expect("an address");
+        Client { address, access_key: text("access_key"), secret_key: text("secret_key") }
     }
 
     /// What it printed up to the ready line.
@@ -112,6 +137,11 @@ impl Drop for Up {
         // A test that failed leaves nothing running.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("the store's log ends with\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
     }
 }
 
