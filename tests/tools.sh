@@ -73,12 +73,9 @@ start_server() {
         return
     fi
     local dir="$1" program="${CLAYSTONE_BIN:-}" log tries
-    if [ -z "$program" ]; then
-        for program in "$REPO/target/release/claystone" "$REPO/target/debug/claystone"; do
-            [ -x "$program" ] && break
-        done
-    fi
-    [ -x "$program" ] || die "no program at $program: build it (cargo build) or name it in CLAYSTONE_BIN"
+    # The newer of the two builds.
+    [ -n "$program" ] || program="$(ls -t "$REPO"/target/{release,debug}/claystone 2>/dev/null | head -n 1 || true)"
+    [ -x "$program" ] || die "there is no program ${program:-in target}: build it (cargo build) or name it in CLAYSTONE_BIN"
     SERVER="$program"
     log="$TOOLS/$(basename "$HERE")-server.log"
     "$program" up "$dir" --listen 127.0.0.1:0 --console 127.0.0.1:0 --log-level "${CLAYSTONE_LOG_LEVEL:-warn}" --json \
