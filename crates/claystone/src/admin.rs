@@ -40,6 +40,13 @@ impl Admin for StoreAdmin {
         Ok(DiskAdded { id: record.id.to_string(), path: record.path, node: record.node.0 })
     }
 
+    async fn replace_disk(&self, old: DiskId, path: &str) -> Result<DiskAdded, AdminError> {
+        self.disk(old).await?;
+        let added = self.0.replace_disk(old, Path::new(path)).await;
+        let record = added.map_err(|error| AdminError::Conflict { reason: format!("{error:#}") })?;
+        Ok(DiskAdded { id: record.id.to_string(), path: record.path, node: record.node.0 })
+    }
+
     async fn lose_disk(&self, disk: DiskId) -> Result<(), AdminError> {
         self.disk(disk).await?;
         self.0.keeper.set_disk_state(disk, DiskState::Lost).await.map_err(meta)

@@ -206,7 +206,7 @@ impl Store {
             Box::pin(async move {
                 loop {
                     clock.sleep(SPACE_EVERY).await;
-                    stores.refresh_space().await;
+                    stores.refresh_space(&*clock, SPACE_TIMEOUT).await;
                 }
             }),
         ));
@@ -250,7 +250,7 @@ impl Store {
     }
 
     async fn reopen(&self, member: Member) {
-        let Member { record, store, space } = member;
+        let Member { record, store, .. } = member;
         let reason = match &store {
             Err(absence) => absence.reason.clone(),
             Ok(store) => match store.state() {
@@ -260,18 +260,20 @@ impl Store {
         };
         // The old store holds the disk's lock until its last user is gone.
         drop(store);
-        self.stores.put(Member { record: record.clone(), store: Err(Absence { reason }), space });
-        let known = vec![record.clone()];
-        let Ok(opened) = self.disks.open_all(&*self.meta, known, &[]).await else { return };
-        // Somebody may have given it up meanwhile.
-        let unchanged = self.stores.member(record.id).is_some_and(|now| now.record.state == record.state);
-        for member in opened.into_iter().filter(|_| unchanged) {
-            let returned = member.readable();
+        self.stores.update(record.id, |member| member.store = Err(Absence { reason }));
+        let Ok(opened) = self.disks.open_all(&*self.meta, vec![record.clone()], &[]).await else { return };
+        for Member { record, store, space } in opened {
+            let mut returned = false;
+            self.stores.update(record.id, |member| {
+                // Somebody may have given it up meanwhile.
+                if matches!(member.record.state, DiskState::Active | DiskState::Draining) {
+                    member.record.path.clone_from(&record.path);
+                    (member.store, member.space) = (store, space);
+                    returned = member.readable();
+                }
+            });
             if returned {
-                tracing::info!(disk = %member.record.id, path = member.record.path, "a disk is back");
-            }
-            self.stores.put(member);
-            if returned {
+                tracing::info!(disk = %record.id, path = record.path, "a disk is back");
                 self.keeper.disks_changed();
             }
         }
@@ -301,8 +303,11 @@ async fn open_meta(directory: &Path) -> anyhow::Result<SqliteMeta> {
     let worker =
         |name: &str, threads| -> anyhow::Result<Arc<dyn Worker>> { Ok(Arc::new(ThreadWorker::start(name, threads)?)) };
     let workers = Workers { writer: worker("meta-writer", 1)?, readers: worker("meta-reader", META_READERS)? };
-    let path = path.join("claystone.db");
-    SqliteMeta::open(&path, workers).await.with_context(|| format!("the metadata in {} cannot be used", path.display()))
+    let file = path.join("claystone.db");
+    let opened = SqliteMeta::open(&file, workers).await;
+    let meta = opened.with_context(|| format!("the metadata in {} cannot be used", file.display()))?;
+    meta.watch_space(Arc::new(HostDirectory::new(path)));
+    Ok(meta)
 }
 
 /// What was decided when the store was made: `store.json`.
@@ -408,5 +413,6 @@ const META_READERS: usize = 2;
 /// S3's limit.
 const PART_BYTES_MIN: u64 = 5 << 20;
 const SPACE_EVERY: Duration = Duration::from_secs(10);
+const SPACE_TIMEOUT: Duration = Duration::from_secs(5);
 const WATCH_EVERY: Duration = Duration::from_secs(5);
 const WATCH_PAUSE_MAX: Duration = Duration::from_secs(600);

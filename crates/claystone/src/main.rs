@@ -30,6 +30,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let start = Instant::now();
     let cli = cli::Cli::parse();
+    claystone_host::raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(TOKIO_THREADS).enable_all().build();
     let result = match runtime {
         Ok(runtime) => {

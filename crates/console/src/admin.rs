@@ -18,6 +18,13 @@ pub trait Admin: Send + Sync + 'static {
     /// `Invalid` if the path cannot be a disk, `Conflict` if it belongs to another store or is in use.
     async fn add_disk(&self, disk: AddDisk) -> Result<DiskAdded, AdminError>;
 
+    /// Takes an empty directory in the place of a disk, on the same node, and gives the old disk up: its chunks count
+    /// as lost at once. A path that cannot be a disk costs the old one nothing.
+    ///
+    /// # Errors
+    /// As `add_disk`, and `NotFound`.
+    async fn replace_disk(&self, old: DiskId, path: &str) -> Result<DiskAdded, AdminError>;
+
     /// Gives a disk up: its chunks count as lost at once.
     ///
     /// # Errors

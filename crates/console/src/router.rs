@@ -198,12 +198,16 @@ async fn replace_disk(
     if !console.status().await?.disks.iter().any(|disk| disk.id == id) {
         return Err(AdminError::NotFound { what: "disk", name: id });
     }
-    // The new disk first: a path that cannot be a disk must not cost the old one its chunks.
     let added = match replace.path {
-        Some(path) => Some(console.parts.admin.add_disk(checked(AddDisk { path, node: None })?).await?),
-        None => None,
+        Some(path) => {
+            let AddDisk { path, .. } = checked(AddDisk { path, node: None })?;
+            Some(console.parts.admin.replace_disk(lost, &path).await?)
+        }
+        None => {
+            console.parts.admin.lose_disk(lost).await?;
+            None
+        }
     };
-    console.parts.admin.lose_disk(lost).await?;
     console.parts.keeper.disks_changed();
     console.forget_status().await;
     Ok(Json(DiskReplaced { lost: lost.to_string(), added }))

@@ -61,7 +61,8 @@ impl Directory for HostDirectory {
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let path = self.resolve(path)?;
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        let file = file.map_err(out_of_handles)?;
         Ok(Arc::new(HostFile { file }))
     }
 
@@ -84,7 +85,7 @@ impl Directory for HostDirectory {
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(self.resolve(path)?)? {
+        for entry in fs::read_dir(self.resolve(path)?).map_err(out_of_handles)? {
             // A name that is no text is not ours; it still counts as something that is there.
             names.push(entry?.file_name().to_string_lossy().into_owned());
         }
@@ -101,7 +102,7 @@ impl Directory for HostDirectory {
     }
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
-        fs::File::open(self.resolve(path)?)?.sync_all()
+        fs::File::open(self.resolve(path)?).map_err(out_of_handles)?.sync_all()
     }
 
     fn prepare_sync(&self) {

@@ -42,3 +42,14 @@ pub fn env() -> io::Result<Env> {
         cpu: Arc::new(ThreadWorker::start("cpu", threads)?),
     })
 }
+
+/// Lets this process open as many files as the system allows it; returns how many that is. Every connection and every
+/// chunk being written takes one, and the usual first limit is 1024.
+pub fn raise_file_limit() -> Option<u64> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused: the old limit stays.
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current
+}

@@ -220,9 +220,8 @@ impl Keeper {
         let stores = self.inner.stripes.stores();
         if state == DiskState::Removed {
             stores.remove(disk);
-        } else if let Some(mut member) = stores.member(disk) {
-            member.record.state = state;
-            stores.put(member);
+        } else {
+            stores.update(disk, |member| member.record.state = state);
         }
         self.disks_changed();
         Ok(())
@@ -327,8 +326,7 @@ impl Keeper {
     pub(crate) async fn observe(&self) -> Result<View, KeeperError> {
         let records = self.inner.meta.disks().await?;
         let stores = self.inner.stripes.stores();
-        // A disk that hangs must not hide the others.
-        timeout(&*self.inner.env.clock, SPACE_TIMEOUT, stores.refresh_space()).await;
+        stores.refresh_space(&*self.inner.env.clock, SPACE_TIMEOUT).await;
         let members: BTreeMap<DiskId, Member> =
             stores.members().into_iter().map(|member| (member.record.id, member)).collect();
         let now = self.now();

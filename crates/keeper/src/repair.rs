@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
 
 use claystone_chunk::{ChunkError, ChunkId};
 use claystone_meta::{ChunkPlace, MetaError, StripeRecord, Swap};
-use claystone_stripe::{Rebuilt, StripeError};
+use claystone_stripe::{Claim, Rebuilt, StripeError};
 use futures::StreamExt;
 use futures::stream;
 
@@ -199,11 +199,16 @@ impl Keeper {
     /// deleted.
     async fn commit(&self, before: &StripeRecord, rebuilt: Rebuilt) -> Result<bool, KeeperError> {
         let Rebuilt { swap, claim, .. } = rebuilt;
-        let committed = self.inner.meta.swap(swap.clone()).await;
+        let (committed, claim) = self.swap(swap.clone(), claim).await?;
         match committed {
             Ok(_) => {
                 drop(claim);
-                self.delete_superseded(before, &swap).await;
+                if self.inner.stripes.is_claimed(before.id) {
+                    // Somebody reads by the old record: the sweep deletes the old chunks later.
+                    self.request_sweep();
+                } else {
+                    self.delete_superseded(before, &swap).await;
+                }
                 Ok(true)
             }
             Err(MetaError::StripeChanged { .. }) => {
@@ -219,6 +224,21 @@ impl Keeper {
             // Perhaps the swap is committed: the record tells the sweep later.
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Commits a swap as a task of its own: when upkeep is stopped, the transaction may still happen, and the claim on
+    /// the new chunks must outlive it.
+    async fn swap(&self, swap: Swap, claim: Claim) -> Result<(Result<StripeRecord, MetaError>, Claim), KeeperError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let meta = self.inner.meta.clone();
+        let task = async move {
+            let result = meta.swap(swap).await;
+            // Whoever waited may have been stopped; the sweep looks after the chunks then.
+            let _ = sender.send((result, claim));
+        };
+        self.inner.env.tasks.spawn("swap", Box::pin(task));
+        let stopped = |_| KeeperError::Meta(MetaError::Unavailable { reason: "the store is stopping".to_owned() });
+        receiver.await.map_err(stopped)
     }
 
     async fn delete_superseded(&self, before: &StripeRecord, swap: &Swap) {

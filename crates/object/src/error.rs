@@ -42,6 +42,16 @@ pub enum ObjectError {
         /// Disks there are.
         available: usize,
     },
+    /// Disks that are needed for a write are full.
+    #[error("{full} disks are full, {available} have room, {needed} are needed: delete something or add a disk")]
+    DisksFull {
+        /// Disks that are full.
+        full: usize,
+        /// Disks that have room.
+        available: usize,
+        /// Disks that the narrowest code of the same safety needs.
+        needed: usize,
+    },
     /// A code's text is wrong.
     #[error(transparent)]
     Code(#[from] SpecError),

@@ -8,8 +8,8 @@ use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{
-    BucketId, BucketRecord, DeleteObject, Deleted, DiskState, ListPage, ListQuery, Meta, NewContent, NewObject,
-    ObjectRecord, Precondition, StripeRecord, VersionName, VersionRef, Versioning,
+    BucketId, BucketRecord, DeleteObject, Deleted, DiskState, ListPage, ListQuery, Meta, MetaError, NewContent,
+    NewObject, ObjectRecord, Precondition, StripeRecord, VersionName, VersionRef, Versioning,
 };
 use claystone_stripe::{Claim, Stripes};
 use futures::stream::BoxStream;
@@ -242,7 +242,7 @@ impl Objects {
             created: self.env.clock.wall(),
             attributes: attributes.encode(),
         };
-        self.commit(object, attributes.checksums, stored.stripes).await
+        self.put_record(object, attributes.checksums, stored.stripes).await
     }
 
     /// Copies an object with new attributes; entity tag and checksums stay. Shares the bytes if they are coded as
@@ -283,7 +283,7 @@ impl Objects {
             attributes: attributes.encode(),
         };
         let stripes = stored.map(|stored| stored.stripes).unwrap_or_default();
-        self.commit(object, attributes.checksums, stripes).await
+        self.put_record(object, attributes.checksums, stripes).await
     }
 
     /// Deletes. Deleting what is not there is no error.
@@ -325,24 +325,39 @@ impl Objects {
         transfer::store(self, wanted, bytes, body, digests).await
     }
 
-    /// The commit point of a put: one transaction. The claims of `stripes` are held until it is over.
-    async fn commit(
+    /// The commit point of a put: one transaction.
+    async fn put_record(
         &self,
         object: NewObject,
         checksums: BTreeMap<String, String>,
         stripes: Vec<(StripeRecord, Claim)>,
     ) -> Result<Written, ObjectError> {
         let (bytes, etag, created) = (object.bytes, object.etag.clone(), object.created);
-        match self.meta.put_object(object).await {
-            Ok(outcome) => Ok(Written { version: outcome.version, etag, bytes, created, checksums }),
-            Err(error) => {
-                // After a failed commit nobody knows whether it happened; reclaim will, by the records.
-                if !matches!(error, claystone_meta::MetaError::Unavailable { .. }) {
-                    self.abandon(stripes);
-                }
-                Err(error.into())
+        let meta = self.meta.clone();
+        let outcome = self.commit(stripes, async move { meta.put_object(object).await }).await?;
+        Ok(Written { version: outcome.version, etag, bytes, created, checksums })
+    }
+
+    /// Runs the transaction that names `stripes`, as a task of its own: when the caller goes away with its client, the
+    /// transaction may still happen, and the claims must outlive it.
+    pub(crate) async fn commit<T: Send + 'static>(
+        &self,
+        stripes: Vec<(StripeRecord, Claim)>,
+        transaction: impl Future<Output = Result<T, MetaError>> + Send + 'static,
+    ) -> Result<T, ObjectError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let objects = self.clone();
+        let task = async move {
+            let result = transaction.await;
+            // After `Unavailable` nobody knows whether it happened; reclaim will, by the records.
+            if matches!(&result, Err(error) if !matches!(error, MetaError::Unavailable { .. })) {
+                objects.abandon(stripes);
             }
-        }
+            // A caller that went away does not need the result.
+            let _ = sender.send(result);
+        };
+        self.env.tasks.spawn("commit", Box::pin(task));
+        Ok(receiver.await.map_err(|_| ObjectError::ShuttingDown)??)
     }
 
     /// Deletes the chunks of stripes that were written and will not be named. Reclaim would find them too.

@@ -101,10 +101,11 @@ impl Taking<'_> {
         let stripes = &self.objects.stripes;
         let disks = stripes.stores().candidates().len();
         let left = self.bytes - self.taken;
-        let too_few = || ObjectError::TooFewDisks {
-            code: self.wanted.to_string(),
-            needed: usize::from(self.wanted.shape().parity) + 1,
-            available: disks,
+        let needed = usize::from(self.wanted.shape().parity) + 1;
+        let full = stripes.stores().full();
+        let too_few = || match full {
+            0 => ObjectError::TooFewDisks { code: self.wanted.to_string(), needed, available: disks },
+            full => ObjectError::DisksFull { full, available: disks, needed },
         };
         let next = next_stripe(self.wanted, self.taken, left, disks, |code| stripes.data_bytes_max(code));
         let (code, data_bytes) = next.ok_or_else(too_few)?;

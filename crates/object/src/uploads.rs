@@ -224,10 +224,8 @@ impl Objects {
             created: self.env.clock.wall(),
             attributes: attributes.encode(),
         };
-        if let Err(error) = self.meta.put_part(upload, record.clone(), stored.content()).await {
-            self.abandon(stored.stripes);
-            return Err(error.into());
-        }
+        let (meta, upload, part, content) = (self.meta.clone(), upload.clone(), record.clone(), stored.content());
+        self.commit(stored.stripes, async move { meta.put_part(&upload, part, content).await }).await?;
         Ok(record)
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn from_object(error: ObjectError) -> S3Error {
             let message = error.to_string();
             with(error, S3ErrorCode::ServiceUnavailable, message)
         }
+        error @ ObjectError::DisksFull { .. } => insufficient_storage(error),
         error @ ObjectError::Code(_) => {
             let message = error.to_string();
             with(error, S3ErrorCode::InvalidArgument, message)

@@ -36,6 +36,20 @@ pub enum StripeError {
         /// Chunks needed.
         needed: usize,
     },
+    /// The stripe's record is damaged.
+    #[error(
+        "the record of stripe {stripe} is damaged: {data_bytes} bytes in sub-chunks of {sub_bytes} on {places} places"
+    )]
+    Malformed {
+        /// The stripe.
+        stripe: StripeId,
+        /// What it says of its length.
+        data_bytes: u64,
+        /// What it says of its sub-chunks.
+        sub_bytes: u32,
+        /// Chunks it has.
+        places: usize,
+    },
     /// The record's code is not one this program knows how to use.
     #[error(transparent)]
     Code(#[from] SpecError),

@@ -57,6 +57,8 @@ pub(crate) struct Sources {
     gone: BTreeSet<ChunkIndex>,
     /// Turned out to be slow.
     slow: BTreeSet<ChunkIndex>,
+    /// Reads are not hedged before this.
+    hedge_delay_min: Duration,
 }
 
 /// What was asked of one chunk: the ranges, in order.
@@ -75,7 +77,8 @@ pub(crate) struct Gathered {
 }
 
 impl Sources {
-    pub(crate) fn new(stripes: &Stripes, record: &StripeRecord) -> Sources {
+    /// The chunks of `record`, with reads hedged after `hedge_delay_min` at the earliest.
+    pub(crate) fn new(stripes: &Stripes, record: &StripeRecord, hedge_delay_min: Duration) -> Sources {
         let source = |index: usize| {
             let place = record.places[index].as_ref()?;
             let id = record.chunk_id(ChunkIndex(index as u16))?;
@@ -83,7 +86,7 @@ impl Sources {
             Some(Source { id, disk: place.disk, store, damaged: place.damaged })
         };
         let chunks = (0..record.places.len()).map(source).collect();
-        Sources { chunks, gone: BTreeSet::new(), slow: BTreeSet::new() }
+        Sources { chunks, gone: BTreeSet::new(), slow: BTreeSet::new(), hedge_delay_min }
     }
 
     /// Whether a plain read of this chunk is worth trying first.
@@ -136,10 +139,10 @@ impl Sources {
     }
 
     /// How long to wait for these chunks before hedging.
-    fn hedge_delay<'a>(&self, stripes: &Stripes, chunks: impl Iterator<Item = &'a ChunkIndex>) -> Duration {
+    fn hedge_delay<'a>(&self, chunks: impl Iterator<Item = &'a ChunkIndex>) -> Duration {
         let latency = |index: &ChunkIndex| self.usable(*index).map(|source| source.store.load().read_latency);
         let slowest = chunks.filter_map(latency).max().unwrap_or_default();
-        (slowest * HEDGE_LATENCIES).max(stripes.settings.hedge_delay_min)
+        (slowest * HEDGE_LATENCIES).max(self.hedge_delay_min)
     }
 }
 
@@ -153,7 +156,7 @@ pub(crate) async fn read_plain(
     if !ranges.keys().all(|index| sources.promising(*index)) {
         return None;
     }
-    let delay = sources.hedge_delay(stripes, ranges.keys());
+    let delay = sources.hedge_delay(ranges.keys());
     let mut late = stripes.env.clock.sleep(delay);
     let mut reads: FuturesUnordered<_> =
         ranges.iter().map(|(index, range)| sources.read((*index, vec![*range]))).collect();
@@ -210,7 +213,7 @@ pub(crate) async fn gather(
                         reads.push(sources.read(read));
                     }
                     let chunks = plan.reads.iter().map(|read| &read.chunk);
-                    hedge = Some(clock.now().after(sources.hedge_delay(stripes, chunks)));
+                    hedge = Some(clock.now().after(sources.hedge_delay(chunks)));
                     plans.push(plan);
                 }
                 // The same plan again: nothing else can be done about late chunks but wait.

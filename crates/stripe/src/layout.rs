@@ -17,6 +17,9 @@
 
 use claystone_chunk::ByteRange;
 use claystone_code::{CodeSpec, Shape};
+use claystone_meta::StripeRecord;
+
+use crate::StripeError;
 
 /// The lengths of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,26 @@ impl Layout {
             full_rows: data_bytes / row_bytes + u64::from(tail_is_full),
             tail_sub_bytes: if tail_is_full { 0 } else { tail as u32 },
         }
+    }
+
+    /// The layout of a recorded stripe.
+    ///
+    /// # Errors
+    /// `Malformed` if the record has lengths that no writer gives a stripe: the same chunks would show other bytes.
+    pub(crate) fn of(record: &StripeRecord) -> Result<Layout, StripeError> {
+        let shape = record.code.shape();
+        let good = record.data_bytes > 0
+            && record.sub_bytes == sub_bytes_for(record.code)
+            && record.places.len() == usize::from(shape.chunks());
+        if !good {
+            return Err(StripeError::Malformed {
+                stripe: record.id,
+                data_bytes: record.data_bytes,
+                sub_bytes: record.sub_bytes,
+                places: record.places.len(),
+            });
+        }
+        Ok(Layout::new(shape, record.sub_bytes, record.data_bytes))
     }
 
     /// Data chunks, parity chunks and sub-chunks.

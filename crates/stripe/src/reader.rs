@@ -18,9 +18,10 @@ use crate::{Layout, StripeError, Stripes};
 pub struct StripeReader {
     stripes: Stripes,
     record: StripeRecord,
-    /// Built at the first read; a code that cannot be built is an error of that read.
+    /// Built when it is needed.
     code: Option<Arc<dyn ErasureCode>>,
-    layout: Layout,
+    /// An error of the first read, if the record is damaged.
+    layout: Option<Layout>,
     sources: Sources,
     next: u64,
     end: u64,
@@ -33,8 +34,8 @@ impl StripeReader {
         StripeReader {
             stripes: stripes.clone(),
             code: None,
-            layout: Layout::new(record.code.shape(), record.sub_bytes, record.data_bytes),
-            sources: Sources::new(stripes, record),
+            layout: None,
+            sources: Sources::new(stripes, record, stripes.settings.hedge_delay_min),
             record: record.clone(),
             next: range.offset,
             end: range.end(),
@@ -45,7 +46,7 @@ impl StripeReader {
     /// The next bytes, never empty; `None` at the end.
     ///
     /// # Errors
-    /// `Unrecoverable`, `Code`. There is nothing more to read after an error.
+    /// `Unrecoverable`, `Malformed`, `Code`. There is nothing more to read after an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, StripeError> {
         if let Some(bytes) = self.ready.pop_front() {
             return Ok(Some(bytes));
@@ -53,25 +54,29 @@ impl StripeReader {
         if self.next == self.end {
             return Ok(None);
         }
-        let range = self.window();
+        let layout = match self.layout {
+            Some(layout) => layout,
+            None => *self.layout.insert(Layout::of(&self.record)?),
+        };
+        let range = self.window(&layout);
         self.next = range.end();
-        self.read(range).await?;
+        self.read(&layout, range).await?;
         Ok(self.ready.pop_front())
     }
 
     /// The object bytes to read in the next step: up to a border of rows, full rows and the tail apart.
-    fn window(&self) -> ByteRange {
-        let rows = (self.stripes.settings.window_bytes / self.layout.row_bytes()).max(1);
-        let first = self.layout.row_of(self.next);
-        let full = self.layout.full_rows();
+    fn window(&self, layout: &Layout) -> ByteRange {
+        let rows = (self.stripes.settings.window_bytes / layout.row_bytes()).max(1);
+        let first = layout.row_of(self.next);
+        let full = layout.full_rows();
         let after = if first < full { (first + rows).min(full) } else { first + 1 };
-        let last = self.layout.row(after - 1);
+        let last = layout.row(after - 1);
         let end = (last.data_offset + last.data_bytes).min(self.end);
         ByteRange { offset: self.next, bytes: end - self.next }
     }
 
-    async fn read(&mut self, range: ByteRange) -> Result<(), StripeError> {
-        let slices = self.layout.slices(range);
+    async fn read(&mut self, layout: &Layout, range: ByteRange) -> Result<(), StripeError> {
+        let slices = layout.slices(range);
         // The slices of one chunk lie one behind the other: between the first and the last all of its tiles are in.
         let mut ranges: BTreeMap<ChunkIndex, ByteRange> = BTreeMap::new();
         for (chunk, slice) in &slices {
@@ -80,7 +85,7 @@ impl StripeReader {
         }
         let (offsets, chunks) = match read_plain(&self.stripes, &mut self.sources, &ranges).await {
             Some(chunks) => (ranges, chunks),
-            None => self.recover(range, &ranges).await?,
+            None => self.recover(layout, range, &ranges).await?,
         };
         for (chunk, slice) in slices {
             let chunk = ChunkIndex(chunk);
@@ -93,6 +98,7 @@ impl StripeReader {
     /// Reads by the code's plans. Returns for each wanted chunk what was got of it, and where that lies.
     async fn recover(
         &mut self,
+        layout: &Layout,
         range: ByteRange,
         ranges: &BTreeMap<ChunkIndex, ByteRange>,
     ) -> Result<(BTreeMap<ChunkIndex, ByteRange>, BTreeMap<ChunkIndex, Bytes>), StripeError> {
@@ -106,9 +112,9 @@ impl StripeReader {
             let end = ranges.values().map(|range| range.end()).max().expect("a window is not empty");
             Window { offset, sub_bytes: (end - offset) as u32, tile_bytes: end - offset, tiles: 1 }
         } else {
-            let first = self.layout.row_of(range.offset);
-            let last = self.layout.row_of(range.end() - 1);
-            let row = self.layout.row(first);
+            let first = layout.row_of(range.offset);
+            let last = layout.row_of(range.end() - 1);
+            let row = layout.row(first);
             Window {
                 offset: row.chunk_offset,
                 sub_bytes: row.sub_bytes,

@@ -50,7 +50,7 @@ pub(crate) async fn rebuild(
     lost: &[ChunkIndex],
     pace: &dyn Pace,
 ) -> Result<Rebuilt, StripeError> {
-    let layout = Layout::new(record.code.shape(), record.sub_bytes, record.data_bytes);
+    let layout = Layout::of(record)?;
     let claim = stripes.claims.claim(record.id);
     let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
     match fill(stripes, record, lost, &targets, &layout, pace).await {
@@ -89,7 +89,8 @@ async fn fill(
     pace: &dyn Pace,
 ) -> Result<(u64, u64), StripeError> {
     let code = record.code.build()?;
-    let mut sources = Sources::new(stripes, record);
+    // Nobody waits for a rebuild: hedging early would only read more than the plan.
+    let mut sources = Sources::new(stripes, record, stripes.settings.read_timeout / 10);
     let mut writers: Vec<Box<dyn ChunkWriter>> = Vec::with_capacity(lost.len());
     for (chunk, disk) in targets {
         let store = stripes.stores.readable(*disk).ok_or(StripeError::TooFewDisks { needed: 1, available: 0 })?;

@@ -1,11 +1,13 @@
 //! The disks of the store as they are right now.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use claystone_chunk::{ChunkStore, DiskId, StoreState};
-use claystone_env::Space;
+use claystone_env::{Clock, Space, timeout};
 use claystone_meta::{DiskRecord, DiskState};
+use futures::future::join_all;
 
 use crate::Candidate;
 
@@ -42,60 +44,116 @@ impl Member {
 }
 
 /// All disks by id. Cheap to clone; all clones show the same disks.
+///
+/// A disk on which an operation took too long is *silent*: it counts as absent until it answers again, so that only the
+/// first request waits for it.
 #[derive(Debug, Clone, Default)]
-pub struct Stores(Arc<RwLock<BTreeMap<DiskId, Member>>>);
+pub struct Stores(Arc<RwLock<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    members: BTreeMap<DiskId, Member>,
+    silent: BTreeSet<DiskId>,
+}
+
+impl Known {
+    /// A disk as others shall see it.
+    fn shown(&self, disk: DiskId) -> Option<Member> {
+        let member = self.members.get(&disk)?.clone();
+        if member.store.is_ok() && self.silent.contains(&disk) {
+            return Some(Member { store: Err(Absence { reason: "it does not answer".to_owned() }), ..member });
+        }
+        Some(member)
+    }
+
+    fn writable(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(|member| member.writable() && !self.silent.contains(&member.record.id))
+    }
+}
 
 impl Stores {
     /// Adds or replaces a disk.
     pub fn put(&self, member: Member) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(member.record.id, member);
+        let mut known = self.write();
+        known.silent.remove(&member.record.id);
+        known.members.insert(member.record.id, member);
+    }
+
+    /// Changes what is known of a disk, if it is known.
+    pub fn update(&self, disk: DiskId, change: impl FnOnce(&mut Member)) {
+        let mut known = self.write();
+        known.silent.remove(&disk);
+        if let Some(member) = known.members.get_mut(&disk) {
+            change(member);
+        }
     }
 
     /// Forgets a disk.
     pub fn remove(&self, disk: DiskId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&disk);
+        self.write().members.remove(&disk);
+    }
+
+    /// An operation on this disk took too long.
+    pub(crate) fn silence(&self, disk: DiskId) {
+        if self.write().silent.insert(disk) {
+            tracing::warn!(%disk, "a disk does not answer; it counts as absent until it does");
+        }
     }
 
     /// All disks in the order of their ids.
     pub fn members(&self) -> Vec<Member> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        let known = self.read();
+        known.members.keys().filter_map(|disk| known.shown(*disk)).collect()
     }
 
     /// One disk.
     pub fn member(&self, disk: DiskId) -> Option<Member> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&disk).cloned()
+        self.read().shown(disk)
     }
 
     /// The store of a disk that answers reads.
     pub fn readable(&self, disk: DiskId) -> Option<Arc<dyn ChunkStore>> {
-        let members = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let member = members.get(&disk)?;
-        if member.readable() { member.store.clone().ok() } else { None }
+        let member = self.read().shown(disk)?;
+        if member.readable() { member.store.ok() } else { None }
     }
 
-    /// The disks that take new chunks, for [`place`](crate::place()).
+    /// The disks that take new chunks and have room for them, for [`place`](crate::place()).
     pub fn candidates(&self) -> Vec<Candidate> {
-        let members = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let writable = members.values().filter(|member| member.writable());
-        writable
-            .map(|member| Candidate {
-                disk: member.record.id,
-                node: member.record.node.clone(),
-                free_bytes: member.space.free_bytes,
-            })
-            .collect()
+        let known = self.read();
+        let roomy = known.writable().filter(|member| member.space.free_bytes > ROOM_BYTES_MIN);
+        let candidate = |member: &Member| Candidate {
+            disk: member.record.id,
+            node: member.record.node.clone(),
+            free_bytes: member.space.free_bytes,
+        };
+        roomy.map(candidate).collect()
     }
 
-    /// Asks every store for its space anew. A store that does not answer keeps its last figures.
-    pub async fn refresh_space(&self) {
-        for member in self.members() {
-            let Ok(store) = member.store else { continue };
-            if let Ok(space) = store.space().await {
-                let mut members = self.0.write().unwrap_or_else(PoisonError::into_inner);
-                if let Some(member) = members.get_mut(&store.disk()) {
-                    member.space = space;
-                }
+    /// Disks that would take new chunks if they were not full.
+    pub fn full(&self) -> usize {
+        self.read().writable().filter(|member| member.space.free_bytes <= ROOM_BYTES_MIN).count()
+    }
+
+    /// Asks every store for its space anew, all at once, and gives each `limit` to answer. A store that does not answer
+    /// keeps its last figures; a silent one that answers is silent no more.
+    pub async fn refresh_space(&self, clock: &dyn Clock, limit: Duration) {
+        let stores: Vec<_> = self.read().members.values().filter_map(|member| member.store.clone().ok()).collect();
+        let asked = stores.into_iter().map(|store| async move {
+            if let Some(Ok(space)) = timeout(clock, limit, store.space()).await {
+                self.update(store.disk(), |member| member.space = space);
             }
-        }
+        });
+        join_all(asked).await;
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Known> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A disk with less room than this is full: it takes no new chunks until something is deleted.
+const ROOM_BYTES_MIN: u64 = 1 << 20;

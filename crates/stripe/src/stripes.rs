@@ -23,6 +23,8 @@ pub struct Settings {
     pub hedge_delay_min: Duration,
     /// A read that takes longer than this has failed.
     pub read_timeout: Duration,
+    /// A write to one store that takes longer than this has failed, and the store counts as absent until it answers.
+    pub write_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -32,6 +34,7 @@ impl Default for Settings {
             window_bytes: 4 << 20,
             hedge_delay_min: Duration::from_millis(20),
             read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
         }
     }
 }

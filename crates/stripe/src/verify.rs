@@ -48,7 +48,10 @@ impl Verification {
 }
 
 pub(crate) async fn verify(stripes: &Stripes, record: &StripeRecord, pace: &dyn Pace) -> Verification {
-    let layout = Layout::new(record.code.shape(), record.sub_bytes, record.data_bytes);
+    let Ok(layout) = Layout::of(record) else {
+        // Nothing can be said of chunks whose record is damaged.
+        return Verification { chunks: vec![ChunkVerdict::Unknown; record.places.len().max(1)], bytes_read: 0 };
+    };
     let verdicts = record.places.iter().enumerate().map(|(at, place)| async move {
         let Some(place) = place else { return (ChunkVerdict::Unplaced, 0) };
         let Some(store) = stripes.stores.readable(place.disk) else { return (ChunkVerdict::Unknown, 0) };

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use claystone_chunk::{ChunkError, ChunkId, ChunkWriter, Durability, Generation, StripeId};
+use claystone_chunk::{ChunkError, ChunkId, ChunkWriter, DiskId, Durability, Generation, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
+use claystone_env::timeout;
 use claystone_meta::{ChunkPlace, StripeRecord};
 use futures::future::join_all;
 
@@ -16,6 +17,7 @@ use crate::{Claim, Layout, StripeError, Stripes, place, sub_bytes_for};
 /// survive half of what its code tolerates (`k + ceil(m/2)` chunks), and repair brings the chunk back. With fewer the
 /// write fails.
 pub struct StripeWriter {
+    stripes: Stripes,
     code: Arc<dyn ErasureCode>,
     layout: Layout,
     durability: Durability,
@@ -57,7 +59,7 @@ impl StripeWriter {
                 .stores
                 .readable(disk)
                 .ok_or_else(|| ChunkError::Unavailable { disk, reason: "the disk went away".to_owned() })?;
-            store.create(chunk, layout.chunk_bytes()).await
+            in_time(stripes, disk, store.create(chunk, layout.chunk_bytes())).await
         });
         let writers: Vec<Option<Box<dyn ChunkWriter>>> = join_all(creates)
             .await
@@ -68,6 +70,7 @@ impl StripeWriter {
             disks.iter().map(|&disk| Some(ChunkPlace { disk, generation: Generation(0), damaged: false })).collect();
         let batch_rows = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
         let writer = StripeWriter {
+            stripes: stripes.clone(),
             code,
             layout,
             durability,
@@ -130,10 +133,14 @@ impl StripeWriter {
             self.flush().await?;
         }
         let durability = self.durability;
-        let commits = self.writers.iter_mut().map(Option::take).map(|writer| async move {
-            match writer {
-                Some(writer) => writer.commit(durability).await.map(|()| true),
-                None => Ok(false),
+        let stripes = &self.stripes;
+        let writers = self.writers.iter_mut().map(Option::take).zip(&self.record.places);
+        let commits = writers.map(|(writer, place)| async move {
+            match (writer, place) {
+                (Some(writer), Some(place)) => {
+                    in_time(stripes, place.disk, writer.commit(durability)).await.map(|()| true)
+                }
+                _ => Ok(false),
             }
         });
         let committed = join_all(commits).await;
@@ -182,9 +189,11 @@ impl StripeWriter {
             self.rows_done += 1;
         }
         assert_eq!(within, chunk_bytes, "a batch is whole rows from {}", first_row.chunk_offset);
-        let appends = self.writers.iter_mut().zip(data.into_iter().chain(parity)).map(|(slot, tiles)| async move {
-            let Some(writer) = slot else { return None };
-            let error = writer.append(Bytes::from(tiles)).await.err()?;
+        let stripes = &self.stripes;
+        let slots = self.writers.iter_mut().zip(&self.record.places);
+        let appends = slots.zip(data.into_iter().chain(parity)).map(|((slot, place), tiles)| async move {
+            let (Some(writer), Some(place)) = (slot.as_mut(), place) else { return None };
+            let error = in_time(stripes, place.disk, writer.append(Bytes::from(tiles))).await.err()?;
             *slot = None;
             Some(error)
         });
@@ -208,5 +217,21 @@ impl StripeWriter {
         let chunks = usize::from(shape.chunks());
         let last = self.last_error.clone().expect("a chunk is missing only after an error");
         Err(StripeError::NotDurable { written, chunks, needed, last })
+    }
+}
+
+/// Waits for one store, but not for ever.
+async fn in_time<T>(
+    stripes: &Stripes,
+    disk: DiskId,
+    operation: impl Future<Output = Result<T, ChunkError>>,
+) -> Result<T, ChunkError> {
+    let limit = stripes.settings.write_timeout;
+    match timeout(&*stripes.env.clock, limit, operation).await {
+        Some(result) => result,
+        None => {
+            stripes.stores.silence(disk);
+            Err(ChunkError::Unavailable { disk, reason: format!("no answer within {limit:?}") })
+        }
     }
 }

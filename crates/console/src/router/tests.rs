@@ -39,6 +39,12 @@ impl Admin for Recorder {
         Ok(DiskAdded { id: DiskId(9).to_string(), path: disk.path, node: "n".to_owned() })
     }
 
+    async fn replace_disk(&self, old: DiskId, path: &str) -> Result<DiskAdded, AdminError> {
+        let added = self.add_disk(AddDisk { path: path.to_owned(), node: None }).await?;
+        self.lose_disk(old).await?;
+        Ok(added)
+    }
+
     async fn lose_disk(&self, disk: DiskId) -> Result<(), AdminError> {
         self.note(format!("lose {}", disk.0));
         Ok(())

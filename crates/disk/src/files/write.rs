@@ -149,8 +149,16 @@ impl Files {
     fn committed(&self, id: ChunkId, file: &Arc<dyn File>, durability: Durability) -> Result<(), ChunkError> {
         match durability {
             Durability::Synced => {
-                let synced = file.sync().and_then(|()| self.directory.sync_dir(&dir_path(dir_of(id))));
-                synced.map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
+                file.sync().map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
+                match self.directory.sync_dir(&dir_path(dir_of(id))) {
+                    // Out of file handles before anything was synced: the chunk is not committed, the disk is fine.
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        self.remove_unfinished(id)?;
+                        return Err(self.unavailable(format!("syncing a chunk's name: {error}")));
+                    }
+                    Err(error) => return Err(self.fail(format!("syncing a chunk's name: {error}"))),
+                    Ok(()) => (),
+                }
             }
             Durability::Buffered => {
                 let waiting = {

@@ -59,7 +59,8 @@ pub(super) fn release(connection: &Connection, content: Option<ContentId>) -> Re
         let id = stripe_id(row, 0)?;
         let refs: Option<i64> = drop_span.query_row(params![id.0.to_be_bytes()], |row| row.get(0)).optional()?;
         if refs.ok_or_else(|| Fault::corrupt(format!("a content without its stripe {id}")))? == 0 {
-            let (stripe, _) = load_any(connection, id)?.expect("this transaction has just changed its row");
+            let stripe =
+                load_any(connection, id)?.ok_or_else(|| Fault::corrupt(format!("the chunks of stripe {id}")))?.0;
             dead.push(stripe);
         }
     }

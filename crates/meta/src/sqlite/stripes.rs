@@ -62,7 +62,13 @@ impl StripeRecords for SqliteMeta {
 
     async fn named(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError> {
         let ids = ids.to_vec();
-        self.read_steps(move |connection| load_all(connection, &ids)).await
+        self.read_steps(move |connection| {
+            // Strict: reclaim deletes the chunks of whatever is not in the answer.
+            let found = ids.iter().map(|id| load_any(connection, *id));
+            let found = found.collect::<Result<Vec<_>, _>>()?;
+            Ok(found.into_iter().flatten().map(|(stripe, _)| stripe).collect())
+        })
+        .await
     }
 
     async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError> {
@@ -346,7 +352,14 @@ fn load_live(connection: &Connection, id: StripeId) -> Result<Option<StripeRecor
 fn load_all(connection: &Connection, ids: &[StripeId]) -> Result<Vec<StripeRecord>, Fault> {
     let mut stripes = Vec::new();
     for id in ids {
-        stripes.extend(load_any(connection, *id)?.map(|(stripe, _)| stripe));
+        match load_any(connection, *id) {
+            Ok(found) => stripes.extend(found.map(|(stripe, _)| stripe)),
+            // One damaged record must not keep upkeep from all others. It is never verified, so never called healthy.
+            Err(Fault::Meta(error @ MetaError::Corrupt { .. })) => {
+                tracing::error!(stripe = %id, %error, "a stripe's record cannot be read");
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(stripes)
 }

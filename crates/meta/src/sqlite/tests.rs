@@ -134,6 +134,21 @@ async fn corrupt_rows_are_errors() {
     assert!(matches!(listed, Err(MetaError::Corrupt { .. })), "{listed:?}");
 }
 
+/// Reclaim deletes the chunks of stripes that `named` leaves out, so it must not leave out what it cannot read.
+#[tokio::test]
+async fn a_stripe_that_cannot_be_read_is_not_called_unnamed() {
+    for sql in ["UPDATE stripes SET code = 'rs:x'", "UPDATE disks SET id = x'1234' WHERE num = 2"] {
+        let meta = memory().await;
+        add_disks(&meta, 3).await.expect("room");
+        let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room");
+        let object = new_object(bucket.id, "key", vec![stripe(1, "replica:3", 9)]);
+        meta.put_object(object).await.expect("room");
+        meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
+        let named = meta.named(&[claystone_chunk::StripeId(1)]).await;
+        assert!(matches!(named, Err(MetaError::Corrupt { .. })), "{sql}: {named:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_look_up_is_seeks_only() {
     let meta = memory().await;
