@@ -285,8 +285,6 @@ impl Drill {
         keeper.start_scrub().await?;
         let mut settled = false;
         for _ in 0..SETTLE_ROUNDS {
-            // What an interrupted repair left is found by the next sweep, which need not wait for its hour.
-            keeper.request_sweep();
             // Longer than new stripes wait for their verification and dead ones for reclaim.
             clock.sleep(Duration::from_secs(120)).await;
             let status = keeper.status().await?;
@@ -299,6 +297,9 @@ impl Drill {
         let status = keeper.status().await?;
         self.repaired = status.repair.iter().map(|repairs| repairs.chunks).sum();
         ensure!(settled, "upkeep does not settle: {status:?}");
+        // What a repair left that was cut off is found by the next sweep, which need not wait for its hour.
+        keeper.request_sweep();
+        clock.sleep(Duration::from_secs(120)).await;
         self.atlas.repaired();
         self.check_verified().await?;
         self.check_no_orphans().await?;
