@@ -50,9 +50,5 @@ fn main() -> ExitCode {
     }
 }
 
-/// Buffers of a few MiB come and go with each request; the system's allocator gives them back and faults them in anew.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Connections and bookkeeping; disks, hashes and codes have threads of their own.
 const TOKIO_THREADS: usize = 2;

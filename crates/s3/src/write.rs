@@ -165,7 +165,9 @@ pub(crate) fn body_bytes(call: &Call, content_length: Option<i64>, body: Option<
     if let Some(bytes) = content_length {
         return u64::try_from(bytes).map_err(|_| s3_error!(InvalidArgument, "Content-Length is negative"));
     }
-    let known = body.and_then(|body| body.remaining_length().exact());
+    // The file of a form has no header of its own. Anything else without one would be taken for an empty body.
+    let form = call.header("content-type").is_some_and(|kind| kind.starts_with("multipart/form-data"));
+    let known = body.filter(|_| form).and_then(|body| body.remaining_length().exact());
     known
         .map(|bytes| bytes as u64)
         .ok_or_else(|| s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header"))
