@@ -352,10 +352,13 @@ impl Keeper {
             conditions.insert(record.id, condition);
         }
         state.absent_since.retain(|disk, _| absent.contains(disk));
-        let returned: Vec<DiskId> = present.keys().filter(|disk| !state.present.contains_key(disk)).copied().collect();
+        let is_back = |(disk, writable): &(&DiskId, &bool)| {
+            state.present.get(disk).is_none_or(|was_writable| **writable && !was_writable)
+        };
+        let returned: Vec<DiskId> = present.iter().filter(is_back).map(|(disk, _)| *disk).collect();
         let changed = state.present != present;
         state.present = present;
-        // A disk that was away may hold chunks that were rebuilt elsewhere or whose objects are gone.
+        // A disk that was away, or took no deletes, may hold chunks that were rebuilt elsewhere or whose objects are gone.
         state.sweep_wanted.extend(&returned);
         if changed {
             state.backoff.lift();

@@ -175,7 +175,7 @@ impl Keeper {
                 return Ok(Outcome::Failed);
             }
         };
-        let chunks = task.chunks.len() as u64;
+        let chunks = rebuilt.swap.places.len() as u64;
         let cost = RepairTotals {
             chunks,
             bytes_rebuilt: rebuilt.bytes_rebuilt,

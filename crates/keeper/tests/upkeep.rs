@@ -401,14 +401,15 @@ fn dead_stripes_give_their_space_back_after_their_grace() {
 }
 
 #[test]
-fn a_dead_stripe_is_remembered_until_its_absent_disk_answers() {
+fn a_dead_stripe_is_forgotten_and_its_chunk_on_an_absent_disk_swept_on_return() {
     with_store(6, at_once(), |store| async move {
         store.put("drop", "rs:4+2", 70_000).await;
         store.delete("drop").await;
         store.set_state(4, Store::failed());
-        assert_eq!(store.settle().await.forgotten, 0);
-        store.set_state(4, StoreState::Serving);
         assert_eq!(store.settle().await.forgotten, 1);
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 1);
+        store.set_state(4, StoreState::Serving);
+        assert_eq!(store.settle().await.orphans, 1);
         assert!(store.memory.iter().all(|memory| memory.ids().is_empty()));
     });
 }

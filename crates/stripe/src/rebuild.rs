@@ -53,7 +53,8 @@ pub(crate) async fn rebuild(
     let layout = Layout::of(record)?;
     let claim = stripes.claims.claim(record.id);
     let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
-    match fill(stripes, record, lost, &targets, &layout, pace).await {
+    let lost: Vec<ChunkIndex> = targets.iter().map(|(chunk, _)| chunk.index).collect();
+    match fill(stripes, record, &lost, &targets, &layout, pace).await {
         Ok((bytes_read, bytes_verified)) => {
             let place = |(chunk, disk): &(ChunkId, DiskId)| {
                 let place = ChunkPlace { disk: *disk, generation: chunk.generation, damaged: false };
@@ -157,11 +158,12 @@ fn targets(
     let candidates: Vec<Candidate> =
         stripes.stores.candidates().into_iter().filter(|candidate| has_room(candidate.free_bytes)).collect();
     let disks = place(&candidates, &taken, homeless.len(), |bound| stripes.env.random.below(bound));
-    if disks.len() < homeless.len() {
-        return Err(StripeError::TooFewDisks { needed: homeless.len(), available: disks.len() });
+    if targets.is_empty() && disks.is_empty() {
+        return Err(StripeError::TooFewDisks { needed: homeless.len(), available: 0 });
     }
+    // With too few disks for all, some chunks are better than none.
     targets.extend(homeless.into_iter().zip(disks));
-    Ok(lost.iter().map(|index| (chunk(*index), targets[index])).collect())
+    Ok(lost.iter().filter_map(|index| Some((chunk(*index), *targets.get(index)?))).collect())
 }
 
 /// The stripe's rows in steps: full rows together up to the window's length, the tail by itself.

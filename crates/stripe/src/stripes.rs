@@ -114,7 +114,8 @@ impl Stripes {
         StripeReader::new(self, record, range)
     }
 
-    /// Rebuilds the chunks `lost` on disks chosen now, reads them back, and returns the swap to commit.
+    /// Rebuilds the chunks `lost` on disks chosen now, or as many of them as there are disks for, reads them back, and
+    /// returns the swap to commit.
     ///
     /// A chunk in `lost` that is readable, whole or in part, serves as its own source where it is: so this also moves
     /// chunks off a disk that takes no more writes.
@@ -135,8 +136,8 @@ impl Stripes {
         crate::verify::verify(self, record, pace).await
     }
 
-    /// Deletes all chunks of a dead stripe that can be reached. Returns whether every one is gone: a disk that did
-    /// not answer may still hold its chunk.
+    /// Deletes the chunks of a dead stripe. `false`: a disk that should have deleted its chunk did not; try again. A disk
+    /// that is absent or takes no deletes keeps an orphan, which is swept when the disk is back.
     pub async fn discard(&self, record: &StripeRecord) -> bool {
         crate::verify::discard(self, record).await
     }

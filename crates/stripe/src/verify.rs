@@ -1,8 +1,8 @@
 //! Reads every sector of a stripe's chunks.
 
-use claystone_chunk::ChunkError;
+use claystone_chunk::{ChunkError, StoreState};
 use claystone_code::ChunkIndex;
-use claystone_meta::{DiskState, StripeRecord};
+use claystone_meta::StripeRecord;
 use futures::future::join_all;
 
 use crate::{Layout, Pace, Stripes};
@@ -73,19 +73,15 @@ pub(crate) async fn verify(stripes: &Stripes, record: &StripeRecord, pace: &dyn 
     Verification { chunks, bytes_read: bytes.into_iter().sum() }
 }
 
-/// Deletes every chunk that can be reached; says whether all of them are gone.
+/// Deletes every chunk on a disk that takes deletes; says whether each of these did. A chunk on any other disk is an
+/// orphan, for whoever sweeps that disk when it is back.
 pub(crate) async fn discard(stripes: &Stripes, record: &StripeRecord) -> bool {
     let deletes = record.places.iter().enumerate().map(|(at, place)| async move {
         let Some(place) = place else { return true };
         let Some(id) = record.chunk_id(ChunkIndex(at as u16)) else { return true };
-        match stripes.stores.member(place.disk) {
-            // A disk that was given up takes its chunks with it.
-            None => true,
-            Some(member) if matches!(member.record.state, DiskState::Lost | DiskState::Removed) => true,
-            Some(member) => match member.store {
-                Ok(store) => store.delete(id).await.is_ok(),
-                Err(_) => false,
-            },
+        match stripes.stores.readable(place.disk) {
+            Some(store) if store.state() == StoreState::Serving => store.delete(id).await.is_ok(),
+            _ => true,
         }
     });
     join_all(deletes).await.into_iter().all(|gone| gone)

@@ -295,14 +295,22 @@ async fn a_draining_disk_gives_its_chunk_away_by_a_plain_copy() {
 }
 
 #[tokio::test]
-async fn discard_leaves_nothing_and_says_so() {
+async fn discard_leaves_nothing_on_disks_that_answer() {
     let world = World::new(6);
     let record = world.write("rs:4+2", &pattern(11, 100_000)).await;
-    world.memory[world.disk_of(&record, 0)].set_state(StoreState::Failed { reason: "pulled".to_owned() });
-    assert!(!world.stripes.discard(&record).await, "one disk did not answer");
-    world.memory[world.disk_of(&record, 0)].set_state(StoreState::Serving);
-    assert!(world.stripes.discard(&record).await);
-    assert!(world.memory.iter().all(|store| store.ids().is_empty()));
+    let (gone, failing) = (world.disk_of(&record, 0), world.disk_of(&record, 1));
+    world.memory[gone].set_state(StoreState::Failed { reason: "pulled".to_owned() });
+    assert!(world.stripes.discard(&record).await, "an absent disk is swept when it is back");
+    assert_eq!(world.memory.iter().map(|store| store.ids().len()).sum::<usize>(), 1);
+
+    let record = world.write("rs:2+2", &pattern(12, 100_000)).await;
+    let failing = if record.places.iter().flatten().any(|place| place.disk.0 as usize == failing) {
+        failing
+    } else {
+        world.disk_of(&record, 0)
+    };
+    world.faulty[failing].set(Faults { writes_fail: Some("busy".to_owned()), ..Faults::default() });
+    assert!(!world.stripes.discard(&record).await, "a disk that should delete did not");
 }
 
 #[tokio::test]
