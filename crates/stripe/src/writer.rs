@@ -228,6 +228,11 @@ async fn in_time<T>(
 ) -> Result<T, ChunkError> {
     let limit = stripes.settings.write_timeout;
     match timeout(&*stripes.env.clock, limit, operation).await {
+        Some(Err(error @ ChunkError::DiskFull { .. })) => {
+            // The next stripe goes elsewhere without waiting for the next look at the disk's space.
+            stripes.stores.update(disk, |member| member.space.free_bytes = 0);
+            Err(error)
+        }
         Some(result) => result,
         None => {
             stripes.stores.silence(disk);

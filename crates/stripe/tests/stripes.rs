@@ -242,6 +242,24 @@ async fn a_write_survives_one_failing_store_and_says_which_chunk_is_missing() {
 }
 
 #[tokio::test]
+async fn a_full_disk_takes_no_more_chunks_until_it_has_room() {
+    let world = World::new(7);
+    let full = MemoryStore::with_capacity(DiskId(3), 1000);
+    world.stripes.stores().put(member(DiskId(3), DiskState::Active, Some(Arc::new(full))));
+    let on_full = |record: &StripeRecord| record.places.iter().flatten().any(|place| place.disk == DiskId(3));
+    // Until a write has met it, the disk looks empty.
+    let mut tries = 0;
+    while world.stripes.stores().candidates().len() == 7 {
+        assert!(!on_full(&world.write("rs:4+2", &pattern(1, 300_000)).await));
+        tries += 1;
+        assert!(tries < 200, "one in seven stripes leaves it out");
+    }
+    assert_eq!(world.stripes.stores().full(), 1);
+    let record = world.write("rs:4+2", &pattern(2, 300_000)).await;
+    assert!(record.places.iter().all(Option::is_some), "six others take it whole");
+}
+
+#[tokio::test]
 async fn a_write_fails_when_too_many_stores_fail() {
     let world = World::new(6);
     for disk in [1, 4] {
