@@ -98,7 +98,7 @@ fn full_disks_refuse_writes_and_recover() {
     let id = created.element("UploadId");
     let mut objects = small.fill(&[4 << 20, 1 << 20, 100 << 10]);
     let raw: usize = objects.iter().map(|(_, bytes)| bytes * 3 / 2).sum();
-    assert!(raw > 6 * 36 << 20, "{raw} bytes are too few to fill the disks");
+    assert!(raw > 6 * (36 << 20), "{raw} bytes are too few to fill the disks");
 
     // Whatever else would take room is refused in the same words, and changes nothing.
     says_full(&client.put("/box/5000", content(1, 1 << 20)).expect("an answer"));

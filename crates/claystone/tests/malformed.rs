@@ -139,6 +139,7 @@ fn bodies_that_are_not_what_was_declared_change_nothing() {
         request.body("5\r\nbytes\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n").signed()
     };
     let requests = vec![
+        ("no length", (411, "MissingContentLength"), put("/box/k").length(None).signed()),
         (
             "a length that no object has",
             (400, "EntityTooLarge"),
