@@ -1,8 +1,9 @@
 //! Writes one stripe, batch of rows by batch of rows.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ChunkError, ChunkId, ChunkWriter, DiskId, Durability, Generation, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
 use claystone_env::timeout;
@@ -27,7 +28,9 @@ pub struct StripeWriter {
     writers: Vec<Option<Box<dyn ChunkWriter>>>,
     last_error: Option<ChunkError>,
     /// Rows `rows_done..` are being collected: the tiles of each data chunk, one behind the other.
-    batch: Vec<Vec<u8>>,
+    batch: Vec<BytesMut>,
+    /// Batches handed to the chunk writers before, oldest first: their memory is used again when the disks are done.
+    sent: VecDeque<Bytes>,
     batch_rows: u64,
     rows_done: u64,
     bytes_taken: u64,
@@ -78,7 +81,8 @@ impl StripeWriter {
             record: StripeRecord { id, code: spec, data_bytes, sub_bytes, places, revision: 0, verified: None },
             writers,
             last_error,
-            batch: vec![Vec::new(); usize::from(shape.data)],
+            batch: vec![BytesMut::new(); usize::from(shape.data)],
+            sent: VecDeque::new(),
             batch_rows,
             rows_done: 0,
             bytes_taken: 0,
@@ -107,8 +111,8 @@ impl StripeWriter {
             let chunk = (within_row / row.tile_bytes) as usize;
             let room = (row.tile_bytes - within_row % row.tile_bytes).min(bytes.len() as u64) as usize;
             if self.batch[chunk].capacity() == 0 {
-                let chunk_bytes = self.batch_chunk_bytes();
-                self.batch[chunk].reserve_exact(chunk_bytes);
+                self.batch[chunk] = self.buffer();
+                self.batch[chunk].clear();
             }
             self.batch[chunk].extend_from_slice(&bytes[..room]);
             self.bytes_taken += room as u64;
@@ -170,13 +174,25 @@ impl StripeWriter {
         (self.batch_rows * self.layout.tile_bytes()).min(left) as usize
     }
 
+    /// Memory for the next tiles of one chunk, with whatever it held before: an earlier batch's if the disk has written
+    /// it. Fresh memory would have to be faulted in page by page, which takes a sixth of the time of a long write.
+    fn buffer(&mut self) -> BytesMut {
+        let chunk_bytes = self.batch_chunk_bytes();
+        match self.sent.pop_front().map(Bytes::try_into_mut) {
+            Some(Ok(buffer)) if buffer.capacity() >= chunk_bytes => buffer,
+            _ => BytesMut::with_capacity(chunk_bytes),
+        }
+    }
+
     /// Encodes the collected rows and hands them to the chunk writers.
     async fn flush(&mut self) -> Result<(), StripeError> {
         let chunk_bytes = self.batch_chunk_bytes();
-        let mut data = std::mem::replace(&mut self.batch, vec![Vec::new(); usize::from(self.layout.shape().data)]);
-        // Padding: the end of the tail row is zeros.
-        data.iter_mut().for_each(|tiles| tiles.resize(chunk_bytes, 0));
-        let mut parity = vec![vec![0u8; chunk_bytes]; usize::from(self.layout.shape().parity)];
+        let shape = self.layout.shape();
+        let mut parity: Vec<BytesMut> = (0..shape.parity).map(|_| self.buffer()).collect();
+        let empty = vec![BytesMut::new(); usize::from(shape.data)];
+        let mut data = std::mem::replace(&mut self.batch, empty);
+        // Padding: the end of the tail row is zeros. Parity is written whole by the encoder.
+        data.iter_mut().chain(&mut parity).for_each(|tiles| tiles.resize(chunk_bytes, 0));
         let first_row = self.layout.row(self.rows_done);
         let mut within = 0;
         while within < chunk_bytes {
@@ -189,11 +205,16 @@ impl StripeWriter {
             self.rows_done += 1;
         }
         assert_eq!(within, chunk_bytes, "a batch is whole rows from {}", first_row.chunk_offset);
+        let tiles: Vec<Bytes> = data.into_iter().chain(parity).map(BytesMut::freeze).collect();
+        self.sent.extend(tiles.iter().cloned());
+        // Two batches may still be on their way to the disks; older ones are done or their store is far behind.
+        let excess = self.sent.len().saturating_sub(SENT_BATCHES_MAX * tiles.len());
+        self.sent.drain(..excess);
         let stripes = &self.stripes;
         let slots = self.writers.iter_mut().zip(&self.record.places);
-        let appends = slots.zip(data.into_iter().chain(parity)).map(|((slot, place), tiles)| async move {
+        let appends = slots.zip(tiles).map(|((slot, place), tiles)| async move {
             let (Some(writer), Some(place)) = (slot.as_mut(), place) else { return None };
-            let error = in_time(stripes, place.disk, writer.append(Bytes::from(tiles))).await.err()?;
+            let error = in_time(stripes, place.disk, writer.append(tiles)).await.err()?;
             *slot = None;
             Some(error)
         });
@@ -219,6 +240,8 @@ impl StripeWriter {
         Err(StripeError::NotDurable { written, chunks, needed, last })
     }
 }
+
+const SENT_BATCHES_MAX: usize = 3;
 
 /// Waits for one store, but not for ever.
 async fn in_time<T>(
