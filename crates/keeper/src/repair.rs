@@ -42,6 +42,7 @@ use crate::backoff::Cause;
 use crate::keeper::{BATCH, View};
 use crate::plan::{Plan, Task, plan_repairs};
 use crate::progress::JobKind;
+use crate::scrub::Look;
 use crate::snapshot::Snapshot;
 use crate::status::RepairTotals;
 use crate::{Keeper, KeeperError};
@@ -272,7 +273,12 @@ impl Keeper {
             StripeError::Unrecoverable { .. } => {
                 // The scrub's look marks what else is damaged, and tells lost chunks from silent disks.
                 let look = self.look(stripe).await?;
-                if look.unknown > 0 { Cause::Unreachable } else { Cause::Unrecoverable }
+                match look {
+                    // The rebuild met stores that failed or were late, and these answer again.
+                    Look { recoverable: true, .. } => Cause::Failed,
+                    Look { unknown: 1.., .. } => Cause::Unreachable,
+                    _ => Cause::Unrecoverable,
+                }
             }
             _ => Cause::Failed,
         };

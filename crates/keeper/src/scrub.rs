@@ -62,6 +62,8 @@ pub(crate) struct Look {
     verified: u64,
     damaged: u64,
     pub(crate) unknown: u64,
+    /// As many chunks were read back whole as the code needs to recover all.
+    pub(crate) recoverable: bool,
     bytes_read: u64,
 }
 
@@ -207,7 +209,9 @@ impl Keeper {
         let Some(verification) = pacer.watch(self.inner.stripes.verify(stripe, pacer)).await else {
             return Ok(Look { unknown: 1, ..Look::default() });
         };
-        let mut look = Look { bytes_read: verification.bytes_read, ..Look::default() };
+        let whole = verification.chunks.iter().filter(|verdict| **verdict == ChunkVerdict::Verified).count();
+        let recoverable = whole >= usize::from(stripe.code.shape().data);
+        let mut look = Look { bytes_read: verification.bytes_read, recoverable, ..Look::default() };
         if verification.healthy() {
             let now = self.inner.env.clock.wall();
             self.inner.meta.mark_verified(stripe.id, stripe.revision, now).await?;
