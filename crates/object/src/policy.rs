@@ -1,6 +1,6 @@
 //! Which code a new stripe gets: a pure function.
 
-use claystone_chunk::Durability;
+use claystone_chunk::{Durability, SECTOR_BYTES};
 use claystone_code::CodeSpec;
 use claystone_stripe::{Layout, sub_bytes_for};
 
@@ -55,7 +55,7 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
 ///
 /// Clay repairs from parts of chunks only where those are whole sectors, that is, in full rows. What is left behind
 /// the full rows gets a stripe of its own under the code of [`tail_code`], unless it is so short against the rows
-/// that decoding it whole adds less than 3 % to a repair. So no object of two rows or more costs more to repair.
+/// that decoding it whole adds next to nothing to a repair. So no object of two rows or more costs more to repair.
 pub fn next_stripe(
     wanted: CodeSpec,
     taken: u64,
@@ -71,7 +71,9 @@ pub fn next_stripe(
         return fit_code(tail_code(code), left, disks).map(|code| (code, left));
     }
     let full = bytes - bytes % row_bytes;
-    let splits = (full >= 2 * row_bytes || taken > 0) && (bytes - full) * TAIL_SHARE > full;
+    // What decoding reads of the tail: at least a whole sector of each of k chunks.
+    let tail_bytes = (bytes - full).next_multiple_of(u64::from(code.shape().data) * u64::from(SECTOR_BYTES));
+    let splits = (full >= 2 * row_bytes || taken > 0) && tail_bytes * TAIL_SHARE > full;
     Some((code, if splits { full } else { bytes }))
 }
 
@@ -92,9 +94,9 @@ pub(crate) fn serves(wanted: CodeSpec, code: CodeSpec, bytes: u64) -> bool {
     fits(wanted) || fits(tail_code(wanted))
 }
 
-/// A tail of less than one part in this many of the full rows stays with them: it costs k reads a byte instead of
-/// d/q, and `(k - d/q) / 18` is less than 3 % of d/q for the codes people use.
-const TAIL_SHARE: u64 = 18;
+/// A tail of less than one part in this many of the full rows stays with them. Decoding a chunk of it reads all of it,
+/// which adds at most `k / 50` to the bytes read for each lost one: 0.08 to the 2.5 of `clay:4+2:5`.
+const TAIL_SHARE: u64 = 50;
 
 /// Stripes up to this length are replicated whatever the bucket's code.
 pub const SMALL_BYTES: u64 = 16 << 10;

@@ -423,3 +423,26 @@ async fn a_bucket_with_a_code_too_wide_for_the_disks_is_refused() {
     let error = world.objects.create_bucket("wide", "me", Some(wide)).await.expect_err("14 chunks, 6 disks");
     assert!(matches!(error, ObjectError::TooFewDisks { needed: 14, available: 6, .. }), "{error}");
 }
+
+// Test of: [clay §2]
+#[tokio::test]
+async fn clay_objects_of_any_length_from_256_kib_on_repair_for_2_58_bytes_a_lost_byte() {
+    let world = World::new(6, "clay:4+2:5").await;
+    for bytes in [256 << 10, 263_000, 300_000, 400_000, 700_000, 1_000_000, 2_400_000, 5_000_000] {
+        world.put("key", &pattern(bytes as u64, bytes)).await.expect("room");
+        let object = world.object("key").await.expect("there");
+        let (mut read, mut rebuilt) = (0, 0);
+        for stripe in object.stripes() {
+            for index in 0..stripe.places.len() as u16 {
+                let mut lost = stripe.clone();
+                lost.places[usize::from(index)] = None;
+                let index = claystone_code::ChunkIndex(index);
+                let unpaced = claystone_stripe::Unpaced;
+                let spare = world.stripes.rebuild(&lost, &[index], &unpaced).await.expect("one loss");
+                read += spare.bytes_read;
+                rebuilt += spare.bytes_rebuilt;
+            }
+        }
+        assert!(read as f64 / rebuilt as f64 <= 2.58, "{bytes} bytes: {read} read for {rebuilt} lost");
+    }
+}

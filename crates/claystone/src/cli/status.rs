@@ -86,7 +86,7 @@ fn for_people(status: &api::Status) -> String {
     }
     for repair in &status.repair {
         if let Some(per_byte) = repair.read_per_lost_byte() {
-            let small = if repair.large { "" } else { " (objects below 256 KiB)" };
+            let small = if repair.large { "" } else { " (stripes below 256 KiB)" };
             let _ = writeln!(
                 text,
                 "rebuilt since the start: {}{small}: {} chunks, {}, {per_byte:.2} bytes read for each",

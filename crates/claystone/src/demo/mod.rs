@@ -170,7 +170,7 @@ impl Tour {
         let status = self.store.keeper.status().await?;
         tell(&format!("rebuilt everything that was on it in {seconds:.1} s; {}", status.summary));
         for totals in since(&before, &status.repair) {
-            let small = if totals.large { "" } else { ", objects below 256KiB" };
+            let small = if totals.large { "" } else { ", stripes below 256KiB" };
             let case = format!("repair {}{small}", totals.code);
             self.row(&case, "lost_bytes", totals.bytes_rebuilt as f64, "bytes");
             self.row(&case, "read_bytes", totals.bytes_read as f64, "bytes");
