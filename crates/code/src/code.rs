@@ -27,6 +27,32 @@ pub trait ErasureCode: Send + Sync + Debug {
     /// If a count or a length is not as said.
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]);
 
+    /// Adds to `parity` what the data chunks `first..first + data.len()` contribute to it: parity that held zeros holds
+    /// the parity of a stripe once every data chunk was added, in groups of any size and order. With old data + new
+    /// data (XOR) in place of data, it carries a change of these chunks to all parity at once.
+    ///
+    /// Groups of four and more are worth it: each call reads and writes all parity. Where a code does not do this by
+    /// itself, it is done by encoding the rest as zeros, in memory of m chunks.
+    ///
+    /// # Panics
+    /// If there are no such data chunks, or a count or a length is not as `encode` wants it.
+    fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+        let shape = self.shape();
+        assert_data_part(first, data.len(), shape.data);
+        assert_eq!(parity.len(), usize::from(shape.parity), "one buffer for each parity chunk");
+        let Some(bytes) = data.first().map(|data| data.len()) else {
+            return;
+        };
+        let zeros = vec![0; bytes];
+        let mut all = vec![&zeros[..]; shape.data.into()];
+        all[first.at()..][..data.len()].copy_from_slice(data);
+        let mut parts = vec![vec![0; bytes]; shape.parity.into()];
+        self.encode(&all, &mut parts.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        for (part, parity) in parts.iter().zip(parity) {
+            self.apply_delta(1, part, parity);
+        }
+    }
+
     /// Plans to get the chunks in `want`. One that can be read is read whole; the lost ones are recovered from what
     /// reads the fewest bytes in granules, and among equals from the cheapest chunks, lower index first. No plan reads
     /// more than reading the wanted chunks that are left, and further whole chunks up to k. A replicated code reads
@@ -68,6 +94,11 @@ pub(crate) fn assert_request(want: &[ChunkIndex], costs: &ReadCosts, chunks: u16
         assert!(chunk.0 < chunks, "chunk {chunk} of {chunks}");
         assert!(!want[..i].contains(chunk), "chunk {chunk} is wanted twice");
     }
+}
+
+/// Asserts that the chunks `first..first + count` are data chunks.
+pub(crate) fn assert_data_part(first: ChunkIndex, count: usize, data: u16) {
+    assert!(first.at() + count <= usize::from(data), "chunks {first} to {} of {data} data chunks", first.at() + count);
 }
 
 /// The `count` cheapest chunks that can be read and are not in `taken`, lower index first among equals.

@@ -3,12 +3,12 @@
 //! Invariants:
 //! 1. Parity 0 is the XOR of the data, so a single loss among data and parity 0 is repaired without a product.
 //! 2. A recovery is one pass over k reads that makes lost data and lost parity together.
-//! 3. `encode` and `apply_delta` allocate nothing.
+//! 3. `encode`, `encode_add` and `apply_delta` allocate nothing.
 
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     cauchy,
-    code::{assert_request, cheapest},
+    code::{assert_data_part, assert_request, cheapest},
     kernel::{self, Matrix},
 };
 
@@ -40,6 +40,11 @@ impl ErasureCode for ReedSolomon {
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         kernel::combine(self.tier, &self.encoder, data, parity);
+    }
+
+    fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+        assert_data_part(first, data.len(), self.data.into());
+        kernel::accumulate(self.tier, &self.encoder, first.at(), data, parity);
     }
 
     #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]

@@ -144,6 +144,30 @@ fn a_delta_turns_old_parity_into_new() {
 }
 
 #[test]
+fn parity_grows_from_groups_of_data_chunks() {
+    for (text, sub_bytes) in [("replica:3", 77), ("rs:10+4", 301), ("rs:5+13", 301), ("clay:6+3:8", 3)] {
+        let code = build(text);
+        let chunks = stripe(&*code, sub_bytes, 9);
+        let data: Vec<&[u8]> = chunks[..code.shape().data.into()].iter().map(Vec::as_slice).collect();
+        for group in [1, 2, 3, 10] {
+            let mut parity = vec![vec![0; chunks[0].len()]; code.shape().parity.into()];
+            let mut parts: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            // From the last group to the first: any order will do.
+            for (at, group) in data.chunks(group).enumerate().rev().map(|(i, part)| (i * group, part)) {
+                code.encode_add(ChunkIndex(at as u16), group, &mut parts);
+            }
+            assert!(parity == chunks[code.shape().data.into()..], "{text} in groups of {group}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "chunks 3 to 5 of 4 data chunks")]
+fn adding_what_is_no_data_is_refused() {
+    build("rs:4+2").encode_add(ChunkIndex(3), &[&[1], &[2]], &mut [&mut [0], &mut [0]]);
+}
+
+#[test]
 fn smaller_codes_are_parts_of_larger_ones() {
     let (wide, narrow) = (build("rs:6+4"), build("rs:6+3"));
     let (wide, narrow) = (stripe(&*wide, 64, 1), stripe(&*narrow, 64, 1));

@@ -7,7 +7,7 @@
 //! 2. Steps run in order; within a step all terms of a column are read before its targets are written.
 //! 3. Long sub-chunks are run strip by strip, which changes nothing: bytes at different offsets never meet.
 
-use super::{Pair, Pass, ROWS_MAX, STRIP_BYTES, TERMS_MAX, Tier};
+use super::{Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, TERMS_MAX, Tier};
 
 /// One sub-chunk of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,6 +201,9 @@ impl Program {
                 stride,
                 first: 0,
                 plain_first: step.plain_first,
+                start: Start::fresh(&singles[..single_count], step_coefs.get(..stride).unwrap_or_default()),
+                streamed: false,
+                ahead: 0,
                 targets: &targets[..stride],
                 bytes,
             };

@@ -3,17 +3,25 @@
 //! Invariants:
 //! 1. Uses nothing but the field's product table.
 
-use super::{Pass, ROWS_MAX};
+use std::ops::Range;
+
+use super::{Pass, ROWS_MAX, Start};
 use crate::field::MUL;
 
-/// Runs the pass on the bytes from `from` on.
+/// Runs the pass on some of its bytes.
 ///
 /// # Safety
-/// As [`Pass::run`].
-pub(super) unsafe fn run(pass: &Pass, from: usize) {
+/// As [`Pass::run`], and `part` ends within `bytes`.
+pub(super) unsafe fn run(pass: &Pass, part: Range<usize>) {
     let rows = pass.targets.len();
-    for at in from..pass.bytes {
+    for at in part {
         let mut sums = [0u8; ROWS_MAX];
+        if pass.start == Start::Targets {
+            for (sum, target) in sums.iter_mut().zip(pass.targets) {
+                // SAFETY: at < bytes, and each pointer is good for so many.
+                *sum = unsafe { *target.add(at) };
+            }
+        }
         let mut coefs = pass.coefs.chunks_exact(pass.stride).map(|term| &term[pass.first..][..rows]);
         let mut add = |value: u8| {
             let coefs = coefs.next().expect("coefficients for each term");

@@ -1,6 +1,6 @@
 //! Every tier against the scalar one, and the scalar one against the field.
 
-use super::{Matrix, ProgramBuilder, Slot, Step, Term, Tier, add_product, combine};
+use super::{Matrix, ProgramBuilder, Slot, Step, Term, Tier, accumulate, add_product, combine};
 use crate::{field::mul, tests::noise};
 
 /// Bytes around each buffer that must stay as they are.
@@ -46,9 +46,21 @@ fn check_combine(rows: usize, terms: usize, plain: bool, bytes: usize, shift: us
         let mut outs = vec![vec![0xcc; MARGIN + bytes + MARGIN]; rows];
         let mut parts: Vec<&mut [u8]> = outs.iter_mut().map(|out| &mut out[MARGIN - shift..][..bytes]).collect();
         combine(tier, &matrix, &sources, &mut parts);
+        // Adding the second half once more takes it away.
+        accumulate(tier, &matrix, terms / 2, &sources[terms / 2..], &mut parts);
         outs
     };
     let expected = run(Tier::Scalar);
+    let half = |row: &usize| -> Vec<u8> {
+        let coef = |term| if plain && *row == 0 { 1 } else { coefs[row * terms + term] };
+        (0..bytes).map(|at| (0..terms / 2).fold(0, |sum, term| sum ^ mul(coef(term), sources[term][at]))).collect()
+    };
+    for row in [0, rows - 1] {
+        assert!(
+            expected[row][MARGIN - shift..][..bytes] == half(&row)[..],
+            "{rows} rows, {terms} terms, {bytes} bytes"
+        );
+    }
     assert!(expected.iter().all(|out| out[..MARGIN - shift].iter().all(|byte| *byte == 0xcc)));
     for tier in Tier::available() {
         assert!(run(*tier) == expected, "{tier:?}: {rows} rows, {terms} terms, {bytes} bytes, shift {shift}");

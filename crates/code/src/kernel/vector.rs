@@ -1,0 +1,201 @@
+//! The loop of all vector tiers, written once over [`Vector`].
+//!
+//! Compiled for 1 to 10 rows, with and without a plain first row. Sources are taken two at a time, so that one three-way
+//! XOR adds two products.
+//!
+//! Invariants:
+//! 1. Accumulators are local arrays of constant size, so they live in registers.
+//! 2. Code generic over `Vector` is always inlined into a function that enables the tier's features.
+
+use super::{Pair, Pass, Start};
+
+/// A register of bytes and its arithmetic. All functions need the tier's features and, where they take a pointer, that
+/// `BYTES` bytes are there.
+pub(super) trait Vector {
+    type Register: Copy;
+    /// What a product needs of its constant factor.
+    type Multiplier: Copy;
+    /// Which bytes of a vector are there: nothing where all are.
+    type Mask: Copy;
+    const BYTES: usize;
+
+    unsafe fn zero() -> Self::Register;
+    unsafe fn load(from: *const u8, mask: Self::Mask) -> Self::Register;
+    unsafe fn store(to: *mut u8, value: Self::Register, mask: Self::Mask);
+    /// Stores past the caches; `to` is aligned to BYTES. Short vectors are stored as ever.
+    unsafe fn stream(to: *mut u8, value: Self::Register, mask: Self::Mask);
+    /// Starts to bring the line of `from` to the first cache, if there is one; any address will do.
+    unsafe fn prefetch(from: *const u8);
+    unsafe fn xor(a: Self::Register, b: Self::Register) -> Self::Register;
+    unsafe fn xor3(a: Self::Register, b: Self::Register, c: Self::Register) -> Self::Register;
+    unsafe fn multiplier(coef: u8) -> Self::Multiplier;
+    unsafe fn product(value: Self::Register, by: Self::Multiplier) -> Self::Register;
+}
+
+/// Calls `$run::<ROWS, PLAIN>($pass)` for the pass' number of rows and its first row.
+macro_rules! by_rows {
+    ($pass:ident, $run:ident) => { by_rows!($pass, $run, 1 2 3 4 5 6 7 8 9 10) };
+    ($pass:ident, $run:ident, $($rows:literal)*) => {
+        match ($pass.targets.len(), $pass.plain_first) {
+            $(
+                // SAFETY: the caller's; the tier's features are available.
+                ($rows, false) => unsafe { $run::<$rows, false>($pass) },
+                // SAFETY: the same.
+                ($rows, true) => unsafe { $run::<$rows, true>($pass) },
+            )*
+            (rows, _) => unreachable!("{rows} rows in one pass"),
+        }
+    };
+}
+pub(super) use by_rows;
+
+/// All terms and rows for UNROLL vectors of columns, from `at` on.
+///
+/// # Safety
+/// As [`Pass::run`], with as many targets as ROWS and UNROLL vectors left, the last one up to the mask.
+#[inline(always)]
+pub(super) unsafe fn columns<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+    pass: &Pass,
+    at: usize,
+    mask: V::Mask,
+) {
+    // SAFETY: the caller's; `coefs` moves on by `stride` for each term, and there are `stride` for each.
+    unsafe {
+        let mut coefs = pass.coefs.as_ptr().add(pass.first);
+        let mut singles = pass.singles;
+        let mut sums = [[V::zero(); UNROLL]; ROWS];
+        match pass.start {
+            Start::Zero => {}
+            Start::Targets => {
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    *sums = load::<V, UNROLL>(pass.targets.get_unchecked(row).add(at), mask);
+                }
+            }
+            Start::FirstSource => {
+                sums = [load::<V, UNROLL>(singles.get_unchecked(0).add(at), mask); ROWS];
+                singles = singles.get_unchecked(1..);
+                coefs = coefs.add(pass.stride);
+            }
+        }
+        let (singles, odd_single) = singles.as_chunks::<2>();
+        for [a, b] in singles {
+            let (a, b) = (a.add(at), b.add(at));
+            if pass.ahead > 0 {
+                prefetch::<V, UNROLL>(a, pass.ahead);
+                prefetch::<V, UNROLL>(b, pass.ahead);
+            }
+            let (a, b) = (load::<V, UNROLL>(a, mask), load::<V, UNROLL>(b, mask));
+            add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
+            coefs = coefs.add(2 * pass.stride);
+        }
+        for a in odd_single {
+            let a = load::<V, UNROLL>(a.add(at), mask);
+            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, coefs);
+            coefs = coefs.add(pass.stride);
+        }
+        let (pairs, odd_pair) = pass.pairs.as_chunks::<2>();
+        for [a, b] in pairs {
+            let (a, b) = (load_pair::<V, UNROLL>(a, at, mask), load_pair::<V, UNROLL>(b, at, mask));
+            add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
+            coefs = coefs.add(2 * pass.stride);
+        }
+        for a in odd_pair {
+            let a = load_pair::<V, UNROLL>(a, at, mask);
+            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, coefs);
+            coefs = coefs.add(pass.stride);
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            let target = pass.targets.get_unchecked(row).add(at);
+            for (u, sum) in sums.iter().enumerate() {
+                let to = target.add(u * V::BYTES);
+                if pass.streamed { V::stream(to, *sum, mask) } else { V::store(to, *sum, mask) }
+            }
+        }
+    }
+}
+
+/// Brings the lines `ahead` of UNROLL vectors closer; the place may lie beyond the buffer.
+///
+/// # Safety
+/// The tier's features.
+#[inline(always)]
+unsafe fn prefetch<V: Vector, const UNROLL: usize>(from: *const u8, ahead: usize) {
+    for u in 0..UNROLL {
+        // SAFETY: the tier's features; nothing is read.
+        unsafe { V::prefetch(from.wrapping_add(ahead + u * V::BYTES)) }
+    }
+}
+
+/// # Safety
+/// UNROLL vectors can be read, up to the mask.
+#[inline(always)]
+unsafe fn load<V: Vector, const UNROLL: usize>(from: *const u8, mask: V::Mask) -> [V::Register; UNROLL] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut values = [V::zero(); UNROLL];
+        for (u, value) in values.iter_mut().enumerate() {
+            *value = V::load(from.add(u * V::BYTES), mask);
+        }
+        values
+    }
+}
+
+/// # Safety
+/// UNROLL vectors can be read of both sources from `at` on, up to the mask.
+#[inline(always)]
+unsafe fn load_pair<V: Vector, const UNROLL: usize>(pair: &Pair, at: usize, mask: V::Mask) -> [V::Register; UNROLL] {
+    // SAFETY: the caller's.
+    unsafe {
+        let factor = V::multiplier(pair.factor);
+        let mut values = load::<V, UNROLL>(pair.near.add(at), mask);
+        let far = load::<V, UNROLL>(pair.far.add(at), mask);
+        for (value, far) in values.iter_mut().zip(far) {
+            *value = V::xor(*value, V::product(far, factor));
+        }
+        values
+    }
+}
+
+/// # Safety
+/// ROWS coefficients can be read at `coefs`.
+#[inline(always)]
+unsafe fn add_one<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+    sums: &mut [[V::Register; UNROLL]; ROWS],
+    a: [V::Register; UNROLL],
+    coefs: *const u8,
+) {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's.
+        unsafe {
+            let factor = V::multiplier(*coefs.add(row));
+            for (sum, a) in sums.iter_mut().zip(a) {
+                *sum = V::xor(*sum, if PLAIN && row == 0 { a } else { V::product(a, factor) });
+            }
+        }
+    }
+}
+
+/// # Safety
+/// ROWS coefficients can be read at `coefs_a` and at `coefs_b`.
+#[inline(always)]
+unsafe fn add_two<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+    sums: &mut [[V::Register; UNROLL]; ROWS],
+    a: [V::Register; UNROLL],
+    b: [V::Register; UNROLL],
+    coefs_a: *const u8,
+    coefs_b: *const u8,
+) {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's.
+        unsafe {
+            let (factor_a, factor_b) = (V::multiplier(*coefs_a.add(row)), V::multiplier(*coefs_b.add(row)));
+            for (u, sum) in sums.iter_mut().enumerate() {
+                *sum = if PLAIN && row == 0 {
+                    V::xor3(*sum, a[u], b[u])
+                } else {
+                    V::xor3(*sum, V::product(a[u], factor_a), V::product(b[u], factor_b))
+                };
+            }
+        }
+    }
+}
