@@ -12,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, ChunkWriter, Durability};
-use claystone_env::File;
+use claystone_env::{File, aligned_buffer};
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
@@ -104,11 +104,12 @@ impl DirectoryWriter {
         let shared = self.shared.clone();
         let step = async move {
             let written = shared.run(move |files| {
-                let joined;
+                let mut joined;
                 let content: &[u8] = match &content[..] {
                     [one] => one,
                     several => {
-                        joined = several.concat();
+                        joined = aligned_buffer(bytes as usize);
+                        several.iter().for_each(|part| joined.extend_from_slice(part));
                         &joined
                     }
                 };

@@ -14,6 +14,8 @@ use std::any::Any;
 use std::io;
 use std::sync::Arc;
 
+use bytes::{Buf, BytesMut};
+
 /// Bytes of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
@@ -35,6 +37,11 @@ pub trait File: Send + Sync {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
     /// Writes all of `bytes` at `offset`, growing the file if needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// As [`File::write_at`], around the system's cache where that can be: for much content that nobody reads soon. It
+    /// can be where `offset`, the length and the address of `bytes` are multiples of [`ALIGNED_BYTES`].
+    fn write_around(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_at(offset, bytes)
+    }
     /// Makes what was written durable. After an error the file's content is unknown: do not retry.
     fn sync(&self) -> io::Result<()>;
     /// The file's length in bytes.
@@ -75,4 +82,37 @@ pub trait Directory: Send + Sync + 'static {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if somebody else, in this process or another, holds it.
     fn lock(&self) -> io::Result<DirectoryLock>;
+}
+
+/// An empty buffer for `capacity` bytes, whose bytes [`File::write_around`] can take as they are.
+pub fn aligned_buffer(capacity: usize) -> BytesMut {
+    let mut buffer = BytesMut::with_capacity(capacity + ALIGNED_BYTES - 1);
+    let skipped = buffer.as_ptr().align_offset(ALIGNED_BYTES);
+    buffer.resize(skipped, 0);
+    buffer.advance(skipped);
+    buffer
+}
+
+/// What media and the system's direct paths to them want addresses, offsets and lengths to be multiples of.
+pub const ALIGNED_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::{ALIGNED_BYTES, aligned_buffer};
+
+    #[test]
+    fn an_aligned_buffer_stays_aligned_when_it_is_filled_and_used_again() {
+        for capacity in [1, 4096, 5000, 1 << 20] {
+            let mut buffer = aligned_buffer(capacity);
+            for _ in 0..3 {
+                assert_eq!(buffer.as_ptr().align_offset(ALIGNED_BYTES), 0);
+                assert!(buffer.is_empty() && buffer.capacity() >= capacity);
+                buffer.resize(capacity, 7);
+                let frozen = buffer.freeze();
+                assert_eq!(frozen.as_ptr().align_offset(ALIGNED_BYTES), 0);
+                buffer = frozen.try_into_mut().expect("no other handle");
+                buffer.clear();
+            }
+        }
+    }
 }

@@ -15,7 +15,7 @@ mod tasks;
 mod worker;
 
 pub use clock::{Clock, Moment, WallTime, timeout};
-pub use directory::{Directory, DirectoryLock, File, Space};
+pub use directory::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space, aligned_buffer};
 pub use random::Random;
 pub use tasks::{Task, Tasks};
 pub use worker::{Job, Worker, WorkerStopped, call};

@@ -7,12 +7,13 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use claystone_env::{Directory, DirectoryLock, File, Space};
-use rustix::fs::{Advice, FlockOperation, fadvise, flock, statvfs, syncfs};
+use claystone_env::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space};
+use rustix::fs::{Advice, FlockOperation, Mode, OFlags, fadvise, flock, statvfs, syncfs};
 use rustix::io::Errno;
 
 /// The files below one path.
@@ -63,7 +64,7 @@ impl Directory for HostDirectory {
         let path = self.resolve(path)?;
         let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(out_of_handles)?;
-        Ok(Arc::new(HostFile { file }))
+        Ok(Arc::new(HostFile::new(file)))
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
@@ -73,7 +74,7 @@ impl Directory for HostDirectory {
             other => other,
         };
         let file = file.map_err(out_of_handles)?;
-        Ok(Arc::new(HostFile { file }))
+        Ok(Arc::new(HostFile::new(file)))
     }
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
@@ -127,6 +128,22 @@ impl Directory for HostDirectory {
 
 struct HostFile {
     file: fs::File,
+    /// The same file opened to write around the page cache, once somebody asked for it; `None` where that is refused.
+    direct: OnceLock<Option<fs::File>>,
+}
+
+impl HostFile {
+    fn new(file: fs::File) -> HostFile {
+        HostFile { file, direct: OnceLock::new() }
+    }
+
+    fn direct(&self) -> Option<&fs::File> {
+        let open = || {
+            let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            rustix::fs::open(itself, OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).ok()
+        };
+        self.direct.get_or_init(|| open().map(fs::File::from)).as_ref()
+    }
 }
 
 impl File for HostFile {
@@ -145,7 +162,22 @@ impl File for HostFile {
         })
     }
 
+    fn write_around(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let aligned = offset.is_multiple_of(ALIGNED_BYTES as u64)
+            && bytes.len().is_multiple_of(ALIGNED_BYTES)
+            && bytes.as_ptr().align_offset(ALIGNED_BYTES) == 0;
+        match self.direct() {
+            Some(direct) if aligned => match direct.write_all_at(bytes, offset) {
+                // A file system that opens a file so, but wants another alignment.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.write_at(offset, bytes),
+                written => written,
+            },
+            _ => self.write_at(offset, bytes),
+        }
+    }
+
     fn sync(&self) -> io::Result<()> {
+        // Also what was written around the cache: it may be in the medium's own, and its place in the file is metadata.
         self.file.sync_data()
     }
 
@@ -204,6 +236,31 @@ mod tests {
         directory.remove("c").expect("remove");
         assert_eq!(directory.open("c").err().expect("gone").kind(), io::ErrorKind::NotFound);
         assert!(directory.space().expect("space").total_bytes > 0);
+    }
+
+    #[test]
+    fn writes_around_the_cache_mix_with_writes_through_it() {
+        let (_keep, directory) = scratch();
+        let file = directory.create("a").expect("create");
+        let mut content = claystone_env::aligned_buffer(16 * 4096);
+        content.extend((0..16 * 4096u32).map(|i| (i / 7) as u8));
+        file.write_at(0, b"head").expect("write");
+        file.write_around(4096, &content).expect("aligned");
+        file.write_around(4096 + content.len() as u64, &content[..4099]).expect("an odd length");
+        file.write_around(3 * 4096, &content[1..4097]).expect("an odd address");
+        file.write_around(5, &content[..4096]).expect("an odd offset");
+        file.sync().expect("sync");
+        file.forget_cache();
+        let mut expected = vec![0; 4096 * 17 + 4099];
+        expected[..4].copy_from_slice(b"head");
+        expected[4096..][..content.len()].copy_from_slice(&content);
+        expected[17 * 4096..].copy_from_slice(&content[..4099]);
+        expected[3 * 4096..][..4096].copy_from_slice(&content[1..4097]);
+        expected[5..][..4096].copy_from_slice(&content[..4096]);
+        let mut read = vec![0; expected.len()];
+        file.read_at(0, &mut read).expect("read");
+        assert!(read == expected);
+        assert_eq!(file.bytes().expect("length"), expected.len() as u64);
     }
 
     #[test]

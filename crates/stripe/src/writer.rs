@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ChunkError, ChunkId, ChunkWriter, DiskId, Durability, Generation, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
-use claystone_env::timeout;
+use claystone_env::{aligned_buffer, timeout};
 use claystone_meta::{ChunkPlace, StripeRecord};
 use futures::future::join_all;
 
@@ -180,7 +180,7 @@ impl StripeWriter {
         let chunk_bytes = self.batch_chunk_bytes();
         match self.sent.pop_front().map(Bytes::try_into_mut) {
             Some(Ok(buffer)) if buffer.capacity() >= chunk_bytes => buffer,
-            _ => BytesMut::with_capacity(chunk_bytes),
+            _ => aligned_buffer(chunk_bytes),
         }
     }
 

@@ -97,7 +97,7 @@ impl Files {
     ) -> Result<Vec<u8>, ChunkError> {
         self.writable()?;
         let offset = data_offset(bytes) + first_sector * SECTOR;
-        match file.write_at(offset, content) {
+        match file.write_around(offset, content) {
             Ok(()) => Ok(SectorCrc::new(id).table(first_sector, content)),
             Err(error) => Err(self.write_failed(id, &error, content.len() as u64)),
         }
