@@ -49,5 +49,5 @@ mod tests;
 
 pub use code::ErasureCode;
 pub use kernel::Tier;
-pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, Unrecoverable, UpdatePlan};
+pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};
 pub use spec::{CodeSpec, Shape, SpecError};

@@ -71,13 +71,23 @@ pub enum Method {
     },
     /// Clay's layered decoding from whole chunks; every chunk that is not read is taken as erased.
     ClayDecode,
-    /// Clay's repair from the planes in which a lost chunk is a dot.
+    /// Clay's repair from some planes of many chunks.
     ClayRepair {
-        /// Chunks whose planes are read: the lost wanted ones and other lost chunks of their sections. Ascending.
-        lost: Vec<ChunkIndex>,
-        /// Chunks that take no part: too dear or not readable. Ascending.
-        aloof: Vec<ChunkIndex>,
+        /// One after the other; each repairs the lost chunks of one section.
+        stages: Vec<RepairStage>,
     },
+}
+
+/// A stage of a Clay repair: the planes it reads are those whose digit of `section` is one of `digits` and that no stage
+/// before it reads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RepairStage {
+    /// The section of the chunks that it repairs.
+    pub section: u16,
+    /// Ascending; all of them where the stage decodes what is left.
+    pub digits: Vec<u16>,
+    /// Readable chunks that it does not read. Ascending.
+    pub aloof: Vec<ChunkIndex>,
 }
 
 /// What to read, and how to make the wanted chunks of it.

@@ -82,11 +82,6 @@ impl Grid {
         plane / self.weight(section) % self.q
     }
 
-    /// Whether a node is a dot of a plane.
-    pub(crate) fn is_dot(&self, node: u16, plane: u16) -> bool {
-        self.digit(plane, self.section(node)) == node % self.q
-    }
-
     /// The vertex coupled with a node's in a plane: the dot of the node's section, in the plane where the node is the
     /// dot. A dot is its own companion.
     pub(crate) fn companion(&self, node: u16, plane: u16) -> (u16, u16) {
@@ -99,11 +94,5 @@ impl Grid {
     /// How far apart planes are that differ by one in a section's digit.
     fn weight(&self, section: u16) -> u16 {
         self.q.pow(u32::from(self.t - 1 - section))
-    }
-
-    /// For each plane the number of `nodes` that are dots in it: the intersection score.
-    pub(crate) fn scores(&self, nodes: &[u16]) -> Vec<u16> {
-        let dots = |plane| nodes.iter().filter(|node| self.is_dot(**node, plane)).count();
-        self.planes().map(|plane| u16::try_from(dots(plane)).expect("at most all nodes")).collect()
     }
 }

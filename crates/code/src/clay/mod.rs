@@ -5,19 +5,22 @@
 //! the stripe: see `compile`.
 //!
 //! Invariants:
-//! 1. `grid` is geometry, `planner` chooses what to read, `compile` decides how to compute; only this file runs it.
+//! 1. `grid` is geometry, `planner` and `stages` choose what to read, `peel` and `compile` decide how to compute; only
+//!    this file runs it.
 //! 2. A program depends on the plan alone, so it is compiled once per plan and kept; at most [`PROGRAMS_MAX`] are.
 
 mod compile;
 mod grid;
+mod peel;
 mod planner;
+mod stages;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use self::compile::{Recipe, compile};
+use self::compile::compile;
 pub(crate) use self::grid::Grid;
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     code::assert_request,
     kernel::{self, Program},
 };
@@ -40,8 +43,8 @@ impl Clay {
     /// `grid` must be that of `spec`.
     pub(crate) fn new(spec: CodeSpec, grid: Grid, tier: Tier) -> Self {
         let parity: Vec<ChunkIndex> = (grid.data..grid.chunks()).map(ChunkIndex).collect();
-        let reads = (0..grid.data).map(|chunk| (ChunkIndex(chunk), true)).collect();
-        let encoder = compile(&grid, &Recipe { reads, targets: parity.clone(), lost: parity, all_planes: true });
+        let whole = |chunk| ChunkRead { chunk: ChunkIndex(chunk), sub_chunks: planner::all(&grid) };
+        let encoder = compile(&grid, &(0..grid.data).map(whole).collect::<Vec<_>>(), &parity);
         Self { spec, grid, tier, encoder, programs: Mutex::default() }
     }
 
@@ -49,41 +52,20 @@ impl Clay {
     fn program(&self, plan: &ReadPlan) -> Arc<Program> {
         let lock = || self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut programs = lock();
-        if let Some(at) = programs.iter().rposition(|(kept, _)| kept == plan) {
+        if let Some(at) = programs.iter().rposition(|(kept, _)| names_same_program(kept, plan)) {
             let entry = programs.remove(at);
             let program = Arc::clone(&entry.1);
             programs.push(entry);
             return program;
         }
         drop(programs);
-        let program = Arc::new(compile(&self.grid, &self.recipe(plan)));
+        let program = Arc::new(compile(&self.grid, &plan.reads, &lost_wants(plan)));
         let mut programs = lock();
         if programs.len() >= PROGRAMS_MAX {
             programs.remove(0);
         }
         programs.push((plan.clone(), Arc::clone(&program)));
         program
-    }
-
-    /// # Panics
-    /// If this code makes no such plan.
-    fn recipe(&self, plan: &ReadPlan) -> Recipe {
-        let all = planner::all(&self.grid);
-        let (all_planes, lost, planes) = match &plan.method {
-            Method::ClayDecode => {
-                let is_read = |chunk: &ChunkIndex| plan.reads.iter().any(|read| read.chunk == *chunk);
-                let lost = (0..self.grid.chunks()).map(ChunkIndex).filter(|chunk| !is_read(chunk)).collect();
-                (true, lost, all.clone())
-            }
-            Method::ClayRepair { lost, .. } => (false, lost.clone(), planner::repair_planes(&self.grid, lost)),
-            Method::Copy { .. } | Method::Matrix { .. } => panic!("not a plan of {}", self.spec),
-        };
-        let reads = plan.reads.iter().map(|read| {
-            let whole = read.sub_chunks == all;
-            assert!(whole || read.sub_chunks == planes, "not a plan of {}", self.spec);
-            (read.chunk, whole)
-        });
-        Recipe { reads: reads.collect(), targets: lost_wants(plan), lost, all_planes }
     }
 }
 
@@ -148,4 +130,14 @@ impl Clay {
 /// The wanted chunks that are not read.
 fn lost_wants(plan: &ReadPlan) -> Vec<ChunkIndex> {
     plan.want.iter().copied().filter(|chunk| plan.reads.iter().all(|read| read.chunk != *chunk)).collect()
+}
+
+/// Whether two plans of one code have the same program. Their ranges, up to thousands, need no comparison: they follow
+/// from the rest (see `planner`). What does not fit a program's buffers is caught when it runs.
+fn names_same_program(a: &ReadPlan, b: &ReadPlan) -> bool {
+    let same_read = |(a, b): (&ChunkRead, &ChunkRead)| a.chunk == b.chunk && a.sub_chunks.len() == b.sub_chunks.len();
+    a.want == b.want
+        && a.method == b.method
+        && a.reads.len() == b.reads.len()
+        && a.reads.iter().zip(&b.reads).all(same_read)
 }
