@@ -1,0 +1,123 @@
+//! Buffers for a cell: all in one allocation on huge pages, each on a cache line's start.
+//!
+//! Invariants:
+//! 1. The buffers of a stripe lie one behind the other, sources first; stripes do too.
+//! 2. All contenders of a cell work on the same buffers, so none has better places in the caches.
+
+use memmap2::{Advice, MmapMut};
+
+/// One codeword's buffers.
+#[derive(Debug)]
+pub struct Stripe<'a> {
+    /// What is read.
+    pub sources: Vec<&'a [u8]>,
+    /// What is written.
+    pub targets: Vec<&'a mut [u8]>,
+}
+
+/// The sizes of a cell's buffers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of each source.
+    pub sources: Vec<usize>,
+    /// Bytes of each target.
+    pub targets: Vec<usize>,
+    /// How many such sets are used in turn: 1 leaves them in the cache that holds them, many make every run read memory.
+    pub stripes: usize,
+}
+
+impl Layout {
+    /// `k` sources and `m` targets of one size.
+    pub fn even(k: usize, m: usize, bytes: usize) -> Self {
+        Self { sources: vec![bytes; k], targets: vec![bytes; m], stripes: 1 }
+    }
+
+    /// As many stripes as fill `bytes`.
+    pub fn filling(mut self, bytes: usize) -> Self {
+        self.stripes = bytes.div_ceil(self.stripe_bytes());
+        self
+    }
+
+    fn stripe_bytes(&self) -> usize {
+        self.sources.iter().chain(&self.targets).map(|bytes| bytes.next_multiple_of(LINE)).sum()
+    }
+}
+
+/// The allocation.
+#[derive(Debug)]
+pub struct Arena {
+    map: MmapMut,
+}
+
+impl Arena {
+    /// Memory for a layout, filled with noise.
+    ///
+    /// # Errors
+    /// The system has not enough memory.
+    pub fn new(layout: &Layout) -> std::io::Result<Self> {
+        let bytes = layout.stripes * layout.stripe_bytes() + HUGE_PAGE;
+        let mut map = MmapMut::map_anon(bytes)?;
+        // Without huge pages the figures are lower for all contenders alike, so a refusal is no error.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(Advice::HugePage);
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for bytes in map.chunks_exact_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bytes.copy_from_slice(&state.to_le_bytes());
+        }
+        Ok(Self { map })
+    }
+
+    /// The stripes of the layout that the arena was made for.
+    ///
+    /// # Panics
+    /// If it was made for a smaller one.
+    pub fn stripes(&mut self, layout: &Layout) -> Vec<Stripe<'_>> {
+        let to_page = self.map.as_ptr().align_offset(HUGE_PAGE);
+        let mut rest = &mut self.map[to_page..];
+        let mut cut = |bytes: usize| {
+            let (buffer, after) = std::mem::take(&mut rest).split_at_mut(bytes.next_multiple_of(LINE));
+            rest = after;
+            &mut buffer[..bytes]
+        };
+        (0..layout.stripes)
+            .map(|_| Stripe {
+                sources: layout.sources.iter().map(|bytes| &*cut(*bytes)).collect(),
+                targets: layout.targets.iter().map(|bytes| cut(*bytes)).collect(),
+            })
+            .collect()
+    }
+}
+
+const LINE: usize = 64;
+const HUGE_PAGE: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::{Arena, Layout};
+
+    #[test]
+    fn buffers_are_aligned_and_follow_each_other() {
+        let layout = Layout { sources: vec![100, 64], targets: vec![1], stripes: 2 };
+        let mut arena = Arena::new(&layout).expect("little memory");
+        let stripes = arena.stripes(&layout);
+        let starts: Vec<usize> = stripes
+            .iter()
+            .flat_map(|stripe| {
+                let sources = stripe.sources.iter().map(|source| source.as_ptr().addr());
+                sources.chain(stripe.targets.iter().map(|target| target.as_ptr().addr())).collect::<Vec<_>>()
+            })
+            .collect();
+        let offsets: Vec<usize> = starts.iter().map(|start| start - starts[0]).collect();
+        assert_eq!(offsets, [0, 128, 192, 256, 384, 448]);
+        assert_eq!(starts[0] % (2 << 20), 0);
+        assert_ne!(stripes[0].sources[0], stripes[1].sources[0]);
+    }
+
+    #[test]
+    fn a_layout_fills_what_is_asked_for() {
+        assert_eq!(Layout::even(10, 4, 1 << 20).filling(640 << 20).stripes, 46);
+    }
+}
