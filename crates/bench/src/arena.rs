@@ -15,6 +15,23 @@ pub struct Stripe<'a> {
     pub targets: Vec<&'a mut [u8]>,
 }
 
+/// The stripes of a cell, used in turn by all contenders together: nobody finds in the cache what another just read, unless
+/// there is but one stripe.
+#[derive(Debug)]
+pub struct Stripes<'a> {
+    all: Vec<Stripe<'a>>,
+    at: usize,
+}
+
+impl<'a> Stripes<'a> {
+    /// The stripe whose turn it is.
+    pub fn next_stripe(&mut self) -> &mut Stripe<'a> {
+        let at = self.at;
+        self.at = if at + 1 == self.all.len() { 0 } else { at + 1 };
+        &mut self.all[at]
+    }
+}
+
 /// The sizes of a cell's buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -30,6 +47,11 @@ impl Layout {
     /// `k` sources and `m` targets of one size.
     pub fn even(k: usize, m: usize, bytes: usize) -> Self {
         Self { sources: vec![bytes; k], targets: vec![bytes; m], stripes: 1 }
+    }
+
+    /// No buffers: for work on plans.
+    pub fn none() -> Self {
+        Self { sources: Vec::new(), targets: Vec::new(), stripes: 1 }
     }
 
     /// As many stripes as fill `bytes`.
@@ -74,7 +96,7 @@ impl Arena {
     ///
     /// # Panics
     /// If it was made for a smaller one.
-    pub fn stripes(&mut self, layout: &Layout) -> Vec<Stripe<'_>> {
+    pub fn stripes(&mut self, layout: &Layout) -> Stripes<'_> {
         let to_page = self.map.as_ptr().align_offset(HUGE_PAGE);
         let mut rest = &mut self.map[to_page..];
         let mut cut = |bytes: usize| {
@@ -82,12 +104,11 @@ impl Arena {
             rest = after;
             &mut buffer[..bytes]
         };
-        (0..layout.stripes)
-            .map(|_| Stripe {
-                sources: layout.sources.iter().map(|bytes| &*cut(*bytes)).collect(),
-                targets: layout.targets.iter().map(|bytes| cut(*bytes)).collect(),
-            })
-            .collect()
+        let stripe = |_| Stripe {
+            sources: layout.sources.iter().map(|bytes| &*cut(*bytes)).collect(),
+            targets: layout.targets.iter().map(|bytes| cut(*bytes)).collect(),
+        };
+        Stripes { all: (0..layout.stripes).map(stripe).collect(), at: 0 }
     }
 }
 
@@ -102,18 +123,18 @@ mod tests {
     fn buffers_are_aligned_and_follow_each_other() {
         let layout = Layout { sources: vec![100, 64], targets: vec![1], stripes: 2 };
         let mut arena = Arena::new(&layout).expect("little memory");
-        let stripes = arena.stripes(&layout);
-        let starts: Vec<usize> = stripes
-            .iter()
-            .flat_map(|stripe| {
-                let sources = stripe.sources.iter().map(|source| source.as_ptr().addr());
-                sources.chain(stripe.targets.iter().map(|target| target.as_ptr().addr())).collect::<Vec<_>>()
-            })
-            .collect();
+        let mut stripes = arena.stripes(&layout);
+        let mut starts: Vec<usize> = Vec::new();
+        for _ in 0..2 {
+            let stripe = stripes.next_stripe();
+            starts.extend(stripe.sources.iter().map(|source| source.as_ptr().addr()));
+            starts.extend(stripe.targets.iter().map(|target| target.as_ptr().addr()));
+        }
         let offsets: Vec<usize> = starts.iter().map(|start| start - starts[0]).collect();
         assert_eq!(offsets, [0, 128, 192, 256, 384, 448]);
         assert_eq!(starts[0] % (2 << 20), 0);
-        assert_ne!(stripes[0].sources[0], stripes[1].sources[0]);
+        assert_ne!(stripes.all[0].sources[0], stripes.all[1].sources[0]);
+        assert_eq!(stripes.next_stripe().sources[0].as_ptr().addr(), starts[0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::arena::Stripe;
+use crate::arena::{Stripe, Stripes};
 use crate::gate::{Gate, SAMPLE_NS, Sample};
 
 /// Why a contender stands in a cell.
@@ -12,7 +12,7 @@ pub enum Role {
     Ours,
     /// Another library doing the same; the best of them is compared with.
     Peer,
-    /// Something else worth a ratio of its own, under this metric.
+    /// Another code worth a ratio of its own, in a row with this metric.
     Reference(&'static str),
 }
 
@@ -25,27 +25,25 @@ pub struct Contender<'a> {
     pub(crate) work: Box<dyn Work + 'a>,
 }
 
-/// Does the cell's work, one sample at a time.
+/// Does a cell's work, one sample at a time.
 pub trait Work {
-    /// One sample on the stripes, the `first`th of them first.
-    ///
-    /// # Errors
-    /// What the contender says is wrong.
-    fn sample(&mut self, gate: &mut Gate, stripes: &mut [Stripe<'_>], first: usize) -> Result<Sample, String>;
-
-    /// Does the work once on one stripe; `false` if its targets are elsewhere.
+    /// Does the work once on one stripe; `false` if it has targets of its own.
     ///
     /// # Errors
     /// What the contender says is wrong.
     fn once(&mut self, stripe: &mut Stripe<'_>) -> Result<bool, String>;
 
-    /// Whether a sample was quiet, if another gate than this thread's judges it.
+    /// One sample on the stripes whose turn it is, after some runs that do not count: what the contender before left in
+    /// the caches and at the clock must not be this one's gain or loss.
+    ///
+    /// # Errors
+    /// What the contender says is wrong.
+    fn sample(&mut self, gate: &mut Gate, stripes: &mut Stripes<'_>) -> Result<Sample, String>;
+
+    /// Whether a sample was quiet. Contenders on another thread have a gate of their own.
     fn is_quiet(&self, gate: &Gate, sample: &Sample) -> bool {
         gate.is_quiet(sample)
     }
-
-    /// Runs of one sample, chosen so far.
-    fn runs(&self) -> u32;
 }
 
 impl<'a> Contender<'a> {
@@ -57,11 +55,6 @@ impl<'a> Contender<'a> {
     /// A contender with its own way of sampling.
     pub fn new(name: impl Into<String>, role: Role, work: impl Work + 'a) -> Self {
         Self { name: name.into(), role, work: Box::new(work) }
-    }
-
-    /// The same contender in another role.
-    pub fn as_role(self, role: Role) -> Self {
-        Self { role, ..self }
     }
 }
 
@@ -79,36 +72,37 @@ struct Local<F> {
 }
 
 impl<F: FnMut(&mut Stripe<'_>)> Work for Local<F> {
-    fn sample(&mut self, gate: &mut Gate, stripes: &mut [Stripe<'_>], first: usize) -> Result<Sample, String> {
-        let mut at = first;
-        let mut next = || {
-            let stripe = &mut stripes[at];
-            (self.run)(stripe);
-            at = if at + 1 == stripes.len() { 0 } else { at + 1 };
-        };
-        if self.runs == 0 {
-            // Doubles until a sample is long enough to estimate by, then takes what fills one.
-            let mut runs = 1;
-            loop {
-                let spent = gate.sample(runs, &mut next).run_ns * f64::from(runs);
-                if spent > SAMPLE_NS / 8.0 || runs >= RUNS_MAX {
-                    self.runs = ((SAMPLE_NS / spent * f64::from(runs)) as u32).clamp(1, RUNS_MAX);
-                    break;
-                }
-                runs *= 2;
-            }
-        }
-        Ok(gate.sample(self.runs, next))
-    }
-
     fn once(&mut self, stripe: &mut Stripe<'_>) -> Result<bool, String> {
         (self.run)(stripe);
         Ok(true)
     }
 
-    fn runs(&self) -> u32 {
-        self.runs
+    fn sample(&mut self, gate: &mut Gate, stripes: &mut Stripes<'_>) -> Result<Sample, String> {
+        let Self { run, runs } = self;
+        let mut next = || run(stripes.next_stripe());
+        if *runs == 0 {
+            *runs = enough_runs(gate, &mut next);
+        }
+        for _ in 0..runs.div_ceil(WARM_SHARE) {
+            next();
+        }
+        Ok(gate.sample(*runs, next))
+    }
+}
+
+/// How many runs fill a sample: doubles until some take long enough to estimate by.
+fn enough_runs(gate: &mut Gate, mut next: impl FnMut()) -> u32 {
+    let mut runs = 1;
+    loop {
+        let run_ns = gate.sample(runs, &mut next).run_ns;
+        if run_ns * f64::from(runs) > SAMPLE_NS / 8.0 || runs >= RUNS_MAX {
+            return ((SAMPLE_NS / run_ns) as u32).clamp(1, RUNS_MAX);
+        }
+        runs *= 2;
     }
 }
 
 const RUNS_MAX: u32 = 1 << 20;
+
+/// One run in so many is done before a sample and not counted.
+const WARM_SHARE: u32 = 4;

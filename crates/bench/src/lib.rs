@@ -14,7 +14,7 @@
 //! Invariants:
 //! 1. Time is the thread's processor time, and a sample counts only if the machine was quiet around it ([`gate`]).
 //! 2. All contenders of a cell run round robin in one run on the same bytes, so drift hits all of them.
-//! 3. A figure from too few quiet samples says so ([`Figure::is_settled`]), and nobody may judge by it.
+//! 3. A figure from too few quiet samples says so ([`Comparison::is_settled`]), and nobody may judge by it.
 //! 4. What a contender leaves in its targets is looked at: one that does nothing is an error, not a fast one.
 //!
 //! Left out: goals and rows (the program has them), and whether the codes are right (the tests of `code`).
@@ -22,11 +22,14 @@
 pub mod arena;
 pub mod cell;
 pub mod cells;
+pub mod comparison;
 pub mod contender;
 pub mod gate;
 mod ours;
 pub mod peers;
 pub mod plan;
 
-pub use cell::{Cell, Effort, Figure, measure};
-pub use contender::{Contender, Role};
+pub use cell::{CellError, Effort};
+pub use comparison::{Comparison, Step, compare};
+pub use peers::{Peers, PeersError};
+pub use plan::{Operation, Plan};

@@ -1,26 +1,46 @@
-//! Other libraries as contenders, for a comparison in the same rounds.
+//! Other libraries as contenders, in the same rounds.
 //!
-//! | peer | comes from | runs if |
+//! | peer | comes from | takes part if |
 //! |---|---|---|
-//! | tape-reed-solomon, rusty_erasure, reed-solomon-simd, clay-codes | crates, at the versions of `Cargo.toml` | always |
+//! | tape-reed-solomon, rusty_erasure, reed-solomon-simd, clay-codes | crates | always |
+//! | ISA-L | `libisal.so.2` of the system, or the file that `CLAYSTONE_ISAL` names | it can be loaded |
+//! | klauspost/reedsolomon | Go's modules, through the program in bench/peers/klauspost | `go` is on PATH |
+//!
+//! Debian 12 has ISA-L 2.30, which knows no GFNI and is a third as fast as 2.31 and later: its name says so.
 //!
 //! Invariants:
 //! 1. Peers are compiled with the feature `peers` only.
 //! 2. A peer is used as its documentation says for speed: what it can prepare once per code or pattern is prepared.
+//! 3. All peers have one thread.
 
 use thiserror::Error;
 
-use crate::arena::Layout;
-use crate::contender::Contender;
+use crate::contender::{Contender, Role};
 use crate::plan::Plan;
 
 #[cfg(feature = "peers")]
 mod crates;
+#[cfg(feature = "peers")]
+mod isal;
+#[cfg(feature = "peers")]
+mod klauspost;
+
+/// What ISA-L's name begins with.
+pub(crate) const ISAL: &str = "isa-l";
 
 /// The peers of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Peers {
-    names: Vec<String>,
+    #[cfg(feature = "peers")]
+    found: Option<Found>,
+    absent: Vec<String>,
+}
+
+#[cfg(feature = "peers")]
+#[derive(Debug)]
+struct Found {
+    isal: Option<isal::Isal>,
+    klauspost: Option<klauspost::Klauspost>,
 }
 
 /// Why there are no peers.
@@ -28,8 +48,7 @@ pub struct Peers {
 pub enum PeersError {
     /// The feature is off.
     #[error(
-        "this build has no peers: build it with `cargo build --release -p claystone --features peers`, \
-         or run `cargo run --release -p claystone --features peers -- bench codes --peers`"
+        "this build has no peers in it; run `cargo run --release -p claystone --features peers -- bench codes --peers`"
     )]
     NotBuilt,
 }
@@ -37,7 +56,7 @@ pub enum PeersError {
 impl Peers {
     /// No peers: ours alone.
     pub fn none() -> Self {
-        Self { names: Vec::new() }
+        Self::default()
     }
 
     /// All peers that this machine has.
@@ -46,23 +65,64 @@ impl Peers {
     /// This build has none.
     pub fn find() -> Result<Self, PeersError> {
         #[cfg(feature = "peers")]
-        return Ok(Self { names: crates::NAMES.map(str::to_owned).into() });
+        {
+            let mut absent = Vec::new();
+            let isal = isal::Isal::load().map_err(|reason| absent.push(format!("{ISAL}: {reason}"))).ok();
+            let klauspost = klauspost::Klauspost::start();
+            let klauspost = klauspost.map_err(|reason| absent.push(format!("klauspost: {reason}"))).ok();
+            Ok(Self { found: Some(Found { isal, klauspost }), absent })
+        }
         #[cfg(not(feature = "peers"))]
         Err(PeersError::NotBuilt)
     }
 
     /// Names with versions.
-    pub fn names(&self) -> &[String] {
-        &self.names
+    pub fn names(&self) -> Vec<String> {
+        #[cfg(feature = "peers")]
+        if let Some(Found { isal, klauspost }) = &self.found {
+            let mut names = crates::NAMES.map(str::to_owned).to_vec();
+            names.extend(isal.iter().map(|isal| isal.name().to_owned()));
+            names.extend(klauspost.iter().map(|klauspost| klauspost.name().to_owned()));
+            return names;
+        }
+        Vec::new()
+    }
+
+    /// Peers that this machine has not, and why.
+    pub fn absent(&self) -> &[String] {
+        &self.absent
     }
 
     /// Those that can do what the plan says.
     #[cfg_attr(not(feature = "peers"), expect(unused_variables, reason = "there are no peers in this build"))]
-    pub(crate) fn contenders<'a>(&'a self, plan: &Plan, layout: &Layout) -> Vec<Contender<'a>> {
+    pub(crate) fn contenders<'a>(&'a self, plan: &Plan) -> Vec<Contender<'a>> {
         #[cfg(feature = "peers")]
-        if !self.names.is_empty() {
-            return crates::contenders(plan, layout);
+        if let Some(Found { klauspost, .. }) = &self.found {
+            let mut contenders = crates::contenders(plan);
+            contenders.extend(self.isal(plan, &Role::Peer));
+            contenders.extend(klauspost.iter().flat_map(|klauspost| klauspost.contenders(plan)));
+            return contenders;
         }
         Vec::new()
+    }
+
+    /// ISA-L, if it is there and can do what the plan says.
+    #[cfg_attr(not(feature = "peers"), expect(unused_variables, reason = "there are no peers in this build"))]
+    pub(crate) fn isal<'a>(&'a self, plan: &Plan, role: &Role) -> Option<Contender<'a>> {
+        #[cfg(feature = "peers")]
+        return self.found.as_ref()?.isal.as_ref()?.contender(plan, role.clone());
+        #[cfg(not(feature = "peers"))]
+        None
+    }
+}
+
+#[cfg(all(test, not(feature = "peers")))]
+mod tests {
+    use super::Peers;
+
+    #[test]
+    fn a_build_without_peers_says_how_to_get_them() {
+        let text = Peers::find().expect_err("the feature is off").to_string();
+        assert!(text.contains("--features peers"), "{text}");
     }
 }

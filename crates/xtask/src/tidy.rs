@@ -2,7 +2,7 @@
 //!
 //! Checks:
 //! 1. A crate's `[dependencies]` name crates of lower levels only (the table in docs/architecture.md).
-//! 2. `unsafe` is in the kernels of `code` and in `host` only.
+//! 2. `unsafe` is in the kernels of `code`, in `host` and where `bench` calls ISA-L only.
 //! 3. Every file opens with a `//!` header.
 //! 4. No unfinished work is left: see [`UNFINISHED`].
 //! 5. No file is called utils, common or misc: a file is one noun.
@@ -69,7 +69,9 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
 }
 
 fn may_be_unsafe(path: &str) -> bool {
-    path.starts_with("crates/code/src/kernel/") || path.starts_with("crates/host/src/")
+    ["crates/code/src/kernel/", "crates/host/src/", "crates/bench/src/peers/isal.rs"]
+        .iter()
+        .any(|at| path.starts_with(at))
 }
 
 /// Crate by crate, the workspace crates in its `[dependencies]`; names without the prefix `claystone-`.
