@@ -26,8 +26,9 @@ impl StripeRecords for SqliteMeta {
     async fn stripes(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<StripeRecord>, MetaError> {
         self.read_steps(move |connection| {
             let sql = "SELECT id FROM stripes WHERE id > ?1 AND refs > 0 ORDER BY id LIMIT ?2";
-            let ids = ids(connection, sql, params![after_column(after), rows(limit)])?;
-            load_all(connection, &ids)
+            load_page(connection, after, limit, |after, limit| {
+                ids(connection, sql, params![after_column(after), rows(limit)])
+            })
         })
         .await
     }
@@ -43,8 +44,9 @@ impl StripeRecords for SqliteMeta {
             // Two chunks of one stripe may lie on one disk, hence DISTINCT; the index has them side by side.
             let sql = "SELECT DISTINCT c.stripe FROM chunks c CROSS JOIN stripes s ON s.id = c.stripe \
                        WHERE c.disk = ?1 AND c.stripe > ?2 AND s.refs > 0 ORDER BY c.stripe LIMIT ?3";
-            let ids = ids(connection, sql, params![disk.num, after_column(after), rows(limit)])?;
-            load_all(connection, &ids)
+            load_page(connection, after, limit, |after, limit| {
+                ids(connection, sql, params![disk.num, after_column(after), rows(limit)])
+            })
         })
         .await
     }
@@ -347,6 +349,26 @@ pub(super) fn load_any(connection: &Connection, id: StripeId) -> Result<Option<(
 
 fn load_live(connection: &Connection, id: StripeId) -> Result<Option<StripeRecord>, Fault> {
     Ok(load_any(connection, id)?.and_then(|(stripe, live)| live.then_some(stripe)))
+}
+
+/// The next `limit` stripes; fewer only where `ids_after` has no more. Records that cannot be read are left out, so a
+/// page may take several rounds.
+fn load_page(
+    connection: &Connection,
+    mut after: Option<StripeId>,
+    limit: usize,
+    ids_after: impl Fn(Option<StripeId>, usize) -> Result<Vec<StripeId>, Fault>,
+) -> Result<Vec<StripeRecord>, Fault> {
+    let mut stripes = Vec::new();
+    loop {
+        let missing = limit - stripes.len();
+        let ids = ids_after(after, missing)?;
+        stripes.extend(load_all(connection, &ids)?);
+        if ids.len() < missing || stripes.len() == limit {
+            return Ok(stripes);
+        }
+        after = ids.last().copied();
+    }
 }
 
 fn load_all(connection: &Connection, ids: &[StripeId]) -> Result<Vec<StripeRecord>, Fault> {

@@ -149,6 +149,30 @@ async fn a_stripe_that_cannot_be_read_is_not_called_unnamed() {
     }
 }
 
+/// Walks end at a page that is not full: a record that cannot be read must not make one.
+#[tokio::test]
+async fn stripes_that_cannot_be_read_leave_no_gap_in_a_page() {
+    let meta = memory().await;
+    add_disks(&meta, 3).await.expect("room");
+    let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room");
+    for id in 1..=6 {
+        let object = new_object(bucket.id, &format!("key {id}"), vec![stripe(id, "replica:3", 9)]);
+        meta.put_object(object).await.expect("room");
+    }
+    let sql = "UPDATE stripes SET code = 'rs:x' WHERE id IN (SELECT id FROM stripes ORDER BY id LIMIT 2 OFFSET 1)";
+    meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
+    let page = async |after: Option<u128>| -> (Vec<u128>, Vec<u128>) {
+        let after = after.map(claystone_chunk::StripeId);
+        let all = meta.stripes(after, 2).await.expect("readable");
+        let disk = all[0].places[0].expect("placed").disk;
+        let on_disk = meta.stripes_on(disk, after, 2).await.expect("readable");
+        (all.iter().map(|stripe| stripe.id.0).collect(), on_disk.iter().map(|stripe| stripe.id.0).collect())
+    };
+    assert_eq!(page(None).await, (vec![1, 4], vec![1, 4]));
+    assert_eq!(page(Some(4)).await, (vec![5, 6], vec![5, 6]));
+    assert_eq!(page(Some(5)).await, (vec![6], vec![6]));
+}
+
 #[tokio::test]
 async fn a_look_up_is_seeks_only() {
     let meta = memory().await;
