@@ -79,11 +79,11 @@ pub trait ErasureCode: Send + Sync + Debug {
     /// If `chunk` is no data chunk.
     fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan;
 
-    /// Adds `coefficient * delta` to `parity`, in GF(2^8); delta is old data + new data (XOR).
+    /// Adds `coefficient * delta` to `parity`, in the code's field; delta is old data + new data (XOR).
     ///
     /// # Panics
-    /// If the lengths differ.
-    fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]);
+    /// If the lengths differ, or the coefficient is not in the code's field.
+    fn apply_delta(&self, coefficient: u16, delta: &[u8], parity: &mut [u8]);
 }
 
 /// Asserts that `want` and `costs` fit a code of `chunks` chunks.
@@ -99,6 +99,14 @@ pub(crate) fn assert_request(want: &[ChunkIndex], costs: &ReadCosts, chunks: u16
 /// Asserts that the chunks `first..first + count` are data chunks.
 pub(crate) fn assert_data_part(first: ChunkIndex, count: usize, data: u16) {
     assert!(first.at() + count <= usize::from(data), "chunks {first} to {} of {data} data chunks", first.at() + count);
+}
+
+/// A coefficient of a code over GF(2^8).
+///
+/// # Panics
+/// If it is not in the field.
+pub(crate) fn narrow(coefficient: u16) -> u8 {
+    u8::try_from(coefficient).unwrap_or_else(|_| panic!("{coefficient} is not in GF(2^8)"))
 }
 
 /// The `count` cheapest chunks that can be read and are not in `taken`, lower index first among equals.

@@ -167,8 +167,8 @@ pub struct Unrecoverable {
 /// How a change of one data chunk reaches the parity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdatePlan {
-    /// Each parity changes by coefficient * (old data + new data), at the same offsets.
-    Delta(Vec<(ChunkIndex, u8)>),
+    /// Each parity changes by coefficient * (old data + new data), at the same offsets, in the code's field.
+    Delta(Vec<(ChunkIndex, u16)>),
     /// The whole tile must be encoded again.
     Reencode,
 }

@@ -8,21 +8,21 @@
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     cauchy,
-    code::{assert_data_part, assert_request, cheapest},
+    code::{assert_data_part, assert_request, cheapest, narrow},
     kernel::{self, Matrix},
 };
 
 /// `rs:data+parity`.
 #[derive(Debug)]
 pub(crate) struct ReedSolomon {
-    data: u8,
-    parity: u8,
+    data: u16,
+    parity: u16,
     tier: Tier,
     encoder: Matrix,
 }
 
 impl ReedSolomon {
-    pub(crate) fn new(data: u8, parity: u8, tier: Tier) -> Self {
+    pub(crate) fn new(data: u16, parity: u16, tier: Tier) -> Self {
         let index = |at: usize| u16::try_from(at).expect("at most 256 chunks");
         let encoder = Matrix::new(parity.into(), data.into(), |row, term| cauchy::coefficient(index(row), index(term)));
         Self { data, parity, tier, encoder }
@@ -43,7 +43,7 @@ impl ErasureCode for ReedSolomon {
     }
 
     fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
-        assert_data_part(first, data.len(), self.data.into());
+        assert_data_part(first, data.len(), self.data);
         kernel::accumulate(self.tier, &self.encoder, first.at(), data, parity);
     }
 
@@ -63,7 +63,7 @@ impl ErasureCode for ReedSolomon {
                     spec: self.spec(),
                     wanted_lost: count(lost.len()),
                     available: count(read.len()),
-                    needed: self.data.into(),
+                    needed: self.data,
                     chunks,
                 });
             }
@@ -77,7 +77,7 @@ impl ErasureCode for ReedSolomon {
             // More than k reads happen when many chunks are wanted: the first k of them solve for the lost ones.
             let have: Vec<u16> = read.iter().take(needed).map(|chunk| chunk.0).collect();
             let lost: Vec<u16> = lost.iter().map(|chunk| chunk.0).collect();
-            let mut solved = cauchy::solve(self.data.into(), &lost, &have).into_iter();
+            let mut solved = cauchy::solve(self.data, &lost, &have).into_iter();
             let row_of = |chunk: &ChunkIndex| {
                 let mut row = match place(chunk) {
                     Ok(at) => (0..read.len()).map(|i| u8::from(i == at)).collect(),
@@ -109,17 +109,13 @@ impl ErasureCode for ReedSolomon {
     }
 
     fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {
-        assert!(chunk.0 < u16::from(self.data), "chunk {chunk} is no data chunk");
-        let parities = 0..u16::from(self.parity);
-        UpdatePlan::Delta(
-            parities
-                .map(|parity| (ChunkIndex(u16::from(self.data) + parity), cauchy::coefficient(parity, chunk.0)))
-                .collect(),
-        )
+        assert!(chunk.0 < self.data, "chunk {chunk} is no data chunk");
+        let delta = |parity| (ChunkIndex(self.data + parity), cauchy::coefficient(parity, chunk.0).into());
+        UpdatePlan::Delta((0..self.parity).map(delta).collect())
     }
 
-    fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]) {
-        kernel::add_product(self.tier, coefficient, delta, parity);
+    fn apply_delta(&self, coefficient: u16, delta: &[u8], parity: &mut [u8]) {
+        kernel::add_product(self.tier, narrow(coefficient), delta, parity);
     }
 }
 

@@ -5,7 +5,8 @@
 
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
-    code::assert_request, kernel,
+    code::{assert_request, narrow},
+    kernel,
 };
 
 /// `replica:copies`.
@@ -76,7 +77,7 @@ impl ErasureCode for Replicated {
         UpdatePlan::Delta((1..u16::from(self.copies)).map(|copy| (ChunkIndex(copy), 1)).collect())
     }
 
-    fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]) {
-        kernel::add_product(self.tier, coefficient, delta, parity);
+    fn apply_delta(&self, coefficient: u16, delta: &[u8], parity: &mut [u8]) {
+        kernel::add_product(self.tier, narrow(coefficient), delta, parity);
     }
 }

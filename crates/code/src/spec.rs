@@ -24,9 +24,9 @@ pub enum CodeSpec {
     /// `rs:k+m`: systematic Reed-Solomon over GF(2^8).
     ReedSolomon {
         /// Data chunks, k.
-        data: u8,
+        data: u16,
         /// Parity chunks, m.
-        parity: u8,
+        parity: u16,
     },
     /// `clay:k+m:d`: a coupled-layer code that repairs one chunk from a part of `helpers` others.
     Clay {
@@ -64,10 +64,12 @@ pub enum SpecError {
     #[error("unknown code family: expected replica:C, rs:K+M or clay:K+M:D")]
     UnknownFamily,
     /// The family is known, but the rest does not have its form.
-    #[error("malformed code: expected {expected} with plain decimal numbers up to 255")]
+    #[error("malformed code: expected {expected} with plain decimal numbers up to {most}")]
     Malformed {
         /// The form of the family.
         expected: &'static str,
+        /// The largest number that the form has room for; most sizes are bounded further.
+        most: u16,
     },
     /// `replica:0`.
     #[error("a replicated code needs at least 1 copy, got 0")]
@@ -79,17 +81,17 @@ pub enum SpecError {
     #[error("this code needs at least {least} parity chunks, got {parity}")]
     TooFewParity {
         /// What was asked for.
-        parity: u8,
+        parity: u16,
         /// 1 for Reed-Solomon, 2 for Clay.
-        least: u8,
+        least: u16,
     },
     /// More chunks than the field has room for.
-    #[error("{data}+{parity} makes {chunks} chunks, the limit is {limit}", chunks = u16::from(*.data) + u16::from(*.parity))]
+    #[error("{data}+{parity} makes {chunks} chunks, the limit is {limit}", chunks = u32::from(*.data) + u32::from(*.parity))]
     TooManyChunks {
         /// Data chunks asked for.
-        data: u8,
+        data: u16,
         /// Parity chunks asked for.
-        parity: u8,
+        parity: u16,
         /// [`CodeSpec::CHUNKS_MAX`].
         limit: u16,
     },
@@ -140,7 +142,7 @@ impl CodeSpec {
                 assert!(copies > 0, "no copies");
                 (1, u16::from(copies) - 1, 1)
             }
-            Self::ReedSolomon { data, parity } => (data.into(), parity.into(), 1),
+            Self::ReedSolomon { data, parity } => (data, parity, 1),
             Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
                 (data.into(), parity.into(), grid.alpha)
@@ -153,7 +155,8 @@ impl CodeSpec {
     pub fn tolerance(&self) -> u16 {
         match *self {
             Self::Replicated { copies } => u16::from(copies).saturating_sub(1),
-            Self::ReedSolomon { parity, .. } | Self::Clay { parity, .. } => parity.into(),
+            Self::ReedSolomon { parity, .. } => parity,
+            Self::Clay { parity, .. } => parity.into(),
         }
     }
 
@@ -166,7 +169,7 @@ impl CodeSpec {
             Self::Replicated { copies: 0 } => return Err(SpecError::NoCopies),
             Self::Replicated { .. } => return Ok(()),
             Self::ReedSolomon { data, parity } => (data, parity, 1),
-            Self::Clay { data, parity, .. } => (data, parity, 2),
+            Self::Clay { data, parity, .. } => (u16::from(data), u16::from(parity), 2),
         };
         if data == 0 {
             return Err(SpecError::NoData);
@@ -174,10 +177,10 @@ impl CodeSpec {
         if parity < least {
             return Err(SpecError::TooFewParity { parity, least });
         }
-        if u16::from(data) + u16::from(parity) > Self::CHUNKS_MAX {
+        if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX) {
             return Err(SpecError::TooManyChunks { data, parity, limit: Self::CHUNKS_MAX });
         }
-        if let Self::Clay { helpers, .. } = *self {
+        if let Self::Clay { data, parity, helpers } = *self {
             clay::Grid::new(data, parity, helpers)?;
         }
         Ok(())
@@ -227,11 +230,12 @@ impl FromStr for CodeSpec {
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let (family, rest) = text.split_once(':').ok_or(SpecError::UnknownFamily)?;
-        let (expected, spec) = match family {
-            "replica" => ("replica:C", number(rest).map(|copies| Self::Replicated { copies })),
-            "rs" => ("rs:K+M", sum(rest).map(|(data, parity)| Self::ReedSolomon { data, parity })),
+        let (expected, most, spec) = match family {
+            "replica" => ("replica:C", 255, number(rest).map(|copies| Self::Replicated { copies })),
+            "rs" => ("rs:K+M", u16::MAX, sum(rest).map(|(data, parity)| Self::ReedSolomon { data, parity })),
             "clay" => (
                 "clay:K+M:D",
+                255,
                 rest.split_once(':').and_then(|(chunks, helpers)| {
                     let (data, parity) = sum(chunks)?;
                     Some(Self::Clay { data, parity, helpers: number(helpers)? })
@@ -239,20 +243,20 @@ impl FromStr for CodeSpec {
             ),
             _ => return Err(SpecError::UnknownFamily),
         };
-        let spec = spec.ok_or(SpecError::Malformed { expected })?;
+        let spec = spec.ok_or(SpecError::Malformed { expected, most })?;
         spec.validate()?;
         Ok(spec)
     }
 }
 
 /// `K+M`.
-fn sum(text: &str) -> Option<(u8, u8)> {
+fn sum<N: FromStr>(text: &str) -> Option<(N, N)> {
     let (data, parity) = text.split_once('+')?;
     Some((number(data)?, number(parity)?))
 }
 
 /// A decimal number as `Display` writes it: no sign, no leading zero.
-fn number(text: &str) -> Option<u8> {
+fn number<N: FromStr>(text: &str) -> Option<N> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }

@@ -47,7 +47,7 @@ fn every_tier_encodes_the_pinned_bytes() {
 fn the_coefficients_are_pinned() {
     let code = "rs:4+3".parse::<CodeSpec>().expect("a valid spec").build().expect("a valid spec");
     let rows: Vec<UpdatePlan> = (0..4).map(|chunk| code.plan_update(ChunkIndex(chunk))).collect();
-    let column = |coefs: [u8; 3]| UpdatePlan::Delta((4..).map(ChunkIndex).zip(coefs).collect());
+    let column = |coefs: [u16; 3]| UpdatePlan::Delta((4..).map(ChunkIndex).zip(coefs).collect());
     assert_eq!(rows, [[1, 1, 1], [1, 231, 253], [1, 253, 190], [1, 2, 44]].map(column));
 }
 

@@ -34,20 +34,29 @@ impl Settings {
 /// 3. With too few disks even for that there is no code: `None`.
 pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> {
     let parity = wanted.shape().parity;
-    let replicated = CodeSpec::Replicated { copies: u8::try_from(parity + 1).ok()? };
     let data_left = u16::try_from(disks).unwrap_or(u16::MAX).checked_sub(parity)?;
     if data_left == 0 {
         return None;
     }
-    let data = wanted.shape().data.min(data_left) as u8;
+    let data = wanted.shape().data.min(data_left);
     Some(match wanted {
         CodeSpec::Replicated { .. } => wanted,
-        _ if bytes <= SMALL_BYTES || data == 1 => replicated,
+        _ if bytes <= SMALL_BYTES || data == 1 => replicated(parity),
         CodeSpec::ReedSolomon { parity, .. } => CodeSpec::ReedSolomon { data, parity },
-        CodeSpec::Clay { parity, helpers, .. } => {
+        CodeSpec::Clay { parity, helpers, data: wanted } => {
+            let data = wanted.min(u8::try_from(data).unwrap_or(u8::MAX));
             CodeSpec::Clay { data, parity, helpers: helpers.min(data + parity - 1).max(data + 1) }
         }
     })
+}
+
+/// The code of one data chunk that survives the loss of `parity` chunks. Codes of more than 254 parity chunks have more
+/// copies than `replica` counts: there the one chunk is encoded, which needs the same disks.
+fn replicated(parity: u16) -> CodeSpec {
+    match u8::try_from(parity + 1) {
+        Ok(copies) => CodeSpec::Replicated { copies },
+        Err(_) => CodeSpec::ReedSolomon { data: 1, parity },
+    }
 }
 
 /// The next stripe of an object: its code and its length. `taken` bytes are in earlier stripes, `left` are to come, a
@@ -82,7 +91,7 @@ pub fn next_stripe(
 fn tail_code(code: CodeSpec) -> CodeSpec {
     match code {
         CodeSpec::Clay { data, parity, helpers } => {
-            CodeSpec::ReedSolomon { data: helpers / (helpers - data + 1), parity }
+            CodeSpec::ReedSolomon { data: u16::from(helpers / (helpers - data + 1)), parity: parity.into() }
         }
         other => other,
     }

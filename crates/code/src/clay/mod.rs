@@ -21,7 +21,7 @@ use self::compile::compile;
 pub(crate) use self::grid::Grid;
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
-    code::assert_request,
+    code::{assert_request, narrow},
     kernel::{self, Program},
 };
 
@@ -112,8 +112,8 @@ impl ErasureCode for Clay {
         UpdatePlan::Reencode
     }
 
-    fn apply_delta(&self, coefficient: u8, delta: &[u8], parity: &mut [u8]) {
-        kernel::add_product(self.tier, coefficient, delta, parity);
+    fn apply_delta(&self, coefficient: u16, delta: &[u8], parity: &mut [u8]) {
+        kernel::add_product(self.tier, narrow(coefficient), delta, parity);
     }
 }
 
