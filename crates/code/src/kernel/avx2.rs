@@ -30,42 +30,42 @@ pub(super) unsafe fn run(pass: &Pass) {
 /// # Safety
 /// As [`Pass::run`], with as many targets as ROWS.
 #[target_feature(enable = "avx2,gfni")]
-unsafe fn sweep_gfni<const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
+unsafe fn sweep_gfni<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     // SAFETY: the caller's.
-    unsafe { halves::<Gfni, ROWS, PLAIN>(pass) }
+    unsafe { halves::<Gfni, ROWS, PLAIN, PAIRED>(pass) }
 }
 
 /// # Safety
 /// As [`Pass::run`], with as many targets as ROWS.
 #[target_feature(enable = "avx2")]
-unsafe fn sweep<const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
+unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     // SAFETY: the caller's.
-    unsafe { halves::<Shuffle, ROWS, PLAIN>(pass) }
+    unsafe { halves::<Shuffle, ROWS, PLAIN, PAIRED>(pass) }
 }
 
 /// # Safety
 /// As [`Pass::run`], with as many targets as ROWS.
 #[inline(always)]
-unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
+unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     let mut at = 0;
     // SAFETY: the caller's; each call stays within `bytes`. Streaming targets share their place within a line, so after
     // the head all of them are aligned.
     unsafe {
-        if pass.streamed {
+        if pass.manner.streamed {
             at = pass.targets[0].align_offset(64).min(pass.bytes);
             scalar::run(pass, 0..at);
         }
         if ROWS <= 4 {
             while at + 64 <= pass.bytes {
-                columns::<V, ROWS, 2, PLAIN>(pass, at, ());
+                columns::<V, ROWS, 2, PLAIN, PAIRED>(pass, at, ());
                 at += 64;
             }
         }
         while at + 32 <= pass.bytes {
-            columns::<V, ROWS, 1, PLAIN>(pass, at, ());
+            columns::<V, ROWS, 1, PLAIN, PAIRED>(pass, at, ());
             at += 32;
         }
-        if pass.streamed {
+        if pass.manner.streamed {
             // Streaming stores are ordered with nothing; whoever reads the targets next must see them.
             _mm_sfence();
         }

@@ -24,34 +24,34 @@ pub(super) unsafe fn run(pass: &Pass) {
 /// # Safety
 /// As [`Pass::run`], with as many targets as ROWS.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-unsafe fn sweep<const ROWS: usize, const PLAIN: bool>(pass: &Pass) {
+unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     let mut at = 0;
     // SAFETY: the caller's; each call stays within `bytes`, short ones by their mask. Streaming targets share their
     // place within a line, so after the head all of them are aligned.
     unsafe {
-        if pass.streamed {
+        if pass.manner.streamed {
             let head = pass.targets[0].align_offset(64).min(pass.bytes);
             if head > 0 {
-                columns::<Masked, ROWS, 1, PLAIN>(pass, at, u64::MAX >> (64 - head));
+                columns::<Masked, ROWS, 1, PLAIN, PAIRED>(pass, at, u64::MAX >> (64 - head));
                 at += head;
             }
         }
         if ROWS <= 5 {
             while at + 256 <= pass.bytes {
-                columns::<Wide, ROWS, 4, PLAIN>(pass, at, ());
+                columns::<Wide, ROWS, 4, PLAIN, PAIRED>(pass, at, ());
                 at += 256;
             }
         }
         while at + 128 <= pass.bytes {
-            columns::<Wide, ROWS, 2, PLAIN>(pass, at, ());
+            columns::<Wide, ROWS, 2, PLAIN, PAIRED>(pass, at, ());
             at += 128;
         }
         while at < pass.bytes {
             let left = (pass.bytes - at).min(64);
-            columns::<Masked, ROWS, 1, PLAIN>(pass, at, u64::MAX >> (64 - left));
+            columns::<Masked, ROWS, 1, PLAIN, PAIRED>(pass, at, u64::MAX >> (64 - left));
             at += left;
         }
-        if pass.streamed {
+        if pass.manner.streamed {
             // Streaming stores are ordered with nothing; whoever reads the targets next must see them.
             _mm_sfence();
         }

@@ -17,6 +17,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod list;
+mod manner;
 mod program;
 mod scalar;
 mod sums;
@@ -29,6 +31,8 @@ mod vector;
 #[cfg(test)]
 mod tests;
 
+use list::List;
+use manner::Manner;
 pub(crate) use program::{Program, ProgramBuilder, Slot, Step, Term};
 pub(crate) use sums::{Matrix, accumulate, add_product, combine};
 pub use tier::Tier;
@@ -62,10 +66,7 @@ struct Pass<'a> {
     /// The first target's coefficients are all 1: it is a plain XOR.
     plain_first: bool,
     start: Start,
-    /// Targets are written past the caches; those of one pass then share their place within a 64-byte line.
-    streamed: bool,
-    /// How many bytes ahead of their use sources are brought to the first cache; 0 leaves it to the machine.
-    ahead: usize,
+    manner: Manner,
     targets: &'a [*mut u8],
     bytes: usize,
 }
@@ -92,7 +93,7 @@ impl Pass<'_> {
     /// # Safety
     /// Each pointer is good for `bytes` bytes, those of targets for writing; no target partly overlaps a source or
     /// another target; there are 1 to [`ROWS_MAX`] targets, `coefs` holds `stride` bytes per term and `first` plus
-    /// targets is at most `stride`; `start` and `streamed` hold what they say; the tier is available.
+    /// targets is at most `stride`; `start` and `manner` hold what they say; the tier is available.
     unsafe fn run(&self, tier: Tier) {
         debug_assert!((1..=ROWS_MAX).contains(&self.targets.len()));
         debug_assert!(self.first + self.targets.len() <= self.stride);

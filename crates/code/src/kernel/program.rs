@@ -7,7 +7,7 @@
 //! 2. Steps run in order; within a step all terms of a column are read before its targets are written.
 //! 3. Long sub-chunks are run strip by strip, which changes nothing: bytes at different offsets never meet.
 
-use super::{Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, TERMS_MAX, Tier};
+use super::{List, Manner, Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, TERMS_MAX, Tier};
 
 /// One sub-chunk of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,38 +173,34 @@ impl Program {
             // SAFETY: `push` checked the slot against the buffer's sub-chunks and `run` the buffer's length.
             unsafe { buffer.start.add(offset) }
         };
-        let mut singles = [std::ptr::null(); TERMS_MAX];
-        let mut pairs = [Pair { near: std::ptr::null(), far: std::ptr::null(), factor: 0 }; TERMS_MAX];
-        let mut targets = [std::ptr::null_mut(); ROWS_MAX];
+        let mut singles: List<*const u8, TERMS_MAX> = List::new();
+        let mut pairs: List<Pair, TERMS_MAX> = List::new();
+        let mut targets: List<*mut u8, ROWS_MAX> = List::new();
         let (mut single_slots, mut pair_slots) = (&self.singles[..], &self.pairs[..]);
         let (mut target_slots, mut coefs) = (&self.targets[..], &self.coefs[..]);
         for step in &self.steps {
-            let taken = take(&mut single_slots, step.singles.into());
-            for (pointer, slot) in singles.iter_mut().zip(taken) {
-                *pointer = resolve(*slot).cast_const();
-            }
-            let taken = take(&mut pair_slots, step.pairs.into());
-            for (pair, (near, far, factor)) in pairs.iter_mut().zip(taken) {
-                *pair = Pair { near: resolve(*near), far: resolve(*far), factor: *factor };
-            }
-            let taken = take(&mut target_slots, step.targets.into());
-            for (pointer, slot) in targets.iter_mut().zip(taken) {
-                *pointer = resolve(*slot);
-            }
-            let (single_count, pair_count) = (usize::from(step.singles), usize::from(step.pairs));
+            singles.clear();
+            singles.extend(take(&mut single_slots, step.singles.into()).iter().map(|slot| resolve(*slot).cast_const()));
+            pairs.clear();
+            pairs.extend(take(&mut pair_slots, step.pairs.into()).iter().map(|(near, far, factor)| Pair {
+                near: resolve(*near),
+                far: resolve(*far),
+                factor: *factor,
+            }));
+            targets.clear();
+            targets.extend(take(&mut target_slots, step.targets.into()).iter().map(|slot| resolve(*slot)));
             let stride = usize::from(step.targets);
-            let step_coefs = take(&mut coefs, (single_count + pair_count) * stride);
+            let step_coefs = take(&mut coefs, (usize::from(step.singles) + usize::from(step.pairs)) * stride);
             let pass = Pass {
-                singles: &singles[..single_count],
-                pairs: &pairs[..pair_count],
+                singles: singles.as_slice(),
+                pairs: pairs.as_slice(),
                 coefs: step_coefs,
                 stride,
                 first: 0,
                 plain_first: step.plain_first,
-                start: Start::fresh(&singles[..single_count], step_coefs.get(..stride).unwrap_or_default()),
-                streamed: false,
-                ahead: 0,
-                targets: &targets[..stride],
+                start: Start::fresh(singles.as_slice(), step_coefs.get(..stride).unwrap_or_default()),
+                manner: Manner::default(),
+                targets: targets.as_slice(),
                 bytes,
             };
             // SAFETY: pointers are resolved slots with `bytes` bytes left in their sub-chunk; targets are no reads and

@@ -4,7 +4,7 @@
 //! 1. Nothing here allocates.
 //! 2. How sums are cut into passes and how those write changes no byte of the result.
 
-use super::{Pass, ROWS_MAX, Start, TERMS_MAX, Tier};
+use super::{List, Manner, Pass, ROWS_MAX, Start, TERMS_MAX, Tier};
 
 /// A matrix over GF(2^8), stored term by term: `coefs[t * rows + r]` is row r's coefficient for term t.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +57,7 @@ pub(crate) fn add_product(tier: Tier, coefficient: u8, delta: &[u8], parity: &mu
         first: 0,
         plain_first: coefficient == 1,
         start: Start::Targets,
-        streamed: false,
-        ahead: 0,
+        manner: Manner::default(),
         targets: &[parity.as_mut_ptr()],
         bytes: delta.len(),
     };
@@ -79,13 +78,13 @@ fn sum(tier: Tier, matrix: &Matrix, first: usize, sources: &[&[u8]], outs: &mut 
     assert!(outs.iter().all(|out| out.len() == bytes), "targets differ in length");
 
     let coefs = &matrix.coefs[first * matrix.rows..][..sources.len() * matrix.rows];
-    let mut singles = [std::ptr::null(); TERMS_MAX];
+    let mut singles: List<*const u8, TERMS_MAX> = List::new();
+    let manner = if kept { Manner::default() } else { Manner::of(sources.len(), outs, bytes) };
     let step_bytes = if matrix.rows <= ROWS_MAX { bytes } else { slice_bytes(sources.len()) };
     for at in (0..bytes).step_by(step_bytes.max(1)) {
-        for (pointer, source) in singles.iter_mut().zip(sources) {
-            *pointer = source[at..].as_ptr();
-        }
-        let singles = &singles[..sources.len()];
+        singles.clear();
+        singles.extend(sources.iter().map(|source| source[at..].as_ptr()));
+        let singles = singles.as_slice();
         for (group, outs) in outs.chunks_mut(ROWS_MAX).enumerate() {
             let mut targets = [std::ptr::null_mut(); ROWS_MAX];
             for (pointer, out) in targets.iter_mut().zip(outs.iter_mut()) {
@@ -100,8 +99,7 @@ fn sum(tier: Tier, matrix: &Matrix, first: usize, sources: &[&[u8]], outs: &mut 
                 first: row,
                 plain_first: matrix.plain[row],
                 start: if kept { Start::Targets } else { Start::fresh(singles, &coefs[row..][..outs.len()]) },
-                streamed: false,
-                ahead: 0,
+                manner,
                 targets: &targets[..outs.len()],
                 bytes: step_bytes.min(bytes - at),
             };

@@ -36,6 +36,14 @@ fn every_tier_sums_as_scalar_does_at_every_length_and_alignment() {
     check_combine(11, 256, true, 4096 + 4095, 5);
 }
 
+#[test]
+fn every_manner_of_touching_memory_gives_the_same_bytes() {
+    // Fetched ahead, streamed, streamed and fetched ahead; wide sums are streamed slice by slice.
+    for (rows, terms, bytes) in [(2, 30, 50_001), (3, 30, 70_001), (2, 30, 140_003), (12, 20, 70_001)] {
+        check_combine(rows, terms, true, bytes, 13);
+    }
+}
+
 fn check_combine(rows: usize, terms: usize, plain: bool, bytes: usize, shift: usize) {
     let mut state = (rows * terms + bytes) as u64;
     let coefs = noise(&mut state, rows * terms);
@@ -43,12 +51,20 @@ fn check_combine(rows: usize, terms: usize, plain: bool, bytes: usize, shift: us
     let sources: Vec<Vec<u8>> = (0..terms).map(|_| noise(&mut state, shift + bytes)).collect();
     let sources: Vec<&[u8]> = sources.iter().map(|source| &source[shift..]).collect();
     let run = |tier| {
-        let mut outs = vec![vec![0xcc; MARGIN + bytes + MARGIN]; rows];
+        // All targets begin at the same place of a line, as streaming wants it.
+        let mut buffers = vec![vec![0xcc; 64 + MARGIN + bytes + MARGIN]; rows];
+        let mut outs: Vec<&mut [u8]> = buffers
+            .iter_mut()
+            .map(|buffer| {
+                let start = buffer.as_ptr().align_offset(64);
+                &mut buffer[start..][..MARGIN + bytes + MARGIN]
+            })
+            .collect();
         let mut parts: Vec<&mut [u8]> = outs.iter_mut().map(|out| &mut out[MARGIN - shift..][..bytes]).collect();
         combine(tier, &matrix, &sources, &mut parts);
         // Adding the second half once more takes it away.
         accumulate(tier, &matrix, terms / 2, &sources[terms / 2..], &mut parts);
-        outs
+        outs.into_iter().map(|out| out.to_vec()).collect::<Vec<_>>()
     };
     let expected = run(Tier::Scalar);
     let half = |row: &usize| -> Vec<u8> {

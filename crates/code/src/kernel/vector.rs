@@ -32,18 +32,22 @@ pub(super) trait Vector {
     unsafe fn product(value: Self::Register, by: Self::Multiplier) -> Self::Register;
 }
 
-/// Calls `$run::<ROWS, PLAIN>($pass)` for the pass' number of rows and its first row.
+/// Calls `$run::<ROWS, PLAIN, PAIRED>($pass)` for the pass' number of rows, its first row and its pairs.
 macro_rules! by_rows {
     ($pass:ident, $run:ident) => { by_rows!($pass, $run, 1 2 3 4 5 6 7 8 9 10) };
     ($pass:ident, $run:ident, $($rows:literal)*) => {
-        match ($pass.targets.len(), $pass.plain_first) {
+        match ($pass.targets.len(), $pass.plain_first, !$pass.pairs.is_empty()) {
             $(
                 // SAFETY: the caller's; the tier's features are available.
-                ($rows, false) => unsafe { $run::<$rows, false>($pass) },
+                ($rows, false, false) => unsafe { $run::<$rows, false, false>($pass) },
                 // SAFETY: the same.
-                ($rows, true) => unsafe { $run::<$rows, true>($pass) },
+                ($rows, true, false) => unsafe { $run::<$rows, true, false>($pass) },
+                // SAFETY: the same.
+                ($rows, false, true) => unsafe { $run::<$rows, false, true>($pass) },
+                // SAFETY: the same.
+                ($rows, true, true) => unsafe { $run::<$rows, true, true>($pass) },
             )*
-            (rows, _) => unreachable!("{rows} rows in one pass"),
+            (rows, ..) => unreachable!("{rows} rows in one pass"),
         }
     };
 }
@@ -54,13 +58,24 @@ pub(super) use by_rows;
 /// # Safety
 /// As [`Pass::run`], with as many targets as ROWS and UNROLL vectors left, the last one up to the mask.
 #[inline(always)]
-pub(super) unsafe fn columns<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+pub(super) unsafe fn columns<
+    V: Vector,
+    const ROWS: usize,
+    const UNROLL: usize,
+    const PLAIN: bool,
+    const PAIRED: bool,
+>(
     pass: &Pass,
     at: usize,
     mask: V::Mask,
 ) {
     // SAFETY: the caller's; `coefs` moves on by `stride` for each term, and there are `stride` for each.
     unsafe {
+        if pass.manner.claimed > 0 {
+            for row in 0..ROWS {
+                prefetch::<V, UNROLL>(*pass.targets.get_unchecked(row), at + pass.manner.claimed);
+            }
+        }
         let mut coefs = pass.coefs.as_ptr().add(pass.first);
         let mut singles = pass.singles;
         let mut sums = [[V::zero(); UNROLL]; ROWS];
@@ -80,9 +95,9 @@ pub(super) unsafe fn columns<V: Vector, const ROWS: usize, const UNROLL: usize, 
         let (singles, odd_single) = singles.as_chunks::<2>();
         for [a, b] in singles {
             let (a, b) = (a.add(at), b.add(at));
-            if pass.ahead > 0 {
-                prefetch::<V, UNROLL>(a, pass.ahead);
-                prefetch::<V, UNROLL>(b, pass.ahead);
+            if pass.manner.ahead > 0 {
+                prefetch::<V, UNROLL>(a, pass.manner.ahead);
+                prefetch::<V, UNROLL>(b, pass.manner.ahead);
             }
             let (a, b) = (load::<V, UNROLL>(a, mask), load::<V, UNROLL>(b, mask));
             add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
@@ -93,7 +108,8 @@ pub(super) unsafe fn columns<V: Vector, const ROWS: usize, const UNROLL: usize, 
             add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, coefs);
             coefs = coefs.add(pass.stride);
         }
-        let (pairs, odd_pair) = pass.pairs.as_chunks::<2>();
+        let pairs = if PAIRED { pass.pairs } else { &[] };
+        let (pairs, odd_pair) = pairs.as_chunks::<2>();
         for [a, b] in pairs {
             let (a, b) = (load_pair::<V, UNROLL>(a, at, mask), load_pair::<V, UNROLL>(b, at, mask));
             add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
@@ -108,7 +124,7 @@ pub(super) unsafe fn columns<V: Vector, const ROWS: usize, const UNROLL: usize, 
             let target = pass.targets.get_unchecked(row).add(at);
             for (u, sum) in sums.iter().enumerate() {
                 let to = target.add(u * V::BYTES);
-                if pass.streamed { V::stream(to, *sum, mask) } else { V::store(to, *sum, mask) }
+                if pass.manner.streamed { V::stream(to, *sum, mask) } else { V::store(to, *sum, mask) }
             }
         }
     }
