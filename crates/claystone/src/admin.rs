@@ -113,6 +113,20 @@ impl Admin for StoreAdmin {
         }
         self.0.delete_key(access_key).await.map_err(meta)
     }
+
+    async fn back_up(&self, path: &str) -> Result<api::BackedUp, AdminError> {
+        let target = Path::new(path);
+        let refused = |reason: &str| AdminError::Invalid { field: "path", reason: format!("{path}: {reason}") };
+        if !target.is_absolute() {
+            return Err(refused("an absolute path is needed"));
+        }
+        if target.exists() {
+            return Err(refused("there is something already; name a new file"));
+        }
+        let copied = crate::backup::back_up(&self.0.database, target).await;
+        let bytes = copied.map_err(|error| AdminError::Unavailable { reason: format!("{error:#}") })?;
+        Ok(api::BackedUp { path: path.to_owned(), bytes })
+    }
 }
 
 fn meta(error: MetaError) -> AdminError {

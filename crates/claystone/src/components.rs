@@ -39,6 +39,8 @@ pub struct Store {
     pub env: Env,
     /// Its records.
     pub meta: Arc<dyn Meta>,
+    /// The same, for what only a database in a file can do.
+    pub database: SqliteMeta,
     /// Buckets and objects.
     pub objects: Objects,
     /// Its disks.
@@ -65,7 +67,8 @@ impl Store {
         let directory = settings.directory.clone();
         let lock = lock(&directory)?;
         let env = claystone_host::env().context("the system gives no threads or random bytes")?;
-        let meta = Arc::new(open_meta(&directory).await?);
+        let database = open_meta(&directory).await?;
+        let meta = Arc::new(database.clone());
         let known = claystone_meta::DiskRecords::disks(&*meta).await?;
         let mut birth = Birth::load_or_begin(&directory, &env, &known, &settings).await?;
         let is_new = !birth.complete;
@@ -101,6 +104,7 @@ impl Store {
             settings: Arc::new(settings),
             env,
             meta,
+            database,
             objects,
             stores,
             keeper,

@@ -6,6 +6,7 @@
 //! 3. The exit code is 0 only if what was asked for was done, and every goal met where figures were asked for.
 
 mod admin;
+mod backup;
 mod bench;
 mod cli;
 mod components;

@@ -3,7 +3,9 @@
 mod running;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
+use running::store::content;
 use running::{Scratch, Up};
 
 #[test]
@@ -34,6 +36,47 @@ fn what_was_made_is_there_after_a_kill() {
     let buckets = scratch.run(&["bucket", "--json", "list"]);
     assert!(buckets.out.contains(r#""name":"photos""#) && buckets.out.contains("clay:4+2:5"), "{}", buckets.out);
     assert!(scratch.run(&["key", "list"]).out.contains("backup"));
+    assert!(up.stop().success());
+}
+
+#[test]
+fn a_copy_of_the_records_and_the_disks_are_enough() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &[]);
+    let client = up.client(&scratch);
+    assert!(client.put("/box", Vec::new()).expect("an answer").ok());
+    for key in 0..20 {
+        assert!(client.put(&format!("/box/{key}"), content(key, 50_000)).expect("an answer").ok());
+    }
+    let backup = scratch.run(&["backup", "copy.db"]);
+    assert!(backup.ok() && backup.out.contains("and checked"), "{}{}", backup.out, backup.err);
+    let mode = fs::metadata(scratch.path("copy.db")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it holds secret keys");
+    let again = scratch.run(&["backup", "copy.db"]);
+    assert!(!again.ok() && again.err.contains("there is something already"), "{}", again.err);
+    let nowhere = scratch.run(&["backup", "missing/copy.db"]);
+    assert!(!nowhere.ok() && nowhere.err.contains("cannot be made"), "{}", nowhere.err);
+    let names = fs::read_dir(scratch.path(".")).expect("listed").map(|entry| entry.expect("named").file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("copy.db.")), "something is left over");
+    up.kill();
+
+    let data = scratch.path("claystone-data");
+    for entry in fs::read_dir(&data).expect("listed") {
+        let entry = entry.expect("named");
+        match entry.file_name().to_string_lossy().starts_with("disk") {
+            true => (),
+            false if entry.path().is_dir() => fs::remove_dir_all(entry.path()).expect("removed"),
+            false => fs::remove_file(entry.path()).expect("removed"),
+        }
+    }
+    fs::create_dir(data.join("meta")).expect("made");
+    fs::copy(scratch.path("copy.db"), data.join("meta/claystone.db")).expect("copied");
+    let up = Up::start(&scratch, &[]);
+    let client = up.client(&scratch);
+    for key in 0..20 {
+        let answer = client.get(&format!("/box/{key}")).expect("an answer");
+        assert!(answer.body == content(key, 50_000), "{key}: {}", answer.status);
+    }
     assert!(up.stop().success());
 }
 
@@ -111,7 +154,9 @@ fn a_public_address_needs_consent() {
 #[test]
 fn commands_without_a_store_say_how_to_start_one() {
     let scratch = Scratch::new();
-    for command in [&["status"][..], &["disk", "list"], &["scrub"], &["bucket", "list"], &["key", "list"]] {
+    for command in
+        [&["status"][..], &["disk", "list"], &["scrub"], &["bucket", "list"], &["key", "list"], &["backup", "copy.db"]]
+    {
         let run = scratch.run(command);
         assert!(!run.ok());
         assert!(run.err.contains("claystone up"), "{command:?}: {}", run.err);

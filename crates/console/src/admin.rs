@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use claystone_chunk::DiskId;
 use claystone_code::CodeSpec;
 
-use crate::api::{AddDisk, AddKey, Buckets, DiskAdded, ErrorBody, ErrorDetail, KeyAdded, Keys};
+use crate::api::{AddDisk, AddKey, BackedUp, Buckets, DiskAdded, ErrorBody, ErrorDetail, KeyAdded, Keys};
 
 /// Actions that need more than the console may know: directories, credentials, buckets. Calls may come at once.
 #[async_trait]
@@ -66,6 +66,12 @@ pub trait Admin: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `Conflict` if it is the last one.
     async fn delete_key(&self, access_key: &str) -> Result<(), AdminError>;
+
+    /// Copies all records, as they are at this moment, into a new file on this machine, and checks the copy.
+    ///
+    /// # Errors
+    /// `Invalid` if the path is relative or taken, `Unavailable` if no sound copy could be made; nothing is left then.
+    async fn back_up(&self, path: &str) -> Result<BackedUp, AdminError>;
 }
 
 /// Why an action was not taken. Nothing was changed, unless it says otherwise.

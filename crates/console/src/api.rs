@@ -14,6 +14,7 @@
 //! | `GET /admin/v1/keys` | | [`Keys`] |
 //! | `POST /admin/v1/keys` | [`AddKey`] | [`KeyAdded`] |
 //! | `DELETE /admin/v1/keys/{access_key}` | | [`Done`] |
+//! | `POST /admin/v1/backup` | [`BackUp`] | [`BackedUp`] |
 //!
 //! Every request carries `authorization: Bearer TOKEN`. Every error is an [`ErrorBody`].
 //!
@@ -153,6 +154,23 @@ impl std::fmt::Debug for KeyAdded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyAdded").field("access_key", &self.access_key).field("account", &self.account).finish()
     }
+}
+
+/// Where to put a copy of the records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackUp {
+    /// A file on the server's machine that does not exist yet; absolute.
+    pub path: String,
+}
+
+/// A copy of the records that was made, checked and synced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackedUp {
+    /// Where it is.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
 }
 
 /// It is done, and there is nothing to say.

@@ -27,7 +27,8 @@ use serde::de::DeserializeOwned;
 
 use crate::access::AdminToken;
 use crate::api::{
-    AddDisk, AddKey, Buckets, DiskAdded, DiskReplaced, Disks, Done, KeyAdded, Keys, PREFIX, ReplaceDisk, Scrub, SetCode,
+    AddDisk, AddKey, BackUp, BackedUp, Buckets, DiskAdded, DiskReplaced, Disks, Done, KeyAdded, Keys, PREFIX,
+    ReplaceDisk, Scrub, SetCode,
 };
 use crate::health::health;
 use crate::page::page;
@@ -77,6 +78,7 @@ pub fn router(parts: Parts) -> Router {
         .route("/buckets/{name}/code", put(set_code))
         .route("/keys", get(keys).post(add_key))
         .route("/keys/{access_key}", axum::routing::delete(delete_key))
+        .route("/backup", post(back_up))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(console.clone(), require_token));
@@ -263,6 +265,10 @@ async fn add_key(State(console): Shared, Input(key): Input<AddKey>) -> Reply<Key
 async fn delete_key(State(console): Shared, Path(access_key): Path<String>) -> Reply<Done> {
     console.parts.admin.delete_key(&access_key).await?;
     Ok(Json(Done {}))
+}
+
+async fn back_up(State(console): Shared, Input(copy): Input<BackUp>) -> Reply<BackedUp> {
+    console.parts.admin.back_up(&copy.path).await.map(Json)
 }
 
 fn disk_id(text: &str) -> Result<DiskId, AdminError> {

@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod backup;
 mod bench;
 mod bucket;
 mod demo;
@@ -37,6 +38,8 @@ enum Command {
     Bucket(bucket::Bucket),
     /// List, make and delete access keys
     Key(key::Key),
+    /// Copy the records of all objects into a file
+    Backup(backup::Backup),
     /// A tour: store files, break disks, read everything back, repair
     Demo(demo::Demo),
     /// Measure this machine, beside other systems where they are installed
@@ -68,6 +71,7 @@ impl Cli {
             Command::Scrub(scrub) => scrub.run().await,
             Command::Bucket(bucket) => bucket.run().await,
             Command::Key(key) => key.run().await,
+            Command::Backup(backup) => backup.run().await,
             Command::Demo(demo) => demo.run().await,
             Command::Bench(bench) => bench.run().await,
         }

@@ -75,6 +75,10 @@ impl Admin for Recorder {
     async fn delete_key(&self, access_key: &str) -> Result<(), AdminError> {
         Err(AdminError::NotFound { what: "key", name: access_key.to_owned() })
     }
+
+    async fn back_up(&self, path: &str) -> Result<BackedUp, AdminError> {
+        Ok(BackedUp { path: path.to_owned(), bytes: 4096 })
+    }
 }
 
 struct Fixture {
@@ -221,6 +225,8 @@ fn actions_reach_the_program_in_order() {
         let key: KeyAdded = console.admin("POST", "/keys", r#"{"account": "me"}"#).await;
         assert_eq!((key.secret_key.as_str(), key.account.as_str()), ("secret", "me"));
         assert!(!format!("{key:?}").contains("secret"));
+        let copy: BackedUp = console.admin("POST", "/backup", r#"{"path": "/mnt/copy"}"#).await;
+        assert_eq!((copy.path.as_str(), copy.bytes), ("/mnt/copy", 4096));
         let clay = "Some(Clay { data: 4, parity: 2, helpers: 5 })";
         let code = format!("code of b: {clay}");
         let expected =
