@@ -9,6 +9,7 @@ mod admin;
 mod backup;
 mod bench;
 mod cli;
+mod codes;
 mod components;
 mod credentials;
 mod demo;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            error.downcast_ref::<cli::Exit>().map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code))
         }
     }
 }

@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod bucket;
+mod code;
 mod demo;
 mod disk;
 mod key;
@@ -15,6 +16,8 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use serde::Serialize;
+
+pub use self::code::Exit;
 
 /// Stores objects on your own disks: S3 in front, erasure codes behind, nothing lost when disks are.
 #[derive(Debug, Parser)]
@@ -40,6 +43,8 @@ enum Command {
     Key(key::Key),
     /// Copy the records of all objects into a file
     Backup(backup::Backup),
+    /// Encode files into chunks, get them back, repair them; compare codes
+    Code(code::Code),
     /// A tour: store files, break disks, read everything back, repair
     Demo(demo::Demo),
     /// Measure this machine, beside other systems where they are installed
@@ -72,6 +77,7 @@ impl Cli {
             Command::Bucket(bucket) => bucket.run().await,
             Command::Key(key) => key.run().await,
             Command::Backup(backup) => backup.run().await,
+            Command::Code(code) => code.run(),
             Command::Demo(demo) => demo.run().await,
             Command::Bench(bench) => bench.run().await,
         }

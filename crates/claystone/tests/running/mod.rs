@@ -32,6 +32,11 @@ impl Run {
     pub fn ok(&self) -> bool {
         self.status.success()
     }
+
+    /// Its exit code.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
 }
 
 impl Scratch {

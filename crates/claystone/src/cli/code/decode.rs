@@ -1,0 +1,108 @@
+//! `claystone code decode`.
+
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use claystone_env::Directory as _;
+use claystone_host::HostDirectory;
+use claystone_parcel::Error;
+use serde::Serialize;
+
+use super::place::{Parts, split};
+use crate::progress::Progress;
+use crate::table::bytes;
+
+/// Get a file back from its chunk files.
+#[derive(Debug, clap::Args)]
+pub struct Decode {
+    #[command(flatten)]
+    parts: Parts,
+    /// The file to write [default: its old name, in the current directory]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Decoded {
+    file: String,
+    file_bytes: u64,
+    blake3: String,
+    absent_chunks: Vec<u16>,
+    read_bytes: u64,
+}
+
+impl Decode {
+    /// Decodes. The file gets its name when all of it is written, checked and synced.
+    ///
+    /// # Errors
+    /// Too much is lost, the file is there already, or it cannot be written.
+    pub fn run(self) -> anyhow::Result<()> {
+        let parcel = self.parts.find()?;
+        let manifest = parcel.manifest();
+        let out = self.out.unwrap_or_else(|| PathBuf::from(&manifest.name));
+        if out.symlink_metadata().is_ok() && !self.force {
+            bail!("{} is already there: name another with --out, or replace it with --force", out.display());
+        }
+        let (directory, name) = split(&out)?;
+        let directory = HostDirectory::new(directory);
+        let whole = || format!("{}: writing", out.display());
+        let _lock = directory.lock().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => anyhow::anyhow!("{}: another process writes there", directory.label()),
+            _ => anyhow::Error::from(error).context(directory.label()),
+        })?;
+        let part = Part { directory: &directory, name: format!(".{name}.claystone-part") };
+        // What a killed run left.
+        let _ = directory.remove(&part.name);
+        let file = directory.create(&part.name).with_context(whole)?;
+        let progress = Progress::bytes("decoding", manifest.file_bytes);
+        let mut at = 0;
+        let mut sink = |piece: &[u8]| {
+            let path = part.name.clone();
+            file.write_at(at, piece).map_err(|source| Error::Io { path, doing: "writing", source })?;
+            at += piece.len() as u64;
+            Ok(())
+        };
+        parcel.decode(&mut sink, &mut |bytes| progress.step(bytes)).map_err(super::exit)?;
+        progress.say("syncing");
+        file.sync().with_context(whole)?;
+        directory.rename(&part.name, &name).with_context(whole)?;
+        directory.sync_dir("").with_context(whole)?;
+        progress.end();
+
+        let absent = parcel.absent();
+        if self.json {
+            crate::cli::print_json(&Decoded {
+                file: out.display().to_string(),
+                file_bytes: manifest.file_bytes,
+                blake3: hex::encode(manifest.hash),
+                absent_chunks: absent,
+                read_bytes: parcel.read_bytes(),
+            });
+            return Ok(());
+        }
+        println!("{}: {}, hash as it was when it was encoded", out.display(), bytes(manifest.file_bytes));
+        if !absent.is_empty() {
+            println!("{} chunk files are missing; `claystone code repair` rebuilds them", absent.len());
+        }
+        Ok(())
+    }
+}
+
+/// The unfinished file: taken away unless it got its name.
+struct Part<'a> {
+    directory: &'a HostDirectory,
+    name: String,
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        let _ = self.directory.remove(&self.name);
+    }
+}

@@ -1,0 +1,127 @@
+//! `claystone code encode`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use claystone_code::CodeSpec;
+use claystone_env::{Directory as _, Random as _};
+use claystone_host::{HostDirectory, HostRandom};
+use claystone_parcel::{Encoder, Layout, Manifest, ParcelId, manifest_file_name};
+use serde::Serialize;
+
+use super::place::split;
+use crate::progress::Progress;
+use crate::table::bytes;
+
+/// Cut a file into chunk files, any few of which may be lost.
+#[derive(Debug, clap::Args)]
+pub struct Encode {
+    /// The file
+    file: PathBuf,
+    /// The code, such as rs:4+2 or clay:4+2:5; `claystone code info` compares them
+    #[arg(long)]
+    code: CodeSpec,
+    /// Where to write the chunk files [default: beside the file]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was written, for machines.
+#[derive(Debug, Serialize)]
+pub struct Written {
+    name: String,
+    code: String,
+    parcel: String,
+    chunk_files: u16,
+    file_bytes: u64,
+    stored_bytes: u64,
+    manifest: String,
+}
+
+impl Encode {
+    /// Encodes.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the chunk files cannot be written.
+    pub fn run(self) -> anyhow::Result<()> {
+        let (directory, name) = split(&self.file)?;
+        let input = HostDirectory::new(&directory);
+        let whole = || self.file.display().to_string();
+        if self.file.metadata().with_context(whole)?.is_dir() {
+            bail!("{} is a directory: pack it into one file first, with tar for example", whole());
+        }
+        let file = input.open(&name).with_context(whole)?;
+        let file_bytes = file.bytes().with_context(whole)?;
+        let out = match self.out {
+            Some(out) => HostDirectory::make(&out).with_context(|| out.display().to_string())?,
+            None => input,
+        };
+        let mut encoder = begin(&out, self.code, &name, file_bytes)?;
+        let progress = Progress::bytes("encoding", file_bytes);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut at = 0;
+        while at < file_bytes {
+            let now = &mut buffer[..(file_bytes - at).min(READ_BYTES as u64) as usize];
+            file.read_at(at, now).with_context(whole)?;
+            encoder.write(now)?;
+            at += now.len() as u64;
+            progress.step(now.len() as u64);
+        }
+        progress.say("syncing");
+        let manifest = encoder.finish()?;
+        progress.end();
+        // It may have grown meanwhile: then what was encoded is not what it is now.
+        if file.bytes().with_context(whole)? != file_bytes {
+            bail!("{} changed its length while it was encoded: encode it again", whole());
+        }
+        Written::new(&manifest, &out).print(self.json);
+        Ok(())
+    }
+}
+
+/// Begins a parcel with a random id.
+pub fn begin(out: &HostDirectory, code: CodeSpec, name: &str, file_bytes: u64) -> anyhow::Result<Encoder> {
+    let mut id = [0; 16];
+    HostRandom::from_system().context("the system gives no random bytes")?.fill(&mut id);
+    Ok(Encoder::begin(Arc::new(out.clone()), ParcelId(id), code, name, file_bytes)?)
+}
+
+impl Written {
+    /// Of a parcel that was written into `out`.
+    pub fn new(manifest: &Manifest, out: &HostDirectory) -> Written {
+        let layout: Layout = manifest.layout();
+        Written {
+            name: manifest.name.clone(),
+            code: manifest.spec.to_string(),
+            parcel: manifest.id.to_string(),
+            chunk_files: layout.shape.chunks(),
+            file_bytes: manifest.file_bytes,
+            stored_bytes: layout.chunk_file_bytes() * u64::from(layout.shape.chunks()),
+            manifest: out.path().join(manifest_file_name(&manifest.name)).display().to_string(),
+        }
+    }
+
+    /// For machines or for people.
+    pub fn print(&self, json: bool) {
+        if json {
+            crate::cli::print_json(self);
+            return;
+        }
+        let tolerance = self.code.parse::<CodeSpec>().map_or(0, |code| code.tolerance());
+        println!(
+            "{}: {} in {} chunk files of {}, {} in all; any {tolerance} of them may be lost",
+            self.manifest,
+            bytes(self.file_bytes),
+            self.chunk_files,
+            self.code,
+            bytes(self.stored_bytes)
+        );
+    }
+}
+
+/// Read at once.
+const READ_BYTES: usize = 1 << 20;

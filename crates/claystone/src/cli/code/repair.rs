@@ -1,0 +1,86 @@
+//! `claystone code repair`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use claystone_env::Directory;
+use claystone_host::HostDirectory;
+use claystone_parcel::{Extent, Repaired};
+use serde_json::json;
+
+use super::place::Parts;
+use super::verify::for_people;
+use crate::progress::Progress;
+use crate::table::bytes;
+
+/// Rebuild missing chunk files and mend damaged sectors.
+#[derive(Debug, clap::Args)]
+pub struct Repair {
+    #[command(flatten)]
+    parts: Parts,
+    /// Where to write missing chunk files [default: the directory of the first PATH]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Rebuild missing chunk files only, and read no more than that takes
+    #[arg(long)]
+    missing: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Repair {
+    /// Repairs.
+    ///
+    /// # Errors
+    /// Too much is lost, or a file cannot be written.
+    pub fn run(self) -> anyhow::Result<()> {
+        let parcel = self.parts.find()?;
+        let into: Arc<dyn Directory> = match &self.out {
+            Some(out) => Arc::new(HostDirectory::make(out).with_context(|| out.display().to_string())?),
+            None => self.parts.first_directory()?,
+        };
+        let (extent, passes) = if self.missing { (Extent::Missing, 1) } else { (Extent::All, 2) };
+        let progress = Progress::bytes("repairing", parcel.manifest().file_bytes * passes);
+        let repaired = parcel.repair(&into, extent, &mut |bytes| progress.step(bytes));
+        progress.end();
+        let repaired = repaired.map_err(super::exit)?;
+        if self.json {
+            crate::cli::print_json(&json!({
+                "rebuilt": repaired.rebuilt,
+                "mended_sectors": repaired.mended_sectors,
+                "mended_heads": repaired.mended_heads,
+                "lost_bytes": repaired.lost_bytes,
+                "read_bytes": repaired.read_bytes,
+                "checked_bytes": repaired.report.as_ref().map(|report| report.read_bytes),
+                "met_sectors": repaired.met_sectors,
+            }));
+            return Ok(());
+        }
+        if let Some(report) = &repaired.report {
+            print!("{}", for_people(&parcel, report));
+        }
+        print!("{}", in_words(&repaired));
+        Ok(())
+    }
+}
+
+fn in_words(repaired: &Repaired) -> String {
+    if *repaired == (Repaired { report: repaired.report.clone(), ..Repaired::default() }) {
+        return "nothing to repair\n".to_owned();
+    }
+    let per_byte = repaired.read_bytes as f64 / repaired.lost_bytes.max(1) as f64;
+    let mut text = format!(
+        "rebuilt {} chunk files, mended {} sectors and {} heads: read {} for {} lost, {per_byte:.2} bytes for each\n",
+        repaired.rebuilt.len(),
+        repaired.mended_sectors,
+        repaired.mended_heads,
+        bytes(repaired.read_bytes),
+        bytes(repaired.lost_bytes),
+    );
+    if repaired.met_sectors > 0 {
+        text.push_str("damage was met in other chunk files and left there: repair again without --missing\n");
+    }
+    text
+}

@@ -1,0 +1,159 @@
+//! `claystone code verify`.
+
+use std::fmt::Write as _;
+
+use claystone_parcel::{ChunkDamage, Oddity, Parcel, Report, Verdict};
+use serde_json::json;
+
+use super::Exit;
+use super::place::Parts;
+use crate::progress::Progress;
+use crate::table::bytes;
+
+/// Read every sector and say exactly what is damaged. Exit code 3: it can be repaired; 4: too much is lost.
+#[derive(Debug, clap::Args)]
+pub struct Verify {
+    #[command(flatten)]
+    parts: Parts,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    /// Verifies.
+    ///
+    /// # Errors
+    /// No parcel is found, or it is not whole.
+    pub fn run(self) -> anyhow::Result<()> {
+        let parcel = self.parts.find()?;
+        let progress = Progress::bytes("verifying", parcel.manifest().file_bytes);
+        let report = parcel.verify(&mut |bytes| progress.step(bytes));
+        progress.end();
+        if self.json {
+            crate::cli::print_json(&for_machines(&parcel, &report));
+        } else {
+            print!("{}", for_people(&parcel, &report));
+        }
+        let (code, message) = match report.verdict() {
+            Verdict::Whole => return Ok(()),
+            Verdict::Repairable => {
+                (Exit::REPAIRABLE, format!("damaged; `claystone code repair {}` mends all of it", self.parts.typed()))
+            }
+            Verdict::TooMuchLost => (Exit::LOST, lost(&parcel, &report)),
+            Verdict::WrongHash => {
+                (Exit::LOST, "every checksum passes, and the file's hash is not that of the encoded file".to_owned())
+            }
+        };
+        Err(Exit { code, message }.into())
+    }
+}
+
+fn lost(parcel: &Parcel, report: &Report) -> String {
+    let file = parcel.manifest();
+    format!(
+        "too much is lost: up to {} of {} cannot be recovered, from byte {} on; {} may lose any {} of its chunks",
+        bytes(report.lost_bytes.min(file.file_bytes)),
+        bytes(file.file_bytes),
+        report.first_lost_byte.unwrap_or(0),
+        file.spec,
+        file.spec.tolerance()
+    )
+}
+
+/// What was found, in words.
+pub fn for_people(parcel: &Parcel, report: &Report) -> String {
+    let manifest = parcel.manifest();
+    let chunks = parcel.layout().shape.chunks();
+    let mut text = format!(
+        "{}: {} under {}, parcel {}\n{} of {chunks} chunk files are whole; {} were read\n",
+        manifest.name,
+        bytes(manifest.file_bytes),
+        manifest.spec,
+        manifest.id,
+        usize::from(chunks) - report.damage.len(),
+        bytes(report.read_bytes)
+    );
+    for damage in &report.damage {
+        let _ = writeln!(text, "chunk {}: {}", damage.chunk, in_words(damage));
+    }
+    if !report.has_manifest_file {
+        text.push_str("the manifest's own file is missing (every chunk file holds a copy)\n");
+    }
+    for oddity in &report.oddities {
+        let _ = match oddity {
+            Oddity::Foreign { path, holds } => writeln!(text, "{path} holds {holds}: move it away"),
+            Oddity::Unreadable { path, why } => writeln!(text, "{path} cannot be read: {why}"),
+        };
+    }
+    match report.is_hash_right {
+        Some(true) => text.push_str("the file's hash is as it was when it was encoded\n"),
+        Some(false) => text.push_str("THE FILE'S HASH IS NOT what it was when it was encoded\n"),
+        None => (),
+    }
+    text
+}
+
+fn in_words(damage: &ChunkDamage) -> String {
+    let Some(path) = &damage.path else { return "missing".to_owned() };
+    let mut words = Vec::new();
+    if let Some(head) = damage.head {
+        words.push(format!("head damaged ({head})"));
+    }
+    if damage.file_bytes < damage.expected_bytes {
+        words.push(format!("cut off: {} of {} bytes", damage.file_bytes, damage.expected_bytes));
+    }
+    if damage.sectors > 0 {
+        let ranges: Vec<String> = damage
+            .first_sectors
+            .iter()
+            .map(|range| match range.end - range.start {
+                1 => range.start.to_string(),
+                _ => format!("{}-{}", range.start, range.end - 1),
+            })
+            .collect();
+        let told: u64 = damage.first_sectors.iter().map(|range| range.end - range.start).sum();
+        let more = if told < damage.sectors { ", ..." } else { "" };
+        let plural = if damage.sectors == 1 { "sector" } else { "sectors" };
+        words.push(format!("{} damaged {plural} of 4 KiB: {}{more}", damage.sectors, ranges.join(", ")));
+    }
+    format!("{path}: {}", words.join("; "))
+}
+
+fn for_machines(parcel: &Parcel, report: &Report) -> serde_json::Value {
+    let manifest = parcel.manifest();
+    let damage: Vec<_> = report
+        .damage
+        .iter()
+        .map(|damage| {
+            json!({
+                "chunk": damage.chunk,
+                "file": damage.path,
+                "head": damage.head,
+                "file_bytes": damage.file_bytes,
+                "expected_bytes": damage.expected_bytes,
+                "sectors": damage.sectors,
+                "first_sectors": damage.first_sectors.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let verdict = match report.verdict() {
+        Verdict::Whole => "whole",
+        Verdict::Repairable => "repairable",
+        Verdict::TooMuchLost => "too_much_lost",
+        Verdict::WrongHash => "wrong_hash",
+    };
+    json!({
+        "name": manifest.name,
+        "code": manifest.spec.to_string(),
+        "parcel": manifest.id.to_string(),
+        "file_bytes": manifest.file_bytes,
+        "verdict": verdict,
+        "damage": damage,
+        "lost_bytes": report.lost_bytes,
+        "first_lost_byte": report.first_lost_byte,
+        "hash_is_right": report.is_hash_right,
+        "has_manifest_file": report.has_manifest_file,
+        "read_bytes": report.read_bytes,
+    })
+}

@@ -1,0 +1,169 @@
+//! `claystone code` as a user runs it: files, exit codes, and what it says.
+
+mod running;
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use running::{Run, Scratch};
+
+fn file(scratch: &Scratch, bytes: usize) -> Vec<u8> {
+    let bytes: Vec<u8> =
+        (0..bytes).map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect();
+    fs::write(scratch.path("photo.raw"), &bytes).expect("written");
+    bytes
+}
+
+fn flip(path: &Path, at: u64) {
+    let mut file = fs::File::options().read(true).write(true).open(path).expect("there");
+    let mut byte = [0];
+    file.seek(SeekFrom::Start(at)).expect("sought");
+    file.read_exact(&mut byte).expect("read");
+    file.seek(SeekFrom::Start(at)).expect("sought");
+    file.write_all(&[byte[0] ^ 0x10]).expect("written");
+}
+
+fn json(run: &Run) -> serde_json::Value {
+    serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("no json: {}{}", run.out, run.err))
+}
+
+#[test]
+fn a_file_goes_out_is_damaged_is_repaired_and_comes_back() {
+    let scratch = Scratch::new();
+    let bytes = file(&scratch, 3_000_000);
+    let encoded = scratch.run(&["code", "encode", "photo.raw", "--code", "clay:4+2:5", "--out", "parts"]);
+    assert!(encoded.ok(), "{}", encoded.err);
+    assert!(encoded.out.contains("6 chunk files of clay:4+2:5") && encoded.out.contains("any 2"), "{}", encoded.out);
+    let whole = scratch.run(&["code", "verify", "parts"]);
+    assert!(whole.ok() && whole.out.contains("6 of 6 chunk files are whole"), "{}", whole.out);
+
+    let lost = fs::read(scratch.path("parts/photo.raw.03.clay")).expect("there");
+    fs::remove_file(scratch.path("parts/photo.raw.03.clay")).expect("removed");
+    flip(&scratch.path("parts/photo.raw.00.clay"), 300_000);
+    let verified = scratch.run(&["code", "verify", "parts/photo.raw.clay"]);
+    assert_eq!(verified.code(), Some(3));
+    assert!(verified.out.contains("chunk 3: missing"), "{}", verified.out);
+    assert!(
+        verified.out.contains("chunk 0: parts/photo.raw.00.clay: 1 damaged sector of 4 KiB: 72"),
+        "{}",
+        verified.out
+    );
+    assert!(verified.err.contains("claystone code repair parts/photo.raw.clay"), "{}", verified.err);
+    let machine = json(&scratch.run(&["code", "verify", "--json", "parts"]));
+    assert_eq!((&machine["verdict"], &machine["damage"][0]["first_sectors"][0][0]), (&"repairable".into(), &72.into()));
+
+    let decoded = scratch.run(&["code", "decode", "parts"]);
+    assert!(!decoded.ok() && decoded.err.contains("photo.raw is already there"), "{}", decoded.err);
+    let decoded = scratch.run(&["code", "decode", "parts", "--out", "back.raw"]);
+    assert!(decoded.ok(), "{}", decoded.err);
+    assert_eq!(fs::read(scratch.path("back.raw")).expect("there"), bytes);
+
+    let repaired = scratch.run(&["code", "repair", "parts"]);
+    assert!(repaired.ok(), "{}", repaired.err);
+    assert!(repaired.out.contains("rebuilt 1 chunk files, mended 1 sectors"), "{}", repaired.out);
+    assert_eq!(fs::read(scratch.path("parts/photo.raw.03.clay")).expect("there"), lost);
+    assert!(scratch.run(&["code", "verify", "parts"]).ok());
+    assert!(scratch.run(&["code", "repair", "parts"]).out.contains("nothing to repair"));
+    assert!(!scratch.path(".back.raw.claystone-part").exists());
+}
+
+#[test]
+fn a_missing_chunk_is_rebuilt_from_less_than_k_chunks_under_clay() {
+    let scratch = Scratch::new();
+    file(&scratch, 4 * 65_536 * 8);
+    for (code, read) in [("clay:4+2:5", "2.50"), ("rs:4+2", "4.00")] {
+        assert!(scratch.run(&["code", "encode", "photo.raw", "--code", code, "--out", code]).ok());
+        fs::remove_file(scratch.path(code).join("photo.raw.01.clay")).expect("removed");
+        let repaired = scratch.run(&["code", "repair", "--missing", code]);
+        assert!(repaired.out.contains(&format!("{read} bytes for each")), "{code}: {}{}", repaired.out, repaired.err);
+    }
+}
+
+#[test]
+fn too_much_lost_is_told_with_the_numbers() {
+    let scratch = Scratch::new();
+    file(&scratch, 500_000);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:4+2", "--out", "parts"]).ok());
+    for chunk in [0, 2, 5] {
+        fs::remove_file(scratch.path(&format!("parts/photo.raw.0{chunk}.clay"))).expect("removed");
+    }
+    for command in ["decode", "repair", "verify"] {
+        let run = match command {
+            "decode" => scratch.run(&["code", command, "parts", "--out", "back"]),
+            _ => scratch.run(&["code", command, "parts"]),
+        };
+        assert_eq!(run.code(), Some(4), "{command}: {}", run.err);
+        assert!(run.err.contains("too much is lost"), "{command}: {}", run.err);
+        assert!(command == "verify" || run.err.contains("needs 4 of 6 chunks, 3 are good"), "{command}: {}", run.err);
+    }
+    assert!(!scratch.path("back").exists());
+    assert_eq!(fs::read_dir(scratch.path("parts")).expect("listed").count(), 4, "nothing was left behind");
+}
+
+#[test]
+fn another_code_holds_the_same_file() {
+    let scratch = Scratch::new();
+    let bytes = file(&scratch, 1_000_000);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:4+2", "--out", "old"]).ok());
+    fs::remove_file(scratch.path("old/photo.raw.01.clay")).expect("removed");
+    let here = scratch.run(&["code", "convert", "old", "--code", "clay:6+3:8", "--out", "old"]);
+    assert!(!here.ok() && here.err.contains("already there"), "{}", here.err);
+    let converted = scratch.run(&["code", "convert", "old", "--code", "clay:6+3:8", "--out", "new"]);
+    assert!(converted.ok(), "{}", converted.err);
+    let decoded = scratch.run(&["code", "decode", "new", "--out", "back"]);
+    assert!(decoded.ok(), "{}", decoded.err);
+    assert_eq!(fs::read(scratch.path("back")).expect("there"), bytes);
+}
+
+#[test]
+fn chunk_files_may_lie_on_several_disks() {
+    let scratch = Scratch::new();
+    let bytes = file(&scratch, 100_000);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:2+2", "--out", "a"]).ok());
+    fs::create_dir(scratch.path("b")).expect("made");
+    for chunk in [1, 2] {
+        let name = format!("photo.raw.0{chunk}.clay");
+        fs::rename(scratch.path("a").join(&name), scratch.path("b").join(&name)).expect("moved");
+    }
+    fs::remove_file(scratch.path("b/photo.raw.01.clay")).expect("removed");
+    fs::remove_file(scratch.path("a/photo.raw.00.clay")).expect("removed");
+    let decoded = scratch.run(&["code", "decode", "a", "b", "--out", "back"]);
+    assert!(decoded.ok(), "{}", decoded.err);
+    assert_eq!(fs::read(scratch.path("back")).expect("there"), bytes);
+    assert!(scratch.run(&["code", "repair", "b", "a"]).ok());
+    assert!(scratch.path("b/photo.raw.00.clay").exists() && scratch.path("b/photo.raw.01.clay").exists());
+}
+
+#[test]
+fn wrong_input_is_told_apart() {
+    let scratch = Scratch::new();
+    file(&scratch, 1000);
+    let bad: [(&[&str], &str); 7] = [
+        (&["encode", "photo.raw", "--code", "rs:4"], "rs:K+M"),
+        (&["encode", "photo.raw", "--code", "clay:4+2:9"], "helpers"),
+        (&["encode", "nothing", "--code", "rs:4+2"], "nothing"),
+        (&["encode", ".", "--code", "rs:4+2"], "path"),
+        (&["verify", "photo.raw"], "no chunk file"),
+        (&["verify", "."], "no chunk file"),
+        (&["info", "rs:0+1"], "at least 1 data chunk"),
+    ];
+    for (arguments, says) in bad {
+        let arguments: Vec<&str> = ["code"].iter().chain(arguments).copied().collect();
+        let run = scratch.run(&arguments);
+        assert!(!run.ok(), "{arguments:?}");
+        assert!(run.err.contains(says), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn the_table_and_the_plot_of_codes() {
+    let scratch = Scratch::new();
+    let info = scratch.run(&["code", "info", "--no-speed", "--plot", "codes.svg"]);
+    assert!(info.ok(), "{}", info.err);
+    assert!(info.out.contains("clay:16+4:19") && info.out.contains("4.75"), "{}", info.out);
+    assert!(fs::read_to_string(scratch.path("codes.svg")).expect("there").contains("clay:16+4:19"));
+    let machine = scratch.run(&["code", "info", "--json", "--no-speed", "rs:4+2"]);
+    let machine = json(&machine);
+    assert_eq!((machine["overhead"].as_f64(), machine["repair_one"].as_f64()), (Some(1.5), Some(4.0)));
+}

@@ -1,0 +1,144 @@
+//! One chunk file, read sector by sector.
+//!
+//! Invariants:
+//! 1. Bytes leave here only if their sector's checksum held.
+//! 2. A sector that cannot be read is as good as one whose checksum fails: lost, and nothing else is.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use claystone_env::{Directory, File};
+
+use crate::Error;
+use crate::layout::Layout;
+use crate::manifest::{HEAD_BYTES, Head, Manifest};
+use crate::sector::{ENTRY_BYTES, SECTOR_BYTES, SectorSums};
+
+const SECTOR: u64 = SECTOR_BYTES as u64;
+
+/// A chunk file that is there.
+pub struct ChunkFile {
+    /// The directory it lies in.
+    pub directory: Arc<dyn Directory>,
+    /// Its name there.
+    pub name: String,
+    /// The chunk.
+    pub chunk: u16,
+    /// What is wrong with the head, if anything is.
+    pub head_damage: Option<&'static str>,
+    /// Bytes of the file.
+    pub bytes: u64,
+    file: Arc<dyn File>,
+    layout: Layout,
+    sums: SectorSums,
+    read_bytes: Arc<AtomicU64>,
+}
+
+impl ChunkFile {
+    /// `read_bytes` counts the bytes of content that are read.
+    pub(crate) fn new(
+        place: (Arc<dyn Directory>, String, Arc<dyn File>),
+        manifest: &Manifest,
+        chunk: u16,
+        read_bytes: Arc<AtomicU64>,
+    ) -> io::Result<ChunkFile> {
+        let (directory, name, file) = place;
+        let layout = manifest.layout();
+        let sums = SectorSums::new(manifest.id, chunk);
+        let bytes = file.bytes()?;
+        Ok(ChunkFile { directory, name, chunk, head_damage: None, bytes, file, layout, sums, read_bytes })
+    }
+
+    /// What a person would call this file.
+    pub fn path(&self) -> String {
+        path(&*self.directory, &self.name)
+    }
+
+    /// Reads the sectors `sectors`, at most to the content's end, into `into`; returns those that are lost. Their
+    /// bytes in `into` mean nothing.
+    ///
+    /// # Panics
+    /// If `into` is not as long as the sectors.
+    pub fn read(&self, sectors: Range<u64>, into: &mut [u8]) -> Vec<u64> {
+        if sectors.is_empty() {
+            return Vec::new();
+        }
+        let at = sectors.start * SECTOR;
+        let end = (sectors.end * SECTOR).min(self.layout.chunk_bytes());
+        assert_eq!(into.len() as u64, end - at, "a buffer as long as the sectors");
+        self.read_bytes.fetch_add(end - at, Ordering::Relaxed);
+        let mut table = vec![0; (sectors.end - sectors.start) as usize * ENTRY_BYTES];
+        let read = self.file.read_at(self.layout.entry_at(sectors.start), &mut table);
+        let read = read.and_then(|()| self.file.read_at(self.layout.content_at() + at, into));
+        if read.is_ok() {
+            return self.sums.wrong(sectors.start, into, &table).map(|i| sectors.start + i).collect();
+        }
+        // Each on its own: a medium that lost one sector gives the others.
+        let alone = |(sector, content): (u64, &mut [u8])| {
+            let mut entry = [0; ENTRY_BYTES];
+            let read = self.file.read_at(self.layout.entry_at(sector), &mut entry);
+            let read = read.and_then(|()| self.file.read_at(self.layout.content_at() + sector * SECTOR, content));
+            let good = read.is_ok() && self.sums.of(sector, content).to_le_bytes() == entry;
+            (!good).then_some(sector)
+        };
+        sectors.zip(into.chunks_mut(SECTOR_BYTES)).filter_map(alone).collect()
+    }
+
+    /// Writes content that begins with sector `first`, and its table entries.
+    ///
+    /// # Errors
+    /// As the file's.
+    pub(crate) fn write(&self, first: u64, content: &[u8]) -> io::Result<()> {
+        self.file.write_at(self.layout.content_at() + first * SECTOR, content)?;
+        self.file.write_at(self.layout.entry_at(first), &self.sums.table(first, content))
+    }
+
+    /// Writes the head.
+    ///
+    /// # Errors
+    /// As the file's.
+    pub(crate) fn write_head(&self, manifest: &Manifest) -> io::Result<()> {
+        self.file.write_at(0, &Head { manifest: manifest.clone(), chunk: Some(self.chunk) }.encode())
+    }
+
+    /// Checks that the head on the medium is right.
+    ///
+    /// # Errors
+    /// It is not, or cannot be read.
+    pub(crate) fn check_head(&self, manifest: &Manifest) -> Result<(), Error> {
+        let head = Head { manifest: manifest.clone(), chunk: Some(self.chunk) };
+        let bytes = read_head(&*self.file).map_err(Error::io(self.path(), "reading"))?;
+        if Head::decode(&bytes) != Ok(head) {
+            return Err(Error::ReadBackHead { path: self.path() });
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable, and lets the next read come from the medium.
+    ///
+    /// # Errors
+    /// As the file's.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync()?;
+        self.file.forget_cache();
+        Ok(())
+    }
+}
+
+/// The first bytes of a file, as many as a head has or the file has.
+pub(crate) fn read_head(file: &dyn File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; file.bytes()?.min(HEAD_BYTES as u64) as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// A path for people.
+pub(crate) fn path(directory: &dyn Directory, name: &str) -> String {
+    match directory.label() {
+        label if label.is_empty() || label == "." => name.to_owned(),
+        label if label.ends_with('/') => format!("{label}{name}"),
+        label => format!("{label}/{name}"),
+    }
+}

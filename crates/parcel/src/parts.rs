@@ -1,0 +1,107 @@
+//! Chunk files that have no name yet.
+//!
+//! Invariants:
+//! 1. A file gets its name only after its content, its table and its head are synced.
+//! 2. Dropped, it takes away what got no name.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use claystone_env::{Directory, DirectoryLock};
+
+use crate::Error;
+use crate::chunk_file::{ChunkFile, path};
+use crate::manifest::{Head, Manifest};
+use crate::name::{PART_SUFFIX, manifest_file, part};
+
+/// Files under `.part` names.
+#[derive(Default)]
+pub struct Parts(Vec<ChunkFile>);
+
+impl Parts {
+    /// Makes one more; what a killed writer left under its name is removed.
+    pub fn add(
+        &mut self,
+        directory: &Arc<dyn Directory>,
+        name: &str,
+        manifest: &Manifest,
+        chunk: u16,
+    ) -> Result<(), Error> {
+        let part = part(name);
+        let whole = path(&**directory, &part);
+        let made = match directory.create(&part) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                directory.remove(&part).and_then(|()| directory.create(&part))
+            }
+            other => other,
+        };
+        let file = made.map_err(Error::io(whole.clone(), "making the file"))?;
+        let place = (Arc::clone(directory), part, file);
+        let file = ChunkFile::new(place, manifest, chunk, Arc::new(AtomicU64::new(0)));
+        self.0.push(file.map_err(Error::io(whole, "looking at its length"))?);
+        Ok(())
+    }
+
+    /// The files, in the order they were added.
+    pub fn files(&self) -> impl Iterator<Item = &ChunkFile> {
+        self.0.iter()
+    }
+
+    /// Writes the heads and makes everything durable.
+    pub fn sync(&self, manifest: &Manifest) -> Result<(), Error> {
+        for file in &self.0 {
+            file.write_head(manifest).map_err(Error::io(file.path(), "writing"))?;
+        }
+        if let Some(first) = self.0.first() {
+            first.directory.prepare_sync();
+        }
+        self.0.iter().try_for_each(|file| file.sync().map_err(Error::io(file.path(), "syncing")))
+    }
+
+    /// Gives the synced files their names. After an error each file has its name or is removed.
+    pub fn give_names(&mut self) -> Result<(), Error> {
+        while let Some(file) = self.0.last() {
+            let name = file.name.strip_suffix(PART_SUFFIX).expect("it was made as a part");
+            file.directory.rename(&file.name, name).map_err(Error::io(file.path(), "renaming"))?;
+            self.0.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for file in &self.0 {
+            // What cannot be removed now is replaced by the next writer.
+            let _ = file.directory.remove(&file.name);
+        }
+    }
+}
+
+/// Takes a directory for writing.
+pub fn lock(directory: &dyn Directory) -> Result<DirectoryLock, Error> {
+    directory.lock().map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Error::Busy { directory: directory.label() },
+        _ => Error::io(directory.label(), "locking the directory")(error),
+    })
+}
+
+/// Writes the manifest's own file and syncs the directory.
+pub fn write_manifest(directory: &dyn Directory, manifest: &Manifest) -> Result<(), Error> {
+    let name = manifest_file(&manifest.name);
+    let part = part(&name);
+    let write = || {
+        if let Err(error) = directory.remove(&part)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let file = directory.create(&part)?;
+        file.write_at(0, &Head { manifest: manifest.clone(), chunk: None }.encode())?;
+        file.sync()?;
+        directory.rename(&part, &name)?;
+        directory.sync_dir("")
+    };
+    write().map_err(Error::io(path(directory, &name), "writing"))
+}

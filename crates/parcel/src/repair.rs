@@ -1,0 +1,189 @@
+//! Making a parcel whole again.
+//!
+//! ```text
+//! verify --too much lost, wrong hash--> error, nothing touched
+//!   \--> rows: recover what is lost -> new files under `.part`, damaged sectors in place
+//!          -> synced -> read back -> new files renamed
+//! ```
+//!
+//! Invariants:
+//! 1. Only sectors and heads that are damaged are written over.
+//! 2. For chunks without a file, what is read are the plan's ranges; only rows with damage are read whole.
+//! 3. A new file gets its name after it was read back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use claystone_env::Directory;
+
+use crate::chunk_file::{ChunkFile, path};
+use crate::error::Error;
+use crate::name::chunk_file;
+use crate::parcel::Parcel;
+use crate::parts::{Parts, lock, write_manifest};
+use crate::recovery::{Planner, RowBuffer};
+use crate::sector::SECTOR_BYTES;
+use crate::verify::{Report, Verdict};
+use crate::{Layout, Progress};
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything is read, and all damage mended.
+    All,
+    /// Chunks without a file are rebuilt, damaged heads written anew; no more is read than that takes.
+    Missing,
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// What was found before; `None` if nobody looked.
+    pub report: Option<Report>,
+    /// Chunks whose file was written anew.
+    pub rebuilt: Vec<u16>,
+    /// Damaged sectors that were mended in place.
+    pub mended_sectors: u64,
+    /// Damaged heads that were written anew.
+    pub mended_heads: u64,
+    /// Bytes of content that were lost and are there again.
+    pub lost_bytes: u64,
+    /// Bytes of content that were read to recover them.
+    pub read_bytes: u64,
+    /// Damage that was met in chunks that were read and not mended: only with [`Extent::Missing`].
+    pub met_sectors: u64,
+}
+
+impl Parcel {
+    /// Rebuilds and mends; chunk files that are missing are written into `into`. Calls `progress` for each of one pass
+    /// over the file with [`Extent::Missing`], and of two with [`Extent::All`].
+    ///
+    /// # Errors
+    /// Too much is lost or the hash is wrong (then nothing was changed), another process writes there, something else
+    /// has the name of a missing file, or a file's own.
+    pub fn repair(&self, into: &Arc<dyn Directory>, extent: Extent, progress: Progress<'_>) -> Result<Repaired, Error> {
+        let report = match extent {
+            Extent::All => Some(self.verify(progress)),
+            Extent::Missing => None,
+        };
+        match report.as_ref().map(Report::verdict) {
+            Some(Verdict::Whole) => return Ok(Repaired { report, ..Repaired::default() }),
+            Some(Verdict::WrongHash) => return Err(self.wrong_hash()),
+            _ => (),
+        }
+        let layout = self.layout();
+        let _locks = self.lock_all(into)?;
+        let mut parts = self.parts_of_absent(into)?;
+        let damaged: BTreeSet<u64> = report.iter().flat_map(|report| report.damaged_rows.iter().copied()).collect();
+
+        let mut done = Repaired { report, rebuilt: self.absent(), ..Repaired::default() };
+        let read_before = self.read_bytes();
+        let mut planner = Planner::new(self);
+        for at in 0..layout.rows() {
+            let row = layout.row(at);
+            let mut buffer = RowBuffer::new(self, row);
+            if damaged.contains(&at) {
+                buffer.load(self, 0..layout.shape.chunks());
+            }
+            let known = buffer.damaged.len();
+            if let Some(hole) = buffer.recover(&mut planner, |_| true).first() {
+                return Err(Error::lost(&hole.why, row.file_at));
+            }
+            done.met_sectors += (buffer.damaged.len() - known) as u64;
+            for file in parts.files() {
+                let tile = buffer.tile(file.chunk);
+                file.write(sector_of(row.chunk_at), tile).map_err(Error::io(file.path(), "writing"))?;
+                done.lost_bytes += tile.len() as u64;
+            }
+            for (chunk, sector) in &buffer.damaged[..known] {
+                let from = (sector * SECTOR_BYTES as u64 - row.chunk_at) as usize;
+                let tile = buffer.tile(*chunk);
+                let content = &tile[from..tile.len().min(from + SECTOR_BYTES)];
+                let file = &self.files[chunk];
+                file.write(*sector, content).map_err(Error::io(file.path(), "writing"))?;
+                done.mended_sectors += 1;
+                done.lost_bytes += content.len() as u64;
+            }
+            progress(layout.file_bytes_of(&row));
+        }
+        done.read_bytes = self.read_bytes() - read_before;
+
+        done.mended_heads = self.mend_heads()?;
+        self.read_back(&damaged)?;
+        parts.sync(&self.manifest)?;
+        parts.files().try_for_each(|file| read_back(file, layout))?;
+        parts.give_names()?;
+        if self.has_manifest_file {
+            into.sync_dir("").map_err(Error::io(into.label(), "syncing the directory"))?;
+        } else {
+            write_manifest(&**into, &self.manifest)?;
+        }
+        Ok(done)
+    }
+
+    /// Takes every directory with a file of the parcel, and `into`.
+    fn lock_all(&self, into: &Arc<dyn Directory>) -> Result<Vec<claystone_env::DirectoryLock>, Error> {
+        let mut labels = BTreeSet::new();
+        let directories = self.directories.iter().chain([into]);
+        directories.filter(|directory| labels.insert(directory.label())).map(|directory| lock(&**directory)).collect()
+    }
+
+    /// New files for the chunks that have none.
+    fn parts_of_absent(&self, into: &Arc<dyn Directory>) -> Result<Parts, Error> {
+        let there = into.list("").map_err(Error::io(into.label(), "listing the directory"))?;
+        let mut parts = Parts::default();
+        for chunk in self.absent() {
+            let name = chunk_file(&self.manifest.name, chunk, self.layout().shape.chunks());
+            if there.binary_search(&name).is_ok() {
+                return Err(Error::Exists { path: path(&**into, &name) });
+            }
+            parts.add(into, &name, &self.manifest, chunk)?;
+        }
+        Ok(parts)
+    }
+
+    fn mend_heads(&self) -> Result<u64, Error> {
+        let mut mended = 0;
+        for file in self.files.values().filter(|file| file.head_damage.is_some()) {
+            file.write_head(&self.manifest).map_err(Error::io(file.path(), "writing"))?;
+            mended += 1;
+        }
+        Ok(mended)
+    }
+
+    /// Syncs what was mended in place and reads it back.
+    fn read_back(&self, damaged: &BTreeSet<u64>) -> Result<(), Error> {
+        let layout = self.layout();
+        for file in self.files.values() {
+            file.sync().map_err(Error::io(file.path(), "syncing"))?;
+            file.check_head(&self.manifest)?;
+        }
+        for at in damaged {
+            let mut buffer = RowBuffer::new(self, layout.row(*at));
+            buffer.load(self, 0..layout.shape.chunks());
+            if let Some((chunk, sector)) = buffer.damaged.first() {
+                return Err(Error::ReadBack { path: self.files[chunk].path(), sector: *sector });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads every sector of a new file.
+fn read_back(file: &ChunkFile, layout: Layout) -> Result<(), Error> {
+    const AT_ONCE: u64 = 256;
+    let sectors = layout.sectors();
+    let mut buffer = vec![0; AT_ONCE as usize * SECTOR_BYTES];
+    for first in (0..sectors).step_by(AT_ONCE as usize) {
+        let end = (first + AT_ONCE).min(sectors);
+        let bytes = layout.chunk_bytes().min(end * SECTOR_BYTES as u64) - first * SECTOR_BYTES as u64;
+        if let Some(sector) = file.read(first..end, &mut buffer[..bytes as usize]).first() {
+            return Err(Error::ReadBack { path: file.path(), sector: *sector });
+        }
+    }
+    Ok(())
+}
+
+fn sector_of(chunk_at: u64) -> u64 {
+    chunk_at / SECTOR_BYTES as u64
+}
