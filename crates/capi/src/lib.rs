@@ -1,0 +1,148 @@
+//! libclaystone: the codes for C and everything that calls C. `include/claystone.h` is its documentation.
+//!
+//! Invariants:
+//! 1. No panic crosses the border: each function catches, and returns `CLAYSTONE_INTERNAL`.
+//! 2. Pointers are checked for null and buffers for overlap before slices are made of them; all else is checked by
+//!    `claystone-guard`. What a caller must still promise is that a pointer points to as many bytes as is said.
+//! 3. `unsafe` here turns pointers into references and nothing else.
+//!
+//! Left out: the header is written by hand; a test keeps it in step.
+
+#![allow(unsafe_code, reason = "pointers from C; allowed here by docs/architecture.md, invariant 2")]
+#![allow(clippy::missing_safety_doc, reason = "the header says it once for all functions")]
+
+mod buffers;
+mod failure;
+mod plan;
+
+use std::ffi::{CStr, c_char};
+
+use claystone_guard::Guard;
+
+use crate::buffers::{bytes, each, each_mut, out, reference};
+use crate::failure::{Failure, Status, catch};
+
+/// A code.
+pub struct Code(Guard);
+
+/// What the header calls `claystone_shape`.
+#[repr(C)]
+pub struct Shape {
+    data: u16,
+    parity: u16,
+    tolerance: u16,
+    alpha: u32,
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn claystone_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn claystone_last_error() -> *const c_char {
+    failure::last()
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_code_new(spec: *const c_char, code: *mut *mut Code) -> Status {
+    catch(|| {
+        // SAFETY: not null by `out`, and writable as the header asks.
+        let code = unsafe { out(code, "code")? };
+        if spec.is_null() {
+            return Err(Failure::Null("spec"));
+        }
+        // SAFETY: not null, and a C string as the header asks.
+        let spec = unsafe { CStr::from_ptr(spec) }.to_str().map_err(|_| Failure::NotText("spec"))?;
+        let made = Box::new(Code(Guard::new(spec)?));
+        *code = Box::into_raw(made);
+        Ok(())
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_code_free(code: *mut Code) {
+    if !code.is_null() {
+        // SAFETY: made by `claystone_code_new` and freed once, as the header asks.
+        drop(unsafe { Box::from_raw(code) });
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_code_shape(code: *const Code, shape: *mut Shape) -> Status {
+    catch(|| {
+        // SAFETY: checked for null by the helpers, valid as the header asks.
+        let (Code(guard), shape) = unsafe { (reference(code, "code")?, out(shape, "shape")?) };
+        let claystone_code::Shape { data, parity, alpha } = guard.shape();
+        *shape = Shape { data, parity, tolerance: guard.spec().tolerance(), alpha };
+        Ok(())
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_encode(
+    code: *const Code,
+    data: *const *const u8,
+    parity: *const *mut u8,
+    tile_bytes: usize,
+) -> Status {
+    catch(|| {
+        // SAFETY: checked for null and overlap by the helpers, as long as said as the header asks.
+        unsafe {
+            let Code(guard) = reference(code, "code")?;
+            let shape = guard.shape();
+            let data = each(data, usize::from(shape.data), |_| tile_bytes, "data")?;
+            let mut parity = each_mut(parity, usize::from(shape.parity), tile_bytes, &data, "parity")?;
+            Ok(guard.encode(&data, &mut parity)?)
+        }
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_encode_add(
+    code: *const Code,
+    first: u16,
+    data: *const *const u8,
+    count: usize,
+    parity: *const *mut u8,
+    tile_bytes: usize,
+) -> Status {
+    catch(|| {
+        // SAFETY: checked for null and overlap by the helpers, as long as said as the header asks.
+        unsafe {
+            let Code(guard) = reference(code, "code")?;
+            let data = each(data, count, |_| tile_bytes, "data")?;
+            let mut parity = each_mut(parity, usize::from(guard.shape().parity), tile_bytes, &data, "parity")?;
+            Ok(guard.encode_add(first, &data, &mut parity)?)
+        }
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_apply_delta(
+    code: *const Code,
+    chunk: u16,
+    parity_chunk: u16,
+    delta: *const u8,
+    parity: *mut u8,
+    length: usize,
+) -> Status {
+    catch(|| {
+        // SAFETY: checked for null and overlap by the helpers, as long as said as the header asks.
+        unsafe {
+            let Code(guard) = reference(code, "code")?;
+            let delta = bytes(delta, length, "delta")?;
+            let mut parity = each_mut(&parity, 1, length, &[delta], "parity")?;
+            Ok(guard.apply_delta(chunk, parity_chunk, delta, parity[0])?)
+        }
+    })
+}

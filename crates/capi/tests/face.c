@@ -1,0 +1,202 @@
+/* Encodes, loses, plans and recovers through the C interface, and does everything wrong that C can. */
+#include "claystone.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                        \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, claystone_last_error()); \
+            exit(1);                                                                            \
+        }                                                                                       \
+    } while (0)
+#define REFUSED(call, status, says)                            \
+    do {                                                       \
+        CHECK((call) == (status));                             \
+        CHECK(strstr(claystone_last_error(), (says)) != NULL); \
+    } while (0)
+
+static uint8_t *buffer(size_t bytes, unsigned seed) {
+    uint8_t *made = malloc(bytes);
+    for (size_t at = 0; at < bytes; at++) made[at] = (uint8_t)((at * 2654435761u + seed * 40503u) >> 7);
+    return made;
+}
+
+/* Every single loss of a code, and as many as it tolerates at once. */
+static void lose_and_recover(const char *spec) {
+    claystone_code *code;
+    claystone_shape shape;
+    CHECK(claystone_code_new(spec, &code) == CLAYSTONE_OK);
+    CHECK(claystone_code_shape(code, &shape) == CLAYSTONE_OK);
+    size_t chunks = (size_t)shape.data + shape.parity, sub = 64, tile = shape.alpha * sub;
+    uint8_t **all = malloc(chunks * sizeof *all);
+    for (size_t at = 0; at < chunks; at++) all[at] = buffer(tile, (unsigned)at);
+    CHECK(claystone_encode(code, (const uint8_t *const *)all, all + shape.data, tile) == CLAYSTONE_OK);
+
+    uint8_t **sum = malloc(shape.parity * sizeof *sum);
+    for (size_t at = 0; at < shape.parity; at++) sum[at] = calloc(1, tile);
+    for (uint16_t at = 0; at < shape.data; at++) {
+        const uint8_t *one = all[at];
+        CHECK(claystone_encode_add(code, at, &one, 1, sum, tile) == CLAYSTONE_OK);
+    }
+    for (size_t at = 0; at < shape.parity; at++) CHECK(memcmp(sum[at], all[shape.data + at], tile) == 0);
+
+    uint32_t *costs = malloc(chunks * sizeof *costs);
+    for (size_t first = 0; first < chunks; first++) {
+        for (size_t losses = 1; losses <= shape.tolerance; losses += shape.tolerance > 1 ? shape.tolerance - 1u : 1u) {
+            uint16_t want[16];
+            uint8_t *out[16];
+            for (size_t at = 0; at < chunks; at++) costs[at] = 1;
+            for (size_t at = 0; at < losses; at++) {
+                want[at] = (uint16_t)((first + at) % chunks);
+                costs[want[at]] = CLAYSTONE_LOST;
+                out[at] = buffer(tile, 999);
+            }
+            claystone_plan *plan;
+            CHECK(claystone_plan_read(code, want, losses, costs, chunks, (uint32_t)sub, 1, &plan) == CLAYSTONE_OK);
+            size_t reads = claystone_plan_reads(plan), total = 0;
+            uint8_t **fetched = malloc(reads * sizeof *fetched);
+            size_t *lengths = malloc(reads * sizeof *lengths);
+            for (size_t at = 0; at < reads; at++) {
+                claystone_read read;
+                CHECK(claystone_plan_chunk(plan, at, &read) == CLAYSTONE_OK);
+                lengths[at] = 0;
+                fetched[at] = malloc(read.sub_chunks * sub);
+                for (size_t range = 0; range < read.ranges; range++) {
+                    uint32_t start, end;
+                    CHECK(claystone_plan_range(plan, at, range, &start, &end) == CLAYSTONE_OK);
+                    memcpy(fetched[at] + lengths[at], all[read.chunk] + start * sub, (end - start) * sub);
+                    lengths[at] += (end - start) * sub;
+                }
+                CHECK(lengths[at] == read.sub_chunks * sub);
+                total += lengths[at];
+            }
+            uint64_t bytes;
+            CHECK(claystone_plan_bytes(plan, (uint32_t)sub, 1, &bytes) == CLAYSTONE_OK);
+            CHECK(bytes == total);
+            CHECK(claystone_recover(code, plan, (const uint8_t *const *)fetched, lengths, reads, out, losses, tile) ==
+                  CLAYSTONE_OK);
+            for (size_t at = 0; at < losses; at++) {
+                CHECK(memcmp(out[at], all[want[at]], tile) == 0);
+                free(out[at]);
+            }
+            for (size_t at = 0; at < reads; at++) free(fetched[at]);
+            free(fetched);
+            free(lengths);
+            claystone_plan_free(plan);
+        }
+    }
+    for (size_t at = 0; at < chunks; at++) free(all[at]);
+    for (size_t at = 0; at < shape.parity; at++) free(sum[at]);
+    free(all);
+    free(sum);
+    free(costs);
+    claystone_code_free(code);
+    printf("%s\n", spec);
+}
+
+static void change_a_byte(void) {
+    claystone_code *code;
+    CHECK(claystone_code_new("rs:3+2", &code) == CLAYSTONE_OK);
+    uint8_t *all[5];
+    for (unsigned at = 0; at < 5; at++) all[at] = buffer(10, at);
+    CHECK(claystone_encode(code, (const uint8_t *const *)all, all + 3, 10) == CLAYSTONE_OK);
+    uint16_t parities[2];
+    size_t count;
+    int by_delta;
+    CHECK(claystone_plan_update(code, 1, parities, 2, &count, &by_delta) == CLAYSTONE_OK);
+    CHECK(count == 2 && by_delta == 1 && parities[0] == 3 && parities[1] == 4);
+    uint8_t delta[10] = {0, 0, 7};
+    all[1][2] ^= 7;
+    for (size_t at = 0; at < count; at++)
+        CHECK(claystone_apply_delta(code, 1, parities[at], delta, all[parities[at]], 10) == CLAYSTONE_OK);
+    uint8_t *again[2] = {buffer(10, 0), buffer(10, 0)};
+    CHECK(claystone_encode(code, (const uint8_t *const *)all, again, 10) == CLAYSTONE_OK);
+    CHECK(memcmp(again[0], all[3], 10) == 0 && memcmp(again[1], all[4], 10) == 0);
+    CHECK(claystone_plan_update(code, 1, NULL, 0, &count, &by_delta) == CLAYSTONE_OK && count == 2);
+    REFUSED(claystone_plan_update(code, 1, NULL, 1, &count, &by_delta), CLAYSTONE_INVALID, "parities is null");
+    REFUSED(claystone_plan_update(code, 3, NULL, 0, &count, &by_delta), CLAYSTONE_INVALID, "no data chunk 3");
+    REFUSED(claystone_apply_delta(code, 1, 2, delta, all[3], 10), CLAYSTONE_INVALID, "no parity chunk 2");
+    for (unsigned at = 0; at < 5; at++) free(all[at]);
+    free(again[0]);
+    free(again[1]);
+    claystone_code_free(code);
+}
+
+static void do_it_wrong(void) {
+    claystone_code *code = NULL, *clay;
+    claystone_shape shape;
+    claystone_plan *plan = NULL;
+    claystone_read read;
+    uint32_t start, end;
+    REFUSED(claystone_code_new("rs:4+", &code), CLAYSTONE_BAD_CODE, "rs:K+M");
+    REFUSED(claystone_code_new("", &code), CLAYSTONE_BAD_CODE, "unknown code family");
+    REFUSED(claystone_code_new("\xff", &code), CLAYSTONE_INVALID, "not UTF-8");
+    REFUSED(claystone_code_new(NULL, &code), CLAYSTONE_INVALID, "spec is null");
+    REFUSED(claystone_code_new("rs:2+1", NULL), CLAYSTONE_INVALID, "code is null");
+    CHECK(code == NULL);
+    claystone_code_free(NULL);
+    claystone_plan_free(NULL);
+    CHECK(claystone_plan_reads(NULL) == 0);
+    REFUSED(claystone_code_shape(NULL, &shape), CLAYSTONE_INVALID, "code is null");
+
+    CHECK(claystone_code_new("rs:2+1", &code) == CLAYSTONE_OK);
+    CHECK(claystone_code_new("clay:4+2:5", &clay) == CLAYSTONE_OK);
+    REFUSED(claystone_code_shape(code, NULL), CLAYSTONE_INVALID, "shape is null");
+    uint8_t room[64] = {0};
+    const uint8_t *data[4] = {room, room + 8, room + 16, room + 24}, *hole[2] = {room, NULL};
+    uint8_t *parity[2] = {room + 32, room + 40};
+    REFUSED(claystone_encode(code, NULL, parity, 8), CLAYSTONE_INVALID, "data is null");
+    REFUSED(claystone_encode(code, hole, parity, 8), CLAYSTONE_INVALID, "data is null");
+    REFUSED(claystone_encode(code, data, NULL, 8), CLAYSTONE_INVALID, "parity is null");
+    REFUSED(claystone_encode(code, data, parity, SIZE_MAX), CLAYSTONE_INVALID, "longer than");
+    REFUSED(claystone_encode(clay, data, parity, 7), CLAYSTONE_INVALID, "does not divide into 8");
+    uint8_t *over[2] = {room + 15, room + 40}, *same[2] = {room + 32, room + 33};
+    REFUSED(claystone_encode(code, data, over, 8), CLAYSTONE_INVALID, "overlaps");
+    REFUSED(claystone_encode(clay, data, same, 8), CLAYSTONE_INVALID, "overlaps");
+    REFUSED(claystone_encode_add(code, 2, data, 1, parity, 8), CLAYSTONE_INVALID, "no data chunk 2");
+    REFUSED(claystone_encode_add(code, 1, data, 2, parity, 8), CLAYSTONE_INVALID, "2 data buffers");
+    REFUSED(claystone_encode_add(code, 0, data, SIZE_MAX / 2, parity, 8), CLAYSTONE_INVALID, "longer than");
+
+    uint16_t want[2] = {0, 0};
+    uint32_t costs[3] = {CLAYSTONE_LOST, 1, 1}, lost[3] = {CLAYSTONE_LOST, CLAYSTONE_LOST, 1};
+    REFUSED(claystone_plan_read(code, want, 1, costs, 2, 8, 1, &plan), CLAYSTONE_INVALID, "2 costs");
+    REFUSED(claystone_plan_read(code, want, 2, costs, 3, 8, 1, &plan), CLAYSTONE_INVALID, "wanted twice");
+    REFUSED(claystone_plan_read(code, want, 1, costs, 3, 0, 1, &plan), CLAYSTONE_INVALID, "sub_bytes");
+    REFUSED(claystone_plan_read(code, want, 1, costs, 3, 8, 0, &plan), CLAYSTONE_INVALID, "granule");
+    REFUSED(claystone_plan_read(code, NULL, 1, costs, 3, 8, 1, &plan), CLAYSTONE_INVALID, "want is null");
+    REFUSED(claystone_plan_read(code, want, 1, lost, 3, 8, 1, &plan), CLAYSTONE_UNRECOVERABLE, "2 are needed");
+    want[0] = 3;
+    REFUSED(claystone_plan_read(code, want, 1, costs, 3, 8, 1, &plan), CLAYSTONE_INVALID, "no chunk 3");
+    want[0] = 0;
+    CHECK(plan == NULL);
+    CHECK(claystone_plan_read(code, want, 1, costs, 3, 8, 1, &plan) == CLAYSTONE_OK);
+    REFUSED(claystone_plan_chunk(plan, 2, &read), CLAYSTONE_INVALID, "no read 2");
+    REFUSED(claystone_plan_range(plan, 0, 1, &start, &end), CLAYSTONE_INVALID, "no range 1");
+    size_t lengths[2] = {8, 8}, shorter[2] = {8, 7};
+    REFUSED(claystone_recover(code, plan, data, shorter, 2, parity, 1, 8), CLAYSTONE_INVALID, "has 7 bytes");
+    REFUSED(claystone_recover(code, plan, data, lengths, 1, parity, 1, 8), CLAYSTONE_INVALID, "1 fetched buffers");
+    REFUSED(claystone_recover(code, plan, data, lengths, 2, parity, 2, 8), CLAYSTONE_INVALID, "2 out buffers");
+    REFUSED(claystone_recover(code, plan, data, NULL, 2, parity, 1, 8), CLAYSTONE_INVALID, "fetched_bytes is null");
+    REFUSED(claystone_recover(code, plan, data, lengths, 2, over, 1, 8), CLAYSTONE_INVALID, "overlaps");
+    REFUSED(claystone_recover(clay, plan, data, lengths, 2, parity, 1, 8), CLAYSTONE_INVALID, "made by rs:2+1");
+    for (size_t at = 0; at < sizeof room; at++) CHECK(room[at] == 0);
+    claystone_plan_free(plan);
+    claystone_code_free(code);
+    claystone_code_free(clay);
+}
+
+int main(void) {
+    CHECK(claystone_version()[0] != 0);
+    lose_and_recover("replica:3");
+    lose_and_recover("rs:1+1");
+    lose_and_recover("rs:4+2");
+    lose_and_recover("rs:10+4");
+    lose_and_recover("clay:4+2:5");
+    lose_and_recover("clay:6+3:8");
+    change_a_byte();
+    do_it_wrong();
+    return 0;
+}
