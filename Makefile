@@ -22,6 +22,7 @@ test: ## all checks and tests; installs the clients that it tests with
 	$(CARGO) xtask ci
 	$(CARGO) build --package claystone
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
+	tests/python/run
 
 s3-tests: build ## the s3-tests suite of the Ceph project against a fresh store
 	tests/s3-tests/run

@@ -1,5 +1,7 @@
 //! Pointers from C, checked as far as they can be.
 
+use claystone_guard::check_apart;
+
 use crate::failure::Failure;
 
 /// # Safety
@@ -80,23 +82,10 @@ pub unsafe fn each_mut<'a>(
     if length > isize::MAX as usize {
         return Err(Failure::TooLong(what));
     }
-    // By address; those to be written are marked.
-    let mut ranges: Vec<(usize, usize, bool)> = Vec::with_capacity(count + others.len());
-    ranges.extend(pointers.iter().map(|pointer| (pointer.addr(), pointer.addr().saturating_add(length), true)));
-    let read = others.iter().filter(|other| !other.is_empty());
-    ranges.extend(read.map(|other| (other.as_ptr().addr(), other.as_ptr().addr() + other.len(), false)));
-    ranges.sort_unstable();
-    // How far the bytes go that were seen, and those of them to be written.
-    let (mut end, mut written_end) = (0, 0);
-    for (from, to, is_written) in ranges {
-        if from < written_end || (is_written && from < end) {
-            return Err(Failure::Overlap(what));
-        }
-        end = end.max(to);
-        if is_written {
-            written_end = written_end.max(to);
-        }
-    }
+    let written: Vec<_> =
+        pointers.iter().map(|pointer| pointer.addr()..pointer.addr().saturating_add(length)).collect();
+    let read: Vec<_> = others.iter().map(|other| other.as_ptr().addr()..other.as_ptr().addr() + other.len()).collect();
+    check_apart(&read, &written)?;
     // SAFETY: not null, no two share a byte, not longer than an object can be, and as asked of the caller.
     Ok(pointers.iter().map(|pointer| unsafe { std::slice::from_raw_parts_mut(*pointer, length) }).collect())
 }

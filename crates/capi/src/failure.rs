@@ -32,8 +32,6 @@ pub enum Failure {
     Null(&'static str),
     /// This text is not UTF-8.
     NotText(&'static str),
-    /// An output buffer shares bytes with another buffer.
-    Overlap(&'static str),
     /// More bytes than an object can have.
     TooLong(&'static str),
     /// No such read or range.
@@ -61,7 +59,6 @@ impl Failure {
         match self {
             Failure::Null(what) => format!("{what} is null"),
             Failure::NotText(what) => format!("{what} is not UTF-8"),
-            Failure::Overlap(what) => format!("a buffer of {what} overlaps another buffer"),
             Failure::TooLong(what) => format!("{what} is longer than an object can be"),
             Failure::OutOfRange(what, at, count) => format!("there is no {what} {at}: there are {count}"),
             Failure::Misuse(misuse) => misuse.to_string(),

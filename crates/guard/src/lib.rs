@@ -7,8 +7,9 @@
 //! 1. Whatever the arguments, a method returns; if it returns an error, no buffer was written.
 //! 2. A plan is carried out only by the code that made it: [`Plan`] cannot be made otherwise.
 //!
-//! Left out: what a caller's pointers point to (`capi`).
+//! Left out: what a caller's pointers point to (`capi`, the Python package).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use claystone_code::{
@@ -101,6 +102,9 @@ pub enum Misuse {
         /// The code that was asked.
         code: CodeSpec,
     },
+    /// Bytes that are written are in two buffers.
+    #[error("a buffer to be written overlaps another buffer")]
+    Overlap,
     /// The code has no such deltas.
     #[error("{code} changes its parity by encoding the tile again, not by differences")]
     NoDelta {
@@ -280,6 +284,32 @@ impl Plan {
         }
         Ok(self.plan.bytes_read(sub_bytes, granule))
     }
+}
+
+/// Checks that no byte of `written` is in another range, of either kind; ranges are addresses.
+///
+/// # Errors
+/// [`Misuse::Overlap`].
+pub fn check_apart(read: &[Range<usize>], written: &[Range<usize>]) -> Result<(), Misuse> {
+    let kinds = [(read, false), (written, true)];
+    let mut ranges: Vec<(usize, usize, bool)> = kinds
+        .iter()
+        .flat_map(|(ranges, is_written)| ranges.iter().map(|range| (range.start, range.end, *is_written)))
+        .filter(|(start, end, _)| start < end)
+        .collect();
+    ranges.sort_unstable();
+    // How far the bytes go that were seen, and those of them to be written.
+    let (mut seen_end, mut written_end) = (0, 0);
+    for (start, end, is_written) in ranges {
+        if start < written_end || (is_written && start < seen_end) {
+            return Err(Misuse::Overlap);
+        }
+        seen_end = seen_end.max(end);
+        if is_written {
+            written_end = written_end.max(end);
+        }
+    }
+    Ok(())
 }
 
 fn count(what: &'static str, got: usize, expected: usize) -> Result<(), Misuse> {

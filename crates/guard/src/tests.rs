@@ -98,3 +98,16 @@ fn each_misuse_is_told_with_its_numbers() {
     assert!(matches!(clay.apply_delta(0, 4, a, &mut one), Err(Misuse::NoDelta { .. })));
     assert_eq!(one, [0; 8], "nothing was written");
 }
+
+#[test]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
+fn a_written_byte_is_in_one_buffer_only() {
+    let apart = |read: &[Range<usize>], written: &[Range<usize>]| check_apart(read, written).is_ok();
+    assert!(apart(&[0..10, 5..10, 0..10], &[10..12, 12..13]));
+    assert!(apart(&[3..3], &[0..10]));
+    assert!(!apart(&[], &[0..10, 9..11]));
+    assert!(!apart(&[], &[0..10, 0..10]));
+    assert!(!apart(&[0..100, 1..2], &[50..51]));
+    assert!(!apart(&[4..5], &[0..10]));
+    assert!(!apart(&[9..20], &[0..10]));
+}

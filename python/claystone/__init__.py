@@ -1,0 +1,5 @@
+"""Erasure codes and their I/O plans: what to read, and how to make lost chunks of it."""
+
+from ._claystone import ClaystoneError, Code, Plan, Read, Unrecoverable, __version__
+
+__all__ = ["ClaystoneError", "Code", "Plan", "Read", "Unrecoverable", "__version__"]

@@ -1,0 +1,83 @@
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+__version__: str
+
+class Buffer(Protocol):
+    """Anything with a buffer of bytes: bytes, bytearray, memoryview, mmap, NumPy arrays of uint8."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class ClaystoneError(ValueError):
+    """A wrong argument; the text has the numbers."""
+
+class Unrecoverable(ClaystoneError):
+    """Too many chunks are lost."""
+
+class Read:
+    """What to read of one chunk."""
+
+    @property
+    def chunk(self) -> int: ...
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Sub-chunks of each tile, as (start, end)."""
+    def cut(self, tile: Buffer, sub_bytes: int) -> bytearray:
+        """The ranges of one tile, one after the other: what `Code.recover` wants."""
+
+class Plan:
+    """What to read, and how to make the wanted chunks of it."""
+
+    @property
+    def want(self) -> list[int]: ...
+    @property
+    def reads(self) -> list[Read]: ...
+    @property
+    def alpha(self) -> int: ...
+    def bytes_read(self, sub_bytes: int, granule: int = 1) -> int:
+        """Bytes read of one tile, over all chunks, when ranges are widened to whole granules."""
+
+class Code:
+    """An erasure code, named by its spec: "replica:3", "rs:4+2", "clay:16+4:19". Chunks count from 0, data first."""
+
+    def __init__(self, spec: str) -> None: ...
+    @property
+    def spec(self) -> str: ...
+    @property
+    def data(self) -> int: ...
+    @property
+    def parity(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def alpha(self) -> int:
+        """Sub-chunks in a tile: every buffer is a multiple of this long."""
+    @property
+    def tolerance(self) -> int:
+        """Chunks that may be lost, whichever they are."""
+    def info(self) -> dict[str, Any]:
+        """The properties above, with overhead: bytes stored for each byte."""
+    def encode(self, data: Sequence[Buffer]) -> list[bytearray]:
+        """The parity of one tile."""
+    def encode_into(self, data: Sequence[Buffer], parity: Sequence[Buffer]) -> None:
+        """As `encode`, into buffers of the caller."""
+    def encode_add(self, first: int, data: Sequence[Buffer], parity: Sequence[Buffer]) -> None:
+        """Adds the data chunks from `first` on to parity that began as zeros."""
+    def plan(
+        self,
+        want: Iterable[int],
+        *,
+        lost: Iterable[int] = (),
+        costs: Sequence[int | None] | None = None,
+        sub_bytes: int = 4096,
+        granule: int = 1,
+    ) -> Plan:
+        """Plans to get the chunks in `want`. `costs` has one entry for each chunk, None where it cannot be read."""
+    def recover(self, plan: Plan, fetched: Sequence[Buffer]) -> list[bytearray]:
+        """Carries out a plan on one tile; `fetched` has one buffer for each of `plan.reads`."""
+    def recover_into(self, plan: Plan, fetched: Sequence[Buffer], out: Sequence[Buffer]) -> None:
+        """As `recover`, into buffers of the caller."""
+    def update(self, chunk: int) -> list[int] | None:
+        """Parity chunks that change with a data chunk; None if the tile must be encoded again."""
+    def apply_delta(self, chunk: int, parity_chunk: int, delta: Buffer, parity: Buffer) -> None:
+        """Brings parity up to date: `delta` is old bytes XOR new bytes of `chunk` at the same place."""

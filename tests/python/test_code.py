@@ -1,0 +1,152 @@
+"""The Python package: every family round trip, buffers without copies, misuse with the numbers, stubs in step."""
+
+import ast
+import itertools
+import pathlib
+import threading
+
+import pytest
+
+import claystone
+from claystone import ClaystoneError, Code, Unrecoverable
+
+FAMILIES = ["replica:3", "rs:1+1", "rs:4+2", "rs:10+4", "clay:4+2:5"]
+
+
+def encoded(code, sub_bytes):
+    tile = code.alpha * sub_bytes
+    data = [bytes((at * 7 + chunk * 31) % 256 for at in range(tile)) for chunk in range(code.data)]
+    return data + [bytes(parity) for parity in code.encode(data)]
+
+
+@pytest.mark.parametrize("spec", FAMILIES)
+def test_every_pair_of_losses_comes_back(spec):
+    code = Code(spec)
+    chunks = encoded(code, 24)
+    for lost in itertools.combinations(range(code.chunks), min(2, code.tolerance)):
+        plan = code.plan(lost, lost=lost, sub_bytes=24)
+        assert plan.want == list(lost)
+        fetched = [read.cut(chunks[read.chunk], 24) for read in plan.reads]
+        assert sum(map(len, fetched)) == plan.bytes_read(24)
+        assert code.recover(plan, fetched) == [chunks[chunk] for chunk in lost]
+
+
+def test_clay_reads_less():
+    tile = 8 * 4096
+    assert Code("clay:4+2:5").plan([1], lost=[1]).bytes_read(4096) == 2.5 * tile
+    assert Code("rs:4+2").plan([1], lost=[1], sub_bytes=tile).bytes_read(tile) == 4 * tile
+
+
+def test_bytes_are_used_where_they_are():
+    code = Code("rs:2+2")
+    whole = bytearray(range(256)) * 4
+    view = memoryview(whole)
+    code.encode_into([view[:256], view[256:512]], [view[512:768], view[768:]])
+    assert [whole[512:768], whole[768:]] == code.encode([bytes(whole[:256]), bytes(whole[256:512])])
+    parity = [bytearray(256), bytearray(256)]
+    for chunk in range(2):
+        code.encode_add(chunk, [view[chunk * 256 : chunk * 256 + 256]], parity)
+    assert parity == [whole[512:768], whole[768:]]
+
+
+def test_numpy_arrays_are_buffers():
+    numpy = pytest.importorskip("numpy")
+    code = Code("clay:4+2:5")
+    data = numpy.arange(4 * 8 * 100, dtype=numpy.uint8).reshape(4, -1)
+    parity = numpy.zeros((2, 800), dtype=numpy.uint8)
+    code.encode_into(list(data), list(parity))
+    assert [bytes(row) for row in parity] == [bytes(made) for made in code.encode(list(data))]
+    with pytest.raises(BufferError, match="contiguous"):
+        code.encode([data[:, ::2]] * 4)
+    with pytest.raises(BufferError):
+        code.encode([data.astype(numpy.float32)] * 4)
+
+
+def test_a_change_reaches_the_parity():
+    code = Code("rs:3+2")
+    chunks = [bytearray(chunk) for chunk in encoded(code, 50)]
+    delta = bytes(range(50))
+    chunks[1] = bytearray(a ^ b for a, b in zip(chunks[1], delta))
+    assert code.update(1) == [3, 4]
+    for parity in code.update(1):
+        code.apply_delta(1, parity, delta, chunks[parity])
+    assert chunks[3:] == code.encode(chunks[:3])
+    assert Code("clay:4+2:5").update(0) is None
+
+
+def test_info_and_properties():
+    code = Code("clay:16+4:19")
+    assert (code.data, code.parity, code.chunks, code.alpha, code.tolerance) == (16, 4, 20, 1024, 4)
+    assert code.info()["overhead"] == 1.25
+    assert repr(code) == 'claystone.Code("clay:16+4:19")'
+    read = Code("clay:4+2:5").plan([0], lost=[0]).reads[0]
+    assert read.chunk == 1 and all(start < end <= 8 for start, end in read.ranges)
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda: Code("rs:4"), r"rs:K\+M"),
+        (lambda: Code("nothing"), "unknown code family"),
+        (lambda: Code("clay:4+2:9"), "helpers"),
+        (lambda: Code("rs:2+1").encode([b"1"]), "1 data buffers were given, 2 are needed"),
+        (lambda: Code("rs:2+1").encode([b"12", b"1"]), "data buffer 1 has 1 bytes, 2 are needed"),
+        (lambda: Code("clay:4+2:5").encode([b"123456789"] * 4), "9 bytes does not divide into 8"),
+        (lambda: Code("rs:2+1").plan([3]), "no chunk 3"),
+        (lambda: Code("rs:2+1").plan([0], lost=[7]), "no chunk 7"),
+        (lambda: Code("rs:2+1").plan([0, 0]), "wanted twice"),
+        (lambda: Code("rs:2+1").plan([0], costs=[1]), "1 costs were given, 3 are needed"),
+        (lambda: Code("rs:2+1").plan([0], sub_bytes=0), "sub_bytes"),
+        (lambda: Code("rs:2+1").plan([0], granule=0), "granule"),
+        (lambda: Code("rs:2+1").recover(Code("rs:3+1").plan([0]), [b""]), r"made by rs:3\+1"),
+        (lambda: Code("rs:2+1").recover(Code("rs:2+1").plan([0], lost=[0]), [b"1"]), "1 fetched buffers"),
+        (lambda: Code("rs:2+1").recover(Code("rs:2+1").plan([0], lost=[0]), [b"12", b"1"]), "has 1 bytes"),
+        (lambda: Code("rs:2+1").update(2), "no data chunk 2"),
+        (lambda: Code("rs:2+1").apply_delta(0, 1, b"", bytearray()), "no parity chunk 1"),
+        (lambda: Code("clay:4+2:5").apply_delta(0, 4, bytes(8), bytearray(8)), "encoding the tile again"),
+        (lambda: Code("rs:2+1").plan([0], lost=[0]).reads[0].cut(b"1", 2), "has 1 bytes"),
+        (lambda: Code("rs:2+1").plan([0]).bytes_read(1, 0), "granule"),
+    ],
+)
+def test_misuse_is_refused_with_the_numbers(call, says):
+    with pytest.raises(ClaystoneError, match=says):
+        call()
+
+
+def test_too_much_lost():
+    with pytest.raises(Unrecoverable, match="3 of 6 chunks can be read, 4 are needed"):
+        Code("rs:4+2").plan([0], lost=[0, 1, 2])
+
+
+def test_buffers_that_cannot_be_written_or_overlap():
+    code = Code("rs:2+1")
+    with pytest.raises(BufferError, match="read-only"):
+        code.encode_into([b"1", b"2"], [b"3"])
+    room = memoryview(bytearray(30))
+    with pytest.raises(ClaystoneError, match="overlaps"):
+        code.encode_into([room[:10], room[10:20]], [room[19:29]])
+    with pytest.raises(TypeError):
+        code.encode(["text", "text"])
+
+
+def test_threads_share_a_code():
+    code = Code("clay:4+2:5")
+    data = [bytes([chunk]) * (8 * 16384) for chunk in range(4)]
+    expected = code.encode(data)
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(code.encode(data))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [expected] * 4
+
+
+def test_the_stubs_are_in_step():
+    package = pathlib.Path(claystone.__file__).parent
+    assert (package / "py.typed").exists()
+    stub = ast.parse((package / "_claystone.pyi").read_text())
+    for entry in (node for node in stub.body if isinstance(node, ast.ClassDef) and node.name != "Buffer"):
+        found = getattr(claystone, entry.name)
+        declared = {node.name for node in entry.body if isinstance(node, ast.FunctionDef)} - {"__init__"}
+        assert declared == {name for name in vars(found) if not name.startswith("_")}, entry.name
