@@ -90,9 +90,10 @@ pub trait ErasureCode: Send + Sync + Debug {
 pub(crate) fn assert_request(want: &[ChunkIndex], costs: &ReadCosts, chunks: u16) {
     assert_eq!(costs.chunks.len(), usize::from(chunks), "one cost per chunk");
     assert!(costs.granule > 0, "a granule of no bytes");
-    for (i, chunk) in want.iter().enumerate() {
+    let mut wanted = vec![false; usize::from(chunks)];
+    for chunk in want {
         assert!(chunk.0 < chunks, "chunk {chunk} of {chunks}");
-        assert!(!want[..i].contains(chunk), "chunk {chunk} is wanted twice");
+        assert!(!std::mem::replace(&mut wanted[chunk.at()], true), "chunk {chunk} is wanted twice");
     }
 }
 
@@ -111,11 +112,12 @@ pub(crate) fn narrow(coefficient: u16) -> u8 {
 
 /// The `count` cheapest chunks that can be read and are not in `taken`, lower index first among equals.
 pub(crate) fn cheapest(costs: &ReadCosts, taken: &[ChunkIndex], count: usize) -> Vec<ChunkIndex> {
-    let mut rest: Vec<(u32, u16)> = (0u16..)
-        .zip(costs.chunks)
-        .filter_map(|(chunk, cost)| cost.map(|cost| (cost, chunk)))
-        .filter(|(_, chunk)| !taken.contains(&ChunkIndex(*chunk)))
-        .collect();
+    let mut costs = costs.chunks.to_vec();
+    for chunk in taken {
+        costs[chunk.at()] = None;
+    }
+    let mut rest: Vec<(u32, u16)> =
+        (0..=u16::MAX).zip(costs).filter_map(|(chunk, cost)| cost.map(|cost| (cost, chunk))).collect();
     rest.sort_unstable();
     rest.truncate(count);
     rest.into_iter().map(|(_, chunk)| ChunkIndex(chunk)).collect()

@@ -32,13 +32,14 @@
 //! 3. All that can fail is in `validate`, `build` and `plan_*`; `encode` and `recover` only assert their arguments.
 //! 4. `unsafe` is in `kernel` only.
 //!
-//! Left out: codes with local parities, product codes and codes over larger fields; checksums (the chunk layer has them).
+//! Left out: codes with local parities and product codes; checksums (the chunk layer has them).
 
 mod cauchy;
 mod clay;
 mod code;
 mod field;
 mod kernel;
+mod long;
 mod plan;
 mod reed_solomon;
 mod replicated;

@@ -102,7 +102,7 @@ impl ErasureCode for ReedSolomon {
                 }
             }
             Method::Matrix { rows } => self.recover_sums(rows, fetched, out),
-            Method::ClayDecode | Method::ClayRepair { .. } => {
+            Method::Syndromes { .. } | Method::ClayDecode | Method::ClayRepair { .. } => {
                 panic!("not a plan of {}", self.spec())
             }
         }

@@ -11,7 +11,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
-use crate::{ErasureCode, Tier, clay, reed_solomon::ReedSolomon, replicated::Replicated};
+use crate::{ErasureCode, Tier, clay, long::LongReedSolomon, reed_solomon::ReedSolomon, replicated::Replicated};
 
 /// The name of an erasure code: its family and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub enum CodeSpec {
         /// Chunks of a stripe, the first one included.
         copies: u8,
     },
-    /// `rs:k+m`: systematic Reed-Solomon over GF(2^8).
+    /// `rs:k+m`: systematic Reed-Solomon, over GF(2^8) up to 256 chunks and over GF(2^16) above.
     ReedSolomon {
         /// Data chunks, k.
         data: u16,
@@ -46,7 +46,7 @@ pub struct Shape {
     pub data: u16,
     /// Parity chunks, m; for `replica:c` the c - 1 further copies.
     pub parity: u16,
-    /// Sub-chunks in one tile of a chunk; 1 for all but Clay.
+    /// Sub-chunks in one tile of a chunk: 1, 2 for long codes over GF(2^16), more for Clay.
     pub alpha: u32,
 }
 
@@ -92,8 +92,20 @@ pub enum SpecError {
         data: u16,
         /// Parity chunks asked for.
         parity: u16,
-        /// [`CodeSpec::CHUNKS_MAX`].
+        /// [`CodeSpec::CHUNKS_MAX`], or [`CodeSpec::LONG_CHUNKS_MAX`] for Reed-Solomon.
         limit: u16,
+    },
+    /// The parity of a long code, rounded up to a power of two, and the data are more than the field has elements.
+    #[error("{data}+{parity} takes {points} points, GF(2^16) has {limit}")]
+    TooManyPoints {
+        /// Data chunks asked for.
+        data: u16,
+        /// Parity chunks asked for.
+        parity: u16,
+        /// Data chunks and the least power of two that is at least the parity chunks.
+        points: u32,
+        /// [`CodeSpec::POINTS_MAX`].
+        limit: u32,
     },
     /// Clay's d is outside k + 1 ..= k + m - 1. With d = k nothing is saved: that code is `rs:k+m`.
     #[error("clay repairs from {least} to {most} helpers for this size, got {helpers}")]
@@ -126,8 +138,15 @@ pub enum SpecError {
 }
 
 impl CodeSpec {
-    /// The most chunks in a stripe: GF(2^8) has that many elements.
+    /// The most chunks in a stripe over GF(2^8), which has that many elements.
     pub const CHUNKS_MAX: u16 = 256;
+
+    /// The most chunks of a Reed-Solomon stripe, whose places are 16 bits wide. Those of more than [`CHUNKS_MAX`]
+    /// (Self::CHUNKS_MAX) chunks are long: over GF(2^16), with tiles of two sub-chunks.
+    pub const LONG_CHUNKS_MAX: u16 = u16::MAX;
+
+    /// The most points of a long code, k and the least power of two that is at least m: GF(2^16) has so many elements.
+    pub const POINTS_MAX: u32 = 1 << 16;
 
     /// The most sub-chunks in a tile. `clay:16+4:19` has 1024, `clay:20+4:23` has 4096.
     pub const ALPHA_MAX: u32 = 4096;
@@ -142,13 +161,18 @@ impl CodeSpec {
                 assert!(copies > 0, "no copies");
                 (1, u16::from(copies) - 1, 1)
             }
-            Self::ReedSolomon { data, parity } => (data, parity, 1),
+            Self::ReedSolomon { data, parity } => (data, parity, if self.is_long() { 2 } else { 1 }),
             Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
                 (data.into(), parity.into(), grid.alpha)
             }
         };
         Shape { data, parity, alpha }
+    }
+
+    /// Whether the code is over GF(2^16).
+    fn is_long(&self) -> bool {
+        matches!(*self, Self::ReedSolomon { data, parity } if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX))
     }
 
     /// How many chunks of a stripe may be lost at once, whichever they are.
@@ -177,8 +201,15 @@ impl CodeSpec {
         if parity < least {
             return Err(SpecError::TooFewParity { parity, least });
         }
-        if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX) {
-            return Err(SpecError::TooManyChunks { data, parity, limit: Self::CHUNKS_MAX });
+        let limit = if let Self::ReedSolomon { .. } = self { Self::LONG_CHUNKS_MAX } else { Self::CHUNKS_MAX };
+        if u32::from(data) + u32::from(parity) > u32::from(limit) {
+            return Err(SpecError::TooManyChunks { data, parity, limit });
+        }
+        if self.is_long() {
+            let points = LongReedSolomon::points(data, parity);
+            if points > Self::POINTS_MAX {
+                return Err(SpecError::TooManyPoints { data, parity, points, limit: Self::POINTS_MAX });
+            }
         }
         if let Self::Clay { data, parity, helpers } = *self {
             clay::Grid::new(data, parity, helpers)?;
@@ -206,6 +237,7 @@ impl CodeSpec {
         self.validate()?;
         Ok(match *self {
             Self::Replicated { copies } => Arc::new(Replicated::new(copies, tier)),
+            Self::ReedSolomon { data, parity } if self.is_long() => Arc::new(LongReedSolomon::new(data, parity, tier)),
             Self::ReedSolomon { data, parity } => Arc::new(ReedSolomon::new(data, parity, tier)),
             Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers)?;
