@@ -9,7 +9,7 @@
 
 use std::fmt::Debug;
 
-use crate::{ChunkIndex, CodeSpec, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan};
+use crate::{ChunkIndex, CodeSpec, LocateError, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan, locate};
 
 /// An erasure code over tiles of `alpha * sub_bytes` bytes per chunk. `sub_bytes` is the caller's choice, any length at
 /// any alignment, but it must be the same for encode and recover: other bytes are coupled otherwise.
@@ -72,6 +72,21 @@ pub trait ErasureCode: Send + Sync + Debug {
     /// # Panics
     /// If a count or a length is not as said, or the plan is not one that this code makes.
     fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]);
+
+    /// Names the chunks whose bytes are wrong though nobody said so, ascending; none if the stripe is right. `chunks[z]`
+    /// is the tile of chunk z, `None` if it cannot be read. With r chunks to spare up to r / 2 wrong ones are found:
+    /// m / 2 of a whole stripe under a code that tolerates any m losses. All bytes are checked. Reed-Solomon does so
+    /// at the speed of encoding; other codes by trial, which takes long where more than one chunk is wrong.
+    ///
+    /// # Errors
+    /// [`LocateError::NothingToCheck`] if no chunk can be spared, [`LocateError::TooManyWrong`] if more are wrong than
+    /// can be found and the bytes show it, [`LocateError::TooManySets`] if trial would take too long.
+    ///
+    /// # Panics
+    /// If a count or a length is not as said.
+    fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, LocateError> {
+        locate::by_trial(self, chunks)
+    }
 
     /// How a change of the data chunk `chunk` reaches the parity.
     ///

@@ -38,7 +38,9 @@ mod cauchy;
 mod clay;
 mod code;
 mod field;
+mod grs;
 mod kernel;
+mod locate;
 mod long;
 mod plan;
 mod reed_solomon;
@@ -50,5 +52,6 @@ mod tests;
 
 pub use code::ErasureCode;
 pub use kernel::Tier;
+pub use locate::LocateError;
 pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};
 pub use spec::{CodeSpec, Shape, SpecError};

@@ -11,7 +11,9 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
-use crate::{ErasureCode, Tier, clay, long::LongReedSolomon, reed_solomon::ReedSolomon, replicated::Replicated};
+use crate::{
+    ErasureCode, Tier, clay, grs::Grs, long::LongReedSolomon, reed_solomon::ReedSolomon, replicated::Replicated,
+};
 
 /// The name of an erasure code: its family and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +25,22 @@ pub enum CodeSpec {
     },
     /// `rs:k+m`: systematic Reed-Solomon, over GF(2^8) up to 256 chunks and over GF(2^16) above.
     ReedSolomon {
+        /// Data chunks, k.
+        data: u16,
+        /// Parity chunks, m.
+        parity: u16,
+    },
+    /// `isal:k+m`: Reed-Solomon with the bytes of ISA-L's `gf_gen_cauchy1_matrix`. Its `gf_gen_rs_matrix` is not offered:
+    /// beyond small sizes some losses within m cannot be recovered under it.
+    Isal {
+        /// Data chunks, k.
+        data: u16,
+        /// Parity chunks, m.
+        parity: u16,
+    },
+    /// `klauspost:k+m`: Reed-Solomon with the bytes of klauspost/reedsolomon (default options, up to 256 chunks) and of
+    /// the crate reed-solomon-erasure over GF(2^8).
+    Klauspost {
         /// Data chunks, k.
         data: u16,
         /// Parity chunks, m.
@@ -61,7 +79,7 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// The part before the first colon is no family.
-    #[error("unknown code family: expected replica:C, rs:K+M or clay:K+M:D")]
+    #[error("unknown code family: expected replica:C, rs:K+M, clay:K+M:D, isal:K+M or klauspost:K+M")]
     UnknownFamily,
     /// The family is known, but the rest does not have its form.
     #[error("malformed code: expected {expected} with plain decimal numbers up to {most}")]
@@ -162,6 +180,7 @@ impl CodeSpec {
                 (1, u16::from(copies) - 1, 1)
             }
             Self::ReedSolomon { data, parity } => (data, parity, if self.is_long() { 2 } else { 1 }),
+            Self::Isal { data, parity } | Self::Klauspost { data, parity } => (data, parity, 1),
             Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
                 (data.into(), parity.into(), grid.alpha)
@@ -179,7 +198,7 @@ impl CodeSpec {
     pub fn tolerance(&self) -> u16 {
         match *self {
             Self::Replicated { copies } => u16::from(copies).saturating_sub(1),
-            Self::ReedSolomon { parity, .. } => parity,
+            Self::ReedSolomon { parity, .. } | Self::Isal { parity, .. } | Self::Klauspost { parity, .. } => parity,
             Self::Clay { parity, .. } => parity.into(),
         }
     }
@@ -192,7 +211,9 @@ impl CodeSpec {
         let (data, parity, least) = match *self {
             Self::Replicated { copies: 0 } => return Err(SpecError::NoCopies),
             Self::Replicated { .. } => return Ok(()),
-            Self::ReedSolomon { data, parity } => (data, parity, 1),
+            Self::ReedSolomon { data, parity } | Self::Isal { data, parity } | Self::Klauspost { data, parity } => {
+                (data, parity, 1)
+            }
             Self::Clay { data, parity, .. } => (u16::from(data), u16::from(parity), 2),
         };
         if data == 0 {
@@ -238,7 +259,9 @@ impl CodeSpec {
         Ok(match *self {
             Self::Replicated { copies } => Arc::new(Replicated::new(copies, tier)),
             Self::ReedSolomon { data, parity } if self.is_long() => Arc::new(LongReedSolomon::new(data, parity, tier)),
-            Self::ReedSolomon { data, parity } => Arc::new(ReedSolomon::new(data, parity, tier)),
+            Self::ReedSolomon { data, parity } => Arc::new(ReedSolomon::new(*self, Grs::cauchy(data, parity), tier)),
+            Self::Isal { data, parity } => Arc::new(ReedSolomon::new(*self, Grs::isal(data, parity), tier)),
+            Self::Klauspost { data, parity } => Arc::new(ReedSolomon::new(*self, Grs::klauspost(data, parity), tier)),
             Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers)?;
                 Arc::new(clay::Clay::new(*self, grid, tier))
@@ -252,6 +275,8 @@ impl fmt::Display for CodeSpec {
         match self {
             Self::Replicated { copies } => write!(f, "replica:{copies}"),
             Self::ReedSolomon { data, parity } => write!(f, "rs:{data}+{parity}"),
+            Self::Isal { data, parity } => write!(f, "isal:{data}+{parity}"),
+            Self::Klauspost { data, parity } => write!(f, "klauspost:{data}+{parity}"),
             Self::Clay { data, parity, helpers } => write!(f, "clay:{data}+{parity}:{helpers}"),
         }
     }
@@ -265,6 +290,10 @@ impl FromStr for CodeSpec {
         let (expected, most, spec) = match family {
             "replica" => ("replica:C", 255, number(rest).map(|copies| Self::Replicated { copies })),
             "rs" => ("rs:K+M", u16::MAX, sum(rest).map(|(data, parity)| Self::ReedSolomon { data, parity })),
+            "isal" => ("isal:K+M", u16::MAX, sum(rest).map(|(data, parity)| Self::Isal { data, parity })),
+            "klauspost" => {
+                ("klauspost:K+M", u16::MAX, sum(rest).map(|(data, parity)| Self::Klauspost { data, parity }))
+            }
             "clay" => (
                 "clay:K+M:D",
                 255,

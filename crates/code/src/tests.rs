@@ -9,12 +9,14 @@ use crate::{
     Unrecoverable, UpdatePlan, code::narrow, field::mul,
 };
 
-const ALL: [&str; 14] = [
+const ALL: [&str; 16] = [
     "replica:3",
     "replica:1",
     "rs:4+2",
     "rs:10+4",
     "rs:3+11",
+    "isal:6+3",
+    "klauspost:5+4",
     "clay:4+2:5",
     "clay:4+3:5",
     "clay:6+3:7",
@@ -59,7 +61,7 @@ pub(crate) fn check_plan(code: &dyn ErasureCode, plan: &ReadPlan, chunks: &[Vec<
     }
 }
 
-fn build(text: &str) -> Arc<dyn ErasureCode> {
+pub(crate) fn build(text: &str) -> Arc<dyn ErasureCode> {
     text.parse::<CodeSpec>().expect("a valid spec").build_with_tier(Tier::best()).expect("a valid spec")
 }
 
@@ -84,7 +86,7 @@ fn check_all_losses(text: &str, sub_bytes: u32) {
 
 #[test]
 fn every_loss_within_tolerance_is_recovered() {
-    for text in ["replica:3", "rs:4+2", "rs:6+3", "rs:10+4", "rs:1+1", "rs:1+3"] {
+    for text in ["replica:3", "rs:4+2", "rs:6+3", "rs:10+4", "rs:1+1", "rs:1+3", "isal:6+4", "klauspost:6+4"] {
         check_all_losses(text, 67);
     }
     for text in ["clay:4+2:5", "clay:6+3:8", "clay:6+3:7", "clay:4+3:6", "clay:4+3:5", "clay:3+2:4", "clay:1+2:2"] {
@@ -105,7 +107,7 @@ fn the_widest_code_recovers_as_many_losses_as_it_has_parity() {
 
 #[test]
 fn parity_is_the_sum_that_update_coefficients_tell() {
-    for text in ["replica:3", "rs:4+2", "rs:10+4", "rs:16+4", "rs:3+11"] {
+    for text in ["replica:3", "rs:4+2", "rs:10+4", "rs:16+4", "rs:3+11", "isal:10+4", "klauspost:10+4"] {
         let code = build(text);
         let chunks = stripe(&*code, 41, 2);
         let data = code.shape().data;
