@@ -63,7 +63,7 @@ pub fn cell<'a>(plan: &Plan, peers: &'a Peers) -> Cell<'a> {
     let mut contenders = vec![ours.contender(plan, Role::Ours)];
     contenders.extend(peers.contenders(plan));
     if let (CodeSpec::Clay { data, parity, .. }, Operation::Encode) = (plan.code, &plan.operation) {
-        let code = CodeSpec::ReedSolomon { data, parity };
+        let code = CodeSpec::ReedSolomon { data: data.into(), parity: parity.into() };
         let plain = Plan { code, tile_bytes: plan.chunk_bytes, ..plan.clone() };
         contenders.push(Ours::new(&plain).contender(&plain, Role::Reference(BESIDE_RS)));
         contenders.extend(peers.isal(&plain, &Role::Reference(BESIDE_ISAL_RS)));

@@ -28,6 +28,8 @@ pub struct Comparison {
     pub is_settled: bool,
     /// Without `against` there is nothing to hold a goal on.
     pub needs_against: bool,
+    /// A peer's own figure.
+    pub is_peer: bool,
 }
 
 /// Where a run is.
@@ -85,6 +87,7 @@ fn of_cell(plan: &Plan, unit: Unit, figures: &[Figure]) -> Vec<Comparison> {
         against: against.map(|against| (against.name.clone(), against.value)),
         is_settled: figure.is_settled && against.is_none_or(|against| against.is_settled),
         needs_against: true,
+        is_peer: false,
     };
     let peers = || others.iter().filter(|figure| figure.role == Role::Peer);
     let mut rows = Vec::new();
@@ -101,7 +104,8 @@ fn of_cell(plan: &Plan, unit: Unit, figures: &[Figure]) -> Vec<Comparison> {
             rows.push(row(metric.to_owned(), ours, Some(figure)));
         }
     }
-    rows.extend(peers().map(|peer| row(format!("{} {}", peer.name, plan.metric()), peer, None)));
+    let of_peer = |peer: &Figure| row(format!("{} {}", peer.name, plan.metric()), peer, None);
+    rows.extend(peers().map(|peer| Comparison { is_peer: true, ..of_peer(peer) }));
     rows
 }
 
@@ -125,6 +129,7 @@ fn beside_isal(plans: &[Plan], figures: &[Vec<Figure>]) -> Option<Comparison> {
         against: None,
         is_settled,
         needs_against: false,
+        is_peer: false,
     })
 }
 

@@ -28,6 +28,7 @@ pub mod gate;
 mod ours;
 pub mod peers;
 pub mod plan;
+pub mod reads;
 
 pub use cell::{CellError, Effort};
 pub use comparison::{Comparison, Step, compare};

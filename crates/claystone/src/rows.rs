@@ -97,6 +97,11 @@ impl Goals {
         row
     }
 
+    /// As [`Goals::row`], for a figure that is too noisy to judge by: the row has its goal, and nobody says if it is met.
+    pub fn row_unjudged(&self, figure: Figure) -> Row {
+        Row { met: None, ..self.row(figure) }
+    }
+
     fn goal(&self, bench: &str, case: &str, metric: &str) -> Option<Goal> {
         let text = self.0.get(bench)?.get(case)?.get(metric)?.as_str()?;
         Some(Goal::parse(text).expect("a test parses every goal"))
@@ -128,6 +133,16 @@ impl Goal {
 }
 
 impl Row {
+    /// Whether there is a goal that was not judged.
+    pub fn is_unjudged(&self) -> bool {
+        self.goal.is_some() && self.met.is_none()
+    }
+
+    /// Case and metric.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.case, self.metric)
+    }
+
     /// Whether a goal was missed.
     pub fn is_missed(&self) -> bool {
         self.met == Some(false)
@@ -209,6 +224,13 @@ mod tests {
         assert_eq!(met("small", 3.1, None), Some(false));
         assert_eq!(met("fast", 3.0, Some(0.0)), None);
         assert_eq!(met("other", 3.0, None), None);
+    }
+
+    #[test]
+    fn a_noisy_figure_keeps_its_goal_and_is_not_judged() {
+        let goals = Goals("[b.c]\nfast = \">=1.5\"\n".parse().expect("toml"));
+        let row = goals.row_unjudged(figure("fast", 1.0, Some(2.0)));
+        assert_eq!((row.goal.as_deref(), row.met, row.is_missed()), (Some(">=1.5"), None, false));
     }
 
     #[test]

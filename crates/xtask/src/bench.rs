@@ -1,7 +1,8 @@
 //! Benchmark records: runs the cases of bench/cases and keeps their rows.
 //!
-//! A case is a TOML file with `command` (arguments of the program) and `why`. One run of one or more cases appends one
-//! JSON line `{commit, machine, started_unix, rows}` to bench/runs/MACHINE.jsonl, and is compared with the line before.
+//! A case is a TOML file with `command` (arguments of the program), `why`, and `features` if the build needs any. One run
+//! of one or more cases appends one JSON line `{commit, machine, started_unix, rows}` to bench/runs/MACHINE.jsonl, and is
+//! compared with the line before.
 
 use std::fs;
 use std::io::Write;
@@ -18,11 +19,12 @@ use crate::source::files;
 pub fn run(root: &Path, names: &[String]) -> anyhow::Result<()> {
     let cases = cases(root, names)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built =
-        Command::new(&cargo).current_dir(root).args(["build", "--release", "--package", "claystone"]).status()?;
-    ensure!(built.success(), "the release build failed");
+    let mut build = Command::new(&cargo);
+    build.current_dir(root).args(["build", "--release", "--package", "claystone"]);
+    build.args(cases.iter().flat_map(|case| &case.features).flat_map(|feature| ["--features", feature]));
+    ensure!(build.status()?.success(), "the release build failed");
     let mut rows = Vec::new();
-    for (name, command) in &cases {
+    for Case { name, command, .. } in &cases {
         println!("== {name}: claystone {}", command.join(" "));
         rows.extend(measure(root, command).with_context(|| format!("case {name}"))?);
     }
@@ -44,21 +46,31 @@ pub fn run(root: &Path, names: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cases(root: &Path, names: &[String]) -> anyhow::Result<Vec<(String, Vec<String>)>> {
+/// A file of bench/cases.
+struct Case {
+    name: String,
+    command: Vec<String>,
+    features: Vec<String>,
+}
+
+fn cases(root: &Path, names: &[String]) -> anyhow::Result<Vec<Case>> {
     let mut cases = Vec::new();
     for path in files(&root.join("bench/cases"), "toml") {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let case: toml::Table =
             fs::read_to_string(&path)?.parse().with_context(|| format!("reading {}", path.display()))?;
-        let command = case.get("command").and_then(toml::Value::as_array).context("a case needs a `command`")?;
-        let command = command.iter().filter_map(toml::Value::as_str).map(str::to_owned).collect();
-        cases.push((name, command));
+        let texts = |key| {
+            let texts = case.get(key)?.as_array()?.iter();
+            Some(texts.filter_map(toml::Value::as_str).map(str::to_owned).collect())
+        };
+        let command = texts("command").context("a case needs a `command`")?;
+        cases.push(Case { name, command, features: texts("features").unwrap_or_default() });
     }
-    let known: Vec<String> = cases.iter().map(|(name, _)| name.clone()).collect();
+    let known: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
         bail!("there is no case {unknown} in bench/cases (there are: {})", known.join(", "));
     }
-    cases.retain(|(name, _)| names.is_empty() || names.contains(name));
+    cases.retain(|case| names.is_empty() || names.contains(&case.name));
     Ok(cases)
 }
 

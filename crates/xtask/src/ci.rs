@@ -14,6 +14,8 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     step("cite", || cite::run(root))?;
     step("format", || cargo(root, &["fmt", "--all", "--check"]))?;
     step("clippy", || cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+    let peers = ["clippy", "--package", "claystone-bench", "--features", "peers", "--all-targets", "--quiet"];
+    step("peers", || cargo(root, &[&peers[..], &["--", "-D", "warnings"]].concat()))?;
     step("tests", || cargo(root, &["test", "--workspace", "--quiet"]))?;
     step("drill smoke", || drill::smoke(root))
 }

@@ -1,5 +1,6 @@
 //! `claystone bench`: measures this program, beside others where they are at hand.
 
+pub mod codes;
 pub mod load;
 pub mod noise;
 pub mod s3;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 
+use crate::bench::codes::{self, Choice, Measured};
 use crate::bench::s3::{Plan, run};
-use crate::rows;
+use crate::rows::{self, Row};
 
 /// Measure this machine, beside other systems where they are installed.
 #[derive(Debug, clap::Args)]
@@ -17,8 +18,34 @@ pub struct Bench {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// Encoding, repair and planning of every code, beside other libraries with --peers
+    Codes(Codes),
+    /// Clay codes: what repairs read beside theory, and encoding beside our own Reed-Solomon
+    Clay(Cells),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
+}
+
+#[derive(Debug, clap::Args)]
+struct Codes {
+    /// Other libraries in the same rounds; needs a build with `--features peers`
+    #[arg(long)]
+    peers: bool,
+    #[command(flatten)]
+    cells: Cells,
+}
+
+#[derive(Debug, clap::Args)]
+struct Cells {
+    /// Only what has this text in its name, such as "rs:10+4 128KiB" or "repair"
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
+    /// A look: fewer samples, and goals are not judged
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object a line, peers' own figures too
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,30 +76,54 @@ impl Bench {
     /// # Errors
     /// It cannot be done, or a goal was missed.
     pub async fn run(self) -> anyhow::Result<()> {
-        let What::S3(s3) = self.what;
-        ensure!((0.1..=600.0).contains(&s3.seconds), "--seconds {}: 0.1 to 600", s3.seconds);
-        ensure!((1..=100).contains(&s3.rounds), "--rounds {}: 1 to 100", s3.rounds);
         if cfg!(debug_assertions) {
             eprintln!("warning: this is a debug build; its figures say nothing (build with --release)");
         }
-        let minio = s3.minio.or_else(|| on_path("minio"));
+        match self.what {
+            What::Codes(Codes { peers, cells }) => cells.run(peers, codes::codes),
+            What::Clay(cells) => cells.run(false, codes::clay),
+            What::S3(s3) => s3.run().await,
+        }
+    }
+}
+
+impl Cells {
+    /// Measures on this thread: nothing else runs meanwhile.
+    fn run(self, peers: bool, bench: impl Fn(&Choice) -> anyhow::Result<Measured>) -> anyhow::Result<()> {
+        let Measured { mut rows, peer_rows } = bench(&Choice { case: self.case, quick: self.quick, peers })?;
+        if self.json {
+            rows.extend(peer_rows);
+        }
+        print(&rows, self.json)
+    }
+}
+
+impl S3 {
+    async fn run(self) -> anyhow::Result<()> {
+        ensure!((0.1..=600.0).contains(&self.seconds), "--seconds {}: 0.1 to 600", self.seconds);
+        ensure!((1..=100).contains(&self.rounds), "--rounds {}: 1 to 100", self.rounds);
+        let minio = self.minio.or_else(|| on_path("minio"));
         if minio.is_none() {
             eprintln!("no `minio` on PATH: measuring this program alone");
         }
         let plan = Plan {
             minio,
-            cases: s3.cases,
-            round: Duration::from_secs_f64(s3.seconds),
-            rounds: s3.rounds,
-            directory: s3.dir,
+            cases: self.cases,
+            round: Duration::from_secs_f64(self.seconds),
+            rounds: self.rounds,
+            directory: self.dir,
         };
-        let rows = run(&plan).await?;
-        rows::print(&rows, s3.json);
-        if rows.iter().any(rows::Row::is_missed) {
-            bail!("a goal was missed");
-        }
-        Ok(())
+        print(&run(&plan).await?, self.json)
     }
+}
+
+/// Prints the rows, and fails if a goal was missed.
+fn print(rows: &[Row], json: bool) -> anyhow::Result<()> {
+    rows::print(rows, json);
+    if rows.iter().any(Row::is_missed) {
+        bail!("a goal was missed");
+    }
+    Ok(())
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {

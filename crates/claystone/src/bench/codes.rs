@@ -1,0 +1,99 @@
+//! The erasure codes, beside other libraries and beside theory.
+//!
+//! Invariants:
+//! 1. A figure from too few quiet samples is not judged: its row has a goal and no verdict, and a line says so.
+//! 2. A goal on a ratio is dropped where there is nobody to be compared with.
+
+use anyhow::ensure;
+use claystone_bench::{Comparison, Effort, Peers, Plan, Step, cells, compare, reads};
+
+use crate::progress::Progress;
+use crate::rows::{Against, Figure, Goals, Row};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// Only what has this text in its name.
+    pub case: Option<String>,
+    /// Fewer samples, and no verdicts.
+    pub quick: bool,
+    /// Other libraries too.
+    pub peers: bool,
+}
+
+/// The rows of a bench, and the other libraries' own figures.
+#[derive(Debug)]
+pub struct Measured {
+    /// Ours.
+    pub rows: Vec<Row>,
+    /// The peers'.
+    pub peer_rows: Vec<Row>,
+}
+
+/// All codes, by speed.
+///
+/// # Errors
+/// Nothing has the name, this build has no peers, or a cell cannot be measured.
+pub fn codes(choice: &Choice) -> anyhow::Result<Measured> {
+    let peers = if choice.peers { Peers::find()? } else { Peers::none() };
+    for absent in peers.absent() {
+        eprintln!("not measured: {absent}");
+    }
+    match peers.names()[..] {
+        [] => eprintln!("no other library is measured: rows that are compared with one have no goal (--peers)"),
+        ref names => eprintln!("beside {}", names.join(", ")),
+    }
+    rows("codes", measured(cells::codes(), &peers, choice)?, choice)
+}
+
+/// Clay codes: what repairs read beside theory, and encoding beside our own Reed-Solomon.
+///
+/// # Errors
+/// Nothing has the name, or a cell cannot be measured.
+pub fn clay(choice: &Choice) -> anyhow::Result<Measured> {
+    let is_chosen = |row: &Comparison| is_in(&format!("{} {}", row.case, row.metric), choice);
+    let mut all: Vec<Comparison> = reads::repairs().into_iter().filter(is_chosen).collect();
+    all.extend(measured(cells::clay(), &Peers::none(), choice)?);
+    rows("clay", all, choice)
+}
+
+fn measured(plans: Vec<Plan>, peers: &Peers, choice: &Choice) -> anyhow::Result<Vec<Comparison>> {
+    let plans: Vec<Plan> = plans.into_iter().filter(|plan| is_in(&plan.name(), choice)).collect();
+    let effort = if choice.quick { Effort::QUICK } else { Effort::FULL };
+    let progress = Progress::new("measuring", (plans.len() * effort.passes) as u64);
+    let compared = compare(&plans, peers, effort, |Step { done, total, name }| {
+        progress.of(done as u64, total as u64);
+        progress.say(name);
+    });
+    progress.end();
+    Ok(compared?)
+}
+
+fn is_in(name: &str, choice: &Choice) -> bool {
+    choice.case.as_ref().is_none_or(|case| name.contains(case))
+}
+
+fn rows(bench: &'static str, all: Vec<Comparison>, choice: &Choice) -> anyhow::Result<Measured> {
+    let case = choice.case.as_deref().unwrap_or_default();
+    ensure!(!all.is_empty(), "no name contains {case:?}: `--case rs` shows some");
+    let goals = Goals::built_in();
+    let mut measured = Measured { rows: Vec::new(), peer_rows: Vec::new() };
+    for Comparison { case, metric, value, unit, against, is_settled, needs_against, is_peer } in all {
+        let against = against.map(|(name, value)| Against { name, value });
+        let is_alone = needs_against && against.is_none();
+        let figure = Figure { bench, case, metric, value, unit, against };
+        let row = match () {
+            () if is_alone => goals.row_without_goal(figure),
+            () if is_settled && !choice.quick => goals.row(figure),
+            () => goals.row_unjudged(figure),
+        };
+        if !is_settled {
+            eprintln!("not settled, too few quiet samples: {}", row.name());
+        }
+        if is_peer { measured.peer_rows.push(row) } else { measured.rows.push(row) }
+    }
+    if choice.quick && measured.rows.iter().any(Row::is_unjudged) {
+        eprintln!("--quick takes too few samples to judge goals by");
+    }
+    Ok(measured)
+}
