@@ -21,6 +21,7 @@ demo: build ## store files, break disks, read everything back, repair
 test: ## all checks and tests; installs the clients that it tests with
 	$(CARGO) xtask ci
 	$(CARGO) build --package claystone
+	tests/isal/run
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
 	tests/python/run
 

@@ -9,7 +9,7 @@
 
 use std::fmt::Debug;
 
-use crate::{ChunkIndex, CodeSpec, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan};
+use crate::{ChunkIndex, CodeSpec, LocateError, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan, locate};
 
 /// An erasure code over tiles of `alpha * sub_bytes` bytes per chunk. `sub_bytes` is the caller's choice, any length at
 /// any alignment, but it must be the same for encode and recover: other bytes are coupled otherwise.
@@ -73,6 +73,21 @@ pub trait ErasureCode: Send + Sync + Debug {
     /// If a count or a length is not as said, or the plan is not one that this code makes.
     fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]);
 
+    /// Names the chunks whose bytes are wrong though nobody said so, ascending; none if the stripe is right. `chunks[z]`
+    /// is the tile of chunk z, `None` if it cannot be read. With r chunks to spare up to r / 2 wrong ones are found:
+    /// m / 2 of a whole stripe under a code that tolerates any m losses. All bytes are checked. Reed-Solomon does so
+    /// at the speed of encoding; other codes by trial, which takes long where more than one chunk is wrong.
+    ///
+    /// # Errors
+    /// [`LocateError::NothingToCheck`] if no chunk can be spared, [`LocateError::TooManyWrong`] if more are wrong than
+    /// can be found and the bytes show it, [`LocateError::TooManySets`] if trial would take too long.
+    ///
+    /// # Panics
+    /// If a count or a length is not as said.
+    fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, LocateError> {
+        locate::by_trial(self, chunks)
+    }
+
     /// How a change of the data chunk `chunk` reaches the parity.
     ///
     /// # Panics
@@ -90,9 +105,10 @@ pub trait ErasureCode: Send + Sync + Debug {
 pub(crate) fn assert_request(want: &[ChunkIndex], costs: &ReadCosts, chunks: u16) {
     assert_eq!(costs.chunks.len(), usize::from(chunks), "one cost per chunk");
     assert!(costs.granule > 0, "a granule of no bytes");
-    for (i, chunk) in want.iter().enumerate() {
+    let mut wanted = vec![false; usize::from(chunks)];
+    for chunk in want {
         assert!(chunk.0 < chunks, "chunk {chunk} of {chunks}");
-        assert!(!want[..i].contains(chunk), "chunk {chunk} is wanted twice");
+        assert!(!std::mem::replace(&mut wanted[chunk.at()], true), "chunk {chunk} is wanted twice");
     }
 }
 
@@ -111,11 +127,12 @@ pub(crate) fn narrow(coefficient: u16) -> u8 {
 
 /// The `count` cheapest chunks that can be read and are not in `taken`, lower index first among equals.
 pub(crate) fn cheapest(costs: &ReadCosts, taken: &[ChunkIndex], count: usize) -> Vec<ChunkIndex> {
-    let mut rest: Vec<(u32, u16)> = (0u16..)
-        .zip(costs.chunks)
-        .filter_map(|(chunk, cost)| cost.map(|cost| (cost, chunk)))
-        .filter(|(_, chunk)| !taken.contains(&ChunkIndex(*chunk)))
-        .collect();
+    let mut costs = costs.chunks.to_vec();
+    for chunk in taken {
+        costs[chunk.at()] = None;
+    }
+    let mut rest: Vec<(u32, u16)> =
+        (0..=u16::MAX).zip(costs).filter_map(|(chunk, cost)| cost.map(|cost| (cost, chunk))).collect();
     rest.sort_unstable();
     rest.truncate(count);
     rest.into_iter().map(|(_, chunk)| ChunkIndex(chunk)).collect()

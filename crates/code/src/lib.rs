@@ -32,13 +32,16 @@
 //! 3. All that can fail is in `validate`, `build` and `plan_*`; `encode` and `recover` only assert their arguments.
 //! 4. `unsafe` is in `kernel` only.
 //!
-//! Left out: codes with local parities, product codes and codes over larger fields; checksums (the chunk layer has them).
+//! Left out: codes with local parities and product codes; checksums (the chunk layer has them).
 
 mod cauchy;
 mod clay;
 mod code;
 mod field;
+mod grs;
 mod kernel;
+mod locate;
+mod long;
 mod plan;
 mod reed_solomon;
 mod replicated;
@@ -49,5 +52,6 @@ mod tests;
 
 pub use code::ErasureCode;
 pub use kernel::Tier;
+pub use locate::LocateError;
 pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};
 pub use spec::{CodeSpec, Shape, SpecError};

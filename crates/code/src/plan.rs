@@ -69,6 +69,14 @@ pub enum Method {
         /// One row for each wanted chunk, one coefficient for each read.
         rows: Vec<Vec<u8>>,
     },
+    /// With the syndromes s, each the parity of the data that was read (zeros for the rest) plus one parity chunk that was
+    /// read, in GF(2^16): a lost data chunk is the sum over i of `rows[j][i] * s_i`, and a lost parity chunk is that plus
+    /// the parity of the data that was read. Chunks that were read are copies.
+    Syndromes {
+        /// One row for each wanted chunk that is not read, one coefficient for each of the first parity chunks read, as
+        /// many as there are data chunks that are not read.
+        rows: Vec<Vec<u16>>,
+    },
     /// Clay's layered decoding from whole chunks; every chunk that is not read is taken as erased.
     ClayDecode,
     /// Clay's repair from some planes of many chunks.

@@ -1,41 +1,45 @@
-//! Systematic Reed-Solomon over GF(2^8) with the matrix of `cauchy`.
+//! Systematic Reed-Solomon over GF(2^8), with our matrix or that of another library (`grs`).
 //!
 //! Invariants:
-//! 1. Parity 0 is the XOR of the data, so a single loss among data and parity 0 is repaired without a product.
+//! 1. With our matrix parity 0 is the XOR of the data, so a single loss among data and parity 0 is repaired without a product.
 //! 2. A recovery is one pass over k reads that makes lost data and lost parity together.
 //! 3. `encode`, `encode_add` and `apply_delta` allocate nothing.
 
 use crate::{
-    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
-    cauchy,
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
+    UpdatePlan,
     code::{assert_data_part, assert_request, cheapest, narrow},
+    grs::Grs,
     kernel::{self, Matrix},
+    locate,
 };
 
-/// `rs:data+parity`.
+/// `rs:data+parity`, `isal:data+parity` or `klauspost:data+parity`.
 #[derive(Debug)]
 pub(crate) struct ReedSolomon {
-    data: u16,
-    parity: u16,
+    spec: CodeSpec,
     tier: Tier,
+    generator: Grs,
     encoder: Matrix,
 }
 
 impl ReedSolomon {
-    pub(crate) fn new(data: u16, parity: u16, tier: Tier) -> Self {
+    /// `generator` must be that of `spec`.
+    pub(crate) fn new(spec: CodeSpec, generator: Grs, tier: Tier) -> Self {
         let index = |at: usize| u16::try_from(at).expect("at most 256 chunks");
-        let encoder = Matrix::new(parity.into(), data.into(), |row, term| cauchy::coefficient(index(row), index(term)));
-        Self { data, parity, tier, encoder }
+        let Shape { data, parity, .. } = spec.shape();
+        let coefficient = |row, term| generator.coefficient(index(row), index(term));
+        Self { spec, tier, encoder: Matrix::new(parity.into(), data.into(), coefficient), generator }
     }
 }
 
 impl ErasureCode for ReedSolomon {
     fn spec(&self) -> CodeSpec {
-        CodeSpec::ReedSolomon { data: self.data, parity: self.parity }
+        self.spec
     }
 
     fn shape(&self) -> Shape {
-        self.spec().shape()
+        self.spec.shape()
     }
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
@@ -43,7 +47,7 @@ impl ErasureCode for ReedSolomon {
     }
 
     fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
-        assert_data_part(first, data.len(), self.data);
+        assert_data_part(first, data.len(), self.generator.data());
         kernel::accumulate(self.tier, &self.encoder, first.at(), data, parity);
     }
 
@@ -53,17 +57,17 @@ impl ErasureCode for ReedSolomon {
         assert_request(want, costs, chunks);
         let (mut read, lost): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
             want.iter().partition(|chunk| costs.chunks[chunk.at()].is_some());
-        let needed = usize::from(self.data);
+        let needed = usize::from(self.generator.data());
         if !lost.is_empty() {
             let rest = cheapest(costs, &read, needed.saturating_sub(read.len()));
             read.extend(rest);
             if read.len() < needed {
                 let count = |len: usize| u16::try_from(len).expect("at most 256 chunks");
                 return Err(Unrecoverable {
-                    spec: self.spec(),
+                    spec: self.spec,
                     wanted_lost: count(lost.len()),
                     available: count(read.len()),
-                    needed: self.data,
+                    needed: self.generator.data(),
                     chunks,
                 });
             }
@@ -77,7 +81,7 @@ impl ErasureCode for ReedSolomon {
             // More than k reads happen when many chunks are wanted: the first k of them solve for the lost ones.
             let have: Vec<u16> = read.iter().take(needed).map(|chunk| chunk.0).collect();
             let lost: Vec<u16> = lost.iter().map(|chunk| chunk.0).collect();
-            let mut solved = cauchy::solve(self.data, &lost, &have).into_iter();
+            let mut solved = self.generator.solve(&lost, &have).into_iter();
             let row_of = |chunk: &ChunkIndex| {
                 let mut row = match place(chunk) {
                     Ok(at) => (0..read.len()).map(|i| u8::from(i == at)).collect(),
@@ -102,16 +106,21 @@ impl ErasureCode for ReedSolomon {
                 }
             }
             Method::Matrix { rows } => self.recover_sums(rows, fetched, out),
-            Method::ClayDecode | Method::ClayRepair { .. } => {
-                panic!("not a plan of {}", self.spec())
+            Method::Syndromes { .. } | Method::ClayDecode | Method::ClayRepair { .. } => {
+                panic!("not a plan of {}", self.spec)
             }
         }
     }
 
+    fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, LocateError> {
+        locate::by_points(self.tier, self.spec, &self.generator, chunks)
+    }
+
     fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {
-        assert!(chunk.0 < self.data, "chunk {chunk} is no data chunk");
-        let delta = |parity| (ChunkIndex(self.data + parity), cauchy::coefficient(parity, chunk.0).into());
-        UpdatePlan::Delta((0..self.parity).map(delta).collect())
+        let Shape { data, parity, .. } = self.shape();
+        assert!(chunk.0 < data, "chunk {chunk} is no data chunk");
+        let delta = |row| (ChunkIndex(data + row), self.generator.coefficient(row, chunk.0).into());
+        UpdatePlan::Delta((0..parity).map(delta).collect())
     }
 
     fn apply_delta(&self, coefficient: u16, delta: &[u8], parity: &mut [u8]) {

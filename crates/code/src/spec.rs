@@ -11,7 +11,9 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
-use crate::{ErasureCode, Tier, clay, reed_solomon::ReedSolomon, replicated::Replicated};
+use crate::{
+    ErasureCode, Tier, clay, grs::Grs, long::LongReedSolomon, reed_solomon::ReedSolomon, replicated::Replicated,
+};
 
 /// The name of an erasure code: its family and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,8 +23,24 @@ pub enum CodeSpec {
         /// Chunks of a stripe, the first one included.
         copies: u8,
     },
-    /// `rs:k+m`: systematic Reed-Solomon over GF(2^8).
+    /// `rs:k+m`: systematic Reed-Solomon, over GF(2^8) up to 256 chunks and over GF(2^16) above.
     ReedSolomon {
+        /// Data chunks, k.
+        data: u16,
+        /// Parity chunks, m.
+        parity: u16,
+    },
+    /// `isal:k+m`: Reed-Solomon with the bytes of ISA-L's `gf_gen_cauchy1_matrix`. Its `gf_gen_rs_matrix` is not offered:
+    /// beyond small sizes some losses within m cannot be recovered under it.
+    Isal {
+        /// Data chunks, k.
+        data: u16,
+        /// Parity chunks, m.
+        parity: u16,
+    },
+    /// `klauspost:k+m`: Reed-Solomon with the bytes of klauspost/reedsolomon (default options, up to 256 chunks) and of
+    /// the crate reed-solomon-erasure over GF(2^8).
+    Klauspost {
         /// Data chunks, k.
         data: u16,
         /// Parity chunks, m.
@@ -46,7 +64,7 @@ pub struct Shape {
     pub data: u16,
     /// Parity chunks, m; for `replica:c` the c - 1 further copies.
     pub parity: u16,
-    /// Sub-chunks in one tile of a chunk; 1 for all but Clay.
+    /// Sub-chunks in one tile of a chunk: 1, 2 for long codes over GF(2^16), more for Clay.
     pub alpha: u32,
 }
 
@@ -61,7 +79,7 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// The part before the first colon is no family.
-    #[error("unknown code family: expected replica:C, rs:K+M or clay:K+M:D")]
+    #[error("unknown code family: expected replica:C, rs:K+M, clay:K+M:D, isal:K+M or klauspost:K+M")]
     UnknownFamily,
     /// The family is known, but the rest does not have its form.
     #[error("malformed code: expected {expected} with plain decimal numbers up to {most}")]
@@ -92,8 +110,20 @@ pub enum SpecError {
         data: u16,
         /// Parity chunks asked for.
         parity: u16,
-        /// [`CodeSpec::CHUNKS_MAX`].
+        /// [`CodeSpec::CHUNKS_MAX`], or [`CodeSpec::LONG_CHUNKS_MAX`] for Reed-Solomon.
         limit: u16,
+    },
+    /// The parity of a long code, rounded up to a power of two, and the data are more than the field has elements.
+    #[error("{data}+{parity} takes {points} points, GF(2^16) has {limit}")]
+    TooManyPoints {
+        /// Data chunks asked for.
+        data: u16,
+        /// Parity chunks asked for.
+        parity: u16,
+        /// Data chunks and the least power of two that is at least the parity chunks.
+        points: u32,
+        /// [`CodeSpec::POINTS_MAX`].
+        limit: u32,
     },
     /// Clay's d is outside k + 1 ..= k + m - 1. With d = k nothing is saved: that code is `rs:k+m`.
     #[error("clay repairs from {least} to {most} helpers for this size, got {helpers}")]
@@ -126,8 +156,15 @@ pub enum SpecError {
 }
 
 impl CodeSpec {
-    /// The most chunks in a stripe: GF(2^8) has that many elements.
+    /// The most chunks in a stripe over GF(2^8), which has that many elements.
     pub const CHUNKS_MAX: u16 = 256;
+
+    /// The most chunks of a Reed-Solomon stripe, whose places are 16 bits wide. Those of more than [`CHUNKS_MAX`]
+    /// (Self::CHUNKS_MAX) chunks are long: over GF(2^16), with tiles of two sub-chunks.
+    pub const LONG_CHUNKS_MAX: u16 = u16::MAX;
+
+    /// The most points of a long code, k and the least power of two that is at least m: GF(2^16) has so many elements.
+    pub const POINTS_MAX: u32 = 1 << 16;
 
     /// The most sub-chunks in a tile. `clay:16+4:19` has 1024, `clay:20+4:23` has 4096.
     pub const ALPHA_MAX: u32 = 4096;
@@ -142,7 +179,8 @@ impl CodeSpec {
                 assert!(copies > 0, "no copies");
                 (1, u16::from(copies) - 1, 1)
             }
-            Self::ReedSolomon { data, parity } => (data, parity, 1),
+            Self::ReedSolomon { data, parity } => (data, parity, if self.is_long() { 2 } else { 1 }),
+            Self::Isal { data, parity } | Self::Klauspost { data, parity } => (data, parity, 1),
             Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
                 (data.into(), parity.into(), grid.alpha)
@@ -151,11 +189,16 @@ impl CodeSpec {
         Shape { data, parity, alpha }
     }
 
+    /// Whether the code is over GF(2^16).
+    fn is_long(&self) -> bool {
+        matches!(*self, Self::ReedSolomon { data, parity } if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX))
+    }
+
     /// How many chunks of a stripe may be lost at once, whichever they are.
     pub fn tolerance(&self) -> u16 {
         match *self {
             Self::Replicated { copies } => u16::from(copies).saturating_sub(1),
-            Self::ReedSolomon { parity, .. } => parity,
+            Self::ReedSolomon { parity, .. } | Self::Isal { parity, .. } | Self::Klauspost { parity, .. } => parity,
             Self::Clay { parity, .. } => parity.into(),
         }
     }
@@ -168,7 +211,9 @@ impl CodeSpec {
         let (data, parity, least) = match *self {
             Self::Replicated { copies: 0 } => return Err(SpecError::NoCopies),
             Self::Replicated { .. } => return Ok(()),
-            Self::ReedSolomon { data, parity } => (data, parity, 1),
+            Self::ReedSolomon { data, parity } | Self::Isal { data, parity } | Self::Klauspost { data, parity } => {
+                (data, parity, 1)
+            }
             Self::Clay { data, parity, .. } => (u16::from(data), u16::from(parity), 2),
         };
         if data == 0 {
@@ -177,8 +222,15 @@ impl CodeSpec {
         if parity < least {
             return Err(SpecError::TooFewParity { parity, least });
         }
-        if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX) {
-            return Err(SpecError::TooManyChunks { data, parity, limit: Self::CHUNKS_MAX });
+        let limit = if let Self::ReedSolomon { .. } = self { Self::LONG_CHUNKS_MAX } else { Self::CHUNKS_MAX };
+        if u32::from(data) + u32::from(parity) > u32::from(limit) {
+            return Err(SpecError::TooManyChunks { data, parity, limit });
+        }
+        if self.is_long() {
+            let points = LongReedSolomon::points(data, parity);
+            if points > Self::POINTS_MAX {
+                return Err(SpecError::TooManyPoints { data, parity, points, limit: Self::POINTS_MAX });
+            }
         }
         if let Self::Clay { data, parity, helpers } = *self {
             clay::Grid::new(data, parity, helpers)?;
@@ -206,7 +258,10 @@ impl CodeSpec {
         self.validate()?;
         Ok(match *self {
             Self::Replicated { copies } => Arc::new(Replicated::new(copies, tier)),
-            Self::ReedSolomon { data, parity } => Arc::new(ReedSolomon::new(data, parity, tier)),
+            Self::ReedSolomon { data, parity } if self.is_long() => Arc::new(LongReedSolomon::new(data, parity, tier)),
+            Self::ReedSolomon { data, parity } => Arc::new(ReedSolomon::new(*self, Grs::cauchy(data, parity), tier)),
+            Self::Isal { data, parity } => Arc::new(ReedSolomon::new(*self, Grs::isal(data, parity), tier)),
+            Self::Klauspost { data, parity } => Arc::new(ReedSolomon::new(*self, Grs::klauspost(data, parity), tier)),
             Self::Clay { data, parity, helpers } => {
                 let grid = clay::Grid::new(data, parity, helpers)?;
                 Arc::new(clay::Clay::new(*self, grid, tier))
@@ -220,6 +275,8 @@ impl fmt::Display for CodeSpec {
         match self {
             Self::Replicated { copies } => write!(f, "replica:{copies}"),
             Self::ReedSolomon { data, parity } => write!(f, "rs:{data}+{parity}"),
+            Self::Isal { data, parity } => write!(f, "isal:{data}+{parity}"),
+            Self::Klauspost { data, parity } => write!(f, "klauspost:{data}+{parity}"),
             Self::Clay { data, parity, helpers } => write!(f, "clay:{data}+{parity}:{helpers}"),
         }
     }
@@ -233,6 +290,10 @@ impl FromStr for CodeSpec {
         let (expected, most, spec) = match family {
             "replica" => ("replica:C", 255, number(rest).map(|copies| Self::Replicated { copies })),
             "rs" => ("rs:K+M", u16::MAX, sum(rest).map(|(data, parity)| Self::ReedSolomon { data, parity })),
+            "isal" => ("isal:K+M", u16::MAX, sum(rest).map(|(data, parity)| Self::Isal { data, parity })),
+            "klauspost" => {
+                ("klauspost:K+M", u16::MAX, sum(rest).map(|(data, parity)| Self::Klauspost { data, parity }))
+            }
             "clay" => (
                 "clay:K+M:D",
                 255,

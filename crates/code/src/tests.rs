@@ -9,12 +9,14 @@ use crate::{
     Unrecoverable, UpdatePlan, code::narrow, field::mul,
 };
 
-const ALL: [&str; 14] = [
+const ALL: [&str; 16] = [
     "replica:3",
     "replica:1",
     "rs:4+2",
     "rs:10+4",
     "rs:3+11",
+    "isal:6+3",
+    "klauspost:5+4",
     "clay:4+2:5",
     "clay:4+3:5",
     "clay:6+3:7",
@@ -49,7 +51,7 @@ pub(crate) fn noise(state: &mut u64, bytes: usize) -> Vec<u8> {
 }
 
 /// Runs a plan against a stripe and compares what it makes.
-fn check_plan(code: &dyn ErasureCode, plan: &ReadPlan, chunks: &[Vec<u8>], sub_bytes: u32) {
+pub(crate) fn check_plan(code: &dyn ErasureCode, plan: &ReadPlan, chunks: &[Vec<u8>], sub_bytes: u32) {
     let fetched: Vec<Vec<u8>> = plan.reads.iter().map(|read| read.cut(&chunks[read.chunk.at()], sub_bytes)).collect();
     let fetched: Vec<&[u8]> = fetched.iter().map(Vec::as_slice).collect();
     let mut out = vec![vec![0x55; chunks[0].len()]; plan.want.len()];
@@ -59,7 +61,7 @@ fn check_plan(code: &dyn ErasureCode, plan: &ReadPlan, chunks: &[Vec<u8>], sub_b
     }
 }
 
-fn build(text: &str) -> Arc<dyn ErasureCode> {
+pub(crate) fn build(text: &str) -> Arc<dyn ErasureCode> {
     text.parse::<CodeSpec>().expect("a valid spec").build_with_tier(Tier::best()).expect("a valid spec")
 }
 
@@ -84,7 +86,7 @@ fn check_all_losses(text: &str, sub_bytes: u32) {
 
 #[test]
 fn every_loss_within_tolerance_is_recovered() {
-    for text in ["replica:3", "rs:4+2", "rs:6+3", "rs:10+4", "rs:1+1", "rs:1+3"] {
+    for text in ["replica:3", "rs:4+2", "rs:6+3", "rs:10+4", "rs:1+1", "rs:1+3", "isal:6+4", "klauspost:6+4"] {
         check_all_losses(text, 67);
     }
     for text in ["clay:4+2:5", "clay:6+3:8", "clay:6+3:7", "clay:4+3:6", "clay:4+3:5", "clay:3+2:4", "clay:1+2:2"] {
@@ -105,7 +107,7 @@ fn the_widest_code_recovers_as_many_losses_as_it_has_parity() {
 
 #[test]
 fn parity_is_the_sum_that_update_coefficients_tell() {
-    for text in ["replica:3", "rs:4+2", "rs:10+4", "rs:16+4", "rs:3+11"] {
+    for text in ["replica:3", "rs:4+2", "rs:10+4", "rs:16+4", "rs:3+11", "isal:10+4", "klauspost:10+4"] {
         let code = build(text);
         let chunks = stripe(&*code, 41, 2);
         let data = code.shape().data;
@@ -419,7 +421,10 @@ proptest! {
         prop_assert_eq!(spec.to_string().parse(), spec.validate().map(|()| spec));
         if spec.validate().is_ok() {
             let shape = spec.shape();
-            prop_assert!(shape.chunks() <= CodeSpec::CHUNKS_MAX && shape.alpha <= CodeSpec::ALPHA_MAX);
+            let long = shape.chunks() > CodeSpec::CHUNKS_MAX;
+            let reed_solomon = matches!(spec, CodeSpec::ReedSolomon { .. });
+            prop_assert!(!long || reed_solomon && shape.alpha == 2);
+            prop_assert!(shape.alpha <= CodeSpec::ALPHA_MAX);
             prop_assert_eq!(spec.tolerance(), shape.parity);
         }
     }
@@ -438,8 +443,14 @@ fn bad_specs_are_rejected_with_the_numbers() {
     assert_eq!(error("rs:0+2"), SpecError::NoData);
     assert_eq!(error("rs:4+0"), SpecError::TooFewParity { parity: 0, least: 1 });
     assert_eq!(error("clay:4+1:4"), SpecError::TooFewParity { parity: 1, least: 2 });
-    assert_eq!(error("rs:255+2"), SpecError::TooManyChunks { data: 255, parity: 2, limit: 256 });
-    assert_eq!(error("rs:255+2").to_string(), "255+2 makes 257 chunks, the limit is 256");
+    assert_eq!(error("rs:65000+536"), SpecError::TooManyChunks { data: 65_000, parity: 536, limit: 65_535 });
+    assert_eq!(error("clay:255+2:256"), SpecError::Malformed { expected: "clay:K+M:D", most: 255 });
+    assert_eq!(error("clay:255+2:255").to_string(), "255+2 makes 257 chunks, the limit is 256");
+    assert_eq!(
+        error("rs:40000+20000"),
+        SpecError::TooManyPoints { data: 40_000, parity: 20_000, points: 72_768, limit: 65_536 }
+    );
+    assert_eq!(error("rs:40000+20000").to_string(), "40000+20000 takes 72768 points, GF(2^16) has 65536");
     for helpers in [4, 6] {
         let expected = SpecError::HelpersOutOfRange { helpers, least: 5, most: 5 };
         assert_eq!(error(&format!("clay:4+2:{helpers}")), expected);

@@ -43,6 +43,8 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
         CodeSpec::Replicated { .. } => wanted,
         _ if bytes <= SMALL_BYTES || data == 1 => replicated(parity),
         CodeSpec::ReedSolomon { parity, .. } => CodeSpec::ReedSolomon { data, parity },
+        CodeSpec::Isal { parity, .. } => CodeSpec::Isal { data, parity },
+        CodeSpec::Klauspost { parity, .. } => CodeSpec::Klauspost { data, parity },
         CodeSpec::Clay { parity, helpers, data: wanted } => {
             let data = wanted.min(u8::try_from(data).unwrap_or(u8::MAX));
             CodeSpec::Clay { data, parity, helpers: helpers.min(data + parity - 1).max(data + 1) }

@@ -74,7 +74,7 @@ unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool, con
 }
 
 /// AVX2 + GFNI.
-struct Gfni;
+pub(super) struct Gfni;
 
 impl Vector for Gfni {
     type Register = __m256i;
@@ -130,7 +130,7 @@ impl Vector for Gfni {
 }
 
 /// AVX2 alone: the products of the low and of the high nibble are looked up and added.
-struct Shuffle;
+pub(super) struct Shuffle;
 
 impl Vector for Shuffle {
     type Register = __m256i;

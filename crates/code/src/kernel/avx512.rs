@@ -59,7 +59,7 @@ unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: 
 }
 
 /// AVX-512 + GFNI.
-struct Wide;
+pub(super) struct Wide;
 
 impl Vector for Wide {
     type Register = __m512i;

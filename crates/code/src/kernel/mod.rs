@@ -18,6 +18,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod list;
+pub(crate) mod long;
 mod manner;
 mod program;
 mod scalar;

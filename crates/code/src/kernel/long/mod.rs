@@ -1,0 +1,332 @@
+//! Parity of long codes: Reed-Solomon over GF(2^16) by an additive FFT, on split planes.
+//!
+//! A tile is two sub-chunks: the low and the high bytes of its symbols. Data chunk j stands at point T + j, T = 2^t, so
+//! groups of T chunks stand at the cosets of the first T points, where the parity stands. Parity is the transform of the
+//! sum of the groups' inverse transforms (`long` says why).
+//!
+//! Order of work: tiles are cut in strips across all chunks, so short that the sums of a strip stay in the first cache;
+//! within a strip all groups one after the other, eight chunks at a time. The first pass reads the sources and does up
+//! to three levels in registers, the last pass adds to the sums; at the end of a strip the sums are transformed once.
+//!
+//! Invariants:
+//! 1. The tiers differ in speed only: the code is the same over registers of 1, 32 and 64 bytes.
+//! 2. Nothing is allocated but scratch, kept for the next call of the thread, of at most 4 T lanes of a strip.
+//! 3. Sources are read only where they are; a strip's last, odd bytes are copied to whole lines first.
+//!
+//! Left out: NEON (falls to scalar).
+
+mod blocks;
+mod planar;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use std::cell::RefCell;
+
+use self::{
+    blocks::{Way, run_gather, run_inner},
+    planar::{Gather, Inner, WIDTH},
+};
+use super::{Matrix, TERMS_MAX, Tier, accumulate, add_product, combine};
+
+/// Data chunks in a row whose parity is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    /// With which instructions.
+    pub(crate) tier: Tier,
+    /// t: there are 2^t points for parity.
+    pub(crate) levels: u32,
+    /// Which data chunk the first source is.
+    pub(crate) first: usize,
+    /// Tiles of `2 * sub_bytes`; empty ones stand for zeros.
+    pub(crate) sources: &'a [&'a [u8]],
+    /// Bytes of a plane.
+    pub(crate) sub_bytes: usize,
+}
+
+/// What recovery makes of one lost chunk.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Which parity chunk it is, if it is one: then its parity of the sources is added to what the syndromes make.
+    pub(crate) parity: Option<usize>,
+    /// Its tile.
+    pub(crate) out: &'a mut [u8],
+}
+
+/// Sets `targets`, the first parity chunks, to the parity of a part of the data; adds to them if they are `kept`.
+///
+/// # Panics
+/// If lengths or counts do not fit.
+pub(crate) fn encode(part: Part, targets: &mut [&mut [u8]], kept: bool) {
+    assert!(targets.iter().all(|target| target.len() == 2 * part.sub_bytes), "a target is not a tile");
+    part.each_strip(targets.len(), |strip| {
+        for (parity, target) in targets.iter_mut().enumerate() {
+            for (plane, from) in strip.planes(parity).into_iter().enumerate() {
+                let to = &mut target[plane * part.sub_bytes + strip.at..][..strip.bytes];
+                if kept { add_product(part.tier, 1, from, to) } else { to.copy_from_slice(from) }
+            }
+        }
+    });
+}
+
+/// Recovers lost chunks from all other data, the sources, and some parity: `matrix` makes the planes of what is wanted
+/// of those of the syndromes, which are the parity of the sources plus the parity in `known` (its number, its tile).
+///
+/// # Panics
+/// If lengths or counts do not fit.
+pub(crate) fn recover(part: Part, known: &[(usize, &[u8])], matrix: &Matrix, wanted: &mut [Wanted]) {
+    assert!(known.iter().all(|(_, tile)| tile.len() == 2 * part.sub_bytes), "known parity is not a tile");
+    assert!(wanted.iter().all(|wanted| wanted.out.len() == 2 * part.sub_bytes), "a target is not a tile");
+    let parities = known.iter().map(|(parity, _)| *parity).chain(wanted.iter().filter_map(|wanted| wanted.parity));
+    let parities = parities.max().map_or(0, |parity| parity + 1);
+    let of_wanted: Vec<Option<usize>> = wanted.iter().map(|wanted| wanted.parity).collect();
+    let plane = part.plane_bytes();
+    let mut syndromes = vec![0; 2 * known.len() * plane];
+    part.each_strip(parities, |strip| {
+        let of_tile = |tile: usize| tile * part.sub_bytes + strip.at;
+        for ((parity, tile), lane) in known.iter().zip(syndromes.chunks_exact_mut(2 * plane)) {
+            for (i, (from, to)) in strip.planes(*parity).into_iter().zip(lane.chunks_exact_mut(plane)).enumerate() {
+                to[..strip.bytes].copy_from_slice(from);
+                add_product(part.tier, 1, &tile[of_tile(i)..][..strip.bytes], &mut to[..strip.bytes]);
+            }
+        }
+        let planes: Vec<&[u8]> = syndromes.chunks_exact(plane.max(1)).map(|plane| &plane[..strip.bytes]).collect();
+        let mut outs: Vec<&mut [u8]> = Vec::with_capacity(2 * wanted.len());
+        for wanted in wanted.iter_mut() {
+            let (low, high) = wanted.out.split_at_mut(part.sub_bytes);
+            outs.extend([low, high].map(|plane| &mut plane[strip.at..][..strip.bytes]));
+        }
+        if (1..=TERMS_MAX).contains(&planes.len()) {
+            combine(part.tier, matrix, &planes, &mut outs);
+        } else {
+            outs.iter_mut().for_each(|out| out.fill(0));
+            for (group, planes) in planes.chunks(TERMS_MAX).enumerate() {
+                accumulate(part.tier, matrix, group * TERMS_MAX, planes, &mut outs);
+            }
+        }
+        for (wanted, outs) in of_wanted.iter().zip(outs.chunks_exact_mut(2)) {
+            let Some(parity) = wanted else { continue };
+            for (from, to) in strip.planes(*parity).into_iter().zip(outs) {
+                add_product(part.tier, 1, from, to);
+            }
+        }
+    });
+}
+
+/// The parity of a strip.
+struct Strip<'a> {
+    /// Two planes of `plane` bytes for each parity chunk.
+    sums: &'a [u8],
+    plane: usize,
+    /// Where the strip starts in each plane of a tile.
+    at: usize,
+    /// How much of it there is in each plane.
+    bytes: usize,
+}
+
+impl Strip<'_> {
+    /// The planes of one parity chunk.
+    fn planes(&self, parity: usize) -> [&[u8]; 2] {
+        [0, 1].map(|plane| &self.sums[(2 * parity + plane) * self.plane..][..self.bytes])
+    }
+}
+
+impl Part<'_> {
+    /// Computes the first `parities` parity chunks strip by strip.
+    fn each_strip(&self, parities: usize, mut take: impl FnMut(&Strip)) {
+        let lanes = 1usize << self.levels;
+        assert!(Tier::available().contains(&self.tier));
+        assert!(parities <= lanes, "{parities} parity chunks at {lanes} points");
+        assert!(lanes + self.first + self.sources.len() <= 1 << 16, "more chunks than points");
+        let tile = 2 * self.sub_bytes;
+        assert!(self.sources.iter().all(|source| source.is_empty() || source.len() == tile), "a source is not a tile");
+        let plane = self.plane_bytes();
+        SCRATCH.with_borrow_mut(|scratch| {
+            let lines = 2 * plane / LINE_BYTES * (2 * lanes + WIDTH);
+            if scratch.len() < lines {
+                scratch.resize(lines, Line([0; LINE_BYTES]));
+            }
+            let whole = self.sub_bytes / LINE_BYTES * LINE_BYTES;
+            let starts = (0..whole).step_by(plane.max(1)).map(|at| (at, plane.min(whole - at)));
+            let odd = (whole < self.sub_bytes).then(|| (whole, self.sub_bytes - whole));
+            for (at, bytes) in starts.chain(odd) {
+                let padded = bytes.next_multiple_of(LINE_BYTES);
+                let mut run =
+                    Run { part: self, at, bytes, padded, plane, scratch: scratch.as_mut_ptr().cast(), parities };
+                // SAFETY: `scratch` holds sums, group and staged lanes of two planes of `plane` bytes each and is lent
+                // out to this run alone.
+                unsafe { run.sum_groups() };
+                // SAFETY: as above; the sums come first in `scratch`, and all bytes of it are initialised.
+                let sums = unsafe { std::slice::from_raw_parts(scratch.as_ptr().cast(), 2 * plane * lanes) };
+                take(&Strip { sums, plane, at, bytes });
+            }
+        });
+    }
+
+    /// Bytes of each plane that a strip has at most: as long as its sums and one group's lanes fill less than a first
+    /// cache, but no shorter than what keeps sources coming in time.
+    fn plane_bytes(&self) -> usize {
+        let most = match self.levels {
+            0..=2 => 2048,
+            3 => 1024,
+            _ => 256,
+        };
+        most.min(self.sub_bytes.next_multiple_of(LINE_BYTES))
+    }
+}
+
+/// The work on one strip.
+struct Run<'a> {
+    part: &'a Part<'a>,
+    at: usize,
+    /// Bytes of each plane.
+    bytes: usize,
+    /// The same in whole lines.
+    padded: usize,
+    /// Bytes between the planes of a lane in scratch.
+    plane: usize,
+    /// T lanes of sums, T lanes of a group, [`WIDTH`] lanes of sources that are short or not there.
+    scratch: *mut u8,
+    parities: usize,
+}
+
+impl Run<'_> {
+    /// Sums all groups and transforms the sums.
+    ///
+    /// # Safety
+    /// `scratch` is good for all its lanes and this run's alone; the part was checked.
+    unsafe fn sum_groups(&mut self) {
+        let Part { tier, levels, first, sources, .. } = *self.part;
+        let lanes = 1usize << levels;
+        let lane = 2 * self.plane;
+        let end = first + sources.len();
+        let width = lanes.max(WIDTH);
+        // SAFETY: the caller's; lanes stay below T in each area, and blocks read and write `padded` bytes of a plane.
+        unsafe {
+            let sums = self.scratch;
+            let group = sums.add(lanes * lane);
+            sums.write_bytes(0, lanes * lane);
+            for start in (first / width * width..end).step_by(width) {
+                for block in (start..start + width).step_by(WIDTH) {
+                    let point = lanes + block;
+                    let (to, levels, add) =
+                        if levels <= 3 { (sums, levels, true) } else { (group.add((block - start) * lane), 3, false) };
+                    let block = self.gather(block, to);
+                    run_gather(tier, &block, levels, levels_outside(point + WIDTH - 1), add);
+                }
+                let mut below = 3;
+                while below < levels {
+                    let taken = levels_of_pass(levels - below);
+                    let last = below + taken == levels;
+                    let (to, way) = if last { (sums, Way::InverseAdd) } else { (group, Way::Inverse) };
+                    self.pass(group, to, lanes + start, below, taken, lanes, way);
+                    below += taken;
+                }
+            }
+            let mut above = levels;
+            while above > 0 {
+                let taken = levels_of_pass(above);
+                above -= taken;
+                self.pass(sums, sums, 0, above, taken, self.parities, Way::Forward);
+            }
+        }
+    }
+
+    /// The block of sources from data chunk `first` on, which goes to the lanes at `target`.
+    ///
+    /// # Safety
+    /// As [`Self::sum_groups`].
+    unsafe fn gather(&self, first: usize, target: *mut u8) -> Gather {
+        let Part { sources, sub_bytes, .. } = *self.part;
+        let source = |chunk: usize| {
+            let source = chunk.checked_sub(self.part.first).and_then(|i| sources.get(i));
+            source.filter(|source| !source.is_empty()).map(|source| source.as_ptr())
+        };
+        let block = Gather {
+            sources: [std::ptr::null(); WIDTH],
+            source_plane: sub_bytes,
+            soon: [std::ptr::null(); WIDTH],
+            target,
+            stride: 2 * self.plane,
+            plane: self.plane,
+            point: ((1 << self.part.levels) + first) as u16,
+            bytes: self.padded,
+        };
+        // SAFETY: tiles are `2 * sub_bytes` long and strips end within `sub_bytes`; staged lanes lie behind the sums and
+        // the group.
+        unsafe {
+            let direct: [Option<*const u8>; WIDTH] = std::array::from_fn(|i| source(first + i));
+            if self.bytes == self.padded && direct.iter().all(Option::is_some) {
+                let soon = |i: usize| source(first + i + AHEAD);
+                return Gather {
+                    sources: direct.map(|tile| tile.map_or(std::ptr::null(), |tile| tile.add(self.at))),
+                    soon: std::array::from_fn(|i| soon(i).map_or(std::ptr::null(), |tile| tile.add(self.at))),
+                    ..block
+                };
+            }
+            let lane = 2 * self.plane;
+            let staged = self.scratch.add((2 << self.part.levels) * lane);
+            staged.write_bytes(0, WIDTH * lane);
+            for (i, tile) in direct.into_iter().enumerate() {
+                let Some(tile) = tile else { continue };
+                for plane in 0..2 {
+                    let from = tile.add(plane * sub_bytes + self.at);
+                    from.copy_to_nonoverlapping(staged.add(i * lane + plane * self.plane), self.bytes);
+                }
+            }
+            let sources = std::array::from_fn(|i| staged.add(i * lane).cast_const());
+            Gather { sources, source_plane: self.plane, ..block }
+        }
+    }
+
+    /// The levels `below..below + taken` of the lanes at `from`, the first of which stands at `point`, as far as the
+    /// first `needed` lanes depend on them.
+    ///
+    /// # Safety
+    /// As [`Self::sum_groups`]; `from` and `to` are the starts of T lanes.
+    #[expect(clippy::too_many_arguments, reason = "one transform's pass, called twice")]
+    unsafe fn pass(&self, from: *mut u8, to: *mut u8, point: usize, below: u32, taken: u32, needed: usize, way: Way) {
+        let (lanes, lane) = (1usize << self.part.levels, 2 * self.plane);
+        for start in (0..lanes).step_by(1 << (below + taken)).take_while(|start| *start < needed) {
+            // SAFETY: the caller's; a block's lanes are those from `start` on, `1 << (below + taken)` of them.
+            unsafe {
+                let part = Inner {
+                    from: from.add(start * lane),
+                    to: to.add(start * lane),
+                    step: lane << below,
+                    stride: lane,
+                    blocks: 1 << below,
+                    plane: self.plane,
+                    point: ((point + start) >> below) as u16,
+                    bytes: self.padded,
+                };
+                let full = (point + start + (1 << (below + taken)) - 1) >> below >= 256;
+                run_inner(self.part.tier, &part, taken, full, way);
+            }
+        }
+    }
+}
+
+/// How many levels the next pass takes of so many: at most three, and all passes about the same.
+fn levels_of_pass(left: u32) -> u32 {
+    left.div_ceil(left.div_ceil(3))
+}
+
+/// How many of the lowest levels have points outside GF(2^8), for points up to that number.
+fn levels_outside(point: usize) -> u32 {
+    (usize::BITS - point.leading_zeros()).saturating_sub(8)
+}
+
+/// One cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; LINE_BYTES]);
+
+const LINE_BYTES: usize = 64;
+
+/// How many chunks ahead sources are brought closer.
+const AHEAD: usize = 4 * WIDTH;
+
+thread_local! {
+    /// Lanes of the sums, of a group and of staged sources.
+    static SCRATCH: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
