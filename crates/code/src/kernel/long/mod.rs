@@ -198,19 +198,20 @@ impl Run<'_> {
         let Part { tier, levels, first, sources, .. } = *self.part;
         let lanes = 1usize << levels;
         let lane = 2 * self.plane;
-        let end = first + sources.len();
+        let end = lanes + first + sources.len();
         let width = lanes.max(WIDTH);
         // SAFETY: the caller's; lanes stay below T in each area, and blocks read and write `padded` bytes of a plane.
         unsafe {
             let sums = self.scratch;
             let group = sums.add(lanes * lane);
             sums.write_bytes(0, lanes * lane);
-            for start in (first / width * width..end).step_by(width) {
-                for block in (start..start + width).step_by(WIDTH) {
-                    let point = lanes + block;
+            // Groups are aligned by their points. Those of fewer than eight lanes share a block, the first of them with
+            // the points of the parity, where there is no source.
+            for start in ((lanes + first) / width * width..end).step_by(width) {
+                for point in (start..start + width).step_by(WIDTH) {
                     let (to, levels, add) =
-                        if levels <= 3 { (sums, levels, true) } else { (group.add((block - start) * lane), 3, false) };
-                    let block = self.gather(block, to);
+                        if levels <= 3 { (sums, levels, true) } else { (group.add((point - start) * lane), 3, false) };
+                    let block = self.gather(point, to);
                     run_gather(tier, &block, levels, levels_outside(point + WIDTH - 1), add);
                 }
                 let mut below = 3;
@@ -218,7 +219,7 @@ impl Run<'_> {
                     let taken = levels_of_pass(levels - below);
                     let last = below + taken == levels;
                     let (to, way) = if last { (sums, Way::InverseAdd) } else { (group, Way::Inverse) };
-                    self.pass(group, to, lanes + start, below, taken, lanes, way);
+                    self.pass(group, to, start, below, taken, lanes, way);
                     below += taken;
                 }
             }
@@ -231,50 +232,50 @@ impl Run<'_> {
         }
     }
 
-    /// The block of sources from data chunk `first` on, which goes to the lanes at `target`.
+    /// The block of the sources at `point` and after, which goes to the lanes at `target`.
     ///
     /// # Safety
     /// As [`Self::sum_groups`].
-    unsafe fn gather(&self, first: usize, target: *mut u8) -> Gather {
+    unsafe fn gather(&self, point: usize, target: *mut u8) -> Gather {
         let Part { sources, sub_bytes, .. } = *self.part;
-        let source = |chunk: usize| {
-            let source = chunk.checked_sub(self.part.first).and_then(|i| sources.get(i));
-            source.filter(|source| !source.is_empty()).map(|source| source.as_ptr())
-        };
-        let block = Gather {
-            sources: [std::ptr::null(); WIDTH],
-            source_plane: sub_bytes,
-            soon: [std::ptr::null(); WIDTH],
-            target,
-            stride: 2 * self.plane,
-            plane: self.plane,
-            point: ((1 << self.part.levels) + first) as u16,
-            bytes: self.padded,
-        };
+        let lane = 2 * self.plane;
+        let first = (1 << self.part.levels) + self.part.first;
+        let eight = |point: usize| sources.get(point.checked_sub(first)?..)?.first_chunk::<WIDTH>();
         // SAFETY: tiles are `2 * sub_bytes` long and strips end within `sub_bytes`; staged lanes lie behind the sums and
         // the group.
         unsafe {
-            let direct: [Option<*const u8>; WIDTH] = std::array::from_fn(|i| source(first + i));
-            if self.bytes == self.padded && direct.iter().all(Option::is_some) {
-                let soon = |i: usize| source(first + i + AHEAD);
-                return Gather {
-                    sources: direct.map(|tile| tile.map_or(std::ptr::null(), |tile| tile.add(self.at))),
-                    soon: std::array::from_fn(|i| soon(i).map_or(std::ptr::null(), |tile| tile.add(self.at))),
-                    ..block
-                };
-            }
-            let lane = 2 * self.plane;
             let staged = self.scratch.add((2 << self.part.levels) * lane);
-            staged.write_bytes(0, WIDTH * lane);
-            for (i, tile) in direct.into_iter().enumerate() {
-                let Some(tile) = tile else { continue };
-                for plane in 0..2 {
-                    let from = tile.add(plane * sub_bytes + self.at);
-                    from.copy_to_nonoverlapping(staged.add(i * lane + plane * self.plane), self.bytes);
+            let mut block = Gather {
+                sources: std::array::from_fn(|i| staged.add(i * lane).cast_const()),
+                source_plane: self.plane,
+                soon: [std::ptr::null(); WIDTH],
+                target,
+                stride: lane,
+                plane: self.plane,
+                point: point as u16,
+                bytes: self.padded,
+            };
+            match eight(point) {
+                Some(tiles) if self.bytes == self.padded && tiles.iter().all(|tile| !tile.is_empty()) => {
+                    let soon = eight(point + AHEAD).unwrap_or(tiles);
+                    for i in 0..WIDTH {
+                        block.sources[i] = tiles[i].as_ptr().add(self.at);
+                        block.soon[i] = soon[i].as_ptr().wrapping_add(self.at);
+                    }
+                    block.source_plane = sub_bytes;
+                }
+                _ => {
+                    staged.write_bytes(0, WIDTH * lane);
+                    for (i, point) in (point..point + WIDTH).enumerate() {
+                        let tile = point.checked_sub(first).and_then(|at| sources.get(at)).copied().unwrap_or_default();
+                        for (plane, from) in tile.chunks_exact(sub_bytes).enumerate() {
+                            let from = from[self.at..][..self.bytes].as_ptr();
+                            from.copy_to_nonoverlapping(staged.add(i * lane + plane * self.plane), self.bytes);
+                        }
+                    }
                 }
             }
-            let sources = std::array::from_fn(|i| staged.add(i * lane).cast_const());
-            Gather { sources, source_plane: self.plane, ..block }
+            block
         }
     }
 

@@ -7,14 +7,16 @@
 //! 1. Lane counts and levels are constants, so the lanes of a block live in registers.
 //! 2. Code generic over `Planar` is always inlined into a function that enables the tier's features.
 
+use std::ops::BitXor;
+
 use crate::long::field16;
 
 /// A register of bytes of one plane. All functions need the tier's features and, where they take a pointer to bytes,
 /// that `BYTES` bytes are there.
 pub(super) trait Planar {
     type Register: Copy;
-    /// A factor in GF(2^8), as memory holds it.
-    type Factor: Copy;
+    /// A factor in GF(2^8), as memory holds it; that of a sum is the exclusive or.
+    type Factor: Copy + BitXor<Output = Self::Factor>;
     const BYTES: usize;
 
     unsafe fn load(from: *const u8) -> Self::Register;
@@ -166,6 +168,9 @@ pub(super) unsafe fn inner<
 /// The factors of all butterflies: those of level 0 first, then those of level 1 and so on. Lanes beyond the last point
 /// are zeros, so their factors are any.
 ///
+/// Points and factors are linear: the factors of a level are that of its first pair plus point(2 pair), which lies in
+/// GF(2^8), so what one plane gives the other is the same for all pairs of a level.
+///
 /// # Safety
 /// The tier's features.
 #[inline(always)]
@@ -175,9 +180,11 @@ unsafe fn stage<V: Planar>(point: u16, lanes: usize, levels: usize) -> [Factors<
         let mut factors = [[V::factor(0); 4]; WIDTH - 1];
         let mut next = 0;
         for level in 0..levels {
+            let [a, b, c, d] = field16::parts(field16::point(point >> level));
+            let [a, b, c, d] = [V::factor(a), V::factor(b), V::factor(c), V::factor(d)];
             for pair in 0..lanes >> (level + 1) {
-                let parts = field16::parts(field16::point((point >> level).wrapping_add(2 * pair as u16)));
-                factors[next] = [V::factor(parts[0]), V::factor(parts[1]), V::factor(parts[2]), V::factor(parts[3])];
+                let [more, _] = field16::point(2 * pair as u16).to_le_bytes();
+                factors[next] = [a ^ V::factor(more), b, c, d ^ V::factor(more)];
                 next += 1;
             }
         }
