@@ -298,6 +298,30 @@ fn an_unreadable_chunk_beside_the_lost_one_is_repaired_around() {
     assert_eq!(elsewhere.sub_chunks_total(), 12 * 128);
 }
 
+/// Kernels differ by the sub-chunk's length: short and long vectors, several of them, tiles beyond the caches.
+#[test]
+fn every_tier_encodes_clay_alike_at_every_length() {
+    for (text, lengths) in [
+        ("clay:4+2:5", &[1, 63, 64, 65, 127, 128, 200, 256, 1000, 4096, 4200, 66_000][..]),
+        ("clay:3+2:4", &[64, 100, 320]),
+        ("clay:5+3:7", &[64, 130]),
+        ("clay:6+3:8", &[1, 64, 100, 256, 4097]),
+        ("clay:4+3:5", &[64, 100, 300]),
+        ("clay:7+4:10", &[1, 64, 190, 256]),
+        ("clay:8+4:11", &[64, 100, 256]),
+        ("clay:3+5:7", &[64, 100]),
+    ] {
+        let spec: CodeSpec = text.parse().expect("a valid spec");
+        for sub_bytes in lengths {
+            let encode = |tier| stripe(&*spec.build_with_tier(tier).expect("a valid spec"), *sub_bytes, 9);
+            let expected = encode(Tier::Scalar);
+            for tier in Tier::available() {
+                assert!(encode(*tier) == expected, "{text} with {sub_bytes} bytes on {tier:?}");
+            }
+        }
+    }
+}
+
 fn stage(section: u16, digits: &[u16], aloof: &[u16]) -> RepairStage {
     RepairStage { section, digits: digits.to_vec(), aloof: aloof.iter().copied().map(ChunkIndex).collect() }
 }

@@ -27,11 +27,11 @@ use super::{
 use crate::{
     ChunkIndex, ChunkRead, cauchy,
     field::{inv, mul},
-    kernel::{Program, ProgramBuilder, Slot, Step, Term},
+    kernel::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term},
 };
 
 /// The coupling factor g: not 0, and g^2 not 1.
-const COUPLING: u8 = 2;
+pub(super) const COUPLING: u8 = 2;
 
 /// Compiles what makes `targets` of `reads`.
 ///
@@ -61,8 +61,8 @@ struct Compiler<'a> {
     places: BTreeMap<Vertex, Slot>,
     /// Scratch by node: the buffer's number and its sub-chunks.
     scratch: BTreeMap<u16, (u16, u16)>,
-    /// Steps that turn U into C, by the position after which they run.
-    finishes: BTreeMap<u16, Vec<Step>>,
+    /// What turns U into C, by the position after which they run.
+    finishes: BTreeMap<u16, Vec<Finish>>,
 }
 
 /// What a wanted C is made of.
@@ -76,6 +76,12 @@ enum Making {
     Companion,
     /// U and U*.
     Both,
+}
+
+/// Turns a U into a wanted C, in place.
+enum Finish {
+    Blend(Blend),
+    Step(Step),
 }
 
 impl<'a> Compiler<'a> {
@@ -198,23 +204,29 @@ impl<'a> Compiler<'a> {
                 Making::Dot => {}
                 Making::Own => {
                     if let Some(far) = self.read_slot(companion) {
-                        let terms = vec![Term { near: at(vertex), far: Some((far, COUPLING)), coefs: vec![1] }];
-                        self.finish(&[vertex], &[], Step { targets: vec![place], terms });
+                        let how = BlendHow { own: 1, other: COUPLING, both: false };
+                        self.finish(&[vertex], &[], Finish::Blend(Blend { a: place, b: far, how }));
                     }
                 }
-                Making::Companion => {
-                    let mut terms = vec![single(at(companion), &[half])];
-                    terms.extend(self.read_slot(companion).map(|stored| single(stored, &[half])));
-                    self.finish(&[companion], &[], Step { targets: vec![place], terms });
-                }
+                Making::Companion => match self.read_slot(companion) {
+                    Some(stored) => {
+                        let how = BlendHow { own: half, other: half, both: false };
+                        self.finish(&[companion], &[], Finish::Blend(Blend { a: place, b: stored, how }));
+                    }
+                    None => {
+                        let terms = vec![single(at(companion), &[half])];
+                        self.finish(&[companion], &[], Finish::Step(Step { targets: vec![place], terms }));
+                    }
+                },
                 Making::Both if self.target_slot(companion).is_none() => {
-                    let terms = vec![single(at(vertex), &[unpair]), single(at(companion), &[cross])];
-                    self.finish(&[vertex], &[companion], Step { targets: vec![place], terms });
+                    let how = BlendHow { own: unpair, other: cross, both: false };
+                    let blend = Blend { a: at(vertex), b: at(companion), how };
+                    self.finish(&[vertex], &[companion], Finish::Blend(blend));
                 }
                 Making::Both if vertex < companion => {
-                    let (own, other) = (at(vertex), at(companion));
-                    let terms = vec![single(own, &[unpair, cross]), single(other, &[cross, unpair])];
-                    self.finish(&[vertex, companion], &[], Step { targets: vec![own, other], terms });
+                    let how = BlendHow { own: unpair, other: cross, both: true };
+                    let blend = Blend { a: at(vertex), b: at(companion), how };
+                    self.finish(&[vertex, companion], &[], Finish::Blend(blend));
                 }
                 Making::Both => {} // Made together with its companion.
             }
@@ -223,11 +235,11 @@ impl<'a> Compiler<'a> {
 
     /// Plans a step that overwrites the U of `replaced` and reads that of `used`: after all of them are solved, and
     /// after the last other use of what it overwrites.
-    fn finish(&mut self, replaced: &[Vertex], used: &[Vertex], step: Step) {
+    fn finish(&mut self, replaced: &[Vertex], used: &[Vertex], finish: Finish) {
         let solved = replaced.iter().chain(used).map(|vertex| self.peeling.solved_at(*vertex));
         let last_uses = replaced.iter().map(|vertex| self.uses[vertex]);
         let at = solved.chain(last_uses).flatten().max().expect("a wanted symbol is made of a solved one");
-        self.finishes.entry(at).or_default().push(step);
+        self.finishes.entry(at).or_default().push(finish);
     }
 
     /// Writes out the planes in order, each followed by the finishes that have become possible.
@@ -242,8 +254,11 @@ impl<'a> Compiler<'a> {
             if let Some(step) = self.solve_plane(solved, &mut solutions) {
                 builder.push(&step);
             }
-            for step in self.finishes.remove(&at).unwrap_or_default() {
-                builder.push(&step);
+            for finish in self.finishes.remove(&at).unwrap_or_default() {
+                match finish {
+                    Finish::Blend(blend) => builder.blend(blend),
+                    Finish::Step(step) => builder.push(&step),
+                }
             }
         }
         assert!(self.finishes.is_empty(), "every finish follows some plane");

@@ -17,6 +17,8 @@ mod stages;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(target_arch = "x86_64")]
+use self::compile::COUPLING;
 use self::compile::compile;
 pub(crate) use self::grid::Grid;
 use crate::{
@@ -24,6 +26,8 @@ use crate::{
     code::{assert_request, narrow},
     kernel::{self, Program},
 };
+#[cfg(target_arch = "x86_64")]
+use crate::{cauchy, kernel::PlaneEncoder};
 
 /// Programs kept per code. A repair of one lost disk meets one pattern per lost place, n at most in most stripes.
 const PROGRAMS_MAX: usize = 64;
@@ -35,6 +39,9 @@ pub(crate) struct Clay {
     grid: Grid,
     tier: Tier,
     encoder: Program,
+    /// Encodes faster, where it can.
+    #[cfg(target_arch = "x86_64")]
+    planes: Option<PlaneEncoder>,
     /// Programs of plans, the most recently used one last.
     programs: Mutex<Vec<(ReadPlan, Arc<Program>)>>,
 }
@@ -45,7 +52,15 @@ impl Clay {
         let parity: Vec<ChunkIndex> = (grid.data..grid.chunks()).map(ChunkIndex).collect();
         let whole = |chunk| ChunkRead { chunk: ChunkIndex(chunk), sub_chunks: planner::all(&grid) };
         let encoder = compile(&grid, &(0..grid.data).map(whole).collect::<Vec<_>>(), &parity);
-        Self { spec, grid, tier, encoder, programs: Mutex::default() }
+        Self {
+            spec,
+            grid,
+            tier,
+            encoder,
+            #[cfg(target_arch = "x86_64")]
+            planes: plane_encoder(&grid, tier),
+            programs: Mutex::default(),
+        }
     }
 
     /// The program of a plan: a kept one, or compiled now. Two threads may compile the same one; either will do.
@@ -81,7 +96,12 @@ impl ErasureCode for Clay {
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_eq!(data.len(), usize::from(self.grid.data), "one buffer for each data chunk");
         assert_eq!(parity.len(), usize::from(self.grid.parity), "one buffer for each parity chunk");
-        self.encoder.run(self.tier, data, parity, self.sub_bytes(data[0].len()));
+        let sub_bytes = self.sub_bytes(data[0].len());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(planes) = &self.planes {
+            return planes.encode(data, parity, sub_bytes);
+        }
+        self.encoder.run(self.tier, data, parity, sub_bytes);
     }
 
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
@@ -125,6 +145,17 @@ impl Clay {
         assert!(tile.is_multiple_of(alpha), "a tile of {tile} bytes does not divide into {alpha} sub-chunks");
         tile / alpha
     }
+}
+
+/// The kernel for codes whose parity is the last section.
+#[cfg(target_arch = "x86_64")]
+fn plane_encoder(grid: &Grid, tier: Tier) -> Option<PlaneEncoder> {
+    if grid.q != grid.parity {
+        return None;
+    }
+    let [q, t, data] = [grid.q, grid.t, grid.data].map(usize::from);
+    let index = |at: usize| u16::try_from(at).expect("at most 256 nodes");
+    PlaneEncoder::new(tier, [q, t - 1, data], COUPLING, |parity, node| cauchy::coefficient(index(parity), index(node)))
 }
 
 /// The wanted chunks that are not read.

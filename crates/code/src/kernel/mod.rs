@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. The tiers differ in speed only: each equals `scalar` on every length and alignment (tested).
 //! 2. A [`Tier`] that this machine lacks is never run: [`Tier::available`] lists what was detected, and the safe entries
-//!    in `sums` and `program` check it.
+//!    in `sums` and `execute` check it.
 //! 3. Pointers live inside one call of a safe entry, which has checked every length.
 //! 4. A step reads all terms of a column before it writes that column, so a target may also be a source.
 //!
@@ -17,9 +17,14 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod coupled;
+mod execute;
 mod list;
 pub(crate) mod long;
 mod manner;
+#[cfg(target_arch = "x86_64")]
+mod planes;
 mod program;
 mod scalar;
 mod sums;
@@ -34,7 +39,9 @@ mod tests;
 
 use list::List;
 use manner::Manner;
-pub(crate) use program::{Program, ProgramBuilder, Slot, Step, Term};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use planes::PlaneEncoder;
+pub(crate) use program::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term};
 pub(crate) use sums::{Matrix, accumulate, add_product, combine};
 pub use tier::Tier;
 

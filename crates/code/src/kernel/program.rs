@@ -1,13 +1,19 @@
 //! A fixed sequence of steps over sub-chunks, compiled once and run on any tile: how Clay touches bytes.
 //!
-//! Buffers are numbered: the reads, then the targets, then scratch. A slot is one sub-chunk of one buffer.
+//! Buffers are numbered: the reads, then the targets, then scratch. A slot is one sub-chunk of one buffer. Steps over
+//! neighbouring sub-chunks that do the same become one *run*, as long as a longer sub-chunk; blends that would stand
+//! between them wait until after it.
 //!
 //! Invariants:
 //! 1. Every slot of a program lies inside its buffer: checked when the step is added.
-//! 2. Steps run in order; within a step all terms of a column are read before its targets are written.
-//! 3. Long sub-chunks are run strip by strip, which changes nothing: bytes at different offsets never meet.
+//! 2. A program has the effect of its steps and blends one after the other. What a run brings together or puts off
+//!    touches nothing in common.
+//!
+//! Left out: execution (`execute`).
 
-use super::{List, Manner, Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, TERMS_MAX, Tier};
+use std::collections::BTreeMap;
+
+use super::{ROWS_MAX, TERMS_MAX};
 
 /// One sub-chunk of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,41 +33,89 @@ pub(crate) struct Term {
     pub(crate) coefs: Vec<u8>,
 }
 
-/// targets\[r\] = sum over terms of coefs\[r\] * term.
+/// targets\[r\] = sum over terms of coefs\[r\] * term. All terms are read before the targets are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) targets: Vec<Slot>,
     pub(crate) terms: Vec<Term>,
 }
 
+/// a = own * a + other * b; if `both`, also b = other * a + own * b, of the old a and b.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blend {
+    pub(crate) a: Slot,
+    pub(crate) b: Slot,
+    pub(crate) how: BlendHow,
+}
+
+/// The coefficients of a blend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlendHow {
+    pub(crate) own: u8,
+    pub(crate) other: u8,
+    pub(crate) both: bool,
+}
+
 /// The compiled steps. Flat arrays, since a program has up to thousands of steps.
 #[derive(Debug)]
 pub(crate) struct Program {
-    reads: usize,
+    pub(super) reads: usize,
     /// Sub-chunks in each buffer.
-    subs: Vec<u16>,
-    scratch: usize,
-    steps: Vec<StepSpan>,
-    singles: Vec<Slot>,
-    pairs: Vec<(Slot, Slot, u8)>,
-    targets: Vec<Slot>,
-    coefs: Vec<u8>,
+    pub(super) subs: Vec<u16>,
+    pub(super) scratch: usize,
+    pub(super) runs: Vec<RunSpan>,
+    pub(super) singles: Vec<(Slot, Column)>,
+    pub(super) pairs: Vec<PackedPair>,
+    pub(super) targets: Vec<Slot>,
+    pub(super) blends: Vec<Blend>,
+    /// The coefficients of all columns.
+    pub(super) coefs: Vec<u8>,
+    /// The product matrix of each of `coefs`.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) products: Vec<u64>,
 }
 
-/// How much of the flat arrays a step takes, after what the steps before it took.
+/// A term's coefficients: where they start. Terms with the same ones share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Column(pub(super) u32);
+
+/// near + factor * far.
 #[derive(Clone, Copy, Debug)]
-struct StepSpan {
-    singles: u16,
-    pairs: u16,
-    targets: u16,
+pub(super) struct PackedPair {
+    pub(super) near: Slot,
+    pub(super) far: Slot,
+    pub(super) factor: u8,
+    pub(super) column: Column,
+}
+
+/// How much of the flat arrays a run takes, after what the runs before it took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunSpan {
+    pub(super) singles: u16,
+    pub(super) pairs: u16,
+    pub(super) targets: u16,
+    /// Sub-chunks from each slot on.
+    pub(super) count: u16,
     /// The first target's coefficients are all 1.
-    plain_first: bool,
+    pub(super) plain_first: bool,
+    /// Blends after it, in order.
+    pub(super) blends: u32,
 }
 
 /// Checks steps and packs them.
 #[derive(Debug)]
 pub(crate) struct ProgramBuilder {
     program: Program,
+    columns: BTreeMap<Vec<u8>, Column>,
+    open: Option<OpenRun>,
+}
+
+/// Steps that may grow by the next one.
+#[derive(Debug)]
+struct OpenRun {
+    first: Step,
+    count: u16,
+    blends: Vec<Blend>,
 }
 
 impl ProgramBuilder {
@@ -72,12 +126,17 @@ impl ProgramBuilder {
                 reads: reads.len(),
                 subs: [reads, targets, scratch].concat(),
                 scratch: scratch.len(),
-                steps: Vec::new(),
+                runs: Vec::new(),
                 singles: Vec::new(),
                 pairs: Vec::new(),
                 targets: Vec::new(),
+                blends: Vec::new(),
                 coefs: Vec::new(),
+                #[cfg(target_arch = "x86_64")]
+                products: Vec::new(),
             },
+            columns: BTreeMap::new(),
+            open: None,
         }
     }
 
@@ -86,142 +145,128 @@ impl ProgramBuilder {
     /// # Panics
     /// If a slot is outside its buffer, a target is a read, or there are too many terms.
     pub(crate) fn push(&mut self, step: &Step) {
-        let program = &mut self.program;
-        let inside = |slot: &Slot| {
-            assert!(slot.sub < program.subs[usize::from(slot.buffer)], "{slot:?} is outside its buffer");
-        };
         assert!(!step.targets.is_empty() && step.terms.len() <= TERMS_MAX);
         for (i, target) in step.targets.iter().enumerate() {
-            inside(target);
-            assert!(usize::from(target.buffer) >= program.reads, "{target:?} is a read");
+            self.check_target(target);
             assert!(!step.targets[..i].contains(target), "{target:?} is written twice");
         }
         for term in &step.terms {
-            inside(&term.near);
-            term.far.iter().for_each(|(slot, _)| inside(slot));
+            self.check_inside(&term.near);
+            term.far.iter().for_each(|(slot, _)| self.check_inside(slot));
             assert_eq!(term.coefs.len(), step.targets.len(), "one coefficient for each target");
-        }
-        let (pairs, singles): (Vec<&Term>, Vec<&Term>) = step.terms.iter().partition(|term| term.far.is_some());
-        let count = |len: usize| u16::try_from(len).expect("within TERMS_MAX");
-        // A pass holds ROWS_MAX rows. More rows take more passes over the same terms.
-        for first in (0..step.targets.len()).step_by(ROWS_MAX) {
-            let rows = first..(first + ROWS_MAX).min(step.targets.len());
-            program.steps.push(StepSpan {
-                singles: count(singles.len()),
-                pairs: count(pairs.len()),
-                targets: count(rows.len()),
-                plain_first: step.terms.iter().all(|term| term.coefs[first] == 1),
-            });
-            program.targets.extend(&step.targets[rows.clone()]);
-            program.singles.extend(singles.iter().map(|term| term.near));
-            program
-                .pairs
-                .extend(pairs.iter().filter_map(|term| term.far.map(|(far, factor)| (term.near, far, factor))));
-            for term in singles.iter().chain(&pairs) {
-                program.coefs.extend(&term.coefs[rows.clone()]);
-            }
         }
         // With several passes, a target of an earlier one must not be a source of a later one.
         let in_place = step.terms.iter().any(|term| step.targets.contains(&term.near));
         assert!(step.targets.len() <= ROWS_MAX || !in_place, "a wide step in place");
+
+        match &mut self.open {
+            Some(open) if open.goes_on_with(step) => open.count += 1,
+            _ => {
+                self.close();
+                self.open = Some(OpenRun { first: step.clone(), count: 1, blends: Vec::new() });
+            }
+        }
+    }
+
+    /// Adds a blend.
+    ///
+    /// # Panics
+    /// If a slot is outside its buffer, a slot that is written is a read, both are the same, or no step came before.
+    pub(crate) fn blend(&mut self, blend: Blend) {
+        self.check_target(&blend.a);
+        if blend.how.both {
+            self.check_target(&blend.b)
+        } else {
+            self.check_inside(&blend.b)
+        }
+        assert_ne!(blend.a, blend.b, "a blend with itself");
+        self.open.as_mut().expect("a blend follows a step").blends.push(blend);
     }
 
     /// The finished program.
-    pub(crate) fn finish(self) -> Program {
+    pub(crate) fn finish(mut self) -> Program {
+        self.close();
         self.program
     }
-}
 
-impl Program {
-    /// Runs all steps on one tile. `reads` and `targets` hold their planned sub-chunks of `sub_bytes` each.
-    ///
-    /// # Panics
-    /// If a count or a length is not as planned.
-    pub(crate) fn run(&self, tier: Tier, reads: &[&[u8]], targets: &mut [&mut [u8]], sub_bytes: usize) {
-        assert!(Tier::available().contains(&tier));
-        assert_eq!(reads.len(), self.reads, "as many reads as planned");
-        assert_eq!(reads.len() + targets.len() + self.scratch, self.subs.len(), "as many targets as planned");
-        let lengths = reads.iter().map(|read| read.len()).chain(targets.iter().map(|target| target.len()));
-        for (length, subs) in lengths.zip(&self.subs) {
-            assert_eq!(length, usize::from(*subs) * sub_bytes, "{subs} sub-chunks of {sub_bytes} bytes");
+    /// Packs the open run.
+    fn close(&mut self) {
+        let Some(OpenRun { first: step, count, blends }) = self.open.take() else { return };
+        let (pairs, singles): (Vec<&Term>, Vec<&Term>) = step.terms.iter().partition(|term| term.far.is_some());
+        let length = |len: usize| u16::try_from(len).expect("within TERMS_MAX");
+        // A pass holds ROWS_MAX rows. More rows take more passes over the same terms.
+        for first in (0..step.targets.len()).step_by(ROWS_MAX) {
+            let rows = first..(first + ROWS_MAX).min(step.targets.len());
+            self.program.runs.push(RunSpan {
+                singles: length(singles.len()),
+                pairs: length(pairs.len()),
+                targets: length(rows.len()),
+                count,
+                plain_first: step.terms.iter().all(|term| term.coefs[first] == 1),
+                blends: 0,
+            });
+            self.program.targets.extend(&step.targets[rows.clone()]);
+            for term in &singles {
+                let column = self.column(&term.coefs[rows.clone()]);
+                self.program.singles.push((term.near, column));
+            }
+            for term in &pairs {
+                let column = self.column(&term.coefs[rows.clone()]);
+                let (far, factor) = term.far.expect("a pair has two slots");
+                self.program.pairs.push(PackedPair { near: term.near, far, factor, column });
+            }
         }
-
-        let strip_max = sub_bytes.min(STRIP_BYTES);
-        let scratch_subs = &self.subs[self.subs.len() - self.scratch..];
-        let mut scratch: Vec<Vec<u8>> =
-            scratch_subs.iter().map(|subs| vec![0; usize::from(*subs) * strip_max]).collect();
-        // Sources and targets are mixed in the steps, so all are kept as *mut; those of reads are never written through.
-        let buffers: Vec<Buffer> = reads
-            .iter()
-            .map(|read| Buffer { start: read.as_ptr().cast_mut(), sub_bytes, moves: true })
-            .chain(targets.iter_mut().map(|target| Buffer { start: target.as_mut_ptr(), sub_bytes, moves: true }))
-            .chain(scratch.iter_mut().map(|part| Buffer {
-                start: part.as_mut_ptr(),
-                sub_bytes: strip_max,
-                moves: false,
-            }))
-            .collect();
-        for at in (0..sub_bytes).step_by(strip_max.max(1)) {
-            self.run_strip(tier, &buffers, at, strip_max.min(sub_bytes - at));
-        }
+        let last = self.program.runs.last_mut().expect("a step has targets");
+        last.blends = u32::try_from(blends.len()).expect("a blend for each sub-chunk at most");
+        self.program.blends.extend(blends);
     }
 
-    fn run_strip(&self, tier: Tier, buffers: &[Buffer], at: usize, bytes: usize) {
-        let resolve = |slot: Slot| {
-            let buffer = &buffers[usize::from(slot.buffer)];
-            let offset = usize::from(slot.sub) * buffer.sub_bytes + if buffer.moves { at } else { 0 };
-            // SAFETY: `push` checked the slot against the buffer's sub-chunks and `run` the buffer's length.
-            unsafe { buffer.start.add(offset) }
-        };
-        let mut singles: List<*const u8, TERMS_MAX> = List::new();
-        let mut pairs: List<Pair, TERMS_MAX> = List::new();
-        let mut targets: List<*mut u8, ROWS_MAX> = List::new();
-        let (mut single_slots, mut pair_slots) = (&self.singles[..], &self.pairs[..]);
-        let (mut target_slots, mut coefs) = (&self.targets[..], &self.coefs[..]);
-        for step in &self.steps {
-            singles.clear();
-            singles.extend(take(&mut single_slots, step.singles.into()).iter().map(|slot| resolve(*slot).cast_const()));
-            pairs.clear();
-            pairs.extend(take(&mut pair_slots, step.pairs.into()).iter().map(|(near, far, factor)| Pair {
-                near: resolve(*near),
-                far: resolve(*far),
-                factor: *factor,
-            }));
-            targets.clear();
-            targets.extend(take(&mut target_slots, step.targets.into()).iter().map(|slot| resolve(*slot)));
-            let stride = usize::from(step.targets);
-            let step_coefs = take(&mut coefs, (usize::from(step.singles) + usize::from(step.pairs)) * stride);
-            let pass = Pass {
-                singles: singles.as_slice(),
-                pairs: pairs.as_slice(),
-                coefs: step_coefs,
-                stride,
-                first: 0,
-                plain_first: step.plain_first,
-                start: Start::fresh(singles.as_slice(), step_coefs.get(..stride).unwrap_or_default()),
-                manner: Manner::default(),
-                targets: targets.as_slice(),
-                bytes,
+    fn column(&mut self, coefs: &[u8]) -> Column {
+        let program = &mut self.program;
+        *self.columns.entry(coefs.to_vec()).or_insert_with(|| {
+            let start = u32::try_from(program.coefs.len()).expect("a program has fewer coefficients");
+            program.coefs.extend(coefs);
+            #[cfg(target_arch = "x86_64")]
+            program.products.extend(coefs.iter().map(|coef| super::coupled::product_matrix(*coef)));
+            Column(start)
+        })
+    }
+
+    fn check_inside(&self, slot: &Slot) {
+        assert!(slot.sub < self.program.subs[usize::from(slot.buffer)], "{slot:?} is outside its buffer");
+    }
+
+    fn check_target(&self, slot: &Slot) {
+        self.check_inside(slot);
+        assert!(usize::from(slot.buffer) >= self.program.reads, "{slot:?} is a read");
+    }
+}
+
+impl OpenRun {
+    /// Whether a step does to the next sub-chunks what this run does, and touches nothing that it wrote or puts off.
+    fn goes_on_with(&self, step: &Step) -> bool {
+        let next = |a: &Slot, b: &Slot| a.buffer == b.buffer && a.sub + self.count == b.sub;
+        let same = |a: &Term, b: &Term| {
+            let far = match (a.far, b.far) {
+                (None, None) => true,
+                (Some((a, factor)), Some((b, other))) => next(&a, &b) && factor == other,
+                _ => false,
             };
-            // SAFETY: pointers are resolved slots with `bytes` bytes left in their sub-chunk; targets are no reads and
-            // lie in exclusively borrowed buffers; slots are equal or disjoint, since a buffer's sub-chunks are; the
-            // tier is available.
-            unsafe { pass.run(tier) };
-        }
+            next(&a.near, &b.near) && far && a.coefs == b.coefs
+        };
+        let is_written = |slot: &Slot| {
+            let within =
+                |from: &Slot| slot.buffer == from.buffer && (from.sub..from.sub + self.count).contains(&slot.sub);
+            self.first.targets.iter().any(within)
+        };
+        let is_put_off = |slot: &Slot| self.blends.iter().any(|blend| blend.a == *slot || blend.b == *slot);
+        let mut touched = step.targets.iter().chain(step.terms.iter().map(|term| &term.near));
+        let mut far = step.terms.iter().filter_map(|term| term.far.as_ref().map(|(slot, _)| slot));
+        self.first.targets.len() == step.targets.len()
+            && self.first.terms.len() == step.terms.len()
+            && self.first.targets.iter().zip(&step.targets).all(|(a, b)| next(a, b))
+            && self.first.terms.iter().zip(&step.terms).all(|(a, b)| same(a, b))
+            && !touched.any(|slot| is_written(slot) || is_put_off(slot))
+            && !far.any(|slot| is_written(slot) || is_put_off(slot))
     }
-}
-
-/// Where a buffer's sub-chunks are. Those of scratch hold one strip only, so their strips do not move.
-#[derive(Clone, Copy)]
-struct Buffer {
-    start: *mut u8,
-    sub_bytes: usize,
-    moves: bool,
-}
-
-/// The first `count` items, which are taken off.
-fn take<'a, T>(items: &mut &'a [T], count: usize) -> &'a [T] {
-    let (taken, rest) = items.split_at(count);
-    *items = rest;
-    taken
 }

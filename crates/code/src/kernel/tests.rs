@@ -1,6 +1,6 @@
 //! Every tier against the scalar one, and the scalar one against the field.
 
-use super::{Matrix, ProgramBuilder, Slot, Step, Term, Tier, accumulate, add_product, combine};
+use super::{Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Term, Tier, accumulate, add_product, combine};
 use crate::{field::mul, tests::noise};
 
 /// Bytes around each buffer that must stay as they are.
@@ -120,6 +120,11 @@ fn every_tier_runs_programs_alike() {
         targets: vec![slot(2, 0), slot(2, 1)],
         terms: vec![single(slot(2, 0), &[3, 5]), single(slot(2, 1), &[5, 3])],
     });
+    let blend = |a, b, own, other, both| Blend { a, b, how: BlendHow { own, other, both } };
+    builder.blend(blend(slot(2, 0), slot(2, 2), 9, 7, true));
+    builder.blend(blend(slot(2, 0), slot(0, 1), 1, 5, false));
+    builder.blend(blend(slot(2, 1), slot(1, 1), 3, 3, false));
+    builder.blend(blend(slot(2, 2), slot(1, 0), 4, 3, false));
     let program = builder.finish();
     for sub_bytes in (0..=257).chain([4096, 9001]) {
         let mut state = sub_bytes as u64;
@@ -139,8 +144,102 @@ fn every_tier_runs_programs_alike() {
             let (c, d) = (sub(1, 1) ^ sub(0, 0), sub(1, 0));
             let (x, y) = (a ^ b ^ c ^ d, mul(9, a) ^ mul(3, b) ^ mul(77, d));
             let z = mul(31, a) ^ mul(4, b) ^ mul(5, c);
-            let first = [mul(3, x) ^ mul(5, y), mul(5, x) ^ mul(3, y), mul(6, z) ^ y];
+            let [u, v, w] = [mul(3, x) ^ mul(5, y), mul(5, x) ^ mul(3, y), mul(6, z) ^ y];
+            let first = [
+                mul(9, u) ^ mul(7, w) ^ mul(5, sub(0, 1)),
+                mul(3, v ^ sub(1, 1)),
+                mul(4, mul(7, u) ^ mul(9, w)) ^ mul(3, sub(1, 0)),
+            ];
             assert_eq!([expected[0], expected[sub_bytes], expected[2 * sub_bytes]], first);
+        }
+    }
+}
+
+/// Steps that go on with each other become one run; those that need what a run wrote or puts off do not. Steps one by one,
+/// in programs of their own, are the reference.
+#[test]
+fn runs_do_what_their_steps_do() {
+    let slot = |buffer, sub| Slot { buffer, sub };
+    let step = |target, near, far: Option<Slot>| Step {
+        targets: vec![target],
+        terms: vec![Term { near, far: far.map(|far| (far, 2)), coefs: vec![7] }],
+    };
+    let swap = |a, b| Blend { a, b, how: BlendHow { own: 5, other: 3, both: true } };
+    enum Part {
+        Step(Step),
+        Blend(Blend),
+    }
+    // Buffers: one read of four sub-chunks, one target of eight. With each case, how many runs it makes.
+    let cases: [(usize, Vec<Part>); 4] = [
+        (1, (0..4).map(|i| Part::Step(step(slot(1, i), slot(0, i), None))).collect()),
+        // Each needs the one before.
+        (4, (0..4).map(|i| Part::Step(step(slot(1, i + 1), slot(1, i), Some(slot(0, i))))).collect()),
+        // The first blend can wait for the second step, the second cannot wait for the third.
+        (
+            2,
+            vec![
+                Part::Step(step(slot(1, 0), slot(0, 0), None)),
+                Part::Blend(swap(slot(1, 0), slot(1, 4))),
+                Part::Step(step(slot(1, 1), slot(0, 1), None)),
+                Part::Blend(swap(slot(1, 1), slot(1, 2))),
+                Part::Step(step(slot(1, 2), slot(0, 2), None)),
+            ],
+        ),
+        // A far source that the run has written; then two in place.
+        (
+            3,
+            vec![
+                Part::Step(step(slot(1, 4), slot(0, 0), Some(slot(1, 3)))),
+                Part::Step(step(slot(1, 5), slot(0, 1), Some(slot(1, 4)))),
+                Part::Step(step(slot(1, 5), slot(1, 5), None)),
+                Part::Step(step(slot(1, 6), slot(1, 6), None)),
+            ],
+        ),
+    ];
+    for (runs, case) in cases {
+        let mut builder = ProgramBuilder::new(&[4], &[8], &[]);
+        // First eight steps that fill all sub-chunks. Their far sources run backwards, so none goes on with another.
+        (0..8).for_each(|i| builder.push(&step(slot(1, i), slot(0, i % 4), Some(slot(0, 3 - i % 4)))));
+        for part in &case {
+            match part {
+                Part::Step(step) => builder.push(step),
+                Part::Blend(blend) => builder.blend(*blend),
+            }
+        }
+        let program = builder.finish();
+        assert_eq!(program.runs.len(), 8 + runs);
+        for sub_bytes in [1, 64, 100, 5000] {
+            let read = noise(&mut 5, 4 * sub_bytes);
+            let mut expected = vec![Vec::new(); 8];
+            let sub = |at: usize| read[at * sub_bytes..][..sub_bytes].to_vec();
+            let value = |slot: Slot, targets: &[Vec<u8>]| -> Vec<u8> {
+                if slot.buffer == 0 { sub(slot.sub.into()) } else { targets[usize::from(slot.sub)].clone() }
+            };
+            let mix = |a: &[u8], b: &[u8], x: u8, y: u8| -> Vec<u8> {
+                a.iter().zip(b).map(|(a, b)| mul(x, *a) ^ mul(y, *b)).collect()
+            };
+            for (i, expected) in expected.iter_mut().enumerate() {
+                *expected = mix(&sub(i % 4), &sub(3 - i % 4), 7, mul(7, 2));
+            }
+            for part in &case {
+                match part {
+                    Part::Step(step) => {
+                        let near = value(step.terms[0].near, &expected);
+                        let far = step.terms[0].far.map_or(vec![0; sub_bytes], |(far, _)| value(far, &expected));
+                        expected[usize::from(step.targets[0].sub)] = mix(&near, &far, 7, mul(7, 2));
+                    }
+                    Part::Blend(Blend { a, b, .. }) => {
+                        let (old_a, old_b) = (value(*a, &expected), value(*b, &expected));
+                        expected[usize::from(a.sub)] = mix(&old_a, &old_b, 5, 3);
+                        expected[usize::from(b.sub)] = mix(&old_a, &old_b, 3, 5);
+                    }
+                }
+            }
+            for tier in Tier::available() {
+                let mut target = vec![0xcc; 8 * sub_bytes];
+                program.run(*tier, &[&read], &mut [&mut target], sub_bytes);
+                assert!(target == expected.concat(), "{tier:?} with {sub_bytes} bytes");
+            }
         }
     }
 }

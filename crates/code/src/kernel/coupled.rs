@@ -1,0 +1,308 @@
+//! Sums over coupled pairs and blends in place, with AVX-512 and GFNI: what a `Program` spends its time in.
+//!
+//! Unlike a `Pass`, a run has its products' matrices at hand: no look-up stands between a source and its products, so
+//! that sub-chunks of 64 bytes run nearly as fast as long ones.
+//!
+//! Invariants:
+//! 1. Equal to the same steps by `Pass`, on every length (tested through `Program`).
+//! 2. Bytes beyond a buffer's end are neither read nor written: a last short vector is masked.
+//! 3. All sources of a column are read before its targets are written.
+
+use std::arch::x86_64::{
+    __m512i, __mmask64, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
+    _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64,
+    _mm512_xor_si512,
+};
+
+use super::{BlendHow, tables::AFFINE};
+
+/// A source of a run, and what it is multiplied by.
+#[derive(Clone, Copy)]
+pub(super) struct Single {
+    pub(super) near: *const u8,
+    /// One product matrix for each target.
+    pub(super) products: *const u64,
+}
+
+/// near + factor * far.
+#[derive(Clone, Copy)]
+pub(super) struct Coupled {
+    pub(super) near: *const u8,
+    pub(super) far: *const u8,
+    /// The product matrix of the factor.
+    pub(super) factor: u64,
+    pub(super) products: *const u64,
+}
+
+/// targets\[r\] = sum over all sources of products\[r\] * source, for `bytes` bytes.
+pub(super) struct Run<'a> {
+    pub(super) singles: &'a [Single],
+    pub(super) pairs: &'a [Coupled],
+    pub(super) targets: &'a [*mut u8],
+    /// The first target's products are all by 1.
+    pub(super) plain_first: bool,
+    pub(super) bytes: usize,
+}
+
+/// The product matrix of a coefficient.
+pub(super) fn product_matrix(coef: u8) -> u64 {
+    AFFINE[usize::from(coef)]
+}
+
+impl Run<'_> {
+    /// # Safety
+    /// AVX-512 F and BW and GFNI are there; each pointer is good for `bytes` bytes, those of targets for writing, and
+    /// those of products for as many as targets; no target partly overlaps a source or another target; there are 1 to 10
+    /// targets.
+    pub(super) unsafe fn run(&self) {
+        macro_rules! by_rows {
+            ($($rows:literal)*) => {
+                match (self.targets.len(), self.plain_first) {
+                    $(
+                        // SAFETY: the caller's.
+                        ($rows, false) => unsafe { sweep::<$rows, false>(self) },
+                        // SAFETY: the same.
+                        ($rows, true) => unsafe { sweep::<$rows, true>(self) },
+                    )*
+                    (rows, _) => unreachable!("{rows} rows in one run"),
+                }
+            };
+        }
+        by_rows!(1 2 3 4 5 6 7 8 9 10);
+    }
+}
+
+/// # Safety
+/// As [`Run::run`], with as many targets as ROWS.
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+unsafe fn sweep<const ROWS: usize, const PLAIN: bool>(run: &Run) {
+    let mut at = 0;
+    // SAFETY: the caller's; each call stays within `bytes`, the last one by its mask.
+    unsafe {
+        if ROWS <= 5 {
+            while at + 256 <= run.bytes {
+                columns::<ROWS, 4, PLAIN, false>(run, at, u64::MAX);
+                at += 256;
+            }
+        }
+        while at + 128 <= run.bytes {
+            columns::<ROWS, 2, PLAIN, false>(run, at, u64::MAX);
+            at += 128;
+        }
+        while at + 64 <= run.bytes {
+            columns::<ROWS, 1, PLAIN, false>(run, at, u64::MAX);
+            at += 64;
+        }
+        if at < run.bytes {
+            columns::<ROWS, 1, PLAIN, true>(run, at, u64::MAX >> (64 - (run.bytes - at)));
+        }
+    }
+}
+
+/// # Safety
+/// As [`Run::run`], with as many targets as ROWS and UNROLL vectors left, the last one up to the mask.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+unsafe fn columns<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, const SHORT: bool>(
+    run: &Run,
+    at: usize,
+    mask: __mmask64,
+) {
+    let place = Place { at, stride: 64, mask };
+    // SAFETY: the caller's.
+    unsafe {
+        let sums = sums::<ROWS, UNROLL, PLAIN, SHORT>(run.singles, run.pairs, place);
+        for (row, sums) in sums.iter().enumerate() {
+            let target = run.targets.get_unchecked(row).add(at);
+            for (u, sum) in sums.iter().enumerate() {
+                store::<SHORT>(target.add(u * 64), *sum, mask);
+            }
+        }
+    }
+}
+
+/// Where some vectors lie from the start of each source: at `at`, and each `stride` bytes after the one before.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) at: usize,
+    pub(super) stride: usize,
+    /// Which bytes of each vector are there, if the vectors are short.
+    pub(super) mask: __mmask64,
+}
+
+/// sums\[row\]\[u\]: the sum over all sources of their product for the row, of the u-th vector of the place.
+///
+/// # Safety
+/// AVX-512 F and BW and GFNI are there; the place lies within all sources; there are ROWS matrices for each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+pub(super) unsafe fn sums<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, const SHORT: bool>(
+    singles: &[Single],
+    pairs: &[Coupled],
+    place: Place,
+) -> [[__m512i; UNROLL]; ROWS] {
+    let mut sums = [[_mm512_setzero_si512(); UNROLL]; ROWS];
+    let (singles, odd_single) = singles.as_chunks::<2>();
+    let (pairs, odd_pair) = pairs.as_chunks::<2>();
+    // SAFETY: the caller's.
+    unsafe {
+        for [a, b] in singles {
+            let values = [load::<UNROLL, SHORT>(a.near, place), load::<UNROLL, SHORT>(b.near, place)];
+            add_two::<ROWS, UNROLL, PLAIN>(&mut sums, values, a.products, b.products);
+        }
+        for a in odd_single {
+            add_one::<ROWS, UNROLL, PLAIN>(&mut sums, load::<UNROLL, SHORT>(a.near, place), a.products);
+        }
+        for [a, b] in pairs {
+            let values = [couple::<UNROLL, SHORT>(a, place), couple::<UNROLL, SHORT>(b, place)];
+            add_two::<ROWS, UNROLL, PLAIN>(&mut sums, values, a.products, b.products);
+        }
+        for a in odd_pair {
+            add_one::<ROWS, UNROLL, PLAIN>(&mut sums, couple::<UNROLL, SHORT>(a, place), a.products);
+        }
+    }
+    sums
+}
+
+/// # Safety
+/// The place lies within the source.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn load<const UNROLL: usize, const SHORT: bool>(from: *const u8, place: Place) -> [__m512i; UNROLL] {
+    // SAFETY: the caller's.
+    std::array::from_fn(|u| unsafe {
+        let from = from.add(place.at + u * place.stride).cast();
+        // A masked load takes a vector port as well, which products and sums want.
+        if SHORT { _mm512_maskz_loadu_epi8(place.mask, from) } else { _mm512_loadu_si512(from.cast()) }
+    })
+}
+
+/// # Safety
+/// A vector can be written, up to the mask if it is short.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn store<const SHORT: bool>(to: *mut u8, value: __m512i, mask: __mmask64) {
+    // SAFETY: the caller's.
+    unsafe {
+        if SHORT { _mm512_mask_storeu_epi8(to.cast(), mask, value) } else { _mm512_storeu_si512(to.cast(), value) }
+    }
+}
+
+/// # Safety
+/// The place lies within both sources.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+unsafe fn couple<const UNROLL: usize, const SHORT: bool>(pair: &Coupled, place: Place) -> [__m512i; UNROLL] {
+    // SAFETY: the caller's.
+    let (near, far) = unsafe { (load::<UNROLL, SHORT>(pair.near, place), load::<UNROLL, SHORT>(pair.far, place)) };
+    let factor = broadcast(pair.factor);
+    std::array::from_fn(|u| _mm512_xor_si512(near[u], times(far[u], factor)))
+}
+
+/// # Safety
+/// ROWS matrices can be read at `products`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+unsafe fn add_one<const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+    sums: &mut [[__m512i; UNROLL]; ROWS],
+    value: [__m512i; UNROLL],
+    products: *const u64,
+) {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's.
+        let by = broadcast(unsafe { *products.add(row) });
+        for (sum, value) in sums.iter_mut().zip(value) {
+            *sum = _mm512_xor_si512(*sum, if PLAIN && row == 0 { value } else { times(value, by) });
+        }
+    }
+}
+
+/// # Safety
+/// ROWS matrices can be read at `by_a` and at `by_b`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+unsafe fn add_two<const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+    sums: &mut [[__m512i; UNROLL]; ROWS],
+    [a, b]: [[__m512i; UNROLL]; 2],
+    by_a: *const u64,
+    by_b: *const u64,
+) {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's.
+        let (by_a, by_b) = unsafe { (broadcast(*by_a.add(row)), broadcast(*by_b.add(row))) };
+        for (u, sum) in sums.iter_mut().enumerate() {
+            let (a, b) = if PLAIN && row == 0 { (a[u], b[u]) } else { (times(a[u], by_a), times(b[u], by_b)) };
+            *sum = add_three(*sum, a, b);
+        }
+    }
+}
+
+/// Blends `bytes` bytes of each pair of pointers.
+///
+/// # Safety
+/// AVX-512 F and BW and GFNI are there; both pointers of each pair are good for `bytes` bytes, a for writing and, if
+/// `both`, b as well; a and b do not overlap.
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+pub(super) unsafe fn blend(pairs: &[(*mut u8, *mut u8)], how: BlendHow, bytes: usize) {
+    let (by_own, by_other) = (broadcast(product_matrix(how.own)), broadcast(product_matrix(how.other)));
+    for (a, b) in pairs {
+        let mut at = 0;
+        // SAFETY: the caller's.
+        unsafe {
+            while at + 64 <= bytes {
+                let (a, b) = (a.add(at), b.add(at));
+                let values = [_mm512_loadu_si512(a.cast()), _mm512_loadu_si512(b.cast())];
+                let blended = blended(values, how, [by_own, by_other]);
+                store::<false>(a, blended[0], u64::MAX);
+                if how.both {
+                    store::<false>(b, blended[1], u64::MAX);
+                }
+                at += 64;
+            }
+            if at < bytes {
+                let (a, b, mask) = (a.add(at), b.add(at), u64::MAX >> (64 - (bytes - at)));
+                let values = [_mm512_maskz_loadu_epi8(mask, a.cast()), _mm512_maskz_loadu_epi8(mask, b.cast())];
+                let blended = blended(values, how, [by_own, by_other]);
+                store::<true>(a, blended[0], mask);
+                if how.both {
+                    store::<true>(b, blended[1], mask);
+                }
+            }
+        }
+    }
+}
+
+/// The new a and b.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+fn blended([a, b]: [__m512i; 2], how: BlendHow, [own, other]: [__m512i; 2]) -> [__m512i; 2] {
+    if how.both {
+        let new_a = _mm512_xor_si512(times(a, own), times(b, other));
+        [new_a, _mm512_xor_si512(times(a, other), times(b, own))]
+    } else if how.own == how.other {
+        [times(_mm512_xor_si512(a, b), own), b]
+    } else if how.own == 1 {
+        [_mm512_xor_si512(a, times(b, other)), b]
+    } else {
+        [_mm512_xor_si512(times(a, own), times(b, other)), b]
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn broadcast(matrix: u64) -> __m512i {
+    _mm512_set1_epi64(matrix.cast_signed())
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,gfni")]
+pub(super) fn times(value: __m512i, by: __m512i) -> __m512i {
+    _mm512_gf2p8affine_epi64_epi8::<0>(value, by)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn add_three(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    // 0x96 is the truth table of a ^ b ^ c.
+    _mm512_ternarylogic_epi64::<0x96>(a, b, c)
+}
