@@ -16,6 +16,8 @@ pub fn codes() -> Vec<Plan> {
     }
     plans.extend(["rs:10+4", "rs:17+3"].map(|code| Plan::encode(code, MIB).map(Plan::cold)));
     plans.extend(["rs:252+3", "rs:250+5", "rs:246+9"].map(|code| Plan::encode(code, 4 * KIB)));
+    plans.extend(["rs:1019+4", "rs:1014+9", "rs:1004+19"].map(|code| Plan::encode(code, 4 * KIB)));
+    plans.extend([1, 19].map(|lost| Plan::repair("rs:1004+19", 4 * KIB, lost)));
     plans.extend(["rs:10+4", "rs:17+3", "rs:20+4"].map(|code| Plan::repair(code, 8 * KIB, 1)));
     plans.push(Plan::repair("rs:10+4", 8 * KIB, 4));
     let lost = (1..=4).collect();

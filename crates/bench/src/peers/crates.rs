@@ -5,7 +5,7 @@ use std::hint::black_box;
 use clay_codes::ClayCode;
 use claystone_code::{CodeSpec, Shape};
 use memmap2::MmapMut;
-use reed_solomon_simd::ReedSolomonEncoder;
+use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use rusty_erasure::{Coder, Matrix, coder};
 use tape_reed_solomon::ReedSolomon;
 
@@ -26,6 +26,7 @@ pub(super) fn contenders<'a>(plan: &Plan) -> Vec<Contender<'a>> {
     match (plan.code, &plan.operation) {
         (CodeSpec::ReedSolomon { .. }, operation) if shape.chunks() <= 256 => short(shape, operation, plan.chunk_bytes),
         (CodeSpec::ReedSolomon { .. }, Operation::Encode) => vec![simd_encode(shape, plan.chunk_bytes)],
+        (CodeSpec::ReedSolomon { .. }, Operation::Repair { lost }) => vec![simd_repair(shape, lost, plan.chunk_bytes)],
         (CodeSpec::Clay { helpers, .. }, Operation::Encode) => vec![clay_encode(shape, helpers, plan.chunk_bytes)],
         (CodeSpec::Clay { helpers, .. }, Operation::Repair { lost }) => match lost[..] {
             [lost] => vec![clay_repair(shape, helpers, plan.chunk_bytes, lost)],
@@ -126,6 +127,27 @@ fn simd_encode<'a>(shape: Shape, chunk_bytes: usize) -> Contender<'a> {
         let parity = encoder.encode().expect("all are there");
         for (target, parity) in stripe.targets.iter_mut().zip(parity.recovery_iter()) {
             show(target, parity);
+        }
+    })
+}
+
+/// It is given the data that is left and the first parities, as we read them.
+fn simd_repair<'a>(shape: Shape, lost: &[u16], chunk_bytes: usize) -> Contender<'a> {
+    let (k, m) = (usize::from(shape.data), usize::from(shape.parity));
+    let mut decoder = ReedSolomonDecoder::new(k, m, chunk_bytes).expect("a supported size");
+    let left: Vec<usize> =
+        (0..).zip(present(shape, lost)).filter(|(_, is)| *is).map(|(chunk, _)| chunk).take(k).collect();
+    Contender::local(SIMD, Role::Peer, move |stripe| {
+        for (chunk, source) in left.iter().zip(&stripe.sources) {
+            match chunk.checked_sub(k) {
+                None => decoder.add_original_shard(*chunk, source),
+                Some(parity) => decoder.add_recovery_shard(parity, source),
+            }
+            .expect("as many as said");
+        }
+        let made = decoder.decode().expect("enough are there");
+        for (target, (_, chunk)) in stripe.targets.iter_mut().zip(made.restored_original_iter()) {
+            show(target, chunk);
         }
     })
 }
