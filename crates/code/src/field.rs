@@ -17,6 +17,11 @@ pub(crate) const fn inv(a: u8) -> u8 {
     EXP[255 - LOG[a as usize] as usize]
 }
 
+/// 2^exponent; 2 generates all but 0.
+pub(crate) const fn power(exponent: u32) -> u8 {
+    EXP[(exponent % 255) as usize]
+}
+
 /// All products: `MUL[a][b]` = a * b.
 pub(crate) static MUL: [[u8; 256]; 256] = {
     let mut table = [[0; 256]; 256];

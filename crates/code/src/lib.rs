@@ -32,7 +32,7 @@
 //! 3. All that can fail is in `validate`, `build` and `plan_*`; `encode` and `recover` only assert their arguments.
 //! 4. `unsafe` is in `kernel` only.
 //!
-//! Left out: codes with local parities and product codes; checksums (the chunk layer has them).
+//! Left out: checksums (the chunk layer has them).
 
 mod cauchy;
 mod clay;
@@ -40,11 +40,17 @@ mod code;
 mod field;
 mod grs;
 mod kernel;
+mod linear;
 mod locate;
 mod long;
+mod lrc;
+mod mergeable;
 mod plan;
+mod product;
+mod recover;
 mod reed_solomon;
 mod replicated;
+mod sparse;
 mod spec;
 
 #[cfg(test)]

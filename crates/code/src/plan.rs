@@ -6,7 +6,7 @@
 //! 2. A plan speaks of one tile; it holds for every tile of a stripe.
 //! 3. Whoever executes a plan makes no choice.
 //!
-//! Left out: how plans are found (`reed_solomon`, `clay::planner`, `replicated`).
+//! Left out: how plans are found (`reed_solomon`, `linear::planner`, `clay::planner`, `replicated`).
 
 use std::{fmt, ops::Range};
 
@@ -157,14 +157,14 @@ pub struct ReadCosts<'a> {
 /// Too much is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{spec}: {wanted_lost} wanted chunks are lost; {available} of {chunks} chunks can be read, {needed} are needed"
+    "{spec}: {wanted_lost} wanted chunks are lost; of {chunks} chunks {available} independent ones can be read, {needed} are needed"
 )]
 pub struct Unrecoverable {
     /// The code.
     pub spec: CodeSpec,
     /// Wanted chunks that cannot be read.
     pub wanted_lost: u16,
-    /// Chunks that can be read.
+    /// Chunks that can be read; where some determine others (local groups), as many as are independent.
     pub available: u16,
     /// Chunks that recovery needs.
     pub needed: u16,

@@ -11,7 +11,7 @@ use crate::{
     code::{assert_data_part, assert_request, cheapest, narrow},
     grs::Grs,
     kernel::{self, Matrix},
-    locate,
+    locate, recover,
 };
 
 /// `rs:data+parity`, `isal:data+parity` or `klauspost:data+parity`.
@@ -97,19 +97,7 @@ impl ErasureCode for ReedSolomon {
     }
 
     fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
-        assert_eq!(fetched.len(), plan.reads.len(), "one buffer for each read");
-        assert_eq!(out.len(), plan.want.len(), "one buffer for each wanted chunk");
-        match &plan.method {
-            Method::Copy { from } => {
-                for (out, from) in out.iter_mut().zip(from) {
-                    out.copy_from_slice(fetched[usize::from(*from)]);
-                }
-            }
-            Method::Matrix { rows } => self.recover_sums(rows, fetched, out),
-            Method::Syndromes { .. } | Method::ClayDecode | Method::ClayRepair { .. } => {
-                panic!("not a plan of {}", self.spec)
-            }
-        }
+        recover::run(self.tier, self.spec, plan, fetched, out);
     }
 
     fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, LocateError> {
@@ -125,26 +113,5 @@ impl ErasureCode for ReedSolomon {
 
     fn apply_delta(&self, coefficient: u16, delta: &[u8], parity: &mut [u8]) {
         kernel::add_product(self.tier, narrow(coefficient), delta, parity);
-    }
-}
-
-impl ReedSolomon {
-    /// Copies what was read and sums the rest in one pass, the plain XOR first if there is one.
-    fn recover_sums(&self, rows: &[Vec<u8>], fetched: &[&[u8]], out: &mut [&mut [u8]]) {
-        let mut sums: Vec<(&Vec<u8>, &mut [u8])> = Vec::with_capacity(out.len());
-        for (row, out) in rows.iter().zip(out) {
-            assert_eq!(row.len(), fetched.len(), "one coefficient for each read");
-            let mut used = row.iter().enumerate().filter(|(_, coef)| **coef != 0);
-            match (used.next(), used.next()) {
-                (Some((at, 1)), None) => out.copy_from_slice(fetched[at]),
-                _ => sums.push((row, out)),
-            }
-        }
-        let used: Vec<usize> = (0..fetched.len()).filter(|at| sums.iter().any(|(row, _)| row[*at] != 0)).collect();
-        sums.sort_by_key(|(row, _)| used.iter().any(|at| row[*at] != 1));
-        let sources: Vec<&[u8]> = used.iter().map(|at| fetched[*at]).collect();
-        let matrix = Matrix::new(sums.len(), used.len(), |row, term| sums[row].0[used[term]]);
-        let mut targets: Vec<&mut [u8]> = sums.into_iter().map(|(_, out)| out).collect();
-        kernel::combine(self.tier, &matrix, &sources, &mut targets);
     }
 }

@@ -6,7 +6,7 @@
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     code::{assert_request, narrow},
-    kernel,
+    kernel, recover,
 };
 
 /// `replica:copies`.
@@ -64,12 +64,7 @@ impl ErasureCode for Replicated {
     }
 
     fn recover(&self, plan: &ReadPlan, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
-        let Method::Copy { from } = &plan.method else { panic!("not a plan of {}", self.spec()) };
-        assert_eq!(fetched.len(), plan.reads.len(), "one buffer for each read");
-        assert_eq!(out.len(), from.len(), "one buffer for each wanted chunk");
-        for (out, from) in out.iter_mut().zip(from) {
-            out.copy_from_slice(fetched[usize::from(*from)]);
-        }
+        recover::run(self.tier, self.spec(), plan, fetched, out);
     }
 
     fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {

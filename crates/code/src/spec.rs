@@ -1,18 +1,19 @@
-//! What a code is called and how large it is: `replica:3`, `rs:6+3`, `clay:16+4:19`.
+//! What a code is called and how large it is: `replica:3`, `rs:6+3`, `lrc:12+2+2`, `pc:2x5`, `clay:16+4:19`.
 //!
 //! Invariants:
 //! 1. `FromStr` accepts exactly what `Display` writes: one text for one spec.
 //! 2. A spec that came from `FromStr` is valid; one built by hand is checked by [`CodeSpec::validate`].
 //! 3. A code's bytes follow from its spec alone.
 //!
-//! Left out: how the codes work (`reed_solomon`, `clay`, `replicated`).
+//! Left out: how the codes work (`reed_solomon`, `lrc`, `product`, `mergeable`, `clay`, `replicated`).
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
 use crate::{
-    ErasureCode, Tier, clay, grs::Grs, long::LongReedSolomon, reed_solomon::ReedSolomon, replicated::Replicated,
+    ErasureCode, Tier, clay, grs::Grs, linear::Linear, long::LongReedSolomon, lrc, mergeable, product,
+    reed_solomon::ReedSolomon, replicated::Replicated,
 };
 
 /// The name of an erasure code: its family and its numbers.
@@ -55,6 +56,29 @@ pub enum CodeSpec {
         /// Helpers of a single repair, d: more than k, at most k + m - 1.
         helpers: u8,
     },
+    /// `lrc:k+l+g`: data in equal groups with an XOR parity each, and parities over all data; maximally recoverable.
+    Lrc {
+        /// Data chunks, k.
+        data: u8,
+        /// Groups, l: local parity chunks.
+        local: u8,
+        /// Global parity chunks, g.
+        global: u8,
+    },
+    /// `pc:rxc`: data in rows and columns with an XOR parity each, and one over the parities.
+    Product {
+        /// Rows of data chunks, r.
+        rows: u8,
+        /// Columns of data chunks, c.
+        columns: u8,
+    },
+    /// `rsm:k+m`: Reed-Solomon with rows of powers, so that stripes merge by their parities alone.
+    Mergeable {
+        /// Data chunks, k.
+        data: u8,
+        /// Parity chunks, m.
+        parity: u8,
+    },
 }
 
 /// The size of a code: how many chunks of each kind, and sub-chunks in a chunk's tile.
@@ -79,7 +103,9 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// The part before the first colon is no family.
-    #[error("unknown code family: expected replica:C, rs:K+M, clay:K+M:D, isal:K+M or klauspost:K+M")]
+    #[error(
+        "unknown code family: expected replica:C, rs:K+M, lrc:K+L+G, pc:RxC, rsm:K+M, clay:K+M:D, isal:K+M or klauspost:K+M"
+    )]
     UnknownFamily,
     /// The family is known, but the rest does not have its form.
     #[error("malformed code: expected {expected} with plain decimal numbers up to {most}")]
@@ -153,6 +179,37 @@ pub enum SpecError {
         /// [`CodeSpec::ALPHA_MAX`].
         limit: u32,
     },
+    /// The data of an LRC does not divide into its groups.
+    #[error("{data} data chunks do not divide into {local} equal groups")]
+    UnequalGroups {
+        /// Data chunks asked for.
+        data: u8,
+        /// Groups asked for.
+        local: u8,
+    },
+    /// No global parities are known that make an LRC of this size maximally recoverable.
+    #[error(
+        "no maximally recoverable parities are proved for lrc:{data}+{local}+{global}; proved are, where L divides K: {}",
+        lrc::PROVED
+    )]
+    Unproved {
+        /// Data chunks asked for.
+        data: u8,
+        /// Groups asked for.
+        local: u8,
+        /// Global parity chunks asked for.
+        global: u8,
+    },
+    /// The points of a mergeable code are proved for less data only; for none, if `most` is 0.
+    #[error("mergeable parities are proved for at most {most} data chunks with {parity} parity chunks, got {data}")]
+    TooWideToMerge {
+        /// Data chunks asked for.
+        data: u8,
+        /// Parity chunks asked for.
+        parity: u8,
+        /// Most data chunks with so many parity chunks.
+        most: u8,
+    },
 }
 
 impl CodeSpec {
@@ -185,6 +242,12 @@ impl CodeSpec {
                 let grid = clay::Grid::new(data, parity, helpers).expect("a validated spec has a grid");
                 (data.into(), parity.into(), grid.alpha)
             }
+            Self::Lrc { data, local, global } => (data.into(), u16::from(local) + u16::from(global), 1),
+            Self::Product { rows, columns } => {
+                let (rows, columns) = (u16::from(rows), u16::from(columns));
+                (rows * columns, rows + columns + 1, 1)
+            }
+            Self::Mergeable { data, parity } => (data.into(), parity.into(), 1),
         };
         Shape { data, parity, alpha }
     }
@@ -194,12 +257,15 @@ impl CodeSpec {
         matches!(*self, Self::ReedSolomon { data, parity } if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX))
     }
 
-    /// How many chunks of a stripe may be lost at once, whichever they are.
+    /// How many chunks of a stripe may be lost at once, whichever they are. LRC and product codes recover most patterns
+    /// of some more.
     pub fn tolerance(&self) -> u16 {
         match *self {
             Self::Replicated { copies } => u16::from(copies).saturating_sub(1),
             Self::ReedSolomon { parity, .. } | Self::Isal { parity, .. } | Self::Klauspost { parity, .. } => parity,
-            Self::Clay { parity, .. } => parity.into(),
+            Self::Clay { parity, .. } | Self::Mergeable { parity, .. } => parity.into(),
+            Self::Lrc { global, .. } => u16::from(global) + 1,
+            Self::Product { .. } => 3,
         }
     }
 
@@ -215,6 +281,17 @@ impl CodeSpec {
                 (data, parity, 1)
             }
             Self::Clay { data, parity, .. } => (u16::from(data), u16::from(parity), 2),
+            Self::Lrc { data, local, global } => {
+                if global == 0 {
+                    return Err(SpecError::TooFewParity { parity: 0, least: 1 });
+                }
+                (u16::from(data), u16::from(local) + u16::from(global), 1)
+            }
+            Self::Product { .. } => {
+                let Shape { data, parity, .. } = self.shape();
+                (data, parity, 1)
+            }
+            Self::Mergeable { data, parity } => (u16::from(data), u16::from(parity), 1),
         };
         if data == 0 {
             return Err(SpecError::NoData);
@@ -232,10 +309,19 @@ impl CodeSpec {
                 return Err(SpecError::TooManyPoints { data, parity, points, limit: Self::POINTS_MAX });
             }
         }
-        if let Self::Clay { data, parity, helpers } = *self {
-            clay::Grid::new(data, parity, helpers)?;
+        match *self {
+            Self::Clay { data, parity, helpers } => clay::Grid::new(data, parity, helpers).map(|_| ()),
+            Self::Lrc { data, local, .. } if local == 0 || !data.is_multiple_of(local) => {
+                Err(SpecError::UnequalGroups { data, local })
+            }
+            Self::Lrc { data, local, global } if lrc::global_rows(data, local, global).is_none() => {
+                Err(SpecError::Unproved { data, local, global })
+            }
+            Self::Mergeable { data, parity } if data > mergeable::data_max(parity) => {
+                Err(SpecError::TooWideToMerge { data, parity, most: mergeable::data_max(parity) })
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Makes the code, for the best instruction set of this machine. Keep and share it: Clay compiles its plans here.
@@ -266,6 +352,13 @@ impl CodeSpec {
                 let grid = clay::Grid::new(data, parity, helpers)?;
                 Arc::new(clay::Clay::new(*self, grid, tier))
             }
+            Self::Lrc { data, local, global } => {
+                let generator =
+                    lrc::generator(data, local, global).ok_or(SpecError::Unproved { data, local, global })?;
+                Arc::new(Linear::new(*self, generator, tier))
+            }
+            Self::Product { rows, columns } => Arc::new(Linear::new(*self, product::generator(rows, columns), tier)),
+            Self::Mergeable { data, parity } => Arc::new(Linear::new(*self, mergeable::generator(data, parity), tier)),
         })
     }
 }
@@ -278,6 +371,9 @@ impl fmt::Display for CodeSpec {
             Self::Isal { data, parity } => write!(f, "isal:{data}+{parity}"),
             Self::Klauspost { data, parity } => write!(f, "klauspost:{data}+{parity}"),
             Self::Clay { data, parity, helpers } => write!(f, "clay:{data}+{parity}:{helpers}"),
+            Self::Lrc { data, local, global } => write!(f, "lrc:{data}+{local}+{global}"),
+            Self::Product { rows, columns } => write!(f, "pc:{rows}x{columns}"),
+            Self::Mergeable { data, parity } => write!(f, "rsm:{data}+{parity}"),
         }
     }
 }
@@ -302,6 +398,21 @@ impl FromStr for CodeSpec {
                     Some(Self::Clay { data, parity, helpers: number(helpers)? })
                 }),
             ),
+            "lrc" => (
+                "lrc:K+L+G",
+                255,
+                rest.split_once('+').and_then(|(data, parity)| {
+                    let (local, global) = sum(parity)?;
+                    Some(Self::Lrc { data: number(data)?, local, global })
+                }),
+            ),
+            "pc" => (
+                "pc:RxC",
+                255,
+                rest.split_once('x')
+                    .and_then(|(rows, columns)| Some(Self::Product { rows: number(rows)?, columns: number(columns)? })),
+            ),
+            "rsm" => ("rsm:K+M", 255, sum(rest).map(|(data, parity)| Self::Mergeable { data, parity })),
             _ => return Err(SpecError::UnknownFamily),
         };
         let spec = spec.ok_or(SpecError::Malformed { expected, most })?;

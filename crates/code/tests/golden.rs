@@ -9,7 +9,7 @@ use claystone_code::{ChunkIndex, CodeSpec, Tier, UpdatePlan};
 use sha2::{Digest, Sha256};
 
 /// Spec, bytes of a sub-chunk, SHA-256 over all parity tiles in chunk order, of the data of [`noise`] from seed 1.
-const GOLDEN: [(&str, usize, &str); 25] = [
+const GOLDEN: [(&str, usize, &str); 41] = [
     ("replica:3", 1021, "d8b856fc065eeb38209f6b11b9b115a527b1fc653a7f8af57219bec5c91d564d"),
     ("rs:4+2", 1021, "332e0756411604f33b194980c02f8c3214c2a5415692ec32539a43d66677d832"),
     ("rs:6+3", 1021, "d9914819065fca3623a6b12844913ac0fd98f5b579afbecddf4d87c6baa6afdd"),
@@ -35,6 +35,22 @@ const GOLDEN: [(&str, usize, &str); 25] = [
     ("clay:10+4:12", 5, "22e72476909818b74b2ea470579403bbd738725ffd4e9edcfc683abb1b004532"),
     ("clay:10+4:13", 5, "075dfd1fdb7acb34beb2e82242b54dde3706fd12aa15a88d1d82cf9a6ae0ce46"),
     ("clay:16+4:19", 5, "8eda77ce04824b11c078d8aa422bc8825266b68b3008cd90ed2f3dac0577b08f"),
+    ("lrc:12+2+2", 1021, "d8fb5d670526f07c181f331e0bb7a958c8b573c6b961b52116da30a348d7810d"),
+    ("lrc:12+6+2", 1021, "140813cd7c829e93abc16c82e544537ce7fcfd92feed51248031d13fc445da56"),
+    ("lrc:10+5+1", 1021, "895f901e14edd5164047a632091a99ef81da164e70aa8af28a18a90d51ffb470"),
+    ("lrc:20+4+2", 1021, "b8b7b64b61807cdd26dcb76ef67172f8bd8c2df35e5d176abcfe1c3cdb449897"),
+    ("lrc:60+15+2", 1021, "675ac12eda77c5fbd003a8f5c974a15109d33212002448ebc0a7c9a18267d673"),
+    ("lrc:60+20+2", 1021, "5c168d725b59ac46a2d33dc07db6e56162291ada1857af19b9c8dce28a618f6b"),
+    ("lrc:12+3+3", 1021, "f134d74b497203e01a7c5320fe2b1797bc5b6ce223226ac574f56a09a3605521"),
+    ("lrc:16+4+3", 1021, "c99095783dfbc57de11db88801252bda8510d32025e9e67c0b20e4262925e244"),
+    ("lrc:10+2+4", 1021, "020e8703453a65520bf7f2033b267db0687824de6e55952d347570d1cd81c536"),
+    ("lrc:20+1+3", 1021, "df69f432887c49dcd249c6864ed53738b9b4330e28461afde6919fc373556822"),
+    ("pc:2x5", 1021, "6a5d7a116bba8096d0847e9e126c640f8a20420c537fb60bab81bf8d03189471"),
+    ("pc:6x5", 1021, "50a44a03b663048de7a848453a7003cf1c8c6c0e738dd1854e4896dbe3145161"),
+    ("rsm:6+3", 1021, "29595890f9b581295147f36c321421738b45cf737dcb86ffa4ba54d7319f96db"),
+    ("rsm:12+3", 1021, "1ca272586d1690450bbf05b6db7d1c7610cecaa7e85be99450d1ee7f65b7160d"),
+    ("rsm:10+4", 1021, "66f95ea0763d7b48aca82949064dad714a1eef17e388a4ccca30dc3eaab8491b"),
+    ("rsm:20+4", 1021, "2b6cc11c7229ce4baf815a74aa384e08015d8a1a70bd918880ed9ac2481f0484"),
 ];
 
 #[test]

@@ -30,18 +30,19 @@ impl Settings {
 /// 1. A stripe of at most [`SMALL_BYTES`] is replicated: it costs half the operations of a code of six chunks, and
 ///    at these lengths no more space, since every chunk takes at least one sector.
 /// 2. With fewer disks than the code has chunks, the data goes to fewer chunks with the same parity: less efficient,
-///    never less safe. `rs:4+2` on five disks writes `rs:3+2`, on three `replica:3`.
+///    never less safe. `rs:4+2` on five disks writes `rs:3+2`, on three `replica:3`. Codes of groups, rows and columns
+///    have no narrower kind and fall back to Reed-Solomon: `lrc:12+2+2` on eight disks writes `rs:5+3`.
 /// 3. With too few disks even for that there is no code: `None`.
 pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> {
-    let parity = wanted.shape().parity;
-    let data_left = u16::try_from(disks).unwrap_or(u16::MAX).checked_sub(parity)?;
+    let (tolerance, shape) = (wanted.tolerance(), wanted.shape());
+    let data_left = u16::try_from(disks).unwrap_or(u16::MAX).checked_sub(tolerance)?;
     if data_left == 0 {
         return None;
     }
-    let data = wanted.shape().data.min(data_left);
+    let data = shape.data.min(data_left);
     Some(match wanted {
         CodeSpec::Replicated { .. } => wanted,
-        _ if bytes <= SMALL_BYTES || data == 1 => replicated(parity),
+        _ if bytes <= SMALL_BYTES || data == 1 => replicated(tolerance),
         CodeSpec::ReedSolomon { parity, .. } => CodeSpec::ReedSolomon { data, parity },
         CodeSpec::Isal { parity, .. } => CodeSpec::Isal { data, parity },
         CodeSpec::Klauspost { parity, .. } => CodeSpec::Klauspost { data, parity },
@@ -49,6 +50,11 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
             let data = wanted.min(u8::try_from(data).unwrap_or(u8::MAX));
             CodeSpec::Clay { data, parity, helpers: helpers.min(data + parity - 1).max(data + 1) }
         }
+        CodeSpec::Mergeable { parity, data: wanted } => {
+            CodeSpec::Mergeable { data: wanted.min(u8::try_from(data).unwrap_or(u8::MAX)), parity }
+        }
+        CodeSpec::Lrc { .. } | CodeSpec::Product { .. } if usize::from(shape.chunks()) <= disks => wanted,
+        CodeSpec::Lrc { .. } | CodeSpec::Product { .. } => CodeSpec::ReedSolomon { data, parity: tolerance },
     })
 }
 
@@ -124,6 +130,23 @@ mod tests {
     fn enough_disks_give_the_wanted_code() {
         assert_eq!(fit("rs:4+2", 1 << 20, 6).as_deref(), Some("rs:4+2"));
         assert_eq!(fit("clay:4+2:5", 1 << 20, 9).as_deref(), Some("clay:4+2:5"));
+    }
+
+    #[test]
+    fn codes_of_groups_rows_and_columns_fall_back_to_reed_solomon() {
+        for (wanted, disks, code) in [
+            ("lrc:12+2+2", 16, "lrc:12+2+2"),
+            ("lrc:12+2+2", 15, "rs:12+3"),
+            ("lrc:12+2+2", 8, "rs:5+3"),
+            ("lrc:12+2+2", 4, "replica:4"),
+            ("pc:2x5", 18, "pc:2x5"),
+            ("pc:2x5", 10, "rs:7+3"),
+            ("rsm:6+3", 5, "rsm:2+3"),
+        ] {
+            assert_eq!(fit(wanted, 1 << 20, disks).as_deref(), Some(code), "{wanted} on {disks} disks");
+        }
+        assert_eq!(fit("lrc:12+2+2", 1 << 20, 3), None);
+        assert_eq!(fit("lrc:12+2+2", 100, 16).as_deref(), Some("replica:4"));
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Taking<'_> {
         let stripes = &self.objects.stripes;
         let disks = stripes.stores().candidates().len();
         let left = self.bytes - self.taken;
-        let needed = usize::from(self.wanted.shape().parity) + 1;
+        let needed = usize::from(self.wanted.tolerance()) + 1;
         let full = stripes.stores().full();
         let too_few = || match full {
             0 => ObjectError::TooFewDisks { code: self.wanted.to_string(), needed, available: disks },

@@ -15,7 +15,7 @@ use crate::{Claim, Layout, StripeError, Stripes, place, sub_bytes_for};
 /// A stripe being written. Dropping it leaves chunks that nobody names.
 ///
 /// A store that fails costs the stripe one chunk; writing goes on while enough stores are left for the stripe to
-/// survive half of what its code tolerates (`k + ceil(m/2)` chunks), and repair brings the chunk back. With fewer the
+/// survive half of what its code tolerates (Reed-Solomon: `k + ceil(m/2)` chunks), and repair brings the chunk back. With fewer the
 /// write fails.
 pub struct StripeWriter {
     stripes: Stripes,
@@ -231,7 +231,7 @@ impl StripeWriter {
 
     fn check_written(&self, written: usize) -> Result<(), StripeError> {
         let shape = self.layout.shape();
-        let needed = usize::from(shape.data + shape.parity.div_ceil(2));
+        let needed = usize::from(shape.chunks() - self.code.spec().tolerance() / 2);
         if written >= needed {
             return Ok(());
         }

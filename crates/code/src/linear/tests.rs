@@ -1,0 +1,379 @@
+//! LRC, product and mergeable codes: what they recover, what a repair reads, what their bytes are.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::{Generator, Span};
+use crate::{
+    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable, UpdatePlan, lrc,
+    mergeable, product,
+    tests::{build, check_plan, noise, plan_without, stripe},
+};
+
+const LISTED: [&str; 10] = [
+    "lrc:12+2+2",
+    "lrc:12+6+2",
+    "lrc:12+3+3",
+    "lrc:8+2+4",
+    "pc:2x5",
+    "pc:6x5",
+    "rsm:6+3",
+    "rsm:12+3",
+    "rsm:10+4",
+    "rsm:20+4",
+];
+
+fn generator(text: &str) -> Generator {
+    match text.parse().expect("a valid spec") {
+        CodeSpec::Lrc { data, local, global } => lrc::generator(data, local, global).expect("a proved code"),
+        CodeSpec::Product { rows, columns } => product::generator(rows, columns),
+        CodeSpec::Mergeable { data, parity } => mergeable::generator(data, parity),
+        other => panic!("{other} has another module"),
+    }
+}
+
+/// All sets of `size` of the numbers below `n`.
+fn subsets(n: u16, size: usize) -> Vec<Vec<u16>> {
+    if size == 0 {
+        return vec![Vec::new()];
+    }
+    let with_last = |last| {
+        subsets(last, size - 1).into_iter().map(move |mut set: Vec<u16>| {
+            set.push(last);
+            set
+        })
+    };
+    (0..n).flat_map(with_last).collect()
+}
+
+fn is_recovered(code: &Generator, lost: &[u16]) -> bool {
+    let mut span = Span::new(code.data().into());
+    for chunk in (0..code.chunks()).filter(|chunk| !lost.contains(chunk)) {
+        span.insert(&code.vector(ChunkIndex(chunk)));
+    }
+    span.rank() == code.data().into()
+}
+
+#[test]
+fn every_loss_within_tolerance_is_recovered() {
+    for text in LISTED {
+        let code = build(text);
+        let chunks = stripe(&*code, 3, 1);
+        for size in 1..=code.spec().tolerance().into() {
+            for lost in subsets(code.shape().chunks(), size) {
+                check_plan(&*code, &plan_without(&*code, &lost), &chunks, 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn tolerance_is_the_most_that_any_pattern_allows() {
+    for text in LISTED {
+        let code = generator(text);
+        let tolerance = build(text).spec().tolerance();
+        let worst = subsets(code.chunks(), usize::from(tolerance) + 1);
+        assert!(worst.iter().any(|lost| !is_recovered(&code, lost)), "{text}");
+    }
+}
+
+/// Test of: [hacfs §3.1]: which four losses are fatal; an independent script counted them.
+#[test]
+fn four_losses_are_fatal_as_often_as_the_reference_counted() {
+    for (text, fatal, all) in
+        [("pc:2x5", 45, 3060), ("pc:6x5", 315, 111_930), ("lrc:12+6+2", 30, 4845), ("lrc:12+2+2", 252, 1820)]
+    {
+        let code = generator(text);
+        let patterns = subsets(code.chunks(), 4);
+        assert_eq!(patterns.len(), all, "{text}");
+        assert_eq!(patterns.iter().filter(|lost| !is_recovered(&code, lost)).count(), fatal, "{text}");
+    }
+}
+
+/// Test of: [hacfs §3.2], [hacfs §3.3]: chunks read to repair each chunk, by the kind of chunk.
+#[test]
+fn a_single_loss_reads_what_theory_says() {
+    for (text, data, local, rest) in [
+        ("lrc:12+2+2", 6, 6, 12),
+        ("lrc:12+6+2", 2, 2, 12),
+        ("lrc:12+3+3", 4, 4, 12),
+        ("lrc:8+2+4", 4, 4, 8),
+        ("pc:2x5", 2, 2, 2),
+        ("pc:6x5", 5, 5, 5),
+        ("pc:3x3", 3, 3, 3),
+        ("rsm:6+3", 6, 6, 6),
+        ("rsm:20+4", 20, 20, 20),
+    ] {
+        let code = build(text);
+        let locals = if let CodeSpec::Lrc { local, .. } = code.spec() { local.into() } else { 0 };
+        let shape = code.shape();
+        for chunk in 0..shape.chunks() {
+            let reads = if chunk < shape.data {
+                data
+            } else if chunk < shape.data + locals {
+                local
+            } else {
+                rest
+            };
+            let plan = plan_without(&*code, &[chunk]);
+            assert_eq!(plan.sub_chunks_total(), reads, "{text}, chunk {chunk}");
+        }
+    }
+}
+
+/// Test of: [hacfs §3.3]: the mean over all chunks. The paper prints 3.25 for the first; 60 / 20 is 3.
+#[test]
+fn the_mean_repair_is_the_corrected_one() {
+    for (text, total, chunks) in
+        [("lrc:12+6+2", 60, 20), ("lrc:12+2+2", 108, 16), ("pc:2x5", 36, 18), ("pc:6x5", 210, 42)]
+    {
+        let code = build(text);
+        let reads = (0..code.shape().chunks()).map(|chunk| plan_without(&*code, &[chunk]).sub_chunks_total());
+        assert_eq!((reads.sum::<u64>(), code.shape().chunks()), (total, chunks), "{text}");
+    }
+}
+
+#[test]
+fn losses_in_two_groups_are_repaired_by_the_groups() {
+    let code = build("lrc:12+6+2");
+    // Chunks 0 and 4 stand in groups 0 and 2.
+    let plan = plan_without(&*code, &[0, 4]);
+    assert_eq!(plan.reads.iter().map(|read| read.chunk.0).collect::<Vec<_>>(), [1, 5, 12, 14]);
+    // Both data chunks of group 0: a group cannot, so as much is read as any code of 12 data chunks needs.
+    assert_eq!(plan_without(&*code, &[0, 1]).sub_chunks_total(), 12);
+}
+
+#[test]
+fn a_row_repairs_what_its_column_cannot() {
+    let code = build("pc:2x5");
+    let costs: Vec<Option<u32>> = (0..18).map(|chunk| (chunk != 0 && chunk != 5).then_some(1)).collect();
+    let costs = ReadCosts { chunks: &costs, sub_bytes: 1, granule: 1 };
+    let plan = code.plan_read(&[ChunkIndex(0)], &costs).expect("a row is left");
+    assert_eq!(plan.reads.iter().map(|read| read.chunk.0).collect::<Vec<_>>(), [1, 2, 3, 4, 10]);
+}
+
+#[test]
+fn a_chain_of_rows_and_columns_is_followed() {
+    // Data of pc:3x3 with chunk (0, 0) lost, and one more in its row and its column, and one each in theirs.
+    let code = build("pc:3x3");
+    let lost = [0, 1, 3, 5, 7];
+    let chunks = stripe(&*code, 5, 2);
+    let plan = plan_without(&*code, &lost);
+    check_plan(&*code, &plan, &chunks, 5);
+}
+
+/// Two rectangles of losses and one chunk that joins them: no row or column has a single loss, and yet the chunk is the
+/// sum of all rows of the one rectangle and what is left of them.
+#[test]
+fn what_no_row_or_column_can_start_is_solved_as_a_whole() {
+    let code = build("pc:4x4");
+    let grid = |row: u16, column: u16| row * 4 + column;
+    let rectangle = |row, column| [(row, column), (row, column + 1), (row + 1, column), (row + 1, column + 1)];
+    let mut lost: Vec<u16> = rectangle(0, 0).into_iter().chain(rectangle(2, 2)).map(|(r, c)| grid(r, c)).collect();
+    lost.push(grid(0, 2));
+    let costs: Vec<Option<u32>> = (0..25).map(|chunk| (!lost.contains(&chunk)).then_some(1)).collect();
+    let costs = ReadCosts { chunks: &costs, sub_bytes: 4, granule: 1 };
+    let plan = code.plan_read(&[ChunkIndex(grid(0, 2))], &costs).expect("the joint is determined");
+    check_plan(&*code, &plan, &stripe(&*code, 4, 9), 4);
+    let error = code.plan_read(&[ChunkIndex(0)], &costs).expect_err("a corner of a rectangle");
+    assert_eq!(error, Unrecoverable { spec: code.spec(), wanted_lost: 1, available: 14, needed: 16, chunks: 25 });
+}
+
+#[test]
+fn what_a_group_still_has_is_recovered_when_the_stripe_is_not() {
+    let code = build("lrc:12+2+2");
+    // Group 1 is gone but for two chunks, the globals are gone; group 0 has one loss.
+    let lost = [2u16, 6, 7, 8, 9, 14, 15];
+    let costs: Vec<Option<u32>> = (0..16).map(|chunk| (!lost.contains(&chunk)).then_some(1)).collect();
+    let costs = ReadCosts { chunks: &costs, sub_bytes: 1, granule: 1 };
+    assert_eq!(code.plan_read(&[ChunkIndex(2)], &costs).expect("a whole group").sub_chunks_total(), 6);
+    let error = code.plan_read(&[ChunkIndex(6)], &costs).expect_err("more than counting allows");
+    assert_eq!(error, Unrecoverable { spec: code.spec(), wanted_lost: 1, available: 9, needed: 12, chunks: 16 });
+}
+
+#[test]
+fn cheap_chunks_are_preferred_where_nothing_else_differs() {
+    let code = build("rsm:6+3");
+    let costs = [None, Some(9), Some(1), Some(1), Some(1), Some(1), Some(8), Some(1), Some(2)];
+    let plan = code.plan_read(&[ChunkIndex(0)], &ReadCosts { chunks: &costs, sub_bytes: 1, granule: 1 });
+    let read: Vec<u16> = plan.expect("one loss").reads.iter().map(|read| read.chunk.0).collect();
+    assert_eq!(read, [2, 3, 4, 5, 7, 8]);
+}
+
+/// Test of: [convertible §IV]: every square part of the parity rows is regular, so that any k chunks hold the data.
+#[test]
+fn every_listed_mergeable_code_is_proved() {
+    for (data, parity) in [(255, 1), (254, 2), (253, 3), (33, 4)] {
+        assert_eq!(mergeable::data_max(parity), data);
+        let code = mergeable::generator(data, parity);
+        assert!(is_mds(&code), "rsm:{data}+{parity}");
+    }
+    assert_eq!(mergeable::data_max(0), 0);
+    assert_eq!(mergeable::data_max(5), 0);
+}
+
+/// One data chunk more than the points carry: the proof notices.
+#[test]
+fn the_bound_of_the_points_is_exact() {
+    let mut rows = mergeable::generator(33, 4).parity().to_vec();
+    for (row, exponent) in rows.iter_mut().zip([0, 3, 57, 201]) {
+        row.push(crate::field::power(exponent * 33));
+    }
+    assert!(!is_mds(&Generator::new(34, rows, Vec::new())));
+}
+
+/// Every square part of the parity rows is regular. Multiplying each row by a power of its point moves columns along,
+/// so only sets of columns with the first one need a look.
+fn is_mds(code: &Generator) -> bool {
+    let rows = code.parity();
+    (1u32..1 << rows.len()).all(|pattern| {
+        let rows: Vec<&Vec<u8>> =
+            (0..).zip(rows).filter(|(at, _)| pattern >> at & 1 == 1).map(|(_, row)| row).collect();
+        let column = |at: usize| -> Vec<u8> { rows.iter().map(|row| row[at]).collect() };
+        let mut span = Span::new(rows.len());
+        span.insert(&column(0)) && all_independent(&span, 1, code.data().into(), rows.len() - 1, &column)
+    })
+}
+
+fn all_independent(span: &Span, from: usize, to: usize, left: usize, column: &dyn Fn(usize) -> Vec<u8>) -> bool {
+    left == 0
+        || (from..to).all(|at| {
+            let mut span = span.clone();
+            span.insert(&column(at)) && all_independent(&span, at + 1, to, left - 1, column)
+        })
+}
+
+#[test]
+fn plans_read_no_more_than_the_best_of_all_plans() {
+    for text in ["lrc:4+2+1", "lrc:4+2+2", "pc:2x2", "pc:2x3", "rsm:4+2"] {
+        let code = build(text);
+        let generator = generator(text);
+        for size in 1..=3 {
+            for lost in subsets(code.shape().chunks(), size) {
+                let costs: Vec<Option<u32>> =
+                    (0..code.shape().chunks()).map(|chunk| (!lost.contains(&chunk)).then_some(1)).collect();
+                let costs = ReadCosts { chunks: &costs, sub_bytes: 1, granule: 1 };
+                for want in (1..=size).flat_map(|count| subsets(size as u16, count)) {
+                    let want: Vec<ChunkIndex> = want.iter().map(|at| ChunkIndex(lost[usize::from(*at)])).collect();
+                    let plan = code.plan_read(&want, &costs).ok().map(|plan| plan.reads.len());
+                    assert_eq!(plan, least_reads(&generator, &lost, &want), "{text}: {want:?} of {lost:?}");
+                }
+            }
+        }
+    }
+}
+
+/// By trying all sets of chunks.
+fn least_reads(code: &Generator, lost: &[u16], want: &[ChunkIndex]) -> Option<usize> {
+    let left: Vec<u16> = (0..code.chunks()).filter(|chunk| !lost.contains(chunk)).collect();
+    let suffices = |reads: &Vec<u16>| {
+        let mut span = Span::new(code.data().into());
+        for at in reads {
+            span.insert(&code.vector(ChunkIndex(left[usize::from(*at)])));
+        }
+        want.iter().all(|chunk| span.express(&code.vector(*chunk)).is_some())
+    };
+    (0..=left.len()).find(|size| subsets(left.len() as u16, *size).iter().any(suffices))
+}
+
+proptest! {
+    /// Any wants and costs: what is in the span is planned and comes out right, and nothing else.
+    #[test]
+    fn plans_are_sound(
+        text in prop::sample::select(&LISTED[..]),
+        fates in prop::collection::vec((prop::option::weighted(0.85, 0u32..4), prop::bool::weighted(0.2)), 42),
+    ) {
+        let (code, generator) = (build(text), generator(text));
+        let fates = &fates[..code.shape().chunks().into()];
+        let costs: Vec<Option<u32>> = fates.iter().map(|fate| fate.0).collect();
+        let want: Vec<ChunkIndex> = (0..).map(ChunkIndex).zip(fates).filter(|(_, fate)| fate.1).map(|(i, _)| i).collect();
+        let mut span = Span::new(code.shape().data.into());
+        for chunk in (0..code.shape().chunks()).filter(|chunk| costs[usize::from(*chunk)].is_some()) {
+            span.insert(&generator.vector(ChunkIndex(chunk)));
+        }
+        let lost = want.iter().filter(|chunk| costs[chunk.at()].is_none()).count();
+        let possible = want.iter().all(|chunk| span.express(&generator.vector(*chunk)).is_some());
+        let plan = code.plan_read(&want, &ReadCosts { chunks: &costs, sub_bytes: 4096, granule: 4096 });
+        prop_assert_eq!(plan.is_ok(), possible);
+        let plan: ReadPlan = match plan {
+            Ok(plan) => plan,
+            Err(error) => {
+                prop_assert_eq!(usize::from(error.available), span.rank());
+                prop_assert!(error.available < error.needed);
+                return Ok(());
+            }
+        };
+        let left = want.len() - lost;
+        let most = if lost == 0 { left } else { left + usize::from(code.shape().data) };
+        prop_assert!(plan.reads.len() <= most);
+        prop_assert!(plan.reads.is_sorted_by(|a, b| a.chunk < b.chunk));
+        prop_assert!(plan.reads.iter().all(|read| costs[read.chunk.at()].is_some()));
+        if let Method::Matrix { rows } = &plan.method {
+            for at in 0..plan.reads.len() {
+                prop_assert!(rows.iter().any(|row| row[at] != 0), "read {} is not used", at);
+            }
+        }
+        check_plan(&*code, &plan, &stripe(&*code, 2, 11), 2);
+    }
+}
+
+#[test]
+fn parity_is_the_sum_that_update_coefficients_tell() {
+    for text in LISTED {
+        let code = build(text);
+        let mut chunks = stripe(&*code, 41, 2);
+        // A change of chunk 1 reaches just the parities that have it.
+        let delta = noise(&mut 8, 41);
+        let UpdatePlan::Delta(deltas) = code.plan_update(ChunkIndex(1)) else { panic!("{text} has deltas") };
+        for (parity, coefficient) in deltas {
+            code.apply_delta(coefficient, &delta, &mut chunks[parity.at()]);
+        }
+        chunks[1].iter_mut().zip(&delta).for_each(|(byte, delta)| *byte ^= delta);
+        check_parity(&*code, &chunks);
+    }
+    // One local, two global; one row, one column, the corner.
+    for (text, parities) in [("lrc:12+2+2", 3), ("pc:2x5", 3), ("rsm:10+4", 4)] {
+        let UpdatePlan::Delta(deltas) = build(text).plan_update(ChunkIndex(1)) else { panic!("{text} has deltas") };
+        assert_eq!(deltas.len(), parities, "{text}");
+    }
+}
+
+fn check_parity(code: &dyn ErasureCode, chunks: &[Vec<u8>]) {
+    let (data, parity) = chunks.split_at(code.shape().data.into());
+    let mut encoded = vec![vec![0; chunks[0].len()]; parity.len()];
+    let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+    code.encode(&data, &mut encoded.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+    assert!(encoded == parity, "{}", code.spec());
+}
+
+#[test]
+fn bad_specs_are_rejected_with_the_numbers() {
+    let error = |text: &str| text.parse::<CodeSpec>().expect_err(text);
+    for text in ["lrc:12+2", "lrc:12+2+", "lrc:12+2+2+2", "lrc:012+2+2", "lrc:256+2+2"] {
+        assert_eq!(error(text), SpecError::Malformed { expected: "lrc:K+L+G", most: 255 }, "{text}");
+    }
+    for text in ["pc:2", "pc:2x", "pc:2+5", "pc:2x5x1"] {
+        assert_eq!(error(text), SpecError::Malformed { expected: "pc:RxC", most: 255 }, "{text}");
+    }
+    assert_eq!(error("rsm:4"), SpecError::Malformed { expected: "rsm:K+M", most: 255 });
+    assert_eq!(error("lrc:0+1+1"), SpecError::NoData);
+    assert_eq!(error("lrc:12+5+2"), SpecError::UnequalGroups { data: 12, local: 5 });
+    assert_eq!(error("lrc:12+0+2"), SpecError::UnequalGroups { data: 12, local: 0 });
+    assert_eq!(error("lrc:12+2+0"), SpecError::TooFewParity { parity: 0, least: 1 });
+    assert_eq!(error("lrc:40+2+2"), SpecError::Unproved { data: 40, local: 2, global: 2 });
+    assert_eq!(error("lrc:254+1+2"), SpecError::TooManyChunks { data: 254, parity: 3, limit: 256 });
+    assert_eq!(error("pc:0x5"), SpecError::NoData);
+    assert_eq!(error("pc:15x16"), SpecError::TooManyChunks { data: 240, parity: 32, limit: 256 });
+    assert_eq!(error("rsm:0+2"), SpecError::NoData);
+    assert_eq!(error("rsm:4+0"), SpecError::TooFewParity { parity: 0, least: 1 });
+    assert_eq!(error("rsm:34+4"), SpecError::TooWideToMerge { data: 34, parity: 4, most: 33 });
+    assert_eq!(error("rsm:6+5"), SpecError::TooWideToMerge { data: 6, parity: 5, most: 0 });
+    for text in ["lrc:254+1+1", "lrc:17+17+2", "lrc:221+17+2", "lrc:100+1+7", "pc:15x15", "pc:1x1", "rsm:253+3"] {
+        let spec: CodeSpec = text.parse().expect(text);
+        let lost: BTreeSet<u16> = (0..spec.tolerance()).collect();
+        let code = build(text);
+        let plan = plan_without(&*code, &lost.into_iter().collect::<Vec<_>>());
+        check_plan(&*code, &plan, &stripe(&*code, 3, 4), 3);
+    }
+}
