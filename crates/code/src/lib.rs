@@ -37,6 +37,7 @@
 mod cauchy;
 mod clay;
 mod code;
+mod convert;
 mod field;
 mod grs;
 mod kernel;
@@ -57,6 +58,10 @@ mod spec;
 mod tests;
 
 pub use code::ErasureCode;
+pub use convert::{
+    CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Kept, Making, NoConversion, StripeChunk,
+    plan_conversion,
+};
 pub use kernel::Tier;
 pub use locate::LocateError;
 pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};
