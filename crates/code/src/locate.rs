@@ -119,11 +119,33 @@ impl Check {
     }
 }
 
-/// [`ErasureCode::locate`] for any code, by trial: where the stripe fails, one column of sub-chunk bytes is cut out, and
-/// sets of chunks are taken as lost, small ones first, until the rest agrees.
+/// [`ErasureCode::locate`] for any code, by trial: sets of chunks are taken as lost, small ones first, until the rest of
+/// a column agrees.
 pub(crate) fn by_trial<C: ErasureCode + ?Sized>(
     code: &C,
     chunks: &[Option<&[u8]>],
+) -> Result<Vec<ChunkIndex>, LocateError> {
+    by_column(code, chunks, |column, most| {
+        let left = column.iter().flatten().count();
+        for count in 1..=most {
+            if sets(left, count) > SETS_MAX {
+                let number = |chunks: usize| u16::try_from(chunks).expect("a code has fewer chunks");
+                return Err(LocateError::TooManySets { spec: code.spec(), chunks: number(left), count: number(count) });
+            }
+            if let Some(found) = find_set(code, column, count) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// [`ErasureCode::locate`] where the stripe fails, column by column: `find` gets the bytes of one column of sub-chunks,
+/// of all chunks that can be read and are not known to be wrong, and names so many further wrong ones at most.
+pub(crate) fn by_column<C: ErasureCode + ?Sized>(
+    code: &C,
+    chunks: &[Option<&[u8]>],
+    find: impl Fn(&[Option<Vec<u8>>], usize) -> Result<Option<Vec<u16>>, LocateError>,
 ) -> Result<Vec<ChunkIndex>, LocateError> {
     let (spec, shape) = (code.spec(), code.shape());
     let bytes = assert_chunks(chunks, shape.chunks());
@@ -142,19 +164,7 @@ pub(crate) fn by_trial<C: ErasureCode + ?Sized>(
             chunk.as_ref().map(|bytes| bytes.iter().skip(place).step_by(sub_bytes).copied().collect())
         };
         let column: Vec<Option<Vec<u8>>> = known.iter().map(column).collect();
-        let left = available - wrong.len();
-        let mut found = None;
-        for count in 1..=most - wrong.len() {
-            if sets(left, count) > SETS_MAX {
-                let number = |chunks: usize| u16::try_from(chunks).expect("a code has fewer chunks");
-                return Err(LocateError::TooManySets { spec, chunks: number(left), count: number(count) });
-            }
-            found = find_set(code, &column, count);
-            if found.is_some() {
-                break;
-            }
-        }
-        let found = found.ok_or_else(|| too_many(spec, available, most))?;
+        let found = find(&column, most - wrong.len())?.ok_or_else(|| too_many(spec, available, most))?;
         for z in &found {
             known[usize::from(*z)] = None;
         }

@@ -193,6 +193,15 @@ mod tests {
     }
 
     #[test]
+    fn long_codes_are_narrowed_like_others() {
+        assert_eq!(fit("rs:300+4", 1 << 30, 304).as_deref(), Some("rs:300+4"));
+        assert_eq!(fit("rs:300+4", 1 << 30, 256).as_deref(), Some("rs:252+4"));
+        assert_eq!(fit("rs:300+4", 1 << 30, 6).as_deref(), Some("rs:2+4"));
+        assert_eq!(fit("rs:10+300", 1, 310).as_deref(), Some("rs:1+300"), "more copies than replica counts");
+        assert_eq!(fit("rs:10+300", 1, 300), None);
+    }
+
+    #[test]
     fn every_fitted_code_is_valid() {
         for wanted in ["rs:17+3", "clay:16+4:19", "clay:10+4:11", "clay:4+2:5", "rs:1+1", "replica:1"] {
             for disks in 0..30 {

@@ -20,12 +20,14 @@
 
 mod cauchy16;
 pub(crate) mod field16;
+mod locate;
 
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
+    UpdatePlan,
     code::{assert_data_part, assert_request, cheapest},
     kernel::{
         self, Matrix,
@@ -130,6 +132,14 @@ impl ErasureCode for LongReedSolomon {
             Method::Syndromes { rows } => self.recover_lost(plan, rows, fetched, out),
             _ => panic!("not a plan of {}", self.spec()),
         }
+    }
+
+    fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, LocateError> {
+        crate::locate::by_column(self, chunks, |column, most| {
+            let symbol = |bytes: &Vec<u8>| u16::from_le_bytes([bytes[0], bytes[1]]);
+            let column: Vec<Option<u16>> = column.iter().map(|bytes| bytes.as_ref().map(symbol)).collect();
+            Ok(self.wrong(&column, most).filter(|found| !found.is_empty()))
+        })
     }
 
     fn plan_update(&self, chunk: ChunkIndex) -> UpdatePlan {

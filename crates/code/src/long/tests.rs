@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{LongReedSolomon, cauchy16::coefficient, field16::mul};
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, Tier, Unrecoverable, UpdatePlan,
+    ChunkIndex, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, Tier, Unrecoverable, UpdatePlan,
     tests::{check_plan, noise, stripe},
 };
 
@@ -217,6 +217,56 @@ fn the_longest_codes_encode_and_recover() {
         let lost: Vec<ChunkIndex> = (0..4).map(|i| ChunkIndex((data / 4) * i + i)).collect();
         check_losses(&*code, &lost, &chunks);
     }
+}
+
+#[test]
+fn wrong_chunks_are_named_up_to_half_of_the_parity() {
+    for (data, parity, missing) in [(1019, 4, 0), (300, 5, 1), (1014, 9, 2), (1004, 19, 3), (3, 6, 0)] {
+        let code = best(data, parity);
+        let right = stripe(&code, 70, 6);
+        let most = (parity - missing) / 2;
+        for seed in 0..10 {
+            let mut picked = some_chunks(seed, data + parity, missing + most + 1);
+            if seed == 0 && missing == 0 {
+                // The point of the first parity chunk is 0, whose powers end at once.
+                picked.retain(|z| z.0 != data);
+                picked.insert(0, ChunkIndex(data));
+            }
+            let (missing, wrong) = picked.split_at(missing.into());
+            let mut chunks = right.clone();
+            let given = |chunks: &[Vec<u8>]| -> Vec<Option<Vec<u8>>> {
+                let there = |z: u16| !missing.contains(&ChunkIndex(z));
+                (0..).zip(chunks).map(|(z, chunk)| there(z).then(|| chunk.clone())).collect()
+            };
+            let mut expected: Vec<ChunkIndex> = Vec::new();
+            for (i, z) in wrong.iter().enumerate() {
+                let found = given(&chunks);
+                let found: Vec<Option<&[u8]>> = found.iter().map(Option::as_deref).collect();
+                assert_eq!(code.locate(&found), Ok(expected.clone()), "{data}+{parity} without {missing:?}");
+                if expected.len() == usize::from(most) {
+                    break;
+                }
+                // One chunk wrong in one byte, the next in all.
+                let bytes = if i % 2 == 0 { 139..140 } else { 0..140 };
+                chunks[z.at()][bytes].iter_mut().for_each(|byte| *byte ^= 0x41);
+                expected.push(*z);
+                expected.sort_unstable();
+            }
+        }
+    }
+}
+
+#[test]
+fn more_wrong_chunks_than_can_be_named_are_an_error_with_the_numbers() {
+    let code = best(1014, 9);
+    let mut chunks = stripe(&code, 64, 6);
+    for (seed, chunk) in (0..).zip(&mut chunks[1..6]) {
+        let noise = noise(&mut { seed }, chunk.len());
+        chunk.copy_from_slice(&noise);
+    }
+    let given: Vec<Option<&[u8]>> = chunks.iter().map(|chunk| Some(&chunk[..])).collect();
+    let error = LocateError::TooManyWrong { spec: code.spec(), available: 1023, most: 4 };
+    assert_eq!(code.locate(&given), Err(error));
 }
 
 proptest! {
