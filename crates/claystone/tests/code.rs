@@ -163,6 +163,18 @@ fn the_table_and_the_plot_of_codes() {
     assert!(info.ok(), "{}", info.err);
     assert!(info.out.contains("clay:16+4:19") && info.out.contains("4.75"), "{}", info.out);
     assert!(fs::read_to_string(scratch.path("codes.svg")).expect("there").contains("clay:16+4:19"));
+    let docs = running::repository().join("docs");
+    let page = fs::read_to_string(docs.join("codes.md")).expect("there");
+    assert!(
+        page.contains(&info.out),
+        "docs/codes.md lacks what `claystone code info --no-speed` prints:\n{}",
+        info.out
+    );
+    let plot = fs::read_to_string(docs.join("codes.svg")).expect("there");
+    assert!(
+        plot == fs::read_to_string(scratch.path("codes.svg")).expect("there"),
+        "out of step: claystone code info --no-speed --plot docs/codes.svg"
+    );
     let machine = scratch.run(&["code", "info", "--json", "--no-speed", "rs:4+2"]);
     let machine = json(&machine);
     assert_eq!((machine["overhead"].as_f64(), machine["repair_one"].as_f64()), (Some(1.5), Some(4.0)));

@@ -26,6 +26,24 @@
 //! assert_eq!(rebuilt, chunks[2]);
 //! ```
 //!
+//! Parity may grow while the data comes in, and chunks that are wrong though nobody said so are named:
+//!
+//! ```
+//! use claystone_code::{ChunkIndex, CodeSpec};
+//!
+//! let code = "rs:4+2".parse::<CodeSpec>().expect("a valid spec").build().expect("within the limits");
+//! let mut chunks: Vec<Vec<u8>> = (0..6u8).map(|i| if i < 4 { vec![i + 1; 512] } else { vec![0; 512] }).collect();
+//! let (data, parity) = chunks.split_at_mut(4);
+//! let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+//! for (first, chunk) in (0..).map(ChunkIndex).zip(data) {
+//!     code.encode_add(first, &[chunk], &mut parity);
+//! }
+//!
+//! chunks[3][100] ^= 0x40;
+//! let read: Vec<Option<&[u8]>> = chunks.iter().map(|chunk| Some(chunk.as_slice())).collect();
+//! assert_eq!(code.locate(&read), Ok(vec![ChunkIndex(3)]));
+//! ```
+//!
 //! Invariants:
 //! 1. No I/O, no clock, no task, no global state but the choice of instruction set, made once.
 //! 2. A spec names its bytes for ever: every generator is pinned by golden hashes (`tests/golden.rs`).

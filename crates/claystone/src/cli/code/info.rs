@@ -91,7 +91,7 @@ fn for_people(all: &[Figures]) -> Table {
 }
 
 /// Some of each family, those that the documents speak of.
-pub const DEFAULT: [&str; 14] = [
+pub const DEFAULT: [&str; 21] = [
     "replica:2",
     "replica:3",
     "rs:4+2",
@@ -100,6 +100,13 @@ pub const DEFAULT: [&str; 14] = [
     "rs:12+4",
     "rs:16+4",
     "rs:20+4",
+    "rs:252+3",
+    "rs:1019+4",
+    "lrc:12+2+2",
+    "lrc:12+6+2",
+    "pc:2x5",
+    "pc:6x5",
+    "rsm:10+4",
     "clay:4+2:5",
     "clay:6+3:8",
     "clay:9+3:11",
