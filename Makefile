@@ -4,7 +4,7 @@ CARGO ?= cargo
 DIR ?= ./claystone-data
 
 .DEFAULT_GOAL := help
-.PHONY: help build up demo test s3-tests bench soak
+.PHONY: help build up demo test fuzz s3-tests bench soak
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 - /p' Makefile
@@ -24,6 +24,10 @@ test: ## all checks and tests; installs the clients that it tests with
 	tests/isal/run
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
 	tests/python/run
+	tests/fuzz/run
+
+fuzz: ## the fuzz targets for FUZZ_SECONDS (60)
+	tests/fuzz/run
 
 s3-tests: build ## the s3-tests suite of the Ceph project against a fresh store
 	tests/s3-tests/run
