@@ -9,8 +9,6 @@
 //!    in `sums` and `execute` check it.
 //! 3. Pointers live inside one call of a safe entry, which has checked every length.
 //! 4. A step reads all terms of a column before it writes that column, so a target may also be a source.
-//!
-//! Left out: NEON (falls to scalar).
 #![allow(unsafe_code)] // Vector loads through pointers; every unsafe part states why it holds.
 
 #[cfg(target_arch = "x86_64")]
@@ -23,15 +21,17 @@ mod execute;
 mod list;
 pub(crate) mod long;
 mod manner;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod planes;
 mod program;
 mod scalar;
 mod sums;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tables;
 mod tier;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ use manner::Manner;
 pub(crate) use planes::PlaneEncoder;
 pub(crate) use program::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term};
 pub(crate) use sums::{Matrix, accumulate, add_product, combine};
-pub use tier::Tier;
+pub use tier::{Tier, UnknownTier};
 
 /// The most rows summed in one pass: ten accumulators of two vectors fit 32 registers.
 pub(crate) const ROWS_MAX: usize = 10;
@@ -118,8 +118,10 @@ impl Pass<'_> {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller's.
             Tier::Avx512Gfni => unsafe { avx512::run(self) },
-            #[cfg(not(target_arch = "x86_64"))]
-            Tier::Avx2 | Tier::Avx2Gfni | Tier::Avx512Gfni => unreachable!("not available here"),
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the caller's.
+            Tier::Neon => unsafe { neon::run(self) },
+            tier => unreachable!("{tier:?} is of another architecture"),
         }
     }
 }

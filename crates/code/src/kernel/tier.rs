@@ -3,13 +3,17 @@
 //! Invariants:
 //! 1. What this machine has is detected once and never changes.
 
-use std::sync::OnceLock;
+use std::{fmt, str::FromStr, sync::OnceLock};
+
+use thiserror::Error;
 
 /// An instruction set to run the kernels with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// Table look-ups; runs everywhere and is the oracle of the others.
     Scalar,
+    /// NEON, products by two look-ups of 16 bytes.
+    Neon,
     /// AVX2, products by two nibble shuffles.
     Avx2,
     /// AVX2 with GFNI: a product is one instruction.
@@ -31,6 +35,40 @@ impl Tier {
     }
 }
 
+impl Tier {
+    const ALL: [Self; 5] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx2Gfni, Self::Avx512Gfni];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Neon => "neon",
+            Self::Avx2 => "avx2",
+            Self::Avx2Gfni => "avx2-gfni",
+            Self::Avx512Gfni => "avx512-gfni",
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text that names no tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("unknown instruction set: expected scalar, neon, avx2, avx2-gfni or avx512-gfni")]
+pub struct UnknownTier;
+
+impl FromStr for Tier {
+    type Err = UnknownTier;
+
+    /// Of any architecture; whether this machine has it, [`Tier::available`] says.
+    fn from_str(text: &str) -> Result<Self, UnknownTier> {
+        Self::ALL.into_iter().find(|tier| tier.name() == text).ok_or(UnknownTier)
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 fn detect() -> Vec<Tier> {
     let mut tiers = vec![Tier::Scalar];
@@ -46,7 +84,29 @@ fn detect() -> Vec<Tier> {
     tiers
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn detect() -> Vec<Tier> {
+    let mut tiers = vec![Tier::Scalar];
+    if std::arch::is_aarch64_feature_detected!("neon") {
+        tiers.push(Tier::Neon);
+    }
+    tiers
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn detect() -> Vec<Tier> {
     vec![Tier::Scalar]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tier, UnknownTier};
+
+    #[test]
+    fn names_read_back() {
+        for tier in Tier::ALL {
+            assert_eq!(tier.to_string().parse(), Ok(tier));
+        }
+        assert_eq!("sse2".parse::<Tier>(), Err(UnknownTier));
+    }
 }
