@@ -55,11 +55,12 @@ pub trait ErasureCode: Send + Sync + Debug {
 
     /// Plans to get the chunks in `want`. One that can be read is read whole; the lost ones are recovered from what
     /// reads the fewest bytes in granules, and among equals from the cheapest chunks, lower index first. No plan reads
-    /// more than reading the wanted chunks that are left, and further whole chunks up to k. A replicated code reads
-    /// the cheapest copy, whichever was wanted.
+    /// more than reading the wanted chunks that are left, and further whole chunks up to k independent ones. A
+    /// replicated code reads the cheapest copy, whichever was wanted.
     ///
     /// # Errors
-    /// [`Unrecoverable`] if a wanted chunk is lost and fewer than k chunks can be read.
+    /// [`Unrecoverable`] if a wanted chunk is lost and the chunks that can be read do not determine it: fewer than k of
+    /// an MDS code, and of codes with groups, rows and columns, fewer than k independent ones and no short check.
     ///
     /// # Panics
     /// If `costs.chunks` has not one entry per chunk, `costs.granule` is 0, or `want` names a chunk that is none or

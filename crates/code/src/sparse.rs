@@ -5,7 +5,7 @@
 //! 1. A zero costs nothing, and a row of ones is a plain XOR.
 //! 2. Several passes go strip by strip, so that a source which two of them need comes from the first cache.
 
-use crate::kernel::{self, Matrix, Tier};
+use crate::kernel::{self, Matrix, TERMS_MAX, Tier};
 
 /// A matrix with many zeros.
 #[derive(Clone, Debug)]
@@ -56,26 +56,63 @@ impl Sparse {
     /// If a count is not the matrix', or lengths differ.
     pub(crate) fn run(&self, tier: Tier, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
         assert_eq!(sources.len(), self.terms, "one source for each term");
+        let sums = self.passes.iter().filter(|pass| !pass.copies).count();
+        let strip = if sums <= 1 { usize::MAX } else { STRIP_BYTES };
+        self.sweep(strip, sources, outs, |pass, sources, targets| {
+            let terms: Vec<&[u8]> = pass.terms.iter().map(|term| sources[*term]).collect();
+            if pass.copies {
+                targets[0].copy_from_slice(terms[0]);
+            } else if terms.len() <= TERMS_MAX {
+                kernel::combine(tier, &pass.matrix, &terms, targets);
+            } else {
+                targets.iter_mut().for_each(|target| target.fill(0));
+                for (part, terms) in terms.chunks(TERMS_MAX).enumerate() {
+                    kernel::accumulate(tier, &pass.matrix, part * TERMS_MAX, terms, targets);
+                }
+            }
+        });
+    }
+
+    /// outs\[r\] += sum over t of rows\[r\]\[first + t\] * sources\[t\].
+    ///
+    /// # Panics
+    /// If there are more sources than terms from `first` on, or more than [`TERMS_MAX`], or lengths differ.
+    pub(crate) fn add(&self, tier: Tier, first: usize, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
+        let part = first..first + sources.len();
+        assert!(part.end <= self.terms, "as many sources as terms from the first on");
+        self.sweep(STRIP_BYTES, sources, outs, |pass, sources, targets| {
+            let skipped = pass.terms.partition_point(|term| *term < part.start);
+            let terms = pass.terms[skipped..].iter().take_while(|term| **term < part.end);
+            let terms: Vec<&[u8]> = terms.map(|term| sources[term - part.start]).collect();
+            if !terms.is_empty() {
+                kernel::accumulate(tier, &pass.matrix, skipped, &terms, targets);
+            }
+        });
+    }
+
+    /// Calls `sum` for each strip and pass with the strip's part of all sources and of the pass' targets.
+    fn sweep(
+        &self,
+        strip: usize,
+        sources: &[&[u8]],
+        outs: &mut [&mut [u8]],
+        sum: impl Fn(&Pass, &[&[u8]], &mut [&mut [u8]]),
+    ) {
         assert_eq!(outs.len(), self.rows, "one buffer for each row");
         let Some(bytes) = outs.first().map(|out| out.len()) else {
             return;
         };
         assert!(sources.iter().all(|source| source.len() == bytes), "sources differ in length from targets");
         assert!(outs.iter().all(|out| out.len() == bytes), "targets differ in length");
-        let strip = if self.passes.len() == 1 { bytes } else { STRIP_BYTES };
-        for at in (0..bytes).step_by(strip.max(1)) {
-            let part = at..(at + strip).min(bytes);
+        let mut at = 0;
+        while at < bytes {
+            let part = at..bytes.min(at.saturating_add(strip));
+            at = part.end;
+            let sources: Vec<&[u8]> = sources.iter().map(|source| &source[part.clone()]).collect();
+            let mut targets: Vec<Option<&mut [u8]>> = outs.iter_mut().map(|out| Some(&mut out[part.clone()])).collect();
             for pass in &self.passes {
-                let mut free: Vec<Option<&mut [u8]>> =
-                    outs.iter_mut().map(|out| Some(&mut out[part.clone()])).collect();
-                let mut targets: Vec<&mut [u8]> =
-                    pass.rows.iter().map(|row| free[*row].take().expect("a row is in one pass")).collect();
-                if pass.copies {
-                    targets[0].copy_from_slice(&sources[pass.terms[0]][part.clone()]);
-                } else {
-                    let sources: Vec<&[u8]> = pass.terms.iter().map(|term| &sources[*term][part.clone()]).collect();
-                    kernel::combine(tier, &pass.matrix, &sources, &mut targets);
-                }
+                let take = |row: &usize| targets[*row].take().expect("a row is in one pass");
+                sum(pass, &sources, &mut pass.rows.iter().map(take).collect::<Vec<_>>());
             }
         }
     }

@@ -15,7 +15,7 @@ mod tests;
 pub(crate) use self::{generator::Generator, span::Span};
 use crate::{
     ChunkIndex, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
-    code::{assert_request, narrow},
+    code::{assert_data_part, assert_request, narrow},
     kernel, recover,
     sparse::Sparse,
 };
@@ -49,6 +49,11 @@ impl ErasureCode for Linear {
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         self.encoder.run(self.tier, data, parity);
+    }
+
+    fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+        assert_data_part(first, data.len(), self.generator.data());
+        self.encoder.add(self.tier, first.at(), data, parity);
     }
 
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {

@@ -6,8 +6,10 @@ use proptest::prelude::*;
 
 use super::{Generator, Span};
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable, UpdatePlan, lrc,
-    mergeable, product,
+    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, SpecError, Tier, Unrecoverable, UpdatePlan,
+    field::{mul, power},
+    lrc, mergeable, product,
+    sparse::Sparse,
     tests::{build, check_plan, noise, plan_without, stripe},
 };
 
@@ -218,7 +220,7 @@ fn every_listed_mergeable_code_is_proved() {
 fn the_bound_of_the_points_is_exact() {
     let mut rows = mergeable::generator(33, 4).parity().to_vec();
     for (row, exponent) in rows.iter_mut().zip([0, 3, 57, 201]) {
-        row.push(crate::field::power(exponent * 33));
+        row.push(power(exponent * 33));
     }
     assert!(!is_mds(&Generator::new(34, rows, Vec::new())));
 }
@@ -336,6 +338,42 @@ fn parity_is_the_sum_that_update_coefficients_tell() {
     for (text, parities) in [("lrc:12+2+2", 3), ("pc:2x5", 3), ("rsm:10+4", 4)] {
         let UpdatePlan::Delta(deltas) = build(text).plan_update(ChunkIndex(1)) else { panic!("{text} has deltas") };
         assert_eq!(deltas.len(), parities, "{text}");
+    }
+}
+
+#[test]
+fn parity_grows_from_parts_of_the_data() {
+    for text in LISTED {
+        let code = build(text);
+        let chunks = stripe(&*code, 4099, 6);
+        let (data, parity) = chunks.split_at(code.shape().data.into());
+        let mut grown = vec![vec![0; 4099]; parity.len()];
+        let mut grown_parts: Vec<&mut [u8]> = grown.iter_mut().map(Vec::as_mut_slice).collect();
+        for first in (0..data.len()).step_by(4) {
+            let part: Vec<&[u8]> = data[first..].iter().take(4).map(Vec::as_slice).collect();
+            code.encode_add(ChunkIndex(first as u16), &part, &mut grown_parts);
+        }
+        assert!(grown == parity, "{text}");
+    }
+}
+
+/// More terms than the kernel takes at once.
+#[test]
+fn long_sums_are_cut() {
+    let rows: Vec<Vec<u8>> = (1..=3).map(|row| (0..600).map(|term| mul(row, power(term))).collect()).collect();
+    let sources: Vec<Vec<u8>> = (0..600).map(|at| noise(&mut (at + 1), 5000)).collect();
+    let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+    let mut outs = vec![vec![7; 5000]; 3];
+    Sparse::new(&rows, 600).run(
+        Tier::best(),
+        &sources,
+        &mut outs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
+    );
+    for (row, out) in rows.iter().zip(&outs) {
+        for at in [0, 1, 4095, 4096, 4999] {
+            let sum = row.iter().zip(&sources).fold(0, |sum, (coef, source)| sum ^ mul(*coef, source[at]));
+            assert_eq!(out[at], sum);
+        }
     }
 }
 
