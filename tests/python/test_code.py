@@ -114,7 +114,7 @@ def test_misuse_is_refused_with_the_numbers(call, says):
 
 
 def test_too_much_lost():
-    with pytest.raises(Unrecoverable, match="3 of 6 chunks can be read, 4 are needed"):
+    with pytest.raises(Unrecoverable, match="of 6 chunks 3 independent ones can be read, 4 are needed"):
         Code("rs:4+2").plan([0], lost=[0, 1, 2])
 
 
