@@ -216,8 +216,8 @@ impl CodeSpec {
     /// The most chunks in a stripe over GF(2^8), which has that many elements.
     pub const CHUNKS_MAX: u16 = 256;
 
-    /// The most chunks of a Reed-Solomon stripe, whose places are 16 bits wide. Those of more than [`CHUNKS_MAX`]
-    /// (Self::CHUNKS_MAX) chunks are long: over GF(2^16), with tiles of two sub-chunks.
+    /// The most chunks of a Reed-Solomon stripe, whose places are 16 bits wide. Codes of more chunks than
+    /// [`Self::CHUNKS_MAX`] are long: over GF(2^16), with tiles of two sub-chunks.
     pub const LONG_CHUNKS_MAX: u16 = u16::MAX;
 
     /// The most points of a long code, k and the least power of two that is at least m: GF(2^16) has so many elements.
