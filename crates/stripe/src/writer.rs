@@ -14,9 +14,9 @@ use crate::{Claim, Layout, StripeError, Stripes, place, sub_bytes_for};
 
 /// A stripe being written. Dropping it leaves chunks that nobody names.
 ///
-/// A store that fails costs the stripe one chunk; writing goes on while enough stores are left for the stripe to
-/// survive half of what its code tolerates (Reed-Solomon: `k + ceil(m/2)` chunks), and repair brings the chunk back. With fewer the
-/// write fails.
+/// A store that fails costs the stripe one chunk; writing goes on while no more than half of what the code tolerates is
+/// missing (a local or product code has more parity than it tolerates losses), and repair brings the chunk back. With
+/// fewer chunks the write fails.
 pub struct StripeWriter {
     stripes: Stripes,
     code: Arc<dyn ErasureCode>,
