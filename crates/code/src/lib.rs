@@ -69,7 +69,6 @@ mod product;
 mod recover;
 mod reed_solomon;
 mod replicated;
-mod sparse;
 mod spec;
 
 #[cfg(test)]
@@ -80,7 +79,7 @@ pub use convert::{
     CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Kept, Making, NoConversion, StripeChunk,
     plan_conversion,
 };
-pub use kernel::{Tier, UnknownTier};
+pub use kernel::{Matrix, Tier, UnknownTier};
 pub use locate::LocateError;
 pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};
 pub use spec::{CodeSpec, Shape, SpecError};

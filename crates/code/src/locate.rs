@@ -13,11 +13,7 @@
 
 use thiserror::Error;
 
-use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, ReadCosts, Tier,
-    grs::Grs,
-    kernel::{self, Matrix},
-};
+use crate::{ChunkIndex, CodeSpec, ErasureCode, ReadCosts, Tier, grs::Grs, kernel::Matrix};
 
 /// Why the wrong chunks of a stripe cannot be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -103,7 +99,7 @@ impl Check {
     fn new(code: &Grs, have: &[u16]) -> Self {
         let (basis, rest) = have.split_at(usize::from(code.data()));
         let rows = code.solve(rest, basis);
-        let sums = Matrix::new(rest.len(), have.len(), |row, term| match term.checked_sub(basis.len()) {
+        let sums = Matrix::dense(rest.len(), have.len(), |row, term| match term.checked_sub(basis.len()) {
             None => rows[row][term],
             Some(at) => u8::from(at == row),
         });
@@ -114,7 +110,7 @@ impl Check {
     fn failing(&mut self, tier: Tier, chunks: &[Option<&[u8]>], at: usize, strip: usize) -> Option<usize> {
         let sources: Vec<&[u8]> = self.have.iter().map(|z| &chunk(chunks, *z)[at..][..strip]).collect();
         let mut out: Vec<&mut [u8]> = self.out.iter_mut().map(|out| &mut out[..strip]).collect();
-        kernel::combine(tier, &self.sums, &sources, &mut out);
+        self.sums.combine(tier, &sources, &mut out);
         out.iter().filter_map(|out| out.iter().position(|byte| *byte != 0)).min().map(|first| at + first)
     }
 }

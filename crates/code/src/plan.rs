@@ -12,7 +12,7 @@ use std::{fmt, ops::Range};
 
 use thiserror::Error;
 
-use crate::CodeSpec;
+use crate::{CodeSpec, Matrix};
 
 /// The place of a chunk in its stripe: data chunks first, parity chunks after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,11 +64,8 @@ pub enum Method {
         /// One entry for each wanted chunk.
         from: Vec<u16>,
     },
-    /// `want[j]` is the sum over all reads i of `rows[j][i] * reads[i]` in GF(2^8).
-    Matrix {
-        /// One row for each wanted chunk, one coefficient for each read.
-        rows: Vec<Vec<u8>>,
-    },
+    /// `want[j]` is the sum over all reads i of `matrix[j][i] * reads[i]` in GF(2^8).
+    Matrix(Matrix),
     /// With the syndromes s, each the parity of the data that was read (zeros for the rest) plus one parity chunk that was
     /// read, in GF(2^16): a lost data chunk is the sum over i of `rows[j][i] * s_i`, and a lost parity chunk is that plus
     /// the parity of the data that was read. Chunks that were read are copies.

@@ -4,7 +4,7 @@
 //! 1. A wanted chunk that was read is copied, never computed.
 //! 2. Reads that no row takes are not touched.
 
-use crate::{CodeSpec, Method, ReadPlan, Tier, sparse::Sparse};
+use crate::{CodeSpec, Method, ReadPlan, Tier};
 
 /// Makes the wanted chunks of `plan`, one of `spec`, from what was read.
 ///
@@ -19,7 +19,7 @@ pub(crate) fn run(tier: Tier, spec: CodeSpec, plan: &ReadPlan, fetched: &[&[u8]]
                 out.copy_from_slice(fetched[usize::from(*from)]);
             }
         }
-        Method::Matrix { rows } => Sparse::new(rows, fetched.len()).run(tier, fetched, out),
+        Method::Matrix(matrix) => matrix.combine(tier, fetched, out),
         Method::Syndromes { .. } | Method::ClayDecode | Method::ClayRepair { .. } => panic!("not a plan of {spec}"),
     }
 }

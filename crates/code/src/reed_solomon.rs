@@ -29,7 +29,7 @@ impl ReedSolomon {
         let index = |at: usize| u16::try_from(at).expect("at most 256 chunks");
         let Shape { data, parity, .. } = spec.shape();
         let coefficient = |row, term| generator.coefficient(index(row), index(term));
-        Self { spec, tier, encoder: Matrix::new(parity.into(), data.into(), coefficient), generator }
+        Self { spec, tier, encoder: Matrix::dense(parity.into(), data.into(), coefficient), generator }
     }
 }
 
@@ -43,12 +43,12 @@ impl ErasureCode for ReedSolomon {
     }
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
-        kernel::combine(self.tier, &self.encoder, data, parity);
+        self.encoder.combine(self.tier, data, parity);
     }
 
     fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_data_part(first, data.len(), self.generator.data());
-        kernel::accumulate(self.tier, &self.encoder, first.at(), data, parity);
+        self.encoder.accumulate(self.tier, first.at(), data, parity);
     }
 
     #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
@@ -90,7 +90,7 @@ impl ErasureCode for ReedSolomon {
                 row.resize(read.len(), 0);
                 row
             };
-            Method::Matrix { rows: want.iter().map(row_of).collect() }
+            Method::Matrix(Matrix::new(&want.iter().map(row_of).collect::<Vec<_>>(), read.len()))
         };
         let reads = read.iter().map(|chunk| ChunkRead { chunk: *chunk, sub_chunks: vec![0..1] }).collect();
         Ok(ReadPlan { want: want.to_vec(), reads, method, alpha: 1 })

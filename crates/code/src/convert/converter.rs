@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{ConversionPlan, Making};
-use crate::{ErasureCode, SpecError, Tier, sparse::Sparse};
+use crate::{ErasureCode, Matrix, SpecError, Tier};
 
 /// A plan made ready. Make one for each plan and let any number of threads apply it.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Converter {
 
 #[derive(Debug)]
 enum Work {
-    Sums(Sparse),
+    Sums(Matrix),
     Encode(Arc<dyn ErasureCode>),
 }
 
@@ -51,7 +51,7 @@ impl Converter {
                     sum.iter().for_each(|(at, coef)| row[usize::from(*at)] = *coef);
                     row
                 };
-                Work::Sums(Sparse::new(&sums.iter().map(row).collect::<Vec<_>>(), plan.reads.len()))
+                Work::Sums(Matrix::new(&sums.iter().map(row).collect::<Vec<_>>(), plan.reads.len()))
             }
             Making::Encode => Work::Encode(plan.to.build_with_tier(tier)?),
         };
@@ -68,7 +68,7 @@ impl Converter {
         assert_eq!(fetched.len(), self.reads, "one buffer for each read");
         assert_eq!(written.len(), self.writes, "one buffer for each write");
         match &self.work {
-            Work::Sums(sums) => sums.run(self.tier, fetched, written),
+            Work::Sums(sums) => sums.combine(self.tier, fetched, written),
             Work::Encode(code) => {
                 let shape = code.shape();
                 let stripes = fetched.chunks(shape.data.into()).zip(written.chunks_mut(shape.parity.into()));

@@ -42,7 +42,8 @@ use manner::Manner;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use planes::PlaneEncoder;
 pub(crate) use program::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term};
-pub(crate) use sums::{Matrix, accumulate, add_product, combine};
+pub use sums::Matrix;
+pub(crate) use sums::add_product;
 pub use tier::{Tier, UnknownTier};
 
 /// The most rows summed in one pass: ten accumulators of two vectors fit 32 registers.

@@ -1,6 +1,6 @@
 //! Every tier against the scalar one, and the scalar one against the field.
 
-use super::{Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Term, Tier, accumulate, add_product, combine};
+use super::{Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Term, Tier, add_product};
 use crate::{field::mul, tests::noise};
 
 /// Bytes around each buffer that must stay as they are.
@@ -10,9 +10,9 @@ const MARGIN: usize = 70;
 fn scalar_sums_products() {
     let mut state = 3;
     let sources: Vec<Vec<u8>> = (0..3).map(|_| noise(&mut state, 5)).collect();
-    let matrix = Matrix::new(2, 3, |row, term| [[1, 1, 1], [7, 0, 200]][row][term]);
+    let matrix = Matrix::new(&[vec![1, 1, 1], vec![7, 0, 200]], 3);
     let mut outs = vec![vec![9; 5]; 2];
-    combine(Tier::Scalar, &matrix, &slices(&sources), &mut slices_mut(&mut outs));
+    matrix.combine(Tier::Scalar, &slices(&sources), &mut slices_mut(&mut outs));
     for at in 0..5 {
         let [a, b, c] = [sources[0][at], sources[1][at], sources[2][at]];
         assert_eq!(outs[0][at], a ^ b ^ c);
@@ -37,6 +37,56 @@ fn every_tier_sums_as_scalar_does_at_every_length_and_alignment() {
 }
 
 #[test]
+fn rows_take_their_own_terms_and_parts_of_them() {
+    // Two groups of plain rows, dense rows over both, a copy, a row of nothing; more dense rows than a pass takes.
+    let (terms, bytes) = (300, 5001);
+    let coef = |row: usize, term: usize| match row {
+        0 => u8::from(term < 150),
+        1 => u8::from(term >= 150),
+        2 => u8::from(term == 77),
+        3 => 0,
+        _ => (1 + (row * 31 + term * 7) % 255) as u8,
+    };
+    let rows: Vec<Vec<u8>> = (0..16).map(|row| (0..terms).map(|term| coef(row, term)).collect()).collect();
+    let matrix = Matrix::new(&rows, terms);
+    for (row, coefs) in rows.iter().enumerate() {
+        assert!((0..terms).all(|term| matrix.coefficient(row, term) == coefs[term]));
+    }
+    let sources: Vec<Vec<u8>> = (0..terms).map(|term| noise(&mut (term as u64 + 1), bytes)).collect();
+    let sources = slices(&sources);
+    let sum = |row: usize, at: usize, from: usize| {
+        (from..terms).fold(0, |sum, term| sum ^ mul(coef(row, term), sources[term][at]))
+    };
+    for tier in Tier::available() {
+        let mut outs = vec![vec![0xcc; bytes]; rows.len()];
+        matrix.combine(*tier, &sources, &mut slices_mut(&mut outs));
+        // Once more from term 100 on leaves what the first hundred contribute.
+        let mut first = outs.clone();
+        matrix.accumulate(*tier, 100, &sources[100..], &mut slices_mut(&mut first));
+        for (row, (out, first)) in outs.iter().zip(&first).enumerate() {
+            for at in [0, 1, 4095, 4096, bytes - 1] {
+                assert_eq!(out[at], sum(row, at, 0), "{tier}: row {row} at {at}");
+                assert_eq!(first[at], sum(row, at, 0) ^ sum(row, at, 100), "{tier}: part of row {row} at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_nothing_are_zeros() {
+    for tier in Tier::available() {
+        for matrix in [Matrix::new(&[vec![], vec![]], 0), Matrix::dense(2, 0, |_, _| 1)] {
+            let mut outs = vec![vec![0xcc; 100]; 2];
+            matrix.combine(*tier, &[], &mut slices_mut(&mut outs));
+            assert_eq!(outs, [[0; 100]; 2], "{tier}");
+            outs[0][5] = 1;
+            matrix.accumulate(*tier, 0, &[], &mut slices_mut(&mut outs));
+            assert_eq!(outs[0][5], 1, "{tier}");
+        }
+    }
+}
+
+#[test]
 fn every_manner_of_touching_memory_gives_the_same_bytes() {
     // Fetched ahead, streamed, streamed and fetched ahead; wide sums are streamed slice by slice.
     for (rows, terms, bytes) in [(2, 30, 50_001), (3, 30, 70_001), (2, 30, 140_003), (12, 20, 70_001)] {
@@ -47,7 +97,7 @@ fn every_manner_of_touching_memory_gives_the_same_bytes() {
 fn check_combine(rows: usize, terms: usize, plain: bool, bytes: usize, shift: usize) {
     let mut state = (rows * terms + bytes) as u64;
     let coefs = noise(&mut state, rows * terms);
-    let matrix = Matrix::new(rows, terms, |row, term| if plain && row == 0 { 1 } else { coefs[row * terms + term] });
+    let matrix = Matrix::dense(rows, terms, |row, term| if plain && row == 0 { 1 } else { coefs[row * terms + term] });
     let sources: Vec<Vec<u8>> = (0..terms).map(|_| noise(&mut state, shift + bytes)).collect();
     let sources: Vec<&[u8]> = sources.iter().map(|source| &source[shift..]).collect();
     let run = |tier| {
@@ -61,9 +111,9 @@ fn check_combine(rows: usize, terms: usize, plain: bool, bytes: usize, shift: us
             })
             .collect();
         let mut parts: Vec<&mut [u8]> = outs.iter_mut().map(|out| &mut out[MARGIN - shift..][..bytes]).collect();
-        combine(tier, &matrix, &sources, &mut parts);
+        matrix.combine(tier, &sources, &mut parts);
         // Adding the second half once more takes it away.
-        accumulate(tier, &matrix, terms / 2, &sources[terms / 2..], &mut parts);
+        matrix.accumulate(tier, terms / 2, &sources[terms / 2..], &mut parts);
         outs.into_iter().map(|out| out.to_vec()).collect::<Vec<_>>()
     };
     let expected = run(Tier::Scalar);

@@ -16,8 +16,8 @@ pub(crate) use self::{generator::Generator, span::Span};
 use crate::{
     ChunkIndex, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     code::{assert_data_part, assert_request, narrow},
-    kernel, recover,
-    sparse::Sparse,
+    kernel::{self, Matrix},
+    recover,
 };
 
 /// A code that is its generator.
@@ -26,13 +26,13 @@ pub(crate) struct Linear {
     spec: CodeSpec,
     generator: Generator,
     tier: Tier,
-    encoder: Sparse,
+    encoder: Matrix,
 }
 
 impl Linear {
     /// `generator` must be that of `spec`.
     pub(crate) fn new(spec: CodeSpec, generator: Generator, tier: Tier) -> Self {
-        let encoder = Sparse::new(generator.parity(), generator.data().into());
+        let encoder = Matrix::new(generator.parity(), generator.data().into());
         Self { spec, generator, tier, encoder }
     }
 }
@@ -48,12 +48,12 @@ impl ErasureCode for Linear {
     }
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
-        self.encoder.run(self.tier, data, parity);
+        self.encoder.combine(self.tier, data, parity);
     }
 
     fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_data_part(first, data.len(), self.generator.data());
-        self.encoder.add(self.tier, first.at(), data, parity);
+        self.encoder.accumulate(self.tier, first.at(), data, parity);
     }
 
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use super::{Generator, Span};
-use crate::{ChunkIndex, ChunkRead, CodeSpec, Method, ReadCosts, ReadPlan, Unrecoverable};
+use crate::{ChunkIndex, ChunkRead, CodeSpec, Matrix, Method, ReadCosts, ReadPlan, Unrecoverable};
 
 /// Plans a read of `want`; see [`crate::ErasureCode::plan_read`].
 pub(super) fn plan_read(
@@ -57,7 +57,7 @@ pub(super) fn plan_read(
             Ok(at) => (0..reads.len()).map(|i| u8::from(i == at)).collect(),
             Err(_) => solved.next().expect("one row for each lost chunk, in the order wanted"),
         };
-        Method::Matrix { rows: want.iter().map(row_of).collect() }
+        Method::Matrix(Matrix::new(&want.iter().map(row_of).collect::<Vec<_>>(), reads.len()))
     };
     #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
     let reads = reads.iter().map(|chunk| ChunkRead { chunk: *chunk, sub_chunks: vec![0..1] }).collect();

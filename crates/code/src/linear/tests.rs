@@ -6,10 +6,9 @@ use proptest::prelude::*;
 
 use super::{Generator, Span};
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, SpecError, Tier, Unrecoverable, UpdatePlan,
+    ChunkIndex, CodeSpec, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Tier, Unrecoverable, UpdatePlan,
     field::{mul, power},
     lrc, mergeable, product,
-    sparse::Sparse,
     tests::{build, check_plan, noise, plan_without, stripe},
 };
 
@@ -311,9 +310,9 @@ proptest! {
         prop_assert!(plan.reads.len() <= most);
         prop_assert!(plan.reads.is_sorted_by(|a, b| a.chunk < b.chunk));
         prop_assert!(plan.reads.iter().all(|read| costs[read.chunk.at()].is_some()));
-        if let Method::Matrix { rows } = &plan.method {
+        if let Method::Matrix(matrix) = &plan.method {
             for at in 0..plan.reads.len() {
-                prop_assert!(rows.iter().any(|row| row[at] != 0), "read {} is not used", at);
+                prop_assert!((0..matrix.rows()).any(|row| matrix.coefficient(row, at) != 0), "read {} is not used", at);
             }
         }
         check_plan(&*code, &plan, &stripe(&*code, 2, 11), 2);
@@ -364,11 +363,8 @@ fn long_sums_are_cut() {
     let sources: Vec<Vec<u8>> = (0..600).map(|at| noise(&mut (at + 1), 5000)).collect();
     let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
     let mut outs = vec![vec![7; 5000]; 3];
-    Sparse::new(&rows, 600).run(
-        Tier::best(),
-        &sources,
-        &mut outs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-    );
+    let mut targets: Vec<&mut [u8]> = outs.iter_mut().map(Vec::as_mut_slice).collect();
+    Matrix::new(&rows, 600).combine(Tier::best(), &sources, &mut targets);
     for (row, out) in rows.iter().zip(&outs) {
         for at in [0, 1, 4095, 4096, 4999] {
             let sum = row.iter().zip(&sources).fold(0, |sum, (coef, source)| sum ^ mul(*coef, source[at]));

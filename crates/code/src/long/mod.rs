@@ -153,7 +153,7 @@ impl ErasureCode for LongReedSolomon {
         assert!(delta.len().is_multiple_of(2), "a tile of {} bytes is not two sub-chunks", delta.len());
         let (low, high) = parity.split_at_mut(delta.len() / 2);
         let (delta_low, delta_high) = delta.split_at(delta.len() / 2);
-        kernel::accumulate(self.tier, &planes(&[vec![coefficient]], 1), 0, &[delta_low, delta_high], &mut [low, high]);
+        planes(&[vec![coefficient]], 1).accumulate(self.tier, 0, &[delta_low, delta_high], &mut [low, high]);
     }
 }
 
@@ -195,7 +195,7 @@ impl LongReedSolomon {
 
 /// A matrix over GF(2^16) as one over GF(2^8) on planes: rows and terms are low, high, low, high, ...
 fn planes(rows: &[Vec<u16>], terms: usize) -> Matrix {
-    Matrix::new(2 * rows.len(), 2 * terms, |row, term| {
+    Matrix::dense(2 * rows.len(), 2 * terms, |row, term| {
         field16::parts(rows[row / 2][term / 2])[2 * (row % 2) + term % 2]
     })
 }

@@ -26,7 +26,7 @@ use self::{
     blocks::{Way, run_gather, run_inner},
     planar::{Gather, Inner, WIDTH},
 };
-use super::{Matrix, TERMS_MAX, Tier, accumulate, add_product, combine};
+use super::{Matrix, Tier, add_product};
 
 /// Data chunks in a row whose parity is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -95,14 +95,7 @@ pub(crate) fn recover(part: Part, known: &[(usize, &[u8])], matrix: &Matrix, wan
             let (low, high) = wanted.out.split_at_mut(part.sub_bytes);
             outs.extend([low, high].map(|plane| &mut plane[strip.at..][..strip.bytes]));
         }
-        if (1..=TERMS_MAX).contains(&planes.len()) {
-            combine(part.tier, matrix, &planes, &mut outs);
-        } else {
-            outs.iter_mut().for_each(|out| out.fill(0));
-            for (group, planes) in planes.chunks(TERMS_MAX).enumerate() {
-                accumulate(part.tier, matrix, group * TERMS_MAX, planes, &mut outs);
-            }
-        }
+        matrix.combine(part.tier, &planes, &mut outs);
         for (wanted, outs) in of_wanted.iter().zip(outs.chunks_exact_mut(2)) {
             let Some(parity) = wanted else { continue };
             for (from, to) in strip.planes(*parity).into_iter().zip(outs) {
