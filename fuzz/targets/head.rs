@@ -2,11 +2,24 @@
 //! checksum is put right first, so that the fields behind it are reached.
 #![no_main]
 
-use claystone_parcel::{HEAD_BYTES, Head};
+use claystone_parcel::{HEAD_BYTES, Head, JointHead};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = Head::decode(bytes);
+    let mut joint = bytes.to_vec();
+    if joint.len() >= 2 * HEAD_BYTES {
+        joint[..8].copy_from_slice(b"CLAYJOIN");
+        joint[8..10].copy_from_slice(&1u16.to_le_bytes());
+        let length = u32::try_from(joint.len()).expect("inputs are short");
+        joint[32..36].copy_from_slice(&length.to_le_bytes());
+        joint[12..16].fill(0);
+        let crc = crc32c(&joint);
+        joint[12..16].copy_from_slice(&crc.to_le_bytes());
+        if let Ok(decoded) = JointHead::decode(&joint) {
+            assert_eq!(decoded.encode(), joint);
+        }
+    }
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(b"CLAYPRCL");
     head[8..10].copy_from_slice(&1u16.to_le_bytes());

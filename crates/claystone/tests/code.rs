@@ -109,11 +109,61 @@ fn another_code_holds_the_same_file() {
     fs::remove_file(scratch.path("old/photo.raw.01.clay")).expect("removed");
     let here = scratch.run(&["code", "convert", "old", "--code", "clay:6+3:8", "--out", "old"]);
     assert!(!here.ok() && here.err.contains("already there"), "{}", here.err);
+    let nowhere = scratch.run(&["code", "convert", "old", "--code", "clay:6+3:8"]);
+    assert!(!nowhere.ok() && nowhere.err.contains("--out"), "{}", nowhere.err);
     let converted = scratch.run(&["code", "convert", "old", "--code", "clay:6+3:8", "--out", "new"]);
     assert!(converted.ok(), "{}", converted.err);
     let decoded = scratch.run(&["code", "decode", "new", "--out", "back"]);
     assert!(decoded.ok(), "{}", decoded.err);
     assert_eq!(fs::read(scratch.path("back")).expect("there"), bytes);
+}
+
+#[test]
+fn parcels_merge_by_their_parities_and_come_apart_again() {
+    let scratch = Scratch::new();
+    let first = file(&scratch, 3 * 6 * 65_536);
+    let second: Vec<u8> = first.iter().rev().copied().take(500_000).collect();
+    fs::write(scratch.path("second.raw"), &second).expect("written");
+    for name in ["photo.raw", "second.raw"] {
+        assert!(scratch.run(&["code", "encode", name, "--code", "rsm:6+3", "--out", "parts"]).ok());
+    }
+    let list = || {
+        let files = fs::read_dir(scratch.path("parts")).expect("listed").map(|entry| entry.expect("read").path());
+        let mut files: Vec<_> = files.map(|path| (path.clone(), fs::read(path).expect("read"))).collect();
+        files.sort();
+        files
+    };
+    let before = list();
+    let converted = scratch.run(&["code", "convert", "parts", "--code", "rsm:12+3", "--json"]);
+    let told = json(&converted);
+    // Three parities of each are read: of photo.raw 3 x 64 KiB long, of second.raw 500,000 / 6.
+    assert_eq!(told["way"], "in place");
+    assert_eq!(told["read_bytes"], 3 * (3 * 65_536 + 500_000_u64.div_ceil(6)));
+    assert_eq!((&told["written_bytes"], &told["combined_bytes"]), (&(9 * 65_536).into(), &(18 * 65_536).into()));
+    assert_eq!(told["removed"].as_array().map(Vec::len), Some(6));
+    let data = |(path, _): &&(std::path::PathBuf, Vec<u8>)| {
+        (0..6).any(|at| path.to_string_lossy().ends_with(&format!("0{at}.clay")))
+    };
+    let after = list();
+    assert!(before.iter().filter(data).all(|file| after.contains(file)), "data stays");
+
+    for lost in ["photo.raw.00.clay", "photo.raw.05.clay", "second.raw.03.clay"] {
+        fs::remove_file(scratch.path("parts").join(lost)).expect("removed");
+    }
+    let which = scratch.run(&["code", "decode", "parts", "--out", "back"]);
+    assert!(!which.ok() && which.err.contains("second.raw.clay"), "{}", which.err);
+    for (name, bytes) in [("photo.raw", &first), ("second.raw", &second)] {
+        let run = scratch.run(&["code", "decode", &format!("parts/{name}.clay"), "--out", &format!("{name}.back")]);
+        assert!(run.ok(), "{}", run.err);
+        assert_eq!(fs::read(scratch.path(&format!("{name}.back"))).expect("there"), *bytes);
+    }
+    let early = scratch.run(&["code", "convert", "parts", "--code", "rsm:6+3"]);
+    assert!(!early.ok() && early.err.contains("repair"), "{}", early.err);
+    assert!(scratch.run(&["code", "repair", "parts"]).ok());
+    assert!(scratch.run(&["code", "verify", "parts"]).ok());
+    let back = scratch.run(&["code", "convert", "parts", "--code", "rsm:6+3"]);
+    assert!(back.ok() && back.out.contains("data stays where it is"), "{}{}", back.out, back.err);
+    assert!(list() == before, "the same files as before");
 }
 
 #[test]

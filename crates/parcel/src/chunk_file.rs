@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use claystone_env::{Directory, File};
 
 use crate::Error;
+use crate::identity::Identity;
+use crate::joint::JointHead;
 use crate::layout::Layout;
-use crate::manifest::{HEAD_BYTES, Head, Manifest};
+use crate::manifest::HEAD_BYTES;
 use crate::sector::{ENTRY_BYTES, SECTOR_BYTES, SectorSums};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
@@ -24,7 +26,7 @@ pub struct ChunkFile {
     pub directory: Arc<dyn Directory>,
     /// Its name there.
     pub name: String,
-    /// The chunk.
+    /// The chunk, as the code counts it that it is under now.
     pub chunk: u16,
     /// What is wrong with the head, if anything is.
     pub head_damage: Option<&'static str>,
@@ -40,13 +42,12 @@ impl ChunkFile {
     /// `read_bytes` counts the bytes of content that are read.
     pub(crate) fn new(
         place: (Arc<dyn Directory>, String, Arc<dyn File>),
-        manifest: &Manifest,
+        identity: &Identity,
         chunk: u16,
         read_bytes: Arc<AtomicU64>,
     ) -> io::Result<ChunkFile> {
         let (directory, name, file) = place;
-        let layout = manifest.layout();
-        let sums = SectorSums::new(manifest.id, chunk);
+        let Identity { layout, sums, .. } = *identity;
         let bytes = file.bytes()?;
         Ok(ChunkFile { directory, name, chunk, head_damage: None, bytes, file, layout, sums, read_bytes })
     }
@@ -56,19 +57,22 @@ impl ChunkFile {
         path(&*self.directory, &self.name)
     }
 
-    /// Reads the sectors `sectors`, at most to the content's end, into `into`; returns those that are lost. Their
-    /// bytes in `into` mean nothing.
+    /// Reads the sectors `sectors` into `into`; returns those that are lost. Their bytes in `into` mean nothing. What
+    /// lies behind the content's end is zeros.
     ///
     /// # Panics
-    /// If `into` is not as long as the sectors.
+    /// If the content has more of the sectors than `into` has room for.
     pub fn read(&self, sectors: Range<u64>, into: &mut [u8]) -> Vec<u64> {
+        let sectors = sectors.start..sectors.end.min(self.layout.sectors());
         if sectors.is_empty() {
+            into.fill(0);
             return Vec::new();
         }
         let at = sectors.start * SECTOR;
-        let end = (sectors.end * SECTOR).min(self.layout.chunk_bytes());
-        assert_eq!(into.len() as u64, end - at, "a buffer as long as the sectors");
-        self.read_bytes.fetch_add(end - at, Ordering::Relaxed);
+        let held = (sectors.end * SECTOR).min(self.layout.chunk_bytes()) - at;
+        let (into, behind) = into.split_at_mut(held as usize);
+        behind.fill(0);
+        self.read_bytes.fetch_add(held, Ordering::Relaxed);
         let mut table = vec![0; (sectors.end - sectors.start) as usize * ENTRY_BYTES];
         let read = self.file.read_at(self.layout.entry_at(sectors.start), &mut table);
         let read = read.and_then(|()| self.file.read_at(self.layout.content_at() + at, into));
@@ -86,32 +90,53 @@ impl ChunkFile {
         sectors.zip(into.chunks_mut(SECTOR_BYTES)).filter_map(alone).collect()
     }
 
-    /// Writes content that begins with sector `first`, and its table entries.
+    /// Writes what the file has room for of content that begins with sector `first`, and its table entries; returns how
+    /// many bytes that is.
     ///
     /// # Errors
     /// As the file's.
-    pub(crate) fn write(&self, first: u64, content: &[u8]) -> io::Result<()> {
-        self.file.write_at(self.layout.content_at() + first * SECTOR, content)?;
-        self.file.write_at(self.layout.entry_at(first), &self.sums.table(first, content))
+    pub(crate) fn write(&self, first: u64, content: &[u8]) -> io::Result<u64> {
+        let room = self.layout.chunk_bytes().saturating_sub(first * SECTOR);
+        let content = &content[..content.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        if !content.is_empty() {
+            self.file.write_at(self.layout.content_at() + first * SECTOR, content)?;
+            self.file.write_at(self.layout.entry_at(first), &self.sums.table(first, content))?;
+        }
+        Ok(content.len() as u64)
     }
 
     /// Writes the head.
     ///
     /// # Errors
     /// As the file's.
-    pub(crate) fn write_head(&self, manifest: &Manifest) -> io::Result<()> {
-        self.file.write_at(0, &Head { manifest: manifest.clone(), chunk: Some(self.chunk) }.encode())
+    pub(crate) fn write_head(&self, head: &[u8]) -> io::Result<()> {
+        self.file.write_at(0, head)
     }
 
     /// Checks that the head on the medium is right.
     ///
     /// # Errors
     /// It is not, or cannot be read.
-    pub(crate) fn check_head(&self, manifest: &Manifest) -> Result<(), Error> {
-        let head = Head { manifest: manifest.clone(), chunk: Some(self.chunk) };
+    pub(crate) fn check_head(&self, head: &[u8]) -> Result<(), Error> {
         let bytes = read_head(&*self.file).map_err(Error::io(self.path(), "reading"))?;
-        if Head::decode(&bytes) != Ok(head) {
+        if bytes != head {
             return Err(Error::ReadBackHead { path: self.path() });
+        }
+        Ok(())
+    }
+
+    /// Reads every sector.
+    ///
+    /// # Errors
+    /// One of them is not what was written.
+    pub(crate) fn check_content(&self) -> Result<(), Error> {
+        const AT_ONCE: u64 = 256;
+        let (sectors, bytes) = (self.layout.sectors(), self.layout.chunk_bytes());
+        let mut buffer = vec![0; (AT_ONCE * SECTOR).min(bytes) as usize];
+        for first in (0..sectors).step_by(AT_ONCE as usize) {
+            if let Some(sector) = self.read(first..first + AT_ONCE, &mut buffer).first() {
+                return Err(Error::ReadBack { path: self.path(), sector: *sector });
+            }
         }
         Ok(())
     }
@@ -127,10 +152,15 @@ impl ChunkFile {
     }
 }
 
-/// The first bytes of a file, as many as a head has or the file has.
+/// The first bytes of a file, as many as its head has or the file has.
 pub(crate) fn read_head(file: &dyn File) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; file.bytes()?.min(HEAD_BYTES as u64) as usize];
+    let have = file.bytes()?;
+    let mut bytes = vec![0; have.min(HEAD_BYTES as u64) as usize];
     file.read_at(0, &mut bytes)?;
+    if let Some(whole) = JointHead::bytes_of(&bytes) {
+        bytes.resize(have.min(whole as u64) as usize, 0);
+        file.read_at(HEAD_BYTES as u64, &mut bytes[HEAD_BYTES..])?;
+    }
     Ok(bytes)
 }
 

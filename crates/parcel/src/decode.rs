@@ -2,6 +2,7 @@
 
 use crate::Progress;
 use crate::error::Error;
+use crate::hashes::Hashes;
 use crate::parcel::Parcel;
 use crate::recovery::{Planner, RowBuffer};
 
@@ -11,45 +12,39 @@ impl Parcel {
     /// take them for the file before.
     ///
     /// # Errors
-    /// Too much is lost, the hash is another than when the file was encoded, or the sink's error.
+    /// Several files are held and none was named, too much is lost, the hash is another than when the file was encoded,
+    /// or the sink's error.
     pub fn decode(
         &self,
         sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
         progress: Progress<'_>,
     ) -> Result<(), Error> {
-        let layout = self.layout();
-        let data = layout.shape.data;
+        let member = match (self.named, self.members()) {
+            (Some(named), _) => named,
+            (None, [_]) => 0,
+            (None, members) => {
+                return Err(Error::Several { found: members.iter().map(|member| member.name.clone()).collect() });
+            }
+        };
+        let (layout, own) = (self.layout(), self.members()[member].layout());
+        let data = self.data_of(member);
         let mut planner = Planner::new(self);
-        let mut hasher = blake3::Hasher::new();
-        for row in (0..layout.rows()).map(|row| layout.row(row)) {
+        let mut hashes = Hashes::new(self, member..member + 1);
+        for at in 0..own.rows() {
+            let row = layout.row(at);
             let mut buffer = RowBuffer::new(self, row);
-            buffer.load(self, 0..data);
-            if let Some(hole) = buffer.recover(&mut planner, |chunk| chunk.0 < data).first() {
-                return Err(Error::lost(&hole.why, row.file_at));
+            buffer.load(self, data.clone());
+            if let Some(hole) = buffer.recover(&mut planner, |chunk| data.contains(&chunk.0)).first() {
+                return Err(Error::lost(&hole.why, own.row(at).file_at));
             }
-            let mut left = layout.file_bytes_of(&row);
-            for chunk in 0..data {
-                let tile = buffer.tile(chunk);
-                let piece = &tile[..tile.len().min(left as usize)];
-                hasher.update(piece);
-                sink(piece)?;
-                left -= piece.len() as u64;
-            }
-            progress(layout.file_bytes_of(&row));
+            hashes.add(at, &buffer, sink)?;
+            progress(own.file_bytes_of(&own.row(at)));
         }
-        self.check_hash(&hasher)
-    }
-
-    fn check_hash(&self, hasher: &blake3::Hasher) -> Result<(), Error> {
-        if self.is_hash(hasher) { Ok(()) } else { Err(self.wrong_hash()) }
-    }
-
-    /// Whether what was hashed is what was encoded.
-    pub(crate) fn is_hash(&self, hasher: &blake3::Hasher) -> bool {
-        hasher.finalize().as_bytes() == &self.manifest.hash
+        if hashes.are_right() { Ok(()) } else { Err(self.wrong_hash()) }
     }
 
     pub(crate) fn wrong_hash(&self) -> Error {
-        Error::WrongHash { expected: blake3::Hash::from_bytes(self.manifest.hash).to_hex().to_string() }
+        let expected = self.members().iter().map(|member| blake3::Hash::from_bytes(member.hash).to_hex().to_string());
+        Error::WrongHash { expected: expected.collect::<Vec<_>>().join(" or ") }
     }
 }

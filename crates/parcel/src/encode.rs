@@ -16,6 +16,7 @@ use claystone_env::{Directory, DirectoryLock};
 
 use crate::Error;
 use crate::chunk_file::path;
+use crate::identity::Agreement;
 use crate::layout::{Layout, ROW_BYTES_MAX};
 use crate::manifest::{FILE_BYTES_MAX, Manifest, NAME_BYTES_MAX, ParcelId, is_name};
 use crate::name::{chunk_file, manifest_file};
@@ -86,8 +87,8 @@ impl Encoder {
             rows: 0,
             _lock: lock,
         };
-        for (chunk, name) in (0..).zip(names) {
-            encoder.parts.add(&encoder.directory, &name, &encoder.manifest, chunk)?;
+        for chunk in 0..chunks {
+            encoder.parts.add(&encoder.directory, &encoder.manifest.identity(chunk), chunk)?;
         }
         Ok(encoder)
     }
@@ -146,9 +147,9 @@ impl Encoder {
             return Err(Error::LengthChanged { expected: self.manifest.file_bytes, got: self.taken });
         }
         self.manifest.hash = *self.hasher.finalize().as_bytes();
-        self.parts.sync(&self.manifest)?;
+        self.parts.sync(|chunk| self.manifest.identity(chunk).head)?;
         self.parts.give_names()?;
-        write_manifest(&*self.directory, &self.manifest)?;
+        write_manifest(&*self.directory, &Agreement::Parcel(self.manifest.clone()))?;
         Ok(self.manifest)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use claystone_code::{CodeSpec, SpecError, Unrecoverable};
+use claystone_code::{CodeSpec, NoConversion, SpecError, Unrecoverable};
 use thiserror::Error;
 
 use crate::manifest::ParcelId;
@@ -164,6 +164,39 @@ pub enum Error {
     WrongHash {
         /// When it was encoded, in hexadecimal digits.
         expected: String,
+    },
+    /// No conversion between these codes.
+    #[error(transparent)]
+    NoConversion(#[from] NoConversion),
+    /// Parcels cannot be put under one code.
+    #[error("these parcels of {from} make no joint of {to}: {reason}")]
+    NotJoinable {
+        /// Their code.
+        from: CodeSpec,
+        /// The code that was asked for.
+        to: CodeSpec,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A parcel is not whole enough for a conversion.
+    #[error(
+        "{name}: {absent} chunk files are missing, {damaged} have a damaged head: repair it before it is converted"
+    )]
+    NotWhole {
+        /// The file.
+        name: String,
+        /// Chunks without a file.
+        absent: usize,
+        /// Files whose head is damaged.
+        damaged: usize,
+    },
+    /// A sector that a conversion reads is damaged.
+    #[error("{path}: sector {sector} is damaged: repair it before it is converted")]
+    DamagedSource {
+        /// The file.
+        path: String,
+        /// The sector.
+        sector: u64,
     },
     /// A head is not what was written.
     #[error("{path}: the head read back wrong: do not trust this disk")]

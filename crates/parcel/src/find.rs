@@ -5,7 +5,7 @@
 //!    sectors' checksums still say whether that is true.
 //! 2. Whatever is odd is told: nothing that was named is passed over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,8 +14,10 @@ use claystone_env::{Directory, File};
 
 use crate::Error;
 use crate::chunk_file::{ChunkFile, path, read_head};
-use crate::manifest::{FORMAT_VERSION, Head, Manifest, NoHead, ParcelId};
-use crate::name::{SUFFIX, chunk_file, parcels_of};
+use crate::identity::{Agreement, AnyHead, Identity};
+use crate::joint::Joint;
+use crate::manifest::{FORMAT_VERSION, NoHead, ParcelId};
+use crate::name::{SUFFIX, parcels_of};
 use crate::parcel::Parcel;
 
 /// Where to look: a directory, and a file in it if one is meant.
@@ -49,7 +51,7 @@ struct Found {
     directory: Arc<dyn Directory>,
     name: String,
     file: Arc<dyn File>,
-    head: Result<Head, NoHead>,
+    head: Result<AnyHead, NoHead>,
     is_named: bool,
 }
 
@@ -58,8 +60,12 @@ impl Found {
         path(&*self.directory, &self.name)
     }
 
-    fn manifest(&self) -> Option<&Manifest> {
-        self.head.as_ref().ok().map(|head| &head.manifest)
+    fn agreement(&self) -> Option<&Agreement> {
+        self.head.as_ref().ok().map(|head| &head.agreement)
+    }
+
+    fn is_at(&self, path: &str) -> bool {
+        self.path() == path
     }
 }
 
@@ -68,18 +74,107 @@ impl Found {
 /// # Errors
 /// There is none, there are several, or its files contradict each other.
 pub fn find(places: &[Place]) -> Result<Parcel, Error> {
-    let (all, mut oddities) = look(places)?;
-    let manifest = choose(&all, places)?;
-    let code = manifest.spec.build();
-    let code = code.map_err(|source| Error::BadCode { spec: manifest.spec.to_string(), source })?;
+    let (all, oddities) = look(places)?;
+    let standing = standing(&all);
+    let (agreement, named) = choose(&all, &standing, places)?;
+    gather(&all, agreement, named, oddities, places)
+}
+
+/// Finds all parcels that are meant by `places`: those of the files that are named, or if none is, all of them.
+/// Ordered as they were named, then by name.
+///
+/// # Errors
+/// There is none, or the files of one contradict each other.
+pub fn find_all(places: &[Place]) -> Result<Vec<Parcel>, Error> {
+    let (all, oddities) = look(places)?;
+    let standing = standing(&all);
+    let named: Vec<&Found> = places
+        .iter()
+        .filter_map(|place| place.file.as_ref().map(|file| path(&*place.directory, file)))
+        .filter_map(|path| all.iter().find(|found| found.is_at(&path)))
+        .collect();
+    let meant: Vec<&Found> = if named.is_empty() { all.iter().collect() } else { named };
+    let mut agreements: Vec<Agreement> = Vec::new();
+    for agreement in meant.iter().filter_map(|found| found.agreement()) {
+        let whole = whole(agreement, &standing);
+        if !agreements.iter().any(|other| other.id() == whole.id()) {
+            agreements.push(whole);
+        }
+    }
+    if agreements.len() <= 1 {
+        return Ok(vec![find(places)?]);
+    }
+    if meant.len() == all.len() {
+        agreements.sort_by_key(|agreement| (agreement.members()[0].name.clone(), agreement.id()));
+    }
+    let gather = |agreement| gather(&all, agreement, None, oddities.clone(), places);
+    agreements.into_iter().map(gather).collect()
+}
+
+/// The joints that hold: those whose manifest's own file is there, which is written last and removed first; without it,
+/// of a joint and its members on their own whichever lacks fewer chunk files, because in the middle of a conversion both
+/// are there. No member is in two of them.
+fn standing(all: &[Found]) -> Vec<Joint> {
+    let there: BTreeSet<(ParcelId, u16)> = all
+        .iter()
+        .filter_map(|found| found.head.as_ref().ok())
+        .filter_map(|head| head.chunk.map(|chunk| (head.agreement.id(), chunk)))
+        .collect();
+    let lacks = |agreement: &Agreement| {
+        (0..agreement.spec().shape().chunks()).filter(|chunk| !there.contains(&agreement.key(*chunk))).count()
+    };
+    let has_manifest = |joint: &Agreement| {
+        all.iter()
+            .any(|found| found.agreement() == Some(joint) && found.head.as_ref().is_ok_and(|head| head.chunk.is_none()))
+    };
+    let mut joints: Vec<((bool, usize, ParcelId), Joint)> = Vec::new();
+    for found in all {
+        let Some(agreement @ Agreement::Joint(joint)) = found.agreement() else { continue };
+        let alone: usize = joint.members.iter().map(|member| lacks(&Agreement::Parcel(member.clone()))).sum();
+        let is_open = !has_manifest(agreement);
+        if joints.iter().all(|((_, _, id), _)| *id != joint.id) && (!is_open || lacks(agreement) <= alone) {
+            joints.push(((is_open, lacks(agreement), joint.id), joint.clone()));
+        }
+    }
+    joints.sort_by_key(|(order, _)| *order);
+    let mut taken: BTreeSet<ParcelId> = BTreeSet::new();
+    let joints = joints.into_iter().map(|(_, joint)| joint);
+    let mut free = |joint: &Joint| {
+        let is_free = joint.members.iter().all(|member| !taken.contains(&member.id));
+        taken.extend(joint.members.iter().filter(|_| is_free).map(|member| member.id));
+        is_free
+    };
+    joints.filter(|joint| free(joint)).collect()
+}
+
+/// The joint that a parcel is in, or the parcel; for a joint that does not hold, its first member's.
+fn whole(agreement: &Agreement, standing: &[Joint]) -> Agreement {
+    let member = &agreement.members()[0];
+    let joint = standing.iter().find(|joint| joint.members.iter().any(|one| one.id == member.id));
+    joint.map_or_else(|| Agreement::Parcel(member.clone()), |joint| Agreement::Joint(joint.clone()))
+}
+
+/// The files of one parcel among all.
+fn gather(
+    all: &[Found],
+    agreement: Agreement,
+    named: Option<ParcelId>,
+    mut oddities: Vec<Oddity>,
+    places: &[Place],
+) -> Result<Parcel, Error> {
+    let spec = agreement.spec();
+    let code = spec.build().map_err(|source| Error::BadCode { spec: spec.to_string(), source })?;
     let chunks = code.shape().chunks();
+    let identities: Vec<Identity> = (0..chunks).map(|chunk| agreement.identity(chunk)).collect();
+    let keys: BTreeMap<(ParcelId, u16), u16> = (0..chunks).map(|chunk| (agreement.key(chunk), chunk)).collect();
     let read_bytes = Arc::new(AtomicU64::new(0));
 
     let mut files: BTreeMap<u16, ChunkFile> = BTreeMap::new();
-    let mut has_manifest_file = false;
+    let mut superfluous = Vec::new();
+    let mut manifest_files = Vec::new();
     let mut take = |found: &Found, chunk: u16, damage: Option<&'static str>| -> Result<(), Error> {
         let place = (Arc::clone(&found.directory), found.name.clone(), Arc::clone(&found.file));
-        let file = ChunkFile::new(place, &manifest, chunk, Arc::clone(&read_bytes));
+        let file = ChunkFile::new(place, &identities[usize::from(chunk)], chunk, Arc::clone(&read_bytes));
         let mut file = file.map_err(Error::io(found.path(), "looking at its length"))?;
         file.head_damage = damage;
         match files.get(&chunk) {
@@ -90,29 +185,51 @@ pub fn find(places: &[Place]) -> Result<Parcel, Error> {
             }
         }
     };
-    for found in &all {
-        match &found.head {
-            Ok(head) if head.manifest == manifest => match head.chunk {
-                Some(chunk) => take(found, chunk, None)?,
-                None => has_manifest_file = true,
+    // Whole heads: of this parcel or joint, of its members, of joints over them that do not hold.
+    let members: Vec<Agreement> = agreement.members().iter().cloned().map(Agreement::Parcel).collect();
+    let ours = || members.iter().chain([&agreement]);
+    for found in all {
+        let Ok(head) = &found.head else { continue };
+        let is_ours = ours().any(|one| one.id() == head.agreement.id());
+        if is_ours && !ours().any(|one| *one == head.agreement) {
+            let mut others =
+                all.iter().filter(|other| other.agreement().is_some_and(|one| ours().any(|own| own == one)));
+            let other = others.next().map(Found::path).unwrap_or_default();
+            return Err(Error::Contradiction { path: found.path(), other });
+        }
+        let is_over_ours = |joint: &Joint| joint.members.iter().any(|one| members.iter().any(|own| own.id() == one.id));
+        let leaves = match (&head.agreement, head.chunk) {
+            (other, Some(chunk)) if is_ours => match keys.get(&(other.id(), chunk)) {
+                Some(chunk) => {
+                    take(found, *chunk, None)?;
+                    None
+                }
+                None => Some(format!("parity that the conversion to {spec} replaced")),
             },
-            Ok(head) if head.manifest.id == manifest.id => {
-                let mut others = all.iter().filter(|other| other.manifest() == Some(&manifest));
-                let other = others.next().map(Found::path).unwrap_or_default();
-                return Err(Error::Contradiction { path: found.path(), other });
+            (other, None) if is_ours => {
+                if *other == agreement {
+                    manifest_files.push((Arc::clone(&found.directory), found.name.clone()));
+                }
+                None
             }
-            _ => (),
+            (Agreement::Joint(joint), _) if is_over_ours(joint) => {
+                Some(format!("a part of a conversion to {} that was not finished or is undone", joint.spec))
+            }
+            _ => None,
+        };
+        if let Some(holds) = leaves {
+            superfluous.push((Arc::clone(&found.directory), found.name.clone()));
+            oddities.push(Oddity::Foreign { path: found.path(), holds });
         }
     }
     // What has the name of one of our chunks and no head of ours.
-    for chunk in 0..chunks {
-        let name = chunk_file(&manifest.name, chunk, chunks);
-        for found in all.iter().filter(|found| found.name == name) {
+    for (chunk, identity) in (0..).zip(&identities) {
+        for found in all.iter().filter(|found| found.name == identity.name) {
             match &found.head {
-                Ok(head) if head.manifest.id == manifest.id => (),
+                Ok(head) if ours().any(|one| one.id() == head.agreement.id()) => (),
                 Ok(head) => oddities.push(Oddity::Foreign {
                     path: found.path(),
-                    holds: format!("a chunk of parcel {}", head.manifest.id),
+                    holds: format!("a chunk of parcel {}", head.agreement.id()),
                 }),
                 Err(NoHead::Newer(version)) => oddities.push(Oddity::Foreign {
                     path: found.path(),
@@ -123,7 +240,8 @@ pub fn find(places: &[Place]) -> Result<Parcel, Error> {
         }
     }
     let directories = places.iter().map(|place| Arc::clone(&place.directory)).collect();
-    Ok(Parcel { manifest, code, directories, files, has_manifest_file, oddities, read_bytes })
+    let named = named.and_then(|id| agreement.members().iter().position(|member| member.id == id));
+    Ok(Parcel { agreement, named, code, directories, files, superfluous, manifest_files, oddities, read_bytes })
 }
 
 /// Looks into every file that may be part of a parcel.
@@ -143,7 +261,7 @@ fn look(places: &[Place]) -> Result<(Vec<Found>, Vec<Oddity>), Error> {
             seen.push((label.clone(), name.clone()));
             let opened = place.directory.open(&name).and_then(|file| {
                 let head = match read_head(&*file) {
-                    Ok(bytes) => Head::decode(&bytes),
+                    Ok(bytes) => AnyHead::decode(&bytes),
                     Err(error) if is_our_own(&error) => return Err(error),
                     Err(_) => Err(NoHead::Damaged("it cannot be read")),
                 };
@@ -172,19 +290,25 @@ fn is_our_own(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
 }
 
-/// The manifest of the parcel that is meant.
-fn choose(all: &[Found], places: &[Place]) -> Result<Manifest, Error> {
-    let mut meant: Option<(&Found, &Manifest)> = None;
+/// What is meant, and the member of it that is named.
+fn choose(all: &[Found], standing: &[Joint], places: &[Place]) -> Result<(Agreement, Option<ParcelId>), Error> {
+    let mut meant: Option<(&Found, Agreement)> = None;
+    let mut members: BTreeSet<ParcelId> = BTreeSet::new();
     for found in all.iter().filter(|found| found.is_named) {
-        match (&found.head, meant) {
-            (Ok(head), None) => meant = Some((found, &head.manifest)),
-            (Ok(head), Some((first, manifest))) if head.manifest.id != manifest.id => {
-                return Err(Error::Foreign {
-                    path: found.path(),
-                    id: head.manifest.id,
-                    other_path: first.path(),
-                    other: manifest.id,
+        match (&found.head, &meant) {
+            (Ok(head), _) => {
+                let whole = whole(&head.agreement, standing);
+                if let Some((first, other)) = &meant
+                    && other.id() != whole.id()
+                {
+                    let (other_path, other) = (first.path(), other.id());
+                    return Err(Error::Foreign { path: found.path(), id: whole.id(), other_path, other });
+                }
+                members.extend(match &head.agreement {
+                    Agreement::Parcel(manifest) => Some(manifest.id),
+                    Agreement::Joint(_) => None,
                 });
+                meant.get_or_insert((found, whole));
             }
             (Err(NoHead::Newer(version)), _) => {
                 return Err(Error::NewerFormat { path: found.path(), version: *version, known: FORMAT_VERSION });
@@ -192,24 +316,29 @@ fn choose(all: &[Found], places: &[Place]) -> Result<Manifest, Error> {
             _ => (),
         }
     }
-    if let Some((_, manifest)) = meant {
-        return Ok(manifest.clone());
+    if let Some((_, agreement)) = meant {
+        let named = if members.len() == 1 { members.first().copied() } else { None };
+        return Ok((agreement, named));
     }
-    let mut parcels: BTreeMap<ParcelId, &Found> = BTreeMap::new();
+    let mut parcels: BTreeMap<ParcelId, (&Found, Agreement)> = BTreeMap::new();
     let headless: Vec<&Found> = all.iter().filter(|found| found.is_named).collect();
     for found in all {
-        let Some(manifest) = found.manifest() else { continue };
+        let Some(agreement) = found.agreement() else { continue };
+        let whole = whole(agreement, standing);
         // A named file without a head: a parcel that has a file of this name.
-        let fits = |headless: &&Found| parcels_of(&headless.name).any(|name| name == manifest.name);
+        let fits = |headless: &&Found| {
+            let mut names = parcels_of(&headless.name);
+            names.any(|name| agreement.names().iter().any(|own| own == name))
+        };
         if headless.iter().all(fits) {
-            parcels.entry(manifest.id).or_insert(found);
+            parcels.entry(whole.id()).or_insert((found, whole));
         }
     }
     let mut found = parcels.into_values();
     match (found.next(), found.next(), headless.first()) {
-        (Some(one), None, _) => Ok(one.manifest().expect("only those with a head are here").clone()),
-        (Some(one), Some(two), _) => {
-            let found = [one, two].into_iter().chain(found).map(Found::path).collect();
+        (Some((_, one)), None, _) => Ok((one, None)),
+        (Some((one, _)), Some((two, _)), _) => {
+            let found = [one, two].into_iter().chain(found.map(|(found, _)| found)).map(Found::path).collect();
             Err(Error::Several { found })
         }
         (None, _, Some(headless)) => {

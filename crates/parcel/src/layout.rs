@@ -26,6 +26,8 @@ pub struct Layout {
     pub file_bytes: u64,
     /// Sub-chunk bytes of a full row.
     pub sub_bytes: u32,
+    /// Bytes of the head of a chunk file.
+    pub head_bytes: u32,
 }
 
 /// One codeword: a tile of each chunk.
@@ -59,7 +61,7 @@ impl Layout {
         while sub_bytes > sector && row_bytes(sub_bytes) > ROW_BYTES_AIM {
             sub_bytes = (sub_bytes / 2).next_multiple_of(sector);
         }
-        Layout { shape, file_bytes, sub_bytes }
+        Layout { shape, file_bytes, sub_bytes, head_bytes: HEAD_BYTES as u32 }
     }
 
     /// Whether a reader can work with it.
@@ -118,7 +120,7 @@ impl Layout {
 
     /// Where a sector's table entry is in a chunk file.
     pub fn entry_at(&self, sector: u64) -> u64 {
-        HEAD_BYTES as u64 + sector * ENTRY_BYTES as u64
+        u64::from(self.head_bytes) + sector * ENTRY_BYTES as u64
     }
 
     /// Where the content begins in a chunk file.

@@ -24,10 +24,10 @@ pub const FILE_BYTES_MAX: u64 = 1 << 56;
 const MAGIC: [u8; 8] = *b"CLAYPRCL";
 const CRC_AT: usize = 12;
 const SPEC_AT: usize = 80;
-const SPEC_BYTES_MAX: usize = 64;
+pub(crate) const SPEC_BYTES_MAX: usize = 64;
 const NAME_AT: usize = SPEC_AT + SPEC_BYTES_MAX;
 /// The index of the manifest.
-const NO_CHUNK: u16 = u16::MAX;
+pub(crate) const NO_CHUNK: u16 = u16::MAX;
 
 /// What tells a parcel from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +80,8 @@ impl Manifest {
     /// # Panics
     /// If the spec is not valid.
     pub fn layout(&self) -> Layout {
-        Layout { shape: self.spec.shape(), file_bytes: self.file_bytes, sub_bytes: self.sub_bytes }
+        let Manifest { file_bytes, sub_bytes, .. } = *self;
+        Layout { shape: self.spec.shape(), file_bytes, sub_bytes, head_bytes: HEAD_BYTES as u32 }
     }
 }
 

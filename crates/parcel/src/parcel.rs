@@ -1,38 +1,70 @@
 //! A parcel whose files were found.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_code::{ChunkIndex, ErasureCode};
+use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
 use claystone_env::Directory;
 
 use crate::chunk_file::ChunkFile;
 use crate::find::Oddity;
+use crate::identity::Agreement;
 use crate::layout::Layout;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, ParcelId};
 
-/// A parcel: what it is, and which of its files are there.
+/// A parcel: what it is, and which of its files are there. After a conversion its parity may be that of a joint, which
+/// may hold other parcels besides.
 pub struct Parcel {
-    pub(crate) manifest: Manifest,
+    pub(crate) agreement: Agreement,
+    /// The member that was named.
+    pub(crate) named: Option<usize>,
     pub(crate) code: Arc<dyn ErasureCode>,
     /// Where was looked.
     pub(crate) directories: Vec<Arc<dyn Directory>>,
     pub(crate) files: BTreeMap<u16, ChunkFile>,
-    pub(crate) has_manifest_file: bool,
+    /// Files of members, or of an unfinished conversion, that are not needed.
+    pub(crate) superfluous: Vec<(Arc<dyn Directory>, String)>,
+    /// The manifest's own files: nothing needs one.
+    pub(crate) manifest_files: Vec<(Arc<dyn Directory>, String)>,
     pub(crate) oddities: Vec<Oddity>,
     pub(crate) read_bytes: Arc<AtomicU64>,
 }
 
 impl Parcel {
-    /// What it is.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+    /// The file that was named, or the only one; `None` if several are held and none was named.
+    pub fn manifest(&self) -> Option<&Manifest> {
+        match (self.named, self.members()) {
+            (Some(named), members) => Some(&members[named]),
+            (None, [one]) => Some(one),
+            (None, _) => None,
+        }
     }
 
-    /// How the file lies in the chunks.
+    /// The files that are held, in the order of their data chunks; more than one only in a joint.
+    pub fn members(&self) -> &[Manifest] {
+        self.agreement.members()
+    }
+
+    /// The id of the parcel, or of the joint.
+    pub fn id(&self) -> ParcelId {
+        self.agreement.id()
+    }
+
+    /// The code that the data chunks are under now.
+    pub fn spec(&self) -> CodeSpec {
+        self.agreement.spec()
+    }
+
+    /// How the bytes lie in the chunks.
     pub fn layout(&self) -> Layout {
-        self.manifest.layout()
+        self.agreement.layout()
+    }
+
+    /// Bytes of all files that are held.
+    pub fn file_bytes(&self) -> u64 {
+        self.members().iter().map(|member| member.file_bytes).sum()
     }
 
     /// The chunk files that are there, in the order of their chunks.
@@ -47,7 +79,7 @@ impl Parcel {
 
     /// Whether the manifest's own file is there. Nothing needs it.
     pub fn has_manifest_file(&self) -> bool {
-        self.has_manifest_file
+        !self.manifest_files.is_empty()
     }
 
     /// What is in the way.
@@ -62,5 +94,12 @@ impl Parcel {
 
     pub(crate) fn absent_chunks(&self) -> impl Iterator<Item = ChunkIndex> {
         self.absent().into_iter().map(ChunkIndex)
+    }
+
+    /// The chunks that hold a member's data.
+    pub(crate) fn data_of(&self, member: usize) -> Range<u16> {
+        let each = self.members()[member].spec.shape().data;
+        let first = each * u16::try_from(member).expect("fewer members than data chunks");
+        first..first + each
     }
 }

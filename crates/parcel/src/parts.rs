@@ -4,6 +4,7 @@
 //! 1. A file gets its name only after its content, its table and its head are synced.
 //! 2. Dropped, it takes away what got no name.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,8 +13,8 @@ use claystone_env::{Directory, DirectoryLock};
 
 use crate::Error;
 use crate::chunk_file::{ChunkFile, path};
-use crate::manifest::{Head, Manifest};
-use crate::name::{PART_SUFFIX, manifest_file, part};
+use crate::identity::{Agreement, Identity};
+use crate::name::{PART_SUFFIX, part};
 
 /// Files under `.part` names.
 #[derive(Default)]
@@ -21,14 +22,8 @@ pub struct Parts(Vec<ChunkFile>);
 
 impl Parts {
     /// Makes one more; what a killed writer left under its name is removed.
-    pub fn add(
-        &mut self,
-        directory: &Arc<dyn Directory>,
-        name: &str,
-        manifest: &Manifest,
-        chunk: u16,
-    ) -> Result<(), Error> {
-        let part = part(name);
+    pub fn add(&mut self, directory: &Arc<dyn Directory>, identity: &Identity, chunk: u16) -> Result<(), Error> {
+        let part = part(&identity.name);
         let whole = path(&**directory, &part);
         let made = match directory.create(&part) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -38,7 +33,7 @@ impl Parts {
         };
         let file = made.map_err(Error::io(whole.clone(), "making the file"))?;
         let place = (Arc::clone(directory), part, file);
-        let file = ChunkFile::new(place, manifest, chunk, Arc::new(AtomicU64::new(0)));
+        let file = ChunkFile::new(place, identity, chunk, Arc::new(AtomicU64::new(0)));
         self.0.push(file.map_err(Error::io(whole, "looking at its length"))?);
         Ok(())
     }
@@ -48,10 +43,10 @@ impl Parts {
         self.0.iter()
     }
 
-    /// Writes the heads and makes everything durable.
-    pub fn sync(&self, manifest: &Manifest) -> Result<(), Error> {
+    /// Writes the heads, `head` of each chunk, and makes everything durable.
+    pub fn sync(&self, head: impl Fn(u16) -> Vec<u8>) -> Result<(), Error> {
         for file in &self.0 {
-            file.write_head(manifest).map_err(Error::io(file.path(), "writing"))?;
+            file.write_head(&head(file.chunk)).map_err(Error::io(file.path(), "writing"))?;
         }
         if let Some(first) = self.0.first() {
             first.directory.prepare_sync();
@@ -87,9 +82,15 @@ pub fn lock(directory: &dyn Directory) -> Result<DirectoryLock, Error> {
     })
 }
 
+/// Takes each of several directories once.
+pub fn lock_all<'a>(directories: impl Iterator<Item = &'a Arc<dyn Directory>>) -> Result<Vec<DirectoryLock>, Error> {
+    let mut labels = BTreeSet::new();
+    directories.filter(|directory| labels.insert(directory.label())).map(|directory| lock(&**directory)).collect()
+}
+
 /// Writes the manifest's own file and syncs the directory.
-pub fn write_manifest(directory: &dyn Directory, manifest: &Manifest) -> Result<(), Error> {
-    let name = manifest_file(&manifest.name);
+pub fn write_manifest(directory: &dyn Directory, agreement: &Agreement) -> Result<(), Error> {
+    let (name, bytes) = agreement.manifest_file();
     let part = part(&name);
     let write = || {
         if let Err(error) = directory.remove(&part)
@@ -98,7 +99,7 @@ pub fn write_manifest(directory: &dyn Directory, manifest: &Manifest) -> Result<
             return Err(error);
         }
         let file = directory.create(&part)?;
-        file.write_at(0, &Head { manifest: manifest.clone(), chunk: None }.encode())?;
+        file.write_at(0, &bytes)?;
         file.sync()?;
         directory.rename(&part, &name)?;
         directory.sync_dir("")

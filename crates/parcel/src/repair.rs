@@ -16,15 +16,14 @@ use std::sync::Arc;
 
 use claystone_env::Directory;
 
+use crate::Progress;
 use crate::chunk_file::{ChunkFile, path};
 use crate::error::Error;
-use crate::name::chunk_file;
 use crate::parcel::Parcel;
-use crate::parts::{Parts, lock, write_manifest};
+use crate::parts::{Parts, lock_all, write_manifest};
 use crate::recovery::{Planner, RowBuffer};
 use crate::sector::SECTOR_BYTES;
 use crate::verify::{Report, Verdict};
-use crate::{Layout, Progress};
 
 /// How much is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +71,7 @@ impl Parcel {
             _ => (),
         }
         let layout = self.layout();
-        let _locks = self.lock_all(into)?;
+        let _locks = lock_all(self.directories.iter().chain([into]))?;
         let mut parts = self.parts_of_absent(into)?;
         let damaged: BTreeSet<u64> = report.iter().flat_map(|report| report.damaged_rows.iter().copied()).collect();
 
@@ -92,17 +91,16 @@ impl Parcel {
             done.met_sectors += (buffer.damaged.len() - known) as u64;
             for file in parts.files() {
                 let tile = buffer.tile(file.chunk);
-                file.write(sector_of(row.chunk_at), tile).map_err(Error::io(file.path(), "writing"))?;
-                done.lost_bytes += tile.len() as u64;
+                done.lost_bytes +=
+                    file.write(sector_of(row.chunk_at), tile).map_err(Error::io(file.path(), "writing"))?;
             }
             for (chunk, sector) in &buffer.damaged[..known] {
                 let from = (sector * SECTOR_BYTES as u64 - row.chunk_at) as usize;
                 let tile = buffer.tile(*chunk);
                 let content = &tile[from..tile.len().min(from + SECTOR_BYTES)];
                 let file = &self.files[chunk];
-                file.write(*sector, content).map_err(Error::io(file.path(), "writing"))?;
+                done.lost_bytes += file.write(*sector, content).map_err(Error::io(file.path(), "writing"))?;
                 done.mended_sectors += 1;
-                done.lost_bytes += content.len() as u64;
             }
             progress(layout.file_bytes_of(&row));
         }
@@ -110,22 +108,15 @@ impl Parcel {
 
         done.mended_heads = self.mend_heads()?;
         self.read_back(&damaged)?;
-        parts.sync(&self.manifest)?;
-        parts.files().try_for_each(|file| read_back(file, layout))?;
+        parts.sync(|chunk| self.agreement.identity(chunk).head)?;
+        parts.files().try_for_each(ChunkFile::check_content)?;
         parts.give_names()?;
-        if self.has_manifest_file {
+        if self.has_manifest_file() {
             into.sync_dir("").map_err(Error::io(into.label(), "syncing the directory"))?;
         } else {
-            write_manifest(&**into, &self.manifest)?;
+            write_manifest(&**into, &self.agreement)?;
         }
         Ok(done)
-    }
-
-    /// Takes every directory with a file of the parcel, and `into`.
-    fn lock_all(&self, into: &Arc<dyn Directory>) -> Result<Vec<claystone_env::DirectoryLock>, Error> {
-        let mut labels = BTreeSet::new();
-        let directories = self.directories.iter().chain([into]);
-        directories.filter(|directory| labels.insert(directory.label())).map(|directory| lock(&**directory)).collect()
     }
 
     /// New files for the chunks that have none.
@@ -133,11 +124,11 @@ impl Parcel {
         let there = into.list("").map_err(Error::io(into.label(), "listing the directory"))?;
         let mut parts = Parts::default();
         for chunk in self.absent() {
-            let name = chunk_file(&self.manifest.name, chunk, self.layout().shape.chunks());
-            if there.binary_search(&name).is_ok() {
-                return Err(Error::Exists { path: path(&**into, &name) });
+            let identity = self.agreement.identity(chunk);
+            if there.binary_search(&identity.name).is_ok() {
+                return Err(Error::Exists { path: path(&**into, &identity.name) });
             }
-            parts.add(into, &name, &self.manifest, chunk)?;
+            parts.add(into, &identity, chunk)?;
         }
         Ok(parts)
     }
@@ -145,7 +136,8 @@ impl Parcel {
     fn mend_heads(&self) -> Result<u64, Error> {
         let mut mended = 0;
         for file in self.files.values().filter(|file| file.head_damage.is_some()) {
-            file.write_head(&self.manifest).map_err(Error::io(file.path(), "writing"))?;
+            let head = self.agreement.identity(file.chunk).head;
+            file.write_head(&head).map_err(Error::io(file.path(), "writing"))?;
             mended += 1;
         }
         Ok(mended)
@@ -156,7 +148,7 @@ impl Parcel {
         let layout = self.layout();
         for file in self.files.values() {
             file.sync().map_err(Error::io(file.path(), "syncing"))?;
-            file.check_head(&self.manifest)?;
+            file.check_head(&self.agreement.identity(file.chunk).head)?;
         }
         for at in damaged {
             let mut buffer = RowBuffer::new(self, layout.row(*at));
@@ -167,21 +159,6 @@ impl Parcel {
         }
         Ok(())
     }
-}
-
-/// Reads every sector of a new file.
-fn read_back(file: &ChunkFile, layout: Layout) -> Result<(), Error> {
-    const AT_ONCE: u64 = 256;
-    let sectors = layout.sectors();
-    let mut buffer = vec![0; AT_ONCE as usize * SECTOR_BYTES];
-    for first in (0..sectors).step_by(AT_ONCE as usize) {
-        let end = (first + AT_ONCE).min(sectors);
-        let bytes = layout.chunk_bytes().min(end * SECTOR_BYTES as u64) - first * SECTOR_BYTES as u64;
-        if let Some(sector) = file.read(first..end, &mut buffer[..bytes as usize]).first() {
-            return Err(Error::ReadBack { path: file.path(), sector: *sector });
-        }
-    }
-    Ok(())
 }
 
 fn sector_of(chunk_at: u64) -> u64 {

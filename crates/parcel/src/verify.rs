@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::Progress;
 use crate::find::Oddity;
+use crate::hashes::Hashes;
 use crate::parcel::Parcel;
 use crate::recovery::{Planner, RowBuffer};
 
@@ -50,9 +51,9 @@ pub struct Report {
     pub damage: Vec<ChunkDamage>,
     /// Bytes of the file in slices of rows in which too much is lost, padding included.
     pub lost_bytes: u64,
-    /// Where in the file the first such row begins.
+    /// Where in the file the first such row begins; in a joint counted over the rows of all files.
     pub first_lost_byte: Option<u64>,
-    /// Whether the file's hash is what it was; `None` if it could not be computed.
+    /// Whether the hashes of all files that are held are what they were; `None` if they could not be computed.
     pub is_hash_right: Option<bool>,
     /// Whether the manifest's own file is there.
     pub has_manifest_file: bool,
@@ -82,7 +83,7 @@ impl Parcel {
         let layout = self.layout();
         let before = self.read_bytes();
         let mut planner = Planner::new(self);
-        let mut hasher = Some(blake3::Hasher::new());
+        let mut hashes = Some(Hashes::new(self, 0..self.members().len()));
         let mut sectors: BTreeMap<u16, (u64, Vec<Range<u64>>)> = BTreeMap::new();
         let (mut lost_bytes, mut first_lost_byte, mut damaged_rows) = (0, None, Vec::new());
         for at in 0..layout.rows() {
@@ -106,29 +107,24 @@ impl Parcel {
             if !holes.is_empty() {
                 lost_bytes += holes.iter().map(|hole| hole.bytes).sum::<u64>();
                 first_lost_byte.get_or_insert(row.file_at);
-                hasher = None;
+                hashes = None;
             }
-            if let Some(hasher) = &mut hasher {
-                let mut left = layout.file_bytes_of(&row);
-                for chunk in 0..layout.shape.data {
-                    let tile = buffer.tile(chunk);
-                    let piece = &tile[..tile.len().min(left as usize)];
-                    hasher.update(piece);
-                    left -= piece.len() as u64;
-                }
+            if let Some(hashes) = &mut hashes {
+                hashes.add(at, &buffer, &mut |_| Ok(())).expect("the sink takes everything");
             }
             progress(layout.file_bytes_of(&row));
         }
         let damage = (0..layout.shape.chunks()).filter_map(|chunk| {
             let (count, ranges) = sectors.remove(&chunk).unwrap_or_default();
             let file = self.files.get(&chunk);
+            let own = self.agreement.identity(chunk).layout;
             let found = ChunkDamage {
                 chunk,
                 path: file.map(|file| file.path()),
                 head: file.and_then(|file| file.head_damage),
                 file_bytes: file.map_or(0, |file| file.bytes),
-                expected_bytes: layout.chunk_file_bytes(),
-                sectors: if file.is_some() { count } else { layout.sectors() },
+                expected_bytes: own.chunk_file_bytes(),
+                sectors: if file.is_some() { count } else { own.sectors() },
                 first_sectors: ranges,
             };
             let is_whole = file.is_some() && found.head.is_none() && found.sectors == 0;
@@ -138,8 +134,8 @@ impl Parcel {
             damage: damage.collect(),
             lost_bytes,
             first_lost_byte,
-            is_hash_right: hasher.map(|hasher| self.is_hash(&hasher)),
-            has_manifest_file: self.has_manifest_file,
+            is_hash_right: hashes.map(|hashes| hashes.are_right()),
+            has_manifest_file: self.has_manifest_file(),
             oddities: self.oddities.clone(),
             read_bytes: self.read_bytes() - before,
             damaged_rows,

@@ -1,16 +1,22 @@
 //! `claystone code convert`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use claystone_code::CodeSpec;
+use claystone_env::Directory;
 use claystone_host::HostDirectory;
+use claystone_parcel::{Conversion, Parcel};
+use serde_json::json;
 
-use super::encode::{Written, begin};
+use super::encode::{begin, random_id};
 use super::place::Parts;
 use crate::progress::Progress;
+use crate::table::bytes;
 
-/// Write the chunk files of another code. The old ones stay as they are.
+/// Put data under another code. Where the codes allow it, chunk files with data stay as they are and parity is made from
+/// what the conversion plan reads, in place of the old; else the file is encoded anew into --out
 #[derive(Debug, clap::Args)]
 pub struct Convert {
     #[command(flatten)]
@@ -18,24 +24,104 @@ pub struct Convert {
     /// The new code
     #[arg(long)]
     code: CodeSpec,
-    /// Where to write the new chunk files: another directory, because the files have the same names
+    /// Where to write the new chunk files [default: the directory of the first PATH]; another directory than the old ones'
+    /// if the file is encoded anew
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    out: Option<PathBuf>,
+    /// Encode anew into --out, and leave the old chunk files as they are
+    #[arg(long, requires = "out")]
+    copy: bool,
     /// One JSON object
     #[arg(long)]
     json: bool,
 }
 
+/// What was done.
+struct Done {
+    way: &'static str,
+    from: CodeSpec,
+    parcels: usize,
+    read_bytes: u64,
+    written_bytes: u64,
+    combined_bytes: u64,
+    written: Vec<String>,
+    removed: Vec<String>,
+}
+
 impl Convert {
-    /// Decodes and encodes at once: nothing but a row of each code is in between, and nothing gets a name before the
-    /// file's hash was found right.
+    /// Converts. At any moment the old chunk files are whole, or the new ones are.
     ///
     /// # Errors
-    /// Too much is lost, or the new files cannot be written.
+    /// A parcel is not whole, too much is lost, no conversion keeps the data and --out is missing, or new files cannot be
+    /// written.
     pub fn run(self) -> anyhow::Result<()> {
-        let parcel = self.parts.find()?;
-        let old = parcel.manifest();
-        let out = HostDirectory::make(&self.out).with_context(|| self.out.display().to_string())?;
+        let parcels = self.parts.find_all()?;
+        let done = if self.copy { None } else { self.in_place(&parcels)? };
+        let done = match done {
+            Some(done) => done,
+            None => self.anew(&parcels)?,
+        };
+        done.print(self.code, self.json);
+        Ok(())
+    }
+
+    /// New parity over data that stays; `None` if nothing is better than encoding anew.
+    fn in_place(&self, parcels: &[Parcel]) -> anyhow::Result<Option<Done>> {
+        let from = parcels[0].spec();
+        if from == self.code && parcels.iter().any(|parcel| !parcel.oddities().is_empty()) {
+            let mut removed = Vec::new();
+            for parcel in parcels {
+                removed.extend(parcel.remove_superfluous()?);
+            }
+            let (parcels, written) = (parcels.len(), Vec::new());
+            let way = "finished";
+            return Ok(Some(Done {
+                way,
+                from,
+                parcels,
+                read_bytes: 0,
+                written_bytes: 0,
+                combined_bytes: 0,
+                written,
+                removed,
+            }));
+        }
+        let Some(conversion) = Conversion::plan(parcels, self.code, random_id()?)? else { return Ok(None) };
+        let into: Arc<dyn Directory> = match &self.out {
+            Some(out) => Arc::new(HostDirectory::make(out).with_context(|| out.display().to_string())?),
+            None => self.parts.first_directory()?,
+        };
+        let progress = Progress::bytes("converting", conversion.chunk_bytes());
+        let converted = conversion.run(&into, &mut |bytes| progress.step(bytes));
+        progress.end();
+        let converted = converted?;
+        Ok(Some(Done {
+            way: "in place",
+            from,
+            parcels: parcels.len(),
+            read_bytes: converted.read_bytes,
+            written_bytes: converted.written_bytes,
+            combined_bytes: converted.combined_bytes,
+            written: converted.written,
+            removed: converted.removed,
+        }))
+    }
+
+    /// Decodes and encodes at once: nothing but a row of each code is in between, and nothing gets a name before the
+    /// file's hash was found right.
+    fn anew(&self, parcels: &[Parcel]) -> anyhow::Result<Done> {
+        let ([parcel], Some(out)) = (parcels, &self.out) else {
+            let (from, to) = (parcels[0].spec(), self.code);
+            let count = parcels.len();
+            bail!(
+                "no conversion of {count} parcels of {from} to {to} keeps the data: encode each anew, with --out DIR"
+            );
+        };
+        let Some(old) = parcel.manifest() else {
+            let first = &parcel.members()[0];
+            bail!("the parcels were merged: convert them back first, with --code {}", first.spec);
+        };
+        let out = HostDirectory::make(out).with_context(|| out.display().to_string())?;
         let mut encoder = begin(&out, self.code, &old.name, old.file_bytes)?;
         let progress = Progress::bytes("converting", old.file_bytes);
         let decoded = parcel.decode(&mut |piece| encoder.write(piece), &mut |bytes| progress.step(bytes));
@@ -43,7 +129,52 @@ impl Convert {
         progress.say("syncing");
         let manifest = encoder.finish()?;
         progress.end();
-        Written::new(&manifest, &out).print(self.json);
-        Ok(())
+        let (layout, out) = (manifest.layout(), out.path());
+        let shape = layout.shape;
+        let name = |chunk| claystone_parcel::chunk_file_name(&manifest.name, chunk, shape.chunks());
+        Ok(Done {
+            way: "anew",
+            from: parcel.spec(),
+            parcels: 1,
+            read_bytes: parcel.read_bytes(),
+            written_bytes: layout.chunk_bytes() * u64::from(shape.chunks()),
+            combined_bytes: layout.chunk_bytes() * u64::from(shape.data) * u64::from(shape.parity),
+            written: (0..shape.chunks()).map(|chunk| out.join(name(chunk)).display().to_string()).collect(),
+            removed: Vec::new(),
+        })
+    }
+}
+
+impl Done {
+    fn print(&self, to: CodeSpec, json: bool) {
+        let Done { way, from, parcels, read_bytes, written_bytes, combined_bytes, written, removed } = self;
+        if json {
+            crate::cli::print_json(&json!({
+                "way": way,
+                "from": from.to_string(),
+                "to": to.to_string(),
+                "parcels": parcels,
+                "read_bytes": read_bytes,
+                "written_bytes": written_bytes,
+                "combined_bytes": combined_bytes,
+                "written": written,
+                "removed": removed,
+            }));
+            return;
+        }
+        let how = match *way {
+            "in place" => "data stays where it is",
+            "anew" => "encoded anew, the old chunk files stay",
+            _ => "what was begun is finished",
+        };
+        println!("{parcels} x {from} -> {to}: {how}");
+        println!(
+            "read {}, written {} in {} files, combined {}; {} old files removed",
+            bytes(*read_bytes),
+            bytes(*written_bytes),
+            written.len(),
+            bytes(*combined_bytes),
+            removed.len()
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use claystone_env::Directory as _;
 use claystone_host::HostDirectory;
-use claystone_parcel::Error;
+use claystone_parcel::{Error, manifest_file_name};
 use serde::Serialize;
 
 use super::place::{Parts, split};
@@ -45,7 +45,10 @@ impl Decode {
     /// Too much is lost, the file is there already, or it cannot be written.
     pub fn run(self) -> anyhow::Result<()> {
         let parcel = self.parts.find()?;
-        let manifest = parcel.manifest();
+        let Some(manifest) = parcel.manifest() else {
+            let found = parcel.members().iter().map(|member| manifest_file_name(&member.name)).collect();
+            return Err(Error::Several { found }.into());
+        };
         let out = self.out.unwrap_or_else(|| PathBuf::from(&manifest.name));
         if out.symlink_metadata().is_ok() && !self.force {
             bail!("{} is already there: name another with --out, or replace it with --force", out.display());

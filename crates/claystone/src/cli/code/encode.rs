@@ -85,9 +85,14 @@ impl Encode {
 
 /// Begins a parcel with a random id.
 pub fn begin(out: &HostDirectory, code: CodeSpec, name: &str, file_bytes: u64) -> anyhow::Result<Encoder> {
+    Ok(Encoder::begin(Arc::new(out.clone()), random_id()?, code, name, file_bytes)?)
+}
+
+/// An id that no other parcel has.
+pub fn random_id() -> anyhow::Result<ParcelId> {
     let mut id = [0; 16];
     HostRandom::from_system().context("the system gives no random bytes")?.fill(&mut id);
-    Ok(Encoder::begin(Arc::new(out.clone()), ParcelId(id), code, name, file_bytes)?)
+    Ok(ParcelId(id))
 }
 
 impl Written {

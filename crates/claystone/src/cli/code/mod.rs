@@ -30,7 +30,7 @@ enum What {
     Verify(verify::Verify),
     /// Rebuild missing chunk files and mend damaged sectors
     Repair(repair::Repair),
-    /// Write the chunk files of another code
+    /// Put data under another code, without moving it where that can be
     Convert(convert::Convert),
     /// Compare codes: space, tolerance, bytes read for repair, speed on this machine
     Info(info::Info),

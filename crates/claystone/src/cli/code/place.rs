@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use claystone_env::Directory;
 use claystone_host::HostDirectory;
-use claystone_parcel::{Parcel, Place, find};
+use claystone_parcel::{Parcel, Place, find, find_all};
 
 /// Where the chunk files are.
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,18 @@ impl Parts {
     /// # Errors
     /// There is none, several are meant, or its files contradict each other.
     pub fn find(&self) -> anyhow::Result<Parcel> {
+        find(&self.places()?).map_err(super::exit)
+    }
+
+    /// Finds all parcels that are meant: those of the files that are named, or all in the directories.
+    ///
+    /// # Errors
+    /// There is none, or the files of one contradict each other.
+    pub fn find_all(&self) -> anyhow::Result<Vec<Parcel>> {
+        find_all(&self.places()?).map_err(super::exit)
+    }
+
+    fn places(&self) -> anyhow::Result<Vec<Place>> {
         let places = self.paths.iter().map(|path| {
             let meta = path.metadata().with_context(|| path.display().to_string())?;
             if meta.is_dir() {
@@ -30,7 +42,7 @@ impl Parts {
             let (directory, name) = split(path)?;
             Ok(Place { directory: Arc::new(HostDirectory::new(directory)), file: Some(name) })
         });
-        find(&places.collect::<anyhow::Result<Vec<Place>>>()?).map_err(super::exit)
+        places.collect()
     }
 
     /// The directory of the first path.

@@ -42,7 +42,7 @@ impl Repair {
             None => self.parts.first_directory()?,
         };
         let (extent, passes) = if self.missing { (Extent::Missing, 1) } else { (Extent::All, 2) };
-        let progress = Progress::bytes("repairing", parcel.manifest().file_bytes * passes);
+        let progress = Progress::bytes("repairing", parcel.file_bytes() * passes);
         let repaired = parcel.repair(&into, extent, &mut |bytes| progress.step(bytes));
         progress.end();
         let repaired = repaired.map_err(super::exit)?;

@@ -27,7 +27,7 @@ impl Verify {
     /// No parcel is found, or it is not whole.
     pub fn run(self) -> anyhow::Result<()> {
         let parcel = self.parts.find()?;
-        let progress = Progress::bytes("verifying", parcel.manifest().file_bytes);
+        let progress = Progress::bytes("verifying", parcel.file_bytes());
         let report = parcel.verify(&mut |bytes| progress.step(bytes));
         progress.end();
         if self.json {
@@ -50,27 +50,26 @@ impl Verify {
 }
 
 fn lost(parcel: &Parcel, report: &Report) -> String {
-    let file = parcel.manifest();
     format!(
         "too much is lost: up to {} of {} cannot be recovered, from byte {} on; {} may lose any {} of its chunks",
-        bytes(report.lost_bytes.min(file.file_bytes)),
-        bytes(file.file_bytes),
+        bytes(report.lost_bytes.min(parcel.file_bytes())),
+        bytes(parcel.file_bytes()),
         report.first_lost_byte.unwrap_or(0),
-        file.spec,
-        file.spec.tolerance()
+        parcel.spec(),
+        parcel.spec().tolerance()
     )
 }
 
 /// What was found, in words.
 pub fn for_people(parcel: &Parcel, report: &Report) -> String {
-    let manifest = parcel.manifest();
     let chunks = parcel.layout().shape.chunks();
+    let names: Vec<&str> = parcel.members().iter().map(|member| member.name.as_str()).collect();
     let mut text = format!(
         "{}: {} under {}, parcel {}\n{} of {chunks} chunk files are whole; {} were read\n",
-        manifest.name,
-        bytes(manifest.file_bytes),
-        manifest.spec,
-        manifest.id,
+        names.join(", "),
+        bytes(parcel.file_bytes()),
+        parcel.spec(),
+        parcel.id(),
         usize::from(chunks) - report.damage.len(),
         bytes(report.read_bytes)
     );
@@ -121,7 +120,7 @@ fn in_words(damage: &ChunkDamage) -> String {
 }
 
 fn for_machines(parcel: &Parcel, report: &Report) -> serde_json::Value {
-    let manifest = parcel.manifest();
+    let names: Vec<&str> = parcel.members().iter().map(|member| member.name.as_str()).collect();
     let damage: Vec<_> = report
         .damage
         .iter()
@@ -144,10 +143,10 @@ fn for_machines(parcel: &Parcel, report: &Report) -> serde_json::Value {
         Verdict::WrongHash => "wrong_hash",
     };
     json!({
-        "name": manifest.name,
-        "code": manifest.spec.to_string(),
-        "parcel": manifest.id.to_string(),
-        "file_bytes": manifest.file_bytes,
+        "name": names.join(", "),
+        "code": parcel.spec().to_string(),
+        "parcel": parcel.id().to_string(),
+        "file_bytes": parcel.file_bytes(),
         "verdict": verdict,
         "damage": damage,
         "lost_bytes": report.lost_bytes,
