@@ -322,6 +322,27 @@ fn every_tier_encodes_clay_alike_at_every_length() {
     }
 }
 
+/// Long tiles are written past the caches where every vector of the parity is a whole line.
+#[test]
+fn long_tiles_are_encoded_alike_wherever_the_parity_lies() {
+    for (text, sub_bytes) in
+        [("clay:4+2:5", 65_536), ("clay:6+3:8", 8704), ("clay:8+4:11", 2752), ("clay:10+4:13", 640)]
+    {
+        let spec: CodeSpec = text.parse().expect("a valid spec");
+        let expected = stripe(&*spec.build_with_tier(Tier::Scalar).expect("a valid spec"), sub_bytes, 9);
+        let (data, parity) = expected.split_at(usize::from(spec.shape().data));
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let tile = data[0].len();
+        for aside in [0, 1, 64] {
+            let mut buffers = vec![vec![0; tile + 128]; parity.len()];
+            let places = buffers.iter_mut().map(|buffer| (buffer.as_ptr().align_offset(64) + aside, buffer));
+            let mut made: Vec<&mut [u8]> = places.map(|(start, buffer)| &mut buffer[start..][..tile]).collect();
+            spec.build().expect("a valid spec").encode(&data, &mut made);
+            assert!(made.iter().eq(parity), "{text}, {aside} bytes beside a line's start");
+        }
+    }
+}
+
 fn stage(section: u16, digits: &[u16], aloof: &[u16]) -> RepairStage {
     RepairStage { section, digits: digits.to_vec(), aloof: aloof.iter().copied().map(ChunkIndex).collect() }
 }

@@ -136,7 +136,7 @@ pub(super) struct Place {
 /// AVX-512 F and BW and GFNI are there; the place lies within all sources; there are ROWS matrices for each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-pub(super) unsafe fn sums<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, const SHORT: bool>(
+unsafe fn sums<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, const SHORT: bool>(
     singles: &[Single],
     pairs: &[Coupled],
     place: Place,
@@ -168,7 +168,7 @@ pub(super) unsafe fn sums<const ROWS: usize, const UNROLL: usize, const PLAIN: b
 /// The place lies within the source.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn load<const UNROLL: usize, const SHORT: bool>(from: *const u8, place: Place) -> [__m512i; UNROLL] {
+pub(super) unsafe fn load<const UNROLL: usize, const SHORT: bool>(from: *const u8, place: Place) -> [__m512i; UNROLL] {
     // SAFETY: the caller's.
     std::array::from_fn(|u| unsafe {
         let from = from.add(place.at + u * place.stride).cast();
@@ -203,7 +203,7 @@ unsafe fn couple<const UNROLL: usize, const SHORT: bool>(pair: &Coupled, place: 
 /// ROWS matrices can be read at `products`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-unsafe fn add_one<const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+pub(super) unsafe fn add_one<const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
     sums: &mut [[__m512i; UNROLL]; ROWS],
     value: [__m512i; UNROLL],
     products: *const u64,
@@ -221,7 +221,7 @@ unsafe fn add_one<const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
 /// ROWS matrices can be read at `by_a` and at `by_b`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-unsafe fn add_two<const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+pub(super) unsafe fn add_two<const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
     sums: &mut [[__m512i; UNROLL]; ROWS],
     [a, b]: [[__m512i; UNROLL]; 2],
     by_a: *const u64,

@@ -3,16 +3,20 @@
 //! The q planes that differ in the last section's digit are neighbours: their sub-chunks lie side by side in each chunk,
 //! and so do their companions', because companions change other digits only. Such a *group* is solved at once: the sums
 //! of q parities in q planes stay in registers, their pairs are uncoupled among registers, and only C is ever stored.
+//! A group's sources follow from one [`Aspect`] for each section, made once for all groups.
+//!
+//! Tiles that leave the second cache are read from afar in many short runs, which the machine does not foresee, so the
+//! next group is fetched while one is solved, each of its runs from front to back; and C is streamed past the caches.
 //!
 //! Invariants:
 //! 1. Equal to the encoding program (tested by the golden hashes, for every tier).
 //! 2. Each vector of C is read at most twice: once itself and once as a companion.
 
-use std::arch::x86_64::{__m512i, __mmask64, _MM_HINT_T1, _mm_prefetch, _mm512_xor_si512};
+use std::arch::x86_64::{__m512i, _MM_HINT_T1, _mm_prefetch, _mm_sfence, _mm512_stream_si512, _mm512_xor_si512};
 
 use super::{
     Tier,
-    coupled::{Coupled, Place, Single, broadcast, product_matrix, store, sums, times},
+    coupled::{Place, add_one, add_two, broadcast, load, product_matrix, store, times},
 };
 use crate::field::{inv, mul};
 
@@ -58,160 +62,196 @@ impl PlaneEncoder {
         assert!(data.len() == self.data && parity.len() == self.q, "one buffer for each chunk");
         assert!(data.iter().all(|chunk| chunk.len() == tile), "data of other lengths");
         assert!(parity.iter().all(|chunk| chunk.len() == tile), "parity of other lengths");
-        // One group of zeros stands for all groups of a node of zeros.
-        let zeros = vec![0u8; if self.data < self.q * self.sections { self.q * sub_bytes } else { 0 }];
-        let zeros = std::iter::repeat(Chunk { start: zeros.as_ptr(), moves: 0 });
-        let chunks = data.iter().map(|chunk| Chunk { start: chunk.as_ptr(), moves: usize::MAX });
-        let chunks: Vec<Chunk> = chunks.chain(zeros).take(self.q * self.sections).collect();
+        let is_far = (self.data + self.q) * tile > NEAR_BYTES;
+        let is_aligned = |chunk: &&mut [u8]| chunk.as_ptr().addr().is_multiple_of(64);
+        let streams = is_far && sub_bytes.is_multiple_of(64) && parity.iter().all(is_aligned);
+        let data: Vec<*const u8> = data.iter().map(|chunk| chunk.as_ptr()).collect();
         let mut parity = parity.iter_mut().map(|chunk| chunk.as_mut_ptr());
         let mut next = |_| parity.next().expect("q parities");
-        // SAFETY: the tier was checked when this was made; all buffers hold a tile, and parity is exclusively borrowed.
+        // SAFETY: the tier was checked when this was made; all buffers hold a tile, and parity is exclusively borrowed
+        // and, if it is streamed, in whole lines.
         unsafe {
-            match self.q {
-                2 => self.sweep::<2>(&chunks, std::array::from_fn(&mut next), sub_bytes),
-                3 => self.sweep::<3>(&chunks, std::array::from_fn(&mut next), sub_bytes),
-                4 => self.sweep::<4>(&chunks, std::array::from_fn(&mut next), sub_bytes),
-                q => unreachable!("no kernel for {q} nodes a section"),
+            match (self.q, streams) {
+                (2, false) => self.sweep::<2, false>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (3, false) => self.sweep::<3, false>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (4, false) => self.sweep::<4, false>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (2, true) => self.sweep::<2, true>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (3, true) => self.sweep::<3, true>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (4, true) => self.sweep::<4, true>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (q, _) => unreachable!("no kernel for {q} nodes a section"),
             }
         }
     }
 
     /// # Safety
-    /// The features are there, Q is q, and there are chunks for all nodes, each good for a tile if it moves, else for a
-    /// group; so are the parities.
+    /// The features are there, Q is q, there is a chunk for each node of data, and all chunks are good for a tile. To be
+    /// streamed, all sub-chunks of the parities must be whole lines.
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn sweep<const Q: usize>(&self, chunks: &[Chunk], parity: [*mut u8; Q], sub_bytes: usize) {
+    unsafe fn sweep<const Q: usize, const STREAMED: bool>(
+        &self,
+        data: &[*const u8],
+        parity: [*mut u8; Q],
+        sub_bytes: usize,
+        is_far: bool,
+    ) {
         let unpair = inv(mul(self.coupling, self.coupling) ^ 1);
-        let sections = |digits: &[usize]| -> Vec<Section> {
-            let weight = |section| power(Q, self.sections - section) * sub_bytes;
-            let section = |(section, digit): (usize, &usize)| Section { digit: *digit, weight: weight(section) };
-            digits.iter().enumerate().map(section).collect()
-        };
-        let mut digits = vec![0; self.sections];
-        let mut group = Group {
-            chunks,
-            products: &self.products,
-            unpair: broadcast(product_matrix(unpair)),
-            coupling: broadcast(product_matrix(self.coupling)),
-            sections: sections(&digits),
-            start: 0,
-            sub_bytes,
-            factor: product_matrix(self.coupling),
-            singles: vec![Single { near: std::ptr::null(), products: std::ptr::null() }; self.sections],
-            pairs: vec![
-                Coupled { near: std::ptr::null(), far: std::ptr::null(), factor: 0, products: std::ptr::null() };
-                self.sections * (Q - 1)
-            ],
-        };
-        let fetches = self.data * power(Q, self.sections + 1) * sub_bytes > FETCH_BYTES;
-        for _ in 0..power(Q, self.sections) {
-            for digit in digits.iter_mut().rev() {
-                *digit = if *digit + 1 < Q { *digit + 1 } else { 0 };
-                if *digit > 0 {
+        let coupler =
+            Coupler { factor: broadcast(product_matrix(self.coupling)), unpair: broadcast(product_matrix(unpair)) };
+        let mut aspects: Vec<Aspect<Q>> =
+            (0..self.sections * Q).map(|at| self.aspect(data, at / Q, at % Q, sub_bytes)).collect();
+        // One group of zeros stands for all groups of a node of zeros.
+        let zeros = vec![0u8; if data.len() < self.sections * Q { Q * sub_bytes } else { 0 }];
+        // Which aspects a group has, one of each section in turn.
+        let mut group: Vec<usize> = (0..self.sections).map(|section| section * Q).collect();
+        let mut next = group.clone();
+        let mut fetcher = Fetcher::new(Q * sub_bytes);
+        for start in (0..).step_by(Q * sub_bytes).take(power(Q, self.sections)) {
+            for aspect in next.iter_mut().rev() {
+                *aspect = if (*aspect + 1).is_multiple_of(Q) { *aspect + 1 - Q } else { *aspect + 1 };
+                if !aspect.is_multiple_of(Q) {
                     break;
                 }
             }
+            if is_far {
+                fetcher.aim(next.iter().map(|at| &aspects[*at]), start + Q * sub_bytes);
+            }
+            if !zeros.is_empty() {
+                group.iter().for_each(|at| aspects[*at].follow(&zeros, start));
+            }
             // SAFETY: the caller's; a group and its companions lie within the tile.
             unsafe {
-                group.aim::<Q>();
-                let targets = parity.map(|parity| parity.add(group.start));
+                let targets = parity.map(|parity| parity.add(start));
                 let mut at = 0;
                 while at + 64 <= sub_bytes {
-                    if fetches {
-                        group.fetch::<Q>(&digits, at + FETCH_AHEAD);
+                    if is_far {
+                        fetcher.fetch(Q);
                     }
-                    group.solve::<Q, false>(&targets, at, u64::MAX);
+                    let place = Place { at, stride: sub_bytes, mask: u64::MAX };
+                    coupler.solve::<Q, STREAMED, false>(&aspects, &group, start, &targets, place);
                     at += 64;
                 }
                 if at < sub_bytes {
-                    group.solve::<Q, true>(&targets, at, u64::MAX >> (64 - (sub_bytes - at)));
+                    let place = Place { at, stride: sub_bytes, mask: u64::MAX >> (64 - (sub_bytes - at)) };
+                    coupler.solve::<Q, false, true>(&aspects, &group, start, &targets, place);
                 }
             }
-            for (section, digit) in group.sections.iter_mut().zip(&digits) {
-                section.digit = *digit;
-            }
-            group.start += Q * sub_bytes;
+            group.copy_from_slice(&next);
+        }
+        if STREAMED {
+            // Streaming stores are ordered with nothing; whoever reads the parity next must see them.
+            _mm_sfence();
+        }
+    }
+
+    /// A section in planes with this digit.
+    fn aspect<const Q: usize>(&self, data: &[*const u8], section: usize, digit: usize, sub_bytes: usize) -> Aspect<Q> {
+        let weight = power(Q, self.sections - section) * sub_bytes;
+        let turn = |k: usize| (digit + k) % Q;
+        let node = |k: usize| section * Q + turn(k);
+        let is_zeros: [bool; Q] = std::array::from_fn(|k| node(k) >= data.len());
+        let apart = |k: usize| (turn(k) * weight).wrapping_sub(digit * weight);
+        Aspect {
+            starts: std::array::from_fn(|k| data.get(node(k)).copied().unwrap_or_default()),
+            is_zeros,
+            apart: std::array::from_fn(|k| if is_zeros[0] { 0 } else { apart(k) }),
+            products: std::array::from_fn(|k| std::array::from_fn(|row| self.products[node(k) * Q + row])),
         }
     }
 }
 
-/// Where a node's sub-chunks are. For nodes of zeros, `moves` clears every offset.
-#[derive(Clone, Copy)]
-struct Chunk {
-    start: *const u8,
-    moves: usize,
+/// A section as planes with one digit see it: its nodes from the dot on, in a circle.
+#[derive(Debug)]
+struct Aspect<const Q: usize> {
+    /// Where the nodes' chunks start.
+    starts: [*const u8; Q],
+    /// Which nodes hold zeros.
+    is_zeros: [bool; Q],
+    /// How far from a plane the plane of each node's companion is, in bytes; it may wrap. 0 for the dot.
+    apart: [usize; Q],
+    /// Of each node, the product matrix for each parity.
+    products: [[u64; Q]; Q],
 }
 
-/// A section in a group.
-#[derive(Clone, Copy)]
-struct Section {
-    /// The digit of the group's planes.
-    digit: usize,
-    /// How far apart planes are that differ by one in this digit, in bytes.
-    weight: usize,
+impl<const Q: usize> Aspect<Q> {
+    /// Places the nodes of zeros so that the group from `start` on finds `zeros`.
+    fn follow(&mut self, zeros: &[u8], start: usize) {
+        for (chunk, _) in self.starts.iter_mut().zip(self.is_zeros).filter(|(_, is_zeros)| *is_zeros) {
+            *chunk = zeros.as_ptr().wrapping_sub(start);
+        }
+    }
 }
 
-/// Planes that differ in the last section's digit.
-struct Group<'a> {
-    chunks: &'a [Chunk],
-    products: &'a [u64],
+/// The matrices of the coupling.
+struct Coupler {
+    /// By g.
+    factor: __m512i,
+    /// By 1 / (1 + g^2).
     unpair: __m512i,
-    coupling: __m512i,
-    /// All but the last.
-    sections: Vec<Section>,
-    /// Where its first sub-chunk lies in a tile.
-    start: usize,
-    sub_bytes: usize,
-    factor: u64,
-    singles: Vec<Single>,
-    pairs: Vec<Coupled>,
 }
 
-impl Group<'_> {
-    /// Makes the list of sources.
-    #[inline]
-    fn aim<const Q: usize>(&mut self) {
-        let (singles, pairs) =
-            (&mut self.singles[..self.sections.len()], &mut self.pairs[..self.sections.len() * (Q - 1)]);
-        let ptr = |chunk: usize, offset: usize| {
-            let Chunk { start, moves } = self.chunks[chunk];
-            start.wrapping_add(offset & moves)
-        };
-        for ((s, Section { digit, weight }), (single, pairs)) in
-            self.sections.iter().enumerate().zip(singles.iter_mut().zip(pairs.chunks_exact_mut(Q - 1)))
-        {
-            let first = s * Q;
-            let dot = first + digit;
-            let plane_of_dot = self.start - digit * weight;
-            *single = Single { near: ptr(dot, self.start), products: self.products[dot * Q..].as_ptr() };
-            for (k, pair) in pairs.iter_mut().enumerate() {
-                let x = if digit + k + 1 < Q { digit + k + 1 } else { digit + k + 1 - Q };
-                *pair = Coupled {
-                    near: ptr(first + x, self.start),
-                    far: ptr(dot, plane_of_dot + x * weight),
-                    factor: self.factor,
-                    products: self.products[(first + x) * Q..].as_ptr(),
-                };
-            }
-        }
-    }
-
-    /// One vector, up to the mask if it is short, of each of Q parities in Q planes.
+impl Coupler {
+    /// One vector, up to the mask if it is short, of each of Q parities in the Q planes from `start` on.
     ///
     /// # Safety
-    /// As [`PlaneEncoder::sweep`]; so many bytes are left from `at` on in every sub-chunk.
+    /// As [`PlaneEncoder::sweep`]; the place lies within every sub-chunk.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn solve<const Q: usize, const SHORT: bool>(&self, targets: &[*mut u8; Q], at: usize, mask: __mmask64) {
-        let place = Place { at, stride: self.sub_bytes, mask };
-        // SAFETY: the caller's; `aim` made the sources.
-        unsafe {
-            let mut sums = sums::<Q, Q, true, SHORT>(&self.singles, &self.pairs, place);
-            self.uncouple(&mut sums);
-            for (target, sums) in targets.iter().zip(sums) {
-                for (plane, sum) in sums.into_iter().enumerate() {
-                    store::<SHORT>(target.add(plane * self.sub_bytes + at), sum, mask);
+    unsafe fn solve<const Q: usize, const STREAMED: bool, const SHORT: bool>(
+        &self,
+        aspects: &[Aspect<Q>],
+        group: &[usize],
+        start: usize,
+        targets: &[*mut u8; Q],
+        place: Place,
+    ) {
+        let mut sums = [[broadcast(0); Q]; Q];
+        for at in group {
+            // SAFETY: the caller's.
+            unsafe { self.add::<Q, SHORT>(&mut sums, &aspects[*at], start, place) }
+        }
+        self.uncouple(&mut sums);
+        for (target, sums) in targets.iter().zip(sums) {
+            for (plane, sum) in sums.into_iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe {
+                    let target = target.add(plane * place.stride + place.at);
+                    if STREAMED {
+                        _mm512_stream_si512(target.cast(), sum);
+                    } else {
+                        store::<SHORT>(target, sum, place.mask);
+                    }
                 }
+            }
+        }
+    }
+
+    /// Adds the products of a section's U.
+    ///
+    /// # Safety
+    /// As [`Self::solve`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn add<const Q: usize, const SHORT: bool>(
+        &self,
+        sums: &mut [[__m512i; Q]; Q],
+        Aspect { starts, apart, products, .. }: &Aspect<Q>,
+        start: usize,
+        place: Place,
+    ) {
+        // SAFETY: the caller's; there are Q matrices for each node.
+        unsafe {
+            let dot = load::<Q, SHORT>(starts[0].wrapping_add(start), place);
+            let coupled = |k: usize| -> [__m512i; Q] {
+                let near = load::<Q, SHORT>(starts[k].wrapping_add(start), place);
+                let far = load::<Q, SHORT>(starts[0].wrapping_add(start.wrapping_add(apart[k])), place);
+                std::array::from_fn(|plane| _mm512_xor_si512(near[plane], times(far[plane], self.factor)))
+            };
+            add_two::<Q, Q, true>(sums, [dot, coupled(1)], products[0].as_ptr(), products[1].as_ptr());
+            if Q == 3 {
+                add_one::<Q, Q, true>(sums, coupled(2), products[2].as_ptr());
+            }
+            if Q == 4 {
+                add_two::<Q, Q, true>(sums, [coupled(2), coupled(3)], products[2].as_ptr(), products[3].as_ptr());
             }
         }
     }
@@ -225,42 +265,49 @@ impl Group<'_> {
             for j in x + 1..Q {
                 let (a, b) = (values[x][j], values[j][x]);
                 // C* = (U* + g U) / (1 + g^2), C = U + g C*.
-                let companion = times(_mm512_xor_si512(b, times(a, self.coupling)), self.unpair);
+                let companion = times(_mm512_xor_si512(b, times(a, self.factor)), self.unpair);
                 values[j][x] = companion;
-                values[x][j] = _mm512_xor_si512(a, times(companion, self.coupling));
+                values[x][j] = _mm512_xor_si512(a, times(companion, self.factor));
             }
         }
     }
+}
 
-    /// Starts to bring closer what is read at `at`; beyond the sub-chunks' end, what the next group, with the digits
-    /// `next`, reads from its start on.
-    #[inline]
-    fn fetch<const Q: usize>(&self, next: &[usize], at: usize) {
-        let fetch = |from: *const u8| {
-            for plane in 0..Q {
-                // SAFETY: a hint; nothing is read.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(at + plane * self.sub_bytes).cast()) }
-            }
-        };
-        if at < self.sub_bytes {
-            self.singles.iter().for_each(|single| fetch(single.near));
-            self.pairs.iter().for_each(|pair| {
-                fetch(pair.near);
-                fetch(pair.far);
-            });
-            return;
+/// Brings a group's sources closer while the group before it is solved, run by run and each from front to back, which the
+/// machine takes up and continues by itself. A run is what a group reads of a chunk in one piece.
+struct Fetcher {
+    run_bytes: usize,
+    runs: Vec<*const u8>,
+    /// The run that is being fetched, and where.
+    run: usize,
+    at: usize,
+}
+
+impl Fetcher {
+    fn new(run_bytes: usize) -> Self {
+        Self { run_bytes, runs: Vec::new(), run: 0, at: 0 }
+    }
+
+    /// Turns to the group from `start` on.
+    fn aim<'a, const Q: usize>(&mut self, group: impl Iterator<Item = &'a Aspect<Q>>, start: usize) {
+        (self.run, self.at) = (0, 0);
+        self.runs.clear();
+        for Aspect { starts, apart, .. } in group {
+            self.runs.extend(starts.iter().map(|chunk| chunk.wrapping_add(start)));
+            self.runs.extend(apart[1..].iter().map(|apart| starts[0].wrapping_add(start.wrapping_add(*apart))));
         }
-        let start = self.start + Q * self.sub_bytes - self.sub_bytes;
-        let at = |chunk: usize, offset: usize| {
-            let Chunk { start, moves } = self.chunks[chunk];
-            start.wrapping_add(offset & moves)
-        };
-        for (section, (digit, Section { weight, .. })) in next.iter().zip(&self.sections).enumerate() {
-            for x in 0..Q {
-                fetch(at(section * Q + x, start));
-                if x != *digit {
-                    fetch(at(section * Q + digit, start.wrapping_sub(digit * weight).wrapping_add(x * weight)));
-                }
+    }
+
+    /// Fetches on, for each of the runs as many lines as given.
+    #[inline]
+    fn fetch(&mut self, lines: usize) {
+        for _ in 0..lines * self.runs.len() {
+            let Some(run) = self.runs.get(self.run) else { return };
+            // SAFETY: a hint; nothing is read, and any address will do.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(run.wrapping_add(self.at).cast()) }
+            self.at += 64;
+            if self.at >= self.run_bytes {
+                (self.run, self.at) = (self.run + 1, 0);
             }
         }
     }
@@ -270,9 +317,5 @@ fn power(base: usize, exponent: usize) -> usize {
     base.pow(u32::try_from(exponent).expect("alpha is limited"))
 }
 
-/// Tiles whose data are longer than this do not stay in the second cache, and the machine sees too many streams to fetch
-/// ahead by itself.
-const FETCH_BYTES: usize = 1536 << 10;
-
-/// How far ahead of its use data is fetched then.
-const FETCH_AHEAD: usize = 256;
+/// Tiles whose chunks are longer than this together do not stay in the second cache.
+const NEAR_BYTES: usize = 2 << 20;
