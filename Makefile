@@ -4,7 +4,7 @@ CARGO ?= cargo
 DIR ?= ./claystone-data
 
 .DEFAULT_GOAL := help
-.PHONY: help build up demo test fuzz s3-tests bench soak
+.PHONY: help build up demo test fuzz neon s3-tests bench soak
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 - /p' Makefile
@@ -22,12 +22,16 @@ test: ## all checks and tests; installs the clients that it tests with
 	$(CARGO) xtask ci
 	$(CARGO) build --package claystone
 	tests/isal/run
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then tests/neon/run; fi
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
 	tests/python/run
 	tests/fuzz/run
 
 fuzz: ## the fuzz targets for FUZZ_SECONDS (60)
 	tests/fuzz/run
+
+neon: ## the code crate's kernels and long codes for aarch64, under qemu-user
+	tests/neon/run
 
 s3-tests: build ## the s3-tests suite of the Ceph project against a fresh store
 	tests/s3-tests/run

@@ -41,7 +41,7 @@ unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: 
 }
 
 /// The products of the low and of the high nibble are looked up and added.
-struct Nibbles;
+pub(super) struct Nibbles;
 
 impl Vector for Nibbles {
     type Register = uint8x16_t;

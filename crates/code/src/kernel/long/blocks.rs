@@ -5,6 +5,8 @@
 //! 2. What is not compiled is not asked for: gathering blocks of fewer than three levels always add.
 
 use super::planar::{Gather, Inner, Planar, gather, inner};
+#[cfg(target_arch = "aarch64")]
+use crate::kernel::neon::Nibbles;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::{
     avx2::{Gfni, Shuffle},
@@ -47,6 +49,8 @@ pub(super) unsafe fn run_gather(tier: Tier, block: &Gather, levels: u32, full: u
             Tier::Avx2Gfni => by_levels!(gather_avx2_gfni),
             #[cfg(target_arch = "x86_64")]
             Tier::Avx512Gfni => by_levels!(gather_avx512),
+            #[cfg(target_arch = "aarch64")]
+            Tier::Neon => by_levels!(gather_neon),
             _ => by_levels!(gather_scalar),
         }
     }
@@ -102,6 +106,8 @@ pub(super) unsafe fn run_inner(tier: Tier, part: &Inner, levels: u32, full: bool
             Tier::Avx2Gfni => by_levels!(inner_avx2_gfni),
             #[cfg(target_arch = "x86_64")]
             Tier::Avx512Gfni => by_levels!(inner_avx512),
+            #[cfg(target_arch = "aarch64")]
+            Tier::Neon => by_levels!(inner_neon),
             _ => by_levels!(inner_scalar),
         }
     }
@@ -156,6 +162,13 @@ compile!(
     Wide,
     gather_avx512,
     inner_avx512
+);
+#[cfg(target_arch = "aarch64")]
+compile!(
+    #[target_feature(enable = "neon")]
+    Nibbles,
+    gather_neon,
+    inner_neon
 );
 
 /// One byte by table look-ups.

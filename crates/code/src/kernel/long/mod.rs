@@ -9,16 +9,14 @@
 //! to three levels in registers, the last pass adds to the sums; at the end of a strip the sums are transformed once.
 //!
 //! Invariants:
-//! 1. The tiers differ in speed only: the code is the same over registers of 1, 32 and 64 bytes.
+//! 1. The tiers differ in speed only: the code is the same over registers of 1, 16, 32 and 64 bytes.
 //! 2. Nothing is allocated but scratch, kept for the next call of the thread, of at most 4 T lanes of a strip.
 //! 3. Sources are read only where they are; a strip's last, odd bytes are copied to whole lines first.
-//!
-//! Left out: NEON (falls to scalar).
 
 mod blocks;
 mod planar;
-#[cfg(target_arch = "x86_64")]
-mod x86;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod registers;
 
 use std::cell::RefCell;
 
