@@ -60,6 +60,14 @@ impl Layout {
         self
     }
 
+    /// The same with the sources of another, if those are more: for contenders that read more.
+    pub fn with_sources_of(mut self, other: Self) -> Self {
+        if other.sources.len() > self.sources.len() {
+            self.sources = other.sources;
+        }
+        self
+    }
+
     fn stripe_bytes(&self) -> usize {
         self.sources.iter().chain(&self.targets).map(|bytes| bytes.next_multiple_of(LINE)).sum()
     }

@@ -1,6 +1,6 @@
 //! The list of cells, and how a plan becomes one.
 
-use claystone_code::{CodeSpec, SpecError};
+use claystone_code::{CodeSpec, Shape, SpecError};
 
 use crate::cell::{Cell, Unit};
 use crate::contender::Role;
@@ -28,6 +28,10 @@ pub fn codes() -> Vec<Plan> {
     plans.push(Plan::encode("clay:9+3:11", 81 * 1408));
     plans.push(Plan::encode("clay:4+2:5", 256 * KIB));
     plans.extend([64 * KIB, MIB].map(|bytes| Plan::repair("clay:16+4:19", bytes, 1)));
+    for bytes in GRID_BYTES {
+        plans.extend(SPARSE_CODES.map(|code| Plan::encode(code, bytes)));
+    }
+    plans.extend(SPARSE_CODES.map(|code| Plan::repair(code, 8 * KIB, 1)));
     plans.into_iter().collect::<Result<_, SpecError>>().expect("a test makes all of them")
 }
 
@@ -49,7 +53,7 @@ pub fn is_in_grid(plan: &Plan) -> bool {
 }
 
 /// The cell of a plan, with ours and those peers that can do it. Clay's encoding has Reed-Solomon of the same size beside
-/// it, ours and ISA-L's.
+/// it, ours and ISA-L's; LRC, product and mergeable codes have ours, which takes as much space.
 ///
 /// # Panics
 /// If the plan's code is not valid, or cannot lose what the plan loses.
@@ -61,7 +65,7 @@ pub fn cell<'a>(plan: &Plan, peers: &'a Peers) -> Cell<'a> {
         _ => Unit::GbPerS { run_bytes: data_bytes },
     };
     let layout = ours.layout(plan);
-    let layout = if plan.is_cold { layout.filling(COLD_BYTES) } else { layout };
+    let mut layout = if plan.is_cold { layout.filling(COLD_BYTES) } else { layout };
     let mut contenders = vec![ours.contender(plan, Role::Ours)];
     contenders.extend(peers.contenders(plan));
     if let (CodeSpec::Clay { data, parity, .. }, Operation::Encode) = (plan.code, &plan.operation) {
@@ -70,11 +74,27 @@ pub fn cell<'a>(plan: &Plan, peers: &'a Peers) -> Cell<'a> {
         contenders.push(Ours::new(&plain).contender(&plain, Role::Reference(BESIDE_RS)));
         contenders.extend(peers.isal(&plain, &Role::Reference(BESIDE_ISAL_RS)));
     }
+    let beside = match plan.operation {
+        Operation::Encode => Some(BESIDE_RS),
+        Operation::Repair { .. } => Some(REPAIR_BESIDE_RS),
+        _ => None,
+    };
+    if let (CodeSpec::Lrc { .. } | CodeSpec::Product { .. } | CodeSpec::Mergeable { .. }, Some(metric)) =
+        (plan.code, beside)
+    {
+        let Shape { data, parity, .. } = plan.code.shape();
+        let plain = Plan { code: CodeSpec::ReedSolomon { data, parity }, ..plan.clone() };
+        let reference = Ours::new(&plain);
+        layout = layout.with_sources_of(reference.layout(&plain));
+        contenders.push(reference.contender(&plain, Role::Reference(metric)));
+    }
     Cell { case: plan.case(), metric: plan.metric(), unit, layout, contenders }
 }
 
-/// Clay's encoding against our Reed-Solomon of the same size.
+/// Encoding against our Reed-Solomon of as many data and parity chunks.
 const BESIDE_RS: &str = "encode_beside_rs_gb_per_s";
+/// The same for the repair of one chunk, which reads no less under Reed-Solomon.
+const REPAIR_BESIDE_RS: &str = "repair_1_beside_rs_gb_per_s";
 /// Clay's encoding against ISA-L's Reed-Solomon of the same size.
 const BESIDE_ISAL_RS: &str = "encode_beside_isal_rs_gb_per_s";
 
@@ -82,6 +102,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 const GRID_CODES: [&str; 7] = ["rs:4+2", "rs:6+3", "rs:10+4", "rs:12+4", "rs:16+4", "rs:17+3", "rs:20+4"];
+const SPARSE_CODES: [&str; 5] = ["lrc:12+2+2", "lrc:12+6+2", "pc:2x5", "pc:6x5", "rsm:12+3"];
 const GRID_BYTES: [usize; 3] = [8 * KIB, 128 * KIB, MIB];
 
 /// More than caches hold, less than machines have.

@@ -60,8 +60,10 @@ impl Ours {
             }),
             Operation::Repair { lost } => {
                 let read = self.plan_read(&lost, chunk_bytes);
+                // Another contender may need more sources.
+                let sources = read.reads.len();
                 Contender::local(name, role, move |stripe| {
-                    self.code.recover(&read, &stripe.sources, &mut stripe.targets);
+                    self.code.recover(&read, &stripe.sources[..sources], &mut stripe.targets);
                 })
             }
             Operation::PlanRepair { lost } => Contender::local(name, role, move |_| {
