@@ -10,9 +10,9 @@ use std::arch::x86_64::{
 };
 
 use super::{
-    Pass,
+    Pass, Start,
     tables::AFFINE,
-    vector::{Vector, by_rows, columns},
+    vector::{Vector, by_rows, columns, few},
 };
 
 /// # Safety
@@ -35,6 +35,16 @@ unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: 
                 columns::<Masked, ROWS, 1, PLAIN, PAIRED>(pass, at, u64::MAX >> (64 - head));
                 at += head;
             }
+        }
+        if PLAIN && !PAIRED && ROWS <= 3 && pass.start == Start::FirstSource && !pass.manner.streamed {
+            at = match pass.singles.len() {
+                2 => few::<Wide, ROWS, 4, 2>(pass, at),
+                3 => few::<Wide, ROWS, 4, 3>(pass, at),
+                4 => few::<Wide, ROWS, 4, 4>(pass, at),
+                5 => few::<Wide, ROWS, 4, 5>(pass, at),
+                6 => few::<Wide, ROWS, 4, 6>(pass, at),
+                _ => at,
+            };
         }
         if ROWS <= 5 {
             while at + 256 <= pass.bytes {

@@ -2,7 +2,8 @@
 //!
 //! | bytes touched | manner |
 //! |---|---|
-//! | fit the second cache easily | targets are claimed one column ahead if there are many, since a store that misses the first cache waits |
+//! | fit the first cache | plainly |
+//! | do not, but fit the second easily | targets are claimed one column ahead if there are many, since a store that misses the first cache waits |
 //! | nearly fill it | sources are fetched ahead of their use |
 //! | a little more | targets are streamed past the caches, so they evict no source |
 //! | much more | both: the sources come from far away, and reading a target before it is overwritten would cost a third of the memory's speed |
@@ -35,10 +36,13 @@ impl Manner {
         Self {
             streamed: false,
             ahead: if touched > L2_BYTES / 2 && !many_targets { NEAR_AHEAD } else { 0 },
-            claimed: if many_targets { CLAIMED_AHEAD } else { 0 },
+            claimed: if many_targets && (L1_BYTES..=L2_BYTES / 4).contains(&touched) { CLAIMED_AHEAD } else { 0 },
         }
     }
 }
+
+/// The first cache of that machine.
+const L1_BYTES: usize = 48 << 10;
 
 const LINE_BYTES: usize = 64;
 

@@ -130,6 +130,69 @@ pub(super) unsafe fn columns<
     }
 }
 
+/// The first TERMS sources of a pass that starts from its first one and whose first row is plain, column after column from
+/// `at` on as long as UNROLL whole vectors are left; returns where it stopped. Pointers and factors of so few terms stay
+/// in registers.
+///
+/// # Safety
+/// As [`Pass::run`], with as many targets as ROWS, TERMS singles and no pairs.
+#[inline(always)]
+pub(super) unsafe fn few<V: Vector<Mask = ()>, const ROWS: usize, const UNROLL: usize, const TERMS: usize>(
+    pass: &Pass,
+    mut at: usize,
+) -> usize {
+    // SAFETY: the caller's; each column stays within `bytes`.
+    unsafe {
+        let mut sources = [std::ptr::null(); TERMS];
+        sources.copy_from_slice(pass.singles);
+        let mut targets = [std::ptr::null_mut(); ROWS];
+        targets.copy_from_slice(pass.targets);
+        let mut factors = [[V::multiplier(1); ROWS]; TERMS];
+        for (term, factors) in factors.iter_mut().enumerate() {
+            for (row, factor) in factors.iter_mut().enumerate() {
+                *factor = V::multiplier(*pass.coefs.get_unchecked(term * pass.stride + pass.first + row));
+            }
+        }
+        while at + UNROLL * V::BYTES <= pass.bytes {
+            if pass.manner.claimed > 0 {
+                for target in targets {
+                    prefetch::<V, UNROLL>(target, at + pass.manner.claimed);
+                }
+            }
+            let mut sums = [load::<V, UNROLL>(sources[0].add(at), ()); ROWS];
+            let mut term = 1;
+            while term + 1 < TERMS {
+                let (a, b) = (load::<V, UNROLL>(sources[term].add(at), ()), load::<V, UNROLL>(sources[term + 1].add(at), ()));
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    for (u, sum) in sums.iter_mut().enumerate() {
+                        *sum = if row == 0 {
+                            V::xor3(*sum, a[u], b[u])
+                        } else {
+                            V::xor3(*sum, V::product(a[u], factors[term][row]), V::product(b[u], factors[term + 1][row]))
+                        };
+                    }
+                }
+                term += 2;
+            }
+            if term < TERMS {
+                let a = load::<V, UNROLL>(sources[term].add(at), ());
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    for (u, sum) in sums.iter_mut().enumerate() {
+                        *sum = V::xor(*sum, if row == 0 { a[u] } else { V::product(a[u], factors[term][row]) });
+                    }
+                }
+            }
+            for (target, sums) in targets.iter().zip(sums) {
+                for (u, sum) in sums.into_iter().enumerate() {
+                    V::store(target.add(at + u * V::BYTES), sum, ());
+                }
+            }
+            at += UNROLL * V::BYTES;
+        }
+        at
+    }
+}
+
 /// Brings the lines `ahead` of UNROLL vectors closer; the place may lie beyond the buffer.
 ///
 /// # Safety
