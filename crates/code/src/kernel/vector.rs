@@ -162,13 +162,18 @@ pub(super) unsafe fn few<V: Vector<Mask = ()>, const ROWS: usize, const UNROLL: 
             let mut sums = [load::<V, UNROLL>(sources[0].add(at), ()); ROWS];
             let mut term = 1;
             while term + 1 < TERMS {
-                let (a, b) = (load::<V, UNROLL>(sources[term].add(at), ()), load::<V, UNROLL>(sources[term + 1].add(at), ()));
+                let (a, b) =
+                    (load::<V, UNROLL>(sources[term].add(at), ()), load::<V, UNROLL>(sources[term + 1].add(at), ()));
                 for (row, sums) in sums.iter_mut().enumerate() {
                     for (u, sum) in sums.iter_mut().enumerate() {
                         *sum = if row == 0 {
                             V::xor3(*sum, a[u], b[u])
                         } else {
-                            V::xor3(*sum, V::product(a[u], factors[term][row]), V::product(b[u], factors[term + 1][row]))
+                            V::xor3(
+                                *sum,
+                                V::product(a[u], factors[term][row]),
+                                V::product(b[u], factors[term + 1][row]),
+                            )
                         };
                     }
                 }
