@@ -14,31 +14,24 @@ use std::arch::x86_64::{
     _mm512_xor_si512,
 };
 
-use super::{BlendHow, tables::AFFINE};
+use super::{
+    BlendHow, Slot,
+    execute::Strip,
+    program::{Blend, Column, PackedPair},
+    tables::AFFINE,
+};
 
-/// A source of a run, and what it is multiplied by.
-#[derive(Clone, Copy)]
-pub(super) struct Single {
-    pub(super) near: *const u8,
-    /// One product matrix for each target.
-    pub(super) products: *const u64,
-}
-
-/// near + factor * far.
-#[derive(Clone, Copy)]
-pub(super) struct Coupled {
-    pub(super) near: *const u8,
-    pub(super) far: *const u8,
-    /// The product matrix of the factor.
-    pub(super) factor: u64,
-    pub(super) products: *const u64,
-}
-
-/// targets\[r\] = sum over all sources of products\[r\] * source, for `bytes` bytes.
+/// targets\[r\] = sum over all sources of products\[r\] * source, for `bytes` bytes from the `first`-th sub-chunk after
+/// each slot on. Slots are looked up where they are used: a list of pointers made first would cost more than the sums if
+/// sub-chunks are short.
 pub(super) struct Run<'a> {
-    pub(super) singles: &'a [Single],
-    pub(super) pairs: &'a [Coupled],
-    pub(super) targets: &'a [*mut u8],
+    pub(super) strip: &'a Strip,
+    pub(super) first: u16,
+    pub(super) singles: &'a [(Slot, Column)],
+    pub(super) pairs: &'a [PackedPair],
+    pub(super) targets: &'a [Slot],
+    /// What columns are in.
+    pub(super) products: &'a [u64],
     /// The first target's products are all by 1.
     pub(super) plain_first: bool,
     pub(super) bytes: usize,
@@ -51,8 +44,8 @@ pub(super) fn product_matrix(coef: u8) -> u64 {
 
 impl Run<'_> {
     /// # Safety
-    /// AVX-512 F and BW and GFNI are there; each pointer is good for `bytes` bytes, those of targets for writing, and
-    /// those of products for as many as targets; no target partly overlaps a source or another target; there are 1 to 10
+    /// AVX-512 F and BW and GFNI are there; each slot is good for `bytes` bytes, those of targets for writing, and each
+    /// column for as many products as targets; no target partly overlaps a source or another target; there are 1 to 10
     /// targets.
     pub(super) unsafe fn run(&self) {
         macro_rules! by_rows {
@@ -111,9 +104,9 @@ unsafe fn columns<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, con
     let place = Place { at, stride: 64, mask };
     // SAFETY: the caller's.
     unsafe {
-        let sums = sums::<ROWS, UNROLL, PLAIN, SHORT>(run.singles, run.pairs, place);
+        let sums = run.sums::<ROWS, UNROLL, PLAIN, SHORT>(place);
         for (row, sums) in sums.iter().enumerate() {
-            let target = run.targets.get_unchecked(row).add(at);
+            let target = run.slot(*run.targets.get_unchecked(row)).add(at);
             for (u, sum) in sums.iter().enumerate() {
                 store::<SHORT>(target.add(u * 64), *sum, mask);
             }
@@ -130,38 +123,65 @@ pub(super) struct Place {
     pub(super) mask: __mmask64,
 }
 
-/// sums\[row\]\[u\]: the sum over all sources of their product for the row, of the u-th vector of the place.
-///
-/// # Safety
-/// AVX-512 F and BW and GFNI are there; the place lies within all sources; there are ROWS matrices for each.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,gfni")]
-unsafe fn sums<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, const SHORT: bool>(
-    singles: &[Single],
-    pairs: &[Coupled],
-    place: Place,
-) -> [[__m512i; UNROLL]; ROWS] {
-    let mut sums = [[_mm512_setzero_si512(); UNROLL]; ROWS];
-    let (singles, odd_single) = singles.as_chunks::<2>();
-    let (pairs, odd_pair) = pairs.as_chunks::<2>();
-    // SAFETY: the caller's.
-    unsafe {
-        for [a, b] in singles {
-            let values = [load::<UNROLL, SHORT>(a.near, place), load::<UNROLL, SHORT>(b.near, place)];
-            add_two::<ROWS, UNROLL, PLAIN>(&mut sums, values, a.products, b.products);
-        }
-        for a in odd_single {
-            add_one::<ROWS, UNROLL, PLAIN>(&mut sums, load::<UNROLL, SHORT>(a.near, place), a.products);
-        }
-        for [a, b] in pairs {
-            let values = [couple::<UNROLL, SHORT>(a, place), couple::<UNROLL, SHORT>(b, place)];
-            add_two::<ROWS, UNROLL, PLAIN>(&mut sums, values, a.products, b.products);
-        }
-        for a in odd_pair {
-            add_one::<ROWS, UNROLL, PLAIN>(&mut sums, couple::<UNROLL, SHORT>(a, place), a.products);
-        }
+impl Run<'_> {
+    fn slot(&self, slot: Slot) -> *mut u8 {
+        self.strip.resolve(slot, self.first)
     }
-    sums
+
+    fn column(&self, column: Column) -> *const u64 {
+        self.products[column.0 as usize..].as_ptr()
+    }
+
+    /// sums\[row\]\[u\]: the sum over all sources of their product for the row, of the u-th vector of the place.
+    ///
+    /// # Safety
+    /// As [`Run::run`], with as many targets as ROWS; the place lies within all sources.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn sums<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, const SHORT: bool>(
+        &self,
+        place: Place,
+    ) -> [[__m512i; UNROLL]; ROWS] {
+        let mut sums = [[_mm512_setzero_si512(); UNROLL]; ROWS];
+        let (singles, odd_single) = self.singles.as_chunks::<2>();
+        let (pairs, odd_pair) = self.pairs.as_chunks::<2>();
+        // SAFETY: the caller's.
+        unsafe {
+            for [(a, by_a), (b, by_b)] in singles {
+                let values = [load::<UNROLL, SHORT>(self.slot(*a), place), load::<UNROLL, SHORT>(self.slot(*b), place)];
+                add_two::<ROWS, UNROLL, PLAIN>(&mut sums, values, self.column(*by_a), self.column(*by_b));
+            }
+            for (a, by) in odd_single {
+                let value = load::<UNROLL, SHORT>(self.slot(*a), place);
+                add_one::<ROWS, UNROLL, PLAIN>(&mut sums, value, self.column(*by));
+            }
+            for [a, b] in pairs {
+                let values = [self.couple::<UNROLL, SHORT>(a, place), self.couple::<UNROLL, SHORT>(b, place)];
+                add_two::<ROWS, UNROLL, PLAIN>(&mut sums, values, self.column(a.column), self.column(b.column));
+            }
+            for a in odd_pair {
+                let value = self.couple::<UNROLL, SHORT>(a, place);
+                add_one::<ROWS, UNROLL, PLAIN>(&mut sums, value, self.column(a.column));
+            }
+        }
+        sums
+    }
+
+    /// # Safety
+    /// The place lies within both sources.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn couple<const UNROLL: usize, const SHORT: bool>(
+        &self,
+        pair: &PackedPair,
+        place: Place,
+    ) -> [__m512i; UNROLL] {
+        let (near, far) = (self.slot(pair.near), self.slot(pair.far));
+        // SAFETY: the caller's.
+        let (near, far) = unsafe { (load::<UNROLL, SHORT>(near, place), load::<UNROLL, SHORT>(far, place)) };
+        let factor = broadcast(product_matrix(pair.factor));
+        std::array::from_fn(|u| _mm512_xor_si512(near[u], times(far[u], factor)))
+    }
 }
 
 /// # Safety
@@ -186,17 +206,6 @@ pub(super) unsafe fn store<const SHORT: bool>(to: *mut u8, value: __m512i, mask:
     unsafe {
         if SHORT { _mm512_mask_storeu_epi8(to.cast(), mask, value) } else { _mm512_storeu_si512(to.cast(), value) }
     }
-}
-
-/// # Safety
-/// The place lies within both sources.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,gfni")]
-unsafe fn couple<const UNROLL: usize, const SHORT: bool>(pair: &Coupled, place: Place) -> [__m512i; UNROLL] {
-    // SAFETY: the caller's.
-    let (near, far) = unsafe { (load::<UNROLL, SHORT>(pair.near, place), load::<UNROLL, SHORT>(pair.far, place)) };
-    let factor = broadcast(pair.factor);
-    std::array::from_fn(|u| _mm512_xor_si512(near[u], times(far[u], factor)))
 }
 
 /// # Safety
@@ -237,15 +246,17 @@ pub(super) unsafe fn add_two<const ROWS: usize, const UNROLL: usize, const PLAIN
     }
 }
 
-/// Blends `bytes` bytes of each pair of pointers.
+/// Carries out blends that are all alike.
 ///
 /// # Safety
-/// AVX-512 F and BW and GFNI are there; both pointers of each pair are good for `bytes` bytes, a for writing and, if
-/// `both`, b as well; a and b do not overlap.
+/// AVX-512 F and BW and GFNI are there; both slots of each blend are good for a strip, a for writing and, if `both`, b as
+/// well; a and b do not overlap.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-pub(super) unsafe fn blend(pairs: &[(*mut u8, *mut u8)], how: BlendHow, bytes: usize) {
+pub(super) unsafe fn blend(strip: &Strip, blends: &[Blend], how: BlendHow) {
     let (by_own, by_other) = (broadcast(product_matrix(how.own)), broadcast(product_matrix(how.other)));
-    for (a, b) in pairs {
+    let bytes = strip.bytes;
+    for blend in blends {
+        let (a, b) = (strip.resolve(blend.a, 0), strip.resolve(blend.b, 0));
         let mut at = 0;
         // SAFETY: the caller's.
         unsafe {

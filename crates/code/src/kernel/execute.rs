@@ -5,7 +5,7 @@
 //! 2. Long sub-chunks are run strip by strip, which changes nothing: bytes at different offsets never meet.
 
 #[cfg(target_arch = "x86_64")]
-use super::coupled::{self, Coupled, Run, Single};
+use super::coupled::{self, Run};
 use super::{
     Manner, Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, TERMS_MAX, Tier,
     program::{Blend, BlendHow, Column, PackedPair, Program, RunSpan, Slot},
@@ -30,22 +30,22 @@ impl Program {
         let mut scratch: Vec<Vec<u8>> =
             scratch_subs.iter().map(|subs| vec![0; usize::from(*subs) * strip_max]).collect();
         // Sources and targets are mixed in the steps, so all are kept as *mut; those of reads are never written through.
-        let buffers: Vec<Buffer> = reads
-            .iter()
-            .map(|read| Buffer { start: read.as_ptr().cast_mut(), sub_bytes, moves: true })
-            .chain(targets.iter_mut().map(|target| Buffer { start: target.as_mut_ptr(), sub_bytes, moves: true }))
-            .chain(scratch.iter_mut().map(|part| Buffer {
-                start: part.as_mut_ptr(),
-                sub_bytes: strip_max,
-                moves: false,
-            }))
-            .collect();
+        let whole = |start| Buffer { start, sub_bytes };
+        let whole = (reads.iter().map(|read| whole(read.as_ptr().cast_mut())))
+            .chain(targets.iter_mut().map(|target| whole(target.as_mut_ptr())));
+        let scratch = scratch.iter_mut().map(|part| Buffer { start: part.as_mut_ptr(), sub_bytes: strip_max });
+        let mut strip = Strip { buffers: whole.chain(scratch).collect(), bytes: strip_max, is_whole: true };
         for at in (0..sub_bytes).step_by(strip_max.max(1)) {
-            let strip = Strip { buffers: &buffers, at, bytes: strip_max.min(sub_bytes - at), sub_bytes };
+            strip.bytes = strip_max.min(sub_bytes - at);
+            strip.is_whole = strip.bytes == sub_bytes;
             match tier {
                 #[cfg(target_arch = "x86_64")]
                 Tier::Avx512Gfni => self.run_coupled(&strip),
                 _ => self.run_passes(tier, &strip),
+            }
+            // Scratch holds one strip only, so it stays.
+            for buffer in &mut strip.buffers[..self.subs.len() - self.scratch] {
+                buffer.start = buffer.start.wrapping_add(strip.bytes);
             }
         }
     }
@@ -94,39 +94,20 @@ impl Program {
     /// Runs and blends by their own kernels.
     #[cfg(target_arch = "x86_64")]
     fn run_coupled(&self, strip: &Strip) {
-        let (mut singles, mut pairs, mut targets) = (Vec::new(), Vec::new(), Vec::new());
-        let mut blended: Vec<(*mut u8, *mut u8)> = Vec::new();
         let mut rest = Rest::new(self);
         for run in &self.runs {
-            let parts = rest.next(run);
+            let Parts { singles, pairs, targets, blends } = rest.next(run);
             for (first, bytes) in strip.passes(run.count) {
-                singles.clear();
-                singles.extend(parts.singles.iter().map(|(slot, column)| Single {
-                    near: strip.resolve(*slot, first),
-                    products: self.products[column.0 as usize..].as_ptr(),
-                }));
-                pairs.clear();
-                pairs.extend(parts.pairs.iter().map(|pair| Coupled {
-                    near: strip.resolve(pair.near, first),
-                    far: strip.resolve(pair.far, first),
-                    factor: coupled::product_matrix(pair.factor),
-                    products: self.products[pair.column.0 as usize..].as_ptr(),
-                }));
-                targets.clear();
-                targets.extend(parts.targets.iter().map(|slot| strip.resolve(*slot, first)));
-                let run =
-                    Run { singles: &singles, pairs: &pairs, targets: &targets, plain_first: run.plain_first, bytes };
-                // SAFETY: pointers are resolved slots with `bytes` bytes left in their sub-chunks; targets are no reads
-                // and lie in exclusively borrowed buffers; slots are equal or disjoint, since a buffer's sub-chunks are,
-                // and the builder keeps a run's sources from its other targets; a column has a matrix for each target;
-                // the tier is available.
+                let (products, plain_first) = (&self.products[..], run.plain_first);
+                let run = Run { strip, first, singles, pairs, targets, products, plain_first, bytes };
+                // SAFETY: slots have `bytes` bytes left in their buffers; targets are no reads and lie in exclusively
+                // borrowed buffers; slots are equal or disjoint, since a buffer's sub-chunks are, and the builder keeps a
+                // run's sources from its other targets; a column has a matrix for each target; the tier is available.
                 unsafe { run.run() };
             }
-            for blends in parts.blends.chunk_by(|a, b| a.how == b.how) {
-                blended.clear();
-                blended.extend(blends.iter().map(|blend| (strip.resolve(blend.a, 0), strip.resolve(blend.b, 0))));
+            for blends in blends.chunk_by(|a, b| a.how == b.how) {
                 // SAFETY: as above; the builder checked what is written, and a differs from b.
-                unsafe { coupled::blend(&blended, blends[0].how, strip.bytes) };
+                unsafe { coupled::blend(strip, blends, blends[0].how) };
             }
         }
     }
@@ -167,37 +148,34 @@ fn take<'a, T>(items: &mut &'a [T], count: usize) -> &'a [T] {
 }
 
 /// The same bytes of every sub-chunk.
-struct Strip<'a> {
-    buffers: &'a [Buffer],
-    at: usize,
-    bytes: usize,
-    /// Bytes of a whole sub-chunk.
-    sub_bytes: usize,
+pub(super) struct Strip {
+    buffers: Vec<Buffer>,
+    pub(super) bytes: usize,
+    /// The strip is the whole sub-chunk.
+    is_whole: bool,
 }
 
-/// Where a buffer's sub-chunks are. Those of scratch hold one strip only, so their strips do not move.
+/// Where the strip of a buffer's first sub-chunk is, and how far apart sub-chunks are.
 #[derive(Clone, Copy)]
 struct Buffer {
     start: *mut u8,
     sub_bytes: usize,
-    moves: bool,
 }
 
-impl Strip<'_> {
+impl Strip {
     /// Where the strip of the `plus`-th sub-chunk from a slot on is.
-    fn resolve(&self, slot: Slot, plus: u16) -> *mut u8 {
-        let buffer = &self.buffers[usize::from(slot.buffer)];
-        let offset = usize::from(slot.sub + plus) * buffer.sub_bytes + if buffer.moves { self.at } else { 0 };
-        // SAFETY: the builder checked the slot and each that a run goes on with against the buffer's sub-chunks, and
-        // `run` the buffer's length.
-        unsafe { buffer.start.add(offset) }
+    #[inline]
+    pub(super) fn resolve(&self, slot: Slot, plus: u16) -> *mut u8 {
+        let Buffer { start, sub_bytes } = self.buffers[usize::from(slot.buffer)];
+        // The builder checked the slot and each that a run goes on with against the buffer's sub-chunks, and `run` the
+        // buffer's length, so this lies inside the buffer.
+        start.wrapping_add((usize::from(slot.sub) + usize::from(plus)) * sub_bytes)
     }
 
     /// The passes that a run of `count` sub-chunks takes, each with its first sub-chunk and bytes: one where the strip
     /// is the whole sub-chunk.
     fn passes(&self, count: u16) -> impl Iterator<Item = (u16, usize)> {
-        let whole = self.bytes == self.sub_bytes;
-        let (passes, bytes) = if whole { (1, self.bytes * usize::from(count)) } else { (count, self.bytes) };
+        let (passes, bytes) = if self.is_whole { (1, self.bytes * usize::from(count)) } else { (count, self.bytes) };
         (0..passes).map(move |first| (first, bytes))
     }
 

@@ -105,6 +105,8 @@ impl PlaneEncoder {
         let mut group: Vec<usize> = (0..self.sections).map(|section| section * Q).collect();
         let mut next = group.clone();
         let mut fetcher = Fetcher::new(Q * sub_bytes);
+        // To and fro: the sections that one group read last are read first for the next, while they are in the first cache.
+        let mut is_back = false;
         for start in (0..).step_by(Q * sub_bytes).take(power(Q, self.sections)) {
             for aspect in next.iter_mut().rev() {
                 *aspect = if (*aspect + 1).is_multiple_of(Q) { *aspect + 1 - Q } else { *aspect + 1 };
@@ -127,15 +129,16 @@ impl PlaneEncoder {
                         fetcher.fetch(Q);
                     }
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX };
-                    coupler.solve::<Q, STREAMED, false>(&aspects, &group, start, &targets, place);
+                    coupler.solve::<Q, STREAMED, false>(&aspects, &group, is_back, start, &targets, place);
                     at += 64;
                 }
                 if at < sub_bytes {
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX >> (64 - (sub_bytes - at)) };
-                    coupler.solve::<Q, false, true>(&aspects, &group, start, &targets, place);
+                    coupler.solve::<Q, false, true>(&aspects, &group, is_back, start, &targets, place);
                 }
             }
             group.copy_from_slice(&next);
+            is_back = !is_back;
         }
         if STREAMED {
             // Streaming stores are ordered with nothing; whoever reads the parity next must see them.
@@ -190,7 +193,8 @@ struct Coupler {
 }
 
 impl Coupler {
-    /// One vector, up to the mask if it is short, of each of Q parities in the Q planes from `start` on.
+    /// One vector, up to the mask if it is short, of each of Q parities in the Q planes from `start` on, from the group's
+    /// aspects in order or, if `is_back`, in the opposite one.
     ///
     /// # Safety
     /// As [`PlaneEncoder::sweep`]; the place lies within every sub-chunk.
@@ -200,14 +204,16 @@ impl Coupler {
         &self,
         aspects: &[Aspect<Q>],
         group: &[usize],
+        is_back: bool,
         start: usize,
         targets: &[*mut u8; Q],
         place: Place,
     ) {
         let mut sums = [[broadcast(0); Q]; Q];
-        for at in group {
+        for at in 0..group.len() {
+            let at = if is_back { group.len() - 1 - at } else { at };
             // SAFETY: the caller's.
-            unsafe { self.add::<Q, SHORT>(&mut sums, &aspects[*at], start, place) }
+            unsafe { self.add::<Q, SHORT>(&mut sums, &aspects[group[at]], start, place) }
         }
         self.uncouple(&mut sums);
         for (target, sums) in targets.iter().zip(sums) {
