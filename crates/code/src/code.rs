@@ -9,7 +9,7 @@
 
 use std::fmt::Debug;
 
-use crate::{ChunkIndex, CodeSpec, LocateError, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan, locate};
+use crate::{ChunkIndex, CodeSpec, LocateError, Method, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan, locate};
 
 /// An erasure code over tiles of `alpha * sub_bytes` bytes per chunk. `sub_bytes` is the caller's choice, any length at
 /// any alignment, but it must be the same for encode and recover: other bytes are coupled otherwise.
@@ -124,6 +124,47 @@ pub(crate) fn assert_data_part(first: ChunkIndex, count: usize, data: u16) {
 /// If it is not in the field.
 pub(crate) fn narrow(coefficient: u16) -> u8 {
     u8::try_from(coefficient).unwrap_or_else(|_| panic!("{coefficient} is not in GF(2^8)"))
+}
+
+/// What is read under a code any k chunks of which determine all: wanted chunks that are there, and if any is lost, the
+/// cheapest others up to k. Returns the chunks to read, ascending, and the lost ones, in the order wanted.
+pub(crate) fn read_any(
+    spec: CodeSpec,
+    want: &[ChunkIndex],
+    costs: &ReadCosts,
+) -> Result<(Vec<ChunkIndex>, Vec<u16>), Unrecoverable> {
+    let shape = spec.shape();
+    assert_request(want, costs, shape.chunks());
+    let (mut read, lost): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
+        want.iter().partition(|chunk| costs.chunks[chunk.at()].is_some());
+    let needed = usize::from(shape.data);
+    if !lost.is_empty() {
+        let rest = cheapest(costs, &read, needed.saturating_sub(read.len()));
+        read.extend(rest);
+        if read.len() < needed {
+            let count = |len: usize| u16::try_from(len).expect("at most 65,535 chunks");
+            return Err(Unrecoverable {
+                spec,
+                wanted_lost: count(lost.len()),
+                available: count(read.len()),
+                needed: shape.data,
+                chunks: shape.chunks(),
+            });
+        }
+    }
+    read.sort_unstable();
+    Ok((read, lost.into_iter().map(|chunk| chunk.0).collect()))
+}
+
+/// Where the wanted chunks are among those that are read, if none is lost.
+///
+/// # Panics
+/// If one is not read.
+pub(crate) fn copies(want: &[ChunkIndex], read: &[ChunkIndex]) -> Method {
+    let place = |chunk: &ChunkIndex| read.binary_search(chunk).expect("every wanted chunk is read");
+    Method::Copy {
+        from: want.iter().map(|chunk| u16::try_from(place(chunk)).expect("at most 65,535 chunks")).collect(),
+    }
 }
 
 /// The `count` cheapest chunks that can be read and are not in `taken`, lower index first among equals.

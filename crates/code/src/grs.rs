@@ -19,7 +19,10 @@
 //! Invariants:
 //! 1. Points of one code are distinct and bases are not 0.
 
-use crate::field::{inv, mul};
+use crate::{
+    field::{inv, mul},
+    recurrence::wrong_at,
+};
 
 /// A code of this family.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +93,7 @@ impl Grs {
     /// `most` is at most half of what `have` holds beyond k; `None` if more are wrong.
     ///
     /// The sums S_l = sum over z of a_z^l / M(z) * byte(z), l below r = |have| - k, are 0 for a codeword, and in general
-    /// a sum of powers of the points that are wrong: the shortest recurrence that makes them has these as its roots
-    /// (Berlekamp and Massey).
+    /// a sum of powers of the points that are wrong (`recurrence`).
     pub(crate) fn wrong(&self, have: &[u16], bytes: &[u8], most: usize) -> Option<Vec<u16>> {
         assert_eq!(have.len(), bytes.len(), "one byte of each chunk");
         let span = self.span(have);
@@ -103,14 +105,7 @@ impl Grs {
                 term = mul(term, self.points[usize::from(*z)]);
             }
         }
-        let roots_of = shortest_recurrence(&sums);
-        let count = roots_of.len() - 1;
-        if count > most {
-            return None;
-        }
-        let is_root = |z: &&u16| roots_of.iter().fold(0, |sum, c| mul(sum, self.points[usize::from(**z)]) ^ c) == 0;
-        let wrong: Vec<u16> = have.iter().filter(is_root).copied().collect();
-        (wrong.len() == count).then_some(wrong)
+        wrong_at(&sums, most, have.iter().map(|z| (*z, self.points[usize::from(*z)])))
     }
 
     /// How a set of chunks differs from the data.
@@ -141,34 +136,6 @@ impl Grs {
 struct Span {
     lost: Vec<u8>,
     used: Vec<u8>,
-}
-
-/// The monic polynomial c of least degree L, highest power first, such that for all l from L on c_0 s_l + c_1 s_(l-1) +
-/// .. + c_L s_(l-L) = 0. Powers of 0 count: they end the sequence 1, 0, 0, ..
-fn shortest_recurrence(sums: &[u8]) -> Vec<u8> {
-    let (mut now, mut before): (Vec<u8>, Vec<u8>) = (vec![1], vec![1]);
-    let (mut length, mut since, mut divisor) = (0, 1, 1);
-    for at in 0..sums.len() {
-        let gap = now.iter().zip(sums[..=at].iter().rev()).fold(0, |sum, (c, s)| sum ^ mul(*c, *s));
-        if gap == 0 {
-            since += 1;
-            continue;
-        }
-        let scale = mul(gap, inv(divisor));
-        let mut next = now.clone();
-        next.resize(next.len().max(before.len() + since), 0);
-        for (c, b) in next[since..].iter_mut().zip(&before) {
-            *c ^= mul(scale, *b);
-        }
-        if 2 * length <= at {
-            (length, before, divisor, since) = (at + 1 - length, now, gap, 1);
-        } else {
-            since += 1;
-        }
-        now = next;
-    }
-    now.resize(length + 1, 0);
-    now
 }
 
 fn point(index: u16) -> u8 {

@@ -67,6 +67,7 @@ mod mergeable;
 mod plan;
 mod product;
 mod recover;
+mod recurrence;
 mod reed_solomon;
 mod replicated;
 mod spec;

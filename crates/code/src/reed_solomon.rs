@@ -8,7 +8,7 @@
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
     UpdatePlan,
-    code::{assert_data_part, assert_request, cheapest, narrow},
+    code::{assert_data_part, copies, narrow, read_any},
     grs::Grs,
     kernel::{self, Matrix},
     locate, recover,
@@ -53,37 +53,15 @@ impl ErasureCode for ReedSolomon {
 
     #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
-        let chunks = self.shape().chunks();
-        assert_request(want, costs, chunks);
-        let (mut read, lost): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
-            want.iter().partition(|chunk| costs.chunks[chunk.at()].is_some());
-        let needed = usize::from(self.generator.data());
-        if !lost.is_empty() {
-            let rest = cheapest(costs, &read, needed.saturating_sub(read.len()));
-            read.extend(rest);
-            if read.len() < needed {
-                let count = |len: usize| u16::try_from(len).expect("at most 256 chunks");
-                return Err(Unrecoverable {
-                    spec: self.spec,
-                    wanted_lost: count(lost.len()),
-                    available: count(read.len()),
-                    needed: self.generator.data(),
-                    chunks,
-                });
-            }
-        }
-        read.sort_unstable();
-        let place = |chunk: &ChunkIndex| read.binary_search(chunk);
+        let (read, lost) = read_any(self.spec, want, costs)?;
         let method = if lost.is_empty() {
-            let from = want.iter().map(|chunk| place(chunk).expect("every wanted chunk is read"));
-            Method::Copy { from: from.map(|at| u16::try_from(at).expect("at most 256 chunks")).collect() }
+            copies(want, &read)
         } else {
             // More than k reads happen when many chunks are wanted: the first k of them solve for the lost ones.
-            let have: Vec<u16> = read.iter().take(needed).map(|chunk| chunk.0).collect();
-            let lost: Vec<u16> = lost.iter().map(|chunk| chunk.0).collect();
+            let have: Vec<u16> = read.iter().take(self.generator.data().into()).map(|chunk| chunk.0).collect();
             let mut solved = self.generator.solve(&lost, &have).into_iter();
             let row_of = |chunk: &ChunkIndex| {
-                let mut row = match place(chunk) {
+                let mut row = match read.binary_search(chunk) {
                     Ok(at) => (0..read.len()).map(|i| u8::from(i == at)).collect(),
                     Err(_) => solved.next().expect("one row for each lost chunk, in the order wanted"),
                 };

@@ -73,125 +73,89 @@ unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool, con
     }
 }
 
-/// AVX2 + GFNI.
-pub(super) struct Gfni;
+/// What both tiers do alike with a register, beside their products.
+macro_rules! ymm {
+    ($(#[$doc:meta])* $name:ident, $multiplier:ty, |$coef:ident| $make:expr, |$value:ident, $by:ident| $product:expr) => {
+        $(#[$doc])*
+        pub(super) struct $name;
 
-impl Vector for Gfni {
-    type Register = __m256i;
-    type Multiplier = __m256i;
-    type Mask = ();
-    const BYTES: usize = 32;
+        impl Vector for $name {
+            type Register = __m256i;
+            type Multiplier = $multiplier;
+            type Mask = ();
+            const BYTES: usize = 32;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_setzero_si256() }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const u8, (): ()) -> __m256i {
-        // SAFETY: the caller's.
-        unsafe { _mm256_loadu_si256(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, value: __m256i, (): ()) {
-        // SAFETY: the caller's.
-        unsafe { _mm256_storeu_si256(to.cast(), value) }
-    }
-    #[inline(always)]
-    unsafe fn stream(to: *mut u8, value: __m256i, (): ()) {
-        // SAFETY: the caller's.
-        unsafe { _mm256_stream_si256(to.cast(), value) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(from: *const u8) {
-        // SAFETY: a hint; it reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn xor(a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_xor_si256(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_xor_si256(_mm256_xor_si256(b, c), a) }
-    }
-    #[inline(always)]
-    unsafe fn multiplier(coef: u8) -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_set1_epi64x(AFFINE[coef as usize] as i64) }
-    }
-    #[inline(always)]
-    unsafe fn product(value: __m256i, by: __m256i) -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_gf2p8affine_epi64_epi8::<0>(value, by) }
-    }
+            #[inline(always)]
+            unsafe fn zero() -> __m256i {
+                // SAFETY: the tier's features.
+                unsafe { _mm256_setzero_si256() }
+            }
+            #[inline(always)]
+            unsafe fn load(from: *const u8, (): ()) -> __m256i {
+                // SAFETY: the caller's.
+                unsafe { _mm256_loadu_si256(from.cast()) }
+            }
+            #[inline(always)]
+            unsafe fn store(to: *mut u8, value: __m256i, (): ()) {
+                // SAFETY: the caller's.
+                unsafe { _mm256_storeu_si256(to.cast(), value) }
+            }
+            #[inline(always)]
+            unsafe fn stream(to: *mut u8, value: __m256i, (): ()) {
+                // SAFETY: the caller's.
+                unsafe { _mm256_stream_si256(to.cast(), value) }
+            }
+            #[inline(always)]
+            unsafe fn prefetch(from: *const u8) {
+                // SAFETY: a hint; it reads nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+            }
+            #[inline(always)]
+            unsafe fn xor(a: __m256i, b: __m256i) -> __m256i {
+                // SAFETY: the tier's features.
+                unsafe { _mm256_xor_si256(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+                // SAFETY: the tier's features.
+                unsafe { _mm256_xor_si256(_mm256_xor_si256(b, c), a) }
+            }
+            #[inline(always)]
+            unsafe fn multiplier($coef: u8) -> $multiplier {
+                // SAFETY: the tier's features; tables are read where they are.
+                unsafe { $make }
+            }
+            #[inline(always)]
+            unsafe fn product($value: __m256i, $by: $multiplier) -> __m256i {
+                // SAFETY: the tier's features.
+                unsafe { $product }
+            }
+        }
+    };
 }
 
-/// AVX2 alone: the products of the low and of the high nibble are looked up and added.
-pub(super) struct Shuffle;
+ymm!(
+    /// AVX2 + GFNI.
+    Gfni,
+    __m256i,
+    |coef| _mm256_set1_epi64x(AFFINE[coef as usize] as i64),
+    |value, by| _mm256_gf2p8affine_epi64_epi8::<0>(value, by)
+);
 
-impl Vector for Shuffle {
-    type Register = __m256i;
-    type Multiplier = (__m256i, __m256i);
-    type Mask = ();
-    const BYTES: usize = 32;
-
-    #[inline(always)]
-    unsafe fn zero() -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_setzero_si256() }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const u8, (): ()) -> __m256i {
-        // SAFETY: the caller's.
-        unsafe { _mm256_loadu_si256(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, value: __m256i, (): ()) {
-        // SAFETY: the caller's.
-        unsafe { _mm256_storeu_si256(to.cast(), value) }
-    }
-    #[inline(always)]
-    unsafe fn stream(to: *mut u8, value: __m256i, (): ()) {
-        // SAFETY: the caller's.
-        unsafe { _mm256_stream_si256(to.cast(), value) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(from: *const u8) {
-        // SAFETY: a hint; it reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn xor(a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_xor_si256(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe { _mm256_xor_si256(_mm256_xor_si256(b, c), a) }
-    }
-    #[inline(always)]
-    unsafe fn multiplier(coef: u8) -> (__m256i, __m256i) {
+ymm!(
+    /// AVX2 alone: the products of the low and of the high nibble are looked up and added.
+    Shuffle,
+    (__m256i, __m256i),
+    |coef| {
+        // Each table has 16 bytes.
         let [low, high] = &NIBBLES[coef as usize];
-        // SAFETY: the tier's features; each table has 16 bytes.
-        unsafe {
-            (
-                _mm256_broadcastsi128_si256(_mm_loadu_si128(low.as_ptr().cast())),
-                _mm256_broadcastsi128_si256(_mm_loadu_si128(high.as_ptr().cast())),
-            )
-        }
+        let [low, high] = [_mm_loadu_si128(low.as_ptr().cast()), _mm_loadu_si128(high.as_ptr().cast())];
+        (_mm256_broadcastsi128_si256(low), _mm256_broadcastsi128_si256(high))
+    },
+    |value, by| {
+        let ((low, high), nibble) = (by, _mm256_set1_epi8(0x0f));
+        let of_low = _mm256_shuffle_epi8(low, _mm256_and_si256(value, nibble));
+        let of_high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(value), nibble));
+        _mm256_xor_si256(of_low, of_high)
     }
-    #[inline(always)]
-    unsafe fn product(value: __m256i, (low, high): (__m256i, __m256i)) -> __m256i {
-        // SAFETY: the tier's features.
-        unsafe {
-            let nibble = _mm256_set1_epi8(0x0f);
-            let of_low = _mm256_shuffle_epi8(low, _mm256_and_si256(value, nibble));
-            let of_high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(value), nibble));
-            _mm256_xor_si256(of_low, of_high)
-        }
-    }
-}
+);

@@ -3,8 +3,7 @@
 //! With a(z) the point of chunk z, M(z) = prod (a(z) + y) over the other parity points y, and for data divided by
 //! point((T + z) >> t), the sums S_l of a(z)^l c(z) / M(z) over all chunks are 0 for l < m: partial fractions of x^l over
 //! prod (x + y). Chunks that are missing are kept out by a factor prod (a(z) + a(e)) over them, which leaves m - |e| sums.
-//! What is left is a sum of powers of the wrong points: the shortest recurrence that makes the sums (Berlekamp and
-//! Massey) has these as its roots.
+//! What is left is a sum of powers of the wrong points (`recurrence`).
 //!
 //! Invariants:
 //! 1. Found is only what explains the column with at most as many wrong symbols as asked for.
@@ -13,6 +12,7 @@ use super::{
     LongReedSolomon,
     field16::{inv, mul, point},
 };
+use crate::recurrence::wrong_at;
 
 impl LongReedSolomon {
     /// The wrong chunks of a column, the symbols of those that are there: `None` if there are more than `most`, which is at
@@ -32,15 +32,8 @@ impl LongReedSolomon {
                 term = mul(term, at(z));
             }
         }
-        let roots_of = shortest_recurrence(&sums);
-        let count = roots_of.len() - 1;
-        if count > most {
-            return None;
-        }
-        let is_root = |z: &usize| roots_of.iter().fold(0, |sum, c| mul(sum, at(*z)) ^ c) == 0;
-        let wrong = (0..column.len()).filter(|z| column[*z].is_some()).filter(is_root);
-        let wrong: Vec<u16> = wrong.map(|z| u16::try_from(z).expect("at most 65,535 chunks")).collect();
-        (wrong.len() == count).then_some(wrong)
+        let chunks = (0..).zip(column).filter(|(_, symbol)| symbol.is_some());
+        wrong_at(&sums, most, chunks.map(|(z, _)| (z, self.point_of(z))))
     }
 
     /// Where a chunk stands.
@@ -56,32 +49,4 @@ impl LongReedSolomon {
         let number = (1usize << self.levels) + chunk;
         point(u16::try_from(number >> self.levels).expect("a data chunk has a point"))
     }
-}
-
-/// The monic polynomial c of least degree L, highest power first, such that for all l from L on c_0 s_l + c_1 s_(l-1) +
-/// .. + c_L s_(l-L) = 0. Powers of 0 count: they end the sequence 1, 0, 0, ..
-fn shortest_recurrence(sums: &[u16]) -> Vec<u16> {
-    let (mut now, mut before): (Vec<u16>, Vec<u16>) = (vec![1], vec![1]);
-    let (mut length, mut since, mut divisor) = (0, 1, 1);
-    for at in 0..sums.len() {
-        let gap = now.iter().zip(sums[..=at].iter().rev()).fold(0, |sum, (c, s)| sum ^ mul(*c, *s));
-        if gap == 0 {
-            since += 1;
-            continue;
-        }
-        let scale = mul(gap, inv(divisor));
-        let mut next = now.clone();
-        next.resize(next.len().max(before.len() + since), 0);
-        for (c, b) in next[since..].iter_mut().zip(&before) {
-            *c ^= mul(scale, *b);
-        }
-        if 2 * length <= at {
-            (length, before, divisor, since) = (at + 1 - length, now, gap, 1);
-        } else {
-            since += 1;
-        }
-        now = next;
-    }
-    now.resize(length + 1, 0);
-    now
 }

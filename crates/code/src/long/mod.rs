@@ -28,7 +28,7 @@ mod tests;
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
     UpdatePlan,
-    code::{assert_data_part, assert_request, cheapest},
+    code::{assert_data_part, copies, read_any},
     kernel::{
         self, Matrix,
         long::{Part, Wanted},
@@ -85,35 +85,15 @@ impl ErasureCode for LongReedSolomon {
 
     #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
-        let chunks = self.shape().chunks();
-        assert_request(want, costs, chunks);
-        let (mut read, lost): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
-            want.iter().partition(|chunk| costs.chunks[chunk.at()].is_some());
-        let needed = usize::from(self.data);
-        if !lost.is_empty() {
-            let rest = cheapest(costs, &read, needed.saturating_sub(read.len()));
-            read.extend(rest);
-            if read.len() < needed {
-                return Err(Unrecoverable {
-                    spec: self.spec(),
-                    wanted_lost: count(lost.len()),
-                    available: count(read.len()),
-                    needed: self.data,
-                    chunks,
-                });
-            }
-        }
-        read.sort_unstable();
+        let (read, lost) = read_any(self.spec(), want, costs)?;
         let method = if lost.is_empty() {
-            let from = want.iter().map(|chunk| read.binary_search(chunk).expect("every wanted chunk is read"));
-            Method::Copy { from: from.map(count).collect() }
+            copies(want, &read)
         } else {
             let data_read = read.partition_point(|chunk| chunk.0 < self.data);
             let unread: Vec<u16> =
                 (0..self.data).filter(|data| read.binary_search(&ChunkIndex(*data)).is_err()).collect();
             let parities: Vec<u16> =
                 read[data_read..].iter().take(unread.len()).map(|chunk| chunk.0 - self.data).collect();
-            let lost: Vec<u16> = lost.iter().map(|chunk| chunk.0).collect();
             Method::Syndromes { rows: cauchy16::solve(self.levels, self.data, &lost, &unread, &parities) }
         };
         let reads = read.iter().map(|chunk| ChunkRead { chunk: *chunk, sub_chunks: vec![0..2] }).collect();
@@ -198,8 +178,4 @@ fn planes(rows: &[Vec<u16>], terms: usize) -> Matrix {
     Matrix::dense(2 * rows.len(), 2 * terms, |row, term| {
         field16::parts(rows[row / 2][term / 2])[2 * (row % 2) + term % 2]
     })
-}
-
-fn count(len: usize) -> u16 {
-    u16::try_from(len).expect("at most 65,535 chunks")
 }
