@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use claystone_chunk::Durability;
-use claystone_code::CodeSpec;
+use claystone_code::{CodeSpec, ForceError, Tier};
 
 /// What the operator decided, checked.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct Settings {
     pub console_named: bool,
     /// The code of buckets that name none; `None`: by the number of disks.
     pub code: Option<CodeSpec>,
+    /// The instruction set that codes run with, one that this machine has; `None`: the fastest.
+    pub code_tier: Option<Tier>,
     /// When a put may be acknowledged.
     pub durability: Durability,
     /// How often what was acknowledged from memory is synced (`durability = "replicated"`).
@@ -209,6 +211,7 @@ impl Settings {
             } else {
                 None
             },
+            code_tier: code_tier(layers)?,
             durability: match layers.parsed::<String>("durability", "a text")?.as_str() {
                 "sync" => Durability::Synced,
                 "replicated" => Durability::Buffered,
@@ -268,6 +271,13 @@ impl Settings {
             _ => CodeSpec::ReedSolomon { data: 4, parity: 2 },
         })
     }
+}
+
+fn code_tier(layers: &Layers) -> anyhow::Result<Option<Tier>> {
+    let Some((_, origin)) = layers.text("code_tier") else { return Ok(None) };
+    let tier: Tier = layers.parsed("code_tier", "an instruction set")?;
+    ensure!(Tier::available().contains(&tier), "{origin}: {}", ForceError::Unavailable { tier });
+    Ok(Some(tier))
 }
 
 fn keeper(layers: &Layers) -> anyhow::Result<claystone_keeper::Settings> {
@@ -338,12 +348,13 @@ fn paths(texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 18] = [
+const NAMES: [(&str, Option<&str>); 19] = [
     ("disks", None),
     ("nodes", None),
     ("listen", Some("127.0.0.1:9000")),
     ("console", Some("127.0.0.1:9001")),
     ("code", None),
+    ("code_tier", None),
     ("durability", Some("sync")),
     ("sync_interval_ms", Some("1000")),
     ("region", Some("us-east-1")),
@@ -365,6 +376,9 @@ const LISTS: [&str; 2] = ["disks", "nodes"];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A tier of another architecture.
+    const FOREIGN_TIER: &str = if cfg!(target_arch = "x86_64") { "neon" } else { "avx2" };
 
     fn check(layers: &Layers) -> anyhow::Result<Settings> {
         Settings::check(Path::new("/tmp/store"), layers)
@@ -420,6 +434,9 @@ mod tests {
         for (name, value, wanted) in [
             ("listen", "nowhere", "--listen"),
             ("code", "rs:4", "--code"),
+            ("code_tier", "sse2", "--code-tier: \"sse2\" is not an instruction set: unknown"),
+            ("code_tier", FOREIGN_TIER, "has not got"),
+            ("code_tier", FOREIGN_TIER, "it has scalar"),
             ("durability", "maybe", "neither"),
             ("sync_interval_ms", "5", "10 to 60000"),
             ("listen", "0.0.0.0:9000", "--insecure-public"),
@@ -431,6 +448,15 @@ mod tests {
         let mut layers = with_flag("listen", "0.0.0.0:9000");
         layers.flag("insecure_public", Some(vec!["true".to_owned()]));
         check(&layers).expect("accepted on purpose");
+    }
+
+    #[test]
+    fn the_tier_of_codes_is_one_that_this_machine_has() {
+        assert_eq!(check(&Layers::defaults()).expect("defaults are good").code_tier, None);
+        for tier in Tier::available() {
+            let settings = check(&with_flag("code_tier", &tier.to_string())).expect("it is available");
+            assert_eq!(settings.code_tier, Some(*tier));
+        }
     }
 
     #[test]

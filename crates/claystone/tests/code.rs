@@ -207,6 +207,33 @@ fn wrong_input_is_told_apart() {
 }
 
 #[test]
+fn codes_run_with_the_tier_that_is_asked_for() {
+    let scratch = Scratch::new();
+    let names = ["scalar", "neon", "avx2", "avx2-gfni", "avx512-gfni"];
+    let mut has = 0;
+    for name in names {
+        let info = ["code", "info", "--json", "--no-speed", "clay:4+2:5", "--code-tier", name];
+        let by_flag = scratch.run(&info);
+        let by_variable = scratch.shell(&format!("CLAYSTONE_CODE_TIER={name} claystone {}", info[..5].join(" ")));
+        let bench = scratch.run(&["bench", "clay", "--quick", "--case", "nothing has this name", "--code-tier", name]);
+        if by_flag.ok() {
+            has += 1;
+            assert_eq!((&json(&by_flag)["tier"], &json(&by_variable)["tier"]), (&name.into(), &name.into()));
+            assert!(bench.err.contains("no name contains"), "{}", bench.err);
+        } else {
+            let says = format!("this machine has not got {name}, it has scalar");
+            assert!([&by_flag, &by_variable, &bench].iter().all(|run| run.err.contains(&says)), "{}", by_flag.err);
+            let up = scratch.run(&["up", "store", "--code-tier", name]);
+            assert!(!up.ok() && up.err.contains(&says) && up.err.contains("--code-tier"), "{}", up.err);
+        }
+    }
+    assert!((1..names.len()).contains(&has), "scalar is everywhere, and no machine is of two architectures");
+    let unknown = scratch.run(&["code", "info", "--code-tier", "sse2"]);
+    assert_eq!(unknown.code(), Some(2));
+    assert!(unknown.err.contains("expected scalar, neon, avx2, avx2-gfni or avx512-gfni"), "{}", unknown.err);
+}
+
+#[test]
 fn the_table_and_the_plot_of_codes() {
     let scratch = Scratch::new();
     let info = scratch.run(&["code", "info", "--no-speed", "--plot", "codes.svg"]);

@@ -9,7 +9,9 @@
 
 use std::fmt::Debug;
 
-use crate::{ChunkIndex, CodeSpec, LocateError, Method, ReadCosts, ReadPlan, Shape, Unrecoverable, UpdatePlan, locate};
+use crate::{
+    ChunkIndex, CodeSpec, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan, locate,
+};
 
 /// An erasure code over tiles of `alpha * sub_bytes` bytes per chunk. `sub_bytes` is the caller's choice, any length at
 /// any alignment, but it must be the same for encode and recover: other bytes are coupled otherwise.
@@ -19,6 +21,9 @@ pub trait ErasureCode: Send + Sync + Debug {
 
     /// The code's size.
     fn shape(&self) -> Shape;
+
+    /// The instruction set that it runs with.
+    fn tier(&self) -> Tier;
 
     /// Computes all parity of one tile: `data` holds k and `parity` m buffers, each `alpha * sub_bytes` long. What the
     /// parity buffers held before is ignored. Where alpha is 1, a tile may be as long as the chunk.

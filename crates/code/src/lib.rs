@@ -80,7 +80,7 @@ pub use convert::{
     CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Kept, Making, NoConversion, StripeChunk,
     plan_conversion,
 };
-pub use kernel::{Matrix, Tier, UnknownTier};
+pub use kernel::{ForceError, Matrix, Tier, UnknownTier};
 pub use locate::LocateError;
 pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};
 pub use spec::{CodeSpec, Shape, SpecError};

@@ -42,6 +42,10 @@ impl ErasureCode for ReedSolomon {
         self.spec.shape()
     }
 
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         self.encoder.combine(self.tier, data, parity);
     }

@@ -31,6 +31,10 @@ impl ErasureCode for Replicated {
         self.spec().shape()
     }
 
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_eq!(data.len(), 1, "one data chunk");
         assert_eq!(parity.len(), usize::from(self.copies) - 1, "one buffer for each further copy");

@@ -324,12 +324,12 @@ impl CodeSpec {
         }
     }
 
-    /// Makes the code, for the best instruction set of this machine. Keep and share it: Clay compiles its plans here.
+    /// Makes the code, for the instruction set that [`Tier::chosen`] names. Keep and share it: Clay compiles its plans here.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).
     pub fn build(&self) -> Result<Arc<dyn ErasureCode>, SpecError> {
-        self.build_with_tier(Tier::best())
+        self.build_with_tier(Tier::chosen())
     }
 
     /// As [`build`](Self::build), for one of [`Tier::available`]; tests compare the tiers.

@@ -3,6 +3,8 @@
 //! By default every [`SAMPLE_STEP`]-th pattern of the longer codes; all of them with `CLAYSTONE_EXHAUSTIVE=1`, in minutes
 //! with `--release`.
 
+mod forced;
+
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan};
 
 /// Of the codes with many sub-chunks, one pattern in so many is tried. Prime, so that all kinds of patterns come up.
@@ -103,7 +105,7 @@ fn check(code: &dyn ErasureCode, plan: &ReadPlan, chunks: &[Vec<u8>]) {
 
 /// The chunks of one tile, one byte a sub-chunk.
 fn stripe(text: &str) -> (std::sync::Arc<dyn ErasureCode>, Vec<Vec<u8>>) {
-    let code = text.parse::<CodeSpec>().expect("a valid spec").build().expect("a valid spec");
+    let code = forced::build(text.parse().expect("a valid spec"));
     let shape = code.shape();
     let tile = shape.alpha as usize;
     let mut state = 7u64;

@@ -6,6 +6,7 @@
 
 use anyhow::ensure;
 use claystone_bench::{Comparison, Effort, Peers, Plan, Step, cells, compare, reads};
+use claystone_code::Tier;
 
 use crate::progress::Progress;
 use crate::rows::{Against, Figure, Goals, Row};
@@ -77,6 +78,8 @@ fn rows(bench: &'static str, all: Vec<Comparison>, choice: &Choice) -> anyhow::R
     let case = choice.case.as_deref().unwrap_or_default();
     ensure!(!all.is_empty(), "no name contains {case:?}: `--case rs` shows some");
     let goals = Goals::built_in();
+    // Goals are set for the fastest there is.
+    let is_slower = Tier::chosen() != Tier::best();
     let mut measured = Measured { rows: Vec::new(), peer_rows: Vec::new() };
     for Comparison { case, metric, value, unit, against, is_settled, needs_against, is_peer } in all {
         let against = against.map(|(name, value)| Against { name, value });
@@ -84,13 +87,16 @@ fn rows(bench: &'static str, all: Vec<Comparison>, choice: &Choice) -> anyhow::R
         let figure = Figure { bench, case, metric, value, unit, against };
         let row = match () {
             () if is_alone => goals.row_without_goal(figure),
-            () if is_settled && !choice.quick => goals.row(figure),
+            () if is_settled && !choice.quick && !is_slower => goals.row(figure),
             () => goals.row_unjudged(figure),
         };
         if !is_settled {
             eprintln!("not settled, too few quiet samples: {}", row.name());
         }
         if is_peer { measured.peer_rows.push(row) } else { measured.rows.push(row) }
+    }
+    if is_slower {
+        eprintln!("codes run with {}, and goals are for {}: not judged", Tier::chosen(), Tier::best());
     }
     if choice.quick && measured.rows.iter().any(Row::is_unjudged) {
         eprintln!("--quick takes too few samples to judge goals by");

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use claystone_code::Tier;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::load::{self, Target};
@@ -37,6 +38,7 @@ impl Server {
             .arg("up")
             .arg(directory)
             .args(["--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"])
+            .args(["--code-tier", &Tier::chosen().to_string()])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

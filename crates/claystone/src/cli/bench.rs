@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 
+use super::Kernels;
 use crate::bench::codes::{self, Choice, Measured};
 use crate::bench::s3::{Plan, run};
 use crate::rows::{self, Row};
@@ -12,6 +13,8 @@ use crate::rows::{self, Row};
 /// Measure this machine, beside other systems where they are installed.
 #[derive(Debug, clap::Args)]
 pub struct Bench {
+    #[command(flatten)]
+    kernels: Kernels,
     #[command(subcommand)]
     what: What,
 }
@@ -76,6 +79,7 @@ impl Bench {
     /// # Errors
     /// It cannot be done, or a goal was missed.
     pub async fn run(self) -> anyhow::Result<()> {
+        self.kernels.choose()?;
         if cfg!(debug_assertions) {
             eprintln!("warning: this is a debug build; its figures say nothing (build with --release)");
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 
+use super::Kernels;
 use crate::demo::{Size, run};
 use crate::rows;
 
@@ -16,6 +17,8 @@ pub struct Demo {
     /// How much to store
     #[arg(long, value_enum, default_value_t = Size::Small)]
     size: Size,
+    #[command(flatten)]
+    kernels: Kernels,
     /// Leave the store there afterwards
     #[arg(long)]
     keep: bool,
@@ -30,6 +33,7 @@ impl Demo {
     /// # Errors
     /// It cannot be done, or a goal was missed.
     pub async fn run(self) -> anyhow::Result<()> {
+        self.kernels.choose()?;
         let scratch = match &self.dir {
             Some(dir) => {
                 let used = dir.read_dir().is_ok_and(|mut entries| entries.next().is_some());

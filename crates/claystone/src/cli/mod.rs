@@ -14,7 +14,9 @@ mod up;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use claystone_code::Tier;
 use serde::Serialize;
 
 pub use self::code::Exit;
@@ -57,6 +59,21 @@ struct At {
     /// The store's directory
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY, env = "CLAYSTONE_DIR")]
     dir: PathBuf,
+}
+
+/// What codes run with, for commands without a settings file.
+#[derive(Debug, clap::Args)]
+struct Kernels {
+    /// Instruction set that codes run with: scalar, neon, avx2, avx2-gfni or avx512-gfni [default: the fastest there is]
+    #[arg(long, value_name = "TIER", global = true, env = "CLAYSTONE_CODE_TIER")]
+    code_tier: Option<Tier>,
+}
+
+impl Kernels {
+    /// Makes it so.
+    fn choose(&self) -> anyhow::Result<()> {
+        self.code_tier.map_or(Ok(()), Tier::force).context("--code-tier, or CLAYSTONE_CODE_TIER")
+    }
 }
 
 impl Cli {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
+use claystone_code::Tier;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -39,6 +40,9 @@ pub struct Up {
     /// Code of buckets that name none [default: by number of disks: rs:4+2 from six on]
     #[arg(long, value_name = "CODE")]
     code: Option<String>,
+    /// Instruction set that codes run with: scalar, neon, avx2, avx2-gfni or avx512-gfni [default: the fastest there is]
+    #[arg(long, value_name = "TIER")]
+    code_tier: Option<String>,
     /// When a write is acknowledged: `sync` on disk, or `replicated` in the memory behind enough disks
     #[arg(long, value_name = "sync|replicated")]
     durability: Option<String>,
@@ -65,6 +69,10 @@ impl Up {
         let settings = self.settings()?;
         let json = settings.logs == LogFormat::Json;
         logs::for_server(settings.logs, &settings.log_level)?;
+        if let Some(tier) = settings.code_tier {
+            tier.force()?;
+        }
+        tracing::info!(tier = %Tier::chosen(), "codes run with");
         let mut signals = Signals::new()?;
         let directory = settings.directory.clone();
         let store = Store::start(settings).await?;
@@ -111,6 +119,7 @@ impl Up {
         layers.flag("listen", one(self.listen));
         layers.flag("console", one(self.console));
         layers.flag("code", one(self.code));
+        layers.flag("code_tier", one(self.code_tier));
         layers.flag("durability", one(self.durability));
         layers.flag("log_level", one(self.log_level));
         layers.flag("insecure_public", self.insecure_public.then(|| vec!["true".to_owned()]));

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. What is read is what the code's plans read, in whole sectors, with all other chunks there and equally cheap.
-//! 2. Figures but `encode_gb_s` are the same on every machine.
+//! 2. Figures but `tier` and `encode_gb_s` are the same on every machine.
 
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Figures {
     pub update_writes: f64,
     /// Whether such a change reaches the parity as a difference: else the row is read and encoded anew.
     pub update_by_delta: bool,
+    /// The instruction set that it runs with.
+    pub tier: String,
     /// Data encoded by one thread, 10^9 bytes a second of its CPU time, 64 KiB chunks; `None` if not measured.
     pub encode_gb_s: Option<f64>,
 }
@@ -74,6 +76,7 @@ impl Figures {
             repair_two: if spec.tolerance() > 1 { Some(read_per_lost(&*code, &twos)?) } else { None },
             update_writes: updates.iter().map(writes).sum::<usize>() as f64 / updates.len() as f64,
             update_by_delta: updates.iter().all(|plan| matches!(plan, UpdatePlan::Delta(_))),
+            tier: code.tier().to_string(),
             encode_gb_s: measure.then(|| encode_gb_s(&*code)),
         })
     }

@@ -93,6 +93,10 @@ impl ErasureCode for Clay {
         Shape { data: self.grid.data, parity: self.grid.parity, alpha: self.grid.alpha }
     }
 
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_eq!(data.len(), usize::from(self.grid.data), "one buffer for each data chunk");
         assert_eq!(parity.len(), usize::from(self.grid.parity), "one buffer for each parity chunk");

@@ -24,7 +24,7 @@ enum Work {
 }
 
 impl Converter {
-    /// For the best instruction set of this machine.
+    /// For the instruction set that [`Tier::chosen`] names.
     ///
     /// # Errors
     /// If the plan's new code is not valid.
@@ -32,7 +32,7 @@ impl Converter {
     /// # Panics
     /// If the plan is not one that [`super::plan_conversion`] makes.
     pub fn new(plan: &ConversionPlan) -> Result<Self, SpecError> {
-        Self::with_tier(plan, Tier::best())
+        Self::with_tier(plan, Tier::chosen())
     }
 
     /// As [`new`](Self::new), for one of [`Tier::available`].

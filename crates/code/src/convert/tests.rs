@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Making, NoConversion, plan_conversion};
 use crate::{
     ChunkIndex, CodeSpec, SpecError, Tier,
-    tests::{noise, stripe},
+    tests::{noise, stripe, tier},
 };
 
 const GOALS: [ConversionGoal; 2] = [ConversionGoal::FewestReads, ConversionGoal::ShortSums];
@@ -142,7 +142,7 @@ fn merging_product_codes_touches_no_data_and_no_row_parity() {
 fn lrcs_of_equal_size_share_their_global_parities() {
     let (fast, compact) = (spec("lrc:12+6+2"), spec("lrc:12+2+2"));
     let globals = |spec: CodeSpec| {
-        let code = spec.build().expect("a valid spec");
+        let code = spec.build_with_tier(tier()).expect("a valid spec");
         stripe(&*code, 64, 1)[code.shape().chunks() as usize - 2..].to_vec()
     };
     assert!(globals(fast) == globals(compact));
@@ -167,7 +167,7 @@ fn a_conversion_never_reads_more_than_the_data() {
             for goal in GOALS {
                 let plan = plan(from, to, goal);
                 assert!(plan.reads.len() <= usize::from(plan.sources * spec(from).shape().data), "{from} -> {to}");
-                check(&plan, Tier::best());
+                check(&plan, tier());
             }
         }
     }
@@ -188,7 +188,7 @@ proptest! {
         let (from, to) = (code(families.0, sizes), code(families.1, others));
         prop_assume!(from != to);
         let plan = plan_conversion(from, to, GOALS[goal]).expect("small codes convert");
-        check(&plan, Tier::best());
+        check(&plan, tier());
         // Ascending, once each; data is read at its place.
         prop_assert!(plan.reads.is_sorted_by(|a, b| a < b) && plan.writes.is_sorted_by(|a, b| a < b));
         prop_assert!(plan.kept.is_sorted_by(|a, b| a.to < b.to));

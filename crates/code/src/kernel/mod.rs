@@ -44,7 +44,7 @@ pub(crate) use planes::PlaneEncoder;
 pub(crate) use program::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term};
 pub use sums::Matrix;
 pub(crate) use sums::add_product;
-pub use tier::{Tier, UnknownTier};
+pub use tier::{ForceError, Tier, UnknownTier};
 
 /// The most rows summed in one pass: ten accumulators of two vectors fit 32 registers.
 pub(crate) const ROWS_MAX: usize = 10;

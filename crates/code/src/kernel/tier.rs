@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! 1. What this machine has is detected once and never changes.
+//! 2. Which tier codes are built with is decided once, by [`Tier::force`] or by the first code that is built.
 
 use std::{fmt, str::FromStr, sync::OnceLock};
 
@@ -33,7 +34,30 @@ impl Tier {
     pub fn best() -> Self {
         *Self::available().last().expect("scalar is always available")
     }
+
+    /// The tier that codes are built with: the forced one, else the fastest. From the first call on it stays as it is.
+    pub fn chosen() -> Self {
+        *CHOSEN.get_or_init(Self::best)
+    }
+
+    /// Builds all codes of this process with this tier, whatever faster ones there are. A program calls it once, before
+    /// it builds a code.
+    ///
+    /// # Errors
+    /// [`ForceError::Unavailable`] if this machine lacks it, [`ForceError::TooLate`] if another one is in use.
+    pub fn force(self) -> Result<(), ForceError> {
+        if !Self::available().contains(&self) {
+            return Err(ForceError::Unavailable { tier: self });
+        }
+        match *CHOSEN.get_or_init(|| self) {
+            chosen if chosen == self => Ok(()),
+            chosen => Err(ForceError::TooLate { tier: self, chosen }),
+        }
+    }
 }
+
+/// What [`Tier::chosen`] says, once decided.
+static CHOSEN: OnceLock<Tier> = OnceLock::new();
 
 impl Tier {
     const ALL: [Self; 5] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx2Gfni, Self::Avx512Gfni];
@@ -66,6 +90,37 @@ impl FromStr for Tier {
     /// Of any architecture; whether this machine has it, [`Tier::available`] says.
     fn from_str(text: &str) -> Result<Self, UnknownTier> {
         Self::ALL.into_iter().find(|tier| tier.name() == text).ok_or(UnknownTier)
+    }
+}
+
+/// Why a tier is not forced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ForceError {
+    /// This machine lacks it.
+    #[error("this machine has not got {tier}, it has {}", Listed(Tier::available()))]
+    Unavailable {
+        /// The tier asked for.
+        tier: Tier,
+    },
+    /// Codes are built with another one already.
+    #[error("{tier} comes too late, codes are built with {chosen} already")]
+    TooLate {
+        /// The tier asked for.
+        tier: Tier,
+        /// The tier in use.
+        chosen: Tier,
+    },
+}
+
+/// Tiers with commas between them.
+struct Listed<'a>(&'a [Tier]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, tier) in self.0.iter().enumerate() {
+            write!(f, "{}{tier}", if at > 0 { ", " } else { "" })?;
+        }
+        Ok(())
     }
 }
 

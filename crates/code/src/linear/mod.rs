@@ -47,6 +47,10 @@ impl ErasureCode for Linear {
         Shape { data, parity: self.generator.chunks() - data, alpha: 1 }
     }
 
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         self.encoder.combine(self.tier, data, parity);
     }

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::{Generator, Span};
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Tier, Unrecoverable, UpdatePlan,
+    ChunkIndex, CodeSpec, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable, UpdatePlan,
     field::{mul, power},
     lrc, mergeable, product,
-    tests::{build, check_plan, noise, plan_without, stripe},
+    tests::{build, check_plan, noise, plan_without, stripe, tier},
 };
 
 const LISTED: [&str; 10] = [
@@ -364,7 +364,7 @@ fn long_sums_are_cut() {
     let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
     let mut outs = vec![vec![7; 5000]; 3];
     let mut targets: Vec<&mut [u8]> = outs.iter_mut().map(Vec::as_mut_slice).collect();
-    Matrix::new(&rows, 600).combine(Tier::best(), &sources, &mut targets);
+    Matrix::new(&rows, 600).combine(tier(), &sources, &mut targets);
     for (row, out) in rows.iter().zip(&outs) {
         for at in [0, 1, 4095, 4096, 4999] {
             let sum = row.iter().zip(&sources).fold(0, |sum, (coef, source)| sum ^ mul(*coef, source[at]));

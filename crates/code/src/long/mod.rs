@@ -73,6 +73,10 @@ impl ErasureCode for LongReedSolomon {
         Shape { data: self.data, parity: self.parity, alpha: 2 }
     }
 
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_eq!(data.len(), usize::from(self.data), "one buffer for each data chunk");
         self.sum(0, data, parity, false);

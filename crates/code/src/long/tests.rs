@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{LongReedSolomon, cauchy16::coefficient, field16::mul};
 use crate::{
     ChunkIndex, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, Tier, Unrecoverable, UpdatePlan,
-    tests::{check_plan, noise, stripe},
+    tests::{check_plan, noise, stripe, tier},
 };
 
 /// Shapes of every number of levels up to 8, some with a last group that is short.
@@ -41,7 +41,7 @@ fn naive(levels: u32, parity: u16, data: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn best(data: u16, parity: u16) -> LongReedSolomon {
-    LongReedSolomon::new(data, parity, Tier::best())
+    LongReedSolomon::new(data, parity, tier())
 }
 
 /// Recovers the lost chunks of a stripe, all others being equally cheap.
@@ -123,7 +123,7 @@ fn every_loss_within_tolerance_is_recovered() {
 fn sector_groups_recover_as_many_losses_as_they_have_parity() {
     for (data, parity) in [(1019, 4), (1016, 7), (1014, 9), (1004, 19), (256, 1), (300, 19), (700, 300)] {
         let spec = CodeSpec::ReedSolomon { data, parity };
-        let code = spec.build().expect("a valid spec");
+        let code = spec.build_with_tier(tier()).expect("a valid spec");
         assert_eq!((code.spec(), code.shape().alpha), (spec, 2));
         let chunks = stripe(&*code, 70, 3);
         for seed in 0..20 {
@@ -212,7 +212,7 @@ fn what_is_wanted_and_left_is_copied() {
 #[test]
 fn the_longest_codes_encode_and_recover() {
     for (data, parity) in [(65_531, 4), (32_767, 32_768), (1, 300)] {
-        let code = CodeSpec::ReedSolomon { data, parity }.build().expect("within the limits");
+        let code = CodeSpec::ReedSolomon { data, parity }.build_with_tier(tier()).expect("within the limits");
         let chunks = stripe(&*code, 1, 3);
         let lost: Vec<ChunkIndex> = (0..4).map(|i| ChunkIndex((data / 4) * i + i)).collect();
         check_losses(&*code, &lost, &chunks);

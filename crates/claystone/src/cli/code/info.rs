@@ -53,7 +53,9 @@ impl Info {
         } else {
             print!("{}", for_people(&all));
             println!("\nread: bytes read for each lost byte; writes: parity chunks written when a data chunk changes,");
-            println!("* = by reading the row and encoding it again; speed: of one thread, 64 KiB chunks");
+            let tier = all.first().filter(|code| code.encode_gb_s.is_some()).map(|code| format!(" with {}", code.tier));
+            let tier = tier.unwrap_or_default();
+            println!("* = by reading the row and encoding it again; speed: of one thread{tier}, 64 KiB chunks");
         }
         Ok(())
     }

@@ -13,9 +13,13 @@ mod verify;
 
 use std::fmt;
 
+use super::Kernels;
+
 /// Encode files into chunks, get them back, repair them; compare codes.
 #[derive(Debug, clap::Args)]
 pub struct Code {
+    #[command(flatten)]
+    kernels: Kernels,
     #[command(subcommand)]
     what: What,
 }
@@ -42,6 +46,7 @@ impl Code {
     /// # Errors
     /// As the command says; [`Exit`] where the exit code tells more.
     pub fn run(self) -> anyhow::Result<()> {
+        self.kernels.choose()?;
         match self.what {
             What::Encode(encode) => encode.run(),
             What::Decode(decode) => decode.run(),
