@@ -14,6 +14,50 @@
 
 use crate::{ChunkIndex, linear::Generator};
 
+/// The chunk at a place of the grid with its parity: row and column indices one past the data's are those of parity.
+fn chunk(row: u16, column: u16, [rows, columns]: [u16; 2]) -> ChunkIndex {
+    ChunkIndex(match (row < rows, column < columns) {
+        (true, true) => row * columns + column,
+        (true, false) => rows * columns + row,
+        (false, true) => rows * columns + rows + column,
+        (false, false) => rows * columns + rows + columns,
+    })
+}
+
+/// [`CodeSpec::tolerance_left`](crate::CodeSpec::tolerance_left).
+///
+/// A lost chunk joins its row and its column. Data is lost just where a walk along such joints closes, and the shortest
+/// closed walk has four. What is left is one less than the chunks that are missing to one.
+pub(crate) fn tolerance_left(rows: u8, columns: u8, is_lost: &[bool]) -> i32 {
+    let size = [rows.into(), columns.into()];
+    let [rows, columns] = size.map(usize::from);
+    let cells = (0..=rows).flat_map(|row| (0..=columns).map(move |column| (row, column)));
+    let index = |at: usize| u16::try_from(at).expect("a code has fewer chunks");
+    let lost: Vec<(usize, usize)> =
+        cells.filter(|(row, column)| is_lost[chunk(index(*row), index(*column), size).at()]).collect();
+
+    // Rows and columns that a walk reaches from each other have one name.
+    let mut reach: Vec<usize> = (0..rows + columns + 2).collect();
+    let mut losses = vec![0; rows + columns + 2];
+    let mut closed = 0;
+    for (row, column) in &lost {
+        let column = rows + 1 + column;
+        let [one, other] = [reach[*row], reach[column]];
+        closed += i32::from(one == other);
+        reach.iter_mut().filter(|name| **name == other).for_each(|name| *name = one);
+        losses[*row] += 1;
+        losses[column] += 1;
+    }
+    // A loss beside others in its row and in its column: three sides of a rectangle.
+    let is_middle = |(row, column): &(usize, usize)| losses[*row] > 1 && losses[rows + 1 + column] > 1;
+    match (closed, lost.len()) {
+        (1.., _) => -closed,
+        (_, 0) => 3,
+        (_, 1) => 2,
+        _ => i32::from(!lost.iter().any(is_middle)),
+    }
+}
+
 /// The code of `rows` rows and `columns` columns of data.
 pub(crate) fn generator(rows: u8, columns: u8) -> Generator {
     let (rows, columns) = (u16::from(rows), u16::from(columns));
@@ -25,15 +69,7 @@ pub(crate) fn generator(rows: u8, columns: u8) -> Generator {
     let column_parity = (0..columns).map(|column| line(&|_, at| at == column));
     let parity = row_parity.chain(column_parity).chain([vec![1; data.into()]]).collect();
 
-    // The grid with its parity: row and column indices one past the data's are those of parity.
-    let chunk = |row: u16, column: u16| {
-        ChunkIndex(match (row < rows, column < columns) {
-            (true, true) => row * columns + column,
-            (true, false) => data + row,
-            (false, true) => data + rows + column,
-            (false, false) => data + rows + columns,
-        })
-    };
+    let chunk = |row, column| chunk(row, column, [rows, columns]);
     let by_row = (0..=rows).map(|row| (0..=columns).map(|column| chunk(row, column)).collect());
     let by_column = (0..=columns).map(|column| (0..=rows).map(|row| chunk(row, column)).collect());
     Generator::new(data, parity, by_row.chain(by_column).collect())

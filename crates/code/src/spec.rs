@@ -12,7 +12,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use thiserror::Error;
 
 use crate::{
-    ErasureCode, Tier, clay, grs::Grs, linear::Linear, long::LongReedSolomon, lrc, mergeable, product,
+    ChunkIndex, ErasureCode, Tier, clay, grs::Grs, linear::Linear, long::LongReedSolomon, lrc, mergeable, product,
     reed_solomon::ReedSolomon, replicated::Replicated,
 };
 
@@ -258,7 +258,7 @@ impl CodeSpec {
     }
 
     /// How many chunks of a stripe may be lost at once, whichever they are. LRC and product codes recover most patterns
-    /// of some more.
+    /// of some more: [`tolerance_left`](Self::tolerance_left) knows which.
     pub fn tolerance(&self) -> u16 {
         match *self {
             Self::Replicated { copies } => u16::from(copies).saturating_sub(1),
@@ -266,6 +266,25 @@ impl CodeSpec {
             Self::Clay { parity, .. } | Self::Mergeable { parity, .. } => parity.into(),
             Self::Lrc { global, .. } => u16::from(global) + 1,
             Self::Product { .. } => 3,
+        }
+    }
+
+    /// How many more chunks may be lost, whichever they are, of a stripe without the chunks `lost`. Negative if the rest
+    /// does not determine the stripe any more: at least so many of the lost chunks have to come back.
+    ///
+    /// # Panics
+    /// If `lost` names a chunk that is none or names one twice, and for a spec that [`validate`](Self::validate) rejects.
+    pub fn tolerance_left(&self, lost: &[ChunkIndex]) -> i32 {
+        let mut is_lost = vec![false; self.shape().chunks().into()];
+        for chunk in lost {
+            assert!(chunk.at() < is_lost.len(), "chunk {chunk} of {}", is_lost.len());
+            assert!(!std::mem::replace(&mut is_lost[chunk.at()], true), "chunk {chunk} is lost twice");
+        }
+        match *self {
+            Self::Lrc { data, local, .. } => lrc::tolerance_left(data, local, &is_lost),
+            Self::Product { rows, columns } => product::tolerance_left(rows, columns, &is_lost),
+            // Any k chunks determine the stripe.
+            _ => i32::from(self.tolerance()) - lost.len() as i32,
         }
     }
 

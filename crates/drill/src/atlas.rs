@@ -4,20 +4,23 @@ use std::collections::BTreeSet;
 
 use claystone_env::Random;
 
-/// The disks that faults go to. All codes of a drill survive two losses, so at most two disks are hurt between two
-/// full repairs; what happens on those two has no limit.
-#[derive(Debug, Clone, Default)]
+/// The disks that faults go to. At most as many disks are hurt between two full repairs as the codes of the drill survive
+/// losses; what happens on those has no limit.
+#[derive(Debug, Clone)]
 pub struct Atlas {
     hurt: BTreeSet<usize>,
+    tolerance: usize,
 }
 
-/// Losses that every code of a drill survives.
-pub const TOLERANCE: usize = 2;
-
 impl Atlas {
+    /// For codes that survive so many losses, whichever they are.
+    pub fn new(tolerance: u16) -> Atlas {
+        Atlas { hurt: BTreeSet::new(), tolerance: tolerance.into() }
+    }
+
     /// Chooses a disk for the next fault among `disks`: a hurt one, or a sound one while the tolerance allows.
     pub fn choose(&mut self, random: &dyn Random, disks: usize) -> usize {
-        let fresh = self.hurt.len() < TOLERANCE && (self.hurt.is_empty() || random.below(2) == 0);
+        let fresh = self.hurt.len() < self.tolerance && (self.hurt.is_empty() || random.below(2) == 0);
         let disk = if fresh {
             random.below(disks as u64) as usize
         } else {

@@ -45,6 +45,9 @@ pub fn run_seed(seed: u64) -> Result<Report> {
         .with_context(|| format!("replay it with: cargo run -p claystone-drill -- --seed {seed}"))
 }
 
+/// Codes of the bucket: each recovers what is left of a stripe by rules of its own. `None`: the default, `rs:4+2`.
+const CODES: [Option<&str>; 5] = [None, Some("clay:4+2:5"), Some("replica:3"), Some("lrc:4+2+2"), Some("pc:2x2")];
+
 struct Drill {
     cluster: Cluster,
     random: Arc<dyn Random>,
@@ -60,15 +63,17 @@ struct Drill {
 impl Drill {
     async fn new(world: World) -> Result<Drill> {
         let random = world.random().fork("drill");
-        let disks = 6 + random.below(3) as usize;
+        let code = CODES[random.below(CODES.len() as u64) as usize];
+        let code: Option<CodeSpec> = code.map(|code| code.parse().expect("a valid code"));
+        let widest = code.map_or(6, |code| code.shape().chunks().max(6));
+        let disks = usize::from(widest) + random.below(3) as usize;
         let cluster = Cluster::new(world, disks).await?;
-        let codes: [Option<CodeSpec>; 3] = [None, "clay:4+2:5".parse().ok(), "replica:3".parse().ok()];
-        let code = codes[random.below(3) as usize];
         cluster.running.objects.set_code(BUCKET, code).await?;
+        let tolerance = code.map_or(2, |code| code.tolerance());
         Ok(Drill {
             cluster,
             random,
-            atlas: Atlas::default(),
+            atlas: Atlas::new(tolerance),
             model: Arc::default(),
             tally: Arc::default(),
             faults: 0,

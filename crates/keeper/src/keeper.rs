@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use crate::backoff::{Backoff, Cause};
 use crate::pace::{Activity, Pacing};
 use crate::progress::{JobKind, JobReport, Progress};
-use crate::snapshot::{Condition, Snapshot};
+use crate::snapshot::{Condition, Outlook, Snapshot};
 use crate::status::{AtRisk, DiskStatus, RepairTotals, ScrubReport, Status, StripeCounts, Unreachable};
 use crate::{KeeperError, Settings, SettingsError};
 
@@ -584,7 +584,7 @@ impl Survey {
         let exposure = snapshot.exposure(stripe);
         self.unreachable.stripes += 1;
         self.unreachable.at_risk += u64::from(exposure.tolerance_left <= 0);
-        self.unreachable.unreadable += u64::from(exposure.sources < stripe.code.shape().data);
+        self.unreachable.unreadable += u64::from(exposure.outlook != Outlook::Recoverable);
         self.worst.push(at_risk_of(snapshot, stripe));
         if self.worst.len() >= 2 * AT_RISK_MAX {
             self.worst.sort_by_key(|stripe| stripe.tolerance_left);

@@ -34,5 +34,5 @@ pub use reclaim::ReclaimRound;
 pub use repair::RepairRound;
 pub use scrub::{DamageRound, ScrubRound, due};
 pub use settings::{Settings, SettingsError};
-pub use snapshot::{Condition, Exposure, Snapshot};
+pub use snapshot::{Condition, Exposure, Outlook, Snapshot};
 pub use status::{AtRisk, DiskStatus, Overall, RepairTotals, ScrubReport, Status, StripeCounts, Unreachable};

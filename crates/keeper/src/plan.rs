@@ -13,7 +13,7 @@ use claystone_chunk::{DiskId, StripeId};
 use claystone_code::ChunkIndex;
 use claystone_meta::StripeRecord;
 
-use crate::snapshot::{Condition, Exposure, Snapshot};
+use crate::snapshot::{Condition, Exposure, Outlook, Snapshot};
 
 /// Chunks of one stripe to rebuild.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Plan {
     pub waiting_chunks: u64,
     /// Stripes of which no chunk has a disk to go to.
     pub waiting: Vec<StripeId>,
-    /// Stripes that more chunks are lost of than can be recovered, whatever disk returns.
+    /// Stripes of which what is lost cannot be recovered, whatever disk returns.
     pub unrecoverable: Vec<StripeId>,
     /// Stripes that cannot be recovered until a disk that is absent answers again.
     pub unreachable: Vec<StripeId>,
@@ -49,11 +49,16 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
         if exposure.lost.is_empty() {
             continue;
         }
-        if exposure.sources < stripe.code.shape().data {
-            let may_return = exposure.sources + exposure.unreachable >= stripe.code.shape().data;
-            let hopeless = if may_return { &mut plan.unreachable } else { &mut plan.unrecoverable };
-            hopeless.push(stripe.id);
-            continue;
+        match exposure.outlook {
+            Outlook::Recoverable => {}
+            Outlook::Waiting => {
+                plan.unreachable.push(stripe.id);
+                continue;
+            }
+            Outlook::Lost => {
+                plan.unrecoverable.push(stripe.id);
+                continue;
+            }
         }
         let chunks = placeable(snapshot, stripe, &exposure);
         plan.waiting_chunks += (exposure.lost.len() - chunks.len()) as u64;
@@ -105,7 +110,7 @@ pub fn plan_drain(snapshot: &Snapshot, from: DiskId, limit: usize) -> Plan {
             continue;
         }
         let readable = matches!(snapshot.condition(from), Condition::Writable | Condition::Readable);
-        if !readable && exposure.sources < stripe.code.shape().data {
+        if !readable && exposure.outlook != Outlook::Recoverable {
             plan.unreachable.push(stripe.id);
             continue;
         }

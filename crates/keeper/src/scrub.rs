@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use claystone_chunk::{ChunkError, ChunkId, StripeId};
+use claystone_code::ChunkIndex;
 use claystone_env::WallTime;
 use claystone_meta::StripeRecord;
 use claystone_stripe::{ChunkVerdict, Damage, Verification};
@@ -62,7 +63,7 @@ pub(crate) struct Look {
     verified: u64,
     damaged: u64,
     pub(crate) unknown: u64,
-    /// As many chunks were read back whole as the code needs to recover all.
+    /// The chunks that were read back whole are enough to recover all.
     pub(crate) recoverable: bool,
     bytes_read: u64,
 }
@@ -209,8 +210,10 @@ impl Keeper {
         let Some(verification) = pacer.watch(self.inner.stripes.verify(stripe, pacer)).await else {
             return Ok(Look { unknown: 1, ..Look::default() });
         };
-        let whole = verification.chunks.iter().filter(|verdict| **verdict == ChunkVerdict::Verified).count();
-        let recoverable = whole >= usize::from(stripe.code.shape().data);
+        let verdicts = (0..).map(ChunkIndex).zip(&verification.chunks);
+        let not_whole: Vec<ChunkIndex> =
+            verdicts.filter(|(_, verdict)| **verdict != ChunkVerdict::Verified).map(|(index, _)| index).collect();
+        let recoverable = stripe.code.tolerance_left(&not_whole) >= 0;
         let mut look = Look { bytes_read: verification.bytes_read, recoverable, ..Look::default() };
         if verification.healthy() {
             let now = self.inner.env.clock.wall();

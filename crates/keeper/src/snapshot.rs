@@ -42,10 +42,21 @@ pub struct Exposure {
     pub lost: Vec<ChunkIndex>,
     /// Sound chunks on disks that do not answer now.
     pub unreachable: u16,
-    /// Chunks that bytes may be read from now, damaged ones among them.
-    pub sources: u16,
+    /// Whether what is lost can be recovered.
+    pub outlook: Outlook,
     /// How many more chunks may go before data is lost, the unreachable ones counted as gone. Negative: too many are.
     pub tolerance_left: i32,
+}
+
+/// Whether the lost chunks of a stripe can be recovered. Damaged chunks count as there: they may be partly readable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outlook {
+    /// From the chunks that can be read now.
+    Recoverable,
+    /// If absent disks return.
+    Waiting,
+    /// Not at all.
+    Lost,
 }
 
 impl Exposure {
@@ -63,20 +74,31 @@ impl Snapshot {
 
     /// How near a stripe is to losing data.
     pub fn exposure(&self, stripe: &StripeRecord) -> Exposure {
-        let mut exposure = Exposure { lost: Vec::new(), unreachable: 0, sources: 0, tolerance_left: 0 };
-        for (at, place) in stripe.places.iter().enumerate() {
+        let (mut lost, mut gone, mut unreadable, mut never) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (index, place) in (0..).map(ChunkIndex).zip(&stripe.places) {
             let condition = place.as_ref().map_or(Condition::Gone, |place| self.condition(place.disk));
             let damaged = place.as_ref().is_some_and(|place| place.damaged);
-            if damaged || condition == Condition::Gone {
-                exposure.lost.push(ChunkIndex(at as u16));
-            } else if condition == Condition::Absent {
-                exposure.unreachable += 1;
+            let is_lost = damaged || condition == Condition::Gone;
+            let answers = matches!(condition, Condition::Writable | Condition::Readable);
+            for (set, belongs) in [
+                (&mut lost, is_lost),
+                (&mut gone, is_lost || condition == Condition::Absent),
+                (&mut unreadable, !answers),
+                (&mut never, !answers && is_lost),
+            ] {
+                if belongs {
+                    set.push(index);
+                }
             }
-            exposure.sources += u16::from(matches!(condition, Condition::Writable | Condition::Readable));
         }
-        let gone = exposure.lost.len() as i32 + i32::from(exposure.unreachable);
-        exposure.tolerance_left = i32::from(stripe.code.tolerance()) - gone;
-        exposure
+        let is_enough_without = |chunks: &[ChunkIndex]| stripe.code.tolerance_left(chunks) >= 0;
+        let outlook = match () {
+            () if is_enough_without(&unreadable) => Outlook::Recoverable,
+            () if is_enough_without(&never) => Outlook::Waiting,
+            () => Outlook::Lost,
+        };
+        let unreachable = (gone.len() - lost.len()) as u16;
+        Exposure { lost, unreachable, outlook, tolerance_left: stripe.code.tolerance_left(&gone) }
     }
 
     /// Whether a chunk may be rebuilt on the disk where it lies.

@@ -159,7 +159,8 @@ impl StripeWriter {
                 }
             }
         }
-        self.check_written(written)?;
+        assert_eq!(written, self.record.places.iter().flatten().count(), "a place for each chunk written");
+        self.check_written(self.record.places.iter().map(Option::is_some))?;
         Ok((self.record, self.claim))
     }
 
@@ -226,16 +227,24 @@ impl StripeWriter {
     }
 
     fn check_durable(&self) -> Result<(), StripeError> {
-        self.check_written(self.writers.iter().flatten().count())
+        self.check_written(self.writers.iter().map(Option::is_some))
     }
 
-    fn check_written(&self, written: usize) -> Result<(), StripeError> {
-        let shape = self.layout.shape();
-        let needed = usize::from(shape.chunks() - self.code.spec().tolerance() / 2);
-        if written >= needed {
+    /// `is_written`: of each chunk.
+    fn check_written(&self, is_written: impl Iterator<Item = bool>) -> Result<(), StripeError> {
+        let missing: Vec<ChunkIndex> = (0..)
+            .map(ChunkIndex)
+            .zip(is_written)
+            .filter(|(_, is_written)| !is_written)
+            .map(|(index, _)| index)
+            .collect();
+        let spec = self.code.spec();
+        let spent = spec.tolerance() / 2;
+        if spec.tolerance_left(&missing) >= i32::from(spec.tolerance() - spent) {
             return Ok(());
         }
-        let chunks = usize::from(shape.chunks());
+        let chunks = usize::from(self.layout.shape().chunks());
+        let (written, needed) = (chunks - missing.len(), chunks - usize::from(spent));
         let last = self.last_error.clone().expect("a chunk is missing only after an error");
         Err(StripeError::NotDurable { written, chunks, needed, last })
     }

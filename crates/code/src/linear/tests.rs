@@ -356,6 +356,82 @@ fn parity_grows_from_parts_of_the_data() {
     }
 }
 
+/// All sets of losses of small codes, against what `plan_read` says of each: the least further losses after which it
+/// refuses, and the least chunks that have to come back.
+#[test]
+fn tolerance_left_is_what_plans_tell() {
+    for text in [
+        "replica:3",
+        "rs:4+2",
+        "rsm:3+2",
+        "clay:4+2:5",
+        "lrc:4+2+2",
+        "lrc:4+2+1",
+        "lrc:6+2+2",
+        "lrc:6+3+1",
+        "lrc:3+1+2",
+        "lrc:4+4+2",
+        "lrc:4+1+3",
+        "pc:1x1",
+        "pc:1x3",
+        "pc:3x1",
+        "pc:2x2",
+        "pc:2x3",
+    ] {
+        let code = build(text);
+        let n = code.shape().chunks();
+        let lost = |set: u32| -> Vec<ChunkIndex> { (0..n).filter(|i| set >> i & 1 == 1).map(ChunkIndex).collect() };
+        let is_recovered = |set: u32| {
+            let costs: Vec<Option<u32>> = (0..n).map(|i| (set >> i & 1 == 0).then_some(1)).collect();
+            code.plan_read(&lost(set), &ReadCosts { chunks: &costs, sub_bytes: 1, granule: 1 }).is_ok()
+        };
+        let sets = 1u32 << n;
+        let members = |set: u32| (0..n).map(|i| 1 << i).filter(move |bit| set & bit != 0);
+        let mut expected: Vec<i32> = (0..sets).map(|set| if is_recovered(set) { i32::MAX } else { -1 }).collect();
+        for set in (0..sets).rev().filter(|set| is_recovered(*set)) {
+            let further = members(!set & (sets - 1)).map(|bit| expected[(set | bit) as usize].max(-1) + 1);
+            expected[set as usize] = further.min().expect("losing all is too much");
+        }
+        for set in 0..sets {
+            if expected[set as usize] < 0 {
+                let back = members(set).map(|bit| expected[(set & !bit) as usize].min(0)).max().expect("some are lost");
+                expected[set as usize] = back - 1;
+            }
+            assert_eq!(
+                code.spec().tolerance_left(&lost(set)),
+                expected[set as usize],
+                "{text} without {:?}",
+                lost(set)
+            );
+        }
+        assert_eq!(expected[0], i32::from(code.spec().tolerance()), "{text}");
+    }
+}
+
+#[test]
+fn wide_local_and_product_codes_tell_what_is_left() {
+    let left = |text: &str, lost: &[u16]| {
+        let lost: Vec<ChunkIndex> = lost.iter().copied().map(ChunkIndex).collect();
+        text.parse::<CodeSpec>().expect("a valid spec").tolerance_left(&lost)
+    };
+    // Six groups of two data chunks and a local parity: one loss of each counts for nothing, and neither do parities.
+    assert_eq!(left("lrc:12+6+2", &[0, 2, 4, 6, 8, 10]), 2);
+    assert_eq!(left("lrc:12+6+2", &[0, 1, 12, 2, 3, 13]), -2);
+    assert_eq!(left("lrc:12+6+2", &[12, 13, 14, 15, 16, 17, 18, 19]), 0);
+    // 30 data chunks in 6 rows of 5; then a rectangle, and three corners of it with the fourth its row's parity.
+    assert_eq!(left("pc:6x5", &[0, 6, 12, 18, 24]), 1);
+    assert_eq!(left("pc:6x5", &[0, 1, 5, 6]), -1);
+    assert_eq!(left("pc:6x5", &[0, 5, 30]), 0);
+    // Twelve chunks are left of as many data chunks, and the data is gone all the same.
+    assert_eq!(left("lrc:12+2+2", &[0, 1, 2, 3]), -1);
+}
+
+#[test]
+#[should_panic(expected = "chunk 6 of 6")]
+fn a_lost_chunk_that_is_none_is_refused() {
+    CodeSpec::ReedSolomon { data: 4, parity: 2 }.tolerance_left(&[ChunkIndex(6)]);
+}
+
 /// More terms than the kernel takes at once.
 #[test]
 fn long_sums_are_cut() {

@@ -37,6 +37,28 @@ pub(crate) fn generator(data: u8, local: u8, global: u8) -> Option<Generator> {
     Some(Generator::new(data, local_rows.chain(global_rows).collect(), (0..local).map(check).collect()))
 }
 
+/// [`CodeSpec::tolerance_left`](crate::CodeSpec::tolerance_left).
+///
+/// The first loss of a group is on its local parity; each further one, and each lost global parity, takes the place of one
+/// global parity. Whoever wants to do harm with few losses takes chunks that count before the first of an untouched group.
+pub(crate) fn tolerance_left(data: u8, local: u8, is_lost: &[bool]) -> i32 {
+    let group = data / local;
+    let (grouped, globals) = is_lost.split_at(usize::from(data) + usize::from(local));
+    let (data_lost, local_lost) = grouped.split_at(data.into());
+    let count = |lost: &[bool]| lost.iter().filter(|lost| **lost).count() as i32;
+    let losses: Vec<i32> =
+        data_lost.chunks(group.into()).zip(local_lost).map(|(data, local)| count(data) + i32::from(*local)).collect();
+    let left = globals.len() as i32 - count(globals) - losses.iter().map(|lost| (lost - 1).max(0)).sum::<i32>();
+    if left < 0 {
+        return left;
+    }
+    let touched = losses.iter().filter(|lost| **lost > 0).map(|lost| i32::from(group) + 1 - lost).sum::<i32>();
+    let counting = globals.len() as i32 - count(globals) + touched;
+    // One more than is left has to be taken; an untouched group has one chunk that does not count, beside `group` that do.
+    let beyond = (left + 1 - counting).max(0);
+    left + (beyond + i32::from(group) - 1) / i32::from(group)
+}
+
 /// A row of coefficients for each global parity, maximally recoverable beside the local ones.
 ///
 /// Two global parities are (x, x^2) for points x: differences are again of this form, y = x + x', and those of y and z

@@ -35,6 +35,12 @@ fn writable(count: u128) -> Vec<(u128, Condition)> {
     (1..=count).map(|disk| (disk, Condition::Writable)).collect()
 }
 
+/// Chunks on disks that answer.
+fn answering(snapshot: &Snapshot, stripe: &StripeRecord) -> usize {
+    let answers = |disk| matches!(snapshot.condition(disk), Condition::Writable | Condition::Readable);
+    stripe.places.iter().flatten().filter(|place| answers(place.disk)).count()
+}
+
 fn chunks(task: &Task) -> (u128, Vec<u16>) {
     (task.stripe.id.0, task.chunks.iter().map(|chunk| chunk.0).collect())
 }
@@ -109,6 +115,46 @@ fn too_many_losses_are_reported_by_what_could_still_help() {
     assert_eq!(plan_repairs(&damaged, 10).tasks[0].tolerance_left, -1);
 }
 
+/// A stripe of another code, chunk `i` on disk `i + 1` unless it is one of these.
+fn stripe_without(id: u128, code: &str, lost: &[usize]) -> StripeRecord {
+    let code: claystone_code::CodeSpec = code.parse().expect("a valid code");
+    let place = |disk: usize| ChunkPlace { disk: DiskId(disk as u128 + 1), generation: Generation(0), damaged: false };
+    let places = (0..code.shape().chunks().into()).map(|at| (!lost.contains(&at)).then(|| place(at))).collect();
+    StripeRecord { code, places, ..stripe(id, [1; 6]) }
+}
+
+/// Test of: which chunks are left counts, not how many.
+#[test]
+fn local_and_product_stripes_are_recoverable_by_which_chunks_are_left() {
+    let stripes = vec![
+        // Four data chunks' worth of chunks is left, and data is gone: a group lost all three.
+        stripe_without(1, "lrc:4+2+2", &[0, 1, 4, 6]),
+        // As many are lost, one of each group and both global parities: recoverable.
+        stripe_without(2, "lrc:4+2+2", &[0, 2, 6, 7]),
+        // Of nine chunks of two by two data, a rectangle is gone: five are left, and data is lost.
+        stripe_without(3, "pc:2x2", &[0, 1, 2, 3]),
+        // Five are gone, four left: enough, because no rectangle is closed.
+        stripe_without(4, "pc:2x2", &[0, 1, 2, 6, 8]),
+        stripe_without(5, "lrc:4+2+2", &[0]),
+        stripe_without(6, "lrc:4+2+2", &[0, 2]),
+    ];
+    let plan = plan_repairs(&snapshot(&writable(12), stripes.clone()), 10);
+    assert_eq!(plan.unrecoverable, [StripeId(1), StripeId(3)]);
+    let order: Vec<_> = plan.tasks.iter().map(|task| (task.stripe.id.0, task.tolerance_left)).collect();
+    assert_eq!(order, [(2, 0), (4, 0), (5, 2), (6, 2)]);
+
+    // A silent disk that holds one of what is missing: waiting, not lost.
+    let mut disks = writable(12);
+    disks[1].1 = Condition::Absent;
+    let mut waiting = stripe_without(1, "lrc:4+2+2", &[0, 4, 6]);
+    let plan = plan_repairs(&snapshot(&disks, vec![waiting.clone()]), 10);
+    assert_eq!((plan.unreachable, plan.unrecoverable.len()), (vec![StripeId(1)], 0));
+    waiting.places[7] = None;
+    disks[1].1 = Condition::Gone;
+    let plan = plan_repairs(&snapshot(&disks, vec![waiting]), 10);
+    assert_eq!((plan.unreachable.len(), plan.unrecoverable), (0, vec![StripeId(1)]));
+}
+
 #[test]
 fn deferred_stripes_are_left_alone() {
     let mut snapshot = snapshot(&writable(7), vec![stripe(1, [0, 2, 3, 4, 5, 6]), stripe(2, [0, 2, 3, 4, 5, 6])]);
@@ -168,7 +214,8 @@ proptest! {
             let exposure = snapshot.exposure(&task.stripe);
             prop_assert!(!task.chunks.is_empty());
             prop_assert!(task.chunks.iter().all(|chunk| exposure.lost.contains(chunk)));
-            prop_assert!(exposure.sources >= 4);
+            prop_assert_eq!(exposure.outlook, Outlook::Recoverable);
+            prop_assert!(answering(&snapshot, &task.stripe) >= 4);
             // As many disks as chunks, none with two chunks of the stripe.
             let homeless = task.chunks.iter().filter(|chunk| !snapshot.stays(task.stripe.places[chunk.at()].as_ref()));
             prop_assert!(homeless.count() <= snapshot.free_disks(&task.stripe));
@@ -177,7 +224,7 @@ proptest! {
         let all = plan_repairs(&snapshot, usize::MAX);
         let lost: u64 = snapshot.stripes.iter().map(|stripe| snapshot.exposure(stripe).lost.len() as u64).sum();
         let planned: u64 = all.tasks.iter().map(|task| task.chunks.len() as u64).sum();
-        let hopeless: u64 = snapshot.stripes.iter().filter(|stripe| snapshot.exposure(stripe).sources < 4)
+        let hopeless: u64 = snapshot.stripes.iter().filter(|stripe| answering(&snapshot, stripe) < 4)
             .map(|stripe| snapshot.exposure(stripe).lost.len() as u64).sum();
         prop_assert_eq!(planned + all.waiting_chunks + hopeless, lost);
     }

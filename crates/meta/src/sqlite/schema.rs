@@ -5,9 +5,12 @@
 //! 2. A commit is synced before it returns (`synchronous = FULL` on a write-ahead log).
 //! 3. The file grows by [`grow`] only, never by a transaction.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use claystone_code::{ChunkIndex, CodeSpec};
 use rusqlite::config::DbConfig;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::sql_error;
@@ -132,7 +135,28 @@ fn common(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    offer_tolerance_left(connection)?;
     connection.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;")
+}
+
+/// Makes `tolerance_left(code, '0,3')` known to SQL: [`CodeSpec::tolerance_left`] of a stripe without the chunks 0 and 3.
+fn offer_tolerance_left(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("tolerance_left", 2, flags, |arguments| {
+        let (code, lost): (String, String) = (arguments.get(0)?, arguments.get(1)?);
+        tolerance_left(&code, &lost).ok_or_else(|| {
+            let reason = format!("chunks {lost:?} are none of a stripe of {code:?}");
+            rusqlite::Error::UserFunctionError(reason.into())
+        })
+    })
+}
+
+fn tolerance_left(code: &str, lost: &str) -> Option<i32> {
+    let code: CodeSpec = code.parse().ok()?;
+    let lost: BTreeSet<ChunkIndex> =
+        lost.split(',').map(|index| index.parse().ok().map(ChunkIndex)).collect::<Option<_>>()?;
+    let is_chunk = |index: &ChunkIndex| index.0 < code.shape().chunks();
+    lost.iter().all(is_chunk).then(|| code.tolerance_left(&Vec::from_iter(lost)))
 }
 
 fn refuse_newer(connection: &Connection) -> Result<(), MetaError> {

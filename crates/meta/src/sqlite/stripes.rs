@@ -8,6 +8,7 @@
 
 use async_trait::async_trait;
 use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
+use claystone_code::ChunkIndex;
 use claystone_env::WallTime;
 use rusqlite::{Connection, Row, params};
 
@@ -282,12 +283,12 @@ fn place_from(row: &Row<'_>, at: usize) -> Result<Option<ChunkPlace>, Fault> {
 pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> Result<(), Fault> {
     let id = stripe.id.0.to_be_bytes();
     let tolerance = i64::from(stripe.code.tolerance());
-    let mut lost: i64 = 0;
+    let mut lost: Vec<ChunkIndex> = Vec::new();
     let mut insert = connection
         .prepare_cached("INSERT INTO chunks (stripe, idx, disk, generation, damaged) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     for (index, place) in (0u16..).zip(&stripe.places) {
         let column = PlaceColumns::of(connection, *place)?;
-        lost += i64::from(column.lost);
+        lost.extend(column.lost.then_some(ChunkIndex(index)));
         insert.execute(params![id, index, column.disk, column.generation, column.damaged])?;
     }
     connection
@@ -303,8 +304,8 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> R
             Int(stripe.revision),
             stripe.verified.map(|at| Int(at.unix_ms)),
             tolerance,
-            lost,
-            (lost > 0).then_some(tolerance - lost),
+            lost.len() as i64,
+            (!lost.is_empty()).then(|| stripe.code.tolerance_left(&lost)),
         ])?;
     Ok(())
 }
@@ -423,6 +424,6 @@ pub(super) fn recount_disk(connection: &Connection, num: i64) -> Result<(), Faul
 
 /// `lost` and `spare` of a row of `stripes`, counted.
 pub(super) const LOSSES: &str = "(SELECT count(*), \
-     CASE WHEN count(*) > 0 AND stripes.refs > 0 THEN stripes.tolerance - count(*) END \
+     CASE WHEN count(*) > 0 AND stripes.refs > 0 THEN tolerance_left(stripes.code, group_concat(c.idx)) END \
      FROM chunks c LEFT JOIN disks d ON d.num = c.disk \
      WHERE c.stripe = stripes.id AND (c.disk IS NULL OR c.damaged = 1 OR d.state >= 2))";

@@ -126,7 +126,7 @@ pub(super) async fn dead_stripes_wait_until_forgotten(meta: &dyn Meta) -> Result
 }
 
 pub(super) async fn degraded_come_by_risk_with_hopeless_last(meta: &dyn Meta) -> Result<(), MetaError> {
-    filled(meta, 5).await?;
+    let bucket = filled(meta, 5).await?;
     // Losses: one 3 (hopeless), two 1, three 2, four 0, five 1.
     meta.mark_damaged(&[chunk(1, 0, 0), chunk(1, 1, 0), chunk(1, 2, 0)]).await?;
     meta.swap(swap(2, 0, &[(4, None)])).await?;
@@ -135,6 +135,16 @@ pub(super) async fn degraded_come_by_risk_with_hopeless_last(meta: &dyn Meta) ->
     assert_eq!(ids(&meta.degraded(9).await?), [3, 2, 5, 1]);
     assert_eq!(ids(&meta.degraded(2).await?), [3, 2]);
     assert_eq!(ids(&meta.degraded(0).await?), [0; 0]);
+
+    // Under a local code it matters which chunks are lost, not how many: six can be recovered, seven cannot.
+    for (key, id) in [("6", 6), ("7", 7)] {
+        meta.put_object(new_object(bucket, key, vec![stripe(id, "lrc:4+2+2", 100)])).await?;
+    }
+    meta.mark_damaged(&[0, 2, 6, 7].map(|index| chunk(6, index, 0))).await?;
+    meta.mark_damaged(&[0, 1, 4, 6].map(|index| chunk(7, index, 0))).await?;
+    assert_eq!(ids(&meta.degraded(9).await?), [3, 6, 2, 5, 1, 7]);
+    let tally = meta.tally().await?;
+    assert_eq!((tally.degraded_by_tolerance_left, tally.unrecoverable), (vec![2, 2], 2));
     Ok(())
 }
 
