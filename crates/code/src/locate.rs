@@ -260,10 +260,25 @@ fn chunk<'a>(chunks: &[Option<&'a [u8]>], z: u16) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use crate::{
         ChunkIndex, LocateError, Shape,
         tests::{build, noise, stripe},
     };
+
+    /// Codes that are searched by trial, and how many wrong chunks of a whole stripe they name: half of their tolerance.
+    const BY_TRIAL: [(&str, usize); 9] = [
+        ("lrc:4+2+1", 1),
+        ("lrc:4+2+2", 1),
+        ("lrc:12+2+2", 1),
+        ("lrc:8+2+4", 2),
+        ("pc:2x2", 1),
+        ("pc:2x5", 1),
+        ("rsm:3+2", 1),
+        ("rsm:3+3", 1),
+        ("rsm:6+4", 2),
+    ];
 
     /// Chunks as `locate` wants them, without those in `missing`.
     fn given<'a>(chunks: &'a [Vec<u8>], missing: &[u16]) -> Vec<Option<&'a [u8]>> {
@@ -297,6 +312,56 @@ mod tests {
             let missing: Vec<u16> = (0..parity).collect();
             let error = LocateError::NothingToCheck { spec: code.spec(), available: data, needed: data + 1 };
             assert_eq!(code.locate(&given(&right, &missing)), Err(error));
+        }
+    }
+
+    proptest! {
+        /// Any chunks, as many as can be named, wrong in any bytes, with as many missing as leave the room for it.
+        #[test]
+        fn wrong_chunks_of_local_product_and_mergeable_codes_are_named(
+            (text, most) in prop::sample::select(&BY_TRIAL[..]),
+            order in Just((0..16u16).collect::<Vec<_>>()).prop_shuffle(),
+            wrong in 0..3usize, missing in 0..6usize,
+            errors in prop::collection::vec((0..70usize, 1..=255u8), 1..4),
+        ) {
+            let code = build(text);
+            let n = code.shape().chunks();
+            let tolerance = usize::from(code.spec().tolerance());
+            let wrong = wrong.min(most);
+            let missing = missing.min(tolerance - 2 * wrong);
+            let order: Vec<u16> = order.into_iter().filter(|z| *z < n).collect();
+            let mut chunks = stripe(&*code, 70, 6);
+            for z in &order[..wrong] {
+                let mut error = vec![0; 70];
+                errors.iter().for_each(|(at, byte)| error[*at] = *byte);
+                chunks[usize::from(*z)].iter_mut().zip(error).for_each(|(byte, error)| *byte ^= error);
+            }
+            let mut expected: Vec<ChunkIndex> = order[..wrong].iter().copied().map(ChunkIndex).collect();
+            expected.sort_unstable();
+            let found = code.locate(&given(&chunks, &order[wrong..wrong + missing]));
+            if missing == tolerance {
+                prop_assert!(matches!(found, Err(LocateError::NothingToCheck { .. })), "{found:?}");
+            } else {
+                prop_assert_eq!(found, Ok(expected), "{}", text);
+            }
+        }
+
+        /// One more than can be named: where the code keeps stripes far enough apart for it, that is always seen.
+        #[test]
+        fn one_wrong_chunk_too_many_is_told(
+            (text, most) in prop::sample::select(&[BY_TRIAL[1], BY_TRIAL[2], BY_TRIAL[3], BY_TRIAL[5], BY_TRIAL[7]][..]),
+            order in Just((0..16u16).collect::<Vec<_>>()).prop_shuffle(),
+            places in prop::array::uniform3(0..70usize), error in 1..=255u8,
+        ) {
+            let code = build(text);
+            let n = code.shape().chunks();
+            let mut chunks = stripe(&*code, 70, 6);
+            for (z, at) in order.iter().filter(|z| **z < n).zip(places).take(most + 1) {
+                chunks[usize::from(*z)][at] ^= error;
+            }
+            let most = u16::try_from(most).expect("few");
+            let error = LocateError::TooManyWrong { spec: code.spec(), available: n, most };
+            prop_assert_eq!(code.locate(&given(&chunks, &[])), Err(error));
         }
     }
 
