@@ -139,15 +139,13 @@ fn common(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;")
 }
 
-/// Makes `tolerance_left(code, '0,3')` known to SQL: [`CodeSpec::tolerance_left`] of a stripe without the chunks 0 and 3.
+/// Makes `tolerance_left(code, '0,3')` known to SQL: [`CodeSpec::tolerance_left`] of a stripe without the chunks 0 and 3;
+/// NULL if there is no such code or chunk, because one damaged record must not keep a disk's state from changing.
 fn offer_tolerance_left(connection: &Connection) -> Result<(), rusqlite::Error> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("tolerance_left", 2, flags, |arguments| {
-        let (code, lost): (String, String) = (arguments.get(0)?, arguments.get(1)?);
-        tolerance_left(&code, &lost).ok_or_else(|| {
-            let reason = format!("chunks {lost:?} are none of a stripe of {code:?}");
-            rusqlite::Error::UserFunctionError(reason.into())
-        })
+        let text = |at: usize| arguments.get_raw(at).as_str().ok();
+        Ok(text(0).zip(text(1)).and_then(|(code, lost)| tolerance_left(code, lost)))
     })
 }
 

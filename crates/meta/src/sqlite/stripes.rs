@@ -424,6 +424,7 @@ pub(super) fn recount_disk(connection: &Connection, num: i64) -> Result<(), Faul
 
 /// `lost` and `spare` of a row of `stripes`, counted.
 pub(super) const LOSSES: &str = "(SELECT count(*), \
-     CASE WHEN count(*) > 0 AND stripes.refs > 0 THEN tolerance_left(stripes.code, group_concat(c.idx)) END \
+     CASE WHEN count(*) > 0 AND stripes.refs > 0 THEN \
+     coalesce(tolerance_left(stripes.code, group_concat(c.idx)), stripes.tolerance - count(*)) END \
      FROM chunks c LEFT JOIN disks d ON d.num = c.disk \
      WHERE c.stripe = stripes.id AND (c.disk IS NULL OR c.damaged = 1 OR d.state >= 2))";

@@ -13,10 +13,10 @@ use rusqlite::Connection;
 
 use super::objects::look_up_sql;
 use super::{SqliteMeta, Workers, schema};
-use crate::testing::{AtOnce, add_disks, at, conformance, delete, empty_object, new_object, stripe};
+use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe};
 use crate::{
-    BucketId, BucketRecords, DiskRecords, ListQuery, Meta, MetaError, NewObject, ObjectRecords, Precondition,
-    StripeRecords, VersionRef,
+    BucketId, BucketRecords, DiskRecords, DiskState, ListQuery, Meta, MetaError, NewObject, ObjectRecords,
+    Precondition, StripeRecords, VersionRef,
 };
 
 mod model;
@@ -446,6 +446,22 @@ async fn a_stopped_worker_is_an_error() {
     assert!(matches!(written, Err(MetaError::Unavailable { .. })), "{written:?}");
     let read = meta.buckets().await;
     assert!(matches!(read, Err(MetaError::Unavailable { .. })), "{read:?}");
+}
+
+#[tokio::test]
+async fn a_code_that_cannot_be_read_keeps_no_disk_from_changing_its_state() {
+    for sql in
+        ["UPDATE stripes SET code = 'rs:x'", "UPDATE stripes SET code = 'replica:2'", "UPDATE stripes SET code = 7"]
+    {
+        let meta = memory().await;
+        add_disks(&meta, 3).await.expect("room");
+        let bucket = meta.create_bucket("photos", "ann", None, at(1)).await.expect("room");
+        meta.put_object(new_object(bucket.id, "key", vec![stripe(1, "replica:3", 9)])).await.expect("room");
+        meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
+        meta.set_disk_state(disk(2), DiskState::Lost).await.expect(sql);
+        let tally = meta.tally().await.expect(sql);
+        assert_eq!((tally.chunks_lost, tally.degraded_by_tolerance_left), (1, vec![0, 1]), "{sql}");
+    }
 }
 
 async fn memory() -> SqliteMeta {
