@@ -24,6 +24,7 @@ test: ## all checks and tests; installs the clients that it tests with
 	tests/isal/run
 	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then tests/neon/run; fi
 	tests/jerasure/run
+	tests/miri/run
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
 	tests/python/run
 	tests/fuzz/run
