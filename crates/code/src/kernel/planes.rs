@@ -210,10 +210,23 @@ impl Coupler {
         place: Place,
     ) {
         let mut sums = [[broadcast(0); Q]; Q];
-        for at in 0..group.len() {
-            let at = if is_back { group.len() - 1 - at } else { at };
-            // SAFETY: the caller's.
-            unsafe { self.add::<Q, SHORT>(&mut sums, &aspects[group[at]], start, place) }
+        let count = group.len();
+        let aspect = |at: usize| &aspects[group[if is_back { count - 1 - at } else { at }]];
+        // Products are added two at a time. Three nodes leave one over, which goes with one of the next section.
+        let paired = if Q == 3 { count / 2 * 2 } else { 0 };
+        // SAFETY: the caller's; there are Q matrices for each node.
+        unsafe {
+            for at in (0..paired).step_by(2) {
+                let (a, b) = (aspect(at), aspect(at + 1));
+                let value = |aspect, k| self.uncoupled::<Q, SHORT>(aspect, k, start, place);
+                let by = |aspect: &Aspect<Q>, k: usize| aspect.products[k].as_ptr();
+                add_two::<Q, Q, true>(&mut sums, [value(a, 0), value(a, 1)], by(a, 0), by(a, 1));
+                add_two::<Q, Q, true>(&mut sums, [value(a, 2), value(b, 0)], by(a, 2), by(b, 0));
+                add_two::<Q, Q, true>(&mut sums, [value(b, 1), value(b, 2)], by(b, 1), by(b, 2));
+            }
+            for at in paired..count {
+                self.add::<Q, SHORT>(&mut sums, aspect(at), start, place);
+            }
         }
         self.uncouple(&mut sums);
         for (target, sums) in targets.iter().zip(sums) {
@@ -240,25 +253,45 @@ impl Coupler {
     unsafe fn add<const Q: usize, const SHORT: bool>(
         &self,
         sums: &mut [[__m512i; Q]; Q],
-        Aspect { starts, apart, products, .. }: &Aspect<Q>,
+        aspect: &Aspect<Q>,
         start: usize,
         place: Place,
     ) {
+        let by = |k: usize| aspect.products[k].as_ptr();
         // SAFETY: the caller's; there are Q matrices for each node.
         unsafe {
-            let dot = load::<Q, SHORT>(starts[0].wrapping_add(start), place);
-            let coupled = |k: usize| -> [__m512i; Q] {
-                let near = load::<Q, SHORT>(starts[k].wrapping_add(start), place);
-                let far = load::<Q, SHORT>(starts[0].wrapping_add(start.wrapping_add(apart[k])), place);
-                std::array::from_fn(|plane| _mm512_xor_si512(near[plane], times(far[plane], self.factor)))
-            };
-            add_two::<Q, Q, true>(sums, [dot, coupled(1)], products[0].as_ptr(), products[1].as_ptr());
+            let value = |k: usize| self.uncoupled::<Q, SHORT>(aspect, k, start, place);
+            add_two::<Q, Q, true>(sums, [value(0), value(1)], by(0), by(1));
             if Q == 3 {
-                add_one::<Q, Q, true>(sums, coupled(2), products[2].as_ptr());
+                add_one::<Q, Q, true>(sums, value(2), by(2));
             }
             if Q == 4 {
-                add_two::<Q, Q, true>(sums, [coupled(2), coupled(3)], products[2].as_ptr(), products[3].as_ptr());
+                add_two::<Q, Q, true>(sums, [value(2), value(3)], by(2), by(3));
             }
+        }
+    }
+
+    /// U of the k-th node of a section, in Q planes.
+    ///
+    /// # Safety
+    /// As [`Self::solve`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn uncoupled<const Q: usize, const SHORT: bool>(
+        &self,
+        Aspect { starts, apart, .. }: &Aspect<Q>,
+        k: usize,
+        start: usize,
+        place: Place,
+    ) -> [__m512i; Q] {
+        // SAFETY: the caller's.
+        unsafe {
+            let near = load::<Q, SHORT>(starts[k].wrapping_add(start), place);
+            if k == 0 {
+                return near;
+            }
+            let far = load::<Q, SHORT>(starts[0].wrapping_add(start.wrapping_add(apart[k])), place);
+            std::array::from_fn(|plane| _mm512_xor_si512(near[plane], times(far[plane], self.factor)))
         }
     }
 
