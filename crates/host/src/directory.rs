@@ -4,6 +4,7 @@
 //! 1. Every path stays below the root: names like `..` are refused.
 //! 2. Paths are resolved from the root's path at each call, so a root that was unmounted or moved away is noticed.
 //! 3. [`Directory::create`] never opens what exists, links included.
+//! 4. What a link leads to is read only: nothing outside the root is written to because somebody laid a link into it.
 
 use std::fs;
 use std::io;
@@ -69,12 +70,12 @@ impl Directory for HostDirectory {
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let path = self.resolve(path)?;
-        let file = match fs::OpenOptions::new().read(true).write(true).open(&path) {
-            Err(error) if is_read_only(&error) => fs::File::open(&path),
-            other => other,
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        let file = match fs::OpenOptions::new().read(true).write(true).custom_flags(no_link).open(&path) {
+            Err(error) if is_read_only(&error) => fs::File::open(&path).map(HostFile::read_only),
+            other => other.map(HostFile::new),
         };
-        let file = file.map_err(out_of_handles)?;
-        Ok(Arc::new(HostFile::new(file)))
+        Ok(Arc::new(file.map_err(out_of_handles)?))
     }
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
@@ -137,6 +138,10 @@ impl HostFile {
         HostFile { file, direct: OnceLock::new() }
     }
 
+    fn read_only(file: fs::File) -> HostFile {
+        HostFile { file, direct: OnceLock::from(None) }
+    }
+
     fn direct(&self) -> Option<&fs::File> {
         let open = || {
             let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -153,7 +158,7 @@ impl File for HostFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset).map_err(|error| {
-            // EBADF: opened for reading only, because the file system allowed no more.
+            // EBADF: opened for reading only, because the file system allowed no more or the path is a link.
             if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) {
                 io::Error::from(io::ErrorKind::ReadOnlyFilesystem)
             } else {
@@ -200,8 +205,12 @@ fn out_of_handles(error: io::Error) -> io::Error {
     error
 }
 
+/// Whether a file that could not be opened for writing may be read nevertheless: the file system says so, or it is a link
+/// or a program that runs.
 fn is_read_only(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+    use io::ErrorKind::{ExecutableFileBusy, PermissionDenied, ReadOnlyFilesystem};
+    let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+    is_link || matches!(error.kind(), ReadOnlyFilesystem | PermissionDenied | ExecutableFileBusy)
 }
 
 #[cfg(test)]
@@ -269,6 +278,24 @@ mod tests {
         for path in ["..", "a/../b", "/etc/passwd", "a//b", "./a", "a\0b"] {
             assert_eq!(directory.open(path).err().expect(path).kind(), io::ErrorKind::InvalidInput, "{path:?}");
         }
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_read_and_never_written() {
+        let (_keep, directory) = scratch();
+        let (_other, outside) = scratch();
+        outside.create("precious").expect("create").write_at(0, b"abc").expect("write");
+        std::os::unix::fs::symlink(outside.path().join("precious"), directory.path().join("link")).expect("a link");
+        let link = directory.open("link").expect("open");
+        let mut bytes = [0; 3];
+        link.read_at(0, &mut bytes).expect("read");
+        assert_eq!(&bytes, b"abc");
+        assert_eq!(link.write_at(0, b"xyz").expect_err("a link").kind(), io::ErrorKind::ReadOnlyFilesystem);
+        let aligned = vec![7; 8192];
+        let start = aligned.as_ptr().align_offset(ALIGNED_BYTES);
+        let around = link.write_around(0, &aligned[start..][..ALIGNED_BYTES]);
+        assert_eq!(around.expect_err("a link").kind(), io::ErrorKind::ReadOnlyFilesystem);
+        assert_eq!(fs::read(outside.path().join("precious")).expect("there"), b"abc");
     }
 
     #[test]
