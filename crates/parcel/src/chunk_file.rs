@@ -57,6 +57,11 @@ impl ChunkFile {
         path(&*self.directory, &self.name)
     }
 
+    /// Bytes of content that the file is long enough for.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.layout.content_at())
+    }
+
     /// Reads the sectors `sectors` into `into`; returns those that are lost. Their bytes in `into` mean nothing. What
     /// lies behind the content's end is zeros.
     ///

@@ -86,6 +86,11 @@ impl Layout {
         self.file_bytes.div_ceil(self.full_row_bytes())
     }
 
+    /// Rows of which the first `bytes` of a chunk's content hold anything.
+    pub fn rows_within(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.tile_bytes()).min(self.rows())
+    }
+
     /// A row.
     ///
     /// # Panics

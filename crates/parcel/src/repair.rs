@@ -70,6 +70,9 @@ impl Parcel {
             Some(Verdict::WrongHash) => return Err(self.wrong_hash()),
             _ => (),
         }
+        if let Some(Report { first_hole: Some(why), first_lost_byte: Some(at), .. }) = &report {
+            return Err(Error::lost(why, *at));
+        }
         let layout = self.layout();
         let _locks = lock_all(self.directories.iter().chain([into]))?;
         let mut parts = self.parts_of_absent(into)?;
@@ -78,7 +81,11 @@ impl Parcel {
         let mut done = Repaired { report, rebuilt: self.absent(), ..Repaired::default() };
         let read_before = self.read_bytes();
         let mut planner = Planner::new(self);
-        for at in 0..layout.rows() {
+        // Rows without damage matter to new files only.
+        let rows: Box<dyn Iterator<Item = u64>> =
+            if done.rebuilt.is_empty() { Box::new(damaged.iter().copied()) } else { Box::new(0..layout.rows()) };
+        let mut passed = 0;
+        for at in rows {
             let row = layout.row(at);
             let mut buffer = RowBuffer::new(self, row);
             if damaged.contains(&at) {
@@ -102,8 +109,10 @@ impl Parcel {
                 done.lost_bytes += file.write(*sector, content).map_err(Error::io(file.path(), "writing"))?;
                 done.mended_sectors += 1;
             }
+            passed += layout.file_bytes_of(&row);
             progress(layout.file_bytes_of(&row));
         }
+        progress(layout.file_bytes - passed);
         done.read_bytes = self.read_bytes() - read_before;
 
         done.mended_heads = self.mend_heads()?;

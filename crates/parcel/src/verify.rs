@@ -1,13 +1,21 @@
 //! What exactly is damaged, and whether it can be mended.
+//!
+//! Invariants:
+//! 1. It takes as long as the chunk files are, whatever length their heads promise: rows behind the end of all of them
+//!    are counted, not looked for.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use claystone_code::Unrecoverable;
+
 use crate::Progress;
+use crate::chunk_file::ChunkFile;
 use crate::find::Oddity;
 use crate::hashes::Hashes;
 use crate::parcel::Parcel;
 use crate::recovery::{Planner, RowBuffer};
+use crate::sector::SECTOR_BYTES;
 
 /// Ranges of damaged sectors that are told for each chunk file; all are counted.
 const RANGES_MAX: usize = 16;
@@ -61,8 +69,31 @@ pub struct Report {
     pub oddities: Vec<Oddity>,
     /// Bytes of content that were read.
     pub read_bytes: u64,
-    /// Rows with damaged sectors.
+    /// Rows with damaged sectors, up to the end of the longest file.
     pub(crate) damaged_rows: Vec<u64>,
+    /// What is lost in the first row in which too much is.
+    pub(crate) first_hole: Option<Unrecoverable>,
+}
+
+/// Damaged sectors of one chunk.
+#[derive(Default)]
+struct Sectors {
+    count: u64,
+    /// The first of them.
+    ranges: Vec<Range<u64>>,
+}
+
+impl Sectors {
+    /// Takes some more, behind those before.
+    fn add(&mut self, sectors: Range<u64>) {
+        self.count += sectors.end - sectors.start;
+        let told = self.ranges.len();
+        match self.ranges.last_mut() {
+            Some(last) if last.end == sectors.start => last.end = sectors.end,
+            _ if told < RANGES_MAX => self.ranges.push(sectors),
+            _ => (),
+        }
+    }
 }
 
 impl Report {
@@ -84,21 +115,17 @@ impl Parcel {
         let before = self.read_bytes();
         let mut planner = Planner::new(self);
         let mut hashes = Some(Hashes::new(self, 0..self.members().len()));
-        let mut sectors: BTreeMap<u16, (u64, Vec<Range<u64>>)> = BTreeMap::new();
+        let mut sectors: BTreeMap<u16, Sectors> = BTreeMap::new();
         let (mut lost_bytes, mut first_lost_byte, mut damaged_rows) = (0, None, Vec::new());
-        for at in 0..layout.rows() {
+        let mut first_hole = None;
+        let held = self.files().map(ChunkFile::held_bytes).max().unwrap_or(0);
+        let held_rows = layout.rows_within(held);
+        for at in 0..held_rows {
             let row = layout.row(at);
             let mut buffer = RowBuffer::new(self, row);
             buffer.load(self, 0..layout.shape.chunks());
             for (chunk, sector) in &buffer.damaged {
-                let (count, ranges) = sectors.entry(*chunk).or_default();
-                *count += 1;
-                let told = ranges.len();
-                match ranges.last_mut() {
-                    Some(last) if last.end == *sector => last.end += 1,
-                    _ if told < RANGES_MAX => ranges.push(*sector..sector + 1),
-                    _ => (),
-                }
+                sectors.entry(*chunk).or_default().add(*sector..sector + 1);
             }
             if !buffer.damaged.is_empty() {
                 damaged_rows.push(at);
@@ -107,6 +134,7 @@ impl Parcel {
             if !holes.is_empty() {
                 lost_bytes += holes.iter().map(|hole| hole.bytes).sum::<u64>();
                 first_lost_byte.get_or_insert(row.file_at);
+                first_hole = first_hole.or(holes.first().map(|hole| hole.why));
                 hashes = None;
             }
             if let Some(hashes) = &mut hashes {
@@ -114,8 +142,23 @@ impl Parcel {
             }
             progress(layout.file_bytes_of(&row));
         }
+        if held_rows < layout.rows() {
+            let row = layout.row(held_rows);
+            lost_bytes += (layout.chunk_bytes() - row.chunk_at) * u64::from(layout.shape.data);
+            first_lost_byte.get_or_insert(row.file_at);
+            first_hole.get_or_insert_with(|| self.nothing_there());
+            hashes = None;
+            for file in self.files() {
+                let own = self.agreement.identity(file.chunk).layout.sectors();
+                let behind = row.chunk_at / SECTOR_BYTES as u64..own;
+                if !behind.is_empty() {
+                    sectors.entry(file.chunk).or_default().add(behind);
+                }
+            }
+            progress(layout.file_bytes - row.file_at);
+        }
         let damage = (0..layout.shape.chunks()).filter_map(|chunk| {
-            let (count, ranges) = sectors.remove(&chunk).unwrap_or_default();
+            let Sectors { count, ranges } = sectors.remove(&chunk).unwrap_or_default();
             let file = self.files.get(&chunk);
             let own = self.agreement.identity(chunk).layout;
             let found = ChunkDamage {
@@ -139,6 +182,14 @@ impl Parcel {
             oddities: self.oddities.clone(),
             read_bytes: self.read_bytes() - before,
             damaged_rows,
+            first_hole,
         }
+    }
+
+    /// What is lost where no chunk file holds anything.
+    fn nothing_there(&self) -> Unrecoverable {
+        let (spec, shape) = (self.spec(), self.layout().shape);
+        let chunks = shape.chunks();
+        Unrecoverable { spec, wanted_lost: chunks, available: 0, needed: shape.data, chunks }
     }
 }

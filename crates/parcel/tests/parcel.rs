@@ -264,6 +264,51 @@ fn damage_that_is_met_on_the_way_is_avoided_and_told() {
 }
 
 #[test]
+fn a_repair_that_cannot_mend_all_mends_nothing() {
+    with_disk(|disk| {
+        let bytes = content(65_536 * 4);
+        let layout = encode(disk.attach(), "rs:2+1", &bytes).expect("written").layout();
+        // One sector of the first row can be mended, two at one place of the last one cannot.
+        let at = |row: u64| layout.content_at() + layout.row(row).chunk_at;
+        for (chunk, row) in [(0, 0), (0, 1), (1, 1)] {
+            disk.flip_bit(&chunk_name("rs:2+1", chunk), at(row) * 8);
+        }
+        let before: Vec<Vec<u8>> = (0..3).map(|chunk| disk.content(&chunk_name("rs:2+1", chunk))).collect();
+        let error = repair(&disk, Extent::All).expect_err("too much is lost");
+        assert!(matches!(error, Error::TooMuchLost { file_byte: 131_072, available: 1, needed: 2, chunks: 3, .. }));
+        let after: Vec<Vec<u8>> = (0..3).map(|chunk| disk.content(&chunk_name("rs:2+1", chunk))).collect();
+        assert!(before == after, "nothing was changed");
+    });
+}
+
+#[test]
+fn a_head_that_promises_more_than_there_is_costs_no_more_time_than_there_is() {
+    with_disk(|disk| {
+        let bytes = content(300_000);
+        let mut manifest = encode(disk.attach(), "rs:2+1", &bytes).expect("written");
+        manifest.file_bytes = 1 << 56;
+        for chunk in [None, Some(0), Some(1), Some(2)] {
+            let name = chunk.map_or(manifest_file_name(NAME), |chunk| chunk_name("rs:2+1", chunk));
+            let mut file = disk.content(&name);
+            file[..512].copy_from_slice(&Head { manifest: manifest.clone(), chunk }.encode());
+            put(&disk, &name, file);
+        }
+        let mut told = 0;
+        let report = found(&disk).expect("found").verify(&mut |bytes| told += bytes);
+        assert_eq!((report.verdict(), report.first_lost_byte, told), (Verdict::TooMuchLost, Some(0), 1 << 56));
+        assert!(report.lost_bytes >= 1 << 56);
+        let sectors = (1u64 << 55) / SECTOR_BYTES as u64;
+        let counted: Vec<u64> = report.damage.iter().map(|damage| damage.sectors).collect();
+        assert_eq!(counted, [sectors; 3]);
+        assert_eq!(report.damage[0].first_sectors[0], 0..sectors);
+        let none = Error::TooMuchLost { spec: manifest.spec, file_byte: 0, available: 0, needed: 2, chunks: 3 };
+        assert_eq!(repair(&disk, Extent::All).expect_err("lost").to_string(), none.to_string());
+        // Nothing is missing, so nothing is looked at.
+        assert!(repair(&disk, Extent::Missing).expect("nothing to do").rebuilt.is_empty());
+    });
+}
+
+#[test]
 fn a_power_cut_at_any_operation_leaves_no_half_for_whole() {
     let bytes = content(150_000);
     let (mut cut, mut operations) = (true, 0);
