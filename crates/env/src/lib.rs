@@ -1,20 +1,27 @@
 //! All that a run cannot repeat enters through the traits of this crate.
 //!
 //! Invariants:
-//! 1. Core crates reach time, randomness, tasks, threads and files only through [`Env`], [`Worker`] and [`Directory`].
+//! 1. Core crates reach time, randomness, tasks, threads, files and devices only through [`Env`], [`Worker`], [`Directory`]
+//!    and [`Device`].
 //! 2. Every trait is object-safe and has two families of implementations: `host` (a real machine) and `sim`
 //!    (a seeded world), so a seed replays a run exactly.
-//! 3. Nothing here blocks except [`Directory`] and [`File`], and those are called on a [`Worker`] only.
+//! 3. Nothing here blocks except [`Directory`], [`File`] and [`Device`], and those are called on a [`Worker`] only.
 //!
-//! Left out: sector devices with per-sector results, and the network. They arrive with the crates that need them.
+//! Left out: the network. It arrives with the crates that need it.
 
 mod clock;
+mod device;
 mod directory;
 mod random;
 mod tasks;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod worker;
 
 pub use clock::{Clock, Moment, WallTime, timeout};
+pub use device::{
+    Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorFailure, SectorRange,
+};
 pub use directory::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space, aligned_buffer};
 pub use random::Random;
 pub use tasks::{Task, Tasks};

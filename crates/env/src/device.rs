@@ -1,0 +1,194 @@
+//! A device: numbered sectors of a drive, a partition or an image, as blocking calls for a disk's
+//! [`Worker`](crate::Worker).
+//!
+//! The calls block, as those of [`Directory`](crate::Directory) do. Direct reads and writes block in the system anyway,
+//! and a drive's queue is filled by the several threads of its disk's worker; planners and executors above stay plain
+//! code, without a suspension point between a decision and its write; and a simulator runs such a call at once and
+//! charges its time afterwards, so one thread replays a run.
+//!
+//! What a caller may count on, in every implementation:
+//! 1. A read tells of each sector whether it was read, in time or at all. A sector that was read may still be wrong
+//!    (a flipped bit, a misdirected write): checksums are the caller's.
+//! 2. What was written before a returned [`Device::sync`] is there after a power cut.
+//! 3. A sector written and not synced is, after a power cut, old, or new, or any of the contents it was given since, or
+//!    torn: any 512-byte part from any of these; or unreadable until it is written. Each sector by itself: a later write
+//!    may have survived and an earlier one not. Sectors that were not written are not changed.
+//! 4. After a failed [`Device::sync`] every later one fails, until the device is opened anew: systems forget what they
+//!    could not write, and the next sync would promise it.
+//! 5. Calls may come from several threads at once. Where two writes overlap, each sector is that of one of them.
+
+use std::fmt;
+use std::io;
+
+/// The unit in which a device reads, writes and fails.
+pub const SECTOR_BYTES: usize = 4096;
+
+/// The number of a sector, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Sector(pub u64);
+
+/// Consecutive sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SectorRange {
+    /// The first one.
+    pub first: Sector,
+    /// How many.
+    pub sectors: u64,
+}
+
+impl SectorRange {
+    /// The sector behind the last one.
+    pub fn end(&self) -> Sector {
+        Sector(self.first.0 + self.sectors)
+    }
+}
+
+impl fmt::Display for SectorRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sectors {}..{}", self.first.0, self.end().0)
+    }
+}
+
+/// What a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// How many sectors it has.
+    pub sectors: u64,
+    /// Whether it can be told to report a sector that does not read at once. Where it cannot, [`Effort::FailFast`] is
+    /// done as [`Effort::Retry`].
+    pub fails_fast: bool,
+}
+
+impl Geometry {
+    /// The sectors of a request for `bytes` bytes from `first`.
+    ///
+    /// # Panics
+    /// If they are not whole sectors, at least one, on the device.
+    pub fn range(&self, first: Sector, bytes: usize) -> SectorRange {
+        assert!(bytes.is_multiple_of(SECTOR_BYTES), "{bytes} bytes are not whole sectors");
+        let range = SectorRange { first, sectors: (bytes / SECTOR_BYTES) as u64 };
+        self.assert_holds(range);
+        range
+    }
+
+    /// Asserts that a request is for sectors of the device.
+    ///
+    /// # Panics
+    /// If it is not, or is for none.
+    pub fn assert_holds(&self, range: SectorRange) {
+        assert!(range.sectors > 0, "a request for no sector");
+        let end = range.first.0.checked_add(range.sectors);
+        assert!(end.is_some_and(|end| end <= self.sectors), "{range:?} of {} sectors", self.sectors);
+    }
+}
+
+/// How long a device shall try to read a sector.
+// Source: [lec §3.1]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effort {
+    /// Once: what does not read is reported, and the caller decodes it from its group.
+    FailFast,
+    /// As long as the drive knows a way, which takes tens of milliseconds for a sector, and seconds for a lost one.
+    Retry,
+}
+
+/// How a sector was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SectorFailure {
+    /// Not at once. [`Effort::Retry`] may read it, or find it lost. Never the result of [`Effort::Retry`].
+    Soft,
+    /// Not by any retry: until it is written, it stays so.
+    Lost,
+}
+
+/// A sector that was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FailedSector {
+    /// Which.
+    pub sector: Sector,
+    /// How.
+    pub failure: SectorFailure,
+}
+
+/// A whole request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The device did not answer. Says nothing about single sectors.
+    #[error("the device did not read {range}")]
+    Read {
+        /// What was asked for.
+        range: SectorRange,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Each of these sectors may be old, new, torn or unreadable.
+    #[error("the device did not write {range}")]
+    Write {
+        /// What was asked for.
+        range: SectorRange,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An image had no space to hold these sectors; as with [`DeviceError::Write`], some may be new.
+    #[error("no space to write {range}")]
+    NoSpace {
+        /// What was asked for.
+        range: SectorRange,
+    },
+    /// The device takes no writes; nothing changed.
+    #[error("the device is read-only: {range} not written")]
+    ReadOnly {
+        /// What was asked for.
+        range: SectorRange,
+    },
+    /// What was written since the last sync may not be there after a power cut, nor be read before one.
+    #[error("the device did not make its writes durable")]
+    Sync {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// See the module.
+pub trait Device: Send + Sync + 'static {
+    /// What a person would call it: its path.
+    fn label(&self) -> String;
+
+    /// How large it is and what it can do. Does not change while it is open.
+    fn geometry(&self) -> Geometry;
+
+    /// Fills `into`, whole sectors, from `first`. Returns the sectors that were not read, in ascending order, usually
+    /// none; their bytes are zeros, so that nobody takes what was in `into` for theirs.
+    ///
+    /// # Errors
+    /// [`DeviceError::Read`].
+    ///
+    /// # Panics
+    /// As [`Geometry::range`].
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError>;
+
+    /// Writes `bytes`, whole sectors, from `first`. A sector that could not be read can be again.
+    ///
+    /// # Errors
+    /// [`DeviceError::Write`], [`DeviceError::NoSpace`], [`DeviceError::ReadOnly`].
+    ///
+    /// # Panics
+    /// As [`Geometry::range`].
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Makes all durable that was written before.
+    ///
+    /// # Errors
+    /// [`DeviceError::Sync`], and then always.
+    fn sync(&self) -> Result<(), DeviceError>;
+
+    /// Tells the device that nobody needs what these sectors hold. They read as anything until they are written; a
+    /// device may also do nothing.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    ///
+    /// # Panics
+    /// As [`Geometry::assert_holds`].
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError>;
+}
