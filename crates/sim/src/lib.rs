@@ -2,10 +2,11 @@
 //!
 //! Invariants:
 //! 1. Nothing here reads a real clock, real randomness or a real file, and everything runs on one thread.
-//! 2. Every operation of a simulated disk goes into the world's trace, so two runs can be compared by one number.
-//! 3. A simulated disk keeps no more after a crash than the contract of `env::Directory` promises, and no less.
+//! 2. Every operation of a simulated disk or device goes into the world's trace, so two runs can be compared by one number.
+//! 3. A simulated disk keeps no more after a crash than the contract of `env::Directory` promises, and no less; a
+//!    simulated device, than that of `env::Device`.
 //!
-//! Left out: the network and the emulators of drives' caches. They arrive with the crates that need them.
+//! Left out: the network. It arrives with the crates that need it.
 //!
 //! ```
 //! let reached = claystone_sim::run(42, |world| async move {
@@ -17,6 +18,7 @@
 //! ```
 
 mod clock;
+mod device;
 mod directory;
 mod disk;
 mod files;
@@ -27,6 +29,7 @@ mod worker;
 mod world;
 
 pub use clock::SimClock;
+pub use device::{DeviceFaults, DeviceStats, HddModel, SimDevice};
 pub use disk::{DiskModel, Fault, SimDisk, Stats};
 pub use process::Process;
 pub use random::SimRandom;

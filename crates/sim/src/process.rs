@@ -1,12 +1,14 @@
 //! A process: tasks that can be killed together.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use claystone_env::{Env, Random, Task, Tasks};
 use futures::future::{BoxFuture, FutureExt};
 use tokio::task::AbortHandle;
 
 use crate::clock::SimClock;
+use crate::device::SimDevice;
 use crate::disk::SimDisk;
 use crate::worker::SimWorker;
 
@@ -20,7 +22,7 @@ pub struct Process {
 impl Process {
     pub(crate) fn new(random: Arc<dyn Random>, clock: SimClock) -> Process {
         let tasks = Arc::new(SimTasks::default());
-        let cpu = Arc::new(SimWorker::new(clock.clone(), None));
+        let cpu = Arc::new(SimWorker::new(clock.clone(), || Duration::ZERO));
         let env = Env { clock: Arc::new(clock.clone()), random, tasks: tasks.clone(), cpu };
         Process { tasks, clock, env }
     }
@@ -37,7 +39,14 @@ impl Process {
 
     /// A worker for a disk; use one for each disk.
     pub fn worker(&self, disk: &SimDisk) -> Arc<SimWorker> {
-        Arc::new(SimWorker::new(self.clock.clone(), Some(disk.clone())))
+        let disk = disk.clone();
+        Arc::new(SimWorker::new(self.clock.clone(), move || disk.take_cost()))
+    }
+
+    /// A worker for an emulated device; use one for each device.
+    pub fn device_worker(&self, device: &SimDevice) -> Arc<SimWorker> {
+        let device = device.clone();
+        Arc::new(SimWorker::new(self.clock.clone(), move || device.take_cost()))
     }
 
     /// Ends all tasks where they wait; later ones never begin. The caller crashes the disks, and drops what it holds

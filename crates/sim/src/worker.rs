@@ -12,32 +12,33 @@ use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::Semaphore;
 
 use crate::clock::SimClock;
-use crate::disk::SimDisk;
 
 const QUEUED_MAX: usize = 256;
 
-/// The worker of a simulated disk, or of a processor that takes no time.
+/// The worker of a simulated disk or device, or of a processor that takes no time.
 pub struct SimWorker {
     clock: SimClock,
-    disk: Option<SimDisk>,
+    // The virtual time that jobs used since it was last called.
+    take_cost: Arc<dyn Fn() -> Duration + Send + Sync>,
     room: Arc<Semaphore>,
     free_at: Arc<Mutex<Moment>>,
 }
 
 impl SimWorker {
-    pub(crate) fn new(clock: SimClock, disk: Option<SimDisk>) -> SimWorker {
-        SimWorker { clock, disk, room: Arc::new(Semaphore::new(QUEUED_MAX)), free_at: Arc::default() }
+    pub(crate) fn new(clock: SimClock, take_cost: impl Fn() -> Duration + Send + Sync + 'static) -> SimWorker {
+        let room = Arc::new(Semaphore::new(QUEUED_MAX));
+        SimWorker { clock, take_cost: Arc::new(take_cost), room, free_at: Arc::default() }
     }
 }
 
 impl Worker for SimWorker {
     fn run(&self, job: Job) -> BoxFuture<'static, Result<(), WorkerStopped>> {
-        let (clock, disk) = (self.clock.clone(), self.disk.clone());
+        let (clock, take_cost) = (self.clock.clone(), self.take_cost.clone());
         let (room, free_at) = (self.room.clone(), self.free_at.clone());
         async move {
             let _room = room.acquire().await.map_err(|_| WorkerStopped)?;
             job();
-            let cost = disk.map_or(Duration::ZERO, |disk| disk.take_cost());
+            let cost = take_cost();
             let wait = {
                 let mut free_at = free_at.lock().unwrap_or_else(PoisonError::into_inner);
                 *free_at = clock.now().max(*free_at).after(cost);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use claystone_env::{Clock, Random};
 
 use crate::clock::SimClock;
+use crate::device::{HddModel, SimDevice};
 use crate::disk::{DiskModel, SimDisk};
 use crate::process::Process;
 use crate::random::SimRandom;
@@ -70,6 +71,16 @@ impl World {
     pub fn disk(&self, name: &str, model: DiskModel) -> SimDisk {
         let random = self.random.fork(&format!("disk {name}"));
         SimDisk::new(name, model, random, self.clock.clone(), self.trace.clone())
+    }
+
+    /// An emulated hard disk whose sectors hold zeros.
+    ///
+    /// # Panics
+    /// If the model's numbers make no drive.
+    pub fn device(&self, name: &str, model: HddModel) -> SimDevice {
+        model.check();
+        let random = self.random.fork(&format!("device {name}"));
+        SimDevice::new(name, model, random, self.clock.clone(), self.trace.clone())
     }
 
     /// Adds an event of the scenario's own to the trace.
