@@ -8,6 +8,7 @@
 mod admin;
 mod backup;
 mod bench;
+mod chart;
 mod cli;
 mod codes;
 mod components;
@@ -17,6 +18,7 @@ mod disks;
 mod endpoint;
 mod http;
 mod logs;
+mod model;
 mod progress;
 mod rows;
 mod server;

@@ -7,6 +7,7 @@ mod code;
 mod demo;
 mod disk;
 mod key;
+mod model;
 mod scrub;
 mod status;
 mod up;
@@ -49,6 +50,8 @@ enum Command {
     Code(code::Code),
     /// A tour: store files, break disks, read everything back, repair
     Demo(demo::Demo),
+    /// The arithmetic behind local coding
+    Model(model::Model),
     /// Measure this machine, beside other systems where they are installed
     Bench(bench::Bench),
 }
@@ -96,6 +99,7 @@ impl Cli {
             Command::Backup(backup) => backup.run().await,
             Command::Code(code) => code.run(),
             Command::Demo(demo) => demo.run().await,
+            Command::Model(model) => model.run(),
             Command::Bench(bench) => bench.run().await,
         }
     }

@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use plotters::prelude::*;
 
 use super::figures::Figures;
+use crate::chart::{COLORS, FONT, SIZE};
 
 /// Codes of one family.
 #[derive(Debug)]
@@ -80,19 +81,6 @@ fn render(text: &mut String, families: &[Family], x: Range<f64>, y: Range<f64>) 
         .map_err(says)?;
     area.present().map_err(says)
 }
-
-const SIZE: (u32, u32) = (960, 640);
-const FONT: &str = "sans-serif";
-/// Told apart by people who do not see all colours (Okabe and Ito).
-const COLORS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-];
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,3 @@
+//! The papers' arithmetic as tables and plots for a person.
+
+pub mod lec;
