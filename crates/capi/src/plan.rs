@@ -84,12 +84,18 @@ pub unsafe extern "C" fn claystone_plan_range(
     end: *mut u32,
 ) -> Status {
     catch(|| {
-        // SAFETY: checked for null by the helpers, valid as the header asks.
-        let (Plan(plan), start, end) = unsafe { (reference(plan, "plan")?, out(start, "start")?, out(end, "end")?) };
+        // SAFETY: checked for null by the helper, valid as the header asks.
+        let Plan(plan) = unsafe { reference(plan, "plan")? };
+        for (pointer, what) in [(start, "start"), (end, "end")] {
+            if pointer.is_null() {
+                return Err(Failure::Null(what));
+            }
+        }
         let reads = &plan.data().reads;
         let ranges = &reads.get(at).ok_or(Failure::OutOfRange("read", at, reads.len()))?.sub_chunks;
         let found = ranges.get(range).ok_or(Failure::OutOfRange("range", range, ranges.len()))?;
-        (*start, *end) = (found.start, found.end);
+        // SAFETY: not null, and writable as the header asks; no references are made, since both may be one.
+        unsafe { (start.write(found.start), end.write(found.end)) };
         Ok(())
     })
 }

@@ -175,6 +175,9 @@ static void do_it_wrong(void) {
     CHECK(claystone_plan_read(code, want, 1, costs, 3, 8, 1, &plan) == CLAYSTONE_OK);
     REFUSED(claystone_plan_chunk(plan, 2, &read), CLAYSTONE_INVALID, "no read 2");
     REFUSED(claystone_plan_range(plan, 0, 1, &start, &end), CLAYSTONE_INVALID, "no range 1");
+    REFUSED(claystone_plan_range(plan, 0, 0, NULL, &end), CLAYSTONE_INVALID, "start is null");
+    REFUSED(claystone_plan_range(plan, 0, 0, &start, NULL), CLAYSTONE_INVALID, "end is null");
+    CHECK(claystone_plan_range(plan, 0, 0, &end, &end) == CLAYSTONE_OK && end == 1);
     size_t lengths[2] = {8, 8}, shorter[2] = {8, 7};
     REFUSED(claystone_recover(code, plan, data, shorter, 2, parity, 1, 8), CLAYSTONE_INVALID, "has 7 bytes");
     REFUSED(claystone_recover(code, plan, data, lengths, 1, parity, 1, 8), CLAYSTONE_INVALID, "1 fetched buffers");
