@@ -95,6 +95,18 @@ impl ChunkFile {
         sectors.zip(into.chunks_mut(SECTOR_BYTES)).filter_map(alone).collect()
     }
 
+    /// Reads the sectors `sectors` of a file that must be whole; returns how many bytes of content they are.
+    ///
+    /// # Errors
+    /// One of them is damaged.
+    pub(crate) fn read_whole(&self, sectors: Range<u64>, into: &mut [u8]) -> Result<u64, Error> {
+        if let Some(sector) = self.read(sectors.clone(), into).first() {
+            return Err(Error::DamagedSource { path: self.path(), sector: *sector });
+        }
+        let end = (sectors.end * SECTOR).min(self.layout.chunk_bytes());
+        Ok(end.saturating_sub(sectors.start * SECTOR))
+    }
+
     /// Writes what the file has room for of content that begins with sector `first`, and its table entries; returns how
     /// many bytes that is.
     ///
@@ -135,15 +147,16 @@ impl ChunkFile {
     /// # Errors
     /// One of them is not what was written.
     pub(crate) fn check_content(&self) -> Result<(), Error> {
+        self.first_damaged().map_or(Ok(()), |sector| Err(Error::ReadBack { path: self.path(), sector }))
+    }
+
+    /// Reads sectors up to the first damaged one.
+    pub(crate) fn first_damaged(&self) -> Option<u64> {
         const AT_ONCE: u64 = 256;
         let (sectors, bytes) = (self.layout.sectors(), self.layout.chunk_bytes());
         let mut buffer = vec![0; (AT_ONCE * SECTOR).min(bytes) as usize];
-        for first in (0..sectors).step_by(AT_ONCE as usize) {
-            if let Some(sector) = self.read(first..first + AT_ONCE, &mut buffer).first() {
-                return Err(Error::ReadBack { path: self.path(), sector: *sector });
-            }
-        }
-        Ok(())
+        let mut parts = (0..sectors).step_by(AT_ONCE as usize);
+        parts.find_map(|first| self.read(first..first + AT_ONCE, &mut buffer).first().copied())
     }
 
     /// Makes what was written durable, and lets the next read come from the medium.

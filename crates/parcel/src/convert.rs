@@ -8,8 +8,9 @@
 //! Invariants:
 //! 1. No file that is kept is written to. Old parity is removed only when the new one and its manifest are durable, so
 //!    after a kill at any moment one of the two is whole. Converting again finishes what was begun.
-//! 2. What is read, computed and written is what [`ConversionPlan`] says, and beside it heads, checksums, and the new
-//!    files once more to see that they are right.
+//! 2. What is computed with and written is what [`ConversionPlan`] says. Beside it are read heads, checksums, the new
+//!    files once more, and what stays, to see that they are right: a sector that only the old parity can mend must not
+//!    be met when that is gone.
 //!
 //! Left out: codes with sub-chunks, and one parcel as several stripes: their data would have to move, which costs more
 //! than encoding anew.
@@ -56,6 +57,15 @@ pub struct Converted {
     pub written: Vec<String>,
     /// Files that were removed.
     pub removed: Vec<String>,
+}
+
+/// What went through memory.
+#[derive(Default)]
+struct Computed {
+    written_bytes: u64,
+    combined_bytes: u64,
+    /// Of content that stays.
+    checked_bytes: u64,
 }
 
 impl<'a> Conversion<'a> {
@@ -139,22 +149,29 @@ impl<'a> Conversion<'a> {
         &self.plan
     }
 
-    /// Bytes of the longest chunk that is made: what is told as progress in all.
+    /// Bytes of the longest chunk: what is told as progress in all.
     pub fn chunk_bytes(&self) -> u64 {
-        self.writes.iter().map(|write| write.layout.chunk_bytes()).max().unwrap_or(0)
+        self.parcels.iter().map(|parcel| parcel.layout().chunk_bytes()).max().unwrap_or(0)
+    }
+
+    /// Chunk files that stay and are not read to compute with.
+    fn stays(&self) -> impl Iterator<Item = &'a ChunkFile> {
+        let is_among = |files: &[&ChunkFile], file| files.iter().any(|other| std::ptr::eq(*other, file));
+        let all = self.parcels.iter().flat_map(Parcel::files);
+        all.filter(move |file| !is_among(&self.reads, *file) && !is_among(&self.drops, *file))
     }
 
     /// Converts; new files are written into `into`.
     ///
     /// # Errors
-    /// A sector that is needed is damaged, another process writes there, something else has the name of a new file, or a
+    /// A sector that is needed or stays is damaged, another process writes there, something else has the name of a new file, or a
     /// file's own. Then the old parity is still whole, unless it is the removing of it that failed.
     pub fn run(&self, into: &Arc<dyn Directory>, progress: Progress<'_>) -> Result<Converted, Error> {
         let _locks = lock_all(self.parcels.iter().flat_map(|parcel| &parcel.directories).chain([into]))?;
         let mut parts = self.new_parts(into)?;
         let read_before: u64 = self.parcels.iter().map(Parcel::read_bytes).sum();
-        let (written_bytes, combined_bytes) = self.compute(&parts, progress)?;
-        let read_bytes = self.parcels.iter().map(Parcel::read_bytes).sum::<u64>() - read_before;
+        let Computed { written_bytes, combined_bytes, checked_bytes } = self.compute(&parts, progress)?;
+        let read_bytes = self.parcels.iter().map(Parcel::read_bytes).sum::<u64>() - read_before - checked_bytes;
 
         parts.sync(|at| self.writes[usize::from(at)].head.clone())?;
         parts.files().try_for_each(|file| {
@@ -194,13 +211,14 @@ impl<'a> Conversion<'a> {
         Ok(parts)
     }
 
-    /// Computes and writes the new chunks; returns the bytes written and combined.
-    fn compute(&self, parts: &Parts, progress: Progress<'_>) -> Result<(u64, u64), Error> {
+    /// Computes and writes the new chunks, and reads what stays.
+    fn compute(&self, parts: &Parts, progress: Progress<'_>) -> Result<Computed, Error> {
         let spec = self.plan.to;
         let converter = Converter::new(&self.plan);
         let converter = converter.map_err(|source| Error::BadCode { spec: spec.to_string(), source })?;
         let (length, sector) = (self.chunk_bytes(), SECTOR_BYTES as u64);
-        let (mut written, mut combined) = (0, 0);
+        let mut done = Computed::default();
+        let mut staying = Vec::new();
         let mut fetched = vec![Vec::new(); self.reads.len()];
         let mut made = vec![Vec::new(); self.writes.len()];
         for at in (0..length).step_by(PIECE_BYTES as usize) {
@@ -208,19 +226,21 @@ impl<'a> Conversion<'a> {
             let sectors = at / sector..(at + bytes).div_ceil(sector);
             fetched.iter_mut().chain(&mut made).for_each(|buffer: &mut Vec<u8>| buffer.resize(bytes as usize, 0));
             for (file, buffer) in self.reads.iter().zip(&mut fetched) {
-                if let Some(sector) = file.read(sectors.clone(), buffer).first() {
-                    return Err(Error::DamagedSource { path: file.path(), sector: *sector });
-                }
+                file.read_whole(sectors.clone(), buffer)?;
+            }
+            staying.resize(bytes as usize, 0);
+            for file in self.stays() {
+                done.checked_bytes += file.read_whole(sectors.clone(), &mut staying)?;
             }
             let sources: Vec<&[u8]> = fetched.iter().map(Vec::as_slice).collect();
             converter.apply(&sources, &mut made.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
             for (file, buffer) in parts.files().zip(&made) {
-                written += file.write(sectors.start, buffer).map_err(Error::io(file.path(), "writing"))?;
+                done.written_bytes += file.write(sectors.start, buffer).map_err(Error::io(file.path(), "writing"))?;
             }
-            combined += self.plan.bytes_combined(bytes);
+            done.combined_bytes += self.plan.bytes_combined(bytes);
             progress(bytes);
         }
-        Ok((written, combined))
+        Ok(done)
     }
 }
 
@@ -229,13 +249,18 @@ impl Parcel {
     /// became whole. Returns the names.
     ///
     /// # Errors
-    /// A chunk file of the parcel is missing, or a file cannot be removed.
+    /// A chunk file of the parcel is missing or damaged, or a file cannot be removed.
     pub fn remove_superfluous(&self) -> Result<Vec<String>, Error> {
         if !self.absent().is_empty() {
             let name = self.members()[0].name.clone();
             return Err(Error::NotWhole { name, absent: self.absent().len(), damaged: 0 });
         }
         let _locks = lock_all(self.directories.iter())?;
+        for file in self.files() {
+            if let Some(sector) = file.first_damaged() {
+                return Err(Error::DamagedSource { path: file.path(), sector });
+            }
+        }
         // The names that stay may be younger than the last sync.
         for directory in &self.directories {
             directory.sync_dir("").map_err(Error::io(directory.label(), "syncing the directory"))?;

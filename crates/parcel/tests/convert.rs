@@ -143,12 +143,13 @@ fn check_losses(disk: &SimDisk, files: &[Vec<u8>], code: &str) {
 
 #[test]
 fn what_is_read_and_written_is_what_the_plan_says() {
-    // Chunks read, written, and terms of sums: merging reads no data, collapsing groups reads the old local parities.
-    for (from, to, count, reads, writes, terms) in [
-        ("rsm:6+3", "rsm:12+3", 2, 6, 3, 6),
-        ("pc:2x5", "pc:6x5", 3, 15, 6, 30),
-        ("lrc:12+6+2", "lrc:12+2+2", 1, 6, 2, 6),
-        ("rs:4+3", "rs:4+2", 1, 0, 0, 0),
+    // Chunks read, written, and terms of sums: merging reads no data, collapsing groups reads the old local parities. And
+    // chunks that stay, which are checked.
+    for (from, to, count, reads, writes, terms, stay) in [
+        ("rsm:6+3", "rsm:12+3", 2, 6, 3, 6, 12),
+        ("pc:2x5", "pc:6x5", 3, 15, 6, 30, 36),
+        ("lrc:12+6+2", "lrc:12+2+2", 1, 6, 2, 6, 14),
+        ("rs:4+3", "rs:4+2", 1, 0, 0, 0, 6),
     ] {
         with_disk(|disk| {
             let bytes = usize::from(spec(from).shape().data) * 3 * 65_536;
@@ -158,9 +159,9 @@ fn what_is_read_and_written_is_what_the_plan_says() {
             let chunk = 3 * 65_536;
             let counted = (converted.read_bytes, converted.written_bytes, converted.combined_bytes);
             assert_eq!(counted, (reads * chunk, writes * chunk, terms * chunk), "{from} -> {to}");
-            // What the disk saw beside it: heads, tables, and the new files read back.
+            // What the disk saw beside it: heads, tables, what stays, and the new files read back.
             let after = disk.stats();
-            let beside = after.bytes_read - before.bytes_read - (reads + writes) * chunk;
+            let beside = after.bytes_read - before.bytes_read - (reads + writes + stay) * chunk;
             assert!(beside < 200_000, "{from} -> {to}: {beside} bytes more were read");
             let beside = after.bytes_written - before.bytes_written - writes * chunk;
             assert!(beside < 100_000, "{from} -> {to}: {beside} bytes more were written");
@@ -240,6 +241,26 @@ fn what_is_not_whole_is_not_converted() {
         }
         convert(&disk, "rsm:4+2").expect("converted").expect("a conversion");
     });
+}
+
+#[test]
+fn old_parity_that_damage_needs_is_not_removed() {
+    // One sector of each of two data chunks of each file: together more than the one parity set of both can mend.
+    for (code, to, count) in [("rsm:6+3", "rsm:12+3", 2), ("rs:6+4", "rs:6+3", 1)] {
+        with_disk(|disk| {
+            let files = encode(&disk, code, &[500_000, 400_000][..count]);
+            for (at, name) in NAMES[..count].iter().enumerate() {
+                for chunk in at..at + 2 {
+                    disk.flip_bit(&format!("{name}.{chunk:02}.clay"), 5000 * 8);
+                }
+            }
+            let before = snapshot(&disk);
+            let error = convert(&disk, to).expect_err("damaged");
+            assert!(matches!(error, Error::DamagedSource { sector: 0, .. }), "{code}: {error}");
+            assert!(snapshot(&disk) == before, "{code}: nothing was changed");
+            check_files(&disk, &files, code);
+        });
+    }
 }
 
 #[test]
