@@ -4,7 +4,8 @@
 //! 1. Every path stays below the root: names like `..` are refused.
 //! 2. Paths are resolved from the root's path at each call, so a root that was unmounted or moved away is noticed.
 //! 3. [`Directory::create`] never opens what exists, links included.
-//! 4. What a link leads to is read only: nothing outside the root is written to because somebody laid a link into it.
+//! 4. What is opened is a regular file: a device or a pipe says that it has no bytes, and whoever copied it would copy none.
+//! 5. What a link leads to is read only: nothing outside the root is written to because somebody laid a link into it.
 
 use std::fs;
 use std::io;
@@ -70,12 +71,21 @@ impl Directory for HostDirectory {
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let path = self.resolve(path)?;
-        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
-        let file = match fs::OpenOptions::new().read(true).write(true).custom_flags(no_link).open(&path) {
-            Err(error) if is_read_only(&error) => fs::File::open(&path).map(HostFile::read_only),
+        // A pipe is not waited for: it is refused below.
+        let flags = |flags: OFlags| (flags | OFlags::NONBLOCK).bits().cast_signed();
+        let (both, reading) = (flags(OFlags::NOFOLLOW), flags(OFlags::empty()));
+        let file = match fs::OpenOptions::new().read(true).write(true).custom_flags(both).open(&path) {
+            Err(error) if is_read_only(&error) => {
+                fs::OpenOptions::new().read(true).custom_flags(reading).open(&path).map(HostFile::read_only)
+            }
             other => other.map(HostFile::new),
         };
-        Ok(Arc::new(file.map_err(out_of_handles)?))
+        let file = file.map_err(out_of_handles)?;
+        if !file.file.metadata()?.is_file() {
+            let text = "a device, a pipe or a directory: it does not say how long it is";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(Arc::new(file))
     }
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
@@ -278,6 +288,21 @@ mod tests {
         for path in ["..", "a/../b", "/etc/passwd", "a//b", "./a", "a\0b"] {
             assert_eq!(directory.open(path).err().expect(path).kind(), io::ErrorKind::InvalidInput, "{path:?}");
         }
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let (_keep, directory) = scratch();
+        directory.make_dir("dir").expect("made");
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        for (name, target) in [("zero", "/dev/zero"), ("pipe_link", "pipe"), ("dir_link", "dir")] {
+            std::os::unix::fs::symlink(target, directory.path().join(name)).expect("a link");
+        }
+        for name in ["pipe", "zero", "pipe_link", "dir_link"] {
+            assert_eq!(directory.open(name).err().expect(name).kind(), io::ErrorKind::InvalidInput, "{name}");
+        }
+        assert!(HostDirectory::new("/dev").open("zero").is_err());
     }
 
     #[test]
