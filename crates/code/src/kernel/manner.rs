@@ -35,7 +35,7 @@ impl Manner {
         let many_targets = 2 * targets.len() >= sources;
         Self {
             streamed: false,
-            ahead: if touched > L2_BYTES / 2 && !many_targets { NEAR_AHEAD } else { 0 },
+            ahead: if touched > L2_BYTES / 4 * 3 && !many_targets { NEAR_AHEAD } else { 0 },
             claimed: if many_targets && (L1_BYTES..=L2_BYTES / 4).contains(&touched) { CLAIMED_AHEAD } else { 0 },
         }
     }
