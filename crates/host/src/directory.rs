@@ -9,14 +9,15 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use claystone_env::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space};
-use rustix::fs::{Advice, FlockOperation, Mode, OFlags, fadvise, flock, statvfs, syncfs};
+use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock, statvfs, syncfs};
 use rustix::io::Errno;
+
+use crate::direct::{is_aligned, open_direct};
 
 /// The files below one path.
 #[derive(Debug, Clone)]
@@ -153,11 +154,7 @@ impl HostFile {
     }
 
     fn direct(&self) -> Option<&fs::File> {
-        let open = || {
-            let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            rustix::fs::open(itself, OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).ok()
-        };
-        self.direct.get_or_init(|| open().map(fs::File::from)).as_ref()
+        self.direct.get_or_init(|| open_direct(&self.file, OFlags::WRONLY)).as_ref()
     }
 }
 
@@ -178,9 +175,7 @@ impl File for HostFile {
     }
 
     fn write_around(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let aligned = offset.is_multiple_of(ALIGNED_BYTES as u64)
-            && bytes.len().is_multiple_of(ALIGNED_BYTES)
-            && bytes.as_ptr().align_offset(ALIGNED_BYTES) == 0;
+        let aligned = offset.is_multiple_of(ALIGNED_BYTES as u64) && is_aligned(bytes);
         match self.direct() {
             Some(direct) if aligned => match direct.write_all_at(bytes, offset) {
                 // A file system that opens a file so, but wants another alignment.
@@ -207,7 +202,7 @@ impl File for HostFile {
 }
 
 /// Names the one error for which `std` has no kind and which says nothing about the disk.
-fn out_of_handles(error: io::Error) -> io::Error {
+pub(crate) fn out_of_handles(error: io::Error) -> io::Error {
     let handles = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
     if handles.contains(&error.raw_os_error()) {
         return io::Error::new(io::ErrorKind::ResourceBusy, "too many open files: raise the limit (ulimit -n)");
@@ -217,7 +212,7 @@ fn out_of_handles(error: io::Error) -> io::Error {
 
 /// Whether a file that could not be opened for writing may be read nevertheless: the file system says so, or it is a link
 /// or a program that runs.
-fn is_read_only(error: &io::Error) -> bool {
+pub(crate) fn is_read_only(error: &io::Error) -> bool {
     use io::ErrorKind::{ExecutableFileBusy, PermissionDenied, ReadOnlyFilesystem};
     let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     is_link || matches!(error.kind(), ReadOnlyFilesystem | PermissionDenied | ExecutableFileBusy)
@@ -295,7 +290,8 @@ mod tests {
         let (_keep, directory) = scratch();
         directory.make_dir("dir").expect("made");
         let pipe = directory.path().join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .expect("a pipe");
         for (name, target) in [("zero", "/dev/zero"), ("pipe_link", "pipe"), ("dir_link", "dir")] {
             std::os::unix::fs::symlink(target, directory.path().join(name)).expect("a link");
         }

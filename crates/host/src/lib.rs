@@ -1,20 +1,23 @@
 //! The `env` traits on a real machine.
 //!
 //! Invariants:
-//! 1. This is the one crate of the running program that touches files, clocks, the system's random numbers and
+//! 1. This is the one crate of the running program that touches files, devices, clocks, the system's random numbers and
 //!    threads for the core crates.
 //! 2. No unsafe code; system calls go through `rustix` and `std`.
 //! 3. Every queue is bounded: [`QUEUED_MAX`] jobs for each worker.
 //!
-//! Left out: raw devices and io_uring. They arrive with the crate that writes on devices.
+//! Left out: io_uring: a disk's worker has several threads, which fill a drive's queue too.
 
 mod clock;
+mod device;
+mod direct;
 mod directory;
 mod random;
 mod tasks;
 mod worker;
 
 pub use clock::HostClock;
+pub use device::HostDevice;
 pub use directory::HostDirectory;
 pub use random::HostRandom;
 pub use tasks::HostTasks;
