@@ -10,7 +10,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use claystone_env::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space};
@@ -26,9 +26,11 @@ pub struct HostDirectory {
 }
 
 impl HostDirectory {
-    /// The directory at `root`; it is not touched before the first call.
+    /// The directory at `root`; it is not touched before the first call. `a`, `a/` and `./a` are one, by their label too.
     pub fn new(root: impl Into<PathBuf>) -> HostDirectory {
-        HostDirectory { root: root.into() }
+        let root: PathBuf = root.into();
+        let plain: PathBuf = root.components().filter(|part| *part != Component::CurDir).collect();
+        HostDirectory { root: if plain.as_os_str().is_empty() { root } else { plain } }
     }
 
     /// As [`HostDirectory::new`], making the directory and those above it where they are missing.
@@ -282,6 +284,15 @@ mod tests {
         let (_keep, directory) = scratch();
         for path in ["..", "a/../b", "/etc/passwd", "a//b", "./a", "a\0b"] {
             assert_eq!(directory.open(path).err().expect(path).kind(), io::ErrorKind::InvalidInput, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn one_directory_has_one_label_however_it_is_written() {
+        for (written, label) in
+            [("a", "a"), ("a/", "a"), ("./a", "a"), ("a/./b//", "a/b"), (".", "."), ("/", "/"), ("../a", "../a")]
+        {
+            assert_eq!(HostDirectory::new(written).label(), label, "{written}");
         }
     }
 
