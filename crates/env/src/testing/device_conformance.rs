@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Device, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
-/// Runs every check, each on a new device from `make`, which is given the number of sectors.
+/// Runs every check, each on a new device of zeros from `make`, which is given the number of sectors.
 ///
 /// # Panics
 /// If the device breaks the contract.

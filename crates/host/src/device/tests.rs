@@ -1,3 +1,5 @@
+//! Images that are read, cut and refused; what is one sector's failure, and what the device's.
+
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
