@@ -28,7 +28,7 @@ pub(super) unsafe fn run(pass: &Pass) {
 }
 
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS.
+/// As [`Pass::run`], with as many rows as ROWS.
 #[target_feature(enable = "avx2,gfni")]
 unsafe fn sweep_gfni<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     // SAFETY: the caller's.
@@ -36,7 +36,7 @@ unsafe fn sweep_gfni<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(p
 }
 
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS.
+/// As [`Pass::run`], with as many rows as ROWS.
 #[target_feature(enable = "avx2")]
 unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     // SAFETY: the caller's.
@@ -44,7 +44,7 @@ unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: 
 }
 
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS.
+/// As [`Pass::run`], with as many rows as ROWS.
 #[inline(always)]
 unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     let mut at = 0;
@@ -52,7 +52,7 @@ unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool, con
     // the head all of them are aligned.
     unsafe {
         if pass.manner.streamed {
-            at = pass.targets[0].align_offset(64).min(pass.bytes);
+            at = pass.a_target().align_offset(64).min(pass.bytes);
             scalar::run(pass, 0..at);
         }
         if ROWS <= 4 {

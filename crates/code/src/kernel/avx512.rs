@@ -22,7 +22,7 @@ pub(super) unsafe fn run(pass: &Pass) {
 }
 
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS.
+/// As [`Pass::run`], with as many rows as ROWS.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     let mut at = 0;
@@ -30,13 +30,14 @@ unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: 
     // place within a line, so after the head all of them are aligned.
     unsafe {
         if pass.manner.streamed {
-            let head = pass.targets[0].align_offset(64).min(pass.bytes);
+            let head = pass.a_target().align_offset(64).min(pass.bytes);
             if head > 0 {
                 columns::<Masked, ROWS, 1, PLAIN, PAIRED>(pass, at, u64::MAX >> (64 - head));
                 at += head;
             }
         }
-        if PLAIN && !PAIRED && ROWS <= 3 && pass.start == Start::FirstSource && !pass.manner.streamed {
+        let one_plain = PLAIN && !PAIRED && pass.plain.len() == 1;
+        if one_plain && ROWS <= 3 && pass.start == Start::FirstSource && !pass.manner.streamed {
             at = match pass.singles.len() {
                 2 => few::<Wide, ROWS, 4, 2>(pass, at),
                 3 => few::<Wide, ROWS, 4, 3>(pass, at),

@@ -7,7 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::coupled::{self, Run};
 use super::{
-    Manner, Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, TERMS_MAX, Tier,
+    Manner, Pair, Pass, STRIP_BYTES, Start, Stretch, TERMS_MAX, Tier,
     program::{Blend, BlendHow, Column, PackedPair, Program, RunSpan, Slot},
 };
 
@@ -60,7 +60,8 @@ impl Program {
             coefs.clear();
             let columns = parts.singles.iter().map(|(_, column)| *column);
             for column in columns.chain(parts.pairs.iter().map(|pair| pair.column)) {
-                coefs.extend_from_slice(&self.coefs[column.0 as usize..][..parts.targets.len()]);
+                let rows = usize::from(run.plain_first)..parts.targets.len();
+                coefs.extend_from_slice(&self.coefs[column.0 as usize..][rows]);
             }
             for (first, bytes) in strip.passes(run.count) {
                 singles.clear();
@@ -73,7 +74,10 @@ impl Program {
                 }));
                 targets.clear();
                 targets.extend(parts.targets.iter().map(|slot| strip.resolve(*slot, first)));
-                let pass = strip.pass(&singles, &pairs, &coefs, run.plain_first, &targets, bytes);
+                let end = singles.len() + pairs.len();
+                let plain = run.plain_first.then(|| Stretch { target: targets[0], end });
+                let plain = plain.as_slice();
+                let pass = pass(&singles, &pairs, plain, &targets[plain.len()..], &coefs, bytes);
                 // SAFETY: pointers are resolved slots with `bytes` bytes left in their sub-chunks; targets are no reads
                 // and lie in exclusively borrowed buffers; slots are equal or disjoint, since a buffer's sub-chunks are,
                 // and the builder keeps a run's sources from its other targets; the tier is available.
@@ -84,7 +88,7 @@ impl Program {
                 let (targets, coefs) =
                     if *both { (&[a, b][..], [*own, *other, *other, *own]) } else { (&[a][..], [*own, *other, 0, 0]) };
                 let sources = [a.cast_const(), b.cast_const()];
-                let pass = strip.pass(&sources, &[], &coefs[..2 * targets.len()], false, targets, strip.bytes);
+                let pass = pass(&sources, &[], &[], targets, &coefs[..2 * targets.len()], strip.bytes);
                 // SAFETY: as above; the builder checked what is written, and a differs from b.
                 unsafe { pass.run(tier) };
             }
@@ -178,20 +182,17 @@ impl Strip {
         let (passes, bytes) = if self.is_whole { (1, self.bytes * usize::from(count)) } else { (count, self.bytes) };
         (0..passes).map(move |first| (first, bytes))
     }
+}
 
-    fn pass<'a>(
-        &self,
-        singles: &'a [*const u8],
-        pairs: &'a [Pair],
-        coefs: &'a [u8],
-        plain_first: bool,
-        targets: &'a [*mut u8],
-        bytes: usize,
-    ) -> Pass<'a> {
-        debug_assert!(singles.len() + pairs.len() <= TERMS_MAX && targets.len() <= ROWS_MAX);
-        let stride = targets.len();
-        let start = Start::fresh(singles, coefs.get(..stride).unwrap_or_default());
-        let (first, manner) = (0, Manner::default());
-        Pass { singles, pairs, coefs, stride, first, plain_first, start, manner, targets, bytes }
-    }
+fn pass<'a>(
+    singles: &'a [*const u8],
+    pairs: &'a [Pair],
+    plain: &'a [Stretch],
+    targets: &'a [*mut u8],
+    coefs: &'a [u8],
+    bytes: usize,
+) -> Pass<'a> {
+    debug_assert!(singles.len() + pairs.len() <= TERMS_MAX);
+    let start = Start::fresh(singles, coefs.get(..targets.len()).unwrap_or_default());
+    Pass { singles, pairs, plain, targets, coefs, start, manner: Manner::default(), bytes }
 }

@@ -8,7 +8,8 @@
 //! 2. A [`Tier`] that this machine lacks is never run: [`Tier::available`] lists what was detected, and the safe entries
 //!    in `sums` and `execute` check it.
 //! 3. Pointers live inside one call of a safe entry, which has checked every length.
-//! 4. A step reads all terms of a column before it writes that column, so a target may also be a source.
+//! 4. A pass reads all terms of a column before it writes that column, so a target may also be a source; but not where
+//!    plain targets take stretches of the terms.
 #![allow(unsafe_code)] // Vector loads through pointers; every unsafe part states why it holds.
 
 #[cfg(target_arch = "x86_64")]
@@ -67,17 +68,23 @@ struct Pair {
 struct Pass<'a> {
     singles: &'a [*const u8],
     pairs: &'a [Pair],
-    /// Term by term, `stride` rows each.
+    /// One row of plain XORs: none, or stretches that take all terms one after another. With pairs, one at most.
+    plain: &'a [Stretch],
+    /// The targets of the other rows, each of which takes all terms.
+    targets: &'a [*mut u8],
+    /// Term by term, one for each of `targets`.
     coefs: &'a [u8],
-    stride: usize,
-    /// The row that belongs to the first target.
-    first: usize,
-    /// The first target's coefficients are all 1: it is a plain XOR.
-    plain_first: bool,
     start: Start,
     manner: Manner,
-    targets: &'a [*mut u8],
     bytes: usize,
+}
+
+/// The plain XOR of consecutive terms, from the end of the stretch before.
+#[derive(Clone, Copy)]
+struct Stretch {
+    target: *mut u8,
+    /// The term after its last.
+    end: usize,
 }
 
 /// What the sums of a pass start from.
@@ -87,7 +94,8 @@ enum Start {
     Zero,
     /// What the targets hold: the pass adds to it.
     Targets,
-    /// The first single, whose coefficients are all 1: a product and a sum less for each row.
+    /// The first single, whose coefficients are all 1: a product and a sum less for each row. Stretches but the first
+    /// start from nothing.
     FirstSource,
 }
 
@@ -101,12 +109,17 @@ impl Start {
 impl Pass<'_> {
     /// # Safety
     /// Each pointer is good for `bytes` bytes, those of targets for writing; no target partly overlaps a source or
-    /// another target; there are 1 to [`ROWS_MAX`] targets, `coefs` holds `stride` bytes per term and `first` plus
-    /// targets is at most `stride`; `start` and `manner` hold what they say; the tier is available.
+    /// another target, and with several stretches none is a source; there are 1 to [`ROWS_MAX`] rows; several
+    /// stretches have a term each at least, the last ends with the terms, and with pairs there is one at most; `coefs`
+    /// holds a byte for each term and target; `start` and `manner` hold what they say; the tier is available.
     unsafe fn run(&self, tier: Tier) {
-        debug_assert!((1..=ROWS_MAX).contains(&self.targets.len()));
-        debug_assert!(self.first + self.targets.len() <= self.stride);
-        debug_assert_eq!((self.singles.len() + self.pairs.len()) * self.stride, self.coefs.len());
+        let terms = self.singles.len() + self.pairs.len();
+        debug_assert!((1..=ROWS_MAX).contains(&self.rows()));
+        debug_assert!(self.plain.is_sorted_by(|a, b| a.end < b.end));
+        debug_assert!(self.plain.len() <= 1 || self.plain[0].end > 0);
+        debug_assert!(self.plain.last().is_none_or(|stretch| stretch.end == terms));
+        debug_assert!(self.pairs.is_empty() || self.plain.len() <= 1);
+        debug_assert_eq!(terms * self.targets.len(), self.coefs.len());
         match tier {
             // SAFETY: the caller's.
             Tier::Scalar => unsafe { scalar::run(self, 0..self.bytes) },
@@ -124,5 +137,15 @@ impl Pass<'_> {
             Tier::Neon => unsafe { neon::run(self) },
             tier => unreachable!("{tier:?} is of another architecture"),
         }
+    }
+
+    /// How many sums each term is added to.
+    fn rows(&self) -> usize {
+        usize::from(!self.plain.is_empty()) + self.targets.len()
+    }
+
+    /// Any one of its targets.
+    fn a_target(&self) -> *mut u8 {
+        self.targets.first().copied().unwrap_or_else(|| self.plain[0].target)
     }
 }

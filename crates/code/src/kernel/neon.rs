@@ -20,7 +20,7 @@ pub(super) unsafe fn run(pass: &Pass) {
 }
 
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS.
+/// As [`Pass::run`], with as many rows as ROWS.
 #[target_feature(enable = "neon")]
 unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: &Pass) {
     let mut at = 0;

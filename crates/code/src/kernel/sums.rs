@@ -2,16 +2,17 @@
 //!
 //! A matrix is made ready once: rows with the same terms form a group, and a group is summed in one pass over its own
 //! terms. So a zero costs nothing where it is one of many (local groups, rows and columns), and a row of ones is a
-//! plain XOR.
+//! plain XOR. Rows of ones that take the terms of a group one after another, as the local parities of an LRC do those of
+//! its global ones, join it as stretches of one plain row: the sources are read once for all.
 //!
 //! Invariants:
 //! 1. Nothing but making a matrix allocates.
 //! 2. How sums are cut into groups, strips and passes and how those write changes no byte of the result.
 //! 3. A matrix' groups hold each row once, and no row or term that it has not.
+//! 4. A group of several plain rows has at most [`TERMS_MAX`] terms, so that one pass sums it: each of its sums is either
+//!    new or added to, as all others are.
 
-use std::cmp::Reverse;
-
-use super::{List, Manner, Pass, ROWS_MAX, Start, TERMS_MAX, Tier};
+use super::{List, Manner, Pass, ROWS_MAX, Start, Stretch, TERMS_MAX, Tier};
 
 /// A matrix over GF(2^8), ready to be multiplied with buffers: `rows` sums of `terms` products.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,16 +22,32 @@ pub struct Matrix {
     groups: Vec<Group>,
 }
 
-/// Up to [`ROWS_MAX`] rows that are summed together.
+/// Rows that are summed together: up to [`ROWS_MAX`], where all plain ones count as one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
-    rows: Vec<u16>,
     /// Ascending; all others have coefficient 0 in these rows.
     terms: Vec<u16>,
-    /// Term by term, one coefficient for each row.
+    /// None, or rows that together take each term once.
+    plain: Vec<PlainRow>,
+    /// The other rows, each of which takes all terms.
+    rows: Vec<u16>,
+    /// Term by term, one coefficient for each of `rows`.
     coefs: Vec<u8>,
-    /// The first row's coefficients are all 1.
-    plain_first: bool,
+}
+
+/// A row of ones over some of a group's terms: those from the end of the plain row before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PlainRow {
+    row: u16,
+    /// The place after its last term.
+    end: usize,
+}
+
+/// Rows with the same terms, of which one at most is told to be plain, and plain rows that join them.
+struct Sharing {
+    terms: Vec<u16>,
+    plain: Vec<PlainRow>,
+    rows: Vec<u16>,
 }
 
 impl Matrix {
@@ -39,25 +56,27 @@ impl Matrix {
     /// # Panics
     /// If a row has another number of coefficients, or there are more than 65,535 rows or terms.
     pub fn new(rows: &[Vec<u8>], terms: usize) -> Self {
-        let mut groups: Vec<(Vec<u16>, Vec<u16>)> = Vec::new();
+        let mut sharing: Vec<(Vec<u16>, Vec<u16>)> = Vec::new();
         for (row, coefs) in (0..).zip(rows) {
             assert_eq!(coefs.len(), terms, "one coefficient for each term");
             let used = || (0..count(terms)).filter(|term| coefs[usize::from(*term)] != 0);
-            match groups.iter_mut().find(|(_, terms)| used().eq(terms.iter().copied())) {
-                Some((sharing, _)) => sharing.push(row),
-                None => groups.push((vec![row], used().collect())),
+            match sharing.iter_mut().find(|(terms, _)| used().eq(terms.iter().copied())) {
+                Some((_, rows)) => rows.push(row),
+                None => sharing.push((used().collect(), vec![row])),
             }
         }
         let coef = |row: u16, term: u16| rows[usize::from(row)][usize::from(term)];
-        let groups = groups.into_iter().flat_map(|(rows, terms)| Group::cut(rows, &terms, coef)).collect();
-        Self { rows: rows.len(), terms, groups }
+        let mut sharing: Vec<Sharing> =
+            sharing.into_iter().map(|(terms, rows)| Sharing::new(terms, rows, coef)).collect();
+        join(&mut sharing);
+        Self { rows: rows.len(), terms, groups: sharing.iter().flat_map(|sharing| sharing.cut(coef)).collect() }
     }
 
     /// From a function of row and term that is hardly ever 0: all rows take all terms.
     pub(crate) fn dense(rows: usize, terms: usize, coef: impl Fn(usize, usize) -> u8) -> Self {
-        let all = (0..count(terms)).collect::<Vec<_>>();
-        let groups = Group::cut((0..count(rows)).collect(), &all, |row, term| coef(row.into(), term.into()));
-        Self { rows, terms, groups }
+        let coef = |row: u16, term: u16| coef(row.into(), term.into());
+        let sharing = Sharing::new((0..count(terms)).collect(), (0..count(rows)).collect(), coef);
+        Self { rows, terms, groups: sharing.cut(coef) }
     }
 
     /// How many sums it makes.
@@ -75,11 +94,8 @@ impl Matrix {
     /// # Panics
     /// If there is no such row.
     pub fn coefficient(&self, row: usize, term: usize) -> u8 {
-        let place = |group: &Group| group.rows.iter().position(|at| usize::from(*at) == row);
-        let mut of_row = self.groups.iter().filter_map(|group| Some((group, place(group)?)));
-        let (group, row) = of_row.next().expect("a row of the matrix");
-        let term = group.terms.binary_search_by_key(&term, |term| usize::from(*term));
-        term.map_or(0, |term| group.coefs[term * group.rows.len() + row])
+        let mut of_row = self.groups.iter().filter_map(|group| group.coefficient(row, term));
+        of_row.next().expect("a row of the matrix")
     }
 
     /// outs\[r\] = sum over t of matrix\[r\]\[t\] * sources\[t\]; without terms, zeros.
@@ -129,19 +145,68 @@ struct Part {
     bytes: usize,
 }
 
-impl Group {
-    /// Groups of at most [`ROWS_MAX`] of the rows, which all have these terms.
-    fn cut(mut rows: Vec<u16>, terms: &[u16], coef: impl Fn(u16, u16) -> u8) -> Vec<Self> {
-        // A plain XOR comes first: the kernel has a cheaper first row.
-        let is_plain = |row: u16| terms.iter().all(|term| coef(row, *term) == 1);
-        rows.sort_by_key(|row| Reverse(is_plain(*row)));
-        let group = |rows: &[u16]| Self {
+impl Sharing {
+    fn new(terms: Vec<u16>, mut rows: Vec<u16>, coef: impl Fn(u16, u16) -> u8) -> Self {
+        let plain = rows.iter().position(|row| terms.iter().all(|term| coef(*row, *term) == 1));
+        let plain = plain.map(|at| PlainRow { row: rows.remove(at), end: terms.len() });
+        Self { plain: plain.into_iter().collect(), terms, rows }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.plain.is_empty() && self.rows.is_empty()
+    }
+
+    /// Groups of as many of the rows as a group takes.
+    fn cut(&self, coef: impl Fn(u16, u16) -> u8) -> Vec<Group> {
+        let group = |plain: &[PlainRow], rows: &[u16]| Group {
+            terms: self.terms.clone(),
+            plain: plain.to_vec(),
             rows: rows.to_vec(),
-            terms: terms.to_vec(),
-            coefs: terms.iter().flat_map(|term| rows.iter().map(|row| coef(*row, *term))).collect(),
-            plain_first: is_plain(rows[0]),
+            coefs: self.terms.iter().flat_map(|term| rows.iter().map(|row| coef(*row, *term))).collect(),
         };
-        rows.chunks(ROWS_MAX).map(group).collect()
+        if self.plain.is_empty() {
+            return self.rows.chunks(ROWS_MAX).map(|rows| group(&[], rows)).collect();
+        }
+        let (first, rest) = self.rows.split_at(self.rows.len().min(ROWS_MAX - 1));
+        let rest = rest.chunks(ROWS_MAX).map(|rows| group(&[], rows));
+        std::iter::once(group(&self.plain, first)).chain(rest).collect()
+    }
+}
+
+/// Moves plain rows to rows that have none and whose terms they take one after another.
+fn join(sharing: &mut Vec<Sharing>) {
+    for at in 0..sharing.len() {
+        let Sharing { terms, plain, rows } = &sharing[at];
+        if rows.is_empty() || !plain.is_empty() || terms.len() > TERMS_MAX {
+            continue;
+        }
+        let mut left = &terms[..];
+        let mut joining = Vec::new();
+        let takes = |from: &Sharing, left: &[u16]| from.plain.len() == 1 && left.starts_with(&from.terms);
+        while !left.is_empty()
+            && let Some(from) = sharing.iter().position(|from| !from.terms.is_empty() && takes(from, left))
+        {
+            left = &left[sharing[from].terms.len()..];
+            joining.push((from, terms.len() - left.len()));
+        }
+        if left.is_empty() {
+            let mut row = |from: usize| sharing[from].plain.remove(0).row;
+            sharing[at].plain = joining.into_iter().map(|(from, end)| PlainRow { row: row(from), end }).collect();
+        }
+    }
+    sharing.retain(|sharing| !sharing.is_empty());
+}
+
+impl Group {
+    /// The coefficient of a term in a row, if it is one of the group's.
+    fn coefficient(&self, row: usize, term: usize) -> Option<u8> {
+        let term = self.terms.binary_search_by_key(&term, |term| usize::from(*term));
+        if let Some(at) = self.plain.iter().position(|plain| usize::from(plain.row) == row) {
+            let start = at.checked_sub(1).map_or(0, |before| self.plain[before].end);
+            return Some(term.is_ok_and(|term| (start..self.plain[at].end).contains(&term)).into());
+        }
+        let row = self.rows.iter().position(|at| usize::from(*at) == row)?;
+        Some(term.map_or(0, |term| self.coefs[term * self.rows.len() + row]))
     }
 
     /// Sums those of the terms `first..` that `sources` hold.
@@ -151,27 +216,39 @@ impl Group {
         if held.is_empty() && kept {
             return;
         }
+        let mut target = |row: u16| outs[usize::from(row)][part.at..][..part.bytes].as_mut_ptr();
         let mut targets: List<*mut u8, ROWS_MAX> = List::new();
-        targets.extend(self.rows.iter().map(|row| outs[usize::from(*row)][part.at..][..part.bytes].as_mut_ptr()));
+        targets.extend(self.rows.iter().map(|row| target(*row)));
+        let mut plain: List<Stretch, TERMS_MAX> = List::new();
         let mut singles: List<*const u8, TERMS_MAX> = List::new();
         let mut kept = kept;
         let mut from = held.start;
         loop {
             let terms = from..held.end.min(from + TERMS_MAX);
             from = terms.end;
-            let stride = self.rows.len();
-            let coefs = &self.coefs[terms.start * stride..terms.end * stride];
+            let coefs = &self.coefs[terms.start * targets.as_slice().len()..terms.end * targets.as_slice().len()];
+            plain.clear();
+            let mut start = terms.start;
+            for row in &self.plain {
+                let end = row.end.clamp(terms.start, terms.end);
+                // A sum that gets no term here stays as it is; a new one has to become zeros.
+                if end > start || !kept {
+                    plain.push(Stretch { target: target(row.row), end: end - terms.start });
+                }
+                start = end;
+            }
             singles.clear();
             let source = |term: &u16| sources[usize::from(*term) - first][part.at..][..part.bytes].as_ptr();
             singles.extend(self.terms[terms].iter().map(source));
             let singles = singles.as_slice();
-            let start = if kept { Start::Targets } else { Start::fresh(singles, &coefs[..stride.min(coefs.len())]) };
+            let (plain, targets, bytes) = (plain.as_slice(), targets.as_slice(), part.bytes);
+            let of_first = &coefs[..targets.len().min(coefs.len())];
+            let start = if kept { Start::Targets } else { Start::fresh(singles, of_first) };
             let manner = if kept { Manner::default() } else { part.manner };
-            let (targets, plain_first) = (targets.as_slice(), self.plain_first);
-            let (pairs, bytes) = (&[][..], part.bytes);
-            let pass = Pass { singles, pairs, coefs, stride, first: 0, plain_first, start, manner, targets, bytes };
-            // SAFETY: every pointer starts a part of `bytes` bytes of a live buffer, targets are distinct exclusive
-            // borrows since a group holds a row once, coefs has `stride` rows for each term, and `sum` checked the tier.
+            let pass = Pass { singles, pairs: &[], plain, targets, coefs, start, manner, bytes };
+            // SAFETY: every pointer starts a part of `bytes` bytes of a live buffer; targets are distinct exclusive
+            // borrows since a group holds a row once; stretches end where the group's plain rows do, of which the last
+            // takes the last term; coefs has one for each term and target; and `sum` checked the tier.
             unsafe { pass.run(part.tier) };
             kept = true;
             if from == held.end {
@@ -188,20 +265,15 @@ impl Group {
 pub(crate) fn add_product(tier: Tier, coefficient: u8, delta: &[u8], parity: &mut [u8]) {
     assert_eq!(delta.len(), parity.len(), "delta and parity differ in length");
     assert!(Tier::available().contains(&tier));
-    let pass = Pass {
-        singles: &[delta.as_ptr()],
-        pairs: &[],
-        coefs: &[coefficient],
-        stride: 1,
-        first: 0,
-        plain_first: coefficient == 1,
-        start: Start::Targets,
-        manner: Manner::default(),
-        targets: &[parity.as_mut_ptr()],
-        bytes: delta.len(),
+    let (bytes, target) = (delta.len(), parity.as_mut_ptr());
+    let (plain, targets, coefs) = match coefficient {
+        1 => (&[Stretch { target, end: 1 }][..], &[][..], &[][..]),
+        _ => (&[][..], &[target][..], &[coefficient][..]),
     };
-    // SAFETY: both buffers hold `bytes` bytes, the target is exclusively borrowed, one coefficient is there for the one
-    // term, and the tier is available.
+    let (start, manner) = (Start::Targets, Manner::default());
+    let pass = Pass { singles: &[delta.as_ptr()], pairs: &[], plain, targets, coefs, start, manner, bytes };
+    // SAFETY: both buffers hold `bytes` bytes, the target is exclusively borrowed, the one term has a stretch or a
+    // coefficient, and the tier is available.
     unsafe { pass.run(tier) };
 }
 
@@ -215,4 +287,29 @@ const L1_SHARE: usize = 24 << 10;
 
 fn count(len: usize) -> u16 {
     u16::try_from(len).expect("at most 65,535 rows and terms")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Matrix, TERMS_MAX};
+
+    /// How many passes a matrix takes whose rows have these coefficients over so many terms, each over a range.
+    fn passes(terms: usize, rows: &[(std::ops::Range<usize>, u8)]) -> usize {
+        let row = |(range, coef): &(std::ops::Range<usize>, u8)| {
+            (0..terms).map(|term| if range.contains(&term) { *coef } else { 0 }).collect::<Vec<_>>()
+        };
+        Matrix::new(&rows.iter().map(row).collect::<Vec<_>>(), terms).groups.len()
+    }
+
+    #[test]
+    fn plain_rows_that_take_the_terms_one_after_another_share_a_pass() {
+        assert_eq!(passes(12, &[(0..6, 1), (6..12, 1), (0..12, 2), (0..12, 3)]), 1);
+        assert_eq!(passes(12, &[(0..12, 2), (8..12, 1), (0..3, 1), (3..8, 1)]), 1, "in any order");
+        assert_eq!(passes(12, &[(0..6, 1), (6..12, 1), (0..12, 2), (0..12, 1)]), 3, "a plain row of its own");
+        assert_eq!(passes(12, &[(0..6, 1), (7..12, 1), (0..12, 2)]), 3, "a gap");
+        assert_eq!(passes(12, &[(0..6, 1), (5..12, 1), (0..12, 2)]), 3, "an overlap");
+        assert_eq!(passes(12, &[(0..6, 1), (6..12, 4), (0..12, 2)]), 3, "one that is not plain");
+        let many = TERMS_MAX + 1;
+        assert_eq!(passes(many, &[(0..6, 1), (6..many, 1), (0..many, 2)]), 3, "more terms than a pass takes");
+    }
 }

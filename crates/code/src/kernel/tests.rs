@@ -1,7 +1,12 @@
 //! Every tier against the scalar one, and the scalar one against the field.
 
+use std::ops::Range;
+
 use super::{Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Term, Tier, add_product};
-use crate::{field::mul, tests::noise};
+use crate::{
+    field::{MUL, mul},
+    tests::noise,
+};
 
 /// Bytes around each buffer that must stay as they are.
 const MARGIN: usize = 70;
@@ -103,18 +108,76 @@ fn lengths(long: &[usize]) -> impl Iterator<Item = usize> {
     (0..=257).step_by(step).chain(long.iter().copied())
 }
 
+#[test]
+fn plain_rows_over_stretches_share_a_pass_with_rows_over_all_terms() {
+    // Local groups of an LRC: even, of an odd and of one term, one only.
+    let groups: [&[usize]; 5] = [&[6, 6], &[2; 6], &[3, 1, 4], &[5], &[1, 2]];
+    // More other rows than a pass takes, or none.
+    let (others, lengths) = match cfg!(miri) {
+        true => (&[2][..], &[3][..]),
+        false => (&[0, 1, 2, 3, 9, 10, 12][..], &[0, 1, 31, 63, 64, 65, 127, 130, 257, 64 * 9 + 31][..]),
+    };
+    for (groups, others) in groups.iter().flat_map(|groups| others.iter().map(move |others| (groups, *others))) {
+        for bytes in lengths {
+            for same_first in [false, true] {
+                check_stretches(groups, others, same_first, *bytes, bytes % 67);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn stretches_are_the_same_in_every_manner_of_touching_memory() {
+    for bytes in [70_001, 140_003, 280_001] {
+        check_stretches(&[6, 5, 1], 2, false, bytes, 13);
+    }
+}
+
+/// Rows of ones over `groups`, then `others` over all terms, which begin alike if `same_first`; every part of the terms.
+fn check_stretches(groups: &[usize], others: usize, same_first: bool, bytes: usize, shift: usize) {
+    let terms = groups.iter().sum();
+    let mut rows = Vec::new();
+    let mut from = 0;
+    for group in groups {
+        rows.push((0..terms).map(|term| (from..from + group).contains(&term).into()).collect::<Vec<u8>>());
+        from += group;
+    }
+    let coef = |row: usize, term: usize| if same_first && term == 0 { 1 } else { 2 + (row * 31 + term * 7) % 254 };
+    rows.extend((0..others).map(|row| (0..terms).map(|term| coef(row, term) as u8).collect()));
+    let matrix = Matrix::new(&rows, terms);
+    for (row, coefs) in rows.iter().enumerate() {
+        assert!((0..terms).all(|term| matrix.coefficient(row, term) == coefs[term]));
+    }
+    // Long sums take one part, which begins and ends inside a stretch.
+    let firsts = if bytes < 1000 { 0..terms } else { 3..4 };
+    for first in firsts {
+        for end in [first + 1, terms.div_ceil(2), terms - 1, terms].into_iter().filter(|end| *end > first) {
+            if bytes < 1000 || end == terms - 1 {
+                check(&matrix, &rows, first..end, bytes, shift);
+            }
+        }
+    }
+}
+
 fn check_combine(rows: usize, terms: usize, plain: bool, bytes: usize, shift: usize) {
-    let mut state = (rows * terms + bytes) as u64;
-    let coefs = noise(&mut state, rows * terms);
+    let coefs = noise(&mut ((rows * terms + bytes) as u64), rows * terms);
     // Ones where our Reed-Solomon has them; more rows than that begin with other coefficients.
     let is_one = |row, term| plain && (row == 0 || (term == 0 && rows <= 6));
     let coef = |row: usize, term: usize| if is_one(row, term) { 1 } else { coefs[row * terms + term] };
     let matrix = Matrix::dense(rows, terms, coef);
+    let rows: Vec<Vec<u8>> = (0..rows).map(|row| (0..terms).map(|term| coef(row, term)).collect()).collect();
+    check(&matrix, &rows, terms / 2..terms, bytes, shift);
+}
+
+/// Sums all terms of a matrix with these rows, then some of them again, which takes them away.
+fn check(matrix: &Matrix, rows: &[Vec<u8>], again: Range<usize>, bytes: usize, shift: usize) {
+    let (terms, mut state) = (matrix.terms(), (matrix.terms() + bytes) as u64);
     let sources: Vec<Vec<u8>> = (0..terms).map(|_| noise(&mut state, shift + bytes)).collect();
     let sources: Vec<&[u8]> = sources.iter().map(|source| &source[shift..]).collect();
     let run = |tier| {
         // All targets begin at the same place of a line, as streaming wants it.
-        let mut buffers = vec![vec![0xcc; 64 + MARGIN + bytes + MARGIN]; rows];
+        let mut buffers = vec![vec![0xcc; 64 + MARGIN + bytes + MARGIN]; rows.len()];
         let mut outs: Vec<&mut [u8]> = buffers
             .iter_mut()
             .map(|buffer| {
@@ -124,25 +187,24 @@ fn check_combine(rows: usize, terms: usize, plain: bool, bytes: usize, shift: us
             .collect();
         let mut parts: Vec<&mut [u8]> = outs.iter_mut().map(|out| &mut out[MARGIN - shift..][..bytes]).collect();
         matrix.combine(tier, &sources, &mut parts);
-        // Adding the second half once more takes it away.
-        matrix.accumulate(tier, terms / 2, &sources[terms / 2..], &mut parts);
+        matrix.accumulate(tier, again.start, &sources[again.clone()], &mut parts);
         outs.into_iter().map(|out| out.to_vec()).collect::<Vec<_>>()
     };
+    let context = || format!("{} rows, {terms} terms, {again:?} again, {bytes} bytes, shift {shift}", rows.len());
     let expected = run(Tier::Scalar);
-    let half = |row: &usize| -> Vec<u8> {
-        (0..bytes)
-            .map(|at| (0..terms / 2).fold(0, |sum, term| sum ^ mul(coef(*row, term), sources[term][at])))
-            .collect()
-    };
-    for row in [0, rows - 1] {
-        assert!(
-            expected[row][MARGIN - shift..][..bytes] == half(&row)[..],
-            "{rows} rows, {terms} terms, {bytes} bytes"
-        );
+    for (coefs, expected) in rows.iter().zip(&expected) {
+        let mut sum = vec![0xcc; MARGIN - shift + bytes + MARGIN + shift];
+        sum[MARGIN - shift..][..bytes].fill(0);
+        for term in (0..terms).filter(|term| !again.contains(term)) {
+            let products = &MUL[usize::from(coefs[term])];
+            for (sum, value) in sum[MARGIN - shift..].iter_mut().zip(sources[term]) {
+                *sum ^= products[usize::from(*value)];
+            }
+        }
+        assert!(*expected == sum, "{}", context());
     }
-    assert!(expected.iter().all(|out| out[..MARGIN - shift].iter().all(|byte| *byte == 0xcc)));
     for tier in Tier::available() {
-        assert!(run(*tier) == expected, "{tier:?}: {rows} rows, {terms} terms, {bytes} bytes, shift {shift}");
+        assert!(run(*tier) == expected, "{tier:?}: {}", context());
     }
 }
 

@@ -1,7 +1,7 @@
 //! The loop of all vector tiers, written once over [`Vector`].
 //!
-//! Compiled for 1 to 10 rows, with and without a plain first row. Sources are taken two at a time, so that one three-way
-//! XOR adds two products.
+//! Compiled for 1 to 10 rows, with and without a plain first row, whose sum is stored at the end of each stretch. Sources
+//! are taken two at a time, so that one three-way XOR adds two products.
 //!
 //! Invariants:
 //! 1. Accumulators are local arrays of constant size, so they live in registers.
@@ -36,7 +36,7 @@ pub(super) trait Vector {
 macro_rules! by_rows {
     ($pass:ident, $run:ident) => { by_rows!($pass, $run, 1 2 3 4 5 6 7 8 9 10) };
     ($pass:ident, $run:ident, $($rows:literal)*) => {
-        match ($pass.targets.len(), $pass.plain_first, !$pass.pairs.is_empty()) {
+        match ($pass.rows(), !$pass.plain.is_empty(), !$pass.pairs.is_empty()) {
             $(
                 // SAFETY: the caller's; the tier's features are available.
                 ($rows, false, false) => unsafe { $run::<$rows, false, false>($pass) },
@@ -56,7 +56,7 @@ pub(super) use by_rows;
 /// All terms and rows for UNROLL vectors of columns, from `at` on.
 ///
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS and UNROLL vectors left, the last one up to the mask.
+/// As [`Pass::run`], with as many rows as ROWS and UNROLL vectors left, the last one up to the mask.
 #[inline(always)]
 pub(super) unsafe fn columns<
     V: Vector,
@@ -69,29 +69,77 @@ pub(super) unsafe fn columns<
     at: usize,
     mask: V::Mask,
 ) {
-    // SAFETY: the caller's; `coefs` moves on by `stride` for each term, and there are `stride` for each.
+    // SAFETY: the caller's; `coefs` moves on by a byte for each target at each term, and there are so many for each.
     unsafe {
+        let targets = pass.targets.get_unchecked(..ROWS - usize::from(PLAIN));
         if pass.manner.claimed > 0 {
-            for row in 0..ROWS {
-                prefetch::<V, UNROLL>(*pass.targets.get_unchecked(row), at + pass.manner.claimed);
+            for target in pass.plain.iter().map(|stretch| &stretch.target).chain(targets) {
+                prefetch::<V, UNROLL>(*target, at + pass.manner.claimed);
             }
         }
-        let mut coefs = pass.coefs.as_ptr().add(pass.first);
-        let mut singles = pass.singles;
+        let mut coefs = pass.coefs.as_ptr();
         let mut sums = [[V::zero(); UNROLL]; ROWS];
+        let mut from = 0;
         match pass.start {
             Start::Zero => {}
             Start::Targets => {
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    *sums = load::<V, UNROLL>(pass.targets.get_unchecked(row).add(at), mask);
+                if PLAIN {
+                    sums[0] = load::<V, UNROLL>(pass.plain.get_unchecked(0).target.add(at), mask);
+                }
+                for (sums, target) in sums[usize::from(PLAIN)..].iter_mut().zip(targets) {
+                    *sums = load::<V, UNROLL>(target.add(at), mask);
                 }
             }
             Start::FirstSource => {
-                sums = [load::<V, UNROLL>(singles.get_unchecked(0).add(at), mask); ROWS];
-                singles = singles.get_unchecked(1..);
-                coefs = coefs.add(pass.stride);
+                sums = [load::<V, UNROLL>(pass.singles.get_unchecked(0).add(at), mask); ROWS];
+                coefs = coefs.add(targets.len());
+                from = 1;
             }
         }
+        // All but one: the row of ones of a Reed-Solomon code takes no turn of this loop.
+        if PLAIN && !PAIRED {
+            for [stretch, next] in pass.plain.array_windows() {
+                let singles = pass.singles.get_unchecked(from..stretch.end);
+                coefs = add_singles::<V, ROWS, UNROLL, PLAIN>(&mut sums, pass, singles, coefs, at, mask);
+                store::<V, UNROLL>(pass, stretch.target.add(at), sums[0], mask);
+                sums[0] = match pass.start {
+                    Start::Targets => load::<V, UNROLL>(next.target.add(at), mask),
+                    Start::Zero | Start::FirstSource => [V::zero(); UNROLL],
+                };
+                from = stretch.end;
+            }
+        }
+        let singles = pass.singles.get_unchecked(from..);
+        coefs = add_singles::<V, ROWS, UNROLL, PLAIN>(&mut sums, pass, singles, coefs, at, mask);
+        if PAIRED {
+            add_pairs::<V, ROWS, UNROLL, PLAIN>(&mut sums, pass.pairs, coefs, at, mask);
+        }
+        if PLAIN {
+            let last = pass.plain.get_unchecked(pass.plain.len() - 1);
+            store::<V, UNROLL>(pass, last.target.add(at), sums[0], mask);
+        }
+        for (sums, target) in sums[usize::from(PLAIN)..].iter().zip(targets) {
+            store::<V, UNROLL>(pass, target.add(at), *sums, mask);
+        }
+    }
+}
+
+/// Adds singles, whose coefficients begin at `coefs`; returns where the next term's do.
+///
+/// # Safety
+/// As [`columns`]; `singles` are some of the pass'.
+#[inline(always)]
+unsafe fn add_singles<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+    sums: &mut [[V::Register; UNROLL]; ROWS],
+    pass: &Pass,
+    singles: &[*const u8],
+    mut coefs: *const u8,
+    at: usize,
+    mask: V::Mask,
+) -> *const u8 {
+    let factors = ROWS - usize::from(PLAIN);
+    // SAFETY: the caller's.
+    unsafe {
         let (singles, odd_single) = singles.as_chunks::<2>();
         for [a, b] in singles {
             let (a, b) = (a.add(at), b.add(at));
@@ -100,42 +148,53 @@ pub(super) unsafe fn columns<
                 prefetch::<V, UNROLL>(b, pass.manner.ahead);
             }
             let (a, b) = (load::<V, UNROLL>(a, mask), load::<V, UNROLL>(b, mask));
-            add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
-            coefs = coefs.add(2 * pass.stride);
+            add_two::<V, ROWS, UNROLL, PLAIN>(sums, a, b, coefs, coefs.add(factors));
+            coefs = coefs.add(2 * factors);
         }
         for a in odd_single {
             let a = load::<V, UNROLL>(a.add(at), mask);
-            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, coefs);
-            coefs = coefs.add(pass.stride);
+            add_one::<V, ROWS, UNROLL, PLAIN>(sums, a, coefs);
+            coefs = coefs.add(factors);
         }
-        let pairs = if PAIRED { pass.pairs } else { &[] };
+    }
+    coefs
+}
+
+/// Adds pairs, whose coefficients begin at `coefs`.
+///
+/// # Safety
+/// As [`columns`].
+#[inline(always)]
+unsafe fn add_pairs<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
+    sums: &mut [[V::Register; UNROLL]; ROWS],
+    pairs: &[Pair],
+    mut coefs: *const u8,
+    at: usize,
+    mask: V::Mask,
+) {
+    let factors = ROWS - usize::from(PLAIN);
+    // SAFETY: the caller's.
+    unsafe {
         let (pairs, odd_pair) = pairs.as_chunks::<2>();
         for [a, b] in pairs {
             let (a, b) = (load_pair::<V, UNROLL>(a, at, mask), load_pair::<V, UNROLL>(b, at, mask));
-            add_two::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, b, coefs, coefs.add(pass.stride));
-            coefs = coefs.add(2 * pass.stride);
+            add_two::<V, ROWS, UNROLL, PLAIN>(sums, a, b, coefs, coefs.add(factors));
+            coefs = coefs.add(2 * factors);
         }
         for a in odd_pair {
             let a = load_pair::<V, UNROLL>(a, at, mask);
-            add_one::<V, ROWS, UNROLL, PLAIN>(&mut sums, a, coefs);
-            coefs = coefs.add(pass.stride);
-        }
-        for (row, sums) in sums.iter().enumerate() {
-            let target = pass.targets.get_unchecked(row).add(at);
-            for (u, sum) in sums.iter().enumerate() {
-                let to = target.add(u * V::BYTES);
-                if pass.manner.streamed { V::stream(to, *sum, mask) } else { V::store(to, *sum, mask) }
-            }
+            add_one::<V, ROWS, UNROLL, PLAIN>(sums, a, coefs);
+            coefs = coefs.add(factors);
         }
     }
 }
 
-/// The first TERMS sources of a pass that starts from its first one and whose first row is plain, column after column from
-/// `at` on as long as UNROLL whole vectors are left; returns where it stopped. Pointers and factors of so few terms stay
-/// in registers.
+/// The TERMS sources of a pass that starts from its first one and has one plain stretch, column after column from `at` on
+/// as long as UNROLL whole vectors are left; returns where it stopped. Pointers and factors of so few terms stay in
+/// registers.
 ///
 /// # Safety
-/// As [`Pass::run`], with as many targets as ROWS, TERMS singles and no pairs.
+/// As [`Pass::run`], with as many rows as ROWS, one stretch, TERMS singles and no pairs.
 #[inline(always)]
 pub(super) unsafe fn few<V: Vector<Mask = ()>, const ROWS: usize, const UNROLL: usize, const TERMS: usize>(
     pass: &Pass,
@@ -145,12 +204,12 @@ pub(super) unsafe fn few<V: Vector<Mask = ()>, const ROWS: usize, const UNROLL: 
     unsafe {
         let mut sources = [std::ptr::null(); TERMS];
         sources.copy_from_slice(pass.singles);
-        let mut targets = [std::ptr::null_mut(); ROWS];
-        targets.copy_from_slice(pass.targets);
+        let mut targets = [pass.plain[0].target; ROWS];
+        targets[1..].copy_from_slice(pass.targets);
         let mut factors = [[V::multiplier(1); ROWS]; TERMS];
         for (term, factors) in factors.iter_mut().enumerate() {
-            for (row, factor) in factors.iter_mut().enumerate() {
-                *factor = V::multiplier(*pass.coefs.get_unchecked(term * pass.stride + pass.first + row));
+            for (row, factor) in factors[1..].iter_mut().enumerate() {
+                *factor = V::multiplier(*pass.coefs.get_unchecked(term * (ROWS - 1) + row));
             }
         }
         while at + UNROLL * V::BYTES <= pass.bytes {
@@ -225,6 +284,24 @@ unsafe fn load<V: Vector, const UNROLL: usize>(from: *const u8, mask: V::Mask) -
 }
 
 /// # Safety
+/// UNROLL vectors can be written, up to the mask; aligned if the pass streams.
+#[inline(always)]
+unsafe fn store<V: Vector, const UNROLL: usize>(
+    pass: &Pass,
+    to: *mut u8,
+    values: [V::Register; UNROLL],
+    mask: V::Mask,
+) {
+    for (u, value) in values.into_iter().enumerate() {
+        // SAFETY: the caller's.
+        unsafe {
+            let to = to.add(u * V::BYTES);
+            if pass.manner.streamed { V::stream(to, value, mask) } else { V::store(to, value, mask) }
+        }
+    }
+}
+
+/// # Safety
 /// UNROLL vectors can be read of both sources from `at` on, up to the mask.
 #[inline(always)]
 unsafe fn load_pair<V: Vector, const UNROLL: usize>(pair: &Pair, at: usize, mask: V::Mask) -> [V::Register; UNROLL] {
@@ -241,7 +318,7 @@ unsafe fn load_pair<V: Vector, const UNROLL: usize>(pair: &Pair, at: usize, mask
 }
 
 /// # Safety
-/// ROWS coefficients can be read at `coefs`.
+/// A coefficient for each row that is not plain can be read at `coefs`.
 #[inline(always)]
 unsafe fn add_one<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
     sums: &mut [[V::Register; UNROLL]; ROWS],
@@ -251,16 +328,22 @@ unsafe fn add_one<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN
     for (row, sums) in sums.iter_mut().enumerate() {
         // SAFETY: the caller's.
         unsafe {
-            let factor = V::multiplier(*coefs.add(row));
+            if PLAIN && row == 0 {
+                for (sum, a) in sums.iter_mut().zip(a) {
+                    *sum = V::xor(*sum, a);
+                }
+                continue;
+            }
+            let factor = V::multiplier(*coefs.add(row - usize::from(PLAIN)));
             for (sum, a) in sums.iter_mut().zip(a) {
-                *sum = V::xor(*sum, if PLAIN && row == 0 { a } else { V::product(a, factor) });
+                *sum = V::xor(*sum, V::product(a, factor));
             }
         }
     }
 }
 
 /// # Safety
-/// ROWS coefficients can be read at `coefs_a` and at `coefs_b`.
+/// A coefficient for each row that is not plain can be read at `coefs_a` and at `coefs_b`.
 #[inline(always)]
 unsafe fn add_two<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN: bool>(
     sums: &mut [[V::Register; UNROLL]; ROWS],
@@ -272,13 +355,16 @@ unsafe fn add_two<V: Vector, const ROWS: usize, const UNROLL: usize, const PLAIN
     for (row, sums) in sums.iter_mut().enumerate() {
         // SAFETY: the caller's.
         unsafe {
-            let (factor_a, factor_b) = (V::multiplier(*coefs_a.add(row)), V::multiplier(*coefs_b.add(row)));
+            if PLAIN && row == 0 {
+                for (u, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::xor3(*sum, a[u], b[u]);
+                }
+                continue;
+            }
+            let at = row - usize::from(PLAIN);
+            let (factor_a, factor_b) = (V::multiplier(*coefs_a.add(at)), V::multiplier(*coefs_b.add(at)));
             for (u, sum) in sums.iter_mut().enumerate() {
-                *sum = if PLAIN && row == 0 {
-                    V::xor3(*sum, a[u], b[u])
-                } else {
-                    V::xor3(*sum, V::product(a[u], factor_a), V::product(b[u], factor_b))
-                };
+                *sum = V::xor3(*sum, V::product(a[u], factor_a), V::product(b[u], factor_b));
             }
         }
     }
