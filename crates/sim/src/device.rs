@@ -27,7 +27,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use claystone_env::{
-    Clock, Device, DeviceError, Effort, FailedSector, Geometry, Random, SECTOR_BYTES, Sector, SectorRange,
+    Clock, Device, DeviceError, Effort, FailedSector, Geometry, Random, SECTOR_BYTES, Sector, SectorFailure,
+    SectorRange,
 };
 
 use self::faults::{FaultState, Found};
@@ -318,11 +319,11 @@ impl Attached {
         Ok(Begun { state, at, fails })
     }
 
-    /// Puts sectors into the cache, and all of the cache on the medium where it is full.
+    /// Puts sectors into the cache, zeros without `bytes`, and all of the cache on the medium where it is full.
     fn put(&self, begun: &mut Begun<'_>, operation: Operation, bytes: Option<&[u8]>) -> Result<(), DeviceError> {
         let (model, random) = (&self.shared.model, &*self.shared.random);
         let (state, range) = (&mut *begun.state, operation.range());
-        let first = state.faults.aim(range, model.sectors, random).0;
+        let first = if bytes.is_some() { state.faults.aim(range, model.sectors, random) } else { range.first }.0;
         for at in 0..range.sectors {
             let content = bytes.map(|bytes| &bytes[at as usize * SECTOR_BYTES..][..SECTOR_BYTES]);
             // Where power is cut, all is in the cache and the crash tears it.
@@ -380,7 +381,7 @@ impl Device for Attached {
                         state.stats.retries += 1;
                     }
                     Found::Failed(failure) => {
-                        if failure == claystone_env::SectorFailure::Lost {
+                        if failure == SectorFailure::Lost {
                             cost += model.give_up;
                             state.stats.found_lost += 1;
                         }
