@@ -234,6 +234,34 @@ fn codes_run_with_the_tier_that_is_asked_for() {
 }
 
 #[test]
+fn only_files_are_encoded_and_replaced() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let scratch = Scratch::new();
+    // A device or a pipe says that it has no bytes: as an empty parcel all of it would be lost.
+    let device = scratch.run(&["code", "encode", "/dev/zero", "--code", "rs:2+1", "--out", "parts"]);
+    assert!(!device.ok() && device.err.contains("does not say how long it is"), "{}{}", device.out, device.err);
+    let proc = scratch.run(&["code", "encode", "/proc/cpuinfo", "--code", "rs:2+1", "--out", "proc"]);
+    assert!(!proc.ok() && proc.err.contains("goes on behind the 0 bytes"), "{}{}", proc.out, proc.err);
+    assert_eq!(fs::read_dir(scratch.path("proc")).expect("made").count(), 0);
+
+    file(&scratch, 10_000);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:2+1", "--out", "parts"]).ok());
+    let _socket = std::os::unix::net::UnixListener::bind(scratch.path("socket")).expect("bound");
+    let replaced = scratch.run(&["code", "decode", "parts", "--out", "socket", "--force"]);
+    assert!(!replaced.ok() && replaced.err.contains("is no file"), "{}{}", replaced.out, replaced.err);
+    assert!(fs::metadata(scratch.path("socket")).expect("there").file_type().is_socket());
+
+    // A link that somebody laid under a chunk's name: what it leads to is no part of the parcel.
+    fs::remove_file(scratch.path("parts/photo.raw.01.clay")).expect("removed");
+    fs::write(scratch.path("precious"), "precious").expect("written");
+    symlink("../precious", scratch.path("parts/photo.raw.01.clay")).expect("a link");
+    assert_eq!(scratch.run(&["code", "verify", "parts"]).code(), Some(3));
+    let repaired = scratch.run(&["code", "repair", "parts"]);
+    assert!(!repaired.ok() && repaired.err.contains("parts/photo.raw.01.clay: writing"), "{}", repaired.err);
+    assert_eq!(fs::read(scratch.path("precious")).expect("there"), b"precious");
+}
+
+#[test]
 fn the_table_and_the_plot_of_codes() {
     let scratch = Scratch::new();
     let info = scratch.run(&["code", "info", "--no-speed", "--plot", "codes.svg"]);

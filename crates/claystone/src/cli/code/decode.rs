@@ -53,6 +53,9 @@ impl Decode {
         if out.symlink_metadata().is_ok() && !self.force {
             bail!("{} is already there: name another with --out, or replace it with --force", out.display());
         }
+        if out.metadata().is_ok_and(|there| !there.is_file()) {
+            bail!("{} is no file, and a file would take its place: name another with --out", out.display());
+        }
         let (directory, name) = split(&out)?;
         let directory = HostDirectory::new(directory);
         let whole = || format!("{}: writing", out.display());

@@ -51,8 +51,12 @@ impl Encode {
         let (directory, name) = split(&self.file)?;
         let input = HostDirectory::new(&directory);
         let whole = || self.file.display().to_string();
-        if self.file.metadata().with_context(whole)?.is_dir() {
+        let kind = self.file.metadata().with_context(whole)?.file_type();
+        if kind.is_dir() {
             bail!("{} is a directory: pack it into one file first, with tar for example", whole());
+        }
+        if !kind.is_file() {
+            bail!("{} is a device or a pipe, which does not say how long it is: write it to a file first", whole());
         }
         let file = input.open(&name).with_context(whole)?;
         let file_bytes = file.bytes().with_context(whole)?;
@@ -71,13 +75,13 @@ impl Encode {
             at += now.len() as u64;
             progress.step(now.len() as u64);
         }
+        // It may have grown meanwhile, or say that it is empty as those of /proc do: then what was read is not all of it.
+        if file.read_at(file_bytes, &mut [0]).is_ok() {
+            bail!("{} goes on behind the {file_bytes} bytes that it had at first: encode it again, or a copy", whole());
+        }
         progress.say("syncing");
         let manifest = encoder.finish()?;
         progress.end();
-        // It may have grown meanwhile: then what was encoded is not what it is now.
-        if file.bytes().with_context(whole)? != file_bytes {
-            bail!("{} changed its length while it was encoded: encode it again", whole());
-        }
         Written::new(&manifest, &out).print(self.json);
         Ok(())
     }
