@@ -33,9 +33,11 @@ impl Manner {
             return Self { streamed, ahead: if touched > FAR_BYTES { FAR_AHEAD } else { 0 }, claimed: 0 };
         }
         let many_targets = 2 * targets.len() >= sources;
+        // The machine needs some lines of a source to see where it goes on: of short ones there are too few.
+        let nearly_full = if bytes <= SHORT_BYTES { L2_BYTES / 2 } else { L2_BYTES / 4 * 3 };
         Self {
             streamed: false,
-            ahead: if touched > L2_BYTES / 4 * 3 && !many_targets { NEAR_AHEAD } else { 0 },
+            ahead: if touched > nearly_full && !many_targets { NEAR_AHEAD } else { 0 },
             claimed: if many_targets && (L1_BYTES..=L2_BYTES / 4).contains(&touched) { CLAIMED_AHEAD } else { 0 },
         }
     }
@@ -52,6 +54,8 @@ const L2_BYTES: usize = 2 << 20;
 
 /// From here on, fetching ahead beats the machine's own prefetch in spite of its instructions.
 const FAR_BYTES: usize = 4 << 20;
+
+const SHORT_BYTES: usize = 16 << 10;
 
 const FAR_AHEAD: usize = 256;
 const NEAR_AHEAD: usize = 512;
