@@ -270,11 +270,13 @@ fn the_table_and_the_plot_of_codes() {
     assert!(fs::read_to_string(scratch.path("codes.svg")).expect("there").contains("clay:16+4:19"));
     let docs = running::repository().join("docs");
     let page = fs::read_to_string(docs.join("codes.md")).expect("there");
-    assert!(
-        page.contains(&info.out),
-        "docs/codes.md lacks what `claystone code info --no-speed` prints:\n{}",
-        info.out
-    );
+    // The page shows speeds of some machine; all else is the same on every one.
+    for line in info.out.lines().filter(|line| !line.is_empty()) {
+        let same = line.strip_suffix('-').unwrap_or(line);
+        let is_it =
+            |shown: &str| shown == line || shown.strip_prefix(same).is_some_and(|speed| speed.ends_with(" GB/s"));
+        assert!(page.lines().any(is_it), "docs/codes.md lacks this line of `claystone code info`:\n{line}");
+    }
     let plot = fs::read_to_string(docs.join("codes.svg")).expect("there");
     assert!(
         plot == fs::read_to_string(scratch.path("codes.svg")).expect("there"),
