@@ -1,0 +1,378 @@
+//! Bulk runs: groups with their CRCs in sums sectors between them, written and read in long strides.
+//!
+//! A sums sector that does not read is not retried: parity is a second checksum. Each of its groups, when it is next
+//! read, is read whole and must be a codeword with a parity sector to spare; so its CRCs are learnt, and when those of
+//! all groups are, the sums sector is written again. Whoever streams through a run does so without a further read.
+//!
+//! Invariants:
+//! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_sums`]).
+//! 2. A read that goes on behind a group reads its parity, and the sums sector behind it, in the same call of the device,
+//!    into the room of what comes next: nothing is copied, and the head of a hard disk never waits.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use claystone_env::{Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+
+use crate::gathering::{Gathering, effort};
+use crate::groups::{Failure, fill};
+use crate::statistics::count;
+use crate::{
+    BulkRun, Cached, Change, GroupError, Groups, Member, SUMS_PER_SECTOR, SumsSector, Update, UpdateChoice, sector_sum,
+};
+
+/// What a write to a device has at least, where there is more to write.
+const WRITE_BYTES: usize = 4 << 20;
+
+/// Writes that update a group of a bulk run.
+#[derive(Debug)]
+pub struct BulkUpdate {
+    /// Those of the group.
+    pub update: Update,
+    /// The sums sectors as they will be, with their places.
+    pub sums: Vec<(Sector, SumsSector)>,
+}
+
+impl Groups {
+    /// Writes a run: `data` are its sectors. Its sums are then in memory.
+    ///
+    /// # Errors
+    /// [`GroupError::Device`]; the run may then hold anything.
+    ///
+    /// # Panics
+    /// If there are not as many sectors as the run says, or not whole groups of them.
+    pub fn write_bulk(&self, run: BulkRun, data: &[&[u8]]) -> Result<(), GroupError> {
+        let shape = self.shape();
+        assert_eq!(data.len(), run.data as usize, "one slice for each data sector of the run");
+        let parity_bytes = shape.parity as usize * SECTOR_BYTES;
+        let group_bytes = shape.data as usize * SECTOR_BYTES + parity_bytes;
+        let total = BulkRun::sectors_total(run.groups(shape), shape) as usize * SECTOR_BYTES;
+        let mut buffer = aligned_buffer(total.min(WRITE_BYTES + group_bytes + SECTOR_BYTES));
+        let mut next = run.first.0;
+        let mut written: Vec<(Sector, SumsSector)> = Vec::new();
+        for (group, sectors) in (0..).zip(data.chunks_exact(shape.data as usize)) {
+            if let Some(number) = run.sums_before(group, shape) {
+                let summed = run.summed(number);
+                let sums = SumsSector::of(&data[summed.start as usize..summed.end as usize]);
+                let place = run.sums(number, shape);
+                buffer.extend_from_slice(&sums.encode(self.disk(), place));
+                written.push((place, sums));
+            }
+            for sector in sectors {
+                buffer.extend_from_slice(sector);
+            }
+            let data_end = buffer.len();
+            buffer.resize(data_end + parity_bytes, 0);
+            self.code().encode(sectors, &mut buffer[data_end..]);
+            if buffer.len() >= WRITE_BYTES || group + 1 == run.groups(shape) {
+                self.device().write(Sector(next), &buffer)?;
+                next += (buffer.len() / SECTOR_BYTES) as u64;
+                buffer.clear();
+            }
+        }
+        for (place, sums) in written {
+            self.sums_cache().put(place, sums);
+        }
+        Ok(())
+    }
+
+    /// Reads the data sectors `wanted` of a run into `into`; see [`Groups::read`]. `cached` is asked for the run's data
+    /// sectors by number.
+    ///
+    /// # Errors
+    /// As [`Groups::read`] of the first group that has one; groups before it are right in `into`, those behind it are not
+    /// read.
+    ///
+    /// # Panics
+    /// If nothing, or what is not in the run, is wanted, or `into` is not as long.
+    // Source: [lec §3.2]
+    pub fn read_bulk(
+        &self,
+        run: BulkRun,
+        wanted: Range<u64>,
+        cached: &dyn Fn(u64) -> Option<Bytes>,
+        into: &mut [u8],
+    ) -> Result<(), GroupError> {
+        let shape = self.shape();
+        assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
+        assert_eq!(into.len(), (wanted.end - wanted.start) as usize * SECTOR_BYTES, "room for what is wanted");
+        let k = u64::from(shape.data);
+        let mut next = wanted.start;
+        while next < wanted.end {
+            let group = (next / k) as u32;
+            let group_first = u64::from(group) * k;
+            let end = wanted.end.min(group_first + k);
+            let positions = (next - group_first) as usize..(end - group_first) as usize;
+            let room = &mut into[(next - wanted.start) as usize * SECTOR_BYTES..];
+            let goes_on = end < wanted.end;
+            let behind = shape.parity as usize + usize::from(goes_on && run.sums_before(group + 1, shape).is_some());
+            let fits = goes_on && (positions.len() + behind) * SECTOR_BYTES <= room.len();
+            let sectors = positions.len() + if fits { behind } else { 0 };
+            let cached = |member| match member {
+                Member::Data(position) => cached(group_first + u64::from(position)),
+                Member::Parity(_) => None,
+            };
+            self.read_part(run, group, positions, &cached, &mut room[..sectors * SECTOR_BYTES])?;
+            next = end;
+        }
+        Ok(())
+    }
+
+    /// A sums sector of a run, from memory or the device; if it does not read there, from its groups.
+    ///
+    /// # Errors
+    /// [`GroupError::Lost`] if it cannot be had, and its groups cannot be shown to be right. [`GroupError::Device`].
+    ///
+    /// # Panics
+    /// If there is no such sums sector.
+    pub fn sums_sector(&self, run: BulkRun, number: u32) -> Result<SumsSector, GroupError> {
+        let shape = self.shape();
+        let place = run.sums(number, shape);
+        if let Some(sums) = self.sums_cache().whole(place) {
+            return Ok(sums);
+        }
+        if let Some(sums) = self.load_sums(place, effort(shape.parity))? {
+            return Ok(sums);
+        }
+        let mut sums = SumsSector::default();
+        let summed = run.summed(number);
+        for group in run.summed_groups(number, shape) {
+            let group_first = u64::from(group) * u64::from(shape.data);
+            for (sector, sum) in (group_first..).zip(self.known_sums(run, group)?) {
+                if summed.contains(&sector) {
+                    sums.set((sector - summed.start) as usize, sum);
+                }
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Writes a sums sector, to the device and to memory.
+    ///
+    /// # Errors
+    /// [`GroupError::Device`]; the sector may then hold anything.
+    pub fn write_sums(&self, place: Sector, sums: &SumsSector) -> Result<(), GroupError> {
+        self.sums_cache().forget(SectorRange { first: place, sectors: 1 });
+        self.device().write(place, &sums.encode(self.disk(), place))?;
+        self.sums_cache().put(place, sums.clone());
+        Ok(())
+    }
+
+    /// Forgets the sums sectors in memory that lie in `range`: it belongs to no run any more.
+    pub fn forget_sums(&self, range: SectorRange) {
+        self.sums_cache().forget(range);
+    }
+
+    /// As [`Groups::prepare_update`], for a group of a bulk run.
+    ///
+    /// # Errors
+    /// As there, and as [`Groups::sums_sector`].
+    ///
+    /// # Panics
+    /// As there, and if there is no such group.
+    pub fn prepare_bulk_update(
+        &self,
+        run: BulkRun,
+        group: u32,
+        changes: &[Change<'_>],
+        cached: Cached<'_>,
+        choice: UpdateChoice,
+    ) -> Result<BulkUpdate, GroupError> {
+        let shape = self.shape();
+        let place = run.group(group, shape);
+        let update = self.prepare_update(place, changes, &self.known_sums(run, group)?, cached, choice)?;
+        let group_first = u64::from(group) * u64::from(shape.data);
+        let mut sums: Vec<(u32, Sector, SumsSector)> = Vec::new();
+        for (position, sum) in &update.sums {
+            let (number, at) = BulkRun::sums_of(group_first + u64::from(*position));
+            if sums.last().is_none_or(|(last, ..)| *last != number) {
+                sums.push((number, run.sums(number, shape), self.sums_sector(run, number)?));
+            }
+            sums.last_mut().expect("just pushed").2.set(at, *sum);
+        }
+        Ok(BulkUpdate { update, sums: sums.into_iter().map(|(_, place, sums)| (place, sums)).collect() })
+    }
+
+    /// Reads positions of a group, and what `part` has room for behind them: parity, and a sums sector.
+    fn read_part(
+        &self,
+        run: BulkRun,
+        group: u32,
+        positions: Range<usize>,
+        cached: Cached<'_>,
+        part: &mut [u8],
+    ) -> Result<(), GroupError> {
+        let shape = self.shape();
+        let (k, m) = (shape.data as usize, shape.parity as usize);
+        let place = run.group(group, shape);
+        let sums = self.group_sums(run, group, positions.clone())?;
+        let first = place.sector(Member::Data(positions.start as u32));
+        let failed = self.read_checked(first, part, |at| *sums.get(at)?)?;
+        if part.len() / SECTOR_BYTES > positions.len() + m {
+            self.take_sums(Sector(place.sector(Member::Parity(0)).0 + m as u64), &failed, part);
+        }
+        let data_failed: Vec<(usize, Failure)> =
+            failed.iter().copied().take_while(|(at, _)| *at < positions.len()).collect();
+        if data_failed.is_empty() && sums.iter().all(Option::is_some) {
+            return Ok(());
+        }
+        let mut gathering = Gathering::new(self, place, self.group_sums(run, group, 0..k)?);
+        let (data, behind) = part.split_at(positions.len() * SECTOR_BYTES);
+        gathering.lend(positions.start, data, &data_failed);
+        if !behind.is_empty() && m > 0 {
+            let parity_failed: Vec<(usize, Failure)> = failed
+                .iter()
+                .filter_map(|(at, failure)| Some((at.checked_sub(positions.len()).filter(|at| *at < m)?, *failure)))
+                .collect();
+            gathering.lend(k, &behind[..m * SECTOR_BYTES], &parity_failed);
+        }
+        gathering.take_cached(cached);
+        let restored = self.restore(run, group, &mut gathering, positions.clone(), false);
+        let mended: Vec<(usize, Bytes)> =
+            gathering.mended(positions.clone()).map(|(at, bytes)| (at, Bytes::copy_from_slice(bytes))).collect();
+        let vouched = restored.is_ok() || sums.iter().all(Option::is_some);
+        if !vouched {
+            part[..positions.len() * SECTOR_BYTES].fill(0);
+        }
+        fill(part, positions.start, &data_failed, if vouched { &mended } else { &[] });
+        restored
+    }
+
+    /// Sees to it that `positions` of a group are held: by their CRCs, or where those are not known, by its parity.
+    /// Writes what it mends, as [`Gathering::settle`].
+    pub(crate) fn restore(
+        &self,
+        run: BulkRun,
+        group: u32,
+        gathering: &mut Gathering<'_>,
+        positions: Range<usize>,
+        rewrite_all: bool,
+    ) -> Result<(), GroupError> {
+        let k = self.shape().data as usize;
+        let needed: Vec<usize> = positions.collect();
+        let mut known = gathering.sums_are_known();
+        if !known && !gathering.vouch()? && self.shape().parity > 0 {
+            for number in BulkRun::sums_of(u64::from(group) * k as u64).0
+                ..=BulkRun::sums_of((u64::from(group) + 1) * k as u64 - 1).0
+            {
+                let place = run.sums(number, self.shape());
+                if self.sums_cache().whole(place).is_none() {
+                    count(&self.counts().retries, 1);
+                    self.load_sums(place, Effort::Retry)?;
+                }
+            }
+            gathering.learn_sums(self.group_sums(run, group, 0..k)?);
+            known = gathering.sums_are_known();
+            if !known {
+                gathering.retry_all()?;
+                if !gathering.vouch()? {
+                    return Err(gathering.lost(&needed));
+                }
+            }
+        }
+        let restored = if known {
+            gathering.restore(&needed)
+        } else if needed.iter().all(|at| gathering.holds(*at)) && self.shape().parity > 0 {
+            self.learn(run, group, gathering);
+            Ok(())
+        } else {
+            Err(gathering.lost(&needed))
+        };
+        gathering.settle(rewrite_all);
+        restored
+    }
+
+    /// Keeps the CRCs of a group that was shown to be right, and writes the sums sectors that are now known again.
+    fn learn(&self, run: BulkRun, group: u32, gathering: &Gathering<'_>) {
+        let shape = self.shape();
+        let first = u64::from(group) * u64::from(shape.data);
+        let sums: Vec<u32> = (0..shape.data as usize)
+            .map(|at| sector_sum(gathering.bytes(at).expect("a codeword is held whole")))
+            .collect();
+        let mut from = first;
+        while from < first + u64::from(shape.data) {
+            let (number, at) = BulkRun::sums_of(from);
+            let summed = run.summed(number);
+            let end = summed.end.min(first + u64::from(shape.data));
+            let place = run.sums(number, shape);
+            let part = &sums[(from - first) as usize..(end - first) as usize];
+            let all = (summed.end - summed.start) as usize;
+            if let Some(sums) = self.sums_cache().learn(place, at, part, all) {
+                count(&self.counts().sums_learnt, 1);
+                self.write_mended(place, &sums.encode(self.disk(), place));
+            }
+            from = end;
+        }
+    }
+
+    /// The CRCs of positions of a group, `None` where their sums sector does not read.
+    pub(crate) fn group_sums(
+        &self,
+        run: BulkRun,
+        group: u32,
+        positions: Range<usize>,
+    ) -> Result<Vec<Option<u32>>, GroupError> {
+        let shape = self.shape();
+        let first = u64::from(group) * u64::from(shape.data);
+        let (mut from, end) = (first + positions.start as u64, first + positions.end as u64);
+        let mut sums = Vec::with_capacity(positions.len());
+        while from < end {
+            let (number, at) = BulkRun::sums_of(from);
+            let here = at..SUMS_PER_SECTOR.min(at + (end - from) as usize);
+            from += here.len() as u64;
+            let place = run.sums(number, shape);
+            if !self.sums_cache().copy(place, here.clone(), &mut sums) {
+                let loaded = self.load_sums(place, effort(shape.parity))?;
+                sums.extend(here.map(|at| loaded.as_ref().map(|sums| sums.at(at))));
+            }
+        }
+        Ok(sums)
+    }
+
+    /// The CRCs of a group, from its sums sectors or else from itself.
+    fn known_sums(&self, run: BulkRun, group: u32) -> Result<Vec<u32>, GroupError> {
+        let k = self.shape().data as usize;
+        let sums = self.group_sums(run, group, 0..k)?;
+        if let Some(sums) = sums.iter().copied().collect() {
+            return Ok(sums);
+        }
+        let mut gathering = Gathering::new(self, run.group(group, self.shape()), sums);
+        self.restore(run, group, &mut gathering, 0..k, false)?;
+        Ok((0..k).map(|at| sector_sum(gathering.bytes(at).expect("it was restored"))).collect())
+    }
+
+    /// Reads a sums sector from the device into memory; `None` if it does not read.
+    fn load_sums(&self, place: Sector, effort: Effort) -> Result<Option<SumsSector>, GroupError> {
+        let mut bytes = aligned_buffer(SECTOR_BYTES);
+        bytes.resize(SECTOR_BYTES, 0);
+        let read = match effort {
+            Effort::FailFast => self.read_checked(place, &mut bytes, |_| None)?.is_empty(),
+            Effort::Retry => self.device().read(place, &mut bytes, effort)?.is_empty(),
+        };
+        Ok(self.keep_sums(place, read.then_some(&bytes)))
+    }
+
+    /// Keeps the sums sector that was read behind a group, the last sector of `part`.
+    fn take_sums(&self, place: Sector, failed: &[(usize, Failure)], part: &[u8]) {
+        let at = part.len() / SECTOR_BYTES - 1;
+        let read = failed.last().is_none_or(|(last, _)| *last != at);
+        match self.sums_cache().whole(place) {
+            Some(sums) if !read => self.write_mended(place, &sums.encode(self.disk(), place)),
+            Some(_) => {}
+            None => drop(self.keep_sums(place, read.then(|| &part[at * SECTOR_BYTES..]))),
+        }
+    }
+
+    fn keep_sums(&self, place: Sector, bytes: Option<&[u8]>) -> Option<SumsSector> {
+        let sums = bytes.and_then(|bytes| {
+            let sums = SumsSector::parse(bytes, self.disk(), place).ok();
+            count(&self.counts().mismatches, usize::from(sums.is_none()));
+            sums
+        });
+        match &sums {
+            Some(sums) => self.sums_cache().put(place, sums.clone()),
+            None => self.sums_cache().begin(place),
+        }
+        sums
+    }
+}

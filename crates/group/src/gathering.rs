@@ -1,0 +1,457 @@
+//! What is had of one group while some of it is being mended.
+//!
+//! ```text
+//! unknown --lend, cached--> held
+//! unknown --fetch--> held, or failed: soft, lost, or read with another CRC than its own
+//! failed --decode, cached--> held (mended)          failed --retry--> held, or failed for good
+//! ```
+//!
+//! Invariants:
+//! 1. A data member that is held matched its CRC, if that is known; where it is not known, nothing is held for sure until
+//!    [`Gathering::vouch`] says so.
+//! 2. What is decoded is held only if it matches its CRC, whatever the state of the parity.
+//! 3. Each member is retried at most once, so every loop ends.
+//!
+//! Members are counted as the group has them: data in use from 0, then parity. The code has zeros between them.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use claystone_env::{DeviceError, Effort, SECTOR_BYTES, SectorFailure, aligned_buffer};
+
+use crate::code::ZEROS;
+use crate::groups::{Cached, Failure};
+use crate::statistics::count;
+use crate::{GroupError, GroupPlace, Groups, Member, sector_sum};
+
+/// See the module.
+pub(crate) struct Gathering<'a> {
+    groups: &'a Groups,
+    place: GroupPlace,
+    sums: Vec<Option<u32>>,
+    slots: Vec<Slot>,
+    segments: Vec<Segment<'a>>,
+    // Where the head of a hard disk is likely to be.
+    next: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    held: Option<Held>,
+    // How it failed first.
+    failed: Option<Failure>,
+    retried: bool,
+    // What is held was read by retrying, so there is nothing to mend.
+    by_retry: bool,
+}
+
+/// Which sector of which segment.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    segment: usize,
+    sector: usize,
+}
+
+enum Segment<'a> {
+    Lent(&'a [u8]),
+    Own(Bytes),
+}
+
+impl Segment<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Segment::Lent(bytes) => bytes,
+            Segment::Own(bytes) => bytes,
+        }
+    }
+}
+
+impl<'a> Gathering<'a> {
+    /// Nothing is had. `sums` are those of all data in use, `None` where not known.
+    pub fn new(groups: &'a Groups, place: GroupPlace, sums: Vec<Option<u32>>) -> Gathering<'a> {
+        assert_eq!(sums.len(), place.data as usize, "one CRC for each data sector in use");
+        let slots = vec![Slot::default(); place.data as usize + groups.shape().parity as usize];
+        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0 }
+    }
+
+    /// Holds members that were just read, from `first` on, and were checked; `failed` of them, by their place in
+    /// `bytes`, were not read or are wrong.
+    pub fn lend(&mut self, first: usize, bytes: &'a [u8], failed: &[(usize, Failure)]) {
+        let segment = self.segments.len();
+        self.segments.push(Segment::Lent(bytes));
+        let sectors = bytes.len() / SECTOR_BYTES;
+        for sector in 0..sectors {
+            self.slots[first + sector].held = Some(Held { segment, sector });
+        }
+        for (sector, failure) in failed {
+            self.slots[first + sector] = Slot { failed: Some(*failure), ..Slot::default() };
+        }
+        self.next = first + sectors;
+    }
+
+    /// Takes what a cache has of the rest.
+    pub fn take_cached(&mut self, cached: Cached<'_>) {
+        for at in 0..self.slots.len() {
+            if self.slots[at].held.is_none()
+                && let Some(bytes) = cached(self.member(at))
+            {
+                assert_eq!(bytes.len(), SECTOR_BYTES, "a cached sector");
+                // What does not match is newer than the group, or none of ours.
+                if self.matches(at, &bytes) {
+                    self.hold_own(at, bytes);
+                }
+            }
+        }
+    }
+
+    /// Reads, at once or not at all, the chosen members of which nothing is known.
+    pub fn fetch(&mut self, chosen: impl Fn(usize) -> bool) -> Result<(), DeviceError> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for at in 0..self.slots.len() {
+            let slot = self.slots[at];
+            if slot.held.is_some() || slot.failed.is_some() || !chosen(at) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if at - run.end <= GAP_MAX && self.leads_on(run.end..at) => run.end = at + 1,
+                _ => runs.push(at..at + 1),
+            }
+        }
+        // What the head meets first.
+        let behind = runs.partition_point(|run| run.start < self.next);
+        runs.rotate_left(behind);
+        for run in runs {
+            let mut bytes = aligned_buffer(run.len() * SECTOR_BYTES);
+            bytes.resize(run.len() * SECTOR_BYTES, 0);
+            let first = self.place.sector(self.member(run.start));
+            let failed = self.groups.read_checked(first, &mut bytes, |sector| *self.sums.get(run.start + sector)?)?;
+            let segment = self.segments.len();
+            self.segments.push(Segment::Own(bytes.freeze()));
+            let mut failed = failed.into_iter().peekable();
+            for (sector, at) in run.clone().enumerate() {
+                let failure = failed.next_if(|(failed, _)| *failed == sector).map(|(_, failure)| failure);
+                // What was read on the way is as good as what was asked for, where nothing is known yet.
+                if self.slots[at].held.is_some() || self.slots[at].failed.is_some() {
+                    continue;
+                }
+                match failure {
+                    None => self.slots[at].held = Some(Held { segment, sector }),
+                    Some(failure) => self.slots[at] = Slot { failed: Some(failure), ..Slot::default() },
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the members in between lie in a row with their neighbours, and nothing is known of them yet.
+    fn leads_on(&self, between: Range<usize>) -> bool {
+        let unknown = |at: usize| self.slots[at].held.is_none() && self.slots[at].failed.is_none();
+        between.clone().all(unknown) && (between.start..=between.end).all(|at| self.follows(at))
+    }
+
+    /// Sees to it that the members `needed`, all of them data, are held: fetches the rest of the group and decodes, and
+    /// retries no more than it must.
+    ///
+    /// # Errors
+    /// [`GroupError::Lost`] names those that could not be had; the others are held.
+    ///
+    /// # Panics
+    /// If a CRC is not known.
+    // Source: [lec §3.1]
+    pub fn restore(&mut self, needed: &[usize]) -> Result<(), GroupError> {
+        assert!(self.sums_are_known(), "the CRCs are known");
+        if self.groups.shape().parity > 0 && needed.iter().any(|at| !self.holds(*at)) {
+            self.fetch(|_| true)?;
+        }
+        // Whether decoding from what is held gives other bytes than the CRCs want.
+        let mut misfit = false;
+        loop {
+            let missing: Vec<usize> = needed.iter().copied().filter(|at| !self.holds(*at)).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let gone = self.data_gone();
+            let excess = gone.len().saturating_sub(self.parity_held());
+            if excess == 0 && !misfit {
+                misfit = !self.decode(&gone);
+                continue;
+            }
+            let (first, others) = self.retriable(&missing);
+            let batch = match (first.is_empty(), misfit) {
+                (false, true) => first,
+                (false, false) => first.into_iter().take(excess).collect(),
+                (true, misfit) => others.into_iter().take(if misfit { 1 } else { excess }).collect(),
+            };
+            if batch.is_empty() {
+                return Err(self.lost(&missing));
+            }
+            for at in batch {
+                misfit &= !self.retry(at)?;
+            }
+        }
+    }
+
+    /// Makes sure of data whose CRCs are not known: fetches the whole group and holds all of it if it is a codeword, but
+    /// for members that are gone or that the others show to be wrong, with at least one parity sector to spare.
+    /// Returns whether it is.
+    pub fn vouch(&mut self) -> Result<bool, DeviceError> {
+        if self.groups.shape().parity == 0 {
+            return Ok(false);
+        }
+        self.fetch(|_| true)?;
+        let Some(wrong) = self.groups.code().locate(&self.codeword()) else {
+            return Ok(false);
+        };
+        for chunk in wrong {
+            // Zeros that are stored nowhere cannot be wrong.
+            let Some(at) = self.at_chunk(chunk) else {
+                return Ok(false);
+            };
+            count(&self.groups.counts().mismatches, 1);
+            self.slots[at].held = None;
+            self.slots[at].failed = Some(Failure::Wrong);
+        }
+        let gone = self.data_gone();
+        if gone.is_empty() {
+            return Ok(true);
+        }
+        let decoded = self.decode_once(&self.codeword(), &gone);
+        Ok(decoded.is_some_and(|out| self.hold_decoded(&gone, out)))
+    }
+
+    /// Takes CRCs that have become known; what is held and does not match is not held any more.
+    pub fn learn_sums(&mut self, sums: Vec<Option<u32>>) {
+        assert_eq!(sums.len(), self.sums.len(), "one CRC for each data sector in use");
+        self.sums = sums;
+        for at in 0..self.sums.len() {
+            let is_wrong = self.bytes(at).is_some_and(|bytes| !self.matches(at, bytes));
+            if is_wrong {
+                count(&self.groups.counts().mismatches, 1);
+                self.slots[at] = Slot { failed: Some(Failure::Wrong), ..Slot::default() };
+            }
+        }
+    }
+
+    /// Retries every member that failed softly and was not retried.
+    pub fn retry_all(&mut self) -> Result<(), DeviceError> {
+        let (_, all) = self.retriable(&[]);
+        for at in all {
+            self.retry(at)?;
+        }
+        Ok(())
+    }
+
+    /// Counts what was mended, and writes it again; what failed softly for the first time only if `all` is asked for.
+    pub fn settle(&self, all: bool) {
+        let counts = self.groups.counts();
+        let mut run: Vec<usize> = Vec::new();
+        for at in 0..self.slots.len() {
+            let Slot { held: Some(_), failed: Some(failure), retried, by_retry: false } = self.slots[at] else {
+                continue;
+            };
+            count(&counts.mended, 1);
+            count(&counts.mismatches_mended, usize::from(failure == Failure::Wrong));
+            count(&counts.retries_avoided, usize::from(failure == Failure::Soft && !retried));
+            let suspect = self.groups.suspect(self.place.sector(self.member(at)));
+            if failure == Failure::Soft && !suspect && !all {
+                continue;
+            }
+            if run.last().is_some_and(|last| last + 1 != at || !self.follows(at)) {
+                self.write_again(&std::mem::take(&mut run));
+            }
+            run.push(at);
+        }
+        self.write_again(&run);
+    }
+
+    /// The members of `range` that are held, but not as they were lent: to be copied there.
+    pub fn mended(&self, range: Range<usize>) -> impl Iterator<Item = (usize, &[u8])> {
+        range.filter_map(|at| {
+            let held = self.slots[at].held?;
+            let lent = matches!(self.segments[held.segment], Segment::Lent(_));
+            (!lent).then(|| (at, self.held_bytes(held)))
+        })
+    }
+
+    /// Whether the CRCs of all data in use are known.
+    pub fn sums_are_known(&self) -> bool {
+        self.sums.iter().all(Option::is_some)
+    }
+
+    /// The members of `range` that had failed and are held.
+    pub fn failed_and_mended(&self, range: Range<usize>) -> Vec<Member> {
+        let mended = |at: &usize| self.slots[*at].failed.is_some() && self.slots[*at].held.is_some();
+        range.filter(mended).map(|at| self.member(at)).collect()
+    }
+
+    /// Whether a member is held.
+    pub fn holds(&self, at: usize) -> bool {
+        self.slots[at].held.is_some()
+    }
+
+    /// The bytes of a member that is held.
+    pub fn bytes(&self, at: usize) -> Option<&[u8]> {
+        self.slots[at].held.map(|held| self.held_bytes(held))
+    }
+
+    /// The number of a member among those of the group.
+    pub fn at(&self, member: Member) -> usize {
+        match member {
+            Member::Data(position) => position as usize,
+            Member::Parity(number) => (self.place.data + number) as usize,
+        }
+    }
+
+    /// What is lost if these members cannot be had.
+    pub fn lost(&self, missing: &[usize]) -> GroupError {
+        count(&self.groups.counts().sectors_lost, missing.len());
+        GroupError::Lost { place: self.place, positions: missing.iter().map(|at| *at as u32).collect() }
+    }
+
+    fn member(&self, at: usize) -> Member {
+        match at.checked_sub(self.sums.len()) {
+            None => Member::Data(at as u32),
+            Some(number) => Member::Parity(number as u32),
+        }
+    }
+
+    /// Whether a member lies right behind the one before it.
+    fn follows(&self, at: usize) -> bool {
+        at != self.sums.len() || self.place.data == self.place.capacity
+    }
+
+    fn held_bytes(&self, held: Held) -> &[u8] {
+        &self.segments[held.segment].bytes()[held.sector * SECTOR_BYTES..][..SECTOR_BYTES]
+    }
+
+    fn matches(&self, at: usize, bytes: &[u8]) -> bool {
+        self.sums.get(at).copied().flatten().is_none_or(|sum| sum == sector_sum(bytes))
+    }
+
+    fn hold_own(&mut self, at: usize, bytes: Bytes) {
+        self.slots[at].held = Some(Held { segment: self.segments.len(), sector: 0 });
+        self.segments.push(Segment::Own(bytes));
+    }
+
+    fn data_gone(&self) -> Vec<usize> {
+        (0..self.sums.len()).filter(|at| !self.holds(*at)).collect()
+    }
+
+    fn parity_held(&self) -> usize {
+        (self.sums.len()..self.slots.len()).filter(|at| self.holds(*at)).count()
+    }
+
+    /// Members that may be retried: those of `missing`, and others; soft failures first, data first.
+    fn retriable(&self, missing: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        let retriable = |failure: Failure| {
+            (0..self.slots.len()).filter(move |at| {
+                let slot = self.slots[*at];
+                slot.failed == Some(failure) && slot.held.is_none() && !slot.retried
+            })
+        };
+        retriable(Failure::Soft).chain(retriable(Failure::Wrong)).partition(|at| missing.contains(at))
+    }
+
+    /// Reads a member by retrying; returns whether it is held now.
+    fn retry(&mut self, at: usize) -> Result<bool, DeviceError> {
+        self.slots[at].retried = true;
+        let place = self.place.sector(self.member(at));
+        let mut bytes = aligned_buffer(SECTOR_BYTES);
+        bytes.resize(SECTOR_BYTES, 0);
+        let read = self.groups.read_retrying(place, &mut bytes)?;
+        let right = read && self.matches(at, &bytes);
+        if right {
+            self.hold_own(at, bytes.freeze());
+            self.slots[at].by_retry = true;
+        }
+        Ok(right)
+    }
+
+    /// Decodes the data that is gone, and holds what matches its CRC; returns whether all does. If it does not, a parity
+    /// sector may be wrong: it is tried without each of those used, where there are more.
+    fn decode(&mut self, gone: &[usize]) -> bool {
+        let parity: Vec<usize> = (self.sums.len()..self.slots.len()).filter(|at| self.holds(*at)).collect();
+        let spare = parity.len() > gone.len();
+        let without = std::iter::once(None).chain(parity[..gone.len()].iter().copied().map(Some).filter(|_| spare));
+        for without in without {
+            let mut codeword = self.codeword();
+            if let Some(at) = without {
+                codeword[self.chunk(at)] = None;
+            }
+            let decoded = self.decode_once(&codeword, gone);
+            if decoded.is_some_and(|out| self.hold_decoded(gone, out)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn decode_once(&self, codeword: &[Option<&[u8]>], gone: &[usize]) -> Option<Bytes> {
+        let want: Vec<usize> = gone.iter().map(|at| self.chunk(*at)).collect();
+        self.groups.code().decode(codeword, &want).map(Bytes::from)
+    }
+
+    fn hold_decoded(&mut self, gone: &[usize], out: Bytes) -> bool {
+        let mut all = true;
+        for (at, sector) in gone.iter().zip(0..) {
+            let bytes = out.slice(sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES);
+            if self.matches(*at, &bytes) {
+                self.hold_own(*at, bytes);
+            } else {
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// What is held, as the code counts it.
+    fn codeword(&self) -> Vec<Option<&[u8]>> {
+        let shape = self.groups.shape();
+        let mut codeword: Vec<Option<&[u8]>> = vec![Some(&ZEROS); (shape.data + shape.parity) as usize];
+        for at in 0..self.slots.len() {
+            codeword[self.chunk(at)] = self.bytes(at);
+        }
+        codeword
+    }
+
+    fn chunk(&self, at: usize) -> usize {
+        if at < self.sums.len() { at } else { at - self.sums.len() + self.groups.shape().data as usize }
+    }
+
+    fn at_chunk(&self, chunk: usize) -> Option<usize> {
+        match chunk.checked_sub(self.groups.shape().data as usize) {
+            None => (chunk < self.sums.len()).then_some(chunk),
+            Some(number) => Some(self.sums.len() + number),
+        }
+    }
+
+    /// Writes members that lie one behind the other. They are what was there, so a failed write changes nothing that
+    /// the CRCs would not show.
+    fn write_again(&self, run: &[usize]) {
+        if let Some(first) = run.first() {
+            let mut bytes = aligned_buffer(run.len() * SECTOR_BYTES);
+            for at in run {
+                bytes.extend_from_slice(self.bytes(*at).expect("only what is held is written"));
+            }
+            self.groups.write_mended(self.place.sector(self.member(*first)), &bytes);
+        }
+    }
+}
+
+impl From<SectorFailure> for Failure {
+    fn from(failure: SectorFailure) -> Failure {
+        match failure {
+            SectorFailure::Soft => Failure::Soft,
+            SectorFailure::Lost => Failure::Lost,
+        }
+    }
+}
+
+/// How groups without parity are read: there is nothing to decode from.
+pub(crate) fn effort(parity: u32) -> Effort {
+    if parity == 0 { Effort::Retry } else { Effort::FailFast }
+}
+
+/// Sectors that are read on the way rather than left out: 64 KiB take less time than another call, on a disk that turns
+/// and on one that does not.
+const GAP_MAX: usize = 16;

@@ -1,0 +1,266 @@
+//! The executor: writes groups, and reads them with mending.
+//!
+//! Invariants:
+//! 1. Device calls happen here and in `gathering`; every sector read is counted once.
+//! 2. What a read mends is written again if it was wrong, or failed softly before: a drive that fails one read in a thousand
+//!    softly would else write a sector, at 5 ms, for each thousand that it reads in 33 ms. A scrub writes all.
+//! 3. A mended sector that cannot be written again is counted, and fails nothing: who asked has the right bytes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector, SectorFailure, aligned_buffer};
+use thiserror::Error;
+
+use crate::gathering::{Gathering, effort};
+use crate::statistics::count;
+use crate::sums_cache::SumsCache;
+use crate::{DiskId, GroupCode, GroupPlace, GroupShape, Member, Statistics, sector_sum};
+
+/// What a caller has of a group in memory: a data sector, which counts only if it has the CRC of the one on the device,
+/// or a parity sector, which must be as on the device.
+pub type Cached<'a> = &'a dyn Fn(Member) -> Option<Bytes>;
+
+/// A cache that has nothing.
+pub const NOTHING_CACHED: Cached<'static> = &|_| None;
+
+/// Why a group could not be read or written.
+#[derive(Debug, Error)]
+pub enum GroupError {
+    /// The device failed as a whole.
+    #[error("the device failed")]
+    Device(#[from] DeviceError),
+    /// More sectors are lost than parity can replace, and no retry reads them.
+    #[error("{} of the data sectors wanted of {place} are lost, the first at position {}", .positions.len(), .positions[0])]
+    Lost {
+        /// The group.
+        place: GroupPlace,
+        /// The positions, ascending, at least one.
+        positions: Vec<u32>,
+    },
+}
+
+/// How a sector was not had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Not at once.
+    Soft,
+    /// Not by any retry.
+    Lost,
+    /// It was read, and is not what it should be.
+    Wrong,
+}
+
+/// The groups of one disk. Any number of threads may call any method at once, within invariant 3 of the crate.
+pub struct Groups {
+    device: Arc<dyn Device>,
+    code: GroupCode,
+    disk: DiskId,
+    sums: SumsCache,
+    counts: Statistics,
+    // Sectors that failed softly once.
+    suspects: Mutex<BTreeSet<u64>>,
+}
+
+/// Suspects that are remembered; then all are forgotten.
+const SUSPECTS_MAX: usize = 1 << 16;
+
+impl fmt::Debug for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Groups of {:?} on {}", self.code.shape(), self.device.label())
+    }
+}
+
+impl Groups {
+    /// The groups under `code` of the disk `disk` on `device`, with at most `sums_cached` sums sectors in memory (4 KiB
+    /// each, for 4 MiB of data).
+    pub fn new(device: Arc<dyn Device>, code: GroupCode, disk: DiskId, sums_cached: usize) -> Groups {
+        Groups {
+            device,
+            code,
+            disk,
+            sums: SumsCache::new(sums_cached),
+            counts: Statistics::default(),
+            suspects: Mutex::default(),
+        }
+    }
+
+    /// The code of the groups.
+    pub fn code(&self) -> &GroupCode {
+        &self.code
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> &Statistics {
+        &self.counts
+    }
+
+    /// Writes a group: `data` are the sectors in use. Returns their CRCs. In one call of the device, or two if there is
+    /// room between data and parity, whose sectors are not touched.
+    ///
+    /// # Errors
+    /// [`GroupError::Device`]; the group may then hold anything.
+    ///
+    /// # Panics
+    /// If there is no data, more than room for, or not as much as the place says.
+    pub fn write_new(&self, place: GroupPlace, data: &[&[u8]]) -> Result<Vec<u32>, GroupError> {
+        self.assert_place(place);
+        assert!(!data.is_empty(), "a group without data");
+        assert_eq!(data.len(), place.data as usize, "one slice for each data sector in use");
+        let parity_bytes = self.shape().parity as usize * SECTOR_BYTES;
+        let mut buffer = aligned_buffer(data.len() * SECTOR_BYTES + parity_bytes);
+        for sector in data {
+            buffer.extend_from_slice(sector);
+        }
+        let data_bytes = buffer.len();
+        buffer.resize(data_bytes + parity_bytes, 0);
+        self.code.encode(data, &mut buffer[data_bytes..]);
+        if place.data == place.capacity || parity_bytes == 0 {
+            self.device.write(place.first, &buffer)?;
+        } else {
+            self.device.write(place.first, &buffer[..data_bytes])?;
+            self.device.write(place.sector(Member::Parity(0)), &buffer[data_bytes..])?;
+        }
+        Ok(data.iter().map(|sector| sector_sum(sector)).collect())
+    }
+
+    /// Reads the data positions `wanted` into `into`. `sums` are the CRCs of all data in use. What fails is mended, if
+    /// need be from the rest of the group, of which `cached` is not read from the device.
+    ///
+    /// # Errors
+    /// [`GroupError::Lost`]: the positions that it names are zeros in `into`, the others are right.
+    /// [`GroupError::Device`]: nothing in `into` is sure.
+    ///
+    /// # Panics
+    /// If nothing, or what is not in use, is wanted, or `into` is not as long.
+    // Source: [lec §3.1]
+    pub fn read(
+        &self,
+        place: GroupPlace,
+        wanted: Range<u32>,
+        sums: &[u32],
+        cached: Cached<'_>,
+        into: &mut [u8],
+    ) -> Result<(), GroupError> {
+        self.assert_place(place);
+        assert_eq!(sums.len(), place.data as usize, "one CRC for each data sector in use");
+        assert!(!wanted.is_empty() && wanted.end <= place.data, "positions {wanted:?} of {}", place.data);
+        assert_eq!(into.len(), wanted.len() * SECTOR_BYTES, "room for what is wanted");
+        let first = wanted.start as usize;
+        let failed = self.read_checked(place.sector(Member::Data(wanted.start)), into, |at| Some(sums[first + at]))?;
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let mut gathering = Gathering::new(self, place, sums.iter().copied().map(Some).collect());
+        gathering.lend(first, into, &failed);
+        gathering.take_cached(cached);
+        let needed: Vec<usize> = failed.iter().map(|(at, _)| first + at).collect();
+        let restored = gathering.restore(&needed);
+        gathering.settle(false);
+        let mended: Vec<(usize, Bytes)> = gathering
+            .mended(first..wanted.end as usize)
+            .map(|(at, bytes)| (at, Bytes::copy_from_slice(bytes)))
+            .collect();
+        fill(into, first, &failed, &mended);
+        restored
+    }
+
+    pub(crate) fn shape(&self) -> GroupShape {
+        self.code.shape()
+    }
+
+    pub(crate) fn disk(&self) -> DiskId {
+        self.disk
+    }
+
+    pub(crate) fn sums_cache(&self) -> &SumsCache {
+        &self.sums
+    }
+
+    pub(crate) fn counts(&self) -> &Statistics {
+        &self.counts
+    }
+
+    /// Reads consecutive sectors, at once or not at all if there is parity, and checks those whose CRC is given. Returns
+    /// the places of those that failed, ascending.
+    pub(crate) fn read_checked(
+        &self,
+        first: Sector,
+        into: &mut [u8],
+        sum: impl Fn(usize) -> Option<u32>,
+    ) -> Result<Vec<(usize, Failure)>, DeviceError> {
+        let effort = effort(self.shape().parity);
+        let sectors = into.len() / SECTOR_BYTES;
+        let unread = self.device.read(first, into, effort)?;
+        count(&self.counts.sectors_read, sectors);
+        if effort == Effort::FailFast {
+            count(&self.counts.sectors_fail_fast, sectors);
+            count(
+                &self.counts.soft_failures,
+                unread.iter().filter(|failed| failed.failure == SectorFailure::Soft).count(),
+            );
+        }
+        let mut unread = unread.into_iter().peekable();
+        let mut failed = Vec::new();
+        for (at, bytes) in into.chunks_exact(SECTOR_BYTES).enumerate() {
+            if let Some(sector) = unread.next_if(|failed| failed.sector.0 == first.0 + at as u64) {
+                failed.push((at, sector.failure.into()));
+            } else if sum(at).is_some_and(|sum| sum != sector_sum(bytes)) {
+                count(&self.counts.mismatches, 1);
+                failed.push((at, Failure::Wrong));
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Reads a sector that failed by retrying; returns whether that worked.
+    pub(crate) fn read_retrying(&self, place: Sector, into: &mut [u8]) -> Result<bool, DeviceError> {
+        count(&self.counts.sectors_read, 1);
+        count(&self.counts.retries, 1);
+        Ok(self.device.read(place, into, Effort::Retry)?.is_empty())
+    }
+
+    /// Notes that a sector failed; returns whether it had before.
+    pub(crate) fn suspect(&self, sector: Sector) -> bool {
+        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        if suspects.len() == SUSPECTS_MAX {
+            suspects.clear();
+        }
+        !suspects.insert(sector.0)
+    }
+
+    /// Writes again what the device should hold.
+    pub(crate) fn write_mended(&self, first: Sector, bytes: &[u8]) {
+        if self.device.write(first, bytes).is_err() {
+            count(&self.counts.mends_not_written, bytes.len() / SECTOR_BYTES);
+        }
+    }
+
+    pub(crate) fn assert_place(&self, place: GroupPlace) {
+        assert!(place.data <= place.capacity, "{} data sectors in room for {}", place.data, place.capacity);
+        assert!(
+            place.capacity <= self.shape().data,
+            "room for {} of {} data sectors",
+            place.capacity,
+            self.shape().data
+        );
+    }
+}
+
+/// Puts mended members into what was read from `first` on, and zeros where nothing is right.
+pub(crate) fn fill(into: &mut [u8], first: usize, failed: &[(usize, Failure)], mended: &[(usize, Bytes)]) {
+    for (at, _) in failed {
+        into[at * SECTOR_BYTES..][..SECTOR_BYTES].fill(0);
+    }
+    for (at, bytes) in mended {
+        into[(at - first) * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
+    }
+}

@@ -1,0 +1,117 @@
+//! Scrubbing: reading a whole group to know that it is right, and mending what is not.
+//!
+//! Invariants:
+//! 1. Parity is compared only with data that was checked, and only then written again.
+//! 2. What is lost is named in the report; it stops nothing.
+
+use claystone_env::{SECTOR_BYTES, Sector, aligned_buffer};
+
+use crate::gathering::Gathering;
+use crate::{BulkRun, GroupError, GroupPlace, Groups, Member, SumsSector};
+
+/// What a scrub of a group found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ScrubReport {
+    /// Members that failed or were wrong, and were mended.
+    pub mended: Vec<Member>,
+    /// Data positions that are lost.
+    pub lost: Vec<u32>,
+    /// Whether the sums sector before the group was mended. One that was learnt from its groups counts with none.
+    pub sums_mended: bool,
+}
+
+impl ScrubReport {
+    /// Whether nothing had to be mended and nothing is lost.
+    pub fn is_clean(&self) -> bool {
+        *self == ScrubReport::default()
+    }
+}
+
+impl Groups {
+    /// Reads a group whole; checks its data by `sums`, the CRCs of what is in use, and its parity by its data; mends what
+    /// is wrong.
+    ///
+    /// # Errors
+    /// [`GroupError::Device`].
+    ///
+    /// # Panics
+    /// If there is not a CRC for each data sector in use.
+    pub fn scrub(&self, place: GroupPlace, sums: &[u32]) -> Result<ScrubReport, GroupError> {
+        self.assert_place(place);
+        let mut gathering = Gathering::new(self, place, sums.iter().copied().map(Some).collect());
+        gathering.fetch(|_| true)?;
+        let needed: Vec<usize> = (0..place.data as usize).collect();
+        let restored = gathering.restore(&needed);
+        gathering.settle(true);
+        self.report(&gathering, place, restored)
+    }
+
+    /// As [`Groups::scrub`], for a group of a bulk run and the sums sector right before it, if there is one. Scrubbing all
+    /// groups of a run scrubs all its sums sectors.
+    ///
+    /// # Errors
+    /// [`GroupError::Device`].
+    ///
+    /// # Panics
+    /// If there is no such group.
+    pub fn scrub_bulk(&self, run: BulkRun, group: u32) -> Result<ScrubReport, GroupError> {
+        let (shape, place) = (self.shape(), run.group(group, self.shape()));
+        let sums_mended = match run.sums_before(group, shape) {
+            Some(number) => self.scrub_sums(run.sums(number, shape))?,
+            None => false,
+        };
+        let k = shape.data as usize;
+        let mut gathering = Gathering::new(self, place, self.group_sums(run, group, 0..k)?);
+        gathering.fetch(|_| true)?;
+        let restored = self.restore(run, group, &mut gathering, 0..k, true);
+        Ok(ScrubReport { sums_mended, ..self.report(&gathering, place, restored)? })
+    }
+
+    /// Reads a sums sector and writes it again if memory has it and the device does not. Returns whether it did.
+    fn scrub_sums(&self, place: Sector) -> Result<bool, GroupError> {
+        let Some(sums) = self.sums_cache().whole(place) else {
+            // Reading the group reads it.
+            return Ok(false);
+        };
+        let mut bytes = aligned_buffer(SECTOR_BYTES);
+        bytes.resize(SECTOR_BYTES, 0);
+        let failed = self.read_checked(place, &mut bytes, |_| None)?;
+        let found = SumsSector::parse(&bytes, self.disk(), place).ok().filter(|_| failed.is_empty());
+        let is_wrong = found.is_none_or(|found| found != sums);
+        if is_wrong {
+            self.write_mended(place, &sums.encode(self.disk(), place));
+        }
+        Ok(is_wrong)
+    }
+
+    /// Makes the report of a group whose data was restored as far as possible, and mends its parity.
+    fn report(
+        &self,
+        gathering: &Gathering<'_>,
+        place: GroupPlace,
+        restored: Result<(), GroupError>,
+    ) -> Result<ScrubReport, GroupError> {
+        let data = 0..place.data as usize;
+        let mut report = ScrubReport { mended: gathering.failed_and_mended(data.clone()), ..ScrubReport::default() };
+        match restored {
+            Err(GroupError::Lost { positions, .. }) => {
+                report.lost = positions;
+                return Ok(report);
+            }
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+        let data: Vec<&[u8]> = data.map(|at| gathering.bytes(at).expect("it was restored")).collect();
+        let mut parity = aligned_buffer(self.shape().parity as usize * SECTOR_BYTES);
+        parity.resize(self.shape().parity as usize * SECTOR_BYTES, 0);
+        self.code().encode(&data, &mut parity);
+        for (number, bytes) in (0..).zip(parity.chunks_exact(SECTOR_BYTES)) {
+            let member = Member::Parity(number);
+            if gathering.bytes(gathering.at(member)) != Some(bytes) {
+                self.write_mended(place.sector(member), bytes);
+                report.mended.push(member);
+            }
+        }
+        Ok(report)
+    }
+}

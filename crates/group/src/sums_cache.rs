@@ -1,0 +1,184 @@
+//! Sums sectors in memory, by place, some of them known in part.
+//!
+//! ```text
+//! absent --put--> whole          read from the device or written there
+//! absent --begin--> in part      it did not read: nothing is known yet
+//! in part --learn--> in part     a group was found to be a codeword, so its sums are known
+//! in part --learn--> whole       that was the last group: the sector is to be written again
+//! ```
+//!
+//! Invariants:
+//! 1. What is known is what the device should hold: whoever changes sums on the device puts them here.
+//! 2. At most so many are kept; the one not used for longest goes first.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use claystone_env::{Sector, SectorRange};
+
+use crate::{SUMS_PER_SECTOR, SumsSector};
+
+/// See the module.
+pub(crate) struct SumsCache {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<u64, Entry>,
+    // Places by when they were last used.
+    order: BTreeMap<u64, u64>,
+    uses: u64,
+}
+
+struct Entry {
+    used: u64,
+    sums: SumsSector,
+    // Which are known, while not all are.
+    known: Option<Box<[bool; SUMS_PER_SECTOR]>>,
+}
+
+impl SumsCache {
+    /// Keeps at most `most` sums sectors, at least one.
+    pub fn new(most: usize) -> SumsCache {
+        SumsCache { most: most.max(1), state: Mutex::default() }
+    }
+
+    /// Appends the sums at `range`, `None` for those not known; returns whether there is such a sector here.
+    pub fn copy(&self, place: Sector, range: Range<usize>, into: &mut Vec<Option<u32>>) -> bool {
+        let mut state = self.state();
+        let Some(entry) = state.used(place) else {
+            return false;
+        };
+        let known = |at: usize| entry.known.as_ref().is_none_or(|known| known[at]);
+        into.extend(range.map(|at| known(at).then(|| entry.sums.at(at))));
+        true
+    }
+
+    /// A sector all of whose sums are known.
+    pub fn whole(&self, place: Sector) -> Option<SumsSector> {
+        let mut state = self.state();
+        state.used(place).filter(|entry| entry.known.is_none()).map(|entry| entry.sums.clone())
+    }
+
+    /// Puts a sector in place of what was known of it.
+    pub fn put(&self, place: Sector, sums: SumsSector) {
+        self.state().insert(place, Entry { used: 0, sums, known: None }, self.most);
+    }
+
+    /// Notes that a sector did not read, unless something is known of it.
+    pub fn begin(&self, place: Sector) {
+        let mut state = self.state();
+        if state.used(place).is_none() {
+            let known = Some(Box::new([false; SUMS_PER_SECTOR]));
+            state.insert(place, Entry { used: 0, sums: SumsSector::default(), known }, self.most);
+        }
+    }
+
+    /// Adds sums from `first` on to a sector known in part that holds `count`. Returns it if now all are known.
+    pub fn learn(&self, place: Sector, first: usize, sums: &[u32], count: usize) -> Option<SumsSector> {
+        let mut state = self.state();
+        let entry = state.used(place)?;
+        let known = entry.known.as_mut()?;
+        for (at, sum) in (first..).zip(sums) {
+            entry.sums.set(at, *sum);
+            known[at] = true;
+        }
+        known[..count].iter().all(|known| *known).then(|| {
+            entry.known = None;
+            entry.sums.clone()
+        })
+    }
+
+    /// Forgets the sectors at these places.
+    pub fn forget(&self, range: SectorRange) {
+        let mut state = self.state();
+        let places: Vec<u64> = state.entries.range(range.first.0..range.end().0).map(|(place, _)| *place).collect();
+        for place in places {
+            state.remove(place);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn used(&mut self, place: Sector) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(&place.0)?;
+        self.uses += 1;
+        self.order.remove(&entry.used);
+        self.order.insert(self.uses, place.0);
+        entry.used = self.uses;
+        Some(entry)
+    }
+
+    fn insert(&mut self, place: Sector, entry: Entry, most: usize) {
+        self.remove(place.0);
+        if self.entries.len() == most {
+            let oldest = self.order.first_key_value().map(|(_, place)| *place);
+            self.remove(oldest.expect("every entry has its place in the order"));
+        }
+        self.uses += 1;
+        self.order.insert(self.uses, place.0);
+        self.entries.insert(place.0, Entry { used: self.uses, ..entry });
+    }
+
+    fn remove(&mut self, place: u64) {
+        if let Some(entry) = self.entries.remove(&place) {
+            self.order.remove(&entry.used);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claystone_env::{Sector, SectorRange};
+
+    use super::SumsCache;
+    use crate::SumsSector;
+
+    fn sums(first: u32) -> SumsSector {
+        let mut sums = SumsSector::default();
+        sums.set(0, first);
+        sums
+    }
+
+    fn first(cache: &SumsCache, place: u64) -> Option<Option<u32>> {
+        let mut found = Vec::new();
+        cache.copy(Sector(place), 0..1, &mut found).then(|| found[0])
+    }
+
+    #[test]
+    fn the_longest_unused_goes_first() {
+        let cache = SumsCache::new(2);
+        cache.put(Sector(1), sums(1));
+        cache.put(Sector(2), sums(2));
+        assert_eq!(first(&cache, 1), Some(Some(1)));
+        cache.put(Sector(3), sums(3));
+        assert_eq!((first(&cache, 1), first(&cache, 2), first(&cache, 3)), (Some(Some(1)), None, Some(Some(3))));
+        cache.put(Sector(3), sums(4));
+        assert_eq!((first(&cache, 1), first(&cache, 3)), (Some(Some(1)), Some(Some(4))));
+        cache.forget(SectorRange { first: Sector(2), sectors: 5 });
+        assert_eq!((first(&cache, 1), first(&cache, 3)), (Some(Some(1)), None));
+    }
+
+    #[test]
+    fn sums_are_learnt_group_by_group() {
+        let cache = SumsCache::new(2);
+        assert_eq!(cache.learn(Sector(1), 0, &[7], 3), None, "nobody asked for it");
+        cache.begin(Sector(1));
+        assert_eq!(first(&cache, 1), Some(None));
+        assert_eq!(cache.learn(Sector(1), 0, &[7, 8], 3), None);
+        cache.begin(Sector(1));
+        assert_eq!(first(&cache, 1), Some(Some(7)), "what is known stays");
+        assert_eq!(cache.whole(Sector(1)), None);
+        let whole = cache.learn(Sector(1), 2, &[9], 3).expect("the last one");
+        assert_eq!((whole.at(0), whole.at(1), whole.at(2), whole.at(3)), (7, 8, 9, 0));
+        assert_eq!(cache.whole(Sector(1)), Some(whole));
+        assert_eq!(cache.learn(Sector(1), 0, &[1], 3), None, "what is whole is not learnt");
+    }
+}

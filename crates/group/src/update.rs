@@ -1,0 +1,303 @@
+//! Updates of groups: what to read for new parity, and what to write.
+//!
+//! There are two ways to new parity: to encode again, which takes all data that does not change, or to add the change,
+//! which takes the old data of what changes and the old parity. The one that reads fewer sectors wins; data that is new
+//! was zeros, so appending takes the parity only, and nothing where the caller kept it.
+//!
+//! Invariants:
+//! 1. [`plan_update`] decides; whoever carries the plan out makes no choice, but to encode again where the old parity or
+//!    old data does not read.
+//! 2. Preparing writes nothing but mended sectors; the caller writes when its journal has what it needs.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use claystone_env::{Device, DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
+
+use crate::gathering::Gathering;
+use crate::{Cached, GroupCode, GroupError, GroupPlace, Groups, Member, sector_sum};
+
+/// A data sector as it shall be.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// Which.
+    pub position: u32,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// How new parity is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpdateWay {
+    /// From all data.
+    Reencode,
+    /// From the old parity and what changes.
+    Delta,
+}
+
+/// Who says how new parity is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpdateChoice {
+    /// The way that reads less; to encode again if both read the same.
+    Cheapest,
+    /// This way. After a crash the parity may not fit the data: then it must be [`UpdateWay::Reencode`].
+    Only(UpdateWay),
+}
+
+/// What to read for an update, and how to use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpdatePlan {
+    /// How new parity is made.
+    pub way: UpdateWay,
+    /// Members to read, ascending.
+    pub reads: Vec<Member>,
+}
+
+/// Consecutive sectors to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SectorWrite {
+    /// The first one.
+    pub first: Sector,
+    /// Their bytes.
+    pub bytes: Bytes,
+}
+
+/// Writes that update a group.
+#[derive(Debug)]
+pub struct Update {
+    /// The group as it will be: with more data in use if positions were new.
+    pub place: GroupPlace,
+    /// How its parity was made.
+    pub way: UpdateWay,
+    /// Data and parity, ascending; none touches another.
+    pub writes: Vec<SectorWrite>,
+    /// The CRCs of what changes, by position.
+    pub sums: Vec<(u32, u32)>,
+    /// The new parity, m sectors: who keeps it can append without a read.
+    pub parity: Bytes,
+}
+
+impl Update {
+    /// Writes all.
+    ///
+    /// # Errors
+    /// The device failed: the group may then hold old and new sectors and parity that fits neither.
+    pub fn write(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        self.writes.iter().try_for_each(|write| device.write(write.first, &write.bytes))
+    }
+}
+
+/// Plans an update of `changed` positions, ascending, in a group with `in_use` data sectors and `parity` parity sectors;
+/// positions from `in_use` on are new.
+// Source: [lec §4.3]
+pub fn plan_update(
+    changed: &[u32],
+    in_use: u32,
+    parity: u32,
+    is_cached: impl Fn(Member) -> bool,
+    choice: UpdateChoice,
+) -> UpdatePlan {
+    let to_read = |members: &mut dyn Iterator<Item = Member>| -> Vec<Member> {
+        members.filter(|member| parity > 0 && !is_cached(*member)).collect()
+    };
+    let unchanged = (0..in_use).filter(|position| changed.binary_search(position).is_err());
+    let reencode = UpdatePlan { way: UpdateWay::Reencode, reads: to_read(&mut unchanged.map(Member::Data)) };
+    let old = changed.iter().copied().filter(|position| *position < in_use).map(Member::Data);
+    let delta = UpdatePlan { way: UpdateWay::Delta, reads: to_read(&mut old.chain((0..parity).map(Member::Parity))) };
+    match choice {
+        UpdateChoice::Only(UpdateWay::Reencode) => reencode,
+        UpdateChoice::Only(UpdateWay::Delta) => delta,
+        UpdateChoice::Cheapest if delta.reads.len() < reencode.reads.len() => delta,
+        UpdateChoice::Cheapest => reencode,
+    }
+}
+
+impl Groups {
+    /// Prepares the writes that bring `changes`, in ascending order, into a group. Positions from the data in use on are
+    /// new, up to the capacity. `sums` are the CRCs of the data in use, as before. Reads what the new parity takes, with
+    /// mending, except what is cached.
+    ///
+    /// # Errors
+    /// [`GroupError::Lost`] if data that the parity needs is lost. [`GroupError::Device`].
+    ///
+    /// # Panics
+    /// If nothing changes, changes are not in ascending order or whole sectors, there is no room, or positions between
+    /// old and new ones are left out.
+    pub fn prepare_update(
+        &self,
+        place: GroupPlace,
+        changes: &[Change<'_>],
+        sums: &[u32],
+        cached: Cached<'_>,
+        choice: UpdateChoice,
+    ) -> Result<Update, GroupError> {
+        self.assert_place(place);
+        let parity_count = self.shape().parity;
+        let changed: Vec<u32> = changes.iter().map(|change| change.position).collect();
+        let grown = assert_changes(place, &changed);
+        assert!(changes.iter().all(|change| change.bytes.len() == SECTOR_BYTES), "changes are sectors");
+        let mut gathering = Gathering::new(self, place, sums.iter().copied().map(Some).collect());
+        gathering.take_cached(cached);
+        let is_cached = |member| gathering.holds(gathering.at(member));
+        let plan = plan_update(&changed, place.data, parity_count, is_cached, choice);
+        let reads: Vec<usize> = plan.reads.iter().map(|member| gathering.at(*member)).collect();
+        gathering.fetch(|at| reads.binary_search(&at).is_ok())?;
+        let mut way = plan.way;
+        if way == UpdateWay::Delta && !reads.iter().all(|at| gathering.holds(*at)) {
+            way = UpdateWay::Reencode;
+        }
+        let mut parity = BytesMut::zeroed(parity_count as usize * SECTOR_BYTES);
+        match way {
+            _ if parity_count == 0 => {}
+            UpdateWay::Delta => add_changes(self.code(), place, changes, &gathering, &mut parity),
+            UpdateWay::Reencode => {
+                let unchanged: Vec<usize> =
+                    (0..place.data).filter(|at| changed.binary_search(at).is_err()).map(|at| at as usize).collect();
+                gathering.fetch(|at| unchanged.binary_search(&at).is_ok())?;
+                let restored = gathering.restore(&unchanged);
+                gathering.settle(false);
+                restored?;
+                let mut data: Vec<&[u8]> = (0..grown as usize).map(|at| held_or_new(&gathering, place, at)).collect();
+                for change in changes {
+                    data[change.position as usize] = change.bytes;
+                }
+                self.code().encode(&data, &mut parity);
+            }
+        }
+        let parity = parity.freeze();
+        let place = GroupPlace { data: grown, ..place };
+        Ok(Update {
+            place,
+            way,
+            writes: writes(place, changes, &parity),
+            sums: changes.iter().map(|change| (change.position, sector_sum(change.bytes))).collect(),
+            parity,
+        })
+    }
+}
+
+/// The data in use after a change of these positions.
+fn assert_changes(place: GroupPlace, changed: &[u32]) -> u32 {
+    let last = *changed.last().expect("something changes");
+    assert!(changed.windows(2).all(|pair| pair[0] < pair[1]), "changes are in ascending order");
+    assert!(last < place.capacity, "position {last} in room for {}", place.capacity);
+    let grown = place.data.max(last + 1);
+    let new = changed.iter().filter(|position| **position >= place.data).count();
+    assert_eq!(new, (grown - place.data) as usize, "no position is left out");
+    grown
+}
+
+/// An unchanged sector; what changes or is new is put there later.
+fn held_or_new<'a>(gathering: &'a Gathering<'_>, place: GroupPlace, at: usize) -> &'a [u8] {
+    if at < place.data as usize { gathering.bytes(at).unwrap_or(&[]) } else { &[] }
+}
+
+/// Makes new parity of the old one and of what changes.
+// Source: [lec §4.3]
+fn add_changes(
+    code: &GroupCode,
+    place: GroupPlace,
+    changes: &[Change<'_>],
+    gathering: &Gathering<'_>,
+    parity: &mut [u8],
+) {
+    for (number, sector) in (0..).zip(parity.chunks_exact_mut(SECTOR_BYTES)) {
+        sector.copy_from_slice(gathering.bytes(gathering.at(Member::Parity(number))).expect("old parity was read"));
+    }
+    for run in consecutive(changes) {
+        let run = &changes[run];
+        let mut deltas = vec![0; run.len() * SECTOR_BYTES];
+        for (delta, change) in deltas.chunks_exact_mut(SECTOR_BYTES).zip(run) {
+            delta.copy_from_slice(change.bytes);
+            if change.position < place.data {
+                let old = gathering.bytes(change.position as usize).expect("old data was read");
+                for (byte, old) in delta.iter_mut().zip(old) {
+                    *byte ^= old;
+                }
+            }
+        }
+        let deltas: Vec<&[u8]> = deltas.chunks_exact(SECTOR_BYTES).collect();
+        code.encode_add(run[0].position, &deltas, parity);
+    }
+}
+
+/// What to write: changes that lie one behind the other together, with the parity where it lies behind them.
+fn writes(place: GroupPlace, changes: &[Change<'_>], parity: &Bytes) -> Vec<SectorWrite> {
+    let mut writes = Vec::new();
+    let mut parity = (!parity.is_empty()).then_some(parity);
+    for run in consecutive(changes) {
+        let run = &changes[run];
+        let end = run[0].position + run.len() as u32;
+        let behind = parity.take_if(|_| end == place.capacity);
+        let mut bytes = aligned_buffer(run.len() * SECTOR_BYTES + behind.map_or(0, |parity| parity.len()));
+        run.iter().for_each(|change| bytes.extend_from_slice(change.bytes));
+        bytes.extend_from_slice(behind.map_or(&[], |parity| parity));
+        writes.push(SectorWrite { first: place.sector(Member::Data(run[0].position)), bytes: bytes.freeze() });
+    }
+    writes.extend(parity.map(|parity| SectorWrite { first: place.sector(Member::Parity(0)), bytes: parity.clone() }));
+    writes
+}
+
+/// Ranges of changes whose positions follow each other.
+fn consecutive(changes: &[Change<'_>]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for at in 0..changes.len() {
+        match runs.last_mut() {
+            Some(run) if changes[at - 1].position + 1 == changes[at].position => run.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Member, UpdateChoice, UpdatePlan, UpdateWay, plan_update};
+
+    fn plan(changed: &[u32], cached: &[Member]) -> UpdatePlan {
+        plan_update(changed, 250, 5, |member| cached.contains(&member), UpdateChoice::Cheapest)
+    }
+
+    // Test of: [lec §4.3]
+    #[test]
+    fn the_change_is_added_while_fewer_than_half_change() {
+        for changes in 1..=250 {
+            let changed: Vec<u32> = (0..changes).collect();
+            let plan = plan(&changed, &[]);
+            // Encoding again reads k - c, adding c + m; at 122 of 250 adding still reads one less.
+            let (way, reads) =
+                if changes <= 122 { (UpdateWay::Delta, changes + 5) } else { (UpdateWay::Reencode, 250 - changes) };
+            assert_eq!((plan.way, plan.reads.len() as u32), (way, reads), "{changes} changes");
+        }
+    }
+
+    #[test]
+    fn what_is_cached_counts_for_nothing() {
+        let rest: Vec<Member> = (10..250).map(Member::Data).collect();
+        let changed: Vec<u32> = (0..10).collect();
+        assert_eq!(plan(&changed, &rest), UpdatePlan { way: UpdateWay::Reencode, reads: vec![] });
+        assert_eq!(plan(&changed, &rest[1..]), UpdatePlan { way: UpdateWay::Reencode, reads: vec![Member::Data(10)] });
+        let changed: Vec<u32> = (0..130).collect();
+        let old: Vec<Member> = (0..20).map(Member::Data).collect();
+        assert_eq!(plan(&changed, &old).way, UpdateWay::Delta);
+    }
+
+    #[test]
+    fn appending_reads_the_parity_only() {
+        let parity: Vec<Member> = (0..5).map(Member::Parity).collect();
+        let append = |cached: &[Member]| {
+            plan_update(&[100, 101], 100, 5, |member| cached.contains(&member), UpdateChoice::Cheapest)
+        };
+        assert_eq!(append(&[]), UpdatePlan { way: UpdateWay::Delta, reads: parity.clone() });
+        assert_eq!(append(&parity), UpdatePlan { way: UpdateWay::Delta, reads: vec![] });
+        // Three sectors in front cost less than five of parity.
+        assert_eq!(plan_update(&[3], 3, 5, |_| false, UpdateChoice::Cheapest).way, UpdateWay::Reencode);
+    }
+
+    #[test]
+    fn a_way_may_be_told_and_without_parity_nothing_is_read() {
+        let only = |way| plan_update(&[1, 2], 250, 5, |_| false, UpdateChoice::Only(way)).reads.len();
+        assert_eq!((only(UpdateWay::Reencode), only(UpdateWay::Delta)), (248, 7));
+        assert_eq!(plan_update(&[1], 250, 0, |_| false, UpdateChoice::Cheapest).reads, vec![]);
+    }
+}

@@ -1,0 +1,330 @@
+//! Bulk runs: streams are read in one stride, sums sectors mend themselves from their groups.
+
+mod support;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use claystone_env::testing::sector_pattern;
+use claystone_env::{Effort, Sector, SectorRange};
+use claystone_group::{
+    BulkRun, Change, GroupError, GroupShape, Groups, Member, NOTHING_CACHED, SumsSector, UpdateChoice,
+};
+use proptest::prelude::*;
+use support::{DISK, FaultyDevice, groups, sectors};
+
+struct Case {
+    device: Arc<FaultyDevice>,
+    groups: Groups,
+    shape: GroupShape,
+    run: BulkRun,
+    data: Vec<u8>,
+}
+
+fn case(k: u32, m: u32, count: u32) -> Case {
+    let shape = GroupShape { data: k, parity: m };
+    let run = BulkRun { first: Sector(2), data: count * k };
+    let device = FaultyDevice::new(2 + BulkRun::sectors_total(count, shape) + 1);
+    let data = sector_pattern(7, run.data as usize);
+    groups(&device, k, m).write_bulk(run, &sectors(&data)).expect("written");
+    device.quiet();
+    // Nothing is in memory.
+    let groups = groups(&device, k, m);
+    Case { device, groups, shape, run, data }
+}
+
+impl Case {
+    fn read(&self, wanted: Range<u64>) -> Result<Vec<u8>, GroupError> {
+        let mut into = vec![0xee; (wanted.end - wanted.start) as usize * 4096];
+        self.groups.read_bulk(self.run, wanted, &|_| None, &mut into).map(|()| into)
+    }
+
+    fn expected(&self, wanted: Range<u64>) -> &[u8] {
+        &self.data[wanted.start as usize * 4096..wanted.end as usize * 4096]
+    }
+
+    fn sector(&self, group: u32, member: Member) -> u64 {
+        self.run.group(group, self.shape).sector(member).0
+    }
+
+    fn sums(&self, number: u32) -> u64 {
+        self.run.sums(number, self.shape).0
+    }
+
+    fn assert_as_written(&self) {
+        let fresh = case(self.shape.data, self.shape.parity, self.run.groups(self.shape));
+        let all = 0..2 + BulkRun::sectors_total(self.run.groups(self.shape), self.shape) + 1;
+        assert!(self.device.content(all.clone()) == fresh.device.content(all));
+    }
+}
+
+#[test]
+fn the_bytes_of_a_run_are_pinned() {
+    let case = case(250, 5, 5);
+    assert_eq!(BulkRun::sectors_total(5, case.shape), 5 * 255 + 2);
+    let image = blake3::hash(&case.device.content(0..1280)).to_hex();
+    assert_eq!(image.as_str(), "21d8c00a9a60c42197fdb6f2e8ddf8b19fb229fe0aa604ec8780052e29612d16");
+    assert_eq!(case.device.content(0..2), vec![0; 8192]);
+    assert_eq!(case.device.content(1279..1280), vec![0; 4096]);
+    let sums = case.device.content(2..3);
+    let parsed = SumsSector::parse(&sums, DISK, Sector(2)).expect("a sums sector");
+    assert_eq!(parsed, SumsSector::of(&sectors(&case.data)[..1020]));
+}
+
+#[test]
+fn a_run_is_written_in_long_strides() {
+    let device = FaultyDevice::new(6000);
+    let groups = groups(&device, 250, 5);
+    let data = sector_pattern(1, 20 * 250);
+    let run = BulkRun { first: Sector(0), data: 5000 };
+    groups.write_bulk(run, &sectors(&data)).expect("written");
+    let writes = device.state().writes.clone();
+    assert!(writes.len() <= 5 && writes.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "{writes:?}");
+    // Sums are in memory now.
+    device.quiet();
+    let mut into = vec![0; 4096];
+    groups.read_bulk(run, 4000..4001, &|_| None, &mut into).expect("read");
+    assert_eq!((into, device.sectors_read()), (data[4000 * 4096..4001 * 4096].to_vec(), 1));
+    groups.forget_sums(SectorRange { first: Sector(0), sectors: 6000 });
+    groups.read_bulk(run, 4000..4001, &|_| None, &mut [0; 4096]).expect("read");
+    assert_eq!(device.sectors_read(), 2);
+}
+
+// Test of: [lec §3.2]
+#[test]
+fn a_stream_is_one_stride_over_data_parity_and_sums() {
+    let case = case(250, 5, 10);
+    assert_eq!(case.read(0..2500).expect("read"), case.data);
+    let reads = case.device.state().reads.clone();
+    assert_eq!(reads.len(), 1 + 10);
+    assert!(reads.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "{reads:?}");
+    let total = BulkRun::sectors_total(10, case.shape);
+    assert_eq!(case.device.sectors_read(), total - 5, "but the last parity");
+}
+
+// Test of: [lec §3.1]
+#[test]
+fn a_stream_mends_without_a_further_read() {
+    let case = case(250, 5, 10);
+    for group in 0..9 {
+        let failing = (0..5).map(|at| case.sector(group, Member::Data(at * 50 + group)));
+        case.device.state().soft.extend(failing);
+    }
+    assert_eq!(case.read(0..2500).expect("read"), case.data);
+    let total = BulkRun::sectors_total(10, case.shape);
+    assert_eq!(case.device.sectors_read(), total - 5);
+    let counts = case.groups.statistics().now();
+    assert_eq!((counts.mended, counts.retries, counts.soft_failures), (45, 0, 45));
+    assert_eq!(case.read(0..2500).expect("read"), case.data);
+    assert!(case.device.state().soft.is_empty(), "what fails twice is written again");
+    case.assert_as_written();
+}
+
+#[test]
+fn one_sector_takes_its_sums_and_a_failure_its_group() {
+    let case = case(250, 5, 10);
+    assert_eq!(case.read(1300..1301).expect("read"), case.expected(1300..1301));
+    let sums = (case.sums(1), 1, Effort::FailFast);
+    let sector = (case.sector(5, Member::Data(50)), 1, Effort::FailFast);
+    assert_eq!(case.device.state().reads, [sums, sector]);
+    case.device.quiet();
+    case.device.state().soft.insert(sector.0);
+    assert_eq!(case.read(1300..1301).expect("read"), case.expected(1300..1301));
+    assert_eq!(case.device.sectors_read(), 1 + 254);
+    case.device.state().soft.insert(sector.0);
+    let all = |at: u64| Some(Bytes::copy_from_slice(case.expected(at..at + 1))).filter(|_| at != 1300);
+    let mut into = vec![0; 4096];
+    case.groups.read_bulk(case.run, 1300..1301, &all, &mut into).expect("read");
+    assert_eq!((&into[..], case.device.sectors_read()), (case.expected(1300..1301), 1 + 5));
+}
+
+#[test]
+fn a_lost_sums_sector_is_learnt_by_streaming_past() {
+    for damage in 0..2 {
+        let case = case(250, 5, 10);
+        match damage {
+            0 => case.device.state().lost.extend([case.sums(0), case.sums(1)]),
+            _ => case.device.flip(case.sums(1), 20_000),
+        }
+        // With failures beside it.
+        case.device.state().soft.extend([case.sector(4, Member::Data(9)), case.sector(4, Member::Data(30))]);
+        case.device.flip(case.sector(6, Member::Data(7)), 30_000);
+        assert_eq!(case.read(0..2500).expect("read"), case.data);
+        let counts = case.groups.statistics().now();
+        assert_eq!((counts.sums_learnt, counts.retries), (2 - damage, 0));
+        let total = BulkRun::sectors_total(10, case.shape);
+        // Behind the last group there is no room for its parity, which is only read where it is needed.
+        assert!(case.device.sectors_read() <= total);
+        assert!(case.device.state().lost.is_empty());
+        case.assert_as_written();
+    }
+}
+
+#[test]
+fn under_a_lost_sums_sector_a_group_vouches_for_a_sector() {
+    let case = case(250, 5, 10);
+    case.device.state().lost.insert(case.sums(1));
+    case.device.flip(case.sector(6, Member::Data(17)), 5);
+    assert_eq!(case.read(1517..1518).expect("read"), case.expected(1517..1518));
+    assert_eq!(case.device.retries(), 0);
+    assert_eq!(case.device.sectors_read(), 1 + 255);
+    // Its sums are known now.
+    assert_eq!(case.read(1600..1601).expect("read"), case.expected(1600..1601));
+    assert_eq!(case.device.sectors_read(), 1);
+}
+
+#[test]
+fn where_a_group_cannot_vouch_the_sums_sector_is_retried() {
+    let case = case(250, 5, 10);
+    case.device.state().soft.insert(case.sums(1));
+    let failing: Vec<u64> = (0..5).map(|at| case.sector(6, Member::Data(at))).collect();
+    case.device.state().soft.extend(&failing);
+    assert_eq!(case.read(1500..1510).expect("read"), case.expected(1500..1510));
+    assert_eq!(case.device.retries(), 1);
+    // Where that fails too, the group is retried until it can.
+    let case = self::case(250, 5, 10);
+    case.device.state().lost.insert(case.sums(1));
+    case.device.state().soft.extend(&failing);
+    assert_eq!(case.read(1500..1510).expect("read"), case.expected(1500..1510));
+    assert_eq!(case.device.retries(), 1 + 5);
+    // Stale parity vouches for nothing.
+    let case = self::case(250, 5, 10);
+    case.device.state().lost.insert(case.sums(1));
+    (0..5).for_each(|at| case.device.flip(case.sector(6, Member::Parity(at)), 3 + 9 * at as usize));
+    let mut into = vec![0xee; 40960];
+    let error = case.groups.read_bulk(case.run, 1500..1510, &|_| None, &mut into).expect_err("nobody vouches");
+    assert!(matches!(error, GroupError::Lost { positions, .. } if positions == Vec::from_iter(0..10)));
+    assert_eq!(into, vec![0; 40960]);
+}
+
+#[test]
+fn without_parity_a_lost_sums_sector_loses_its_data() {
+    let case = case(250, 0, 5);
+    case.device.state().soft.insert(case.sums(0));
+    assert_eq!(case.read(0..1250).expect("read"), case.data);
+    let case = self::case(250, 0, 5);
+    case.device.state().lost.insert(case.sums(1));
+    assert_eq!(case.read(0..1000).expect("read"), case.expected(0..1000));
+    assert!(matches!(case.read(1000..1250), Err(GroupError::Lost { .. })));
+}
+
+#[test]
+fn a_scrub_of_all_groups_mends_everything() {
+    let case = case(250, 5, 10);
+    for group in 0..10 {
+        assert!(case.groups.scrub_bulk(case.run, group).expect("scrubbed").is_clean());
+    }
+    assert!(case.device.state().writes.is_empty());
+    let damage = |case: &Case| {
+        case.device.state().lost.extend([
+            case.sums(2),
+            case.sector(3, Member::Parity(4)),
+            case.sector(9, Member::Data(0)),
+        ]);
+        case.device.flip(case.sums(0), 11);
+        case.device.flip(case.sector(0, Member::Parity(1)), 11);
+        case.device.flip(case.sector(5, Member::Data(249)), 11);
+    };
+    damage(&case);
+    let reports: Vec<_> = (0..10).map(|group| case.groups.scrub_bulk(case.run, group).expect("scrubbed")).collect();
+    assert_eq!(reports[9].mended, [Member::Data(0)]);
+    assert_eq!((&reports[3].mended[..], &reports[0].mended[..]), (&[Member::Parity(4)][..], &[Member::Parity(1)][..]));
+    assert!(
+        reports[0].sums_mended
+            && reports[8].sums_mended
+            && reports.iter().filter(|report| report.sums_mended).count() == 2
+    );
+    case.assert_as_written();
+    // The same with nothing in memory.
+    let case = self::case(250, 5, 10);
+    damage(&case);
+    (0..10).for_each(|group| drop(case.groups.scrub_bulk(case.run, group).expect("scrubbed")));
+    assert_eq!(case.groups.statistics().now().sums_learnt, 2);
+    case.assert_as_written();
+}
+
+#[test]
+fn an_update_changes_group_and_sums_together() {
+    let mut case = case(250, 5, 10);
+    // Group 4 has data sectors 1000..1250, under sums sectors 0 and 1.
+    let new = sector_pattern(99, 3);
+    let changes: Vec<Change<'_>> =
+        [10, 19, 20].into_iter().zip(sectors(&new)).map(|(position, bytes)| Change { position, bytes }).collect();
+    let prepared = case
+        .groups
+        .prepare_bulk_update(case.run, 4, &changes, NOTHING_CACHED, UpdateChoice::Cheapest)
+        .expect("prepared");
+    assert_eq!(prepared.sums.iter().map(|(place, _)| place.0).collect::<Vec<_>>(), [case.sums(0), case.sums(1)]);
+    assert_eq!(case.device.sectors_read(), 2 + 3 + 5 + 8, "sums, old data, parity, and what lies between the data");
+    prepared.update.write(&*case.device).expect("written");
+    for (place, sums) in &prepared.sums {
+        case.groups.write_sums(*place, sums).expect("written");
+    }
+    for change in &changes {
+        case.data[(1000 + change.position as usize) * 4096..][..4096].copy_from_slice(change.bytes);
+    }
+    assert!(case.read(0..2500).expect("read") == case.data);
+    let fresh = groups(&case.device, 250, 5);
+    for group in 0..10 {
+        assert!(fresh.scrub_bulk(case.run, group).expect("scrubbed").is_clean(), "group {group}");
+    }
+}
+
+#[test]
+fn sums_for_an_update_come_from_the_groups_if_they_must() {
+    let case = case(250, 5, 10);
+    case.device.state().lost.insert(case.sums(1));
+    let expected = SumsSector::of(&sectors(&case.data)[1020..2040]);
+    assert_eq!(case.groups.sums_sector(case.run, 1).expect("learnt"), expected);
+    assert_eq!(case.device.retries(), 0);
+    case.assert_as_written();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Whatever fails, what is returned is right; up to m - 1 failures a group, with any sums sector lost, all is.
+    #[test]
+    fn a_stream_is_right_or_an_error(
+        k in 1u32..40, m in 0u32..5, count in 1u32..60, from in 0u64..2000, length in 1u64..2000,
+        faults in prop::collection::vec((0u64..2000, 0u32..3), 0..12),
+    ) {
+        let case = case(k, m, count);
+        let all = BulkRun::sectors_total(count, case.shape);
+        let mut bad = vec![0; count as usize];
+        for (sector, fault) in faults {
+            let sector = 2 + sector % all;
+            match fault {
+                0 => drop(case.device.state().soft.insert(sector)),
+                1 => drop(case.device.state().lost.insert(sector)),
+                _ => case.device.flip(sector, sector as usize),
+            }
+            for group in 0..count {
+                let first = case.sector(group, Member::Data(0));
+                if (first..first + u64::from(k + m)).contains(&sector) {
+                    // Something wrong that nobody names costs two to find out.
+                    bad[group as usize] += if fault == 2 { 2 } else { 1 };
+                }
+            }
+        }
+        let from = from % u64::from(case.run.data);
+        let wanted = from..u64::from(case.run.data).min(from + length);
+        let groups = (wanted.start / u64::from(k)) as usize..wanted.end.div_ceil(u64::from(k)) as usize;
+        let bears = bad[groups].iter().all(|bad| *bad < m);
+        match case.read(wanted.clone()) {
+            Ok(found) => prop_assert!(found == case.expected(wanted)),
+            Err(GroupError::Lost { .. }) => prop_assert!(!bears, "bad {:?} of {}", bad, m),
+            Err(other) => panic!("{other}"),
+        }
+        // Nothing was made worse: with the faults gone, all reads as written.
+        case.device.state().lost.clear();
+        if bad.iter().all(|bad| *bad < m) {
+            for group in 0..count {
+                case.groups.scrub_bulk(case.run, group).expect("scrubbed");
+            }
+            prop_assert!(case.read(0..case.run.data.into()).expect("read") == case.data);
+            case.assert_as_written();
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! Groups of single runs: what is read is right or an error, and what is mended costs no more than it must.
+
+mod support;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use claystone_env::testing::sector_pattern;
+use claystone_env::{Effort, Sector};
+use claystone_group::{
+    Change, GroupError, GroupPlace, Groups, Member, NOTHING_CACHED, ScrubReport, UpdateChoice, UpdateWay, sector_sum,
+};
+use proptest::prelude::*;
+use support::{FaultyDevice, groups, sectors};
+
+const PLACE: GroupPlace = GroupPlace { first: Sector(3), data: 8, capacity: 10 };
+
+struct Case {
+    device: Arc<FaultyDevice>,
+    groups: Groups,
+    place: GroupPlace,
+    data: Vec<u8>,
+    sums: Vec<u32>,
+}
+
+/// A group of random data, written.
+fn case(place: GroupPlace, k: u32, m: u32) -> Case {
+    let device = FaultyDevice::new(64.max(u64::from(k + m) + 8));
+    let groups = groups(&device, k, m);
+    let data = sector_pattern(1, place.data as usize);
+    let sums = groups.write_new(place, &sectors(&data)).expect("written");
+    device.quiet();
+    Case { device, groups, place, data, sums }
+}
+
+impl Case {
+    fn read(&self, wanted: std::ops::Range<u32>) -> Result<Vec<u8>, GroupError> {
+        let mut into = vec![0xee; wanted.len() * 4096];
+        self.groups.read(self.place, wanted, &self.sums, NOTHING_CACHED, &mut into).map(|()| into)
+    }
+
+    fn expected(&self, wanted: std::ops::Range<u32>) -> &[u8] {
+        &self.data[wanted.start as usize * 4096..wanted.end as usize * 4096]
+    }
+}
+
+#[test]
+fn the_bytes_of_a_group_are_pinned() {
+    let case = case(PLACE, 10, 3);
+    assert_eq!(case.device.content(3..11), case.data);
+    assert_eq!(case.device.content(11..13), vec![0; 8192], "room for more is not touched");
+    let image = blake3::hash(&case.device.content(0..16)).to_hex();
+    assert_eq!(image.as_str(), "ccd02a408b65d13b0997af2b8b4eed6891197735c1c67d53eb81ab020bb945a1");
+    assert!(case.sums.iter().zip(sectors(&case.data)).all(|(sum, sector)| *sum == sector_sum(sector)));
+}
+
+#[test]
+fn a_whole_group_is_written_in_one_call() {
+    let device = FaultyDevice::new(64);
+    let groups = groups(&device, 10, 3);
+    let data = sector_pattern(1, 8);
+    groups.write_new(GroupPlace { capacity: 8, ..PLACE }, &sectors(&data)).expect("written");
+    assert_eq!(device.state().writes, [(3, 11)]);
+}
+
+#[test]
+fn without_failures_just_what_is_wanted_is_read() {
+    let case = case(PLACE, 10, 3);
+    assert_eq!(case.read(2..5).expect("read"), case.expected(2..5));
+    assert_eq!(case.device.state().reads, [(5, 3, Effort::FailFast)]);
+    let counts = case.groups.statistics().now();
+    assert_eq!((counts.sectors_read, counts.soft_failures, counts.soft_rate()), (3, 0, Some(0.0)));
+}
+
+// Test of: [lec §3.1]
+#[test]
+fn failures_up_to_m_are_decoded_without_a_retry() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().soft.extend([4, 6, 13]);
+    assert_eq!(case.read(2..5).expect("read"), case.expected(2..5));
+    let expected =
+        [(5, 3, Effort::FailFast), (8, 3, Effort::FailFast), (13, 3, Effort::FailFast), (3, 2, Effort::FailFast)];
+    assert_eq!(case.device.state().reads, expected, "what lies behind is read first");
+    let counts = case.groups.statistics().now();
+    assert_eq!((counts.mended, counts.retries, counts.retries_avoided, counts.soft_failures), (2, 0, 2, 3));
+}
+
+#[test]
+fn what_failed_softly_before_or_is_wrong_is_written_again() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().soft.extend([4, 6]);
+    case.device.flip(9, 5);
+    assert_eq!(case.read(2..8).expect("read"), case.expected(2..8));
+    assert_eq!(case.device.state().writes, [(9, 1)]);
+    assert_eq!(case.read(2..4).expect("read"), case.expected(2..4));
+    assert_eq!(case.device.state().writes, [(9, 1), (4, 1), (6, 1)]);
+    assert!(case.device.content(3..11) == case.data);
+    // A scrub writes at once what failed.
+    case.device.state().soft.extend([10, 14]);
+    case.groups.scrub(PLACE, &case.sums).expect("scrubbed");
+    assert_eq!(case.device.state().writes[3..], [(10, 1), (14, 1)]);
+}
+
+// Test of: [lec §3.1]
+#[test]
+fn beyond_m_only_the_excess_is_retried() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().soft.extend(3..8);
+    assert_eq!(case.read(0..8).expect("read"), case.data);
+    assert_eq!(case.device.retries(), 2);
+    let counts = case.groups.statistics().now();
+    assert_eq!((counts.mended, counts.retries, counts.retries_avoided), (3, 2, 3));
+}
+
+#[test]
+fn a_sector_wanted_alone_is_retried_alone_where_others_are_in_the_way() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().soft.extend(3..9);
+    assert_eq!(case.read(1..2).expect("read"), case.expected(1..2));
+    assert_eq!(case.device.retries(), 1);
+}
+
+#[test]
+fn cached_sectors_are_not_read() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().lost.insert(5);
+    let cached = |member| match member {
+        Member::Data(at) if at != 2 => Some(Bytes::copy_from_slice(case.expected(at..at + 1))),
+        _ => None,
+    };
+    let mut into = vec![0; 4096];
+    case.groups.read(PLACE, 2..3, &case.sums, &cached, &mut into).expect("read");
+    assert_eq!(into, case.expected(2..3));
+    assert_eq!(case.device.sectors_read(), 1 + 3, "the sector itself, and parity");
+    // A cache that has something newer is of no use, and does no harm.
+    case.device.state().lost.insert(5);
+    let newer = |_| Some(Bytes::from(vec![9; 4096]));
+    case.groups
+        .read(
+            PLACE,
+            2..3,
+            &case.sums,
+            &|member| match member {
+                Member::Data(_) => newer(member),
+                Member::Parity(_) => None,
+            },
+            &mut into,
+        )
+        .expect("read");
+    assert_eq!(into, case.expected(2..3));
+    assert_eq!(case.device.sectors_read(), 1 + 7 + 3);
+}
+
+#[test]
+fn flipped_bits_are_mended() {
+    let case = case(PLACE, 10, 3);
+    case.device.flip(5, 77);
+    case.device.flip(9, 7000);
+    assert_eq!(case.read(0..8).expect("read"), case.data);
+    assert!(case.device.content(3..11) == case.data);
+    let counts = case.groups.statistics().now();
+    assert_eq!((counts.mismatches, counts.mismatches_mended, counts.retries), (2, 2, 0));
+}
+
+#[test]
+fn one_rotten_parity_sector_does_no_harm() {
+    for rotten in 13..16 {
+        let case = case(PLACE, 10, 3);
+        case.device.flip(rotten, 0);
+        case.device.state().lost.extend([3, 10]);
+        assert_eq!(case.read(0..8).expect("read"), case.data, "{rotten}");
+    }
+}
+
+#[test]
+fn under_stale_parity_what_is_wanted_is_retried() {
+    let case = case(PLACE, 10, 3);
+    for sector in 13..16 {
+        case.device.overwrite(sector, &sector_pattern(sector, 1));
+    }
+    case.device.state().soft.extend([4, 6]);
+    assert_eq!(case.read(3..4).expect("read"), case.expected(3..4));
+    assert_eq!(case.device.retries(), 1);
+    // A lost sector stays lost.
+    case.device.state().lost.extend([4, 6]);
+    match case.read(0..4) {
+        Err(GroupError::Lost { positions, .. }) => assert_eq!(positions, [1, 3]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_lost_is_named_and_the_rest_is_right() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().lost.extend([3, 4, 5, 6]);
+    let mut into = vec![0xee; 8 * 4096];
+    let error = case.groups.read(PLACE, 0..8, &case.sums, NOTHING_CACHED, &mut into).expect_err("four of three");
+    assert!(matches!(error, GroupError::Lost { ref positions, .. } if *positions == [0, 1, 2, 3]), "{error:?}");
+    assert_eq!(into[..4 * 4096], vec![0; 4 * 4096]);
+    assert_eq!(into[4 * 4096..], case.data[4 * 4096..]);
+    assert_eq!(case.groups.statistics().now().sectors_lost, 4);
+    assert_eq!(
+        error.to_string(),
+        "4 of the data sectors wanted of the group of 8 data sectors at 3 are lost, the first at position 0"
+    );
+}
+
+#[test]
+fn a_device_that_takes_no_writes_is_read_with_mending() {
+    let case = case(PLACE, 10, 3);
+    case.device.flip(5, 0);
+    case.device.state().read_only = true;
+    assert_eq!(case.read(0..8).expect("read"), case.data);
+    assert_eq!(case.groups.statistics().now().mends_not_written, 1);
+}
+
+#[test]
+fn without_parity_the_device_retries_at_once() {
+    let case = case(PLACE, 10, 0);
+    case.device.state().soft.extend([4, 5]);
+    assert_eq!(case.read(0..8).expect("read"), case.data);
+    assert_eq!(case.device.state().reads, [(3, 8, Effort::Retry)]);
+    case.device.state().lost.insert(5);
+    assert!(matches!(case.read(0..8), Err(GroupError::Lost { positions, .. }) if positions == [2]));
+    case.device.flip(6, 9);
+    assert!(matches!(case.read(0..8), Err(GroupError::Lost { positions, .. }) if positions == [2, 3]));
+    assert_eq!(case.read(4..8).expect("read"), case.expected(4..8));
+}
+
+#[test]
+fn a_scrub_mends_data_and_parity() {
+    let case = case(PLACE, 10, 3);
+    assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean());
+    assert!(case.device.state().writes.is_empty());
+    let image = case.device.content(0..64);
+    case.device.flip(7, 0);
+    case.device.flip(14, 9);
+    case.device.state().lost.insert(13);
+    let report = case.groups.scrub(PLACE, &case.sums).expect("scrubbed");
+    let mended = vec![Member::Data(4), Member::Parity(0), Member::Parity(1)];
+    assert_eq!(report, ScrubReport { mended, ..ScrubReport::default() });
+    assert!(case.device.content(0..64) == image && case.device.state().lost.is_empty());
+    case.device.state().lost.extend([3, 4, 5, 6]);
+    assert_eq!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").lost, [0, 1, 2, 3]);
+}
+
+/// Carries an update out and checks that the group is as if newly written; returns the sectors read for it.
+fn update(case: &mut Case, changed: &[u32], choice: UpdateChoice, cached: claystone_group::Cached<'_>) -> u64 {
+    case.device.sectors_read();
+    let new: Vec<Vec<u8>> = changed.iter().map(|at| sector_pattern(1000 + u64::from(*at), 1)).collect();
+    let changes: Vec<Change<'_>> =
+        changed.iter().zip(&new).map(|(position, bytes)| Change { position: *position, bytes }).collect();
+    let update = case.groups.prepare_update(case.place, &changes, &case.sums, cached, choice).expect("prepared");
+    let read = case.device.sectors_read();
+    assert!(case.device.state().writes.is_empty(), "nothing is written before it is time");
+    update.write(&*case.device).expect("written");
+    for change in &changes {
+        let at = change.position as usize;
+        case.data.resize(case.data.len().max((at + 1) * 4096), 0);
+        case.data[at * 4096..][..4096].copy_from_slice(change.bytes);
+    }
+    case.sums.resize(update.place.data as usize, 0);
+    for (position, sum) in &update.sums {
+        case.sums[*position as usize] = *sum;
+    }
+    case.place = update.place;
+    assert!(
+        update.writes.windows(2).all(|pair| pair[0].first.0 + (pair[0].bytes.len() as u64) / 4096 < pair[1].first.0)
+    );
+    let shape = case.groups.code().shape();
+    let mut parity = vec![0; shape.parity as usize * 4096];
+    case.groups.code().encode(&sectors(&case.data), &mut parity);
+    assert!(update.parity == parity);
+    let parity_at = case.place.sector(Member::Parity(0)).0;
+    assert!(case.device.content(parity_at..parity_at + u64::from(shape.parity)) == parity, "parity on the device");
+    let data_at = case.place.first.0;
+    assert!(case.device.content(data_at..data_at + u64::from(case.place.data)) == case.data, "data on the device");
+    case.device.quiet();
+    read
+}
+
+// Test of: [lec §4.3]
+#[test]
+fn an_append_reads_the_parity_only_and_nothing_if_it_was_kept() {
+    let place = GroupPlace { first: Sector(2), data: 100, capacity: 250 };
+    let mut case = case(place, 250, 5);
+    assert_eq!(update(&mut case, &[100, 101, 102], UpdateChoice::Cheapest, NOTHING_CACHED), 5);
+    let parity = case.device.content(252..257);
+    let kept = |member| match member {
+        Member::Parity(at) => Some(Bytes::copy_from_slice(&parity[at as usize * 4096..][..4096])),
+        Member::Data(_) => None,
+    };
+    assert_eq!(update(&mut case, &[103], UpdateChoice::Cheapest, &kept), 0);
+    let rest: Vec<u32> = (104..250).collect();
+    assert_eq!(update(&mut case, &rest, UpdateChoice::Cheapest, NOTHING_CACHED), 5);
+    assert_eq!(case.read(0..250).expect("read"), case.data);
+}
+
+// Test of: [lec §4.3]
+#[test]
+fn the_cheaper_way_is_taken_and_both_give_the_same() {
+    for (changes, cheapest) in [(50u32, 55), (200, 50)] {
+        let changed: Vec<u32> = (30..30 + changes).collect();
+        let place = GroupPlace { first: Sector(0), data: 250, capacity: 250 };
+        let reencode = UpdateChoice::Only(UpdateWay::Reencode);
+        let delta = UpdateChoice::Only(UpdateWay::Delta);
+        let mut all = [reencode, delta, UpdateChoice::Cheapest].map(|choice| {
+            let mut case = case(place, 250, 5);
+            u64::from(changes) + update(&mut case, &changed, choice, NOTHING_CACHED)
+        });
+        all.iter_mut().for_each(|read| *read -= u64::from(changes));
+        assert_eq!(all, [u64::from(250 - changes), u64::from(changes + 5), cheapest]);
+    }
+}
+
+#[test]
+fn old_sectors_that_fail_do_not_stop_an_update() {
+    for failing in [vec![5], vec![13], vec![3, 4, 15], vec![7, 8, 9, 10]] {
+        for choice in
+            [UpdateChoice::Cheapest, UpdateChoice::Only(UpdateWay::Reencode), UpdateChoice::Only(UpdateWay::Delta)]
+        {
+            let mut case = case(PLACE, 10, 3);
+            case.device.state().soft.extend(&failing);
+            let changes = [Change { position: 2, bytes: &[7; 4096] }, Change { position: 8, bytes: &[8; 4096] }];
+            let update =
+                case.groups.prepare_update(PLACE, &changes, &case.sums, NOTHING_CACHED, choice).expect("prepared");
+            update.write(&*case.device).expect("written");
+            case.data[2 * 4096..3 * 4096].fill(7);
+            case.data.extend([8; 4096]);
+            case.sums = sectors(&case.data).into_iter().map(sector_sum).collect();
+            let place = GroupPlace { data: 9, ..PLACE };
+            assert!(
+                case.groups
+                    .scrub(place, &case.sums)
+                    .expect("scrubbed")
+                    .mended
+                    .iter()
+                    .all(|member| { failing.contains(&place.sector(*member).0) })
+            );
+            assert!(case.device.content(3..12) == case.data, "{failing:?} {choice:?}");
+        }
+    }
+}
+
+#[test]
+fn after_a_crash_groups_are_encoded_again_from_their_data() {
+    let mut case = case(PLACE, 10, 3);
+    // Parity is torn, and so is the sector that the journal has.
+    case.device.flip(13, 0);
+    case.device.flip(14, 5);
+    case.device.flip(15, 99);
+    case.device.overwrite(5, &[3; 4096]);
+    // The seven others, and the torn one, which lies between them.
+    assert_eq!(update(&mut case, &[2], UpdateChoice::Only(UpdateWay::Reencode), NOTHING_CACHED), 8);
+    assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean());
+}
+
+#[test]
+fn groups_without_parity_are_updated_without_a_read() {
+    let mut case = case(PLACE, 10, 0);
+    assert_eq!(update(&mut case, &[1, 2, 5, 8], UpdateChoice::Cheapest, NOTHING_CACHED), 0);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    Soft,
+    Lost,
+    Flip,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![12 => Just(Fault::None), 2 => Just(Fault::Soft), 1 => Just(Fault::Lost), 1 => Just(Fault::Flip)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever fails: what is returned is right; up to m failures nothing is lost; what is not retriable and beyond is.
+    #[test]
+    fn a_read_is_right_or_names_what_is_lost(
+        k in 1u32..24, m in 0u32..6, data in 1u32..24, room in 0u32..4, first in 0u32..24, count in 1u32..24,
+        faults in prop::collection::vec(fault(), 32), long in prop::bool::weighted(0.1),
+    ) {
+        // Now and then a code over the larger field.
+        let (k, m) = if long { (260 + k, m) } else { (k, m) };
+        let data = data.min(k);
+        let capacity = (data + room).min(k);
+        let place = GroupPlace { first: Sector(1), data, capacity };
+        let case = case(place, k, m);
+        let members = (0..data).map(Member::Data).chain((0..m).map(Member::Parity));
+        let mut bad = 0;
+        for (member, fault) in members.zip(faults) {
+            let sector = place.sector(member).0;
+            match fault {
+                Fault::None => continue,
+                Fault::Soft => drop(case.device.state().soft.insert(sector)),
+                Fault::Lost => drop(case.device.state().lost.insert(sector)),
+                Fault::Flip => case.device.flip(sector, sector as usize),
+            }
+            // A rotten parity sector costs one to find out.
+            bad += if fault == Fault::Flip && matches!(member, Member::Parity(_)) { 2 } else { 1 };
+        }
+        let first = first % data;
+        let wanted = first..data.min(first + count);
+        let mut into = vec![0xee; wanted.len() * 4096];
+        let result = case.groups.read(place, wanted.clone(), &case.sums, NOTHING_CACHED, &mut into);
+        let lost = match result {
+            Ok(()) => vec![],
+            Err(GroupError::Lost { positions, .. }) => positions,
+            Err(other) => panic!("{other}"),
+        };
+        prop_assert!(bad > m || lost.is_empty(), "{} bad of {}, lost {:?}", bad, m, lost);
+        for (at, found) in wanted.zip(sectors(&into)) {
+            let expected = if lost.contains(&at) { &[0; 4096] } else { case.expected(at..at + 1) };
+            prop_assert!(found == expected, "position {}", at);
+        }
+        // A second read finds what the first one mended.
+        if bad <= m && m > 0 {
+            case.device.state().reads.clear();
+            let all: Vec<u8> = case.read(0..data).expect("mended");
+            prop_assert!(all == case.data);
+            prop_assert_eq!(case.device.retries(), 0);
+        }
+    }
+
+    /// Updates in any order, by any way, with faults that mending bears: data and parity are as if newly written.
+    #[test]
+    fn updates_leave_a_group_as_if_newly_written(
+        k in 2u32..20, m in 0u32..5, data in 1u32..20,
+        steps in prop::collection::vec((prop::collection::btree_set(0u32..20, 1..6), 0usize..3, 0u32..30), 1..5),
+    ) {
+        let data = data.min(k);
+        let mut case = case(GroupPlace { first: Sector(4), data, capacity: k }, k, m);
+        for (changed, way, failing) in steps {
+            // New positions follow the old ones without a gap.
+            let old: Vec<u32> = changed.iter().copied().filter(|at| *at < case.place.data).collect();
+            let new = (case.place.data..k).take(changed.len() - old.len());
+            let changed: Vec<u32> = old.into_iter().chain(new).collect();
+            if changed.is_empty() {
+                continue;
+            }
+            if m > 0 && failing < case.place.data {
+                case.device.state().soft.insert(4 + u64::from(failing));
+            }
+            let choice = [UpdateChoice::Cheapest, UpdateChoice::Only(UpdateWay::Reencode), UpdateChoice::Only(UpdateWay::Delta)][way];
+            let new: Vec<u8> = sector_pattern(u64::from(failing) + 50, changed.len());
+            let changes: Vec<Change<'_>> =
+                changed.iter().zip(sectors(&new)).map(|(position, bytes)| Change { position: *position, bytes }).collect();
+            let update = case.groups.prepare_update(case.place, &changes, &case.sums, NOTHING_CACHED, choice).expect("prepared");
+            update.write(&*case.device).expect("written");
+            case.device.quiet();
+            case.place = update.place;
+            case.data.resize(case.place.data as usize * 4096, 0);
+            for change in &changes {
+                case.data[change.position as usize * 4096..][..4096].copy_from_slice(change.bytes);
+            }
+            case.sums = sectors(&case.data).into_iter().map(sector_sum).collect();
+            let fits = |(change, (at, sum)): (&Change<'_>, &(u32, u32))| {
+                change.position == *at && case.sums[*at as usize] == *sum
+            };
+            prop_assert!(changes.iter().zip(&update.sums).all(fits));
+            prop_assert!(case.groups.scrub(case.place, &case.sums).expect("scrubbed").is_clean());
+            prop_assert!(case.read(0..case.place.data).expect("read") == case.data);
+        }
+    }
+}

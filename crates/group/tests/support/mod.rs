@@ -1,0 +1,132 @@
+//! A device in memory whose sectors fail as told.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use claystone_env::testing::MemoryDevice;
+use claystone_env::{
+    Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorFailure, SectorRange,
+};
+use claystone_group::{DiskId, GroupCode, Groups};
+
+pub const DISK: DiskId = DiskId(*b"0123456789abcdef");
+
+/// Sectors that fail: softly, so that a retry reads them, or for good, until they are written.
+pub struct FaultyDevice {
+    memory: MemoryDevice,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub soft: BTreeSet<u64>,
+    pub lost: BTreeSet<u64>,
+    pub read_only: bool,
+    /// Every read since the last look: first sector, sectors, effort.
+    pub reads: Vec<(u64, u64, Effort)>,
+    /// Every write since the last look.
+    pub writes: Vec<(u64, u64)>,
+}
+
+impl FaultyDevice {
+    pub fn new(sectors: u64) -> Arc<FaultyDevice> {
+        Arc::new(FaultyDevice { memory: MemoryDevice::new(sectors), state: Mutex::default() })
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panicked")
+    }
+
+    pub fn content(&self, sectors: Range<u64>) -> Vec<u8> {
+        let mut bytes = vec![0; (sectors.end - sectors.start) as usize * SECTOR_BYTES];
+        if !bytes.is_empty() {
+            self.memory.read(Sector(sectors.start), &mut bytes, Effort::Retry).expect("memory");
+        }
+        bytes
+    }
+
+    pub fn overwrite(&self, sector: u64, bytes: &[u8]) {
+        self.memory.write(Sector(sector), bytes).expect("memory");
+    }
+
+    pub fn flip(&self, sector: u64, bit: usize) {
+        let mut bytes = self.content(sector..sector + 1);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        self.overwrite(sector, &bytes);
+    }
+
+    /// Forgets all that was noted.
+    pub fn quiet(&self) {
+        *self.state() = State::default();
+    }
+
+    /// Sectors read since the last look.
+    pub fn sectors_read(&self) -> u64 {
+        std::mem::take(&mut self.state().reads).iter().map(|(_, sectors, _)| sectors).sum()
+    }
+
+    /// Retries since the last look.
+    pub fn retries(&self) -> usize {
+        self.state().reads.iter().filter(|(_, _, effort)| *effort == Effort::Retry).count()
+    }
+}
+
+impl Device for FaultyDevice {
+    fn label(&self) -> String {
+        "faulty".to_owned()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        let mut state = self.state();
+        let range = self.geometry().range(first, into.len());
+        state.reads.push((first.0, range.sectors, effort));
+        self.memory.read(first, into, effort)?;
+        let mut failed = Vec::new();
+        for (sector, bytes) in (first.0..).zip(into.chunks_exact_mut(SECTOR_BYTES)) {
+            let failure = match (effort, state.lost.contains(&sector)) {
+                (Effort::Retry, true) => SectorFailure::Lost,
+                (Effort::Retry, false) => continue,
+                (Effort::FailFast, lost) if lost || state.soft.contains(&sector) => SectorFailure::Soft,
+                (Effort::FailFast, _) => continue,
+            };
+            bytes.fill(0);
+            failed.push(FailedSector { sector: Sector(sector), failure });
+        }
+        Ok(failed)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let range = self.geometry().range(first, bytes.len());
+        let mut state = self.state();
+        if state.read_only {
+            return Err(DeviceError::ReadOnly { range });
+        }
+        state.writes.push((first.0, range.sectors));
+        for sector in first.0..range.end().0 {
+            state.soft.remove(&sector);
+            state.lost.remove(&sector);
+        }
+        self.memory.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.memory.discard(range)
+    }
+}
+
+pub fn groups(device: &Arc<FaultyDevice>, k: u32, m: u32) -> Groups {
+    Groups::new(device.clone(), GroupCode::new(k, m).expect("a code"), DISK, 16)
+}
+
+pub fn sectors(bytes: &[u8]) -> Vec<&[u8]> {
+    bytes.chunks_exact(SECTOR_BYTES).collect()
+}
