@@ -188,6 +188,12 @@ impl SimDevice {
         state.faults.fail_after.take().is_none() & state.faults.cut_after.take().is_none()
     }
 
+    /// Whether a fault that [`SimDevice::fail_after`] or [`SimDevice::cut_power_after`] announced is still to come.
+    pub fn faults_to_come(&self) -> bool {
+        let state = self.state();
+        state.faults.fail_after.is_some() || state.faults.cut_after.is_some()
+    }
+
     /// Takes the device away (every operation fails), or puts it back.
     pub fn set_removed(&self, removed: bool) {
         self.state().removed = removed;

@@ -1,0 +1,284 @@
+//! The catalog: a database on the device, and over it the changes that it does not hold yet.
+//!
+//! 1. What a reader sees is the base with the overlay on top: the state after the last change that was applied.
+//! 2. [`Catalog::checkpoint`] makes the overlay part of the base in one durable transaction: after a crash the base has all
+//!    of it or nothing. If that fails, a reader sees what it saw before.
+//! 3. No change is lost between: who applies changes has them in the journal from the position that the base names.
+//!
+//! Left out: what keys and values mean (`keys`, `inode`, `name`, `state`), and the pages under the database.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::iter::Peekable;
+
+use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
+
+use crate::error::with_sources;
+use crate::keys::Span;
+use crate::overlay::{Overlay, TABLES};
+use crate::{Change, FileError, Table};
+
+/// Key and value.
+pub(crate) type Row = (Vec<u8>, Vec<u8>);
+
+/// Why the catalog could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CatalogError {
+    /// The database does not open.
+    #[error("the catalog does not open")]
+    Open {
+        /// What the database says.
+        source: redb::DatabaseError,
+    },
+    /// Rows of a table do not read.
+    #[error("table {} of the catalog does not read", name_of(*.table))]
+    Read {
+        /// The table.
+        table: Table,
+        /// What the database says.
+        source: Box<redb::Error>,
+    },
+    /// A checkpoint was not written: whether it is on the device is unknown.
+    #[error("the catalog does not take a checkpoint")]
+    Write {
+        /// What the database says.
+        source: Box<redb::Error>,
+    },
+}
+
+impl From<CatalogError> for FileError {
+    fn from(error: CatalogError) -> FileError {
+        FileError::Failed { why: with_sources(&error) }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    base: Database,
+    /// The tables of the base as of the last checkpoint; `None` for one that has had no row so far.
+    tables: [Option<BaseTable>; TABLES.len()],
+    overlay: Overlay,
+}
+
+/// In which order rows are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Ascending,
+    Descending,
+}
+
+type Guard<'r> = redb::AccessGuard<'r, &'static [u8]>;
+type BaseTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// Rows of one layer, or of several as one.
+pub(crate) type Rows<'a> = Box<dyn Iterator<Item = Result<Row, CatalogError>> + 'a>;
+
+impl Catalog {
+    /// Opens the database, or makes one where the backend is empty; `cache_bytes` of it stay in memory.
+    ///
+    /// # Errors
+    /// [`CatalogError::Open`], [`CatalogError::Read`].
+    pub(crate) fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Catalog, CatalogError> {
+        let base = Database::builder()
+            .set_cache_size(cache_bytes)
+            .create_with_backend(backend)
+            .map_err(|source| CatalogError::Open { source })?;
+        let tables = tables_of(&base)?;
+        Ok(Catalog { base, tables, overlay: Overlay::default() })
+    }
+
+    /// The value of a row.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`].
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, CatalogError> {
+        match (self.overlay.row(table, key), &self.tables[table as usize]) {
+            (Some(value), _) => Ok(value.map(<[u8]>::to_vec)),
+            (None, None) => Ok(None),
+            (None, Some(base)) => match base.get(key) {
+                Ok(value) => Ok(value.map(|value| value.value().to_vec())),
+                Err(source) => Err(unread(table, source)),
+            },
+        }
+    }
+
+    /// Up to `limit` rows of a span, ascending.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`].
+    pub(crate) fn range(&self, table: Table, span: &Span, limit: usize) -> Result<Vec<Row>, CatalogError> {
+        self.ascending(table, span)?.take(limit).collect()
+    }
+
+    /// The row of the greatest key that is not behind `key`.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`].
+    pub(crate) fn last_before(&self, table: Table, key: &[u8]) -> Result<Option<Row>, CatalogError> {
+        self.descending(table, &Span::up_to(key))?.next().transpose()
+    }
+
+    /// The rows of a span one by one, ascending.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`], here and for each row.
+    pub(crate) fn ascending<'c>(&'c self, table: Table, span: &Span) -> Result<Rows<'c>, CatalogError> {
+        Ok(ascending_under(self.base_rows(table, span, Order::Ascending)?, &self.overlay, table, span))
+    }
+
+    /// The rows of a span one by one, descending.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`], here and for each row.
+    pub(crate) fn descending<'c>(&'c self, table: Table, span: &Span) -> Result<Rows<'c>, CatalogError> {
+        Ok(descending_under(self.base_rows(table, span, Order::Descending)?, &self.overlay, table, span))
+    }
+
+    /// Takes changes into the overlay, in their order.
+    pub(crate) fn apply(&mut self, changes: impl IntoIterator<Item = Change>) {
+        for change in changes {
+            self.overlay.put(change);
+        }
+    }
+
+    /// Brings the overlay into the base, and `with` behind it, in one durable transaction.
+    ///
+    /// # Errors
+    /// [`CatalogError::Write`]: whether it is on the device is unknown, and the base takes no more; [`CatalogError::Read`].
+    pub(crate) fn checkpoint(&mut self, with: &[Change]) -> Result<(), CatalogError> {
+        self.write_base(with).map_err(|source| CatalogError::Write { source: Box::new(source) })?;
+        self.tables = tables_of(&self.base)?;
+        self.overlay = Overlay::default();
+        Ok(())
+    }
+
+    /// About how much memory the overlay takes: when to checkpoint.
+    pub(crate) fn overlay_bytes(&self) -> usize {
+        self.overlay.bytes()
+    }
+
+    fn write_base(&self, with: &[Change]) -> Result<(), redb::Error> {
+        let mut transaction = self.base.begin_write()?;
+        transaction.set_quick_repair(QUICK_REPAIR);
+        for table in TABLES {
+            let mut overlay = self.overlay.rows(table, &Span::all()).peekable();
+            let mut with = with.iter().filter(|change| change.table == table).peekable();
+            if overlay.peek().is_none() && with.peek().is_none() {
+                continue;
+            }
+            let mut base = transaction.open_table(definition(table))?;
+            let rows = overlay.chain(with.map(|change| (&change.key, &change.value)));
+            for (key, value) in rows {
+                match value {
+                    Some(value) => drop(base.insert(&key[..], &value[..])?),
+                    None => drop(base.remove(&key[..])?),
+                }
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn base_rows(&self, table: Table, span: &Span, order: Order) -> Result<Rows<'static>, CatalogError> {
+        let (Some(base), Some(bounds)) = (&self.tables[table as usize], span.bounds()) else {
+            return Ok(Box::new(std::iter::empty()));
+        };
+        let rows = base.range::<&[u8]>(bounds).map_err(|source| unread(table, source))?;
+        let copied = move |row: Result<(Guard<'_>, Guard<'_>), _>| match row {
+            Ok((key, value)) => Ok((key.value().to_vec(), value.value().to_vec())),
+            Err(source) => Err(unread(table, source)),
+        };
+        Ok(match order {
+            Order::Ascending => Box::new(rows.map(copied)),
+            Order::Descending => Box::new(rows.rev().map(copied)),
+        })
+    }
+}
+
+/// The rows of a layer with the changes of a layer above it, ascending.
+pub(crate) fn ascending_under<'a>(lower: Rows<'a>, upper: &'a Overlay, table: Table, span: &Span) -> Rows<'a> {
+    Box::new(Merge { lower: lower.peekable(), upper: upper.rows(table, span).peekable(), order: Order::Ascending })
+}
+
+/// The rows of a layer with the changes of a layer above it, descending.
+pub(crate) fn descending_under<'a>(lower: Rows<'a>, upper: &'a Overlay, table: Table, span: &Span) -> Rows<'a> {
+    Box::new(Merge {
+        lower: lower.peekable(),
+        upper: upper.rows(table, span).rev().peekable(),
+        order: Order::Descending,
+    })
+}
+
+/// Two layers in one order: where both have a row the upper counts, and what it deletes is not there.
+struct Merge<'a, U: Iterator> {
+    lower: Peekable<Rows<'a>>,
+    upper: Peekable<U>,
+    order: Order,
+}
+
+impl<'a, U> Iterator for Merge<'a, U>
+where
+    U: Iterator<Item = (&'a Vec<u8>, &'a Option<Vec<u8>>)>,
+{
+    type Item = Result<Row, CatalogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let nearer = match (self.lower.peek(), self.upper.peek()) {
+                (Some(Err(_)), _) | (_, None) => return self.lower.next(),
+                (None, Some(_)) => Ordering::Greater,
+                (Some(Ok((lower, _))), Some((upper, _))) => match self.order {
+                    Order::Ascending => lower.cmp(upper),
+                    Order::Descending => lower.cmp(upper).reverse(),
+                },
+            };
+            match nearer {
+                Ordering::Less => return self.lower.next(),
+                Ordering::Equal => drop(self.lower.next()),
+                Ordering::Greater => {}
+            }
+            if let Some((key, Some(value))) = self.upper.next() {
+                return Some(Ok((key.clone(), value.clone())));
+            }
+        }
+    }
+}
+
+/// With it redb keeps the state of its allocator in each commit and commits in two phases, so that opening after a
+/// crash reads no more than it needs; without it, opening would read the whole catalog.
+const QUICK_REPAIR: bool = true;
+
+fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+    TableDefinition::new(name_of(table))
+}
+
+fn name_of(table: Table) -> &'static str {
+    match table {
+        Table::State => "state",
+        Table::Inodes => "inodes",
+        Table::Names => "names",
+        Table::Attributes => "attributes",
+        Table::Runs => "runs",
+        Table::Free => "free",
+        Table::Orphans => "orphans",
+    }
+}
+
+fn tables_of(base: &Database) -> Result<[Option<BaseTable>; TABLES.len()], CatalogError> {
+    let mut tables = [const { None }; TABLES.len()];
+    let transaction = base.begin_read().map_err(|source| unread(Table::State, source))?;
+    for (table, opened) in TABLES.into_iter().zip(&mut tables) {
+        *opened = match transaction.open_table(definition(table)) {
+            Ok(rows) => Some(rows),
+            Err(TableError::TableDoesNotExist(_)) => None,
+            Err(source) => return Err(unread(table, source)),
+        };
+    }
+    Ok(tables)
+}
+
+fn unread(table: Table, source: impl Into<redb::Error>) -> CatalogError {
+    CatalogError::Read { table, source: Box::new(source.into()) }
+}

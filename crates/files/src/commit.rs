@@ -1,0 +1,178 @@
+//! How changes become durable: journal entries, and checkpoints that free the journal.
+//!
+//! Locks are taken in this order: flusher, a node's gate, journal, core, space map. Whoever holds a later one never waits for an
+//! earlier one.
+
+use std::collections::BTreeSet;
+
+use crate::core::Entry;
+use crate::disk::{Disk, FlushLock, guard};
+use crate::error::with_sources;
+use crate::journal::{Journal, JournalPosition, entry_sectors};
+use crate::{DiskError, FileError, Inode};
+
+/// How much of the journal an entry may fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// A third: what waits in the journal needs as much again to be applied.
+    Waiting,
+    /// All: applying makes room.
+    Applying,
+}
+
+impl Disk {
+    /// Makes durable all that calls have changed, and the sectors that were sent along.
+    ///
+    /// # Errors
+    /// [`FileError::ReadOnly`] if the disk failed, or fails now.
+    pub(crate) fn commit(&self) -> Result<(), FileError> {
+        for _ in 0..COMMIT_TRIES {
+            if self.try_commit(Share::Waiting)? {
+                return Ok(());
+            }
+            self.relieve(&self.lock_flusher())?;
+        }
+        Err(guard(&self.core).fail("the journal has no room after it was emptied".into()))
+    }
+
+    /// The same for who holds the flusher's lock.
+    ///
+    /// # Errors
+    /// As [`Disk::commit`].
+    pub(crate) fn commit_flushing(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        if self.try_commit(Share::Applying)? {
+            return Ok(());
+        }
+        self.checkpoint(flushing)?;
+        match self.try_commit(Share::Applying)? {
+            true => Ok(()),
+            false => Err(guard(&self.core).fail("the journal has no room after a checkpoint".into())),
+        }
+    }
+
+    /// Writes an entry of all that the journal does not hold, or says that there is no room. Calls go on meanwhile.
+    fn try_commit(&self, share: Share) -> Result<bool, FileError> {
+        let mut journal = guard(&self.journal);
+        let (entry, unsynced) = {
+            let mut core = guard(&self.core);
+            core.assert_writable()?;
+            (core.take_news(), std::mem::take(&mut core.unsynced))
+        };
+        let written = self.write_entry(&mut journal, &entry, unsynced, share);
+        let mut core = guard(&self.core);
+        core.entered(entry, written)
+    }
+
+    /// Syncs the device if groups were written, and appends the entry. Returns where it begins, `None` if there is no room.
+    fn write_entry(
+        &self,
+        journal: &mut Journal,
+        entry: &Entry,
+        unsynced: bool,
+        share: Share,
+    ) -> Result<Option<JournalPosition>, String> {
+        if unsynced {
+            self.device.sync().map_err(|error| with_sources(&error))?;
+        }
+        if entry.records.is_empty() {
+            return Ok(Some(journal.next()));
+        }
+        let needed = entry_sectors(&entry.records);
+        let used = journal.used();
+        let allowed = match share {
+            Share::Waiting => journal.sectors() / 3,
+            Share::Applying => journal.sectors(),
+        };
+        if used + needed > allowed {
+            return Ok(None);
+        }
+        let at = journal.next();
+        match journal.append(&entry.records) {
+            Ok(_) => Ok(Some(at)),
+            Err(DiskError::JournalFull { .. } | DiskError::EntryTooLarge { .. }) => Ok(None),
+            Err(error) => Err(with_sources(&error)),
+        }
+    }
+
+    /// Applies what waits in the journal, oldest first, until a checkpoint leaves it almost empty. Files that cannot be
+    /// flushed now stay in the journal, at its head.
+    ///
+    /// # Errors
+    /// [`FileError::ReadOnly`].
+    pub(crate) fn relieve(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let mut stuck = BTreeSet::new();
+        let mut queued = guard(&self.core).queued_inodes();
+        loop {
+            let next = {
+                let core = guard(&self.core);
+                queued.pop_first().or_else(|| core.nodes.oldest_journaled(&stuck).map(|(_, inode)| inode))
+            };
+            let Some(inode) = next else { break };
+            match self.flush(inode, flushing) {
+                Ok(()) => {}
+                Err(error @ FileError::ReadOnly { .. }) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%inode, %error, "sectors in the journal do not find their place");
+                    stuck.insert(inode);
+                    guard(&self.core).journal_again(inode);
+                }
+            }
+            if self.journal_is_filled() {
+                self.checkpoint(flushing)?;
+            }
+        }
+        if !stuck.is_empty() && !self.try_commit(Share::Applying)? {
+            let mut core = guard(&self.core);
+            stuck.into_iter().for_each(|inode| core.unqueue(inode));
+        }
+        self.checkpoint(flushing)
+    }
+
+    /// Sectors that one entry takes at most: several of them, and the sums that applying them takes, find room.
+    pub(crate) fn journal_share(&self) -> usize {
+        (self.journal_sectors / 8).max(1) as usize
+    }
+
+    /// Whether a checkpoint should come before more is applied.
+    pub(crate) fn journal_is_filled(&self) -> bool {
+        let journal = guard(&self.journal);
+        journal.used() > journal.sectors() / 2
+    }
+
+    /// Brings the catalog into the page file, and frees the journal up to what still waits in it.
+    ///
+    /// # Errors
+    /// As [`Disk::commit`].
+    pub(crate) fn checkpoint(&self, _flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let mut journal = guard(&self.journal);
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        if let Err(error) = self.device.sync() {
+            return Err(core.fail(with_sources(&error)));
+        }
+        core.unsynced = false;
+        let oldest = core.nodes.oldest_journaled(&BTreeSet::new()).map(|(position, _)| position);
+        let position = oldest.unwrap_or_else(|| journal.next());
+        if let Err(error) = core.checkpoint(position, journal.next()) {
+            return Err(core.fail(with_sources(&error)));
+        }
+        journal.trim(position);
+        let taken = {
+            let mut space = guard(&self.space);
+            space.reopen();
+            space.take_recorded()
+        };
+        core.apply(taken);
+        Ok(())
+    }
+
+    /// All inodes with sectors that wait or sizes that the catalog does not know.
+    pub(crate) fn restless(&self) -> Vec<Inode> {
+        let core = guard(&self.core);
+        let restless = core.nodes.iter().filter(|(_, node)| node.live.is_some() || !node.waiting.is_empty());
+        restless.map(|(inode, _)| inode).collect()
+    }
+}
+
+/// An entry that found no room finds some after the journal was emptied, unless others fill it first.
+const COMMIT_TRIES: usize = 16;

@@ -1,0 +1,475 @@
+//! The bytes of files: reads, writes, sizes and holes.
+//!
+//! Invariants:
+//! 1. Bytes behind the end of a file are zeros, in its last sector and in every later one that has a place.
+//! 2. A write is in memory when it returns; before it is taken, there is room on the device for the worst placing.
+//! 3. A reader holds the gate of the file shared from the moment it learns places until it has read them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use claystone_env::{SECTOR_BYTES, aligned_buffer};
+use claystone_group::{GroupError, NOTHING_CACHED};
+
+use crate::core::Core;
+use crate::disk::{Disk, guard, read_gate, write_gate};
+use crate::error::with_sources;
+use crate::inode::{InodeRecord, TINY_BYTES_MAX};
+use crate::node::Live;
+use crate::placing::{Scope, clusters};
+use crate::run::{Run, Window};
+use crate::{FileError, Inode, Seek};
+
+/// The longest file: file sectors are numbers of 32 bits and more, and offsets are positive in 64 bits with sign.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 56;
+
+const BYTES: u64 = SECTOR_BYTES as u64;
+
+/// What is needed to read a range of a file, taken under the lock.
+struct Sources {
+    windows: Vec<Window>,
+    waiting: Vec<(u64, Arc<Vec<u8>>)>,
+    tiny: Vec<u8>,
+}
+
+impl Disk {
+    pub(crate) fn read_file(&self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize, FileError> {
+        let gate = self.gate(inode);
+        let _shared = read_gate(&gate);
+        let (len, sources) = {
+            let mut core = guard(&self.core);
+            let record = core.file(inode)?;
+            let len = (into.len() as u64).min(record.bytes.saturating_sub(offset)) as usize;
+            if len == 0 {
+                return Ok(0);
+            }
+            self.touch_accessed(&mut core, inode, &record);
+            let sectors = offset / BYTES..(offset + len as u64).div_ceil(BYTES);
+            (len, self.sources(&core, inode, &record, sectors)?)
+        };
+        self.read_sources(inode, &sources, offset, &mut into[..len])?;
+        Ok(len)
+    }
+
+    /// What is needed to read these sectors. Who calls holds the gate until they are read.
+    fn sources(
+        &self,
+        core: &Core,
+        inode: Inode,
+        record: &InodeRecord,
+        sectors: Range<u64>,
+    ) -> Result<Sources, FileError> {
+        let waiting = core.nodes.find(inode).map_or_else(Vec::new, |node| {
+            node.waiting.range(sectors.clone()).map(|(&sector, waiting)| (sector, waiting.bytes.clone())).collect()
+        });
+        Ok(Sources { windows: core.windows(inode, sectors, self.shape.data)?, waiting, tiny: record.tail.clone() })
+    }
+
+    /// Reads whole sectors of a file. Who calls holds the gate.
+    pub(crate) fn read_sectors(&self, inode: Inode, sectors: Range<u64>, into: &mut [u8]) -> Result<(), FileError> {
+        let sources = {
+            let core = guard(&self.core);
+            let record = core.file(inode)?;
+            self.sources(&core, inode, &record, sectors.clone())?
+        };
+        self.read_sources(inode, &sources, sectors.start * BYTES, into)
+    }
+
+    /// Fills `into` with the bytes of a file from `offset` on.
+    fn read_sources(&self, inode: Inode, sources: &Sources, offset: u64, into: &mut [u8]) -> Result<(), FileError> {
+        let end = offset + into.len() as u64;
+        let sectors = offset / BYTES..end.div_ceil(BYTES);
+        if offset.is_multiple_of(BYTES) && into.len().is_multiple_of(SECTOR_BYTES) {
+            return self.read_whole(inode, sources, sectors, into);
+        }
+        let bytes = (sectors.end - sectors.start) as usize * SECTOR_BYTES;
+        let mut whole = aligned_buffer(bytes);
+        whole.resize(bytes, 0);
+        self.read_whole(inode, sources, sectors.clone(), &mut whole)?;
+        let skip = (offset - sectors.start * BYTES) as usize;
+        into.copy_from_slice(&whole[skip..skip + into.len()]);
+        Ok(())
+    }
+
+    fn read_whole(
+        &self,
+        inode: Inode,
+        sources: &Sources,
+        sectors: Range<u64>,
+        into: &mut [u8],
+    ) -> Result<(), FileError> {
+        let at = |sector: u64| (sector - sectors.start) as usize * SECTOR_BYTES;
+        let waits = |sector: u64| sources.waiting.binary_search_by_key(&sector, |(sector, _)| *sector).is_ok();
+        let mut filled = sectors.start;
+        let mut lost = 0;
+        for window in &sources.windows {
+            let mut part = window.first.max(sectors.start)..window.end().min(sectors.end);
+            into[at(filled)..at(part.start)].fill(0);
+            filled = part.end;
+            // What waits needs not be read, at least not at the borders.
+            while part.start < part.end && waits(part.start) {
+                part.start += 1;
+            }
+            while part.start < part.end && waits(part.end - 1) {
+                part.end -= 1;
+            }
+            if part.is_empty() {
+                continue;
+            }
+            match self.read_window(window, part.clone(), &mut into[at(part.start)..at(part.end)]) {
+                Err(GroupError::Lost { .. }) => {
+                    // What waits may stand for what is lost.
+                    let missing: Vec<u64> = part.filter(|&sector| !waits(sector)).collect();
+                    for row in clusters(&missing) {
+                        match self.read_window(window, row.clone(), &mut into[at(row.start)..at(row.end)]) {
+                            Err(GroupError::Lost { positions, .. }) => lost += positions.len() as u64,
+                            other => other.map_err(|error| failed(&error))?,
+                        }
+                    }
+                }
+                other => other.map_err(|error| failed(&error))?,
+            }
+        }
+        into[at(filled)..].fill(0);
+        if !sources.tiny.is_empty() && sectors.start == 0 {
+            into[..sources.tiny.len()].copy_from_slice(&sources.tiny);
+        }
+        for (sector, bytes) in &sources.waiting {
+            into[at(*sector)..][..SECTOR_BYTES].copy_from_slice(bytes);
+        }
+        match lost {
+            0 => Ok(()),
+            sectors => Err(FileError::Lost { inode, sectors }),
+        }
+    }
+
+    fn read_window(&self, window: &Window, part: Range<u64>, into: &mut [u8]) -> Result<(), GroupError> {
+        let wanted = window.position(part.start)..window.position(part.start) + (part.end - part.start) as u32;
+        match &window.run {
+            Run::Single { place, sums } => self.groups.read(*place, wanted, sums, NOTHING_CACHED, into),
+            Run::Bulk { run } => self.groups.read_bulk(*run, wanted.start.into()..wanted.end.into(), &|_| None, into),
+        }
+    }
+
+    pub(crate) fn write_file(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end > FILE_BYTES_MAX {
+            return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
+        }
+        // In pieces, so that a long write does not outgrow what may wait.
+        let piece_max = (self.tuning.waiting_sectors_max / 4).max(1) * BYTES;
+        let mut at = offset;
+        while at < end {
+            let piece_end = end.min((at / BYTES * BYTES).saturating_add(piece_max));
+            let piece = &bytes[(at - offset) as usize..(piece_end - offset) as usize];
+            self.make_way(inode, (piece_end.div_ceil(BYTES)) - at / BYTES)?;
+            self.write_piece(inode, at, piece)?;
+            at = piece_end;
+        }
+        Ok(())
+    }
+
+    /// Puts bytes into sectors that wait; the first and the last one keep what they have beside them.
+    fn write_piece(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let gate = self.gate(inode);
+        let _shared = read_gate(&gate);
+        let end = offset + bytes.len() as u64;
+        let mut partial: Vec<(u64, Vec<u8>)> = Vec::new();
+        for sector in [offset / BYTES, (end - 1) / BYTES] {
+            let whole = offset <= sector * BYTES && (sector + 1) * BYTES <= end;
+            if !whole && partial.last().is_none_or(|(last, _)| *last != sector) {
+                let mut content = vec![0; SECTOR_BYTES];
+                self.read_sectors(inode, sector..sector + 1, &mut content)?;
+                partial.push((sector, content));
+            }
+        }
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        let record = core.file(inode)?;
+        for sector in offset / BYTES..end.div_ceil(BYTES) {
+            let from = (sector * BYTES).max(offset);
+            let to = ((sector + 1) * BYTES).min(end);
+            let source = &bytes[(from - offset) as usize..(to - offset) as usize];
+            let content = if source.len() == SECTOR_BYTES {
+                source.to_vec()
+            } else {
+                // Another writer may have been here since; nobody placed what it wrote into a group, for the gate is held.
+                let waiting = core.nodes.find_waiting(inode, sector).map(|waiting| waiting.bytes.to_vec());
+                // An fsync may have put it into the record.
+                let waiting = waiting.or_else(|| first_sector_of(&record.tail).filter(|_| sector == 0));
+                let read = || partial.iter().find(|(read, _)| *read == sector).map(|(_, content)| content.clone());
+                let mut content = waiting.or_else(read).expect("the first and the last sector were read");
+                content[(from - sector * BYTES) as usize..][..source.len()].copy_from_slice(source);
+                content
+            };
+            core.nodes.put(inode, sector, content);
+        }
+        if let Some(tiny) = first_sector_of(&record.tail)
+            && core.nodes.find_waiting(inode, 0).is_none()
+        {
+            core.nodes.put(inode, 0, tiny);
+        }
+        let now = self.now();
+        core.set_live(inode, Live { bytes: record.bytes.max(end), modified: now, changed: now });
+        Ok(())
+    }
+
+    /// Flushes until `sectors` more may wait, and there is room for the worst placing of them.
+    fn make_way(&self, inode: Inode, sectors: u64) -> Result<(), FileError> {
+        for tried in 0..MAKE_WAY_TRIES {
+            let (full, tight) = {
+                let core = guard(&self.core);
+                core.assert_writable()?;
+                core.file(inode)?;
+                let full = core.nodes.waiting + sectors > self.tuning.waiting_sectors_max;
+                let needed = self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2) + core.promised;
+                (full, needed > self.usable(&guard(&self.space)))
+            };
+            if !full && !tight {
+                return Ok(());
+            }
+            let flushing = self.lock_flusher();
+            if tight && tried > 0 {
+                // What cannot be flushed takes its worst in the sum below.
+                let _ = self.flush_all(&flushing);
+                self.checkpoint(&flushing)?;
+                let core = guard(&self.core);
+                let needed = self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2) + core.promised;
+                if needed > self.usable(&guard(&self.space)) {
+                    return Err(FileError::NoSpace);
+                }
+                return Ok(());
+            }
+            self.flush_in(inode, Scope::FullRuns, &flushing)?;
+            if guard(&self.core).nodes.waiting + sectors > self.tuning.waiting_sectors_max {
+                self.flush_all(&flushing)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sectors of the device that `waiting` sectors in `clusters` rows may take, sums and the catalog's rows included.
+    pub(crate) fn worst(&self, waiting: u64, clusters: u64) -> u64 {
+        let groups = waiting / u64::from(self.shape.data) + clusters;
+        waiting + groups * u64::from(self.shape.parity) + waiting.div_ceil(1000) + groups
+    }
+
+    /// Cuts a file, or lets it grow by a hole.
+    pub(crate) fn resize(&self, inode: Inode, bytes: u64) -> Result<(), FileError> {
+        if bytes > FILE_BYTES_MAX {
+            return Err(FileError::TooLarge { bytes, bytes_max: FILE_BYTES_MAX });
+        }
+        let _flushing = self.lock_flusher();
+        let gate = self.gate(inode);
+        let _alone = write_gate(&gate);
+        let old = guard(&self.core).file(inode)?;
+        let mut last = None;
+        if bytes < old.bytes && !bytes.is_multiple_of(BYTES) {
+            let mut content = vec![0; SECTOR_BYTES];
+            self.read_sectors(inode, bytes / BYTES..bytes / BYTES + 1, &mut content)?;
+            content[(bytes % BYTES) as usize..].fill(0);
+            last = Some(content);
+        }
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        // Names, attributes and a tiny content may have changed meanwhile; nothing in groups, for the gate is held.
+        let mut record = core.file(inode)?;
+        if bytes < record.bytes {
+            let keep = bytes.div_ceil(BYTES);
+            self.drop_sectors(&mut core, inode, keep..u64::MAX)?;
+            record.tail.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+            if let Some(content) = last
+                && self.has_sector(&core, inode, bytes / BYTES)?
+            {
+                core.nodes.put(inode, bytes / BYTES, content);
+                // With the new size, so that no crash leaves old bytes behind the end.
+                core.journal_waiting(inode, [bytes / BYTES]);
+            }
+            self.keep_promise(&mut core, &mut record, 0);
+        }
+        let now = self.now();
+        (record.bytes, record.modified, record.changed) = (bytes, now, now);
+        core.set_inode(inode, &record);
+        Ok(())
+    }
+
+    /// Whether a sector of a file has a place or waits for one.
+    fn has_sector(&self, core: &Core, inode: Inode, sector: u64) -> Result<bool, FileError> {
+        let waits = core.nodes.find(inode).is_some_and(|node| node.waiting.contains_key(&sector));
+        Ok(waits || !core.windows(inode, sector..sector + 1, self.shape.data)?.is_empty())
+    }
+
+    /// Forgets sectors of a file, and frees what they take. Who calls holds the gate alone.
+    pub(crate) fn drop_sectors(&self, core: &mut Core, inode: Inode, sectors: Range<u64>) -> Result<(), FileError> {
+        core.nodes.take_range(inode, sectors.start, sectors.end);
+        core.forget_journaled(inode, sectors.clone());
+        let mut space = guard(&self.space);
+        core.replace(inode, sectors, None, self.shape, &mut space)
+    }
+
+    /// Makes a hole: whole sectors go, and at its borders, and where a single run would keep both ends, zeros are written.
+    pub(crate) fn punch_file(&self, inode: Inode, offset: u64, bytes: u64) -> Result<(), FileError> {
+        let _flushing = self.lock_flusher();
+        let gate = self.gate(inode);
+        let _alone = write_gate(&gate);
+        let size = guard(&self.core).file(inode)?.bytes;
+        let end = offset.saturating_add(bytes).min(size);
+        if offset >= end {
+            return Ok(());
+        }
+        let mut whole = offset.div_ceil(BYTES)..if end == size { end.div_ceil(BYTES) } else { end / BYTES };
+        let windows = guard(&self.core).windows(inode, offset / BYTES..end.div_ceil(BYTES), self.shape.data)?;
+        let within = windows.iter().any(|window| {
+            let single = matches!(window.run, Run::Single { .. });
+            single && window.first < whole.start && whole.end < window.end()
+        });
+        if within || whole.is_empty() {
+            whole = end..end;
+        }
+        let mut zeroed = Vec::new();
+        for sector in (offset / BYTES..end.div_ceil(BYTES)).filter(|sector| !whole.contains(sector)) {
+            let mut content = vec![0; SECTOR_BYTES];
+            self.read_sectors(inode, sector..sector + 1, &mut content)?;
+            let start = sector * BYTES;
+            content[(offset.max(start) - start) as usize..(end.min(start + BYTES) - start) as usize].fill(0);
+            zeroed.push((sector, content));
+        }
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        let mut record = core.file(inode)?;
+        if !whole.is_empty() {
+            self.drop_sectors(&mut core, inode, whole)?;
+        }
+        for (sector, content) in zeroed {
+            if self.has_sector(&core, inode, sector)? {
+                core.nodes.put(inode, sector, content);
+                core.journal_waiting(inode, [sector]);
+            }
+        }
+        let tiny_end = end.min(record.tail.len() as u64);
+        if offset < tiny_end {
+            record.tail[offset as usize..tiny_end as usize].fill(0);
+        }
+        let now = self.now();
+        (record.modified, record.changed) = (now, now);
+        core.set_inode(inode, &record);
+        Ok(())
+    }
+
+    pub(crate) fn seek_file(&self, inode: Inode, offset: u64, what: Seek) -> Result<u64, FileError> {
+        let core = guard(&self.core);
+        let record = core.file(inode)?;
+        if offset >= record.bytes {
+            return Err(FileError::NothingThere);
+        }
+        if !record.tail.is_empty() {
+            return match what {
+                Seek::Data => Ok(offset),
+                Seek::Hole => Ok(record.bytes),
+            };
+        }
+        let end = record.bytes.div_ceil(BYTES);
+        let mut sector = offset / BYTES;
+        while sector < end {
+            // A row of sectors with a place or waiting, and where the next one begins.
+            let held = core.windows_around(inode, sector..sector + 1, self.shape.data)?;
+            let holding = held.iter().find(|window| window.first <= sector && sector < window.end());
+            let node = core.nodes.find(inode);
+            let waits = node.is_some_and(|node| node.waiting.contains_key(&sector));
+            let is_data = waits || holding.is_some();
+            match (what, is_data) {
+                (Seek::Data, true) | (Seek::Hole, false) => return Ok((sector * BYTES).max(offset)),
+                (Seek::Hole, true) => sector = holding.map_or(sector + 1, Window::end),
+                (Seek::Data, false) => {
+                    let window = held.iter().map(|window| window.first).find(|&first| first > sector);
+                    let waiting = node.and_then(|node| node.waiting.range(sector..).next()).map(|(&sector, _)| sector);
+                    match window.into_iter().chain(waiting).min() {
+                        Some(next) => sector = next,
+                        None => break,
+                    }
+                }
+            }
+        }
+        match what {
+            Seek::Data => Err(FileError::NothingThere),
+            Seek::Hole => Ok(record.bytes),
+        }
+    }
+
+    /// Promises space for sectors that have none.
+    pub(crate) fn allocate_file(
+        &self,
+        inode: Inode,
+        offset: u64,
+        bytes: u64,
+        keep_size: bool,
+    ) -> Result<(), FileError> {
+        let end = offset.saturating_add(bytes);
+        if end > FILE_BYTES_MAX {
+            return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
+        }
+        {
+            let flushing = self.lock_flusher();
+            self.flush_all(&flushing)?;
+        }
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        let mut record = core.file(inode)?;
+        let sectors = offset / BYTES..end.div_ceil(BYTES);
+        let held: u64 = core
+            .windows(inode, sectors.clone(), self.shape.data)?
+            .iter()
+            .map(|window| window.end().min(sectors.end) - window.first.max(sectors.start))
+            .sum();
+        let missing = (sectors.end - sectors.start).saturating_sub(held);
+        let more = missing.saturating_sub(record.promised_sectors);
+        if self.worst(core.promised + more, 1) > self.usable(&guard(&self.space)) {
+            return Err(FileError::NoSpace);
+        }
+        let promised = record.promised_sectors + more;
+        self.keep_promise(&mut core, &mut record, promised);
+        if !keep_size && end > record.bytes {
+            record.bytes = end;
+        }
+        let now = self.now();
+        (record.modified, record.changed) = (now, now);
+        core.set_inode(inode, &record);
+        Ok(())
+    }
+
+    /// Sets how many sectors are promised to a file.
+    pub(crate) fn keep_promise(&self, core: &mut Core, record: &mut InodeRecord, promised: u64) {
+        core.promised = core.promised + promised - record.promised_sectors;
+        record.promised_sectors = promised;
+    }
+
+    /// Sets when a file was last read, where that matters: before it was changed, or a day ago.
+    pub(crate) fn touch_accessed(&self, core: &mut Core, inode: Inode, record: &InodeRecord) {
+        let now = self.now();
+        let recent = record.accessed > record.modified && record.accessed > record.changed;
+        if core.failed.is_some() || recent && now.seconds - record.accessed.seconds < DAY_SECONDS {
+            return;
+        }
+        core.set_accessed(inode, now);
+    }
+}
+
+fn failed(error: &GroupError) -> FileError {
+    FileError::Failed { why: with_sources(error) }
+}
+
+/// The first sector of a file whose content lies in its record.
+fn first_sector_of(tail: &[u8]) -> Option<Vec<u8>> {
+    let mut sector = tail.to_vec();
+    sector.resize(SECTOR_BYTES, 0);
+    (!tail.is_empty()).then_some(sector)
+}
+
+/// Whether a file of this size may lie in its record.
+pub(crate) fn is_tiny(bytes: u64) -> bool {
+    bytes <= TINY_BYTES_MAX as u64
+}
+
+const DAY_SECONDS: i64 = 86_400;
+/// Other writers may take the room that a flush made; then it is flushed again, but not for ever.
+const MAKE_WAY_TRIES: usize = 8;

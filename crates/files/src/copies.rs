@@ -1,0 +1,247 @@
+//! Sectors kept several times in a row: a lead and its shadows.
+//!
+//! ```text
+//! logical   0           1
+//! device    L S S       L S S      L: lead, S: shadow; three copies of each
+//! ```
+//!
+//! Invariants:
+//! 1. A write puts all copies of all its sectors down in one write of the device.
+//! 2. A copy counts only if it reads and `valid` says so: the lead first, else a shadow that reads at once, else what
+//!    retrying one by one gives.
+//! 3. A copy found bad beside a good one is written again, unless the disk is only looked at.
+//!
+//! Left out: who else writes these sectors at the same time. A caller that mends must hold off its own writers.
+//
+// Source: [lec §3.3]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector};
+
+/// Whether a disk is opened to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is written, not even what could be mended.
+    Look,
+    /// All is.
+    Write,
+}
+
+/// Which copies a read looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Of each sector as many as it takes to have it.
+    Needed,
+    /// All, so that a bad one is mended before it is needed.
+    Every,
+}
+
+/// Tells whether these bytes are the sector of this number, counted from the first of the read.
+pub type Valid<'a> = &'a dyn Fn(usize, &[u8]) -> bool;
+
+/// A device, and how often things are kept on it.
+pub struct Copies {
+    device: Arc<dyn Device>,
+    copies: usize,
+    access: Access,
+    mended: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Copies {
+    /// Things kept `copies` times on `device`.
+    ///
+    /// # Panics
+    /// If `copies` is 0.
+    pub fn new(device: Arc<dyn Device>, copies: u16, access: Access) -> Copies {
+        assert!(copies > 0, "what is kept is kept at least once");
+        Copies { device, copies: copies.into(), access, mended: AtomicU64::new(0), lost: AtomicU64::new(0) }
+    }
+
+    /// The device itself.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Whether anything may be written.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// How often a sector is kept.
+    pub fn count(&self) -> u64 {
+        self.copies as u64
+    }
+
+    /// Copies that were bad and were written again.
+    pub fn mended(&self) -> u64 {
+        self.mended.load(Ordering::Relaxed)
+    }
+
+    /// Sectors that [`Copies::count_lost`] was told of.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Counts sectors of which no copy was good and which somebody needs. A read cannot know: the end of a journal
+    /// looks the same.
+    pub fn count_lost(&self, sectors: u64) {
+        self.lost.fetch_add(sectors, Ordering::Relaxed);
+    }
+
+    /// Writes whole sectors, all copies of each, from `first`.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    ///
+    /// # Panics
+    /// If `bytes` are not whole sectors on the device, or the disk is only looked at.
+    pub fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        assert!(self.access == Access::Write, "a disk that is only looked at is not written");
+        if self.copies == 1 {
+            return self.device.write(first, bytes);
+        }
+        let mut repeated = Vec::with_capacity(bytes.len() * self.copies);
+        for sector in bytes.chunks(SECTOR_BYTES) {
+            for _ in 0..self.copies {
+                repeated.extend_from_slice(sector);
+            }
+        }
+        self.device.write(first, &repeated)
+    }
+
+    /// Fills `into`, whole sectors, from the copies from `first` on. Returns the numbers of those of which no copy is
+    /// good, in ascending order; their bytes are zeros.
+    ///
+    /// # Errors
+    /// [`DeviceError::Read`]. A copy that cannot be mended is left as it is.
+    ///
+    /// # Panics
+    /// If `into` is not whole sectors whose copies are on the device.
+    pub fn read(
+        &self,
+        first: Sector,
+        into: &mut [u8],
+        scope: Scope,
+        valid: Valid<'_>,
+    ) -> Result<Vec<usize>, DeviceError> {
+        let mut lost = Vec::new();
+        for (number, part) in (0..).zip(into.chunks_mut(PART_SECTORS * SECTOR_BYTES)) {
+            let at = number * PART_SECTORS;
+            let first = Sector(first.0 + at as u64 * self.count());
+            let found = self.read_part(first, part, scope, &|number, bytes| valid(at + number, bytes))?;
+            lost.extend(found.into_iter().map(|number| at + number));
+        }
+        Ok(lost)
+    }
+
+    fn read_part(
+        &self,
+        first: Sector,
+        into: &mut [u8],
+        scope: Scope,
+        valid: Valid<'_>,
+    ) -> Result<Vec<usize>, DeviceError> {
+        // A single lead alone; of several sectors, the head passes over their shadows anyway.
+        let single = into.len() == SECTOR_BYTES && scope == Scope::Needed;
+        let seen = if single { 1 } else { self.copies };
+        let mut bytes = vec![0; into.len() * seen];
+        let mut readable = vec![true; into.len() / SECTOR_BYTES * seen];
+        for failed in self.device.read(first, &mut bytes, Effort::FailFast)? {
+            readable[(failed.sector.0 - first.0) as usize] = false;
+        }
+        let mut lost = Vec::new();
+        for (number, into) in into.chunks_exact_mut(SECTOR_BYTES).enumerate() {
+            let lead = Sector(first.0 + number as u64 * self.count());
+            let copies = bytes[number * seen * SECTOR_BYTES..].chunks_exact(SECTOR_BYTES).take(seen);
+            let readable = &readable[number * seen..][..seen];
+            let mut search = Search { lead, number, into, valid, good: false, bad: Vec::new(), unread: Vec::new() };
+            for (copy, (bytes, readable)) in copies.zip(readable).enumerate() {
+                if search.good && scope == Scope::Needed {
+                    break;
+                }
+                search.offer(copy, bytes, *readable);
+            }
+            self.finish(&mut search, seen)?;
+            if !search.good {
+                search.into.fill(0);
+                lost.push(number);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Looks on where no copy of what was `seen` is good, and mends.
+    fn finish(&self, search: &mut Search<'_>, seen: usize) -> Result<(), DeviceError> {
+        if !search.good && seen < self.copies {
+            let mut shadows = vec![0; (self.copies - seen) * SECTOR_BYTES];
+            let first = Sector(search.lead.0 + seen as u64);
+            let failed = self.device.read(first, &mut shadows, Effort::FailFast)?;
+            for (number, bytes) in shadows.chunks_exact(SECTOR_BYTES).enumerate() {
+                let readable = failed.iter().all(|failed| failed.sector.0 != first.0 + number as u64);
+                search.offer(seen + number, bytes, readable);
+            }
+        }
+        for copy in std::mem::take(&mut search.unread) {
+            if search.good {
+                break;
+            }
+            let mut bytes = [0; SECTOR_BYTES];
+            let place = Sector(search.lead.0 + copy as u64);
+            let readable = self.device.read(place, &mut bytes, Effort::Retry)?.is_empty();
+            search.bad.retain(|bad| *bad != copy);
+            search.offer(copy, &bytes, readable);
+        }
+        if search.good && self.access == Access::Write {
+            self.mend(search);
+        }
+        Ok(())
+    }
+
+    fn mend(&self, search: &Search<'_>) {
+        for copy in &search.bad {
+            let place = Sector(search.lead.0 + *copy as u64);
+            match self.device.write(place, search.into) {
+                Ok(()) => drop(self.mended.fetch_add(1, Ordering::Relaxed)),
+                // It was bad before; what was asked for is there.
+                Err(error) => tracing::warn!(sector = place.0, %error, "a bad copy was not mended"),
+            }
+        }
+    }
+}
+
+/// The search for a good copy of one sector.
+struct Search<'a> {
+    lead: Sector,
+    number: usize,
+    into: &'a mut [u8],
+    valid: Valid<'a>,
+    good: bool,
+    /// Copies found bad so far, and those of them that did not read.
+    bad: Vec<usize>,
+    unread: Vec<usize>,
+}
+
+impl Search<'_> {
+    fn offer(&mut self, copy: usize, bytes: &[u8], readable: bool) {
+        if readable && (self.valid)(self.number, bytes) {
+            if !self.good {
+                self.into.copy_from_slice(bytes);
+            }
+            self.good = true;
+            return;
+        }
+        self.bad.push(copy);
+        if !readable {
+            self.unread.push(copy);
+        }
+    }
+}
+
+/// Sectors of one read of the device, each counted once: 512 KiB of them and their copies.
+const PART_SECTORS: usize = 128;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,507 @@
+//! The state of a disk that its lock guards: the catalog, what the journal does not hold yet, and the nodes in memory.
+//!
+//! Invariants:
+//! 1. A call's changes are applied at once, under the lock, so the journal never holds half of a call.
+//! 2. What was applied and is not journaled is in `changes` and `records`; each entry takes all of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
+use claystone_group::{BulkRun, GroupShape};
+
+use crate::catalog::{Catalog, CatalogError};
+use crate::error::{Damage, DiskError};
+use crate::inode::InodeRecord;
+use crate::journal::JournalPosition;
+use crate::keys::{self, Span};
+use crate::node::{Live, Nodes};
+use crate::overlay::Overlay;
+use crate::run::{Run, Window, freed_of_bulk, reach};
+use crate::space::SpaceMap;
+use crate::state::{Forgotten, JournalStart};
+use crate::view::View;
+use crate::{Change, FileError, Inode, Kind, Record, Table, Timestamp};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// All rows.
+    pub catalog: Catalog,
+    /// Nodes in memory.
+    pub nodes: Nodes,
+    /// Whether groups were written since the device was last synced.
+    pub unsynced: bool,
+    /// Why the disk takes no writes any more.
+    pub failed: Option<String>,
+    /// Sectors promised by `allocate`, of all files.
+    pub promised: u64,
+    /// Nodes there are.
+    pub inodes: u64,
+    changes: Overlay,
+    records: Vec<Record>,
+    queued: BTreeSet<(Inode, u64)>,
+    forgotten: Vec<Forgotten>,
+}
+
+/// A sector that waits, on its way into the journal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Journaling {
+    inode: Inode,
+    sector: u64,
+    version: u64,
+}
+
+/// What the next entry of the journal takes.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Its records.
+    pub records: Vec<Record>,
+    written: Vec<Journaling>,
+}
+
+impl Core {
+    /// The state over a catalog.
+    pub fn new(catalog: Catalog) -> Core {
+        Core {
+            catalog,
+            nodes: Nodes::default(),
+            unsynced: false,
+            failed: None,
+            promised: 0,
+            inodes: 0,
+            changes: Overlay::default(),
+            records: Vec::new(),
+            queued: BTreeSet::new(),
+            forgotten: Vec::new(),
+        }
+    }
+
+    /// Applies what a call changes.
+    pub fn apply(&mut self, changes: Vec<Change>) {
+        for change in &changes {
+            self.changes.put(change.clone());
+        }
+        self.catalog.apply(changes);
+    }
+
+    /// Sends a record along with the next entry.
+    pub fn record(&mut self, record: Record) {
+        self.records.push(record);
+    }
+
+    /// Sends sectors that wait along with the next entry, but for those that are in the journal.
+    pub fn journal_waiting(&mut self, inode: Inode, sectors: impl IntoIterator<Item = u64>) {
+        let Some(node) = self.nodes.find(inode) else { return };
+        let waits = |sector: &u64| node.waiting.get(sector).is_some_and(|waiting| waiting.journaled.is_none());
+        self.queued.extend(sectors.into_iter().filter(waits).map(|sector| (inode, sector)));
+    }
+
+    /// How many sectors go along with the next entry.
+    pub fn queued(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// The files with sectors that go along with the next entry.
+    pub fn queued_inodes(&self) -> BTreeSet<Inode> {
+        self.queued.iter().map(|(inode, _)| *inode).collect()
+    }
+
+    /// Sectors of a file do not go along: there is no room for them.
+    pub fn unqueue(&mut self, inode: Inode) {
+        self.queued.retain(|(of, _)| *of != inode);
+    }
+
+    /// All that the journal does not hold: first what is forgotten, then sectors as they wait now.
+    pub fn take_news(&mut self) -> Entry {
+        let mut entry = Entry { records: std::mem::take(&mut self.records), written: Vec::new() };
+        for (inode, sector) in std::mem::take(&mut self.queued) {
+            let waiting = self.nodes.find_waiting(inode, sector).filter(|waiting| waiting.journaled.is_none());
+            if let Some(waiting) = waiting {
+                entry.records.push(Record::Written { inode, sector, bytes: waiting.bytes.to_vec() });
+                entry.written.push(Journaling { inode, sector, version: waiting.version });
+            }
+        }
+        let changes = std::mem::take(&mut self.changes).into_changes();
+        entry.records.extend(changes.into_iter().map(Record::Change));
+        entry
+    }
+
+    /// What became of an entry: it begins here and is synced, or the journal has no room for it (`false`), or it is not
+    /// known.
+    ///
+    /// # Errors
+    /// [`FileError::ReadOnly`].
+    pub fn entered(&mut self, entry: Entry, at: Result<Option<JournalPosition>, String>) -> Result<bool, FileError> {
+        match at {
+            Ok(Some(at)) => {
+                for journaling in &entry.written {
+                    let Some(waiting) = self.nodes.find_waiting(journaling.inode, journaling.sector) else { continue };
+                    if waiting.version == journaling.version {
+                        waiting.enter(at);
+                    } else if waiting.needs().is_none() {
+                        waiting.older_journaled = Some(at);
+                    }
+                }
+                Ok(true)
+            }
+            Ok(None) => {
+                self.return_news(entry);
+                Ok(false)
+            }
+            Err(why) => Err(self.fail(why)),
+        }
+    }
+
+    /// Puts back what did not get into the journal, under what came since.
+    fn return_news(&mut self, entry: Entry) {
+        let newer = std::mem::take(&mut self.changes).into_changes();
+        let mut records = Vec::new();
+        for record in entry.records {
+            match record {
+                Record::Change(change) => self.changes.put(change),
+                // They wait still, and are taken as they are then.
+                Record::Written { inode, sector, .. } => {
+                    self.queued.insert((inode, sector));
+                }
+                other => records.push(other),
+            }
+        }
+        for change in newer {
+            self.changes.put(change);
+        }
+        records.append(&mut self.records);
+        self.records = records;
+    }
+
+    /// Brings all rows into the page file, with where replay begins then, from which entry on it takes changes, and what it
+    /// passes over in older ones: that is not journaled, so that it holds if and only if the rows do.
+    ///
+    /// # Errors
+    /// As [`Catalog::checkpoint`].
+    pub fn checkpoint(&mut self, start: JournalPosition, next: JournalPosition) -> Result<(), CatalogError> {
+        let before = next.sequence;
+        self.records.retain(|record| match *record {
+            Record::Forget { inode, first, end } => {
+                self.forgotten.push(Forgotten { before, inode, first, end });
+                false
+            }
+            _ => true,
+        });
+        self.forgotten.retain(|forgotten| forgotten.before > start.sequence);
+        let start = JournalStart { sequence: start.sequence, position: start.position, changes: before };
+        let row = |key: &[u8], value| Change { table: Table::State, key: key.to_vec(), value };
+        let forgotten = (!self.forgotten.is_empty()).then(|| Forgotten::encode_all(&self.forgotten));
+        self.catalog.checkpoint(&[row(keys::JOURNAL, Some(start.encode())), row(keys::FORGOTTEN, forgotten)])?;
+        self.changes = Overlay::default();
+        Ok(())
+    }
+
+    /// Loads what is passed over in older entries.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`].
+    pub fn load_forgotten(&mut self) -> Result<&[Forgotten], DiskError> {
+        if let Some(value) = self.catalog.get(Table::State, keys::FORGOTTEN)? {
+            let damaged = || Damage::Row { table: Table::State, key: keys::FORGOTTEN.to_vec() };
+            self.forgotten = Forgotten::decode_all(&value).ok_or_else(damaged)?;
+        }
+        Ok(&self.forgotten)
+    }
+
+    /// The disk takes no writes from now on: what a failed write or sync left is unknown.
+    pub fn fail(&mut self, why: String) -> FileError {
+        if self.failed.is_none() {
+            tracing::error!(why, "the disk takes no writes any more");
+        }
+        FileError::ReadOnly { why: self.failed.get_or_insert(why).clone() }
+    }
+
+    /// # Errors
+    /// [`FileError::ReadOnly`] if the disk takes no writes.
+    pub fn assert_writable(&self) -> Result<(), FileError> {
+        match &self.failed {
+            Some(why) => Err(FileError::ReadOnly { why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// A node's record, with what memory knows better.
+    ///
+    /// # Errors
+    /// As [`View::inode`].
+    pub fn inode(&self, inode: Inode) -> Result<InodeRecord, FileError> {
+        let mut record = View::new(&self.catalog).inode(inode)?;
+        if let Some(live) = self.nodes.find(inode).and_then(|node| node.live) {
+            (record.bytes, record.modified) = (live.bytes, live.modified);
+            record.changed = record.changed.max(live.changed);
+        }
+        Ok(record)
+    }
+
+    /// A file's record.
+    ///
+    /// # Errors
+    /// [`FileError::IsDirectory`], [`FileError::Invalid`] for other kinds, and as [`View::inode`].
+    pub fn file(&self, inode: Inode) -> Result<InodeRecord, FileError> {
+        let record = self.inode(inode)?;
+        match record.kind {
+            Kind::File => Ok(record),
+            Kind::Directory => Err(FileError::IsDirectory),
+            _ => Err(FileError::Invalid),
+        }
+    }
+
+    /// A node's record as the catalog has it.
+    ///
+    /// # Errors
+    /// As [`View::inode`].
+    pub fn stored(&self, inode: Inode) -> Result<InodeRecord, FileError> {
+        View::new(&self.catalog).inode(inode)
+    }
+
+    /// Sets a node's record in the catalog; what memory knows better stays.
+    pub fn set_stored(&mut self, inode: Inode, record: &InodeRecord) {
+        if self.stored(inode).is_ok_and(|stored| stored == *record) {
+            return;
+        }
+        let mut view = View::new(&self.catalog);
+        view.set_inode(inode, record);
+        let changes = view.into_changes();
+        self.apply(changes);
+    }
+
+    /// The size that the catalog may say once sectors up to `end` are in their places: no more than the file has.
+    ///
+    /// # Errors
+    /// As [`View::inode`].
+    pub fn settle_to(&mut self, inode: Inode, end: u64) -> Result<InodeRecord, FileError> {
+        let mut record = self.stored(inode)?;
+        if let Some(live) = self.nodes.find(inode).and_then(|node| node.live) {
+            record.bytes = record.bytes.max(live.bytes.min(end * SECTOR_BYTES as u64));
+            (record.modified, record.changed) = (live.modified, live.changed.max(record.changed));
+        }
+        Ok(record)
+    }
+
+    /// Sets the row of a window.
+    pub fn set_window(&mut self, inode: Inode, window: &Window) {
+        let key = keys::run(inode, window.first).to_vec();
+        let known = self.catalog.get(Table::Runs, &key);
+        if known.is_ok_and(|known| known.is_some_and(|known| known == window.encode())) {
+            return;
+        }
+        self.apply(vec![Change { table: Table::Runs, key, value: Some(window.encode()) }]);
+    }
+
+    /// What the journal has of a file goes there again, so that older entries can go.
+    pub fn journal_again(&mut self, inode: Inode) {
+        let Some(node) = self.nodes.find(inode) else { return };
+        let sectors: Vec<u64> =
+            node.waiting.iter().filter(|(_, waiting)| waiting.needs().is_some()).map(|(&sector, _)| sector).collect();
+        for &sector in &sectors {
+            if let Some(waiting) = self.nodes.find_waiting(inode, sector) {
+                (waiting.older_journaled, waiting.journaled) = (waiting.needs(), None);
+            }
+        }
+        self.journal_waiting(inode, sectors);
+    }
+
+    /// What the journal has of these sectors counts no more; those that still wait are newer and go there again.
+    pub fn forget_journaled(&mut self, inode: Inode, sectors: Range<u64>) {
+        self.records.push(Record::Forget { inode, first: sectors.start, end: sectors.end });
+        let Some(node) = self.nodes.find(inode) else { return };
+        let newer: Vec<u64> = node.waiting.range(sectors).map(|(&sector, _)| sector).collect();
+        for &sector in &newer {
+            if let Some(waiting) = self.nodes.find_waiting(inode, sector) {
+                (waiting.journaled, waiting.older_journaled) = (None, None);
+            }
+        }
+        self.journal_waiting(inode, newer);
+    }
+
+    /// Brings what memory knows better of a node into the catalog.
+    ///
+    /// # Errors
+    /// As [`View::inode`].
+    pub fn settle(&mut self, inode: Inode) -> Result<(), FileError> {
+        if self.nodes.find(inode).is_some_and(|node| node.live.is_some()) {
+            let record = self.inode(inode)?;
+            self.set_inode(inode, &record);
+        }
+        Ok(())
+    }
+
+    /// Sets a node's record, which says all that memory knows.
+    pub fn set_inode(&mut self, inode: Inode, record: &InodeRecord) {
+        if let Some(live) = self.nodes.find_live(inode) {
+            *live = None;
+        }
+        self.set_stored(inode, record);
+    }
+
+    /// Sets when a node was last read. A record that does not read is left to the next caller.
+    pub fn set_accessed(&mut self, inode: Inode, now: Timestamp) {
+        let mut view = View::new(&self.catalog);
+        if let Ok(mut record) = view.inode(inode) {
+            record.accessed = now;
+            view.set_inode(inode, &record);
+            let changes = view.into_changes();
+            self.apply(changes);
+        }
+    }
+
+    /// Sets the size and the times of a file in memory only.
+    pub fn set_live(&mut self, inode: Inode, live: Live) {
+        self.nodes.node(inode).live = Some(live);
+    }
+
+    /// The windows with sectors in a range of the file, ascending.
+    ///
+    /// # Errors
+    /// [`FileError::Failed`] if the catalog does not read or a row makes no sense.
+    pub fn windows(&self, inode: Inode, range: Range<u64>, data: u32) -> Result<Vec<Window>, FileError> {
+        let mut windows = Vec::new();
+        if range.is_empty() {
+            return Ok(windows);
+        }
+        let decode = |(key, value): (Vec<u8>, Vec<u8>)| -> Result<Option<Window>, FileError> {
+            let Ok((of, first)) = keys::decode_run(&key) else { return Ok(None) };
+            if of != inode {
+                return Ok(None);
+            }
+            Ok(Some(Window::decode(inode, first, &value, data)?))
+        };
+        if let Some(before) = self.catalog.last_before(Table::Runs, &keys::run(inode, range.start))?
+            && let Some(window) = decode(before)?
+            && window.end() > range.start
+        {
+            windows.push(window);
+        }
+        if range.start + 1 < range.end {
+            for row in self.catalog.ascending(Table::Runs, &Span::runs(inode, range.start + 1..range.end))? {
+                windows.extend(decode(row?)?);
+            }
+        }
+        Ok(windows)
+    }
+
+    /// The windows with sectors in a range, and their neighbours on both sides.
+    ///
+    /// # Errors
+    /// As [`Core::windows`].
+    pub fn windows_around(&self, inode: Inode, range: Range<u64>, data: u32) -> Result<Vec<Window>, FileError> {
+        let mut start = range.start;
+        if let Some(before) = start.checked_sub(1)
+            && let Some((key, _)) = self.catalog.last_before(Table::Runs, &keys::run(inode, before))?
+            && let Ok((of, first)) = keys::decode_run(&key)
+            && of == inode
+        {
+            start = first;
+        }
+        let mut end = range.end;
+        if let Some((key, _)) = self.catalog.range(Table::Runs, &Span::runs(inode, end..u64::MAX), 1)?.first()
+            && let Ok((_, first)) = keys::decode_run(key)
+        {
+            end = first + 1;
+        }
+        self.windows(inode, start..end, data)
+    }
+
+    /// Puts windows in place of what is in their ranges of the file, or nothing in place of a range. What the
+    /// windows before lose becomes free.
+    ///
+    /// # Errors
+    /// As [`Core::windows`].
+    ///
+    /// # Panics
+    /// If a range lies strictly within a single run, so that two windows on it would be left.
+    pub fn replace(
+        &mut self,
+        inode: Inode,
+        range: Range<u64>,
+        new: Option<&Window>,
+        shape: GroupShape,
+        space: &mut SpaceMap,
+    ) -> Result<(), FileError> {
+        let mut changes = Vec::new();
+        let key = |first: u64| keys::run(inode, first).to_vec();
+        let olds = self.windows(inode, range.clone(), shape.data)?;
+        let mut bulks: BTreeMap<Sector, Bulk> = BTreeMap::new();
+        for old in &olds {
+            let left = (old.first < range.start).then(|| old.cut(old.first..range.start));
+            let right = (range.end < old.end()).then(|| old.cut(range.end..old.end()));
+            let row = |first, value| Change { table: Table::Runs, key: key(first), value };
+            if left.is_none() {
+                changes.push(row(old.first, None));
+            }
+            for rest in left.iter().chain(&right) {
+                changes.push(row(rest.first, Some(rest.encode())));
+            }
+            match &old.run {
+                Run::Single { place, .. } => {
+                    assert!(left.is_none() || right.is_none(), "{range:?} would leave two windows on a single run");
+                    if left.is_none() && right.is_none() {
+                        let sectors = u64::from(place.capacity + shape.parity);
+                        space.give(SectorRange { first: place.first, sectors }, &mut changes);
+                    }
+                }
+                Run::Bulk { run } => {
+                    let start = old.position(range.start.max(old.first));
+                    let gone = start..start + (range.end.min(old.end()) - range.start.max(old.first)) as u32;
+                    let bulk = bulks.entry(run.first).or_insert_with(|| Bulk::new(*run));
+                    bulk.kept.extend(self.others_of(inode, *run, &olds, old, &gone, shape)?);
+                    bulk.kept.extend(left.iter().chain(&right).map(Window::in_run));
+                    bulk.gone.push(gone);
+                }
+            }
+        }
+        for bulk in bulks.values() {
+            for freed in freed_of_bulk(bulk.run, &bulk.gone, &bulk.kept, shape) {
+                space.give(freed, &mut changes);
+            }
+        }
+        if let Some(new) = new {
+            changes.push(Change { table: Table::Runs, key: key(new.first), value: Some(new.encode()) });
+        }
+        self.apply(changes);
+        Ok(())
+    }
+
+    /// The parts of a bulk run near `gone`, which `old` shows, that other windows than `olds` show.
+    fn others_of(
+        &self,
+        inode: Inode,
+        run: BulkRun,
+        olds: &[Window],
+        old: &Window,
+        gone: &Range<u32>,
+        shape: GroupShape,
+    ) -> Result<Vec<Range<u32>>, FileError> {
+        // Windows on a run keep their distance to it, so those that share a group or a sums sector with what goes
+        // lie at most this far from it in the file.
+        let reach = reach(shape);
+        let origin = old.first as i128 - i128::from(old.skipped);
+        let at = |position: u32| (origin + i128::from(position)).max(0) as u64;
+        let near = at(gone.start).saturating_sub(reach)..at(gone.end) + reach;
+        let windows = self.windows(inode, near, shape.data)?;
+        let others = windows.into_iter().filter(|window| olds.iter().all(|old| window.first != old.first));
+        Ok(others
+            .filter(|window| matches!(&window.run, Run::Bulk { run: other } if other.first == run.first))
+            .map(|window| window.in_run())
+            .collect())
+    }
+}
+
+/// A bulk run of which some sectors are in no window any more.
+struct Bulk {
+    run: BulkRun,
+    gone: Vec<Range<u32>>,
+    kept: Vec<Range<u32>>,
+}
+
+impl Bulk {
+    fn new(run: BulkRun) -> Bulk {
+        Bulk { run, gone: Vec::new(), kept: Vec::new() }
+    }
+}

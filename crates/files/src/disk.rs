@@ -1,0 +1,368 @@
+//! One disk, open: its parts, its locks, formatting and opening.
+//!
+//! ```text
+//! formatted --open: replay--> open --close: flush, checkpoint--> formatted
+//!                              |
+//!                              +--a write or sync of unknown result--> failed: reads only, until it is opened anew
+//! ```
+//!
+//! Invariants:
+//! 1. Locks are taken in this order: flusher, a node's gate, journal, core, space map. Whoever holds a later one
+//!    never waits for an earlier one.
+//! 2. No call waits for the device while it holds the core's lock, but for reads of the catalog and checkpoints.
+
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use claystone_env::{Clock, Device, Moment, Random, SECTOR_BYTES, Sector, SectorRange};
+use claystone_group::{DiskId, GroupCode, GroupShape, Groups};
+
+use crate::catalog::Catalog;
+use crate::copies::{Access, Copies};
+use crate::core::Core;
+use crate::error::DiskError;
+use crate::grow::end_row;
+use crate::journal::{Journal, JournalPosition};
+use crate::pages::{PageFile, SlabSource};
+use crate::slab::Slab;
+use crate::space::SpaceMap;
+use crate::superblock::{COPIES_MAX, SharedSuperblock, Superblock};
+use crate::view::View;
+use crate::{FileError, Inode, Kind, NewNode, Timestamp, namespace};
+
+/// What a disk shall be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Format {
+    /// Data sectors of a group, k.
+    pub data: u16,
+    /// Parity sectors of a group, m; 0 for none.
+    pub parity: u16,
+    /// Copies of what is not in groups, m'.
+    pub copies: u16,
+    /// The chance that a sector does not read at once, for which these were chosen.
+    pub soft_failures: f64,
+    /// The accepted chance of losing a group.
+    pub loss_target: f64,
+    /// What its owner calls it: at most 64 bytes of UTF-8.
+    pub label: String,
+}
+
+/// What a disk may take of memory and of its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Sectors that may wait for a place.
+    pub waiting_sectors_max: u64,
+    /// The longest bulk run: whole sums sectors fill up best at 53 groups of 250.
+    pub bulk_sectors_max: u64,
+    /// An fsync puts up to so many sectors without a place into the journal; more go to groups at once.
+    pub journal_sectors_max: u64,
+    /// Sectors that are applied together.
+    pub apply_sectors_max: usize,
+    /// Sums sectors in memory.
+    pub sums_cached: usize,
+    /// Bytes of the catalog in memory.
+    pub catalog_cached: usize,
+    /// How long something waits at most before it is flushed.
+    pub flush_after: std::time::Duration,
+    /// How long the journal grows at most before a checkpoint.
+    pub checkpoint_after: std::time::Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            waiting_sectors_max: 32_768,
+            bulk_sectors_max: 13_250,
+            journal_sectors_max: 16,
+            apply_sectors_max: 4096,
+            sums_cached: 4096,
+            catalog_cached: 32 << 20,
+            flush_after: std::time::Duration::from_secs(5),
+            checkpoint_after: std::time::Duration::from_secs(30),
+        }
+    }
+}
+
+/// See the module. Calls block, and may come from several threads at once.
+pub struct Disk {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tuning: Tuning,
+    pub(crate) shape: GroupShape,
+    pub(crate) journal_sectors: u64,
+    pub(crate) groups: Groups,
+    pub(crate) superblock: SharedSuperblock,
+    pub(crate) copies: Arc<Copies>,
+    pub(crate) pages: PageFile,
+    pub(crate) flusher: Mutex<Tended>,
+    pub(crate) journal: Mutex<Journal>,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) space: Arc<Mutex<SpaceMap>>,
+    /// Whether somebody holds the root directory for himself.
+    pub(crate) locked: AtomicBool,
+}
+
+/// When the disk was last tended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tended {
+    flushed: Moment,
+    checkpointed: Moment,
+}
+
+/// Held by the one who brings sectors to their places, frees places, or makes a checkpoint.
+pub(crate) type FlushLock<'d> = MutexGuard<'d, Tended>;
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Disk on {}", self.device.label())
+    }
+}
+
+impl Disk {
+    /// Makes a disk of a device: what is on it is lost.
+    ///
+    /// # Errors
+    /// [`DiskError::TooSmall`], [`DiskError::Format`] for a code or a label that cannot be; [`DiskError::Device`].
+    pub fn format(
+        device: &Arc<dyn Device>,
+        format: &Format,
+        clock: &dyn Clock,
+        random: &dyn Random,
+    ) -> Result<(), DiskError> {
+        let sectors = device.geometry().sectors;
+        if sectors < DISK_SECTORS_MIN {
+            return Err(DiskError::TooSmall { sectors, sectors_min: DISK_SECTORS_MIN });
+        }
+        GroupCode::new(format.data.into(), format.parity.into())?;
+        let copies_each = u64::from(format.copies.clamp(1, COPIES_MAX));
+        let journal = SectorRange {
+            first: Sector(3 * copies_each),
+            sectors: (sectors / 64 / copies_each).clamp(JOURNAL_SECTORS_MIN, JOURNAL_SECTORS_MAX),
+        };
+        let superblock = Superblock {
+            copies: format.copies,
+            id: DiskId::new(random),
+            generation: 1,
+            sectors,
+            k: format.data,
+            m: format.parity,
+            p_h: format.soft_failures,
+            p_s: format.loss_target,
+            formatted: clock.wall(),
+            journal,
+            label: format.label.clone(),
+            slabs: Vec::new(),
+        };
+        let start = journal.first.0 + journal.sectors * copies_each;
+        let slab = Slab { first: Sector(start), pages: (sectors / 256).clamp(SLAB_PAGES_MIN, SLAB_PAGES_MAX) };
+        let slab_end = start + slab.sectors(copies_each);
+        let superblock = Superblock { slabs: vec![slab], ..superblock };
+        superblock.check().map_err(DiskError::Format)?;
+        let open = SectorRange { first: Sector(slab_end), sectors: superblock.back().first.0 - slab_end };
+        // Without a superblock there is no disk, so a format that is cut short leaves none.
+        Superblock::erase(&**device)?;
+        let copies = Arc::new(Copies::new(device.clone(), format.copies, Access::Write));
+        PageFile::create(&copies, &superblock)?;
+        let space = Arc::new(Mutex::new(SpaceMap::default()));
+        let mut changes = Vec::new();
+        guard(&space).make_free(open, &mut changes);
+        changes.push(end_row(open.end()));
+        let source = Arc::new(SpaceForSlabs(space));
+        let superblock = SharedSuperblock::new(device.clone(), superblock);
+        let pages = PageFile::open(copies, superblock.clone(), source)?;
+        let mut catalog = Catalog::open(pages, 4 << 20)?;
+        catalog.apply(changes);
+        let mut view = View::new(&catalog);
+        let root = NewNode {
+            kind: Kind::Directory,
+            permissions: 0o755,
+            owner: 0,
+            owner_group: 0,
+            device: 0,
+            target: Vec::new(),
+        };
+        namespace::make_root(&mut view, &root, clock.wall().into());
+        let changes = view.into_changes();
+        catalog.apply(changes);
+        // If this takes a slab, the superblock names it, and the next opening takes it off the free rows.
+        Core::new(catalog).checkpoint(JournalPosition::FIRST, JournalPosition::FIRST)?;
+        device.sync()?;
+        superblock.store(|_| ())
+    }
+
+    /// Opens a disk: replays its journal, applies what waited in it, and frees what nobody has open any more.
+    ///
+    /// # Errors
+    /// As the variants of [`DiskError`] say.
+    pub fn open(device: Arc<dyn Device>, clock: Arc<dyn Clock>, tuning: Tuning) -> Result<Disk, DiskError> {
+        let loaded = Superblock::load(&*device)?;
+        let shape = GroupShape { data: loaded.k.into(), parity: loaded.m.into() };
+        let code = GroupCode::new(shape.data, shape.parity)?;
+        let (id, area) = (loaded.id, loaded.journal);
+        let copies = Arc::new(Copies::new(device.clone(), loaded.copies, Access::Write));
+        let superblock = SharedSuperblock::new(device.clone(), loaded);
+        superblock.settle(&copies)?;
+        let space = Arc::new(Mutex::new(SpaceMap::default()));
+        let source = Arc::new(SpaceForSlabs(space.clone()));
+        let pages = PageFile::open(copies.clone(), superblock.clone(), source)?;
+        let catalog = Catalog::open(pages.clone(), tuning.catalog_cached)?;
+        let start = Core::journal_start(&catalog)?;
+        let from = JournalPosition { sequence: start.sequence, position: start.position };
+        let (journal, entries) = Journal::open(copies.clone(), id, area, from)?;
+        let now = clock.now();
+        let disk = Disk {
+            groups: Groups::new(device.clone(), code, id, tuning.sums_cached),
+            flusher: Mutex::new(Tended { flushed: now, checkpointed: now }),
+            journal: Mutex::new(journal),
+            core: Mutex::new(Core::new(catalog)),
+            device,
+            clock,
+            tuning,
+            shape,
+            journal_sectors: area.sectors,
+            superblock,
+            copies,
+            pages,
+            space,
+            locked: AtomicBool::new(false),
+        };
+        disk.replay(entries, start)?;
+        Ok(disk)
+    }
+
+    /// Brings everything to its place and the catalog up to date. Without it the next opening replays the journal.
+    ///
+    /// # Errors
+    /// As [`crate::FileTree::sync_all`].
+    pub fn close(self) -> Result<(), FileError> {
+        let flushing = self.lock_flusher();
+        let flushed = self.flush_all(&flushing);
+        self.checkpoint(&flushing)?;
+        flushed
+    }
+
+    /// Flushes what has waited long enough, and makes a checkpoint when one is due. To be called every second or so; a
+    /// disk that is never tended loses no more in a crash than what was not synced, but more of that.
+    ///
+    /// # Errors
+    /// As [`crate::FileTree::sync_all`].
+    pub fn tend(&self) -> Result<(), FileError> {
+        let mut flushing = self.lock_flusher();
+        let mut flushed = Ok(());
+        let now = self.clock.now();
+        let journal_filled = {
+            let journal = guard(&self.journal);
+            journal.used() > journal.sectors() / 3
+        };
+        if now.since(flushing.flushed) >= self.tuning.flush_after || journal_filled {
+            flushed = self.flush_full(&flushing);
+            self.commit_flushing(&flushing)?;
+            flushing.flushed = now;
+        }
+        let (changed, heavy) = {
+            let core = guard(&self.core);
+            (core.catalog.overlay_bytes() > 0, self.is_heavy(&core))
+        };
+        let due = changed && now.since(flushing.checkpointed) >= self.tuning.checkpoint_after;
+        if due || heavy || journal_filled {
+            self.checkpoint(&flushing)?;
+            flushing.checkpointed = now;
+        }
+        flushed
+    }
+
+    /// Whether so many changes are in memory that bringing them into the catalog must not wait: what is kept for it on the
+    /// device has to suffice.
+    pub(crate) fn is_heavy(&self, core: &Core) -> bool {
+        // Each changed row may take a page of its own path in the tree, but many lie side by side.
+        let kept_bytes = self.kept() / (4 * self.copies.count()) * SECTOR_BYTES as u64;
+        core.catalog.overlay_bytes() as u64 > kept_bytes.min(OVERLAY_BYTES_MAX)
+    }
+
+    /// What a person would call it: the device's path.
+    pub fn label(&self) -> String {
+        self.device.label()
+    }
+
+    /// The disk's id, as sums sectors have it.
+    pub(crate) fn disk_id(&self) -> DiskId {
+        self.superblock.current().id
+    }
+
+    /// The time that files are stamped with.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.wall().into()
+    }
+
+    pub(crate) fn lock_flusher(&self) -> FlushLock<'_> {
+        guard(&self.flusher)
+    }
+
+    /// The gate of a node.
+    pub(crate) fn gate(&self, inode: Inode) -> Arc<RwLock<()>> {
+        guard(&self.core).nodes.node(inode).gate.clone()
+    }
+
+    /// Sectors that files can be given: the rest is kept for the catalog, so that deleting works on a full disk.
+    pub(crate) fn usable(&self, space: &SpaceMap) -> u64 {
+        (space.open_sectors() + space.given_sectors()).saturating_sub(self.kept())
+    }
+
+    /// Finds free sectors for a file; what is kept for the catalog stays free.
+    pub(crate) fn reserve(&self, sectors: u64) -> Option<SectorRange> {
+        let mut space = guard(&self.space);
+        match space.open_sectors() >= sectors + self.kept() {
+            true => space.reserve(sectors, None),
+            false => None,
+        }
+    }
+
+    fn kept(&self) -> u64 {
+        (self.device.geometry().sectors / KEPT_SHARE).clamp(KEPT_SECTORS_MIN, KEPT_SECTORS_MAX)
+    }
+}
+
+/// Gives slabs to the page file.
+struct SpaceForSlabs(Arc<Mutex<SpaceMap>>);
+
+impl SlabSource for SpaceForSlabs {
+    fn take(&self, sectors: u64) -> Option<Sector> {
+        Some(guard(&self.0).take_slab(sectors)?.first)
+    }
+}
+
+/// A lock whose holder panicked is taken all the same: what it guards is changed at once or not at all.
+pub(crate) fn guard<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn read_gate(gate: &RwLock<()>) -> RwLockReadGuard<'_, ()> {
+    gate.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn write_gate(gate: &RwLock<()>) -> RwLockWriteGuard<'_, ()> {
+    gate.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// 16 MiB: a journal, the catalog (its database takes 1 MiB, m' times, from the start), and room for files.
+const DISK_SECTORS_MIN: u64 = 4096;
+/// 256 KiB of entries.
+const JOURNAL_SECTORS_MIN: u64 = 64;
+/// 128 MiB of entries.
+const JOURNAL_SECTORS_MAX: u64 = 32_768;
+/// What the database takes at the start,
+const SLAB_PAGES_MIN: u64 = 320;
+/// and up to 4 MiB.
+const SLAB_PAGES_MAX: u64 = 1024;
+/// A checkpoint comes when memory holds so much that the page file does not.
+const OVERLAY_BYTES_MAX: u64 = 16 << 20;
+/// 1/128 of the device is kept for the catalog,
+const KEPT_SHARE: u64 = 128;
+/// but at least 512 KiB
+const KEPT_SECTORS_MIN: u64 = 128;
+/// and at most 1 GiB.
+const KEPT_SECTORS_MAX: u64 = 262_144;
+
+#[cfg(test)]
+mod tests;

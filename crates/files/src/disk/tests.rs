@@ -1,0 +1,339 @@
+//! The disk against the contract of trees, closed and opened, and cut off at every operation of its device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use claystone_env::testing::MemoryDevice;
+use claystone_env::{Clock, Device, SECTOR_BYTES};
+use claystone_host::HostRandom;
+use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
+
+use super::{Disk, Format, Tuning};
+use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conformance};
+use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode};
+
+fn format(parity: u16) -> Format {
+    Format { data: 10, parity, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: "test".into() }
+}
+
+/// Everything is small, so that every path is walked soon.
+fn tuning() -> Tuning {
+    Tuning { waiting_sectors_max: 200, bulk_sectors_max: 100, apply_sectors_max: 16, ..Tuning::default() }
+}
+
+fn formatted(device: &Arc<dyn Device>, parity: u16) -> Disk {
+    let (clock, random) = (Arc::new(SteppingClock::default()), HostRandom::from_system().expect("the system's"));
+    Disk::format(device, &format(parity), &*clock, &random).expect("formatted");
+    opened(device.clone(), clock)
+}
+
+fn opened(device: Arc<dyn Device>, clock: Arc<dyn Clock>) -> Disk {
+    Disk::open(device, clock, tuning()).expect("opens")
+}
+
+fn memory(parity: u16) -> Disk {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    formatted(&device, parity)
+}
+
+fn assert_sound(disk: &Disk) {
+    assert_eq!(disk.check().expect("the catalog reads").problems, []);
+}
+
+#[test]
+fn a_disk_is_a_tree() {
+    tree_conformance(|| Arc::new(memory(2)));
+}
+
+#[test]
+fn a_disk_does_as_the_reference_tree() {
+    for seed in 0..8 {
+        let disk = memory(if seed % 2 == 0 { 2 } else { 0 });
+        compare(&disk, seed, 2000);
+        disk.sync_all().expect("synced");
+        assert_sound(&disk);
+    }
+}
+
+#[test]
+fn a_disk_is_the_same_when_it_was_closed() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let mut disk = formatted(&device, 2);
+    let mut comparison = Comparison::new(&disk, 11);
+    for round in 0..12 {
+        comparison.run(&disk, 300);
+        // Closed, or left behind as by a kill after a sync.
+        comparison.close(&disk);
+        if round % 2 == 0 {
+            disk.close().expect("closed");
+        } else {
+            disk.sync_all().expect("synced");
+            drop(disk);
+        }
+        disk = opened(device.clone(), Arc::new(SteppingClock::default()));
+        assert_sound(&disk);
+        comparison.check(&disk);
+    }
+    let scrubbed = disk.scrub(&mut |_| true).expect("scrubbed");
+    assert_eq!((scrubbed.mended, scrubbed.sums_mended, scrubbed.lost), (0, 0, vec![]));
+    assert!(scrubbed.groups > 0 && scrubbed.groups == scrubbed.groups_total);
+}
+
+/// What a file may hold after a crash, sector by sector: what was synced last, or anything written since.
+#[derive(Default)]
+struct Promise {
+    synced: BTreeMap<u64, u8>,
+    written: BTreeMap<u64, Vec<u8>>,
+}
+
+/// A workload that is cut off anywhere: overwrites, appends, whole groups, cuts, and names.
+fn work(disk: &Disk, files: &mut [(Inode, Promise)], steps: &mut u64) -> Result<(), FileError> {
+    for (turn, number) in (0..36u64).zip((1u64..).step_by(1)) {
+        let (inode, promise) = &mut files[(turn % 3) as usize];
+        // Rows of one to 45 sectors at places that come again.
+        let (first, len) = ((turn * 7) % 60, [1, 3, 45, 12, 2][(turn % 5) as usize]);
+        let fill = number as u8;
+        for sector in first..first + len {
+            promise.written.entry(sector).or_default().push(fill);
+        }
+        disk.write(*inode, first * SECTOR_BYTES as u64, &vec![fill; len as usize * SECTOR_BYTES])?;
+        *steps += 1;
+        if turn % 3 != 1 {
+            disk.sync(*inode)?;
+            for (sector, fills) in std::mem::take(&mut promise.written) {
+                promise.synced.insert(sector, *fills.last().expect("was written"));
+            }
+        }
+        if turn % 11 == 10 {
+            disk.flush_all(&disk.lock_flusher())?;
+        }
+        if turn % 7 == 3 {
+            // Also while sectors that were synced are written again, and wait.
+            disk.checkpoint(&disk.lock_flusher())?;
+        }
+        let name = format!("n{}", turn % 4).into_bytes();
+        let _ = disk.make(Inode::ROOT, &name, &new_node(Kind::File, 0o600))?;
+        disk.rename((Inode::ROOT, &name), (Inode::ROOT, b"moved"), RenameMode::Replace)?;
+    }
+    Ok(())
+}
+
+fn assert_kept(disk: &Disk, files: &[(Inode, Promise)]) {
+    for (inode, promise) in files {
+        for (sector, fill) in &promise.synced {
+            let mut bytes = vec![0; SECTOR_BYTES];
+            let read = disk.read(*inode, sector * SECTOR_BYTES as u64, &mut bytes).expect("reads");
+            assert_eq!(read, SECTOR_BYTES, "file {inode} sector {sector}");
+            let mut allowed = promise.written.get(sector).cloned().unwrap_or_default();
+            allowed.push(*fill);
+            assert!(allowed.contains(&bytes[0]), "file {inode} sector {sector}: {} of {allowed:?}", bytes[0]);
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "file {inode} sector {sector} is torn");
+        }
+        let attributes = disk.attributes(*inode).expect("it is there");
+        for (sector, fills) in &promise.written {
+            let mut bytes = vec![0; SECTOR_BYTES];
+            let read = disk.read(*inode, sector * SECTOR_BYTES as u64, &mut bytes).expect("reads");
+            let allowed = [0].into_iter().chain(promise.synced.get(sector).copied()).chain(fills.iter().copied());
+            let allowed: Vec<u8> = allowed.collect();
+            assert!(bytes[..read].iter().all(|byte| allowed.contains(byte)), "file {inode} sector {sector}");
+            assert!(read == SECTOR_BYTES || sector * SECTOR_BYTES as u64 >= attributes.bytes);
+        }
+    }
+}
+
+/// Runs the workload on a device whose power goes after `operations`; returns whether it came to its end before.
+fn cut_after(seed: u64, operations: u64, soft: f64) -> bool {
+    run(seed, async |world| {
+        let hand: SimDevice = world.device("d", HddModel::new(4096));
+        let clock: Arc<dyn Clock> = Arc::new(SteppingClock::default());
+        let device = hand.attach();
+        Disk::format(&device, &format(2), &*clock, world.random()).expect("formatted");
+        let disk = opened(device, clock.clone());
+        let mut files: Vec<(Inode, Promise)> = (0..3)
+            .map(|number| {
+                let name = format!("f{number}").into_bytes();
+                let made = disk.make(Inode::ROOT, &name, &new_node(Kind::File, 0o600)).expect("made");
+                (made.inode, Promise::default())
+            })
+            .collect();
+        disk.sync_all().expect("synced");
+        hand.set_faults(DeviceFaults::soft(soft));
+        hand.cut_power_after(operations);
+        let mut steps = 0;
+        let done = work(&disk, &mut files, &mut steps);
+        drop(disk);
+        hand.crash();
+        let disk = opened(hand.attach(), clock.clone());
+        assert_sound(&disk);
+        assert_kept(&disk, &files);
+        // And once more, after the replay was cut off too.
+        drop(disk);
+        hand.cut_power_after(operations % 7);
+        let _ = Disk::open(hand.attach(), clock.clone(), tuning());
+        hand.crash();
+        let disk = opened(hand.attach(), clock);
+        assert_sound(&disk);
+        assert_kept(&disk, &files);
+        let scrubbed = disk.scrub(&mut |_| true).expect("scrubbed");
+        assert_eq!(scrubbed.lost, []);
+        assert!(soft > 0.0 || scrubbed.mended == 0, "{} sectors did not fit their groups", scrubbed.mended);
+        done.is_ok()
+    })
+}
+
+#[test]
+fn nothing_synced_is_lost_wherever_power_is_cut() {
+    let mut operations = 0;
+    while !cut_after(operations, operations, 0.0) {
+        operations += if operations < 100 { 1 } else { 4 };
+    }
+    assert!(operations > 100, "{operations} operations");
+}
+
+#[test]
+fn nothing_synced_is_lost_on_a_device_with_soft_failures() {
+    for operations in (0..400).step_by(17) {
+        cut_after(operations, operations, 0.02);
+    }
+}
+
+#[test]
+fn a_synced_sector_that_is_written_again_survives_a_checkpoint() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let disk = formatted(&device, 2);
+    let inode = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o644)).expect("made").inode;
+    disk.write(inode, 0, &[1; 3 * SECTOR_BYTES]).expect("written");
+    disk.sync(inode).expect("synced");
+    disk.write(inode, 0, &[2; 3 * SECTOR_BYTES]).expect("written");
+    disk.checkpoint(&disk.lock_flusher()).expect("a checkpoint");
+    drop(disk);
+    let disk = opened(device, Arc::new(SteppingClock::default()));
+    let mut found = [0; 3 * SECTOR_BYTES];
+    assert_eq!(disk.read(inode, 0, &mut found), Ok(found.len()));
+    assert!(found.iter().all(|byte| [1, 2].contains(byte)));
+}
+
+#[test]
+fn a_full_disk_says_so_keeps_what_it_has_and_can_be_emptied() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096));
+    let disk = formatted(&device, 2);
+    let piece = vec![7; 40 * SECTOR_BYTES];
+    let mut made = Vec::new();
+    let full = loop {
+        let name = format!("f{}", made.len()).into_bytes();
+        let file = match disk.make(Inode::ROOT, &name, &new_node(Kind::File, 0o600)) {
+            Ok(file) => file,
+            Err(error) => break error,
+        };
+        if let Err(error) = disk.write(file.inode, 0, &piece) {
+            break error;
+        }
+        made.push((file.inode, name));
+    };
+    assert_eq!(full, FileError::NoSpace);
+    assert!(made.len() > 40, "{} files: {:?}", made.len(), disk.info());
+    disk.sync_all().expect("what was taken finds its place");
+    let mut bytes = vec![0; piece.len()];
+    for (inode, _) in &made {
+        assert_eq!(disk.read(*inode, 0, &mut bytes), Ok(piece.len()));
+        assert_eq!(bytes, piece);
+    }
+    for (_, name) in &made {
+        disk.unlink(Inode::ROOT, name).expect("deleted");
+    }
+    disk.sync_all().expect("synced");
+    let file = disk.make(Inode::ROOT, b"again", &new_node(Kind::File, 0o600)).expect("made");
+    disk.write(file.inode, 0, &piece).expect("there is room again");
+    disk.sync(file.inode).expect("synced");
+    assert_sound(&disk);
+}
+
+#[test]
+fn what_is_deleted_on_a_full_disk_can_be_written_again_at_once() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(8192));
+    let disk = formatted(&device, 2);
+    let large = vec![5; 8 << 20];
+    for round in 0..6 {
+        let name = format!("f{}", round % 2).into_bytes();
+        if round > 1 {
+            disk.unlink(Inode::ROOT, &name).expect("deleted");
+        }
+        let file = disk.make(Inode::ROOT, &name, &new_node(Kind::File, 0o600)).expect("made");
+        disk.write(file.inode, 0, &large).expect("there is room");
+        disk.sync(file.inode).expect("synced");
+    }
+    assert_sound(&disk);
+}
+
+#[test]
+fn scattered_overwrites_outgrow_no_journal() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(8192));
+    let (clock, random) = (Arc::new(SteppingClock::default()), HostRandom::from_system().expect("the system's"));
+    Disk::format(&device, &format(2), &*clock, &random).expect("formatted");
+    let disk = Disk::open(device.clone(), clock.clone(), Tuning::default()).expect("opens");
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+    disk.write(file, 0, &vec![1; 2000 * SECTOR_BYTES]).expect("written");
+    disk.sync(file).expect("synced");
+    for round in 2..6u8 {
+        for sector in (0..2000).step_by(2) {
+            disk.write(file, sector * SECTOR_BYTES as u64, &[round; SECTOR_BYTES]).expect("written");
+        }
+        match round % 2 {
+            0 => disk.sync(file).expect("synced"),
+            _ => disk.sync_all().expect("synced"),
+        }
+    }
+    drop(disk);
+    let disk = Disk::open(device, clock, Tuning::default()).expect("opens");
+    let mut bytes = [0; SECTOR_BYTES];
+    for sector in 0..2000u64 {
+        disk.read(file, sector * SECTOR_BYTES as u64, &mut bytes).expect("reads");
+        assert_eq!(bytes, [if sector % 2 == 0 { 5 } else { 1 }; SECTOR_BYTES]);
+    }
+    assert_sound(&disk);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
+fn a_tiny_file_that_many_write_and_sync_loses_nothing() {
+    let disk = memory(2);
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+    std::thread::scope(|scope| {
+        for writer in 0..4u64 {
+            let disk = &disk;
+            scope.spawn(move || {
+                for round in 0..50u64 {
+                    disk.write(file, writer * 200 + round * 4, &[writer as u8 + 1; 4]).expect("written");
+                    disk.sync(file).expect("synced");
+                }
+            });
+        }
+    });
+    let mut bytes = [0; 800];
+    assert_eq!(disk.read(file, 0, &mut bytes), Ok(800));
+    for (at, byte) in bytes.iter().enumerate() {
+        assert_eq!(usize::from(*byte), at / 200 + 1, "byte {at}");
+    }
+}
+
+#[test]
+fn a_device_that_grew_is_taken_up() {
+    let (device, large) = (MemoryDevice::new(4096), MemoryDevice::new(8192));
+    let device: Arc<dyn Device> = Arc::new(device);
+    let disk = formatted(&device, 2);
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made");
+    disk.write(file.inode, 0, &[3; 100_000]).expect("written");
+    disk.close().expect("closed");
+    let mut image = vec![0; 4096 * SECTOR_BYTES];
+    device.read(claystone_env::Sector(0), &mut image, claystone_env::Effort::Retry).expect("reads");
+    large.write(claystone_env::Sector(0), &image).expect("written");
+    let large: Arc<dyn Device> = Arc::new(large);
+    let disk = opened(large.clone(), Arc::new(SteppingClock::default()));
+    let before = disk.space().data_sectors;
+    assert_eq!(disk.grow().expect("grows"), 4096);
+    assert!(disk.space().data_sectors > before + 3000);
+    assert_sound(&disk);
+    disk.set_attributes(file.inode, &NewAttributes { bytes: Some(5 << 12), ..NewAttributes::default() }).expect("cut");
+    disk.close().expect("closed");
+    assert_sound(&opened(large, Arc::new(SteppingClock::default())));
+}

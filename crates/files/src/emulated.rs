@@ -1,0 +1,67 @@
+//! What the tests of this crate share: an emulated device with a superblock on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use claystone_env::{Sector, SectorRange, WallTime};
+use claystone_group::DiskId;
+use claystone_sim::{HddModel, SimDevice, World};
+
+use crate::copies::{Access, Copies};
+use crate::pages::SlabSource;
+use crate::slab::Slab;
+use crate::superblock::Superblock;
+
+/// Sectors of the emulated device.
+pub const SECTORS: u64 = 40_000;
+/// Sectors of the journal, each counted once.
+pub const JOURNAL_SECTORS: u64 = 24;
+/// Pages of the first slab: few, so that more are soon taken.
+pub const PAGES: u64 = 40;
+
+/// An empty device.
+pub fn device(world: &World) -> SimDevice {
+    world.device("d", HddModel::new(SECTORS))
+}
+
+/// What a disk on it is.
+pub fn superblock(copies: u16) -> Superblock {
+    let journal = SectorRange { first: Sector(3 * u64::from(copies)), sectors: JOURNAL_SECTORS };
+    Superblock {
+        copies,
+        id: DiskId(*b"0123456789abcdef"),
+        generation: 1,
+        sectors: SECTORS,
+        k: 250,
+        m: 5,
+        p_h: 1e-3,
+        p_s: 1e-6,
+        formatted: WallTime { unix_ms: 1_790_000_000_000 },
+        journal,
+        label: "attic".to_owned(),
+        slabs: vec![Slab { first: Sector(500), pages: PAGES }],
+    }
+}
+
+/// Its copies, on a device that was attached now.
+pub fn copies(hand: &SimDevice, count: u16, access: Access) -> Arc<Copies> {
+    Arc::new(Copies::new(hand.attach(), count, access))
+}
+
+/// Takes slabs one behind the other, from behind all that the superblock names.
+pub struct Bump(AtomicU64);
+
+impl Bump {
+    /// For a disk with this superblock.
+    pub fn new(superblock: &Superblock) -> Arc<Bump> {
+        let ends = superblock.slabs.iter().map(|slab| slab.first.0 + slab.sectors(superblock.copies.into()));
+        Arc::new(Bump(AtomicU64::new(ends.max().unwrap_or(0))))
+    }
+}
+
+impl SlabSource for Bump {
+    fn take(&self, sectors: u64) -> Option<Sector> {
+        let fits = |first: u64| (first + sectors < SECTORS - 8).then_some(first + sectors);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok().map(Sector)
+    }
+}

@@ -1,0 +1,475 @@
+//! Brings sectors that wait into groups.
+//!
+//! ```text
+//! new groups:  reserve -> write data, parity and sums -> sync -> one journal entry names them, frees the old places
+//! home:        journal the sectors -> read, make parity -> journal the sums -> write data, parity and sums in place
+//! ```
+//!
+//! Invariants:
+//! 1. One flusher works at a time, and it holds the gate of the file alone.
+//! 2. Nothing that a catalog row or a journal entry names is overwritten unless the journal has what is written.
+//! 3. A sector leaves memory only when its place has it, and not if it was written again meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Range;
+use std::sync::Arc;
+
+use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
+use claystone_group::{BulkRun, Change, GroupError, GroupPlace, NOTHING_CACHED, SumsSector, UpdateChoice, UpdateWay};
+
+use crate::content::is_tiny;
+use crate::disk::{Disk, FlushLock, guard, write_gate};
+use crate::error::with_sources;
+use crate::node::Waiting;
+use crate::placing::{Limits, Scope, Step, plan_placing};
+use crate::run::{Run, Window};
+use crate::{FileError, Inode, Record};
+
+/// One pass for new groups, one for what goes home; a disk without large gaps may take one more.
+const PASSES_MAX: usize = 4;
+
+/// Sectors of a file that wait, as they were when the flush began.
+type Snapshot = BTreeMap<u64, Waiting>;
+
+impl Disk {
+    /// Brings everything that waits into groups, as far as it can be.
+    ///
+    /// # Errors
+    /// As [`Disk::flush`], the first one.
+    pub(crate) fn flush_all(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        self.flush_every(Scope::All, flushing)
+    }
+
+    /// Brings into groups what fills long runs, and of other files everything.
+    ///
+    /// # Errors
+    /// As [`Disk::flush`], the first one.
+    pub(crate) fn flush_full(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        self.flush_every(Scope::FullRuns, flushing)
+    }
+
+    fn flush_every(&self, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let mut first = Ok(());
+        for inode in self.restless() {
+            let flushed = self.flush_in(inode, scope, flushing);
+            if let Err(FileError::ReadOnly { .. }) = flushed {
+                return flushed;
+            }
+            first = first.and(flushed);
+        }
+        first
+    }
+
+    /// Brings what waits of a file into groups, or into its record if it is tiny, and its size and times into the catalog. Durable
+    /// with the next entry of the journal.
+    ///
+    /// # Errors
+    /// [`FileError::NoSpace`], [`FileError::ReadOnly`]; sectors that found no place wait on.
+    pub(crate) fn flush(&self, inode: Inode, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        self.flush_in(inode, Scope::All, flushing)
+    }
+
+    /// As [`Disk::flush`], of what `scope` says.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn flush_in(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let flush = || {
+            let gate = self.gate(inode);
+            let _alone = write_gate(&gate);
+            self.flush_alone(inode, scope, flushing)
+        };
+        let mut result = flush();
+        if result == Err(FileError::NoSpace) && guard(&self.space).given_sectors() > 0 {
+            self.checkpoint(flushing)?;
+            result = flush();
+        }
+        guard(&self.core).nodes.sweep(inode);
+        result
+    }
+
+    fn flush_alone(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        // New groups take in neighbours, so what goes home is planned again once they are there.
+        for _ in 0..PASSES_MAX {
+            let Some((snapshot, steps)) = self.plan_flush(inode, scope)? else { break };
+            let partial = scope == Scope::FullRuns && covered(&steps) < snapshot.len() as u64;
+            let (homes, new): (Vec<Step>, Vec<Step>) =
+                steps.into_iter().partition(|step| matches!(step, Step::Home { .. }));
+            for step in &new {
+                match step {
+                    Step::Bulk { sectors } => self.place_bulk(inode, sectors.clone(), &snapshot)?,
+                    Step::Single { sectors, capacity } => {
+                        self.place_single(inode, sectors.clone(), *capacity, &snapshot)?;
+                    }
+                    Step::Home { .. } => {}
+                }
+            }
+            if partial {
+                return Ok(());
+            }
+            if new.is_empty() {
+                for step in homes {
+                    if let Step::Home { window, sectors } = step {
+                        self.apply_home(inode, window, &sectors, flushing)?;
+                    }
+                }
+            }
+        }
+        let mut core = guard(&self.core);
+        let left = core.nodes.find(inode).map_or(0, |node| node.waiting.len());
+        if left > 0 {
+            return Err(FileError::Failed { why: format!("{left} sectors of inode {inode} still have no place") });
+        }
+        core.nodes.node(inode).distrusts_parity = false;
+        core.settle(inode)
+    }
+
+    /// What waits of a file, and where it goes; `None` if nothing does any more.
+    fn plan_flush(&self, inode: Inode, scope: Scope) -> Result<Option<(Snapshot, Vec<Step>)>, FileError> {
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        let Some(node) = core.nodes.find(inode) else { return Ok(None) };
+        let snapshot: Snapshot = node.waiting.clone();
+        let (Some((&first, _)), Some((&last, _))) = (snapshot.first_key_value(), snapshot.last_key_value()) else {
+            return Ok(None);
+        };
+        if self.place_tiny(&mut core, inode)? {
+            return Ok(None);
+        }
+        let windows = core.windows_around(inode, first..last + 1, self.shape.data)?;
+        let sectors: Vec<u64> = snapshot.keys().copied().collect();
+        let in_place = core.nodes.find(inode).is_some_and(|node| node.distrusts_parity);
+        let limits = Limits { data: self.shape.data, sectors_max: self.tuning.bulk_sectors_max, in_place, scope };
+        let steps = plan_placing(&sectors, &windows, limits);
+        Ok(Some((snapshot, steps)))
+    }
+
+    /// Puts a small file without windows into its record.
+    pub(crate) fn place_tiny(&self, core: &mut crate::core::Core, inode: Inode) -> Result<bool, FileError> {
+        let mut record = core.inode(inode)?;
+        if !is_tiny(record.bytes) || !core.windows(inode, 0..u64::MAX, self.shape.data)?.is_empty() {
+            return Ok(false);
+        }
+        let Some(waiting) = core.nodes.take(inode, 0) else { return Ok(false) };
+        record.tail = waiting.bytes[..record.bytes as usize].to_vec();
+        core.nodes.take_range(inode, 0, u64::MAX);
+        core.forget_journaled(inode, 0..u64::MAX);
+        core.set_inode(inode, &record);
+        Ok(true)
+    }
+
+    /// Writes whole groups: as many side by side as there is room for.
+    fn place_bulk(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<(), FileError> {
+        let mut at = sectors.start;
+        while at < sectors.end {
+            let groups_left = ((sectors.end - at) / u64::from(self.shape.data)) as u32;
+            let (groups, range) = self.reserve_bulk(groups_left)?;
+            let run = BulkRun { first: range.first, data: groups * self.shape.data };
+            let part = at..at + u64::from(run.data);
+            let data: Vec<&[u8]> = snapshot.range(part.clone()).map(|(_, waiting)| waiting.bytes.as_slice()).collect();
+            assert_eq!(data.len() as u64, part.end - part.start, "a bulk run is made of sectors that wait");
+            if let Err(error) = self.groups.write_bulk(run, &data) {
+                return Err(self.write_failed(&with_sources(&error)));
+            }
+            let window = Window { first: part.start, sectors: run.data, skipped: 0, run: Run::Bulk { run } };
+            self.name(inode, &window, range, snapshot)?;
+            at = part.end;
+        }
+        Ok(())
+    }
+
+    fn reserve_bulk(&self, groups: u32) -> Result<(u32, SectorRange), FileError> {
+        let mut groups = groups;
+        loop {
+            let sectors = BulkRun::sectors_total(groups, self.shape);
+            if let Some(range) = self.reserve(sectors) {
+                return Ok((groups, range));
+            }
+            if groups == 1 {
+                return Err(FileError::NoSpace);
+            }
+            groups = groups.div_ceil(2);
+        }
+    }
+
+    /// Writes one group.
+    fn place_single(
+        &self,
+        inode: Inode,
+        sectors: Range<u64>,
+        capacity: u32,
+        snapshot: &Snapshot,
+    ) -> Result<(), FileError> {
+        let count = (sectors.end - sectors.start) as u32;
+        let reserved = {
+            let parity = u64::from(self.shape.parity);
+            let roomy = self.reserve(u64::from(capacity) + parity).map(|range| (capacity, range));
+            roomy.or_else(|| self.reserve(u64::from(count) + parity).map(|range| (count, range)))
+        };
+        let Some((capacity, range)) = reserved else {
+            return self.place_split(inode, sectors, snapshot);
+        };
+        let owned: Vec<Arc<Vec<u8>>> = match self.content_of(inode, sectors.clone(), snapshot) {
+            Ok(content) => content,
+            Err(error) => {
+                guard(&self.space).unreserve(range);
+                return Err(error);
+            }
+        };
+        let data: Vec<&[u8]> = owned.iter().map(|bytes| bytes.as_slice()).collect();
+        let place = GroupPlace { first: range.first, data: count, capacity };
+        let sums = match self.groups.write_new(place, &data) {
+            Ok(sums) => sums,
+            Err(error) => return Err(self.write_failed(&with_sources(&error))),
+        };
+        let window = Window { first: sectors.start, sectors: count, skipped: 0, run: Run::Single { place, sums } };
+        self.name(inode, &window, range, snapshot)
+    }
+
+    /// On a disk whose gaps are all too small for the group: several small ones.
+    fn place_split(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<(), FileError> {
+        let largest = guard(&self.space).largest();
+        let fits = largest.saturating_sub(u64::from(self.shape.parity));
+        let windows = guard(&self.core).windows(inode, sectors.clone(), self.shape.data)?;
+        if fits == 0 || fits >= sectors.end - sectors.start || !windows.is_empty() {
+            // Neighbours that were to be taken in keep their places; only what waits is split.
+            if let (true, Some((first, last))) = (!windows.is_empty(), alone_among(&sectors, &windows)) {
+                return self.place_single(inode, first..last, (last - first) as u32, snapshot);
+            }
+            return Err(FileError::NoSpace);
+        }
+        let middle = sectors.start + fits;
+        self.place_single(inode, sectors.start..middle, fits as u32, snapshot)?;
+        self.place_single(inode, middle..sectors.end, (sectors.end - middle) as u32, snapshot)
+    }
+
+    /// The bytes of sectors, from what waits or from where they are.
+    fn content_of(
+        &self,
+        inode: Inode,
+        sectors: Range<u64>,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Arc<Vec<u8>>>, FileError> {
+        let mut content = Vec::with_capacity((sectors.end - sectors.start) as usize);
+        let mut at = sectors.start;
+        while at < sectors.end {
+            if let Some(waiting) = snapshot.get(&at) {
+                content.push(waiting.bytes.clone());
+                at += 1;
+                continue;
+            }
+            let end = snapshot.range(at..sectors.end).next().map_or(sectors.end, |(&next, _)| next);
+            let mut bytes = vec![0; (end - at) as usize * SECTOR_BYTES];
+            self.read_sectors(inode, at..end, &mut bytes)?;
+            content.extend(bytes.chunks_exact(SECTOR_BYTES).map(|sector| Arc::new(sector.to_vec())));
+            at = end;
+        }
+        Ok(content)
+    }
+
+    /// Names a run that was written: what was in its place before becomes free, and its sectors wait no more.
+    fn name(&self, inode: Inode, window: &Window, reserved: SectorRange, snapshot: &Snapshot) -> Result<(), FileError> {
+        let mut core = guard(&self.core);
+        core.unsynced = true;
+        let mut changes = Vec::new();
+        let mut space = guard(&self.space);
+        space.take(reserved, &mut changes);
+        core.apply(changes);
+        let sectors = window.first..window.end();
+        core.replace(inode, sectors.clone(), Some(window), self.shape, &mut space)?;
+        drop(space);
+        for (&sector, placed) in snapshot.range(sectors.clone()) {
+            if core.nodes.find_waiting(inode, sector).is_some_and(|now| now.version == placed.version) {
+                core.nodes.take(inode, sector);
+            }
+        }
+        core.forget_journaled(inode, sectors);
+        let mut record = core.settle_to(inode, window.end())?;
+        record.tail.clear();
+        let promised = record.promised_sectors.saturating_sub(window.sectors.into());
+        self.keep_promise(&mut core, &mut record, promised);
+        core.set_stored(inode, &record);
+        Ok(())
+    }
+
+    /// Applies sectors to the groups of a window, in batches that the journal holds.
+    fn apply_home(
+        &self,
+        inode: Inode,
+        window: u64,
+        sectors: &[u64],
+        flushing: &FlushLock<'_>,
+    ) -> Result<(), FileError> {
+        let trust_parity = guard(&self.core).nodes.find(inode).is_none_or(|node| !node.distrusts_parity);
+        let batch_max = self.tuning.apply_sectors_max.min(self.journal_share());
+        for batch in sectors.chunks(batch_max) {
+            let (first, last) = (batch[0], batch[batch.len() - 1]);
+            let (window, content) = {
+                let mut core = guard(&self.core);
+                core.journal_waiting(inode, batch.iter().copied());
+                let record = core.settle_to(inode, last + 1)?;
+                core.set_stored(inode, &record);
+                let node = core.nodes.find(inode);
+                let content: Vec<(u64, Waiting)> =
+                    batch.iter().filter_map(|sector| Some((*sector, node?.waiting.get(sector)?.clone()))).collect();
+                let windows = core.windows(inode, window..window + 1, self.shape.data)?;
+                (windows.into_iter().next(), content)
+            };
+            let Some(window) = window.filter(|window| window.first <= first) else {
+                unreachable!("the window that sectors {first} to {last} are planned for is there");
+            };
+            self.commit_flushing(flushing)?;
+            let choice = match trust_parity {
+                true => UpdateChoice::Cheapest,
+                false => UpdateChoice::Only(UpdateWay::Reencode),
+            };
+            match window.run {
+                Run::Single { .. } => self.apply_single(inode, window, &content, choice, flushing)?,
+                Run::Bulk { .. } => self.apply_bulk(inode, &window, &content, choice, flushing)?,
+            }
+            if self.journal_is_filled() {
+                self.checkpoint(flushing)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes journaled sectors into a single run, growing it into its room if they lie there.
+    fn apply_single(
+        &self,
+        inode: Inode,
+        window: Window,
+        content: &[(u64, Waiting)],
+        choice: UpdateChoice,
+        flushing: &FlushLock<'_>,
+    ) -> Result<(), FileError> {
+        let Run::Single { place, mut sums } = window.run.clone() else { unreachable!("a single run") };
+        let at = |sector: u64| window.skipped + (sector - window.first) as u32;
+        let changes: Vec<Change<'_>> =
+            content.iter().map(|(sector, waiting)| Change { position: at(*sector), bytes: &waiting.bytes }).collect();
+        let update = self
+            .groups
+            .prepare_update(place, &changes, &sums, NOTHING_CACHED, choice)
+            .map_err(|error| unreadable(inode, &error))?;
+        sums.resize(update.place.data as usize, 0);
+        for &(position, sum) in &update.sums {
+            sums[position as usize] = sum;
+        }
+        let end = content.last().map_or(0, |(sector, _)| at(*sector) + 1);
+        let sectors = window.sectors.max(end - window.skipped);
+        let window = Window { sectors, run: Run::Single { place: update.place, sums }, ..window };
+        {
+            let mut core = guard(&self.core);
+            core.set_window(inode, &window);
+            let record = core.settle_to(inode, window.end())?;
+            core.set_stored(inode, &record);
+        }
+        self.commit_flushing(flushing)?;
+        if let Err(error) = update.write(&*self.device) {
+            return Err(self.write_failed(&with_sources(&error)));
+        }
+        self.applied(inode, content);
+        Ok(())
+    }
+
+    /// Writes journaled sectors into groups of a bulk run.
+    fn apply_bulk(
+        &self,
+        inode: Inode,
+        window: &Window,
+        content: &[(u64, Waiting)],
+        choice: UpdateChoice,
+        flushing: &FlushLock<'_>,
+    ) -> Result<(), FileError> {
+        let Run::Bulk { run } = window.run else { unreachable!("a bulk run") };
+        let unreadable = |error: GroupError| unreadable(inode, &error);
+        let data = self.shape.data;
+        let mut updates = Vec::new();
+        let mut sums: BTreeMap<Sector, SumsSector> = BTreeMap::new();
+        let mut changed = BTreeSet::new();
+        for group in content.chunk_by(|one, next| window.position(one.0) / data == window.position(next.0) / data) {
+            let number = window.position(group[0].0) / data;
+            let changes: Vec<Change<'_>> = group
+                .iter()
+                .map(|(sector, waiting)| Change { position: window.position(*sector) % data, bytes: &waiting.bytes })
+                .collect();
+            let update =
+                self.groups.prepare_bulk_update(run, number, &changes, NOTHING_CACHED, choice).map_err(unreadable)?;
+            // Several groups of a batch may have a sums sector in common.
+            for &(position, sum) in &update.update.sums {
+                let (number, at) = BulkRun::sums_of(u64::from(number * data + position));
+                let place = run.sums(number, self.shape);
+                let sector = match sums.entry(place) {
+                    btree_map::Entry::Occupied(known) => known.into_mut(),
+                    btree_map::Entry::Vacant(unknown) => {
+                        unknown.insert(self.groups.sums_sector(run, number).map_err(unreadable)?)
+                    }
+                };
+                if sector.at(at) != sum {
+                    sector.set(at, sum);
+                    changed.insert(place);
+                }
+            }
+            updates.push(update.update);
+        }
+        {
+            let mut core = guard(&self.core);
+            for (place, sums) in sums.iter().filter(|(place, _)| changed.contains(place)) {
+                core.record(Record::Sums { place: place.0, bytes: sums.encode(self.disk_id(), *place) });
+            }
+        }
+        self.commit_flushing(flushing)?;
+        let writes = updates.iter().try_for_each(|update| update.write(&*self.device).map_err(GroupError::from));
+        let writes =
+            writes.and_then(|()| sums.iter().try_for_each(|(place, sums)| self.groups.write_sums(*place, sums)));
+        if let Err(error) = writes {
+            return Err(self.write_failed(&with_sources(&error)));
+        }
+        self.applied(inode, content);
+        Ok(())
+    }
+
+    /// Sectors are in their groups: they wait no more, unless they were written since.
+    fn applied(&self, inode: Inode, content: &[(u64, Waiting)]) {
+        let mut core = guard(&self.core);
+        core.unsynced = true;
+        for (sector, placed) in content {
+            if core.nodes.find_waiting(inode, *sector).is_some_and(|now| now.version == placed.version) {
+                core.nodes.take(inode, *sector);
+            }
+        }
+    }
+
+    /// After a write of unknown result the disk takes no more.
+    fn write_failed(&self, why: &str) -> FileError {
+        guard(&self.core).fail(why.to_owned())
+    }
+}
+
+fn unreadable(inode: Inode, error: &GroupError) -> FileError {
+    match error {
+        GroupError::Lost { positions, .. } => FileError::Lost { inode, sectors: positions.len() as u64 },
+        other => FileError::Failed { why: with_sources(other) },
+    }
+}
+
+/// How many sectors steps place.
+fn covered(steps: &[Step]) -> u64 {
+    let sectors = |step: &Step| match step {
+        Step::Bulk { sectors } | Step::Single { sectors, .. } => sectors.end - sectors.start,
+        Step::Home { sectors, .. } => sectors.len() as u64,
+    };
+    steps.iter().map(sectors).sum()
+}
+
+/// The part of `sectors` in no window, which is one row.
+fn alone_among(sectors: &Range<u64>, windows: &[Window]) -> Option<(u64, u64)> {
+    let mut at = sectors.start;
+    for window in windows {
+        if window.first > at {
+            return Some((at, window.first));
+        }
+        at = window.end();
+    }
+    (at < sectors.end).then_some((at, sectors.end))
+}

@@ -1,0 +1,91 @@
+//! What a disk is, and how it is.
+
+use claystone_env::WallTime;
+use claystone_group::StatisticsNow;
+
+use crate::disk::{Disk, guard};
+use crate::{DiskId, FileTree, SpaceFigures};
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiskInfo {
+    /// Which disk.
+    pub id: DiskId,
+    /// What its owner calls it.
+    pub label: String,
+    /// The device.
+    pub device: String,
+    /// Whether the device can be told to report a sector that does not read at once.
+    pub fails_fast: bool,
+    /// When it was formatted.
+    pub formatted: WallTime,
+    /// Sectors of the device.
+    pub sectors: u64,
+    /// Data sectors of a group, k.
+    pub data: u32,
+    /// Parity sectors of a group, m.
+    pub parity: u32,
+    /// Copies of what is not in groups, m'.
+    pub copies: u32,
+    /// The chance of a soft failure that these were chosen for, p_h.
+    pub soft_failures: f64,
+    /// The accepted chance of losing a group, p_s.
+    pub loss_target: f64,
+    /// How full it is.
+    pub space: SpaceFigures,
+    /// Sectors of the device in slabs of the catalog.
+    pub catalog_sectors: u64,
+    /// Sectors of the journal, each counted once.
+    pub journal_sectors: u64,
+    /// Of these, in use.
+    pub journal_used: u64,
+    /// Sectors written and not yet in groups.
+    pub waiting_sectors: u64,
+    /// What was counted of groups since it was opened.
+    pub statistics: StatisticsNow,
+    /// The chance of a soft failure as measured since it was opened; `None` before anything was read.
+    pub soft_measured: Option<f64>,
+    /// Copies of other sectors that were found bad and written again, since it was opened.
+    pub copies_mended: u64,
+    /// Sectors of which no copy was right, since it was opened.
+    pub copies_lost: u64,
+    /// Why it takes no writes.
+    pub failed: Option<String>,
+}
+
+impl Disk {
+    /// How the disk is now.
+    pub fn info(&self) -> DiskInfo {
+        let superblock = self.superblock.current();
+        let copies = self.copies.count();
+        let space = self.space();
+        let (journal_sectors, journal_used) = {
+            let journal = guard(&self.journal);
+            (journal.sectors(), journal.used())
+        };
+        let core = guard(&self.core);
+        DiskInfo {
+            id: superblock.id,
+            label: superblock.label,
+            device: self.device.label(),
+            fails_fast: self.device.geometry().fails_fast,
+            formatted: superblock.formatted,
+            sectors: superblock.sectors,
+            data: self.shape.data,
+            parity: self.shape.parity,
+            copies: superblock.copies.into(),
+            soft_failures: superblock.p_h,
+            loss_target: superblock.p_s,
+            space,
+            catalog_sectors: superblock.slabs.iter().map(|slab| slab.sectors(copies)).sum(),
+            journal_sectors,
+            journal_used,
+            waiting_sectors: core.nodes.waiting,
+            statistics: self.groups.statistics().now(),
+            soft_measured: self.groups.statistics().now().soft_rate(),
+            copies_mended: self.copies.mended(),
+            copies_lost: self.copies.lost(),
+            failed: core.failed.clone(),
+        }
+    }
+}

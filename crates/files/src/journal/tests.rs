@@ -1,0 +1,343 @@
+//! The journal: its bytes, power cuts at every operation, flips of every byte, lost copies.
+
+use claystone_sim::{SimDevice, run};
+use proptest::prelude::*;
+
+use super::*;
+use crate::Inode;
+use crate::change::{Change, Table};
+use crate::emulated::{self, JOURNAL_SECTORS, superblock};
+
+fn area(count: u16) -> SectorRange {
+    superblock(count).journal
+}
+
+fn id() -> DiskId {
+    superblock(1).id
+}
+
+fn create(hand: &SimDevice, count: u16) -> Journal {
+    open(hand, count, JournalPosition::FIRST).expect("an empty device is an empty journal").0
+}
+
+fn open(hand: &SimDevice, count: u16, from: JournalPosition) -> Result<(Journal, Vec<Vec<Record>>), DiskError> {
+    Journal::open(emulated::copies(hand, count, Access::Write), id(), area(count), from)
+}
+
+fn change(number: u64, value_bytes: usize) -> Record {
+    let value = (value_bytes > 0).then(|| vec![number as u8; value_bytes]);
+    Record::Change(Change { table: Table::Runs, key: number.to_be_bytes().to_vec(), value })
+}
+
+/// One of each kind.
+fn each_kind() -> Vec<Record> {
+    vec![
+        change(1, 100),
+        change(2, 0),
+        Record::Written { inode: Inode(3), sector: 4, bytes: vec![5; SECTOR_BYTES] },
+        Record::Sums { place: 6, bytes: vec![7; SECTOR_BYTES] },
+        Record::Forget { inode: Inode(8), first: 9, end: 10 },
+    ]
+}
+
+/// Entries of one to four sectors.
+fn entry(number: u64) -> Vec<Record> {
+    (0..=number % 4).map(|record| change(number * 10 + record, 3000)).collect()
+}
+
+#[test]
+fn stored_bytes() {
+    let at = JournalPosition { sequence: 7, position: 23 };
+    let bytes = encode_entry(id(), JOURNAL_SECTORS, at, &each_kind());
+    assert_eq!(bytes.len(), 3 * SECTOR_BYTES);
+    assert_eq!(&bytes[SEQUENCE_AT..SEQUENCE_AT + 12], [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(crc32c(&[&bytes]), 2_120_606_342);
+    // The second and third sector are at the ring's begin.
+    assert!(parse_sector(id(), 23, &bytes[..SECTOR_BYTES]).is_some());
+    assert!(parse_sector(id(), 0, &bytes[SECTOR_BYTES..2 * SECTOR_BYTES]).is_some_and(|found| found.number == 1));
+    assert!(parse_sector(id(), 24, &bytes[SECTOR_BYTES..2 * SECTOR_BYTES]).is_none(), "its place counts");
+    assert!(parse_sector(DiskId([0; 16]), 23, &bytes[..SECTOR_BYTES]).is_none(), "its disk counts");
+}
+
+#[test]
+fn entries_come_back_around_the_ring() {
+    run(1, |world| async move {
+        for count in [1, 2, 3] {
+            let hand = world.device(&format!("d{count}"), claystone_sim::HddModel::new(2000));
+            let mut journal = create(&hand, count);
+            let mut from = JournalPosition::FIRST;
+            let mut kept: Vec<Vec<Record>> = Vec::new();
+            for number in 0..60 {
+                let entry = if number % 7 == 0 { each_kind() } else { entry(number) };
+                let needed = entry_sectors(&entry);
+                while journal.room() < needed {
+                    let before = journal.room();
+                    assert!(matches!(journal.append(&entry), Err(DiskError::JournalFull { .. })));
+                    let gone = entry_sectors(&kept.remove(0));
+                    from = JournalPosition {
+                        sequence: from.sequence + 1,
+                        position: (from.position + gone) % JOURNAL_SECTORS,
+                    };
+                    journal.trim(from);
+                    assert_eq!(journal.room(), before + gone);
+                }
+                let syncs = hand.stats().syncs;
+                let next = journal.append(&entry).expect("there is room");
+                assert_eq!(hand.stats().syncs, syncs + 1);
+                kept.push(entry);
+                let (opened, found) = open(&hand, count, from).expect("it is whole");
+                assert!(found == kept, "after entry {number}");
+                assert_eq!((opened.next(), opened.room()), (next, journal.room()));
+            }
+            // Trimmed to the end, it is empty, and so it is found.
+            journal.trim(journal.next());
+            assert_eq!(journal.room(), JOURNAL_SECTORS);
+            let (_, found) = open(&hand, count, journal.next()).expect("it is whole");
+            assert!(found.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_full_ring_is_full_and_comes_back() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        let mut journal = create(&hand, 2);
+        for number in 0..JOURNAL_SECTORS {
+            journal.append(&[change(number, 10)]).expect("there is room");
+        }
+        assert_eq!(journal.room(), 0);
+        let (mut opened, found) = open(&hand, 2, JournalPosition::FIRST).expect("it is whole");
+        assert_eq!((found.len() as u64, opened.room()), (JOURNAL_SECTORS, 0));
+        opened.trim(JournalPosition::FIRST);
+        assert_eq!(opened.room(), 0, "nothing was given up");
+        let large = vec![change(1, 4000); JOURNAL_SECTORS as usize + 1];
+        assert!(matches!(opened.append(&large), Err(DiskError::EntryTooLarge { .. })));
+    });
+}
+
+#[test]
+fn a_power_cut_at_any_operation_leaves_what_was_promised() {
+    let mut kept_more = 0;
+    for seed in 0..400 {
+        kept_more += run(seed, |world| async move {
+            let hand = emulated::device(&world);
+            let mut journal = create(&hand, 2);
+            let mut from = JournalPosition::FIRST;
+            let mut promised: Vec<Vec<Record>> = Vec::new();
+            let mut more = 0;
+            // Power goes again and again, so that remains of torn entries lie about, of the same sequences.
+            for round in 0..4 {
+                hand.cut_power_after((seed + round) % 13);
+                let last = loop {
+                    let entry = entry(seed + round + promised.len() as u64);
+                    while journal.room() < entry_sectors(&entry) {
+                        let gone = entry_sectors(&promised.remove(0));
+                        from.position = (from.position + gone) % JOURNAL_SECTORS;
+                        from.sequence += 1;
+                        journal.trim(from);
+                    }
+                    match journal.append(&entry) {
+                        Ok(_) => promised.push(entry),
+                        Err(_) => break entry,
+                    }
+                };
+                assert!(matches!(journal.append(&last), Err(DiskError::Stopped)));
+                hand.crash();
+                let (opened, found) = open(&hand, 2, from).expect("a power cut leaves a journal that opens");
+                let torn = promised.len();
+                assert!(found[..torn] == promised[..], "seed {seed}, round {round}");
+                assert!(found.len() <= torn + 1 && found.get(torn).is_none_or(|entry| *entry == last));
+                more += found.len() - torn;
+                (journal, promised) = (opened, found);
+            }
+            more
+        });
+    }
+    assert!(kept_more > 100, "{kept_more} entries in flight survived");
+}
+
+#[test]
+fn remains_of_a_torn_entry_join_no_other_of_its_sequence() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        let device = hand.attach();
+        let at = JournalPosition::FIRST;
+        let place = |sector: u64| Sector(area(1).first.0 + sector);
+        let [old, new] = [11, 15].map(|number| encode_entry(id(), JOURNAL_SECTORS, at, &entry(number)));
+        assert!(old.len() == new.len() && old.len() > 2 * SECTOR_BYTES);
+        device.write(place(0), &old).and_then(|()| device.sync()).expect("no fault is set");
+        assert_eq!(open(&hand, 1, at).expect("it is whole").1, [entry(11)]);
+        device.write(place(0), &new[..SECTOR_BYTES]).expect("no fault is set");
+        let (journal, found) = open(&hand, 1, at).expect("a torn end is an end");
+        assert_eq!((found.len(), journal.next()), (0, at));
+    });
+}
+
+#[test]
+fn flips_are_noticed_mended_or_end_it() {
+    run(1, |world| async move {
+        for count in [1, 2] {
+            let hand = world.device(&format!("d{count}"), claystone_sim::HddModel::new(2000));
+            let mut journal = create(&hand, count);
+            let entries: Vec<Vec<Record>> = vec![entry(0), entry(1), entry(2), entry(0)];
+            for entry in &entries {
+                journal.append(entry).expect("there is room");
+            }
+            let used = JOURNAL_SECTORS - journal.room();
+            // Every byte where it matters, and some of the payload.
+            let bytes = (0..24).chain((24..4080).step_by(397)).chain(4080..SECTOR_BYTES);
+            for (sector, at) in (0..used).flat_map(|sector| bytes.clone().map(move |at| (sector, at))) {
+                let lead = Sector(area(count).first.0 + sector * u64::from(count));
+                hand.flip_bit(lead, at * 8 + 3);
+                match (count, open(&hand, count, JournalPosition::FIRST)) {
+                    (1, Err(DiskError::Damaged(Damage::JournalEntry { later: 4, .. }))) => assert!(sector < used - 1),
+                    (1, Ok((_, found))) => {
+                        assert_eq!(sector, used - 1, "byte {at}");
+                        assert!(found == entries[..3], "without a successor it is the end");
+                    }
+                    (2, Ok((journal, found))) => {
+                        assert!(found == entries, "sector {sector}, byte {at}");
+                        assert_eq!(journal.ring.copies.mended(), 1);
+                    }
+                    (_, result) => panic!("sector {sector}, byte {at}: {:?}", result.map(|found| found.1.len())),
+                }
+                if count == 1 {
+                    hand.flip_bit(lead, at * 8 + 3);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn lost_copies_are_mended_and_lost_entries_reported() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        let mut journal = create(&hand, 3);
+        let entries: Vec<Vec<Record>> = (0..8).map(entry).collect();
+        for entry in &entries {
+            journal.append(entry).expect("there is room");
+        }
+        let first = area(3).first.0;
+        for sector in 0..JOURNAL_SECTORS - journal.room() {
+            let copies = first + 3 * sector;
+            hand.make_lost(copies..copies + 2);
+            let (_, found) = open(&hand, 3, JournalPosition::FIRST).expect("a shadow is left");
+            assert!(found == entries, "sector {sector}");
+            hand.make_lost(copies + 2..copies + 3);
+            let (_, found) = open(&hand, 3, JournalPosition::FIRST).expect("the others were mended");
+            assert!(found == entries, "sector {sector}");
+        }
+        let look = emulated::copies(&hand, 3, Access::Look);
+        hand.make_lost(first + 3..first + 6);
+        let result = Journal::open(look, id(), area(3), JournalPosition::FIRST);
+        let Err(DiskError::Damaged(damage)) = result else { panic!("entry 2 is lost") };
+        assert_eq!(damage, Damage::JournalEntry { sequence: 2, position: 1, later: 8 });
+    });
+}
+
+#[test]
+fn looking_writes_nothing() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        create(&hand, 2).append(&entry(3)).expect("there is room");
+        hand.make_lost(area(2).first.0..area(2).first.0 + 1);
+        let before = hand.stats();
+        let look = emulated::copies(&hand, 2, Access::Look);
+        let (_, found) = Journal::open(look, id(), area(2), JournalPosition::FIRST).expect("the shadow is there");
+        assert_eq!(found, [entry(3)]);
+        assert_eq!((hand.stats().sectors_written, hand.stats().syncs), (before.sectors_written, before.syncs));
+    });
+}
+
+#[test]
+fn a_failing_device_stops_the_journal() {
+    for (seed, failing) in (0..20).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        run(seed, |world| async move {
+            let hand = emulated::device(&world);
+            let mut journal = create(&hand, 2);
+            journal.append(&entry(1)).expect("there is room");
+            hand.fail_after(failing);
+            assert!(matches!(journal.append(&entry(2)), Err(DiskError::Device(_))));
+            assert!(matches!(journal.append(&entry(3)), Err(DiskError::Stopped)));
+            hand.crash();
+            let (_, found) = open(&hand, 2, JournalPosition::FIRST).expect("it is whole");
+            assert!(found == [entry(1)] || found == [entry(1), entry(2)]);
+        });
+    }
+}
+
+#[test]
+fn a_position_that_is_none_is_refused() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        let from = JournalPosition { sequence: 1, position: JOURNAL_SECTORS };
+        let Err(DiskError::Damaged(damage)) = open(&hand, 2, from) else { panic!("there is no such sector") };
+        assert_eq!(damage, Damage::JournalPosition { position: JOURNAL_SECTORS, sectors: JOURNAL_SECTORS });
+    });
+}
+
+#[test]
+fn an_entry_with_a_right_checksum_that_makes_no_sense_is_damage() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        let device = hand.attach();
+        let mut bytes = encode_entry(id(), JOURNAL_SECTORS, JournalPosition::FIRST, &[change(1, 10)]);
+        let seal = |bytes: &mut Vec<u8>| {
+            let crc = crc32c(&[&bytes[..CRC_AT], &id().0, &0u64.to_le_bytes()]);
+            put(bytes, CRC_AT, crc.to_le_bytes());
+        };
+        put(&mut bytes, 0, u64::MAX.to_le_bytes());
+        seal(&mut bytes);
+        device.write(area(1).first, &bytes).expect("no fault is set");
+        let Err(DiskError::Damaged(damage)) = open(&hand, 1, JournalPosition::FIRST) else { panic!("it is too long") };
+        assert_eq!(damage, Damage::JournalRecord { sequence: 1, position: 0, at: 0 });
+        // A second record of no kind.
+        put(&mut bytes, 0, 27u64.to_le_bytes());
+        let crc = crc32c(&[&bytes[16..43]]);
+        put(&mut bytes, 8, crc.to_le_bytes());
+        seal(&mut bytes);
+        device.write(area(1).first, &bytes).expect("no fault is set");
+        let Err(DiskError::Damaged(damage)) = open(&hand, 1, JournalPosition::FIRST) else { panic!("kind 0 is none") };
+        assert_eq!(damage, Damage::JournalRecord { sequence: 1, position: 0, at: 26 });
+    });
+}
+
+proptest! {
+    #[test]
+    fn records_come_out_again_and_their_begins_are_refused(
+        numbers in prop::collection::vec((0u64..5, any::<u64>(), 0usize..300), 1..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let records: Vec<Record> = numbers
+            .iter()
+            .map(|(kind, number, bytes)| match kind {
+                0 => Record::Forget { inode: Inode(*number), first: *number, end: *bytes as u64 },
+                1 => Record::Sums { place: *number, bytes: vec![*number as u8; SECTOR_BYTES] },
+                2 => Record::Written { inode: Inode(*number), sector: 1, bytes: vec![3; SECTOR_BYTES] },
+                _ => change(*number, *bytes),
+            })
+            .collect();
+        let mut bytes = Vec::new();
+        for record in &records {
+            let before = bytes.len();
+            put_record(record, &mut bytes);
+            prop_assert_eq!(bytes.len() - before, record_bytes(record));
+        }
+        prop_assert_eq!(parse_records(&bytes), Ok(records.clone()));
+        let cut = cut.index(bytes.len());
+        if let Ok(fewer) = parse_records(&bytes[..cut]) {
+            prop_assert!(records.starts_with(&fewer) && fewer.len() < records.len());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_records_or_refused(bytes in prop::collection::vec(0u8..6, 0..200)) {
+        if let Ok(records) = parse_records(&bytes) {
+            let mut again = Vec::new();
+            records.iter().for_each(|record| put_record(record, &mut again));
+            prop_assert_eq!(again, bytes);
+        }
+    }
+}

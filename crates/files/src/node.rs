@@ -1,0 +1,199 @@
+//! What memory knows of a node beyond the catalog: who has it open, its newest size and times, and the sectors that
+//! wait for a place.
+//!
+//! A sector of a file that was written is in one of these states:
+//!
+//! ```text
+//! waiting --fsync--> waiting, journaled --applied or placed--> in a group
+//!    ^                      |
+//!    +------write-----------+        waiting --placed--> in a group
+//! ```
+//!
+//! Invariants:
+//! 1. Every sector that waits is whole: 4096 bytes, zeros behind the end of the file.
+//! 2. What waits overlays what lies in groups.
+//! 3. A journaled sector's entry stays in the journal until the sector is in its group and the device is synced; if the
+//!    sector is written again, until those bytes are journaled or in a group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, RwLock};
+
+use claystone_env::SECTOR_BYTES;
+
+use crate::journal::JournalPosition;
+use crate::{Inode, Timestamp};
+
+/// A written sector.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    /// Its bytes.
+    pub bytes: Arc<Vec<u8>>,
+    /// Grows with each write of it: what was placed is dropped only if it was not written since.
+    pub version: u64,
+    /// The start of the journal entry that holds these bytes.
+    pub journaled: Option<JournalPosition>,
+    /// The start of the entry that holds older bytes, where these are in none: what was synced must stay.
+    pub older_journaled: Option<JournalPosition>,
+}
+
+impl Waiting {
+    /// The start of the entry that must stay for this sector.
+    pub fn needs(&self) -> Option<JournalPosition> {
+        self.older_journaled.or(self.journaled)
+    }
+
+    /// These bytes are in an entry.
+    pub fn enter(&mut self, at: JournalPosition) {
+        (self.journaled, self.older_journaled) = (Some(at), None);
+    }
+}
+
+/// The size and times of a file that are newer than its inode record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// When its content was last changed.
+    pub modified: Timestamp,
+    /// When its attributes were last changed.
+    pub changed: Timestamp,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    /// Held shared by who reads sectors of the file from the device, exclusively by who moves, overwrites or frees some.
+    pub gate: Arc<RwLock<()>>,
+    /// How often it is open.
+    pub opens: u32,
+    /// What the catalog does not know yet.
+    pub live: Option<Live>,
+    /// Sectors that wait, by their number in the file.
+    pub waiting: BTreeMap<u64, Waiting>,
+    /// Some of these come from a journal that was replayed: the parity of their groups may be half written.
+    pub distrusts_parity: bool,
+    /// Of these, how many begin a row of consecutive ones: each may need a group of its own.
+    pub clusters: u64,
+}
+
+impl Node {
+    /// Whether nothing of it needs to be remembered.
+    pub fn is_idle(&self) -> bool {
+        let unused = Arc::strong_count(&self.gate) == 1;
+        unused && self.opens == 0 && self.live.is_none() && self.waiting.is_empty()
+    }
+
+    /// Lets a sector wait.
+    pub fn put(&mut self, sector: u64, bytes: Vec<u8>, version: u64) {
+        assert_eq!(bytes.len(), SECTOR_BYTES, "a sector is written whole");
+        let older_journaled = self.waiting.get(&sector).and_then(Waiting::needs);
+        let waiting = Waiting { bytes: Arc::new(bytes), version, journaled: None, older_journaled };
+        if self.waiting.insert(sector, waiting).is_none() {
+            self.clusters += 1;
+            self.clusters -= u64::from(self.has_before(sector)) + u64::from(self.waiting.contains_key(&(sector + 1)));
+        }
+    }
+
+    /// Forgets a sector that waits.
+    pub fn take(&mut self, sector: u64) -> Option<Waiting> {
+        let gone = self.waiting.remove(&sector)?;
+        self.clusters += u64::from(self.has_before(sector)) + u64::from(self.waiting.contains_key(&(sector + 1)));
+        self.clusters -= 1;
+        Some(gone)
+    }
+
+    fn has_before(&self, sector: u64) -> bool {
+        sector.checked_sub(1).is_some_and(|before| self.waiting.contains_key(&before))
+    }
+}
+
+/// All nodes that memory knows something of.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    nodes: BTreeMap<Inode, Node>,
+    versions: u64,
+    /// Sectors that wait, of all nodes.
+    pub waiting: u64,
+    /// Rows of consecutive ones among them.
+    pub clusters: u64,
+}
+
+impl Nodes {
+    /// The node, if something is known of it.
+    pub fn find(&self, inode: Inode) -> Option<&Node> {
+        self.nodes.get(&inode)
+    }
+
+    /// The node; made if need be.
+    pub fn node(&mut self, inode: Inode) -> &mut Node {
+        self.nodes.entry(inode).or_default()
+    }
+
+    /// All of them, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (Inode, &Node)> {
+        self.nodes.iter().map(|(&inode, node)| (inode, node))
+    }
+
+    /// A sector that waits.
+    pub fn find_waiting(&mut self, inode: Inode, sector: u64) -> Option<&mut Waiting> {
+        self.nodes.get_mut(&inode)?.waiting.get_mut(&sector)
+    }
+
+    /// What the catalog does not know of a node.
+    pub fn find_live(&mut self, inode: Inode) -> Option<&mut Option<Live>> {
+        Some(&mut self.nodes.get_mut(&inode)?.live)
+    }
+
+    /// Lets a sector wait.
+    pub fn put(&mut self, inode: Inode, sector: u64, bytes: Vec<u8>) {
+        self.versions += 1;
+        let versions = self.versions;
+        self.counted(inode, |node| node.put(sector, bytes, versions));
+    }
+
+    /// Lets a sector wait that the journal holds.
+    pub fn put_journaled(&mut self, inode: Inode, sector: u64, bytes: Vec<u8>, at: JournalPosition) {
+        self.put(inode, sector, bytes);
+        if let Some(waiting) = self.find_waiting(inode, sector) {
+            waiting.enter(at);
+        }
+    }
+
+    /// Forgets a sector that waits.
+    pub fn take(&mut self, inode: Inode, sector: u64) -> Option<Waiting> {
+        self.counted(inode, |node| node.take(sector))
+    }
+
+    /// Forgets what waits of these sectors.
+    pub fn take_range(&mut self, inode: Inode, first: u64, end: u64) {
+        let gone: Vec<u64> = self.node(inode).waiting.range(first..end).map(|(&sector, _)| sector).collect();
+        for sector in gone {
+            self.take(inode, sector);
+        }
+    }
+
+    /// Forgets nodes of which nothing needs to be remembered.
+    pub fn sweep(&mut self, inode: Inode) {
+        if self.nodes.get(&inode).is_some_and(Node::is_idle) {
+            self.nodes.remove(&inode);
+        }
+    }
+
+    /// The oldest entry of the journal that a sector needs, but for those of some nodes.
+    pub fn oldest_journaled(&self, but: &BTreeSet<Inode>) -> Option<(JournalPosition, Inode)> {
+        let nodes = self.nodes.iter().filter(|(inode, _)| !but.contains(inode));
+        let all = nodes.flat_map(|(&inode, node)| {
+            node.waiting.values().filter_map(move |waiting| Some((waiting.needs()?, inode)))
+        });
+        all.min_by_key(|(position, _)| position.sequence)
+    }
+
+    fn counted<R>(&mut self, inode: Inode, work: impl FnOnce(&mut Node) -> R) -> R {
+        let node = self.nodes.entry(inode).or_default();
+        let before = (node.waiting.len() as u64, node.clusters);
+        let result = work(node);
+        self.waiting = self.waiting + node.waiting.len() as u64 - before.0;
+        self.clusters = self.clusters + node.clusters - before.1;
+        result
+    }
+}

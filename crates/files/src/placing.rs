@@ -1,0 +1,240 @@
+//! Where waiting sectors of a file go: a pure planner.
+//!
+//! What fills whole groups goes into new ones, also over sectors that have a place: the old place becomes free, and nothing
+//! is written twice. What is less goes home, by way of the journal, where it has a home; else into a group of its own, which takes in
+//! small neighbours, so that a file that grows or fills up in little steps ends in few groups.
+
+use std::ops::Range;
+
+use crate::run::{Run, Window};
+
+/// What to do with some of the waiting sectors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Write them into one new bulk run.
+    Bulk {
+        /// Sectors of the file: whole groups.
+        sectors: Range<u64>,
+    },
+    /// Write one new group.
+    Single {
+        /// Sectors of the file; what does not wait is read from the windows there are.
+        sectors: Range<u64>,
+        /// Sectors to keep room for.
+        capacity: u32,
+    },
+    /// Apply them where they are, or into the room behind what is there: journal first, then in place.
+    Home {
+        /// The first sector of the window.
+        window: u64,
+        /// Sectors of the file, ascending.
+        sectors: Vec<u64>,
+    },
+}
+
+/// How much of what waits is placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All.
+    All,
+    /// Bulk runs of full length, where there are any, and else all: what a file still grows by stays together.
+    FullRuns,
+}
+
+/// What a plan keeps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Data sectors of a group, k.
+    pub data: u32,
+    /// The longest bulk run.
+    pub sectors_max: u64,
+    /// What has a place stays there: its group may be half written, and is encoded again.
+    pub in_place: bool,
+    /// How much is placed.
+    pub scope: Scope,
+}
+
+/// Plans for `waiting` sectors of a file, ascending, over the `windows` that hold, precede and follow them.
+pub(crate) fn plan_placing(waiting: &[u64], windows: &[Window], limits: Limits) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let Limits { data, sectors_max, in_place, scope } = limits;
+    let k = u64::from(data);
+    let full = (sectors_max / k).max(BULK_GROUPS_MIN) * k;
+    for cluster in clusters(waiting) {
+        let mut at = cluster.start;
+        while at < cluster.end {
+            let (holding, before, after) = around(windows, at);
+            let next = after.map_or(u64::MAX, |after| after.first);
+            let rest = if in_place { cluster.end.min(next) - at } else { cluster.end - at };
+            if let Some(window) = holding.filter(|_| in_place) {
+                let end = cluster.end.min(window.end());
+                home(&mut steps, window.first, at..end);
+                at = end;
+            } else if let Some(window) = before.filter(|window| window.end() == at)
+                && let room @ 1.. = room(window)
+                && holding.is_none()
+            {
+                let end = cluster.end.min(at + room).min(next);
+                home(&mut steps, window.first, at..end);
+                at = end;
+            } else if rest >= BULK_GROUPS_MIN * k {
+                let sectors = (rest / k * k).min(full);
+                steps.push(Step::Bulk { sectors: at..at + sectors });
+                at += sectors;
+            } else if rest >= k {
+                steps.push(Step::Single { sectors: at..at + k, capacity: data });
+                at += k;
+            } else if let Some(window) = holding {
+                let end = cluster.end.min(window.end());
+                home(&mut steps, window.first, at..end);
+                at = end;
+            } else {
+                let end = cluster.end.min(next);
+                let (before, after) = if in_place { (None, None) } else { (before, after) };
+                steps.push(alone(at..end, before, after, data));
+                at = end;
+            }
+        }
+    }
+    let is_full = |step: &Step| matches!(step, Step::Bulk { sectors } if sectors.end - sectors.start == full);
+    if scope == Scope::FullRuns && steps.iter().any(is_full) {
+        steps.retain(is_full);
+    }
+    steps
+}
+
+/// From this many groups on, sums go into sectors of their own and not into the catalog.
+const BULK_GROUPS_MIN: u64 = 4;
+
+/// A group for less than k sectors without a home: with its small neighbours, if they fit into it too.
+fn alone(sectors: Range<u64>, before: Option<&Window>, after: Option<&Window>, data: u32) -> Step {
+    let k = u64::from(data);
+    let (mut all, mut joined) = (sectors.clone(), false);
+    if let Some(before) = before.filter(|window| is_single(window) && window.end() == sectors.start)
+        && all.end - before.first <= k
+    {
+        (all.start, joined) = (before.first, true);
+    }
+    if let Some(after) = after.filter(|window| is_single(window) && window.first == sectors.end)
+        && after.end() - all.start <= k
+    {
+        (all.end, joined) = (after.end(), true);
+    }
+    let len = (all.end - all.start) as u32;
+    Step::Single { sectors: all, capacity: if joined { (2 * len).min(data) } else { len } }
+}
+
+fn is_single(window: &Window) -> bool {
+    matches!(window.run, Run::Single { .. })
+}
+
+/// How many sectors can be added behind a window without moving it.
+fn room(window: &Window) -> u64 {
+    match &window.run {
+        Run::Single { place, .. } if place.data == window.in_run().end => u64::from(place.capacity - place.data),
+        _ => 0,
+    }
+}
+
+fn home(steps: &mut Vec<Step>, window: u64, sectors: Range<u64>) {
+    match steps.last_mut() {
+        Some(Step::Home { window: last, sectors: all }) if *last == window => all.extend(sectors),
+        _ => steps.push(Step::Home { window, sectors: sectors.collect() }),
+    }
+}
+
+/// The window that holds a sector, the last one before it, the first one behind it.
+fn around(windows: &[Window], sector: u64) -> (Option<&Window>, Option<&Window>, Option<&Window>) {
+    let behind = windows.partition_point(|window| window.first <= sector);
+    let at_or_before = behind.checked_sub(1).map(|index| &windows[index]);
+    let holding = at_or_before.filter(|window| sector < window.end());
+    (holding, at_or_before.filter(|_| holding.is_none()), windows.get(behind))
+}
+
+/// The maximal rows of consecutive numbers.
+pub(crate) fn clusters(sectors: &[u64]) -> Vec<Range<u64>> {
+    let mut clusters: Vec<Range<u64>> = Vec::new();
+    for &sector in sectors {
+        match clusters.last_mut() {
+            Some(last) if last.end == sector => last.end += 1,
+            _ => clusters.push(sector..sector + 1),
+        }
+    }
+    clusters
+}
+
+#[cfg(test)]
+mod tests {
+    use claystone_env::Sector;
+    use claystone_group::{BulkRun, GroupPlace};
+
+    use super::{Limits, Scope, Step, plan_placing};
+    use crate::run::{Run, Window};
+
+    fn single(first: u64, sectors: u32, capacity: u32) -> Window {
+        let place = GroupPlace { first: Sector(1000), data: sectors, capacity };
+        Window { first, sectors, skipped: 0, run: Run::Single { place, sums: vec![0; sectors as usize] } }
+    }
+
+    fn bulk(first: u64, sectors: u32) -> Window {
+        Window { first, sectors, skipped: 0, run: Run::Bulk { run: BulkRun { first: Sector(5000), data: sectors } } }
+    }
+
+    fn plan(waiting: impl IntoIterator<Item = u64>, windows: &[Window]) -> Vec<Step> {
+        plan_in(Scope::All, waiting, windows)
+    }
+
+    fn plan_in(scope: Scope, waiting: impl IntoIterator<Item = u64>, windows: &[Window]) -> Vec<Step> {
+        let limits = Limits { data: 10, sectors_max: 100, in_place: false, scope };
+        plan_placing(&waiting.into_iter().collect::<Vec<_>>(), windows, limits)
+    }
+
+    #[test]
+    fn what_fills_groups_is_written_anew_wherever_it_was() {
+        assert_eq!(
+            plan(0..45, &[bulk(0, 60)]),
+            [Step::Bulk { sectors: 0..40 }, Step::Home { window: 0, sectors: (40..45).collect() }]
+        );
+        assert_eq!(
+            plan(0..120, &[]),
+            [
+                Step::Bulk { sectors: 0..100 },
+                Step::Single { sectors: 100..110, capacity: 10 },
+                Step::Single { sectors: 110..120, capacity: 10 }
+            ]
+        );
+    }
+
+    #[test]
+    fn a_little_goes_home_or_into_a_group_of_its_size() {
+        assert_eq!(
+            plan([3, 4, 70], &[bulk(0, 60)]),
+            [Step::Home { window: 0, sectors: vec![3, 4] }, Step::Single { sectors: 70..71, capacity: 1 }]
+        );
+    }
+
+    #[test]
+    fn a_growing_tail_is_moved_once_and_then_fills_its_room() {
+        assert_eq!(plan([3], &[single(0, 3, 3)]), [Step::Single { sectors: 0..4, capacity: 8 }]);
+        assert_eq!(plan(4..7, &[single(0, 4, 10)]), [Step::Home { window: 0, sectors: vec![4, 5, 6] }]);
+        assert_eq!(
+            plan(8..14, &[single(0, 8, 10)]),
+            [Step::Home { window: 0, sectors: vec![8, 9] }, Step::Single { sectors: 10..14, capacity: 4 }]
+        );
+    }
+
+    #[test]
+    fn a_file_under_way_is_placed_in_full_runs_only() {
+        assert_eq!(
+            plan_in(Scope::FullRuns, 0..245, &[]),
+            [Step::Bulk { sectors: 0..100 }, Step::Bulk { sectors: 100..200 }]
+        );
+        assert_eq!(plan_in(Scope::FullRuns, 0..45, &[]), plan(0..45, &[]));
+    }
+
+    #[test]
+    fn small_neighbours_become_one_group() {
+        assert_eq!(plan([2], &[single(0, 2, 2), single(3, 4, 4)]), [Step::Single { sectors: 0..7, capacity: 10 }]);
+        assert_eq!(plan([2], &[single(0, 2, 2), single(3, 9, 9)]), [Step::Single { sectors: 0..3, capacity: 6 }]);
+    }
+}

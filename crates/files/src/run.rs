@@ -1,0 +1,204 @@
+//! Runs: whole groups side by side on the device, and the windows on them that a file is made of.
+//!
+//! A [`Window`] is a row of the table `runs`: data sectors that follow each other in the file and in their run.
+//!
+//! Invariants:
+//! 1. Windows of a file do not overlap, and no two windows of any files have a sector of the device in common.
+//! 2. A single run has one window, since its sums are in it. A bulk run may have several, all of one file, and all with
+//!    the same distance between file sectors and sectors of the run.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use claystone_env::{Sector, SectorRange};
+use claystone_group::{BulkRun, GroupPlace, GroupShape, SUMS_PER_SECTOR};
+
+use crate::{FileError, Inode};
+
+/// Where the data of a window lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// One group.
+    Single {
+        /// The group; `data` sectors of it are in use.
+        place: GroupPlace,
+        /// The CRC of each data sector in use.
+        sums: Vec<u32>,
+    },
+    /// Whole groups, with sums sectors among them.
+    Bulk {
+        /// The run.
+        run: BulkRun,
+    },
+}
+
+/// A row of the table `runs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Its first sector in the file.
+    pub first: u64,
+    /// How many sectors.
+    pub sectors: u32,
+    /// Data sectors of the run before the window.
+    pub skipped: u32,
+    /// What it shows.
+    pub run: Run,
+}
+
+impl Window {
+    /// The sector of the file behind the window.
+    pub fn end(&self) -> u64 {
+        self.first + u64::from(self.sectors)
+    }
+
+    /// Which data sectors of the run lie in the window.
+    pub fn in_run(&self) -> Range<u32> {
+        self.skipped..self.skipped + self.sectors
+    }
+
+    /// The number in the run of a sector of the file in the window.
+    pub fn position(&self, sector: u64) -> u32 {
+        debug_assert!((self.first..self.end()).contains(&sector));
+        self.in_run().start + (sector - self.first) as u32
+    }
+
+    /// The part of the window within these sectors of the file, which must not be empty.
+    pub fn cut(&self, part: Range<u64>) -> Window {
+        assert!(self.first <= part.start && part.start < part.end && part.end <= self.end(), "{part:?} of {self:?}");
+        Window {
+            first: part.start,
+            sectors: (part.end - part.start) as u32,
+            skipped: self.position(part.start),
+            run: self.run.clone(),
+        }
+    }
+
+    /// The value of the row.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, first, data, capacity, sums): (u8, _, _, _, &[u32]) = match &self.run {
+            Run::Single { place, sums } => (1, place.first, place.data, place.capacity, sums),
+            Run::Bulk { run } => (2, run.first, run.data, 0, &[]),
+        };
+        let mut bytes = vec![kind, 0, 0, 0];
+        bytes.extend(self.sectors.to_le_bytes());
+        bytes.extend(first.0.to_le_bytes());
+        for number in [self.skipped, data, capacity] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(sums.iter().flat_map(|sum| sum.to_le_bytes()));
+        bytes
+    }
+
+    /// Parses a row; `data` is k of the disk.
+    ///
+    /// # Errors
+    /// [`FileError::Failed`] if it cannot be.
+    pub fn decode(inode: Inode, first: u64, bytes: &[u8], data_max: u32) -> Result<Window, FileError> {
+        let wrong =
+            || FileError::Failed { why: format!("the run of inode {inode} at file sector {first} makes no sense") };
+        let word = |at: usize| -> Result<u32, FileError> {
+            let bytes = bytes.get(at..at + 4).ok_or_else(wrong)?;
+            Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+        };
+        let (sectors, skipped, data, capacity) = (word(4)?, word(16)?, word(20)?, word(24)?);
+        let place = Sector(u64::from(word(8)?) | u64::from(word(12)?) << 32);
+        let fits = sectors > 0 && skipped.checked_add(sectors).is_some_and(|end| end <= data);
+        let run = match bytes[0] {
+            1 if fits && data <= capacity && capacity <= data_max => {
+                let sums: Vec<u32> = (0..data as usize).map(|sum| word(28 + 4 * sum)).collect::<Result<_, _>>()?;
+                Run::Single { place: GroupPlace { first: place, data, capacity }, sums }
+            }
+            2 if fits && data.is_multiple_of(data_max) => Run::Bulk { run: BulkRun { first: place, data } },
+            _ => return Err(wrong()),
+        };
+        if first.checked_add(u64::from(sectors)).is_none() {
+            return Err(wrong());
+        }
+        Ok(Window { first, sectors, skipped, run })
+    }
+}
+
+/// The sectors of the device that become free when `gone` data sectors of a bulk run are in no window any more, and `kept`
+/// are those near them that are in other windows: groups that no window shows, and sums sectors of which all groups are
+/// such.
+pub(crate) fn freed_of_bulk(
+    run: BulkRun,
+    gone: &[Range<u32>],
+    kept: &[Range<u32>],
+    shape: GroupShape,
+) -> Vec<SectorRange> {
+    let k = shape.data;
+    let in_use = |group: &u32| kept.iter().any(|kept| kept.start < (group + 1) * k && group * k < kept.end);
+    let touched: BTreeSet<u32> = gone.iter().flat_map(|gone| gone.start / k..gone.end.div_ceil(k)).collect();
+    let (mut freed, mut sums) = (Vec::new(), BTreeSet::new());
+    for group in touched.into_iter().filter(|group| !in_use(group)) {
+        let first = run.group(group, shape).first;
+        freed.push(SectorRange { first, sectors: u64::from(k + shape.parity) });
+        sums.insert(BulkRun::sums_of(u64::from(group * k)).0);
+        sums.insert(BulkRun::sums_of(u64::from((group + 1) * k - 1)).0);
+    }
+    for number in sums {
+        if !run.summed_groups(number, shape).any(|group| in_use(&group)) {
+            freed.push(SectorRange { first: run.sums(number, shape), sectors: 1 });
+        }
+    }
+    freed.sort_unstable();
+    let mut merged: Vec<SectorRange> = Vec::new();
+    for range in freed {
+        match merged.last_mut() {
+            Some(last) if last.end() == range.first => last.sectors += range.sectors,
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// How far from what goes other windows can lie on the same group or on groups of the same sums sector.
+pub(crate) fn reach(shape: GroupShape) -> u64 {
+    SUMS_PER_SECTOR as u64 + 2 * u64::from(shape.data)
+}
+
+#[cfg(test)]
+mod tests {
+    use claystone_env::{Sector, SectorRange};
+    use claystone_group::{BulkRun, GroupPlace, GroupShape};
+
+    use super::{Run, Window, freed_of_bulk};
+    use crate::Inode;
+
+    const SHAPE: GroupShape = GroupShape { data: 250, parity: 5 };
+
+    #[test]
+    fn rows_are_read_as_they_were_written() {
+        let place = GroupPlace { first: Sector(7 << 33), data: 3, capacity: 9 };
+        let single = Run::Single { place, sums: vec![1, 2, 3] };
+        let bulk = Run::Bulk { run: BulkRun { first: Sector(9), data: 500 } };
+        for run in [single, bulk] {
+            let window = Window { first: 77, sectors: 2, skipped: 1, run };
+            let bytes = window.encode();
+            assert_eq!(Window::decode(Inode(3), 77, &bytes, 250).ok(), Some(window));
+            for len in 0..bytes.len() {
+                assert!(Window::decode(Inode(3), 77, &bytes[..len], 250).is_err(), "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_free_when_its_last_window_goes_and_no_sector_twice() {
+        let run = BulkRun { first: Sector(100), data: 9 * 250 };
+        let all = BulkRun::sectors_total(9, SHAPE);
+        let parts = [0..300, 300..1100, 1100..1500, 1500..2250];
+        for order in [[0, 1, 2, 3], [3, 1, 0, 2], [1, 3, 2, 0], [2, 0, 3, 1]] {
+            let mut kept = parts.to_vec();
+            let mut freed: Vec<SectorRange> = Vec::new();
+            for part in order.map(|part| parts[part].clone()) {
+                kept.retain(|window| *window != part);
+                freed.extend(freed_of_bulk(run, &[part], &kept, SHAPE));
+            }
+            freed.sort_unstable();
+            assert_eq!(freed.iter().map(|range| range.sectors).sum::<u64>(), all);
+            assert!(freed.windows(2).all(|two| two[0].end() <= two[1].first), "{freed:?}");
+            assert_eq!((freed[0].first, freed.last().map(SectorRange::end)), (Sector(100), Some(Sector(100 + all))));
+        }
+    }
+}

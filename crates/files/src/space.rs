@@ -1,0 +1,324 @@
+//! The space map: which sectors of the device are free.
+//!
+//! A free sector is in one of three states:
+//!
+//! ```text
+//! free --reserve--> reserved --take--> in use --give--> given back --reopen--> free
+//!                   reserved --unreserve--> free
+//! ```
+//!
+//! Invariants:
+//! 1. The rows of the table `free` are all sectors that are free, reserved or given back: until a run is named in the
+//!    catalog, its sectors are nobody's, so a crash loses no space.
+//! 2. Sectors given back are not reserved before [`SpaceMap::reopen`], which a checkpoint calls: no journal entry that
+//!    could be replayed names them.
+//! 3. No two rows touch or overlap.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claystone_env::{Sector, SectorRange};
+
+use crate::{Change, Table};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct SpaceMap {
+    // The rows of the table: first -> sectors.
+    rows: BTreeMap<u64, u64>,
+    // What can be reserved, by place and by size.
+    open: BTreeMap<u64, u64>,
+    sizes: BTreeSet<(u64, u64)>,
+    given: Vec<SectorRange>,
+    // Changes of the table that nobody applied yet: slabs are taken in the middle of a checkpoint.
+    recorded: Vec<Change>,
+    open_sectors: u64,
+    given_sectors: u64,
+}
+
+impl SpaceMap {
+    /// The map that the rows of the table `free` say.
+    pub fn new(rows: impl IntoIterator<Item = SectorRange>) -> SpaceMap {
+        let mut map = SpaceMap::default();
+        for row in rows {
+            map.rows.insert(row.first.0, row.sectors);
+            map.open_insert(row);
+        }
+        map
+    }
+
+    /// Sectors that can be reserved now.
+    pub fn open_sectors(&self) -> u64 {
+        self.open_sectors
+    }
+
+    /// Sectors that a checkpoint will make free.
+    pub fn given_sectors(&self) -> u64 {
+        self.given_sectors
+    }
+
+    /// Finds `sectors` consecutive free ones: right at `near` if they are free there, else in the smallest
+    /// gap that holds them.
+    pub fn reserve(&mut self, sectors: u64, near: Option<Sector>) -> Option<SectorRange> {
+        assert!(sectors > 0, "a reservation of no sector");
+        let there = near.and_then(|near| {
+            let (&first, &len) = self.open.range(..=near.0).next_back()?;
+            (near.0 + sectors <= first + len).then_some((first, near.0))
+        });
+        let (gap, first) = match there {
+            Some(found) => found,
+            None => {
+                let &(_, first) = self.sizes.range((sectors, 0)..).next()?;
+                (first, first)
+            }
+        };
+        let len = self.open_remove(gap);
+        if first > gap {
+            self.open_insert(SectorRange { first: Sector(gap), sectors: first - gap });
+        }
+        if gap + len > first + sectors {
+            self.open_insert(SectorRange { first: Sector(first + sectors), sectors: gap + len - first - sectors });
+        }
+        Some(SectorRange { first: Sector(first), sectors })
+    }
+
+    /// The largest number of sectors that one reservation could get now.
+    pub fn largest(&self) -> u64 {
+        self.sizes.last().map_or(0, |&(sectors, _)| sectors)
+    }
+
+    /// Gives up a reservation that was not taken.
+    pub fn unreserve(&mut self, range: SectorRange) {
+        self.open_merge(range);
+    }
+
+    /// Marks reserved sectors as in use and adds what that changes in the table.
+    ///
+    /// # Panics
+    /// If one is not in a row of the table.
+    pub fn take(&mut self, range: SectorRange, changes: &mut Vec<Change>) {
+        let (&first, &len) = self.rows.range(..=range.first.0).next_back().expect("what is taken was free");
+        assert!(range.end().0 <= first + len, "{range} are taken and not free");
+        self.rows.remove(&first);
+        if first < range.first.0 {
+            self.put_row(first, range.first.0 - first, changes);
+        } else {
+            changes.push(row(first, None));
+        }
+        if first + len > range.end().0 {
+            self.put_row(range.end().0, first + len - range.end().0, changes);
+        }
+    }
+
+    /// Marks sectors in use as given back and adds what that changes in the table.
+    ///
+    /// # Panics
+    /// If one is free already.
+    pub fn give(&mut self, range: SectorRange, changes: &mut Vec<Change>) {
+        if range.sectors == 0 {
+            return;
+        }
+        self.given.push(range);
+        self.given_sectors += range.sectors;
+        let (mut first, mut sectors) = (range.first.0, range.sectors);
+        if let Some((&before, &len)) = self.rows.range(..first).next_back() {
+            assert!(before + len <= first, "{range} are given back and free from {before}");
+            if before + len == first {
+                self.rows.remove(&before);
+                (first, sectors) = (before, sectors + len);
+            }
+        }
+        if let Some((&after, &len)) = self.rows.range(range.first.0..).next() {
+            assert!(after >= range.end().0, "{range} are given back and free from {after}");
+            if after == range.end().0 {
+                self.rows.remove(&after);
+                changes.push(row(after, None));
+                sectors += len;
+            }
+        }
+        self.put_row(first, sectors, changes);
+    }
+
+    /// A checkpoint is durable: what was given back before it can be reserved.
+    pub fn reopen(&mut self) {
+        for range in std::mem::take(&mut self.given) {
+            self.open_merge(range);
+        }
+        self.given_sectors = 0;
+    }
+
+    /// Adds sectors that are free from the start: of a new disk, or behind the old end of one that grew.
+    pub fn make_free(&mut self, range: SectorRange, changes: &mut Vec<Change>) {
+        self.give(range, changes);
+        self.given.pop();
+        self.given_sectors -= range.sectors;
+        self.open_merge(range);
+    }
+
+    /// Takes sectors for a slab of the page file, which the superblock names at once; what changes in the table is kept for
+    /// [`SpaceMap::take_recorded`], and until that is applied, [`SpaceMap::withhold`] makes up for it.
+    pub fn take_slab(&mut self, sectors: u64) -> Option<SectorRange> {
+        let range = self.reserve(sectors, None)?;
+        let mut changes = std::mem::take(&mut self.recorded);
+        self.take(range, &mut changes);
+        self.recorded = changes;
+        Some(range)
+    }
+
+    /// The changes of the table that slabs made.
+    pub fn take_recorded(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.recorded)
+    }
+
+    /// Takes away sectors that are in use though the table may say otherwise: slabs of the page file, which the superblock
+    /// names first.
+    pub fn withhold(&mut self, range: SectorRange, changes: &mut Vec<Change>) {
+        let (from, end) = (range.first.0, range.end().0);
+        let touching = |rows: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> {
+            let start = rows.range(..=from).next_back().map_or(from, |(&first, _)| first);
+            rows.range(start..end)
+                .map(|(&first, &len)| (first, len))
+                .filter(|(first, len)| first + len > from)
+                .collect()
+        };
+        for (first, len) in touching(&self.rows) {
+            let cut = SectorRange { first: Sector(first.max(from)), sectors: (first + len).min(end) - first.max(from) };
+            self.take(cut, changes);
+        }
+        for (first, len) in touching(&self.open) {
+            self.open_remove(first);
+            if first < from {
+                self.open_insert(SectorRange { first: Sector(first), sectors: from - first });
+            }
+            if first + len > end {
+                self.open_insert(SectorRange { first: Sector(end), sectors: first + len - end });
+            }
+        }
+    }
+
+    /// All rows of the table, ascending.
+    pub fn rows(&self) -> impl Iterator<Item = SectorRange> + '_ {
+        self.rows.iter().map(|(&first, &sectors)| SectorRange { first: Sector(first), sectors })
+    }
+
+    fn put_row(&mut self, first: u64, sectors: u64, changes: &mut Vec<Change>) {
+        self.rows.insert(first, sectors);
+        changes.push(row(first, Some(sectors)));
+    }
+
+    fn open_merge(&mut self, range: SectorRange) {
+        let mut whole = range;
+        if let Some((&before, &len)) = self.open.range(..range.first.0).next_back()
+            && before + len == range.first.0
+        {
+            self.open_remove(before);
+            whole = SectorRange { first: Sector(before), sectors: len + whole.sectors };
+        }
+        if let Some(&len) = self.open.get(&range.end().0) {
+            self.open_remove(range.end().0);
+            whole.sectors += len;
+        }
+        self.open_insert(whole);
+    }
+
+    fn open_insert(&mut self, range: SectorRange) {
+        let before = self.open.insert(range.first.0, range.sectors);
+        assert!(before.is_none(), "{range} are free twice");
+        self.sizes.insert((range.sectors, range.first.0));
+        self.open_sectors += range.sectors;
+    }
+
+    fn open_remove(&mut self, first: u64) -> u64 {
+        let len = self.open.remove(&first).expect("a gap of the map");
+        self.sizes.remove(&(len, first));
+        self.open_sectors -= len;
+        len
+    }
+}
+
+fn row(first: u64, sectors: Option<u64>) -> Change {
+    Change {
+        table: Table::Free,
+        key: first.to_be_bytes().to_vec(),
+        value: sectors.map(|sectors| sectors.to_le_bytes().to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use claystone_env::{Sector, SectorRange};
+    use proptest::prelude::*;
+
+    use super::SpaceMap;
+    use crate::Change;
+
+    fn range(first: u64, sectors: u64) -> SectorRange {
+        SectorRange { first: Sector(first), sectors }
+    }
+
+    fn apply(table: &mut BTreeMap<Vec<u8>, Vec<u8>>, changes: Vec<Change>) {
+        for change in changes {
+            match change.value {
+                Some(value) => table.insert(change.key, value),
+                None => table.remove(&change.key),
+            };
+        }
+    }
+
+    #[test]
+    fn the_smallest_gap_that_is_large_enough_is_taken_and_the_near_one_before() {
+        let mut map = SpaceMap::new([range(0, 10), range(20, 4), range(30, 100)]);
+        assert_eq!(map.reserve(4, None), Some(range(20, 4)));
+        assert_eq!(map.reserve(4, Some(Sector(50))), Some(range(50, 4)));
+        assert_eq!(map.reserve(200, None), None);
+        assert_eq!(map.largest(), 76);
+    }
+
+    #[test]
+    fn sectors_given_back_wait_for_a_checkpoint() {
+        let mut map = SpaceMap::new([range(0, 8)]);
+        let all = map.reserve(8, None).expect("free");
+        let mut changes = Vec::new();
+        map.take(all, &mut changes);
+        map.give(range(2, 3), &mut changes);
+        assert_eq!((map.reserve(1, None), map.given_sectors()), (None, 3));
+        map.reopen();
+        assert_eq!(map.reserve(3, None), Some(range(2, 3)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_is_what_is_not_in_use(steps in proptest::collection::vec((0..5u8, 1..20u64), 1..200)) {
+            let mut map = SpaceMap::new([range(0, 500)]);
+            let mut table = BTreeMap::from([(0u64.to_be_bytes().to_vec(), 500u64.to_le_bytes().to_vec())]);
+            let mut used: Vec<SectorRange> = Vec::new();
+            for (step, number) in steps {
+                let mut changes = Vec::new();
+                match step {
+                    0..=1 => if let Some(found) = map.reserve(number, Some(Sector(number * 7))) {
+                        map.take(found, &mut changes);
+                        used.push(found);
+                    },
+                    2 => if let Some(found) = map.reserve(number, None) { map.unreserve(found); },
+                    3 => if !used.is_empty() {
+                        let gone = used.swap_remove(number as usize % used.len());
+                        map.give(gone, &mut changes);
+                    },
+                    _ => map.reopen(),
+                }
+                apply(&mut table, changes);
+                let rows: BTreeMap<Vec<u8>, Vec<u8>> =
+                    map.rows().map(|row| (row.first.0.to_be_bytes().to_vec(), row.sectors.to_le_bytes().to_vec())).collect();
+                prop_assert_eq!(&rows, &table);
+                let mut owner = vec![0; 500];
+                for range in map.rows().chain(used.iter().copied()) {
+                    for sector in range.first.0..range.end().0 { owner[sector as usize] += 1; }
+                }
+                prop_assert!(owner.iter().all(|&owners| owners == 1));
+                let in_use: u64 = used.iter().map(|range| range.sectors).sum();
+                prop_assert_eq!(map.open_sectors() + map.given_sectors() + in_use, 500);
+            }
+        }
+    }
+}
