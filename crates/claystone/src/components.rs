@@ -341,7 +341,7 @@ impl Birth {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let wanted = first_disks(&settings.directory, &settings.disks, &settings.nodes)?;
                 let disks = if known.is_empty() { wanted.len() } else { known.len() };
-                let cluster = match (known, cluster_of(known).await) {
+                let cluster = match (known, cluster_of(env, known).await) {
                     ([], _) => ClusterId::new(&*env.random),
                     (_, Some(cluster)) => cluster,
                     (_, None) => {

@@ -3,7 +3,7 @@
 //! What is at a path, and what becomes of it:
 //!
 //! ```text
-//! first start   empty            -> formatted and added
+//! first start   empty            -> formatted and added; so is an empty disk on a device or an image
 //!               ours             -> added (an earlier first start was cut short)
 //!               anything else    -> the start is refused: nothing foreign is ever formatted
 //! later starts  the known disk   -> opened
@@ -23,10 +23,12 @@ use anyhow::{Context, anyhow, bail};
 use claystone_chunk::{ChunkStore, DiskId, NodeId};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
 use claystone_env::{Env, Space};
-use claystone_host::{HostDirectory, ThreadWorker};
+use claystone_host::ThreadWorker;
 use claystone_meta::{DiskRecord, DiskState, Meta};
 use claystone_stripe::{Absence, Member};
 use futures::future::{join_all, try_join_all};
+
+use crate::roots::Roots;
 
 /// Opens and formats the disks of one cluster.
 #[derive(Clone)]
@@ -34,12 +36,13 @@ pub struct Disks {
     env: Env,
     cluster: ClusterId,
     options: Options,
+    roots: Roots,
 }
 
 /// A disk that a person asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its directory.
+    /// Its directory; or a device or an image with a disk made by `claystone disk format`.
     pub path: PathBuf,
     /// Its failure domain.
     pub node: NodeId,
@@ -48,7 +51,8 @@ pub struct Wanted {
 impl Disks {
     /// Disks of this cluster.
     pub fn new(env: Env, cluster: ClusterId, options: Options) -> Disks {
-        Disks { env, cluster, options }
+        let roots = Roots::new(env.clone());
+        Disks { env, cluster, options, roots }
     }
 
     /// Formats an empty directory (or takes one that is already a disk of this cluster) and records it.
@@ -78,9 +82,7 @@ impl Disks {
     /// A disk of this cluster at a path, not yet recorded.
     async fn prepare(&self, wanted: &Wanted) -> anyhow::Result<DiskRecord> {
         let path = &wanted.path;
-        let directory =
-            HostDirectory::make(path).with_context(|| format!("the disk {} cannot be made", path.display()))?;
-        let directory = Arc::new(directory);
+        let directory = self.roots.make(path).with_context(|| format!("the disk {} cannot be made", path.display()))?;
         let worker = ThreadWorker::start("format", 1)?;
         let identity = match read_identity(&worker, directory.clone()).await.map_err(told)? {
             Some(found) if found.cluster == self.cluster => found,
@@ -166,7 +168,7 @@ impl Disks {
     }
 
     async fn try_open(&self, record: &DiskRecord) -> anyhow::Result<DirectoryStore> {
-        let directory = Arc::new(HostDirectory::new(&record.path));
+        let directory = self.roots.open(Path::new(&record.path))?;
         let worker = Arc::new(ThreadWorker::start("disk", DISK_THREADS)?);
         let expected = Expected { cluster: self.cluster, disk: record.id };
         DirectoryStore::open(&self.env, directory, worker, expected, self.options.clone()).await.map_err(told)
@@ -177,7 +179,8 @@ impl Disks {
         let mut found = BTreeMap::new();
         let Ok(worker) = ThreadWorker::start("find", 1) else { return found };
         for path in paths {
-            if let Ok(Some(identity)) = read_identity(&worker, Arc::new(HostDirectory::new(&path))).await
+            if let Ok(directory) = self.roots.open(&path)
+                && let Ok(Some(identity)) = read_identity(&worker, directory).await
                 && identity.cluster == self.cluster
             {
                 found.entry(identity.disk).or_insert(path);
@@ -188,10 +191,12 @@ impl Disks {
 }
 
 /// The cluster of a disk that the records know, read from the disk itself.
-pub async fn cluster_of(records: &[DiskRecord]) -> Option<ClusterId> {
+pub async fn cluster_of(env: &Env, records: &[DiskRecord]) -> Option<ClusterId> {
+    let roots = Roots::new(env.clone());
     let worker = ThreadWorker::start("find", 1).ok()?;
     for record in records {
-        if let Ok(Some(identity)) = read_identity(&worker, Arc::new(HostDirectory::new(&record.path))).await
+        if let Ok(directory) = roots.open(Path::new(&record.path))
+            && let Ok(Some(identity)) = read_identity(&worker, directory).await
             && identity.disk == record.id
         {
             return Some(identity.cluster);

@@ -13,8 +13,9 @@ use crate::settings::LogFormat;
 /// # Errors
 /// `level` is no filter.
 pub fn for_server(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    // Migrations are told step by step, and what a client did wrong as an error: neither is the operator's concern.
-    let filter = EnvFilter::try_new(format!("refinery_core=warn,s3s=off,{level}"))
+    // Migrations are told step by step, what a client did wrong as an error, and that somebody else has unmounted as a
+    // warning: none is the operator's concern.
+    let filter = EnvFilter::try_new(format!("refinery_core=warn,s3s=off,fuser=error,{level}"))
         .with_context(|| format!("log_level {level:?} is no level: use error, warn, info, debug or trace"))?;
     let terminal = std::io::stderr().is_terminal();
     let builder = fmt().with_writer(std::io::stderr).with_env_filter(filter);

@@ -20,6 +20,7 @@ mod http;
 mod logs;
 mod model;
 mod progress;
+mod roots;
 mod rows;
 mod server;
 mod settings;

@@ -15,6 +15,11 @@ impl Progress {
         Progress::with(what, total, "{prefix:24} {bar:32} {pos}/{len} {msg}")
     }
 
+    /// A bar of `total` steps, with the time that is left.
+    pub fn timed(what: &str, total: u64) -> Progress {
+        Progress::with(what, total, "{prefix:24} {bar:32} {pos}/{len} {eta} left {msg}")
+    }
+
     /// A bar of `total` bytes, with the rate.
     pub fn bytes(what: &str, total: u64) -> Progress {
         Progress::with(

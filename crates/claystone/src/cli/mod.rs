@@ -8,7 +8,9 @@ mod demo;
 mod disk;
 mod key;
 mod model;
+mod mount;
 mod scrub;
+mod signals;
 mod status;
 mod up;
 
@@ -36,8 +38,10 @@ enum Command {
     Up(up::Up),
     /// Show how a running store is
     Status(status::Status),
-    /// List, add, replace, drain and remove disks
+    /// Disks of a running store, and disks on a device that mend their own sectors
     Disk(disk::Disk),
+    /// Mount a disk with local coding: files for every program
+    Mount(mount::Mount),
     /// Read everything back and check it
     Scrub(scrub::Scrub),
     /// List and make buckets, choose their codes
@@ -87,10 +91,11 @@ impl Cli {
     pub async fn run(self, start: Instant) -> anyhow::Result<()> {
         match self.command {
             Command::Up(up) => return up.run(start).await,
+            Command::Mount(mount) => return mount.run(start).await,
             _ => crate::logs::for_commands(),
         }
         match self.command {
-            Command::Up(_) => Ok(()),
+            Command::Up(_) | Command::Mount(_) => Ok(()),
             Command::Status(status) => status.run().await,
             Command::Disk(disk) => disk.run().await,
             Command::Scrub(scrub) => scrub.run().await,

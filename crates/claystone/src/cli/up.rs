@@ -4,12 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
 use claystone_code::Tier;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::DEFAULT_DIRECTORY;
+use super::signals::Signals;
 use crate::components::Store;
 use crate::credentials::Credentials;
 use crate::logs;
@@ -142,24 +141,4 @@ fn tell_first_start(store: &Store) {
 /// A line on standard output, which may be closed.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Signals> {
-        let listen = |kind| signal(kind).context("signals cannot be received");
-        Ok(Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            biased;
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
-    }
 }

@@ -1,31 +1,21 @@
-//! `claystone disk`: the disks of a running store.
+//! `claystone disk list|add|replace|drain|remove`: the disks of a running store.
+
+use std::path::Path;
 
 use anyhow::ensure;
 use claystone_console::api;
 use hyper::Method;
 
-use super::status::disk_table;
-use super::{At, find_disk, print_json};
 use crate::admin::AdminClient;
-
-/// The disks of a running store.
-#[derive(Debug, clap::Args)]
-pub struct Disk {
-    #[command(flatten)]
-    at: At,
-    /// JSON instead of tables
-    #[arg(long, global = true)]
-    json: bool,
-    #[command(subcommand)]
-    action: Action,
-}
+use crate::cli::status::disk_table;
+use crate::cli::{find_disk, print_json};
 
 /// DISK is an id, the beginning of one, or a path.
 #[derive(Debug, clap::Subcommand)]
-enum Action {
-    /// All disks
+pub enum Member {
+    /// Store: all disks
     List,
-    /// Take an empty directory as a new disk
+    /// Store: take an empty directory as a new disk
     Add {
         /// The directory
         path: String,
@@ -33,19 +23,19 @@ enum Action {
         #[arg(long)]
         node: Option<String>,
     },
-    /// Give a disk up and take an empty directory in its place; its chunks are rebuilt
+    /// Store: give a disk up and take an empty directory in its place; its chunks are rebuilt
     Replace {
         /// The disk that is given up
         disk: String,
         /// The new disk's directory; it may be the same path
         path: String,
     },
-    /// Move everything off a disk; it is removed when it is empty
+    /// Store: move everything off a disk; it is removed when it is empty
     Drain {
         /// The disk
         disk: String,
     },
-    /// Give a disk up without a new one; its chunks are rebuilt on the others
+    /// Store: give a disk up without a new one; its chunks are rebuilt on the others
     Remove {
         /// The disk
         disk: String,
@@ -55,18 +45,18 @@ enum Action {
     },
 }
 
-impl Disk {
-    /// Acts.
+impl Member {
+    /// Acts on the store in `dir`.
     ///
     /// # Errors
     /// No store answers, or it says no.
-    pub async fn run(self) -> anyhow::Result<()> {
-        let client = AdminClient::of(&self.at.dir)?;
+    pub async fn run(self, dir: &Path, json: bool) -> anyhow::Result<()> {
+        let client = AdminClient::of(dir)?;
         let api::Disks { disks } = client.get("/disks").await?;
-        let watch = format!("`claystone status --watch {}` shows the rebuilding", self.at.dir.display());
-        match self.action {
-            Action::List if self.json => print_json(&api::Disks { disks }),
-            Action::List => {
+        let watch = format!("`claystone status --watch {}` shows the rebuilding", dir.display());
+        match self {
+            Member::List if json => print_json(&api::Disks { disks }),
+            Member::List => {
                 print!("{}", disk_table(&disks));
                 for disk in disks.iter().filter(|disk| disk.state != "lost") {
                     if let Some(reason) = &disk.reason {
@@ -74,26 +64,26 @@ impl Disk {
                     }
                 }
             }
-            Action::Add { ref path, ref node } => {
+            Member::Add { ref path, ref node } => {
                 let path = std::path::absolute(path)?.display().to_string();
                 let added: api::DiskAdded =
                     client.send(Method::POST, "/disks", &api::AddDisk { path, node: node.clone() }).await?;
-                self.done(&added, &format!("added {} as disk {}", added.path, added.id));
+                tell(json, &added, &format!("added {} as disk {}", added.path, added.id));
             }
-            Action::Replace { ref disk, ref path } => {
+            Member::Replace { ref disk, ref path } => {
                 let old = find_disk(&disks, disk)?;
                 let path = Some(std::path::absolute(path)?.display().to_string());
                 let route = format!("/disks/{}/replace", old.id);
                 let replaced: api::DiskReplaced = client.send(Method::POST, &route, &api::ReplaceDisk { path }).await?;
-                self.done(&replaced, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", old.id));
+                tell(json, &replaced, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", old.id));
             }
-            Action::Drain { ref disk } => {
+            Member::Drain { ref disk } => {
                 let disk = find_disk(&disks, disk)?;
                 let done: api::Done =
                     client.send(Method::POST, &format!("/disks/{}/drain", disk.id), &api::Done {}).await?;
-                self.done(&done, &format!("disk {} is being emptied and then removed; {watch}", disk.id));
+                tell(json, &done, &format!("disk {} is being emptied and then removed; {watch}", disk.id));
             }
-            Action::Remove { ref disk, now } => {
+            Member::Remove { ref disk, now } => {
                 let disk = find_disk(&disks, disk)?;
                 ensure!(
                     now || !disk.present || disk.chunks == 0,
@@ -105,17 +95,17 @@ impl Disk {
                 let route = format!("/disks/{}/replace", disk.id);
                 let gone: api::DiskReplaced =
                     client.send(Method::POST, &route, &api::ReplaceDisk { path: None }).await?;
-                self.done(&gone, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", disk.id));
+                tell(json, &gone, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", disk.id));
             }
         }
         Ok(())
     }
+}
 
-    fn done(&self, answer: &impl serde::Serialize, text: &str) {
-        if self.json {
-            print_json(answer);
-        } else {
-            println!("{text}");
-        }
+fn tell(json: bool, answer: &impl serde::Serialize, text: &str) {
+    if json {
+        print_json(answer);
+    } else {
+        println!("{text}");
     }
 }

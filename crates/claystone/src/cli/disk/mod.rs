@@ -1,0 +1,59 @@
+//! `claystone disk`: the disks of a running store, and disks that mend their own sectors on a device.
+
+mod check;
+mod device;
+mod format;
+mod grow;
+mod info;
+mod member;
+mod occupant;
+mod scrub;
+mod size;
+
+use super::At;
+
+/// Disks of a running store (list, add, replace, drain, remove), and disks on a drive, a partition or an image, which mend
+/// their own sectors (format, info, check, scrub, grow)
+#[derive(Debug, clap::Args)]
+pub struct Disk {
+    #[command(flatten)]
+    at: At,
+    /// JSON instead of tables
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    #[command(flatten)]
+    Store(member::Member),
+    /// Device: make a disk of a drive, a partition or an image file
+    Format(format::Format),
+    /// Device: what the disk is and how full
+    Info(info::Info),
+    /// Device: whether its names, files and free sectors agree
+    Check(check::Check),
+    /// Device: read everything back, mend what is damaged
+    Scrub(scrub::Scrub),
+    /// Device: take up the space of a device that became larger
+    Grow(grow::Grow),
+}
+
+impl Disk {
+    /// Acts.
+    ///
+    /// # Errors
+    /// As the action says.
+    pub async fn run(self) -> anyhow::Result<()> {
+        match self.action {
+            Action::Store(member) => member.run(&self.at.dir, self.json).await,
+            Action::Format(format) => format.run(self.json),
+            Action::Info(info) => info.run(self.json),
+            Action::Check(check) => check.run(self.json),
+            Action::Scrub(scrub) => scrub.run(self.json),
+            Action::Grow(grow) => grow.run(self.json),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `claystone disk scrub`: everything on a disk is read back, and mended.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use serde::Serialize;
+
+use super::device::{close_disk, open_disk};
+use crate::cli::print_json;
+use crate::progress::Progress;
+
+/// Read every sector of a disk back, parity and copies too, and mend what is damaged.
+#[derive(Debug, clap::Args)]
+pub struct Scrub {
+    /// The drive, partition or image file
+    #[arg(value_name = "DEVICE")]
+    device: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    groups: u64,
+    sectors_mended: u64,
+    sums_mended: u64,
+    pages: u64,
+    copies_mended: u64,
+    /// Inode and file sector.
+    lost: Vec<(u64, u64)>,
+}
+
+impl Scrub {
+    /// Scrubs it.
+    ///
+    /// # Errors
+    /// Something is lost; there is no disk on the device, or it is in use.
+    pub fn run(self, json: bool) -> anyhow::Result<()> {
+        let disk = open_disk(&self.device)?;
+        let progress = Progress::timed("scrubbing groups", 0);
+        let found = disk.scrub(&mut |found| {
+            progress.of(found.groups, found.groups_total);
+            true
+        })?;
+        progress.end();
+        close_disk(disk)?;
+        let report = Report {
+            groups: found.groups,
+            sectors_mended: found.mended,
+            sums_mended: found.sums_mended,
+            pages: found.pages,
+            copies_mended: found.copies_mended,
+            lost: found.lost.iter().map(|(inode, sector)| (inode.0, *sector)).collect(),
+        };
+        if json {
+            print_json(&report);
+        } else {
+            for (inode, sector) in report.lost.iter().take(LOST_SHOWN) {
+                println!("inode {inode}: sector {sector} of the file is lost");
+            }
+            println!(
+                "read {} groups and {} pages of the catalog: {} sectors, {} checksums and {} copies mended, {} sectors lost",
+                report.groups,
+                report.pages,
+                report.sectors_mended,
+                report.sums_mended,
+                report.copies_mended,
+                report.lost.len()
+            );
+        }
+        match report.lost.len() {
+            0 => Ok(()),
+            lost => bail!(
+                "{lost} sectors of files are lost: replace these files (`find -inum INODE` on the mount finds them)"
+            ),
+        }
+    }
+}
+
+/// The rest are in the JSON.
+const LOST_SHOWN: usize = 20;

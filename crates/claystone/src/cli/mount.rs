@@ -1,0 +1,201 @@
+//! `claystone mount`: serves the files of a disk until a signal or `umount`.
+//!
+//! ```text
+//! opened -> served --signal--> unmounted -> closed
+//!             |  \--umount from outside--^     ^
+//!             \--signal while in use--> waiting (a second signal: detached) --+
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use claystone_files::{Disk, FileTree, Tuning};
+use claystone_fuse::{MountError, MountOptions};
+use claystone_host::{HostClock, HostDevice};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+
+use super::print_json;
+use super::signals::Signals;
+use crate::logs;
+use crate::settings::LogFormat;
+
+/// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`.
+#[derive(Debug, clap::Args)]
+pub struct Mount {
+    /// The block device or image file
+    device: PathBuf,
+    /// An existing directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Refuse changes of files (what a crash left to be finished on the disk is finished all the same)
+    #[arg(long)]
+    read_only: bool,
+    /// Let the kernel collect writes: small ones become fast, and until fsync or close nobody learns that one failed
+    #[arg(long)]
+    writeback: bool,
+    /// Ignore set-user-id bits
+    #[arg(long)]
+    nosuid: bool,
+    /// Ignore device files
+    #[arg(long)]
+    nodev: bool,
+    /// Run no programs from it
+    #[arg(long)]
+    noexec: bool,
+    /// Requests served at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// Which logs: error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+    /// Logs and the ready line as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Mount {
+    /// Serves until it is told to stop.
+    ///
+    /// # Errors
+    /// The disk cannot be opened, mounted, or brought to rest at the end.
+    pub async fn run(self, start: Instant) -> anyhow::Result<()> {
+        let format = if self.json { LogFormat::Json } else { LogFormat::Auto };
+        logs::for_server(format, &self.log_level)?;
+        let mut signals = Signals::new()?;
+        let device = std::path::absolute(&self.device)?;
+        let opened = device.clone();
+        let disk = Arc::new(spawn_blocking(move || open_disk(&opened)).await??);
+        let options = MountOptions {
+            source: device.display().to_string(),
+            read_only: self.read_only,
+            writeback: self.writeback,
+            nosuid: self.nosuid,
+            nodev: self.nodev,
+            noexec: self.noexec,
+            threads: self.threads.into(),
+        };
+        let tending = Tending::start(disk.clone());
+        let (tree, directory) = (disk.clone(), self.directory.clone());
+        let started = spawn_blocking(move || claystone_fuse::Mount::start(tree, &directory, &options)).await?;
+        let served = match started {
+            Ok(mount) => {
+                self.tell_ready(&device, mount.directory(), start);
+                serve(mount, &mut signals).await
+            }
+            Err(error) => Err(error.into()),
+        };
+        tending.stop().await;
+        let closed = spawn_blocking(move || match Arc::try_unwrap(disk) {
+            Ok(disk) => disk.close(),
+            // Detached: somebody is still served, until this process ends.
+            Err(disk) => disk.sync_all(),
+        });
+        closed.await?.context("not everything was brought to its place; the next mount does that from the journal")?;
+        served
+    }
+
+    fn tell_ready(&self, device: &Path, directory: &Path, start: Instant) {
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        if self.json {
+            print_json(&json!({ "event": "ready", "ms": ms, "device": device, "directory": directory }));
+        } else {
+            println!("ready in {ms:.0} ms: {} is mounted at {}", device.display(), directory.display());
+        }
+    }
+}
+
+/// Serves until `umount`, or a signal and then until nobody uses the mount or a second signal.
+async fn serve(mut mount: claystone_fuse::Mount, signals: &mut Signals) -> anyhow::Result<()> {
+    let mut ended = Box::pin(mount.ended().context("nobody has asked before")?);
+    let mut wait = tokio::select! {
+        biased;
+        () = &mut ended => return Ok(mount.unmount()?),
+        name = signals.next() => {
+            tracing::info!(signal = name, "unmounting");
+            Duration::ZERO
+        }
+    };
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut ended => return Ok(mount.unmount()?),
+            name = signals.next() => {
+                tracing::warn!(signal = name, "taking the mount away from those who use it");
+                // The kernel sends what it holds back, then the mount is detached.
+                return Ok(spawn_blocking(move || drop(mount)).await?);
+            }
+            () = tokio::time::sleep(wait) => {}
+        }
+        // The kernel sends all that it holds back, which may take a while.
+        let unmounted;
+        (mount, unmounted) = spawn_blocking(move || {
+            let unmounted = mount.unmount();
+            (mount, unmounted)
+        })
+        .await?;
+        match unmounted {
+            Ok(()) => return Ok(()),
+            Err(error @ MountError::InUse { .. }) => {
+                if wait.is_zero() {
+                    tracing::warn!(%error, "waiting for that; a second signal takes it away from them");
+                }
+                wait = LOOK_AGAIN;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Looks after the disk: what waits is flushed in time.
+struct Tending {
+    stop: oneshot::Sender<()>,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Tending {
+    fn start(disk: Arc<Disk>) -> Tending {
+        let (stop, mut stopped) = oneshot::channel();
+        let ended = tokio::spawn(async move {
+            let mut failed = false;
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut stopped => return,
+                    () = tokio::time::sleep(TEND_EVERY) => {}
+                }
+                let disk = disk.clone();
+                match spawn_blocking(move || disk.tend()).await {
+                    // Once it has failed it stays so; once is enough to say that.
+                    Ok(Err(error)) if !failed => {
+                        failed = true;
+                        tracing::error!(%error, "what was written lately is not at its place");
+                    }
+                    Ok(Ok(())) => failed = false,
+                    _ => {}
+                }
+            }
+        });
+        Tending { stop, ended }
+    }
+
+    async fn stop(self) {
+        drop(self.stop);
+        if let Err(error) = self.ended.await {
+            tracing::error!(%error, "the disk was not tended any more");
+        }
+    }
+}
+
+const TEND_EVERY: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+fn open_disk(path: &Path) -> anyhow::Result<Disk> {
+    let name = path.display();
+    let device = HostDevice::open(path).with_context(|| format!("{name} cannot be opened"))?;
+    let disk = Disk::open(Arc::new(device), Arc::new(HostClock::start()), Tuning::default());
+    disk.with_context(|| format!("the disk on {name} cannot be opened"))
+}

@@ -1,0 +1,113 @@
+//! From a path to the directory in which a disk of the store keeps its files: a directory of the machine, or the root of
+//! a disk with local coding on a device or an image.
+//!
+//! Invariants:
+//! 1. A device is opened once, however often its path is asked for, and closed when nobody uses its files any more.
+//! 2. An open device is tended every second until then.
+//! 3. No device is formatted here: `claystone disk format` does that, for a person who wants it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use anyhow::Context;
+use claystone_env::{Directory, Env, call};
+use claystone_files::{Disk, DiskDirectory, Tuning};
+use claystone_host::{HostDevice, HostDirectory, ThreadWorker};
+
+/// See the module. Clones share the devices.
+#[derive(Clone)]
+pub struct Roots {
+    env: Env,
+    devices: Arc<Mutex<BTreeMap<PathBuf, Weak<Disk>>>>,
+}
+
+impl Roots {
+    /// No device is open yet.
+    pub fn new(env: Env) -> Roots {
+        Roots { env, devices: Arc::default() }
+    }
+
+    /// The directory at a path; it is made where nothing is.
+    ///
+    /// # Errors
+    /// It cannot be made, or the device cannot be opened.
+    pub fn make(&self, path: &Path) -> anyhow::Result<Arc<dyn Directory>> {
+        match self.device(path)? {
+            Some(directory) => Ok(directory),
+            None => Ok(Arc::new(HostDirectory::make(path)?)),
+        }
+    }
+
+    /// The directory at a path, which is not touched if it is one of the machine.
+    ///
+    /// # Errors
+    /// A device cannot be opened.
+    pub fn open(&self, path: &Path) -> anyhow::Result<Arc<dyn Directory>> {
+        match self.device(path)? {
+            Some(directory) => Ok(directory),
+            None => Ok(Arc::new(HostDirectory::new(path))),
+        }
+    }
+
+    /// The root of the disk at a path, if that is no directory.
+    fn device(&self, path: &Path) -> anyhow::Result<Option<Arc<dyn Directory>>> {
+        let kind = match std::fs::metadata(path) {
+            Ok(metadata) => metadata.file_type(),
+            // What is missing is the business of who wants a directory there.
+            Err(_) => return Ok(None),
+        };
+        if kind.is_dir() {
+            return Ok(None);
+        }
+        let path = std::fs::canonicalize(path)?;
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(disk) = devices.get(&path).and_then(Weak::upgrade) {
+            return Ok(Some(Arc::new(DiskDirectory::new(disk))));
+        }
+        let device = HostDevice::open(&path).map_err(in_use).with_context(|| path.display().to_string())?;
+        let disk = Disk::open(Arc::new(device), self.env.clock.clone(), tuning())?;
+        let disk = Arc::new(disk);
+        devices.insert(path, Arc::downgrade(&disk));
+        self.tend(Arc::downgrade(&disk))?;
+        Ok(Some(Arc::new(DiskDirectory::new(disk))))
+    }
+
+    /// Tends a disk until nobody uses it any more.
+    fn tend(&self, disk: Weak<Disk>) -> anyhow::Result<()> {
+        let worker = ThreadWorker::start("tend", 1)?;
+        let clock = self.env.clock.clone();
+        self.env.tasks.spawn(
+            "tend",
+            Box::pin(async move {
+                loop {
+                    clock.sleep(TEND_EVERY).await;
+                    let Some(disk) = disk.upgrade() else { return };
+                    let tended = call(&worker, move || (disk.tend(), disk.label())).await;
+                    if let Ok((Err(error), label)) = tended {
+                        tracing::warn!(disk = label, error = %error, "what was written could not be brought to its place");
+                    }
+                }
+            }),
+        );
+        Ok(())
+    }
+}
+
+fn in_use(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => {
+            anyhow::Error::new(error).context("somebody has it open: is it mounted, or used by another store?")
+        }
+        _ => error.into(),
+    }
+}
+
+/// A store syncs what it writes, so little waits; and it has many disks.
+fn tuning() -> Tuning {
+    Tuning { waiting_sectors_max: 8192, bulk_sectors_max: 4000, catalog_cached: 8 << 20, ..Tuning::default() }
+}
+
+const TEND_EVERY: Duration = Duration::from_secs(1);

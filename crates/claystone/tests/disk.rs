@@ -1,0 +1,90 @@
+//! `claystone disk` on a device, as a user runs it.
+
+mod running;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use running::Scratch;
+use serde_json::Value;
+
+fn json(out: &str) -> Value {
+    serde_json::from_str(out).expect("one JSON document")
+}
+
+#[test]
+fn an_image_becomes_a_disk_and_is_checked_scrubbed_and_grown() {
+    let scratch = Scratch::new();
+    let made = scratch.run(&["disk", "format", "attic.img", "--size", "64M", "--label", "attic"]);
+    assert!(made.ok(), "{}", made.err);
+    for text in ["(attic)", "64.0 MiB", "250 data and 5 parity sectors: 2.1", "2 of all else"] {
+        assert!(made.out.contains(text), "{text}: {}", made.out);
+    }
+    let info = scratch.run(&["disk", "info", "attic.img", "--json"]);
+    let info = json(&info.out);
+    assert_eq!((&info["label"], &info["group_parity"], &info["copies"]), (&"attic".into(), &5.into(), &2.into()));
+    assert_eq!(info["bytes"], 64 << 20);
+    assert!(scratch.run(&["disk", "info", "attic.img"]).out.contains("1 nodes"));
+
+    let check = scratch.run(&["disk", "check", "attic.img", "--json"]);
+    assert!(check.ok(), "{}", check.err);
+    assert_eq!(json(&check.out)["problems"], Value::Array(Vec::new()));
+
+    // Both copies of the superblock in front: the end has more.
+    let image = fs::OpenOptions::new().write(true).open(scratch.path("attic.img")).expect("there");
+    image.write_all_at(&[0xa5; 2 * 4096], 0).expect("written");
+    let scrub = scratch.run(&["disk", "scrub", "attic.img"]);
+    assert!(scrub.ok(), "{}", scrub.err);
+    assert!(scrub.out.contains("0 sectors lost"), "{}", scrub.out);
+    let mut front = [0; 8];
+    fs::File::open(scratch.path("attic.img")).expect("there").read_exact_at(&mut front, 0).expect("read");
+    assert_eq!(&front, b"CLAYDISK", "opening mended it");
+
+    let same = scratch.run(&["disk", "grow", "attic.img"]);
+    assert!(same.out.contains("has all 64.0 MiB"), "{}", same.out);
+    image.set_len(96 << 20).expect("longer");
+    let grown = scratch.run(&["disk", "grow", "attic.img", "--json"]);
+    assert_eq!(json(&grown.out)["more_bytes"], 32 << 20, "{}", grown.err);
+    assert!(scratch.run(&["disk", "check", "attic.img"]).ok());
+}
+
+#[test]
+fn nothing_known_is_lost_without_force() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("ext.img"), vec![0; 32 << 20]).expect("written");
+    let image = fs::OpenOptions::new().write(true).open(scratch.path("ext.img")).expect("there");
+    image.write_all_at(b"\x53\xef", 0x438).expect("written");
+    let refused = scratch.run(&["disk", "format", "ext.img"]);
+    assert!(!refused.ok());
+    assert!(refused.err.contains("holds an ext file system") && refused.err.contains("--force"), "{}", refused.err);
+    let mut magic = [0; 2];
+    fs::File::open(scratch.path("ext.img")).expect("there").read_exact_at(&mut magic, 0x438).expect("read");
+    assert_eq!(&magic, b"\x53\xef", "nothing was written");
+    assert!(scratch.run(&["disk", "format", "ext.img", "--force", "--parity", "0", "--copies", "1"]).ok());
+    let again = scratch.run(&["disk", "format", "ext.img"]);
+    assert!(again.err.contains("holds a Claystone disk"), "{}", again.err);
+    let sized = scratch.run(&["disk", "format", "ext.img", "--size", "1G"]);
+    assert!(sized.err.contains("is there already"), "{}", sized.err);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("empty.img"), vec![0; 32 << 20]).expect("written");
+    fs::write(scratch.path("tiny.img"), vec![0; 1 << 20]).expect("written");
+    for (arguments, text) in [
+        (&["disk", "info", "none.img"][..], "--size 10G"),
+        (&["disk", "info", "empty.img"], "`claystone disk format empty.img`"),
+        (&["disk", "format", "tiny.img"], "sectors are too few"),
+        (&["disk", "format", "empty.img", "--soft-failures", "0.4"], "shorter --group"),
+        (&["disk", "format", "empty.img", "--soft-failures", "2"], "a chance"),
+        (&["disk", "format", "empty.img", "--group", "5", "--parity", "5"], "no data sector"),
+        (&["disk", "format", "new.img", "--size", "ten"], "such as 10G"),
+        (&["disk", "format", "empty.img", "--label", &"x".repeat(65)], "64 bytes"),
+    ] {
+        let run = scratch.run(arguments);
+        assert!(!run.ok(), "{arguments:?}");
+        assert!(run.err.contains(text), "{arguments:?}: {}", run.err);
+    }
+    assert!(!scratch.path("new.img").exists());
+}
