@@ -1,6 +1,7 @@
 //! `claystone bench`: measures this program, beside others where they are at hand.
 
 pub mod codes;
+pub mod lec;
 pub mod load;
 pub mod noise;
 pub mod s3;

@@ -7,6 +7,7 @@ use anyhow::{bail, ensure};
 
 use super::Kernels;
 use crate::bench::codes::{self, Choice, Measured};
+use crate::bench::lec;
 use crate::bench::s3::{Plan, run};
 use crate::rows::{self, Row};
 
@@ -25,6 +26,8 @@ enum What {
     Codes(Codes),
     /// Clay codes: what repairs read beside theory, and encoding beside our own Reed-Solomon
     Clay(Cells),
+    /// Local parity inside one disk, on an emulated hard disk: tails of reads beside theory, workloads, updates
+    Lec(Lec),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
 }
@@ -47,6 +50,19 @@ struct Cells {
     #[arg(long)]
     quick: bool,
     /// One JSON object a line, peers' own figures too
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Lec {
+    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "updates 50"
+    #[arg(long, value_name = "PART")]
+    part: Option<String>,
+    /// A look: fewer reads, and goals are not judged
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object a line
     #[arg(long)]
     json: bool,
 }
@@ -86,6 +102,11 @@ impl Bench {
         match self.what {
             What::Codes(Codes { peers, cells }) => cells.run(peers, codes::codes),
             What::Clay(cells) => cells.run(false, codes::clay),
+            What::Lec(Lec { part, quick, json }) => {
+                // A simulated world has a runtime of its own, which must not run inside of this one.
+                let rows = tokio::task::spawn_blocking(move || lec::lec(&lec::Choice { part, quick })).await??;
+                print(&rows, json)
+            }
             What::S3(s3) => s3.run().await,
         }
     }

@@ -1,0 +1,164 @@
+//! Local coding on an emulated hard disk: tails of long reads beside the exact model, what it costs workloads, and ways of
+//! updating parity. All bytes, codes and checksums are real; the drive's time is simulated and exact, the program's own is
+//! measured and added where nothing else would go on.
+//!
+//! Invariants:
+//! 1. Drives are seeded, so their times are the same in every run; only the program's own time differs.
+//! 2. What is read is compared with what was written; a wrong byte is a panic, not a figure.
+
+mod drive;
+mod file;
+mod tails;
+mod updates;
+mod workloads;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, ensure};
+
+use self::tails::{Case, Times};
+use self::workloads::{WORKLOADS, Workload};
+use crate::progress::Progress;
+use crate::rows::{Figure, Goals, Row};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "updates 50".
+    pub part: Option<String>,
+    /// Fewer reads, and no verdicts.
+    pub quick: bool,
+}
+
+/// A part of the work that stands alone: each has a drive of its own.
+#[derive(Debug, Clone, Copy)]
+enum Job {
+    Without { case: usize },
+    With { case: usize, length: u32 },
+    Workload { workload: Workload, length: u32 },
+    Updates { length: u32 },
+}
+
+enum Done {
+    Times(Times),
+    Figures(Vec<Figure>),
+    Workload(Vec<Figure>, f64),
+}
+
+/// Measures.
+///
+/// # Errors
+/// Nothing has the name, or an emulated drive failed, which none should.
+///
+/// # Panics
+/// If a byte is wrong.
+pub fn lec(choice: &Choice) -> anyhow::Result<Vec<Row>> {
+    let cases = cases();
+    let is_chosen = |part: &str| choice.part.as_ref().is_none_or(|chosen| part.contains(chosen.as_str()));
+    let chosen = |case: &usize| is_chosen(&format!("tails {:e} {}ms", cases[*case].soft, cases[*case].retry_ms));
+    let tails: Vec<usize> = (0..cases.len()).filter(chosen).collect();
+    // The longest ones first.
+    let mut jobs: Vec<Job> = tails.iter().map(|case| Job::Without { case: *case }).collect();
+    jobs.extend(tails.into_iter().flat_map(|case| tails::LENGTHS.map(|length| Job::With { case, length })));
+    let works = WORKLOADS.into_iter().filter(|workload| is_chosen(&format!("workloads {}", workload.name())));
+    jobs.extend(works.flat_map(|workload| tails::LENGTHS.map(|length| Job::Workload { workload, length })));
+    let lengths = updates::LENGTHS.into_iter().filter(|length| is_chosen(&format!("updates {length}")));
+    jobs.extend(lengths.map(|length| Job::Updates { length }));
+    ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, updates");
+    let done = on_all_processors(&jobs, choice.quick)?;
+    let goals = Goals::built_in();
+    let row = |figure| if choice.quick { goals.row_unjudged(figure) } else { goals.row(figure) };
+    Ok(figures(&cases, &jobs, done).into_iter().map(row).collect())
+}
+
+fn cases() -> Vec<Case> {
+    let both = |soft| tails::RETRIES_MS.map(|retry_ms| Case { soft, retry_ms });
+    tails::SOFT.into_iter().flat_map(|(soft, _)| both(soft)).collect()
+}
+
+fn figures(cases: &[Case], jobs: &[Job], done: Vec<Done>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let mut without: BTreeMap<usize, Times> = BTreeMap::new();
+    let mut slowdowns: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for (job, done) in jobs.iter().zip(done) {
+        match (*job, done) {
+            (Job::Without { case }, Done::Times(times)) => drop(without.insert(case, times)),
+            (Job::With { case, length }, Done::Times(with)) => {
+                let shape = tails::shape(length, cases[case].soft);
+                figures.extend(tails::figures(cases[case], shape, &without[&case], &with));
+            }
+            (Job::Workload { length, .. }, Done::Workload(more, slowdown)) => {
+                figures.extend(more);
+                slowdowns.entry(length).or_default().push(slowdown);
+            }
+            (_, Done::Figures(more)) => figures.extend(more),
+            _ => unreachable!("each job has its kind of result"),
+        }
+    }
+    // The mean of all workloads, or none.
+    slowdowns.retain(|_, slowdowns| slowdowns.len() == WORKLOADS.len());
+    figures.extend(slowdowns.into_iter().map(|(length, slowdowns)| Figure {
+        bench: "lec",
+        case: format!("workloads of groups of {length}"),
+        metric: "slowdown_percent".to_owned(),
+        value: slowdowns.iter().sum::<f64>() / slowdowns.len() as f64,
+        unit: "%",
+        against: None,
+    }));
+    figures
+}
+
+/// Carries out jobs, several at a time; returns their results in order.
+fn on_all_processors(jobs: &[Job], quick: bool) -> anyhow::Result<Vec<Done>> {
+    let progress = Progress::new("measuring", jobs.len() as u64);
+    let next = AtomicUsize::new(0);
+    let done: Vec<Mutex<Option<anyhow::Result<Done>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < jobs.len()) {
+                    let result = carry_out(jobs[at], quick);
+                    *done[at].lock().expect("nobody panics here") = Some(result);
+                    progress.step(1);
+                }
+            });
+        }
+    });
+    progress.end();
+    let result =
+        |done: Mutex<Option<anyhow::Result<Done>>>| done.into_inner().ok().flatten().context("a job panicked")?;
+    done.into_iter().map(result).collect()
+}
+
+fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
+    let cases = cases();
+    let few = |times: usize| if quick { times.div_ceil(20) } else { times };
+    Ok(match job {
+        Job::Without { case } => {
+            let long = tails::SOFT[case / tails::RETRIES_MS.len()].1;
+            Done::Times(tails::without(cases[case], few(long))?)
+        }
+        Job::With { case, length } => {
+            let shape = tails::shape(length, cases[case].soft);
+            Done::Times(tails::with(cases[case], shape, few(SHORT_READS), few(LONG_READS))?)
+        }
+        Job::Workload { workload, length } => {
+            let shape = tails::shape(length, WORKLOAD_SOFT);
+            let costs = workloads::costs(workload, shape, WORKLOAD_SOFT)?;
+            let (figures, slowdown) = workloads::figures(workload, shape, &costs);
+            Done::Workload(figures, slowdown)
+        }
+        Job::Updates { length } => Done::Figures(updates::figures(length, &updates::costs(length)?)),
+    })
+}
+
+/// The chance of a soft failure under workloads.
+const WORKLOAD_SOFT: f64 = 1e-3;
+/// Reads with coding: they hardly differ, because groups hardly ever lose more sectors than they have parity.
+const SHORT_READS: usize = 150;
+const LONG_READS: usize = 15;
+/// Each has a drive of 400 MB in memory.
+const THREADS_MAX: usize = 8;

@@ -1,0 +1,172 @@
+//! How long the slowest one in a hundred of long reads takes, with and without local coding, beside the exact model.
+//!
+//! Without: the drive retries at once what fails (groups without parity). Files of 100,000 sectors are read over and over, in
+//! parts of 10,000 that are independent: each is a short read, and any ten that follow each other are a long one. With: read in strides with the parity inline, decoded.
+//!
+//! What is judged is the drive's time, which is exact, against the model without a time of decoding. Beside it, the gain with
+//! the program's measured time after the last read, against the model with the paper's rates of decoding.
+
+use std::time::Duration;
+
+use claystone_env::SECTOR_BYTES;
+use claystone_group::GroupShape;
+use claystone_model::{self as model, ReadTimes, Trials, coded_read, parity_of_group, plain_read};
+use claystone_sim::run;
+
+use super::drive::Drive;
+use super::file::File;
+use crate::rows::{Against, Figure};
+
+/// The chance of losing a group that is accepted.
+const LOSS_CHANCE: f64 = 1e-6;
+/// Sectors of a short read; a long one has ten times as many.
+const SHORT: u32 = 10_000;
+/// Sectors of a track of the emulated drive.
+const TRACK_SECTORS: u64 = 252;
+/// Groups without parity, such that whole ones make a short read.
+const PLAIN: GroupShape = GroupShape { data: 250, parity: 0 };
+
+/// Chances of a soft failure, with the long reads of which the tail without coding is taken. One retry more or less
+/// in the tail is up to 4 points; so many samples tell the counts of retries apart.
+pub const SOFT: [(f64, usize); 4] = [(1e-4, 120), (5e-4, 600), (1e-3, 600), (5e-3, 120)];
+/// How long a retry takes.
+pub const RETRIES_MS: [u64; 2] = [20, 40];
+/// Sectors of a group.
+pub const LENGTHS: [u32; 2] = [255, 1023];
+
+/// A drive: how often its reads fail softly, and how long it retries.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// The chance of a soft failure.
+    pub soft: f64,
+    /// The time of a retry.
+    pub retry_ms: u64,
+}
+
+/// What reads took: short ones and long ones.
+#[derive(Debug)]
+pub struct Times {
+    short: Vec<Time>,
+    long: Vec<Time>,
+}
+
+/// What a read took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Time {
+    drive: Duration,
+    /// The program's time after the last read of the drive.
+    at_end: Duration,
+}
+
+/// The 99th percentile of what `of` takes of reads, in seconds.
+fn p99_s(times: &[Time], of: impl Fn(&Time) -> Duration) -> f64 {
+    let mut times_s: Vec<f64> = times.iter().map(|time| of(time).as_secs_f64()).collect();
+    times_s.sort_by(f64::total_cmp);
+    Trials::quantile(&times_s, 0.99)
+}
+
+/// Reads without coding, `long` times.
+///
+/// # Errors
+/// The drive failed.
+pub fn without(case: Case, long: usize) -> anyhow::Result<Times> {
+    run(seed(case, 0), |world| async move {
+        let drive = Drive::new(&world, Duration::from_millis(case.retry_ms), PLAIN);
+        let place = File::place(PLAIN, 10 * SHORT, TRACK_SECTORS);
+        let file = File::write(&drive.groups(), place, 10 * SHORT)?;
+        let mut buffer = vec![0; SHORT as usize * SECTOR_BYTES];
+        let mut short = Vec::new();
+        for _ in 0..long {
+            drive.fail_softly(0.0);
+            drive.move_head(file.first)?;
+            drive.fail_softly(case.soft);
+            file.stream(&drive.groups(), &mut buffer, |read| {
+                short.push(Time { drive: drive.time(read)?.drive, at_end: Duration::ZERO });
+                Ok(())
+            })?;
+        }
+        let sum = |parts: &[Time]| Time { drive: parts.iter().map(|part| part.drive).sum(), at_end: Duration::ZERO };
+        Ok(Times { long: short.windows(10).map(sum).collect(), short })
+    })
+}
+
+/// Reads with coding, so many short and long ones.
+///
+/// # Errors
+/// The drive failed.
+pub fn with(case: Case, shape: GroupShape, short: usize, long: usize) -> anyhow::Result<Times> {
+    run(seed(case, shape.data), |world| async move {
+        let drive = Drive::new(&world, Duration::from_millis(case.retry_ms), shape);
+        let mut buffer = vec![0; SHORT as usize * SECTOR_BYTES];
+        let mut read = |sectors: u32, times: usize| -> anyhow::Result<Vec<Time>> {
+            drive.fail_softly(0.0);
+            let file = File::write(&drive.groups(), File::place(shape, sectors, TRACK_SECTORS), sectors)?;
+            let mut all = Vec::new();
+            for _ in 0..times {
+                drive.fail_softly(0.0);
+                drive.move_head(file.first)?;
+                drive.fail_softly(case.soft);
+                let mut total = Time::default();
+                file.stream(&drive.groups(), &mut buffer, |read| {
+                    let took = drive.time(read)?;
+                    total = Time { drive: total.drive + took.drive, at_end: took.software_at_end };
+                    Ok(())
+                })?;
+                all.push(total);
+            }
+            Ok(all)
+        };
+        Ok(Times { short: read(SHORT, short)?, long: read(10 * SHORT, long)? })
+    })
+}
+
+/// The code of groups of this length.
+///
+/// # Panics
+/// If none suffices, which is so for no length and chance of this bench.
+pub fn shape(length: u32, soft: f64) -> GroupShape {
+    let parity = parity_of_group(length, soft, LOSS_CHANCE).expect("these lengths suffice");
+    GroupShape { data: length - parity, parity }
+}
+
+/// The figures of a drive and a shape.
+pub fn figures(case: Case, shape: GroupShape, without: &Times, with: &Times) -> Vec<Figure> {
+    let Case { soft, retry_ms } = case;
+    let GroupShape { data, parity } = shape;
+    let times = ReadTimes {
+        sector_s: 33e-6,
+        retry_s: retry_ms as f64 / 1e3,
+        decode_bytes_per_s: if data + parity > 256 { 2e9 } else { 4e9 },
+    };
+    let group = model::GroupShape { data, parity };
+    let mut figures = Vec::new();
+    for (sectors, plain, coded) in [(SHORT, &without.short, &with.short), (10 * SHORT, &without.long, &with.long)] {
+        let length = u64::from(sectors);
+        let exact_plain = plain_read(length, soft, times).quantile(0.99);
+        let exact = |times| coded_read(length, group, soft, times).quantile(0.99);
+        let exact_coded = exact(times);
+        let exact_drive = exact(ReadTimes { decode_bytes_per_s: f64::INFINITY, ..times });
+        let (plain, drive) = (p99_s(plain, |time| time.drive), p99_s(coded, |time| time.drive));
+        let coded = p99_s(coded, |time| time.drive + time.at_end);
+        let lower = |plain: f64, coded: f64| 100.0 * (1.0 - coded / plain);
+        let off = lower(plain, drive) - lower(exact_plain, exact_drive);
+        let case = format!("rs:{data}+{parity} {soft:e} {retry_ms}ms {sectors}");
+        let figure = |metric: &str, value, unit, model: Option<f64>| Figure {
+            bench: "lec",
+            case: case.clone(),
+            metric: metric.to_owned(),
+            value,
+            unit,
+            against: model.map(|value| Against { name: "model".to_owned(), value }),
+        };
+        figures.push(figure("plain_p99_ms", plain * 1e3, "ms", Some(exact_plain * 1e3)));
+        figures.push(figure("coded_p99_ms", coded * 1e3, "ms", Some(exact_coded * 1e3)));
+        figures.push(figure("p99_lower_percent", lower(plain, coded), "%", Some(lower(exact_plain, exact_coded))));
+        figures.push(figure("p99_off_model_points", off.abs(), "points", None));
+    }
+    figures
+}
+
+fn seed(case: Case, data: u32) -> u64 {
+    (case.soft * 1e6) as u64 * 1_000_000 + case.retry_ms * 10_000 + u64::from(data)
+}
