@@ -17,6 +17,7 @@
 
 mod atlas;
 mod cluster;
+pub mod disk;
 mod model;
 mod run;
 

@@ -1,6 +1,7 @@
 //! Runs drills by seed, for a time, or for ever: `cargo run --release -p claystone-drill -- --seeds 1000`.
 
 use clap::Parser;
+use claystone_drill::disk::{Case, Fault, SCENARIOS, run_case};
 
 /// Runs simulated stores under faults. Prints a line a seed; a failing seed ends the run.
 #[derive(Parser)]
@@ -8,6 +9,12 @@ struct Arguments {
     /// Replays this seed.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
+    /// Drills disks by themselves: every scenario of each seed.
+    #[arg(long)]
+    disk: bool,
+    /// Replays a drill of a disk.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "disk"])]
+    case: Option<Case>,
     /// How many seeds to run.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
@@ -22,7 +29,20 @@ fn main() -> anyhow::Result<()> {
         Some(seed) => seed..seed + 1,
         None => arguments.from..arguments.from + arguments.seeds,
     };
-    for seed in seeds {
+    if let Some(case) = arguments.case {
+        println!("{case}: {:?}", run_case(case)?);
+        return Ok(());
+    }
+    for seed in seeds.clone().filter(|_| arguments.disk) {
+        let mut faults = 0;
+        for scenario in SCENARIOS {
+            for fault in [Fault::Crashes, Fault::Hurts] {
+                faults += run_case(Case { scenario, seed, fault })?.faults();
+            }
+        }
+        println!("seed {seed}: {faults} faults");
+    }
+    for seed in seeds.filter(|_| !arguments.disk) {
         let report = claystone_drill::run_seed(seed)?;
         println!("seed {seed}: {report:?}");
     }

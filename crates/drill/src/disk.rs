@@ -1,0 +1,32 @@
+//! Drills of one disk: files on an emulated device, under power cuts, failing operations and hurt sectors.
+//!
+//! A run takes steps on a disk and in a [`Model`] of what callers were told. After each crash the disk is opened again; then
+//! its own check must find nothing, all that was promised must be there, and nothing that never was.
+//!
+//! | fault of a case | what happens |
+//! |---|---|
+//! | `cut:n` | the power is cut during the operation of the device after n |
+//! | `fail:n` | that operation fails |
+//! | `crashes` | both, again and again, also while the disk opens, with copies of metadata hurt |
+//! | `hurts` | sectors are lost, flipped, stale or misdirected, as many as a group or copies can lose |
+//!
+//! Invariants:
+//! 1. A [`Case`] replays a run exactly.
+//! 2. Sectors fail softly in most runs, up to one in twenty; that is never an error of a call.
+//! 3. What is hurt can be recovered ([`Atlas`]); so every failure is a bug of the disk (or of the drill).
+//!
+//! Left out: hurt groups and power cuts in one run: a group that lost a sector while others of it are written may need
+//! what the cut took.
+
+mod atlas;
+mod case;
+mod model;
+mod run;
+mod scenario;
+mod subject;
+
+pub use atlas::{Atlas, Code};
+pub use case::{Case, Fault, NoCase};
+pub use model::{Content, Model, Node, Shape, ShapeChange};
+pub use run::{DiskReport, run_case};
+pub use scenario::{SCENARIOS, Scenario, Step};
