@@ -4,7 +4,7 @@ CARGO ?= cargo
 DIR ?= ./claystone-data
 
 .DEFAULT_GOAL := help
-.PHONY: help build up demo test fuzz neon s3-tests bench soak
+.PHONY: help build up demo test fuzz neon s3-tests mount-tests bench soak
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 - /p' Makefile
@@ -27,6 +27,7 @@ test: ## all checks and tests; installs the clients that it tests with
 	tests/miri/run
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
 	tests/python/run
+	tests/mount/run --short
 	tests/fuzz/run
 
 fuzz: ## the fuzz targets for FUZZ_SECONDS (60)
@@ -37,6 +38,9 @@ neon: ## the code crate's kernels and long codes for aarch64, under qemu-user
 
 s3-tests: build ## the s3-tests suite of the Ceph project against a fresh store
 	tests/s3-tests/run
+
+mount-tests: ## pjdfstest, fsx, fio, git and SQLite on a mount of TREE (memory, memory-writeback, or a formatted disk)
+	tests/mount/run $(or $(TREE),memory)
 
 bench: ## run bench/cases, append the figures to bench/runs
 	$(CARGO) xtask bench
