@@ -199,17 +199,8 @@ impl<'a> Gathering<'a> {
             return Ok(false);
         }
         self.fetch(|_| true)?;
-        let Some(wrong) = self.groups.code().locate(&self.codeword()) else {
+        if !self.discard_wrong() {
             return Ok(false);
-        };
-        for chunk in wrong {
-            // Zeros that are stored nowhere cannot be wrong.
-            let Some(at) = self.at_chunk(chunk) else {
-                return Ok(false);
-            };
-            count(&self.groups.counts().mismatches, 1);
-            self.slots[at].held = None;
-            self.slots[at].failed = Some(Failure::Wrong);
         }
         let gone = self.data_gone();
         if gone.is_empty() {
@@ -367,8 +358,9 @@ impl<'a> Gathering<'a> {
         Ok(right)
     }
 
-    /// Decodes the data that is gone, and holds what matches its CRC; returns whether all does. If it does not, a parity
-    /// sector may be wrong: it is tried without each of those used, where there are more.
+    /// Decodes the data that is gone, and holds what matches its CRC; returns whether all does. If it does not, parity
+    /// may be wrong: it is tried without each sector that was used, where there are more, and then without all those
+    /// that the code itself finds wrong (two sectors to spare for each).
     fn decode(&mut self, gone: &[usize]) -> bool {
         let parity: Vec<usize> = (self.sums.len()..self.slots.len()).filter(|at| self.holds(*at)).collect();
         let spare = parity.len() > gone.len();
@@ -383,7 +375,32 @@ impl<'a> Gathering<'a> {
                 return true;
             }
         }
-        false
+        spare && self.discard_wrong() && {
+            let gone = self.data_gone();
+            let decoded = self.decode_once(&self.codeword(), &gone);
+            decoded.is_some_and(|out| self.hold_decoded(&gone, out))
+        }
+    }
+
+    /// Lets go of the members that the others show to be wrong; returns whether what is left is a codeword. At least one
+    /// more is to be held than the group has data.
+    fn discard_wrong(&mut self) -> bool {
+        let located = self.groups.code().locate(&self.codeword());
+        // Zeros that are stored nowhere cannot be wrong, nor can what matches its CRC: then more is wrong than can be found.
+        let members = |wrong: Vec<usize>| -> Option<Vec<usize>> {
+            wrong
+                .into_iter()
+                .map(|chunk| self.at_chunk(chunk).filter(|at| self.sums.get(*at).is_none_or(Option::is_none)))
+                .collect()
+        };
+        let Some(wrong) = located.and_then(members) else {
+            return false;
+        };
+        count(&self.groups.counts().mismatches, wrong.len());
+        for at in wrong {
+            self.slots[at] = Slot { failed: Some(Failure::Wrong), ..Slot::default() };
+        }
+        true
     }
 
     fn decode_once(&self, codeword: &[Option<&[u8]>], gone: &[usize]) -> Option<Bytes> {

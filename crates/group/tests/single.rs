@@ -361,6 +361,19 @@ fn groups_without_parity_are_updated_without_a_read() {
     assert_eq!(update(&mut case, &[1, 2, 5, 8], UpdateChoice::Cheapest, NOTHING_CACHED), 0);
 }
 
+#[test]
+fn two_rotten_parity_sectors_are_found_by_the_others() {
+    let case = case(GroupPlace { first: Sector(1), data: 7, capacity: 7 }, 7, 5);
+    case.device.state().soft.insert(1);
+    case.device.flip(8, 8);
+    case.device.flip(9, 9);
+    assert_eq!(case.read(0..1).expect("decoded"), case.expected(0..1));
+    assert_eq!(case.device.retries(), 0);
+    // What was wrong is written again by a scrub, if not before.
+    assert!(case.groups.scrub(case.place, &case.sums).expect("scrubbed").lost.is_empty());
+    assert!(case.groups.scrub(case.place, &case.sums).expect("scrubbed").is_clean());
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     None,
