@@ -53,15 +53,6 @@ fn hurt_sectors_are_mended() {
     count(with_random_faults(Fault::Hurts, 1..1 + SEEDS), 3000);
 }
 
-#[test]
-fn a_fresh_seed_of_each_scenario() {
-    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
-    let seed = since_1970.as_nanos() as u64;
-    println!("fresh seed {seed}");
-    let faults = [Fault::Crashes, Fault::Hurts].map(|fault| with_random_faults(fault, seed..seed + 1));
-    count(faults.iter().sum(), 50);
-}
-
 /// Each of these showed a bug once.
 #[test]
 fn seeds_that_found_something_keep_running() {

