@@ -16,6 +16,8 @@
 //! 4. After a failed [`Device::sync`] every later one fails, until the device is opened anew: systems forget what they
 //!    could not write, and the next sync would promise it.
 //! 5. Calls may come from several threads at once. Where two writes overlap, each sector is that of one of them.
+//! 6. The requests of one [`Device::read_each`] or [`Device::write_each`] are like calls from several threads: each by
+//!    itself, in no order.
 
 use std::fmt;
 use std::io;
@@ -175,6 +177,38 @@ pub trait Device: Send + Sync + 'static {
     /// # Panics
     /// As [`Geometry::range`].
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Reads several requests, given as for [`Device::read`], at once where the device can. Returns for each, in their
+    /// order, what [`Device::read`] would: one that fails says nothing of the others.
+    ///
+    /// # Panics
+    /// As [`Geometry::range`] for any of them, and then none was read.
+    fn read_each(
+        &self,
+        reads: &mut [(Sector, &mut [u8])],
+        effort: Effort,
+    ) -> Vec<Result<Vec<FailedSector>, DeviceError>> {
+        for (first, into) in reads.iter() {
+            self.geometry().range(*first, into.len());
+        }
+        reads.iter_mut().map(|(first, into)| self.read(*first, into, effort)).collect()
+    }
+
+    /// Writes several requests, given as for [`Device::write`], at once where the device can. Until a sync, any of them
+    /// may survive a power cut and any other not, whatever their order.
+    ///
+    /// # Errors
+    /// As [`Device::write`], of one that failed. Of the others each was written, failed too, or was not begun: each
+    /// sector of any of them may be old, new, torn or unreadable. A device that takes no writes takes none of them.
+    ///
+    /// # Panics
+    /// As [`Geometry::range`] for any of them, and then none was written.
+    fn write_each(&self, writes: &[(Sector, &[u8])]) -> Result<(), DeviceError> {
+        for (first, bytes) in writes {
+            self.geometry().range(*first, bytes.len());
+        }
+        writes.iter().try_for_each(|(first, bytes)| self.write(*first, bytes))
+    }
 
     /// Makes all durable that was written before.
     ///

@@ -15,6 +15,9 @@ pub fn device_conformance(mut make: impl FnMut(u64) -> Arc<dyn Device>) {
     a_write_changes_only_its_sectors(&*make(64));
     any_address_of_memory_will_do(&*make(64));
     random_writes_are_read_as_in_memory(&*make(300));
+    requests_at_once_are_as_one_by_one(&*make(2000));
+    requests_at_once_take_any_address_of_memory(&*make(64));
+    reads_at_once_may_overlap(&*make(20));
     discarded_sectors_read_and_take_writes(&*make(600));
     misuse_panics_and_changes_nothing(&*make(8));
     several_threads_may_call(make(256));
@@ -121,6 +124,93 @@ fn random_writes_are_read_as_in_memory(device: &dyn Device) {
     }
 }
 
+/// Reads each of `ranges`, given as (first, sectors), at once.
+fn read_each(device: &dyn Device, ranges: &[(u64, usize)], effort: Effort) -> Vec<Vec<u8>> {
+    let mut memory: Vec<Vec<u8>> = ranges.iter().map(|(_, sectors)| vec![0xa5; sectors * SECTOR_BYTES]).collect();
+    let mut reads: Vec<(Sector, &mut [u8])> =
+        ranges.iter().zip(&mut memory).map(|((first, _), into)| (Sector(*first), &mut into[..])).collect();
+    let results = device.read_each(&mut reads, effort);
+    assert_eq!(results.len(), ranges.len(), "one result for each");
+    for result in results {
+        assert_eq!(result.expect("the device answers"), [], "no sector fails");
+    }
+    memory
+}
+
+fn requests_at_once_are_as_one_by_one(device: &dyn Device) {
+    let mut expected = vec![0; 2000 * SECTOR_BYTES];
+    // (how many, sectors of each, sectors from one to the next), the last ones first: none, one, neighbours, and more
+    // than any queue is deep.
+    let batches = [
+        (0, 1, 1),
+        (1, 1, 1),
+        (1, 300, 300),
+        (2, 1, 1),
+        (3, 2, 5),
+        (64, 1, 31),
+        (64, 4, 31),
+        (7, 257, 280),
+        (1000, 1, 2),
+    ];
+    for (seed, (requests, sectors, step)) in (100..).zip(batches) {
+        let bytes = sector_pattern(seed, requests * sectors);
+        let ranges: Vec<(u64, usize)> = (0..requests).rev().map(|request| ((request * step) as u64, sectors)).collect();
+        let parts: Vec<&[u8]> = bytes.chunks_exact(sectors * SECTOR_BYTES).collect();
+        let writes: Vec<(Sector, &[u8])> =
+            ranges.iter().zip(&parts).map(|((first, _), part)| (Sector(*first), *part)).collect();
+        device.write_each(&writes).expect("write");
+        for (first, part) in &writes {
+            expected[first.0 as usize * SECTOR_BYTES..][..part.len()].copy_from_slice(part);
+        }
+        assert!(read(device, 0, 2000, Effort::Retry) == expected, "{requests} of {sectors}");
+        for effort in EFFORTS {
+            let found = read_each(device, &ranges, effort);
+            assert!(found.iter().zip(&parts).all(|(found, part)| found == part), "{requests} of {sectors}");
+        }
+    }
+    device.sync().expect("sync");
+    assert!(read_each(device, &[(0, 2000)], Effort::Retry)[0] == expected);
+}
+
+fn requests_at_once_take_any_address_of_memory(device: &dyn Device) {
+    let content = sector_pattern(11, 12);
+    let skips = [0, 1, 512, 4095, 0, 4];
+    let mut memory: Vec<_> = skips.iter().map(|_| aligned_buffer(3 * SECTOR_BYTES)).collect();
+    for ((memory, skipped), part) in memory.iter_mut().zip(skips).zip(content.chunks_exact(2 * SECTOR_BYTES)) {
+        memory.resize(skipped, 0);
+        memory.extend_from_slice(part);
+    }
+    let writes: Vec<(Sector, &[u8])> = (0..)
+        .step_by(7)
+        .map(Sector)
+        .zip(memory.iter().zip(skips).map(|(memory, skipped)| &memory[skipped..]))
+        .collect();
+    device.write_each(&writes).expect("write");
+    for (memory, skipped) in memory.iter_mut().zip(skips) {
+        memory[skipped..].fill(0x5a);
+    }
+    let mut reads: Vec<(Sector, &mut [u8])> = (0..)
+        .step_by(7)
+        .map(Sector)
+        .zip(memory.iter_mut().zip(skips).map(|(memory, skipped)| &mut memory[skipped..]))
+        .collect();
+    for result in device.read_each(&mut reads, Effort::FailFast) {
+        assert_eq!(result.expect("read"), []);
+    }
+    for ((first, into), part) in reads.iter().zip(content.chunks_exact(2 * SECTOR_BYTES)) {
+        assert!(*into == part, "at {first:?}");
+    }
+}
+
+fn reads_at_once_may_overlap(device: &dyn Device) {
+    let all = sector_pattern(12, 20);
+    device.write(Sector(0), &all).expect("write");
+    let ranges = [(3, 5), (3, 5), (0, 20), (7, 1), (19, 1), (6, 3)];
+    for ((first, sectors), found) in ranges.into_iter().zip(read_each(device, &ranges, Effort::Retry)) {
+        assert!(found == all[first as usize * SECTOR_BYTES..][..sectors * SECTOR_BYTES], "{sectors} from {first}");
+    }
+}
+
 fn discarded_sectors_read_and_take_writes(device: &dyn Device) {
     let mut expected = sector_pattern(8, 600);
     device.write(Sector(0), &expected).expect("write");
@@ -149,6 +239,13 @@ fn misuse_panics_and_changes_nothing(device: &dyn Device) {
         assert!(panics(&write), "writing {bytes} bytes at {first}");
         let read = || drop(device.read(Sector(first), &mut vec![1; bytes], Effort::Retry));
         assert!(panics(&read), "reading {bytes} bytes at {first}");
+        let good = vec![1; SECTOR_BYTES];
+        let write = || drop(device.write_each(&[(Sector(2), &good), (Sector(first), &vec![1; bytes])]));
+        assert!(panics(&write), "writing {bytes} bytes at {first} among others");
+        let (mut good, mut bad) = (good.clone(), vec![1; bytes]);
+        let mut reads: [(Sector, &mut [u8]); 2] = [(Sector(2), &mut good), (Sector(first), &mut bad)];
+        let result = catch_unwind(AssertUnwindSafe(|| drop(device.read_each(&mut reads, Effort::Retry))));
+        assert!(result.is_err() && good == [1; SECTOR_BYTES], "reading {bytes} bytes at {first} among others");
     }
     for bad in [range(0, 0), range(8, 1), range(7, 2), range(u64::MAX, 1), range(1, u64::MAX)] {
         assert!(panics(&|| drop(device.discard(bad))), "discarding {bad:?}");
@@ -165,6 +262,14 @@ fn several_threads_may_call(device: Arc<dyn Device>) {
             scope.spawn(move || {
                 for step in 0..10 {
                     let bytes = sector_pattern(100 * (thread + 1) + step, 64);
+                    let places = (thread * 64..).step_by(16).map(Sector);
+                    let writes: Vec<(Sector, &[u8])> = places.zip(bytes.chunks_exact(16 * SECTOR_BYTES)).collect();
+                    device.write_each(&writes).expect("write");
+                    let ranges = [(thread * 64 + 32, 32), (thread * 64, 32)];
+                    let found = read_each(device, &ranges, Effort::Retry);
+                    assert!(found[1] == bytes[..32 * SECTOR_BYTES], "thread {thread}, step {step}");
+                    assert!(found[0] == bytes[32 * SECTOR_BYTES..], "thread {thread}, step {step}");
+                    let bytes = sector_pattern(100 * (thread + 5) + step, 64);
                     device.write(Sector(thread * 64), &bytes).expect("write");
                     if step % 4 == thread {
                         device.sync().expect("sync");
