@@ -7,12 +7,38 @@
 //!    the page or the read-ahead around it, and what was read came from there.
 //! 3. A request that fails is divided until it is known at which sectors; the others are read.
 //! 4. Syncs run one at a time, because the system tells of a lost write once, to whoever syncs next.
+//! 5. Where the system has io_uring, [`Device::read_each`] and [`Device::write_each`] hand in all their requests before
+//!    they wait ([`engine`]). What a request then lacks, or where it failed, is left to the plain calls.
 //!
-//! Left out: io_uring, and failing fast. [`Geometry::fails_fast`] is always false: a drive retries for seconds before it
+//! Single requests are plain calls, because a ring saves none of what one costs. On a virtual disk (ext4, around the page
+//! cache, two processors with other work beside) the median of a random 4 KiB read was 42 to 73 us by a ring and 49 to
+//! 59 us by a plain call; of a write 48 to 60 us and 44 to 58 us, but one in a hundred took up to 2.3 ms by a ring, where
+//! the system hands some to threads of its own, and 0.2 ms by a plain call. 1 MiB at a time in sequence, a ring read 810
+//! to 880 MiB/s and plain calls 900 to 950; it wrote 1900 to 2060 and they 2660 to 2710. Of 64 requests of 4 KiB at
+//! random places a ring did all reads in 0.8 to 1.2 ms and all writes in 0.9 to 1.5 ms, where plain calls took 3.0 to 4.6
+//! and 2.8 to 7.0 ms.
+//!
+//! Left out: failing fast. [`Geometry::fails_fast`] is always false: a drive retries for seconds before it
 //! reports a sector, unless it is told not to. SATA and SAS drives for arrays can be: their error recovery control
 //! (`smartctl -l scterc`) holds for all commands and goes down to 100 ms; a command duration limit (Linux 6.5,
 //! `cdl_enable` in sysfs, chosen by an I/O priority hint) holds for one. Setting the first from here takes SG_IO, which
 //! is unsafe code, and the second a drive that has it.
+
+mod engine;
+#[cfg_attr(
+    not(all(
+        target_os = "linux",
+        any(
+            target_arch = "x86_64",
+            target_arch = "aarch64",
+            target_arch = "riscv64",
+            target_arch = "loongarch64",
+            target_arch = "powerpc64"
+        )
+    )),
+    path = "device/no_ring.rs"
+)]
+mod ring;
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom};
@@ -27,6 +53,8 @@ use claystone_env::{
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 
+pub use self::engine::Engine;
+use self::engine::{BETWEEN_BYTES, Rings};
 use crate::direct::{is_aligned, open_direct};
 use crate::directory::{is_read_only, out_of_handles};
 
@@ -37,6 +65,8 @@ pub struct HostDevice {
     file: fs::File,
     /// The same around the page cache; `None` where the system refuses that.
     direct: Option<fs::File>,
+    /// For requests to `direct`; or why there are none.
+    rings: Result<Rings, &'static str>,
     writable: bool,
     sectors: u64,
     syncs: Mutex<Syncs>,
@@ -103,12 +133,27 @@ impl HostDevice {
             return Err(invalid(format!("{} holds {bytes} bytes, less than a sector", path.display())));
         }
         let direct = open_direct(&file, if writable { OFlags::RDWR } else { OFlags::RDONLY });
-        Ok(HostDevice { path, file, direct, writable, sectors, syncs: Mutex::new(Syncs::None) })
+        let rings =
+            if direct.is_some() { Rings::new() } else { Err("the system reads it through the page cache only") };
+        Ok(HostDevice { path, file, direct, rings, writable, sectors, syncs: Mutex::new(Syncs::None) })
     }
 
     /// Whether reads and writes go around the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    /// How it does several requests at once.
+    pub fn engine(&self) -> Engine {
+        match &self.rings {
+            Ok(_) => Engine::IoUring,
+            Err(why) => Engine::Plain { why },
+        }
+    }
+
+    /// The rings, if there are any, for several requests.
+    fn rings(&self, requests: usize) -> Option<(&Rings, &fs::File)> {
+        Some((self.rings.as_ref().ok().filter(|_| requests > 1)?, self.direct.as_ref()?))
     }
 
     /// Reads at most `into`, from memory that a direct read can fill.
@@ -130,6 +175,70 @@ impl HostDevice {
         }
     }
 
+    /// Reads what a first try has not read: it came to `begun`, and what it read is in `into`.
+    fn finish_read(
+        &self,
+        range: SectorRange,
+        into: &mut [u8],
+        begun: io::Result<usize>,
+    ) -> Result<Vec<FailedSector>, DeviceError> {
+        let (first, into, begun) = match begun {
+            Ok(bytes) if bytes == into.len() => return Ok(Vec::new()),
+            Ok(bytes) if bytes >= SECTOR_BYTES => {
+                let sectors = bytes / SECTOR_BYTES;
+                (Sector(range.first.0 + sectors as u64), &mut into[sectors * SECTOR_BYTES..], None)
+            }
+            Err(error) if is_of_the_try(&error) => (range.first, into, None),
+            // The first to be read again are parts of it.
+            begun => (range.first, into, Some(begun)),
+        };
+        let (mut failed, mut begun) = (Vec::new(), begun);
+        let mut read = |first, into: &mut [u8]| {
+            read_by_parts(first, into, &mut failed, &mut |first, into| match begun.take() {
+                Some(begun) => begun,
+                None => self.read_some(offset(first), into),
+            })
+        };
+        let done = if is_aligned(into) {
+            read(first, into)
+        } else {
+            let mut between = aligned_buffer(into.len().min(BETWEEN_BYTES));
+            let firsts = (first.0..).step_by(BETWEEN_BYTES / SECTOR_BYTES).map(Sector);
+            firsts.zip(into.chunks_mut(BETWEEN_BYTES)).try_for_each(|(first, into)| {
+                between.resize(into.len(), 0);
+                read(first, &mut between)?;
+                into.copy_from_slice(&between);
+                Ok(())
+            })
+        };
+        done.map_err(|source| DeviceError::Read { range, source })?;
+        Ok(failed)
+    }
+
+    /// Writes what a first try has not written: it came to `begun`.
+    fn finish_write(&self, range: SectorRange, bytes: &[u8], begun: io::Result<usize>) -> Result<(), DeviceError> {
+        let written = match begun {
+            Err(error) if is_of_the_try(&error) => Ok(0),
+            // The rest of a sector that was written in part is not aligned.
+            begun => begun.map(|bytes| bytes - bytes % SECTOR_BYTES),
+        };
+        let written = written.map_err(|source| write_error(range, source))?;
+        let (offset, bytes) = (offset(range.first) + written as u64, &bytes[written..]);
+        let done = if bytes.is_empty() {
+            Ok(())
+        } else if is_aligned(bytes) {
+            self.write_some(offset, bytes)
+        } else {
+            let mut between = aligned_buffer(bytes.len().min(BETWEEN_BYTES));
+            (offset..).step_by(BETWEEN_BYTES).zip(bytes.chunks(BETWEEN_BYTES)).try_for_each(|(offset, bytes)| {
+                between.clear();
+                between.extend_from_slice(bytes);
+                self.write_some(offset, &between)
+            })
+        };
+        done.map_err(|source| write_error(range, source))
+    }
+
     fn check_writable(&self, range: SectorRange) -> Result<(), DeviceError> {
         if self.writable { Ok(()) } else { Err(DeviceError::ReadOnly { range }) }
     }
@@ -146,44 +255,38 @@ impl Device for HostDevice {
 
     fn read(&self, first: Sector, into: &mut [u8], _effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         let range = self.geometry().range(first, into.len());
-        let mut failed = Vec::new();
-        let mut read = |first, into: &mut [u8]| {
-            read_by_parts(first, into, &mut failed, &mut |first, into| {
-                self.read_some(first.0 * SECTOR_BYTES as u64, into)
-            })
-        };
-        let done = if is_aligned(into) {
-            read(first, into)
-        } else {
-            let mut between = aligned_buffer(BETWEEN_BYTES);
-            (first.0..).step_by(BETWEEN_BYTES / SECTOR_BYTES).zip(into.chunks_mut(BETWEEN_BYTES)).try_for_each(
-                |(first, into)| {
-                    between.resize(into.len(), 0);
-                    read(Sector(first), &mut between)?;
-                    into.copy_from_slice(&between);
-                    Ok(())
-                },
-            )
-        };
-        done.map_err(|source| DeviceError::Read { range, source })?;
-        Ok(failed)
+        self.finish_read(range, into, not_begun())
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
         let range = self.geometry().range(first, bytes.len());
         self.check_writable(range)?;
-        let offset = first.0 * SECTOR_BYTES as u64;
-        let done = if is_aligned(bytes) {
-            self.write_some(offset, bytes)
-        } else {
-            let mut between = aligned_buffer(BETWEEN_BYTES);
-            (offset..).step_by(BETWEEN_BYTES).zip(bytes.chunks(BETWEEN_BYTES)).try_for_each(|(offset, bytes)| {
-                between.clear();
-                between.extend_from_slice(bytes);
-                self.write_some(offset, &between)
-            })
+        self.finish_write(range, bytes, not_begun())
+    }
+
+    fn read_each(
+        &self,
+        reads: &mut [(Sector, &mut [u8])],
+        _effort: Effort,
+    ) -> Vec<Result<Vec<FailedSector>, DeviceError>> {
+        let ranges: Vec<_> = reads.iter().map(|(first, into)| self.geometry().range(*first, into.len())).collect();
+        let begun = match self.rings(reads.len()) {
+            Some((rings, direct)) => rings.read(direct, reads),
+            None => reads.iter().map(|_| not_begun()).collect(),
         };
-        done.map_err(|source| write_error(range, source))
+        let begun = ranges.into_iter().zip(reads).zip(begun);
+        begun.map(|((range, (_, into)), begun)| self.finish_read(range, into, begun)).collect()
+    }
+
+    fn write_each(&self, writes: &[(Sector, &[u8])]) -> Result<(), DeviceError> {
+        let ranges: Vec<_> = writes.iter().map(|(first, bytes)| self.geometry().range(*first, bytes.len())).collect();
+        ranges.iter().try_for_each(|range| self.check_writable(*range))?;
+        let begun = match self.rings(writes.len()) {
+            Some((rings, direct)) => rings.write(direct, writes),
+            None => writes.iter().map(|_| not_begun()).collect(),
+        };
+        let mut begun = ranges.into_iter().zip(writes).zip(begun);
+        begun.try_for_each(|((range, (_, bytes)), begun)| self.finish_write(range, bytes, begun))
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
@@ -195,8 +298,9 @@ impl Device for HostDevice {
     fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
         self.geometry().assert_holds(range);
         self.check_writable(range)?;
-        let (offset, bytes) = (range.first.0 * SECTOR_BYTES as u64, range.sectors * SECTOR_BYTES as u64);
-        match fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes) {
+        let bytes = range.sectors * SECTOR_BYTES as u64;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, offset(range.first), bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             done => done.map_err(|errno| write_error(range, errno.into())),
         }
@@ -255,6 +359,22 @@ fn read_by_parts(
     Ok(())
 }
 
+/// What a request that was not tried yet came to.
+fn not_begun() -> io::Result<usize> {
+    Err(io::ErrorKind::Interrupted.into())
+}
+
+/// Whether a request came to this error for how it was tried, and a plain call may do better: it was not tried at all, or
+/// the file system wants another alignment (then [`HostDevice::read_some`] goes through the page cache).
+fn is_of_the_try(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, InvalidInput, WouldBlock};
+    matches!(error.kind(), Interrupted | InvalidInput | WouldBlock)
+}
+
+fn offset(first: Sector) -> u64 {
+    first.0 * SECTOR_BYTES as u64
+}
+
 /// Whether an error of a read says that sectors of the medium do not read, and nothing else. A drive that was pulled out
 /// may answer so too; then every sector is lost, which is true.
 fn is_of_medium(error: &io::Error) -> bool {
@@ -278,9 +398,6 @@ fn invalid(why: String) -> io::Error {
 
 /// Into how many parts a read that failed is divided.
 const PARTS: usize = 16;
-
-/// What is moved at a time through a buffer of our own, where the caller's is not aligned.
-const BETWEEN_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,9 @@
 //! Invariants:
 //! 1. This is the one crate of the running program that touches files, devices, clocks, the system's random numbers and
 //!    threads for the core crates.
-//! 2. No unsafe code; system calls go through `rustix` and `std`.
+//! 2. System calls go through `rustix`, `std` and, for several requests to a device at once, `io-uring`. The last takes
+//!    addresses: `device/ring.rs` is the one file with unsafe code.
 //! 3. Every queue is bounded: [`QUEUED_MAX`] jobs for each worker.
-//!
-//! Left out: io_uring: a disk's worker has several threads, which fill a drive's queue too.
 
 mod clock;
 mod device;
@@ -17,7 +16,7 @@ mod tasks;
 mod worker;
 
 pub use clock::HostClock;
-pub use device::HostDevice;
+pub use device::{Engine, HostDevice};
 pub use directory::HostDirectory;
 pub use random::HostRandom;
 pub use tasks::HostTasks;

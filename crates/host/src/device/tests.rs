@@ -32,8 +32,36 @@ fn an_image_is_a_device() {
 }
 
 #[test]
+fn an_image_is_a_device_with_plain_calls_alone() {
+    conforms(|device| device.rings = Err("a test wants none"));
+}
+
+#[test]
 fn an_image_is_a_device_through_the_page_cache_too() {
-    conforms(|device| device.direct = None);
+    conforms(|device| {
+        device.direct = None;
+        device.rings = Err("a test wants none");
+    });
+}
+
+/// As where a file system opens files for direct access, and then serves some requests through its cache.
+#[test]
+fn an_image_is_a_device_where_the_ring_reads_through_the_page_cache() {
+    conforms(|device| device.direct = Some(device.file.try_clone().expect("a second handle")));
+}
+
+#[test]
+fn the_engine_is_the_one_in_use() {
+    let (_keep, path) = scratch();
+    let mut device = HostDevice::create(&path, 10).expect("an image");
+    let made = Rings::new();
+    match device.engine() {
+        Engine::IoUring => assert!(made.is_ok() && device.is_direct()),
+        Engine::Plain { why } => assert!(!device.is_direct() || made.is_err_and(|found| found == why)),
+    }
+    device.rings = Err("a test wants none");
+    assert_eq!(device.engine(), Engine::Plain { why: "a test wants none" });
+    assert!(device.rings(64).is_none());
 }
 
 #[test]
@@ -81,6 +109,8 @@ fn a_device_for_reading_takes_no_writes() {
     let refused = |result| matches!(result, Err(DeviceError::ReadOnly { range: found }) if found == range);
     assert!(refused(device.write(Sector(3), &sector_pattern(1, 2))));
     assert!(refused(device.discard(range)));
+    let bytes = sector_pattern(1, 2);
+    assert!(refused(device.write_each(&[(Sector(3), &bytes), (Sector(5), &bytes)])));
     let mut read = vec![1; 10 * SECTOR_BYTES];
     assert_eq!(device.read(Sector(0), &mut read, Effort::FailFast).expect("read"), []);
     assert!(read.iter().all(|byte| *byte == 0));
@@ -96,6 +126,120 @@ fn an_image_that_was_cut_does_not_answer() {
     let error = device.read(Sector(4), &mut read, Effort::Retry).expect_err("cut");
     let DeviceError::Read { range, source } = error else { panic!("{error}") };
     assert_eq!((range.first, range.sectors, source.kind()), (Sector(4), 2, io::ErrorKind::UnexpectedEof));
+}
+
+#[test]
+fn requests_at_once_fail_each_by_itself() {
+    let (_keep, path) = scratch();
+    let device = HostDevice::create(&path, 200).expect("an image");
+    let bytes = sector_pattern(1, 200);
+    device.write(Sector(0), &bytes).expect("write");
+    fs::OpenOptions::new().write(true).open(&path).expect("open").set_len(100 * 4096).expect("cut");
+    let mut memory = vec![[1; SECTOR_BYTES]; 200];
+    let mut reads: Vec<(Sector, &mut [u8])> =
+        (0..).map(Sector).zip(memory.iter_mut().map(|into| &mut into[..])).collect();
+    for (sector, result) in (0u64..).zip(device.read_each(&mut reads, Effort::Retry)) {
+        match result {
+            Ok(failed) => assert!(sector < 100 && failed.is_empty()),
+            Err(DeviceError::Read { range, source }) => {
+                assert_eq!(
+                    (range.first, range.sectors, source.kind()),
+                    (Sector(sector), 1, io::ErrorKind::UnexpectedEof)
+                );
+                assert!(sector >= 100);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(memory[..100].concat() == bytes[..100 * SECTOR_BYTES]);
+}
+
+/// Whatever a first try came to, the request is done as if it was not tried, unless the device failed.
+#[test]
+fn what_a_try_lacks_is_done_by_plain_calls() {
+    let (_keep, path) = scratch();
+    let device = HostDevice::create(&path, 600).expect("an image");
+    // More than what goes through our own buffer at a time.
+    let (sectors, skips) = (300, [0, 8]);
+    let expected = sector_pattern(1, sectors);
+    let range = SectorRange { first: Sector(100), sectors: sectors as u64 };
+    let done = [0, 1, 511, 512, 4095, 4096, 5000, 40 * 4096, 256 * 4096, 257 * 4096, expected.len()];
+    let of_the_try = [Errno::INTR, Errno::AGAIN, Errno::INVAL];
+    for skipped in skips {
+        let mut memory = aligned_buffer(expected.len() + skipped);
+        memory.resize(expected.len() + skipped, 0);
+        let memory = &mut memory[skipped..];
+        assert_eq!(is_aligned(memory), skipped == 0);
+
+        let tries = done.map(Ok).into_iter().chain(of_the_try.map(|errno| Err(io::Error::from(errno))));
+        for (step, begun) in tries.enumerate() {
+            let old = sector_pattern(2 + step as u64, sectors);
+            device.write(Sector(100), &old).expect("write");
+            let written = *begun.as_ref().unwrap_or(&0);
+            memory.copy_from_slice(&expected);
+            let told = format!("{begun:?}, {skipped} bytes behind a boundary");
+            device.finish_write(range, memory, begun).expect("write");
+            let mut found = vec![0; expected.len()];
+            device.read(Sector(100), &mut found, Effort::Retry).expect("read");
+            // What was said to be written, in whole sectors, was not touched.
+            let untouched = written / SECTOR_BYTES * SECTOR_BYTES;
+            assert!(found[..untouched] == old[..untouched] && found[untouched..] == expected[untouched..], "{told}");
+        }
+
+        device.write(Sector(100), &expected).expect("write");
+        // Of errors of the medium too: our image reads at the second try. What ends at once, or in a sector, is one.
+        let of_the_medium = [Errno::IO, Errno::NODATA].map(|errno| Err(io::Error::from(errno)));
+        let tries =
+            done.map(Ok).into_iter().skip(1).chain(of_the_try.map(|errno| Err(errno.into()))).chain(of_the_medium);
+        for begun in tries {
+            let read = *begun.as_ref().unwrap_or(&0);
+            memory.fill(0x5a);
+            memory[..read].copy_from_slice(&expected[..read]);
+            let told = format!("{begun:?}, {skipped} bytes behind a boundary");
+            assert_eq!(device.finish_read(range, memory, begun).expect("read"), [], "{told}");
+            assert!(memory == expected, "{told}");
+        }
+        let gone = |errno: Errno| Err(io::Error::from(errno));
+        let error = device.finish_read(range, memory, gone(Errno::NODEV)).expect_err("gone");
+        assert!(matches!(error, DeviceError::Read { range: found, .. } if found == range));
+        assert!(matches!(device.finish_read(range, memory, Ok(0)), Err(DeviceError::Read { .. })), "the end");
+        let error = device.finish_write(range, memory, gone(Errno::IO)).expect_err("not tried again");
+        assert!(matches!(error, DeviceError::Write { range: found, .. } if found == range));
+        assert!(matches!(device.finish_write(range, memory, gone(Errno::NOSPC)), Err(DeviceError::NoSpace { .. })));
+    }
+    let one = SectorRange { first: Sector(100), sectors: 1 };
+    for begun in [Ok(512), Err(Errno::IO.into())] {
+        let mut into = [0x5a; SECTOR_BYTES];
+        let failed = device.finish_read(one, &mut into, begun).expect("one sector failed");
+        assert_eq!(failed, [FailedSector { sector: Sector(100), failure: SectorFailure::Lost }]);
+        assert_eq!(into, [0; SECTOR_BYTES]);
+    }
+}
+
+#[test]
+fn more_threads_than_rings_each_read_what_they_wrote() {
+    const THREADS: u64 = 20;
+    let (_keep, path) = scratch();
+    let device = HostDevice::create(&path, THREADS * 200).expect("an image");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let device = &device;
+            scope.spawn(move || {
+                for step in 0..5 {
+                    let bytes = sector_pattern(100 * thread + step, 100);
+                    let places = (thread * 200..).step_by(2).map(Sector);
+                    let writes: Vec<(Sector, &[u8])> = places.clone().zip(bytes.chunks(SECTOR_BYTES)).collect();
+                    device.write_each(&writes).expect("write");
+                    let mut found = vec![1; bytes.len()];
+                    let mut reads: Vec<(Sector, &mut [u8])> = places.zip(found.chunks_mut(SECTOR_BYTES)).collect();
+                    for result in device.read_each(&mut reads, Effort::FailFast) {
+                        assert_eq!(result.expect("read"), []);
+                    }
+                    assert!(found == bytes, "thread {thread}, step {step}");
+                }
+            });
+        }
+    });
 }
 
 #[test]
