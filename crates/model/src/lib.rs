@@ -26,12 +26,14 @@
 //! Left out: measured times (the benches), and anything about a real disk (crate `disk`).
 
 mod distribution;
+mod estimate;
 mod overhead;
 mod read_time;
 mod sizing;
 mod trial;
 
 pub use distribution::Distribution;
+pub use estimate::Estimate;
 pub use overhead::{SizeMix, SizeRange, mix_overhead, tree_overhead};
 pub use read_time::{GroupShape, ReadTimes, coded_read, plain_read};
 pub use sizing::{copies, loss_chance, parity_of_data, parity_of_group};
