@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use claystone_env::Space;
+use claystone_env::{SectorHealth, Space};
 
 use crate::{ChunkId, DiskId, Version};
 
@@ -259,6 +259,11 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
 
     /// Whether it may be used.
     fn state(&self) -> StoreState;
+
+    /// How its sectors are, where it lies on something that mends them.
+    fn sectors(&self) -> Option<SectorHealth> {
+        None
+    }
 }
 
 /// A chunk being written. Dropping it leaves no chunk.

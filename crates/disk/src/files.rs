@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use claystone_chunk::{ChunkError, ChunkId, StoreState};
-use claystone_env::{Directory, DirectoryLock, File, Space};
+use claystone_env::{Directory, DirectoryLock, File, SectorHealth, Space};
 
 use crate::identity::{IDENTITY_BYTES, IDENTITY_FILE, Identity};
 use crate::index::Index;
@@ -188,6 +188,11 @@ impl Files {
             // A full disk shows with the first write, and by its own error.
             self.change_failed("trying to write", &error, 0);
         }
+    }
+
+    /// How the sectors under the files are, where something mends them.
+    pub fn sectors(&self) -> Option<SectorHealth> {
+        self.directory.sectors()
     }
 
     // ---- Space ----

@@ -18,7 +18,7 @@ use claystone_chunk::{
     ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Load, Patch, StoreState, Verdict,
     Version,
 };
-use claystone_env::{Directory, Env, Space, Worker, call};
+use claystone_env::{Directory, Env, SectorHealth, Space, Worker, call};
 use futures::FutureExt;
 
 use crate::error::OpenError;
@@ -217,5 +217,9 @@ impl ChunkStore for DirectoryStore {
 
     fn state(&self) -> StoreState {
         self.shared.files.state()
+    }
+
+    fn sectors(&self) -> Option<SectorHealth> {
+        self.shared.files.sectors()
     }
 }

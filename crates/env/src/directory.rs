@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 
+use crate::SectorHealth;
+
 /// Bytes of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
@@ -77,6 +79,10 @@ pub trait Directory: Send + Sync + 'static {
     fn prepare_sync(&self) {}
     /// Space of the file system below the root.
     fn space(&self) -> io::Result<Space>;
+    /// How the sectors below are, where whoever keeps the files mends them.
+    fn sectors(&self) -> Option<SectorHealth> {
+        None
+    }
     /// Takes the root for this holder alone; every other call works without it.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod clock;
 mod device;
 mod directory;
 mod random;
+mod sectors;
 mod tasks;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -24,6 +25,7 @@ pub use device::{
 };
 pub use directory::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space, aligned_buffer};
 pub use random::Random;
+pub use sectors::{ParityVerdict, ScrubProgress, SectorHealth, SoftChance};
 pub use tasks::{Task, Tasks};
 pub use worker::{Job, Worker, WorkerStopped, call};
 

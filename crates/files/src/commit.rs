@@ -153,7 +153,7 @@ impl Disk {
         core.unsynced = false;
         let oldest = core.nodes.oldest_journaled(&BTreeSet::new()).map(|(position, _)| position);
         let position = oldest.unwrap_or_else(|| journal.next());
-        if let Err(error) = core.checkpoint(position, journal.next()) {
+        if let Err(error) = core.checkpoint(position, journal.next(), self.kept_rows()) {
             return Err(core.fail(with_sources(&error)));
         }
         journal.trim(position);

@@ -175,11 +175,16 @@ impl Core {
     }
 
     /// Brings all rows into the page file, with where replay begins then, from which entry on it takes changes, and what it
-    /// passes over in older ones: that is not journaled, so that it holds if and only if the rows do.
+    /// passes over in older ones: that is not journaled, so that it holds if and only if the rows do. `kept` goes along.
     ///
     /// # Errors
     /// As [`Catalog::checkpoint`].
-    pub fn checkpoint(&mut self, start: JournalPosition, next: JournalPosition) -> Result<(), CatalogError> {
+    pub fn checkpoint(
+        &mut self,
+        start: JournalPosition,
+        next: JournalPosition,
+        kept: Vec<Change>,
+    ) -> Result<(), CatalogError> {
         let before = next.sequence;
         self.records.retain(|record| match *record {
             Record::Forget { inode, first, end } => {
@@ -192,7 +197,8 @@ impl Core {
         let start = JournalStart { sequence: start.sequence, position: start.position, changes: before };
         let row = |key: &[u8], value| Change { table: Table::State, key: key.to_vec(), value };
         let forgotten = (!self.forgotten.is_empty()).then(|| Forgotten::encode_all(&self.forgotten));
-        self.catalog.checkpoint(&[row(keys::JOURNAL, Some(start.encode())), row(keys::FORGOTTEN, forgotten)])?;
+        let rows = [row(keys::JOURNAL, Some(start.encode())), row(keys::FORGOTTEN, forgotten)];
+        self.catalog.checkpoint(&[&rows[..], &kept].concat())?;
         self.changes = Overlay::default();
         Ok(())
     }

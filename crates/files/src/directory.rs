@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use claystone_env::{Directory, DirectoryLock, File, SECTOR_BYTES, Space};
+use claystone_env::{Directory, DirectoryLock, File, SECTOR_BYTES, SectorHealth, Space};
 
 use crate::{Attributes, Disk, FileError, FileTree, Inode, Kind, NewNode, RenameMode};
 
@@ -118,6 +118,10 @@ impl Directory for DiskDirectory {
         let space = self.disk.space();
         let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
         Ok(Space { total_bytes: bytes(space.data_sectors), free_bytes: bytes(space.free_sectors) })
+    }
+
+    fn sectors(&self) -> Option<SectorHealth> {
+        Some(self.disk.health())
     }
 
     fn lock(&self) -> io::Result<DirectoryLock> {

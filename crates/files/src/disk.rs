@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Locks are taken in this order: flusher, a node's gate, journal, core, space map. Whoever holds a later one
-//!    never waits for an earlier one.
+//! 1. Locks are taken in this order: scrub in passing, flusher, a node's gate, journal, core, then one of space map, counts
+//!    and pass of the scrub. Whoever holds a later one never waits for an earlier one.
 //! 2. No call waits for the device while it holds the core's lock, but for reads of the catalog and checkpoints.
 
 use std::fmt;
@@ -25,6 +25,8 @@ use crate::error::DiskError;
 use crate::grow::end_row;
 use crate::journal::{Journal, JournalPosition};
 use crate::pages::{PageFile, SlabSource};
+use crate::scrub::{Pass, Passing};
+use crate::seen::Seen;
 use crate::slab::Slab;
 use crate::space::SpaceMap;
 use crate::superblock::{COPIES_MAX, SharedSuperblock, Superblock};
@@ -99,6 +101,9 @@ pub struct Disk {
     pub(crate) journal: Mutex<Journal>,
     pub(crate) core: Mutex<Core>,
     pub(crate) space: Arc<Mutex<SpaceMap>>,
+    pub(crate) seen: Mutex<Seen>,
+    pub(crate) pass: Mutex<Pass>,
+    pub(crate) passing: Mutex<Passing>,
     /// Whether somebody holds the root directory for himself.
     pub(crate) locked: AtomicBool,
 }
@@ -186,7 +191,7 @@ impl Disk {
         let changes = view.into_changes();
         catalog.apply(changes);
         // If this takes a slab, the superblock names it, and the next opening takes it off the free rows.
-        Core::new(catalog).checkpoint(JournalPosition::FIRST, JournalPosition::FIRST)?;
+        Core::new(catalog).checkpoint(JournalPosition::FIRST, JournalPosition::FIRST, Vec::new())?;
         device.sync()?;
         superblock.store(|_| ())
     }
@@ -208,6 +213,7 @@ impl Disk {
         let pages = PageFile::open(copies.clone(), superblock.clone(), source)?;
         let catalog = Catalog::open(pages.clone(), tuning.catalog_cached)?;
         let start = Core::journal_start(&catalog)?;
+        let (seen, pass) = (Seen::load(&catalog)?, Pass::load(&catalog)?);
         let from = JournalPosition { sequence: start.sequence, position: start.position };
         let (journal, entries) = Journal::open(copies.clone(), id, area, from)?;
         let now = clock.now();
@@ -225,6 +231,9 @@ impl Disk {
             copies,
             pages,
             space,
+            seen: Mutex::new(seen),
+            pass: Mutex::new(pass),
+            passing: Mutex::default(),
             locked: AtomicBool::new(false),
         };
         disk.replay(entries, start)?;

@@ -1,7 +1,6 @@
 //! What a disk is, and how it is.
 
-use claystone_env::WallTime;
-use claystone_group::StatisticsNow;
+use claystone_env::{SectorHealth, WallTime};
 
 use crate::disk::{Disk, guard};
 use crate::{DiskId, FileTree, SpaceFigures};
@@ -41,14 +40,8 @@ pub struct DiskInfo {
     pub journal_used: u64,
     /// Sectors written and not yet in groups.
     pub waiting_sectors: u64,
-    /// What was counted of groups since it was opened.
-    pub statistics: StatisticsNow,
-    /// The chance of a soft failure as measured since it was opened; `None` before anything was read.
-    pub soft_measured: Option<f64>,
-    /// Copies of other sectors that were found bad and written again, since it was opened.
-    pub copies_mended: u64,
-    /// Sectors of which no copy was right, since it was opened.
-    pub copies_lost: u64,
+    /// What was seen of its sectors, and what follows for its parity.
+    pub health: SectorHealth,
     /// Why it takes no writes.
     pub failed: Option<String>,
 }
@@ -56,7 +49,7 @@ pub struct DiskInfo {
 impl Disk {
     /// How the disk is now.
     pub fn info(&self) -> DiskInfo {
-        let superblock = self.superblock.current();
+        let (superblock, health) = (self.superblock.current(), self.health());
         let copies = self.copies.count();
         let space = self.space();
         let (journal_sectors, journal_used) = {
@@ -81,10 +74,7 @@ impl Disk {
             journal_sectors,
             journal_used,
             waiting_sectors: core.nodes.waiting,
-            statistics: self.groups.statistics().now(),
-            soft_measured: self.groups.statistics().now().soft_rate(),
-            copies_mended: self.copies.mended(),
-            copies_lost: self.copies.lost(),
+            health,
             failed: core.failed.clone(),
         }
     }

@@ -20,6 +20,11 @@ pub(crate) const FORGOTTEN: &[u8] = b"forgotten";
 /// Row of `state`: the number of the next inode.
 pub(crate) const NEXT_INODE: &[u8] = b"next-inode";
 
+/// Row of `state`: how far the scrub is.
+pub(crate) const SCRUB: &[u8] = b"scrub";
+/// Row of `state`: what was counted of the device.
+pub(crate) const SEEN: &[u8] = b"seen";
+
 /// The longest name of a node or an attribute, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
@@ -113,6 +118,11 @@ impl Span {
     /// All keys of a table.
     pub(crate) fn all() -> Span {
         Span { from: Bound::Unbounded, to: Bound::Unbounded }
+    }
+
+    /// The keys from `key` on.
+    pub(crate) fn from(key: &[u8]) -> Span {
+        Span { from: Bound::Included(key.to_vec()), to: Bound::Unbounded }
     }
 
     /// The keys behind `key`.

@@ -35,6 +35,7 @@ mod record;
 mod replay;
 mod run;
 mod scrub;
+mod seen;
 mod slab;
 mod space;
 mod state;

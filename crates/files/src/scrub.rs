@@ -1,11 +1,21 @@
 //! Reads everything on a disk back, to know that it is right, and mends what is not.
 //!
+//! ```text
+//! none --begun--> groups, in the order of their files --> pages of the catalog --> none, ended
+//!                   ^  |
+//!                   '--'  a few at a time; closed and opened in between, it goes on where it was
+//! ```
+//!
 //! Invariants:
 //! 1. A group is scrubbed while nobody writes it: the gate of its file is held, for a few groups at a time.
-//! 2. What is lost is reported and stops nothing.
+//! 2. What is lost is reported and stops nothing; nor does a group whose row makes no sense: the next step goes on behind.
 
+use std::time::Duration;
+
+use claystone_env::{Moment, ScrubProgress, WallTime};
 use claystone_group::{GroupError, ScrubReport};
 
+use crate::catalog::Catalog;
 use crate::disk::{Disk, guard, write_gate};
 use crate::error::{DiskError, with_sources};
 use crate::keys::{self, Span};
@@ -33,6 +43,85 @@ pub struct Scrubbed {
     pub pages_lost: Vec<u64>,
 }
 
+/// Where a scrub goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Place {
+    /// It is not under way.
+    #[default]
+    None,
+    /// With the first window that is not before this, of which so many groups were read.
+    Groups { inode: u64, first: u64, read: u64 },
+    /// With this page of the catalog.
+    Pages { page: u64 },
+}
+
+/// The pass under way that [`Disk::scrub_in_passing`] makes, and the last one that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Pass {
+    place: Place,
+    groups: u64,
+    groups_total: u64,
+    lost: u64,
+    ended: Option<WallTime>,
+    ended_lost: u64,
+}
+
+/// How far scrubbing in passing has come of what is due.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Passing {
+    looked: Option<Moment>,
+    /// When the catalog was given how far the pass is.
+    kept: Option<Moment>,
+    steps_due: f64,
+}
+
+impl Pass {
+    /// As the catalog has it.
+    ///
+    /// # Errors
+    /// The catalog does not read.
+    pub fn load(catalog: &Catalog) -> Result<Pass, DiskError> {
+        Ok(catalog.get(Table::State, keys::SCRUB)?.map(|value| Pass::decode(&value)).unwrap_or_default())
+    }
+
+    /// For those who ask.
+    pub fn progress(&self) -> ScrubProgress {
+        let total = if self.place == Place::None { 0 } else { self.groups_total.max(self.groups) };
+        let (ended, ended_lost) = (self.ended, self.ended_lost);
+        ScrubProgress { groups: self.groups, groups_total: total, lost: self.lost, ended, ended_lost }
+    }
+
+    /// The stored bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let place = match self.place {
+            Place::None => [0; 4],
+            Place::Groups { inode, first, read } => [1, inode, first, read],
+            Place::Pages { page } => [2, page, 0, 0],
+        };
+        let ended = self.ended.map_or(0, |ended| ended.unix_ms);
+        let counts = [self.groups, self.groups_total, self.lost, ended, self.ended_lost];
+        place.into_iter().chain(counts).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Undoes [`Pass::encode`]. What makes no sense is no pass: it begins anew.
+    fn decode(value: &[u8]) -> Pass {
+        let Some(value) = value.get(..PASS_BYTES) else { return Pass::default() };
+        let field = |number: usize| u64::from_le_bytes(value[8 * number..][..8].try_into().expect("eight bytes"));
+        let place = match field(0) {
+            1 => Place::Groups { inode: field(1), first: field(2), read: field(3) },
+            2 => Place::Pages { page: field(1) },
+            _ => Place::None,
+        };
+        let ended = Some(field(7)).filter(|ended| *ended > 0).map(|unix_ms| WallTime { unix_ms });
+        Pass { place, groups: field(4), groups_total: field(5), lost: field(6), ended, ended_lost: field(8) }
+    }
+
+    fn end(&mut self, lost: u64, now: WallTime) {
+        (self.place, self.ended, self.ended_lost) = (Place::None, Some(now), lost);
+        (self.groups, self.groups_total, self.lost) = (0, 0, 0);
+    }
+}
+
 impl Disk {
     /// Scrubs the whole disk. `pace` is told after every few groups how far it is, may wait, and returns whether to go on.
     ///
@@ -40,44 +129,124 @@ impl Disk {
     /// [`DiskError::Device`], [`DiskError::File`] if the catalog does not read.
     pub fn scrub(&self, pace: &mut dyn FnMut(&Scrubbed) -> bool) -> Result<Scrubbed, DiskError> {
         let mut found = Scrubbed { groups_total: self.count_groups()?, ..Scrubbed::default() };
-        let mut span = Span::all();
-        loop {
-            let rows = guard(&self.core).catalog.range(Table::Runs, &span, WINDOWS_AT_ONCE)?;
-            let Some((last, _)) = rows.last() else { break };
-            span = Span::after(last);
-            for (key, _) in rows {
-                let Ok((inode, first)) = keys::decode_run(&key) else { continue };
-                if !self.scrub_window(inode, first, &mut found, pace)? {
-                    return Ok(found);
-                }
+        let mut place = Place::Groups { inode: 0, first: 0, read: 0 };
+        while place != Place::None {
+            self.scrub_step(&mut place, GROUPS_AT_ONCE, &mut found)?;
+            if !pace(&found) {
+                return Ok(found);
             }
         }
-        self.scrub_catalog(&mut found)?;
-        pace(&found);
+        guard(&self.pass).end(found.lost.len() as u64, self.clock.wall());
         Ok(found)
     }
 
-    fn scrub_catalog(&self, found: &mut Scrubbed) -> Result<(), DiskError> {
+    /// Goes on with scrubbing, as far as is due for a pass in each `cycle`, in at most [`SHARE`] of the time since the last
+    /// call; to be called every second or so, by one thread. Returns what this call found.
+    ///
+    /// # Errors
+    /// As [`Disk::scrub`]; the next call goes on behind.
+    pub fn scrub_in_passing(&self, cycle: Duration) -> Result<Scrubbed, DiskError> {
+        let mut passing = guard(&self.passing);
+        let now = self.clock.now();
+        let before = passing.looked.replace(now);
+        let elapsed = before.map_or(Duration::ZERO, |looked| now.since(looked));
+        let mut pass = *guard(&self.pass);
+        if pass.place == Place::None {
+            pass.place = Place::Groups { inode: 0, first: 0, read: 0 };
+            (pass.groups, pass.groups_total, pass.lost) = (0, self.count_groups()?, 0);
+        }
+        let steps = pass.groups_total + self.pages.capacity() / PAGES_AT_ONCE + 1;
+        let due = match before {
+            Some(_) => steps as f64 * elapsed.as_secs_f64() / cycle.as_secs_f64(),
+            // A disk that is never open for long comes on too.
+            None => 1.0,
+        };
+        passing.steps_due = (passing.steps_due + due).min(STEPS_DUE_MAX);
+        let mut found = Scrubbed::default();
+        let mut done = Ok(());
+        while passing.steps_due >= 1.0 && pass.place != Place::None && done.is_ok() {
+            done = self.scrub_step(&mut pass.place, 1, &mut found);
+            passing.steps_due -= 1.0;
+            if self.clock.now().since(now) >= elapsed.mul_f64(SHARE) {
+                break;
+            }
+        }
+        pass.groups += found.groups;
+        pass.lost += found.lost.len() as u64;
+        if pass.place == Place::None {
+            pass.end(pass.lost, self.clock.wall());
+        }
+        *guard(&self.pass) = pass;
+        // A disk that nobody writes makes no checkpoint, so it gets something to write now and then.
+        if now.since(*passing.kept.get_or_insert(now)) >= KEEP_EVERY {
+            passing.kept = Some(now);
+            let rows = self.kept_rows();
+            guard(&self.core).apply(rows);
+        }
+        done.map(|()| found)
+    }
+
+    /// Scrubs some groups of one window, or pages of the catalog, and sets `place` behind them, whatever comes out.
+    fn scrub_step(&self, place: &mut Place, groups_max: u64, found: &mut Scrubbed) -> Result<(), DiskError> {
+        match *place {
+            Place::None => Ok(()),
+            Place::Groups { inode, first, read } => match self.window_from(inode, first)? {
+                None => {
+                    *place = Place::Pages { page: 0 };
+                    Ok(())
+                }
+                Some((next, start)) => {
+                    let read = if (next.0, start) == (inode, first) { read } else { 0 };
+                    self.scrub_window(next, start, read..read + groups_max, place, found)
+                }
+            },
+            Place::Pages { page } => self.scrub_pages(page, place, found),
+        }
+    }
+
+    /// The first window that is not before this one.
+    fn window_from(&self, inode: u64, first: u64) -> Result<Option<(Inode, u64)>, DiskError> {
+        let mut span = Span::from(&keys::run(Inode(inode), first));
+        loop {
+            let rows = guard(&self.core).catalog.range(Table::Runs, &span, 1)?;
+            let Some((key, _)) = rows.first() else { return Ok(None) };
+            match keys::decode_run(key) {
+                Ok(found) => return Ok(Some(found)),
+                Err(_) => span = Span::after(key),
+            }
+        }
+    }
+
+    fn scrub_pages(&self, page: u64, place: &mut Place, found: &mut Scrubbed) -> Result<(), DiskError> {
         let _flushing = self.lock_flusher();
         let _core = guard(&self.core);
         let before = self.copies.mended();
-        let pages = self.pages.scrub(0..self.pages.capacity())?;
-        self.pages.scrub_sums()?;
-        found.pages = pages.pages;
-        found.pages_lost = pages.unreadable;
-        found.copies_mended = self.copies.mended() - before;
+        let end = page + PAGES_AT_ONCE;
+        let is_last = end >= self.pages.capacity();
+        *place = if is_last { Place::None } else { Place::Pages { page: end } };
+        let pages = self.pages.scrub(page..end)?;
+        if is_last {
+            self.pages.scrub_sums()?;
+        }
+        found.pages += pages.pages;
+        found.pages_lost.extend(pages.unreadable);
+        found.copies_mended += self.copies.mended() - before;
         Ok(())
     }
 
     fn count_groups(&self) -> Result<u64, DiskError> {
-        let core = guard(&self.core);
         let mut groups = 0;
-        for row in core.catalog.ascending(Table::Runs, &Span::all())? {
-            let (key, value) = row?;
-            let Ok((inode, first)) = keys::decode_run(&key) else { continue };
-            groups += self.groups_of(&Window::decode(inode, first, &value, self.shape.data)?).len() as u64;
+        let mut span = Span::all();
+        loop {
+            // Others want the catalog too.
+            let rows = guard(&self.core).catalog.range(Table::Runs, &span, ROWS_AT_ONCE)?;
+            let Some((last, _)) = rows.last() else { return Ok(groups) };
+            span = Span::after(last);
+            for (key, value) in rows {
+                let Ok((inode, first)) = keys::decode_run(&key) else { continue };
+                groups += self.groups_of(&Window::decode(inode, first, &value, self.shape.data)?).len() as u64;
+            }
         }
-        Ok(groups)
     }
 
     /// The groups that a window shows, by their number in the run.
@@ -89,40 +258,36 @@ impl Disk {
         }
     }
 
-    /// Scrubs the groups of a window, if it is still there.
+    /// Scrubs groups of a window, if it is still there.
     fn scrub_window(
         &self,
         inode: Inode,
         first: u64,
+        wanted: std::ops::Range<u64>,
+        place: &mut Place,
         found: &mut Scrubbed,
-        pace: &mut dyn FnMut(&Scrubbed) -> bool,
-    ) -> Result<bool, DiskError> {
-        let mut next = 0;
-        loop {
-            {
-                let gate = self.gate(inode);
-                let _alone = write_gate(&gate);
-                let windows = guard(&self.core).windows(inode, first..first + 1, self.shape.data)?;
-                let Some(window) = windows.into_iter().find(|window| window.first == first) else { break };
-                let groups = self.groups_of(&window);
-                for group in groups.clone().skip(next).take(GROUPS_AT_ONCE) {
-                    let report = match &window.run {
-                        Run::Single { place, sums } => self.groups.scrub(*place, sums),
-                        Run::Bulk { run } => self.groups.scrub_bulk(*run, group),
-                    };
-                    self.count_scrub(inode, &window, group, report, found)?;
-                }
-                next += GROUPS_AT_ONCE;
-                if next >= groups.len() {
-                    break;
-                }
+    ) -> Result<(), DiskError> {
+        *place = Place::Groups { inode: inode.0, first: first.saturating_add(1), read: 0 };
+        {
+            let gate = self.gate(inode);
+            let _alone = write_gate(&gate);
+            let windows = guard(&self.core).windows(inode, first..first + 1, self.shape.data)?;
+            let Some(window) = windows.into_iter().find(|window| window.first == first) else { return Ok(()) };
+            let groups = self.groups_of(&window);
+            if wanted.end < groups.len() as u64 {
+                *place = Place::Groups { inode: inode.0, first, read: wanted.end };
             }
-            if !pace(found) {
-                return Ok(false);
+            let some = (wanted.end - wanted.start) as usize;
+            for group in groups.skip(wanted.start as usize).take(some) {
+                let report = match &window.run {
+                    Run::Single { place, sums } => self.groups.scrub(*place, sums),
+                    Run::Bulk { run } => self.groups.scrub_bulk(*run, group),
+                };
+                self.count_scrub(inode, &window, group, report, found)?;
             }
         }
         guard(&self.core).nodes.sweep(inode);
-        Ok(pace(found))
+        Ok(())
     }
 
     fn count_scrub(
@@ -154,6 +319,17 @@ impl Disk {
     }
 }
 
-const WINDOWS_AT_ONCE: usize = 256;
+/// Of the time, for scrubbing in passing. A drive of 16 TB is read in two weeks in a tenth of it.
+const SHARE: f64 = 0.2;
+/// What could not be done in time is not all done later: after a busy hour comes no hour of scrubbing.
+const STEPS_DUE_MAX: f64 = 64.0;
+const KEEP_EVERY: Duration = Duration::from_secs(600);
+const ROWS_AT_ONCE: usize = 256;
 /// 16 MiB of a file wait at most while they are scrubbed.
-const GROUPS_AT_ONCE: usize = 16;
+const GROUPS_AT_ONCE: u64 = 16;
+/// 1 MiB of the catalog, each page m' times.
+const PAGES_AT_ONCE: u64 = 256;
+const PASS_BYTES: usize = 72;
+
+#[cfg(test)]
+mod tests;

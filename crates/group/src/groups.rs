@@ -201,7 +201,7 @@ impl Groups {
         let sectors = into.len() / SECTOR_BYTES;
         let unread = self.device.read(first, into, effort)?;
         count(&self.counts.sectors_read, sectors);
-        if effort == Effort::FailFast {
+        if effort == Effort::FailFast && self.device.geometry().fails_fast {
             count(&self.counts.sectors_fail_fast, sectors);
             count(
                 &self.counts.soft_failures,

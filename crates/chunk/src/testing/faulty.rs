@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use claystone_env::{Clock, Space};
+use claystone_env::{Clock, SectorHealth, Space};
 
 use crate::{
     ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load, Patch, StoreState,
@@ -191,6 +191,10 @@ impl ChunkStore for FaultyStore {
 
     fn state(&self) -> StoreState {
         self.inner.state()
+    }
+
+    fn sectors(&self) -> Option<SectorHealth> {
+        self.inner.sectors()
     }
 }
 

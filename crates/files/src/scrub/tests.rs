@@ -1,0 +1,167 @@
+//! Scrubbing whole and in passing, on emulated devices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use claystone_env::testing::MemoryDevice;
+use claystone_env::{Clock, Device, ParityVerdict, SECTOR_BYTES};
+use claystone_host::HostRandom;
+use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
+
+use super::{Pass, Place, Scrubbed};
+use crate::testing::{SteppingClock, new_node};
+use crate::{Disk, FileTree, Format, Inode, Kind, Tuning};
+
+fn format(data: u16, parity: u16) -> Format {
+    Format { data, parity, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: String::new() }
+}
+
+/// A disk with files of many groups, all at their places.
+fn filled(device: &Arc<dyn Device>, format: &Format, clock: &Arc<SteppingClock>) -> Disk {
+    let random = HostRandom::from_system().expect("the system's");
+    Disk::format(device, format, &**clock, &random).expect("formatted");
+    let disk = opened(device, clock);
+    for (number, sectors) in [(0, 400), (1, 3), (2, 95)] {
+        let name = format!("f{number}").into_bytes();
+        let made = disk.make(Inode::ROOT, &name, &new_node(Kind::File, 0o600)).expect("made");
+        disk.write(made.inode, 0, &vec![number + 1; sectors * SECTOR_BYTES]).expect("written");
+    }
+    disk.sync_all().expect("synced");
+    disk
+}
+
+fn opened(device: &Arc<dyn Device>, clock: &Arc<SteppingClock>) -> Disk {
+    let tuning = Tuning { bulk_sectors_max: 200, ..Tuning::default() };
+    Disk::open(device.clone(), clock.clone(), tuning).expect("opens")
+}
+
+/// Calls every second until a pass has ended; returns what was found, and how many seconds it took.
+fn pass(disk: &Disk, clock: &SteppingClock, cycle: Duration) -> (Scrubbed, u64) {
+    let ended = disk.health().scrub.ended;
+    let mut all = Scrubbed::default();
+    for second in 0..100_000 {
+        let found = disk.scrub_in_passing(cycle).expect("scrubbed");
+        all.groups += found.groups;
+        all.pages += found.pages;
+        all.mended += found.mended;
+        all.lost.extend(found.lost);
+        if disk.health().scrub.ended != ended {
+            return (all, second);
+        }
+        drop(clock.sleep(Duration::from_secs(1)));
+    }
+    panic!("it does not end: {:?}", disk.health().scrub);
+}
+
+#[test]
+fn scrubbing_in_passing_reads_as_much_as_scrubbing_and_in_time() {
+    let (device, clock): (Arc<dyn Device>, _) = (Arc::new(MemoryDevice::new(1 << 16)), Arc::default());
+    let disk = filled(&device, &format(10, 2), &clock);
+    let at_once = disk.scrub(&mut |_| true).expect("scrubbed");
+    assert!(at_once.groups > 45 && at_once.groups == at_once.groups_total, "{at_once:?}");
+    let (found, seconds) = pass(&disk, &clock, Duration::from_secs(1000));
+    assert_eq!((found.groups, found.lost, found.mended), (at_once.groups, vec![], 0));
+    assert!(found.pages > 0 && found.pages == at_once.pages);
+    assert!((970..=1030).contains(&seconds), "{seconds} seconds");
+}
+
+#[test]
+fn a_pass_goes_on_where_it_was_when_the_disk_was_closed() {
+    let (device, clock): (Arc<dyn Device>, _) = (Arc::new(MemoryDevice::new(1 << 16)), Arc::default());
+    let mut disk = filled(&device, &format(10, 2), &clock);
+    let groups = disk.scrub(&mut |_| true).expect("scrubbed").groups;
+    let cycle = Duration::from_secs(1000);
+    let mut read = 0;
+    for _ in 0..12 {
+        for _ in 0..12 {
+            read += disk.scrub_in_passing(cycle).expect("scrubbed").groups;
+            drop(clock.sleep(Duration::from_secs(1)));
+        }
+        assert_eq!(disk.health().scrub.groups, read);
+        assert_eq!(disk.health().scrub.groups_total, groups);
+        disk.close().expect("closed");
+        disk = opened(&device, &clock);
+    }
+    assert!(read >= 12 && read < groups, "{read} of {groups}");
+    let (rest, _) = pass(&disk, &clock, cycle);
+    assert_eq!(read + rest.groups, groups);
+}
+
+#[test]
+fn a_busy_time_is_not_made_up_for() {
+    let (device, clock): (Arc<dyn Device>, _) = (Arc::new(MemoryDevice::new(1 << 16)), Arc::default());
+    let disk = filled(&device, &format(1, 1), &clock);
+    disk.scrub_in_passing(Duration::from_secs(10)).expect("scrubbed");
+    // A day in which nobody came by.
+    drop(clock.sleep(Duration::from_secs(86_400)));
+    let found = disk.scrub_in_passing(Duration::from_secs(10)).expect("scrubbed");
+    assert!((1..=64).contains(&found.groups), "{}", found.groups);
+}
+
+#[test]
+fn what_is_seen_of_a_device_is_kept_and_judged() {
+    run(5, async |world| {
+        let clock: Arc<SteppingClock> = Arc::default();
+        let hand: SimDevice = world.device("d", HddModel::new(20_000));
+        let mut disk = filled(&hand.attach(), &format(50, 5), &clock);
+        assert_eq!(disk.health().verdict, ParityVerdict::Open);
+        // One of a hundred: five of 55 is enough for one in a thousand, and not for this.
+        hand.set_faults(DeviceFaults::soft(0.02));
+        for round in 1..=4 {
+            let before = disk.health();
+            disk.scrub(&mut |_| true).expect("scrubbed");
+            disk.scrub(&mut |_| true).expect("scrubbed");
+            let health = disk.health();
+            assert!(health.sectors_read > before.sectors_read + 1000, "round {round}: {health:?}");
+            assert!(
+                health.soft_failures > before.soft_failures && health.mended > before.mended,
+                "{round}: {health:?}"
+            );
+            assert!(health.retries_avoided > before.retries_avoided, "{round}: {health:?}");
+            assert!(health.scrub.ended.is_some() && health.scrub.ended_lost == 0);
+            disk.close().expect("closed");
+            disk = opened(&hand.attach(), &clock);
+            let reopened = disk.health();
+            assert!(reopened.soft_failures >= health.soft_failures && reopened.scrub == health.scrub);
+        }
+        let health = disk.health();
+        assert_eq!(health.verdict, ParityVerdict::TooLittle, "{health:?}");
+        assert!(health.parity_wanted.is_some_and(|wanted| wanted > 5), "{health:?}");
+        let seen = health.soft.seen.expect("it was read");
+        assert!((0.01..0.04).contains(&seen) && health.soft.stated == 1e-3, "{seen}");
+    });
+}
+
+#[test]
+fn nothing_is_said_of_a_device_that_retries_by_itself() {
+    run(6, async |world| {
+        let clock: Arc<SteppingClock> = Arc::default();
+        let hand: SimDevice = world.device("d", HddModel { fails_fast: false, ..HddModel::new(20_000) });
+        let disk = filled(&hand.attach(), &format(50, 5), &clock);
+        disk.scrub(&mut |_| true).expect("scrubbed");
+        let health = disk.health();
+        assert_eq!((health.verdict, health.parity_wanted), (ParityVerdict::Unseen, None));
+        assert_eq!((health.soft.seen, health.soft.reads), (None, 0));
+        assert!(health.sectors_read > 0);
+    });
+}
+
+#[test]
+fn stored_pass() {
+    let all = Pass {
+        place: Place::Groups { inode: 7, first: 1000, read: 16 },
+        groups: 4,
+        groups_total: 5,
+        lost: 6,
+        ended: Some(claystone_env::WallTime { unix_ms: 0x0102 }),
+        ended_lost: 8,
+    };
+    let bytes = all.encode();
+    let fields: [u64; 9] = [1, 7, 1000, 16, 4, 5, 6, 0x0102, 8];
+    assert_eq!(bytes, fields.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
+    assert_eq!(Pass::decode(&bytes), all);
+    let pages = Pass { place: Place::Pages { page: 9 }, ended: None, ..all };
+    assert_eq!(Pass::decode(&[pages.encode(), vec![1]].concat()), pages);
+    assert_eq!(Pass::decode(&bytes[..71]), Pass::default());
+    assert_eq!(Pass::decode(&[0xff; 72]).place, Place::None);
+}
