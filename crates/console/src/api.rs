@@ -22,7 +22,8 @@
 //! 1. Within `v1` fields are added, never renamed or removed; a reader ignores fields it does not know.
 
 pub use claystone_keeper::{
-    AtRisk, DiskStatus, JobKind, JobReport, Overall, RepairTotals, ScrubReport, Status, StripeCounts, Unreachable,
+    AtRisk, DiskStatus, JobKind, JobReport, Overall, RepairTotals, ScrubReport, SectorStatus, Status, StripeCounts,
+    Unreachable,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub const PREFIX: &str = "/admin/v1";
 
 /// All disks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disks {
     /// In the order they were added.
     pub disks: Vec<DiskStatus>,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use claystone_keeper::{Overall, Status};
+use claystone_keeper::{Overall, SectorStatus, Status};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -42,6 +42,7 @@ struct Gauges {
     disk_chunks: Family<DiskLabels, Gauge>,
     disk_damaged: Family<DiskLabels, Gauge>,
     disk_soft_errors: Family<DiskLabels, Counter>,
+    sectors: Sectors,
     job_done: Family<JobLabels, Gauge>,
     job_left: Family<JobLabels, Gauge>,
     job_bytes: Family<JobLabels, Gauge>,
@@ -51,6 +52,14 @@ struct Gauges {
     repair_read: Family<RepairLabels, Counter>,
     requests_now: Gauge,
     memory_bytes: Gauge,
+}
+
+/// Of disks that mend their own sectors.
+#[derive(Clone, Default)]
+struct Sectors {
+    counts: [Family<DiskLabels, Counter>; SECTOR_COUNTS.len()],
+    numbers: [Family<DiskLabels, Gauge>; SECTOR_NUMBERS.len()],
+    chances: [Family<DiskLabels, Gauge<f64, AtomicU64>>; SECTOR_CHANCES.len()],
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -159,6 +168,7 @@ impl Gauges {
         registry.register("disk_damaged_chunks", "Damaged chunks on the disk", self.disk_damaged.clone());
         let soft = "Failed reads that a second look did not confirm";
         registry.register("disk_soft_errors", soft, self.disk_soft_errors.clone());
+        self.sectors.register(registry);
         registry.register("job_done", "Chunks or stripes that the job has done", self.job_done.clone());
         registry.register("job_left", "Chunks or stripes that are left", self.job_left.clone());
         registry.register("job_bytes", "Bytes that the job has read and written", self.job_bytes.clone());
@@ -210,6 +220,7 @@ impl Gauges {
         ];
         gauges.iter().for_each(|gauge| gauge.clear());
         self.disk_soft_errors.clear();
+        self.sectors.clear();
         for disk in &status.disks {
             let labels = DiskLabels { disk: disk.id.clone(), path: disk.path.clone(), state: disk.state.clone() };
             let values = [
@@ -224,6 +235,9 @@ impl Gauges {
                 gauge.get_or_create(&labels).set(whole(value));
             }
             store(&self.disk_soft_errors.get_or_create(&labels), disk.soft_errors);
+            if let Some(sectors) = &disk.sectors {
+                self.sectors.set(&labels, sectors);
+            }
         }
     }
 
@@ -250,6 +264,43 @@ impl Gauges {
     }
 }
 
+impl Sectors {
+    fn register(&self, registry: &mut Registry) {
+        for ((name, help, _), counter) in SECTOR_COUNTS.iter().zip(&self.counts) {
+            registry.register(*name, *help, counter.clone());
+        }
+        for ((name, help, _), gauge) in SECTOR_NUMBERS.iter().zip(&self.numbers) {
+            registry.register(*name, *help, gauge.clone());
+        }
+        for ((name, help, _), gauge) in SECTOR_CHANCES.iter().zip(&self.chances) {
+            registry.register(*name, *help, gauge.clone());
+        }
+    }
+
+    fn clear(&self) {
+        self.counts.iter().for_each(|counter| counter.clear());
+        self.numbers.iter().for_each(|gauge| gauge.clear());
+        self.chances.iter().for_each(|gauge| gauge.clear());
+    }
+
+    /// What is not known has no sample.
+    fn set(&self, labels: &DiskLabels, sectors: &SectorStatus) {
+        for ((_, _, of), counter) in SECTOR_COUNTS.iter().zip(&self.counts) {
+            store(&counter.get_or_create(labels), of(sectors));
+        }
+        for ((_, _, of), gauge) in SECTOR_NUMBERS.iter().zip(&self.numbers) {
+            if let Some(value) = of(sectors) {
+                gauge.get_or_create(labels).set(whole(value));
+            }
+        }
+        for ((_, _, of), gauge) in SECTOR_CHANCES.iter().zip(&self.chances) {
+            if let Some(value) = of(sectors) {
+                gauge.get_or_create(labels).set(value);
+            }
+        }
+    }
+}
+
 /// Sets a counter that somebody else counts.
 fn store(counter: &Counter<u64, AtomicU64>, value: u64) {
     counter.inner().store(value, Ordering::Relaxed);
@@ -260,5 +311,88 @@ fn whole(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
+/// Name, help, and the value.
+type Of<T> = (&'static str, &'static str, fn(&SectorStatus) -> T);
+
+const SECTOR_COUNTS: [Of<u64>; 8] = [
+    ("disk_sectors_read", "Sectors asked of the device", |of| of.read),
+    ("disk_sectors_soft_failures", "Sectors that did not read at once", |of| of.soft_failures),
+    ("disk_sectors_mended", "Sectors that failed in any way and were mended", |of| of.mended),
+    ("disk_sectors_mismatches_mended", "Sectors that read wrong and were mended", |of| of.mismatches_mended),
+    ("disk_sectors_retries", "Sectors that the device had to retry", |of| of.retries),
+    ("disk_sectors_retries_avoided", "Soft failures that were mended without a retry", |of| of.retries_avoided),
+    ("disk_sectors_lost", "Times that a sector was wanted and could not be had", |of| of.lost),
+    ("disk_sectors_copies_mended", "Copies of what is not in groups that were mended", |of| of.copies_mended),
+];
+
+const SECTOR_NUMBERS: [Of<Option<u64>>; 7] = [
+    ("disk_parity", "Parity sectors of a group", |of| Some(of.parity.into())),
+    ("disk_parity_wanted", "Parity sectors that the soft failures as measured need", |of| {
+        of.parity_wanted.map(u64::from)
+    }),
+    ("disk_parity_too_little", "1 if parity does not keep losses as rare as was asked for", |of| {
+        Some(u64::from(of.parity_verdict == "too_little"))
+    }),
+    ("disk_scrub_done_groups", "Groups that the scrub under way has read", |of| Some(of.scrub_groups)),
+    ("disk_scrub_all_groups", "Groups that there were when it began", |of| Some(of.scrub_groups_total)),
+    ("disk_scrub_lost_sectors", "Sectors that this scrub and the last one found lost", |of| Some(of.scrub_lost)),
+    ("disk_scrub_ended_seconds", "When the last whole scrub ended, Unix time", |of| {
+        of.scrub_ended_unix_ms.map(|ended| ended / 1000)
+    }),
+];
+
+const SECTOR_CHANCES: [Of<Option<f64>>; 4] = [
+    ("disk_soft_chance_stated", "The chance of a soft failure that parity was chosen for", |of| Some(of.soft_stated)),
+    ("disk_soft_chance", "The chance of a soft failure as measured lately", |of| of.soft_measured),
+    ("disk_soft_chance_at_least", "It is hardly less than this", |of| of.soft_at_least),
+    ("disk_soft_chance_at_most", "It is hardly more than this", |of| of.soft_at_most),
+];
+
 const LATENCY_SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_of_sectors_has_no_sample() {
+        let sectors = Sectors::default();
+        let mut registry = Registry::with_prefix("claystone");
+        sectors.register(&mut registry);
+        let labels = DiskLabels { disk: "d".to_owned(), path: "/dev/x".to_owned(), state: "active".to_owned() };
+        let mut status = SectorStatus {
+            soft_failures: 7,
+            parity: 5,
+            parity_verdict: "open".to_owned(),
+            soft_stated: 0.001,
+            scrub_groups: 3,
+            scrub_groups_total: 9,
+            ..SectorStatus::default()
+        };
+        let text = |status: &SectorStatus| {
+            sectors.clear();
+            sectors.set(&labels, status);
+            let mut text = String::new();
+            encode(&mut text, &registry).expect("writing to a string cannot fail");
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<String>>()
+        };
+        let has = |lines: &[String], name: &str, value: &str| {
+            let line = format!("claystone_{name}{{disk=\"d\",path=\"/dev/x\",state=\"active\"}} {value}");
+            assert!(lines.contains(&line), "{line}: {lines:#?}");
+        };
+        let lines = text(&status);
+        has(&lines, "disk_sectors_soft_failures_total", "7");
+        has(&lines, "disk_scrub_done_groups", "3");
+        has(&lines, "disk_parity_too_little", "0");
+        has(&lines, "disk_soft_chance_stated", "0.001");
+        assert!(!lines.iter().any(|line| line.contains("disk_soft_chance{") || line.contains("parity_wanted")));
+        status.soft_measured = Some(0.02);
+        status.parity_wanted = Some(11);
+        status.parity_verdict = "too_little".to_owned();
+        let lines = text(&status);
+        has(&lines, "disk_soft_chance", "0.02");
+        has(&lines, "disk_parity_wanted", "11");
+        has(&lines, "disk_parity_too_little", "1");
+    }
+}

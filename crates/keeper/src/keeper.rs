@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use claystone_chunk::{DiskId, StoreState, StripeId};
 use claystone_code::CodeSpec;
-use claystone_env::{Env, Moment, Task, timeout};
+use claystone_env::{Env, Moment, ParityVerdict, Task, timeout};
 use claystone_meta::{DiskRecord, DiskState, Meta, MetaError, StripeRecord};
 use claystone_stripe::{DamageReports, Member, Stripes};
 use futures::future::select;
@@ -31,7 +31,7 @@ use crate::backoff::{Backoff, Cause};
 use crate::pace::{Activity, Pacing};
 use crate::progress::{JobKind, JobReport, Progress};
 use crate::snapshot::{Condition, Outlook, Snapshot};
-use crate::status::{AtRisk, DiskStatus, RepairTotals, ScrubReport, Status, StripeCounts, Unreachable};
+use crate::status::{AtRisk, DiskStatus, RepairTotals, ScrubReport, SectorStatus, Status, StripeCounts, Unreachable};
 use crate::{KeeperError, Settings, SettingsError};
 
 /// Keeps the store in repair. Cheap to clone; calls may come from many tasks.
@@ -519,6 +519,7 @@ impl Keeper {
         let jobs: Vec<JobReport> = state.jobs.values().map(|job| job.report(now)).collect();
         let mut waiting: Vec<String> = jobs.iter().filter_map(|job| job.waiting.clone()).collect();
         waiting.extend(disks.iter().filter_map(absence_note));
+        waiting.extend(disks.iter().filter_map(parity_note));
         Ok(Status {
             overall,
             summary: overall.to_string(),
@@ -546,6 +547,8 @@ impl Keeper {
                 StoreState::ReadOnly { reason } | StoreState::Failed { reason } => Some(reason),
             },
         };
+        let store = member.and_then(|member| member.store.as_ref().ok());
+        let sectors = store.and_then(|store| store.sectors()).map(SectorStatus::from);
         let state = self.state();
         let absent_for = state.absent_since.get(&record.id).map(|since| self.now().since(*since));
         let left = absent_for.map(|absent| self.inner.settings.absent_after.saturating_sub(absent));
@@ -569,6 +572,7 @@ impl Keeper {
             chunks,
             damaged,
             soft_errors: state.soft_errors.get(&record.id).copied().unwrap_or(0),
+            sectors,
         }
     }
 }
@@ -611,6 +615,20 @@ fn absence_note(disk: &DiskStatus) -> Option<String> {
     Some(format!(
         "disk {id} at {path} is absent ({reason}): its chunks are rebuilt elsewhere in {seconds} s unless it returns; \
          `claystone disk replace {id}` begins at once"
+    ))
+}
+
+fn parity_note(disk: &DiskStatus) -> Option<String> {
+    let sectors = disk.sectors.as_ref().filter(|sectors| sectors.parity_verdict == ParityVerdict::TooLittle.word())?;
+    let seen = sectors.soft_measured?;
+    let wanted = match sectors.parity_wanted {
+        Some(wanted) => format!("{wanted} are wanted"),
+        None => "no number suffices".to_owned(),
+    };
+    Some(format!(
+        "disk {} at {}: {seen:.1e} of its sectors do not read at once, for which its {} parity sectors a group are too \
+         few ({wanted}): drain it, and format it anew with --soft-failures, or replace the drive",
+        disk.id, disk.path, sectors.parity
     ))
 }
 

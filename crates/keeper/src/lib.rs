@@ -35,4 +35,6 @@ pub use repair::RepairRound;
 pub use scrub::{DamageRound, ScrubRound, due};
 pub use settings::{Settings, SettingsError};
 pub use snapshot::{Condition, Exposure, Outlook, Snapshot};
-pub use status::{AtRisk, DiskStatus, Overall, RepairTotals, ScrubReport, Status, StripeCounts, Unreachable};
+pub use status::{
+    AtRisk, DiskStatus, Overall, RepairTotals, ScrubReport, SectorStatus, Status, StripeCounts, Unreachable,
+};

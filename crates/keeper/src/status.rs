@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use claystone_env::SectorHealth;
 use claystone_meta::StripeTally;
 use serde::{Deserialize, Serialize};
 
@@ -154,7 +155,7 @@ pub struct AtRisk {
 }
 
 /// A disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskStatus {
     /// Its id.
     pub id: String,
@@ -182,6 +183,82 @@ pub struct DiskStatus {
     pub damaged: u64,
     /// Failed reads that a second look did not confirm, since the start.
     pub soft_errors: u64,
+    /// How its sectors are, if it is a disk on a device, which mends them.
+    #[serde(default)]
+    pub sectors: Option<SectorStatus>,
+}
+
+/// The sectors of a disk that mends them itself: counts since it was formatted, and what follows from them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SectorStatus {
+    /// Sectors read.
+    pub read: u64,
+    /// Sectors that did not read at once.
+    pub soft_failures: u64,
+    /// Sectors that failed in any way, and were mended.
+    pub mended: u64,
+    /// Of these, those that had read, and wrongly.
+    pub mismatches_mended: u64,
+    /// Sectors that the device had to retry.
+    pub retries: u64,
+    /// Soft failures that were mended without a retry.
+    pub retries_avoided: u64,
+    /// Times that a sector was wanted and could not be had.
+    pub lost: u64,
+    /// Copies of what is not in groups that were mended.
+    pub copies_mended: u64,
+    /// Parity sectors of a group.
+    pub parity: u32,
+    /// Parity sectors that a group needs for the chance of a soft failure as measured; none while nothing can be said.
+    pub parity_wanted: Option<u32>,
+    /// Whether parity keeps losses as rare as was asked for: `enough`, `too_little`, `open` while too little was read to
+    /// say, `unseen` where the device retries by itself.
+    pub parity_verdict: String,
+    /// The chance of a soft failure for which parity was chosen.
+    pub soft_stated: f64,
+    /// As measured lately.
+    pub soft_measured: Option<f64>,
+    /// It is hardly less than this,
+    pub soft_at_least: Option<f64>,
+    /// nor more than this.
+    pub soft_at_most: Option<f64>,
+    /// Reads that it was measured by.
+    pub soft_reads: u64,
+    /// Groups that the scrub under way has read.
+    pub scrub_groups: u64,
+    /// Groups that there were when it began; 0 if none is under way.
+    pub scrub_groups_total: u64,
+    /// When the last whole scrub ended, milliseconds since 1970.
+    pub scrub_ended_unix_ms: Option<u64>,
+    /// Sectors that the last whole scrub and the one under way found lost.
+    pub scrub_lost: u64,
+}
+
+impl From<SectorHealth> for SectorStatus {
+    fn from(health: SectorHealth) -> SectorStatus {
+        SectorStatus {
+            read: health.sectors_read,
+            soft_failures: health.soft_failures,
+            mended: health.mended,
+            mismatches_mended: health.mismatches_mended,
+            retries: health.retries,
+            retries_avoided: health.retries_avoided,
+            lost: health.sectors_lost,
+            copies_mended: health.copies_mended,
+            parity: health.parity,
+            parity_wanted: health.parity_wanted,
+            parity_verdict: health.verdict.word().to_owned(),
+            soft_stated: health.soft.stated,
+            soft_measured: health.soft.seen,
+            soft_at_least: health.soft.at_least,
+            soft_at_most: health.soft.at_most,
+            soft_reads: health.soft.reads,
+            scrub_groups: health.scrub.groups,
+            scrub_groups_total: health.scrub.groups_total,
+            scrub_ended_unix_ms: health.scrub.ended.map(|ended| ended.unix_ms),
+            scrub_lost: health.scrub.lost + health.scrub.ended_lost,
+        }
+    }
 }
 
 /// What rebuilding cost, by code; stripes below 256 KiB apart, since whole sectors weigh more there.
