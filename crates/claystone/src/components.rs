@@ -73,7 +73,8 @@ impl Store {
         let mut birth = Birth::load_or_begin(&directory, &env, &known, &settings).await?;
         let is_new = !birth.complete;
         let options = Options { sync_interval: settings.sync_interval, ..Options::default() };
-        let disks = Disks::new(env.clone(), birth.cluster.parse()?, options);
+        let cluster = birth.cluster.parse()?;
+        let disks = Disks::new(env.clone(), cluster, options, settings.keeper.scrub_cycle);
         if is_new {
             first_start(&disks, &*meta, &known, &settings).await?;
             birth.complete = true;

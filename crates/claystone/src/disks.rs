@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use claystone_chunk::{ChunkStore, DiskId, NodeId};
@@ -49,9 +50,9 @@ pub struct Wanted {
 }
 
 impl Disks {
-    /// Disks of this cluster.
-    pub fn new(env: Env, cluster: ClusterId, options: Options) -> Disks {
-        let roots = Roots::new(env.clone());
+    /// Disks of this cluster; those on devices read their sectors back once in each `scrub_cycle`.
+    pub fn new(env: Env, cluster: ClusterId, options: Options, scrub_cycle: Duration) -> Disks {
+        let roots = Roots::new(env.clone(), Some(scrub_cycle));
         Disks { env, cluster, options, roots }
     }
 
@@ -192,7 +193,7 @@ impl Disks {
 
 /// The cluster of a disk that the records know, read from the disk itself.
 pub async fn cluster_of(env: &Env, records: &[DiskRecord]) -> Option<ClusterId> {
-    let roots = Roots::new(env.clone());
+    let roots = Roots::new(env.clone(), None);
     let worker = ThreadWorker::start("find", 1).ok()?;
     for record in records {
         if let Ok(directory) = roots.open(Path::new(&record.path))
@@ -253,7 +254,7 @@ mod tests {
         let env = env().expect("an environment");
         let worker = Arc::new(ThreadWorker::start("meta", 1).expect("a thread"));
         let meta = SqliteMeta::in_memory(worker).await.expect("a database");
-        let disks = Disks::new(env, ClusterId(7), Options::default());
+        let disks = Disks::new(env, ClusterId(7), Options::default(), Duration::from_secs(86_400));
         Scratch { directory: tempfile::tempdir().expect("a directory"), meta, disks }
     }
 
@@ -282,7 +283,8 @@ mod tests {
         assert!(error.contains("not a Claystone disk"), "{error}");
         assert_eq!(std::fs::read_dir(&full.path).expect("listed").count(), 1);
 
-        let foreign = Disks::new(scratch.disks.env.clone(), ClusterId(8), Options::default());
+        let foreign =
+            Disks::new(scratch.disks.env.clone(), ClusterId(8), Options::default(), Duration::from_secs(86_400));
         foreign.add(&scratch.meta, &scratch.wanted("theirs")).await.expect("theirs");
         let error = scratch.disks.add(&scratch.meta, &scratch.wanted("theirs")).await.expect_err("foreign");
         assert!(error.to_string().contains("another store"), "{error}");

@@ -26,6 +26,7 @@ mod server;
 mod settings;
 mod signature;
 mod table;
+mod tending;
 
 use std::process::ExitCode;
 use std::time::Instant;

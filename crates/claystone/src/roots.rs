@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! 1. A device is opened once, however often its path is asked for, and closed when nobody uses its files any more.
-//! 2. An open device is tended every second until then.
+//! 2. An open device is tended every second until then, and scrubbed while it is.
 //! 3. No device is formatted here: `claystone disk format` does that, for a person who wants it.
 
 use std::collections::BTreeMap;
@@ -17,17 +17,21 @@ use claystone_env::{Directory, Env, call};
 use claystone_files::{Disk, DiskDirectory, Tuning};
 use claystone_host::{HostDevice, HostDirectory, ThreadWorker};
 
+use crate::tending::{TEND_EVERY, Tending};
+
 /// See the module. Clones share the devices.
 #[derive(Clone)]
 pub struct Roots {
     env: Env,
+    /// In which a disk reads everything back.
+    scrub_cycle: Option<Duration>,
     devices: Arc<Mutex<BTreeMap<PathBuf, Weak<Disk>>>>,
 }
 
 impl Roots {
-    /// No device is open yet.
-    pub fn new(env: Env) -> Roots {
-        Roots { env, devices: Arc::default() }
+    /// No device is open yet. Those that will be are scrubbed once in each `scrub_cycle`, if one is given.
+    pub fn new(env: Env, scrub_cycle: Option<Duration>) -> Roots {
+        Roots { env, scrub_cycle, devices: Arc::default() }
     }
 
     /// The directory at a path; it is made where nothing is.
@@ -79,16 +83,19 @@ impl Roots {
     fn tend(&self, disk: Weak<Disk>) -> anyhow::Result<()> {
         let worker = ThreadWorker::start("tend", 1)?;
         let clock = self.env.clock.clone();
+        let mut tending = Tending::new(self.scrub_cycle);
         self.env.tasks.spawn(
             "tend",
             Box::pin(async move {
                 loop {
                     clock.sleep(TEND_EVERY).await;
                     let Some(disk) = disk.upgrade() else { return };
-                    let tended = call(&worker, move || (disk.tend(), disk.label())).await;
-                    if let Ok((Err(error), label)) = tended {
-                        tracing::warn!(disk = label, error = %error, "what was written could not be brought to its place");
-                    }
+                    let turned = call(&worker, move || {
+                        tending.turn(&disk);
+                        tending
+                    });
+                    let Ok(turned) = turned.await else { return };
+                    tending = turned;
                 }
             }),
         );
@@ -109,5 +116,3 @@ fn in_use(error: io::Error) -> anyhow::Error {
 fn tuning() -> Tuning {
     Tuning { waiting_sectors_max: 8192, bulk_sectors_max: 4000, catalog_cached: 8 << 20, ..Tuning::default() }
 }
-
-const TEND_EVERY: Duration = Duration::from_secs(1);

@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     mount.unmount()?;
     stopped.store(true, Ordering::Release);
     tending.join().map_err(|_| "the thread that tends the disk panicked")?;
-    println!("{:?}", disk.info().statistics);
+    println!("{:?}", disk.health());
     println!("{:?}", disk.check()?);
     disk.sync_all()?;
     Ok(())

@@ -28,6 +28,7 @@ use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
 
 use crate::held::HeldNodes;
 use crate::listing::Listings;
+use crate::mount::{DESCRIPTION_ATTRIBUTE, Description};
 use crate::translate::{errno, file_attributes, file_type, inode, kind_of_mode, permissions, requested_time, setting};
 
 /// See the module.
@@ -36,6 +37,7 @@ pub struct Bridge {
     held: HeldNodes,
     listings: Listings,
     writeback: bool,
+    description: Option<Description>,
     /// Whether the kernel opens files without asking.
     opens_itself: bool,
     /// Dropped when the mount has ended.
@@ -44,10 +46,15 @@ pub struct Bridge {
 
 impl Bridge {
     /// Serves `tree`; with `writeback` the kernel collects writes.
-    pub fn new(tree: Arc<dyn FileTree>, writeback: bool, ended: oneshot::Sender<()>) -> Bridge {
+    pub fn new(
+        tree: Arc<dyn FileTree>,
+        writeback: bool,
+        description: Option<Description>,
+        ended: oneshot::Sender<()>,
+    ) -> Bridge {
         let held = HeldNodes::new(tree.clone());
         let listings = Listings::default();
-        Bridge { tree, held, listings, writeback, opens_itself: false, ended: Mutex::new(Some(ended)) }
+        Bridge { tree, held, listings, writeback, description, opens_itself: false, ended: Mutex::new(Some(ended)) }
     }
 
     /// Answers with a node.
@@ -382,6 +389,12 @@ impl Filesystem for Bridge {
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if is_refused_attribute(name) {
             return reply.error(Errno::EOPNOTSUPP);
+        }
+        if let Some(description) = &self.description
+            && inode(node) == Inode::ROOT
+            && name == DESCRIPTION_ATTRIBUTE
+        {
+            return answer_sized(reply, size, Ok(description.tell()));
         }
         answer_sized(reply, size, self.tree.attribute(inode(node), name.as_bytes()));
     }

@@ -19,4 +19,4 @@ mod mount;
 mod translate;
 
 pub use error::MountError;
-pub use mount::{Mount, MountOptions};
+pub use mount::{DESCRIPTION_ATTRIBUTE, Description, Mount, MountOptions};

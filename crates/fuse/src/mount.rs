@@ -37,7 +37,35 @@ pub struct MountOptions {
     pub noexec: bool,
     /// How many requests are served at once.
     pub threads: usize,
+    /// What the root's attribute [`DESCRIPTION_ATTRIBUTE`] says; without one, there is no such attribute.
+    pub description: Option<Description>,
 }
+
+/// Tells what is mounted, anew each time it is asked.
+#[derive(Clone)]
+pub struct Description(Arc<dyn Fn() -> Vec<u8> + Send + Sync>);
+
+impl Description {
+    /// From what is to be told: at most 64 KiB.
+    pub fn new(tell: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Description {
+        Description(Arc::new(tell))
+    }
+
+    /// What is told now.
+    pub(crate) fn tell(&self) -> Vec<u8> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Description {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Description")
+    }
+}
+
+/// The name of the attribute that tells what is mounted. It is in no list of attributes, so that copies do not have it, and a
+/// file may have one of this name; the root's is hidden.
+pub const DESCRIPTION_ATTRIBUTE: &str = "user.claystone.info";
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
@@ -49,6 +77,7 @@ impl Default for MountOptions {
             nodev: false,
             noexec: false,
             threads: THREADS,
+            description: None,
         }
     }
 }
@@ -76,7 +105,7 @@ impl Mount {
             return Err(MountError::NoDevice);
         }
         let (ending, ended) = oneshot::channel();
-        let bridge = Bridge::new(tree, options.writeback, ending);
+        let bridge = Bridge::new(tree, options.writeback, options.description.clone(), ending);
         let session = Session::new(bridge, &directory, &config(options)).and_then(Session::spawn);
         let session = session.map_err(|source| match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound if !is_root() => MountError::NotRoot { source },

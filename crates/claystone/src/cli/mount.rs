@@ -12,16 +12,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use claystone_files::{Disk, FileTree, Tuning};
-use claystone_fuse::{MountError, MountOptions};
+use claystone_fuse::{Description, MountError, MountOptions};
 use claystone_host::{HostClock, HostDevice};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
+use super::disk::Report;
 use super::print_json;
 use super::signals::Signals;
 use crate::logs;
 use crate::settings::LogFormat;
+use crate::tending::{TEND_EVERY, Tending};
 
 /// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`.
 #[derive(Debug, clap::Args)]
@@ -49,6 +51,9 @@ pub struct Mount {
     /// Requests served at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
+    /// Read everything back once in so many days; 0: never
+    #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = clap::value_parser!(u16).range(0..=365))]
+    scrub_days: u16,
     /// Which logs: error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -77,8 +82,11 @@ impl Mount {
             nodev: self.nodev,
             noexec: self.noexec,
             threads: self.threads.into(),
+            description: Some(describe(&disk)),
         };
-        let tending = Tending::start(disk.clone());
+        let days = Some(self.scrub_days).filter(|days| *days > 0);
+        let scrub_cycle = days.map(|days| Duration::from_secs(24 * 3600 * u64::from(days)));
+        let tending = TendingTask::start(disk.clone(), Tending::new(scrub_cycle));
         let (tree, directory) = (disk.clone(), self.directory.clone());
         let started = spawn_blocking(move || claystone_fuse::Mount::start(tree, &directory, &options)).await?;
         let served = match started {
@@ -106,6 +114,16 @@ impl Mount {
             println!("ready in {ms:.0} ms: {} is mounted at {}", device.display(), directory.display());
         }
     }
+}
+
+/// What `claystone disk info` is told of a disk that is mounted.
+fn describe(disk: &Arc<Disk>) -> Description {
+    // Weak: the mount's end must leave the disk to whoever closes it.
+    let disk = Arc::downgrade(disk);
+    Description::new(move || {
+        let report = disk.upgrade().map(|disk| Report::of(&disk));
+        serde_json::to_vec(&report).expect("plain fields always serialise")
+    })
 }
 
 /// Serves until `umount`, or a signal and then until nobody uses the mount or a second signal.
@@ -150,17 +168,16 @@ async fn serve(mut mount: claystone_fuse::Mount, signals: &mut Signals) -> anyho
     }
 }
 
-/// Looks after the disk: what waits is flushed in time.
-struct Tending {
+/// Tends the disk until it is stopped.
+struct TendingTask {
     stop: oneshot::Sender<()>,
     ended: tokio::task::JoinHandle<()>,
 }
 
-impl Tending {
-    fn start(disk: Arc<Disk>) -> Tending {
+impl TendingTask {
+    fn start(disk: Arc<Disk>, mut tending: Tending) -> TendingTask {
         let (stop, mut stopped) = oneshot::channel();
         let ended = tokio::spawn(async move {
-            let mut failed = false;
             loop {
                 tokio::select! {
                     biased;
@@ -168,18 +185,20 @@ impl Tending {
                     () = tokio::time::sleep(TEND_EVERY) => {}
                 }
                 let disk = disk.clone();
-                match spawn_blocking(move || disk.tend()).await {
-                    // Once it has failed it stays so; once is enough to say that.
-                    Ok(Err(error)) if !failed => {
-                        failed = true;
-                        tracing::error!(%error, "what was written lately is not at its place");
+                let turned = spawn_blocking(move || {
+                    tending.turn(&disk);
+                    tending
+                });
+                match turned.await {
+                    Ok(turned) => tending = turned,
+                    Err(error) => {
+                        tracing::error!(%error, "the disk is not tended any more");
+                        return;
                     }
-                    Ok(Ok(())) => failed = false,
-                    _ => {}
                 }
             }
         });
-        Tending { stop, ended }
+        TendingTask { stop, ended }
     }
 
     async fn stop(self) {
@@ -190,7 +209,6 @@ impl Tending {
     }
 }
 
-const TEND_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 fn open_disk(path: &Path) -> anyhow::Result<Disk> {

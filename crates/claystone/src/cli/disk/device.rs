@@ -9,6 +9,8 @@ use claystone_env::Device;
 use claystone_files::{Disk, DiskError, Tuning};
 use claystone_host::{HostClock, HostDevice};
 
+use super::look::Looked;
+
 /// Opens a device.
 ///
 /// # Errors
@@ -37,7 +39,23 @@ pub fn open_device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
 /// # Errors
 /// As [`open_device`], and where there is no disk on it, or it cannot be opened.
 pub fn open_disk(path: &Path) -> anyhow::Result<Disk> {
-    let device = open_device(path)?;
+    disk_on(path, open_device(path)?)
+}
+
+/// Opens the disk on a device that is only looked at: nothing is written, so a read-only one will do.
+///
+/// # Errors
+/// As [`open_disk`].
+pub fn look_at_disk(path: &Path) -> anyhow::Result<Disk> {
+    disk_on(path, Arc::new(Looked::at(open_device(path)?)))
+}
+
+/// Whether [`open_device`] failed because another program has the device open.
+pub fn is_in_use(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+fn disk_on(path: &Path, device: Arc<dyn Device>) -> anyhow::Result<Disk> {
     let name = path.display();
     Disk::open(device, Arc::new(HostClock::start()), Tuning::default()).map_err(|error| match &error {
         DiskError::NotADisk { .. } => {

@@ -1,20 +1,23 @@
-//! `claystone disk info`: what a disk is, and how full.
+//! `claystone disk info`: what a disk is, how full, and how its sectors are.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use claystone_console::api::SectorStatus;
 use claystone_env::SECTOR_BYTES;
 use claystone_files::Disk;
 use claystone_model::loss_chance;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::device::{close_disk, open_disk};
+use super::device::{is_in_use, look_at_disk};
+use super::holder::{Answer, ask};
 use crate::cli::print_json;
 use crate::table::bytes;
 
-/// Show what a disk on a device is, and how full.
+/// Show what a disk on a device is, how full, and how its sectors are. Nothing is written. Of a device that is in use, the
+/// mount or the store that has it open is asked.
 #[derive(Debug, clap::Args)]
 pub struct Info {
     /// The drive, partition or image file
@@ -23,25 +26,45 @@ pub struct Info {
 }
 
 impl Info {
-    /// Prints it.
+    /// Prints it. `directory` is that of the store which may have it open.
     ///
     /// # Errors
-    /// There is no disk on the device, or it is in use.
-    pub fn run(self, json: bool) -> anyhow::Result<()> {
-        let disk = open_disk(&self.device)?;
-        let report = Report::of(&disk);
-        close_disk(disk)?;
-        if json {
-            print_json(&report);
-        } else {
-            print!("{report}");
+    /// There is no disk on the device, or it is in use by something else.
+    pub async fn run(self, directory: &Path, json: bool) -> anyhow::Result<()> {
+        match look_at_disk(&self.device) {
+            Ok(disk) => tell(&Report::of(&disk), json),
+            Err(error) if is_in_use(&error) => match ask(&self.device, directory).await? {
+                Answer::Mount(at, report) => {
+                    tell(&report, json);
+                    if !json {
+                        println!("mounted        at {}", at.display());
+                    }
+                }
+                Answer::Store(disk) if json => print_json(&disk),
+                Answer::Store(disk) => {
+                    println!("used by        the store in {}, as disk {}", directory.display(), disk.id);
+                    println!("space          {} free of {}", bytes(disk.free_bytes), bytes(disk.total_bytes));
+                    if let Some(sectors) = &disk.sectors {
+                        print!("{}", Sectors(sectors));
+                    }
+                }
+            },
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 }
 
+fn tell(report: &Report, json: bool) {
+    if json {
+        print_json(report);
+    } else {
+        print!("{report}");
+    }
+}
+
 /// What is told of a disk. Sizes are in bytes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     device: String,
     id: String,
@@ -64,11 +87,8 @@ pub struct Report {
     catalog_bytes: u64,
     journal_bytes: u64,
     journal_used_bytes: u64,
-    sectors_mended: u64,
-    copies_mended: u64,
-    sectors_lost: u64,
-    copies_lost: u64,
-    soft_failures_measured: Option<f64>,
+    /// Counts since it was formatted, and what follows from them.
+    sectors: SectorStatus,
 }
 
 impl Report {
@@ -97,11 +117,7 @@ impl Report {
             catalog_bytes: info.catalog_sectors * sector_bytes,
             journal_bytes: info.journal_sectors * u64::from(info.copies) * sector_bytes,
             journal_used_bytes: info.journal_used * u64::from(info.copies) * sector_bytes,
-            sectors_mended: info.statistics.mended,
-            copies_mended: info.copies_mended,
-            sectors_lost: info.statistics.sectors_lost,
-            copies_lost: info.copies_lost,
-            soft_failures_measured: info.soft_measured,
+            sectors: info.health.into(),
         }
     }
 }
@@ -137,20 +153,53 @@ impl fmt::Display for Report {
         }
         let journal = format!("journal {} ({} in use)", bytes(self.journal_bytes), bytes(self.journal_used_bytes));
         writeln!(f, "copies         {} of all else: catalog {}, {journal}", self.copies, bytes(self.catalog_bytes))?;
-        if !self.fails_fast {
-            writeln!(f, "drive          retries by itself: soft failures are slow, and are not seen here")?;
+        write!(f, "{}", Sectors(&self.sectors))
+    }
+}
+
+/// For people: how the sectors of a disk are.
+struct Sectors<'a>(&'a SectorStatus);
+
+impl fmt::Display for Sectors<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.0;
+        let measured = match (of.soft_measured, of.soft_at_least, of.soft_at_most) {
+            (Some(seen), Some(least), Some(most)) => {
+                format!("{seen:.1e} of {} reads, so from {least:.1e} to {most:.1e}", of.soft_reads)
+            }
+            _ => "nothing".to_owned(),
+        };
+        let verdict = match (&*of.parity_verdict, of.parity_wanted) {
+            ("unseen", _) => "not seen here: the drive retries by itself".to_owned(),
+            ("enough", Some(wanted)) => format!("{measured}: {wanted} parity sectors suffice, there are {}", of.parity),
+            ("too_little", Some(wanted)) => {
+                format!("{measured}: TOO FEW parity sectors, {wanted} are wanted and {} there", of.parity)
+            }
+            ("too_little", None) => format!("{measured}: TOO FEW parity sectors, and no number suffices"),
+            _ if of.soft_reads == 0 => "nothing was read yet".to_owned(),
+            _ => format!("{measured}: too few reads to say whether parity suffices"),
+        };
+        writeln!(f, "measured       {verdict}")?;
+        writeln!(
+            f,
+            "so far         {} sectors read, {} soft failures, {} retries avoided, {} retries",
+            of.read, of.soft_failures, of.retries_avoided, of.retries
+        )?;
+        if of.mended + of.copies_mended > 0 {
+            let (mended, wrong, copies) = (of.mended, of.mismatches_mended, of.copies_mended);
+            writeln!(f, "mended         {mended} sectors, {wrong} of them had read wrong; {copies} copies")?;
         }
-        if self.sectors_mended + self.copies_mended > 0 {
-            writeln!(
-                f,
-                "mended         {} sectors, {} copies since it was opened",
-                self.sectors_mended, self.copies_mended
-            )?;
+        if of.lost > 0 {
+            writeln!(f, "lost           sectors that were wanted could not be had {} times", of.lost)?;
         }
-        if self.sectors_lost + self.copies_lost > 0 {
-            writeln!(f, "lost           {} sectors since it was opened", self.sectors_lost + self.copies_lost)?;
+        let now = match of.scrub_groups_total {
+            0 => String::new(),
+            all => format!("; now at {} of {all} groups", of.scrub_groups),
+        };
+        match of.scrub_ended_unix_ms {
+            Some(ended) => writeln!(f, "read back      whole on {}{now}", moment(ended)),
+            None => writeln!(f, "read back      never whole so far{now}"),
         }
-        Ok(())
     }
 }
 

@@ -4,13 +4,17 @@ mod check;
 mod device;
 mod format;
 mod grow;
+mod holder;
 mod info;
+mod look;
 mod member;
 mod occupant;
 mod scrub;
 mod size;
 
 use super::At;
+
+pub use info::Report;
 
 /// Disks of a running store (list, add, replace, drain, remove), and disks on a drive, a partition or an image, which mend
 /// their own sectors (format, info, check, scrub, grow)
@@ -50,7 +54,7 @@ impl Disk {
         match self.action {
             Action::Store(member) => member.run(&self.at.dir, self.json).await,
             Action::Format(format) => format.run(self.json),
-            Action::Info(info) => info.run(self.json),
+            Action::Info(info) => info.run(&self.at.dir, self.json).await,
             Action::Check(check) => check.run(self.json),
             Action::Scrub(scrub) => scrub.run(self.json),
             Action::Grow(grow) => grow.run(self.json),

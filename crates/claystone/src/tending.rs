@@ -1,0 +1,149 @@
+//! What an open disk on a device needs every second: what waits is flushed, a little is scrubbed, and what a person should
+//! know is said.
+//!
+//! Invariants:
+//! 1. What stays wrong is said once, and again only after it was right in between.
+
+use std::time::Duration;
+
+use claystone_env::ParityVerdict;
+use claystone_files::Disk;
+
+/// See the module. One for each open disk.
+#[derive(Debug)]
+pub struct Tending {
+    /// Everything is read once in so long; `None`: nothing is scrubbed.
+    scrub_cycle: Option<Duration>,
+    turns: u64,
+    not_flushed: bool,
+    not_scrubbed: bool,
+    too_little_parity: bool,
+}
+
+impl Tending {
+    /// Of a disk that was opened now.
+    pub fn new(scrub_cycle: Option<Duration>) -> Tending {
+        Tending { scrub_cycle, turns: 0, not_flushed: false, not_scrubbed: false, too_little_parity: false }
+    }
+
+    /// To be called every [`TEND_EVERY`]. Blocks.
+    pub fn turn(&mut self, disk: &Disk) {
+        let label = disk.label();
+        match disk.tend() {
+            Err(error) if first(&mut self.not_flushed) => {
+                tracing::error!(disk = label, %error, "what was written lately is not at its place");
+            }
+            Err(_) => {}
+            Ok(()) => self.not_flushed = false,
+        }
+        if let Some(cycle) = self.scrub_cycle {
+            self.scrub(disk, &label, cycle);
+        }
+        if self.turns.is_multiple_of(JUDGED_EVERY) {
+            self.judge(disk, &label);
+        }
+        self.turns += 1;
+    }
+
+    fn scrub(&mut self, disk: &Disk, label: &str, cycle: Duration) {
+        match disk.scrub_in_passing(cycle) {
+            Ok(found) => {
+                self.not_scrubbed = false;
+                for (inode, sector) in found.lost.iter().take(LOST_SHOWN) {
+                    tracing::warn!(disk = label, inode = inode.0, sector, "the scrub found a sector of a file lost");
+                }
+                if found.lost.len() > LOST_SHOWN {
+                    tracing::warn!(disk = label, sectors = found.lost.len(), "the scrub found so many lost at once");
+                }
+            }
+            Err(error) if first(&mut self.not_scrubbed) => {
+                tracing::error!(
+                    disk = label,
+                    error = format!("{:#}", anyhow::Error::from(error)),
+                    "the scrub goes on behind what it cannot read"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Says that parity is too little. Returns whether it said so now.
+    fn judge(&mut self, disk: &Disk, label: &str) -> bool {
+        let health = disk.health();
+        if health.verdict != ParityVerdict::TooLittle {
+            // What is open between both is no reason to say it again.
+            self.too_little_parity &= health.verdict != ParityVerdict::Enough;
+            return false;
+        }
+        let says = first(&mut self.too_little_parity);
+        if says {
+            tracing::warn!(
+                disk = label,
+                soft_failures = health.soft.seen,
+                stated = health.soft.stated,
+                parity = health.parity,
+                wanted = health.parity_wanted,
+                "more sectors fail softly than parity was chosen for: losses are likelier than was accepted"
+            );
+        }
+        says
+    }
+}
+
+/// Sets a flag; returns whether it was not set before.
+fn first(flag: &mut bool) -> bool {
+    !std::mem::replace(flag, true)
+}
+
+/// How often a disk is tended.
+pub const TEND_EVERY: Duration = Duration::from_secs(1);
+/// Turns between two looks at the statistics.
+const JUDGED_EVERY: u64 = 60;
+const LOST_SHOWN: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use claystone_env::Device;
+    use claystone_files::{FileTree, Format, Inode, Kind, NewNode, Tuning};
+    use claystone_host::{HostClock, HostRandom};
+    use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
+
+    use super::*;
+
+    #[test]
+    fn too_little_parity_is_said_once() {
+        run(3, async |world| {
+            let hand: SimDevice = world.device("d", HddModel::new(20_000));
+            let device: Arc<dyn Device> = hand.attach();
+            let clock = Arc::new(HostClock::start());
+            let format =
+                Format { data: 50, parity: 2, copies: 2, soft_failures: 1e-4, loss_target: 1e-6, label: String::new() };
+            let random = HostRandom::from_system().expect("the system's");
+            Disk::format(&device, &format, &*clock, &random).expect("formatted");
+            let disk = Disk::open(device, clock, Tuning::default()).expect("opens");
+            let node = NewNode {
+                kind: Kind::File,
+                permissions: 0o600,
+                owner: 0,
+                owner_group: 0,
+                device: 0,
+                target: Vec::new(),
+            };
+            let file = disk.make(Inode::ROOT, b"f", &node).expect("made").inode;
+            disk.write(file, 0, &vec![7; 2000 * 4096]).expect("written");
+            disk.sync(file).expect("synced");
+            let mut tending = Tending::new(Some(Duration::from_secs(86_400)));
+            assert!(!tending.judge(&disk, "d"), "nothing was read");
+            hand.set_faults(DeviceFaults::soft(0.01));
+            for _ in 0..4 {
+                disk.scrub(&mut |_| true).expect("scrubbed");
+            }
+            assert!(tending.judge(&disk, "d"));
+            assert!(!tending.judge(&disk, "d"), "once");
+            tending.turn(&disk);
+            assert!(tending.too_little_parity && !tending.not_flushed && !tending.not_scrubbed);
+        });
+    }
+}
