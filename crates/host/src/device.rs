@@ -9,22 +9,23 @@
 //! 4. Syncs run one at a time, because the system tells of a lost write once, to whoever syncs next.
 //! 5. Where the system has io_uring, [`Device::read_each`] and [`Device::write_each`] hand in all their requests before
 //!    they wait ([`engine`]). What a request then lacks, or where it failed, is left to the plain calls.
+//! 6. A device fails fast ([`Geometry::fails_fast`]) only where the drive said that it ends reads after a time
+//!    ([`recovery`]). A sector that it gave up on then is a soft failure; with [`Effort::Retry`] it is read again, up to
+//!    [`RETRIES_MAX`] times, before it counts as lost.
 //!
 //! Single requests are plain calls, because a ring saves none of what one costs. On a virtual disk (ext4, around the page
 //! cache, two processors with other work beside) the median of a random 4 KiB read was 42 to 73 us by a ring and 49 to
-//! 59 us by a plain call; of a write 48 to 60 us and 44 to 58 us, but one in a hundred took up to 2.3 ms by a ring, where
-//! the system hands some to threads of its own, and 0.2 ms by a plain call. 1 MiB at a time in sequence, a ring read 810
-//! to 880 MiB/s and plain calls 900 to 950; it wrote 1900 to 2060 and they 2660 to 2710. Of 64 requests of 4 KiB at
-//! random places a ring did all reads in 0.8 to 1.2 ms and all writes in 0.9 to 1.5 ms, where plain calls took 3.0 to 4.6
-//! and 2.8 to 7.0 ms.
+//! 59 us by a plain call; of a write 48 to 60 us and 44 to 58 us, but one in a hundred took up to 2.3 ms by a ring and
+//! 0.2 ms by a plain call. 1 MiB at a time in sequence, a ring read 810 to 880 MiB/s and plain calls 900 to 950; it wrote
+//! 1900 to 2060 and they 2660 to 2710. Of 64 requests of 4 KiB at random places a ring did all reads in 0.8 to 1.2 ms and
+//! all writes in 0.9 to 1.5 ms, where plain calls took 3.0 to 4.6 and 2.8 to 7.0 ms.
 //!
-//! Left out: failing fast. [`Geometry::fails_fast`] is always false: a drive retries for seconds before it
-//! reports a sector, unless it is told not to. SATA and SAS drives for arrays can be: their error recovery control
-//! (`smartctl -l scterc`) holds for all commands and goes down to 100 ms; a command duration limit (Linux 6.5,
-//! `cdl_enable` in sysfs, chosen by an I/O priority hint) holds for one. Setting the first from here takes SG_IO, which
-//! is unsafe code, and the second a drive that has it.
+//! Left out: command duration limits, which hold for single reads (Linux 6.5, `cdl_enable` in sysfs, chosen by the I/O
+//! priority of a request); [`Drive`] tells whether a drive has them.
 
+mod drive;
 mod engine;
+mod recovery;
 #[cfg_attr(
     not(all(
         target_os = "linux",
@@ -42,7 +43,7 @@ mod ring;
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -50,11 +51,14 @@ use claystone_env::{
     Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorFailure, SectorRange,
     aligned_buffer,
 };
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, major, minor};
 use rustix::io::Errno;
 
+pub use self::drive::{Attachment, Drive, DurationLimits};
 pub use self::engine::Engine;
 use self::engine::{BETWEEN_BYTES, Rings};
+use self::recovery::Smartctl;
+pub use self::recovery::{ErrorRecovery, RecoveryLimits};
 use crate::direct::{is_aligned, open_direct};
 use crate::directory::{is_read_only, out_of_handles};
 
@@ -69,6 +73,9 @@ pub struct HostDevice {
     rings: Result<Rings, &'static str>,
     writable: bool,
     sectors: u64,
+    /// `None` for an image, and where the system tells nothing.
+    drive: Option<Drive>,
+    error_recovery: ErrorRecovery,
     syncs: Mutex<Syncs>,
 }
 
@@ -85,13 +92,25 @@ enum Syncs {
 
 impl HostDevice {
     /// Opens a block device or an image. What it holds beyond whole sectors is left alone. Where only reading is allowed
-    /// it opens too, and writes fail.
+    /// it opens too, and writes fail. A drive is asked for its error recovery limits; they are left as they are.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] or [`io::ErrorKind::ResourceBusy`] if somebody has it open;
     /// [`io::ErrorKind::InvalidInput`] if it is no block device and no file, or shorter than a sector; the system's.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<HostDevice> {
-        let path = path.into();
+        HostDevice::open_and_tell(path.into(), None)
+    }
+
+    /// As [`HostDevice::open`], and tells the drive limits for its error recovery. Whether it took them is no error:
+    /// [`HostDevice::error_recovery`] tells which hold.
+    ///
+    /// # Errors
+    /// As [`HostDevice::open`].
+    pub fn open_with_limits(path: impl Into<PathBuf>, limits: RecoveryLimits) -> io::Result<HostDevice> {
+        HostDevice::open_and_tell(path.into(), Some(limits))
+    }
+
+    fn open_and_tell(path: PathBuf, limits: Option<RecoveryLimits>) -> io::Result<HostDevice> {
         let kind = fs::metadata(&path)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(invalid(format!("{} is neither a block device nor a file", path.display())));
@@ -106,7 +125,7 @@ impl HostDevice {
             Err(error) if is_read_only(&error) => (open(false)?, false),
             file => (file?, true),
         };
-        HostDevice::of(path, file, writable)
+        HostDevice::of(path, file, writable, limits)
     }
 
     /// Makes an image of `sectors` sectors, which take space as they are written, and opens it.
@@ -121,10 +140,10 @@ impl HostDevice {
         file.sync_all()?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::File::open(parent).map_err(out_of_handles)?.sync_all()?;
-        HostDevice::of(path, file, true)
+        HostDevice::of(path, file, true, None)
     }
 
-    fn of(path: PathBuf, mut file: fs::File, writable: bool) -> io::Result<HostDevice> {
+    fn of(path: PathBuf, mut file: fs::File, writable: bool, limits: Option<RecoveryLimits>) -> io::Result<HostDevice> {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         // The length that metadata tells of a block device is 0.
         let bytes = file.seek(SeekFrom::End(0))?;
@@ -135,12 +154,36 @@ impl HostDevice {
         let direct = open_direct(&file, if writable { OFlags::RDWR } else { OFlags::RDONLY });
         let rings =
             if direct.is_some() { Rings::new() } else { Err("the system reads it through the page cache only") };
-        Ok(HostDevice { path, file, direct, rings, writable, sectors, syncs: Mutex::new(Syncs::None) })
+        let metadata = file.metadata()?;
+        let (drive, error_recovery) = if metadata.file_type().is_block_device() {
+            let number = metadata.rdev();
+            match Drive::of_device(Path::new(SYSFS), major(number), minor(number)) {
+                Ok(drive) => {
+                    let recovery = Smartctl::default().recovery(&drive, limits);
+                    (Some(drive), recovery)
+                }
+                Err(_) => (None, ErrorRecovery::Unknown { why: format!("the system tells nothing of it in {SYSFS}") }),
+            }
+        } else {
+            (None, ErrorRecovery::Unsupported { why: "an image has no drive of its own" })
+        };
+        let syncs = Mutex::new(Syncs::None);
+        Ok(HostDevice { path, file, direct, rings, writable, sectors, drive, error_recovery, syncs })
     }
 
     /// Whether reads and writes go around the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    /// The drive that it is or lies on; `None` for an image, and where the system tells nothing.
+    pub fn drive(&self) -> Option<&Drive> {
+        self.drive.as_ref()
+    }
+
+    /// How long the drive tries before it reports a sector, when this was opened.
+    pub fn error_recovery(&self) -> &ErrorRecovery {
+        &self.error_recovery
     }
 
     /// How it does several requests at once.
@@ -180,6 +223,7 @@ impl HostDevice {
         &self,
         range: SectorRange,
         into: &mut [u8],
+        effort: Effort,
         begun: io::Result<usize>,
     ) -> Result<Vec<FailedSector>, DeviceError> {
         let (first, into, begun) = match begun {
@@ -212,7 +256,36 @@ impl HostDevice {
             })
         };
         done.map_err(|source| DeviceError::Read { range, source })?;
-        Ok(failed)
+        let limited = self.error_recovery.limits_reads();
+        let mut found = Vec::with_capacity(failed.len());
+        for sector in failed {
+            let failure = if limited && effort == Effort::FailFast { SectorFailure::Soft } else { SectorFailure::Lost };
+            let part = &mut into[(sector.0 - first.0) as usize * SECTOR_BYTES..][..SECTOR_BYTES];
+            if !limited
+                || effort == Effort::FailFast
+                || !self.read_again(sector, part).map_err(|source| DeviceError::Read { range, source })?
+            {
+                found.push(FailedSector { sector, failure });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads a sector that a drive gave up on. Returns whether it was read; if not, `into` stays as it is.
+    fn read_again(&self, sector: Sector, into: &mut [u8]) -> io::Result<bool> {
+        let mut between = aligned_buffer(SECTOR_BYTES);
+        between.resize(SECTOR_BYTES, 0);
+        for _ in 0..RETRIES_MAX {
+            match self.read_some(offset(sector), &mut between) {
+                Ok(SECTOR_BYTES) => {
+                    into.copy_from_slice(&between);
+                    return Ok(true);
+                }
+                Err(error) if !is_of_medium(&error) && !is_of_the_try(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(false)
     }
 
     /// Writes what a first try has not written: it came to `begun`.
@@ -250,12 +323,12 @@ impl Device for HostDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.sectors, fails_fast: false }
+        Geometry { sectors: self.sectors, fails_fast: self.error_recovery.limits_reads() }
     }
 
-    fn read(&self, first: Sector, into: &mut [u8], _effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         let range = self.geometry().range(first, into.len());
-        self.finish_read(range, into, not_begun())
+        self.finish_read(range, into, effort, not_begun())
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -267,7 +340,7 @@ impl Device for HostDevice {
     fn read_each(
         &self,
         reads: &mut [(Sector, &mut [u8])],
-        _effort: Effort,
+        effort: Effort,
     ) -> Vec<Result<Vec<FailedSector>, DeviceError>> {
         let ranges: Vec<_> = reads.iter().map(|(first, into)| self.geometry().range(*first, into.len())).collect();
         let begun = match self.rings(reads.len()) {
@@ -275,7 +348,7 @@ impl Device for HostDevice {
             None => reads.iter().map(|_| not_begun()).collect(),
         };
         let begun = ranges.into_iter().zip(reads).zip(begun);
-        begun.map(|((range, (_, into)), begun)| self.finish_read(range, into, begun)).collect()
+        begun.map(|((range, (_, into)), begun)| self.finish_read(range, into, effort, begun)).collect()
     }
 
     fn write_each(&self, writes: &[(Sector, &[u8])]) -> Result<(), DeviceError> {
@@ -326,7 +399,7 @@ impl Syncs {
 fn read_by_parts(
     first: Sector,
     into: &mut [u8],
-    failed: &mut Vec<FailedSector>,
+    failed: &mut Vec<Sector>,
     read: &mut dyn FnMut(Sector, &mut [u8]) -> io::Result<usize>,
 ) -> io::Result<()> {
     let (mut at, mut rest) = (first, into);
@@ -344,7 +417,7 @@ fn read_by_parts(
             // Also a part of a sector: it ends where reading failed.
             Ok(_) | Err(_) if rest.len() == SECTOR_BYTES => {
                 rest.fill(0);
-                failed.push(FailedSector { sector: at, failure: SectorFailure::Lost });
+                failed.push(at);
                 return Ok(());
             }
             Ok(_) | Err(_) => {
@@ -395,6 +468,13 @@ fn write_error(range: SectorRange, source: io::Error) -> DeviceError {
 fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
+
+/// How often a sector is read again that a drive gave up on at its limit. At the usual limit of 7 s that takes half a
+/// minute, about what a drive without a limit takes.
+const RETRIES_MAX: usize = 4;
+
+/// Where the system tells of its devices.
+const SYSFS: &str = "/sys";
 
 /// Into how many parts a read that failed is divided.
 const PARTS: usize = 16;

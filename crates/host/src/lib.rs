@@ -5,7 +5,9 @@
 //!    threads for the core crates.
 //! 2. System calls go through `rustix`, `std` and, for several requests to a device at once, `io-uring`. The last takes
 //!    addresses: `device/ring.rs` is the one file with unsafe code.
-//! 3. Every queue is bounded: [`QUEUED_MAX`] jobs for each worker.
+//! 3. The one program that it starts is `smartctl`, to ask a drive for its error recovery limits, or on request to tell
+//!    it some.
+//! 4. Every queue is bounded: [`QUEUED_MAX`] jobs for each worker.
 
 mod clock;
 mod device;
@@ -16,7 +18,7 @@ mod tasks;
 mod worker;
 
 pub use clock::HostClock;
-pub use device::{Engine, HostDevice};
+pub use device::{Attachment, Drive, DurationLimits, Engine, ErrorRecovery, HostDevice, RecoveryLimits};
 pub use directory::HostDirectory;
 pub use random::HostRandom;
 pub use tasks::HostTasks;

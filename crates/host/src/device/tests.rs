@@ -196,13 +196,16 @@ fn what_a_try_lacks_is_done_by_plain_calls() {
             memory.fill(0x5a);
             memory[..read].copy_from_slice(&expected[..read]);
             let told = format!("{begun:?}, {skipped} bytes behind a boundary");
-            assert_eq!(device.finish_read(range, memory, begun).expect("read"), [], "{told}");
+            assert_eq!(device.finish_read(range, memory, Effort::Retry, begun).expect("read"), [], "{told}");
             assert!(memory == expected, "{told}");
         }
         let gone = |errno: Errno| Err(io::Error::from(errno));
-        let error = device.finish_read(range, memory, gone(Errno::NODEV)).expect_err("gone");
+        let error = device.finish_read(range, memory, Effort::Retry, gone(Errno::NODEV)).expect_err("gone");
         assert!(matches!(error, DeviceError::Read { range: found, .. } if found == range));
-        assert!(matches!(device.finish_read(range, memory, Ok(0)), Err(DeviceError::Read { .. })), "the end");
+        assert!(
+            matches!(device.finish_read(range, memory, Effort::Retry, Ok(0)), Err(DeviceError::Read { .. })),
+            "the end"
+        );
         let error = device.finish_write(range, memory, gone(Errno::IO)).expect_err("not tried again");
         assert!(matches!(error, DeviceError::Write { range: found, .. } if found == range));
         assert!(matches!(device.finish_write(range, memory, gone(Errno::NOSPC)), Err(DeviceError::NoSpace { .. })));
@@ -210,9 +213,38 @@ fn what_a_try_lacks_is_done_by_plain_calls() {
     let one = SectorRange { first: Sector(100), sectors: 1 };
     for begun in [Ok(512), Err(Errno::IO.into())] {
         let mut into = [0x5a; SECTOR_BYTES];
-        let failed = device.finish_read(one, &mut into, begun).expect("one sector failed");
+        let failed = device.finish_read(one, &mut into, Effort::FailFast, begun).expect("one sector failed");
         assert_eq!(failed, [FailedSector { sector: Sector(100), failure: SectorFailure::Lost }]);
         assert_eq!(into, [0; SECTOR_BYTES]);
+    }
+}
+
+#[test]
+fn what_a_limited_drive_gives_up_on_is_soft_and_is_read_again_to_retry() {
+    let (_keep, path) = scratch();
+    let mut device = HostDevice::create(&path, 10).expect("an image");
+    assert_eq!(device.drive(), None);
+    assert_eq!(device.error_recovery().to_string(), "no limit can be told: an image has no drive of its own");
+    let expected = sector_pattern(1, 1);
+    device.write(Sector(3), &expected).expect("write");
+    let limited = |read_ms| ErrorRecovery::Limited { read_ms, write_ms: Some(7000) };
+    let recoveries = [(ErrorRecovery::Unlimited, false), (limited(None), false), (limited(Some(7000)), true)];
+    for (recovery, fails_fast) in recoveries {
+        device.error_recovery = recovery;
+        assert_eq!(device.geometry(), Geometry { sectors: 10, fails_fast });
+        for effort in [Effort::FailFast, Effort::Retry] {
+            let range = SectorRange { first: Sector(3), sectors: 1 };
+            let mut into = [0x5a; SECTOR_BYTES];
+            let failed = device.finish_read(range, &mut into, effort, Err(Errno::TIME.into())).expect("it answers");
+            let failure = match (fails_fast, effort) {
+                (false, _) => Some(SectorFailure::Lost),
+                (true, Effort::FailFast) => Some(SectorFailure::Soft),
+                (true, Effort::Retry) => None,
+            };
+            let wanted = failure.map(|failure| FailedSector { sector: Sector(3), failure });
+            assert_eq!(failed, Vec::from_iter(wanted));
+            assert!(into[..] == if failure.is_some() { vec![0; SECTOR_BYTES] } else { expected.clone() });
+        }
     }
 }
 
@@ -284,7 +316,7 @@ fn errors_of_writes_say_what_to_do() {
 
 /// Reads sectors that hold their number, of which some do not read, as a system might: up to the first bad one, or not
 /// at all; in parts; interrupted.
-fn read_around(bad: &[u64], sectors: usize, manner: u64) -> (Vec<u8>, Vec<FailedSector>, u64) {
+fn read_around(bad: &[u64], sectors: usize, manner: u64) -> (Vec<u8>, Vec<Sector>, u64) {
     let (first, reads) = (1000, Cell::new(0));
     let mut read = |at: Sector, into: &mut [u8]| {
         reads.set(reads.get() + 1);
@@ -319,9 +351,8 @@ fn dividing_finds_just_the_bad_sectors() {
     for bad in some {
         for manner in 0..4 {
             let (bytes, failed, reads) = read_around(bad, sectors as usize, manner);
-            let found: Vec<u64> = failed.iter().map(|failed| failed.sector.0).collect();
+            let found: Vec<u64> = failed.iter().map(|failed| failed.0).collect();
             assert_eq!(found, bad, "manner {manner}");
-            assert!(failed.iter().all(|failed| failed.failure == SectorFailure::Lost));
             for (sector, part) in (1000u64..).zip(bytes.chunks(SECTOR_BYTES)) {
                 let expected = if bad.contains(&sector) { 0 } else { sector };
                 assert!(part == expected.to_le_bytes().repeat(512), "sector {sector}, manner {manner}");
