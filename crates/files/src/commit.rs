@@ -117,9 +117,7 @@ impl Disk {
                     guard(&self.core).journal_again(inode);
                 }
             }
-            if self.journal_is_filled() {
-                self.checkpoint(flushing)?;
-            }
+            self.make_room(flushing)?;
         }
         if !stuck.is_empty() && !self.try_commit(Share::Applying)? {
             let mut core = guard(&self.core);
@@ -133,10 +131,32 @@ impl Disk {
         (self.journal_sectors / 8).max(1) as usize
     }
 
-    /// Whether a checkpoint should come before more is applied.
-    pub(crate) fn journal_is_filled(&self) -> bool {
-        let journal = guard(&self.journal);
-        journal.used() > journal.sectors() / 2
+    /// Sees to it that half of the journal is free, so that more can be applied: by a checkpoint, and if old entries
+    /// must stay for what waits elsewhere, by an entry that has all of that again. Those are a third of the journal at
+    /// most ([`Share::Waiting`]).
+    ///
+    /// # Errors
+    /// As [`Disk::commit`].
+    pub(crate) fn make_room(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let is_filled = || {
+            let journal = guard(&self.journal);
+            journal.used() > journal.sectors() / 2
+        };
+        if !is_filled() {
+            return Ok(());
+        }
+        self.checkpoint(flushing)?;
+        if is_filled() {
+            {
+                let mut core = guard(&self.core);
+                for inode in core.nodes.journaled_inodes() {
+                    core.journal_again(inode);
+                }
+            }
+            self.commit_flushing(flushing)?;
+            self.checkpoint(flushing)?;
+        }
+        Ok(())
     }
 
     /// Brings the catalog into the page file, and frees the journal up to what still waits in it.

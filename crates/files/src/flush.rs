@@ -327,9 +327,7 @@ impl Disk {
                 Run::Single { .. } => self.apply_single(inode, window, &content, choice, flushing)?,
                 Run::Bulk { .. } => self.apply_bulk(inode, &window, &content, choice, flushing)?,
             }
-            if self.journal_is_filled() {
-                self.checkpoint(flushing)?;
-            }
+            self.make_room(flushing)?;
         }
         Ok(())
     }

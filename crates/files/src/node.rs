@@ -188,6 +188,12 @@ impl Nodes {
         all.min_by_key(|(position, _)| position.sequence)
     }
 
+    /// The nodes with sectors for which an entry of the journal must stay.
+    pub fn journaled_inodes(&self) -> Vec<Inode> {
+        let needs = |node: &Node| node.waiting.values().any(|waiting| waiting.needs().is_some());
+        self.nodes.iter().filter(|(_, node)| needs(node)).map(|(&inode, _)| inode).collect()
+    }
+
     fn counted<R>(&mut self, inode: Inode, work: impl FnOnce(&mut Node) -> R) -> R {
         let node = self.nodes.entry(inode).or_default();
         let before = (node.waiting.len() as u64, node.clusters);

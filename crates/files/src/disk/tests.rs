@@ -1,6 +1,6 @@
 //! The disk against the contract of trees, closed and opened, and cut off at every operation of its device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use claystone_env::testing::MemoryDevice;
@@ -8,7 +8,7 @@ use claystone_env::{Clock, Device, SECTOR_BYTES};
 use claystone_host::HostRandom;
 use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 
-use super::{Disk, Format, Tuning};
+use super::{Disk, Format, Tuning, guard};
 use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conformance};
 use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode};
 
@@ -336,4 +336,52 @@ fn a_device_that_grew_is_taken_up() {
     disk.set_attributes(file.inode, &NewAttributes { bytes: Some(5 << 12), ..NewAttributes::default() }).expect("cut");
     disk.close().expect("closed");
     assert_sound(&opened(large, Arc::new(SteppingClock::default())));
+}
+
+/// Every other sector of a file that lies in bulk runs.
+fn scatter(disk: &Disk, inode: Inode, sectors: std::ops::Range<u64>, fill: u8) {
+    for sector in sectors.step_by(2) {
+        disk.write(inode, sector * SECTOR_BYTES as u64, &[fill; SECTOR_BYTES]).expect("written");
+    }
+}
+
+/// What was synced and waits keeps its entry in the journal, wherever the ring has got to meanwhile.
+#[test]
+fn updates_are_many_times_the_journal_while_old_entries_must_stay() {
+    const FILE_SECTORS: u64 = 6000;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let clock = Arc::new(SteppingClock::default());
+    drop(formatted(&device, 2));
+    let tuning = Tuning { waiting_sectors_max: 8000, apply_sectors_max: 64, ..tuning() };
+    let disk = Disk::open(device, clock, tuning).expect("opens");
+    let files = [b"one", b"two"].map(|name| {
+        let inode = disk.make(Inode::ROOT, name, &new_node(Kind::File, 0o600)).expect("made").inode;
+        disk.write(inode, 0, &vec![1; FILE_SECTORS as usize * SECTOR_BYTES]).expect("written");
+        inode
+    });
+    disk.sync_all().expect("synced");
+    for round in 2..6 {
+        // Synced, and at the far end of both: the last that is applied, and of a file that is not flushed.
+        for inode in files {
+            scatter(&disk, inode, FILE_SECTORS - 100..FILE_SECTORS, round);
+            disk.sync(inode).expect("synced");
+            scatter(&disk, inode, FILE_SECTORS - 60..FILE_SECTORS, round + 1);
+        }
+        let pinned = guard(&disk.core).nodes.oldest_journaled(&BTreeSet::new());
+        assert!(pinned.is_some(), "something waits in the journal");
+        scatter(&disk, files[0], 0..FILE_SECTORS - 100, round);
+        disk.flush(files[0], &disk.lock_flusher()).expect("flushed");
+        disk.sync(files[1]).expect("synced");
+    }
+    disk.sync_all().expect("synced");
+    assert_sound(&disk);
+    for inode in files {
+        for (sector, fill) in
+            [(0, if inode == files[0] { 5 } else { 1 }), (FILE_SECTORS - 100, 5), (FILE_SECTORS - 2, 6)]
+        {
+            let mut bytes = [0; SECTOR_BYTES];
+            disk.read(inode, sector * SECTOR_BYTES as u64, &mut bytes).expect("read");
+            assert_eq!(bytes, [fill; SECTOR_BYTES], "{inode} sector {sector}");
+        }
+    }
 }
