@@ -3,6 +3,7 @@
 pub mod codes;
 pub mod lec;
 pub mod load;
+pub mod mount;
 pub mod noise;
 pub mod s3;
 pub mod server;

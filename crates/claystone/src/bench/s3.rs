@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use claystone_bench::gate::median;
 
 use super::load::{self, Case, Operation, Sample};
 use super::noise::{self, Counters, Noise};
@@ -128,8 +129,9 @@ fn case_rows(goals: &Goals, servers: &[Server], case: Case, rounds: &[Vec<Round>
         .zip(rounds)
         .map(|(server, rounds)| {
             let samples = kept(rounds, server.name, case);
-            let middle =
-                |figure: &dyn Fn(&Sample) -> f64| median(samples.iter().map(|sample| figure(sample)).collect());
+            let middle = |figure: &dyn Fn(&Sample) -> f64| {
+                median(samples.iter().map(|sample| figure(sample)).collect()).unwrap_or(0.0)
+            };
             BTreeMap::from([
                 ("objects_per_s", middle(&Sample::rate)),
                 ("mib_per_s", middle(&|sample| sample.rate() * case.object_bytes as f64 / f64::from(1 << 20))),
@@ -191,16 +193,6 @@ fn beside(
     if alone { goals.row_without_goal(figure) } else { goals.row(figure) }
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => figures[middle],
-        _ => (figures[middle - 1] + figures[middle]) / 2.0,
-    }
-}
-
 const fn case(operation: Operation, size: &'static str, object_bytes: usize, workers: usize, objects: usize) -> Case {
     Case { operation, object_bytes, size, workers, objects }
 }
@@ -218,15 +210,3 @@ const CASES: [Case; 6] = [
 const TRIES_MAX: usize = 3;
 const QUIET_WINDOW: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_secs(2);
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(Vec::new()), 0.0);
-    }
-}

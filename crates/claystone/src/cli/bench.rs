@@ -7,8 +7,7 @@ use anyhow::{bail, ensure};
 
 use super::Kernels;
 use crate::bench::codes::{self, Choice, Measured};
-use crate::bench::lec;
-use crate::bench::s3::{Plan, run};
+use crate::bench::{lec, mount, s3};
 use crate::rows::{self, Row};
 
 /// Measure this machine, beside other systems where they are installed.
@@ -28,6 +27,8 @@ enum What {
     Clay(Cells),
     /// Local parity inside one disk, on an emulated hard disk: tails of reads beside theory, workloads, updates
     Lec(Lec),
+    /// A file through the mount with coding on and off, in one run; takes root and /dev/fuse
+    Mount(Mount),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
 }
@@ -62,6 +63,31 @@ struct Lec {
     /// A look: fewer reads, and goals are not judged
     #[arg(long)]
     quick: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Mount {
+    /// Only this case, such as "random write 4KiB"; may be given several times
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Length of the file in MiB
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
+    mib: u64,
+    /// How long random reads and writes go on in a round
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Rounds that are kept of each case
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// A look: a small file, one short round, and goals are not judged
+    #[arg(long)]
+    quick: bool,
+    /// Where to make the two images [default: the system's place for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
@@ -107,6 +133,7 @@ impl Bench {
                 let rows = tokio::task::spawn_blocking(move || lec::lec(&lec::Choice { part, quick })).await??;
                 print(&rows, json)
             }
+            What::Mount(mount) => mount.run().await,
             What::S3(s3) => s3.run().await,
         }
     }
@@ -123,22 +150,40 @@ impl Cells {
     }
 }
 
+impl Mount {
+    async fn run(self) -> anyhow::Result<()> {
+        let round = round(self.seconds, self.rounds)?;
+        let plan = mount::Plan {
+            cases: self.cases,
+            file_bytes: if self.quick { QUICK_FILE_BYTES } else { self.mib << 20 },
+            round: if self.quick { QUICK_ROUND } else { round },
+            rounds: if self.quick { 1 } else { self.rounds },
+            judged: !self.quick,
+            directory: self.dir,
+        };
+        print(&mount::run(&plan).await?, self.json)
+    }
+}
+
+/// The length of a round, if it and the number of rounds make sense.
+fn round(seconds: f64, rounds: usize) -> anyhow::Result<Duration> {
+    ensure!((0.1..=600.0).contains(&seconds), "--seconds {seconds}: 0.1 to 600");
+    ensure!((1..=100).contains(&rounds), "--rounds {rounds}: 1 to 100");
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+const QUICK_FILE_BYTES: u64 = 64 << 20;
+const QUICK_ROUND: Duration = Duration::from_millis(300);
+
 impl S3 {
     async fn run(self) -> anyhow::Result<()> {
-        ensure!((0.1..=600.0).contains(&self.seconds), "--seconds {}: 0.1 to 600", self.seconds);
-        ensure!((1..=100).contains(&self.rounds), "--rounds {}: 1 to 100", self.rounds);
+        let round = round(self.seconds, self.rounds)?;
         let minio = self.minio.or_else(|| on_path("minio"));
         if minio.is_none() {
             eprintln!("no `minio` on PATH: measuring this program alone");
         }
-        let plan = Plan {
-            minio,
-            cases: self.cases,
-            round: Duration::from_secs_f64(self.seconds),
-            rounds: self.rounds,
-            directory: self.dir,
-        };
-        print(&run(&plan).await?, self.json)
+        let plan = s3::Plan { minio, cases: self.cases, round, rounds: self.rounds, directory: self.dir };
+        print(&s3::run(&plan).await?, self.json)
     }
 }
 
