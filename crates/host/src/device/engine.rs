@@ -199,8 +199,9 @@ fn why_not(error: &io::Error) -> &'static str {
         Some(Errno::NOSYS) => "the system has no io_uring",
         Some(Errno::NOMEM) => "the system has no memory for io_uring",
         Some(Errno::MFILE | Errno::NFILE) => "too many files are open",
-        Some(Errno::INVAL) | None => "the system's io_uring is too old",
-        Some(_) => "the system's io_uring does not work",
+        Some(Errno::INVAL) => "the system's io_uring is too old",
+        None if error.kind() == io::ErrorKind::Unsupported => "the system's io_uring is too old",
+        Some(_) | None => "the system's io_uring does not work",
     }
 }
 
@@ -239,6 +240,7 @@ mod tests {
         assert_eq!(why(Errno::NOSYS), "plain calls, because the system has no io_uring");
         assert_eq!(why(Errno::PERM), "plain calls, because the system forbids io_uring");
         assert_eq!(why_not(&io::ErrorKind::Unsupported.into()), "the system's io_uring is too old");
+        assert_eq!(why_not(&io::ErrorKind::Interrupted.into()), "the system's io_uring does not work");
         assert_eq!(Engine::IoUring.to_string(), "io_uring");
     }
 }
