@@ -25,7 +25,7 @@ enum What {
     Codes(Codes),
     /// Clay codes: what repairs read beside theory, and encoding beside our own Reed-Solomon
     Clay(Cells),
-    /// Local parity inside one disk, on an emulated hard disk: tails of reads beside theory, workloads, updates
+    /// Local parity inside one disk, on an emulated hard disk: tails of reads beside theory, workloads, updates, space
     Lec(Lec),
     /// A file through the mount with coding on and off, in one run; takes root and /dev/fuse
     Mount(Mount),
@@ -57,7 +57,7 @@ struct Cells {
 
 #[derive(Debug, clap::Args)]
 struct Lec {
-    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "updates 50"
+    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "updates 50", "space"
     #[arg(long, value_name = "PART")]
     part: Option<String>,
     /// A look: fewer reads, and goals are not judged

@@ -8,6 +8,7 @@
 
 mod drive;
 mod file;
+mod space;
 mod tails;
 mod updates;
 mod workloads;
@@ -39,6 +40,7 @@ enum Job {
     With { case: usize, length: u32 },
     Workload { workload: Workload, length: u32 },
     Updates { length: u32 },
+    Space { file_gib: u64 },
 }
 
 enum Done {
@@ -66,7 +68,9 @@ pub fn lec(choice: &Choice) -> anyhow::Result<Vec<Row>> {
     jobs.extend(works.flat_map(|workload| tails::LENGTHS.map(|length| Job::Workload { workload, length })));
     let lengths = updates::LENGTHS.into_iter().filter(|length| is_chosen(&format!("updates {length}")));
     jobs.extend(lengths.map(|length| Job::Updates { length }));
-    ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, updates");
+    let file_gib = if choice.quick { 1 } else { SPACE_GIB };
+    jobs.extend(is_chosen("space").then_some(Job::Space { file_gib }));
+    ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, updates, space");
     let done = on_all_processors(&jobs, choice.quick)?;
     let goals = Goals::built_in();
     let row = |figure| if choice.quick { goals.row_unjudged(figure) } else { goals.row(figure) };
@@ -152,11 +156,14 @@ fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
             Done::Workload(figures, slowdown)
         }
         Job::Updates { length } => Done::Figures(updates::figures(length, &updates::costs(length)?)),
+        Job::Space { file_gib } => Done::Figures(space::figures(&space::measure(file_gib << 18)?)),
     })
 }
 
 /// The chance of a soft failure under workloads.
 const WORKLOAD_SOFT: f64 = 1e-3;
+/// The file of which the space is measured.
+const SPACE_GIB: u64 = 10;
 /// Reads with coding: they hardly differ, because groups hardly ever lose more sectors than they have parity.
 const SHORT_READS: usize = 150;
 const LONG_READS: usize = 15;
