@@ -1,7 +1,72 @@
-//! How all plots look: size, font, colours; and the plot of lines, which most are.
+//! How all plots look: size, font, colours; as SVG or PNG; and the plot of lines, which most are.
+//!
+//! Invariants:
+//! 1. A PNG is the same on every machine: its letters are those of the font in this program.
 
-use anyhow::{Context, anyhow};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
 use plotters::prelude::*;
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg;
+
+/// What a plot is stored as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Picture {
+    /// Lines and text.
+    Svg,
+    /// Pixels.
+    Png,
+}
+
+impl Picture {
+    /// Both.
+    pub const ALL: [Picture; 2] = [Picture::Svg, Picture::Png];
+
+    /// By the end of a file's name.
+    ///
+    /// # Errors
+    /// It ends neither way.
+    pub fn of(path: &Path) -> anyhow::Result<Picture> {
+        let end = path.extension().unwrap_or_default();
+        match Picture::ALL.into_iter().find(|picture| end.eq_ignore_ascii_case(picture.extension())) {
+            Some(picture) => Ok(picture),
+            None => bail!("{}: plots are written as .svg or .png", path.display()),
+        }
+    }
+
+    /// What its files end with.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Picture::Svg => "svg",
+            Picture::Png => "png",
+        }
+    }
+
+    /// The bytes of a file with a plot that is given as SVG.
+    ///
+    /// # Errors
+    /// It is no SVG.
+    pub fn encode(self, svg: String) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Picture::Svg => Ok(svg.into_bytes()),
+            Picture::Png => png(&svg),
+        }
+    }
+}
+
+fn png(svg: &str) -> anyhow::Result<Vec<u8>> {
+    let mut options = usvg::Options::default();
+    let fonts = Arc::make_mut(&mut options.fontdb);
+    fonts.load_font_data(SANS.to_vec());
+    fonts.set_sans_serif_family(SANS_NAME);
+    let tree = usvg::Tree::from_str(svg, &options)?;
+    let (width, height) = (SIZE.0 * PIXELS, SIZE.1 * PIXELS);
+    let mut pixels = Pixmap::new(width, height).context("a plot has pixels")?;
+    resvg::render(&tree, Transform::from_scale(PIXELS as f32, PIXELS as f32), &mut pixels.as_mut());
+    Ok(pixels.encode_png()?)
+}
 
 /// Lines in one plot.
 #[derive(Debug)]
@@ -42,33 +107,30 @@ impl Lines<'_> {
             .caption(self.title, (FONT, 18))
             .x_label_area_size(48)
             .y_label_area_size(60)
+            .margin_right(LEGEND_WIDTH)
             .build_cartesian_2d((least..most).log_scale(), 0.0..highest * 1.05)
             .map_err(says)?;
         chart
             .configure_mesh()
             .x_desc(self.x)
             .y_desc(self.y)
+            .x_labels(X_LABELS)
+            .x_label_formatter(&|x| x.to_string())
+            .y_label_formatter(&|y| y.to_string())
             .label_style((FONT, 13))
             .axis_desc_style((FONT, 14))
             .light_line_style(WHITE)
             .draw()
             .map_err(says)?;
-        for ((name, points), color) in self.lines.iter().zip(COLORS.iter().cycle()) {
-            let color = *color;
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)).point_size(3))
-                .map_err(says)?
-                .label(name.clone())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+        // Beside the plot, so that it covers no line.
+        let left = SIZE.0 as i32 - LEGEND_WIDTH as i32 + 14;
+        for (number, ((name, points), color)) in (0..).zip(self.lines.iter().zip(COLORS.iter().cycle())) {
+            let style = color.stroke_width(2);
+            chart.draw_series(LineSeries::new(points.iter().copied(), style).point_size(3)).map_err(says)?;
+            let y = 56 + 20 * number;
+            area.draw(&PathElement::new([(left, y), (left + 18, y)], style)).map_err(says)?;
+            area.draw(&Text::new(name.clone(), (left + 24, y - 6), (FONT, 13))).map_err(says)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()
-            .map_err(says)?;
         area.present().map_err(says)
     }
 }
@@ -77,8 +139,15 @@ impl Lines<'_> {
 pub const SIZE: (u32, u32) = (960, 640);
 /// Of all text.
 pub const FONT: &str = "sans-serif";
+/// Letters of Latin-1 of DejaVu Sans; assets/README.md says where they are from.
+const SANS: &[u8] = include_bytes!("../assets/sans.ttf");
+const SANS_NAME: &str = "DejaVu Sans";
+/// Of a PNG, for each unit of the plot.
+const PIXELS: u32 = 2;
+const LEGEND_WIDTH: u32 = 250;
+const X_LABELS: usize = 6;
 /// Told apart by people who do not see all colours (Okabe and Ito).
-pub const COLORS: [RGBColor; 7] = [
+pub const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -86,20 +155,53 @@ pub const COLORS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(120, 120, 120),
+    RGBColor(0, 0, 0),
 ];
 
 #[cfg(test)]
 mod tests {
-    use super::Lines;
+    use super::*;
+
+    fn plot(lines: &[&str]) -> anyhow::Result<String> {
+        let line = |name: &&str| ((*name).to_owned(), vec![(1.0, 2.0), (10.0, 3.0)]);
+        Lines { title: "a title", x: "sectors", y: "seconds", lines: lines.iter().map(line).collect() }.draw()
+    }
 
     #[test]
     fn every_line_is_in_the_plot() {
-        let line = |name: &str| (name.to_owned(), vec![(1.0, 2.0), (10.0, 3.0)]);
-        let plot = Lines { title: "a title", x: "sectors", y: "seconds", lines: vec![line("one"), line("two")] };
-        let svg = plot.draw().expect("drawn");
+        let svg = plot(&["one", "two"]).expect("drawn");
         for text in ["<svg", "a title", "sectors", "seconds", "one", "two"] {
             assert!(svg.contains(text), "{text}");
         }
-        assert!(Lines { lines: Vec::new(), ..plot }.draw().is_err());
+        plot(&[]).expect_err("nothing to draw");
+    }
+
+    #[test]
+    fn a_png_has_lines_and_letters() {
+        let pixels = |svg: String| {
+            let png = Picture::Png.encode(svg).expect("drawn");
+            let pixels = Pixmap::decode_png(&png).expect("a PNG");
+            assert_eq!((pixels.width(), pixels.height()), (SIZE.0 * PIXELS, SIZE.1 * PIXELS));
+            pixels
+        };
+        let named = pixels(plot(&["one"]).expect("drawn"));
+        let blue = COLORS[0];
+        let is_blue = |red: u8, green: u8, of_blue: u8| (red, green, of_blue) == (blue.0, blue.1, blue.2);
+        assert!(named.pixels().iter().any(|pixel| is_blue(pixel.red(), pixel.green(), pixel.blue())), "no line");
+        // Above the plot there is nothing but the title.
+        let above = &named.pixels()[..(SIZE.0 * PIXELS * 60) as usize];
+        assert!(above.iter().filter(|pixel| pixel.red() < 64).count() > 100, "no letters");
+        let other = plot(&["one"]).expect("drawn").replace("a title", "another title");
+        assert!(pixels(other) != named);
+    }
+
+    #[test]
+    fn a_name_tells_what_to_write() {
+        assert_eq!(Picture::of(Path::new("a/b.svg")).expect("known"), Picture::Svg);
+        assert_eq!(Picture::of(Path::new("b.PNG")).expect("known"), Picture::Png);
+        for name in ["b.jpg", "png", "a.png/b"] {
+            let error = Picture::of(Path::new(name)).expect_err("unknown").to_string();
+            assert!(error.contains(".svg or .png"), "{error}");
+        }
     }
 }

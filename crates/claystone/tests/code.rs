@@ -282,6 +282,10 @@ fn the_table_and_the_plot_of_codes() {
         plot == fs::read_to_string(scratch.path("codes.svg")).expect("there"),
         "out of step: claystone code info --no-speed --plot docs/codes.svg"
     );
+    assert!(scratch.run(&["code", "info", "--no-speed", "--plot", "codes.png"]).ok());
+    assert!(fs::read(scratch.path("codes.png")).expect("there").starts_with(b"\x89PNG"));
+    let unknown = scratch.run(&["code", "info", "--no-speed", "--plot", "codes.gif"]);
+    assert!(!unknown.ok() && unknown.err.contains(".svg or .png"), "{}", unknown.err);
     let machine = scratch.run(&["code", "info", "--json", "--no-speed", "rs:4+2"]);
     let machine = json(&machine);
     assert_eq!((machine["overhead"].as_f64(), machine["repair_one"].as_f64()), (Some(1.5), Some(4.0)));

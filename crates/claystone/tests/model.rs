@@ -23,6 +23,9 @@ fn local_coding_is_told_in_tables_json_and_plots() {
     for plot in ["plots/lec-overhead.svg", "plots/lec-tails.svg"] {
         assert!(fs::read_to_string(scratch.path(plot)).expect("written").contains("</svg>"), "{plot}");
     }
+    for plot in ["plots/lec-overhead.png", "plots/lec-tails.png"] {
+        assert!(fs::read(scratch.path(plot)).expect("written").starts_with(b"\x89PNG"), "{plot}");
+    }
 
     let json = scratch.run(&["model", "lec", "--json", "--trials", "0", "--tree", "tree"]);
     let rows: Vec<serde_json::Value> =

@@ -35,7 +35,7 @@ struct Lec {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
-    /// Also write lec-overhead.svg and lec-tails.svg into this directory
+    /// Also write the plots lec-overhead and lec-tails, as SVG and as PNG, into this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }
@@ -51,9 +51,9 @@ impl Model {
         let figures = Figures::of(trials, tree.as_ref());
         if let Some(directory) = plot {
             fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-            for (name, svg) in figures.plots()? {
+            for (name, bytes) in figures.plots()? {
                 let path = directory.join(name);
-                fs::write(&path, svg).with_context(|| path.display().to_string())?;
+                fs::write(&path, bytes).with_context(|| path.display().to_string())?;
             }
         }
         if json {

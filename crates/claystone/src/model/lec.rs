@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use crate::chart::Lines;
+use crate::chart::{Lines, Picture};
 use crate::table::Table;
 
 /// A code that suffices for a length of group.
@@ -176,11 +176,11 @@ impl Figures {
         ]
     }
 
-    /// File names and plots.
+    /// File names and plots, each in all forms.
     ///
     /// # Errors
     /// A plot cannot be drawn.
-    pub fn plots(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
+    pub fn plots(&self) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let per_soft = |soft: f64| {
             let rows = self.lengths.iter().filter(|row| row.soft_failure == soft);
             let points = rows.map(|row| (f64::from(row.data_sectors), row.overhead_percent)).collect();
@@ -207,7 +207,14 @@ impl Figures {
             y: "lower by, per cent",
             lines: cases.map(per_case).collect(),
         };
-        Ok(vec![("lec-overhead.svg", lengths.draw()?), ("lec-tails.svg", tails.draw()?)])
+        let mut files = Vec::new();
+        for (name, plot) in [("lec-overhead", lengths), ("lec-tails", tails)] {
+            let svg = plot.draw()?;
+            for picture in Picture::ALL {
+                files.push((format!("{name}.{}", picture.extension()), picture.encode(svg.clone())?));
+            }
+        }
+        Ok(files)
     }
 
     /// Whether a code is that of the short groups.
@@ -322,8 +329,12 @@ mod tests {
         };
         assert!(of_mix("like pagerank") > 12.0 && of_mix("like hivebench") < 2.0);
         assert_eq!(figures.for_people().len(), 4);
-        for (name, svg) in figures.plots().expect("drawn") {
-            assert!(svg.starts_with("<svg") && svg.contains("soft failures"), "{name}");
+        let plots = figures.plots().expect("drawn");
+        assert_eq!(plots.len(), 4);
+        for (name, bytes) in plots {
+            let text = String::from_utf8_lossy(&bytes);
+            let is_svg = text.starts_with("<svg") && text.contains("soft failures");
+            assert!(if name.ends_with(".svg") { is_svg } else { bytes.starts_with(b"\x89PNG") }, "{name}");
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use claystone_code::CodeSpec;
 
+use crate::chart::Picture;
 use crate::codes::figures::Figures;
 use crate::codes::plot::{Family, draw};
 use crate::table::Table;
@@ -22,8 +23,8 @@ pub struct Info {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
-    /// Also draw overhead against repair as SVG
-    #[arg(long, value_name = "FILE.svg")]
+    /// Also draw overhead against repair, as SVG or PNG by the end of the name
+    #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
@@ -46,7 +47,8 @@ impl Info {
         let all = codes.into_iter().map(|code| Figures::of(code, !self.no_speed));
         let all: Vec<Figures> = all.collect::<anyhow::Result<_>>()?;
         if let Some(path) = &self.plot {
-            fs::write(path, draw(&families(&all))?).with_context(|| path.display().to_string())?;
+            let picture = Picture::of(path)?.encode(draw(&families(&all))?)?;
+            fs::write(path, picture).with_context(|| path.display().to_string())?;
         }
         if self.json {
             all.iter().for_each(crate::cli::print_json);
