@@ -158,6 +158,24 @@ impl Groups {
         Ok(())
     }
 
+    /// Writes updates of groups, and sums sectors, to the device and to memory: all at once, where the device can.
+    ///
+    /// # Errors
+    /// [`GroupError::Device`]; all of it may then hold anything.
+    pub fn write_updates(&self, updates: &[Update], sums: &[(Sector, &SumsSector)]) -> Result<(), GroupError> {
+        sums.iter().for_each(|(place, _)| self.sums_cache().forget(SectorRange { first: *place, sectors: 1 }));
+        let encoded: Vec<(Sector, Vec<u8>)> =
+            sums.iter().map(|(place, sums)| (*place, sums.encode(self.disk(), *place))).collect();
+        let sums_requests = encoded.iter().map(|(place, bytes)| (*place, &bytes[..]));
+        let mut requests: Vec<(Sector, &[u8])> =
+            updates.iter().flat_map(Update::requests).chain(sums_requests).collect();
+        // As the head of a hard disk comes by.
+        requests.sort_unstable_by_key(|(first, _)| *first);
+        self.device().write_each(&requests)?;
+        sums.iter().for_each(|(place, sums)| self.sums_cache().put(*place, (*sums).clone()));
+        Ok(())
+    }
+
     /// Forgets the sums sectors in memory that lie in `range`: it belongs to no run any more.
     pub fn forget_sums(&self, range: SectorRange) {
         self.sums_cache().forget(range);

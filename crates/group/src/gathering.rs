@@ -16,8 +16,8 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
-use claystone_env::{DeviceError, Effort, SECTOR_BYTES, SectorFailure, aligned_buffer};
+use bytes::{Bytes, BytesMut};
+use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorFailure, aligned_buffer};
 
 use crate::code::ZEROS;
 use crate::groups::{Cached, Failure};
@@ -120,11 +120,17 @@ impl<'a> Gathering<'a> {
         // What the head meets first.
         let behind = runs.partition_point(|run| run.start < self.next);
         runs.rotate_left(behind);
-        for run in runs {
+        let room = |run: &Range<usize>| {
             let mut bytes = aligned_buffer(run.len() * SECTOR_BYTES);
             bytes.resize(run.len() * SECTOR_BYTES, 0);
-            let first = self.place.sector(self.member(run.start));
-            let failed = self.groups.read_checked(first, &mut bytes, |sector| *self.sums.get(run.start + sector)?)?;
+            bytes
+        };
+        let mut rooms: Vec<BytesMut> = runs.iter().map(room).collect();
+        let places = runs.iter().map(|run| self.place.sector(self.member(run.start)));
+        let mut reads: Vec<(Sector, &mut [u8])> = places.zip(rooms.iter_mut().map(|bytes| &mut bytes[..])).collect();
+        let sum = |read: usize, sector: usize| *self.sums.get(runs[read].start + sector)?;
+        let failed = self.groups.read_checked_each(&mut reads, sum)?;
+        for ((run, bytes), failed) in runs.iter().zip(rooms).zip(failed) {
             let segment = self.segments.len();
             self.segments.push(Segment::Own(bytes.freeze()));
             let mut failed = failed.into_iter().peekable();

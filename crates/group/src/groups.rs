@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector, SectorFailure, aligned_buffer};
+use claystone_env::{Device, DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorFailure, aligned_buffer};
 use thiserror::Error;
 
 use crate::gathering::{Gathering, effort};
@@ -197,11 +197,34 @@ impl Groups {
         into: &mut [u8],
         sum: impl Fn(usize) -> Option<u32>,
     ) -> Result<Vec<(usize, Failure)>, DeviceError> {
-        let effort = effort(self.shape().parity);
-        let sectors = into.len() / SECTOR_BYTES;
-        let unread = self.device.read(first, into, effort)?;
+        let unread = self.device.read(first, into, effort(self.shape().parity))?;
+        Ok(self.checked(first, into, unread, sum))
+    }
+
+    /// As [`Groups::read_checked`] of several places at once, each with what gives the CRCs of its sectors.
+    pub(crate) fn read_checked_each(
+        &self,
+        reads: &mut [(Sector, &mut [u8])],
+        sum: impl Fn(usize, usize) -> Option<u32>,
+    ) -> Result<Vec<Vec<(usize, Failure)>>, DeviceError> {
+        let done = self.device.read_each(reads, effort(self.shape().parity));
+        let reads = reads.iter().zip(done).enumerate();
+        reads
+            .map(|(read, ((first, into), unread))| Ok(self.checked(*first, into, unread?, |at| sum(read, at))))
+            .collect()
+    }
+
+    /// Counts what was read, and finds what failed.
+    fn checked(
+        &self,
+        first: Sector,
+        bytes: &[u8],
+        unread: Vec<FailedSector>,
+        sum: impl Fn(usize) -> Option<u32>,
+    ) -> Vec<(usize, Failure)> {
+        let sectors = bytes.len() / SECTOR_BYTES;
         count(&self.counts.sectors_read, sectors);
-        if effort == Effort::FailFast && self.device.geometry().fails_fast {
+        if effort(self.shape().parity) == Effort::FailFast && self.device.geometry().fails_fast {
             count(&self.counts.sectors_fail_fast, sectors);
             count(
                 &self.counts.soft_failures,
@@ -210,7 +233,7 @@ impl Groups {
         }
         let mut unread = unread.into_iter().peekable();
         let mut failed = Vec::new();
-        for (at, bytes) in into.chunks_exact(SECTOR_BYTES).enumerate() {
+        for (at, bytes) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
             if let Some(sector) = unread.next_if(|failed| failed.sector.0 == first.0 + at as u64) {
                 failed.push((at, sector.failure.into()));
             } else if sum(at).is_some_and(|sum| sum != sector_sum(bytes)) {
@@ -218,7 +241,7 @@ impl Groups {
                 failed.push((at, Failure::Wrong));
             }
         }
-        Ok(failed)
+        failed
     }
 
     /// Reads a sector that failed by retrying; returns whether that worked.

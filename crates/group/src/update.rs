@@ -83,7 +83,12 @@ impl Update {
     /// # Errors
     /// The device failed: the group may then hold old and new sectors and parity that fits neither.
     pub fn write(&self, device: &dyn Device) -> Result<(), DeviceError> {
-        self.writes.iter().try_for_each(|write| device.write(write.first, &write.bytes))
+        device.write_each(&self.requests().collect::<Vec<_>>())
+    }
+
+    /// What to write, as a device takes it.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (Sector, &[u8])> {
+        self.writes.iter().map(|write| (write.first, &write.bytes[..]))
     }
 }
 
