@@ -212,6 +212,11 @@ pub(crate) fn with_sources(error: &dyn Error) -> String {
 impl DiskError {
     /// As the page file gives it to the database.
     pub(crate) fn into_io(self) -> io::Error {
-        io::Error::other(self)
+        io::Error::other(Whole(self))
     }
 }
+
+/// An error that says itself what caused it: the database's errors have no sources.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", with_sources(.0))]
+pub(crate) struct Whole(pub(crate) DiskError);

@@ -12,6 +12,7 @@ use super::header::Header;
 use super::sums::encode_sums;
 use super::*;
 use crate::emulated::{Bump, PAGES, SECTORS, copies, device, superblock};
+use crate::error::Whole;
 use crate::fields::crc32c;
 
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("t");
@@ -286,7 +287,7 @@ fn overwrite(hand: &SimDevice, sector: u64, bytes: &[u8]) {
 
 /// The error that the page file gave to the database.
 fn ours(error: &io::Error) -> Option<&DiskError> {
-    error.get_ref()?.downcast_ref()
+    error.get_ref()?.downcast_ref().map(|Whole(error)| error)
 }
 
 /// Where the first slab begins.
