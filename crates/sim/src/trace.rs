@@ -23,9 +23,11 @@ impl Trace {
         let mut hash = sum.hash;
         for text in [what.as_bytes(), bytes] {
             hash = mixed(hash, text.len() as u64);
-            for part in text.chunks(8) {
+            let (words, rest) = text.as_chunks();
+            hash = words.iter().fold(hash, |hash, word| mixed(hash, u64::from_le_bytes(*word)));
+            if !rest.is_empty() {
                 let mut word = [0; 8];
-                word[..part.len()].copy_from_slice(part);
+                word[..rest.len()].copy_from_slice(rest);
                 hash = mixed(hash, u64::from_le_bytes(word));
             }
         }

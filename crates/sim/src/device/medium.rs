@@ -13,6 +13,7 @@ use claystone_env::{Random, SECTOR_BYTES};
 
 /// Bytes that the medium writes whole or not at all.
 const PART_BYTES: usize = 512;
+const ZEROS: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
 /// Contents that the cache remembers of a sector.
 const VERSIONS_MAX: usize = 8;
 
@@ -69,7 +70,7 @@ impl Medium {
 
     /// Puts a sector into the cache; `None` is zeros.
     pub fn write(&mut self, sector: u64, bytes: Option<&[u8]>) {
-        let content = bytes.filter(|bytes| bytes.iter().any(|byte| *byte != 0));
+        let content = bytes.filter(|bytes| **bytes != ZEROS);
         let versions = self.cache.entry(sector).or_default();
         if versions.len() == VERSIONS_MAX {
             versions.remove(0);
