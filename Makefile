@@ -45,5 +45,5 @@ mount-tests: ## pjdfstest, fsx, fio, git and SQLite on a mount of TREE (memory, 
 bench: ## run bench/cases, append the figures to bench/runs
 	$(CARGO) xtask bench
 
-soak: ## a long drill: random faults from fresh seeds for CLAYSTONE_DRILL_SECONDS (600)
+soak: ## a long drill of stores and disks, and property tests, from fresh seeds for CLAYSTONE_DRILL_SECONDS (600)
 	$(CARGO) xtask soak
