@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use claystone_env::ParityVerdict;
-use claystone_files::Disk;
+use claystone_files::{Disk, TendAgain};
 
 /// See the module. One for each open disk.
 #[derive(Debug)]
@@ -29,7 +29,14 @@ impl Tending {
     /// To be called every [`TEND_EVERY`]. Blocks.
     pub fn turn(&mut self, disk: &Disk) {
         let label = disk.label();
-        match disk.tend() {
+        let tended = loop {
+            match disk.tend() {
+                Ok(TendAgain::Now) => {}
+                Ok(TendAgain::Later) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        match tended {
             Err(error) if first(&mut self.not_flushed) => {
                 tracing::error!(disk = label, %error, "what was written lately is not at its place");
             }

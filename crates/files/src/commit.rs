@@ -9,6 +9,7 @@ use crate::core::Entry;
 use crate::disk::{Disk, FlushLock, guard};
 use crate::error::with_sources;
 use crate::journal::{Journal, JournalPosition, entry_sectors};
+use crate::placing::Scope;
 use crate::{DiskError, FileError, Inode};
 
 /// How much of the journal an entry may fill.
@@ -30,7 +31,13 @@ impl Disk {
             if self.try_commit(Share::Waiting)? {
                 return Ok(());
             }
-            self.relieve(&self.lock_flusher())?;
+            let flushing = self.lock_flusher();
+            // Most of it may be entries whose sectors are in their places by now.
+            self.checkpoint(&flushing)?;
+            if self.try_commit(Share::Waiting)? {
+                return Ok(());
+            }
+            self.relieve(&flushing)?;
         }
         Err(guard(&self.core).fail("the journal has no room after it was emptied".into()))
     }
@@ -101,14 +108,8 @@ impl Disk {
     /// [`FileError::ReadOnly`].
     pub(crate) fn relieve(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         let mut stuck = BTreeSet::new();
-        let mut queued = guard(&self.core).queued_inodes();
-        loop {
-            let next = {
-                let core = guard(&self.core);
-                queued.pop_first().or_else(|| core.nodes.oldest_journaled(&stuck).map(|(_, inode)| inode))
-            };
-            let Some(inode) = next else { break };
-            match self.flush(inode, flushing) {
+        while let Some((_, inode)) = { guard(&self.core).nodes.oldest_journaled(&stuck) } {
+            match self.flush_in(inode, Scope::Journaled, flushing) {
                 Ok(()) => {}
                 Err(error @ FileError::ReadOnly { .. }) => return Err(error),
                 Err(error) => {

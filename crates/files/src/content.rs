@@ -6,7 +6,7 @@
 //! 3. A reader holds the gate of the file shared from the moment it learns places until it has read them.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use claystone_env::{SECTOR_BYTES, aligned_buffer};
 use claystone_group::{GroupError, NOTHING_CACHED};
@@ -228,6 +228,9 @@ impl Disk {
             if !full && !tight {
                 return Ok(());
             }
+            if !tight && self.await_room(sectors) {
+                return Ok(());
+            }
             let flushing = self.lock_flusher();
             if tight && tried > 0 {
                 // What cannot be flushed takes its worst in the sum below.
@@ -240,12 +243,24 @@ impl Disk {
                 }
                 return Ok(());
             }
-            self.flush_in(inode, Scope::FullRuns, &flushing)?;
-            if guard(&self.core).nodes.waiting + sectors > self.tuning.waiting_sectors_max {
+            self.flush_in(inode, Scope::Share, &flushing)?;
+            let is_full = || guard(&self.core).nodes.waiting + sectors > self.tuning.waiting_sectors_max;
+            if is_full() {
+                self.flush_every(Scope::Share, &flushing)?;
+            }
+            if is_full() {
                 self.flush_all(&flushing)?;
             }
         }
         Ok(())
+    }
+
+    /// While somebody flushes, waits until `sectors` more may wait. Returns whether they may now.
+    fn await_room(&self, sectors: u64) -> bool {
+        let is_full = |core: &Core| core.nodes.waiting + sectors > self.tuning.waiting_sectors_max;
+        let core = guard(&self.core);
+        let core = self.room.wait_while(core, |core| is_full(core) && core.flushing && core.failed.is_none());
+        !is_full(&core.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Sectors of the device that `waiting` sectors in `clusters` rows may take, sums and the catalog's rows included.

@@ -15,7 +15,7 @@ use crate::error::{Damage, DiskError};
 use crate::inode::InodeRecord;
 use crate::journal::JournalPosition;
 use crate::keys::{self, Span};
-use crate::node::{Live, Nodes};
+use crate::node::{Live, Nodes, OlderJournaled, Waiting};
 use crate::overlay::Overlay;
 use crate::run::{Run, Window, freed_of_bulk, reach};
 use crate::space::SpaceMap;
@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub nodes: Nodes,
     /// Whether groups were written since the device was last synced.
     pub unsynced: bool,
+    /// Whether somebody holds the flusher's lock, and so makes room for those who wait for it.
+    pub flushing: bool,
     /// Why the disk takes no writes any more.
     pub failed: Option<String>,
     /// Sectors promised by `allocate`, of all files.
@@ -67,6 +69,7 @@ impl Core {
             catalog,
             nodes: Nodes::default(),
             unsynced: false,
+            flushing: false,
             failed: None,
             promised: 0,
             inodes: 0,
@@ -102,11 +105,6 @@ impl Core {
         self.queued.len()
     }
 
-    /// The files with sectors that go along with the next entry.
-    pub fn queued_inodes(&self) -> BTreeSet<Inode> {
-        self.queued.iter().map(|(inode, _)| *inode).collect()
-    }
-
     /// Sectors of a file do not go along: there is no room for them.
     pub fn unqueue(&mut self, inode: Inode) {
         self.queued.retain(|(of, _)| *of != inode);
@@ -140,7 +138,7 @@ impl Core {
                     if waiting.version == journaling.version {
                         waiting.enter(at);
                     } else if waiting.needs().is_none() {
-                        waiting.older_journaled = Some(at);
+                        waiting.older_journaled = Some(OlderJournaled { at, version: journaling.version });
                     }
                 }
                 Ok(true)
@@ -307,23 +305,25 @@ impl Core {
             node.waiting.iter().filter(|(_, waiting)| waiting.needs().is_some()).map(|(&sector, _)| sector).collect();
         for &sector in &sectors {
             if let Some(waiting) = self.nodes.find_waiting(inode, sector) {
-                (waiting.older_journaled, waiting.journaled) = (waiting.needs(), None);
+                (waiting.older_journaled, waiting.journaled) = (waiting.older(), None);
             }
         }
         self.journal_waiting(inode, sectors);
     }
 
-    /// What the journal has of these sectors counts no more; those that still wait are newer and go there again.
+    /// What the journal has of these sectors counts no more, but for those of which it has something newer.
     pub fn forget_journaled(&mut self, inode: Inode, sectors: Range<u64>) {
-        self.records.push(Record::Forget { inode, first: sectors.start, end: sectors.end });
-        let Some(node) = self.nodes.find(inode) else { return };
-        let newer: Vec<u64> = node.waiting.range(sectors).map(|(&sector, _)| sector).collect();
-        for &sector in &newer {
-            if let Some(waiting) = self.nodes.find_waiting(inode, sector) {
-                (waiting.journaled, waiting.older_journaled) = (None, None);
+        let needs = |(&sector, waiting): (&u64, &Waiting)| waiting.needs().map(|_| sector);
+        let node = self.nodes.find(inode);
+        let newer: Vec<u64> =
+            node.map_or_else(Vec::new, |node| node.waiting.range(sectors.clone()).filter_map(needs).collect());
+        let mut first = sectors.start;
+        for end in newer.into_iter().chain([sectors.end]) {
+            if first < end {
+                self.records.push(Record::Forget { inode, first, end });
             }
+            first = end.saturating_add(1);
         }
-        self.journal_waiting(inode, newer);
     }
 
     /// Brings what memory knows better of a node into the catalog.

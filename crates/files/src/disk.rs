@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use claystone_env::{Clock, Device, Moment, Random, SECTOR_BYTES, Sector, SectorRange};
 use claystone_group::{DiskId, GroupCode, GroupShape, Groups};
@@ -25,6 +25,7 @@ use crate::error::DiskError;
 use crate::grow::end_row;
 use crate::journal::{Journal, JournalPosition};
 use crate::pages::{PageFile, SlabSource};
+use crate::placing::Scope;
 use crate::scrub::{Pass, Passing};
 use crate::seen::Seen;
 use crate::slab::Slab;
@@ -100,12 +101,23 @@ pub struct Disk {
     pub(crate) flusher: Mutex<Tended>,
     pub(crate) journal: Mutex<Journal>,
     pub(crate) core: Mutex<Core>,
+    /// Told when fewer sectors wait, or when nobody flushes any more.
+    pub(crate) room: Condvar,
     pub(crate) space: Arc<Mutex<SpaceMap>>,
     pub(crate) seen: Mutex<Seen>,
     pub(crate) pass: Mutex<Pass>,
     pub(crate) passing: Mutex<Passing>,
     /// Whether somebody holds the root directory for himself.
     pub(crate) locked: AtomicBool,
+}
+
+/// When a disk is to be tended again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TendAgain {
+    /// In a second or so.
+    Later,
+    /// Now: much waits, and writers will soon find no room.
+    Now,
 }
 
 /// When the disk was last tended.
@@ -116,7 +128,17 @@ pub(crate) struct Tended {
 }
 
 /// Held by the one who brings sectors to their places, frees places, or makes a checkpoint.
-pub(crate) type FlushLock<'d> = MutexGuard<'d, Tended>;
+pub(crate) struct FlushLock<'d> {
+    disk: &'d Disk,
+    tended: MutexGuard<'d, Tended>,
+}
+
+impl Drop for FlushLock<'_> {
+    fn drop(&mut self) {
+        guard(&self.disk.core).flushing = false;
+        self.disk.room.notify_all();
+    }
+}
 
 impl fmt::Debug for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -222,6 +244,7 @@ impl Disk {
             flusher: Mutex::new(Tended { flushed: now, checkpointed: now }),
             journal: Mutex::new(journal),
             core: Mutex::new(Core::new(catalog)),
+            room: Condvar::new(),
             device,
             clock,
             tuning,
@@ -256,29 +279,37 @@ impl Disk {
     ///
     /// # Errors
     /// As [`crate::FileTree::sync_all`].
-    pub fn tend(&self) -> Result<(), FileError> {
+    pub fn tend(&self) -> Result<TendAgain, FileError> {
         let mut flushing = self.lock_flusher();
         let mut flushed = Ok(());
         let now = self.clock.now();
+        let is_crowded = || guard(&self.core).nodes.waiting > self.tuning.waiting_sectors_max / 2;
+        if is_crowded() {
+            // Before writers find no room, and a share at a time, so that others get the lock.
+            self.flush_every(Scope::Share, &flushing)?;
+            if is_crowded() {
+                return Ok(TendAgain::Now);
+            }
+        }
         let journal_filled = {
             let journal = guard(&self.journal);
             journal.used() > journal.sectors() / 3
         };
-        if now.since(flushing.flushed) >= self.tuning.flush_after || journal_filled {
-            flushed = self.flush_full(&flushing);
+        if now.since(flushing.tended.flushed) >= self.tuning.flush_after || journal_filled {
+            flushed = self.flush_every(Scope::FullRuns, &flushing);
             self.commit_flushing(&flushing)?;
-            flushing.flushed = now;
+            flushing.tended.flushed = now;
         }
         let (changed, heavy) = {
             let core = guard(&self.core);
             (core.catalog.overlay_bytes() > 0, self.is_heavy(&core))
         };
-        let due = changed && now.since(flushing.checkpointed) >= self.tuning.checkpoint_after;
+        let due = changed && now.since(flushing.tended.checkpointed) >= self.tuning.checkpoint_after;
         if due || heavy || journal_filled {
             self.checkpoint(&flushing)?;
-            flushing.checkpointed = now;
+            flushing.tended.checkpointed = now;
         }
-        flushed
+        flushed.map(|()| TendAgain::Later)
     }
 
     /// Whether so many changes are in memory that bringing them into the catalog must not wait: what is kept for it on the
@@ -305,7 +336,9 @@ impl Disk {
     }
 
     pub(crate) fn lock_flusher(&self) -> FlushLock<'_> {
-        guard(&self.flusher)
+        let tended = guard(&self.flusher);
+        guard(&self.core).flushing = true;
+        FlushLock { disk: self, tended }
     }
 
     /// The gate of a node.

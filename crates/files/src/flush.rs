@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants:
-//! 1. One flusher works at a time, and it holds the gate of the file alone.
+//! 1. One flusher works at a time. It holds the gate of the file alone while sectors that readers may know are written or
+//!    given up, and while what waits becomes what lies in a group; not while it reads, encodes, or writes new places.
 //! 2. Nothing that a catalog row or a journal entry names is overwritten unless the journal has what is written.
 //! 3. A sector leaves memory only when its place has it, and not if it was written again meanwhile.
 
@@ -21,7 +22,7 @@ use crate::content::is_tiny;
 use crate::disk::{Disk, FlushLock, guard, write_gate};
 use crate::error::with_sources;
 use crate::node::Waiting;
-use crate::placing::{Limits, Scope, Step, plan_placing};
+use crate::placing::{Limits, Scope, Step, clusters, plan_placing};
 use crate::run::{Run, Window};
 use crate::{FileError, Inode, Record};
 
@@ -40,15 +41,11 @@ impl Disk {
         self.flush_every(Scope::All, flushing)
     }
 
-    /// Brings into groups what fills long runs, and of other files everything.
+    /// Brings of every file what `scope` says into groups.
     ///
     /// # Errors
     /// As [`Disk::flush`], the first one.
-    pub(crate) fn flush_full(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        self.flush_every(Scope::FullRuns, flushing)
-    }
-
-    fn flush_every(&self, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+    pub(crate) fn flush_every(&self, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         let mut first = Ok(());
         for inode in self.restless() {
             let flushed = self.flush_in(inode, scope, flushing);
@@ -60,8 +57,8 @@ impl Disk {
         first
     }
 
-    /// Brings what waits of a file into groups, or into its record if it is tiny, and its size and times into the catalog. Durable
-    /// with the next entry of the journal.
+    /// Brings what waits of a file into groups, or into its record if it is tiny, and its size and times into the catalog.
+    /// What is written meanwhile may wait on. Durable with the next entry of the journal.
     ///
     /// # Errors
     /// [`FileError::NoSpace`], [`FileError::ReadOnly`]; sectors that found no place wait on.
@@ -74,25 +71,21 @@ impl Disk {
     /// # Errors
     /// As there.
     pub(crate) fn flush_in(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        let flush = || {
-            let gate = self.gate(inode);
-            let _alone = write_gate(&gate);
-            self.flush_alone(inode, scope, flushing)
-        };
-        let mut result = flush();
+        let mut result = self.flush_alone(inode, scope, flushing);
         if result == Err(FileError::NoSpace) && guard(&self.space).given_sectors() > 0 {
             self.checkpoint(flushing)?;
-            result = flush();
+            result = self.flush_alone(inode, scope, flushing);
         }
         guard(&self.core).nodes.sweep(inode);
         result
     }
 
     fn flush_alone(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let mut left = self.choose(inode, scope);
         // New groups take in neighbours, so what goes home is planned again once they are there.
         for _ in 0..PASSES_MAX {
-            let Some((snapshot, steps)) = self.plan_flush(inode, scope)? else { break };
-            let partial = scope == Scope::FullRuns && covered(&steps) < snapshot.len() as u64;
+            let Some((snapshot, steps)) = self.plan_flush(inode, &mut left, scope)? else { break };
+            let partial = scope.leaves_rest() && covered(&steps) < snapshot.len() as u64;
             let (homes, new): (Vec<Step>, Vec<Step>) =
                 steps.into_iter().partition(|step| matches!(step, Step::Home { .. }));
             for step in &new {
@@ -103,6 +96,9 @@ impl Disk {
                     }
                     Step::Home { .. } => {}
                 }
+                if let Step::Bulk { sectors } | Step::Single { sectors, .. } = step {
+                    left.retain(|sector| !sectors.contains(sector));
+                }
             }
             if partial {
                 return Ok(());
@@ -111,29 +107,59 @@ impl Disk {
                 for step in homes {
                     if let Step::Home { window, sectors } = step {
                         self.apply_home(inode, window, &sectors, flushing)?;
+                        left.retain(|sector| sectors.binary_search(sector).is_err());
                     }
                 }
             }
         }
-        let mut core = guard(&self.core);
-        let left = core.nodes.find(inode).map_or(0, |node| node.waiting.len());
-        if left > 0 {
-            return Err(FileError::Failed { why: format!("{left} sectors of inode {inode} still have no place") });
+        if !left.is_empty() {
+            return Err(FileError::Failed { why: format!("{} sectors of inode {inode} have no place", left.len()) });
         }
-        core.nodes.node(inode).distrusts_parity = false;
-        core.settle(inode)
+        let mut core = guard(&self.core);
+        if core.nodes.find(inode).is_none_or(|node| node.waiting.is_empty()) {
+            core.nodes.node(inode).distrusts_parity = false;
+            core.settle(inode)?;
+        }
+        Ok(())
     }
 
-    /// What waits of a file, and where it goes; `None` if nothing does any more.
-    fn plan_flush(&self, inode: Inode, scope: Scope) -> Result<Option<(Snapshot, Vec<Step>)>, FileError> {
+    /// The sectors of a file that a flush is to place.
+    fn choose(&self, inode: Inode, scope: Scope) -> BTreeSet<u64> {
+        let mut core = guard(&self.core);
+        let Some(node) = core.nodes.find(inode) else { return BTreeSet::new() };
+        match scope {
+            Scope::All | Scope::FullRuns => node.waiting.keys().copied().collect(),
+            Scope::Journaled => {
+                let journaled = node.waiting.iter().filter(|(_, waiting)| waiting.needs().is_some());
+                journaled.map(|(&sector, _)| sector).collect()
+            }
+            Scope::Share => {
+                let sectors: Vec<u64> = node.waiting.keys().copied().collect();
+                let (share, cursor) = share(&sectors, node.cursor, self.tuning.apply_sectors_max);
+                core.nodes.node(inode).cursor = cursor;
+                share
+            }
+        }
+    }
+
+    /// What waits of the sectors `left`, and where it goes; `None` if nothing does any more.
+    fn plan_flush(
+        &self,
+        inode: Inode,
+        left: &mut BTreeSet<u64>,
+        scope: Scope,
+    ) -> Result<Option<(Snapshot, Vec<Step>)>, FileError> {
         let mut core = guard(&self.core);
         core.assert_writable()?;
-        let Some(node) = core.nodes.find(inode) else { return Ok(None) };
-        let snapshot: Snapshot = node.waiting.clone();
+        let Some(node) = core.nodes.find(inode).filter(|_| !left.is_empty()) else { return Ok(None) };
+        let waits = |sector: &u64| Some((*sector, node.waiting.get(sector)?.clone()));
+        let snapshot: Snapshot = left.iter().filter_map(waits).collect();
+        left.retain(|sector| snapshot.contains_key(sector));
         let (Some((&first, _)), Some((&last, _))) = (snapshot.first_key_value(), snapshot.last_key_value()) else {
             return Ok(None);
         };
         if self.place_tiny(&mut core, inode)? {
+            left.clear();
             return Ok(None);
         }
         let windows = core.windows_around(inode, first..last + 1, self.shape.data)?;
@@ -269,6 +295,8 @@ impl Disk {
 
     /// Names a run that was written: what was in its place before becomes free, and its sectors wait no more.
     fn name(&self, inode: Inode, window: &Window, reserved: SectorRange, snapshot: &Snapshot) -> Result<(), FileError> {
+        let gate = self.gate(inode);
+        let _alone = write_gate(&gate);
         let mut core = guard(&self.core);
         core.unsynced = true;
         let mut changes = Vec::new();
@@ -279,9 +307,7 @@ impl Disk {
         core.replace(inode, sectors.clone(), Some(window), self.shape, &mut space)?;
         drop(space);
         for (&sector, placed) in snapshot.range(sectors.clone()) {
-            if core.nodes.find_waiting(inode, sector).is_some_and(|now| now.version == placed.version) {
-                core.nodes.take(inode, sector);
-            }
+            core.nodes.placed(inode, sector, placed.version);
         }
         core.forget_journaled(inode, sectors);
         let mut record = core.settle_to(inode, window.end())?;
@@ -289,6 +315,7 @@ impl Disk {
         let promised = record.promised_sectors.saturating_sub(window.sectors.into());
         self.keep_promise(&mut core, &mut record, promised);
         core.set_stored(inode, &record);
+        self.room.notify_all();
         Ok(())
     }
 
@@ -356,6 +383,9 @@ impl Disk {
         let end = content.last().map_or(0, |(sector, _)| at(*sector) + 1);
         let sectors = window.sectors.max(end - window.skipped);
         let window = Window { sectors, run: Run::Single { place: update.place, sums }, ..window };
+        // Its sums are those of what is written below.
+        let gate = self.gate(inode);
+        let _alone = write_gate(&gate);
         {
             let mut core = guard(&self.core);
             core.set_window(inode, &window);
@@ -417,10 +447,10 @@ impl Disk {
             }
         }
         self.commit_flushing(flushing)?;
-        let writes = updates.iter().try_for_each(|update| update.write(&*self.device).map_err(GroupError::from));
-        let writes =
-            writes.and_then(|()| sums.iter().try_for_each(|(place, sums)| self.groups.write_sums(*place, sums)));
-        if let Err(error) = writes {
+        let gate = self.gate(inode);
+        let _alone = write_gate(&gate);
+        let sums: Vec<(Sector, &SumsSector)> = sums.iter().map(|(place, sums)| (*place, sums)).collect();
+        if let Err(error) = self.groups.write_updates(&updates, &sums) {
             return Err(self.write_failed(&with_sources(&error)));
         }
         self.applied(inode, content);
@@ -432,10 +462,10 @@ impl Disk {
         let mut core = guard(&self.core);
         core.unsynced = true;
         for (sector, placed) in content {
-            if core.nodes.find_waiting(inode, *sector).is_some_and(|now| now.version == placed.version) {
-                core.nodes.take(inode, *sector);
-            }
+            core.nodes.placed(inode, *sector, placed.version);
         }
+        // Whoever waits for room looks again.
+        self.room.notify_all();
     }
 
     /// After a write of unknown result the disk takes no more.
@@ -449,6 +479,23 @@ fn unreadable(inode: Inode, error: &GroupError) -> FileError {
         GroupError::Lost { positions, .. } => FileError::Lost { inode, sectors: positions.len() as u64 },
         other => FileError::Failed { why: with_sources(other) },
     }
+}
+
+/// About `most` of the waiting `sectors`, ascending, from `cursor` on and then from the beginning; rows of consecutive
+/// ones stay together. Returns them and where to go on.
+fn share(sectors: &[u64], cursor: u64, most: usize) -> (BTreeSet<u64>, u64) {
+    let mut rows = clusters(sectors);
+    let behind = rows.partition_point(|row| row.end <= cursor);
+    rows.rotate_left(behind);
+    let (mut share, mut cursor) = (BTreeSet::new(), 0);
+    for row in rows {
+        if share.len() >= most {
+            break;
+        }
+        cursor = row.end;
+        share.extend(row);
+    }
+    (share, cursor)
 }
 
 /// How many sectors steps place.

@@ -49,7 +49,7 @@ pub use change::{Change, Record, Table};
 pub use check::{CheckReport, Owner, Problem};
 pub use claystone_group::DiskId;
 pub use directory::DiskDirectory;
-pub use disk::{Disk, Format, Tuning};
+pub use disk::{Disk, Format, TendAgain, Tuning};
 pub use error::{Damage, DiskError};
 pub use info::DiskInfo;
 pub use malformed::Malformed;

@@ -32,14 +32,28 @@ pub(crate) struct Waiting {
     pub version: u64,
     /// The start of the journal entry that holds these bytes.
     pub journaled: Option<JournalPosition>,
-    /// The start of the entry that holds older bytes, where these are in none: what was synced must stay.
-    pub older_journaled: Option<JournalPosition>,
+    /// The entry that holds older bytes, where these are in none: what was synced must stay.
+    pub older_journaled: Option<OlderJournaled>,
+}
+
+/// Where the journal holds bytes that were written over since.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OlderJournaled {
+    /// The start of the entry.
+    pub at: JournalPosition,
+    /// The version of the bytes.
+    pub version: u64,
 }
 
 impl Waiting {
     /// The start of the entry that must stay for this sector.
     pub fn needs(&self) -> Option<JournalPosition> {
-        self.older_journaled.or(self.journaled)
+        self.older_journaled.map(|older| older.at).or(self.journaled)
+    }
+
+    /// What must stay of it when it is written over now, or goes into another entry.
+    pub fn older(&self) -> Option<OlderJournaled> {
+        self.older_journaled.or(self.journaled.map(|at| OlderJournaled { at, version: self.version }))
     }
 
     /// These bytes are in an entry.
@@ -68,6 +82,8 @@ pub(crate) struct Node {
     pub opens: u32,
     /// What the catalog does not know yet.
     pub live: Option<Live>,
+    /// Behind the sector that was placed last: who places a share goes on here.
+    pub cursor: u64,
     /// Sectors that wait, by their number in the file.
     pub waiting: BTreeMap<u64, Waiting>,
     /// Some of these come from a journal that was replayed: the parity of their groups may be half written.
@@ -86,7 +102,7 @@ impl Node {
     /// Lets a sector wait.
     pub fn put(&mut self, sector: u64, bytes: Vec<u8>, version: u64) {
         assert_eq!(bytes.len(), SECTOR_BYTES, "a sector is written whole");
-        let older_journaled = self.waiting.get(&sector).and_then(Waiting::needs);
+        let older_journaled = self.waiting.get(&sector).and_then(Waiting::older);
         let waiting = Waiting { bytes: Arc::new(bytes), version, journaled: None, older_journaled };
         if self.waiting.insert(sector, waiting).is_none() {
             self.clusters += 1;
@@ -162,6 +178,18 @@ impl Nodes {
     /// Forgets a sector that waits.
     pub fn take(&mut self, inode: Inode, sector: u64) -> Option<Waiting> {
         self.counted(inode, |node| node.take(sector))
+    }
+
+    /// A version of a sector is in its group: it waits no more, unless it was written since, and then the journal needs
+    /// not keep what is no newer than that version.
+    pub fn placed(&mut self, inode: Inode, sector: u64, version: u64) {
+        match self.find_waiting(inode, sector) {
+            Some(now) if now.version == version => drop(self.take(inode, sector)),
+            Some(now) if now.older_journaled.is_some_and(|older| older.version <= version) => {
+                now.older_journaled = None
+            }
+            _ => {}
+        }
     }
 
     /// Forgets what waits of these sectors.

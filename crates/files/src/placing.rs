@@ -39,6 +39,17 @@ pub(crate) enum Scope {
     All,
     /// Bulk runs of full length, where there are any, and else all: what a file still grows by stays together.
     FullRuns,
+    /// The same of a share: about as much as is applied together, further on in the file each time.
+    Share,
+    /// What waits in the journal.
+    Journaled,
+}
+
+impl Scope {
+    /// Whether what fills no full run may wait on.
+    pub fn leaves_rest(self) -> bool {
+        matches!(self, Scope::FullRuns | Scope::Share)
+    }
 }
 
 /// What a plan keeps to.
@@ -97,7 +108,7 @@ pub(crate) fn plan_placing(waiting: &[u64], windows: &[Window], limits: Limits) 
         }
     }
     let is_full = |step: &Step| matches!(step, Step::Bulk { sectors } if sectors.end - sectors.start == full);
-    if scope == Scope::FullRuns && steps.iter().any(is_full) {
+    if scope.leaves_rest() && steps.iter().any(is_full) {
         steps.retain(is_full);
     }
     steps
@@ -229,7 +240,7 @@ mod tests {
             plan_in(Scope::FullRuns, 0..245, &[]),
             [Step::Bulk { sectors: 0..100 }, Step::Bulk { sectors: 100..200 }]
         );
-        assert_eq!(plan_in(Scope::FullRuns, 0..45, &[]), plan(0..45, &[]));
+        assert_eq!(plan_in(Scope::Share, 0..45, &[]), plan(0..45, &[]));
     }
 
     #[test]

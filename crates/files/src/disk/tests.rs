@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use claystone_env::testing::MemoryDevice;
 use claystone_env::{Clock, Device, SECTOR_BYTES};
@@ -9,6 +10,7 @@ use claystone_host::HostRandom;
 use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 
 use super::{Disk, Format, Tuning, guard};
+use crate::placing::Scope;
 use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conformance};
 use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode};
 
@@ -384,4 +386,109 @@ fn updates_are_many_times_the_journal_while_old_entries_must_stay() {
             assert_eq!(bytes, [fill; SECTOR_BYTES], "{inode} sector {sector}");
         }
     }
+}
+
+/// Each sector says which write of it it is, and never goes back; what was synced is there after a kill.
+#[test]
+fn writers_readers_and_the_flusher_at_once_lose_nothing() {
+    // Over places that are there, and into holes.
+    for case in 0..16 {
+        write_read_and_flush_at_once(case, case % 2 == 0);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
+fn write_read_and_flush_at_once(seed: u64, placed: bool) {
+    const SECTORS: u64 = 400;
+    const ROUNDS: u32 = 150;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    drop(formatted(&device, 2));
+    let small = Tuning { waiting_sectors_max: 120, ..tuning() };
+    let disk = Disk::open(device.clone(), Arc::new(SteppingClock::default()), small).expect("opens");
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+    let begin = if placed { 0 } else { (SECTORS - 1) * SECTOR_BYTES as u64 };
+    disk.write(file, begin, &vec![0; SECTORS as usize * SECTOR_BYTES - begin as usize]).expect("written");
+    disk.sync_all().expect("synced");
+    let stopped = AtomicBool::new(false);
+    let number = |sector: u64| {
+        let mut bytes = [0; SECTOR_BYTES];
+        disk.read(file, sector * SECTOR_BYTES as u64, &mut bytes).expect("reads");
+        let parts: Vec<u32> = bytes.chunks(4).map(|part| u32::from_le_bytes(part.try_into().expect("four"))).collect();
+        assert!(parts.iter().all(|part| *part == parts[0]), "sector {sector} is torn: {parts:?}");
+        parts[0]
+    };
+    // What each writer has synced: its sectors are those of its remainder.
+    let synced = std::thread::scope(|scope| {
+        let writers = [0u64, 1].map(|writer| {
+            let disk = &disk;
+            scope.spawn(move || {
+                let (mut synced, mut written, mut halves) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+                let mut state = seed * 2 + writer;
+                for round in 1..=ROUNDS {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let sector = (state >> 33) % (SECTORS / 2) * 2 + writer;
+                    let bytes = round.to_le_bytes().repeat(SECTOR_BYTES / 4);
+                    if round % 3 == 0 {
+                        // In two parts, so that the other half is read.
+                        disk.write(file, sector * SECTOR_BYTES as u64, &bytes[..2048]).expect("written");
+                        disk.write(file, sector * SECTOR_BYTES as u64 + 2048, &bytes[2048..]).expect("written");
+                    } else {
+                        disk.write(file, sector * SECTOR_BYTES as u64, &bytes).expect("written");
+                    }
+                    written.insert(sector, round);
+                    // A half each of sectors that both write.
+                    let (shared, half) = (SECTORS + state % 20, writer * SECTOR_BYTES as u64 / 2);
+                    disk.write(file, shared * SECTOR_BYTES as u64 + half, &bytes[..SECTOR_BYTES / 2]).expect("written");
+                    halves.insert((shared, half), round);
+                    if (state >> 20).is_multiple_of(11) {
+                        disk.sync(file).expect("synced");
+                        synced.append(&mut written);
+                    }
+                }
+                (synced, halves)
+            })
+        });
+        let (stopped, disk) = (&stopped, &disk);
+        let flusher = scope.spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                disk.flush_every(Scope::Share, &disk.lock_flusher()).expect("flushed");
+                disk.tend().expect("tended");
+            }
+        });
+        let reader = scope.spawn(move || {
+            let mut seen = vec![0; SECTORS as usize];
+            while !stopped.load(Ordering::Acquire) {
+                for sector in (0..SECTORS).step_by(7) {
+                    let mut bytes = [0; 4];
+                    disk.read(file, sector * SECTOR_BYTES as u64, &mut bytes).expect("reads");
+                    let now = u32::from_le_bytes(bytes);
+                    assert!(now >= seen[sector as usize], "sector {sector} went back to {now}");
+                    seen[sector as usize] = now;
+                }
+            }
+        });
+        let written = writers.map(|writer| writer.join());
+        stopped.store(true, Ordering::Release);
+        let synced = written.map(|synced| synced.expect("writes"));
+        flusher.join().expect("flushes");
+        reader.join().expect("reads");
+        synced
+    });
+    let before: Vec<u32> = (0..SECTORS).map(number).collect();
+    for ((sector, half), round) in synced.iter().flat_map(|(_, halves)| halves) {
+        let mut bytes = [0; 4];
+        disk.read(file, sector * SECTOR_BYTES as u64 + half, &mut bytes).expect("reads");
+        assert_eq!(u32::from_le_bytes(bytes), *round, "sector {sector} from {half} on");
+    }
+    drop(disk);
+    let disk = opened(device, Arc::new(SteppingClock::default()));
+    let mut bytes = [0; 4];
+    for (sector, round) in synced.into_iter().flat_map(|(synced, _)| synced) {
+        disk.read(file, sector * SECTOR_BYTES as u64, &mut bytes).expect("reads");
+        let now = u32::from_le_bytes(bytes);
+        assert!(now >= round && now <= before[sector as usize], "sector {sector}: {now}, synced {round}");
+    }
+    assert_sound(&disk);
+    let scrubbed = disk.scrub(&mut |_| true).expect("scrubbed");
+    assert_eq!((scrubbed.mended, scrubbed.sums_mended, scrubbed.lost.len()), (0, 0, 0));
 }
