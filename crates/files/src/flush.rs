@@ -329,7 +329,7 @@ impl Disk {
     ) -> Result<(), FileError> {
         let trust_parity = guard(&self.core).nodes.find(inode).is_none_or(|node| !node.distrusts_parity);
         let batch_max = self.tuning.apply_sectors_max.min(self.journal_share());
-        for batch in sectors.chunks(batch_max) {
+        for batch in self.batches(inode, window, sectors, batch_max)? {
             let (first, last) = (batch[0], batch[batch.len() - 1]);
             let (window, content) = {
                 let mut core = guard(&self.core);
@@ -357,6 +357,35 @@ impl Disk {
             self.make_room(flushing)?;
         }
         Ok(())
+    }
+
+    /// Batches of at most `most` sectors, in which they go to the groups of a window. After a crash those of a group that
+    /// the journal has stay together, and come first: each of them may be torn in its place, where it would be read to
+    /// encode the others. Being in the journal they take little room of it.
+    fn batches(&self, inode: Inode, window: u64, sectors: &[u64], most: usize) -> Result<Vec<Vec<u64>>, FileError> {
+        let core = guard(&self.core);
+        let windows = core.windows(inode, window..window + 1, self.shape.data)?;
+        let (Some(node), Some(window)) = (core.nodes.find(inode).filter(|node| node.distrusts_parity), windows.first())
+        else {
+            return Ok(sectors.chunks(most).map(<[u64]>::to_vec).collect());
+        };
+        let journaled = |sector: &u64| node.waiting.get(sector).is_some_and(|waiting| waiting.needs().is_some());
+        let all = sectors.iter().all(journaled);
+        let (mut torn, mut others) = (Vec::new(), Vec::new());
+        for &sector in sectors {
+            let group = match &window.run {
+                // It grows in order.
+                Run::Single { .. } => (all || sector < window.end()).then_some(0),
+                Run::Bulk { .. } => Some(window.position(sector) / self.shape.data),
+            };
+            match group.filter(|_| journaled(&sector)) {
+                Some(group) => torn.push((group, sector)),
+                None => others.push(sector),
+            }
+        }
+        let mut batches = whole_groups(&torn, most);
+        batches.extend(others.chunks(most).map(<[u64]>::to_vec));
+        Ok(batches)
     }
 
     /// Writes journaled sectors into a single run, growing it into its room if they lie there.
@@ -496,6 +525,19 @@ fn share(sectors: &[u64], cursor: u64, most: usize) -> (BTreeSet<u64>, u64) {
         share.extend(row);
     }
     (share, cursor)
+}
+
+/// Batches of at most so many sectors, but none with a part of a group.
+fn whole_groups(sectors: &[(u32, u64)], most: usize) -> Vec<Vec<u64>> {
+    let mut batches: Vec<Vec<u64>> = Vec::new();
+    for group in sectors.chunk_by(|one, next| one.0 == next.0) {
+        let group = group.iter().map(|(_, sector)| *sector);
+        match batches.last_mut() {
+            Some(batch) if batch.len() + group.len() <= most => batch.extend(group),
+            _ => batches.push(group.collect()),
+        }
+    }
+    batches
 }
 
 /// How many sectors steps place.
