@@ -5,28 +5,32 @@
 //!
 //! | fault of a case | what happens |
 //! |---|---|
-//! | `cut:n` | the power is cut during the operation of the device after n |
+//! | `cut:n` | the power is cut during the operation of the device after n calls of it |
 //! | `fail:n` | that operation fails |
+//! | `cut:opening:n`, `fail:growing:n` | the same, counted from the begin of some [`Work`] of the disk |
 //! | `crashes` | both, again and again, also while the disk opens, with copies of metadata hurt |
 //! | `hurts` | sectors are lost, flipped, stale or misdirected, as many as a group or copies can lose |
+//! | `beyond:n` | more than that is lost, of the thing after n: reads give an error that names it, or the right bytes |
 //!
 //! Invariants:
 //! 1. A [`Case`] replays a run exactly.
 //! 2. Sectors fail softly in most runs, up to one in twenty; that is never an error of a call.
-//! 3. What is hurt can be recovered ([`Atlas`]); so every failure is a bug of the disk (or of the drill).
+//! 3. What is hurt can be recovered ([`Atlas`]), but for `beyond`; so every failure is a bug of the disk (or of the drill).
 //!
-//! Left out: hurt groups and power cuts in one run: a group that lost a sector while others of it are written may need
-//! what the cut took.
+//! Left out: hurt groups and power cuts in one run, but during a scrub: a group that lost a sector while others of it are
+//! written may need what the cut took.
 
 mod atlas;
 mod case;
 mod model;
+mod report;
 mod run;
 mod scenario;
 mod subject;
 
 pub use atlas::{Atlas, Code};
-pub use case::{Case, Fault, NoCase};
+pub use case::{Case, Fault, NoCase, Work};
 pub use model::{Content, Model, Node, Shape, ShapeChange};
-pub use run::{DiskReport, run_case};
+pub use report::{DiskReport, FaultCounts};
+pub use run::run_case;
 pub use scenario::{SCENARIOS, Scenario, Step};

@@ -1,7 +1,7 @@
 //! Runs drills by seed, for a time, or for ever: `cargo run --release -p claystone-drill -- --seeds 1000`.
 
 use clap::Parser;
-use claystone_drill::disk::{Case, Fault, SCENARIOS, run_case};
+use claystone_drill::disk::{Case, Fault, FaultCounts, SCENARIOS, run_case};
 
 /// Runs simulated stores under faults. Prints a line a seed; a failing seed ends the run.
 #[derive(Parser)]
@@ -34,13 +34,13 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     for seed in seeds.clone().filter(|_| arguments.disk) {
-        let mut faults = 0;
+        let mut faults = FaultCounts::default();
         for scenario in SCENARIOS {
             for fault in [Fault::Crashes, Fault::Hurts] {
-                faults += run_case(Case { scenario, seed, fault })?.faults();
+                faults += run_case(Case { scenario, seed, fault })?.faults;
             }
         }
-        println!("seed {seed}: {faults} faults");
+        println!("seed {seed}: {faults}");
     }
     for seed in seeds.filter(|_| !arguments.disk) {
         let report = claystone_drill::run_seed(seed)?;

@@ -1,4 +1,4 @@
-//! Which run: a scenario, a seed and a fault, and how a person writes them down: `mixed/7/cut:137`.
+//! Which run: a scenario, a seed and a fault, and how a person writes them down: `mixed/7/cut:137`, `names/2/fail:opening:5`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,36 @@ use clap::ValueEnum;
 
 use super::scenario::Scenario;
 
+/// What the disk is at when a single fault comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Work {
+    /// Calls of the scenario.
+    Calls,
+    /// The device is made a disk, where it was one before.
+    Formatting,
+    /// The disk is opened after a crash.
+    Opening,
+    /// It is closed, and opened again.
+    Closing,
+    /// It takes up a device that has become larger.
+    Growing,
+    /// It is scrubbed, with hurt sectors.
+    Scrubbing,
+}
+
 /// What goes wrong in a run. Sectors fail softly in every one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The power is cut during the operation of the device after so many.
-    Cut(u64),
-    /// The operation of the device after so many fails.
-    Fail(u64),
+    /// The power is cut during the operation of the device after so many of this work.
+    Cut(Work, u64),
+    /// The operation of the device after so many of this work fails.
+    Fail(Work, u64),
     /// Power cuts, failed operations and hurt copies, at random.
     Crashes,
     /// Lost, flipped, stale and misdirected sectors, at random, as many as can be mended.
     Hurts,
+    /// More sectors of one thing are lost than can be mended: of the thing after so many.
+    Beyond(u64),
 }
 
 /// See the module.
@@ -48,10 +67,11 @@ impl fmt::Display for Case {
         let scenario = self.scenario.to_possible_value().expect("no scenario is hidden");
         write!(f, "{}/{}/", scenario.get_name(), self.seed)?;
         match self.fault {
-            Fault::Cut(after) => write!(f, "cut:{after}"),
-            Fault::Fail(after) => write!(f, "fail:{after}"),
+            Fault::Cut(work, after) => write!(f, "cut:{}{after}", prefix(work)),
+            Fault::Fail(work, after) => write!(f, "fail:{}{after}", prefix(work)),
             Fault::Crashes => f.write_str("crashes"),
             Fault::Hurts => f.write_str("hurts"),
+            Fault::Beyond(after) => write!(f, "beyond:{after}"),
         }
     }
 }
@@ -64,14 +84,29 @@ impl FromStr for Case {
         let mut part = || parts.next().ok_or(NoCase);
         let scenario = Scenario::from_str(part()?, false).map_err(|_| NoCase)?;
         let seed = part()?.parse().map_err(|_| NoCase)?;
-        let fault = match part()?.split_once(':') {
-            Some(("cut", after)) => Fault::Cut(after.parse().map_err(|_| NoCase)?),
-            Some(("fail", after)) => Fault::Fail(after.parse().map_err(|_| NoCase)?),
-            _ if text.ends_with("/crashes") => Fault::Crashes,
-            _ if text.ends_with("/hurts") => Fault::Hurts,
+        let fault = part()?;
+        let (kind, place) = fault.split_once(':').unwrap_or((fault, ""));
+        let (work, after) = match place.split_once(':') {
+            Some((work, after)) => (Work::from_str(work, false).map_err(|_| NoCase)?, after),
+            None => (Work::Calls, place),
+        };
+        let fault = match (kind, after.parse()) {
+            ("cut", Ok(after)) => Fault::Cut(work, after),
+            ("fail", Ok(after)) => Fault::Fail(work, after),
+            ("beyond", Ok(after)) if work == Work::Calls => Fault::Beyond(after),
+            _ if fault == "crashes" => Fault::Crashes,
+            _ if fault == "hurts" => Fault::Hurts,
             _ => return Err(NoCase),
         };
         Ok(Case { scenario, seed, fault })
+    }
+}
+
+/// What stands before the number: nothing for calls, which most cases are about.
+fn prefix(work: Work) -> String {
+    match work {
+        Work::Calls => String::new(),
+        work => format!("{}:", work.to_possible_value().expect("no work is hidden").get_name()),
     }
 }
 
@@ -81,11 +116,21 @@ mod tests {
 
     #[test]
     fn a_case_is_read_as_it_is_shown() {
-        for fault in [Fault::Cut(137), Fault::Fail(0), Fault::Crashes, Fault::Hurts] {
+        let single = Work::value_variants().iter().flat_map(|&work| [Fault::Cut(work, 137), Fault::Fail(work, 0)]);
+        for fault in single.chain([Fault::Crashes, Fault::Hurts, Fault::Beyond(7)]) {
             let case = Case { scenario: Scenario::Appends, seed: 7, fault };
             assert_eq!(case.to_string().parse(), Ok(case));
         }
-        for text in ["", "mixed/7", "mixed/7/cut", "mixed/7/cut:x", "none/7/cut:1", "mixed/x/hurts", "mixed/7/none"] {
+        for text in [
+            "",
+            "mixed/7",
+            "mixed/7/cut",
+            "mixed/7/cut:x",
+            "none/7/cut:1",
+            "mixed/x/hurts",
+            "mixed/7/none",
+            "mixed/7/cut:lunch:1",
+        ] {
             assert_eq!(text.parse::<Case>(), Err(NoCase), "{text}");
         }
     }

@@ -14,7 +14,7 @@ mod shape;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anyhow::{Context, Result, bail, ensure};
-use claystone_files::{FileTree, Inode, Kind};
+use claystone_files::{FileError, FileTree, Inode, Kind};
 
 pub use self::content::Content;
 pub use self::shape::{Node, Shape, ShapeChange};
@@ -139,6 +139,22 @@ impl Model {
             if let Some(content) = self.files.get(&inode) {
                 content.verify(tree, inode).with_context(|| format!("inode {inode}"))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Compares all of a tree in which something is lost with what it has to be now: each read gives that, or an error for
+    /// which `names` says that it names what is lost.
+    ///
+    /// # Errors
+    /// What differs, or an error that names nothing.
+    pub fn judge(&self, tree: &dyn FileTree, names: &mut dyn FnMut(&FileError) -> bool) -> Result<()> {
+        match Shape::read(tree) {
+            Ok(found) => ensure!(found == *self.shape(), "names differ: {}", found.difference(self.shape())),
+            Err(error) => ensure!(error.downcast_ref().is_some_and(&mut *names), "names do not read: {error:#}"),
+        }
+        for inode in self.shape().files() {
+            self.files[&inode].judge(tree, inode, names).with_context(|| format!("inode {inode}"))?;
         }
         Ok(())
     }

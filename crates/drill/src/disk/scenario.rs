@@ -115,6 +115,11 @@ pub enum Step {
     Scrub,
     /// The disk is closed and opened.
     Reopen,
+    /// The disk is closed and opened on a larger device, and takes it up.
+    Grow {
+        /// By how much.
+        sectors: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -142,6 +147,7 @@ enum Act {
     Tend,
     Scrub,
     Reopen,
+    Grow,
 }
 
 impl Scenario {
@@ -193,6 +199,7 @@ impl Scenario {
                 (Act::Allocate, 2),
                 (Act::Open, 3),
                 (Act::Release, 2),
+                (Act::Grow, 1),
             ],
         });
         acts
@@ -339,6 +346,7 @@ impl Choice<'_> {
             Act::Tend => Step::Tend,
             Act::Scrub => Step::Scrub,
             Act::Reopen => Step::Reopen,
+            Act::Grow => Step::Grow { sectors: 1 + self.below(100) },
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use claystone_env::Sector;
+use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Sector, SectorRange};
 use claystone_files::testing::SteppingClock;
 use claystone_files::{Disk, DiskError, Format, Tuning};
 use claystone_sim::{DeviceFaults, HddModel, SimDevice, World};
@@ -17,34 +17,52 @@ pub struct Subject {
     pub device: SimDevice,
     disk: Option<Disk>,
     clock: Arc<SteppingClock>,
+    sectors: u64,
 }
 
 /// Small groups, so that a small device has many.
 pub const CODE: Code = Code { data: 6, parity: 2, copies: 3 };
 /// 16 MiB: a disk of which the journal and the page file are a part that shows.
 pub const SECTORS: u64 = 4096;
+/// What the device grows to at most.
+pub const SECTORS_MAX: u64 = 2 * SECTORS;
 
 impl Subject {
-    /// A device without a disk.
+    /// A device without a disk, of [`SECTORS`] at first.
     pub fn new(world: &World) -> Subject {
-        let device = world.device("device", HddModel { cache_sectors: 400, ..HddModel::new(SECTORS) });
-        Subject { device, disk: None, clock: Arc::default() }
+        let device = world.device("device", HddModel { cache_sectors: 400, ..HddModel::new(SECTORS_MAX) });
+        Subject { device, disk: None, clock: Arc::default(), sectors: SECTORS }
+    }
+
+    /// The device as a process sees it, until the next crash.
+    pub fn attach(&self) -> Arc<dyn Device> {
+        Arc::new(Shown { device: self.device.attach(), sectors: self.sectors })
+    }
+
+    /// How large the device is.
+    pub fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    /// Makes the device larger, up to [`SECTORS_MAX`], for who attaches it from now on.
+    pub fn enlarge(&mut self, sectors: u64) {
+        self.sectors = (self.sectors + sectors).min(SECTORS_MAX);
     }
 
     /// Makes a disk of the device.
     ///
     /// # Errors
     /// What the disk says.
-    pub fn format(&self, world: &World) -> Result<(), DiskError> {
+    pub fn format(&self, world: &World, label: &str) -> Result<(), DiskError> {
         let format = Format {
             data: CODE.data as u16,
             parity: CODE.parity as u16,
             copies: CODE.copies as u16,
             soft_failures: 1e-3,
             loss_target: 1e-6,
-            label: "drill".to_owned(),
+            label: label.to_owned(),
         };
-        Disk::format(&self.device.attach(), &format, &*self.clock, &*world.random().fork("format"))
+        Disk::format(&self.attach(), &format, &*self.clock, &*world.random().fork(label))
     }
 
     /// Opens the disk.
@@ -63,7 +81,7 @@ impl Subject {
             checkpoint_after: Duration::from_millis(80),
             ..Tuning::default()
         };
-        self.disk = Some(Disk::open(self.device.attach(), self.clock.clone(), tuning)?);
+        self.disk = Some(Disk::open(self.attach(), self.clock.clone(), tuning)?);
         Ok(())
     }
 
@@ -111,10 +129,11 @@ impl Subject {
     pub fn is_scrubbed(&self, sector: u64) -> bool {
         let Some(superblock) = self.superblock() else { return false };
         let journal_end = number(&superblock, 80) + number(&superblock, 88) * CODE.copies;
-        (journal_end..SECTORS - CODE.copies).contains(&sector)
+        (journal_end..number(&superblock, 40) - CODE.copies).contains(&sector)
     }
 
-    fn superblock(&self) -> Option<Vec<u8>> {
+    /// The superblock's bytes, if one is in front.
+    pub fn superblock(&self) -> Option<Vec<u8>> {
         let copies = (0..CODE.copies).filter_map(|at| self.device.content(Sector(at)));
         copies.into_iter().find(|copy| copy.starts_with(b"CLAYDISK"))
     }
@@ -130,6 +149,42 @@ impl Subject {
     }
 }
 
-fn number(bytes: &[u8], offset: usize) -> u64 {
+/// A device of which only the first sectors are there.
+struct Shown {
+    device: Arc<dyn Device>,
+    sectors: u64,
+}
+
+impl Device for Shown {
+    fn label(&self) -> String {
+        self.device.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { sectors: self.sectors, ..self.device.geometry() }
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.geometry().range(first, into.len());
+        self.device.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.geometry().range(first, bytes.len());
+        self.device.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.device.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.geometry().assert_holds(range);
+        self.device.discard(range)
+    }
+}
+
+/// A number of the superblock, or of anything on a disk.
+pub fn number(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"))
 }
