@@ -37,20 +37,22 @@ impl Atlas {
     /// Notes that a sector is about to be hurt, if it may be.
     pub fn hurts(&mut self, sector: u64, content: &[u8]) -> bool {
         let Code { data, parity, copies } = self.code;
-        if self.hurt.contains(&sector) {
+        let is_sums = content.starts_with(SUMS_MAGIC);
+        // What was hurt as something else may be a sums sector by now.
+        if self.hurt.contains(&sector) && (!is_sums || self.sums.contains(&sector)) {
             return true;
         }
         // With a sums sector between them.
         let group = data + parity + 1;
         let side_by_side = around(sector, group, group);
         let most = parity.min(copies - 1) as usize;
-        let is_sums = content.starts_with(SUMS_MAGIC);
+        let others = |range: Range<u64>| self.hurt.range(range).filter(|&&other| other != sector).count();
         let summed = SUMS_OF_A_SECTOR.div_ceil(data) * group;
         let vouches = match is_sums {
-            true => self.hurt.range(around(sector, group, summed)).next().is_none(),
+            true => others(around(sector, group, summed)) == 0,
             false => self.sums.range(around(sector, summed, group)).next().is_none(),
         };
-        let fits = self.hurt.range(side_by_side).count() < most;
+        let fits = others(side_by_side) < most;
         if fits && vouches {
             self.hurt.insert(sector);
             if is_sums {
@@ -109,5 +111,8 @@ mod tests {
         assert!(!atlas.hurts(105, &[]) && !atlas.hurts(100 + 1020 / 6 * 9, &[]));
         assert!(atlas.hurts(100 + 1020 / 6 * 9 + 100, &[]));
         assert!(!atlas.hurts(1000, SUMS_MAGIC) && !atlas.hurts(101, SUMS_MAGIC));
+        // A sector that was hurt before it became one.
+        assert!(atlas.hurts(4000, &[]) && atlas.hurts(4002, &[]));
+        assert!(!atlas.hurts(4000, SUMS_MAGIC) && atlas.hurts(4000, &[]));
     }
 }
