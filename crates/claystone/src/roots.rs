@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! 1. A device is opened once, however often its path is asked for, and closed when nobody uses its files any more.
-//! 2. An open device is tended every second until then, and scrubbed while it is.
+//! 2. An open device is tended until then, every second at least, and scrubbed while it is.
 //! 3. No device is formatted here: `claystone disk format` does that, for a person who wants it.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use claystone_env::{Directory, Env, call};
 use claystone_files::{Disk, DiskDirectory, Tuning};
 use claystone_host::{HostDevice, HostDirectory, ThreadWorker};
 
-use crate::tending::{TEND_EVERY, Tending};
+use crate::tending::Tending;
 
 /// See the module. Clones share the devices.
 #[derive(Clone)]
@@ -88,7 +88,7 @@ impl Roots {
             "tend",
             Box::pin(async move {
                 loop {
-                    clock.sleep(TEND_EVERY).await;
+                    clock.sleep(tending.pause()).await;
                     let Some(disk) = disk.upgrade() else { return };
                     let turned = call(&worker, move || {
                         tending.turn(&disk);

@@ -14,7 +14,11 @@ use claystone_files::{Disk, TendAgain};
 pub struct Tending {
     /// Everything is read once in so long; `None`: nothing is scrubbed.
     scrub_cycle: Option<Duration>,
-    turns: u64,
+    /// Until the next turn.
+    pause: Duration,
+    /// Since the disk was scrubbed a little.
+    passed: Duration,
+    looks: u64,
     not_flushed: bool,
     not_scrubbed: bool,
     too_little_parity: bool,
@@ -23,15 +27,35 @@ pub struct Tending {
 impl Tending {
     /// Of a disk that was opened now.
     pub fn new(scrub_cycle: Option<Duration>) -> Tending {
-        Tending { scrub_cycle, turns: 0, not_flushed: false, not_scrubbed: false, too_little_parity: false }
+        let (pause, passed) = (LOOK_EVERY, Duration::ZERO);
+        Tending {
+            scrub_cycle,
+            pause,
+            passed,
+            looks: 0,
+            not_flushed: false,
+            not_scrubbed: false,
+            too_little_parity: false,
+        }
     }
 
-    /// To be called every [`TEND_EVERY`]. Blocks.
+    /// When the next turn is due: sooner while much is written.
+    pub fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// To be called after each [`Tending::pause`]. Blocks.
     pub fn turn(&mut self, disk: &Disk) {
         let label = disk.label();
+        self.passed += self.pause;
+        self.pause = LOOK_EVERY;
         let tended = loop {
             match disk.tend() {
                 Ok(TendAgain::Now) => {}
+                Ok(TendAgain::Soon) => {
+                    self.pause = TEND_EVERY;
+                    break Ok(());
+                }
                 Ok(TendAgain::Later) => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -43,13 +67,17 @@ impl Tending {
             Err(_) => {}
             Ok(()) => self.not_flushed = false,
         }
+        if self.passed < LOOK_EVERY {
+            return;
+        }
+        self.passed = Duration::ZERO;
         if let Some(cycle) = self.scrub_cycle {
             self.scrub(disk, &label, cycle);
         }
-        if self.turns.is_multiple_of(JUDGED_EVERY) {
+        if self.looks.is_multiple_of(JUDGED_EVERY) {
             self.judge(disk, &label);
         }
-        self.turns += 1;
+        self.looks += 1;
     }
 
     fn scrub(&mut self, disk: &Disk, label: &str, cycle: Duration) {
@@ -102,9 +130,11 @@ fn first(flag: &mut bool) -> bool {
     !std::mem::replace(flag, true)
 }
 
-/// How often a disk is tended.
-pub const TEND_EVERY: Duration = Duration::from_secs(1);
-/// Turns between two looks at the statistics.
+/// How often a disk is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is tended while something waits.
+const TEND_EVERY: Duration = Duration::from_millis(50);
+/// Looks between two at the statistics.
 const JUDGED_EVERY: u64 = 60;
 const LOST_SHOWN: usize = 5;
 

@@ -116,6 +116,8 @@ pub struct Disk {
 pub enum TendAgain {
     /// In a second or so.
     Later,
+    /// In a fraction of a second: something waits, and more of it soon may.
+    Soon,
     /// Now: much waits, and writers will soon find no room.
     Now,
 }
@@ -293,23 +295,27 @@ impl Disk {
         }
         let journal_filled = {
             let journal = guard(&self.journal);
-            journal.used() > journal.sectors() / 3
+            journal.used() > journal.sectors() / 6
         };
-        if now.since(flushing.tended.flushed) >= self.tuning.flush_after || journal_filled {
-            flushed = self.flush_every(Scope::FullRuns, &flushing);
+        if journal_filled {
+            // Before an fsync finds no room.
+            flushed = self.flush_every(Scope::Journaled, &flushing);
+        }
+        if now.since(flushing.tended.flushed) >= self.tuning.flush_after {
+            flushed = flushed.and(self.flush_every(Scope::FullRuns, &flushing));
             self.commit_flushing(&flushing)?;
             flushing.tended.flushed = now;
         }
-        let (changed, heavy) = {
+        let (waits, changed, heavy) = {
             let core = guard(&self.core);
-            (core.catalog.overlay_bytes() > 0, self.is_heavy(&core))
+            (core.nodes.waiting > 0, core.catalog.overlay_bytes() > 0, self.is_heavy(&core))
         };
         let due = changed && now.since(flushing.tended.checkpointed) >= self.tuning.checkpoint_after;
         if due || heavy || journal_filled {
             self.checkpoint(&flushing)?;
             flushing.tended.checkpointed = now;
         }
-        flushed.map(|()| TendAgain::Later)
+        flushed.map(|()| if waits { TendAgain::Soon } else { TendAgain::Later })
     }
 
     /// Whether so many changes are in memory that bringing them into the catalog must not wait: what is kept for it on the

@@ -23,7 +23,7 @@ use super::print_json;
 use super::signals::Signals;
 use crate::logs;
 use crate::settings::LogFormat;
-use crate::tending::{TEND_EVERY, Tending};
+use crate::tending::Tending;
 
 /// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`.
 #[derive(Debug, clap::Args)]
@@ -182,7 +182,7 @@ impl TendingTask {
                 tokio::select! {
                     biased;
                     _ = &mut stopped => return,
-                    () = tokio::time::sleep(TEND_EVERY) => {}
+                    () = tokio::time::sleep(tending.pause()) => {}
                 }
                 let disk = disk.clone();
                 let turned = spawn_blocking(move || {
