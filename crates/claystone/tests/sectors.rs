@@ -98,6 +98,9 @@ fn a_store_on_images_is_killed_and_started_again() {
     assert_eq!(values(&lines, "disk_parity_wanted"), [0.0; 0]);
     assert_eq!(status(&scratch)["disks"][0]["sectors"]["parity_verdict"], "unseen");
 
+    let table = scratch.run(&["status"]).out;
+    assert!(table.contains("RETRIES AVOIDED") && table.contains("1.0e-3"), "{table}");
+
     let asked = scratch.run(&["disk", "info", "two.img", "--json"]);
     let asked: Value = serde_json::from_str(&asked.out).expect("the store answers for its disk");
     assert!(asked["path"].as_str().is_some_and(|path| path.ends_with("two.img")), "{asked}");

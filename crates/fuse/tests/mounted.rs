@@ -6,10 +6,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use claystone_files::testing::MemoryTree;
 use claystone_files::{FileTree, Inode};
-use claystone_fuse::{Mount, MountError, MountOptions};
+use claystone_fuse::{DESCRIPTION_ATTRIBUTE, Description, Mount, MountError, MountOptions};
 use claystone_host::HostClock;
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 
@@ -54,6 +55,29 @@ fn files_are_written_read_and_cut() {
         mount.unmount().expect("nobody uses it");
         assert!(!path.exists(), "what was there before is back");
     }
+}
+
+#[test]
+fn the_root_tells_what_is_mounted_and_no_list_shows_it() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let description = Description::new({
+        let asked = asked.clone();
+        move || format!("asked {}", asked.fetch_add(1, Ordering::Relaxed)).into_bytes()
+    });
+    let options = MountOptions { description: Some(description), ..MountOptions::default() };
+    let Some((directory, _mount, _)) = mounted(&options) else { return };
+    let attribute = |path: &Path| {
+        let mut bytes = [0; 100];
+        let told = rustix::fs::getxattr(path, DESCRIPTION_ATTRIBUTE, &mut bytes[..])?;
+        Ok(String::from_utf8_lossy(&bytes[..told]).into_owned())
+    };
+    assert_eq!(attribute(directory.path()), Ok("asked 0".to_owned()));
+    assert_eq!(attribute(directory.path()), Ok("asked 1".to_owned()), "anew each time");
+    let mut names = [0; 100];
+    assert_eq!(rustix::fs::listxattr(directory.path(), &mut names[..]), Ok(0));
+    let file = directory.path().join("file");
+    fs::write(&file, b"x").expect("there is space");
+    assert_eq!(attribute(&file), Err(rustix::io::Errno::NODATA));
 }
 
 #[test]

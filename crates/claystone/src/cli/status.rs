@@ -65,6 +65,9 @@ fn for_people(status: &api::Status) -> String {
     );
     text.push('\n');
     let _ = write!(text, "{}", disk_table(&status.disks));
+    if status.disks.iter().any(|disk| disk.sectors.is_some()) {
+        let _ = write!(text, "\n{}", sector_table(&status.disks));
+    }
     if !status.at_risk.is_empty() {
         let mut table = Table::new(&["endangered stripe", "code", "survives", "chunks lost", "unreachable"]);
         for stripe in &status.at_risk {
@@ -121,6 +124,38 @@ pub fn disk_table(disks: &[api::DiskStatus]) -> Table {
             disk.chunks.to_string(),
             disk.damaged.to_string(),
             disk.path.clone(),
+        ]);
+    }
+    table
+}
+
+/// Disks that mend their own sectors, for people.
+fn sector_table(disks: &[api::DiskStatus]) -> Table {
+    let heading =
+        ["disk", "soft failures", "mended", "retries avoided", "lost", "measured", "stated", "parity", "scrub"];
+    let mut table = Table::new(&heading);
+    for (disk, of) in disks.iter().filter_map(|disk| Some((disk, disk.sectors.as_ref()?))) {
+        let parity = match (&*of.parity_verdict, of.parity_wanted) {
+            ("enough", _) => format!("{}, enough", of.parity),
+            ("too_little", Some(wanted)) => format!("{}, TOO FEW: {wanted} are wanted", of.parity),
+            ("too_little", None) => format!("{}, TOO FEW", of.parity),
+            _ => of.parity.to_string(),
+        };
+        let scrub = match (of.scrub_groups_total, of.scrub_ended_unix_ms) {
+            (0, None) => "never".to_owned(),
+            (0, Some(_)) => "done".to_owned(),
+            (all, _) => format!("{} of {all} groups", of.scrub_groups),
+        };
+        table.row([
+            disk.id[..disk.id.len().min(8)].to_owned(),
+            of.soft_failures.to_string(),
+            of.mended.to_string(),
+            of.retries_avoided.to_string(),
+            of.lost.to_string(),
+            of.soft_measured.map_or("-".to_owned(), |seen| format!("{seen:.1e}")),
+            format!("{:.1e}", of.soft_stated),
+            parity,
+            scrub,
         ]);
     }
     table
