@@ -133,6 +133,7 @@ impl Store {
                 tracing::warn!(path = member.record.path, %error, "a disk could not be synced");
             }
         }
+        self.disks.rest().await;
     }
 
     /// Formats an empty directory as a new disk of this store.

@@ -80,6 +80,11 @@ impl Disks {
         Ok(prepared)
     }
 
+    /// Brings all that is on devices to its place: for the end of the program.
+    pub async fn rest(&self) {
+        self.roots.rest().await;
+    }
+
     /// A disk of this cluster at a path, not yet recorded.
     async fn prepare(&self, wanted: &Wanted) -> anyhow::Result<DiskRecord> {
         let path = &wanted.path;

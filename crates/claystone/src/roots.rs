@@ -79,6 +79,21 @@ impl Roots {
         Ok(Some(Arc::new(DiskDirectory::new(disk))))
     }
 
+    /// Brings all that is on open devices to its place, and what was counted of them: for the end of the program.
+    pub async fn rest(&self) {
+        let open: Vec<Arc<Disk>> = {
+            let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+            devices.values().filter_map(Weak::upgrade).collect()
+        };
+        let Ok(worker) = ThreadWorker::start("rest", 1) else { return };
+        for disk in open {
+            let rested = call(&worker, move || (disk.rest(), disk.label())).await;
+            if let Ok((Err(error), label)) = rested {
+                tracing::warn!(disk = label, %error, "not everything was brought to its place; the next start does that");
+            }
+        }
+    }
+
     /// Tends a disk until nobody uses it any more.
     fn tend(&self, disk: Weak<Disk>) -> anyhow::Result<()> {
         let worker = ThreadWorker::start("tend", 1)?;

@@ -144,6 +144,12 @@ fn a_sector_that_reads_wrong_is_mended_while_the_store_runs() {
     let answer = up.client(&scratch).get("/box/k").expect("an answer");
     assert!(answer.body == body);
     assert!(up.stop().success());
+    let info = scratch.run(&["disk", "info", "one.img"]);
+    assert!(
+        info.out.contains("mended         1 sectors, 1 of them had read wrong"),
+        "counts outlive the store: {}",
+        info.out
+    );
     let mut mended = [0; 4096];
     let image = fs::File::open(scratch.path("one.img")).expect("there");
     image.read_exact_at(&mut mended, at).expect("read");

@@ -13,7 +13,7 @@ use claystone_model::{Estimate, loss_chance, parity_of_group};
 use crate::catalog::Catalog;
 use crate::disk::{Disk, guard};
 use crate::error::DiskError;
-use crate::{Change, Table, keys};
+use crate::{Change, FileError, Table, keys};
 
 /// Counts as they were kept last, and when the windows of reads began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -168,6 +168,18 @@ impl Disk {
             verdict,
             scrub: guard(&self.pass).progress(),
         }
+    }
+
+    /// Brings everything to its place and the catalog up to date, and with it what was counted. As [`Disk::close`], for a disk
+    /// that others may still use: what they write from now on waits again.
+    ///
+    /// # Errors
+    /// As [`crate::FileTree::sync_all`].
+    pub fn rest(&self) -> Result<(), FileError> {
+        let flushing = self.lock_flusher();
+        let flushed = self.flush_all(&flushing);
+        self.checkpoint(&flushing)?;
+        flushed
     }
 
     /// What a checkpoint takes along: counts, and how far the scrub is.
