@@ -92,7 +92,7 @@ fn hurt_sectors_are_mended() {
     count(with_random_faults(Fault::Hurts, 1..1 + SEEDS), 3000, 2000);
 }
 
-/// Each of these showed a bug once.
+/// Each of these showed a bug once, or shows one that no other case here does.
 #[test]
 fn seeds_that_found_something_keep_running() {
     for case in [
@@ -102,6 +102,8 @@ fn seeds_that_found_something_keep_running() {
         // Applying was cut short behind the first sectors of a group, and these were applied again before the others, which
         // the cut had torn, so that the group was encoded from them.
         "overwrites/3/cut:77",
+        // Fails if the journal does not take the sums of an update.
+        "overwrites/226/crashes",
     ] {
         run(case.parse().expect("a case"));
     }
