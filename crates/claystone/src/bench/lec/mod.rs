@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, ensure};
 
-use self::tails::{Case, Times};
+use self::tails::{Case, Parts, Times};
 use self::workloads::{WORKLOADS, Workload};
 use crate::progress::Progress;
 use crate::rows::{Figure, Goals, Row};
@@ -44,6 +44,7 @@ enum Job {
 }
 
 enum Done {
+    Parts(Parts),
     Times(Times),
     Figures(Vec<Figure>),
     Workload(Vec<Figure>, f64),
@@ -84,11 +85,11 @@ fn cases() -> Vec<Case> {
 
 fn figures(cases: &[Case], jobs: &[Job], done: Vec<Done>) -> Vec<Figure> {
     let mut figures = Vec::new();
-    let mut without: BTreeMap<usize, Times> = BTreeMap::new();
+    let mut without: BTreeMap<usize, Parts> = BTreeMap::new();
     let mut slowdowns: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (job, done) in jobs.iter().zip(done) {
         match (*job, done) {
-            (Job::Without { case }, Done::Times(times)) => drop(without.insert(case, times)),
+            (Job::Without { case }, Done::Parts(parts)) => drop(without.insert(case, parts)),
             (Job::With { case, length }, Done::Times(with)) => {
                 let shape = tails::shape(length, cases[case].soft);
                 figures.extend(tails::figures(cases[case], shape, &without[&case], &with));
@@ -142,8 +143,8 @@ fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
     let few = |times: usize| if quick { times.div_ceil(20) } else { times };
     Ok(match job {
         Job::Without { case } => {
-            let long = tails::SOFT[case / tails::RETRIES_MS.len()].1;
-            Done::Times(tails::without(cases[case], few(long))?)
+            let times = tails::SOFT[case / tails::RETRIES_MS.len()].1;
+            Done::Parts(tails::without(cases[case], few(times))?)
         }
         Job::With { case, length } => {
             let shape = tails::shape(length, cases[case].soft);
