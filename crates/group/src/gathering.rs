@@ -113,7 +113,10 @@ impl<'a> Gathering<'a> {
                 continue;
             }
             match runs.last_mut() {
-                Some(run) if at - run.end <= GAP_MAX && self.leads_on(run.end..at) => run.end = at + 1,
+                Some(run) if at - run.end <= self.groups.bridge() && self.leads_on(run.end..at) => {
+                    count(&self.groups.counts().sectors_bridged, at - run.end);
+                    run.end = at + 1;
+                }
                 _ => runs.push(at..at + 1),
             }
         }
@@ -474,7 +477,3 @@ impl From<SectorFailure> for Failure {
 pub(crate) fn effort(parity: u32) -> Effort {
     if parity == 0 { Effort::Retry } else { Effort::FailFast }
 }
-
-/// Sectors that are read on the way rather than left out: 64 KiB take less time than another call, on a disk that turns
-/// and on one that does not.
-const GAP_MAX: usize = 16;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Statistics {
     pub(crate) sectors_read: AtomicU64,
+    pub(crate) sectors_bridged: AtomicU64,
     pub(crate) sectors_fail_fast: AtomicU64,
     pub(crate) soft_failures: AtomicU64,
     pub(crate) mismatches: AtomicU64,
@@ -49,6 +50,12 @@ pub struct StatisticsNow {
 }
 
 impl Statistics {
+    /// Sectors that were read though not needed, on the way between others ([`Groups::with_bridge`](crate::Groups::with_bridge)),
+    /// so far. They are in [`StatisticsNow::sectors_read`] too.
+    pub fn sectors_bridged(&self) -> u64 {
+        self.sectors_bridged.load(Ordering::Relaxed)
+    }
+
     /// The counts now.
     pub fn now(&self) -> StatisticsNow {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);

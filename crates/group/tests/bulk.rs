@@ -244,6 +244,23 @@ fn a_scrub_of_all_groups_mends_everything() {
     case.assert_as_written();
 }
 
+// Test of: [lec §4.3]
+#[test]
+fn without_a_bridge_an_update_reads_what_it_needs_and_no_more() {
+    for (bridge, bridged) in [(0, 0), (7, 0), (8, 8), (16, 8)] {
+        let case = case(250, 5, 10);
+        let groups = groups(&case.device, 250, 5).with_bridge(bridge);
+        let new = sector_pattern(99, 3);
+        // 8 sectors lie between data 10 and 19, and 229 between data 20 and the parity.
+        let changes: Vec<Change<'_>> =
+            [10, 19, 20].into_iter().zip(sectors(&new)).map(|(position, bytes)| Change { position, bytes }).collect();
+        let prepared = groups.prepare_bulk_update(case.run, 2, &changes, NOTHING_CACHED, UpdateChoice::Cheapest);
+        prepared.expect("prepared");
+        assert_eq!(case.device.sectors_read(), 1 + 3 + 5 + bridged, "sums, old data, parity, and what is bridged");
+        assert_eq!(groups.statistics().sectors_bridged(), bridged);
+    }
+}
+
 #[test]
 fn an_update_changes_group_and_sums_together() {
     let mut case = case(250, 5, 10);

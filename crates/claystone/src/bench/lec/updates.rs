@@ -1,6 +1,9 @@
 //! Ways to new parity: encoding each updated group again (A), adding the change (B), and the one that reads less, chosen
 //! for each update. Every group of a file has some consecutive sectors changed at a random place, with nothing in memory
 //! but the sums.
+//!
+//! `sectors_read` and `update_ms` are of groups that read what an update needs and no more, as theory counts. Beside them,
+//! `bridged_`, are those of groups as disks have them, which read on over small gaps rather than call the device again.
 
 use std::time::Duration;
 
@@ -19,61 +22,87 @@ pub const SHAPE: GroupShape = GroupShape { data: 250, parity: 5 };
 /// Consecutive sectors that change in each group.
 pub const LENGTHS: [u32; 2] = [50, 200];
 
-/// What updates of all groups took: sectors read, and time.
+/// What updates of all groups took: sectors read, those of them that were not needed, and time.
 #[derive(Debug, Clone, Copy)]
 pub struct Costs {
     sectors_read: u64,
+    on_the_way: u64,
     took: Took,
+}
+
+/// Of the ways A, B and of the choice.
+#[derive(Debug, Clone, Copy)]
+pub struct Ways {
+    /// What is needed is read, and no more.
+    exact: [Costs; 3],
+    /// Groups as disks have them.
+    bridged: [Costs; 3],
 }
 
 /// The costs of the ways A, B and of the choice.
 ///
 /// # Errors
 /// The drive failed.
-pub fn costs(length: u32) -> anyhow::Result<[Costs; 3]> {
-    let only = |way| took(length, UpdateChoice::Only(way));
-    Ok([only(UpdateWay::Reencode)?, only(UpdateWay::Delta)?, took(length, UpdateChoice::Cheapest)?])
+pub fn costs(length: u32) -> anyhow::Result<Ways> {
+    let choices =
+        [UpdateChoice::Only(UpdateWay::Reencode), UpdateChoice::Only(UpdateWay::Delta), UpdateChoice::Cheapest];
+    let each = |bridge: Option<usize>| -> anyhow::Result<[Costs; 3]> {
+        let [a, b, chosen] = choices.map(|choice| took(length, choice, bridge));
+        Ok([a?, b?, chosen?])
+    };
+    Ok(Ways { exact: each(Some(0))?, bridged: each(None)? })
 }
 
 /// The figures of a length.
-pub fn figures(length: u32, costs: &[Costs; 3]) -> Vec<Figure> {
-    let groups = f64::from(GROUPS);
-    let read = |costs: &Costs| costs.sectors_read as f64 / groups;
-    let millis = |costs: &Costs| (costs.took.drive + costs.took.software).as_secs_f64() * 1e3 / groups;
-    let better = |of: &dyn Fn(&Costs) -> f64| of(&costs[0]).min(of(&costs[1]));
+pub fn figures(length: u32, ways: &Ways) -> Vec<Figure> {
+    let Ways { exact, bridged } = ways;
+    let each = |sectors: u64| sectors as f64 / f64::from(GROUPS);
+    let read = |costs: &Costs| each(costs.sectors_read);
+    let millis = |costs: &Costs| (costs.took.drive + costs.took.software).as_secs_f64() * 1e3 / f64::from(GROUPS);
+    let better = |of: &dyn Fn(&Costs) -> f64| of(&exact[0]).min(of(&exact[1]));
     let theory = |reads: u32| ("theory", f64::from(reads));
     let chosen = [("the better way", better(&read)), ("the better way", better(&millis))];
     let against =
         [[Some(theory(SHAPE.data - length)), None], [Some(theory(length + SHAPE.parity)), None], chosen.map(Some)];
     let mut figures = Vec::new();
-    for ((name, costs), [of_read, of_millis]) in CASES.into_iter().zip(costs).zip(against) {
+    for (at, [of_read, of_millis]) in against.into_iter().enumerate() {
         let figure = |metric: &str, value, unit, against: Option<(&str, f64)>| Figure {
             bench: "lec",
-            case: format!("update {length} of {}+{} {name}", SHAPE.data, SHAPE.parity),
+            case: format!("update {length} of {}+{} {}", SHAPE.data, SHAPE.parity, CASES[at]),
             metric: metric.to_owned(),
             value,
             unit,
             against: against.map(|(name, value)| Against { name: name.to_owned(), value }),
         };
-        figures.push(figure("sectors_read", read(costs), "sectors", of_read));
-        figures.push(figure("update_ms", millis(costs), "ms", of_millis));
+        let (exact, bridged) = (&exact[at], &bridged[at]);
+        figures.push(figure("sectors_read", read(exact), "sectors", of_read));
+        figures.push(figure("update_ms", millis(exact), "ms", of_millis));
+        figures.push(figure("bridged_sectors_read", read(bridged), "sectors", None));
+        figures.push(figure("bridged_sectors_on_the_way", each(bridged.on_the_way), "sectors", None));
+        figures.push(figure("bridged_update_ms", millis(bridged), "ms", None));
     }
     figures
 }
 
 const CASES: [&str; 3] = ["encoded again", "change added", "chosen"];
 
-fn took(length: u32, choice: UpdateChoice) -> anyhow::Result<Costs> {
+/// Updates of all groups; `bridge` is what groups read on the way at most, `None` what disks do.
+fn took(length: u32, choice: UpdateChoice, bridge: Option<usize>) -> anyhow::Result<Costs> {
     run(11, |world| async move {
         let drive = Drive::new(&world, Duration::from_millis(20), SHAPE);
         let file = File::write(&drive.groups(), Sector(1), GROUPS * SHAPE.data)?;
-        let (bulk, groups) = (file.bulk(), drive.groups());
+        let groups = match bridge {
+            Some(sectors) => drive.groups().with_bridge(sectors),
+            None => drive.groups(),
+        };
+        let bulk = file.bulk();
         for number in 0..bulk.sums_sectors() {
             groups.sums_sector(bulk, number)?;
         }
         drive.move_head(file.first)?;
         let random = world.random().fork("places");
         let before = groups.statistics().now().sectors_read;
+        assert_eq!(groups.statistics().sectors_bridged(), 0, "sums sectors lie alone");
         let mut all = Took::default();
         let mut changed = Vec::new();
         for group in 0..GROUPS {
@@ -93,6 +122,7 @@ fn took(length: u32, choice: UpdateChoice) -> anyhow::Result<Costs> {
         }
         all += drive.time(|| drive.device().sync())?;
         let sectors_read = groups.statistics().now().sectors_read - before;
+        let on_the_way = groups.statistics().sectors_bridged();
         // Data, parity and sums fit each other, and what was written is there.
         let fresh = drive.groups();
         for group in 0..GROUPS {
@@ -103,6 +133,7 @@ fn took(length: u32, choice: UpdateChoice) -> anyhow::Result<Costs> {
             fresh.read_bulk(bulk, first..first + u64::from(length), &|_| None, &mut into)?;
             check(new, &into);
         }
-        Ok(Costs { sectors_read, took: all })
+        assert!(bridge != Some(0) || on_the_way == 0, "nothing is read on the way");
+        Ok(Costs { sectors_read, on_the_way, took: all })
     })
 }
