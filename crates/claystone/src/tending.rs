@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. What stays wrong is said once, and again only after it was right in between.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use claystone_env::ParityVerdict;
 use claystone_files::{Disk, TendAgain};
@@ -16,8 +16,8 @@ pub struct Tending {
     scrub_cycle: Option<Duration>,
     /// Until the next turn.
     pause: Duration,
-    /// Since the disk was scrubbed a little.
-    passed: Duration,
+    /// When the disk was last looked at.
+    looked: Instant,
     looks: u64,
     not_flushed: bool,
     not_scrubbed: bool,
@@ -27,7 +27,7 @@ pub struct Tending {
 impl Tending {
     /// Of a disk that was opened now.
     pub fn new(scrub_cycle: Option<Duration>) -> Tending {
-        let (pause, passed) = (LOOK_EVERY, Duration::ZERO);
+        let (pause, looked) = (LOOK_EVERY, Instant::now());
         Tending {
             scrub_cycle,
             pause,
@@ -47,30 +47,23 @@ impl Tending {
     /// To be called after each [`Tending::pause`]. Blocks.
     pub fn turn(&mut self, disk: &Disk) {
         let label = disk.label();
-        self.passed += self.pause;
-        self.pause = LOOK_EVERY;
-        let tended = loop {
-            match disk.tend() {
-                Ok(TendAgain::Now) => {}
-                Ok(TendAgain::Soon) => {
-                    self.pause = TEND_EVERY;
-                    break Ok(());
-                }
-                Ok(TendAgain::Later) => break Ok(()),
-                Err(error) => break Err(error),
-            }
+        let tended = disk.tend();
+        self.pause = match tended {
+            Ok(TendAgain::Now) => Duration::ZERO,
+            Ok(TendAgain::Soon) => TEND_EVERY,
+            Ok(TendAgain::Later) | Err(_) => LOOK_EVERY,
         };
         match tended {
             Err(error) if first(&mut self.not_flushed) => {
                 tracing::error!(disk = label, %error, "what was written lately is not at its place");
             }
             Err(_) => {}
-            Ok(()) => self.not_flushed = false,
+            Ok(_) => self.not_flushed = false,
         }
-        if self.passed < LOOK_EVERY {
+        if self.looked.elapsed() < LOOK_EVERY && self.looks > 0 {
             return;
         }
-        self.passed = Duration::ZERO;
+        self.looked = Instant::now();
         if let Some(cycle) = self.scrub_cycle {
             self.scrub(disk, &label, cycle);
         }

@@ -15,7 +15,7 @@ use crate::{DiskError, FileError, Inode};
 /// How much of the journal an entry may fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// A third: what waits in the journal needs as much again to be applied.
+    /// Half: what waits in the journal needs room to be applied.
     Waiting,
     /// All: applying makes room.
     Applying,
@@ -87,7 +87,7 @@ impl Disk {
         let needed = entry_sectors(&entry.records);
         let used = journal.used();
         let allowed = match share {
-            Share::Waiting => journal.sectors() / 3,
+            Share::Waiting => journal.sectors() / 2,
             Share::Applying => journal.sectors(),
         };
         if used + needed > allowed {
@@ -108,23 +108,62 @@ impl Disk {
     /// [`FileError::ReadOnly`].
     pub(crate) fn relieve(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         let mut stuck = BTreeSet::new();
-        while let Some((_, inode)) = { guard(&self.core).nodes.oldest_journaled(&stuck) } {
+        // Others may journal more meanwhile: that is not waited for.
+        let before = guard(&self.journal).next().sequence;
+        loop {
+            let oldest = guard(&self.core).nodes.oldest_journaled(&stuck);
+            let Some((_, inode)) = oldest.filter(|(position, _)| position.sequence < before) else { break };
             match self.flush_in(inode, Scope::Journaled, flushing) {
                 Ok(()) => {}
                 Err(error @ FileError::ReadOnly { .. }) => return Err(error),
                 Err(error) => {
                     tracing::warn!(%inode, %error, "sectors in the journal do not find their place");
                     stuck.insert(inode);
-                    guard(&self.core).journal_again(inode);
                 }
             }
             self.make_room(flushing)?;
         }
-        if !stuck.is_empty() && !self.try_commit(Share::Applying)? {
-            let mut core = guard(&self.core);
-            stuck.into_iter().for_each(|inode| core.unqueue(inode));
+        self.checkpoint(flushing)?;
+        self.compact(flushing)
+    }
+
+    /// Writes again, at the journal's head, what older entries have that must stay, and so frees the ring up to there: in
+    /// portions that find room, oldest first.
+    fn compact(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let (before, portion) = {
+            let journal = guard(&self.journal);
+            (journal.next().sequence, (journal.sectors() / 16).max(1) as usize)
+        };
+        while guard(&self.core).journal_again(before, portion) {
+            if !self.try_commit(Share::Applying)? {
+                // They are still where they were.
+                return Ok(());
+            }
+            self.checkpoint(flushing)?;
         }
-        self.checkpoint(flushing)
+        Ok(())
+    }
+
+    /// Sees to it that sectors may go into the journal to wait there: at most a quarter of it is taken. What is queued at
+    /// once is an eighth ([`Disk::journal_share`]), so what waits never keeps more than half. Returns whether they may.
+    ///
+    /// # Errors
+    /// As [`Disk::commit`].
+    pub(crate) fn admit(&self) -> Result<bool, FileError> {
+        let is_open = || {
+            let journal = guard(&self.journal);
+            journal.used() <= journal.sectors() / 4
+        };
+        if is_open() {
+            return Ok(true);
+        }
+        let flushing = self.lock_flusher();
+        // Most of it may be entries whose sectors are in their places by now.
+        self.checkpoint(&flushing)?;
+        if !is_open() {
+            self.relieve(&flushing)?;
+        }
+        Ok(is_open())
     }
 
     /// Sectors that one entry takes at most: several of them, and the sums that applying them takes, find room.
@@ -133,8 +172,8 @@ impl Disk {
     }
 
     /// Sees to it that half of the journal is free, so that more can be applied: by a checkpoint, and if old entries
-    /// must stay for what waits elsewhere, by an entry that has all of that again. Those are a third of the journal at
-    /// most ([`Share::Waiting`]).
+    /// must stay for what waits elsewhere, by writing that again behind all others. It is less than half
+    /// ([`Disk::admit`]).
     ///
     /// # Errors
     /// As [`Disk::commit`].
@@ -148,14 +187,7 @@ impl Disk {
         }
         self.checkpoint(flushing)?;
         if is_filled() {
-            {
-                let mut core = guard(&self.core);
-                for inode in core.nodes.journaled_inodes() {
-                    core.journal_again(inode);
-                }
-            }
-            self.commit_flushing(flushing)?;
-            self.checkpoint(flushing)?;
+            self.compact(flushing)?;
         }
         Ok(())
     }
@@ -165,6 +197,10 @@ impl Disk {
     /// # Errors
     /// As [`Disk::commit`].
     pub(crate) fn checkpoint(&self, _flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        if guard(&self.core).queued() > 0 {
+            // Some go with changes that the catalog is to get: a file's end with its last sector.
+            self.try_commit(Share::Applying)?;
+        }
         let mut journal = guard(&self.journal);
         let mut core = guard(&self.core);
         core.assert_writable()?;

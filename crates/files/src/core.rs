@@ -105,15 +105,19 @@ impl Core {
         self.queued.len()
     }
 
-    /// Sectors of a file do not go along: there is no room for them.
-    pub fn unqueue(&mut self, inode: Inode) {
-        self.queued.retain(|(of, _)| *of != inode);
-    }
-
     /// All that the journal does not hold: first what is forgotten, then sectors as they wait now.
     pub fn take_news(&mut self) -> Entry {
+        let queued = std::mem::take(&mut self.queued);
+        // With the size that the file has now: the sectors may have grown since they were queued.
+        let ends: BTreeMap<Inode, u64> = queued.iter().map(|(inode, sector)| (*inode, sector + 1)).collect();
+        for (inode, end) in ends {
+            // A record that does not read is left to the next caller.
+            if let Ok(record) = self.settle_to(inode, end) {
+                self.set_stored(inode, &record);
+            }
+        }
         let mut entry = Entry { records: std::mem::take(&mut self.records), written: Vec::new() };
-        for (inode, sector) in std::mem::take(&mut self.queued) {
+        for (inode, sector) in queued {
             let waiting = self.nodes.find_waiting(inode, sector).filter(|waiting| waiting.journaled.is_none());
             if let Some(waiting) = waiting {
                 entry.records.push(Record::Written { inode, sector, bytes: waiting.bytes.to_vec() });
@@ -137,7 +141,7 @@ impl Core {
                     let Some(waiting) = self.nodes.find_waiting(journaling.inode, journaling.sector) else { continue };
                     if waiting.version == journaling.version {
                         waiting.enter(at);
-                    } else if waiting.needs().is_none() {
+                    } else {
                         waiting.older_journaled = Some(OlderJournaled { at, version: journaling.version });
                     }
                 }
@@ -298,17 +302,17 @@ impl Core {
         self.apply(vec![Change { table: Table::Runs, key, value: Some(window.encode()) }]);
     }
 
-    /// What the journal has of a file goes there again, so that older entries can go.
-    pub fn journal_again(&mut self, inode: Inode) {
-        let Some(node) = self.nodes.find(inode) else { return };
-        let sectors: Vec<u64> =
-            node.waiting.iter().filter(|(_, waiting)| waiting.needs().is_some()).map(|(&sector, _)| sector).collect();
-        for &sector in &sectors {
+    /// What the oldest entries have that must stay, of `most` sectors, goes into the journal again, so that they can go.
+    /// Only entries before the sequence `before` count. Returns whether there were any.
+    pub fn journal_again(&mut self, before: u64, most: usize) -> bool {
+        let oldest = self.nodes.journaled(before, most);
+        for &(inode, sector) in &oldest {
             if let Some(waiting) = self.nodes.find_waiting(inode, sector) {
                 (waiting.older_journaled, waiting.journaled) = (waiting.older(), None);
             }
+            self.queued.insert((inode, sector));
         }
-        self.journal_waiting(inode, sectors);
+        !oldest.is_empty()
     }
 
     /// What the journal has of these sectors counts no more, but for those of which it has something newer.

@@ -288,10 +288,7 @@ impl Disk {
         let is_crowded = || guard(&self.core).nodes.waiting > self.tuning.waiting_sectors_max / 2;
         if is_crowded() {
             // Before writers find no room, and a share at a time, so that others get the lock.
-            self.flush_every(Scope::Share, &flushing)?;
-            if is_crowded() {
-                return Ok(TendAgain::Now);
-            }
+            flushed = self.flush_every(Scope::Share, &flushing);
         }
         let journal_filled = {
             let journal = guard(&self.journal);
@@ -299,10 +296,12 @@ impl Disk {
         };
         if journal_filled {
             // Before an fsync finds no room.
-            flushed = self.flush_every(Scope::Journaled, &flushing);
+            flushed = flushed.and(self.flush_every(Scope::Journaled, &flushing));
         }
         if now.since(flushing.tended.flushed) >= self.tuning.flush_after {
-            flushed = flushed.and(self.flush_every(Scope::FullRuns, &flushing));
+            if !is_crowded() {
+                flushed = flushed.and(self.flush_every(Scope::FullRuns, &flushing));
+            }
             self.commit_flushing(&flushing)?;
             flushing.tended.flushed = now;
         }
@@ -315,7 +314,12 @@ impl Disk {
             self.checkpoint(&flushing)?;
             flushing.tended.checkpointed = now;
         }
-        flushed.map(|()| if waits { TendAgain::Soon } else { TendAgain::Later })
+        flushed?;
+        Ok(match waits {
+            _ if is_crowded() => TendAgain::Now,
+            true => TendAgain::Soon,
+            false => TendAgain::Later,
+        })
     }
 
     /// Whether so many changes are in memory that bringing them into the catalog must not wait: what is kept for it on the

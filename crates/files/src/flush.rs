@@ -89,27 +89,30 @@ impl Disk {
             let (homes, new): (Vec<Step>, Vec<Step>) =
                 steps.into_iter().partition(|step| matches!(step, Step::Home { .. }));
             for step in &new {
-                match step {
+                let placed = match step {
                     Step::Bulk { sectors } => self.place_bulk(inode, sectors.clone(), &snapshot)?,
                     Step::Single { sectors, capacity } => {
-                        self.place_single(inode, sectors.clone(), *capacity, &snapshot)?;
+                        self.place_single(inode, sectors.clone(), *capacity, &snapshot)?
                     }
-                    Step::Home { .. } => {}
-                }
-                if let Step::Bulk { sectors } | Step::Single { sectors, .. } = step {
-                    left.retain(|sector| !sectors.contains(sector));
-                }
+                    Step::Home { .. } => continue,
+                };
+                left.retain(|sector| !placed.contains(sector));
             }
             if partial {
                 return Ok(());
             }
             if new.is_empty() {
+                let mut first = Ok(());
                 for step in homes {
-                    if let Step::Home { window, sectors } = step {
-                        self.apply_home(inode, window, &sectors, flushing)?;
-                        left.retain(|sector| sectors.binary_search(sector).is_err());
+                    let Step::Home { window, sectors } = step else { continue };
+                    match self.apply_home(inode, window, &sectors, flushing) {
+                        Ok(()) => left.retain(|sector| sectors.binary_search(sector).is_err()),
+                        // What lies elsewhere finds its place all the same.
+                        Err(error @ FileError::Lost { .. }) => first = first.and(Err(error)),
+                        Err(error) => return Err(error),
                     }
                 }
+                first?;
             }
         }
         if !left.is_empty() {
@@ -128,6 +131,8 @@ impl Disk {
         let mut core = guard(&self.core);
         let Some(node) = core.nodes.find(inode) else { return BTreeSet::new() };
         match scope {
+            // A group whose parity is not trusted takes all its sectors at once.
+            _ if node.distrusts_parity => node.waiting.keys().copied().collect(),
             Scope::All | Scope::FullRuns => node.waiting.keys().copied().collect(),
             Scope::Journaled => {
                 let journaled = node.waiting.iter().filter(|(_, waiting)| waiting.needs().is_some());
@@ -184,8 +189,8 @@ impl Disk {
         Ok(true)
     }
 
-    /// Writes whole groups: as many side by side as there is room for.
-    fn place_bulk(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<(), FileError> {
+    /// Writes whole groups: as many side by side as there is room for. Returns what it placed: all.
+    fn place_bulk(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<Range<u64>, FileError> {
         let mut at = sectors.start;
         while at < sectors.end {
             let groups_left = ((sectors.end - at) / u64::from(self.shape.data)) as u32;
@@ -201,7 +206,7 @@ impl Disk {
             self.name(inode, &window, range, snapshot)?;
             at = part.end;
         }
-        Ok(())
+        Ok(sectors)
     }
 
     fn reserve_bulk(&self, groups: u32) -> Result<(u32, SectorRange), FileError> {
@@ -218,14 +223,14 @@ impl Disk {
         }
     }
 
-    /// Writes one group.
+    /// Writes one group. Returns what it placed: all, unless there is no room for it, and the rest has a place.
     fn place_single(
         &self,
         inode: Inode,
         sectors: Range<u64>,
         capacity: u32,
         snapshot: &Snapshot,
-    ) -> Result<(), FileError> {
+    ) -> Result<Range<u64>, FileError> {
         let count = (sectors.end - sectors.start) as u32;
         let reserved = {
             let parity = u64::from(self.shape.parity);
@@ -249,11 +254,12 @@ impl Disk {
             Err(error) => return Err(self.write_failed(&with_sources(&error))),
         };
         let window = Window { first: sectors.start, sectors: count, skipped: 0, run: Run::Single { place, sums } };
-        self.name(inode, &window, range, snapshot)
+        self.name(inode, &window, range, snapshot)?;
+        Ok(sectors)
     }
 
-    /// On a disk whose gaps are all too small for the group: several small ones.
-    fn place_split(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<(), FileError> {
+    /// On a disk whose gaps are all too small for the group: several small ones. Returns what it placed.
+    fn place_split(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<Range<u64>, FileError> {
         let largest = guard(&self.space).largest();
         let fits = largest.saturating_sub(u64::from(self.shape.parity));
         let windows = guard(&self.core).windows(inode, sectors.clone(), self.shape.data)?;
@@ -266,7 +272,8 @@ impl Disk {
         }
         let middle = sectors.start + fits;
         self.place_single(inode, sectors.start..middle, fits as u32, snapshot)?;
-        self.place_single(inode, middle..sectors.end, (sectors.end - middle) as u32, snapshot)
+        self.place_single(inode, middle..sectors.end, (sectors.end - middle) as u32, snapshot)?;
+        Ok(sectors)
     }
 
     /// The bytes of sectors, from what waits or from where they are.
@@ -297,6 +304,8 @@ impl Disk {
     fn name(&self, inode: Inode, window: &Window, reserved: SectorRange, snapshot: &Snapshot) -> Result<(), FileError> {
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
+        // No entry is on its way into the journal now, so all that it has of these sectors is known.
+        let _journal = guard(&self.journal);
         let mut core = guard(&self.core);
         core.unsynced = true;
         let mut changes = Vec::new();
@@ -311,7 +320,9 @@ impl Disk {
         }
         core.forget_journaled(inode, sectors);
         let mut record = core.settle_to(inode, window.end())?;
-        record.tail.clear();
+        if window.first == 0 {
+            record.tail.clear();
+        }
         let promised = record.promised_sectors.saturating_sub(window.sectors.into());
         self.keep_promise(&mut core, &mut record, promised);
         core.set_stored(inode, &record);
@@ -329,6 +340,7 @@ impl Disk {
     ) -> Result<(), FileError> {
         let trust_parity = guard(&self.core).nodes.find(inode).is_none_or(|node| !node.distrusts_parity);
         let batch_max = self.tuning.apply_sectors_max.min(self.journal_share());
+        let mut result = Ok(());
         for batch in self.batches(inode, window, sectors, batch_max)? {
             let (first, last) = (batch[0], batch[batch.len() - 1]);
             let (window, content) = {
@@ -350,13 +362,19 @@ impl Disk {
                 true => UpdateChoice::Cheapest,
                 false => UpdateChoice::Only(UpdateWay::Reencode),
             };
-            match window.run {
-                Run::Single { .. } => self.apply_single(inode, window, &content, choice, flushing)?,
-                Run::Bulk { .. } => self.apply_bulk(inode, &window, &content, choice, flushing)?,
+            let applied = match window.run {
+                Run::Single { .. } => self.apply_single(inode, window, &content, choice, flushing),
+                Run::Bulk { .. } => self.apply_bulk(inode, &window, &content, choice, flushing),
+            };
+            match applied {
+                Ok(()) => {}
+                // A group that is lost leaves its batch where it is, and the others go on.
+                Err(error @ FileError::Lost { .. }) => result = result.and(Err(error)),
+                Err(error) => return Err(error),
             }
             self.make_room(flushing)?;
         }
-        Ok(())
+        result
     }
 
     /// Batches of at most `most` sectors, in which they go to the groups of a window. After a crash those of a group that

@@ -216,10 +216,18 @@ impl Nodes {
         all.min_by_key(|(position, _)| position.sequence)
     }
 
-    /// The nodes with sectors for which an entry of the journal must stay.
-    pub fn journaled_inodes(&self) -> Vec<Inode> {
-        let needs = |node: &Node| node.waiting.values().any(|waiting| waiting.needs().is_some());
-        self.nodes.iter().filter(|(_, node)| needs(node)).map(|(&inode, _)| inode).collect()
+    /// At most `most` sectors for which entries of the journal must stay that come before the sequence `before`; those of
+    /// the oldest entries.
+    pub fn journaled(&self, before: u64, most: usize) -> Vec<(Inode, u64)> {
+        let mut all: Vec<(u64, Inode, u64)> = Vec::new();
+        for (&inode, node) in &self.nodes {
+            let needs =
+                node.waiting.iter().filter_map(|(&sector, waiting)| Some((waiting.needs()?.sequence, inode, sector)));
+            all.extend(needs.filter(|(sequence, ..)| *sequence < before));
+        }
+        all.sort_unstable();
+        all.truncate(most);
+        all.into_iter().map(|(_, inode, sector)| (inode, sector)).collect()
     }
 
     fn counted<R>(&mut self, inode: Inode, work: impl FnOnce(&mut Node) -> R) -> R {

@@ -302,6 +302,7 @@ impl Disk {
 
     /// See [`FileTree::sync`].
     pub(crate) fn sync_node(&self, inode: Inode) -> Result<(), FileError> {
+        let admitted = self.admit()?;
         let journaling: Option<Vec<(u64, u64)>> = {
             let mut core = guard(&self.core);
             core.assert_writable()?;
@@ -314,7 +315,7 @@ impl Disk {
             if waiting.is_empty() || self.place_tiny(&mut core, inode)? {
                 core.settle(inode)?;
                 Some(Vec::new())
-            } else if self.fits_the_journal(&core, inode, &sectors)? {
+            } else if admitted && self.fits_the_journal(&core, inode, &sectors)? {
                 core.journal_waiting(inode, sectors);
                 core.settle(inode)?;
                 Some(waiting)
@@ -328,7 +329,7 @@ impl Disk {
         self.commit()?;
         let left_out = |core: &Core, (sector, version): &(u64, u64)| {
             let waiting = core.nodes.find(inode).and_then(|node| node.waiting.get(sector));
-            waiting.is_some_and(|waiting| waiting.version == *version && waiting.journaled.is_none())
+            waiting.is_some_and(|waiting| waiting.older().is_none_or(|journaled| journaled.version < *version))
         };
         let refused = {
             let core = guard(&self.core);

@@ -492,3 +492,82 @@ fn write_read_and_flush_at_once(seed: u64, placed: bool) {
     let scrubbed = disk.scrub(&mut |_| true).expect("scrubbed");
     assert_eq!((scrubbed.mended, scrubbed.sums_mended, scrubbed.lost.len()), (0, 0, 0));
 }
+
+#[test]
+fn the_first_bytes_of_a_file_stay_until_a_run_has_them() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device, 2);
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+    disk.write(file, 0, &[5; 100]).expect("written");
+    disk.sync(file).expect("synced");
+    disk.write(file, 20 * SECTOR_BYTES as u64, &vec![6; 150 * SECTOR_BYTES]).expect("written");
+    {
+        let flushing = disk.lock_flusher();
+        disk.flush_every(Scope::FullRuns, &flushing).expect("flushed");
+        disk.commit_flushing(&flushing).expect("committed");
+    }
+    drop(disk);
+    let disk = opened(device, Arc::new(SteppingClock::default()));
+    let mut bytes = [0; 100];
+    assert_eq!(disk.read(file, 0, &mut bytes), Ok(100));
+    assert_eq!(bytes, [5; 100]);
+    assert_sound(&disk);
+}
+
+#[test]
+fn what_was_cut_off_is_zeros_after_a_crash_at_a_checkpoint() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device, 2);
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+    disk.write(file, 0, &[7; 2 * SECTOR_BYTES]).expect("written");
+    disk.sync_all().expect("synced");
+    let size = |bytes| NewAttributes { bytes: Some(bytes), ..NewAttributes::default() };
+    disk.set_attributes(file, &size(5000)).expect("cut");
+    disk.checkpoint(&disk.lock_flusher()).expect("made");
+    drop(disk);
+    let disk = opened(device, Arc::new(SteppingClock::default()));
+    disk.set_attributes(file, &size(2 * SECTOR_BYTES as u64)).expect("longer");
+    let mut bytes = [1; 2 * SECTOR_BYTES];
+    assert_eq!(disk.read(file, 0, &mut bytes), Ok(2 * SECTOR_BYTES));
+    assert!(bytes[..5000].iter().all(|byte| *byte == 7) && bytes[5000..].iter().all(|byte| *byte == 0));
+}
+
+/// On a disk whose gaps are too small for a group with its neighbours, part of it stays where it was.
+#[test]
+fn what_is_synced_on_a_disk_in_pieces_is_there_or_refused() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096));
+    let disk = formatted(&device, 2);
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+    disk.write(file, 0, &vec![1; 4 * SECTOR_BYTES]).expect("written");
+    disk.sync_all().expect("synced");
+    let mut small = 0;
+    let name = |number: u32| format!("s{number}").into_bytes();
+    while let Ok(made) = disk.make(Inode::ROOT, &name(small), &new_node(Kind::File, 0o600)) {
+        let written = disk.write(made.inode, 0, &[2; SECTOR_BYTES]);
+        small += 1;
+        if written.and_then(|()| disk.flush(made.inode, &disk.lock_flusher())).is_err() {
+            break;
+        }
+    }
+    assert!(small > 300, "{small} files");
+    // Gaps of nine sectors.
+    for number in (0..small - 3).step_by(6) {
+        (number..number + 3).for_each(|number| disk.unlink(Inode::ROOT, &name(number)).expect("deleted"));
+    }
+    disk.sync_all().expect("synced");
+    disk.checkpoint(&disk.lock_flusher()).expect("made");
+    // What was kept for the catalog lies in a row; somebody else has it.
+    let kept = guard(&disk.space).largest();
+    guard(&disk.space).reserve(kept, None).expect("it is free");
+    let largest = guard(&disk.space).largest();
+    assert!((8..12).contains(&largest), "{largest} in a row");
+    disk.write(file, 0, &vec![3; 10 * SECTOR_BYTES]).expect("written");
+    let synced = disk.flush(file, &disk.lock_flusher()).and_then(|()| disk.commit());
+    drop(disk);
+    let disk = opened(device, Arc::new(SteppingClock::default()));
+    let mut bytes = vec![0; 10 * SECTOR_BYTES];
+    disk.read(file, 0, &mut bytes).expect("reads");
+    assert!(synced.is_err() || bytes.iter().all(|byte| *byte == 3), "{synced:?}");
+    assert!(synced.is_ok() || synced == Err(FileError::NoSpace), "{synced:?}");
+    assert_sound(&disk);
+}
