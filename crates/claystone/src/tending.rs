@@ -31,7 +31,7 @@ impl Tending {
         Tending {
             scrub_cycle,
             pause,
-            passed,
+            looked,
             looks: 0,
             not_flushed: false,
             not_scrubbed: false,

@@ -124,7 +124,7 @@ impl Disk {
             self.make_room(flushing)?;
         }
         self.checkpoint(flushing)?;
-        self.compact(flushing)
+        if stuck.is_empty() { Ok(()) } else { self.compact(flushing) }
     }
 
     /// Writes again, at the journal's head, what older entries have that must stay, and so frees the ring up to there: in
