@@ -71,16 +71,16 @@ impl Disk {
     /// # Errors
     /// As there.
     pub(crate) fn flush_in(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        let mut result = self.flush_alone(inode, scope, flushing);
+        let mut result = self.flush_once(inode, scope, flushing);
         if result == Err(FileError::NoSpace) && guard(&self.space).given_sectors() > 0 {
             self.checkpoint(flushing)?;
-            result = self.flush_alone(inode, scope, flushing);
+            result = self.flush_once(inode, scope, flushing);
         }
         guard(&self.core).nodes.sweep(inode);
         result
     }
 
-    fn flush_alone(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+    fn flush_once(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         let mut left = self.choose(inode, scope);
         // New groups take in neighbours, so what goes home is planned again once they are there.
         for _ in 0..PASSES_MAX {
