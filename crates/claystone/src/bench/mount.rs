@@ -46,12 +46,8 @@ pub struct Plan {
 /// # Errors
 /// A disk cannot be made or mounted, which takes root and /dev/fuse; a call on the file fails.
 pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
-    let cases = chosen(&plan.cases)?;
-    let place = plan.directory.clone().unwrap_or_else(std::env::temp_dir);
-    let place = tempfile::Builder::new()
-        .prefix("claystone-bench-")
-        .tempdir_in(&place)
-        .with_context(|| format!("no directory can be made in {}: name another one with --dir", place.display()))?;
+    let cases = super::chosen(&CASES, |case| case.name().to_owned(), &plan.cases)?;
+    let place = super::scratch(plan.directory.as_deref())?;
     let served = [
         Served::start(place.path(), "coding-on", plan.file_bytes, &[])?,
         Served::start(place.path(), "coding-off", plan.file_bytes, &["--parity", "0", "--copies", "1"])?,
@@ -67,14 +63,6 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     }
     progress.end();
     Ok(rows)
-}
-
-fn chosen(names: &[String]) -> anyhow::Result<Vec<Case>> {
-    let all = CASES.map(Case::name);
-    if let Some(unknown) = names.iter().find(|name| !all.contains(&name.as_str())) {
-        bail!("there is no case {unknown:?}: there are {}", all.join(", "));
-    }
-    Ok(CASES.into_iter().filter(|case| names.is_empty() || names.iter().any(|name| name == case.name())).collect())
 }
 
 /// What is done to the file.

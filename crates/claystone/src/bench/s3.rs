@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use claystone_bench::gate::median;
 
 use super::load::{self, Case, Operation, Sample};
@@ -36,12 +36,8 @@ pub struct Plan {
 /// # Errors
 /// A server does not start, or answers wrong.
 pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
-    let cases = chosen(&plan.cases)?;
-    let place = plan.directory.clone().unwrap_or_else(std::env::temp_dir);
-    let place = tempfile::Builder::new()
-        .prefix("claystone-bench-")
-        .tempdir_in(&place)
-        .with_context(|| format!("no directory can be made in {}: name another one with --dir", place.display()))?;
+    let cases = super::chosen(&CASES, Case::name, &plan.cases)?;
+    let place = super::scratch(plan.directory.as_deref())?;
     let mut servers = vec![Server::claystone(&place.path().join("claystone")).await?];
     if let Some(minio) = &plan.minio {
         servers.push(Server::minio(minio, &place.path().join("minio")).await?);
@@ -56,14 +52,6 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     }
     progress.end();
     Ok(rows)
-}
-
-fn chosen(names: &[String]) -> anyhow::Result<Vec<Case>> {
-    let all: Vec<String> = CASES.iter().map(Case::name).collect();
-    if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
-        bail!("there is no case {unknown:?}: there are {}", all.join(", "));
-    }
-    Ok(CASES.into_iter().filter(|case| names.is_empty() || names.contains(&case.name())).collect())
 }
 
 /// One kept round.
