@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use claystone_env::SECTOR_BYTES;
+use bytes::BytesMut;
+use claystone_env::{SECTOR_BYTES, aligned_buffer};
 use claystone_files::{
     Attributes, FileError, FileTree, Inode, Kind, NewAttributes, NewNode, RenameMode, Seek, SpaceFigures,
 };
@@ -271,6 +272,8 @@ impl Filesystem for Bridge {
         BUFFER.with_borrow_mut(|buffer| {
             // The kernel asks for at most the size agreed on, so the buffer stays below that.
             if buffer.len() < size as usize {
+                // What the tree reads whole, the device can put right there.
+                *buffer = aligned_buffer(size as usize);
                 buffer.resize(size as usize, 0);
             }
             match self.tree.read(inode(node), offset, &mut buffer[..size as usize]) {
@@ -553,7 +556,7 @@ fn is_refused_attribute(name: &OsStr) -> bool {
 
 thread_local! {
     /// Where a thread reads into; it grows to what the kernel asks for at once.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 }
 
 /// Invariant 1 of the crate: until the kernel changes it itself. Ten years, because the kernel counts in ticks.

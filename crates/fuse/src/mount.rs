@@ -234,8 +234,9 @@ fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
     Ok(absolute)
 }
 
-/// Lets the kernel read ahead a whole request: it gives new mounts 128 KiB, which costs a third of what a sequential reader
-/// gets. Where that cannot be set, reads are slower, not wrong.
+/// Lets the kernel read ahead so much that each thread of the default has a request: it gives new mounts 128 KiB. On a virtual
+/// disk a sequential reader got 740 MiB/s with one request ahead and 850 to 1,300 with four. Where that cannot be set, reads
+/// are slower, not wrong.
 #[expect(clippy::disallowed_methods, reason = "a switch of the kernel, which no simulation has")]
 fn raise_read_ahead(directory: &Path) {
     let Ok(stat) = rustix::fs::stat(directory) else { return };
@@ -253,4 +254,4 @@ fn is_root() -> bool {
 /// One would make everybody wait for the slowest sector. Measured with a tree in memory and four readers of 4 KiB: 6 us of
 /// processor time a request on four threads, 11 us if each has a file of the device of its own, 14 us on one thread.
 const THREADS: usize = 4;
-const READ_AHEAD_KIB: &str = "1024";
+const READ_AHEAD_KIB: &str = "4096";
