@@ -6,20 +6,36 @@
 //!
 //! Invariants:
 //! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_sums`]).
-//! 2. A read that goes on behind a group reads its parity, and the sums sector behind it, in the same call of the device,
-//!    into the room of what comes next: nothing is copied, and the head of a hard disk never waits.
+//! 2. A read that goes on behind a group reads its parity, and the sums sector behind it, in the same call of the device:
+//!    the head of a hard disk never waits, and nothing is copied.
 
 use std::ops::Range;
 
 use bytes::Bytes;
-use claystone_env::{Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
-use crate::groups::{Failure, fill};
+use crate::groups::fill;
 use crate::statistics::count;
 use crate::{
-    BulkRun, Cached, Change, GroupError, Groups, Member, SUMS_PER_SECTOR, SumsSector, Update, UpdateChoice, sector_sum,
+    BulkRun, Cached, Change, GroupError, GroupShape, Groups, Member, SUMS_PER_SECTOR, SumsSector, Update, UpdateChoice,
+    sector_sum,
 };
+
+/// What a read takes of one group.
+struct Part {
+    group: u32,
+    positions: Range<usize>,
+    // Sectors behind the data that are read with it: parity, and maybe a sums sector; or none.
+    behind: usize,
+}
+
+/// Consecutive sectors that were asked for.
+struct Piece<'a> {
+    first: Sector,
+    bytes: &'a mut [u8],
+    unread: Result<Vec<FailedSector>, DeviceError>,
+}
 
 /// What a write to a device has at least, where there is more to write.
 const WRITE_BYTES: usize = 4 << 20;
@@ -81,7 +97,7 @@ impl Groups {
     ///
     /// # Errors
     /// As [`Groups::read`] of the first group that has one; groups before it are right in `into`, those behind it are not
-    /// read.
+    /// checked.
     ///
     /// # Panics
     /// If nothing, or what is not in the run, is wanted, or `into` is not as long.
@@ -96,24 +112,34 @@ impl Groups {
         let shape = self.shape();
         assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
         assert_eq!(into.len(), (wanted.end - wanted.start) as usize * SECTOR_BYTES, "room for what is wanted");
-        let k = u64::from(shape.data);
-        let mut next = wanted.start;
-        while next < wanted.end {
-            let group = (next / k) as u32;
-            let group_first = u64::from(group) * k;
-            let end = wanted.end.min(group_first + k);
-            let positions = (next - group_first) as usize..(end - group_first) as usize;
-            let room = &mut into[(next - wanted.start) as usize * SECTOR_BYTES..];
-            let goes_on = end < wanted.end;
-            let behind = shape.parity as usize + usize::from(goes_on && run.sums_before(group + 1, shape).is_some());
-            let fits = goes_on && (positions.len() + behind) * SECTOR_BYTES <= room.len();
-            let sectors = positions.len() + if fits { behind } else { 0 };
+        let parts = parts(run, wanted, shape);
+        let behind = parts.iter().map(|part| part.behind).sum::<usize>() * SECTOR_BYTES;
+        let mut between = aligned_buffer(behind);
+        between.resize(behind, 0);
+        // They lie before what is wanted; those of later groups are read with it.
+        self.group_sums(run, parts[0].group, parts[0].positions.clone())?;
+        let (mut into, mut between) = (into, &mut between[..]);
+        let mut reads: Vec<(Sector, &mut [u8])> = Vec::new();
+        for part in &parts {
+            let place = run.group(part.group, shape);
+            let data = into.split_off_mut(..part.positions.len() * SECTOR_BYTES).expect("room for what is wanted");
+            reads.push((place.sector(Member::Data(part.positions.start as u32)), data));
+            if part.behind > 0 {
+                let behind = between.split_off_mut(..part.behind * SECTOR_BYTES).expect("room for all that is behind");
+                reads.push((place.sector(Member::Parity(0)), behind));
+            }
+        }
+        let unread = self.device().read_each(&mut reads, effort(shape.parity));
+        let mut done = reads.into_iter().zip(unread).map(|((first, bytes), unread)| Piece { first, bytes, unread });
+        for part in parts {
+            let mut piece = || done.next().expect("each piece was read");
+            let (data, behind) = (piece(), (part.behind > 0).then(piece));
+            let group_first = u64::from(part.group) * u64::from(shape.data);
             let cached = |member| match member {
                 Member::Data(position) => cached(group_first + u64::from(position)),
                 Member::Parity(_) => None,
             };
-            self.read_part(run, group, positions, &cached, &mut room[..sectors * SECTOR_BYTES])?;
-            next = end;
+            self.take_part(run, part, data, behind, &cached)?;
         }
         Ok(())
     }
@@ -211,38 +237,40 @@ impl Groups {
         Ok(BulkUpdate { update, sums: sums.into_iter().map(|(_, place, sums)| (place, sums)).collect() })
     }
 
-    /// Reads positions of a group, and what `part` has room for behind them: parity, and a sums sector.
-    fn read_part(
+    /// Checks, and if need be mends, what was read of a group; and keeps what was read behind it.
+    fn take_part(
         &self,
         run: BulkRun,
-        group: u32,
-        positions: Range<usize>,
+        part: Part,
+        data: Piece<'_>,
+        behind: Option<Piece<'_>>,
         cached: Cached<'_>,
-        part: &mut [u8],
     ) -> Result<(), GroupError> {
         let shape = self.shape();
         let (k, m) = (shape.data as usize, shape.parity as usize);
-        let place = run.group(group, shape);
+        let Part { group, positions, .. } = part;
+        let behind = behind.map(|Piece { first, bytes, unread }| {
+            let failed = self.checked(first, bytes, unread?, |_| None);
+            let (parity, sums) = bytes.split_at(m * SECTOR_BYTES);
+            if !sums.is_empty() {
+                let read = failed.last().is_none_or(|(last, _)| *last != m);
+                self.take_sums(Sector(first.0 + m as u64), read.then_some(sums));
+            }
+            Ok::<_, GroupError>((parity, failed))
+        });
+        let behind = behind.transpose()?;
         let sums = self.group_sums(run, group, positions.clone())?;
-        let first = place.sector(Member::Data(positions.start as u32));
-        let failed = self.read_checked(first, part, |at| *sums.get(at)?)?;
-        if part.len() / SECTOR_BYTES > positions.len() + m {
-            self.take_sums(Sector(place.sector(Member::Parity(0)).0 + m as u64), &failed, part);
-        }
-        let data_failed: Vec<(usize, Failure)> =
-            failed.iter().copied().take_while(|(at, _)| *at < positions.len()).collect();
-        if data_failed.is_empty() && sums.iter().all(Option::is_some) {
+        let failed = self.checked(data.first, data.bytes, data.unread?, |at| *sums.get(at)?);
+        if failed.is_empty() && sums.iter().all(Option::is_some) {
             return Ok(());
         }
-        let mut gathering = Gathering::new(self, place, self.group_sums(run, group, 0..k)?);
-        let (data, behind) = part.split_at(positions.len() * SECTOR_BYTES);
-        gathering.lend(positions.start, data, &data_failed);
-        if !behind.is_empty() && m > 0 {
-            let parity_failed: Vec<(usize, Failure)> = failed
-                .iter()
-                .filter_map(|(at, failure)| Some((at.checked_sub(positions.len()).filter(|at| *at < m)?, *failure)))
-                .collect();
-            gathering.lend(k, &behind[..m * SECTOR_BYTES], &parity_failed);
+        let mut gathering = Gathering::new(self, run.group(group, shape), self.group_sums(run, group, 0..k)?);
+        gathering.lend(positions.start, data.bytes, &failed);
+        if let Some((parity, mut failed)) = behind
+            && m > 0
+        {
+            failed.retain(|(at, _)| *at < m);
+            gathering.lend(k, parity, &failed);
         }
         gathering.take_cached(cached);
         let restored = self.restore(run, group, &mut gathering, positions.clone(), false);
@@ -250,9 +278,9 @@ impl Groups {
             gathering.mended(positions.clone()).map(|(at, bytes)| (at, Bytes::copy_from_slice(bytes))).collect();
         let vouched = restored.is_ok() || sums.iter().all(Option::is_some);
         if !vouched {
-            part[..positions.len() * SECTOR_BYTES].fill(0);
+            data.bytes.fill(0);
         }
-        fill(part, positions.start, &data_failed, if vouched { &mended } else { &[] });
+        fill(data.bytes, positions.start, &failed, if vouched { &mended } else { &[] });
         restored
     }
 
@@ -370,14 +398,12 @@ impl Groups {
         Ok(self.keep_sums(place, read.then_some(&bytes)))
     }
 
-    /// Keeps the sums sector that was read behind a group, the last sector of `part`.
-    fn take_sums(&self, place: Sector, failed: &[(usize, Failure)], part: &[u8]) {
-        let at = part.len() / SECTOR_BYTES - 1;
-        let read = failed.last().is_none_or(|(last, _)| *last != at);
+    /// Keeps a sums sector that was read on the way, or writes it again if it did not read and is known.
+    fn take_sums(&self, place: Sector, read: Option<&[u8]>) {
         match self.sums_cache().whole(place) {
-            Some(sums) if !read => self.write_mended(place, &sums.encode(self.disk(), place)),
+            Some(sums) if read.is_none() => self.write_mended(place, &sums.encode(self.disk(), place)),
             Some(_) => {}
-            None => drop(self.keep_sums(place, read.then(|| &part[at * SECTOR_BYTES..]))),
+            None => drop(self.keep_sums(place, read)),
         }
     }
 
@@ -393,4 +419,21 @@ impl Groups {
         }
         sums
     }
+}
+
+/// What a read of these data sectors takes of each group. Where it goes on farther than to what lies between two groups, it
+/// reads that too.
+fn parts(run: BulkRun, wanted: Range<u64>, shape: GroupShape) -> Vec<Part> {
+    let k = u64::from(shape.data);
+    let groups = (wanted.start / k) as u32..wanted.end.div_ceil(k) as u32;
+    let part = |group| {
+        let group_first = u64::from(group) * k;
+        let end = wanted.end.min(group_first + k);
+        let positions = (wanted.start.max(group_first) - group_first) as usize..(end - group_first) as usize;
+        let behind =
+            shape.parity as usize + usize::from(wanted.end > end && run.sums_before(group + 1, shape).is_some());
+        let goes_on = wanted.end - end >= behind as u64;
+        Part { group, positions, behind: if goes_on && wanted.end > end { behind } else { 0 } }
+    };
+    groups.map(part).collect()
 }

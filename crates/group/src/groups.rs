@@ -230,7 +230,7 @@ impl Groups {
     }
 
     /// Counts what was read, and finds what failed.
-    fn checked(
+    pub(crate) fn checked(
         &self,
         first: Sector,
         bytes: &[u8],

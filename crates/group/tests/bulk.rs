@@ -97,7 +97,7 @@ fn a_stream_is_one_stride_over_data_parity_and_sums() {
     let case = case(250, 5, 10);
     assert_eq!(case.read(0..2500).expect("read"), case.data);
     let reads = case.device.state().reads.clone();
-    assert_eq!(reads.len(), 1 + 10);
+    assert_eq!(reads.len(), 1 + 10 + 9, "sums, then data and what is between it");
     assert!(reads.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "{reads:?}");
     let total = BulkRun::sectors_total(10, case.shape);
     assert_eq!(case.device.sectors_read(), total - 5, "but the last parity");
