@@ -94,6 +94,10 @@ impl Case {
         }
     }
 
+    fn is_read(self) -> bool {
+        matches!(self, Case::SequentialRead | Case::RandomRead)
+    }
+
     fn is_sequential(self) -> bool {
         matches!(self, Case::SequentialWrite | Case::SequentialRead)
     }
@@ -151,84 +155,133 @@ impl Drop for Served {
     }
 }
 
-/// One kept round.
+/// One round: what each disk did, in the order of `served`.
 struct Round {
-    sample: Sample,
+    samples: Vec<Sample>,
     noise: Noise,
 }
 
-/// Alternating rounds; disk by disk in the order of `served`.
-async fn measure(served: &[Served], case: Case, plan: &Plan, progress: &Progress) -> anyhow::Result<Vec<Vec<Round>>> {
+/// Rounds, until enough are quiet.
+async fn measure(served: &[Served], case: Case, plan: &Plan, progress: &Progress) -> anyhow::Result<Vec<Round>> {
     for served in served {
         // What the case needs, and what it warms; not kept.
         if !served.file.exists() {
-            work(Case::SequentialWrite, &served.file, plan, usize::MAX)?;
+            Work::start(Case::SequentialWrite, &served.file, plan, 0)?.end()?;
         }
-        work(case, &served.file, plan, usize::MAX)?;
+        Work::start(case, &served.file, plan, 0)?.end()?;
     }
-    let mut rounds: Vec<Vec<Round>> = served.iter().map(|_| Vec::new()).collect();
+    let mut rounds: Vec<Round> = Vec::new();
     for number in 0..plan.rounds * TRIES_MAX {
-        if rounds.iter().all(|rounds| rounds.iter().filter(|round| round.noise.is_quiet()).count() >= plan.rounds) {
+        if rounds.iter().filter(|round| round.noise.is_quiet()).count() >= plan.rounds {
             break;
         }
-        // Neither is always the first one.
-        let mut turn: Vec<usize> = (0..served.len()).collect();
-        turn.rotate_left(number % served.len());
-        for at in turn {
-            let pressure = noise::pressure(QUIET_WINDOW).await;
-            let processes: Vec<u32> = served.iter().map(|served| served.child.id()).collect();
-            let before = Counters::now(&processes);
-            let sample = block_in_place(|| work(case, &served[at].file, plan, number))?;
-            let foreign = Counters::now(&processes).foreign_since(before);
-            rounds[at].push(Round { sample, noise: Noise { pressure, foreign } });
-            progress.step(1);
-        }
+        let pressure = noise::pressure(QUIET_WINDOW).await;
+        let processes: Vec<u32> = served.iter().map(|served| served.child.id()).collect();
+        let before = Counters::now(&processes);
+        let samples = block_in_place(|| round(served, case, plan, number))?;
+        let foreign = Counters::now(&processes).foreign_since(before);
+        rounds.push(Round { samples, noise: Noise { pressure, foreign } });
+        progress.step(served.len() as u64);
     }
     Ok(rounds)
 }
 
-/// Does once what is measured.
-fn work(case: Case, path: &Path, plan: &Plan, seed: usize) -> anyhow::Result<Sample> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed as u64);
-    if case == Case::SequentialWrite && path.exists() {
-        fs::remove_file(path)?;
-    }
-    let make = case == Case::SequentialWrite;
-    let file = fs::OpenOptions::new().read(true).write(true).create(make).truncate(false).open(path)?;
-    fadvise(&file, 0, None, Advice::DontNeed)?;
-    if case == Case::RandomRead {
-        fadvise(&file, 0, None, Advice::Random)?;
-    }
-    let mut bytes = vec![0; if case.is_sequential() { SEQUENTIAL_BYTES } else { RANDOM_BYTES }];
-    random.fill(&mut bytes[..]);
-    let pieces = plan.file_bytes / bytes.len() as u64;
-    let mut sample = Sample::default();
-    let begin = Instant::now();
-    while if case.is_sequential() { sample.operations < pieces } else { begin.elapsed() < plan.round } {
-        let piece = if case.is_sequential() { sample.operations } else { random.random_range(0..pieces) };
-        let at = piece * bytes.len() as u64;
-        let one = Instant::now();
-        match case {
-            Case::SequentialRead | Case::RandomRead => file.read_exact_at(&mut bytes, at)?,
-            Case::SequentialWrite | Case::RandomWrite => file.write_all_at(&bytes, at)?,
-            Case::SyncedWrite => {
-                file.write_all_at(&bytes, at)?;
-                file.sync_data()?;
+/// Both disks in turn. Reads alternate in short parts: a virtual disk is fast for some seconds and slow for others, and each
+/// disk is to have the same share of both. Writes go on in the background, so each disk does all of them in one.
+fn round(served: &[Served], case: Case, plan: &Plan, number: usize) -> anyhow::Result<Vec<Sample>> {
+    // Neither is always the first one.
+    let turn = |part: usize| (0..served.len()).map(move |at| (at + number + part) % served.len());
+    if case.is_read() {
+        let work: anyhow::Result<Vec<Work>> =
+            served.iter().map(|served| Work::start(case, &served.file, plan, number)).collect();
+        let mut work = work?;
+        for part in 1..=PARTS {
+            for at in turn(part) {
+                work[at].go_to(f64::from(part as u32) / f64::from(PARTS as u32))?;
             }
         }
-        sample.latencies.push(one.elapsed());
-        sample.operations += 1;
+        return work.into_iter().map(Work::end).collect();
     }
-    if matches!(case, Case::SequentialWrite | Case::RandomWrite) {
-        file.sync_all()?;
+    let mut samples: Vec<Option<Sample>> = served.iter().map(|_| None).collect();
+    for at in turn(0) {
+        samples[at] = Some(Work::start(case, &served[at].file, plan, number)?.end()?);
     }
-    sample.seconds = begin.elapsed().as_secs_f64();
-    Ok(sample)
+    Ok(samples.into_iter().flatten().collect())
 }
 
-fn case_rows(goals: &Goals, plan: &Plan, served: &[Served], case: Case, rounds: &[Vec<Round>]) -> Vec<Row> {
+/// A case being done to a file.
+struct Work<'a> {
+    case: Case,
+    plan: &'a Plan,
+    file: fs::File,
+    bytes: Vec<u8>,
+    random: ChaCha8Rng,
+    sample: Sample,
+}
+
+impl Work<'_> {
+    fn start<'a>(case: Case, path: &Path, plan: &'a Plan, seed: usize) -> anyhow::Result<Work<'a>> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed as u64);
+        if case == Case::SequentialWrite && path.exists() {
+            fs::remove_file(path)?;
+        }
+        let make = case == Case::SequentialWrite;
+        let file = fs::OpenOptions::new().read(true).write(true).create(make).truncate(false).open(path)?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+        if case == Case::RandomRead {
+            fadvise(&file, 0, None, Advice::Random)?;
+        }
+        let mut bytes = vec![0; if case.is_sequential() { SEQUENTIAL_BYTES } else { RANDOM_BYTES }];
+        random.fill(&mut bytes[..]);
+        Ok(Work { case, plan, file, bytes, random, sample: Sample::default() })
+    }
+
+    /// Goes on until `share` of it is done.
+    fn go_to(&mut self, share: f64) -> anyhow::Result<()> {
+        let pieces = self.plan.file_bytes / self.bytes.len() as u64;
+        let (seconds, begin) = (self.sample.seconds, Instant::now());
+        loop {
+            let done = self.sample.operations;
+            self.sample.seconds = seconds + begin.elapsed().as_secs_f64();
+            let is_done = match self.case.is_sequential() {
+                true => done as f64 >= share * pieces as f64,
+                false => self.sample.seconds >= share * self.plan.round.as_secs_f64(),
+            };
+            if is_done {
+                return Ok(());
+            }
+            let piece = if self.case.is_sequential() { done } else { self.random.random_range(0..pieces) };
+            let at = piece * self.bytes.len() as u64;
+            let one = Instant::now();
+            match self.case {
+                Case::SequentialRead | Case::RandomRead => self.file.read_exact_at(&mut self.bytes, at)?,
+                Case::SequentialWrite | Case::RandomWrite => self.file.write_all_at(&self.bytes, at)?,
+                Case::SyncedWrite => {
+                    self.file.write_all_at(&self.bytes, at)?;
+                    self.file.sync_data()?;
+                }
+            }
+            self.sample.latencies.push(one.elapsed());
+            self.sample.operations += 1;
+        }
+    }
+
+    /// Does the rest; what was written is then durable.
+    fn end(mut self) -> anyhow::Result<Sample> {
+        self.go_to(1.0)?;
+        if matches!(self.case, Case::SequentialWrite | Case::RandomWrite) {
+            let begin = Instant::now();
+            self.file.sync_all()?;
+            self.sample.seconds += begin.elapsed().as_secs_f64();
+        }
+        Ok(self.sample)
+    }
+}
+
+fn case_rows(goals: &Goals, plan: &Plan, served: &[Served], case: Case, rounds: &[Round]) -> Vec<Row> {
     let figure = |metric: &'static str, unit: &'static str, of: &dyn Fn(&Sample) -> f64| {
-        let [value, off] = [0, 1].map(|at| median(quiet(&rounds[at]).into_iter().map(of).collect()).unwrap_or(0.0));
+        let [value, off] = [0, 1]
+            .map(|at| median(quiet(rounds).into_iter().map(|round| of(&round.samples[at])).collect()).unwrap_or(0.0));
         let against = Some(Against { name: served[1].name.replace('-', " "), value: off });
         let case = case.name().to_owned();
         let figure = Figure { bench: "mount", case, metric: metric.to_owned(), value, unit, against };
@@ -247,13 +300,15 @@ fn case_rows(goals: &Goals, plan: &Plan, served: &[Served], case: Case, rounds: 
 }
 
 /// The quiet rounds; all, if none was.
-fn quiet(rounds: &[Round]) -> Vec<&Sample> {
-    let quiet: Vec<&Sample> = rounds.iter().filter(|round| round.noise.is_quiet()).map(|round| &round.sample).collect();
-    if quiet.is_empty() { rounds.iter().map(|round| &round.sample).collect() } else { quiet }
+fn quiet(rounds: &[Round]) -> Vec<&Round> {
+    let quiet: Vec<&Round> = rounds.iter().filter(|round| round.noise.is_quiet()).collect();
+    if quiet.is_empty() { rounds.iter().collect() } else { quiet }
 }
 
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 const RANDOM_BYTES: usize = 4096;
+/// Of a round of reads.
+const PARTS: usize = 16;
 /// Of an image, beyond the file and what is written of it anew: journal, catalog, and what is kept free.
 const SPARE_BYTES: u64 = 1 << 30;
 const TRIES_MAX: usize = 3;
