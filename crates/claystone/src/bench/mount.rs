@@ -1,8 +1,9 @@
 //! A file through the mount with coding on and with coding off, side by side.
 //!
-//! Each of the two disks is an image in one directory, formatted and mounted by this program as a user does it. Rounds
-//! alternate between them, so that drift of the machine hits both; of the quiet rounds the median counts. Reads begin
-//! without pages in the kernel's memory, writes end with an fsync, so what is measured went through the device.
+//! Each of the two disks is an image in one directory, formatted and mounted by this program as a user does it. A round does
+//! every case to both disks, and then again after each was formatted as the other: places of a virtual disk differ by more
+//! than what is compared here, so each image is in turn the one with coding. Of the quiet rounds the median counts. Reads
+//! begin without pages in the kernel's memory, writes end with an fsync, so what is measured went through the device.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -48,22 +49,28 @@ pub struct Plan {
 pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     let cases = super::chosen(&CASES, |case| case.name().to_owned(), &plan.cases)?;
     let place = super::scratch(plan.directory.as_deref())?;
-    let served = [
-        Served::start(place.path(), "coding-on", plan.file_bytes, &[])?,
-        Served::start(place.path(), "coding-off", plan.file_bytes, &["--parity", "0", "--copies", "1"])?,
-    ];
     let goals = Goals::built_in();
-    let progress = Progress::new("measuring", (cases.len() * plan.rounds * served.len()) as u64);
-    let mut rows = Vec::new();
-    for case in cases {
-        progress.say(case.name());
-        let rounds = measure(&served, case, plan, &progress).await.with_context(|| case.name());
-        let rounds = rounds.with_context(|| served.each_ref().map(Served::said).concat())?;
-        rows.extend(case_rows(&goals, plan, &served, case, &rounds));
+    let progress = Progress::new("measuring", (cases.len() * plan.rounds * SIDES.len() * IMAGES.len()) as u64);
+    let mut rounds: Vec<Vec<Round>> = cases.iter().map(|_| Vec::new()).collect();
+    for number in 0..plan.rounds * TRIES_MAX {
+        if rounds.iter().all(|rounds| rounds.iter().filter(|round| round.noise.is_quiet()).count() >= plan.rounds) {
+            break;
+        }
+        let first = measure(place.path(), IMAGES, &cases, plan, number, &progress).await?;
+        let [one, other] = IMAGES;
+        let second = measure(place.path(), [other, one], &cases, plan, number, &progress).await?;
+        for (rounds, (first, second)) in rounds.iter_mut().zip(first.into_iter().zip(second)) {
+            rounds.push(first.and(second));
+        }
     }
     progress.end();
-    Ok(rows)
+    let rows = cases.iter().zip(&rounds).flat_map(|(case, rounds)| case_rows(&goals, plan, *case, rounds));
+    Ok(rows.collect())
 }
+
+/// What is compared, with what `disk format` is told for it.
+const SIDES: [(&str, &[&str]); 2] = [("coding-on", &[]), ("coding-off", &["--parity", "0", "--copies", "1"])];
+const IMAGES: [&str; 2] = ["one.img", "other.img"];
 
 /// What is done to the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,17 +119,16 @@ struct Served {
 }
 
 impl Served {
-    fn start(place: &Path, name: &'static str, file_bytes: u64, format: &[&str]) -> anyhow::Result<Served> {
+    fn start(place: &Path, image: &str, name: &'static str, format: &[&str], bytes: u64) -> anyhow::Result<Served> {
         let program = std::env::current_exe().context("finding this program's own file")?;
-        let (image, at) = (place.join(name).with_extension("img"), place.join(name));
-        fs::create_dir(&at)?;
-        let size = (3 * file_bytes + SPARE_BYTES).to_string();
-        let made = Command::new(&program)
-            .args(["disk", "format"])
-            .arg(&image)
-            .args(["--size", &size])
-            .args(format)
-            .output()?;
+        let (image, at) = (place.join(image), place.join(name));
+        fs::create_dir_all(&at)?;
+        let mut made = Command::new(&program);
+        made.args(["disk", "format", "--force"]).arg(&image);
+        if !image.exists() {
+            made.args(["--size", &bytes.to_string()]);
+        }
+        let made = made.args(format).output()?;
         ensure!(made.status.success(), "no disk is made: {}", String::from_utf8_lossy(&made.stderr));
         let log = image.with_extension("log");
         let mount = Command::new(&program)
@@ -155,30 +161,51 @@ impl Drop for Served {
     }
 }
 
-/// One round: what each disk did, in the order of `served`.
+/// What each side did in a round.
 struct Round {
     samples: Vec<Sample>,
     noise: Noise,
 }
 
-/// Rounds, until enough are quiet.
-async fn measure(served: &[Served], case: Case, plan: &Plan, progress: &Progress) -> anyhow::Result<Vec<Round>> {
-    for served in served {
-        // What the case needs, and what it warms; not kept.
-        if !served.file.exists() {
-            Work::start(Case::SequentialWrite, &served.file, plan, 0)?.end()?;
+impl Round {
+    /// The same with what was done after the images were changed.
+    fn and(mut self, other: Round) -> Round {
+        for (sample, other) in self.samples.iter_mut().zip(other.samples) {
+            sample.operations += other.operations;
+            sample.seconds += other.seconds;
+            sample.latencies.extend(other.latencies);
         }
-        Work::start(case, &served.file, plan, 0)?.end()?;
+        self.noise.pressure = self.noise.pressure.max(other.noise.pressure);
+        self.noise.foreign = self.noise.foreign.max(other.noise.foreign);
+        self
     }
-    let mut rounds: Vec<Round> = Vec::new();
-    for number in 0..plan.rounds * TRIES_MAX {
-        if rounds.iter().filter(|round| round.noise.is_quiet()).count() >= plan.rounds {
-            break;
-        }
+}
+
+/// Does each case once to each side, on fresh disks.
+async fn measure(
+    place: &Path,
+    images: [&str; 2],
+    cases: &[Case],
+    plan: &Plan,
+    number: usize,
+    progress: &Progress,
+) -> anyhow::Result<Vec<Round>> {
+    let bytes = 3 * plan.file_bytes + SPARE_BYTES;
+    let starting =
+        SIDES.iter().zip(images).map(|((name, format), image)| Served::start(place, image, name, format, bytes));
+    let served = starting.collect::<anyhow::Result<Vec<Served>>>()?;
+    for served in &served {
+        // What the cases need, and what it warms; not kept.
+        Work::start(Case::SequentialWrite, &served.file, plan, number)?.end()?;
+    }
+    let mut rounds = Vec::new();
+    for &case in cases {
+        progress.say(case.name());
         let pressure = noise::pressure(QUIET_WINDOW).await;
         let processes: Vec<u32> = served.iter().map(|served| served.child.id()).collect();
         let before = Counters::now(&processes);
-        let samples = block_in_place(|| round(served, case, plan, number))?;
+        let samples = block_in_place(|| round(&served, case, plan, number)).with_context(|| case.name());
+        let samples = samples.with_context(|| served.iter().map(Served::said).collect::<String>())?;
         let foreign = Counters::now(&processes).foreign_since(before);
         rounds.push(Round { samples, noise: Noise { pressure, foreign } });
         progress.step(served.len() as u64);
@@ -278,11 +305,11 @@ impl Work<'_> {
     }
 }
 
-fn case_rows(goals: &Goals, plan: &Plan, served: &[Served], case: Case, rounds: &[Round]) -> Vec<Row> {
+fn case_rows(goals: &Goals, plan: &Plan, case: Case, rounds: &[Round]) -> Vec<Row> {
     let figure = |metric: &'static str, unit: &'static str, of: &dyn Fn(&Sample) -> f64| {
         let [value, off] = [0, 1]
             .map(|at| median(quiet(rounds).into_iter().map(|round| of(&round.samples[at])).collect()).unwrap_or(0.0));
-        let against = Some(Against { name: served[1].name.replace('-', " "), value: off });
+        let against = Some(Against { name: SIDES[1].0.replace('-', " "), value: off });
         let case = case.name().to_owned();
         let figure = Figure { bench: "mount", case, metric: metric.to_owned(), value, unit, against };
         if plan.judged { goals.row(figure) } else { goals.row_unjudged(figure) }
