@@ -105,6 +105,11 @@ impl Case {
         matches!(self, Case::SequentialRead | Case::RandomRead)
     }
 
+    /// How often a sequential case goes through the file.
+    fn passes(self) -> u64 {
+        if self == Case::SequentialRead { 2 } else { 1 }
+    }
+
     fn is_sequential(self) -> bool {
         matches!(self, Case::SequentialWrite | Case::SequentialRead)
     }
@@ -271,13 +276,16 @@ impl Work<'_> {
             let done = self.sample.operations;
             self.sample.seconds = seconds + begin.elapsed().as_secs_f64();
             let is_done = match self.case.is_sequential() {
-                true => done as f64 >= share * pieces as f64,
+                true => done as f64 >= share * (pieces * self.case.passes()) as f64,
                 false => self.sample.seconds >= share * self.plan.round.as_secs_f64(),
             };
             if is_done {
                 return Ok(());
             }
-            let piece = if self.case.is_sequential() { done } else { self.random.random_range(0..pieces) };
+            let piece = if self.case.is_sequential() { done % pieces } else { self.random.random_range(0..pieces) };
+            if piece == 0 && self.case == Case::SequentialRead {
+                fadvise(&self.file, 0, None, Advice::DontNeed)?;
+            }
             let at = piece * self.bytes.len() as u64;
             let one = Instant::now();
             match self.case {
@@ -335,7 +343,7 @@ fn quiet(rounds: &[Round]) -> Vec<&Round> {
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 const RANDOM_BYTES: usize = 4096;
 /// Of a round of reads.
-const PARTS: usize = 16;
+const PARTS: usize = 32;
 /// Of an image, beyond the file and what is written of it anew: journal, catalog, and what is kept free.
 const SPARE_BYTES: u64 = 1 << 30;
 const TRIES_MAX: usize = 3;
