@@ -196,13 +196,21 @@ async fn measure(
     progress: &Progress,
 ) -> anyhow::Result<Vec<Round>> {
     let bytes = 3 * plan.file_bytes + SPARE_BYTES;
-    let starting =
-        SIDES.iter().zip(images).map(|((name, format), image)| Served::start(place, image, name, format, bytes));
-    let served = starting.collect::<anyhow::Result<Vec<Served>>>()?;
-    for served in &served {
+    // By images, so that after they were changed the other side is the first: a file written first was read 7 % slower than
+    // one written behind it, whoever wrote it.
+    let mut sides: Vec<usize> = (0..SIDES.len()).collect();
+    sides.sort_by_key(|side| images[*side]);
+    let mut served: Vec<(usize, Served)> = Vec::new();
+    for &side in &sides {
+        let (name, format) = SIDES[side];
+        served.push((side, Served::start(place, images[side], name, format, bytes)?));
+    }
+    for (_, served) in &served {
         // What the cases need, and what it warms; not kept.
         Work::start(Case::SequentialWrite, &served.file, plan, number)?.end()?;
     }
+    served.sort_by_key(|(side, _)| *side);
+    let served: Vec<Served> = served.into_iter().map(|(_, served)| served).collect();
     let mut rounds = Vec::new();
     for &case in cases {
         progress.say(case.name());
