@@ -13,7 +13,10 @@ pub enum MountError {
     )]
     NoDevice,
     /// Only root may mount by itself.
-    #[error("only root can mount: run it with sudo, or install fuse3, whose fusermount3 mounts for other users")]
+    #[error(
+        "only root can mount: run it with sudo, or install fuse3, whose fusermount3 mounts for other users where they may \
+         open /dev/fuse"
+    )]
     NotRoot {
         /// What the attempt ended with.
         source: io::Error,

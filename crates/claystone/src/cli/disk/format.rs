@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use claystone_env::{Device, SECTOR_BYTES};
-use claystone_files::Disk;
+use claystone_files::{Disk, FileTree, Inode, NewAttributes};
 use claystone_host::{HostClock, HostDevice, HostRandom};
 use claystone_model::{copies, parity_of_group};
 
@@ -69,6 +69,7 @@ impl Format {
         drop(device);
         // Opened again, so what is told is what is there.
         let disk = open_disk(&self.device)?;
+        give_to_user(&disk)?;
         let report = Report::of(&disk);
         close_disk(disk)?;
         if json {
@@ -157,3 +158,15 @@ const DATA_MAX: u16 = 1020;
 const PARITY_MAX: u16 = 64;
 const COPIES_MAX: u16 = 8;
 const LABEL_BYTES_MAX: usize = 64;
+
+/// The root directory is that of whoever formats, who could else write nothing to a disk of his own.
+fn give_to_user(disk: &Disk) -> anyhow::Result<()> {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    if user.is_root() {
+        return Ok(());
+    }
+    let owner =
+        NewAttributes { owner: Some(user.as_raw()), owner_group: Some(group.as_raw()), ..NewAttributes::default() };
+    disk.set_attributes(Inode::ROOT, &owner).context("its root directory has no owner")?;
+    Ok(())
+}
