@@ -134,14 +134,14 @@ impl Mount {
     /// [`MountError::InUse`]: it is served as before.
     pub fn unmount(&mut self) -> Result<(), MountError> {
         let Some(session) = &self.session else { return Ok(()) };
-        if !session.guard.is_finished() {
-            if let Err(source) = take_away(&self.directory, UnmountFlags::empty()) {
-                match Errno::from_io_error(&source) {
-                    // Somebody else has unmounted it.
-                    Some(Errno::INVAL) => {}
-                    Some(Errno::BUSY) => return Err(MountError::InUse { directory: self.directory.clone() }),
-                    _ => return Err(self.unmount_failed(source)),
-                }
+        if !session.guard.is_finished()
+            && let Err(source) = take_away(&self.directory, UnmountFlags::empty())
+        {
+            match Errno::from_io_error(&source) {
+                // Somebody else has unmounted it.
+                Some(Errno::INVAL) => {}
+                Some(Errno::BUSY) => return Err(MountError::InUse { directory: self.directory.clone() }),
+                _ => return Err(self.unmount_failed(source)),
             }
         }
         let joined = self.session.take().map_or(Ok(()), BackgroundSession::join);
@@ -190,6 +190,7 @@ impl Drop for Mount {
 ///
 /// # Errors
 /// EBUSY, EINVAL and others of the kernel, or what fusermount3 says.
+#[expect(clippy::disallowed_methods, reason = "as fuser does to mount; no simulation mounts")]
 fn take_away(directory: &Path, flags: UnmountFlags) -> io::Result<()> {
     match rustix::mount::unmount(directory, flags) {
         Err(Errno::PERM) if !is_root() => {}
