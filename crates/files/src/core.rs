@@ -12,6 +12,7 @@ use claystone_group::{BulkRun, GroupShape};
 
 use crate::catalog::{Catalog, CatalogError};
 use crate::error::{Damage, DiskError};
+use crate::growing::Growing;
 use crate::inode::InodeRecord;
 use crate::journal::JournalPosition;
 use crate::keys::{self, Span};
@@ -30,6 +31,8 @@ pub(crate) struct Core {
     pub catalog: Catalog,
     /// Nodes in memory.
     pub nodes: Nodes,
+    /// Parity of groups that files grow in.
+    pub growing: Growing,
     /// Whether groups were written since the device was last synced.
     pub unsynced: bool,
     /// Whether somebody holds the flusher's lock, and so makes room for those who wait for it.
@@ -68,6 +71,7 @@ impl Core {
         Core {
             catalog,
             nodes: Nodes::default(),
+            growing: Growing::default(),
             unsynced: false,
             flushing: false,
             failed: None,

@@ -16,7 +16,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
-use claystone_group::{BulkRun, Change, GroupError, GroupPlace, NOTHING_CACHED, SumsSector, UpdateChoice, UpdateWay};
+use claystone_group::{
+    BulkRun, Change, GroupError, GroupPlace, Member, NOTHING_CACHED, NewGroup, SumsSector, UpdateChoice, UpdateWay,
+};
 
 use crate::content::is_tiny;
 use crate::disk::{Disk, FlushLock, guard, write_gate};
@@ -249,10 +251,11 @@ impl Disk {
         };
         let data: Vec<&[u8]> = owned.iter().map(|bytes| bytes.as_slice()).collect();
         let place = GroupPlace { first: range.first, data: count, capacity };
-        let sums = match self.groups.write_new(place, &data) {
-            Ok(sums) => sums,
+        let NewGroup { sums, parity } = match self.groups.write_new(place, &data) {
+            Ok(new) => new,
             Err(error) => return Err(self.write_failed(&with_sources(&error))),
         };
+        guard(&self.core).growing.keep(inode, place, &sums, parity);
         let window = Window { first: sectors.start, sectors: count, skipped: 0, run: Run::Single { place, sums } };
         self.name(inode, &window, range, snapshot)?;
         Ok(sectors)
@@ -419,9 +422,17 @@ impl Disk {
         let at = |sector: u64| window.skipped + (sector - window.first) as u32;
         let changes: Vec<Change<'_>> =
             content.iter().map(|(sector, waiting)| Change { position: at(*sector), bytes: &waiting.bytes }).collect();
+        let kept = guard(&self.core).growing.parity(inode, place, &sums);
+        let cached = |member| match member {
+            Member::Data(_) => None,
+            Member::Parity(number) => {
+                let at = number as usize * SECTOR_BYTES;
+                kept.as_ref().map(|parity| parity.slice(at..at + SECTOR_BYTES))
+            }
+        };
         let update = self
             .groups
-            .prepare_update(place, &changes, &sums, NOTHING_CACHED, choice)
+            .prepare_update(place, &changes, &sums, &cached, choice)
             .map_err(|error| unreadable(inode, &error))?;
         sums.resize(update.place.data as usize, 0);
         for &(position, sum) in &update.sums {
@@ -442,6 +453,9 @@ impl Disk {
         self.commit_flushing(flushing)?;
         if let Err(error) = update.write(&*self.device) {
             return Err(self.write_failed(&with_sources(&error)));
+        }
+        if let Run::Single { place, sums } = &window.run {
+            guard(&self.core).growing.keep(inode, *place, sums, update.parity);
         }
         self.applied(inode, content);
         Ok(())

@@ -19,6 +19,7 @@ mod flush;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod grow;
+mod growing;
 mod info;
 mod inode;
 mod journal;

@@ -54,6 +54,15 @@ pub(crate) enum Failure {
     Wrong,
 }
 
+/// What was found while a group was written.
+#[derive(Debug)]
+pub struct NewGroup {
+    /// The CRCs of its data.
+    pub sums: Vec<u32>,
+    /// Its parity, m sectors: who keeps it can append without a read.
+    pub parity: Bytes,
+}
+
 /// The groups of one disk. Any number of threads may call any method at once, within invariant 3 of the crate.
 pub struct Groups {
     device: Arc<dyn Device>,
@@ -115,7 +124,7 @@ impl Groups {
         &self.counts
     }
 
-    /// Writes a group: `data` are the sectors in use. Returns their CRCs. In one call of the device, or two if there is
+    /// Writes a group: `data` are the sectors in use. Returns their CRCs and the parity. In one call of the device, or two if there is
     /// room between data and parity, whose sectors are not touched.
     ///
     /// # Errors
@@ -123,7 +132,7 @@ impl Groups {
     ///
     /// # Panics
     /// If there is no data, more than room for, or not as much as the place says.
-    pub fn write_new(&self, place: GroupPlace, data: &[&[u8]]) -> Result<Vec<u32>, GroupError> {
+    pub fn write_new(&self, place: GroupPlace, data: &[&[u8]]) -> Result<NewGroup, GroupError> {
         self.assert_place(place);
         assert!(!data.is_empty(), "a group without data");
         assert_eq!(data.len(), place.data as usize, "one slice for each data sector in use");
@@ -141,7 +150,8 @@ impl Groups {
             self.device.write(place.first, &buffer[..data_bytes])?;
             self.device.write(place.sector(Member::Parity(0)), &buffer[data_bytes..])?;
         }
-        Ok(data.iter().map(|sector| sector_sum(sector)).collect())
+        let sums = data.iter().map(|sector| sector_sum(sector)).collect();
+        Ok(NewGroup { sums, parity: Bytes::copy_from_slice(&buffer[data_bytes..]) })
     }
 
     /// Reads the data positions `wanted` into `into`. `sums` are the CRCs of all data in use. What fails is mended, if

@@ -28,7 +28,7 @@ mod update;
 
 pub use bulk::BulkUpdate;
 pub use code::{GroupCode, GroupCodeError};
-pub use groups::{Cached, GroupError, Groups, NOTHING_CACHED};
+pub use groups::{Cached, GroupError, Groups, NOTHING_CACHED, NewGroup};
 pub use place::{GroupPlace, Member};
 pub use run::{BulkRun, GroupShape};
 pub use scrub::ScrubReport;

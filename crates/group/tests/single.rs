@@ -28,7 +28,7 @@ fn case(place: GroupPlace, k: u32, m: u32) -> Case {
     let device = FaultyDevice::new(64.max(u64::from(k + m) + 8));
     let groups = groups(&device, k, m);
     let data = sector_pattern(1, place.data as usize);
-    let sums = groups.write_new(place, &sectors(&data)).expect("written");
+    let sums = groups.write_new(place, &sectors(&data)).expect("written").sums;
     device.quiet();
     Case { device, groups, place, data, sums }
 }

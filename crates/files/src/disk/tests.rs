@@ -571,3 +571,26 @@ fn what_is_synced_on_a_disk_in_pieces_is_there_or_refused() {
     assert!(synced.is_ok() || synced == Err(FileError::NoSpace), "{synced:?}");
     assert_sound(&disk);
 }
+
+// Test of: [lec §3.2]
+#[test]
+fn who_appends_reads_no_parity() {
+    let disk = memory(2);
+    let made = disk.make(Inode::ROOT, b"log", &new_node(Kind::File, 0o600)).expect("made");
+    let append = |sector: u64| {
+        let before = disk.groups.statistics().now().sectors_read;
+        disk.write(made.inode, sector * SECTOR_BYTES as u64, &[sector as u8; SECTOR_BYTES]).expect("written");
+        disk.flush(made.inode, &disk.lock_flusher()).expect("flushed");
+        disk.groups.statistics().now().sectors_read - before
+    };
+    // It is moved to where it has room for as many more, until that is a whole group: then what is there is read.
+    let reads: Vec<u64> = (0..10).map(append).collect();
+    assert_eq!(reads, [0, 1, 0, 0, 4, 0, 0, 0, 0, 0]);
+    disk.commit().expect("durable");
+    assert_sound(&disk);
+    let mut bytes = vec![0; 10 * SECTOR_BYTES];
+    disk.read(made.inode, 0, &mut bytes).expect("reads");
+    assert!(bytes.chunks(SECTOR_BYTES).zip(0..).all(|(sector, fill)| sector.iter().all(|byte| *byte == fill)));
+    let found = disk.scrub(&mut |_| true).expect("it reads");
+    assert_eq!((found.mended, found.lost.len()), (0, 0), "{found:?}");
+}

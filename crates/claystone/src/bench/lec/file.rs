@@ -31,7 +31,7 @@ impl File {
         let tail = if left > 0 {
             let total = BulkRun::sectors_total(bulk.groups(shape), shape);
             let place = GroupPlace { first: Sector(first.0 + total), data: left, capacity: left };
-            Some((place, groups.write_new(place, &contents(bulk.data.into(), left.into()))?))
+            Some((place, groups.write_new(place, &contents(bulk.data.into(), left.into()))?.sums))
         } else {
             None
         };
