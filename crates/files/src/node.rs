@@ -239,3 +239,57 @@ impl Nodes {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Nodes;
+    use crate::Inode;
+    use crate::journal::JournalPosition;
+
+    const FILE: Inode = Inode(7);
+
+    fn at(sequence: u64) -> JournalPosition {
+        JournalPosition { sequence, position: sequence % 5 }
+    }
+
+    /// A sector whose first version is in entry 1, and which was written again since; with the version of each.
+    fn written_again() -> (Nodes, u64, u64) {
+        let mut nodes = Nodes::default();
+        nodes.put_journaled(FILE, 3, vec![1; 4096], at(1));
+        let first = nodes.find_waiting(FILE, 3).expect("it waits").version;
+        nodes.put(FILE, 3, vec![2; 4096]);
+        let second = nodes.find_waiting(FILE, 3).expect("it waits").version;
+        (nodes, first, second)
+    }
+
+    #[test]
+    fn what_was_written_since_waits_on_when_an_older_version_is_placed() {
+        let (mut nodes, first, second) = written_again();
+        assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits").needs(), Some(at(1)), "what was synced must stay");
+        nodes.placed(FILE, 3, first);
+        let waiting = nodes.find_waiting(FILE, 3).expect("it waits");
+        assert_eq!((waiting.bytes[0], waiting.needs()), (2, None), "what was synced is in its group");
+        nodes.placed(FILE, 3, second);
+        assert!(nodes.find_waiting(FILE, 3).is_none());
+        assert_eq!((nodes.waiting, nodes.clusters), (0, 0));
+    }
+
+    #[test]
+    fn an_entry_stays_for_a_version_that_is_newer_than_what_was_placed() {
+        let (mut nodes, first, second) = written_again();
+        // The second version goes into an entry while the first is on its way to its group, and is written over too.
+        nodes.find_waiting(FILE, 3).expect("it waits").enter(at(2));
+        nodes.put(FILE, 3, vec![3; 4096]);
+        nodes.placed(FILE, 3, first);
+        assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits").needs(), Some(at(2)));
+        nodes.placed(FILE, 3, second);
+        assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits").needs(), None);
+    }
+
+    #[test]
+    fn a_version_that_nobody_placed_is_kept() {
+        let (mut nodes, _, second) = written_again();
+        nodes.placed(FILE, 3, second + 1);
+        assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits").bytes[0], 2);
+    }
+}

@@ -594,3 +594,25 @@ fn who_appends_reads_no_parity() {
     let found = disk.scrub(&mut |_| true).expect("it reads");
     assert_eq!((found.mended, found.lost.len()), (0, 0), "{found:?}");
 }
+
+#[test]
+fn what_nobody_syncs_is_durable_after_a_while_all_the_same() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let clock = Arc::new(SteppingClock::default());
+    drop(formatted(&device, 2));
+    let disk = opened(device.clone(), clock.clone());
+    let inode = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o644)).expect("made").inode;
+    disk.write(inode, 0, &[7; 120 * SECTOR_BYTES]).expect("written");
+    for _ in 0..2 {
+        drop(clock.sleep(disk.tuning.flush_after));
+        disk.tend().expect("tended");
+    }
+    // As if killed.
+    drop(disk);
+    let disk = opened(device, Arc::new(SteppingClock::default()));
+    assert_eq!(disk.lookup(Inode::ROOT, b"f").expect("its name is there").inode, inode);
+    let mut found = vec![0; 100 * SECTOR_BYTES];
+    assert_eq!(disk.read(inode, 0, &mut found), Ok(found.len()));
+    assert!(found.iter().all(|byte| *byte == 7), "so are its full runs");
+    assert_sound(&disk);
+}
