@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::credentials::{Credentials, write_private};
 use crate::disks::{DEFAULT_NODE, Disks, Wanted, cluster_of, first_disks};
 use crate::settings::Settings;
+use crate::tending::Care;
 
 /// Everything but the listeners. Cheap to clone.
 #[derive(Clone)]
@@ -74,7 +75,8 @@ impl Store {
         let is_new = !birth.complete;
         let options = Options { sync_interval: settings.sync_interval, ..Options::default() };
         let cluster = birth.cluster.parse()?;
-        let disks = Disks::new(env.clone(), cluster, options, settings.keeper.scrub_cycle);
+        let care = Care { scrub_cycle: Some(settings.keeper.scrub_cycle), limits: settings.recovery_limits };
+        let disks = Disks::new(env.clone(), cluster, options, care);
         if is_new {
             first_start(&disks, &*meta, &known, &settings).await?;
             birth.complete = true;

@@ -18,7 +18,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use claystone_chunk::{ChunkStore, DiskId, NodeId};
@@ -30,6 +29,7 @@ use claystone_stripe::{Absence, Member};
 use futures::future::{join_all, try_join_all};
 
 use crate::roots::Roots;
+use crate::tending::Care;
 
 /// Opens and formats the disks of one cluster.
 #[derive(Clone)]
@@ -50,9 +50,9 @@ pub struct Wanted {
 }
 
 impl Disks {
-    /// Disks of this cluster; those on devices read their sectors back once in each `scrub_cycle`.
-    pub fn new(env: Env, cluster: ClusterId, options: Options, scrub_cycle: Duration) -> Disks {
-        let roots = Roots::new(env.clone(), Some(scrub_cycle));
+    /// Disks of this cluster; those on devices are cared for so.
+    pub fn new(env: Env, cluster: ClusterId, options: Options, care: Care) -> Disks {
+        let roots = Roots::new(env.clone(), care);
         Disks { env, cluster, options, roots }
     }
 
@@ -198,7 +198,7 @@ impl Disks {
 
 /// The cluster of a disk that the records know, read from the disk itself.
 pub async fn cluster_of(env: &Env, records: &[DiskRecord]) -> Option<ClusterId> {
-    let roots = Roots::new(env.clone(), None);
+    let roots = Roots::new(env.clone(), Care::default());
     let worker = ThreadWorker::start("find", 1).ok()?;
     for record in records {
         if let Ok(directory) = roots.open(Path::new(&record.path))
@@ -259,7 +259,7 @@ mod tests {
         let env = env().expect("an environment");
         let worker = Arc::new(ThreadWorker::start("meta", 1).expect("a thread"));
         let meta = SqliteMeta::in_memory(worker).await.expect("a database");
-        let disks = Disks::new(env, ClusterId(7), Options::default(), Duration::from_secs(86_400));
+        let disks = Disks::new(env, ClusterId(7), Options::default(), Care::default());
         Scratch { directory: tempfile::tempdir().expect("a directory"), meta, disks }
     }
 
@@ -288,8 +288,7 @@ mod tests {
         assert!(error.contains("not a Claystone disk"), "{error}");
         assert_eq!(std::fs::read_dir(&full.path).expect("listed").count(), 1);
 
-        let foreign =
-            Disks::new(scratch.disks.env.clone(), ClusterId(8), Options::default(), Duration::from_secs(86_400));
+        let foreign = Disks::new(scratch.disks.env.clone(), ClusterId(8), Options::default(), Care::default());
         foreign.add(&scratch.meta, &scratch.wanted("theirs")).await.expect("theirs");
         let error = scratch.disks.add(&scratch.meta, &scratch.wanted("theirs")).await.expect_err("foreign");
         assert!(error.to_string().contains("another store"), "{error}");

@@ -10,28 +10,26 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use anyhow::Context;
 use claystone_env::{Directory, Env, call};
 use claystone_files::{Disk, DiskDirectory, Tuning};
-use claystone_host::{HostDevice, HostDirectory, ThreadWorker};
+use claystone_host::{HostDirectory, ThreadWorker};
 
-use crate::tending::Tending;
+use crate::tending::{Care, Tending};
 
 /// See the module. Clones share the devices.
 #[derive(Clone)]
 pub struct Roots {
     env: Env,
-    /// In which a disk reads everything back.
-    scrub_cycle: Option<Duration>,
+    care: Care,
     devices: Arc<Mutex<BTreeMap<PathBuf, Weak<Disk>>>>,
 }
 
 impl Roots {
-    /// No device is open yet. Those that will be are scrubbed once in each `scrub_cycle`, if one is given.
-    pub fn new(env: Env, scrub_cycle: Option<Duration>) -> Roots {
-        Roots { env, scrub_cycle, devices: Arc::default() }
+    /// No device is open yet.
+    pub fn new(env: Env, care: Care) -> Roots {
+        Roots { env, care, devices: Arc::default() }
     }
 
     /// The directory at a path; it is made where nothing is.
@@ -71,7 +69,7 @@ impl Roots {
         if let Some(disk) = devices.get(&path).and_then(Weak::upgrade) {
             return Ok(Some(Arc::new(DiskDirectory::new(disk))));
         }
-        let device = HostDevice::open(&path).map_err(in_use).with_context(|| path.display().to_string())?;
+        let device = self.care.open(&path).map_err(in_use).with_context(|| path.display().to_string())?;
         let disk = Disk::open(Arc::new(device), self.env.clock.clone(), tuning())?;
         let disk = Arc::new(disk);
         devices.insert(path, Arc::downgrade(&disk));
@@ -98,7 +96,7 @@ impl Roots {
     fn tend(&self, disk: Weak<Disk>) -> anyhow::Result<()> {
         let worker = ThreadWorker::start("tend", 1)?;
         let clock = self.env.clock.clone();
-        let mut tending = Tending::new(self.scrub_cycle);
+        let mut tending = Tending::new(self.care.scrub_cycle);
         self.env.tasks.spawn(
             "tend",
             Box::pin(async move {

@@ -15,6 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use claystone_chunk::Durability;
 use claystone_code::{CodeSpec, ForceError, Tier};
+use claystone_host::RecoveryLimits;
+
+use crate::tending::Care;
 
 /// What the operator decided, checked.
 #[derive(Debug, Clone)]
@@ -45,6 +48,8 @@ pub struct Settings {
     pub object_bytes_max: u64,
     /// Upkeep: repair, scrub, reclaim.
     pub keeper: claystone_keeper::Settings,
+    /// What drives are told that try to read a bad sector for as long as they like.
+    pub recovery_limits: Option<RecoveryLimits>,
     /// How long requests may go on once the program was told to stop.
     pub shutdown_limit: Duration,
     /// How logs are written.
@@ -221,6 +226,7 @@ impl Settings {
             region: layers.parsed("region", "a region")?,
             object_bytes_max: layers.number("object_gib_max", 1, 50 << 10)? << 30,
             keeper: keeper(layers)?,
+            recovery_limits: Care::limits_of(layers.number("error_recovery_seconds", 0, 99)? as u16),
             shutdown_limit: Duration::from_secs(layers.number("shutdown_seconds", 0, 3600)?),
             logs: match layers.parsed::<String>("logs", "a text")?.as_str() {
                 "auto" => LogFormat::Auto,
@@ -348,7 +354,7 @@ fn paths(texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 19] = [
+const NAMES: [(&str, Option<&str>); 20] = [
     ("disks", None),
     ("nodes", None),
     ("listen", Some("127.0.0.1:9000")),
@@ -364,6 +370,7 @@ const NAMES: [(&str, Option<&str>); 19] = [
     ("repair_mib_per_second", None),
     ("scrub_days", Some("14")),
     ("reclaim_seconds", Some("60")),
+    ("error_recovery_seconds", Some("7")),
     ("shutdown_seconds", Some("20")),
     ("logs", Some("auto")),
     ("log_level", Some("info")),

@@ -101,8 +101,8 @@ impl HostDevice {
         HostDevice::open_and_tell(path.into(), None)
     }
 
-    /// As [`HostDevice::open`], and tells the drive limits for its error recovery. Whether it took them is no error:
-    /// [`HostDevice::error_recovery`] tells which hold.
+    /// As [`HostDevice::open`], and tells a drive that has no limits for its error recovery these. Whether it took them is
+    /// no error: [`HostDevice::error_recovery`] tells which hold.
     ///
     /// # Errors
     /// As [`HostDevice::open`].

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use claystone_files::{Disk, FileTree, Tuning};
 use claystone_fuse::{Description, MountError, MountOptions};
-use claystone_host::{HostClock, HostDevice};
+use claystone_host::HostClock;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -23,7 +23,7 @@ use super::print_json;
 use super::signals::Signals;
 use crate::logs;
 use crate::settings::LogFormat;
-use crate::tending::Tending;
+use crate::tending::{Care, Tending};
 
 /// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`.
 #[derive(Debug, clap::Args)]
@@ -54,6 +54,9 @@ pub struct Mount {
     /// Read everything back once in so many days; 0: never
     #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = clap::value_parser!(u16).range(0..=365))]
     scrub_days: u16,
+    /// Tell a drive that tries to read a bad sector without a limit to give up after so long (SCT ERC); 0: leave it as it is
+    #[arg(long, value_name = "SECONDS", default_value_t = 7, value_parser = clap::value_parser!(u16).range(0..=99))]
+    error_recovery_seconds: u16,
     /// Which logs: error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -73,7 +76,8 @@ impl Mount {
         let mut signals = Signals::new()?;
         let device = std::path::absolute(&self.device)?;
         let opened = device.clone();
-        let disk = Arc::new(spawn_blocking(move || open_disk(&opened)).await??);
+        let care = Care { scrub_cycle: self.scrub_cycle(), limits: Care::limits_of(self.error_recovery_seconds) };
+        let disk = Arc::new(spawn_blocking(move || open_disk(&opened, care)).await??);
         let options = MountOptions {
             source: device.display().to_string(),
             read_only: self.read_only,
@@ -84,9 +88,7 @@ impl Mount {
             threads: self.threads.into(),
             description: Some(describe(&disk)),
         };
-        let days = Some(self.scrub_days).filter(|days| *days > 0);
-        let scrub_cycle = days.map(|days| Duration::from_secs(24 * 3600 * u64::from(days)));
-        let tending = TendingTask::start(disk.clone(), Tending::new(scrub_cycle));
+        let tending = TendingTask::start(disk.clone(), Tending::new(care.scrub_cycle));
         let (tree, directory) = (disk.clone(), self.directory.clone());
         let started = spawn_blocking(move || claystone_fuse::Mount::start(tree, &directory, &options)).await?;
         let served = match started {
@@ -104,6 +106,11 @@ impl Mount {
         });
         closed.await?.context("not everything was brought to its place; the next mount does that from the journal")?;
         served
+    }
+
+    fn scrub_cycle(&self) -> Option<Duration> {
+        let days = Some(self.scrub_days).filter(|days| *days > 0);
+        days.map(|days| Duration::from_secs(24 * 3600 * u64::from(days)))
     }
 
     fn tell_ready(&self, device: &Path, directory: &Path, start: Instant) {
@@ -211,9 +218,9 @@ impl TendingTask {
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-fn open_disk(path: &Path) -> anyhow::Result<Disk> {
+fn open_disk(path: &Path, care: Care) -> anyhow::Result<Disk> {
     let name = path.display();
-    let device = HostDevice::open(path).with_context(|| format!("{name} cannot be opened"))?;
+    let device = care.open(path).with_context(|| format!("{name} cannot be opened"))?;
     let disk = Disk::open(Arc::new(device), Arc::new(HostClock::start()), Tuning::default());
     disk.with_context(|| format!("the disk on {name} cannot be opened"))
 }

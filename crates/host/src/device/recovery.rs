@@ -108,7 +108,7 @@ impl Default for Smartctl {
 }
 
 impl Smartctl {
-    /// Tells the drive the limits, if any, and asks it for those that hold.
+    /// Asks the drive for its limits. If it has none and some are given, it is told them, and asked which hold then.
     pub fn recovery(&self, drive: &Drive, limits: Option<RecoveryLimits>) -> ErrorRecovery {
         let why = match drive.attachment {
             Attachment::Scsi => "",
@@ -120,18 +120,21 @@ impl Smartctl {
             return ErrorRecovery::Unsupported { why };
         }
         let path = drive.path(&self.dev);
-        if let Some(limits) = limits {
+        let ask = || match self.call("scterc", &path) {
+            Ok(answer) => answer.recovery(),
+            Err(why) => ErrorRecovery::Unknown { why },
+        };
+        let mut found = ask();
+        if let Some(limits) = limits.filter(|_| found == ErrorRecovery::Unlimited) {
             // What it answers to this is what it was told. Whether that holds, the next answer says.
             let told = format!("scterc,{},{}", limits.read_deciseconds, limits.write_deciseconds);
             let answer = self.call(&told, &path);
             if let Err(why) = answer.and_then(|answer| answer.check()) {
                 tracing::warn!(drive = drive.name, why, "the drive did not take a limit of its error recovery");
             }
+            found = ask();
         }
-        match self.call("scterc", &path) {
-            Ok(answer) => answer.recovery(),
-            Err(why) => ErrorRecovery::Unknown { why },
-        }
+        found
     }
 
     /// Calls the tool for one of its logs. An error is a sentence.

@@ -157,7 +157,10 @@ fn asking_changes_nothing_and_telling_is_checked_by_asking() {
     assert_eq!(fake.smartctl.recovery(&scsi, short), ErrorRecovery::Unlimited);
     let found = fake.smartctl.recovery(&scsi, RecoveryLimits::new(Some(7000), Some(7000)));
     assert_eq!(found, ErrorRecovery::Limited { read_ms: Some(7000), write_ms: Some(7000) });
-    let calls = ["scterc", "scterc,10,10", "scterc", "scterc,70,70", "scterc"];
+    // What somebody chose stays.
+    let found = fake.smartctl.recovery(&scsi, short);
+    assert_eq!(found, ErrorRecovery::Limited { read_ms: Some(7000), write_ms: Some(7000) });
+    let calls = ["scterc", "scterc", "scterc,10,10", "scterc", "scterc", "scterc,70,70", "scterc", "scterc"];
     assert_eq!(fake.calls(), calls.map(|log| format!("-l {log} --json /dev/sda\n")).concat());
 }
 
