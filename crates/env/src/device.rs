@@ -156,6 +156,11 @@ pub trait Device: Send + Sync + 'static {
     /// What a person would call it: its path.
     fn label(&self) -> String;
 
+    /// How it does requests and gives up on sectors: a sentence each, for people. None where there is nothing to say.
+    fn manner(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// How large it is and what it can do. Does not change while it is open.
     fn geometry(&self) -> Geometry;
 

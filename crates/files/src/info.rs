@@ -14,6 +14,8 @@ pub struct DiskInfo {
     pub label: String,
     /// The device.
     pub device: String,
+    /// How it does requests and gives up on sectors: a sentence each.
+    pub manner: Vec<String>,
     /// Whether the device can be told to report a sector that does not read at once.
     pub fails_fast: bool,
     /// When it was formatted.
@@ -61,6 +63,7 @@ impl Disk {
             id: superblock.id,
             label: superblock.label,
             device: self.device.label(),
+            manner: self.device.manner(),
             fails_fast: self.device.geometry().fails_fast,
             formatted: superblock.formatted,
             sectors: superblock.sectors,

@@ -199,8 +199,29 @@ impl HostDevice {
         Some((self.rings.as_ref().ok().filter(|_| requests > 1)?, self.direct.as_ref()?))
     }
 
+    /// The rings, if reads through them can be given less time than others.
+    fn limited_rings(&self) -> Option<(&Rings, &fs::File)> {
+        let limits = self.drive.as_ref().map(|drive| drive.duration_limits);
+        (limits == Some(DurationLimits::On)).then_some((self.rings.as_ref().ok()?, self.direct.as_ref()?))
+    }
+
+    /// The priority that a read asks with.
+    fn priority(&self, effort: Effort) -> u16 {
+        match self.limited_rings() {
+            Some(_) if effort == Effort::FailFast => FIRST_DURATION_LIMIT,
+            _ => 0,
+        }
+    }
+
     /// Reads at most `into`, from memory that a direct read can fill.
-    fn read_some(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    fn read_some(&self, offset: u64, into: &mut [u8], effort: Effort) -> io::Result<usize> {
+        if let Some((rings, direct)) = self.limited_rings().filter(|_| effort == Effort::FailFast) {
+            let reads = &mut [(Sector(offset / SECTOR_BYTES as u64), &mut *into)];
+            let read = rings.read(direct, reads, FIRST_DURATION_LIMIT).pop().expect("one answer for one read");
+            if !read.as_ref().is_err_and(is_of_the_try) {
+                return read;
+            }
+        }
         match self.direct.as_ref().map(|direct| direct.read_at(into, offset)) {
             // As in `write_some`.
             Some(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => self.file.read_at(into, offset),
@@ -240,7 +261,7 @@ impl HostDevice {
         let mut read = |first, into: &mut [u8]| {
             read_by_parts(first, into, &mut failed, &mut |first, into| match begun.take() {
                 Some(begun) => begun,
-                None => self.read_some(offset(first), into),
+                None => self.read_some(offset(first), into, effort),
             })
         };
         let done = if is_aligned(into) {
@@ -259,7 +280,8 @@ impl HostDevice {
         let limited = self.error_recovery.limits_reads();
         let mut found = Vec::with_capacity(failed.len());
         for sector in failed {
-            let failure = if limited && effort == Effort::FailFast { SectorFailure::Soft } else { SectorFailure::Lost };
+            let is_soft = effort == Effort::FailFast && self.fails_fast();
+            let failure = if is_soft { SectorFailure::Soft } else { SectorFailure::Lost };
             let part = &mut into[(sector.0 - first.0) as usize * SECTOR_BYTES..][..SECTOR_BYTES];
             if !limited
                 || effort == Effort::FailFast
@@ -276,7 +298,7 @@ impl HostDevice {
         let mut between = aligned_buffer(SECTOR_BYTES);
         between.resize(SECTOR_BYTES, 0);
         for _ in 0..RETRIES_MAX {
-            match self.read_some(offset(sector), &mut between) {
+            match self.read_some(offset(sector), &mut between, Effort::Retry) {
                 Ok(SECTOR_BYTES) => {
                     into.copy_from_slice(&between);
                     return Ok(true);
@@ -312,6 +334,11 @@ impl HostDevice {
         done.map_err(|source| write_error(range, source))
     }
 
+    /// Whether a read can end before the drive has tried all it knows.
+    fn fails_fast(&self) -> bool {
+        self.error_recovery.limits_reads() || self.limited_rings().is_some()
+    }
+
     fn check_writable(&self, range: SectorRange) -> Result<(), DeviceError> {
         if self.writable { Ok(()) } else { Err(DeviceError::ReadOnly { range }) }
     }
@@ -322,8 +349,16 @@ impl Device for HostDevice {
         self.path.display().to_string()
     }
 
+    fn manner(&self) -> Vec<String> {
+        let drive = self.drive.iter().map(|drive| format!("drive {drive}"));
+        let recovery = format!("error recovery: {}", self.error_recovery);
+        let limits = self.drive.iter().map(|drive| format!("command duration limits: {}", drive.duration_limits));
+        let engine = format!("several requests at once: {}", self.engine());
+        drive.chain([recovery]).chain(limits).chain([engine]).collect()
+    }
+
     fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.sectors, fails_fast: self.error_recovery.limits_reads() }
+        Geometry { sectors: self.sectors, fails_fast: self.fails_fast() }
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
@@ -344,7 +379,7 @@ impl Device for HostDevice {
     ) -> Vec<Result<Vec<FailedSector>, DeviceError>> {
         let ranges: Vec<_> = reads.iter().map(|(first, into)| self.geometry().range(*first, into.len())).collect();
         let begun = match self.rings(reads.len()) {
-            Some((rings, direct)) => rings.read(direct, reads),
+            Some((rings, direct)) => rings.read(direct, reads, self.priority(effort)),
             None => reads.iter().map(|_| not_begun()).collect(),
         };
         let begun = ranges.into_iter().zip(reads).zip(begun);
@@ -472,6 +507,9 @@ fn invalid(why: String) -> io::Error {
 /// How often a sector is read again that a drive gave up on at its limit. At the usual limit of 7 s that takes half a
 /// minute, about what a drive without a limit takes.
 const RETRIES_MAX: usize = 4;
+
+/// The I/O priority that asks for the first limit of a drive's list: no class, and in bits 3 to 12 the hint 1.
+const FIRST_DURATION_LIMIT: u16 = 1 << 3;
 
 /// Where the system tells of its devices.
 const SYSFS: &str = "/sys";

@@ -42,7 +42,7 @@ pub enum Attachment {
 }
 
 /// Command duration limits of a drive (Linux 6.5 and later): where they are on, a command whose I/O priority asks for it
-/// is given up after a time that the drive holds in a list. We do not ask for it yet.
+/// is given up after a time that the drive holds in a list, which its administrator fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DurationLimits {
     /// The system does not know them, or says nothing of this drive.
@@ -53,6 +53,19 @@ pub enum DurationLimits {
     Off,
     /// The system uses them.
     On,
+}
+
+impl fmt::Display for DurationLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DurationLimits::Unknown => "not known",
+            DurationLimits::Unsupported => "the drive has none",
+            DurationLimits::Off => {
+                "the drive has some; the system does not use them (`device/cdl_enable` in sysfs is 0)"
+            }
+            DurationLimits::On => "the first one of the drive's list ends reads that can be decoded instead",
+        })
+    }
 }
 
 impl Drive {

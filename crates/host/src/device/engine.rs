@@ -66,9 +66,9 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Tries each read once. Returns for each how many bytes it has read, maybe fewer than asked for; an error of the kind
+    /// Tries each read once, with an I/O priority as Linux encodes it. Returns for each how many bytes it has read, maybe fewer than asked for; an error of the kind
     /// [`io::ErrorKind::Interrupted`] says that it was not tried.
-    pub fn read(&self, file: &fs::File, reads: &mut [(Sector, &mut [u8])]) -> Vec<io::Result<usize>> {
+    pub fn read(&self, file: &fs::File, reads: &mut [(Sector, &mut [u8])], priority: u16) -> Vec<io::Result<usize>> {
         let through: Vec<usize> = reads.iter().map(|(_, into)| between_bytes(into)).collect();
         let mut slot = self.free_slot();
         let mut done = Vec::with_capacity(reads.len());
@@ -85,7 +85,7 @@ impl Rings {
                 let memory = if *bytes == 0 { &mut **into } else { rest.split_off_mut(..*bytes).expect("they fit") };
                 requests.push((offset(*first), memory));
             }
-            done.extend(ring.read(file, &mut requests));
+            done.extend(ring.read(file, &mut requests, priority));
             let mut rest = &between[..];
             for ((_, into), bytes) in reads.iter_mut().zip(through) {
                 into[..*bytes].copy_from_slice(rest.split_off(..*bytes).expect("they fit"));

@@ -42,12 +42,13 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Tries each read once. Returns for each how many bytes it has read from its offset, maybe fewer than asked for;
-    /// [`io::ErrorKind::Interrupted`] for one that was not tried.
-    pub fn read(&mut self, file: &fs::File, reads: &mut [(u64, &mut [u8])]) -> Vec<io::Result<usize>> {
+    /// Tries each read once, with an I/O priority as Linux encodes it. Returns for each how many bytes it has read from its
+    /// offset, maybe fewer than asked for; [`io::ErrorKind::Interrupted`] for one that was not tried.
+    pub fn read(&mut self, file: &fs::File, reads: &mut [(u64, &mut [u8])], priority: u16) -> Vec<io::Result<usize>> {
         let fd = types::Fd(file.as_raw_fd());
         let entry = |(offset, into): &mut (u64, &mut [u8])| {
-            opcode::Read::new(fd, into.as_mut_ptr(), request_bytes(into)).offset(*offset).build()
+            let read = opcode::Read::new(fd, into.as_mut_ptr(), request_bytes(into)).offset(*offset);
+            read.ioprio(priority).build()
         };
         let entries: Vec<squeue::Entry> = reads.iter_mut().map(entry).collect();
         // SAFETY: the memory is borrowed mutably, and the file is borrowed, until `run` has returned or unwound; nobody
@@ -200,7 +201,7 @@ mod tests {
             let mut memory: Vec<Vec<u8>> = bytes.iter().map(|bytes| vec![0xff; bytes.len()]).collect();
             let mut reads: Vec<(u64, &mut [u8])> =
                 memory.iter_mut().enumerate().map(|(number, into)| (number as u64 * 4096, &mut into[..])).collect();
-            assert!(ring.read(&file, &mut reads).into_iter().all(|done| done.is_ok()));
+            assert!(ring.read(&file, &mut reads, 0).into_iter().all(|done| done.is_ok()));
             assert!(memory == bytes && !ring.is_spent(), "{count} requests");
         }
     }
@@ -211,7 +212,7 @@ mod tests {
         let (mut whole, mut behind, mut across) = ([1; 4096], [1; 4096], [1; 4096]);
         let mut reads: [(u64, &mut [u8]); 4] =
             [(0, &mut whole), (8192, &mut behind), (8192 - 100, &mut across), (u64::MAX / 2 + 1, &mut [0; 1])];
-        let done = ring.read(&file, &mut reads);
+        let done = ring.read(&file, &mut reads, 0);
         assert!(matches!(done[..], [Ok(4096), Ok(0), Ok(100), Err(_)]), "{done:?}");
         assert_eq!((whole, behind), ([0; 4096], [1; 4096]));
         let reading = fs::File::open("/dev/zero").expect("open");

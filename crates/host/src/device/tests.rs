@@ -373,3 +373,40 @@ fn other_errors_are_of_the_device() {
         assert_eq!(failed, []);
     }
 }
+
+#[test]
+fn reads_that_may_fail_fast_ask_for_the_drive_s_first_duration_limit() {
+    let (_keep, path) = scratch();
+    drop(HostDevice::create(&path, 10).expect("an image"));
+    let drive = |duration_limits| Drive {
+        name: "sda".to_owned(),
+        attachment: Attachment::Scsi,
+        rotational: Some(true),
+        vendor: None,
+        model: None,
+        timeout_s: Some(30),
+        duration_limits,
+    };
+    let mut device = HostDevice::open(&path).expect("opens");
+    device.drive = Some(drive(DurationLimits::Off));
+    assert!(!device.geometry().fails_fast);
+    assert!(device.manner().concat().contains("the system does not use them"), "{:?}", device.manner());
+    device.drive = Some(drive(DurationLimits::On));
+    if device.engine() != Engine::IoUring {
+        eprintln!("skipped: there is no io_uring to ask through");
+        return;
+    }
+    assert!(device.geometry().fails_fast);
+    assert_eq!([Effort::FailFast, Effort::Retry].map(|effort| device.priority(effort)), [8, 0]);
+    let (rings, direct) = device.limited_rings().expect("it has rings");
+    let mut into = aligned_buffer(SECTOR_BYTES);
+    into.resize(SECTOR_BYTES, 1);
+    let read = rings.read(direct, &mut [(Sector(3), &mut into[..])], device.priority(Effort::FailFast)).pop();
+    match read.expect("one answer") {
+        Ok(bytes) => assert_eq!((bytes, &into[..]), (SECTOR_BYTES, &[0; SECTOR_BYTES][..])),
+        // A system before Linux 6.5, where no drive has its limits on.
+        Err(error) => assert_eq!(error.kind(), io::ErrorKind::InvalidInput),
+    }
+    drop(device);
+    conforms(|device| device.drive = Some(drive(DurationLimits::On)));
+}

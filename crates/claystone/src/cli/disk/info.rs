@@ -84,6 +84,8 @@ pub struct Report {
     /// Share of the device's bytes that parity and checksums take of those of the data.
     overhead: f64,
     fails_fast: bool,
+    /// How the device does requests and gives up on sectors.
+    manner: Vec<String>,
     catalog_bytes: u64,
     journal_bytes: u64,
     journal_used_bytes: u64,
@@ -114,6 +116,7 @@ impl Report {
             loss: loss_chance(info.data + info.parity, info.parity, info.soft_failures),
             overhead: (f64::from(info.parity) + 1.0 / sums) / f64::from(info.data),
             fails_fast: info.fails_fast,
+            manner: info.manner,
             catalog_bytes: info.catalog_sectors * sector_bytes,
             journal_bytes: info.journal_sectors * u64::from(info.copies) * sector_bytes,
             journal_used_bytes: info.journal_used * u64::from(info.copies) * sector_bytes,
@@ -127,6 +130,9 @@ impl fmt::Display for Report {
         let label = if self.label.is_empty() { String::new() } else { format!(" ({})", self.label) };
         writeln!(f, "disk           {}{label}", self.id)?;
         writeln!(f, "device         {}, {}", self.device, bytes(self.bytes))?;
+        for sentence in &self.manner {
+            writeln!(f, "               {sentence}")?;
+        }
         writeln!(f, "formatted      {}", self.formatted)?;
         writeln!(
             f,

@@ -34,6 +34,10 @@ impl Device for Looked {
         self.device.label()
     }
 
+    fn manner(&self) -> Vec<String> {
+        self.device.manner()
+    }
+
     fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
