@@ -96,14 +96,14 @@ fn who_is_not_root_formats_mounts_writes_and_unmounts() {
     let run = scratch.shell(
         r#"
         set -eu
-        [ "$(id -u)" = 0 ] && command -v setpriv fusermount3 >/dev/null || exit 77
+        [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && command -v fusermount3 >/dev/null || exit 77
         as="setpriv --reuid=65534 --regid=65534 --clear-groups"
         chmod 755 . && mkdir own && chown 65534:65534 own && cd own
         $as sh -c ': <>/dev/fuse && claystone --version' >/dev/null 2>&1 || exit 77
         $as claystone disk format own.img --size 64M >/dev/null
         $as mkdir at
         $as claystone mount own.img at --json >ready &
-        until grep -q ready ready; do kill -0 $! && sleep 0.05; done
+        until grep -q ready ready; do kill -0 $! || exit 1; sleep 0.05; done
         $as sh -c 'echo kept >at/file && cat at/file && stat -c %u:%g at at/file'
         kill -TERM $!
         wait $!

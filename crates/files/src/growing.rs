@@ -49,7 +49,7 @@ impl Growing {
     }
 }
 
-/// With m = 5, 5 MiB.
+/// With m = 5, 5 MiB, and CRCs of a KiB each at most with k = 250.
 const GROUPS_MAX: usize = 256;
 
 #[cfg(test)]

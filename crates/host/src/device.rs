@@ -20,8 +20,8 @@
 //! 1900 to 2060 and they 2660 to 2710. Of 64 requests of 4 KiB at random places a ring did all reads in 0.8 to 1.2 ms and
 //! all writes in 0.9 to 1.5 ms, where plain calls took 3.0 to 4.6 and 2.8 to 7.0 ms.
 //!
-//! Left out: command duration limits, which hold for single reads (Linux 6.5, `cdl_enable` in sysfs, chosen by the I/O
-//! priority of a request); [`Drive`] tells whether a drive has them.
+//! Where a drive's command duration limits are on (Linux 6.5, `cdl_enable` in sysfs), reads that shall fail fast go through a ring
+//! even alone: only there a single request has an I/O priority of its own, which asks for a limit.
 
 mod drive;
 mod engine;
@@ -352,7 +352,12 @@ impl Device for HostDevice {
     fn manner(&self) -> Vec<String> {
         let drive = self.drive.iter().map(|drive| format!("drive {drive}"));
         let recovery = format!("error recovery: {}", self.error_recovery);
-        let limits = self.drive.iter().map(|drive| format!("command duration limits: {}", drive.duration_limits));
+        let limits = self.drive.iter().map(|drive| match drive.duration_limits {
+            DurationLimits::On if self.limited_rings().is_none() => {
+                "command duration limits: on, and not asked for: that takes io_uring and direct reads".to_owned()
+            }
+            limits => format!("command duration limits: {limits}"),
+        });
         let engine = format!("several requests at once: {}", self.engine());
         drive.chain([recovery]).chain(limits).chain([engine]).collect()
     }
@@ -508,8 +513,9 @@ fn invalid(why: String) -> io::Error {
 /// minute, about what a drive without a limit takes.
 const RETRIES_MAX: usize = 4;
 
-/// The I/O priority that asks for the first limit of a drive's list: no class, and in bits 3 to 12 the hint 1.
-const FIRST_DURATION_LIMIT: u16 = 1 << 3;
+/// The I/O priority that asks for the first limit of a drive's list: in bits 3 to 12 the hint 1; the class (from bit 13 on) and
+/// the level that requests have anyway, because Linux takes a priority without a class, and its hint with it, for none.
+const FIRST_DURATION_LIMIT: u16 = 2 << 13 | 1 << 3 | 4;
 
 /// Where the system tells of its devices.
 const SYSFS: &str = "/sys";

@@ -397,7 +397,8 @@ fn reads_that_may_fail_fast_ask_for_the_drive_s_first_duration_limit() {
         return;
     }
     assert!(device.geometry().fails_fast);
-    assert_eq!([Effort::FailFast, Effort::Retry].map(|effort| device.priority(effort)), [8, 0]);
+    // Class best effort, hint 1, level 4.
+    assert_eq!([Effort::FailFast, Effort::Retry].map(|effort| device.priority(effort)), [0x400c, 0]);
     let (rings, direct) = device.limited_rings().expect("it has rings");
     let mut into = aligned_buffer(SECTOR_BYTES);
     into.resize(SECTOR_BYTES, 1);
