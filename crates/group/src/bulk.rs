@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
@@ -114,10 +114,10 @@ impl Groups {
         assert_eq!(into.len(), (wanted.end - wanted.start) as usize * SECTOR_BYTES, "room for what is wanted");
         let parts = parts(run, wanted, shape);
         let behind = parts.iter().map(|part| part.behind).sum::<usize>() * SECTOR_BYTES;
-        let mut between = aligned_buffer(behind);
+        let mut between = if behind == 0 { BytesMut::new() } else { aligned_buffer(behind) };
         between.resize(behind, 0);
         // They lie before what is wanted; those of later groups are read with it.
-        self.group_sums(run, parts[0].group, parts[0].positions.clone())?;
+        let mut first_sums = Some(self.group_sums(run, parts[0].group, parts[0].positions.clone())?);
         let (mut into, mut between) = (into, &mut between[..]);
         let mut reads: Vec<(Sector, &mut [u8])> = Vec::new();
         for part in &parts {
@@ -139,7 +139,7 @@ impl Groups {
                 Member::Data(position) => cached(group_first + u64::from(position)),
                 Member::Parity(_) => None,
             };
-            self.take_part(run, part, data, behind, &cached)?;
+            self.take_part(run, part, first_sums.take(), data, behind, &cached)?;
         }
         Ok(())
     }
@@ -237,11 +237,13 @@ impl Groups {
         Ok(BulkUpdate { update, sums: sums.into_iter().map(|(_, place, sums)| (place, sums)).collect() })
     }
 
-    /// Checks, and if need be mends, what was read of a group; and keeps what was read behind it.
+    /// Checks, and if need be mends, what was read of a group; and keeps what was read behind it. `sums` are the CRCs of the
+    /// positions, if they were had before.
     fn take_part(
         &self,
         run: BulkRun,
         part: Part,
+        sums: Option<Vec<Option<u32>>>,
         data: Piece<'_>,
         behind: Option<Piece<'_>>,
         cached: Cached<'_>,
@@ -259,7 +261,10 @@ impl Groups {
             Ok::<_, GroupError>((parity, failed))
         });
         let behind = behind.transpose()?;
-        let sums = self.group_sums(run, group, positions.clone())?;
+        let sums = match sums {
+            Some(sums) => sums,
+            None => self.group_sums(run, group, positions.clone())?,
+        };
         let failed = self.checked(data.first, data.bytes, data.unread?, |at| *sums.get(at)?);
         if failed.is_empty() && sums.iter().all(Option::is_some) {
             return Ok(());

@@ -56,9 +56,9 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
         if rounds.iter().all(|rounds| rounds.iter().filter(|round| round.noise.is_quiet()).count() >= plan.rounds) {
             break;
         }
-        let first = measure(place.path(), IMAGES, &cases, plan, number, &progress).await?;
+        let first = measure(place.path(), IMAGES, &cases, plan, 2 * number, &progress).await?;
         let [one, other] = IMAGES;
-        let second = measure(place.path(), [other, one], &cases, plan, number, &progress).await?;
+        let second = measure(place.path(), [other, one], &cases, plan, 2 * number + 1, &progress).await?;
         for (rounds, (first, second)) in rounds.iter_mut().zip(first.into_iter().zip(second)) {
             rounds.push(first.and(second));
         }
