@@ -11,13 +11,13 @@
 //! 2. Nothing that a catalog row or a journal entry names is overwritten unless the journal has what is written.
 //! 3. A sector leaves memory only when its place has it, and not if it was written again meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
+use claystone_env::{SECTOR_BYTES, SectorRange};
 use claystone_group::{
-    BulkRun, Change, GroupError, GroupPlace, Member, NOTHING_CACHED, NewGroup, SumsSector, UpdateChoice, UpdateWay,
+    BulkRun, Change, GroupChanges, GroupError, GroupPlace, Member, NewGroup, SumsUpdate, UpdateChoice, UpdateWay,
 };
 
 use crate::content::is_tiny;
@@ -471,47 +471,29 @@ impl Disk {
         flushing: &FlushLock<'_>,
     ) -> Result<(), FileError> {
         let Run::Bulk { run } = window.run else { unreachable!("a bulk run") };
-        let unreadable = |error: GroupError| unreadable(inode, &error);
         let data = self.shape.data;
-        let mut updates = Vec::new();
-        let mut sums: BTreeMap<Sector, SumsSector> = BTreeMap::new();
-        let mut changed = BTreeSet::new();
-        for group in content.chunk_by(|one, next| window.position(one.0) / data == window.position(next.0) / data) {
-            let number = window.position(group[0].0) / data;
-            let changes: Vec<Change<'_>> = group
+        let position = |sector: &u64| window.position(*sector);
+        let by_group = content.chunk_by(|(one, _), (next, _)| position(one) / data == position(next) / data);
+        let changes = by_group.map(|group| GroupChanges {
+            group: position(&group[0].0) / data,
+            changes: group
                 .iter()
-                .map(|(sector, waiting)| Change { position: window.position(*sector) % data, bytes: &waiting.bytes })
-                .collect();
-            let update =
-                self.groups.prepare_bulk_update(run, number, &changes, NOTHING_CACHED, choice).map_err(unreadable)?;
-            // Several groups of a batch may have a sums sector in common.
-            for &(position, sum) in &update.update.sums {
-                let (number, at) = BulkRun::sums_of(u64::from(number * data + position));
-                let place = run.sums(number, self.shape);
-                let sector = match sums.entry(place) {
-                    btree_map::Entry::Occupied(known) => known.into_mut(),
-                    btree_map::Entry::Vacant(unknown) => {
-                        unknown.insert(self.groups.sums_sector(run, number).map_err(unreadable)?)
-                    }
-                };
-                if sector.at(at) != sum {
-                    sector.set(at, sum);
-                    changed.insert(place);
-                }
-            }
-            updates.push(update.update);
-        }
+                .map(|(sector, waiting)| Change { position: position(sector) % data, bytes: &waiting.bytes })
+                .collect(),
+        });
+        let changes: Vec<GroupChanges<'_>> = changes.collect();
+        let update =
+            self.groups.prepare_bulk_update(run, &changes, choice).map_err(|error| unreadable(inode, &error))?;
         {
             let mut core = guard(&self.core);
-            for (place, sums) in sums.iter().filter(|(place, _)| changed.contains(place)) {
+            for SumsUpdate { place, sums, .. } in update.sums.iter().filter(|sums| sums.differs) {
                 core.record(Record::Sums { place: place.0, bytes: sums.encode(self.disk_id(), *place) });
             }
         }
         self.commit_flushing(flushing)?;
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
-        let sums: Vec<(Sector, &SumsSector)> = sums.iter().map(|(place, sums)| (*place, sums)).collect();
-        if let Err(error) = self.groups.write_updates(&updates, &sums) {
+        if let Err(error) = self.groups.write_bulk_update(&update) {
             return Err(self.write_failed(&with_sources(&error)));
         }
         self.applied(inode, content);

@@ -5,21 +5,22 @@
 //! all groups are, the sums sector is written again. Whoever streams through a run does so without a further read.
 //!
 //! Invariants:
-//! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_sums`]).
+//! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_bulk_update`]).
 //! 2. A read that goes on behind a group reads its parity, and the sums sector behind it, in the same call of the device:
 //!    the head of a hard disk never waits, and nothing is copied.
 
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
 use crate::groups::fill;
 use crate::statistics::count;
+use crate::update::Preparation;
 use crate::{
-    BulkRun, Cached, Change, GroupError, GroupShape, Groups, Member, SUMS_PER_SECTOR, SumsSector, Update, UpdateChoice,
-    sector_sum,
+    BulkRun, Cached, Change, GroupError, GroupShape, Groups, Member, NOTHING_CACHED, SUMS_PER_SECTOR, SumsSector,
+    Update, UpdateChoice, sector_sum,
 };
 
 /// What a read takes of one group.
@@ -40,13 +41,33 @@ struct Piece<'a> {
 /// What a write to a device has at least, where there is more to write.
 const WRITE_BYTES: usize = 4 << 20;
 
-/// Writes that update a group of a bulk run.
+/// What changes in a group of a bulk run.
+#[derive(Debug, Clone)]
+pub struct GroupChanges<'a> {
+    /// Which group.
+    pub group: u32,
+    /// Its changes, in ascending order.
+    pub changes: Vec<Change<'a>>,
+}
+
+/// Writes that update groups of a bulk run.
 #[derive(Debug)]
 pub struct BulkUpdate {
-    /// Those of the group.
-    pub update: Update,
-    /// The sums sectors as they will be, with their places.
-    pub sums: Vec<(Sector, SumsSector)>,
+    /// Those of the groups, in their order.
+    pub updates: Vec<Update>,
+    /// The sums sectors of what changes, each once, ascending.
+    pub sums: Vec<SumsUpdate>,
+}
+
+/// A sums sector as it will be.
+#[derive(Debug, Clone)]
+pub struct SumsUpdate {
+    /// Where it is.
+    pub place: Sector,
+    /// What it holds.
+    pub sums: SumsSector,
+    /// Whether that is other than before.
+    pub differs: bool,
 }
 
 impl Groups {
@@ -173,41 +194,27 @@ impl Groups {
         Ok(sums)
     }
 
-    /// Writes a sums sector, to the device and to memory.
-    ///
-    /// # Errors
-    /// [`GroupError::Device`]; the sector may then hold anything.
-    pub fn write_sums(&self, place: Sector, sums: &SumsSector) -> Result<(), GroupError> {
-        self.sums_cache().forget(SectorRange { first: place, sectors: 1 });
-        self.device().write(place, &sums.encode(self.disk(), place))?;
-        self.sums_cache().put(place, sums.clone());
-        Ok(())
-    }
-
-    /// Writes updates of groups, and sums sectors, to the device and to memory: all at once, where the device can.
+    /// Writes an update, to the device and the sums to memory too: all at once, where the device can.
     ///
     /// # Errors
     /// [`GroupError::Device`]; all of it may then hold anything.
-    pub fn write_updates(&self, updates: &[Update], sums: &[(Sector, &SumsSector)]) -> Result<(), GroupError> {
-        sums.iter().for_each(|(place, _)| self.sums_cache().forget(SectorRange { first: *place, sectors: 1 }));
+    pub fn write_bulk_update(&self, update: &BulkUpdate) -> Result<(), GroupError> {
+        let BulkUpdate { updates, sums } = update;
+        sums.iter().for_each(|sums| self.sums_cache().forget(sums.place));
         let encoded: Vec<(Sector, Vec<u8>)> =
-            sums.iter().map(|(place, sums)| (*place, sums.encode(self.disk(), *place))).collect();
+            sums.iter().map(|sums| (sums.place, sums.sums.encode(self.disk(), sums.place))).collect();
         let sums_requests = encoded.iter().map(|(place, bytes)| (*place, &bytes[..]));
         let mut requests: Vec<(Sector, &[u8])> =
             updates.iter().flat_map(Update::requests).chain(sums_requests).collect();
         // As the head of a hard disk comes by.
         requests.sort_unstable_by_key(|(first, _)| *first);
         self.device().write_each(&requests)?;
-        sums.iter().for_each(|(place, sums)| self.sums_cache().put(*place, (*sums).clone()));
+        sums.iter().for_each(|sums| self.sums_cache().put(sums.place, sums.sums.clone()));
         Ok(())
     }
 
-    /// Forgets the sums sectors in memory that lie in `range`: it belongs to no run any more.
-    pub fn forget_sums(&self, range: SectorRange) {
-        self.sums_cache().forget(range);
-    }
-
-    /// As [`Groups::prepare_update`], for a group of a bulk run.
+    /// As [`Groups::prepare_update`], for groups of a bulk run, ascending: what all of them take is read in one call of the
+    /// device.
     ///
     /// # Errors
     /// As there, and as [`Groups::sums_sector`].
@@ -217,24 +224,32 @@ impl Groups {
     pub fn prepare_bulk_update(
         &self,
         run: BulkRun,
-        group: u32,
-        changes: &[Change<'_>],
-        cached: Cached<'_>,
+        groups: &[GroupChanges<'_>],
         choice: UpdateChoice,
     ) -> Result<BulkUpdate, GroupError> {
         let shape = self.shape();
-        let place = run.group(group, shape);
-        let update = self.prepare_update(place, changes, &self.known_sums(run, group)?, cached, choice)?;
-        let group_first = u64::from(group) * u64::from(shape.data);
-        let mut sums: Vec<(u32, Sector, SumsSector)> = Vec::new();
-        for (position, sum) in &update.sums {
-            let (number, at) = BulkRun::sums_of(group_first + u64::from(*position));
-            if sums.last().is_none_or(|(last, ..)| *last != number) {
-                sums.push((number, run.sums(number, shape), self.sums_sector(run, number)?));
-            }
-            sums.last_mut().expect("just pushed").2.set(at, *sum);
+        let mut preparations = Vec::with_capacity(groups.len());
+        for GroupChanges { group, changes } in groups {
+            let (place, sums) = (run.group(*group, shape), self.known_sums(run, *group)?);
+            preparations.push(Preparation::new(self, place, changes, &sums, NOTHING_CACHED, choice));
         }
-        Ok(BulkUpdate { update, sums: sums.into_iter().map(|(_, place, sums)| (place, sums)).collect() })
+        Preparation::fetch_each(self, &mut preparations)?;
+        let updates = preparations.into_iter().map(Preparation::finish).collect::<Result<Vec<Update>, GroupError>>()?;
+        let mut sums: Vec<SumsUpdate> = Vec::new();
+        for (GroupChanges { group, .. }, update) in groups.iter().zip(&updates) {
+            let group_first = u64::from(*group) * u64::from(shape.data);
+            for (position, sum) in &update.sums {
+                let (number, at) = BulkRun::sums_of(group_first + u64::from(*position));
+                let place = run.sums(number, shape);
+                if sums.last().is_none_or(|last| last.place != place) {
+                    sums.push(SumsUpdate { place, sums: self.sums_sector(run, number)?, differs: false });
+                }
+                let last = sums.last_mut().expect("just pushed");
+                last.differs |= last.sums.at(at) != *sum;
+                last.sums.set(at, *sum);
+            }
+        }
+        Ok(BulkUpdate { updates, sums })
     }
 
     /// Checks, and if need be mends, what was read of a group; and keeps what was read behind it. `sums` are the CRCs of the

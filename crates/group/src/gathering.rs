@@ -106,10 +106,46 @@ impl<'a> Gathering<'a> {
 
     /// Reads, at once or not at all, the chosen members of which nothing is known.
     pub fn fetch(&mut self, chosen: impl Fn(usize) -> bool) -> Result<(), DeviceError> {
+        let members: Vec<usize> = (0..self.slots.len()).filter(|at| chosen(*at)).collect();
+        Gathering::fetch_each(self.groups, &mut [(self, &members)])
+    }
+
+    /// As [`Gathering::fetch`] of several groups, each with its members, ascending: all in one call of the device.
+    pub fn fetch_each(groups: &Groups, asked: &mut [(&mut Gathering<'a>, &[usize])]) -> Result<(), DeviceError> {
+        let runs: Vec<(usize, Range<usize>)> = asked
+            .iter()
+            .enumerate()
+            .flat_map(|(which, (gathering, members))| gathering.runs(members).into_iter().map(move |run| (which, run)))
+            .collect();
+        let room = |run: &Range<usize>| {
+            let mut bytes = aligned_buffer(run.len() * SECTOR_BYTES);
+            bytes.resize(run.len() * SECTOR_BYTES, 0);
+            bytes
+        };
+        let mut rooms: Vec<BytesMut> = runs.iter().map(|(_, run)| room(run)).collect();
+        let place = |which: usize, at: usize| {
+            let gathering = &asked[which].0;
+            gathering.place.sector(gathering.member(at))
+        };
+        let places = runs.iter().map(|(which, run)| place(*which, run.start));
+        let mut reads: Vec<(Sector, &mut [u8])> = places.zip(rooms.iter_mut().map(|bytes| &mut bytes[..])).collect();
+        let sum = |read: usize, sector: usize| {
+            let (which, run) = &runs[read];
+            *asked[*which].0.sums.get(run.start + sector)?
+        };
+        let failed = groups.read_checked_each(&mut reads, sum)?;
+        for (((which, run), bytes), failed) in runs.into_iter().zip(rooms).zip(failed) {
+            asked[which].0.take(run, bytes.freeze(), failed);
+        }
+        Ok(())
+    }
+
+    /// The runs in which `members`, ascending, of which nothing is known, are read.
+    fn runs(&self, members: &[usize]) -> Vec<Range<usize>> {
         let mut runs: Vec<Range<usize>> = Vec::new();
-        for at in 0..self.slots.len() {
+        for &at in members {
             let slot = self.slots[at];
-            if slot.held.is_some() || slot.failed.is_some() || !chosen(at) {
+            if slot.held.is_some() || slot.failed.is_some() {
                 continue;
             }
             match runs.last_mut() {
@@ -123,33 +159,25 @@ impl<'a> Gathering<'a> {
         // What the head meets first.
         let behind = runs.partition_point(|run| run.start < self.next);
         runs.rotate_left(behind);
-        let room = |run: &Range<usize>| {
-            let mut bytes = aligned_buffer(run.len() * SECTOR_BYTES);
-            bytes.resize(run.len() * SECTOR_BYTES, 0);
-            bytes
-        };
-        let mut rooms: Vec<BytesMut> = runs.iter().map(room).collect();
-        let places = runs.iter().map(|run| self.place.sector(self.member(run.start)));
-        let mut reads: Vec<(Sector, &mut [u8])> = places.zip(rooms.iter_mut().map(|bytes| &mut bytes[..])).collect();
-        let sum = |read: usize, sector: usize| *self.sums.get(runs[read].start + sector)?;
-        let failed = self.groups.read_checked_each(&mut reads, sum)?;
-        for ((run, bytes), failed) in runs.iter().zip(rooms).zip(failed) {
-            let segment = self.segments.len();
-            self.segments.push(Segment::Own(bytes.freeze()));
-            let mut failed = failed.into_iter().peekable();
-            for (sector, at) in run.clone().enumerate() {
-                let failure = failed.next_if(|(failed, _)| *failed == sector).map(|(_, failure)| failure);
-                // What was read on the way is as good as what was asked for, where nothing is known yet.
-                if self.slots[at].held.is_some() || self.slots[at].failed.is_some() {
-                    continue;
-                }
-                match failure {
-                    None => self.slots[at].held = Some(Held { segment, sector }),
-                    Some(failure) => self.slots[at] = Slot { failed: Some(failure), ..Slot::default() },
-                }
+        runs
+    }
+
+    /// Takes a run that was read and checked; `failed` are counted from its first member.
+    fn take(&mut self, run: Range<usize>, bytes: Bytes, failed: Vec<(usize, Failure)>) {
+        let segment = self.segments.len();
+        self.segments.push(Segment::Own(bytes));
+        let mut failed = failed.into_iter().peekable();
+        for (sector, at) in run.enumerate() {
+            let failure = failed.next_if(|(failed, _)| *failed == sector).map(|(_, failure)| failure);
+            // What was read on the way is as good as what was asked for, where nothing is known yet.
+            if self.slots[at].held.is_some() || self.slots[at].failed.is_some() {
+                continue;
+            }
+            match failure {
+                None => self.slots[at].held = Some(Held { segment, sector }),
+                Some(failure) => self.slots[at] = Slot { failed: Some(failure), ..Slot::default() },
             }
         }
-        Ok(())
     }
 
     /// Whether the members in between lie in a row with their neighbours, and nothing is known of them yet.

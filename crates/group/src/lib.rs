@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. No wrong byte: a data sector is returned only if it matched its CRC, or, while its sums sector cannot be read, if
 //!    its whole group was found to be a codeword with a parity sector to spare.
-//! 2. Only [`Groups::write_new`], [`Groups::write_bulk`], [`Update::write`] and [`Groups::write_sums`] change what a
+//! 2. Only [`Groups::write_new`], [`Groups::write_bulk`], [`Update::write`] and [`Groups::write_bulk_update`] change what a
 //!    device holds. Reads and scrubs write what was there: mended sectors, parity of data that was checked, sums.
 //! 3. Callers see to it that a group is not written while somebody else reads, scrubs or writes it: who reads
 //!    a sector under its old sums would take the new one for damaged, and mend it back. Else all calls may be made at once.
@@ -26,7 +26,7 @@ mod sums;
 mod sums_cache;
 mod update;
 
-pub use bulk::BulkUpdate;
+pub use bulk::{BulkUpdate, GroupChanges, SumsUpdate};
 pub use code::{GroupCode, GroupCodeError};
 pub use groups::{Cached, GroupError, Groups, NOTHING_CACHED, NewGroup};
 pub use place::{GroupPlace, Member};

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use claystone_env::{Sector, SectorRange};
+use claystone_env::Sector;
 
 use crate::{SUMS_PER_SECTOR, SumsSector};
 
@@ -92,13 +92,9 @@ impl SumsCache {
         })
     }
 
-    /// Forgets the sectors at these places.
-    pub fn forget(&self, range: SectorRange) {
-        let mut state = self.state();
-        let places: Vec<u64> = state.entries.range(range.first.0..range.end().0).map(|(place, _)| *place).collect();
-        for place in places {
-            state.remove(place);
-        }
+    /// Forgets a sector.
+    pub fn forget(&self, place: Sector) {
+        self.state().remove(place.0);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,7 +132,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use claystone_env::{Sector, SectorRange};
+    use claystone_env::Sector;
 
     use super::SumsCache;
     use crate::SumsSector;
@@ -162,7 +158,7 @@ mod tests {
         assert_eq!((first(&cache, 1), first(&cache, 2), first(&cache, 3)), (Some(Some(1)), None, Some(Some(3))));
         cache.put(Sector(3), sums(4));
         assert_eq!((first(&cache, 1), first(&cache, 3)), (Some(Some(1)), Some(Some(4))));
-        cache.forget(SectorRange { first: Sector(2), sectors: 5 });
+        cache.forget(Sector(3));
         assert_eq!((first(&cache, 1), first(&cache, 3)), (Some(Some(1)), None));
     }
 

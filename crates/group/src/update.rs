@@ -136,25 +136,63 @@ impl Groups {
         cached: Cached<'_>,
         choice: UpdateChoice,
     ) -> Result<Update, GroupError> {
-        self.assert_place(place);
-        let parity_count = self.shape().parity;
+        let mut preparation = Preparation::new(self, place, changes, sums, cached, choice);
+        Preparation::fetch_each(self, std::slice::from_mut(&mut preparation))?;
+        preparation.finish()
+    }
+}
+
+/// An update whose reads are planned, so that those of several groups are made together.
+pub(crate) struct Preparation<'a> {
+    groups: &'a Groups,
+    place: GroupPlace,
+    changes: &'a [Change<'a>],
+    changed: Vec<u32>,
+    grown: u32,
+    way: UpdateWay,
+    reads: Vec<usize>,
+    gathering: Gathering<'a>,
+}
+
+impl<'a> Preparation<'a> {
+    /// Plans the update; see [`Groups::prepare_update`].
+    pub fn new(
+        groups: &'a Groups,
+        place: GroupPlace,
+        changes: &'a [Change<'a>],
+        sums: &[u32],
+        cached: Cached<'_>,
+        choice: UpdateChoice,
+    ) -> Preparation<'a> {
+        groups.assert_place(place);
         let changed: Vec<u32> = changes.iter().map(|change| change.position).collect();
         let grown = assert_changes(place, &changed);
         assert!(changes.iter().all(|change| change.bytes.len() == SECTOR_BYTES), "changes are sectors");
-        let mut gathering = Gathering::new(self, place, sums.iter().copied().map(Some).collect());
+        let mut gathering = Gathering::new(groups, place, sums.iter().copied().map(Some).collect());
         gathering.take_cached(cached);
         let is_cached = |member| gathering.holds(gathering.at(member));
-        let plan = plan_update(&changed, place.data, parity_count, is_cached, choice);
-        let reads: Vec<usize> = plan.reads.iter().map(|member| gathering.at(*member)).collect();
-        gathering.fetch(|at| reads.binary_search(&at).is_ok())?;
-        let mut way = plan.way;
+        let UpdatePlan { way, reads } = plan_update(&changed, place.data, groups.shape().parity, is_cached, choice);
+        let reads: Vec<usize> = reads.iter().map(|member| gathering.at(*member)).collect();
+        Preparation { groups, place, changes, changed, grown, way, reads, gathering }
+    }
+
+    /// Reads what the plans of all take, in one call of the device.
+    pub fn fetch_each(groups: &Groups, preparations: &mut [Preparation<'a>]) -> Result<(), DeviceError> {
+        let asked = preparations.iter_mut().map(|one| (&mut one.gathering, &one.reads[..]));
+        Gathering::fetch_each(groups, &mut asked.collect::<Vec<_>>())
+    }
+
+    /// Makes new parity of what was read, or if some of that failed of what is read now.
+    pub fn finish(self) -> Result<Update, GroupError> {
+        let Preparation { groups, place, changes, changed, grown, mut way, reads, mut gathering } = self;
         if way == UpdateWay::Delta && !reads.iter().all(|at| gathering.holds(*at)) {
             way = UpdateWay::Reencode;
         }
+        let parity_count = groups.shape().parity;
         let mut parity = BytesMut::zeroed(parity_count as usize * SECTOR_BYTES);
         match way {
             _ if parity_count == 0 => {}
-            UpdateWay::Delta => add_changes(self.code(), place, changes, &gathering, &mut parity),
+            UpdateWay::Delta => add_changes(groups.code(), place, changes, &gathering, &mut parity),
             UpdateWay::Reencode => {
                 let unchanged: Vec<usize> =
                     (0..place.data).filter(|at| changed.binary_search(at).is_err()).map(|at| at as usize).collect();
@@ -166,7 +204,7 @@ impl Groups {
                 for change in changes {
                     data[change.position as usize] = change.bytes;
                 }
-                self.code().encode(&data, &mut parity);
+                groups.code().encode(&data, &mut parity);
             }
         }
         let parity = parity.freeze();

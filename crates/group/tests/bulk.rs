@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use claystone_env::testing::sector_pattern;
-use claystone_env::{Effort, Sector, SectorRange};
+use claystone_env::{Effort, Sector};
 use claystone_group::{
-    BulkRun, Change, GroupError, GroupShape, Groups, Member, NOTHING_CACHED, SumsSector, UpdateChoice,
+    BulkRun, Change, GroupChanges, GroupError, GroupShape, Groups, Member, SumsSector, UpdateChoice, UpdateWay,
 };
 use proptest::prelude::*;
 use support::{DISK, FaultyDevice, groups, sectors};
@@ -86,8 +86,8 @@ fn a_run_is_written_in_long_strides() {
     let mut into = vec![0; 4096];
     groups.read_bulk(run, 4000..4001, &|_| None, &mut into).expect("read");
     assert_eq!((into, device.sectors_read()), (data[4000 * 4096..4001 * 4096].to_vec(), 1));
-    groups.forget_sums(SectorRange { first: Sector(0), sectors: 6000 });
-    groups.read_bulk(run, 4000..4001, &|_| None, &mut [0; 4096]).expect("read");
+    let fresh = support::groups(&device, 250, 5);
+    fresh.read_bulk(run, 4000..4001, &|_| None, &mut [0; 4096]).expect("read");
     assert_eq!(device.sectors_read(), 2);
 }
 
@@ -254,38 +254,69 @@ fn without_a_bridge_an_update_reads_what_it_needs_and_no_more() {
         // 8 sectors lie between data 10 and 19, and 229 between data 20 and the parity.
         let changes: Vec<Change<'_>> =
             [10, 19, 20].into_iter().zip(sectors(&new)).map(|(position, bytes)| Change { position, bytes }).collect();
-        let prepared = groups.prepare_bulk_update(case.run, 2, &changes, NOTHING_CACHED, UpdateChoice::Cheapest);
-        prepared.expect("prepared");
+        let changes = [GroupChanges { group: 2, changes }];
+        groups.prepare_bulk_update(case.run, &changes, UpdateChoice::Cheapest).expect("prepared");
         assert_eq!(case.device.sectors_read(), 1 + 3 + 5 + bridged, "sums, old data, parity, and what is bridged");
         assert_eq!(groups.statistics().sectors_bridged(), bridged);
     }
 }
 
 #[test]
-fn an_update_changes_group_and_sums_together() {
+fn an_update_changes_groups_and_sums_together() {
     let mut case = case(250, 5, 10);
-    // Group 4 has data sectors 1000..1250, under sums sectors 0 and 1.
-    let new = sector_pattern(99, 3);
-    let changes: Vec<Change<'_>> =
-        [16, 19, 20].into_iter().zip(sectors(&new)).map(|(position, bytes)| Change { position, bytes }).collect();
-    let prepared = case
-        .groups
-        .prepare_bulk_update(case.run, 4, &changes, NOTHING_CACHED, UpdateChoice::Cheapest)
-        .expect("prepared");
-    assert_eq!(prepared.sums.iter().map(|(place, _)| place.0).collect::<Vec<_>>(), [case.sums(0), case.sums(1)]);
-    assert_eq!(case.device.sectors_read(), 2 + 3 + 5 + 2, "sums, old data, parity, and what lies between the data");
-    prepared.update.write(&*case.device).expect("written");
-    for (place, sums) in &prepared.sums {
-        case.groups.write_sums(*place, sums).expect("written");
-    }
-    for change in &changes {
-        case.data[(1000 + change.position as usize) * 4096..][..4096].copy_from_slice(change.bytes);
+    // Group 4 has data sectors 1000..1250, under sums sectors 0 and 1; group 6 has 1500..1750, under 1.
+    let new = sector_pattern(99, 4);
+    let change = |(position, bytes)| Change { position, bytes };
+    let mut bytes = sectors(&new).into_iter();
+    let changes = [(4, vec![16, 19, 20]), (6, vec![7])].map(|(group, positions)| GroupChanges {
+        group,
+        changes: positions.into_iter().zip(&mut bytes).map(change).collect(),
+    });
+    let update = case.groups.prepare_bulk_update(case.run, &changes, UpdateChoice::Cheapest).expect("prepared");
+    let sums: Vec<_> = update.sums.iter().map(|sums| (sums.place.0, sums.differs)).collect();
+    assert_eq!(sums, [(case.sums(0), true), (case.sums(1), true)]);
+    let read = case.device.sectors_read();
+    assert_eq!(read, 2 + 3 + 5 + 2 + 1 + 5, "sums, old data, parity, and what lies between the data");
+    case.groups.write_bulk_update(&update).expect("written");
+    for GroupChanges { group, changes } in &changes {
+        for change in changes {
+            case.data[(group * 250 + change.position) as usize * 4096..][..4096].copy_from_slice(change.bytes);
+        }
     }
     assert!(case.read(0..2500).expect("read") == case.data);
     let fresh = groups(&case.device, 250, 5);
     for group in 0..10 {
         assert!(fresh.scrub_bulk(case.run, group).expect("scrubbed").is_clean(), "group {group}");
     }
+    // The same again changes no sums.
+    let update = case.groups.prepare_bulk_update(case.run, &changes, UpdateChoice::Cheapest).expect("prepared");
+    assert!(update.sums.iter().all(|sums| !sums.differs));
+}
+
+#[test]
+fn an_update_of_many_groups_decodes_what_fails_in_one() {
+    let mut case = case(250, 5, 10);
+    let new = sector_pattern(98, 3);
+    let changes: Vec<GroupChanges<'_>> = [1, 2, 7]
+        .into_iter()
+        .zip(sectors(&new))
+        .map(|(group, bytes)| GroupChanges { group, changes: vec![Change { position: 40, bytes }] })
+        .collect();
+    // The old data that the second takes, and a parity sector of the third.
+    let place = |group, member| case.run.group(group, case.groups.code().shape()).sector(member).0;
+    let (old, parity) = (place(2, Member::Data(40)), place(7, Member::Parity(3)));
+    case.device.state().soft.extend([old, parity]);
+    let update = case.groups.prepare_bulk_update(case.run, &changes, UpdateChoice::Cheapest).expect("prepared");
+    let ways: Vec<UpdateWay> = update.updates.iter().map(|update| update.way).collect();
+    assert_eq!(ways, [UpdateWay::Delta, UpdateWay::Reencode, UpdateWay::Reencode]);
+    case.groups.write_bulk_update(&update).expect("written");
+    case.device.state().soft.clear();
+    for GroupChanges { group, changes } in &changes {
+        case.data[(group * 250 + 40) as usize * 4096..][..4096].copy_from_slice(changes[0].bytes);
+    }
+    assert!(case.read(0..2500).expect("read") == case.data);
+    let fresh = groups(&case.device, 250, 5);
+    assert!((0..10).all(|group| fresh.scrub_bulk(case.run, group).expect("scrubbed").is_clean()));
 }
 
 #[test]

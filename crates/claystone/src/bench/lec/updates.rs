@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use claystone_env::Sector;
-use claystone_group::{Change, GroupShape, NOTHING_CACHED, UpdateChoice, UpdateWay};
+use claystone_group::{Change, GroupChanges, GroupShape, UpdateChoice, UpdateWay};
 use claystone_sim::run;
 
 use super::drive::{Drive, Took, check, content};
@@ -113,11 +113,9 @@ fn took(length: u32, choice: UpdateChoice, bridge: Option<usize>) -> anyhow::Res
                 .zip(new..)
                 .map(|(position, number)| Change { position, bytes: content(number) })
                 .collect();
+            let changes = [GroupChanges { group, changes }];
             all += drive.time(|| -> anyhow::Result<()> {
-                let prepared = groups.prepare_bulk_update(bulk, group, &changes, NOTHING_CACHED, choice)?;
-                prepared.update.write(drive.device())?;
-                prepared.sums.iter().try_for_each(|(place, sums)| groups.write_sums(*place, sums))?;
-                Ok(())
+                Ok(groups.write_bulk_update(&groups.prepare_bulk_update(bulk, &changes, choice)?)?)
             })?;
         }
         all += drive.time(|| drive.device().sync())?;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use claystone_env::{Random, SECTOR_BYTES, Sector};
-use claystone_group::{BulkRun, Change, GroupShape, Groups, NOTHING_CACHED, UpdateChoice};
+use claystone_group::{BulkRun, Change, GroupChanges, GroupShape, Groups, UpdateChoice};
 use claystone_sim::run;
 
 use super::drive::{Drive, Took, check, content, contents};
@@ -189,12 +189,9 @@ fn updates(drive: &Drive, groups: &Groups, file: &File, random: &dyn Random, sof
         let changes: Vec<Change<'_>> = (position..position + UPDATED)
             .map(|position| Change { position, bytes: content(u64::from(number) * 1000 + u64::from(position)) })
             .collect();
+        let changes = [GroupChanges { group, changes }];
         all += drive.time(|| -> anyhow::Result<()> {
-            let prepared = groups.prepare_bulk_update(bulk, group, &changes, NOTHING_CACHED, UpdateChoice::Cheapest)?;
-            prepared.update.write(drive.device())?;
-            for (place, sums) in &prepared.sums {
-                groups.write_sums(*place, sums)?;
-            }
+            groups.write_bulk_update(&groups.prepare_bulk_update(bulk, &changes, UpdateChoice::Cheapest)?)?;
             if number % 50 == 49 {
                 drive.device().sync()?;
             }
