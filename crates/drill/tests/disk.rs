@@ -59,12 +59,12 @@ fn any_operation_may_fail() {
 /// Formatting, opening after a crash, closing, growing, and scrubbing hurt sectors.
 #[test]
 fn the_power_may_go_during_any_work() {
-    count(at_every_work(Fault::Cut), 80_000, 1400);
+    count(at_every_work(Fault::Cut), 60_000, 1400);
 }
 
 #[test]
 fn any_work_may_fail() {
-    count(at_every_work(Fault::Fail), 80_000, 1400);
+    count(at_every_work(Fault::Fail), 60_000, 1400);
 }
 
 fn at_every_work(fault: fn(Work, u64) -> Fault) -> FaultCounts {

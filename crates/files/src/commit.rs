@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::core::Entry;
 use crate::disk::{Disk, FlushLock, guard};
 use crate::error::with_sources;
-use crate::journal::{Journal, JournalPosition, entry_sectors};
+use crate::journal::{Journal, JournalPosition};
 use crate::placing::Scope;
 use crate::{DiskError, FileError, Inode};
 
@@ -84,7 +84,7 @@ impl Disk {
         if entry.records.is_empty() {
             return Ok(Some(journal.next()));
         }
-        let needed = entry_sectors(&entry.records);
+        let needed = journal.positions_of(&entry.records);
         let used = journal.used();
         let allowed = match share {
             Share::Waiting => journal.sectors() / 2,
@@ -132,7 +132,7 @@ impl Disk {
     fn compact(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         let (before, portion) = {
             let journal = guard(&self.journal);
-            (journal.next().sequence, (journal.sectors() / 16).max(1) as usize)
+            (journal.next().sequence, journal.shape().sectors_in((journal.sectors() / 16).max(1)) as usize)
         };
         while guard(&self.core).journal_again(before, portion) {
             if !self.try_commit(Share::Applying)? {
@@ -145,7 +145,7 @@ impl Disk {
     }
 
     /// Sees to it that sectors may go into the journal to wait there: at most a quarter of it is taken. What is queued at
-    /// once is an eighth ([`Disk::journal_share`]), so what waits never keeps more than half. Returns whether they may.
+    /// once is an eighth ([`Disk`]'s `journal_share`), so what waits never keeps more than half. Returns whether they may.
     ///
     /// # Errors
     /// As [`Disk::commit`].
@@ -164,11 +164,6 @@ impl Disk {
             self.relieve(&flushing)?;
         }
         Ok(is_open())
-    }
-
-    /// Sectors that one entry takes at most: several of them, and the sums that applying them takes, find room.
-    pub(crate) fn journal_share(&self) -> usize {
-        (self.journal_sectors / 8).max(1) as usize
     }
 
     /// Sees to it that half of the journal is free, so that more can be applied: by a checkpoint, and if old entries

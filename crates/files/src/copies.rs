@@ -200,14 +200,18 @@ impl Copies {
         Ok(())
     }
 
+    /// Writes what a sector should hold that was found bad.
+    pub fn write_again(&self, place: Sector, bytes: &[u8]) {
+        match self.device.write(place, bytes) {
+            Ok(()) => drop(self.mended.fetch_add(1, Ordering::Relaxed)),
+            // It was bad before; what was asked for is there.
+            Err(error) => tracing::warn!(sector = place.0, %error, "a bad copy was not mended"),
+        }
+    }
+
     fn mend(&self, search: &Search<'_>) {
         for copy in &search.bad {
-            let place = Sector(search.lead.0 + *copy as u64);
-            match self.device.write(place, search.into) {
-                Ok(()) => drop(self.mended.fetch_add(1, Ordering::Relaxed)),
-                // It was bad before; what was asked for is there.
-                Err(error) => tracing::warn!(sector = place.0, %error, "a bad copy was not mended"),
-            }
+            self.write_again(Sector(search.lead.0 + *copy as u64), search.into);
         }
     }
 }

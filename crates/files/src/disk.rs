@@ -93,7 +93,9 @@ pub struct Disk {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tuning: Tuning,
     pub(crate) shape: GroupShape,
-    pub(crate) journal_sectors: u64,
+    /// Sectors of files that one entry of the journal has at most, an eighth of it: several of them, and the sums that
+    /// applying them takes, find room.
+    pub(crate) journal_share: usize,
     pub(crate) groups: Groups,
     pub(crate) superblock: SharedSuperblock,
     pub(crate) copies: Arc<Copies>,
@@ -239,7 +241,8 @@ impl Disk {
         let start = Core::journal_start(&catalog)?;
         let (seen, pass) = (Seen::load(&catalog)?, Pass::load(&catalog)?);
         let from = JournalPosition { sequence: start.sequence, position: start.position };
-        let (journal, entries) = Journal::open(copies.clone(), id, area, from)?;
+        let (journal, entries) = Journal::open(copies.clone(), code.clone(), id, area, from)?;
+        let journal_share = journal.shape().sectors_in((area.sectors / 8).max(1)) as usize;
         let now = clock.now();
         let disk = Disk {
             groups: Groups::new(device.clone(), code, id, tuning.sums_cached),
@@ -251,7 +254,7 @@ impl Disk {
             clock,
             tuning,
             shape,
-            journal_sectors: area.sectors,
+            journal_share,
             superblock,
             copies,
             pages,

@@ -18,14 +18,16 @@ pub enum DiskError {
         /// The device.
         label: String,
     },
-    /// The disk was written by a later program.
-    #[error("{label} has disk format {found}, this program knows up to {supported}: it needs a newer claystone")]
-    NewerVersion {
+    /// The disk was formatted by a later or a much earlier program.
+    #[error(
+        "{label} has disk format {found}, and this program knows {supported}: it needs the claystone that it was formatted with"
+    )]
+    OtherVersion {
         /// The device.
         label: String,
         /// Its version.
         found: u16,
-        /// The newest that is known here.
+        /// The one that is known here.
         supported: u16,
     },
     /// The device is smaller than the disk on it.

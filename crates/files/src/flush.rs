@@ -342,7 +342,7 @@ impl Disk {
         flushing: &FlushLock<'_>,
     ) -> Result<(), FileError> {
         let trust_parity = guard(&self.core).nodes.find(inode).is_none_or(|node| !node.distrusts_parity);
-        let batch_max = self.tuning.apply_sectors_max.min(self.journal_share());
+        let batch_max = self.tuning.apply_sectors_max.min(self.journal_share);
         let mut result = Ok(());
         for batch in self.batches(inode, window, sectors, batch_max)? {
             let (first, last) = (batch[0], batch[batch.len() - 1]);

@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use claystone_env::testing::MemoryDevice;
 use claystone_env::{Device, SECTOR_BYTES, Sector, SectorRange};
+use claystone_group::GroupCode;
 
 use crate::DiskId;
 use crate::copies::{Access, Copies};
-use crate::fields::{crc32c, crc32c_without, put, u64_at};
-use crate::journal::{Journal, JournalPosition};
+use crate::fields::{crc32c, crc32c_without, put, u32_at, u64_at};
+use crate::journal::{Journal, JournalPosition, RingShape};
 use crate::pages::header::Header;
 use crate::pages::sums::{encode_sums, parse_sums, sums_in};
 use crate::superblock::Superblock;
@@ -77,27 +78,29 @@ pub fn pages(bytes: &[u8], seal: bool) {
 /// # Panics
 /// If the journal is wrong.
 pub fn journal(bytes: &[u8], seal: bool) {
-    const RING_SECTORS: u64 = 8;
-    let id = DiskId([7; 16]);
-    let mut ring = bytes[..bytes.len().min(RING_SECTORS as usize * SECTOR_BYTES)].to_vec();
-    ring.resize(RING_SECTORS as usize * SECTOR_BYTES, 0);
+    const POSITIONS: u64 = 8;
+    let code = GroupCode::new(4, 1).expect("a code");
+    let shape = RingShape { positions: POSITIONS, copies: 2, code: code.clone(), id: DiskId([7; 16]) };
+    let mut ring = bytes[..bytes.len().min(shape.cells() as usize * SECTOR_BYTES)].to_vec();
+    ring.resize(shape.cells() as usize * SECTOR_BYTES, 0);
     if seal {
-        // Short inputs reach all sectors: the first bytes of each are those of an entry, its sequence small.
-        for (position, sector) in (0u64..).zip(ring.chunks_exact_mut(SECTOR_BYTES)) {
-            let sequence = u64_at(sector, 4080) % 16;
-            put(sector, 4080, sequence.to_le_bytes());
-            let bytes = (u64_at(sector, 0) as usize).min(4064);
+        // Short inputs reach all cells: the first bytes of each are those of an entry, its sequence and length small.
+        for (cell, sector) in (0u64..).zip(ring.chunks_exact_mut(SECTOR_BYTES)) {
+            let (sequence, sectors) = (u64_at(sector, 4072) % 16, u32_at(sector, 4084) % 10);
+            put(sector, 4072, sequence.to_le_bytes());
+            put(sector, 4084, sectors.to_le_bytes());
+            let bytes = (u64_at(sector, 0) as usize).min(4056);
             let crc = crc32c(&[&sector[16..16 + bytes]]);
             put(sector, 8, crc.to_le_bytes());
-            let crc = crc32c(&[&sector[..4092], &id.0, &position.to_le_bytes()]);
-            put(sector, 4092, crc.to_le_bytes());
+            shape.seal(cell, sector);
         }
     }
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(RING_SECTORS));
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(shape.cells()));
     device.write(Sector(0), &ring).expect("memory takes writes");
-    let area = SectorRange { first: Sector(0), sectors: RING_SECTORS };
-    let from = JournalPosition { sequence: 1, position: bytes.len() as u64 % RING_SECTORS };
-    let open = |access| Journal::open(Arc::new(Copies::new(device.clone(), 1, access)), id, area, from);
+    let area = SectorRange { first: Sector(0), sectors: POSITIONS };
+    let from = JournalPosition { sequence: 1, position: bytes.len() as u64 % POSITIONS };
+    let open =
+        |access| Journal::open(Arc::new(Copies::new(device.clone(), 2, access)), code.clone(), shape.id, area, from);
     if let Ok((_, entries)) = open(Access::Look) {
         let (mut journal, again) = open(Access::Write).expect("it opened before");
         assert!(again == entries, "it is replayed again");
@@ -131,8 +134,10 @@ mod tests {
             let mut bytes = length.to_le_bytes().to_vec();
             bytes.resize(16, 0);
             bytes.extend(kinds.iter().flat_map(|(kind, table, more)| [*kind, *table, *more, 0]));
-            bytes.resize(4080, 0);
+            bytes.resize(4072, 0);
             bytes.extend(1u64.to_le_bytes());
+            bytes.extend(0u32.to_le_bytes());
+            bytes.extend(1u32.to_le_bytes());
             bytes.resize(4096 + position, 0);
             super::journal(&bytes, true);
         }

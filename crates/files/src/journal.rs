@@ -1,40 +1,47 @@
 //! The journal: a ring of sectors with what is promised and not yet in its place.
 //!
 //! ```text
-//! position   0 1 2 3 4 5 6 7       trimmed to entry 7; entries 7 (3 sectors) and 8 (2) count, 9 comes next;
+//! position   0 1 2 3 4 5 6 7       trimmed to entry 7; entries 7 (3 positions) and 8 (2) count, 9 comes next;
 //! sequence   8 8 5 6 6 7 7 7       5 and 6 are remains
 //! ```
 //!
 //! Invariants:
 //! 1. An entry is begun only when the one before is synced. So of all entries only the last may be torn, and one that
 //!    cannot be read, but has a successor, was damaged.
-//! 2. Sequences rise by 1 from entry to entry. A sector counts only for its disk, position, entry and number in it, and
-//!    an entry only if its records have its checksum: what a torn entry of the same sequence left behind joins no other.
+//! 2. Sequences rise by 1 from entry to entry. An entry counts only whole, out of sectors of one attempt at it (see
+//!    `entry`), and if its records have its checksum.
 //! 3. After an error of the device nothing is appended: what it left is unknown until the journal is opened anew.
-//! 4. What was replayed is durable when [`Journal::open`] returns, in all its copies, if the disk may be written. Those
-//!    of the last entry may differ: then the bad ones alone are written again, for it may have been promised.
-//! 5. What was not replayed is gone then: zeros are where the next entry begins. Else a torn entry could come back whole
-//!    from its shadows when the next one of its sequence is torn, though much was built on its absence.
+//! 4. What was replayed is durable when [`Journal::open`] returns, in all its cells, if the disk may be written. Those
+//!    of the last entry may be bad in part: then the bad ones alone are written again, for it may have been promised.
+//! 5. What was not replayed is gone then: zeros are where the next entry begins, and that is another attempt. Else a torn
+//!    entry could come back whole when the next one of its sequence is torn, though much was built on its absence.
 //!
 //! Left out: what records mean, and when to trim.
 
+mod entry;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
-use claystone_group::DiskId;
+use bytes::{Bytes, BytesMut};
+use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+use claystone_group::{DiskId, GroupCode};
 
+use self::entry::{Head, Layout, PAYLOAD_BYTES, Place};
 use crate::change::Record;
-use crate::copies::{Access, Copies, Scope};
+use crate::copies::{Access, Copies};
 use crate::error::{Damage, DiskError};
 use crate::fields::{crc32c, put, u32_at, u64_at};
 use crate::record::{parse_records, put_record, record_bytes};
+
+pub use self::entry::RingShape;
 
 /// Where an entry begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalPosition {
     /// The entry's sequence, from 1.
     pub sequence: u64,
-    /// Its first sector, counted from the journal's.
+    /// Its first position in the ring.
     pub position: u64,
 }
 
@@ -47,12 +54,14 @@ impl JournalPosition {
 pub struct Journal {
     ring: Ring,
     next: JournalPosition,
+    attempt: u32,
     used: u64,
     stopped: bool,
 }
 
 impl Journal {
-    /// Opens the journal in `area`, whose sectors are each counted once, and returns the entries from `from` on.
+    /// Opens the journal in `area`, whose positions take m' sectors each, and returns the entries from `from` on. Long ones
+    /// are kept under `code`, that of the disk's groups.
     ///
     /// # Errors
     /// [`DiskError::Damaged`] if an entry that was promised cannot be read; [`DiskError::Device`].
@@ -61,6 +70,7 @@ impl Journal {
     /// If the area is not on the device.
     pub fn open(
         copies: Arc<Copies>,
+        code: GroupCode,
         id: DiskId,
         area: SectorRange,
         from: JournalPosition,
@@ -68,18 +78,24 @@ impl Journal {
         if from.position >= area.sectors {
             return Err(Damage::JournalPosition { position: from.position, sectors: area.sectors }.into());
         }
-        let mut journal = Journal { ring: Ring::new(copies, id, area), next: from, used: 0, stopped: false };
-        let mut replay = Replay { next: from, used: 0, sectors: area.sectors, entry: Vec::new(), ..Replay::default() };
-        journal.ring.scan(from.position, &mut |found| replay.take(found))?;
-        if replay.later > replay.next.sequence {
-            let JournalPosition { sequence, position } = replay.next;
-            return Err(Damage::JournalEntry { sequence, position, later: replay.later }.into());
+        let ring = Ring::new(copies, code, id, area);
+        let mut seen = ring.look()?;
+        let (mut next, mut used, mut entries) = (from, 0, Vec::new());
+        while let Some((layout, payload)) = ring.replay(&mut seen, next, area.sectors - used)? {
+            let malformed = |at| Damage::JournalRecord { sequence: next.sequence, position: next.position, at };
+            entries.push(parse_records(records_in(&payload).ok_or(malformed(0))?).map_err(malformed)?);
+            used += layout.positions;
+            next = ring.behind(next, layout.positions);
         }
-        (journal.next, journal.used) = (replay.next, replay.used);
+        if seen.latest > next.sequence {
+            let JournalPosition { sequence, position } = next;
+            return Err(Damage::JournalEntry { sequence, position, later: seen.latest }.into());
+        }
+        let journal = Journal { attempt: seen.attempts_at(next.sequence), ring, next, used, stopped: false };
         if journal.ring.copies.access() == Access::Write {
-            journal.ring.settle(journal.next, replay.entries.last(), journal.room())?;
+            journal.settle()?;
         }
-        Ok((journal, replay.entries))
+        Ok((journal, entries))
     }
 
     /// Writes an entry, and makes it durable. Returns where the next one begins.
@@ -92,7 +108,7 @@ impl Journal {
     /// If `records` is empty, a record is malformed, or the disk is only looked at.
     pub fn append(&mut self, records: &[Record]) -> Result<JournalPosition, DiskError> {
         assert!(!records.is_empty(), "an entry has a record");
-        let (needed, room, sectors) = (entry_sectors(records), self.room(), self.ring.area.sectors);
+        let (needed, room, sectors) = (self.positions_of(records), self.room(), self.sectors());
         if self.stopped {
             return Err(DiskError::Stopped);
         }
@@ -103,11 +119,10 @@ impl Journal {
             return Err(DiskError::JournalFull { needed, room });
         }
         self.stopped = true;
-        self.ring.write(self.next, records)?;
+        self.ring.write(Place { at: self.next, attempt: self.attempt }, records)?;
         self.ring.copies.device().sync()?;
         self.stopped = false;
-        self.next =
-            JournalPosition { sequence: self.next.sequence + 1, position: (self.next.position + needed) % sectors };
+        self.next = self.ring.behind(self.next, needed);
         self.used += needed;
         Ok(self.next)
     }
@@ -121,8 +136,8 @@ impl Journal {
         let left = match to == self.next {
             true => 0,
             // A full ring begins where it ends.
-            false => match (self.next.position + self.ring.area.sectors - to.position) % self.ring.area.sectors {
-                0 => self.ring.area.sectors,
+            false => match (self.next.position + self.sectors() - to.position) % self.sectors() {
+                0 => self.sectors(),
                 left => left,
             },
         };
@@ -130,17 +145,28 @@ impl Journal {
         self.used = left;
     }
 
-    /// Sectors for entries to come, each counted once.
+    /// Positions that an entry takes.
+    pub fn positions_of(&self, records: &[Record]) -> u64 {
+        let bytes: usize = records.iter().map(record_bytes).sum();
+        self.ring.shape.layout((ENTRY_HEADER_BYTES + bytes).div_ceil(PAYLOAD_BYTES) as u64).positions
+    }
+
+    /// Positions for entries to come.
     pub fn room(&self) -> u64 {
-        self.ring.area.sectors - self.used
+        self.sectors() - self.used
     }
 
-    /// Sectors of the ring.
+    /// Positions of the ring.
     pub fn sectors(&self) -> u64 {
-        self.ring.area.sectors
+        self.ring.shape.positions
     }
 
-    /// Sectors with entries that count.
+    /// How its entries lie.
+    pub fn shape(&self) -> &RingShape {
+        &self.ring.shape
+    }
+
+    /// Positions with entries that count.
     pub fn used(&self) -> u64 {
         self.used
     }
@@ -149,214 +175,217 @@ impl Journal {
     pub fn next(&self) -> JournalPosition {
         self.next
     }
-}
 
-/// Sectors of the journal that an entry takes, each counted once.
-pub fn entry_sectors(records: &[Record]) -> u64 {
-    let bytes: usize = records.iter().map(record_bytes).sum();
-    (ENTRY_HEADER_BYTES + bytes).div_ceil(PAYLOAD_BYTES) as u64
+    /// Makes sure that no torn entry is found behind the last, and that what was mended stays.
+    fn settle(&self) -> Result<(), DiskError> {
+        let Ring { copies, shape, .. } = &self.ring;
+        if self.room() > 0 {
+            let zeros = vec![0; shape.copies as usize * SECTOR_BYTES];
+            copies.device().write(self.ring.place(self.next.position * shape.copies), &zeros)?;
+        }
+        Ok(copies.device().sync()?)
+    }
 }
 
 /// The sectors of the journal.
 struct Ring {
     copies: Arc<Copies>,
-    id: DiskId,
-    area: SectorRange,
+    shape: RingShape,
+    first: Sector,
 }
 
-/// A sector of the ring that has the right checksum.
-struct Found<'a> {
-    sequence: u64,
-    number: u32,
-    payload: &'a [u8],
+/// What a look at the whole ring has found.
+#[derive(Default)]
+struct Seen {
+    /// Of each entry, by the cell in which it begins and its sequence, the attempts at it and their sectors.
+    attempts: BTreeMap<(u64, u64), BTreeSet<(u32, u32)>>,
+    /// The highest sequence.
+    latest: u64,
+    /// Slots that did not read at once.
+    unread: BTreeSet<u64>,
+}
+
+impl Seen {
+    fn take(&mut self, shape: &RingShape, cell: u64, bytes: &[u8]) {
+        let Some(head @ Head { sequence, sectors, attempt, .. }) = shape.parse(cell, bytes) else { return };
+        if let Some(begin) = shape.begin(cell, head) {
+            self.latest = self.latest.max(sequence);
+            self.attempts.entry((begin, sequence)).or_default().insert((attempt, sectors));
+        }
+    }
+
+    /// How many attempts there may have been at an entry.
+    fn attempts_at(&self, sequence: u64) -> u32 {
+        let of_it = self.attempts.iter().filter(|((_, of), _)| *of == sequence);
+        of_it.flat_map(|(_, attempts)| attempts).map(|(attempt, _)| attempt.wrapping_add(1)).max().unwrap_or(0)
+    }
 }
 
 impl Ring {
-    fn new(copies: Arc<Copies>, id: DiskId, area: SectorRange) -> Ring {
+    fn new(copies: Arc<Copies>, code: GroupCode, id: DiskId, area: SectorRange) -> Ring {
+        let shape = RingShape { positions: area.sectors, copies: copies.count(), code, id };
         let end = area.first.0.saturating_add(area.sectors.saturating_mul(copies.count()));
         assert!(area.sectors > 0 && end <= copies.device().geometry().sectors, "{area:?} is not on the device");
-        Ring { copies, id, area }
+        Ring { copies, shape, first: area.first }
     }
 
-    fn place(&self, position: u64) -> Sector {
-        Sector(self.area.first.0 + position * self.copies.count())
+    fn place(&self, cell: u64) -> Sector {
+        Sector(self.first.0 + cell)
+    }
+
+    /// Where what comes behind an entry begins.
+    fn behind(&self, at: JournalPosition, positions: u64) -> JournalPosition {
+        JournalPosition {
+            sequence: at.sequence.saturating_add(1),
+            position: (at.position + positions) % self.shape.positions,
+        }
     }
 
     /// Writes an entry, in one write of the device, or in two where it goes on at the ring's begin.
-    fn write(&self, at: JournalPosition, records: &[Record]) -> Result<(), DiskError> {
-        let bytes = encode_entry(self.id, self.area.sectors, at, records);
-        let before_end = (self.area.sectors - at.position) as usize * SECTOR_BYTES;
-        let (head, wrapped) = bytes.split_at(before_end.min(bytes.len()));
-        self.copies.write(self.place(at.position), head)?;
+    fn write(&self, place: Place, records: &[Record]) -> Result<(), DiskError> {
+        assert!(self.copies.access() == Access::Write, "a disk that is only looked at is not written");
+        let encoded = self.shape.encode(place, &payload_of(records));
+        let first = place.at.position * self.shape.copies;
+        let before_end = (self.shape.cells() - first) as usize * SECTOR_BYTES;
+        let (head, wrapped) = encoded.split_at(before_end.min(encoded.len()));
+        self.copies.device().write(self.place(first), head)?;
         if !wrapped.is_empty() {
-            self.copies.write(self.place(0), wrapped)?;
+            self.copies.device().write(self.place(0), wrapped)?;
         }
         Ok(())
     }
 
-    /// Makes sure that the last entry is found again, in all its copies, and that no torn one is, behind it.
-    fn settle(&self, next: JournalPosition, last: Option<&Vec<Record>>, room: u64) -> Result<(), DiskError> {
-        if let Some(records) = last {
-            let sectors = entry_sectors(records);
-            let position = (next.position + self.area.sectors - sectors) % self.area.sectors;
-            self.mend(JournalPosition { sequence: next.sequence - 1, position }, sectors)?;
-        }
-        if room > 0 {
-            self.copies.write(self.place(next.position), &[0; SECTOR_BYTES])?;
-        }
-        Ok(self.copies.device().sync()?)
-    }
-
-    /// Mends the copies of a whole entry.
-    fn mend(&self, at: JournalPosition, sectors: u64) -> Result<(), DiskError> {
-        let before_end = sectors.min(self.area.sectors - at.position);
-        for (position, number, sectors) in [(at.position, 0, before_end), (0, before_end, sectors - before_end)] {
-            let valid = |offset: usize, bytes: &[u8]| {
-                let found = parse_sector(self.id, position + offset as u64, bytes);
-                found.is_some_and(|found| {
-                    found.sequence == at.sequence && u64::from(found.number) == number + offset as u64
-                })
-            };
-            let mut bytes = vec![0; sectors as usize * SECTOR_BYTES];
-            self.copies.read(self.place(position), &mut bytes, Scope::Every, &valid)?;
-        }
-        Ok(())
-    }
-
-    /// Reads the whole ring from `from` on, and gives each of its sectors, or `None` where no copy is one.
-    fn scan(
-        &self,
-        from: u64,
-        take: &mut dyn FnMut(Option<Found<'_>>) -> Result<(), DiskError>,
-    ) -> Result<(), DiskError> {
-        for (begin, end) in [(from, self.area.sectors), (0, from)] {
-            let mut position = begin;
-            while position < end {
-                let sectors = (end - position).min(SCAN_SECTORS);
-                let mut bytes = vec![0; sectors as usize * SECTOR_BYTES];
-                let valid =
-                    |number: usize, bytes: &[u8]| parse_sector(self.id, position + number as u64, bytes).is_some();
-                self.copies.read(self.place(position), &mut bytes, Scope::Every, &valid)?;
-                for (position, bytes) in (position..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
-                    take(parse_sector(self.id, position, bytes))?;
+    /// Looks at every cell of the ring.
+    fn look(&self) -> Result<Seen, DiskError> {
+        let mut seen = Seen::default();
+        let mut cell = 0;
+        while cell < self.shape.cells() {
+            let cells = (self.shape.cells() - cell).min(LOOK_CELLS);
+            let (bytes, unread) = self.read(cell, cells)?;
+            for (behind, bytes) in (0..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
+                match unread.contains(&behind) {
+                    true => drop(seen.unread.insert(cell + behind)),
+                    false => seen.take(&self.shape, cell + behind, bytes),
                 }
-                position += sectors;
             }
+            cell += cells;
         }
-        Ok(())
+        Ok(seen)
     }
-}
 
-/// What a scan of the ring has found.
-#[derive(Default)]
-struct Replay {
-    next: JournalPosition,
-    used: u64,
-    sectors: u64,
-    /// Payload of the entry that is being read, and the sectors it takes, once known.
-    entry: Vec<u8>,
-    entries: Vec<Vec<Record>>,
-    ended: bool,
-    /// The highest sequence found after the end.
-    later: u64,
-}
-
-impl Default for JournalPosition {
-    fn default() -> JournalPosition {
-        JournalPosition::FIRST
-    }
-}
-
-impl Replay {
-    fn take(&mut self, found: Option<Found<'_>>) -> Result<(), DiskError> {
-        let read = (self.entry.len() / PAYLOAD_BYTES) as u32;
-        match found {
-            Some(found) if !self.ended && found.sequence == self.next.sequence && found.number == read => {
-                self.entry.extend_from_slice(found.payload);
-                self.complete()
+    /// The entry at a place and its payload, if it is there whole and finds room in so many positions.
+    fn replay(&self, seen: &mut Seen, at: JournalPosition, room: u64) -> Result<Option<(Layout, Vec<u8>)>, DiskError> {
+        let begin = at.position * self.shape.copies;
+        loop {
+            let attempts = seen.attempts.get(&(begin, at.sequence)).cloned().unwrap_or_default();
+            // The last attempt is the one that may have been promised.
+            for (attempt, sectors) in attempts.into_iter().rev() {
+                let layout = self.shape.layout(sectors.into());
+                if layout.positions > room {
+                    continue;
+                }
+                if let Some(payload) = self.read_entry(Place { at, attempt }, layout)? {
+                    return Ok(Some((layout, payload)));
+                }
             }
-            found => {
-                self.ended = true;
-                self.later = self.later.max(found.map_or(0, |found| found.sequence));
-                Ok(())
+            // An entry of which enough is there has a sector among these.
+            let parity = u64::from(self.shape.code.shape().parity);
+            let near = (0..self.shape.copies.max(parity + 1)).map(|behind| (begin + behind) % self.shape.cells());
+            let unread: Vec<u64> = near.filter(|cell| seen.unread.remove(cell)).collect();
+            if unread.is_empty() {
+                return Ok(None);
+            }
+            for cell in unread {
+                if let Some(bytes) = self.retry(cell)? {
+                    seen.take(&self.shape, cell, &bytes);
+                }
             }
         }
     }
 
-    /// Takes the entry that is being read, if this was its last sector.
-    fn complete(&mut self) -> Result<(), DiskError> {
-        let JournalPosition { sequence, position } = self.next;
-        let malformed = |at| Damage::JournalRecord { sequence, position, at };
-        let bytes = u64_at(&self.entry, 0);
-        let needed = bytes.saturating_add(ENTRY_HEADER_BYTES as u64).div_ceil(PAYLOAD_BYTES as u64);
-        if needed > self.sectors - self.used {
-            // Every sector has its checksum, so this was written so.
-            return Err(malformed(0).into());
+    /// The payload of an entry, if it is there whole. What is bad of it is written again.
+    fn read_entry(&self, place: Place, layout: Layout) -> Result<Option<Vec<u8>>, DiskError> {
+        let first = place.at.position * self.shape.copies;
+        let cells = layout.positions * self.shape.copies;
+        let before_end = cells.min(self.shape.cells() - first);
+        let (mut bytes, mut unread) = self.read(first, before_end)?;
+        if cells > before_end {
+            let (wrapped, unread_too) = self.read(0, cells - before_end)?;
+            bytes.unsplit(wrapped);
+            unread.extend(unread_too.into_iter().map(|behind| before_end + behind));
         }
-        if ((self.entry.len() / PAYLOAD_BYTES) as u64) < needed {
-            return Ok(());
+        let mut payload = self.shape.decode(place, layout, &bytes, &unread);
+        if payload.is_none() && !unread.is_empty() {
+            let mut still = BTreeSet::new();
+            for behind in unread {
+                match self.retry((first + behind) % self.shape.cells())? {
+                    Some(read) => bytes[behind as usize * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(&read),
+                    None => drop(still.insert(behind)),
+                }
+            }
+            unread = still;
+            payload = self.shape.decode(place, layout, &bytes, &unread);
         }
-        let records = &self.entry[ENTRY_HEADER_BYTES..][..bytes as usize];
-        if crc32c(&[records]) != u32_at(&self.entry, 8) {
-            // Remains of two entries of this sequence, both torn.
-            self.ended = true;
-            return Ok(());
+        // Remains of two entries that make one sector by sector do not make its records.
+        let payload = payload.filter(|payload| {
+            records_in(payload).is_none_or(|records| crc32c(&[records]) == u32_at(payload, RECORDS_CRC_AT))
+        });
+        if let (Some(payload), Access::Write) = (&payload, self.copies.access()) {
+            let whole = self.shape.encode(place, payload);
+            let sectors = whole.chunks_exact(SECTOR_BYTES).zip(bytes.chunks_exact(SECTOR_BYTES));
+            for (behind, (right, read)) in (0..).zip(sectors) {
+                if right != read || unread.contains(&behind) {
+                    self.copies.write_again(self.place((first + behind) % self.shape.cells()), right);
+                }
+            }
         }
-        self.entries.push(parse_records(records).map_err(malformed)?);
-        self.entry.clear();
-        self.used += needed;
-        self.next =
-            JournalPosition { sequence: sequence.saturating_add(1), position: (position + needed) % self.sectors };
-        Ok(())
+        Ok(payload)
+    }
+
+    /// Reads cells that do not go around the ring, at once or not at all. Returns which were not, counted from the first.
+    fn read(&self, cell: u64, cells: u64) -> Result<(BytesMut, BTreeSet<u64>), DeviceError> {
+        let mut bytes = aligned_buffer(cells as usize * SECTOR_BYTES);
+        bytes.resize(cells as usize * SECTOR_BYTES, 0);
+        let failed = self.copies.device().read(self.place(cell), &mut bytes, Effort::FailFast)?;
+        Ok((bytes, failed.into_iter().map(|failed| failed.sector.0 - self.place(cell).0).collect()))
+    }
+
+    /// Reads a cell by retrying.
+    fn retry(&self, cell: u64) -> Result<Option<Bytes>, DeviceError> {
+        let mut bytes = aligned_buffer(SECTOR_BYTES);
+        bytes.resize(SECTOR_BYTES, 0);
+        let read = self.copies.device().read(self.place(cell), &mut bytes, Effort::Retry)?.is_empty();
+        Ok(read.then(|| bytes.freeze()))
     }
 }
 
-/// The sectors of an entry.
-fn encode_entry(id: DiskId, ring_sectors: u64, at: JournalPosition, records: &[Record]) -> Vec<u8> {
-    let sectors = entry_sectors(records) as usize;
-    let mut payload = Vec::with_capacity(sectors * PAYLOAD_BYTES);
+/// What the sectors of an entry hold.
+fn payload_of(records: &[Record]) -> Vec<u8> {
+    let bytes: usize = records.iter().map(record_bytes).sum();
+    let mut payload = Vec::with_capacity((ENTRY_HEADER_BYTES + bytes).next_multiple_of(PAYLOAD_BYTES));
     payload.resize(ENTRY_HEADER_BYTES, 0);
     for record in records {
         put_record(record, &mut payload);
     }
-    let bytes = payload.len() - ENTRY_HEADER_BYTES;
     let crc = crc32c(&[&payload[ENTRY_HEADER_BYTES..]]);
     put(&mut payload, 0, (bytes as u64).to_le_bytes());
-    put(&mut payload, 8, crc.to_le_bytes());
-    payload.resize(sectors * PAYLOAD_BYTES, 0);
-    let mut encoded = Vec::with_capacity(sectors * SECTOR_BYTES);
-    for (number, payload) in payload.chunks_exact(PAYLOAD_BYTES).enumerate() {
-        let begin = encoded.len();
-        encoded.extend_from_slice(payload);
-        encoded.extend_from_slice(&at.sequence.to_le_bytes());
-        encoded.extend_from_slice(&(number as u32).to_le_bytes());
-        let position = (at.position + number as u64) % ring_sectors;
-        let crc = crc32c(&[&encoded[begin..], &id.0, &position.to_le_bytes()]);
-        encoded.extend_from_slice(&crc.to_le_bytes());
-    }
-    encoded
+    put(&mut payload, RECORDS_CRC_AT, crc.to_le_bytes());
+    payload.resize(payload.len().next_multiple_of(PAYLOAD_BYTES), 0);
+    payload
 }
 
-/// What the sector at `position` of the ring holds, if it is one of this disk and place.
-fn parse_sector(id: DiskId, position: u64, bytes: &[u8]) -> Option<Found<'_>> {
-    let crc = crc32c(&[&bytes[..CRC_AT], &id.0, &position.to_le_bytes()]);
-    let found = Found {
-        sequence: u64_at(bytes, SEQUENCE_AT),
-        number: u32_at(bytes, NUMBER_AT),
-        payload: &bytes[..PAYLOAD_BYTES],
-    };
-    (u32_at(bytes, CRC_AT) == crc).then_some(found)
+/// The bytes of an entry's records, `None` if it says that they take more or less than its sectors.
+fn records_in(payload: &[u8]) -> Option<&[u8]> {
+    let end = usize::try_from(u64_at(payload, 0)).ok()?.checked_add(ENTRY_HEADER_BYTES)?;
+    let fits = end <= payload.len() && end.next_multiple_of(PAYLOAD_BYTES) == payload.len();
+    fits.then(|| &payload[ENTRY_HEADER_BYTES..end])
 }
 
-/// Bytes of an entry in one sector.
-const PAYLOAD_BYTES: usize = 4080;
-const SEQUENCE_AT: usize = PAYLOAD_BYTES;
-const NUMBER_AT: usize = 4088;
-const CRC_AT: usize = 4092;
-/// Bytes of an entry before its records: their length and checksum.
+/// Bytes of an entry before its records: their length, their checksum, and zeros.
 const ENTRY_HEADER_BYTES: usize = 16;
-/// Sectors of one read while the ring is scanned, each counted once.
-const SCAN_SECTORS: u64 = 128;
+const RECORDS_CRC_AT: usize = 8;
+/// Slots of one read while the ring is looked at.
+const LOOK_CELLS: u64 = 256;
 
 #[cfg(test)]
 mod tests;

@@ -346,7 +346,7 @@ impl Disk {
     /// Whether an fsync puts these sectors into the journal: they are few, or most have a place where they would be written
     /// in place.
     fn fits_the_journal(&self, core: &Core, inode: Inode, waiting: &[u64]) -> Result<bool, FileError> {
-        if waiting.len() + core.queued() > self.journal_share().min(self.tuning.apply_sectors_max) {
+        if waiting.len() + core.queued() > self.journal_share.min(self.tuning.apply_sectors_max) {
             return Ok(false);
         }
         if waiting.len() as u64 <= self.tuning.journal_sectors_max {

@@ -17,8 +17,8 @@ use crate::error::{Damage, DiskError};
 use crate::fields::{array_at, crc32c_without, put, u16_at, u32_at, u64_at};
 use crate::slab::Slab;
 
-/// The version of the format that this program writes.
-pub const VERSION: u16 = 1;
+/// The version of the format that this program writes and reads. Before 2, all entries of the journal were mirrored.
+pub const VERSION: u16 = 2;
 /// The most copies of what is not in groups.
 pub const COPIES_MAX: u16 = 8;
 /// The most slabs of the page file.
@@ -63,7 +63,7 @@ pub enum SuperblockFault {
     /// It does not begin as one.
     Foreign,
     /// It is of a version that is not known here.
-    Newer(u16),
+    Other(u16),
     /// It is one, and wrong.
     Damaged(Damage),
 }
@@ -136,7 +136,7 @@ impl Superblock {
         match u16_at(bytes, 8) {
             VERSION => {}
             0 => return Err(wrong("version", 0)),
-            newer => return Err(SuperblockFault::Newer(newer)),
+            other => return Err(SuperblockFault::Other(other)),
         }
         let superblock = Superblock {
             copies: u16_at(bytes, 10),
@@ -213,7 +213,7 @@ impl Superblock {
     /// The newest superblock on a device.
     ///
     /// # Errors
-    /// [`DiskError::NotADisk`], [`DiskError::NewerVersion`], [`DiskError::DeviceShrunk`], [`DiskError::Damaged`],
+    /// [`DiskError::NotADisk`], [`DiskError::OtherVersion`], [`DiskError::DeviceShrunk`], [`DiskError::Damaged`],
     /// [`DiskError::Device`].
     pub fn load(device: &dyn Device) -> Result<Superblock, DiskError> {
         let label = || device.label();
@@ -236,8 +236,8 @@ impl Superblock {
         })?;
         match (search.best, search.worst) {
             (Some(superblock), _) => Ok(superblock),
-            (None, Some(SuperblockFault::Newer(found))) => {
-                Err(DiskError::NewerVersion { label: label(), found, supported: VERSION })
+            (None, Some(SuperblockFault::Other(found))) => {
+                Err(DiskError::OtherVersion { label: label(), found, supported: VERSION })
             }
             (None, Some(SuperblockFault::Damaged(damage))) => Err(damage.into()),
             (None, _) if search.unread => Err(Damage::SuperblockLost.into()),

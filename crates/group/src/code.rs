@@ -95,7 +95,7 @@ impl GroupCode {
     ///
     /// # Panics
     /// If there is not an entry for each member.
-    pub(crate) fn decode(&self, members: &[Option<&[u8]>], want: &[usize]) -> Option<Vec<u8>> {
+    pub fn decode(&self, members: &[Option<&[u8]>], want: &[usize]) -> Option<Vec<u8>> {
         let code = self.code.as_ref()?;
         assert_eq!(members.len(), (self.shape.data + self.shape.parity) as usize, "one entry a member");
         let costs: Vec<Option<u32>> = members.iter().map(|member| member.map(|_| 1)).collect();

@@ -21,7 +21,24 @@ fn create(hand: &SimDevice, count: u16) -> Journal {
 }
 
 fn open(hand: &SimDevice, count: u16, from: JournalPosition) -> Result<(Journal, Vec<Vec<Record>>), DiskError> {
-    Journal::open(emulated::copies(hand, count, Access::Write), id(), area(count), from)
+    Journal::open(emulated::copies(hand, count, Access::Write), code(), id(), area(count), from)
+}
+
+/// Small codewords, so that an entry has several.
+fn code() -> GroupCode {
+    GroupCode::new(6, 2).expect("a code")
+}
+
+fn shape(copies: u64) -> RingShape {
+    RingShape { positions: JOURNAL_SECTORS, copies, code: code(), id: id() }
+}
+
+fn positions(copies: u64, records: &[Record]) -> u64 {
+    shape(copies).layout((payload_of(records).len() / PAYLOAD_BYTES) as u64).positions
+}
+
+fn encoded(copies: u64, at: JournalPosition, attempt: u32, records: &[Record]) -> Vec<u8> {
+    shape(copies).encode(Place { at, attempt }, &payload_of(records)).to_vec()
 }
 
 fn change(number: u64, value_bytes: usize) -> Record {
@@ -40,23 +57,51 @@ fn each_kind() -> Vec<Record> {
     ]
 }
 
-/// Entries of one to four sectors.
+/// Entries of one to four sectors, and of nine.
 fn entry(number: u64) -> Vec<Record> {
-    (0..=number % 4).map(|record| change(number * 10 + record, 3000)).collect()
+    let records = if number % 5 == 4 { 12 } else { number % 5 + 1 };
+    (0..records).map(|record| change(number * 100 + record, 3000)).collect()
 }
 
 #[test]
 fn stored_bytes() {
     let at = JournalPosition { sequence: 7, position: 23 };
-    let bytes = encode_entry(id(), JOURNAL_SECTORS, at, &each_kind());
+    let bytes = encoded(1, at, 5, &each_kind());
     assert_eq!(bytes.len(), 3 * SECTOR_BYTES);
-    assert_eq!(&bytes[SEQUENCE_AT..SEQUENCE_AT + 12], [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(crc32c(&[&bytes]), 2_120_606_342);
+    assert_eq!(&bytes[4072..4092], [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0]);
+    assert_eq!(crc32c(&[&bytes]), 247_037_219);
     // The second and third sector are at the ring's begin.
-    assert!(parse_sector(id(), 23, &bytes[..SECTOR_BYTES]).is_some());
-    assert!(parse_sector(id(), 0, &bytes[SECTOR_BYTES..2 * SECTOR_BYTES]).is_some_and(|found| found.number == 1));
-    assert!(parse_sector(id(), 24, &bytes[SECTOR_BYTES..2 * SECTOR_BYTES]).is_none(), "its place counts");
-    assert!(parse_sector(DiskId([0; 16]), 23, &bytes[..SECTOR_BYTES]).is_none(), "its disk counts");
+    let second = &bytes[SECTOR_BYTES..2 * SECTOR_BYTES];
+    assert!(shape(1).parse(23, &bytes[..SECTOR_BYTES]).is_some());
+    let head = Head { sequence: 7, number: 1, sectors: 3, attempt: 5 };
+    assert_eq!((shape(1).parse(0, second), shape(1).begin(0, head)), (Some(head), Some(23)));
+    assert!(shape(1).parse(24, second).is_none(), "its place counts");
+    let other = RingShape { id: DiskId([0; 16]), ..shape(1) };
+    assert!(other.parse(23, &bytes[..SECTOR_BYTES]).is_none(), "its disk counts");
+    // Twice, as long as parity takes no less.
+    let mirrored = encoded(2, at, 5, &each_kind());
+    assert!(mirrored.len() == 6 * SECTOR_BYTES && mirrored[..SECTOR_BYTES] == mirrored[SECTOR_BYTES..2 * SECTOR_BYTES]);
+    let coded = encoded(2, at, 5, &entry(4));
+    assert_eq!((coded.len(), crc32c(&[&coded])), (14 * SECTOR_BYTES, 1_038_873_846));
+}
+
+#[test]
+fn an_entry_lies_in_fewer_positions() {
+    for copies in 1..=4 {
+        let ring = RingShape { positions: 4096, ..shape(copies) };
+        for sectors in 1..200u64 {
+            let layout = ring.layout(sectors);
+            let coded = (sectors + 2 * sectors.div_ceil(6)).div_ceil(copies);
+            assert_eq!((layout.sectors, layout.positions), (sectors, sectors.min(coded)));
+            let most = ring.sectors_in(sectors);
+            assert!(ring.layout(most).positions <= sectors, "{most} sectors in {sectors} positions");
+            assert!(ring.layout(most + 8).positions > sectors, "{most} sectors are far from the most");
+            let last = Head { sequence: 1, number: sectors as u32 - 1, sectors: sectors as u32, attempt: 0 };
+            let behind = if layout.positions < sectors { sectors - 1 } else { (sectors - 1) * copies };
+            assert_eq!(ring.begin((7 * copies + behind) % ring.cells(), last), Some(7 * copies));
+            assert_eq!(ring.begin(0, Head { number: sectors as u32, ..last }), None);
+        }
+    }
 }
 
 #[test]
@@ -69,11 +114,11 @@ fn entries_come_back_around_the_ring() {
             let mut kept: Vec<Vec<Record>> = Vec::new();
             for number in 0..60 {
                 let entry = if number % 7 == 0 { each_kind() } else { entry(number) };
-                let needed = entry_sectors(&entry);
+                let needed = journal.positions_of(&entry);
                 while journal.room() < needed {
                     let before = journal.room();
                     assert!(matches!(journal.append(&entry), Err(DiskError::JournalFull { .. })));
-                    let gone = entry_sectors(&kept.remove(0));
+                    let gone = positions(count.into(), &kept.remove(0));
                     from = JournalPosition {
                         sequence: from.sequence + 1,
                         position: (from.position + gone) % JOURNAL_SECTORS,
@@ -111,7 +156,7 @@ fn a_full_ring_is_full_and_comes_back() {
         assert_eq!((found.len() as u64, opened.room()), (JOURNAL_SECTORS, 0));
         opened.trim(JournalPosition::FIRST);
         assert_eq!(opened.room(), 0, "nothing was given up");
-        let large = vec![change(1, 4000); JOURNAL_SECTORS as usize + 1];
+        let large = vec![change(1, 4000); 2 * JOURNAL_SECTORS as usize];
         assert!(matches!(opened.append(&large), Err(DiskError::EntryTooLarge { .. })));
     });
 }
@@ -131,8 +176,8 @@ fn a_power_cut_at_any_operation_leaves_what_was_promised() {
                 hand.cut_power_after((seed + round) % 13);
                 let last = loop {
                     let entry = entry(seed + round + promised.len() as u64);
-                    while journal.room() < entry_sectors(&entry) {
-                        let gone = entry_sectors(&promised.remove(0));
+                    while journal.room() < journal.positions_of(&entry) {
+                        let gone = journal.positions_of(&promised.remove(0));
                         from.position = (from.position + gone) % JOURNAL_SECTORS;
                         from.sequence += 1;
                         journal.trim(from);
@@ -164,13 +209,87 @@ fn remains_of_a_torn_entry_join_no_other_of_its_sequence() {
         let device = hand.attach();
         let at = JournalPosition::FIRST;
         let place = |sector: u64| Sector(area(1).first.0 + sector);
-        let [old, new] = [11, 15].map(|number| encode_entry(id(), JOURNAL_SECTORS, at, &entry(number)));
+        let [old, new, next] =
+            [(13, 0), (18, 0), (18, 1)].map(|(number, attempt)| encoded(1, at, attempt, &entry(number)));
         assert!(old.len() == new.len() && old.len() > 2 * SECTOR_BYTES);
         device.write(place(0), &old).and_then(|()| device.sync()).expect("no fault is set");
-        assert_eq!(open(&hand, 1, at).expect("it is whole").1, [entry(11)]);
-        device.write(place(0), &new[..SECTOR_BYTES]).expect("no fault is set");
-        let (journal, found) = open(&hand, 1, at).expect("a torn end is an end");
-        assert_eq!((found.len(), journal.next()), (0, at));
+        assert_eq!(open(&hand, 1, at).expect("it is whole").1, [entry(13)]);
+        for torn in [&new, &next] {
+            device.write(place(0), &old).expect("no fault is set");
+            device.write(place(0), &torn[..SECTOR_BYTES]).expect("no fault is set");
+            let (journal, found) = open(&hand, 1, at).expect("a torn end is an end");
+            assert_eq!((found.len(), journal.next()), (0, at));
+        }
+        // The whole of the later attempt counts, and remains of the earlier do not.
+        device.write(place(0), &old).expect("no fault is set");
+        device.write(place(0), &next).expect("no fault is set");
+        assert_eq!(open(&hand, 1, at).expect("it is whole").1, [entry(18)]);
+    });
+}
+
+#[test]
+fn every_opening_is_another_attempt() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        let attempt = |attempt, sectors: usize| {
+            let bytes = encoded(2, JournalPosition::FIRST, attempt, &entry(14));
+            // Its first position is zeros when it was opened, and something of the rest is left.
+            hand.attach().write(Sector(area(2).first.0 + 5), &bytes[5 * SECTOR_BYTES..][..sectors * SECTOR_BYTES])
+        };
+        for number in 0..3 {
+            attempt(number, 1).expect("no fault is set");
+            let (journal, found) = open(&hand, 2, JournalPosition::FIRST).expect("a torn end is an end");
+            assert_eq!((journal.attempt, found.len()), (number + 1, 0));
+        }
+        let mut journal = create(&hand, 2);
+        journal.append(&entry(14)).expect("there is room");
+        let (opened, found) = open(&hand, 2, JournalPosition::FIRST).expect("it is whole");
+        assert_eq!((opened.attempt, found), (0, vec![entry(14)]));
+    });
+}
+
+#[test]
+fn a_coded_entry_comes_back_without_any_two_of_its_codeword() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        let mut journal = create(&hand, 2);
+        // Around the end of the ring: 6 + 2 and 3 + 2 cells, and one is not used.
+        for number in 0..JOURNAL_SECTORS - 3 {
+            journal.append(&[change(number, 10)]).expect("there is room");
+        }
+        let from = journal.next();
+        journal.trim(from);
+        journal.append(&entry(4)).expect("there is room");
+        let cell = |behind: u64| area(2).first.0 + (from.position * 2 + behind) % (2 * JOURNAL_SECTORS);
+        let entry_of = |behind: u64| if behind < 9 { u64::from(behind >= 6) } else { u64::from(behind >= 11) };
+        for (one, other) in (0..13).flat_map(|one| (one + 1..13).map(move |other| (one, other))) {
+            for gone in [one, other] {
+                match (one + other) % 3 {
+                    0 => hand.make_lost(cell(gone)..cell(gone) + 1),
+                    1 => hand.flip_bit(Sector(cell(gone)), 700),
+                    _ => hand.attach().write(Sector(cell(gone)), &[1; SECTOR_BYTES]).expect("no fault is set"),
+                }
+            }
+            let mended = open(&hand, 2, from).expect("it is made good");
+            assert!(mended.1 == [entry(4)], "without {one} and {other}");
+            assert_eq!(mended.0.ring.copies.mended(), 2, "{one} and {other}");
+        }
+        // Three of one codeword are too many; one without a successor is the end.
+        let three = (0..13).filter(|behind| entry_of(*behind) == 0).take(3);
+        three.for_each(|behind| hand.make_lost(cell(behind)..cell(behind) + 1));
+        assert!(open(&hand, 2, from).expect("a torn end is an end").1.is_empty());
+    });
+}
+
+#[test]
+fn soft_failures_cost_retries_only_where_parity_does_not_do() {
+    run(1, |world| async move {
+        let hand = emulated::device(&world);
+        create(&hand, 2).append(&entry(4)).expect("there is room");
+        hand.set_faults(claystone_sim::DeviceFaults::soft(0.1));
+        for _ in 0..50 {
+            assert_eq!(open(&hand, 2, JournalPosition::FIRST).expect("all of it can be read").1, [entry(4)]);
+        }
     });
 }
 
@@ -231,7 +350,7 @@ fn lost_copies_are_mended_and_lost_entries_reported() {
         }
         let look = emulated::copies(&hand, 3, Access::Look);
         hand.make_lost(first + 3..first + 6);
-        let result = Journal::open(look, id(), area(3), JournalPosition::FIRST);
+        let result = Journal::open(look, code(), id(), area(3), JournalPosition::FIRST);
         let Err(DiskError::Damaged(damage)) = result else { panic!("entry 2 is lost") };
         assert_eq!(damage, Damage::JournalEntry { sequence: 2, position: 1, later: 8 });
     });
@@ -245,7 +364,8 @@ fn looking_writes_nothing() {
         hand.make_lost(area(2).first.0..area(2).first.0 + 1);
         let before = hand.stats();
         let look = emulated::copies(&hand, 2, Access::Look);
-        let (_, found) = Journal::open(look, id(), area(2), JournalPosition::FIRST).expect("the shadow is there");
+        let (_, found) =
+            Journal::open(look, code(), id(), area(2), JournalPosition::FIRST).expect("the shadow is there");
         assert_eq!(found, [entry(3)]);
         assert_eq!((hand.stats().sectors_written, hand.stats().syncs), (before.sectors_written, before.syncs));
     });
@@ -283,13 +403,9 @@ fn an_entry_with_a_right_checksum_that_makes_no_sense_is_damage() {
     run(1, |world| async move {
         let hand = emulated::device(&world);
         let device = hand.attach();
-        let mut bytes = encode_entry(id(), JOURNAL_SECTORS, JournalPosition::FIRST, &[change(1, 10)]);
-        let seal = |bytes: &mut Vec<u8>| {
-            let crc = crc32c(&[&bytes[..CRC_AT], &id().0, &0u64.to_le_bytes()]);
-            put(bytes, CRC_AT, crc.to_le_bytes());
-        };
+        let mut bytes = encoded(1, JournalPosition::FIRST, 0, &[change(1, 10)]);
         put(&mut bytes, 0, u64::MAX.to_le_bytes());
-        seal(&mut bytes);
+        shape(1).seal(0, &mut bytes);
         device.write(area(1).first, &bytes).expect("no fault is set");
         let Err(DiskError::Damaged(damage)) = open(&hand, 1, JournalPosition::FIRST) else { panic!("it is too long") };
         assert_eq!(damage, Damage::JournalRecord { sequence: 1, position: 0, at: 0 });
@@ -297,7 +413,7 @@ fn an_entry_with_a_right_checksum_that_makes_no_sense_is_damage() {
         put(&mut bytes, 0, 27u64.to_le_bytes());
         let crc = crc32c(&[&bytes[16..43]]);
         put(&mut bytes, 8, crc.to_le_bytes());
-        seal(&mut bytes);
+        shape(1).seal(0, &mut bytes);
         device.write(area(1).first, &bytes).expect("no fault is set");
         let Err(DiskError::Damaged(damage)) = open(&hand, 1, JournalPosition::FIRST) else { panic!("kind 0 is none") };
         assert_eq!(damage, Damage::JournalRecord { sequence: 1, position: 0, at: 26 });

@@ -24,8 +24,8 @@ enum Thing {
     Sums { place: u64 },
     /// All copies of a page.
     Page { page: u64, place: u64 },
-    /// All copies of a sector of the journal, of an entry that has successors or has none.
-    Journal { place: u64, sequence: u64, is_last: bool },
+    /// More cells of the journal than an entry can lose, side by side; it has successors or has none.
+    Journal { places: Range<u64>, sequence: u64, is_last: bool },
     /// More sectors of a file's group than it has parity.
     Group { inode: Inode, places: Vec<u64> },
 }
@@ -61,15 +61,20 @@ impl Run {
         let content = |place: u64| self.subject.device.content(Sector(place)).expect("nothing is lost yet");
         let mut things = vec![Thing::Superblock, Thing::Header];
         let (journal, sectors) = (number(&superblock, 80), number(&superblock, 88));
-        let entries: Vec<(u64, u64)> = (0..sectors)
-            .map(|position| journal + position * CODE.copies)
-            .map(|place| (place, number(&content(place), 4080)))
-            .filter(|(_, sequence)| *sequence > 0)
+        let entries: Vec<(Range<u64>, u64)> = (0..sectors)
+            .filter_map(|position| {
+                let (cell, place) = (position * CODE.copies, journal + position * CODE.copies);
+                let Head { sequence, number, is_coded } = Head::parse(&superblock, cell, &content(place))?;
+                let end = place + if is_coded { CODE.parity + 1 } else { CODE.copies };
+                // Of a coded one the first codeword, where it does not go on at the ring's begin.
+                let counts = !is_coded || (number == 0 && end <= journal + sectors * CODE.copies);
+                counts.then_some((place..end, sequence))
+            })
             .collect();
         let last = entries.iter().map(|(_, sequence)| *sequence).max();
-        things.extend(entries.into_iter().map(|(place, sequence)| {
+        things.extend(entries.into_iter().map(|(places, sequence)| {
             let is_last = Some(sequence) == last;
-            Thing::Journal { place, sequence, is_last }
+            Thing::Journal { places, sequence, is_last }
         }));
         let mut first_page = 0;
         let journal_end = journal + sectors * CODE.copies;
@@ -118,7 +123,8 @@ impl Run {
             Thing::Superblock => (0..copies).chain(self.subject.sectors() - copies..self.subject.sectors()).collect(),
             Thing::Header => (copies..3 * copies).collect(),
             Thing::Sums { place } => (*place..place + 2 * copies).collect(),
-            Thing::Page { place, .. } | Thing::Journal { place, .. } => (*place..place + copies).collect(),
+            Thing::Page { place, .. } => (*place..place + copies).collect(),
+            Thing::Journal { places, .. } => places.clone().collect(),
             Thing::Group { places, .. } => places.clone(),
         }
     }
@@ -187,6 +193,27 @@ impl Thing {
             Thing::Group { inode, .. } => format!("sectors of inode {inode} are lost"),
         };
         text.contains(&name)
+    }
+}
+
+/// What is behind the payload of a sector of the journal.
+struct Head {
+    sequence: u64,
+    number: u64,
+    is_coded: bool,
+}
+
+impl Head {
+    /// `None` if a cell of the journal holds no sector of an entry.
+    fn parse(superblock: &[u8], cell: u64, bytes: &[u8]) -> Option<Head> {
+        let (low, high) = (|bytes: u64| bytes & 0xffff_ffff, |bytes: u64| bytes >> 32);
+        let (behind, crc) = (number(bytes, 4080), high(number(bytes, 4088)));
+        let mut sum = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        [&bytes[..4092], &superblock[16..32], &cell.to_le_bytes()].iter().for_each(|part| sum.update(part));
+        let (number_in, sectors) = (low(behind), high(behind));
+        let coded = (sectors + sectors.div_ceil(CODE.data) * CODE.parity).div_ceil(CODE.copies);
+        let head = Head { sequence: number(bytes, 4072), number: number_in, is_coded: coded < sectors };
+        (sum.finalize() == crc).then_some(head)
     }
 }
 
