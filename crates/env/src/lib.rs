@@ -12,6 +12,7 @@
 mod clock;
 mod device;
 mod directory;
+mod emulated;
 mod random;
 mod sectors;
 mod tasks;
@@ -24,6 +25,7 @@ pub use device::{
     Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorFailure, SectorRange,
 };
 pub use directory::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space, aligned_buffer};
+pub use emulated::EmulatedTime;
 pub use random::Random;
 pub use sectors::{ParityVerdict, ScrubProgress, SectorHealth, SoftChance};
 pub use tasks::{Task, Tasks};

@@ -14,6 +14,7 @@ mod device;
 mod direct;
 mod directory;
 mod random;
+mod real_time;
 mod tasks;
 mod worker;
 
@@ -21,6 +22,7 @@ pub use clock::HostClock;
 pub use device::{Attachment, Drive, DurationLimits, Engine, ErrorRecovery, HostDevice, RecoveryLimits};
 pub use directory::HostDirectory;
 pub use random::HostRandom;
+pub use real_time::{RealTimeDevice, WaitingClock};
 pub use tasks::HostTasks;
 pub use worker::{QUEUED_MAX, ThreadWorker};
 

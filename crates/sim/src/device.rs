@@ -10,7 +10,8 @@
 //!    over from a killed process changes the medium.
 //! 2. Every operation takes the time that [`HddModel`] gives it, to the nanosecond, and no call waits for it: a worker
 //!    of [`Process::device_worker`](crate::Process::device_worker) charges it to the world's clock, and
-//!    [`SimDevice::spent`] counts it, so the difference around a call is what that call took.
+//!    [`SimDevice::spent`] counts it, so the difference around a call is what that call took. Whoever calls a device
+//!    outside of worlds ([`SimDevice::alone`]) moves its clock by [`EmulatedTime`], in simulated time or in real time.
 //! 3. All chance comes from the device's own stream of the world's seed, and every operation goes into the trace.
 //! 4. A crash keeps no more than the contract of [`Device`] promises, and no less.
 //!
@@ -27,14 +28,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use claystone_env::{
-    Clock, Device, DeviceError, Effort, FailedSector, Geometry, Random, SECTOR_BYTES, Sector, SectorFailure,
-    SectorRange,
+    Clock, Device, DeviceError, Effort, EmulatedTime, FailedSector, Geometry, Moment, Random, SECTOR_BYTES, Sector,
+    SectorFailure, SectorRange,
 };
 
 use self::faults::{FaultState, Found};
 use self::medium::Medium;
 use self::model::Head;
 use crate::clock::SimClock;
+use crate::random::SimRandom;
 use crate::trace::Trace;
 
 pub use self::faults::DeviceFaults;
@@ -69,7 +71,8 @@ struct Shared {
     name: String,
     model: HddModel,
     random: Arc<dyn Random>,
-    clock: SimClock,
+    /// The world's; `None` outside of worlds.
+    clock: Option<SimClock>,
     trace: Arc<Trace>,
     state: Mutex<State>,
 }
@@ -115,13 +118,24 @@ impl Operation {
 }
 
 impl SimDevice {
+    /// A device outside of worlds, whose sectors hold zeros. Its time is zero, and goes on as [`EmulatedTime`] says.
+    ///
+    /// # Panics
+    /// If the model's numbers make no drive.
+    pub fn alone(name: &str, model: HddModel, seed: u64) -> SimDevice {
+        SimDevice::new(name, model, Arc::new(SimRandom::new(seed)), None, Arc::default())
+    }
+
+    /// # Panics
+    /// If the model's numbers make no drive.
     pub(crate) fn new(
         name: &str,
         model: HddModel,
         random: Arc<dyn Random>,
-        clock: SimClock,
+        clock: Option<SimClock>,
         trace: Arc<Trace>,
     ) -> SimDevice {
+        model.check();
         let state = State {
             medium: Medium::default(),
             faults: FaultState::default(),
@@ -252,6 +266,18 @@ impl SimDevice {
     }
 }
 
+impl EmulatedTime for SimDevice {
+    fn reach(&self, now: Moment) {
+        let mut state = self.state();
+        let free_at = state.head.free_at().max(now.0);
+        state.head.set_free_at(free_at);
+    }
+
+    fn done_at(&self) -> Moment {
+        Moment(self.state().head.free_at())
+    }
+}
+
 impl State {
     /// Takes the time of bringing the head to `first` and moving `sectors` sectors past it.
     fn move_head(&mut self, model: &HddModel, begun: Duration, first: u64, sectors: u64) -> Duration {
@@ -306,7 +332,8 @@ impl Attached {
             return Err(operation.error("the machine of this process has lost power"));
         }
         state.stats.operations += 1;
-        let at = self.shared.clock.now().0.max(state.head.free_at());
+        let free_at = state.head.free_at();
+        let at = self.shared.clock.as_ref().map_or(free_at, |clock| clock.now().0.max(free_at));
         let cut = state.faults.cuts();
         let fails = state.faults.fails(&*self.shared.random) || cut;
         state.powered = !cut;

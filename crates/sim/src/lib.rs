@@ -1,7 +1,8 @@
 //! The `env` traits in a simulated world: one seed, one run, event for event.
 //!
 //! Invariants:
-//! 1. Nothing here reads a real clock, real randomness or a real file, and everything runs on one thread.
+//! 1. Nothing here reads a real clock, real randomness or a real file, and everything runs on one thread, but for devices
+//!    outside of worlds ([`SimDevice::alone`]): those take calls of any thread, and their time is their caller's.
 //! 2. Every operation of a simulated disk or device goes into the world's trace, so two runs can be compared by one number.
 //! 3. A simulated disk keeps no more after a crash than the contract of `env::Directory` promises, and no less; a
 //!    simulated device, than that of `env::Device`.

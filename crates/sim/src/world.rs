@@ -78,9 +78,8 @@ impl World {
     /// # Panics
     /// If the model's numbers make no drive.
     pub fn device(&self, name: &str, model: HddModel) -> SimDevice {
-        model.check();
         let random = self.random.fork(&format!("device {name}"));
-        SimDevice::new(name, model, random, self.clock.clone(), self.trace.clone())
+        SimDevice::new(name, model, random, Some(self.clock.clone()), self.trace.clone())
     }
 
     /// Adds an event of the scenario's own to the trace.

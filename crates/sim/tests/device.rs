@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use claystone_env::testing::{device_conformance, sector_pattern};
 use claystone_env::{
-    Device, DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorFailure, SectorRange, call,
+    Device, DeviceError, Effort, EmulatedTime, FailedSector, Moment, SECTOR_BYTES, Sector, SectorFailure, SectorRange,
+    call,
 };
 use claystone_sim::{DeviceFaults, HddModel, SimDevice, TraceSum, World, run};
 
@@ -42,6 +43,24 @@ fn an_emulated_disk_is_a_device() {
             });
         }
     });
+}
+
+/// The spindle turns while nobody calls, and what is asked while the drive is busy begins when it is done.
+#[test]
+fn a_device_outside_of_worlds_takes_the_time_that_it_is_told() {
+    let hand = SimDevice::alone("d", HddModel::new(100_000), 7);
+    let (device, us) = (hand.attach(), Duration::from_micros);
+    hand.reach(Moment(us(1000)));
+    read(&*device, 100, 1, Effort::FailFast);
+    assert_eq!(hand.done_at(), Moment(us(101 * 33)), "the turn, of which 1000 us were over");
+    hand.reach(Moment(us(2000)));
+    assert_eq!(hand.done_at(), Moment(us(101 * 33)), "busy until then");
+    read(&*device, 101, 2, Effort::FailFast);
+    assert_eq!(hand.done_at(), Moment(us(103 * 33)));
+    hand.reach(Moment(us(5 * 8316 + 10 * 33)));
+    read(&*device, 20, 1, Effort::FailFast);
+    assert_eq!(hand.done_at(), Moment(us(5 * 8316 + 21 * 33)));
+    device_conformance(|sectors| SimDevice::alone("d", HddModel::new(sectors), 7).attach());
 }
 
 // Test of: [lec §3.2]: without local codes a read takes t * tau_retry + tau_u * N.
