@@ -81,6 +81,9 @@ fn errors_say_what_to_do() {
         (&["disk", "format", "empty.img", "--group", "5", "--parity", "5"], "no data sector"),
         (&["disk", "format", "new.img", "--size", "ten"], "such as 10G"),
         (&["disk", "format", "empty.img", "--label", &"x".repeat(65)], "64 bytes"),
+        (&["mount", "at"], "<DEVICE>"),
+        (&["mount", "empty.img", "at", "--parity", "0"], "--parity"),
+        (&["mount", "--emulate", "1M", "at"], "sectors are too few"),
     ] {
         let run = scratch.run(arguments);
         assert!(!run.ok(), "{arguments:?}");
@@ -117,4 +120,37 @@ fn who_is_not_root_formats_mounts_writes_and_unmounts() {
     }
     assert!(run.ok(), "{}{}", run.out, run.err);
     assert_eq!(run.out, "kept\n65534:65534\n65534:65534\n");
+}
+
+/// Needs a root with /dev/fuse; without, nothing is tested.
+#[test]
+fn an_emulated_drive_is_mounted_and_gone_when_it_is_unmounted() {
+    let scratch = Scratch::new();
+    let run = scratch.shell(
+        r#"
+        set -eu
+        [ "$(id -u)" = 0 ] && : 2>/dev/null <>/dev/fuse || exit 77
+        mkdir at
+        claystone mount --emulate 64M --soft-failures 5e-3 at >told &
+        until grep -q ready told; do kill -0 $! || exit 1; sleep 0.05; done
+        head -c 300000 /dev/zero | tr '\0' x >at/file
+        sync at/file
+        [ "$(tr -d x <at/file | wc -c)" = 0 ]
+        kill -TERM $!
+        wait $!
+        [ ! -e at/file ]
+        sed 's/[0-9][0-9.]*/N/g' told
+        "#,
+    );
+    if run.code() == Some(77) {
+        eprintln!("skipped: {}", run.err);
+        return;
+    }
+    assert!(run.ok(), "{}{}", run.out, run.err);
+    for text in [
+        "it is a hard disk in memory: what is written to it is gone",
+        "the hard disk in memory is gone; it was busy for N s",
+    ] {
+        assert!(run.out.contains(text), "{}", run.out);
+    }
 }

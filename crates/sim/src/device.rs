@@ -384,6 +384,14 @@ impl Device for Attached {
         format!("sim:{}", self.shared.name)
     }
 
+    fn manner(&self) -> Vec<String> {
+        let HddModel { transfer, seek_min, seek_max, retry, .. } = self.shared.model;
+        let turn = self.shared.model.turn();
+        vec![format!(
+            "emulated: {transfer:?} a sector, {turn:?} a turn, {seek_min:?} to {seek_max:?} a seek, {retry:?} to retry a sector"
+        )]
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry { sectors: self.shared.model.sectors, fails_fast: self.shared.model.fails_fast }
     }

@@ -6,6 +6,7 @@ mod bucket;
 mod code;
 mod demo;
 mod disk;
+mod emulated;
 mod key;
 mod model;
 mod mount;

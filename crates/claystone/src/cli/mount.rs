@@ -1,4 +1,4 @@
-//! `claystone mount`: serves the files of a disk until a signal or `umount`.
+//! `claystone mount`: serves the files of a disk, or of a new one on an emulated drive, until a signal or `umount`.
 //!
 //! ```text
 //! opened -> served --signal--> unmounted -> closed
@@ -14,22 +14,27 @@ use anyhow::Context;
 use claystone_files::{Disk, FileTree, Tuning};
 use claystone_fuse::{Description, MountError, MountOptions};
 use claystone_host::HostClock;
+use claystone_sim::SimDevice;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::disk::Report;
+use super::disk::{Coding, Report, Size};
+use super::emulated::{DriveReport, emulate};
 use super::print_json;
 use super::signals::Signals;
 use crate::logs;
 use crate::settings::LogFormat;
 use crate::tending::{Care, Tending};
 
-/// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`.
+/// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`. Or, with --emulate, a new disk on
+/// an emulated hard disk in memory, to try what a slow drive that fails does to programs.
 #[derive(Debug, clap::Args)]
+#[command(allow_missing_positional = true)]
 pub struct Mount {
-    /// The block device or image file
-    device: PathBuf,
+    /// The block device or image file; none with --emulate
+    #[arg(required_unless_present = "emulate", conflicts_with_all = ["emulate", "Coding"])]
+    device: Option<PathBuf>,
     /// An existing directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -63,7 +68,15 @@ pub struct Mount {
     /// Logs and the ready line as JSON
     #[arg(long)]
     json: bool,
+    /// Emulate a hard disk of this size (bytes, or with K, M, G or T) in memory, as slow as a real one (7200 rpm, 124 MB/s,
+    /// 20 ms to retry a sector), and format it. All that is written to it takes memory and is gone at the end
+    #[arg(long, value_name = "SIZE", help_heading = EMULATED)]
+    emulate: Option<Size>,
+    #[command(flatten, next_help_heading = EMULATED)]
+    coding: Coding,
 }
+
+const EMULATED: &str = "An emulated hard disk (--emulate)";
 
 impl Mount {
     /// Serves until it is told to stop.
@@ -74,38 +87,46 @@ impl Mount {
         let format = if self.json { LogFormat::Json } else { LogFormat::Auto };
         logs::for_server(format, &self.log_level)?;
         let mut signals = Signals::new()?;
-        let device = std::path::absolute(&self.device)?;
-        let opened = device.clone();
-        let care = Care { scrub_cycle: self.scrub_cycle(), limits: Care::limits_of(self.error_recovery_seconds) };
-        let disk = Arc::new(spawn_blocking(move || open_disk(&opened, care)).await??);
+        let scrub_cycle = self.scrub_cycle();
+        let (this, disk, drive) =
+            spawn_blocking(move || self.open().map(|(disk, drive)| (self, disk, drive))).await??;
+        let disk = Arc::new(disk);
         let options = MountOptions {
-            source: device.display().to_string(),
-            read_only: self.read_only,
-            writeback: self.writeback,
-            nosuid: self.nosuid,
-            nodev: self.nodev,
-            noexec: self.noexec,
-            threads: self.threads.into(),
+            source: disk.label(),
+            read_only: this.read_only,
+            writeback: this.writeback,
+            nosuid: this.nosuid,
+            nodev: this.nodev,
+            noexec: this.noexec,
+            threads: this.threads.into(),
             description: Some(describe(&disk)),
         };
-        let tending = TendingTask::start(disk.clone(), Tending::new(care.scrub_cycle));
-        let (tree, directory) = (disk.clone(), self.directory.clone());
+        let tending = TendingTask::start(disk.clone(), Tending::new(scrub_cycle));
+        let (tree, directory) = (disk.clone(), this.directory.clone());
         let started = spawn_blocking(move || claystone_fuse::Mount::start(tree, &directory, &options)).await?;
         let served = match started {
             Ok(mount) => {
-                self.tell_ready(&device, mount.directory(), start);
+                this.tell_ready(&disk.label(), mount.directory(), start);
                 serve(mount, &mut signals).await
             }
             Err(error) => Err(error.into()),
         };
         tending.stop().await;
-        let closed = spawn_blocking(move || match Arc::try_unwrap(disk) {
-            Ok(disk) => disk.close(),
-            // Detached: somebody is still served, until this process ends.
-            Err(disk) => disk.sync_all(),
-        });
-        closed.await?.context("not everything was brought to its place; the next mount does that from the journal")?;
+        match drive {
+            Some(drive) => this.tell_gone(&drive),
+            None => spawn_blocking(move || close_disk(disk)).await??,
+        }
         served
+    }
+
+    /// The disk; and the drive, if it is emulated. Blocks.
+    fn open(&self) -> anyhow::Result<(Disk, Option<SimDevice>)> {
+        if let Some(size) = self.emulate {
+            return emulate(size, &self.coding).map(|(disk, drive)| (disk, Some(drive)));
+        }
+        let device = self.device.as_ref().context("DEVICE or --emulate is needed")?;
+        let care = Care { scrub_cycle: self.scrub_cycle(), limits: Care::limits_of(self.error_recovery_seconds) };
+        Ok((open_disk(&std::path::absolute(device)?, care)?, None))
     }
 
     fn scrub_cycle(&self) -> Option<Duration> {
@@ -113,12 +134,27 @@ impl Mount {
         days.map(|days| Duration::from_secs(24 * 3600 * u64::from(days)))
     }
 
-    fn tell_ready(&self, device: &Path, directory: &Path, start: Instant) {
+    fn tell_ready(&self, device: &str, directory: &Path, start: Instant) {
         let ms = start.elapsed().as_secs_f64() * 1e3;
+        let emulated = self.emulate.is_some();
         if self.json {
-            print_json(&json!({ "event": "ready", "ms": ms, "device": device, "directory": directory }));
+            let ready =
+                json!({ "event": "ready", "ms": ms, "device": device, "directory": directory, "emulated": emulated });
+            print_json(&ready);
         } else {
-            println!("ready in {ms:.0} ms: {} is mounted at {}", device.display(), directory.display());
+            println!("ready in {ms:.0} ms: {device} is mounted at {}", directory.display());
+            if emulated {
+                println!("it is a hard disk in memory: what is written to it is gone when it is unmounted");
+            }
+        }
+    }
+
+    fn tell_gone(&self, drive: &SimDevice) {
+        let report = DriveReport::of(drive);
+        if self.json {
+            print_json(&json!({ "event": "gone", "drive": report }));
+        } else {
+            println!("the hard disk in memory is gone; it was {report}");
         }
     }
 }
@@ -217,6 +253,15 @@ impl TendingTask {
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+fn close_disk(disk: Arc<Disk>) -> anyhow::Result<()> {
+    let closed = match Arc::try_unwrap(disk) {
+        Ok(disk) => disk.close(),
+        // Detached: somebody is still served, until this process ends.
+        Err(disk) => disk.sync_all(),
+    };
+    closed.context("not everything was brought to its place; the next mount does that from the journal")
+}
 
 fn open_disk(path: &Path, care: Care) -> anyhow::Result<Disk> {
     let name = path.display();

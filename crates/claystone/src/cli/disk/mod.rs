@@ -1,6 +1,7 @@
 //! `claystone disk`: the disks of a running store, and disks that mend their own sectors on a device.
 
 mod check;
+mod coding;
 mod device;
 mod format;
 mod grow;
@@ -14,7 +15,10 @@ mod size;
 
 use super::At;
 
+pub use coding::Coding;
+pub use format::give_to_user;
 pub use info::Report;
+pub use size::Size;
 
 /// Disks of a running store (list, add, replace, drain, remove), and disks on a drive, a partition or an image, which mend
 /// their own sectors (format, info, check, scrub, grow)
