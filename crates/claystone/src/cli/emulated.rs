@@ -59,3 +59,46 @@ impl fmt::Display for DriveReport {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+    use std::time::Duration;
+
+    use claystone_env::{Effort, Moment, Sector};
+    use claystone_host::WaitingClock;
+
+    use super::*;
+
+    /// Moves when somebody waits for it.
+    #[derive(Clone, Default)]
+    struct TestClock(Arc<Mutex<Duration>>);
+
+    impl WaitingClock for TestClock {
+        fn now(&self) -> Moment {
+            Moment(*self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+
+        fn wait_until(&self, moment: Moment) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = moment.0;
+        }
+    }
+
+    #[test]
+    fn programs_wait_for_an_emulated_drive_to_the_nanosecond() {
+        let drive = SimDevice::alone("hdd", HddModel::new(20_000), 5);
+        let clock = TestClock::default();
+        let device = RealTimeDevice::with_clock(drive.attach(), Arc::new(drive.clone()), clock.clone());
+        drive.set_faults(DeviceFaults::soft(0.01));
+        let mut sectors = vec![3; 300 * SECTOR_BYTES];
+        for first in [0, 300, 12_000, 7, 19_700] {
+            device.write(Sector(first), &sectors).expect("written");
+            assert_eq!(clock.now().0, drive.spent());
+            device.sync().expect("synced");
+            assert_eq!(clock.now().0, drive.spent());
+            device.read(Sector(first), &mut sectors, Effort::Retry).expect("read");
+            assert_eq!(clock.now().0, drive.spent());
+        }
+        assert!(drive.stats().retries > 0);
+    }
+}
