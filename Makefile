@@ -4,7 +4,7 @@ CARGO ?= cargo
 DIR ?= ./claystone-data
 
 .DEFAULT_GOAL := help
-.PHONY: help build up demo test fuzz neon s3-tests mount-tests bench soak
+.PHONY: help build up demo test fuzz neon s3-tests mount-tests nbd-tests bench soak
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 - /p' Makefile
@@ -28,6 +28,7 @@ test: ## all checks and tests; installs the clients that it tests with
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/clients/run
 	tests/python/run
 	tests/mount/run --short
+	tests/nbd/run --short
 	tests/fuzz/run
 
 fuzz: ## the fuzz targets for FUZZ_SECONDS (60)
@@ -41,6 +42,9 @@ s3-tests: build ## the s3-tests suite of the Ceph project against a fresh store
 
 mount-tests: ## pjdfstest, fsx, fio, git and SQLite on a mount of TREE (memory, memory-writeback, or a formatted disk)
 	tests/mount/run $(or $(TREE),memory)
+
+nbd-tests: ## libnbd, QEMU and fio on the NBD server
+	tests/nbd/run
 
 bench: ## run bench/cases, append the figures to bench/runs
 	$(CARGO) xtask bench
