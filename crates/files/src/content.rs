@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Bytes behind the end of a file are zeros, in its last sector and in every later one that has a place.
 //! 2. A write is in memory when it returns; before it is taken, there is room on the device for the worst placing.
-//! 3. A reader holds the gate of the file shared from the moment it learns places until it has read them.
+//! 3. A reader holds the gate of the file shared from the moment it learns places until it has read them. A writer of whole
+//!    sectors holds no gate: what it writes only waits. So who read a sector to change it looks again when it has the core.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -171,9 +172,11 @@ impl Disk {
 
     /// Puts bytes into sectors that wait; the first and the last one keep what they have beside them.
     fn write_piece(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
-        let gate = self.gate(inode);
-        let _shared = read_gate(&gate);
         let end = offset + bytes.len() as u64;
+        let gate = self.gate(inode);
+        // Whole sectors need nothing from the device, so they do not wait for who writes there.
+        let is_whole = offset.is_multiple_of(BYTES) && end.is_multiple_of(BYTES);
+        let _shared = (!is_whole).then(|| read_gate(&gate));
         let mut partial: Vec<(u64, Vec<u8>)> = Vec::new();
         for sector in [offset / BYTES, (end - 1) / BYTES] {
             let whole = offset <= sector * BYTES && (sector + 1) * BYTES <= end;
@@ -193,12 +196,11 @@ impl Disk {
             let content = if source.len() == SECTOR_BYTES {
                 source.to_vec()
             } else {
-                // Another writer may have been here since; nobody placed what it wrote into a group, for the gate is held.
-                let waiting = core.nodes.find_waiting(inode, sector).map(|waiting| waiting.bytes.to_vec());
+                let read = partial.iter().find(|(read, _)| *read == sector).map(|(_, content)| content);
+                let read = read.expect("the first and the last sector were read");
                 // An fsync may have put it into the record.
-                let waiting = waiting.or_else(|| first_sector_of(&record.tail).filter(|_| sector == 0));
-                let read = || partial.iter().find(|(read, _)| *read == sector).map(|(_, content)| content.clone());
-                let mut content = waiting.or_else(read).expect("the first and the last sector were read");
+                let tiny = first_sector_of(&record.tail).filter(|_| sector == 0);
+                let mut content = newest(&mut core, inode, sector, tiny.as_ref().unwrap_or(read));
                 content[(from - sector * BYTES) as usize..][..source.len()].copy_from_slice(source);
                 content
             };
@@ -282,7 +284,6 @@ impl Disk {
         if bytes < old.bytes && !bytes.is_multiple_of(BYTES) {
             let mut content = vec![0; SECTOR_BYTES];
             self.read_sectors(inode, bytes / BYTES..bytes / BYTES + 1, &mut content)?;
-            content[(bytes % BYTES) as usize..].fill(0);
             last = Some(content);
         }
         let mut core = guard(&self.core);
@@ -296,6 +297,8 @@ impl Disk {
             if let Some(content) = last
                 && self.has_sector(&core, inode, bytes / BYTES)?
             {
+                let mut content = newest(&mut core, inode, bytes / BYTES, &content);
+                content[(bytes % BYTES) as usize..].fill(0);
                 core.nodes.put(inode, bytes / BYTES, content);
                 // With the new size, so that no crash leaves old bytes behind the end.
                 core.journal_waiting(inode, [bytes / BYTES]);
@@ -345,8 +348,6 @@ impl Disk {
         for sector in (offset / BYTES..end.div_ceil(BYTES)).filter(|sector| !whole.contains(sector)) {
             let mut content = vec![0; SECTOR_BYTES];
             self.read_sectors(inode, sector..sector + 1, &mut content)?;
-            let start = sector * BYTES;
-            content[(offset.max(start) - start) as usize..(end.min(start + BYTES) - start) as usize].fill(0);
             zeroed.push((sector, content));
         }
         let mut core = guard(&self.core);
@@ -357,6 +358,9 @@ impl Disk {
         }
         for (sector, content) in zeroed {
             if self.has_sector(&core, inode, sector)? {
+                let mut content = newest(&mut core, inode, sector, &content);
+                let start = sector * BYTES;
+                content[(offset.max(start) - start) as usize..(end.min(start + BYTES) - start) as usize].fill(0);
                 core.nodes.put(inode, sector, content);
                 core.journal_waiting(inode, [sector]);
             }
@@ -471,6 +475,12 @@ impl Disk {
 
 fn failed(error: &GroupError) -> FileError {
     FileError::Failed { why: with_sources(error) }
+}
+
+/// A sector as it is now, that was `read` under the gate: nobody placed it in a group since, but writers of whole sectors do
+/// not wait for the gate.
+fn newest(core: &mut Core, inode: Inode, sector: u64, read: &[u8]) -> Vec<u8> {
+    core.nodes.find_waiting(inode, sector).map_or_else(|| read.to_vec(), |waiting| waiting.bytes.to_vec())
 }
 
 /// The first sector of a file whose content lies in its record.

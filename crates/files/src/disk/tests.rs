@@ -9,7 +9,7 @@ use claystone_env::{Clock, Device, SECTOR_BYTES};
 use claystone_host::HostRandom;
 use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 
-use super::{Disk, Format, Tuning, guard};
+use super::{Disk, Format, Tuning, guard, write_gate};
 use crate::placing::Scope;
 use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conformance};
 use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode};
@@ -264,6 +264,52 @@ fn what_is_deleted_on_a_full_disk_can_be_written_again_at_once() {
         disk.write(file.inode, 0, &large).expect("there is room");
         disk.sync(file.inode).expect("synced");
     }
+    assert_sound(&disk);
+}
+
+#[test]
+fn writers_of_whole_sectors_wait_for_nobody_who_writes_to_the_device() {
+    let disk = memory(2);
+    let file = disk.make(Inode::ROOT, b"file", &new_node(Kind::File, 0o600)).expect("made").inode;
+    disk.write(file, 0, &[1; 3 * SECTOR_BYTES]).expect("written");
+    let gate = disk.gate(file);
+    let alone = write_gate(&gate);
+    disk.write(file, SECTOR_BYTES as u64, &[2; SECTOR_BYTES]).expect("written while somebody holds the gate alone");
+    drop(alone);
+    let mut read = vec![0; 3 * SECTOR_BYTES];
+    disk.read(file, 0, &mut read).expect("read");
+    assert!(read == [[1; SECTOR_BYTES], [2; SECTOR_BYTES], [1; SECTOR_BYTES]].concat());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
+fn a_cut_and_a_hole_leave_what_is_written_beside_them_at_the_same_time() {
+    let disk = memory(2);
+    let file = disk.make(Inode::ROOT, b"file", &new_node(Kind::File, 0o600)).expect("made").inode;
+    let ended = AtomicBool::new(false);
+    let old = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut old = Vec::new();
+            for number in 0..3000u32 {
+                let content = [number.to_le_bytes(); SECTOR_BYTES / 4].concat();
+                disk.write(file, 0, &content).expect("written");
+                // What is left of it in any case.
+                let mut read = [0; 1000];
+                disk.read(file, 0, &mut read).expect("read");
+                if read != content[..1000] {
+                    old.push(number);
+                }
+            }
+            ended.store(true, Ordering::Relaxed);
+            old
+        });
+        while !ended.load(Ordering::Relaxed) {
+            disk.set_attributes(file, &NewAttributes { bytes: Some(2000), ..NewAttributes::default() }).expect("cut");
+            disk.punch(file, 1000, 500).expect("made a hole");
+        }
+        writing.join().expect("written")
+    });
+    assert!(old.is_empty(), "these were gone when they had been written: {old:?}");
     assert_sound(&disk);
 }
 
