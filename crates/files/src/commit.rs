@@ -228,3 +228,6 @@ impl Disk {
 
 /// An entry that found no room finds some after the journal was emptied, unless others fill it first.
 const COMMIT_TRIES: usize = 16;
+
+#[cfg(test)]
+mod tests;

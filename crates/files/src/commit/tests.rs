@@ -1,0 +1,298 @@
+//! What the journal promises while entries are on their way, sectors are written again, and groups are lost.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use claystone_env::testing::MemoryDevice;
+use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorRange};
+use claystone_host::HostRandom;
+use claystone_sim::{HddModel, SimDevice};
+
+use super::*;
+use crate::run::Run;
+use crate::testing::{SteppingClock, new_node};
+use crate::{FileTree, Format, Kind, NewAttributes, Record, Tuning};
+
+fn formatted(device: &Arc<dyn Device>) -> Disk {
+    let format =
+        Format { data: 10, parity: 2, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: "test".into() };
+    let random = HostRandom::from_system().expect("the system's");
+    Disk::format(device, &format, &SteppingClock::default(), &random).expect("formatted");
+    opened(device.clone())
+}
+
+fn opened(device: Arc<dyn Device>) -> Disk {
+    Disk::open(device, Arc::new(SteppingClock::default()), Tuning::default()).expect("opens")
+}
+
+fn file(disk: &Disk, name: &[u8]) -> Inode {
+    disk.make(Inode::ROOT, name, &new_node(Kind::File, 0o600)).expect("made").inode
+}
+
+fn write(disk: &Disk, inode: Inode, sector: u64, fill: u8) {
+    disk.write(inode, sector * SECTOR_BYTES as u64, &[fill; SECTOR_BYTES]).expect("written");
+}
+
+fn fill(disk: &Disk, inode: Inode, sector: u64) -> u8 {
+    let mut bytes = [0; SECTOR_BYTES];
+    assert_eq!(disk.read(inode, sector * SECTOR_BYTES as u64, &mut bytes), Ok(SECTOR_BYTES));
+    assert_eq!(bytes, [bytes[0]; SECTOR_BYTES]);
+    bytes[0]
+}
+
+/// Memory in which a write stops.
+struct Stopping {
+    memory: MemoryDevice,
+    stops: Mutex<Vec<Stop>>,
+}
+
+/// The next write of the journal, or of anything behind it.
+struct Stop {
+    of_journal: bool,
+    reached: Sender<()>,
+    /// A word or a time, whichever is first.
+    goes_on: (Receiver<()>, Duration),
+}
+
+impl Stopping {
+    fn at_next_write(&self, of_journal: bool, at_most: Duration) -> (Receiver<()>, Sender<()>) {
+        let ((reached, is_reached), (go_on, goes_on)) = (channel(), channel());
+        self.stops.lock().expect("no panics").push(Stop { of_journal, reached, goes_on: (goes_on, at_most) });
+        (is_reached, go_on)
+    }
+}
+
+impl Device for Stopping {
+    fn label(&self) -> String {
+        self.memory.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.memory.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let stop = {
+            let mut stops = self.stops.lock().expect("no panics");
+            let found = stops.iter().position(|stop| stop.of_journal == (first.0 < JOURNAL_END));
+            found.map(|at| stops.remove(at))
+        };
+        if let Some(Stop { reached, goes_on: (goes_on, at_most), .. }) = stop {
+            let _ = reached.send(());
+            let _ = goes_on.recv_timeout(at_most);
+        }
+        self.memory.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.memory.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.memory.discard(range)
+    }
+}
+
+/// Of a device of 2^16 sectors with two copies: 6 sectors before the journal, 512 of it.
+const JOURNAL_END: u64 = 6 + 2 * 512;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A sector is written again and synced while its older bytes are on their way to a group. The entry that has the newer bytes
+/// is being written when the group could be named: what that forgets must not be in an entry behind it.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
+fn naming_a_group_forgets_nothing_of_an_entry_on_its_way() {
+    let device = Arc::new(Stopping { memory: MemoryDevice::new(1 << 16), stops: Mutex::default() });
+    let disk = formatted(&(device.clone() as Arc<dyn Device>));
+    assert_eq!(guard(&disk.journal).sectors(), 512, "as JOURNAL_END says");
+    let inode = file(&disk, b"f");
+    disk.sync_all().expect("synced");
+    (0..10).for_each(|sector| write(&disk, inode, sector, 1));
+    let (group_is_written, write_group) = device.at_next_write(false, LONG);
+    // The group must wait for this entry, which cannot be told from its being slow: after a while the entry goes on.
+    let (entry_is_written, write_entry) = device.at_next_write(true, Duration::from_millis(100));
+    std::thread::scope(|scope| {
+        let disk = &disk;
+        let syncing = scope.spawn(move || {
+            group_is_written.recv_timeout(LONG).expect("the group is on its way");
+            write(disk, inode, 3, 2);
+            disk.sync(inode).expect("synced");
+        });
+        scope.spawn(move || {
+            entry_is_written.recv_timeout(LONG).expect("the entry is on its way");
+            write_group.send(()).expect("the group waits");
+        });
+        disk.flush(inode, &disk.lock_flusher()).expect("flushed");
+        let _ = write_entry.send(());
+        syncing.join().expect("synced");
+    });
+    disk.commit().expect("the group is named");
+    drop(disk);
+    assert_eq!(fill(&opened(device), inode, 3), 2, "what was synced last");
+}
+
+/// Takes what is new as an entry, and lets `meanwhile` happen before it is in the journal.
+fn enter(disk: &Disk, meanwhile: impl FnOnce()) {
+    let entry = guard(&disk.core).take_news();
+    meanwhile();
+    let mut journal = guard(&disk.journal);
+    let at = journal.next();
+    journal.append(&entry.records).expect("there is room");
+    guard(&disk.core).entered(entry, Ok(Some(at))).expect("it is durable");
+}
+
+fn oldest(disk: &Disk) -> Option<u64> {
+    guard(&disk.core).nodes.oldest_journaled(&BTreeSet::new()).map(|(at, _)| at.sequence)
+}
+
+/// What was synced stays in the journal until something newer is durable, however often it was written since, and wherever an
+/// entry was then.
+#[test]
+fn older_bytes_stay_in_the_journal_until_newer_ones_are_durable() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let disk = formatted(&device);
+    let inode = file(&disk, b"f");
+    let queue = || guard(&disk.core).journal_waiting(inode, [5]);
+    write(&disk, inode, 5, 1);
+    disk.sync(inode).expect("synced");
+    let first = oldest(&disk).expect("it is in the journal");
+    write(&disk, inode, 5, 2);
+    write(&disk, inode, 5, 3);
+    assert_eq!(oldest(&disk), Some(first), "the third hides two");
+    queue();
+    enter(&disk, || {
+        assert_eq!(oldest(&disk), Some(first), "the third is on its way");
+        write(&disk, inode, 5, 4);
+        assert_eq!(oldest(&disk), Some(first), "and the fourth hides all");
+    });
+    let third = oldest(&disk).expect("the third is in the journal");
+    assert!(third > first, "and suffices");
+    // The ring is compacted: it is written again, and there is no room for that.
+    assert!(guard(&disk.core).journal_again(u64::MAX, 10));
+    assert_eq!(oldest(&disk), Some(third), "it is queued");
+    let entry = guard(&disk.core).take_news();
+    assert_eq!(guard(&disk.core).entered(entry, Ok(None)), Ok(false));
+    assert_eq!(oldest(&disk), Some(third), "it found no room");
+    write(&disk, inode, 5, 5);
+    assert_eq!(oldest(&disk), Some(third), "and was written again");
+    enter(&disk, || ());
+    assert!(oldest(&disk) > Some(third), "the fifth is durable");
+    write(&disk, inode, 5, 6);
+    disk.checkpoint(&disk.lock_flusher()).expect("made");
+    drop(disk);
+    assert_eq!(fill(&opened(device), inode, 5), 5, "as if killed");
+}
+
+/// What is forgotten and what is written again are in one entry, in this order.
+#[test]
+fn what_was_cut_off_and_written_again_is_there_after_a_kill() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let disk = formatted(&device);
+    let inode = file(&disk, b"f");
+    write(&disk, inode, 5, 1);
+    disk.sync(inode).expect("synced");
+    disk.set_attributes(inode, &NewAttributes { bytes: Some(0), ..NewAttributes::default() }).expect("cut");
+    write(&disk, inode, 5, 2);
+    disk.sync(inode).expect("synced");
+    assert!(oldest(&disk).is_some(), "it is in the journal");
+    drop(disk);
+    assert_eq!(fill(&opened(device), inode, 5), 2);
+}
+
+const FILE_SECTORS: u64 = 3000;
+
+/// A disk with a file in groups, and one whose groups are all lost: what is written to it cannot be applied, and stays in the
+/// journal.
+fn half_lost() -> (SimDevice, Disk, Inode, Inode) {
+    let hand = SimDevice::alone("d", HddModel::new(1 << 14), 1);
+    let disk = formatted(&hand.attach());
+    let (stuck, other) = (file(&disk, b"stuck"), file(&disk, b"other"));
+    for inode in [stuck, other] {
+        disk.write(inode, 0, &vec![1; FILE_SECTORS as usize * SECTOR_BYTES]).expect("written");
+    }
+    disk.sync_all().expect("synced");
+    for window in guard(&disk.core).windows(stuck, 0..FILE_SECTORS, 10).expect("it reads") {
+        let Run::Bulk { run } = window.run else { continue };
+        hand.make_lost(run.first.0..run.first.0 + u64::from(run.data) * 12 / 10);
+    }
+    (hand, disk, stuck, other)
+}
+
+/// Writes and syncs a sector of each group until the journal takes no more; returns how many.
+fn fill_journal(disk: &Disk, stuck: Inode) -> u64 {
+    let mut groups = (0..FILE_SECTORS).step_by(10);
+    groups
+        .position(|sector| {
+            write(disk, stuck, sector, 2);
+            disk.sync(stuck).is_err()
+        })
+        .expect("the journal takes only so much") as u64
+}
+
+#[test]
+fn what_waits_for_lost_groups_goes_around_the_journal_with_the_others() {
+    let (hand, disk, stuck, other) = half_lost();
+    let kept = fill_journal(&disk, stuck);
+    assert!(guard(&disk.core).failed.is_none());
+    for fill in 2..6 {
+        // Several times the ring.
+        (0..FILE_SECTORS).step_by(3).for_each(|sector| write(&disk, other, sector, fill));
+        disk.flush(other, &disk.lock_flusher()).expect("flushed");
+        disk.commit().expect("durable");
+    }
+    drop(disk);
+    let disk = opened(hand.attach());
+    (0..kept).for_each(|number| assert_eq!(fill(&disk, stuck, number * 10), 2, "group {number}"));
+    (0..FILE_SECTORS).step_by(3).for_each(|sector| assert_eq!(fill(&disk, other, sector), 5));
+}
+
+#[test]
+fn what_waits_keeps_at_most_half_of_the_journal_and_is_written_again_where_little_is_free() {
+    let (_hand, disk, stuck, _) = half_lost();
+    let kept = fill_journal(&disk, stuck);
+    let flushing = disk.lock_flusher();
+    disk.checkpoint(&flushing).expect("made");
+    let ring = guard(&disk.journal).sectors();
+    let used = guard(&disk.journal).used();
+    assert!(kept > ring / 8 && used <= ring / 2, "{kept} sectors: {used} of {ring}");
+    {
+        let mut journal = guard(&disk.journal);
+        let nothing = [Record::Forget { inode: Inode(77), first: 0, end: 1 }];
+        while journal.used() < ring - ring / 8 {
+            journal.append(&nothing).expect("there is room");
+        }
+    }
+    disk.make_room(&flushing).expect("made");
+    let used = guard(&disk.journal).used();
+    assert!(used <= ring / 2, "{used} of {ring}");
+}
+
+/// A sector that must stay stops nobody: it is carried along, and others' fsyncs go into the journal as before.
+#[test]
+fn an_fsync_goes_into_the_journal_while_a_sector_is_stuck_there() {
+    let (_hand, disk, stuck, other) = half_lost();
+    write(&disk, stuck, 0, 2);
+    disk.sync(stuck).expect("synced");
+    let ring = guard(&disk.journal).sectors();
+    for number in 0..2 * ring {
+        write(&disk, other, number * 10, 2);
+        disk.sync(other).expect("synced");
+        assert_eq!(disk.admit(), Ok(true), "after {number} of {ring}");
+    }
+}
+
+#[test]
+fn more_than_the_journal_takes_at_once_goes_to_groups() {
+    let (_hand, disk, _, other) = half_lost();
+    let ring = guard(&disk.journal).sectors();
+    for count in (1..2 * ring).step_by(5) {
+        (0..count).for_each(|number| write(&disk, other, number * 10, 2));
+        disk.sync(other).expect("synced");
+    }
+}
