@@ -82,3 +82,22 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         some => Ok(some),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+
+    #[test]
+    fn what_is_no_certificate_is_refused() {
+        assert!(matches!(tls_config(CERTIFICATE, b"", None), Err(TlsError::Pem(_))));
+        assert!(matches!(tls_config(CERTIFICATE, CERTIFICATE, None), Err(TlsError::Pem(_))));
+        assert!(matches!(tls_config(b"", KEY, None), Err(TlsError::NoCertificate)));
+        assert!(matches!(tls_config(KEY, KEY, None), Err(TlsError::NoCertificate)));
+        assert!(matches!(tls_config(CERTIFICATE, KEY, None), Err(TlsError::Unusable(_))));
+        assert!(matches!(tls_config(CERTIFICATE, KEY, Some(CERTIFICATE)), Err(TlsError::Unusable(_))));
+        assert!(matches!(tls_config(CERTIFICATE, KEY, Some(b"")), Err(TlsError::NoCertificate)));
+    }
+}

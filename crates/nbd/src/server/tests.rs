@@ -164,8 +164,12 @@ fn settings() -> Settings {
 }
 
 fn client_of(blocks: Arc<dyn Blocks>, tls: Tls) -> Client {
+    client_with(blocks, tls, settings())
+}
+
+fn client_with(blocks: Arc<dyn Blocks>, tls: Tls, settings: Settings) -> Client {
     let exports = Arc::new(Two(blocks, Arc::new(MemoryBlocks::new(5000, 512))));
-    let server = Nbd::new(claystone_host::env().expect("an environment"), exports, tls, settings());
+    let server = Nbd::new(claystone_host::env().expect("an environment"), exports, tls, settings);
     let (stream, other) = duplex(1 << 16);
     let (stage, watching) = watch::channel(Stage::Serving);
     #[expect(clippy::disallowed_methods, reason = "a test of tasks")]
@@ -557,6 +561,15 @@ async fn what_is_no_message_ends_the_connection() {
     client.go("a", false).await;
     client.stream.write_all(&[0x25; 28]).await.expect("write");
     assert!(matches!(client.end().await, Err(NbdError::NotAMessage)));
+}
+
+#[tokio::test]
+async fn a_handshake_without_an_end_is_given_up() {
+    let settings = Settings { handshake_time_max: Duration::from_millis(1), ..settings() };
+    let mut client = client_with(Arc::new(memory()), Tls::Off, settings);
+    let mut greeting = Vec::new();
+    client.stream.read_to_end(&mut greeting).await.expect("read");
+    assert!(matches!(client.ended.await.expect("no panic"), Err(NbdError::HandshakeTooSlow)));
 }
 
 #[tokio::test]

@@ -235,7 +235,10 @@ impl Blocks for MemoryBlocks {
                 self.change(&mut inner, (page, from, to), how.durable, |bytes| bytes.fill(0))?;
             } else if self.whole(&inner, page, from, to) {
                 let before = inner.pages.remove(&page);
-                inner.changed(page, before, how.durable);
+                // A hole that was one is no change, unless an earlier one is to be durable.
+                if before.is_some() || how.durable == Durable::Now || inner.lost.contains(&page) {
+                    inner.changed(page, before, how.durable);
+                }
             } else if inner.pages.contains_key(&page) || inner.lost.contains(&page) {
                 self.change(&mut inner, (page, from, to), how.durable, |bytes| bytes.fill(0))?;
             }
@@ -301,6 +304,10 @@ mod tests {
         }
         blocks.power_cut(|_| false);
         assert_eq!(read(&blocks, 3 * PAGE, 1).await[0], 5);
+        blocks.discard(range(3 * PAGE, PAGE), Durable::WithFlush).await.expect("discard");
+        blocks.discard(range(0, 16 * PAGE), Durable::Now).await.expect("discard");
+        blocks.power_cut(|_| false);
+        assert_eq!((read(&blocks, 3 * PAGE, 1).await[0], blocks.used_bytes()), (0, 0));
     }
 
     #[tokio::test]
