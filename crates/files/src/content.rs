@@ -294,10 +294,11 @@ impl Disk {
             let keep = bytes.div_ceil(BYTES);
             self.drop_sectors(&mut core, inode, keep..u64::MAX)?;
             record.tail.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
-            if let Some(content) = last
+            // What was not read waits, or has zeros behind the end that it had.
+            let waits = core.nodes.find_waiting(inode, bytes / BYTES).map(|waiting| waiting.bytes.to_vec());
+            if let Some(mut content) = waits.or(last).filter(|_| !bytes.is_multiple_of(BYTES))
                 && self.has_sector(&core, inode, bytes / BYTES)?
             {
-                let mut content = newest(&mut core, inode, bytes / BYTES, &content);
                 content[(bytes % BYTES) as usize..].fill(0);
                 core.nodes.put(inode, bytes / BYTES, content);
                 // With the new size, so that no crash leaves old bytes behind the end.
@@ -353,6 +354,15 @@ impl Disk {
         let mut core = guard(&self.core);
         core.assert_writable()?;
         let mut record = core.file(inode)?;
+        let last = end / BYTES;
+        if whole.contains(&last)
+            && let Some(waiting) = core.nodes.find_waiting(inode, last)
+            && record.bytes > size
+        {
+            // Somebody has written on behind the end that there was.
+            zeroed.push((last, waiting.bytes.to_vec()));
+            whole.end = last;
+        }
         if !whole.is_empty() {
             self.drop_sectors(&mut core, inode, whole)?;
         }

@@ -288,9 +288,9 @@ impl Disk {
         let mut flushing = self.lock_flusher();
         let mut flushed = Ok(());
         let now = self.clock.now();
-        let is_crowded = || guard(&self.core).nodes.waiting > self.tuning.waiting_sectors_max / 2;
+        let is_crowded = || guard(&self.core).nodes.waiting > self.tuning.waiting_sectors_max / CROWDED_SHARE;
         if is_crowded() {
-            // Before writers find no room, and a share at a time, so that others get the lock.
+            // Long before writers find no room, and a share at a time, so that others get the lock.
             flushed = self.flush_every(Scope::Share, &flushing);
         }
         let journal_filled = {
@@ -403,6 +403,9 @@ pub(crate) fn write_gate(gate: &RwLock<()>) -> RwLockWriteGuard<'_, ()> {
 /// 16 MiB: a journal, the catalog (its database takes 1 MiB, m' times, from the start), and room for files.
 const DISK_SECTORS_MIN: u64 = 4096;
 /// 256 KiB of entries.
+/// What part of all that may wait is brought to its place at once: the device has little else to do while memory takes
+/// writes, and an fsync finds less to do. Random writes with an fsync at their end are 5 % faster than with half of it.
+const CROWDED_SHARE: u64 = 8;
 const JOURNAL_SECTORS_MIN: u64 = 64;
 /// 128 MiB of entries.
 const JOURNAL_SECTORS_MAX: u64 = 32_768;

@@ -13,8 +13,9 @@
 //! 3. After an error of the device nothing is appended: what it left is unknown until the journal is opened anew.
 //! 4. What was replayed is durable when [`Journal::open`] returns, in all its cells, if the disk may be written. Those
 //!    of the last entry may be bad in part: then the bad ones alone are written again, for it may have been promised.
-//! 5. What was not replayed is gone then: zeros are where the next entry begins, and that is another attempt. Else a torn
-//!    entry could come back whole when the next one of its sequence is torn, though much was built on its absence.
+//! 5. What was not replayed is gone then: more zeros than parity makes good are where the next entry begins, and that is
+//!    another attempt, after which no earlier one counts. Else a torn entry could come back whole later, though much was
+//!    built on its absence.
 //!
 //! Left out: what records mean, and when to trim.
 
@@ -178,12 +179,13 @@ impl Journal {
 
     /// Makes sure that no torn entry is found behind the last, and that what was mended stays.
     fn settle(&self) -> Result<(), DiskError> {
-        let Ring { copies, shape, .. } = &self.ring;
-        if self.room() > 0 {
-            let zeros = vec![0; shape.copies as usize * SECTOR_BYTES];
-            copies.device().write(self.ring.place(self.next.position * shape.copies), &zeros)?;
+        let shape = &self.ring.shape;
+        let first = self.next.position * shape.copies;
+        let cells = shape.copies.max(u64::from(shape.code.shape().parity) + 1).min(self.room() * shape.copies);
+        for cell in (first..first + cells).map(|cell| cell % shape.cells()) {
+            self.ring.copies.device().write(self.ring.place(cell), &[0; SECTOR_BYTES])?;
         }
-        Ok(copies.device().sync()?)
+        Ok(self.ring.copies.device().sync()?)
     }
 }
 
@@ -197,8 +199,9 @@ struct Ring {
 /// What a look at the whole ring has found.
 #[derive(Default)]
 struct Seen {
-    /// Of each entry, by the cell in which it begins and its sequence, the attempts at it and their sectors.
-    attempts: BTreeMap<(u64, u64), BTreeSet<(u32, u32)>>,
+    /// Of each entry, by the cell in which it begins and its sequence, the last attempt at it and its sectors: only that one
+    /// may have been promised.
+    attempts: BTreeMap<(u64, u64), (u32, u32)>,
     /// The highest sequence.
     latest: u64,
     /// Slots that did not read at once.
@@ -210,14 +213,15 @@ impl Seen {
         let Some(head @ Head { sequence, sectors, attempt, .. }) = shape.parse(cell, bytes) else { return };
         if let Some(begin) = shape.begin(cell, head) {
             self.latest = self.latest.max(sequence);
-            self.attempts.entry((begin, sequence)).or_default().insert((attempt, sectors));
+            let last = self.attempts.entry((begin, sequence)).or_insert((attempt, sectors));
+            *last = (*last).max((attempt, sectors));
         }
     }
 
     /// How many attempts there may have been at an entry.
     fn attempts_at(&self, sequence: u64) -> u32 {
         let of_it = self.attempts.iter().filter(|((_, of), _)| *of == sequence);
-        of_it.flat_map(|(_, attempts)| attempts).map(|(attempt, _)| attempt.wrapping_add(1)).max().unwrap_or(0)
+        of_it.map(|(_, (attempt, _))| attempt.saturating_add(1)).max().unwrap_or(0)
     }
 }
 
@@ -277,25 +281,21 @@ impl Ring {
     fn replay(&self, seen: &mut Seen, at: JournalPosition, room: u64) -> Result<Option<(Layout, Vec<u8>)>, DiskError> {
         let begin = at.position * self.shape.copies;
         loop {
-            let attempts = seen.attempts.get(&(begin, at.sequence)).cloned().unwrap_or_default();
-            // The last attempt is the one that may have been promised.
-            for (attempt, sectors) in attempts.into_iter().rev() {
+            if let Some(&(attempt, sectors)) = seen.attempts.get(&(begin, at.sequence)) {
                 let layout = self.shape.layout(sectors.into());
-                if layout.positions > room {
-                    continue;
-                }
-                if let Some(payload) = self.read_entry(Place { at, attempt }, layout)? {
+                let payload = match layout.positions <= room {
+                    true => self.read_entry(Place { at, attempt }, layout)?,
+                    false => None,
+                };
+                if let Some(payload) = payload {
                     return Ok(Some((layout, payload)));
                 }
             }
-            // An entry of which enough is there has a sector among these.
-            let parity = u64::from(self.shape.code.shape().parity);
-            let near = (0..self.shape.copies.max(parity + 1)).map(|behind| (begin + behind) % self.shape.cells());
-            let unread: Vec<u64> = near.filter(|cell| seen.unread.remove(cell)).collect();
-            if unread.is_empty() {
+            // It is the end only if nothing else is there.
+            if seen.unread.is_empty() {
                 return Ok(None);
             }
-            for cell in unread {
+            for cell in std::mem::take(&mut seen.unread) {
                 if let Some(bytes) = self.retry(cell)? {
                     seen.take(&self.shape, cell, &bytes);
                 }
@@ -326,11 +326,13 @@ impl Ring {
             unread = still;
             payload = self.shape.decode(place, layout, &bytes, &unread);
         }
-        // Remains of two entries that make one sector by sector do not make its records.
-        let payload = payload.filter(|payload| {
-            records_in(payload).is_none_or(|records| crc32c(&[records]) == u32_at(payload, RECORDS_CRC_AT))
-        });
-        if let (Some(payload), Access::Write) = (&payload, self.copies.access()) {
+        let records = payload.as_deref().and_then(records_in);
+        if let (Some(payload), Some(records)) = (&payload, records)
+            && crc32c(&[records]) != u32_at(payload, RECORDS_CRC_AT)
+        {
+            return Ok(None);
+        }
+        if let (Some(payload), Some(_), Access::Write) = (&payload, records, self.copies.access()) {
             let whole = self.shape.encode(place, payload);
             let sectors = whole.chunks_exact(SECTOR_BYTES).zip(bytes.chunks_exact(SECTOR_BYTES));
             for (behind, (right, read)) in (0..).zip(sectors) {

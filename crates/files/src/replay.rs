@@ -41,7 +41,7 @@ impl Disk {
         {
             let mut core = guard(&self.core);
             let forgotten = core.load_forgotten()?.to_vec();
-            let numbered = (start.sequence..).zip(entries);
+            let numbered = (start.sequence..=u64::MAX).zip(entries);
             let records =
                 numbered.flat_map(|(sequence, entry)| entry.into_iter().map(move |record| (sequence, record)));
             for (sequence, record) in records {

@@ -9,7 +9,7 @@ use crate::malformed::Malformed;
 pub(crate) struct JournalStart {
     /// Its sequence.
     pub sequence: u64,
-    /// Its position in the ring, in sectors of the journal.
+    /// Its position in the ring.
     pub position: u64,
     /// The sequence of the first entry whose changes of the catalog the page file does not hold.
     pub changes: u64,

@@ -314,6 +314,46 @@ fn a_cut_and_a_hole_leave_what_is_written_beside_them_at_the_same_time() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
+fn a_cut_and_a_hole_at_the_end_take_nothing_of_a_file_that_grows_at_the_same_time() {
+    let disk = memory(2);
+    let file = disk.make(Inode::ROOT, b"file", &new_node(Kind::File, 0o600)).expect("made").inode;
+    let size = |bytes| NewAttributes { bytes: Some(bytes), ..NewAttributes::default() };
+    for cuts in [false, true] {
+        let ended = AtomicBool::new(false);
+        let wrong = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let mut wrong = Vec::new();
+                for number in 0..1500 {
+                    disk.set_attributes(file, &size(if cuts { 0 } else { 5000 })).expect("cut");
+                    let from = if cuts { 0 } else { SECTOR_BYTES };
+                    disk.write(file, from as u64, &vec![7; 2 * SECTOR_BYTES - from]).expect("written");
+                    disk.set_attributes(file, &size(2 * SECTOR_BYTES as u64)).expect("grown");
+                    let mut read = vec![0; 2 * SECTOR_BYTES];
+                    let len = disk.read(file, 0, &mut read).expect("read");
+                    // A cut leaves 2000 bytes, and the hole goes to 5000: what is behind that is all of one kind.
+                    let behind = &read[if cuts { 2000 } else { 5000 }..];
+                    let kept = behind.iter().all(|byte| *byte == 7) || cuts && behind.iter().all(|byte| *byte == 0);
+                    if len == read.len() && !kept {
+                        wrong.push(number);
+                    }
+                }
+                ended.store(true, Ordering::Relaxed);
+                wrong
+            });
+            while !ended.load(Ordering::Relaxed) {
+                match cuts {
+                    true => drop(disk.set_attributes(file, &size(2000)).expect("cut")),
+                    false => disk.punch(file, SECTOR_BYTES as u64, 904).expect("made a hole"),
+                }
+            }
+            writing.join().expect("written")
+        });
+        assert!(wrong.is_empty(), "bytes of two times, cuts {cuts}: {wrong:?}");
+    }
+}
+
+#[test]
 fn scattered_overwrites_outgrow_no_journal() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(8192));
     let (clock, random) = (Arc::new(SteppingClock::default()), HostRandom::from_system().expect("the system's"));

@@ -8,11 +8,14 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Which of the two follows from the number of sectors alone: whichever takes fewer positions; mirrored, if both take
-//!    the same.
+//! 1. Which of the two follows from the number of sectors alone: coded, if that takes fewer positions and they are more
+//!    than m, so that one of them is left to find the entry by.
 //! 2. A sector counts only for its disk, cell, entry, number and attempt, so what an attempt at an entry left behind that
 //!    a power cut tore joins no other attempt at it.
-//! 3. Every m' - 1 failed cells next to each other, or any m of a coded entry, are made good.
+//! 3. Every m' - 1 failed cells next to each other, or any m of a codeword, are made good; a parity cell may be of another
+//!    entry, unnoticed, and is then one of them.
+//! 4. A sector's checksum is not linear: else parity of another entry, which is a sum of sectors too, would decode to
+//!    sectors with right checksums and wrong bytes.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +82,7 @@ impl RingShape {
         let GroupShape { data, parity } = self.code.shape();
         let cells = sectors.saturating_add(sectors.div_ceil(data.into()).saturating_mul(parity.into()));
         let coded = cells.div_ceil(self.copies);
-        match parity > 0 && coded < sectors {
+        match parity > 0 && sectors > parity.into() && coded < sectors {
             true => Layout { sectors, positions: coded, is_coded: true },
             false => Layout { sectors, positions: sectors, is_coded: false },
         }
@@ -134,7 +137,7 @@ impl RingShape {
     }
 
     fn crc(&self, lead: u64, bytes: &[u8]) -> u32 {
-        crc32c(&[&bytes[..CRC_AT], &self.id.0, &lead.to_le_bytes()])
+        mixed(crc32c(&[&bytes[..CRC_AT], &self.id.0, &lead.to_le_bytes()]))
     }
 
     /// The cells of an entry with this payload, which fills its sectors, from its first on.
@@ -217,8 +220,7 @@ impl RingShape {
         Some(payload)
     }
 
-    /// The sectors of a codeword that are missing, which are `right`. A parity sector that is wrong is left out, if there is
-    /// one more than it takes.
+    /// The sectors of a codeword that are missing, which are `right`: from any parity sectors that give such.
     fn mend(
         &self,
         sectors: &[Option<&[u8]>],
@@ -230,9 +232,9 @@ impl RingShape {
             return Some(Vec::new());
         }
         let short = vec![Some(&ZEROS[..]); self.code.shape().data as usize - sectors.len()];
-        let without = std::iter::once(None).chain((0..parity.len()).map(Some));
-        let mut decoded = without.filter_map(|without| {
-            let kept = parity.iter().enumerate().map(|(at, bytes)| bytes.filter(|_| Some(at) != without));
+        let there: Vec<usize> = (0..parity.len()).filter(|at| parity[*at].is_some()).collect();
+        let mut decoded = choices(there.len(), missing.len()).take(CHOICES_MAX).filter_map(|chosen| {
+            let kept = (0..parity.len()).map(|at| parity[at].filter(|_| chosen.iter().any(|one| there[*one] == at)));
             let members: Vec<Option<&[u8]>> =
                 sectors.iter().copied().chain(short.iter().copied()).chain(kept).collect();
             self.code.decode(&members, &missing)
@@ -241,6 +243,28 @@ impl RingShape {
     }
 }
 
+/// All choices of `some` numbers below `all`, each ascending.
+pub fn choices(all: usize, some: usize) -> impl Iterator<Item = Vec<usize>> {
+    let first = (some <= all).then(|| (0..some).collect::<Vec<usize>>());
+    std::iter::successors(first, move |last| {
+        let at = (0..some).rev().find(|at| last[*at] < all - some + at)?;
+        let mut next = last.clone();
+        for (behind, number) in next[at..].iter_mut().enumerate() {
+            *number = last[at] + 1 + behind;
+        }
+        Some(next)
+    })
+}
+
+/// Another number for each number: the finalizer of MurmurHash3.
+fn mixed(mut number: u32) -> u32 {
+    number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
+    number = (number ^ number >> 13).wrapping_mul(0xc2b2_ae35);
+    number ^ number >> 16
+}
+
+/// Choices of parity that are tried: all, for any m up to 10.
+const CHOICES_MAX: usize = 252;
 /// Bytes of an entry in one sector.
 pub const PAYLOAD_BYTES: usize = 4072;
 const SEQUENCE_AT: usize = PAYLOAD_BYTES;

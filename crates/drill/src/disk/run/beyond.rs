@@ -212,8 +212,16 @@ impl Head {
         [&bytes[..4092], &superblock[16..32], &cell.to_le_bytes()].iter().for_each(|part| sum.update(part));
         let (number_in, sectors) = (low(behind), high(behind));
         let coded = (sectors + sectors.div_ceil(CODE.data) * CODE.parity).div_ceil(CODE.copies);
-        let head = Head { sequence: number(bytes, 4072), number: number_in, is_coded: coded < sectors };
-        (sum.finalize() == crc).then_some(head)
+        let head = Head {
+            sequence: number(bytes, 4072),
+            number: number_in,
+            is_coded: sectors > CODE.parity && coded < sectors,
+        };
+        let mut sum = sum.finalize() & 0xffff_ffff;
+        for (shift, factor) in [(16, 0x85eb_ca6b), (13, 0xc2b2_ae35), (16, 1)] {
+            sum = ((sum ^ sum >> shift) * factor) & 0xffff_ffff;
+        }
+        (sum == crc).then_some(head)
     }
 }
 
