@@ -402,12 +402,12 @@ pub(crate) fn write_gate(gate: &RwLock<()>) -> RwLockWriteGuard<'_, ()> {
 
 /// 16 MiB: a journal, the catalog (its database takes 1 MiB, m' times, from the start), and room for files.
 const DISK_SECTORS_MIN: u64 = 4096;
-/// 256 KiB of entries.
 /// What part of all that may wait is brought to its place at once: the device has little else to do while memory takes
 /// writes, and an fsync finds less to do. Random writes with an fsync at their end are 5 % faster than with half of it.
 const CROWDED_SHARE: u64 = 8;
+/// 64 positions: 256 KiB of mirrored entries.
 const JOURNAL_SECTORS_MIN: u64 = 64;
-/// 128 MiB of entries.
+/// 128 MiB of mirrored entries.
 const JOURNAL_SECTORS_MAX: u64 = 32_768;
 /// What the database takes at the start,
 const SLAB_PAGES_MIN: u64 = 320;
