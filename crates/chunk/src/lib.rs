@@ -1,4 +1,4 @@
-//! What a chunk is, and what something that keeps chunks promises.
+//! What chunks and segments are, and what something that keeps them promises.
 //!
 //! Invariants:
 //! 1. A chunk is either committed and complete, or it does not exist.
@@ -9,11 +9,15 @@
 //! Left out: which chunks belong together (crate `stripe`), and who names them (crate `meta`).
 
 mod id;
+mod lease;
+mod segment;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use id::{ChunkId, DiskId, Generation, IdError, NodeId, StripeId, Version};
+pub use lease::{Lease, OwnerId, Term};
+pub use segment::{SegmentError, SegmentId, SegmentInfo, SegmentStore};
 pub use store::{
     ByteRange, ChunkError, ChunkInfo, ChunkStore, ChunkWriter, Durability, Load, Patch, PatchOp, SECTOR_BYTES,
     StoreState, Verdict,
