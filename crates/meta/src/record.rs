@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use claystone_chunk::{ChunkId, DiskId, Generation, NodeId, StripeId};
+use claystone_chunk::{ChunkId, DiskId, Generation, NodeId, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
@@ -49,7 +49,7 @@ pub struct StripeRecord {
     pub id: StripeId,
     /// The code of its chunks.
     pub code: CodeSpec,
-    /// Object bytes it holds, at least 1; the rest of the last tile row is zeros.
+    /// Bytes of an object or a volume that it holds, at least 1; the rest of the last tile row is zeros.
     pub data_bytes: u64,
     /// Sub-chunk bytes of a full tile. With `code` and `data_bytes` it decides every length (crate `stripe`).
     pub sub_bytes: u32,
@@ -156,7 +156,7 @@ pub enum DiskState {
     Draining,
     /// Given up by a person or replaced: its chunks are lost and are being rebuilt.
     Lost,
-    /// No stripe names it.
+    /// No stripe names it, and no volume's log.
     Removed,
 }
 
@@ -173,6 +173,40 @@ pub struct DiskRecord {
     pub state: DiskState,
     /// When it was added.
     pub added: WallTime,
+}
+
+/// A block volume.
+///
+/// Stripe `p` holds its bytes from `p * stripe_bytes()`; where there is none, they read as zeros.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Its name for ever, and the owner of its log's segments. Never used again.
+    pub id: OwnerId,
+    /// Name, unique in the store.
+    pub name: String,
+    /// Length, less than 2^63.
+    pub bytes: u64,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes of each chunk of its stripes.
+    pub chunk_bytes: u64,
+    /// The code of its stripes.
+    pub code: CodeSpec,
+    /// The node where its data chunks lie, if one was chosen.
+    pub home: Option<NodeId>,
+    /// Of its last lease; `Term(0)`: nobody ever opened it.
+    pub term: Term,
+    /// Disks that may hold segments of its log that are not over, ascending.
+    pub log_disks: Vec<DiskId>,
+    /// When it was made.
+    pub created: WallTime,
+}
+
+impl VolumeRecord {
+    /// The volume's bytes that one stripe holds.
+    pub fn stripe_bytes(&self) -> u64 {
+        u64::from(self.code.shape().data).saturating_mul(self.chunk_bytes)
+    }
 }
 
 /// A credential.

@@ -22,6 +22,7 @@ mod stripes;
 #[cfg(test)]
 mod tests;
 mod uploads;
+mod volumes;
 
 use std::path::Path;
 use std::sync::Arc;

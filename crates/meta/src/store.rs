@@ -1,13 +1,13 @@
 //! The traits of a metadata store. Each method is one transaction.
 
 use async_trait::async_trait;
-use claystone_chunk::{DiskId, StripeId};
+use claystone_chunk::{DiskId, Lease, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
 use crate::{
     AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, StripeRecord,
-    UploadId, UploadRecord, VersionName,
+    UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -64,6 +64,36 @@ pub enum MetaError {
         stripe: StripeId,
         /// The revision the caller planned on.
         expected: u64,
+    },
+    /// No volume has this name.
+    #[error("there is no volume {name:?}")]
+    NoSuchVolume {
+        /// The name; of one that is known by its id only, `#` and the id.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("volume {name:?} exists")]
+    VolumeExists {
+        /// The name.
+        name: String,
+    },
+    /// A volume never loses bytes at its end.
+    #[error("volume {name:?} has {bytes} bytes and cannot shrink to {wanted}")]
+    VolumeShrinks {
+        /// The name.
+        name: String,
+        /// Its length.
+        bytes: u64,
+        /// What was asked for.
+        wanted: u64,
+    },
+    /// Somebody opened the volume after whoever asks: nothing was changed.
+    #[error("volume {} has another owner: its last lease has term {}, this one {}", .lease.owner, .last.0, .lease.term.0)]
+    LeaseEnded {
+        /// What the caller holds.
+        lease: Lease,
+        /// The term of the volume's last lease.
+        last: Term,
     },
     /// No such disk.
     #[error("disk {disk} is not known")]
@@ -263,13 +293,15 @@ pub struct Swap {
     pub places: Vec<(ChunkIndex, Option<ChunkPlace>)>,
 }
 
-/// Chunks by disk.
+/// What names a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskTally {
     /// Chunks of live stripes on it.
     pub chunks: u64,
     /// Of these, marked damaged.
     pub damaged: u64,
+    /// Volumes whose log may have segments on it.
+    pub logs: u64,
 }
 
 /// Stripes by what is known of them. A chunk counts as lost if it has no place, is damaged, or its disk is in
@@ -278,7 +310,7 @@ pub struct DiskTally {
 pub struct StripeTally {
     /// Live stripes.
     pub stripes: u64,
-    /// Object bytes in them (shared contents once).
+    /// Bytes of objects and volumes in them (shared ones once).
     pub data_bytes: u64,
     /// Stripes with every chunk in place and verified at their revision.
     pub verified: u64,
@@ -413,8 +445,47 @@ pub trait DiskRecords: Send + Sync {
     async fn put_disk(&self, disk: DiskRecord) -> Result<(), MetaError>;
     /// Changes the state.
     async fn set_disk_state(&self, disk: DiskId, state: DiskState) -> Result<(), MetaError>;
-    /// Counts chunks.
+    /// Counts what names it.
     async fn disk_tally(&self, disk: DiskId) -> Result<DiskTally, MetaError>;
+}
+
+/// Block volumes.
+#[async_trait]
+pub trait VolumeRecords: Send + Sync {
+    /// Adds one without stripes, or `VolumeExists`.
+    ///
+    /// # Panics
+    /// If it has a term or disks of a log, or a page or chunk of no bytes.
+    async fn create_volume(&self, volume: VolumeRecord) -> Result<(), MetaError>;
+    /// One volume, or `NoSuchVolume`.
+    async fn volume(&self, name: &str) -> Result<VolumeRecord, MetaError>;
+    /// All volumes in the order of their names.
+    async fn volumes(&self) -> Result<Vec<VolumeRecord>, MetaError>;
+    /// Sets the length, never to less than it has: `VolumeShrinks`. Needs no lease.
+    async fn grow_volume(&self, id: OwnerId, bytes: u64) -> Result<VolumeRecord, MetaError>;
+    /// Forgets a volume, whoever has it open, and with it the disks of its log; returns the stripes that died. Changes
+    /// under any of its leases are `NoSuchVolume` from then on.
+    async fn delete_volume(&self, id: OwnerId) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Ends every lease of a volume and begins one with the next term, which is that of the record returned.
+    async fn take_lease(&self, id: OwnerId) -> Result<VolumeRecord, MetaError>;
+    /// Replaces the disks that may hold segments of the log; the order does not matter. `LeaseEnded` if `lease` is not
+    /// the last, `NoSuchDisk`.
+    async fn set_log_disks(&self, lease: Lease, disks: &[DiskId]) -> Result<(), MetaError>;
+    /// Stripes at positions greater than `after`, ascending by position. One that cannot be read is an error, because
+    /// positions without a stripe read as zeros.
+    async fn volume_stripes(
+        &self,
+        id: OwnerId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<(u64, StripeRecord)>, MetaError>;
+    /// Puts new stripes at positions, or with `None` takes away what is there, one after the other; all or nothing.
+    /// Returns the stripes that died. `LeaseEnded` if `lease` is not the last, `NoSuchDisk`.
+    async fn put_volume_stripes(
+        &self,
+        lease: Lease,
+        stripes: Vec<(u64, Option<StripeRecord>)>,
+    ) -> Result<Vec<StripeRecord>, MetaError>;
 }
 
 /// Credentials.
@@ -429,6 +500,12 @@ pub trait KeyRecords: Send + Sync {
 }
 
 /// A whole metadata store.
-pub trait Meta: BucketRecords + ObjectRecords + UploadRecords + StripeRecords + DiskRecords + KeyRecords {}
+pub trait Meta:
+    BucketRecords + ObjectRecords + UploadRecords + VolumeRecords + StripeRecords + DiskRecords + KeyRecords
+{
+}
 
-impl<T: BucketRecords + ObjectRecords + UploadRecords + StripeRecords + DiskRecords + KeyRecords> Meta for T {}
+impl<T> Meta for T where
+    T: BucketRecords + ObjectRecords + UploadRecords + VolumeRecords + StripeRecords + DiskRecords + KeyRecords
+{
+}

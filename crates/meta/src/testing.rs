@@ -7,16 +7,17 @@ mod listing;
 mod objects;
 mod stripes;
 mod uploads;
+mod volumes;
 
 use std::sync::Arc;
 
-use claystone_chunk::{DiskId, Generation, NodeId, StripeId};
+use claystone_chunk::{DiskId, Generation, NodeId, OwnerId, StripeId, Term};
 use claystone_code::CodeSpec;
 use claystone_env::{Job, WallTime, Worker, WorkerStopped};
 
 use crate::{
     AccessKey, BucketId, ChunkPlace, DeleteObject, DiskRecord, DiskState, Found, Meta, MetaError, NewContent,
-    NewObject, Precondition, PutOutcome, StripeRecord, VersionName, VersionRef, Versioning,
+    NewObject, Precondition, PutOutcome, StripeRecord, VersionName, VersionRef, Versioning, VolumeRecord,
 };
 
 /// Runs the whole suite, each test on an empty store from `make`.
@@ -59,6 +60,14 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         uploads::parts_copied_from_objects_share_stripes,
         uploads::completion_replaces_checks_and_versions,
         uploads::uploads_are_listed_by_key_then_id,
+        volumes::names_are_unique_and_records_are_kept,
+        volumes::a_volume_grows_and_never_shrinks,
+        volumes::each_lease_ends_those_before,
+        volumes::logs_name_disks_until_they_leave_them,
+        volumes::stripes_come_by_position_and_pages_add_up,
+        volumes::a_put_happens_whole_or_not_at_all,
+        volumes::upkeep_sees_the_stripes_of_volumes,
+        volumes::a_deleted_volume_leaves_dead_stripes,
         stripes::walks_meet_live_stripes_in_order,
         stripes::swaps_need_the_planned_revision,
         stripes::damage_marks_one_generation,
@@ -169,6 +178,22 @@ pub fn delete(bucket: BucketId, key: &str) -> DeleteObject {
         marker: None,
         precondition: Precondition::None,
         now: at(2_000),
+    }
+}
+
+/// A volume under `rs:4+2` that nobody has opened, with stripes of 256 KiB.
+pub fn volume(id: u128, name: &str, bytes: u64) -> VolumeRecord {
+    VolumeRecord {
+        id: OwnerId(id),
+        name: name.to_owned(),
+        bytes,
+        page_bytes: 4096,
+        chunk_bytes: 64 << 10,
+        code: CodeSpec::ReedSolomon { data: 4, parity: 2 },
+        home: None,
+        term: Term(0),
+        log_disks: Vec::new(),
+        created: at(3_000),
     }
 }
 

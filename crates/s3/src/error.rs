@@ -80,6 +80,10 @@ pub(crate) fn from_meta(error: MetaError) -> S3Error {
         }
         error @ (MetaError::StripeChanged { .. }
         | MetaError::NoSuchDisk { .. }
+        | MetaError::NoSuchVolume { .. }
+        | MetaError::VolumeExists { .. }
+        | MetaError::VolumeShrinks { .. }
+        | MetaError::LeaseEnded { .. }
         | MetaError::Corrupt { .. }
         | MetaError::NewerSchema { .. }) => internal(error),
     }

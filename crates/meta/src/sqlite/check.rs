@@ -45,11 +45,35 @@ pub(super) fn check(connection: &Connection) -> Result<Vec<String>, Fault> {
             problems.push(format!("{odd} x stripe of {text} without just its chunks"));
         }
     }
+    check_volumes(connection, &mut problems)?;
     Ok(problems)
 }
 
+/// What a stripe of a volume may hold follows from the volume's code.
+fn check_volumes(connection: &Connection, problems: &mut Vec<String>) -> Result<(), Fault> {
+    let mut statement = connection.prepare("SELECT num, name, code FROM volumes")?;
+    let volumes = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    for (num, name, code) in volumes.collect::<Result<Vec<(i64, String, String)>, _>>()? {
+        let data_chunks = parse_code(&code)?.shape().data;
+        let (long, beyond): (i64, i64) = connection.query_row(
+            "SELECT count(*) FILTER (WHERE s.data_bytes > ?2 * v.chunk_bytes), \
+             count(*) FILTER (WHERE p.position < 0 OR p.position * ?2 * v.chunk_bytes >= v.bytes) \
+             FROM volumes v JOIN volume_spans p ON p.volume = v.num LEFT JOIN stripes s ON s.id = p.stripe WHERE v.num = ?1",
+            rusqlite::params![num, data_chunks],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        if long > 0 {
+            problems.push(format!("{long} x stripe of more bytes than volume {name:?} has at a position"));
+        }
+        if beyond > 0 {
+            problems.push(format!("{beyond} x stripe beyond the end of volume {name:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// What must not be found, and a query of one text column that finds it.
-const RULES: [(&str, &str); 17] = [
+const RULES: [(&str, &str); 22] = [
     (
         "totals that are wrong",
         "SELECT printf('%d stripes, %d bytes, %d verified', stripes, data_bytes, verified) FROM totals \
@@ -60,10 +84,30 @@ const RULES: [(&str, &str); 17] = [
     ("stripe with a wrong loss count", "SELECT hex(id) FROM stripes WHERE (lost, spare) IS NOT {LOSSES}"),
     (
         "stripe with wrong refs",
-        "SELECT hex(s.id) FROM stripes s LEFT JOIN (SELECT stripe, count(*) AS refs FROM spans GROUP BY stripe) p \
+        "SELECT hex(s.id) FROM stripes s LEFT JOIN (SELECT stripe, count(*) AS refs FROM \
+         (SELECT stripe FROM spans UNION ALL SELECT stripe FROM volume_spans) GROUP BY stripe) p \
          ON p.stripe = s.id WHERE s.refs <> coalesce(p.refs, 0)",
     ),
     ("span without its stripe", "SELECT hex(stripe) FROM spans WHERE stripe NOT IN (SELECT id FROM stripes)"),
+    (
+        "span of a volume without its stripe",
+        "SELECT hex(stripe) FROM volume_spans WHERE stripe NOT IN (SELECT id FROM stripes)",
+    ),
+    (
+        "span or log of no volume",
+        "SELECT CAST(volume AS TEXT) FROM (SELECT volume FROM volume_spans UNION SELECT volume FROM volume_logs) \
+         WHERE volume NOT IN (SELECT num FROM volumes)",
+    ),
+    ("log on no disk", "SELECT CAST(volume AS TEXT) FROM volume_logs WHERE disk NOT IN (SELECT num FROM disks)"),
+    (
+        "volume with a term, length or size that it cannot have",
+        "SELECT name FROM volumes WHERE term < 0 OR bytes < 0 OR page_bytes < 1 OR chunk_bytes < 1",
+    ),
+    (
+        "volume that had a log or stripes before any lease",
+        "SELECT name FROM volumes WHERE term = 0 AND (num IN (SELECT volume FROM volume_logs) \
+         OR num IN (SELECT volume FROM volume_spans))",
+    ),
     (
         "content with wrong refs",
         "SELECT CAST(c.id AS TEXT) FROM contents c LEFT JOIN (SELECT content, count(*) AS refs FROM \

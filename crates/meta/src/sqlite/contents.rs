@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. `contents.refs` is the number of objects and parts that name the content; it goes when that reaches 0.
-//! 2. `stripes.refs` is the number of spans that name the stripe; a stripe with 0 is dead and keeps its rows until
+//! 2. `stripes.refs` is the number of spans, of contents and volumes, that name the stripe; a stripe with 0 is dead and keeps its rows until
 //!    its chunks are reclaimed.
 //! 3. The positions of a content are 0, 1, 2, ...
 //!
@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::Fault;
 use super::rows::stripe_id;
-use super::stripes::{insert_stripe, load_any};
+use super::stripes::{insert_stripe, release_stripe};
 use crate::{ContentId, MetaError, NewContent, StripeRecord};
 
 /// Makes or shares what a new object or part of `key` holds.
@@ -50,19 +50,10 @@ pub(super) fn release(connection: &Connection, content: Option<ContentId>) -> Re
         return Ok(Vec::new());
     }
     let mut dead = Vec::new();
-    let mut drop_span = connection.prepare_cached(
-        "UPDATE stripes SET refs = refs - 1, spare = CASE WHEN refs > 1 THEN spare END WHERE id = ?1 RETURNING refs",
-    )?;
     let mut spans = connection.prepare_cached("SELECT stripe FROM spans WHERE content = ?1 ORDER BY position")?;
     let mut rows = spans.query(params![content.0])?;
     while let Some(row) = rows.next()? {
-        let id = stripe_id(row, 0)?;
-        let refs: Option<i64> = drop_span.query_row(params![id.0.to_be_bytes()], |row| row.get(0)).optional()?;
-        if refs.ok_or_else(|| Fault::corrupt(format!("a content without its stripe {id}")))? == 0 {
-            let stripe =
-                load_any(connection, id)?.ok_or_else(|| Fault::corrupt(format!("the chunks of stripe {id}")))?.0;
-            dead.push(stripe);
-        }
+        dead.extend(release_stripe(connection, stripe_id(row, 0)?)?);
     }
     drop(rows);
     connection.prepare_cached("DELETE FROM spans WHERE content = ?1")?.execute(params![content.0])?;

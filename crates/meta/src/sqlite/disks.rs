@@ -1,7 +1,7 @@
 //! Disks in SQLite.
 //!
 //! Invariants:
-//! 1. A disk's number names it for ever: rows are never deleted, and chunks refer to disks by number.
+//! 1. A disk's number names it for ever: rows are never deleted, and chunks and logs refer to disks by number.
 //! 2. Whenever a disk becomes lost or stops being so, the loss counts of the stripes on it follow in the same
 //!    transaction. That is the one slow transaction here: about 5 us for each stripe on the disk.
 
@@ -83,12 +83,13 @@ impl DiskRecords for SqliteMeta {
                  (SELECT count(*) FROM chunks WHERE disk = d.num) \
                  - (SELECT count(*) FROM stripes s CROSS JOIN chunks c ON c.stripe = s.id WHERE s.refs = 0 AND c.disk = d.num), \
                  (SELECT count(*) FROM chunks c CROSS JOIN stripes s ON s.id = c.stripe \
-                   WHERE c.disk = d.num AND c.damaged = 1 AND s.refs > 0) \
+                   WHERE c.disk = d.num AND c.damaged = 1 AND s.refs > 0), \
+                 (SELECT count(*) FROM volume_logs WHERE disk = d.num) \
                  FROM disks d WHERE d.id = ?1",
             )?;
             let mut rows = statement.query(params![disk.0.to_be_bytes()])?;
             let row = rows.next()?.ok_or(MetaError::NoSuchDisk { disk })?;
-            Ok(DiskTally { chunks: unsigned(row, 0)?, damaged: unsigned(row, 1)? })
+            Ok(DiskTally { chunks: unsigned(row, 0)?, damaged: unsigned(row, 1)?, logs: unsigned(row, 2)? })
         })
         .await
     }

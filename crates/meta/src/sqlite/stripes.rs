@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
 use claystone_code::ChunkIndex;
 use claystone_env::WallTime;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::SqliteMeta;
 use super::disks::{find, loses_chunks};
@@ -308,6 +308,21 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> R
             (!lost.is_empty()).then(|| stripe.code.tolerance_left(&lost)),
         ])?;
     Ok(())
+}
+
+/// One span less names a stripe; the caller deletes it. Returns the stripe if it died.
+pub(super) fn release_stripe(connection: &Connection, id: StripeId) -> Result<Option<StripeRecord>, Fault> {
+    let refs: Option<i64> = connection
+        .prepare_cached(
+            "UPDATE stripes SET refs = refs - 1, spare = CASE WHEN refs > 1 THEN spare END WHERE id = ?1 RETURNING refs",
+        )?
+        .query_row(params![id.0.to_be_bytes()], |row| row.get(0))
+        .optional()?;
+    if refs.ok_or_else(|| Fault::corrupt(format!("a span without its stripe {id}")))? > 0 {
+        return Ok(None);
+    }
+    let dead = load_any(connection, id)?.ok_or_else(|| Fault::corrupt(format!("the chunks of stripe {id}")))?.0;
+    Ok(Some(dead))
 }
 
 /// A place as its columns have it.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use claystone_chunk::{Lease, OwnerId};
 use claystone_env::{Directory, DirectoryLock, File, Space};
 use claystone_host::ThreadWorker;
 use futures::future::join_all;
@@ -13,13 +14,14 @@ use rusqlite::Connection;
 
 use super::objects::look_up_sql;
 use super::{SqliteMeta, Workers, schema};
-use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe};
+use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
-    BucketId, BucketRecords, DiskRecords, DiskState, ListQuery, Meta, MetaError, NewObject, ObjectRecords,
-    Precondition, StripeRecords, VersionRef,
+    BucketId, BucketRecords, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError, NewObject, ObjectRecords,
+    Precondition, StripeRecords, UploadRecords, VersionRef, VolumeRecords,
 };
 
 mod model;
+mod volumes;
 
 #[tokio::test]
 async fn a_file_conforms() {
@@ -62,6 +64,45 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     assert!(matches!(refused, Err(MetaError::NewerSchema { found: 99, known: k }) if k == known), "{refused:?}");
     edit(&path, "DELETE FROM refinery_schema_history WHERE version = 99");
     assert_sound(&open(&path).await).await;
+}
+
+/// What schema 1 had is found unchanged, and has room for what schema 2 adds.
+#[tokio::test]
+async fn a_database_of_schema_1_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v1.sql"));
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let bucket = meta.bucket("photos").await.expect("kept");
+        assert_eq!((bucket.code, bucket.documents.len()), ("clay:4+2:5".parse().ok(), 1));
+        let kept = [("a", 109, vec![1, 2]), ("b", 100, vec![3]), ("copy of b", 0, vec![3])];
+        let kept = kept.map(|(key, tag, stripes)| (key.to_owned(), format!("etag-{tag}"), stripes));
+        assert_eq!(everything(&meta, bucket.id).await, kept);
+        let upload = crate::UploadId("upload".to_owned());
+        assert_eq!(meta.parts(&upload, 0, 9).await.expect("kept").0.len(), 1);
+        assert_eq!(meta.keys().await.expect("kept").len(), 1);
+        let ids = |stripes: Vec<crate::StripeRecord>| stripes.iter().map(|stripe| stripe.id.0).collect::<Vec<_>>();
+        assert_eq!(ids(meta.dead_stripes(9).await.expect("kept")), [4]);
+        assert_eq!(ids(meta.degraded(9).await.expect("kept")), [1, 2]);
+        let stripe = meta.stripe(claystone_chunk::StripeId(1)).await.expect("kept").expect("live");
+        assert_eq!(stripe.verified, Some(at(7)));
+        assert_eq!(meta.disk_tally(disk(0)).await.expect("kept").logs, 0);
+        assert_eq!(meta.volumes().await.expect("a new table"), []);
+    }
+    let meta = open(&path).await;
+    meta.create_volume(volume(1, "one", 1 << 20)).await.expect("room");
+    let term = meta.take_lease(OwnerId(1)).await.expect("room").term;
+    let lease = Lease { owner: OwnerId(1), term };
+    let stripes = vec![(0, Some(stripe(6, "rs:4+2", 256 << 10)))];
+    meta.put_volume_stripes(lease, stripes).await.expect("room");
+    assert_eq!(meta.tally().await.expect("readable").stripes, 5);
+    assert_sound(&meta).await;
+    // Ids go on where they were.
+    let made = meta.create_bucket("later", "ann", None, at(9)).await.expect("room");
+    assert_eq!(made.id, BucketId(4));
 }
 
 #[tokio::test]
@@ -386,7 +427,7 @@ async fn room_for_deletes_is_taken_at_the_beginning_and_kept() {
 #[tokio::test]
 async fn a_released_migration_stays_as_it_is() {
     let checksums = schema::checksums();
-    assert_eq!(checksums, [200_889_557_653_799_058]);
+    assert_eq!(checksums, [200_889_557_653_799_058, 11_516_943_366_824_342_681]);
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ pub(super) async fn damage_marks_one_generation(meta: &dyn Meta) -> Result<(), M
     // Told twice, changed once.
     meta.mark_damaged(&[chunk(1, 0, 0)]).await?;
     assert_eq!(live(meta, 1).await?.revision, damaged.revision);
-    assert_eq!(meta.disk_tally(disk(0)).await?, DiskTally { chunks: 2, damaged: 1 });
+    assert_eq!(meta.disk_tally(disk(0)).await?, DiskTally { chunks: 2, damaged: 1, logs: 0 });
     assert_eq!(meta.tally().await?.chunks_lost, 3);
 
     // Repaired in a new generation; the old mark's news come late and mean nothing.
@@ -105,7 +105,7 @@ pub(super) async fn damage_marks_one_generation(meta: &dyn Meta) -> Result<(), M
     meta.delete_object(delete(bucket, "2")).await?;
     meta.mark_damaged(&[chunk(2, 0, 0)]).await?;
     assert_eq!(meta.degraded(9).await?, []);
-    assert_eq!(meta.disk_tally(disk(1)).await?, DiskTally { chunks: 1, damaged: 0 });
+    assert_eq!(meta.disk_tally(disk(1)).await?, DiskTally { chunks: 1, damaged: 0, logs: 0 });
     Ok(())
 }
 
@@ -191,7 +191,7 @@ pub(super) async fn disk_states_change_what_counts_as_lost(meta: &dyn Meta) -> R
     let tally = meta.tally().await?;
     assert_eq!((tally.chunks_lost, tally.degraded_by_tolerance_left), (4, vec![2]));
     assert_eq!(ids(&meta.degraded(9).await?), [1, 2]);
-    assert_eq!(meta.disk_tally(disk(0)).await?, DiskTally { chunks: 2, damaged: 1 });
+    assert_eq!(meta.disk_tally(disk(0)).await?, DiskTally { chunks: 2, damaged: 1, logs: 0 });
 
     // A write that raced with the loss is degraded from its beginning.
     meta.put_object(new_object(bucket, "4", vec![stripe(4, "rs:4+2", 100)])).await?;

@@ -1,0 +1,176 @@
+-- A database of schema 1 as the program of that schema wrote it, dumped; without the zeros of its reserve.
+-- photos has the objects a (stripes 1 and 2), b in version v (stripe 3), a copy of b, and an upload of c (stripe 5).
+-- Stripe 4 is dead, stripe 1 was verified before disk 5 was lost, chunk 0 of stripe 2 has no place.
+BEGIN TRANSACTION;
+CREATE TABLE buckets (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    code TEXT,
+    documents BLOB NOT NULL
+) STRICT;
+INSERT INTO "buckets" VALUES(1,'photos','ann',1,'clay:4+2:5',X'04000000636F7273040000003C782F3E');
+INSERT INTO "buckets" VALUES(2,'empty','bob',2,NULL,X'');
+CREATE TABLE chunks (
+    stripe BLOB NOT NULL,
+    idx INTEGER NOT NULL,
+    disk INTEGER,
+    generation INTEGER NOT NULL,
+    damaged INTEGER NOT NULL,
+    PRIMARY KEY (stripe, idx)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000001',0,1,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000001',1,2,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000001',2,3,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000001',3,4,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000001',4,5,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000001',5,6,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000002',0,NULL,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000002',1,2,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000002',2,3,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000003',0,1,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000003',1,2,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000003',2,3,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000003',3,4,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000004',0,1,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000004',1,2,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000004',2,3,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000005',0,1,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000005',1,2,0,0);
+INSERT INTO "chunks" VALUES(X'00000000000000000000000000000005',2,3,0,0);
+CREATE TABLE contents (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    refs INTEGER NOT NULL
+) STRICT;
+INSERT INTO "contents" VALUES(1,1);
+INSERT INTO "contents" VALUES(2,2);
+INSERT INTO "contents" VALUES(4,1);
+CREATE TABLE disks (
+    num INTEGER PRIMARY KEY AUTOINCREMENT,
+    id BLOB NOT NULL UNIQUE,
+    node TEXT NOT NULL,
+    path TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    added_ms INTEGER NOT NULL
+) STRICT;
+INSERT INTO "disks" VALUES(1,X'000000000000000000000000D15C0000','node-0','/disks/0',0,0);
+INSERT INTO "disks" VALUES(2,X'000000000000000000000000D15C0001','node-1','/disks/1',0,1);
+INSERT INTO "disks" VALUES(3,X'000000000000000000000000D15C0002','node-2','/disks/2',0,2);
+INSERT INTO "disks" VALUES(4,X'000000000000000000000000D15C0003','node-3','/disks/3',0,3);
+INSERT INTO "disks" VALUES(5,X'000000000000000000000000D15C0004','node-4','/disks/4',0,4);
+INSERT INTO "disks" VALUES(6,X'000000000000000000000000D15C0005','node-5','/disks/5',2,5);
+CREATE TABLE keys (
+    access_key TEXT NOT NULL PRIMARY KEY,
+    secret_key TEXT NOT NULL,
+    account TEXT NOT NULL,
+    created_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO "keys" VALUES('A','S','ann',5);
+CREATE TABLE objects (
+    bucket INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    seq INTEGER NOT NULL,
+    version TEXT,
+    delete_marker INTEGER NOT NULL,
+    content INTEGER,
+    bytes INTEGER NOT NULL,
+    etag TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    attributes BLOB NOT NULL,
+    PRIMARY KEY (bucket, key, seq DESC)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "objects" VALUES(1,X'61',1,NULL,0,1,109,'etag-109',1000,X'61747472696275746573');
+INSERT INTO "objects" VALUES(1,X'62',1,'v',0,2,100,'etag-100',1000,X'61747472696275746573');
+INSERT INTO "objects" VALUES(1,X'636F7079206F662062',1,NULL,0,2,100,'etag-0',1000,X'61747472696275746573');
+CREATE TABLE parts (
+    upload INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    content INTEGER,
+    bytes INTEGER NOT NULL,
+    etag TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    attributes BLOB NOT NULL,
+    PRIMARY KEY (upload, number)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "parts" VALUES(1,1,4,5,'part',4,X'08');
+CREATE TABLE refinery_schema_history(
+             version int4 PRIMARY KEY,
+             name VARCHAR(255),
+             applied_on VARCHAR(255),
+             checksum VARCHAR(255));
+INSERT INTO "refinery_schema_history" VALUES(1,'records','2026-11-22T21:42:58.588242704Z','200889557653799058');
+CREATE TABLE reserve (
+    bytes BLOB NOT NULL
+) STRICT;
+CREATE TABLE spans (
+    content INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    stripe BLOB NOT NULL,
+    PRIMARY KEY (content, position)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "spans" VALUES(1,0,X'00000000000000000000000000000001');
+INSERT INTO "spans" VALUES(1,1,X'00000000000000000000000000000002');
+INSERT INTO "spans" VALUES(2,0,X'00000000000000000000000000000003');
+INSERT INTO "spans" VALUES(4,0,X'00000000000000000000000000000005');
+CREATE TABLE stripes (
+    id BLOB NOT NULL PRIMARY KEY,
+    refs INTEGER NOT NULL,
+    code TEXT NOT NULL,
+    data_bytes INTEGER NOT NULL,
+    sub_bytes INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    verified_ms INTEGER,
+    tolerance INTEGER NOT NULL,
+    lost INTEGER NOT NULL,
+    spare INTEGER
+) STRICT, WITHOUT ROWID;
+INSERT INTO "stripes" VALUES(X'00000000000000000000000000000001',1,'rs:4+2',100,4096,0,7,2,1,1);
+INSERT INTO "stripes" VALUES(X'00000000000000000000000000000002',1,'replica:3',9,4096,1,NULL,2,1,1);
+INSERT INTO "stripes" VALUES(X'00000000000000000000000000000003',1,'lrc:2+1+1',100,4096,0,NULL,2,0,NULL);
+INSERT INTO "stripes" VALUES(X'00000000000000000000000000000004',0,'replica:3',5,4096,0,NULL,2,0,NULL);
+INSERT INTO "stripes" VALUES(X'00000000000000000000000000000005',1,'replica:3',5,4096,0,NULL,2,0,NULL);
+CREATE TABLE totals (
+    stripes INTEGER NOT NULL,
+    data_bytes INTEGER NOT NULL,
+    verified INTEGER NOT NULL
+) STRICT;
+INSERT INTO "totals" VALUES(4,214,0);
+CREATE TABLE uploads (
+    num INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    bucket INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    created_ms INTEGER NOT NULL,
+    attributes BLOB NOT NULL
+) STRICT;
+INSERT INTO "uploads" VALUES(1,'upload',1,X'63',3,X'07');
+CREATE UNIQUE INDEX objects_version ON objects (bucket, key, version) WHERE version IS NOT NULL;
+CREATE INDEX uploads_key ON uploads (bucket, key, id);
+CREATE INDEX stripes_degraded ON stripes (spare, lost) WHERE spare IS NOT NULL;
+CREATE INDEX stripes_dead ON stripes (refs) WHERE refs = 0;
+CREATE INDEX chunks_disk ON chunks (disk, stripe);
+CREATE INDEX chunks_damaged ON chunks (disk) WHERE damaged = 1;
+CREATE TRIGGER stripes_added AFTER INSERT ON stripes WHEN NEW.refs > 0 BEGIN
+    UPDATE totals SET
+        stripes = stripes + 1,
+        data_bytes = data_bytes + NEW.data_bytes,
+        verified = verified + (NEW.verified_ms IS NOT NULL AND NEW.lost = 0);
+END;
+CREATE TRIGGER stripes_changed AFTER UPDATE OF refs, verified_ms, lost ON stripes
+WHEN (OLD.refs > 0) <> (NEW.refs > 0)
+    OR (OLD.verified_ms IS NOT NULL AND OLD.lost = 0) <> (NEW.verified_ms IS NOT NULL AND NEW.lost = 0)
+BEGIN
+    UPDATE totals SET
+        stripes = stripes + (NEW.refs > 0) - (OLD.refs > 0),
+        data_bytes = data_bytes + NEW.data_bytes * ((NEW.refs > 0) - (OLD.refs > 0)),
+        verified = verified
+            + (NEW.refs > 0 AND NEW.verified_ms IS NOT NULL AND NEW.lost = 0)
+            - (OLD.refs > 0 AND OLD.verified_ms IS NOT NULL AND OLD.lost = 0);
+END;
+DELETE FROM "sqlite_sequence";
+INSERT INTO "sqlite_sequence" VALUES('disks',6);
+INSERT INTO "sqlite_sequence" VALUES('buckets',3);
+INSERT INTO "sqlite_sequence" VALUES('contents',4);
+INSERT INTO "sqlite_sequence" VALUES('uploads',1);
+COMMIT;

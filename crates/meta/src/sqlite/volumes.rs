@@ -1,0 +1,271 @@
+//! Block volumes in SQLite.
+//!
+//! Invariants:
+//! 1. Whatever a lease is needed for compares its term with the volume's in the same transaction, before anything else.
+//! 2. A volume's span holds one of its stripe's `refs`, as a content's span does (module `contents`).
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, StripeId, Term};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::SqliteMeta;
+use super::disks::find;
+use super::fault::Fault;
+use super::rows::{Int, code, disk_id, rows, stripe_id, time, unsigned};
+use super::stripes::{insert_stripe, load_any, release_stripe};
+use crate::{MetaError, StripeRecord, VolumeRecord, VolumeRecords};
+
+#[async_trait]
+impl VolumeRecords for SqliteMeta {
+    async fn create_volume(&self, volume: VolumeRecord) -> Result<(), MetaError> {
+        assert!(volume.term == Term::default(), "nobody has opened a new volume");
+        assert!(volume.log_disks.is_empty(), "nobody has written to a new volume");
+        assert!(volume.page_bytes > 0 && volume.chunk_bytes > 0, "a page or a chunk of no bytes");
+        self.write(move |connection| {
+            let taken: bool = connection
+                .prepare_cached("SELECT EXISTS (SELECT 1 FROM volumes WHERE name = ?1)")?
+                .query_row(params![volume.name], |row| row.get(0))?;
+            if taken {
+                return Err(MetaError::VolumeExists { name: volume.name.clone() }.into());
+            }
+            connection
+                .prepare_cached(
+                    "INSERT INTO volumes (id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8)",
+                )?
+                .execute(params![
+                    volume.id.0.to_be_bytes(),
+                    volume.name,
+                    Int(volume.bytes),
+                    volume.page_bytes,
+                    Int(volume.chunk_bytes),
+                    volume.code.to_string(),
+                    volume.home.as_ref().map(|node| &node.0),
+                    Int(volume.created.unix_ms),
+                ])?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn volume(&self, name: &str) -> Result<VolumeRecord, MetaError> {
+        let name = name.to_owned();
+        self.read_steps(move |connection| {
+            let sql = format!("SELECT {COLUMNS} FROM volumes WHERE name = ?1");
+            let found = load(connection, &sql, params![name])?.pop();
+            found.ok_or_else(|| MetaError::NoSuchVolume { name }.into())
+        })
+        .await
+    }
+
+    async fn volumes(&self) -> Result<Vec<VolumeRecord>, MetaError> {
+        self.read_steps(|connection| load(connection, &format!("SELECT {COLUMNS} FROM volumes ORDER BY name"), []))
+            .await
+    }
+
+    async fn grow_volume(&self, id: OwnerId, bytes: u64) -> Result<VolumeRecord, MetaError> {
+        self.write(move |connection| {
+            let volume = existing(connection, id)?;
+            if bytes < volume.bytes {
+                let VolumeRecord { name, bytes: has, .. } = volume;
+                return Err(MetaError::VolumeShrinks { name, bytes: has, wanted: bytes }.into());
+            }
+            connection
+                .prepare_cached("UPDATE volumes SET bytes = ?2 WHERE id = ?1")?
+                .execute(params![id.0.to_be_bytes(), Int(bytes)])?;
+            Ok(VolumeRecord { bytes, ..volume })
+        })
+        .await
+    }
+
+    async fn delete_volume(&self, id: OwnerId) -> Result<Vec<StripeRecord>, MetaError> {
+        self.free(move |connection| {
+            let num = state(connection, id)?.num;
+            let spans = spans(connection, num, None, usize::MAX)?;
+            // These rows go first: the index of dead stripes needs about as many pages as they free.
+            for sql in [
+                "DELETE FROM volume_spans WHERE volume = ?1",
+                "DELETE FROM volume_logs WHERE volume = ?1",
+                "DELETE FROM volumes WHERE num = ?1",
+            ] {
+                connection.prepare_cached(sql)?.execute(params![num])?;
+            }
+            let mut dead = Vec::new();
+            for (_, stripe) in spans {
+                dead.extend(release_stripe(connection, stripe)?);
+            }
+            Ok(dead)
+        })
+        .await
+    }
+
+    async fn take_lease(&self, id: OwnerId) -> Result<VolumeRecord, MetaError> {
+        self.free(move |connection| {
+            connection
+                .prepare_cached("UPDATE volumes SET term = term + 1 WHERE id = ?1")?
+                .execute(params![id.0.to_be_bytes()])?;
+            existing(connection, id)
+        })
+        .await
+    }
+
+    async fn set_log_disks(&self, lease: Lease, disks: &[DiskId]) -> Result<(), MetaError> {
+        let disks: BTreeSet<DiskId> = disks.iter().copied().collect();
+        // A volume that lacks room for its log takes other disks to get rid of it: a few rows, from the reserve.
+        self.free(move |connection| {
+            let num = leased(connection, lease)?;
+            let mut nums = Vec::new();
+            for disk in &disks {
+                nums.push(find(connection, *disk)?.ok_or(MetaError::NoSuchDisk { disk: *disk })?.num);
+            }
+            connection.prepare_cached("DELETE FROM volume_logs WHERE volume = ?1")?.execute(params![num])?;
+            let mut insert = connection.prepare_cached("INSERT INTO volume_logs (volume, disk) VALUES (?1, ?2)")?;
+            for disk in nums {
+                insert.execute(params![num, disk])?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn volume_stripes(
+        &self,
+        id: OwnerId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<(u64, StripeRecord)>, MetaError> {
+        self.read_steps(move |connection| {
+            let num = state(connection, id)?.num;
+            let mut stripes = Vec::new();
+            for (position, stripe) in spans(connection, num, after, limit)? {
+                let (record, _) = load_any(connection, stripe)?
+                    .ok_or_else(|| Fault::corrupt(format!("a volume without its stripe {stripe}")))?;
+                stripes.push((position, record));
+            }
+            Ok(stripes)
+        })
+        .await
+    }
+
+    async fn put_volume_stripes(
+        &self,
+        lease: Lease,
+        stripes: Vec<(u64, Option<StripeRecord>)>,
+    ) -> Result<Vec<StripeRecord>, MetaError> {
+        let frees = stripes.iter().all(|(_, stripe)| stripe.is_none());
+        let put = move |connection: &Connection| {
+            let num = leased(connection, lease)?;
+            let mut dead = Vec::new();
+            for (position, stripe) in &stripes {
+                let before = connection
+                    .prepare_cached("DELETE FROM volume_spans WHERE volume = ?1 AND position = ?2 RETURNING stripe")?
+                    .query_row(params![num, Int(*position)], |row| Ok(stripe_id(row, 0)))
+                    .optional()?
+                    .transpose()?;
+                if let Some(stripe) = stripe {
+                    insert_stripe(connection, stripe)?;
+                    connection
+                        .prepare_cached("INSERT INTO volume_spans (volume, position, stripe) VALUES (?1, ?2, ?3)")?
+                        .execute(params![num, Int(*position), stripe.id.0.to_be_bytes()])?;
+                }
+                if let Some(before) = before {
+                    dead.extend(release_stripe(connection, before)?);
+                }
+            }
+            Ok(dead)
+        };
+        if frees { self.free(put).await } else { self.write(put).await }
+    }
+}
+
+/// Columns of a volume's own row.
+const COLUMNS: &str = "id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, num";
+
+/// What a transaction needs to know of a volume before it begins.
+struct State {
+    num: i64,
+    term: Term,
+}
+
+fn state(connection: &Connection, id: OwnerId) -> Result<State, Fault> {
+    let mut statement = connection.prepare_cached("SELECT num, term FROM volumes WHERE id = ?1")?;
+    let mut found = statement.query(params![id.0.to_be_bytes()])?;
+    let row = found.next()?.ok_or_else(|| missing(id))?;
+    Ok(State { num: row.get(0)?, term: Term(unsigned(row, 1)?) })
+}
+
+/// The volume's number, if the lease is its last.
+fn leased(connection: &Connection, lease: Lease) -> Result<i64, Fault> {
+    let State { num, term: last } = state(connection, lease.owner)?;
+    // Term 0 is that of a volume without any lease.
+    if lease.term == last && last > Term::default() {
+        Ok(num)
+    } else {
+        Err(MetaError::LeaseEnded { lease, last }.into())
+    }
+}
+
+fn existing(connection: &Connection, id: OwnerId) -> Result<VolumeRecord, Fault> {
+    let sql = format!("SELECT {COLUMNS} FROM volumes WHERE id = ?1");
+    load(connection, &sql, params![id.0.to_be_bytes()])?.pop().ok_or_else(|| missing(id))
+}
+
+fn load(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<VolumeRecord>, Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut found = statement.query(params)?;
+    let mut volumes = Vec::new();
+    while let Some(row) = found.next()? {
+        let log_disks = log_disks(connection, row.get(9)?)?;
+        volumes.push(VolumeRecord { log_disks, ..volume_from(row)? });
+    }
+    Ok(volumes)
+}
+
+/// A volume without the disks of its log.
+fn volume_from(row: &Row<'_>) -> Result<VolumeRecord, Fault> {
+    Ok(VolumeRecord {
+        id: OwnerId(u128::from_be_bytes(row.get(0)?)),
+        name: row.get(1)?,
+        bytes: unsigned(row, 2)?,
+        page_bytes: row.get(3)?,
+        chunk_bytes: unsigned(row, 4)?,
+        code: code(row, 5)?,
+        home: row.get::<_, Option<String>>(6)?.map(NodeId),
+        term: Term(unsigned(row, 7)?),
+        log_disks: Vec::new(),
+        created: time(row, 8)?,
+    })
+}
+
+fn log_disks(connection: &Connection, num: i64) -> Result<Vec<DiskId>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT d.id FROM volume_logs l LEFT JOIN disks d ON d.num = l.disk WHERE l.volume = ?1 ORDER BY d.id",
+    )?;
+    let mut rows = statement.query(params![num])?;
+    let mut disks = Vec::new();
+    while let Some(row) = rows.next()? {
+        // A number without its disk reads as NULL here, which is an error.
+        disks.push(disk_id(row, 0)?);
+    }
+    Ok(disks)
+}
+
+fn spans(connection: &Connection, num: i64, after: Option<u64>, limit: usize) -> Result<Vec<(u64, StripeId)>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, stripe FROM volume_spans WHERE volume = ?1 AND position > ?2 ORDER BY position LIMIT ?3",
+    )?;
+    // No position is beyond the integers of SQLite, but who asks may be.
+    let after = after.map_or(-1, |after| i64::try_from(after).unwrap_or(i64::MAX));
+    let mut found = statement.query(params![num, after, rows(limit)])?;
+    let mut spans = Vec::new();
+    while let Some(row) = found.next()? {
+        spans.push((unsigned(row, 0)?, stripe_id(row, 1)?));
+    }
+    Ok(spans)
+}
+
+fn missing(id: OwnerId) -> Fault {
+    MetaError::NoSuchVolume { name: format!("#{id}") }.into()
+}
