@@ -9,13 +9,13 @@
 //! leaves the chunk where it was, or in both places with one of them named.
 //!
 //! Invariants:
-//! 1. A disk is removed only when no live stripe names it, and a draining one only when that was so for
-//!    `reclaim_after`. Should a slower write name it after all, that chunk counts as lost and is rebuilt.
+//! 1. A disk is removed only when no live stripe and no volume's log names it, and a draining one only when that was
+//!    so for `reclaim_after`. Should a slower write name it after all, that chunk counts as lost and is rebuilt.
 
 use std::sync::atomic::Ordering;
 
 use claystone_chunk::DiskId;
-use claystone_meta::{DiskRecord, DiskState};
+use claystone_meta::{DiskRecord, DiskState, DiskTally};
 use futures::StreamExt;
 use futures::stream;
 
@@ -38,6 +38,8 @@ pub struct DrainRound {
     pub failed: u64,
     /// Chunks for which there is no other disk.
     pub waiting_chunks: u64,
+    /// Logs of volumes, once for each disk, that have yet to leave disks without chunks.
+    pub waiting_logs: u64,
     /// Disks that are empty and removed now.
     pub removed: u64,
 }
@@ -58,8 +60,11 @@ impl Keeper {
             if disk.state == DiskState::Draining {
                 self.drain(&view, disk.id, &mut round).await?;
             }
-            let chunks = self.inner.meta.disk_tally(disk.id).await?.chunks;
-            if self.is_empty_for_good(disk, chunks) {
+            let DiskTally { chunks, logs, .. } = self.inner.meta.disk_tally(disk.id).await?;
+            if chunks == 0 {
+                round.waiting_logs += logs;
+            }
+            if self.is_empty_for_good(disk, chunks + logs) {
                 self.set_disk_state(disk.id, DiskState::Removed).await?;
                 tracing::info!(disk = %disk.id, path = disk.path, "nothing names this disk any more: it is removed");
                 round.removed += 1;
@@ -77,10 +82,10 @@ impl Keeper {
 
     /// Whether nothing names a disk, and nothing will: a write that chose a draining disk before it was draining may
     /// be committed a while after it was found empty.
-    fn is_empty_for_good(&self, disk: &DiskRecord, chunks: u64) -> bool {
+    fn is_empty_for_good(&self, disk: &DiskRecord, names: u64) -> bool {
         let now = self.now();
         let mut state = self.state();
-        if chunks > 0 {
+        if names > 0 {
             state.empty_since.remove(&disk.id);
             return false;
         }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use claystone_chunk::{DiskId, StoreState, StripeId};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Moment, ParityVerdict, Task, timeout};
-use claystone_meta::{DiskRecord, DiskState, Meta, MetaError, StripeRecord};
+use claystone_meta::{DiskRecord, DiskState, DiskTally, Meta, MetaError, StripeRecord};
 use claystone_stripe::{DamageReports, Member, Stripes};
 use futures::future::select;
 use tokio::sync::Notify;
@@ -498,7 +498,7 @@ impl Keeper {
         for record in &view.records {
             let tally = self.inner.meta.disk_tally(record.id).await?;
             unanswered |= view.absent.contains(&record.id) && tally.chunks > 0;
-            disks.push(self.disk_status(&view, record, tally.chunks, tally.damaged));
+            disks.push(self.disk_status(&view, record, tally));
         }
         let snapshot = Snapshot { disks: view.conditions.clone(), ..Snapshot::default() };
         // Those beyond tolerance come last there, and first here.
@@ -520,6 +520,7 @@ impl Keeper {
         let mut waiting: Vec<String> = jobs.iter().filter_map(|job| job.waiting.clone()).collect();
         waiting.extend(disks.iter().filter_map(absence_note));
         waiting.extend(disks.iter().filter_map(parity_note));
+        waiting.extend(disks.iter().filter_map(log_note));
         Ok(Status {
             overall,
             summary: overall.to_string(),
@@ -536,7 +537,7 @@ impl Keeper {
         })
     }
 
-    fn disk_status(&self, view: &View, record: &DiskRecord, chunks: u64, damaged: u64) -> DiskStatus {
+    fn disk_status(&self, view: &View, record: &DiskRecord, tally: DiskTally) -> DiskStatus {
         let member = view.members.get(&record.id);
         let space = member.map(|member| member.space).unwrap_or_default();
         let reason = match member.map(|member| &member.store) {
@@ -569,8 +570,9 @@ impl Keeper {
             rebuild_in_seconds: left.filter(|left| !left.is_zero()).map(|left| left.as_secs_f64().ceil() as u64),
             total_bytes: space.total_bytes,
             free_bytes: space.free_bytes,
-            chunks,
-            damaged,
+            chunks: tally.chunks,
+            damaged: tally.damaged,
+            logs: tally.logs,
             soft_errors: state.soft_errors.get(&record.id).copied().unwrap_or(0),
             sectors,
         }
@@ -630,6 +632,12 @@ fn parity_note(disk: &DiskStatus) -> Option<String> {
          few ({wanted}): drain it, and format it anew with --soft-failures, or replace the drive",
         disk.id, disk.path, sectors.parity
     ))
+}
+
+fn log_note(disk: &DiskStatus) -> Option<String> {
+    let DiskStatus { id, path, logs, .. } = disk;
+    let waits = disk.state != "active" && disk.chunks == 0 && *logs > 0;
+    waits.then(|| format!("disk {id} at {path} is kept until the logs of {logs} volumes have left it"))
 }
 
 /// Stripes planned at once.

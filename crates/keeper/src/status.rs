@@ -75,7 +75,7 @@ impl fmt::Display for Overall {
 pub struct StripeCounts {
     /// Live stripes.
     pub stripes: u64,
-    /// Object bytes in them.
+    /// Bytes of objects and volumes in them.
     pub data_bytes: u64,
     /// Of these stripes, whole and verified.
     pub verified: u64,
@@ -181,6 +181,9 @@ pub struct DiskStatus {
     pub chunks: u64,
     /// Of these, damaged.
     pub damaged: u64,
+    /// Volumes whose logs may have segments on it.
+    #[serde(default)]
+    pub logs: u64,
     /// Failed reads that a second look did not confirm, since the start.
     pub soft_errors: u64,
     /// How its sectors are, if it is a disk on a device, which mends them.

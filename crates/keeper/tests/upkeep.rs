@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
-use claystone_chunk::{ByteRange, DiskId, Durability, NodeId, StoreState, StripeId};
+use claystone_chunk::{ByteRange, DiskId, Durability, Lease, NodeId, OwnerId, StoreState, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{Env, Space, WallTime};
 use claystone_keeper::{JobKind, Keeper, Overall, Settings};
 use claystone_meta::{
     BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, MetaError, NewContent, NewObject,
     ObjectRecords, Precondition, SqliteMeta, StripeRecord, StripeRecords, UploadId, UploadRecord, UploadRecords,
-    VersionRef, Versioning,
+    VersionRef, Versioning, VolumeRecord, VolumeRecords,
 };
-use claystone_stripe::{Damage, Member, Stores, Stripes};
+use claystone_stripe::{Claim, Damage, Member, Stores, Stripes};
 use tokio::sync::mpsc;
 
 struct Store {
@@ -77,13 +77,36 @@ impl Store {
     }
 
     async fn put(&self, key: &str, code: &str, bytes: usize) -> StripeRecord {
-        let code: CodeSpec = code.parse().expect("a valid code");
-        let mut writer = self.stripes.writer(code, bytes as u64, Durability::Synced).await.expect("enough disks");
-        writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
-        let (stripe, claim) = writer.finish().await.expect("stores commit");
+        let (stripe, claim) = self.write(code, bytes).await;
         self.commit(key, &stripe).await;
         drop(claim);
         stripe
+    }
+
+    async fn write(&self, code: &str, bytes: usize) -> (StripeRecord, Claim) {
+        let code: CodeSpec = code.parse().expect("a valid code");
+        let mut writer = self.stripes.writer(code, bytes as u64, Durability::Synced).await.expect("enough disks");
+        writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
+        writer.finish().await.expect("stores commit")
+    }
+
+    /// A volume `v`, and its first lease.
+    async fn open_volume(&self) -> Lease {
+        let volume = VolumeRecord {
+            id: OwnerId(1),
+            name: "v".to_owned(),
+            bytes: 1 << 30,
+            page_bytes: 4096,
+            chunk_bytes: 64 << 10,
+            code: "rs:4+2".parse().expect("a valid code"),
+            home: None,
+            term: Term(0),
+            log_disks: Vec::new(),
+            created: self.env.clock.wall(),
+        };
+        self.meta.create_volume(volume).await.expect("a new name");
+        let VolumeRecord { id: owner, term, .. } = self.meta.take_lease(OwnerId(1)).await.expect("it is there");
+        Lease { owner, term }
     }
 
     async fn commit(&self, key: &str, stripe: &StripeRecord) {
@@ -116,13 +139,16 @@ impl Store {
     async fn assert_reads(&self, key: &str) {
         let Found { stripes, .. } =
             self.meta.object("b", key, &VersionRef::Current).await.expect("the bucket is there");
-        let stripe = &stripes[0];
+        self.assert_stripe_reads(&stripes[0]).await;
+    }
+
+    async fn assert_stripe_reads(&self, stripe: &StripeRecord) {
         let mut reader = self.stripes.reader(stripe, ByteRange { offset: 0, bytes: stripe.data_bytes });
         let mut bytes = Vec::new();
         while let Some(piece) = reader.next().await.expect("it can be read") {
             bytes.extend_from_slice(&piece);
         }
-        assert!(bytes == pattern(stripe.data_bytes, stripe.data_bytes as usize), "{key} reads other bytes");
+        assert!(bytes == pattern(stripe.data_bytes, stripe.data_bytes as usize), "{} reads other bytes", stripe.id);
     }
 
     async fn stripe(&self, id: StripeId) -> StripeRecord {
@@ -643,6 +669,67 @@ fn a_draining_disk_is_kept_while_a_write_may_still_name_it() {
         store.settle().await;
         assert_eq!(store.overall().await, Overall::Healthy);
     });
+}
+
+/// Stripes of volumes are kept as those of objects are.
+#[test]
+fn stripes_of_volumes_are_repaired_moved_verified_and_reclaimed() {
+    with_store(8, at_once(), |store| async move {
+        let lease = store.open_volume().await;
+        let mut stripes = Vec::new();
+        for position in 0..4 {
+            let (stripe, claim) = store.write("rs:4+2", 70_000).await;
+            store.meta.put_volume_stripes(lease, vec![(position, Some(stripe.clone()))]).await.expect("the last lease");
+            drop(claim);
+            stripes.push(stripe);
+        }
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy, "verified");
+
+        let lost = DiskId(1);
+        store.keeper.set_disk_state(lost, DiskState::Lost).await.expect("a known disk");
+        store.keeper.set_disk_state(DiskId(2), DiskState::Draining).await.expect("a known disk");
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+        assert_eq!(store.meta.disks().await.expect("the database answers").len(), 6);
+        let kept = store.meta.volume_stripes(lease.owner, None, 9).await.expect("readable");
+        assert_eq!(kept.iter().map(|(position, stripe)| (*position, stripe.id)).collect::<Vec<_>>(), {
+            (0..4).zip(stripes.iter().map(|stripe| stripe.id)).collect::<Vec<_>>()
+        });
+        for (_, stripe) in &kept {
+            store.assert_stripe_reads(stripe).await;
+        }
+
+        let dead = store.meta.put_volume_stripes(lease, vec![(1, None)]).await.expect("the last lease");
+        assert_eq!(dead.len(), 1);
+        assert_eq!(store.settle().await.forgotten, 1);
+        store.meta.delete_volume(lease.owner).await.expect("a volume");
+        assert_eq!(store.settle().await.forgotten, 3);
+        assert!(store.memory.iter().skip(2).all(|memory| memory.ids().is_empty()));
+    });
+}
+
+#[test]
+fn a_disk_is_kept_until_the_logs_of_volumes_have_left_it() {
+    for state in [DiskState::Draining, DiskState::Lost] {
+        with_store(4, at_once(), |store| async move {
+            let lease = store.open_volume().await;
+            store.meta.set_log_disks(lease, &[1, 2].map(DiskId)).await.expect("the last lease");
+            store.keeper.set_disk_state(DiskId(2), state).await.expect("a known disk");
+            for _ in 0..2 {
+                let round = store.keeper.drain_once().await.expect("the database answers");
+                assert_eq!((round.removed, round.waiting_logs), (0, 1));
+            }
+            let status = store.keeper.status().await.expect("the database answers");
+            assert_eq!(status.disks.iter().map(|disk| disk.logs).collect::<Vec<_>>(), [1, 1, 0, 0]);
+            assert!(status.waiting[0].ends_with("until the logs of 1 volumes have left it"), "{:?}", status.waiting);
+            assert_eq!(status.waiting.len(), 1, "{:?}", status.waiting);
+
+            store.meta.set_log_disks(lease, &[1, 3].map(DiskId)).await.expect("the last lease");
+            let round = store.keeper.drain_once().await.expect("the database answers");
+            assert_eq!((round.removed, round.waiting_logs), (1, 0));
+        });
+    }
 }
 
 #[test]
