@@ -160,6 +160,11 @@ impl File for DiskFile {
         self.disk.write(self.inode, offset, bytes).map_err(told)
     }
 
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        // A promise of the data: the parity of what is written in small flushes may take more than was counted for it.
+        self.disk.allocate(self.inode, 0, bytes, false).map_err(told)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.disk.sync(self.inode).map_err(told)
     }

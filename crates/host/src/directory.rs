@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use claystone_env::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space};
-use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock, statvfs, syncfs};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fallocate, flock, statvfs, syncfs};
 use rustix::io::Errno;
 
 use crate::direct::{is_aligned, open_direct};
@@ -155,6 +155,18 @@ impl HostFile {
         HostFile { file, direct: OnceLock::from(None) }
     }
 
+    /// Writes zeros: reserves space where the file system has no call for it.
+    fn fill(&self, bytes: u64) -> io::Result<()> {
+        let zeros = vec![0; FILLED_AT_ONCE.min(bytes) as usize];
+        let mut filled = 0;
+        while filled < bytes {
+            let part = &zeros[..FILLED_AT_ONCE.min(bytes - filled) as usize];
+            self.write_at(filled, part)?;
+            filled += part.len() as u64;
+        }
+        Ok(())
+    }
+
     fn direct(&self) -> Option<&fs::File> {
         self.direct.get_or_init(|| open_direct(&self.file, OFlags::WRONLY)).as_ref()
     }
@@ -185,6 +197,14 @@ impl File for HostFile {
                 written => written,
             },
             _ => self.write_at(offset, bytes),
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        match fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(bytes),
+            Err(Errno::BADF) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            other => Ok(other?),
         }
     }
 
@@ -219,6 +239,9 @@ pub(crate) fn is_read_only(error: &io::Error) -> bool {
     let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     is_link || matches!(error.kind(), ReadOnlyFilesystem | PermissionDenied | ExecutableFileBusy)
 }
+
+/// Zeros written by one call.
+const FILLED_AT_ONCE: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -277,6 +300,28 @@ mod tests {
         file.read_at(0, &mut read).expect("read");
         assert!(read == expected);
         assert_eq!(file.bytes().expect("length"), expected.len() as u64);
+    }
+
+    #[test]
+    fn reserved_bytes_are_there_and_read_as_zeros() {
+        let (_keep, directory) = scratch();
+        let bytes = (1 << 20) + 4097;
+        // By the file system's call, and as where it has none.
+        for (name, reserve) in [("a", HostFile::reserve as fn(&HostFile, u64) -> _), ("b", HostFile::fill)] {
+            let path = directory.path().join(name);
+            let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("create");
+            let file = HostFile::new(file);
+            reserve(&file, bytes).expect("reserve");
+            file.sync().expect("sync");
+            assert_eq!(file.bytes().expect("length"), bytes);
+            use std::os::unix::fs::MetadataExt;
+            assert!(fs::metadata(&path).expect("there").blocks() * 512 >= bytes, "{name} takes its space");
+            file.write_at(4096, b"xyz").expect("write");
+            let mut read = vec![9; bytes as usize];
+            file.read_at(0, &mut read).expect("read");
+            assert!(&read[4096..4099] == b"xyz" && read.iter().filter(|byte| **byte != 0).count() == 3);
+            assert_eq!(file.bytes().expect("length"), bytes);
+        }
     }
 
     #[test]

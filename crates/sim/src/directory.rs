@@ -144,6 +144,21 @@ impl File for SimFile {
         Err(failure())
     }
 
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let (state, fate) = self.begin(Kind::Write, 0, 0)?;
+        let free_bytes = state.capacity_bytes.saturating_sub(state.files.used_bytes());
+        let mut content = locked(&self.content);
+        let held_bytes = (content.bytes.len() as u64).next_multiple_of(ALLOCATION_BYTES);
+        if bytes > held_bytes + free_bytes / ALLOCATION_BYTES * ALLOCATION_BYTES {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        // What fails may have happened; a power cut comes after it, for the crash to choose.
+        if fate == Fate::Done || !state.powered || self.shared.random.below(2) == 0 {
+            content.lengthen(bytes);
+        }
+        if fate == Fate::Done { Ok(()) } else { Err(failure()) }
+    }
+
     fn sync(&self) -> io::Result<()> {
         let (_state, _) = self.begin(Kind::Sync, 0, 0)?;
         locked(&self.content).sync();

@@ -235,6 +235,15 @@ impl Content {
         self.bad = left;
     }
 
+    /// Makes the file at least this long, with zeros.
+    pub fn lengthen(&mut self, bytes: u64) {
+        let before = self.bytes.len() as u64;
+        if bytes > before {
+            self.lengths.push(before);
+            self.bytes.resize(bytes as usize, 0);
+        }
+    }
+
     pub fn sync(&mut self) {
         self.history.clear();
         self.lengths.clear();

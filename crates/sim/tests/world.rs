@@ -254,3 +254,40 @@ fn faults_do_what_they_say() {
         assert!(disk.is_powered());
     });
 }
+
+#[test]
+fn reserved_space_is_taken_and_a_crash_keeps_all_of_it_or_none() {
+    let mut lengths = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        run(seed, |world| async move {
+            let disk = disk(&world);
+            let directory = disk.attach();
+            let file = directory.create("a").expect("create");
+            directory.sync_dir("").expect("sync");
+            assert_eq!(file.reserve((1 << 20) + 1).expect_err("full").kind(), io::ErrorKind::StorageFull);
+            file.reserve(10_000).expect("reserve");
+            assert_eq!(file.bytes().expect("length"), 10_000);
+            assert_eq!(directory.space().expect("space").free_bytes, (1 << 20) - 12_288);
+            disk.set_capacity(12_288);
+            file.write_at(9_000, &[7; 1000]).expect("within what is reserved");
+            if seed % 2 == 0 {
+                file.sync().expect("sync");
+            }
+            disk.crash();
+            let bytes = disk.content("a").len();
+            assert!(bytes == 10_000 || bytes == 0 && seed % 2 == 1, "{bytes}");
+            bytes
+        });
+        let bytes = run(seed, |world| async move {
+            let disk = disk(&world);
+            let file = disk.attach().create("a").expect("create");
+            disk.attach().sync_dir("").expect("sync");
+            disk.cut_power_after(0);
+            file.reserve(10_000).expect_err("power went");
+            disk.crash();
+            disk.content("a").len()
+        });
+        lengths.insert(bytes);
+    }
+    assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [0, 10_000]);
+}
