@@ -41,9 +41,9 @@ impl std::fmt::Display for SegmentId {
 pub struct SegmentInfo {
     /// Which.
     pub id: SegmentId,
-    /// The term it was created under.
+    /// The term it was created under; 0 if its header is damaged.
     pub term: Term,
-    /// The bytes reserved for it: it can be read up to here.
+    /// The bytes reserved for it: it can be read up to here. 0 if its header is damaged: it can only be deleted.
     pub bytes: u64,
 }
 
@@ -122,7 +122,7 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// when it returns. No error if it is fenced at this term already.
     ///
     /// # Errors
-    /// `Fenced` if a greater term was fenced, `Unavailable`.
+    /// `Fenced` if a greater term was fenced; `DiskFull`, in spite of the reserve; `Unavailable`.
     async fn fence(&self, lease: Lease) -> Result<(), SegmentError>;
 
     /// Makes an open segment with room for `bytes` (at least 1) bytes: appends within them do not fail for lack of space.

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_env::{SectorHealth, Space};
 
-use crate::{ChunkId, DiskId, Version};
+use crate::{ChunkId, DiskId, SegmentStore, Version};
 
 /// Bytes of a sector: what is checksummed, lost and mended as one.
 pub const SECTOR_BYTES: u32 = 4096;
@@ -253,6 +253,9 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// `Unavailable`.
     async fn space(&self) -> Result<Space, ChunkError>;
+
+    /// The segments that it keeps beside chunks.
+    fn segments(&self) -> &dyn SegmentStore;
 
     /// How busy it is.
     fn load(&self) -> Load;

@@ -1,8 +1,8 @@
-//! Why a directory is not taken as a disk.
+//! Why a directory is not taken as a disk, and why a disk refuses what it is asked.
 
 use std::io;
 
-use claystone_chunk::DiskId;
+use claystone_chunk::{ChunkError, DiskId, SegmentError};
 
 use crate::identity::ClusterId;
 
@@ -108,4 +108,45 @@ pub enum OpenError {
         /// The directory.
         label: String,
     },
+}
+
+/// Why a disk does not do what it is asked, whether that is about chunks or about segments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// No room.
+    Full {
+        /// Which disk.
+        disk: DiskId,
+        /// What the operation needs.
+        needed_bytes: u64,
+        /// What there is above the reserve.
+        free_bytes: u64,
+    },
+    /// Not in its state, or not now.
+    Unavailable {
+        /// Which disk.
+        disk: DiskId,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl From<Refused> for ChunkError {
+    fn from(refused: Refused) -> ChunkError {
+        match refused {
+            Refused::Full { disk, needed_bytes, free_bytes } => ChunkError::DiskFull { disk, needed_bytes, free_bytes },
+            Refused::Unavailable { disk, reason } => ChunkError::Unavailable { disk, reason },
+        }
+    }
+}
+
+impl From<Refused> for SegmentError {
+    fn from(refused: Refused) -> SegmentError {
+        match refused {
+            Refused::Full { disk, needed_bytes, free_bytes } => {
+                SegmentError::DiskFull { disk, needed_bytes, free_bytes }
+            }
+            Refused::Unavailable { disk, reason } => SegmentError::Unavailable { disk, reason },
+        }
+    }
 }

@@ -8,10 +8,12 @@
 //!    this name is somebody else's committed chunk or a remnant, and the writer leaves it alone.
 //! 4. After an error of a write or a sync whose effect is unknown the state is `Failed`.
 //!
-//! Locks are taken in the order journal, chunk, then one of the short ones (index, writing, buffered, state).
+//! Locks are taken in the order journal, chunk, then one of the short ones (index, writing, buffered, state). Those of
+//! `segments` are told there.
 
 mod patch;
 mod read;
+mod segments;
 mod write;
 
 use std::collections::BTreeMap;
@@ -19,15 +21,17 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use claystone_chunk::{ChunkError, ChunkId, StoreState};
+use claystone_chunk::{ChunkId, StoreState};
 use claystone_env::{Directory, DirectoryLock, File, SectorHealth, Space};
 
+use crate::error::Refused;
 use crate::identity::{IDENTITY_BYTES, IDENTITY_FILE, Identity};
 use crate::index::Index;
 use crate::journal::Journal;
-use crate::layout::{SECTOR, file_bytes};
+use crate::layout::SECTOR;
 
 pub use read::Verifying;
+use segments::Segments;
 
 /// Settings of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +62,7 @@ pub struct Files {
     index: Mutex<Index>,
     writing: Mutex<BTreeMap<ChunkId, bool>>,
     buffered: Mutex<BTreeMap<ChunkId, Arc<dyn File>>>,
+    segments: Segments,
     _lock: DirectoryLock,
 }
 
@@ -78,6 +83,7 @@ impl Files {
             index: Mutex::new(Index::default()),
             writing: Mutex::new(BTreeMap::new()),
             buffered: Mutex::new(BTreeMap::new()),
+            segments: Segments::default(),
             _lock: held,
         }
     }
@@ -105,7 +111,7 @@ impl Files {
     }
 
     /// Any state -> `Failed`.
-    pub fn fail(&self, reason: String) -> ChunkError {
+    pub fn fail(&self, reason: String) -> Refused {
         let mut state = lock(&self.state);
         if !matches!(*state, StoreState::Failed { .. }) {
             tracing::error!(disk = %self.identity.disk, place = self.directory.label(), reason, "disk failed");
@@ -115,7 +121,7 @@ impl Files {
     }
 
     /// `Serving` -> `ReadOnly`.
-    fn refuse_writes(&self, reason: String) -> ChunkError {
+    fn refuse_writes(&self, reason: String) -> Refused {
         let mut state = lock(&self.state);
         if *state == StoreState::Serving {
             tracing::warn!(disk = %self.identity.disk, place = self.directory.label(), reason, "disk is read-only");
@@ -124,12 +130,12 @@ impl Files {
         self.unavailable(reason)
     }
 
-    fn unavailable(&self, reason: String) -> ChunkError {
-        ChunkError::Unavailable { disk: self.identity.disk, reason }
+    fn unavailable(&self, reason: String) -> Refused {
+        Refused::Unavailable { disk: self.identity.disk, reason }
     }
 
     /// Refuses if the state allows no reads.
-    pub fn readable(&self) -> Result<(), ChunkError> {
+    pub fn readable(&self) -> Result<(), Refused> {
         match self.state() {
             StoreState::Failed { reason } => Err(self.unavailable(reason)),
             StoreState::Serving | StoreState::ReadOnly { .. } => Ok(()),
@@ -137,7 +143,7 @@ impl Files {
     }
 
     /// Refuses if the state allows no writes.
-    pub fn writable(&self) -> Result<(), ChunkError> {
+    pub fn writable(&self) -> Result<(), Refused> {
         match self.state() {
             StoreState::Failed { reason } | StoreState::ReadOnly { reason } => Err(self.unavailable(reason)),
             StoreState::Serving => Ok(()),
@@ -145,11 +151,11 @@ impl Files {
     }
 
     /// What a failed change of the disk means. `needed_bytes` is what it would have taken.
-    fn change_failed(&self, what: &str, error: &io::Error, needed_bytes: u64) -> ChunkError {
+    fn change_failed(&self, what: &str, error: &io::Error, needed_bytes: u64) -> Refused {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 let free_bytes = self.space_above_reserve().map_or(0, |space| space.free_bytes);
-                ChunkError::DiskFull { disk: self.identity.disk, needed_bytes, free_bytes }
+                Refused::Full { disk: self.identity.disk, needed_bytes, free_bytes }
             }
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
                 self.refuse_writes(format!("{what}: {error}"))
@@ -161,7 +167,7 @@ impl Files {
 
     /// Whether the directory is still there and this disk; if not, the state is `Failed` afterwards. For use after an
     /// error that a missing disk would explain.
-    fn check_alive(&self) -> Result<(), ChunkError> {
+    fn check_alive(&self) -> Result<(), Refused> {
         let found = self.directory.open(IDENTITY_FILE).and_then(|file| {
             file.forget_cache();
             let mut bytes = [0; IDENTITY_BYTES];
@@ -205,20 +211,21 @@ impl Files {
     }
 
     /// Space above the reserve. Also notices a disk that is gone.
-    pub fn space(&self) -> Result<Space, ChunkError> {
+    pub fn space(&self) -> Result<Space, Refused> {
         self.readable()?;
         self.check_alive()?;
         self.space_above_reserve().map_err(|error| self.unavailable(format!("asking for its space: {error}")))
     }
 
-    fn check_space(&self, chunk_bytes: u64) -> Result<(), ChunkError> {
-        let needed_bytes = file_bytes(chunk_bytes).next_multiple_of(SECTOR);
+    /// Refuses a file of so many bytes that would go into the reserve.
+    fn check_space(&self, file_bytes: u64) -> Result<(), Refused> {
+        let needed_bytes = file_bytes.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
         let space = self
             .space_above_reserve()
             .map_err(|error| self.change_failed("asking for its space", &error, needed_bytes))?;
         if needed_bytes > space.free_bytes {
             let (disk, free_bytes) = (self.identity.disk, space.free_bytes);
-            return Err(ChunkError::DiskFull { disk, needed_bytes, free_bytes });
+            return Err(Refused::Full { disk, needed_bytes, free_bytes });
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! One disk: a chunk store over the files of one directory.
+//! One disk: a store of chunks and segments over the files of one directory.
 //!
 //! Invariants:
-//! 1. The format is docs/formats/chunk-directory.md; `layout`, `journal` and `identity` are its only readers and
-//!    writers, and pure.
+//! 1. The formats are docs/formats/chunk-directory.md and docs/formats/segments.md; `layout`, `journal`, `identity` and
+//!    `segment` are their only readers and writers, and pure.
 //! 2. A sector is returned only after its checksum, which covers its place, was checked.
 //! 3. After a sync that failed or a write of unknown result the store is failed and refuses everything.
 //! 4. All blocking calls run on the disk's worker.
@@ -18,6 +18,9 @@ mod journal;
 mod layout;
 mod open;
 mod reader;
+mod recent;
+mod segment;
+mod segments;
 mod store;
 mod writer;
 

@@ -15,16 +15,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Load, Patch, StoreState, Verdict,
-    Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Load, Patch, SegmentStore, StoreState,
+    Verdict, Version,
 };
 use claystone_env::{Directory, Env, SectorHealth, Space, Worker, call};
 use futures::FutureExt;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, Refused};
 use crate::files::{Files, Options, Verifying};
 use crate::identity::Identity;
 use crate::open::{Expected, open_now};
+use crate::segments::DirectorySegments;
 use crate::writer::DirectoryWriter;
 
 /// Ids that one job of a list looks at.
@@ -33,6 +34,7 @@ const PAGE_IDS_MAX: usize = 10_000;
 /// A disk that is a directory.
 pub struct DirectoryStore {
     shared: Arc<Shared>,
+    segments: DirectorySegments,
 }
 
 /// What the store and its writers use.
@@ -69,7 +71,8 @@ impl DirectoryStore {
             read_latency_ns: AtomicU64::new(0),
             sync_is_due: AtomicBool::new(false),
         };
-        Ok(DirectoryStore { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        Ok(DirectoryStore { segments: DirectorySegments::new(shared.clone()), shared })
     }
 
     /// What the disk says about itself.
@@ -94,14 +97,14 @@ impl Shared {
     pub(crate) async fn run<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Files) -> R + Send + 'static,
-    ) -> Result<R, ChunkError> {
+    ) -> Result<R, Refused> {
         let files = self.files.clone();
         call(&*self.worker, move || work(&files)).await.map_err(|_| self.stopped())
     }
 
-    pub(crate) fn stopped(&self) -> ChunkError {
+    pub(crate) fn stopped(&self) -> Refused {
         let reason = "the disk's worker has stopped".to_owned();
-        ChunkError::Unavailable { disk: self.files.identity().disk, reason }
+        Refused::Unavailable { disk: self.files.identity().disk, reason }
     }
 
     /// Syncs buffered chunks when the interval has passed.
@@ -205,7 +208,11 @@ impl ChunkStore for DirectoryStore {
     }
 
     async fn space(&self) -> Result<Space, ChunkError> {
-        self.shared.run(Files::space).await?
+        Ok(self.shared.run(Files::space).await??)
+    }
+
+    fn segments(&self) -> &dyn SegmentStore {
+        &self.segments
     }
 
     fn load(&self) -> Load {

@@ -116,7 +116,7 @@ impl DirectoryWriter {
                 files.write_content(id, total, &*file, first_sector, content)
             });
             // A writer that was dropped does not wait.
-            let _ = sender.send(written.await.and_then(|written| written));
+            let _ = sender.send(written.await.unwrap_or_else(|refused| Err(refused.into())));
         };
         self.shared.env.tasks.spawn("chunk write", step.boxed());
         self.in_flight.push_back(receiver);
@@ -126,7 +126,7 @@ impl DirectoryWriter {
     /// Waits for the oldest step.
     async fn receive(&mut self) -> Result<(), ChunkError> {
         let Some(step) = self.in_flight.front_mut() else { return Ok(()) };
-        let result = step.await.unwrap_or_else(|_| Err(self.shared.stopped()));
+        let result = step.await.unwrap_or_else(|_| Err(self.shared.stopped().into()));
         self.in_flight.pop_front();
         self.table.extend(result?);
         Ok(())

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use claystone_chunk::testing::{conformance, pattern, put};
-use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, NodeId};
+use async_trait::async_trait;
+use claystone_chunk::testing::{Reopen, conformance, pattern, put, segments};
+use claystone_chunk::{ByteRange, ChunkError, ChunkId, ChunkStore, DiskId, Lease, NodeId, OwnerId, SegmentId, Term};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
 use claystone_env::testing::MemoryDevice;
 use claystone_env::{Device, Directory, Env, WallTime};
 use claystone_files::{Disk, DiskDirectory, Format, Tuning};
 use claystone_host::ThreadWorker;
-use claystone_sim::{DeviceFaults, HddModel, run};
+use claystone_sim::{DeviceFaults, HddModel, Process, SimDevice, World, run};
 
 const EXPECTED: Expected = Expected { cluster: ClusterId(7), disk: DiskId(1) };
 
@@ -29,8 +30,56 @@ async fn store(
     let node = NodeId("node-1".to_owned());
     let identity = Identity { disk: EXPECTED.disk, cluster: EXPECTED.cluster, node, created: WallTime { unix_ms: 1 } };
     format(&*worker, directory.clone(), identity).await.expect("format");
+    open(directory, env, worker).await
+}
+
+async fn open(directory: Arc<dyn Directory>, env: &Env, worker: Arc<dyn claystone_env::Worker>) -> Arc<dyn ChunkStore> {
     let options = Options { reserve_bytes: Some(0), ..Options::default() };
     Arc::new(DirectoryStore::open(env, directory, worker, EXPECTED, options).await.expect("open"))
+}
+
+/// A store on an emulated device, and the device.
+struct Served {
+    world: World,
+    hand: SimDevice,
+    process: Process,
+    store: Option<Arc<dyn ChunkStore>>,
+}
+
+#[async_trait(?Send)]
+impl Reopen for Served {
+    fn store(&self) -> &dyn ChunkStore {
+        &**self.store.as_ref().expect("open")
+    }
+
+    async fn reopen(&mut self) {
+        self.process.kill();
+        self.store = None;
+        self.hand.crash();
+        self.process = self.world.process("p");
+        let env = self.process.env();
+        let disk = Disk::open(self.hand.attach(), env.clock.clone(), Tuning::default()).expect("opens");
+        let directory = Arc::new(DiskDirectory::new(Arc::new(disk)));
+        self.store = Some(open(directory, env, self.process.device_worker(&self.hand)).await);
+    }
+}
+
+#[test]
+fn keeps_segments_through_power_cuts() {
+    run(3, async |world| {
+        let mut number = 0;
+        segments(|| {
+            number += 1;
+            let (world, hand) = (world.clone(), world.device(&format!("d{number}"), HddModel::new(16_384)));
+            async move {
+                let process = world.process("p");
+                let directory = directory(hand.attach(), process.env());
+                let store = store(directory, process.env(), process.device_worker(&hand)).await;
+                Served { world, hand, process, store: Some(store) }
+            }
+        })
+        .await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,4 +119,45 @@ fn chunks_read_right_where_one_sector_in_fifty_fails() {
         assert!(hand.stats().soft_failures > 5);
         assert_eq!(hand.stats().retries, 0, "soft failures are decoded, not retried");
     });
+}
+
+// What is promised to a file counts its data, not the parity of each flush: the store's reserve has room for that.
+#[test]
+fn appends_to_a_full_disk_find_what_was_reserved() {
+    for step in [8192, 4160] {
+        run(3, async |world| {
+            let hand = world.device("d", HddModel::new(16_384));
+            let process = world.process("p");
+            let directory = directory(hand.attach(), process.env());
+            let worker = process.device_worker(&hand);
+            drop(store(directory.clone(), process.env(), worker.clone()).await);
+            let store = DirectoryStore::open(process.env(), directory, worker, EXPECTED, Options::default());
+            let store = store.await.expect("open");
+            let lease = Lease { owner: OwnerId(1), term: Term(1) };
+            let bytes = 8 << 20;
+            store.segments().create_segment(1, lease, bytes).await.expect("create");
+            let mut filled = 0u128;
+            for size in [1 << 20, 1 << 16, 4000] {
+                let full = loop {
+                    let id = format!("{filled:032x}.0.0").parse().expect("an id");
+                    match put(&store, id, pattern(1, size)).await {
+                        Ok(()) => filled += 1,
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(full, ChunkError::DiskFull { .. }), "{full}");
+            }
+            assert!(filled > 30, "{filled} chunks");
+            let mut end = 0;
+            while end + step <= bytes {
+                store.segments().append(1, lease, end, pattern(end, step as usize)).await.expect("reserved");
+                store.segments().sync_segment(1, lease).await.expect("reserved");
+                end += step;
+            }
+            let id = SegmentId { owner: lease.owner, number: 1 };
+            let last = ByteRange { offset: end - step, bytes: step };
+            let read = store.segments().read_segment(id, &[last]).await.expect("read");
+            assert!(read[0] == pattern(end - step, step as usize));
+        });
+    }
 }

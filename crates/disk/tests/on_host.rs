@@ -2,12 +2,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "damages the files of a real directory behind the store's back")]
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use claystone_chunk::testing::{conformance, pattern, put};
-use claystone_chunk::{ChunkError, ChunkId, ChunkStore, DiskId, NodeId};
+use async_trait::async_trait;
+use claystone_chunk::testing::{Reopen, conformance, pattern, put, segments};
+use claystone_chunk::{ChunkError, ChunkId, ChunkStore, DiskId, Lease, NodeId, OwnerId, Term};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
-use claystone_env::{Directory, Env, WallTime};
+use claystone_env::{Directory, DirectoryLock, Env, File, Space, WallTime};
 use claystone_host::{HostDirectory, ThreadWorker};
 
 const EXPECTED: Expected = Expected { cluster: ClusterId(7), disk: DiskId(1) };
@@ -69,6 +73,33 @@ async fn conforms() {
     conformance(|| {
         let disk = next.next().expect("as many disks as checks");
         async move { Arc::new(disk.open().await.expect("open")) as Arc<dyn ChunkStore> }
+    })
+    .await;
+}
+
+struct Served {
+    disk: Disk,
+    store: Option<DirectoryStore>,
+}
+
+#[async_trait(?Send)]
+impl Reopen for Served {
+    fn store(&self) -> &dyn ChunkStore {
+        self.store.as_ref().expect("open")
+    }
+
+    async fn reopen(&mut self) {
+        self.store = None;
+        self.store = Some(self.disk.open().await.expect("open"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_segments() {
+    segments(|| async {
+        let disk = Disk::formatted().await;
+        let store = Some(disk.open().await.expect("open"));
+        Served { disk, store }
     })
     .await;
 }
@@ -147,4 +178,114 @@ async fn a_removed_chunk_directory_comes_back() {
     std::fs::remove_dir_all(disk.root.path().join("chunks")).expect("remove");
     put(&store, chunk(0x2a), pattern(1, 100)).await.expect("put");
     assert_eq!(store.list(None, 10).await, Ok(vec![chunk(0x2a)]));
+}
+
+/// A directory whose files are slow to write while it is told so.
+struct Slow {
+    inner: HostDirectory,
+    hand: Arc<Hand>,
+}
+
+/// Holds a write until a fence has returned, or for long enough that it would have.
+#[derive(Default)]
+struct Hand {
+    is_slow: AtomicBool,
+    entered: AtomicBool,
+    fenced: AtomicBool,
+    fenced_during_write: AtomicBool,
+}
+
+struct SlowFile {
+    inner: Arc<dyn File>,
+    hand: Arc<Hand>,
+}
+
+impl Slow {
+    fn slowed(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(SlowFile { inner, hand: self.hand.clone() })
+    }
+}
+
+impl Directory for Slow {
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.inner.create(path).map(|file| self.slowed(file))
+    }
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.inner.open(path).map(|file| self.slowed(file))
+    }
+    fn make_dir(&self, path: &str) -> io::Result<()> {
+        self.inner.make_dir(path)
+    }
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        self.inner.list(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        self.inner.sync_dir(path)
+    }
+    fn space(&self) -> io::Result<Space> {
+        self.inner.space()
+    }
+    fn lock(&self) -> io::Result<DirectoryLock> {
+        self.inner.lock()
+    }
+}
+
+impl File for SlowFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, into)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.hand.is_slow.swap(false, Ordering::SeqCst) {
+            self.hand.entered.store(true, Ordering::SeqCst);
+            for _ in 0..100 {
+                if self.hand.fenced.load(Ordering::SeqCst) {
+                    self.hand.fenced_during_write.store(true, Ordering::SeqCst);
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.inner.write_at(offset, bytes)
+    }
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.inner.reserve(bytes)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+    fn bytes(&self) -> io::Result<u64> {
+        self.inner.bytes()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_waits_for_the_change_of_a_lesser_term_that_is_under_way() {
+    let disk = Disk::formatted().await;
+    let hand = Arc::new(Hand::default());
+    let directory = Arc::new(Slow { inner: HostDirectory::new(disk.root.path()), hand: hand.clone() });
+    let store = DirectoryStore::open(&disk.env, directory, disk.worker.clone(), EXPECTED, options());
+    let store = Arc::new(store.await.expect("open"));
+    let lease = |term| Lease { owner: OwnerId(1), term: Term(term) };
+    store.segments().create_segment(1, lease(1), 1000).await.expect("create");
+    hand.is_slow.store(true, Ordering::SeqCst);
+    let old = tokio::spawn({
+        let store = store.clone();
+        async move { store.segments().append(1, lease(1), 0, pattern(1, 100)).await }
+    });
+    while !hand.entered.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    store.segments().fence(lease(2)).await.expect("fence");
+    hand.fenced.store(true, Ordering::SeqCst);
+    old.await.expect("task").expect("it came before the fence");
+    assert!(!hand.fenced_during_write.load(Ordering::SeqCst), "the fence returned while an append was under way");
 }

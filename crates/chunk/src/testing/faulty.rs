@@ -9,20 +9,20 @@ use bytes::Bytes;
 use claystone_env::{Clock, SectorHealth, Space};
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load, Patch, StoreState,
-    Verdict, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, OwnerId,
+    Patch, SegmentError, SegmentId, SegmentInfo, SegmentStore, StoreState, Verdict, Version,
 };
 
 /// What goes wrong. The default is nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// Each read, info and verify takes this much longer.
+    /// Each read, info, verify and list, of chunks and of segments, takes this much longer.
     pub read_delay: Duration,
-    /// Each append, commit, patch and delete takes this much longer.
+    /// Each change and each sync, of chunks and of segments, takes this much longer.
     pub write_delay: Duration,
-    /// Reads, infos and verifies fail with this reason.
+    /// What [`Faults::read_delay`] delays fails with this reason.
     pub reads_fail: Option<String>,
-    /// Creates, appends, commits, patches and deletes fail with this reason.
+    /// What [`Faults::write_delay`] delays fails with this reason.
     pub writes_fail: Option<String>,
     /// This many more calls succeed, then every call fails, until this is set anew.
     pub fail_after: Option<u64>,
@@ -33,18 +33,24 @@ pub struct Faults {
 /// What was asked of a store and answered with success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Calls of `read`.
+    /// Calls of `read` and of `read_segment`.
     pub reads: u64,
     /// Bytes that reads returned.
     pub bytes_read: u64,
     /// Chunks committed.
     pub commits: u64,
-    /// Bytes appended.
+    /// Bytes appended, to chunks and to segments.
     pub bytes_written: u64,
 }
 
 /// A [`ChunkStore`] with [`Faults`] in front of another one.
 pub struct FaultyStore {
+    inner: Arc<dyn ChunkStore>,
+    segments: FaultySegments,
+    shared: Arc<Shared>,
+}
+
+struct FaultySegments {
     inner: Arc<dyn ChunkStore>,
     shared: Arc<Shared>,
 }
@@ -77,7 +83,9 @@ impl FaultyStore {
             commits: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         };
-        FaultyStore { inner, shared: Arc::new(shared) }
+        let shared = Arc::new(shared);
+        let segments = FaultySegments { inner: inner.clone(), shared: shared.clone() };
+        FaultyStore { inner, segments, shared }
     }
 
     /// Sets what goes wrong from now on.
@@ -104,6 +112,12 @@ impl std::fmt::Debug for FaultyStore {
 
 impl Shared {
     async fn pass(&self, kind: Kind) -> Result<(), ChunkError> {
+        let disk = self.disk;
+        self.meet(kind).await.map_err(|reason| ChunkError::Unavailable { disk, reason })
+    }
+
+    /// Meets what goes wrong; the error is the reason.
+    async fn meet(&self, kind: Kind) -> Result<(), String> {
         let (faults, exhausted) = {
             let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
             let exhausted = faults.fail_after == Some(0);
@@ -121,7 +135,7 @@ impl Shared {
             self.clock.sleep(delay).await;
         }
         let reason = reason.or_else(|| exhausted.then(|| "the test said so".to_owned()));
-        reason.map_or(Ok(()), |reason| Err(ChunkError::Unavailable { disk: self.disk, reason }))
+        reason.map_or(Ok(()), Err)
     }
 }
 
@@ -185,6 +199,10 @@ impl ChunkStore for FaultyStore {
         self.inner.space().await
     }
 
+    fn segments(&self) -> &dyn SegmentStore {
+        &self.segments
+    }
+
     fn load(&self) -> Load {
         self.inner.load()
     }
@@ -195,6 +213,66 @@ impl ChunkStore for FaultyStore {
 
     fn sectors(&self) -> Option<SectorHealth> {
         self.inner.sectors()
+    }
+}
+
+impl FaultySegments {
+    async fn pass(&self, kind: Kind) -> Result<&dyn SegmentStore, SegmentError> {
+        let disk = self.shared.disk;
+        let met = self.shared.meet(kind).await;
+        met.map(|()| self.inner.segments()).map_err(|reason| SegmentError::Unavailable { disk, reason })
+    }
+}
+
+impl std::fmt::Debug for FaultySegments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FaultySegments({:?})", self.inner)
+    }
+}
+
+#[async_trait]
+impl SegmentStore for FaultySegments {
+    async fn fence(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.pass(Kind::Write).await?.fence(lease).await
+    }
+
+    async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        self.pass(Kind::Write).await?.create_segment(number, lease, bytes).await
+    }
+
+    async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
+        let count = content.len() as u64;
+        self.pass(Kind::Write).await?.append(number, lease, offset, content).await?;
+        self.shared.bytes_written.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.pass(Kind::Write).await?.sync_segment(number, lease).await
+    }
+
+    async fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {
+        let buffers = self.pass(Kind::Read).await?.read_segment(id, ranges).await?;
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
+        let bytes: usize = buffers.iter().map(Bytes::len).sum();
+        self.shared.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(buffers)
+    }
+
+    async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.pass(Kind::Write).await?.delete_segment(number, lease).await
+    }
+
+    async fn segments(&self, owner: OwnerId) -> Result<Vec<SegmentInfo>, SegmentError> {
+        self.pass(Kind::Read).await?.segments(owner).await
+    }
+
+    async fn owners(&self) -> Result<Vec<OwnerId>, SegmentError> {
+        self.pass(Kind::Read).await?.owners().await
+    }
+
+    async fn forget_owner(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.pass(Kind::Write).await?.forget_owner(lease).await
     }
 }
 

@@ -1,8 +1,11 @@
 //! A chunk store in memory.
 //!
 //! Invariants:
-//! 1. `used_bytes` is the sum of the lengths of committed chunks and never above `capacity_bytes`.
+//! 1. `used_bytes` is the sum of the lengths of committed chunks and of what is reserved for segments. Nothing is added
+//!    that would bring it above `capacity_bytes`.
 //! 2. A chunk is in `writing` or in `chunks` or in neither.
+
+mod segments;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,23 +13,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use claystone_env::Space;
+use claystone_env::{Random, Space};
+use segments::{MemorySegments, Owner};
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load, Patch, PatchOp,
-    SECTOR_BYTES, StoreState, Verdict, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load, OwnerId, Patch,
+    PatchOp, SECTOR_BYTES, SegmentStore, StoreState, Verdict, Version,
 };
 
-/// The reference implementation of [`ChunkStore`]. Clones are the same store.
+/// The reference implementation of [`ChunkStore`] and of [`SegmentStore`]. Clones are the same store.
 #[derive(Clone)]
 pub struct MemoryStore {
+    shared: Arc<Shared>,
+    segments: MemorySegments,
+}
+
+struct Shared {
     disk: DiskId,
-    inner: Arc<Mutex<Inner>>,
+    inner: Mutex<Inner>,
 }
 
 struct Inner {
     chunks: BTreeMap<ChunkId, Chunk>,
     writing: BTreeSet<ChunkId>,
+    // Committed as buffered and not synced.
+    buffered: BTreeSet<ChunkId>,
+    owners: BTreeMap<OwnerId, Owner>,
+    // One more with each crash.
+    boot: u64,
     capacity_bytes: u64,
     used_bytes: u64,
     state: StoreState,
@@ -49,11 +63,15 @@ impl MemoryStore {
         let inner = Inner {
             chunks: BTreeMap::new(),
             writing: BTreeSet::new(),
+            buffered: BTreeSet::new(),
+            owners: BTreeMap::new(),
+            boot: 0,
             capacity_bytes,
             used_bytes: 0,
             state: StoreState::Serving,
         };
-        MemoryStore { disk, inner: Arc::new(Mutex::new(inner)) }
+        let shared = Arc::new(Shared { disk, inner: Mutex::new(inner) });
+        MemoryStore { segments: MemorySegments(shared.clone()), shared }
     }
 
     /// Loses one sector of a chunk, as a bad sector of a disk would.
@@ -72,11 +90,33 @@ impl MemoryStore {
         self.lock().state = state;
     }
 
-    /// Forgets every chunk, as a new disk in the place of an old one would.
+    /// Forgets every chunk and segment, as a new disk in the place of an old one would.
     pub fn wipe(&self) {
         let mut inner = self.lock();
         inner.chunks.clear();
+        inner.buffered.clear();
+        inner.owners.clear();
         inner.used_bytes = 0;
+    }
+
+    /// A power cut, and the store opened anew: what was not synced is there, or not, or torn, as chance has it; segments
+    /// are sealed, and who was writing a chunk has failed.
+    pub fn crash(&self, random: &dyn Random) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        inner.boot += 1;
+        inner.state = StoreState::Serving;
+        inner.writing.clear();
+        for id in std::mem::take(&mut inner.buffered) {
+            if random.below(2) == 0
+                && let Some(chunk) = inner.chunks.remove(&id)
+            {
+                inner.used_bytes -= chunk.bytes.len() as u64;
+            }
+        }
+        for owner in inner.owners.values_mut() {
+            inner.used_bytes += owner.crash(random);
+        }
     }
 
     /// All committed chunks.
@@ -85,25 +125,41 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
-    fn unavailable(&self, reason: &str) -> ChunkError {
-        ChunkError::Unavailable { disk: self.disk, reason: reason.to_owned() }
+    fn unavailable(&self, reason: String) -> ChunkError {
+        ChunkError::Unavailable { disk: self.shared.disk, reason }
     }
 
     fn readable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
+        self.shared.readable().map_err(|reason| self.unavailable(reason))
+    }
+
+    fn writable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
+        self.shared.writable().map_err(|reason| self.unavailable(reason))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store if it takes reads, or why not.
+    fn readable(&self) -> Result<MutexGuard<'_, Inner>, String> {
         let inner = self.lock();
         match &inner.state {
-            StoreState::Failed { reason } => Err(self.unavailable(reason)),
+            StoreState::Failed { reason } => Err(reason.clone()),
             _ => Ok(inner),
         }
     }
 
-    fn writable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
+    /// The store if it takes writes, or why not.
+    fn writable(&self) -> Result<MutexGuard<'_, Inner>, String> {
         let inner = self.lock();
         match &inner.state {
-            StoreState::Failed { reason } | StoreState::ReadOnly { reason } => Err(self.unavailable(reason)),
+            StoreState::Failed { reason } | StoreState::ReadOnly { reason } => Err(reason.clone()),
             StoreState::Serving => Ok(inner),
         }
     }
@@ -111,7 +167,7 @@ impl MemoryStore {
 
 impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MemoryStore({})", self.disk)
+        write!(f, "MemoryStore({})", self.shared.disk)
     }
 }
 
@@ -145,7 +201,7 @@ impl Chunk {
 #[async_trait]
 impl ChunkStore for MemoryStore {
     fn disk(&self) -> DiskId {
-        self.disk
+        self.shared.disk
     }
 
     async fn create(&self, id: ChunkId, bytes: u64) -> Result<Box<dyn ChunkWriter>, ChunkError> {
@@ -154,7 +210,8 @@ impl ChunkStore for MemoryStore {
         if inner.chunks.contains_key(&id) || !inner.writing.insert(id) {
             return Err(ChunkError::AlreadyExists { id });
         }
-        Ok(Box::new(MemoryWriter { store: self.clone(), id, bytes_total: bytes, bytes: Vec::new() }))
+        let boot = inner.boot;
+        Ok(Box::new(MemoryWriter { store: self.clone(), boot, id, bytes_total: bytes, bytes: Vec::new() }))
     }
 
     async fn read(
@@ -227,6 +284,7 @@ impl ChunkStore for MemoryStore {
         let mut inner = self.writable()?;
         if let Some(chunk) = inner.chunks.remove(&id) {
             inner.used_bytes -= chunk.bytes.len() as u64;
+            inner.buffered.remove(&id);
         }
         Ok(())
     }
@@ -238,12 +296,20 @@ impl ChunkStore for MemoryStore {
     }
 
     async fn sync(&self) -> Result<(), ChunkError> {
-        self.writable().map(|_| ())
+        self.writable()?.buffered.clear();
+        Ok(())
     }
 
     async fn space(&self) -> Result<Space, ChunkError> {
         let inner = self.readable()?;
-        Ok(Space { total_bytes: inner.capacity_bytes, free_bytes: inner.capacity_bytes - inner.used_bytes })
+        Ok(Space {
+            total_bytes: inner.capacity_bytes,
+            free_bytes: inner.capacity_bytes.saturating_sub(inner.used_bytes),
+        })
+    }
+
+    fn segments(&self) -> &dyn SegmentStore {
+        &self.segments
     }
 
     fn load(&self) -> Load {
@@ -257,6 +323,7 @@ impl ChunkStore for MemoryStore {
 
 struct MemoryWriter {
     store: MemoryStore,
+    boot: u64,
     id: ChunkId,
     bytes_total: u64,
     bytes: Vec<u8>,
@@ -269,44 +336,67 @@ impl ChunkWriter for MemoryWriter {
         if range.end() > self.bytes_total {
             return Err(ChunkError::OutOfRange { id: self.id, range, chunk_bytes: self.bytes_total });
         }
-        let inner = self.store.writable()?;
-        let free_bytes = inner.capacity_bytes - inner.used_bytes;
+        let inner = self.writable()?;
+        let free_bytes = inner.capacity_bytes.saturating_sub(inner.used_bytes);
         if self.bytes_total > free_bytes {
-            return Err(ChunkError::DiskFull { disk: self.store.disk, needed_bytes: self.bytes_total, free_bytes });
+            return Err(ChunkError::DiskFull {
+                disk: self.store.shared.disk,
+                needed_bytes: self.bytes_total,
+                free_bytes,
+            });
         }
         drop(inner);
         self.bytes.extend_from_slice(&bytes);
         Ok(())
     }
 
-    async fn commit(mut self: Box<Self>, _durability: Durability) -> Result<(), ChunkError> {
+    async fn commit(mut self: Box<Self>, durability: Durability) -> Result<(), ChunkError> {
         let have = self.bytes.len() as u64;
         if have < self.bytes_total {
             let range = ByteRange { offset: have, bytes: self.bytes_total - have };
             return Err(ChunkError::OutOfRange { id: self.id, range, chunk_bytes: have });
         }
         let bytes = std::mem::take(&mut self.bytes);
-        let mut inner = self.store.writable()?;
-        let free_bytes = inner.capacity_bytes - inner.used_bytes;
+        let mut inner = self.writable()?;
+        let free_bytes = inner.capacity_bytes.saturating_sub(inner.used_bytes);
         if have > free_bytes {
-            return Err(ChunkError::DiskFull { disk: self.store.disk, needed_bytes: have, free_bytes });
+            return Err(ChunkError::DiskFull { disk: self.store.shared.disk, needed_bytes: have, free_bytes });
         }
         inner.used_bytes += have;
+        if durability == Durability::Buffered {
+            inner.buffered.insert(self.id);
+        }
         inner.chunks.insert(self.id, Chunk { bytes, version: Version(0), lost_sectors: BTreeSet::new() });
         Ok(())
     }
 }
 
+impl MemoryWriter {
+    fn writable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
+        let inner = self.store.writable()?;
+        if inner.boot != self.boot {
+            return Err(self.store.unavailable("the store was opened anew".to_owned()));
+        }
+        Ok(inner)
+    }
+}
+
 impl Drop for MemoryWriter {
     fn drop(&mut self) {
-        self.store.lock().writing.remove(&self.id);
+        let mut inner = self.store.lock();
+        if inner.boot == self.boot {
+            inner.writing.remove(&self.id);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{conformance, pattern, put};
+    use claystone_sim::SimRandom;
+
+    use crate::testing::{Faults, FaultyStore, Reopen, conformance, pattern, put, segments};
+    use crate::{Lease, SegmentError, SegmentId, Term};
 
     fn store() -> MemoryStore {
         MemoryStore::new(DiskId(1))
@@ -321,6 +411,71 @@ mod tests {
         conformance(|| async { Arc::new(store()) as Arc<dyn ChunkStore> }).await;
     }
 
+    struct Crashing {
+        memory: MemoryStore,
+        store: Arc<dyn ChunkStore>,
+        random: SimRandom,
+    }
+
+    #[async_trait(?Send)]
+    impl Reopen for Crashing {
+        fn store(&self) -> &dyn ChunkStore {
+            &*self.store
+        }
+
+        async fn reopen(&mut self) {
+            self.memory.crash(&self.random);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_reference_keeps_segments() {
+        for seed in 0..20 {
+            let make = |number: &mut u64| {
+                *number += 1;
+                let memory = MemoryStore::with_capacity(DiskId(1), 32 << 20);
+                let random = SimRandom::new(seed * 1000 + *number);
+                Crashing { store: Arc::new(memory.clone()), memory, random }
+            };
+            let mut number = 0;
+            segments(|| std::future::ready(make(&mut number))).await;
+        }
+    }
+
+    #[test]
+    fn a_wrapper_without_faults_changes_nothing() {
+        claystone_sim::run(1, |world| async move {
+            segments(|| {
+                let memory = MemoryStore::with_capacity(DiskId(1), 32 << 20);
+                let store = FaultyStore::new(Arc::new(memory.clone()), world.clock());
+                std::future::ready(Crashing { memory, store: Arc::new(store), random: SimRandom::new(1) })
+            })
+            .await;
+        });
+    }
+
+    #[test]
+    fn faults_meet_segments_too() {
+        claystone_sim::run(1, |world| async move {
+            let store = FaultyStore::new(Arc::new(store()), world.clock());
+            let lease = Lease { owner: OwnerId(1), term: Term(1) };
+            let id = SegmentId { owner: lease.owner, number: 1 };
+            let range = [ByteRange { offset: 0, bytes: 10 }];
+            store.segments().create_segment(1, lease, 100).await.expect("create");
+            let failing = Some("gone".to_owned());
+            let unavailable = SegmentError::Unavailable { disk: DiskId(1), reason: "gone".to_owned() };
+            store.set(Faults { writes_fail: failing.clone(), ..Faults::default() });
+            assert_eq!(store.segments().append(1, lease, 0, pattern(1, 10)).await, Err(unavailable.clone()));
+            store.set(Faults { reads_fail: failing, ..Faults::default() });
+            store.segments().append(1, lease, 0, pattern(1, 10)).await.expect("only reads fail");
+            assert_eq!(store.segments().read_segment(id, &range).await, Err(unavailable));
+            store.set(Faults { fail_after: Some(1), ..Faults::default() });
+            assert!(store.segments().read_segment(id, &range).await.expect("the last one")[0] == pattern(1, 10));
+            store.segments().sync_segment(1, lease).await.expect_err("the one behind");
+            assert_eq!(store.counts().bytes_written, 10);
+        });
+    }
+
     #[tokio::test]
     async fn a_full_store_refuses_and_recovers() {
         let store = MemoryStore::with_capacity(DiskId(1), 1000);
@@ -329,6 +484,22 @@ mod tests {
         assert_eq!(put(&store, chunk(2), pattern(1, 600)).await, Err(full));
         store.delete(chunk(1)).await.expect("delete");
         put(&store, chunk(2), pattern(1, 600)).await.expect("put");
+    }
+
+    #[tokio::test]
+    async fn segments_take_the_space_reserved_for_them() {
+        let store = MemoryStore::with_capacity(DiskId(1), 1000);
+        let lease = Lease { owner: OwnerId(1), term: Term(1) };
+        store.segments().create_segment(1, lease, 600).await.expect("create");
+        let full = SegmentError::DiskFull { disk: DiskId(1), needed_bytes: 401, free_bytes: 400 };
+        assert_eq!(store.segments().create_segment(2, lease, 401).await, Err(full));
+        put(&store, chunk(1), pattern(1, 400)).await.expect("put");
+        store.segments().append(1, lease, 0, pattern(1, 600)).await.expect("it was reserved");
+        store.segments().delete_segment(1, lease).await.expect("delete");
+        assert_eq!(store.space().await.expect("space").free_bytes, 600);
+        store.segments().create_segment(2, lease, 500).await.expect("create");
+        store.segments().forget_owner(lease).await.expect("forget");
+        assert_eq!(store.space().await.expect("space").free_bytes, 600);
     }
 
     #[tokio::test]

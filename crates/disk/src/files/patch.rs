@@ -34,7 +34,7 @@ impl Files {
         match journal.write(&*self.directory, &record) {
             Ok(()) => (),
             // Only the journal may have changed, and no chunk needs what it held.
-            Err(error) => return Err(self.change_failed("writing the patch journal", &error, needed_bytes)),
+            Err(error) => return Err(self.change_failed("writing the patch journal", &error, needed_bytes).into()),
         }
         self.apply(&chunk, &record).map_err(|error| self.fail(format!("applying a patch: {error}")))?;
         Ok(record.version)
@@ -91,7 +91,7 @@ impl Files {
         let record = match journal.load(&*self.directory) {
             Ok(Some(record)) => record,
             Ok(None) => return Ok(()),
-            Err(error) => return Err(self.fail(format!("reading the patch journal: {error}"))),
+            Err(error) => return Err(self.fail(format!("reading the patch journal: {error}")).into()),
         };
         match self.open(record.id) {
             Ok(chunk) if record_fits(&chunk.header, &record) => {
@@ -101,7 +101,8 @@ impl Files {
             Ok(_) | Err(ChunkError::NotFound { .. } | ChunkError::ChunkLost { .. }) => (),
             Err(error) => return Err(error),
         }
-        journal.forget(record.id).map_err(|error| self.change_failed("clearing the patch journal", &error, 0))
+        journal.forget(record.id).map_err(|error| self.change_failed("clearing the patch journal", &error, 0))?;
+        Ok(())
     }
 }
 

@@ -41,7 +41,7 @@ impl Files {
                 self.check_alive()?;
                 Ok(None)
             }
-            Err(error) if is_passing(error.kind()) => Err(self.unavailable(format!("opening a chunk: {error}"))),
+            Err(error) if is_passing(error.kind()) => Err(self.unavailable(format!("opening a chunk: {error}")).into()),
             Err(error) => {
                 self.check_alive()?;
                 Err(ChunkError::ChunkLost { id, reason: error.to_string() })
@@ -137,8 +137,8 @@ impl Files {
                 self.check_alive()?;
                 Vec::new()
             }
-            Err(error) if is_passing(error.kind()) => return Err(self.unavailable(format!("listing: {error}"))),
-            Err(error) => return Err(self.fail(format!("listing {}: {error}", dir_path(dir)))),
+            Err(error) if is_passing(error.kind()) => return Err(self.unavailable(format!("listing: {error}")).into()),
+            Err(error) => return Err(self.fail(format!("listing {}: {error}", dir_path(dir))).into()),
             Ok(names) => names,
         };
         index.scanned(dir, &names, &lock(&self.writing));

@@ -14,6 +14,7 @@ use claystone_chunk::{ByteRange, ChunkError, ChunkId, Durability, Version};
 use claystone_env::File;
 
 use super::{Files, lock};
+use crate::error::Refused;
 use crate::index::{dir_of, dir_path, file_path};
 use crate::layout::{CHUNK_BYTES_MAX, Header, SECTOR, SectorCrc, data_offset, file_bytes, head};
 use crate::reader::Opened;
@@ -57,7 +58,7 @@ impl Files {
     /// Makes the file of a chunk in `writing` that will have `bytes`.
     pub fn create_file(&self, id: ChunkId, bytes: u64) -> Result<Arc<dyn File>, ChunkError> {
         self.writable()?;
-        self.check_space(bytes)?;
+        self.check_space(file_bytes(bytes))?;
         let path = file_path(id);
         let mut result = self.directory.create(&path);
         match result.as_ref().err().map(io::Error::kind) {
@@ -99,7 +100,7 @@ impl Files {
         let offset = data_offset(bytes) + first_sector * SECTOR;
         match file.write_around(offset, content) {
             Ok(()) => Ok(SectorCrc::new(id).table(first_sector, content)),
-            Err(error) => Err(self.write_failed(id, &error, content.len() as u64)),
+            Err(error) => Err(self.write_failed(id, &error, content.len() as u64).into()),
         }
     }
 
@@ -116,7 +117,7 @@ impl Files {
         let header = Header { id, bytes, version: Version(0) };
         let head = head(&header, table);
         if let Err(error) = file.write_at(0, &head) {
-            return Err(self.write_failed(id, &error, head.len() as u64));
+            return Err(self.write_failed(id, &error, head.len() as u64).into());
         }
         self.committed(id, file, durability)
     }
@@ -141,7 +142,7 @@ impl Files {
             file.write_at(header.data_offset(), content).and_then(|()| file.write_at(0, &head))
         };
         if let Err(error) = written {
-            return Err(self.write_failed(id, &error, file_bytes(header.bytes)));
+            return Err(self.write_failed(id, &error, file_bytes(header.bytes)).into());
         }
         self.committed(id, &file, durability)
     }
@@ -154,9 +155,9 @@ impl Files {
                     // Out of file handles before anything was synced: the chunk is not committed, the disk is fine.
                     Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                         self.remove_unfinished(id)?;
-                        return Err(self.unavailable(format!("syncing a chunk's name: {error}")));
+                        return Err(self.unavailable(format!("syncing a chunk's name: {error}")).into());
                     }
-                    Err(error) => return Err(self.fail(format!("syncing a chunk's name: {error}"))),
+                    Err(error) => return Err(self.fail(format!("syncing a chunk's name: {error}")).into()),
                     Ok(()) => (),
                 }
             }
@@ -208,24 +209,29 @@ impl Files {
         self.end(id);
     }
 
-    fn remove_unfinished(&self, id: ChunkId) -> Result<(), ChunkError> {
+    fn remove_unfinished(&self, id: ChunkId) -> Result<(), Refused> {
         self.remove_file(id)?;
         lock(&self.index).removed(id);
         self.set_unfinished_file(id, false);
         Ok(())
     }
 
-    fn write_failed(&self, id: ChunkId, error: &io::Error, needed_bytes: u64) -> ChunkError {
+    fn write_failed(&self, id: ChunkId, error: &io::Error, needed_bytes: u64) -> Refused {
         // The space comes back first, so that the error tells what is free without the file.
         let removed = self.remove_unfinished(id);
         let error = self.change_failed("writing a chunk", error, needed_bytes);
         removed.err().unwrap_or(error)
     }
 
-    fn remove_file(&self, id: ChunkId) -> Result<(), ChunkError> {
-        match self.directory.remove(&file_path(id)) {
+    fn remove_file(&self, id: ChunkId) -> Result<(), Refused> {
+        self.remove_path(&file_path(id))
+    }
+
+    /// Removes a file that may be gone already.
+    pub(super) fn remove_path(&self, path: &str) -> Result<(), Refused> {
+        match self.directory.remove(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.check_alive(),
-            Err(error) => Err(self.change_failed("removing a chunk file", &error, 0)),
+            Err(error) => Err(self.change_failed(&format!("removing {path}"), &error, 0)),
             Ok(()) => Ok(()),
         }
     }

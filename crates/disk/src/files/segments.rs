@@ -1,0 +1,577 @@
+//! Segments and fences: the files of `segments`.
+//!
+//! A number of an owner, in memory and on the disk:
+//!
+//! ```text
+//! (absent) --create_segment--> claimed --> open --fence of a greater term, or a new run--> sealed
+//!                                            |                                               |
+//!                     (absent) <-- claimed <-+--------------- delete_segment ----------------+
+//! ```
+//!
+//! Invariants:
+//! 1. A change under a lease holds its owner's gate shared from the check of the lease to its end, and a fence holds it
+//!    alone: when a fence returns, nothing of a lesser term is under way.
+//! 2. While a number is claimed, one call makes or removes its file; for the others there is no such segment.
+//! 3. Open is only what this run made, under the lease that appends: its end is known without reading.
+//! 4. A fence is in effect here before it is durable, and acknowledged after.
+//! 5. After an append or a sync that failed the state is `Failed`, or `ReadOnly` where the disk refused it.
+//!
+//! Locks are taken in the order gate, syncing, end, then one of the short ones (state, made, sealed).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use bytes::Bytes;
+use claystone_chunk::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, SegmentInfo, Term};
+use claystone_env::File;
+
+use super::{Files, is_passing, lock};
+use crate::error::Refused;
+use crate::recent::Recent;
+use crate::segment::{
+    CONTENT_OFFSET, HEADER_BYTES, Head, Name, SEGMENT_DIR, decode_fence, decode_header, encode_fence, encode_header,
+    fence_path, new_fence_path, segment_path,
+};
+
+/// Open files of sealed segments.
+const SEALED_MAX: usize = 64;
+
+/// What is known of segments.
+#[derive(Default)]
+pub struct Segments {
+    owners: Mutex<BTreeMap<OwnerId, Arc<Owner>>>,
+    // Whether this run has made sure that the directory is there, durably.
+    made: Mutex<bool>,
+    sealed: Mutex<Sealed>,
+}
+
+/// Sealed segments that were read last.
+struct Sealed {
+    files: Recent<SegmentId, (SegmentInfo, Arc<dyn File>)>,
+    // One more with each removal of a segment: who opened a file before that does not keep it.
+    removals: u64,
+}
+
+impl Default for Sealed {
+    fn default() -> Sealed {
+        Sealed { files: Recent::new(SEALED_MAX), removals: 0 }
+    }
+}
+
+#[derive(Default)]
+struct Owner {
+    gate: RwLock<()>,
+    state: Mutex<OwnerState>,
+}
+
+#[derive(Default)]
+struct OwnerState {
+    fence: Fence,
+    entries: BTreeMap<u64, Entry>,
+}
+
+#[derive(Default, Clone)]
+enum Fence {
+    #[default]
+    Unread,
+    /// 0: none.
+    Known {
+        term: Term,
+        is_durable: bool,
+    },
+    Damaged(String),
+}
+
+enum Entry {
+    Claimed,
+    Open(Arc<OpenSegment>),
+}
+
+struct OpenSegment {
+    info: SegmentInfo,
+    file: Arc<dyn File>,
+    end: Mutex<u64>,
+    syncing: Mutex<()>,
+}
+
+/// What is under a segment's name.
+enum Found {
+    Segment(SegmentInfo, Arc<dyn File>),
+    Remnant,
+    Damaged(String),
+    Absent,
+}
+
+impl Owner {
+    fn stay(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a number that is neither claimed nor open.
+    fn claim(&self, number: u64) -> bool {
+        let mut state = lock(&self.state);
+        let free = !state.entries.contains_key(&number);
+        if free {
+            state.entries.insert(number, Entry::Claimed);
+        }
+        free
+    }
+
+    /// Ends a claim.
+    fn settle(&self, number: u64, entry: Option<Entry>) {
+        let mut state = lock(&self.state);
+        match entry {
+            Some(entry) => state.entries.insert(number, entry),
+            None => state.entries.remove(&number),
+        };
+    }
+}
+
+impl Files {
+    fn owner(&self, id: OwnerId) -> Arc<Owner> {
+        lock(&self.segments.owners).entry(id).or_default().clone()
+    }
+
+    // ---- Fences ----
+
+    /// Refuses a lease below its owner's fence. Who calls holds the gate.
+    fn check_lease(&self, owner: &Owner, lease: Lease) -> Result<(), SegmentError> {
+        match self.fence_of(owner, lease.owner)? {
+            Fence::Known { term: fenced, .. } if lease.term < fenced => Err(SegmentError::Fenced { lease, fenced }),
+            Fence::Damaged(reason) => {
+                Err(self.unavailable(format!("the fence of {} is damaged: {reason}", lease.owner)).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The fence, which is read once.
+    fn fence_of(&self, owner: &Owner, id: OwnerId) -> Result<Fence, Refused> {
+        let mut state = lock(&owner.state);
+        if let Fence::Unread = state.fence {
+            state.fence = self.read_fence(id)?;
+        }
+        Ok(state.fence.clone())
+    }
+
+    fn read_fence(&self, owner: OwnerId) -> Result<Fence, Refused> {
+        let bytes = self.directory.open(&fence_path(owner)).and_then(|file| {
+            let mut bytes = vec![0; file.bytes()?.min(HEADER_BYTES as u64 + 1) as usize];
+            file.read_at(0, &mut bytes)?;
+            Ok(bytes)
+        });
+        Ok(match bytes {
+            Ok(bytes) => match decode_fence(owner, &bytes) {
+                // Its file may be the one of a fence that was never acknowledged.
+                Ok(term) => Fence::Known { term, is_durable: false },
+                Err(reason) => Fence::Damaged(reason.to_owned()),
+            },
+            Err(error) if is_passing(error.kind()) => {
+                return Err(self.unavailable(format!("opening a fence: {error}")));
+            }
+            Err(error) => {
+                self.check_alive()?;
+                match error.kind() {
+                    io::ErrorKind::NotFound => Fence::Known { term: Term(0), is_durable: true },
+                    _ => Fence::Damaged(error.to_string()),
+                }
+            }
+        })
+    }
+
+    /// See [`claystone_chunk::SegmentStore::fence`].
+    pub fn fence(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.writable()?;
+        let owner = self.owner(lease.owner);
+        let _alone = owner.gate.write().unwrap_or_else(PoisonError::into_inner);
+        match self.fence_of(&owner, lease.owner)? {
+            Fence::Known { term: fenced, .. } if lease.term < fenced => {
+                return Err(SegmentError::Fenced { lease, fenced });
+            }
+            Fence::Known { term, is_durable } if lease.term == term => {
+                if is_durable {
+                    return Ok(());
+                }
+            }
+            // A damaged one is replaced: who fences now was given a greater term than all before.
+            _ => {
+                self.write_fence(lease)?;
+                let mut state = lock(&owner.state);
+                state.fence = Fence::Known { term: lease.term, is_durable: false };
+                state.entries.retain(|_, entry| match entry {
+                    Entry::Claimed => true,
+                    Entry::Open(segment) => segment.info.term >= lease.term,
+                });
+            }
+        }
+        self.sync_segment_names("syncing a fence's name")?;
+        lock(&owner.state).fence = Fence::Known { term: lease.term, is_durable: true };
+        Ok(())
+    }
+
+    /// Everything of a fence but that its name is durable.
+    fn write_fence(&self, lease: Lease) -> Result<(), Refused> {
+        let path = new_fence_path(lease.owner);
+        let failed = |error: &io::Error| self.change_failed("writing a fence", error, HEADER_BYTES as u64);
+        let mut made = self.make_in_segments(&path)?;
+        if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
+            // Left by a crash, or a failure, in this function.
+            self.directory.remove(&path).map_err(|error| failed(&error))?;
+            made = self.make_in_segments(&path)?;
+        }
+        let file = made.map_err(|error| failed(&error))?;
+        file.write_at(0, &encode_fence(lease)).map_err(|error| failed(&error))?;
+        file.sync().map_err(|error| self.fail(format!("syncing a fence: {error}")))?;
+        self.directory.rename(&path, &fence_path(lease.owner)).map_err(|error| failed(&error))
+    }
+
+    // ---- The directory ----
+
+    /// Makes a file in the directory of segments, and the directory where it is missing.
+    fn make_in_segments(&self, path: &str) -> Result<io::Result<Arc<dyn File>>, Refused> {
+        {
+            let mut made = lock(&self.segments.made);
+            if !*made {
+                self.make_segment_dir()?;
+                *made = true;
+            }
+        }
+        match self.directory.create(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Somebody removed the directory, or the whole disk.
+                self.check_alive()?;
+                self.make_segment_dir()?;
+                Ok(self.directory.create(path))
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn make_segment_dir(&self) -> Result<(), Refused> {
+        let made = self.directory.make_dir(SEGMENT_DIR).and_then(|()| self.directory.sync_dir(""));
+        made.map_err(|error| self.change_failed("making a directory", &error, 0))
+    }
+
+    fn sync_segment_names(&self, what: &str) -> Result<(), Refused> {
+        self.directory.sync_dir(SEGMENT_DIR).map_err(|error| match error.kind() {
+            // Out of file handles before anything was synced: the disk is fine.
+            io::ErrorKind::ResourceBusy => self.unavailable(format!("{what}: {error}")),
+            _ => self.fail(format!("{what}: {error}")),
+        })
+    }
+
+    /// What there is in the directory of segments.
+    fn segment_names(&self) -> Result<Vec<Name>, Refused> {
+        match self.directory.list(SEGMENT_DIR) {
+            Ok(names) => Ok(names.iter().filter_map(|name| Name::parse(name)).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.check_alive()?;
+                Ok(Vec::new())
+            }
+            Err(error) if is_passing(error.kind()) => Err(self.unavailable(format!("listing: {error}"))),
+            Err(error) => Err(self.fail(format!("listing {SEGMENT_DIR}: {error}"))),
+        }
+    }
+
+    // ---- Segments ----
+
+    /// See [`claystone_chunk::SegmentStore::create_segment`].
+    pub fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        self.writable()?;
+        let owner = self.owner(lease.owner);
+        let _stay = owner.stay();
+        self.check_lease(&owner, lease)?;
+        let id = SegmentId { owner: lease.owner, number };
+        if !owner.claim(number) {
+            return Err(SegmentError::AlreadyExists { id });
+        }
+        let info = SegmentInfo { id, term: lease.term, bytes };
+        let made = self
+            .make_segment(&info)
+            .map(|file| Entry::Open(Arc::new(OpenSegment { info, file, end: Mutex::new(0), syncing: Mutex::new(()) })));
+        let (entry, result) = match made {
+            Ok(entry) => (Some(entry), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        owner.settle(number, entry);
+        result
+    }
+
+    /// Makes the file of a segment whose number is claimed; on an error there is none, or a remnant.
+    fn make_segment(&self, info: &SegmentInfo) -> Result<Arc<dyn File>, SegmentError> {
+        let file_bytes = info.bytes.saturating_add(CONTENT_OFFSET);
+        self.check_space(file_bytes)?;
+        let path = segment_path(info.id);
+        let mut made = self.make_in_segments(&path)?;
+        if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
+            match self.look(info.id)? {
+                Found::Remnant => self.remove_path(&path)?,
+                Found::Absent => (),
+                Found::Segment(..) | Found::Damaged(_) => return Err(SegmentError::AlreadyExists { id: info.id }),
+            }
+            made = self.make_in_segments(&path)?;
+        }
+        let file = made.map_err(|error| self.change_failed("making a segment", &error, file_bytes))?;
+        let undone = |error: &io::Error| {
+            // The space comes back first, so that the error tells what is free without the file.
+            let removed = self.remove_path(&path);
+            let error = self.change_failed("making a segment", error, file_bytes);
+            removed.err().unwrap_or(error)
+        };
+        let failed = |error: io::Error| self.fail(format!("syncing a segment: {error}"));
+        file.reserve(file_bytes).map_err(|error| undone(&error))?;
+        // The header comes after the length, so that a file with a header is as long as that says.
+        file.sync().map_err(failed)?;
+        file.write_at(0, &encode_header(info)).map_err(|error| undone(&error))?;
+        file.sync().map_err(failed)?;
+        if let Err(error) = self.sync_segment_names("syncing a segment's name") {
+            self.remove_path(&path)?;
+            return Err(error.into());
+        }
+        Ok(file)
+    }
+
+    /// What is under a segment's name.
+    fn look(&self, id: SegmentId) -> Result<Found, Refused> {
+        let read = self.directory.open(&segment_path(id)).and_then(|file| {
+            let file_bytes = file.bytes()?;
+            let mut bytes = vec![0; file_bytes.min(HEADER_BYTES as u64) as usize];
+            file.read_at(0, &mut bytes)?;
+            Ok((decode_header(id, &bytes, file_bytes), file))
+        });
+        Ok(match read {
+            Ok((Head::Segment(info), file)) => Found::Segment(info, file),
+            Ok((Head::Remnant, _)) => Found::Remnant,
+            Ok((Head::Damaged(reason), _)) => Found::Damaged(reason.to_owned()),
+            Err(error) if is_passing(error.kind()) => {
+                return Err(self.unavailable(format!("opening a segment: {error}")));
+            }
+            Err(error) => {
+                self.check_alive()?;
+                match error.kind() {
+                    io::ErrorKind::NotFound => Found::Absent,
+                    _ => Found::Damaged(error.to_string()),
+                }
+            }
+        })
+    }
+
+    /// A segment that is not open, and its file.
+    fn sealed(&self, id: SegmentId) -> Result<(SegmentInfo, Arc<dyn File>), SegmentError> {
+        let removals = {
+            let mut sealed = lock(&self.segments.sealed);
+            if let Some(found) = sealed.files.find(&id) {
+                return Ok(found);
+            }
+            sealed.removals
+        };
+        match self.look(id)? {
+            Found::Segment(info, file) => {
+                let mut sealed = lock(&self.segments.sealed);
+                if sealed.removals == removals {
+                    sealed.files.keep(id, (info, file.clone()));
+                }
+                Ok((info, file))
+            }
+            Found::Remnant | Found::Absent => Err(SegmentError::NotFound { id }),
+            Found::Damaged(reason) => Err(SegmentError::Damaged { id, reason }),
+        }
+    }
+
+    /// The open segment that a lease may append to. Who calls holds the gate.
+    fn opened(&self, owner: &Owner, number: u64, lease: Lease) -> Result<Arc<OpenSegment>, SegmentError> {
+        self.check_lease(owner, lease)?;
+        let id = SegmentId { owner: lease.owner, number };
+        match lock(&owner.state).entries.get(&number) {
+            Some(Entry::Open(segment)) if segment.info.term == lease.term => return Ok(segment.clone()),
+            Some(Entry::Open(_)) => return Err(SegmentError::Sealed { id }),
+            Some(Entry::Claimed) => return Err(SegmentError::NotFound { id }),
+            None => (),
+        }
+        match self.sealed(id) {
+            Ok(_) | Err(SegmentError::Damaged { .. }) => Err(SegmentError::Sealed { id }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// See [`claystone_chunk::SegmentStore::append`].
+    pub fn append(&self, number: u64, lease: Lease, offset: u64, content: &Bytes) -> Result<(), SegmentError> {
+        self.writable()?;
+        let owner = self.owner(lease.owner);
+        let _stay = owner.stay();
+        let segment = self.opened(&owner, number, lease)?;
+        let mut end = lock(&segment.end);
+        let range = ByteRange { offset, bytes: content.len() as u64 };
+        if offset != *end || range.bytes > segment.info.bytes - *end {
+            return Err(SegmentError::OutOfRange { id: segment.info.id, range, end_bytes: *end });
+        }
+        segment
+            .file
+            .write_at(CONTENT_OFFSET + offset, content)
+            .map_err(|error| self.log_failed("appending", &error))?;
+        *end += range.bytes;
+        Ok(())
+    }
+
+    /// See [`claystone_chunk::SegmentStore::sync_segment`].
+    pub fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.writable()?;
+        let owner = self.owner(lease.owner);
+        let _stay = owner.stay();
+        let segment = self.opened(&owner, number, lease)?;
+        let _alone = lock(&segment.syncing);
+        // One that failed meanwhile took the error with it: the next would succeed.
+        self.writable()?;
+        segment.file.sync().map_err(|error| self.log_failed("syncing", &error).into())
+    }
+
+    /// What a failed append, or sync of appends, means.
+    fn log_failed(&self, what: &str, error: &io::Error) -> Refused {
+        let reason = format!("{what} a segment: {error}");
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => self.refuse_writes(reason),
+            _ => self.fail(reason),
+        }
+    }
+
+    /// See [`claystone_chunk::SegmentStore::read_segment`].
+    pub fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {
+        self.readable()?;
+        let owner = self.owner(id.owner);
+        let open = match lock(&owner.state).entries.get(&id.number) {
+            Some(Entry::Open(segment)) => Some((segment.info, segment.file.clone())),
+            Some(Entry::Claimed) => return Err(SegmentError::NotFound { id }),
+            None => None,
+        };
+        let (info, file) = match open {
+            Some(open) => open,
+            None => self.sealed(id)?,
+        };
+        for &range in ranges {
+            if range.offset.checked_add(range.bytes).is_none_or(|end| end > info.bytes) {
+                return Err(SegmentError::OutOfRange { id, range, end_bytes: info.bytes });
+            }
+        }
+        let mut buffers = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let mut buffer = vec![0; range.bytes as usize];
+            match file.read_at(CONTENT_OFFSET + range.offset, &mut buffer) {
+                Ok(()) => buffers.push(buffer.into()),
+                Err(error) if is_passing(error.kind()) => {
+                    return Err(self.unavailable(format!("reading a segment: {error}")).into());
+                }
+                Err(error) => {
+                    self.check_alive()?;
+                    return Err(SegmentError::Damaged { id, reason: error.to_string() });
+                }
+            }
+        }
+        Ok(buffers)
+    }
+
+    /// See [`claystone_chunk::SegmentStore::delete_segment`].
+    pub fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.writable()?;
+        let owner = self.owner(lease.owner);
+        let _stay = owner.stay();
+        self.check_lease(&owner, lease)?;
+        let id = SegmentId { owner: lease.owner, number };
+        let before = {
+            let mut state = lock(&owner.state);
+            match state.entries.insert(number, Entry::Claimed) {
+                // Another call makes or removes it.
+                Some(Entry::Claimed) => return Ok(()),
+                before => before,
+            }
+        };
+        let removed = self.remove_path(&segment_path(id));
+        let mut sealed = lock(&self.segments.sealed);
+        sealed.removals += 1;
+        sealed.files.drop(&id);
+        drop(sealed);
+        owner.settle(number, before.filter(|_| removed.is_err()));
+        Ok(removed?)
+    }
+
+    /// See [`claystone_chunk::SegmentStore::segments`].
+    pub fn segments(&self, id: OwnerId) -> Result<Vec<SegmentInfo>, SegmentError> {
+        self.readable()?;
+        let owner = self.owner(id);
+        let _stay = owner.stay();
+        let mut found = Vec::new();
+        for name in self.segment_names()? {
+            let Name::Segment(segment) = name else { continue };
+            if segment.owner != id {
+                continue;
+            }
+            match lock(&owner.state).entries.get(&segment.number) {
+                Some(Entry::Open(open)) => {
+                    found.push(open.info);
+                    continue;
+                }
+                Some(Entry::Claimed) => continue,
+                None => (),
+            }
+            match self.look(segment)? {
+                Found::Segment(info, _) => found.push(info),
+                Found::Damaged(_) => found.push(SegmentInfo { id: segment, term: Term(0), bytes: 0 }),
+                Found::Remnant => self.remove_remnant(&owner, segment)?,
+                Found::Absent => (),
+            }
+        }
+        found.sort_unstable_by_key(|info| info.id);
+        Ok(found)
+    }
+
+    /// Removes what an interrupted creation left, if it is still that.
+    fn remove_remnant(&self, owner: &Owner, id: SegmentId) -> Result<(), Refused> {
+        // A disk that takes no writes keeps it.
+        if self.writable().is_err() || !owner.claim(id.number) {
+            return Ok(());
+        }
+        let removed = match self.look(id) {
+            Ok(Found::Remnant) => self.remove_path(&segment_path(id)),
+            other => other.map(|_| ()),
+        };
+        owner.settle(id.number, None);
+        removed
+    }
+
+    /// See [`claystone_chunk::SegmentStore::owners`].
+    pub fn segment_owners(&self) -> Result<Vec<OwnerId>, SegmentError> {
+        self.readable()?;
+        let owners: BTreeSet<OwnerId> = self.segment_names()?.into_iter().map(Name::owner).collect();
+        Ok(owners.into_iter().collect())
+    }
+
+    /// See [`claystone_chunk::SegmentStore::forget_owner`].
+    pub fn forget_owner(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.writable()?;
+        let owner = self.owner(lease.owner);
+        let _alone = owner.gate.write().unwrap_or_else(PoisonError::into_inner);
+        if let Fence::Known { term: fenced, .. } = self.fence_of(&owner, lease.owner)?
+            && lease.term < fenced
+        {
+            return Err(SegmentError::Fenced { lease, fenced });
+        }
+        let names = self.segment_names()?;
+        for name in names.iter().filter(|name| name.owner() == lease.owner) {
+            match name {
+                Name::Segment(id) => self.remove_path(&segment_path(*id))?,
+                Name::NewFence(owner) => self.remove_path(&new_fence_path(*owner))?,
+                // The last: until then nobody of a lesser term comes in.
+                Name::Fence(_) => (),
+            }
+        }
+        if names.contains(&Name::Fence(lease.owner)) {
+            self.remove_path(&fence_path(lease.owner))?;
+        }
+        let mut sealed = lock(&self.segments.sealed);
+        sealed.removals += 1;
+        sealed.files.drop_all(|id| id.owner == lease.owner);
+        drop(sealed);
+        *lock(&owner.state) = OwnerState { fence: Fence::Unread, entries: BTreeMap::new() };
+        Ok(())
+    }
+}

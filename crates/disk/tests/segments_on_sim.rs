@@ -1,0 +1,626 @@
+//! Segments on a simulated disk: power cuts and failures at every operation, damage at rest, a full disk.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use claystone_chunk::testing::{Reopen, pattern, put, segments};
+use claystone_chunk::{
+    ByteRange, ChunkStore, DiskId, Lease, NodeId, OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore,
+    StoreState, Term,
+};
+use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
+use claystone_env::WallTime;
+use claystone_sim::{DiskModel, Fault, Process, SimDisk, World, run};
+
+const EXPECTED: Expected = Expected { cluster: ClusterId(7), disk: DiskId(1) };
+const OPTIONS: Options = Options { reserve_bytes: Some(0), sync_interval: Duration::from_secs(1) };
+const OWNER: OwnerId = OwnerId(0xa0);
+const BYSTANDER: OwnerId = OwnerId(0xb0);
+const BYTES: u64 = 50_000;
+
+fn lease(term: u64) -> Lease {
+    Lease { owner: OWNER, term: Term(term) }
+}
+
+fn id(number: u64) -> SegmentId {
+    SegmentId { owner: OWNER, number }
+}
+
+fn path(id: SegmentId) -> String {
+    format!("segments/{}.{}", id.owner, id.number)
+}
+
+fn fence_path(owner: OwnerId) -> String {
+    format!("segments/{owner}.fence")
+}
+
+fn range(offset: u64, bytes: u64) -> [ByteRange; 1] {
+    [ByteRange { offset, bytes }]
+}
+
+/// A disk and the process that serves it.
+struct Served {
+    world: World,
+    disk: SimDisk,
+    process: Process,
+    store: Option<DirectoryStore>,
+}
+
+impl Served {
+    async fn begin(world: World, name: &str) -> Served {
+        let disk = world.disk(name, DiskModel::ssd(64 << 20));
+        let process = world.process("p");
+        let node = NodeId("node-1".to_owned());
+        let created = WallTime { unix_ms: 1 };
+        let identity = Identity { disk: EXPECTED.disk, cluster: EXPECTED.cluster, node, created };
+        format(&*process.worker(&disk), disk.attach(), identity).await.expect("format");
+        let mut served = Served { world, disk, process, store: None };
+        served.open().await;
+        served
+    }
+
+    async fn open(&mut self) {
+        let worker = self.process.worker(&self.disk);
+        let store = DirectoryStore::open(self.process.env(), self.disk.attach(), worker, EXPECTED, OPTIONS).await;
+        self.store = Some(store.expect("open"));
+    }
+
+    /// Ends the process and opens the store anew, with a power cut in between or without.
+    async fn restart(&mut self, power_cut: bool) {
+        self.process.kill();
+        if power_cut {
+            self.disk.crash();
+        }
+        self.store = None;
+        self.process = self.world.process("p");
+        // Killed tasks let go of the disk when they are run next.
+        self.world.clock().sleep(Duration::from_secs(1)).await;
+        self.open().await;
+    }
+
+    fn segments(&self) -> &dyn SegmentStore {
+        self.store.as_ref().expect("open").segments()
+    }
+
+    /// The files of segments and fences.
+    fn files(&self) -> Vec<String> {
+        self.disk.files().into_iter().filter(|file| file.starts_with("segments/")).collect()
+    }
+}
+
+#[async_trait(?Send)]
+impl Reopen for Served {
+    fn store(&self) -> &dyn ChunkStore {
+        self.store.as_ref().expect("open")
+    }
+
+    async fn reopen(&mut self) {
+        self.restart(true).await;
+    }
+}
+
+#[test]
+fn conforms() {
+    for seed in 0..5 {
+        run(seed, |world| async move {
+            let mut number = 0;
+            segments(|| {
+                number += 1;
+                let (world, name) = (world.clone(), format!("d{number}"));
+                async move { Served::begin(world, &name).await }
+            })
+            .await;
+        });
+    }
+}
+
+// ---- Power cuts and failures at every operation ----
+
+/// What is done while power goes. Each is a number of steps, in order, of which the first that fails ends it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Deed {
+    /// Segment 2, on a disk where there is none yet of this owner but segment 1.
+    Create,
+    /// Two appends to segment 1, each followed by a sync.
+    Append { first: usize, second: usize },
+    /// From term 1 to 2 and to 3.
+    FenceTwice,
+    /// Segment 1.
+    Delete,
+    /// All of it, under term 2.
+    Forget,
+    /// The first segment and fence of the disk at all.
+    First,
+}
+
+const DEEDS: [Deed; 7] = [
+    Deed::Create,
+    Deed::Append { first: 4160, second: 4160 },
+    Deed::Append { first: 100, second: 20_000 },
+    Deed::FenceTwice,
+    Deed::Delete,
+    Deed::Forget,
+    Deed::First,
+];
+
+const OLD_BYTES: usize = 3000;
+
+impl Deed {
+    async fn prepare(self, store: &dyn SegmentStore) {
+        if self == Deed::First {
+            return;
+        }
+        let bystander = Lease { owner: BYSTANDER, term: Term(9) };
+        store.fence(bystander).await.expect("fence");
+        store.create_segment(1, bystander, BYTES).await.expect("create");
+        store.append(1, bystander, 0, pattern(77, 7000)).await.expect("append");
+        store.sync_segment(1, bystander).await.expect("sync");
+        store.fence(lease(1)).await.expect("fence");
+        store.create_segment(1, lease(1), BYTES).await.expect("create");
+        store.append(1, lease(1), 0, pattern(1, OLD_BYTES)).await.expect("append");
+        store.sync_segment(1, lease(1)).await.expect("sync");
+    }
+
+    /// Does it, up to the first step that fails; returns how many steps were acknowledged.
+    async fn act(self, store: &dyn SegmentStore) -> usize {
+        let mut done = 0;
+        while let Some(Ok(())) = self.step(done, store).await {
+            done += 1;
+        }
+        done
+    }
+
+    async fn step(self, number: usize, store: &dyn SegmentStore) -> Option<Result<(), SegmentError>> {
+        Some(match (self, number) {
+            (Deed::Create | Deed::First, 0) => store.create_segment(2, lease(1), BYTES).await,
+            (Deed::First, 1) => store.fence(lease(1)).await,
+            (Deed::Append { first, .. }, 0) => store.append(1, lease(1), OLD_BYTES as u64, pattern(2, first)).await,
+            (Deed::Append { first, second }, 2) => {
+                store.append(1, lease(1), (OLD_BYTES + first) as u64, pattern(3, second)).await
+            }
+            (Deed::Append { .. }, 1 | 3) => store.sync_segment(1, lease(1)).await,
+            (Deed::FenceTwice, 0 | 1) => store.fence(lease(number as u64 + 2)).await,
+            (Deed::Delete, 0) => store.delete_segment(1, lease(1)).await,
+            (Deed::Forget, 0) => store.forget_owner(lease(2)).await,
+            _ => return None,
+        })
+    }
+
+    /// Checks what is left after the store was opened anew.
+    async fn check(self, store: &dyn SegmentStore, acknowledged: usize, context: &str) {
+        let found = store.segments(OWNER).await.unwrap_or_else(|error| panic!("{error} {context}"));
+        let has = |number| found.contains(&SegmentInfo { id: id(number), term: Term(1), bytes: BYTES });
+        let numbers: Vec<u64> = found.iter().map(|info| info.id.number).collect();
+        assert!(found.iter().all(|info| has(info.id.number)), "{found:?} {context}");
+        let may_be: &[&[u64]] = match self {
+            Deed::Create if acknowledged == 1 => &[&[1, 2]],
+            Deed::Create => &[&[1], &[1, 2]],
+            Deed::Append { .. } | Deed::FenceTwice => &[&[1]],
+            // A removal may be there at any time after it was asked for, and need not be.
+            Deed::Delete | Deed::Forget => &[&[], &[1]],
+            Deed::First if acknowledged > 0 => &[&[2]],
+            Deed::First => &[&[], &[2]],
+        };
+        assert!(may_be.contains(&&numbers[..]), "{numbers:?} {context}");
+        if has(1) {
+            let read = |offset, bytes| async move {
+                let read = store.read_segment(id(1), &range(offset, bytes)).await;
+                read.unwrap_or_else(|error| panic!("{error} {context}")).remove(0)
+            };
+            assert!(read(0, OLD_BYTES as u64).await == pattern(1, OLD_BYTES), "{context}");
+            if let Deed::Append { first, second } = self {
+                if acknowledged >= 2 {
+                    assert!(read(OLD_BYTES as u64, first as u64).await == pattern(2, first), "{context}");
+                }
+                if acknowledged >= 4 {
+                    let offset = (OLD_BYTES + first) as u64;
+                    assert!(read(offset, second as u64).await == pattern(3, second), "{context}");
+                }
+            }
+            assert_eq!(read(0, BYTES).await.len() as u64, BYTES, "{context}");
+        }
+        self.check_fence(store, acknowledged, context).await;
+    }
+
+    async fn check_fence(self, store: &dyn SegmentStore, acknowledged: usize, context: &str) {
+        let fenced = match store.delete_segment(99, lease(0)).await {
+            Ok(()) => 0,
+            Err(SegmentError::Fenced { fenced, .. }) => fenced.0,
+            Err(error) => panic!("{error} {context}"),
+        };
+        let may_be = match self {
+            Deed::Create | Deed::Append { .. } | Deed::Delete => 1..=1,
+            Deed::FenceTwice => acknowledged as u64 + 1..=(acknowledged as u64 + 2).min(3),
+            Deed::Forget => 0..=1,
+            Deed::First => u64::from(acknowledged == 2)..=1,
+        };
+        assert!(may_be.contains(&fenced), "fenced {fenced} {context}");
+        assert_eq!(store.fence(lease(fenced.max(1))).await, Ok(()), "{context}");
+    }
+
+    /// Fences what is fenced: that must then stay, whether or not it was durable when the store was opened.
+    async fn check_fence_stays(self, served: &mut Served, context: &str) {
+        let late = lease(0);
+        let Err(SegmentError::Fenced { fenced, .. }) = served.segments().delete_segment(99, late).await else {
+            panic!("the last check fenced it {context}");
+        };
+        served.segments().fence(lease(fenced.0)).await.expect("fence");
+        served.restart(true).await;
+        let refused = served.segments().delete_segment(99, late).await;
+        assert_eq!(refused, Err(SegmentError::Fenced { lease: late, fenced }), "{context}");
+    }
+}
+
+async fn check_bystander(store: &dyn SegmentStore, deed: Deed, context: &str) {
+    if deed == Deed::First {
+        return;
+    }
+    let id = SegmentId { owner: BYSTANDER, number: 1 };
+    let infos = store.segments(BYSTANDER).await;
+    assert_eq!(infos, Ok(vec![SegmentInfo { id, term: Term(9), bytes: BYTES }]), "{context}");
+    let read = store.read_segment(id, &range(0, 7000)).await;
+    assert!(read.unwrap_or_else(|error| panic!("{error} {context}"))[0] == pattern(77, 7000), "{context}");
+    let late = Lease { owner: BYSTANDER, term: Term(8) };
+    let refused = store.delete_segment(1, late).await;
+    assert_eq!(refused, Err(SegmentError::Fenced { lease: late, fenced: Term(9) }), "{context}");
+}
+
+/// The store is as good as new: what it lists is what is on the disk, and all of it can go.
+async fn check_usable(served: &Served, context: &str) {
+    let store = served.segments();
+    assert_eq!(served.store().state(), StoreState::Serving, "{context}");
+    let mut listed = Vec::new();
+    for owner in store.owners().await.expect("owners") {
+        listed.extend(store.segments(owner).await.expect("segments").iter().map(|info| path(info.id)));
+    }
+    let on_disk: Vec<String> = served.files().into_iter().filter(|file| !file.contains(".fence")).collect();
+    listed.sort();
+    assert_eq!(listed, on_disk, "{context}");
+    for number in [1, 2, 3] {
+        store.delete_segment(number, lease(5)).await.unwrap_or_else(|error| panic!("{error} {context}"));
+        store.create_segment(number, lease(5), 100).await.unwrap_or_else(|error| panic!("{error} {context}"));
+        store.append(number, lease(5), 0, pattern(5, 100)).await.expect("append");
+        store.sync_segment(number, lease(5)).await.expect("sync");
+    }
+    for owner in store.owners().await.expect("owners") {
+        store.forget_owner(Lease { owner, term: Term(10) }).await.expect("forget");
+    }
+    assert_eq!(served.files(), Vec::<String>::new(), "{context}");
+}
+
+/// Returns whether power went.
+fn cut_during(deed: Deed, operation: u64, seed: u64) -> bool {
+    run(seed, |world| async move {
+        let context = format!("({deed:?}, power cut at operation {operation}, seed {seed})");
+        let mut served = Served::begin(world, "d").await;
+        deed.prepare(served.segments()).await;
+        served.disk.cut_power_after(operation);
+        let acknowledged = deed.act(served.segments()).await;
+        let cut = !served.disk.is_powered();
+        served.restart(true).await;
+        check_bystander(served.segments(), deed, &context).await;
+        deed.check(served.segments(), acknowledged, &context).await;
+        check_usable(&served, &context).await;
+        cut
+    })
+}
+
+#[test]
+fn a_power_cut_at_any_operation_loses_nothing_acknowledged() {
+    for deed in DEEDS {
+        let mut operation = 0;
+        while (0..12).fold(false, |cut, seed| cut_during(deed, operation, operation * 100 + seed) | cut) {
+            operation += 1;
+        }
+        assert!(operation > 0, "{deed:?} has operations");
+    }
+}
+
+/// Returns whether the failure happened.
+fn fail_during(deed: Deed, operation: u64, fault: Fault, power_cut: bool) -> bool {
+    run(operation, |world| async move {
+        let context = format!("({deed:?}, {fault:?} at operation {operation}, power cut: {power_cut})");
+        let mut served = Served::begin(world, "d").await;
+        deed.prepare(served.segments()).await;
+        served.disk.fail_after(operation, fault);
+        let acknowledged = deed.act(served.segments()).await;
+        // If it did not come, it will not come any more.
+        let happened = served.disk.spare_faults();
+        match served.store().state() {
+            StoreState::Failed { .. } => {
+                let refused = served.segments().append(1, lease(9), 0, pattern(1, 1)).await;
+                assert!(matches!(refused, Err(SegmentError::Unavailable { .. })), "{refused:?} {context}");
+            }
+            StoreState::Serving => check_bystander(served.segments(), deed, &context).await,
+            StoreState::ReadOnly { reason } => panic!("read-only: {reason} {context}"),
+        }
+        served.restart(power_cut).await;
+        check_bystander(served.segments(), deed, &context).await;
+        deed.check(served.segments(), acknowledged, &context).await;
+        deed.check_fence_stays(&mut served, &context).await;
+        check_usable(&served, &context).await;
+        happened
+    })
+}
+
+#[test]
+fn a_failure_of_any_operation_loses_nothing_acknowledged() {
+    for deed in DEEDS {
+        for fault in [Fault::Medium, Fault::NoSpace] {
+            for power_cut in [false, true] {
+                let mut operation = 0;
+                while fail_during(deed, operation, fault, power_cut) {
+                    operation += 1;
+                }
+                assert!(operation > 0, "{deed:?} has operations");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_append_or_sync_fails_the_store() {
+    for operation in [0, 1] {
+        run(1, |world| async move {
+            let served = Served::begin(world, "d").await;
+            Deed::Create.prepare(served.segments()).await;
+            served.disk.fail_after(operation, Fault::Medium);
+            let appended = served.segments().append(1, lease(1), OLD_BYTES as u64, pattern(2, 10)).await;
+            let synced = served.segments().sync_segment(1, lease(1)).await;
+            assert_eq!(appended.is_ok(), operation == 1, "{appended:?}");
+            assert!(matches!(synced, Err(SegmentError::Unavailable { .. })), "{synced:?}");
+            assert!(matches!(served.store().state(), StoreState::Failed { .. }));
+        });
+    }
+}
+
+#[test]
+fn a_read_only_disk_serves_segments_and_takes_nothing() {
+    run(1, |world| async move {
+        let mut served = Served::begin(world, "d").await;
+        Deed::Create.prepare(served.segments()).await;
+        served.disk.set_read_only(true);
+        let refused = served.segments().append(1, lease(1), OLD_BYTES as u64, pattern(2, 10)).await;
+        assert!(matches!(refused, Err(SegmentError::Unavailable { .. })), "{refused:?}");
+        assert!(matches!(served.store().state(), StoreState::ReadOnly { .. }));
+        for reopened in [false, true] {
+            if reopened {
+                served.restart(false).await;
+            }
+            let read = served.segments().read_segment(id(1), &range(0, OLD_BYTES as u64)).await.expect("readable");
+            assert!(read[0] == pattern(1, OLD_BYTES));
+            assert_eq!(served.segments().segments(OWNER).await.expect("listed").len(), 1);
+            let refused = served.segments().fence(lease(7)).await;
+            assert!(matches!(refused, Err(SegmentError::Unavailable { .. })), "{refused:?}");
+        }
+    });
+}
+
+// ---- Space ----
+
+#[test]
+fn appends_to_a_full_disk_find_what_was_reserved() {
+    run(1, |world| async move {
+        let served = Served::begin(world, "d").await;
+        let bytes = 4 << 20;
+        served.segments().create_segment(1, lease(1), bytes).await.expect("create");
+        let space = served.store().space().await.expect("space");
+        served.disk.set_capacity(space.total_bytes - space.free_bytes);
+        assert_eq!(served.store().space().await.expect("space").free_bytes, 0);
+        let refused = served.segments().create_segment(2, lease(1), 1).await;
+        assert!(matches!(refused, Err(SegmentError::DiskFull { free_bytes: 0, .. })), "{refused:?}");
+        for number in 0..bytes / 65536 {
+            let content = pattern(number, 65536);
+            served.segments().append(1, lease(1), number * 65536, content).await.expect("reserved");
+            served.segments().sync_segment(1, lease(1)).await.expect("reserved");
+        }
+        assert_eq!(served.store().state(), StoreState::Serving);
+        served.segments().delete_segment(1, lease(1)).await.expect("delete");
+        served.segments().create_segment(2, lease(1), bytes).await.expect("the space came back");
+    });
+}
+
+#[test]
+fn a_segment_that_found_no_room_leaves_none_taken() {
+    run(1, |world| async move {
+        let served = Served::begin(world, "d").await;
+        let before = served.store().space().await.expect("space").free_bytes;
+        // Seen before, by asking; and by the file system, after another took what was free.
+        for operations in [None, Some(3)] {
+            if let Some(operations) = operations {
+                served.disk.fail_after(operations, Fault::NoSpace);
+            }
+            let bytes = if operations.is_some() { BYTES } else { before };
+            let refused = served.segments().create_segment(1, lease(1), bytes).await;
+            assert!(matches!(refused, Err(SegmentError::DiskFull { .. })), "{refused:?}");
+            assert!(served.disk.spare_faults());
+            assert_eq!(served.store().space().await.expect("space").free_bytes, before);
+        }
+        served.segments().create_segment(1, lease(1), BYTES).await.expect("the number is free");
+    });
+}
+
+#[test]
+fn segments_leave_the_reserve_of_the_disk_alone() {
+    run(1, |world| async move {
+        let mut served = Served::begin(world, "d").await;
+        let options = Options { reserve_bytes: Some(60 << 20), ..OPTIONS };
+        served.store = None;
+        let worker = served.process.worker(&served.disk);
+        let open = DirectoryStore::open(served.process.env(), served.disk.attach(), worker, EXPECTED, options);
+        served.store = Some(open.await.expect("open"));
+        let refused = served.segments().create_segment(1, lease(1), 8 << 20).await;
+        assert!(matches!(refused, Err(SegmentError::DiskFull { .. })), "{refused:?}");
+        served.segments().create_segment(1, lease(1), 1 << 20).await.expect("create");
+        served.segments().fence(lease(1)).await.expect("a fence may go into it");
+    });
+}
+
+// ---- Damage at rest ----
+
+#[test]
+fn a_damaged_header_is_told_and_the_segment_can_only_go() {
+    run(1, |world| async move {
+        let mut served = Served::begin(world, "d").await;
+        Deed::Create.prepare(served.segments()).await;
+        let file = served.disk.content(&path(id(1)));
+        let flip = |at: usize| {
+            let mut file = file.clone();
+            file[at] ^= 0x10;
+            file
+        };
+        let cut = |end: usize| file[..end].to_vec();
+        let flips = (0..64).chain((64..512).step_by(37)).map(flip);
+        let cuts = [1, 64, 511, 512, 4096, file.len() - 1].map(cut);
+        let other = served.disk.content(&path(SegmentId { owner: BYSTANDER, number: 1 }));
+        for variant in flips.chain(cuts).chain([other]) {
+            served.disk.set_content(&path(id(1)), variant);
+            served.restart(false).await;
+            let store = served.segments();
+            let gone = SegmentInfo { id: id(1), term: Term(0), bytes: 0 };
+            assert_eq!(store.segments(OWNER).await, Ok(vec![gone]));
+            let damaged = store.read_segment(id(1), &range(0, 1)).await;
+            assert!(matches!(damaged, Err(SegmentError::Damaged { .. })), "{damaged:?}");
+            assert_eq!(store.append(1, lease(1), 0, pattern(1, 1)).await, Err(SegmentError::Sealed { id: id(1) }));
+            let taken = SegmentError::AlreadyExists { id: id(1) };
+            assert_eq!(store.create_segment(1, lease(1), 10).await, Err(taken));
+            assert_eq!(served.store().state(), StoreState::Serving);
+        }
+        served.segments().delete_segment(1, lease(1)).await.expect("delete");
+        assert_eq!(served.segments().segments(OWNER).await, Ok(vec![]));
+    });
+}
+
+#[test]
+fn an_unreadable_part_loses_the_ranges_that_touch_it() {
+    run(1, |world| async move {
+        let served = Served::begin(world, "d").await;
+        Deed::Create.prepare(served.segments()).await;
+        served.disk.make_unreadable(&path(id(1)), 4096 + 1000..4096 + 1001);
+        let damaged = served.segments().read_segment(id(1), &range(0, 2000)).await;
+        assert!(matches!(damaged, Err(SegmentError::Damaged { .. })), "{damaged:?}");
+        let read = served.segments().read_segment(id(1), &range(0, 1000)).await.expect("readable");
+        assert!(read[0] == pattern(1, OLD_BYTES)[..1000]);
+        assert_eq!(served.store().state(), StoreState::Serving);
+    });
+}
+
+#[test]
+fn remnants_are_removed_and_names_of_others_left_alone() {
+    run(1, |world| async move {
+        let mut served = Served::begin(world, "d").await;
+        Deed::Create.prepare(served.segments()).await;
+        let directory = served.disk.attach();
+        let strangers = ["segments/notes.txt".to_owned(), format!("segments/{OWNER}.07")];
+        for name in &strangers {
+            directory.create(name).expect("create");
+        }
+        directory.create(&path(id(5))).expect("create");
+        directory.create(&path(id(6))).expect("create").write_at(0, &[0; 9000]).expect("write");
+        served.restart(false).await;
+        assert_eq!(served.segments().segments(OWNER).await.expect("segments").len(), 1);
+        assert_eq!(served.segments().owners().await, Ok(vec![OWNER, BYSTANDER]));
+        let files = served.files();
+        assert!(!files.contains(&path(id(5))) && !files.contains(&path(id(6))), "{files:?}");
+        served.segments().forget_owner(lease(1)).await.expect("forget");
+        assert!(strangers.iter().all(|name| served.files().contains(name)));
+    });
+}
+
+#[test]
+fn a_damaged_fence_stops_changes_until_the_next_fence() {
+    run(1, |world| async move {
+        let mut served = Served::begin(world, "d").await;
+        Deed::Create.prepare(served.segments()).await;
+        let fence = served.disk.content(&fence_path(OWNER));
+        assert_eq!(fence.len(), 512);
+        for term in 2..20 {
+            let mut file = if term < 18 { served.disk.content(&fence_path(OWNER)) } else { Vec::new() };
+            if let Some(byte) = file.get_mut(term as usize * 3) {
+                *byte ^= 0x40;
+            }
+            served.disk.set_content(&fence_path(OWNER), file);
+            served.restart(false).await;
+            let store = served.segments();
+            for term in [term - 1, term] {
+                let refused = store.create_segment(term, lease(term), 100).await;
+                assert!(matches!(refused, Err(SegmentError::Unavailable { .. })), "{refused:?}");
+            }
+            assert!(store.read_segment(id(1), &range(0, 10)).await.is_ok());
+            assert_eq!(served.store().state(), StoreState::Serving);
+            store.fence(lease(term)).await.expect("fence");
+            let late = store.create_segment(term, lease(term - 1), 100).await;
+            assert_eq!(late, Err(SegmentError::Fenced { lease: lease(term - 1), fenced: Term(term) }));
+            store.create_segment(term, lease(term), 100).await.expect("create");
+        }
+    });
+}
+
+// ---- Order ----
+
+#[test]
+fn behind_a_fence_nothing_of_a_former_term_is_written() {
+    for stall in 0..40 {
+        run(stall, |world| async move {
+            let served = Served::begin(world.clone(), "d").await;
+            let store = served.segments();
+            store.create_segment(1, lease(1), BYTES).await.expect("create");
+            let clock = world.clock();
+            let old = async {
+                let mut end = 0;
+                while store.append(1, lease(1), end, pattern(end, 100)).await.is_ok() {
+                    end += 100;
+                    assert!(end < BYTES, "the fence comes");
+                }
+                end
+            };
+            let new = async {
+                clock.sleep(Duration::from_micros(stall * 17)).await;
+                store.fence(lease(2)).await.expect("fence");
+                // Behind the header's sector: what was appended when the fence returned.
+                served.disk.content(&path(id(1)))
+            };
+            let (end, file) = futures::join!(old, new);
+            assert!(served.disk.content(&path(id(1))) == file, "changed behind the fence, {end} bytes appended");
+        });
+    }
+}
+
+#[test]
+fn an_append_is_one_write_and_a_sync_one_sync() {
+    run(1, |world| async move {
+        let served = Served::begin(world, "d").await;
+        Deed::Create.prepare(served.segments()).await;
+        let before = served.disk.stats();
+        served.segments().append(1, lease(1), OLD_BYTES as u64, pattern(2, 8192)).await.expect("append");
+        served.segments().sync_segment(1, lease(1)).await.expect("sync");
+        let after = served.disk.stats();
+        assert_eq!((after.operations - before.operations, after.syncs - before.syncs), (2, 1));
+        assert_eq!((after.bytes_written - before.bytes_written, after.bytes_read - before.bytes_read), (8192, 0));
+    });
+}
+
+#[test]
+fn many_sealed_segments_are_read_with_few_open_files() {
+    run(1, |world| async move {
+        let mut served = Served::begin(world, "d").await;
+        for number in 0..100 {
+            served.segments().create_segment(number, lease(1), 100).await.expect("create");
+            served.segments().append(number, lease(1), 0, pattern(number, 100)).await.expect("append");
+        }
+        served.restart(false).await;
+        for number in (0..100).chain(0..100).chain(90..100) {
+            let read = served.segments().read_segment(id(number), &range(0, 100)).await.expect("read");
+            assert!(read[0] == pattern(number, 100));
+        }
+        let before = served.disk.stats().operations;
+        served.segments().read_segment(id(95), &range(0, 100)).await.expect("read");
+        assert_eq!(served.disk.stats().operations - before, 1, "its file is still open");
+        put(served.store(), "0000018f3c5e7a00b1c2d3e4f506172a.4.1".parse().expect("an id"), pattern(1, 100))
+            .await
+            .expect("put");
+        served.segments().delete_segment(95, lease(1)).await.expect("delete");
+        let gone = served.segments().read_segment(id(95), &range(0, 100)).await;
+        assert_eq!(gone, Err(SegmentError::NotFound { id: id(95) }));
+    });
+}
