@@ -11,8 +11,10 @@
 //! Left out: which code a stripe gets (crate `object`), when it is repaired (crate `keeper`).
 
 mod claim;
+mod columns;
 mod error;
 mod gather;
+mod hold;
 mod layout;
 mod place;
 mod reader;
@@ -23,7 +25,9 @@ mod verify;
 mod writer;
 
 pub use claim::Claim;
+pub use columns::Holding;
 pub use error::StripeError;
+pub use hold::Hold;
 pub use layout::{Layout, Row, sub_bytes_for};
 pub use place::{Candidate, place};
 pub use reader::StripeReader;

@@ -11,7 +11,7 @@ use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 
 use crate::gather::{Sources, Window, gather};
-use crate::{Candidate, Claim, Layout, StripeError, Stripes, place};
+use crate::{Candidate, Claim, Hold, Layout, StripeError, Stripes, place};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -36,6 +36,8 @@ pub struct Rebuilt {
     pub swap: Swap,
     /// Hold it until the swap is committed.
     pub claim: Claim,
+    /// Nobody changed the other chunks meanwhile; hold it until the swap is committed.
+    pub hold: Hold,
     /// Bytes of the chunks that were rebuilt.
     pub bytes_rebuilt: u64,
     /// Bytes read from other chunks to rebuild them, whole sectors.
@@ -52,6 +54,7 @@ pub(crate) async fn rebuild(
 ) -> Result<Rebuilt, StripeError> {
     let layout = Layout::of(record)?;
     let claim = stripes.claims.claim(record.id);
+    let hold = stripes.holds.share(record.id).await;
     let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
     let lost: Vec<ChunkIndex> = targets.iter().map(|(chunk, _)| chunk.index).collect();
     match fill(stripes, record, &lost, &targets, &layout, pace).await {
@@ -66,7 +69,7 @@ pub(crate) async fn rebuild(
                 places: targets.iter().map(place).collect(),
             };
             let bytes_rebuilt = layout.chunk_bytes() * lost.len() as u64;
-            Ok(Rebuilt { swap, claim, bytes_rebuilt, bytes_read, bytes_verified })
+            Ok(Rebuilt { swap, claim, hold, bytes_rebuilt, bytes_read, bytes_verified })
         }
         Err(error) => {
             // Some of the new chunks may be committed already, and nobody will ever name them.

@@ -1,8 +1,10 @@
 //! The face of this crate.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::Env;
@@ -10,7 +12,8 @@ use claystone_meta::StripeRecord;
 use tokio::sync::mpsc;
 
 use crate::claim::Claims;
-use crate::{Pace, Rebuilt, Stores, StripeError, StripeReader, StripeWriter, Verification};
+use crate::hold::Holds;
+use crate::{Hold, Holding, Pace, Rebuilt, Stores, StripeError, StripeReader, StripeWriter, Verification};
 
 /// What the operator decided about stripes, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +64,7 @@ pub struct Stripes {
     pub(crate) stores: Stores,
     pub(crate) settings: Arc<Settings>,
     pub(crate) claims: Claims,
+    pub(crate) holds: Holds,
     pub(crate) damage: mpsc::Sender<Damage>,
 }
 
@@ -68,7 +72,17 @@ impl Stripes {
     /// Stripes over these stores.
     pub fn new(env: Env, stores: Stores, settings: Settings) -> (Stripes, DamageReports) {
         let (damage, reports) = mpsc::channel(DAMAGE_REPORTS_MAX);
-        (Stripes { env, stores, settings: Arc::new(settings), claims: Claims::default(), damage }, reports)
+        (
+            Stripes {
+                env,
+                stores,
+                settings: Arc::new(settings),
+                claims: Claims::default(),
+                holds: Holds::default(),
+                damage,
+            },
+            reports,
+        )
     }
 
     /// The disks.
@@ -112,6 +126,28 @@ impl Stripes {
     /// If the range is not inside the stripe.
     pub fn reader(&self, record: &StripeRecord, range: ByteRange) -> StripeReader {
         StripeReader::new(self, record, range)
+    }
+
+    /// Reads ranges of chunks, data or parity, of a stripe whose code has no sub-chunks: as they lie, or decoded where a
+    /// chunk is lost, fails or is late.
+    ///
+    /// # Errors
+    /// `Unrecoverable`, `Malformed`, `Code`.
+    ///
+    /// # Panics
+    /// If the code has sub-chunks, or a range is empty or not within its chunk.
+    pub async fn read_columns(
+        &self,
+        record: &StripeRecord,
+        ranges: &BTreeMap<ChunkIndex, ByteRange>,
+        holding: Holding,
+    ) -> Result<BTreeMap<ChunkIndex, Bytes>, StripeError> {
+        crate::columns::read_columns(self, record, ranges, holding).await
+    }
+
+    /// Takes a stripe alone, to change its chunks in place, unless somebody decodes or rebuilds it now.
+    pub fn try_alone(&self, stripe: StripeId) -> Option<Hold> {
+        self.holds.try_alone(stripe)
     }
 
     /// Rebuilds the chunks `lost` on disks chosen now, or as many of them as there are disks for, reads them back, and

@@ -124,6 +124,27 @@ impl StripeWriter {
         Ok(())
     }
 
+    /// Takes all bytes of the stripe in the order of its chunks, one whole data chunk after another, instead of the order
+    /// of [`StripeWriter::append`].
+    ///
+    /// # Errors
+    /// As `append`; `WrongLength` if these are not whole chunks, or there were bytes before.
+    pub async fn append_columns(&mut self, data: &[u8]) -> Result<(), StripeError> {
+        let chunk_bytes = self.layout.chunk_bytes() as usize;
+        let columns = usize::from(self.layout.shape().data);
+        if data.len() != columns * chunk_bytes || self.bytes_left() != data.len() as u64 {
+            return Err(StripeError::WrongLength { expected: self.bytes_left(), given: data.len() as u64 });
+        }
+        for row in 0..self.layout.rows() {
+            let row = self.layout.row(row);
+            for column in data.chunks_exact(chunk_bytes) {
+                let tile = row.chunk_offset as usize..(row.chunk_offset + row.tile_bytes) as usize;
+                self.append(&column[tile]).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes what is left, makes every chunk as durable as asked, and returns the record to commit with the claim
     /// that keeps its chunks until then.
     ///
