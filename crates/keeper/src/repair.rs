@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
 
 use claystone_chunk::{ChunkError, ChunkId};
 use claystone_meta::{ChunkPlace, MetaError, StripeRecord, Swap};
-use claystone_stripe::{Claim, Rebuilt, StripeError};
+use claystone_stripe::{Claim, Hold, Rebuilt, StripeError};
 use futures::StreamExt;
 use futures::stream;
 
@@ -67,6 +67,9 @@ pub struct RepairRound {
     /// Stripes that cannot be recovered until an absent disk returns.
     pub unreachable: u64,
 }
+
+/// What a swap must not outlive.
+type Held = (Claim, Hold);
 
 /// How a task ended.
 pub(crate) enum Outcome {
@@ -199,8 +202,9 @@ impl Keeper {
     /// Names the new chunks and deletes those they supersede. `false`: the stripe changed, and the new chunks are
     /// deleted.
     async fn commit(&self, before: &StripeRecord, rebuilt: Rebuilt) -> Result<bool, KeeperError> {
-        let Rebuilt { swap, claim, .. } = rebuilt;
-        let (committed, claim) = self.swap(swap.clone(), claim).await?;
+        let Rebuilt { swap, claim, hold, .. } = rebuilt;
+        let (committed, (claim, hold)) = self.swap(swap.clone(), (claim, hold)).await?;
+        drop(hold);
         match committed {
             Ok(_) => {
                 drop(claim);
@@ -228,14 +232,14 @@ impl Keeper {
     }
 
     /// Commits a swap as a task of its own: when upkeep is stopped, the transaction may still happen, and the claim on
-    /// the new chunks must outlive it.
-    async fn swap(&self, swap: Swap, claim: Claim) -> Result<(Result<StripeRecord, MetaError>, Claim), KeeperError> {
+    /// the new chunks and the hold on the old ones must outlive it.
+    async fn swap(&self, swap: Swap, held: Held) -> Result<(Result<StripeRecord, MetaError>, Held), KeeperError> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let meta = self.inner.meta.clone();
         let task = async move {
             let result = meta.swap(swap).await;
             // Whoever waited may have been stopped; the sweep looks after the chunks then.
-            let _ = sender.send((result, claim));
+            let _ = sender.send((result, held));
         };
         self.inner.env.tasks.spawn("swap", Box::pin(task));
         let stopped = |_| KeeperError::Meta(MetaError::Unavailable { reason: "the store is stopping".to_owned() });
