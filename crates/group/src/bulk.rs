@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
-use crate::groups::fill;
+use crate::groups::{Failure, fill};
 use crate::statistics::count;
 use crate::update::Preparation;
 use crate::{
@@ -31,11 +31,45 @@ struct Part {
     behind: usize,
 }
 
+/// Parts that were read, one behind the other, and what lies between them.
+struct Pieces<'a> {
+    parts: Vec<Part>,
+    data: &'a [u8],
+    between: &'a [u8],
+    /// Of the data of each part, and of what is behind it if that was read.
+    unread: Vec<Result<Vec<FailedSector>, DeviceError>>,
+    /// The CRCs of the first part, if they were had before.
+    first_sums: Option<Vec<Option<u32>>>,
+}
+
 /// Consecutive sectors that were asked for.
 struct Piece<'a> {
     first: Sector,
-    bytes: &'a mut [u8],
+    bytes: &'a [u8],
     unread: Result<Vec<FailedSector>, DeviceError>,
+}
+
+/// What is to be put right in the data that was read of a group.
+struct Mending {
+    /// Where the group's part begins in what was read, in sectors.
+    at: usize,
+    positions: Range<usize>,
+    failed: Vec<(usize, Failure)>,
+    /// By position; `None` where nobody knows what is right.
+    mended: Option<Vec<(usize, Bytes)>>,
+    /// Whether all can be.
+    result: Result<(), GroupError>,
+}
+
+impl Mending {
+    /// Puts it right in `data`: zeros where nothing is.
+    fn apply(&self, data: &mut [u8]) {
+        let part = &mut data[self.at * SECTOR_BYTES..][..self.positions.len() * SECTOR_BYTES];
+        match &self.mended {
+            Some(mended) => fill(part, self.positions.start, &self.failed, mended),
+            None => part.fill(0),
+        }
+    }
 }
 
 /// What a write to a device has at least, where there is more to write.
@@ -87,6 +121,7 @@ impl Groups {
         let mut buffer = aligned_buffer(total.min(WRITE_BYTES + group_bytes + SECTOR_BYTES));
         let mut next = run.first.0;
         let mut written: Vec<(Sector, SumsSector)> = Vec::new();
+        self.recent().forget(next..next + total as u64 / SECTOR_BYTES as u64);
         for (group, sectors) in (0..).zip(data.chunks_exact(shape.data as usize)) {
             if let Some(number) = run.sums_before(group, shape) {
                 let summed = run.summed(number);
@@ -133,36 +168,104 @@ impl Groups {
         let shape = self.shape();
         assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
         assert_eq!(into.len(), (wanted.end - wanted.start) as usize * SECTOR_BYTES, "room for what is wanted");
-        let parts = parts(run, wanted, shape);
-        let behind = parts.iter().map(|part| part.behind).sum::<usize>() * SECTOR_BYTES;
-        let mut between = if behind == 0 { BytesMut::new() } else { aligned_buffer(behind) };
-        between.resize(behind, 0);
+        let parts = parts(run, wanted, shape, false);
+        let mut between = between(&parts);
         // They lie before what is wanted; those of later groups are read with it.
-        let mut first_sums = Some(self.group_sums(run, parts[0].group, parts[0].positions.clone())?);
-        let (mut into, mut between) = (into, &mut between[..]);
-        let mut reads: Vec<(Sector, &mut [u8])> = Vec::new();
-        for part in &parts {
-            let place = run.group(part.group, shape);
-            let data = into.split_off_mut(..part.positions.len() * SECTOR_BYTES).expect("room for what is wanted");
-            reads.push((place.sector(Member::Data(part.positions.start as u32)), data));
-            if part.behind > 0 {
-                let behind = between.split_off_mut(..part.behind * SECTOR_BYTES).expect("room for all that is behind");
-                reads.push((place.sector(Member::Parity(0)), behind));
-            }
-        }
+        let first_sums = Some(self.group_sums(run, parts[0].group, parts[0].positions.clone())?);
+        let mut reads = requests(run, shape, &parts, into, &mut between);
         let unread = self.device().read_each(&mut reads, effort(shape.parity));
-        let mut done = reads.into_iter().zip(unread).map(|((first, bytes), unread)| Piece { first, bytes, unread });
-        for part in parts {
-            let mut piece = || done.next().expect("each piece was read");
-            let (data, behind) = (piece(), (part.behind > 0).then(piece));
-            let group_first = u64::from(part.group) * u64::from(shape.data);
-            let cached = |member| match member {
-                Member::Data(position) => cached(group_first + u64::from(position)),
-                Member::Parity(_) => None,
-            };
-            self.take_part(run, part, first_sums.take(), data, behind, &cached)?;
+        let pieces = Pieces { parts, data: into, between: &between, unread, first_sums };
+        let (mendings, result) = self.check(run, pieces, cached, false);
+        mendings.iter().for_each(|mending| mending.apply(into));
+        result
+    }
+
+    /// As [`Groups::read_bulk`], for who reads much in a row: returns a buffer, and keeps a handle on it for a while, so that
+    /// what fails in a later read is mended from it. What a mending reads of the sectors that come next is kept too, until
+    /// they are asked for.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    // Source: [lec §3.2], where the file system's cache is asked for the rest of a group. Differs: what lies above has a cache
+    // that cannot be asked, so what it was given last is kept here.
+    pub fn read_bulk_kept(&self, run: BulkRun, wanted: Range<u64>) -> Result<Bytes, GroupError> {
+        let (shape, recent) = (self.shape(), self.recent());
+        assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
+        let mut buffer = recent.buffer((wanted.end - wanted.start) as usize * SECTOR_BYTES);
+        if shape.parity == 0 {
+            self.read_bulk(run, wanted, &|_| None, &mut buffer)?;
+            return Ok(recent.keep_buffer(buffer));
         }
-        Ok(())
+        let mut parts = parts(run, wanted.clone(), shape, true);
+        let (entry, ahead) = recent.begin(sectors(run, shape, &parts));
+        let taken = self.take_ahead(run, &parts[0], &ahead, &mut buffer)?;
+        let wanted = wanted.start + taken as u64..wanted.end;
+        if wanted.is_empty() {
+            return Ok(recent.keep_buffer(buffer));
+        }
+        if taken > 0 {
+            parts = self::parts(run, wanted, shape, true);
+        }
+        let mut between = between(&parts);
+        let first = &parts[0];
+        // Those that come with a read before this one are there when this one is done.
+        let first_sums = match self.sums_come(run, first) {
+            true => None,
+            false => Some(self.group_sums(run, first.group, first.positions.clone())?),
+        };
+        let mut reads = requests(run, shape, &parts, &mut buffer[taken * SECTOR_BYTES..], &mut between);
+        let unread = self.device().read_each(&mut reads, effort(shape.parity));
+        let (buffer, between) = (buffer.freeze(), between.freeze());
+        let data = buffer.slice(taken * SECTOR_BYTES..);
+        entry.arrive(buffer.clone(), arrived(run, shape, &parts, &data, &between), &unread);
+        let pieces = Pieces { parts, data: &data, between: &between, unread, first_sums };
+        let (mendings, result) = self.check(run, pieces, &|_| None, true);
+        result?;
+        if mendings.is_empty() {
+            return Ok(buffer);
+        }
+        // Others may be looking at what was read.
+        let mut mended = recent.buffer(buffer.len());
+        mended.copy_from_slice(&buffer);
+        mendings.iter().for_each(|mending| mending.apply(&mut mended[taken * SECTOR_BYTES..]));
+        Ok(recent.keep_buffer(mended))
+    }
+
+    /// A buffer for who returns it by [`Groups::keep_buffer`]: aligned as devices want it, with anything in it.
+    pub fn buffer(&self, bytes: usize) -> BytesMut {
+        self.recent().buffer(bytes)
+    }
+
+    /// Keeps a handle on a buffer, to give it out again once nobody else has one.
+    pub fn keep_buffer(&self, buffer: BytesMut) -> Bytes {
+        self.recent().keep_buffer(buffer)
+    }
+
+    /// Copies what a mending has kept of a part, from its beginning on; returns how many sectors.
+    fn take_ahead(&self, run: BulkRun, part: &Part, ahead: &[Bytes], into: &mut [u8]) -> Result<usize, GroupError> {
+        let sectors = ahead.len().min(part.positions.len());
+        if sectors == 0 {
+            return Ok(0);
+        }
+        let sums = self.group_sums(run, part.group, part.positions.start..part.positions.start + sectors)?;
+        let right = sums.iter().zip(ahead).take_while(|(sum, bytes)| **sum == Some(sector_sum(bytes)));
+        let mut taken = 0;
+        for (into, (_, bytes)) in into.chunks_exact_mut(SECTOR_BYTES).zip(right) {
+            into.copy_from_slice(bytes);
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Whether the CRCs of a part are not in memory, and a read under way brings them.
+    fn sums_come(&self, run: BulkRun, part: &Part) -> bool {
+        let group_first = u64::from(part.group) * u64::from(self.shape().data);
+        let (number, at) = BulkRun::sums_of(group_first + part.positions.start as u64);
+        let place = run.sums(number, self.shape());
+        !self.sums_cache().copy(place, at..at, &mut Vec::new()) && self.recent().is_under_way(place)
     }
 
     /// A sums sector of a run, from memory or the device; if it does not read there, from its groups.
@@ -208,6 +311,9 @@ impl Groups {
             updates.iter().flat_map(Update::requests).chain(sums_requests).collect();
         // As the head of a hard disk comes by.
         requests.sort_unstable_by_key(|(first, _)| *first);
+        for (first, bytes) in &requests {
+            self.recent().forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
+        }
         self.device().write_each(&requests)?;
         sums.iter().for_each(|sums| self.sums_cache().put(sums.place, sums.sums.clone()));
         Ok(())
@@ -252,17 +358,63 @@ impl Groups {
         Ok(BulkUpdate { updates, sums })
     }
 
-    /// Checks, and if need be mends, what was read of a group; and keeps what was read behind it. `sums` are the CRCs of the
-    /// positions, if they were had before.
-    fn take_part(
+    /// Checks what was read, group by group, up to the first one with an error; returns what is to be put right.
+    fn check(
+        &self,
+        run: BulkRun,
+        pieces: Pieces<'_>,
+        cached: &dyn Fn(u64) -> Option<Bytes>,
+        reads_on: bool,
+    ) -> (Vec<Mending>, Result<(), GroupError>) {
+        let Pieces { parts, data, between, unread, mut first_sums } = pieces;
+        let (mut unread, mut at, mut at_between) = (unread.into_iter(), 0, 0);
+        let mut mendings = Vec::new();
+        for part in parts {
+            let place = run.group(part.group, self.shape());
+            let mut piece = |member, bytes| {
+                let unread = unread.next().expect("each piece was read");
+                Piece { first: place.sector(member), bytes, unread }
+            };
+            let bytes = &data[at * SECTOR_BYTES..][..part.positions.len() * SECTOR_BYTES];
+            let own = piece(Member::Data(part.positions.start as u32), bytes);
+            let bytes = &between[at_between * SECTOR_BYTES..][..part.behind * SECTOR_BYTES];
+            let behind = (part.behind > 0).then(|| piece(Member::Parity(0), bytes));
+            let group_first = u64::from(part.group) * u64::from(self.shape().data);
+            let cached = |member| match member {
+                Member::Data(position) => cached(group_first + u64::from(position)),
+                Member::Parity(_) => None,
+            };
+            let (sectors, behind_sectors) = (part.positions.len(), part.behind);
+            match self.check_part(run, part, first_sums.take(), (own, behind), &cached, reads_on) {
+                Ok(None) => {}
+                Ok(Some(mut mending)) => {
+                    mending.at = at;
+                    let result = std::mem::replace(&mut mending.result, Ok(()));
+                    mendings.push(mending);
+                    if result.is_err() {
+                        return (mendings, result);
+                    }
+                }
+                Err(error) => return (mendings, Err(error)),
+            }
+            at += sectors;
+            at_between += behind_sectors;
+        }
+        (mendings, Ok(()))
+    }
+
+    /// Checks what was read of a group, and what was read behind it, which is kept. `sums` are the CRCs of the positions, if
+    /// they were had before; `reads_on` says that what follows is likely to be asked for next. Where something is wrong it is
+    /// mended; returns what is to be put right then, and whether all can be.
+    fn check_part(
         &self,
         run: BulkRun,
         part: Part,
         sums: Option<Vec<Option<u32>>>,
-        data: Piece<'_>,
-        behind: Option<Piece<'_>>,
+        (data, behind): (Piece<'_>, Option<Piece<'_>>),
         cached: Cached<'_>,
-    ) -> Result<(), GroupError> {
+        reads_on: bool,
+    ) -> Result<Option<Mending>, GroupError> {
         let shape = self.shape();
         let (k, m) = (shape.data as usize, shape.parity as usize);
         let Part { group, positions, .. } = part;
@@ -282,9 +434,10 @@ impl Groups {
         };
         let failed = self.checked(data.first, data.bytes, data.unread?, |at| *sums.get(at)?);
         if failed.is_empty() && sums.iter().all(Option::is_some) {
-            return Ok(());
+            return Ok(None);
         }
-        let mut gathering = Gathering::new(self, run.group(group, shape), self.group_sums(run, group, 0..k)?);
+        let place = run.group(group, shape);
+        let mut gathering = Gathering::new(self, place, self.group_sums(run, group, 0..k)?);
         gathering.lend(positions.start, data.bytes, &failed);
         if let Some((parity, mut failed)) = behind
             && m > 0
@@ -293,15 +446,28 @@ impl Groups {
             gathering.lend(k, parity, &failed);
         }
         gathering.take_cached(cached);
+        // A group whose CRCs are not known vouches for itself only as it lies on the device.
+        let claim = gathering.sums_are_known().then(|| gathering.take_recent(self.recent()));
+        let ahead = (positions.end..k).take_while(|at| claim.is_some() && reads_on && !gathering.holds(*at)).count();
+        let goes_back = (0..positions.start).any(|at| !gathering.holds(at));
         let restored = self.restore(run, group, &mut gathering, positions.clone(), false);
-        let mended: Vec<(usize, Bytes)> =
-            gathering.mended(positions.clone()).map(|(at, bytes)| (at, Bytes::copy_from_slice(bytes))).collect();
-        let vouched = restored.is_ok() || sums.iter().all(Option::is_some);
-        if !vouched {
-            data.bytes.fill(0);
+        let ahead: Vec<&[u8]> = (positions.end..positions.end + ahead).map_while(|at| gathering.bytes(at)).collect();
+        if restored.is_ok() && !ahead.is_empty() {
+            self.recent().keep_ahead(place.sector(Member::Data(positions.end as u32)), &ahead);
+            let after = group + 1 < run.groups(shape) && !goes_back;
+            if let Some(number) = run.sums_before(group + 1, shape).filter(|_| after) {
+                // The head is before it, and who reads on would wait for a turn to get past it unread.
+                self.load_sums(run.sums(number, shape), effort(m as u32))?;
+            }
         }
-        fill(data.bytes, positions.start, &failed, if vouched { &mended } else { &[] });
-        restored
+        drop(claim);
+        let mended = || {
+            let mended = gathering.mended(positions.clone());
+            mended.map(|(at, bytes)| (at, Bytes::copy_from_slice(bytes))).collect()
+        };
+        let vouched = restored.is_ok() || sums.iter().all(Option::is_some);
+        let mended = vouched.then(mended);
+        Ok(Some(Mending { at: 0, positions, failed, mended, result: restored }))
     }
 
     /// Sees to it that `positions` of a group are held: by their CRCs, or where those are not known, by its parity.
@@ -441,19 +607,70 @@ impl Groups {
     }
 }
 
+/// Room for what lies behind the data of parts.
+fn between(parts: &[Part]) -> BytesMut {
+    let bytes = parts.iter().map(|part| part.behind).sum::<usize>() * SECTOR_BYTES;
+    let mut between = if bytes == 0 { BytesMut::new() } else { aligned_buffer(bytes) };
+    between.resize(bytes, 0);
+    between
+}
+
+/// The reads of the device for parts, in the order of the sectors: data of a part into `into`, what is behind it into
+/// `between`.
+fn requests<'a>(
+    run: BulkRun,
+    shape: GroupShape,
+    parts: &[Part],
+    mut into: &'a mut [u8],
+    mut between: &'a mut [u8],
+) -> Vec<(Sector, &'a mut [u8])> {
+    let mut reads = Vec::new();
+    for part in parts {
+        let place = run.group(part.group, shape);
+        let data = into.split_off_mut(..part.positions.len() * SECTOR_BYTES).expect("room for what is wanted");
+        reads.push((place.sector(Member::Data(part.positions.start as u32)), data));
+        if part.behind > 0 {
+            let behind = between.split_off_mut(..part.behind * SECTOR_BYTES).expect("room for all that is behind");
+            reads.push((place.sector(Member::Parity(0)), behind));
+        }
+    }
+    reads
+}
+
+/// The sectors of the device of each part, data and then what is behind it.
+fn sectors(run: BulkRun, shape: GroupShape, parts: &[Part]) -> Vec<Range<u64>> {
+    let of = |part: &Part| {
+        let place = run.group(part.group, shape);
+        let (data, behind) =
+            (place.sector(Member::Data(part.positions.start as u32)).0, place.sector(Member::Parity(0)).0);
+        [data..data + part.positions.len() as u64, behind..behind + part.behind as u64]
+    };
+    parts.iter().flat_map(of).collect()
+}
+
+/// What was read of parts, by its place on the device.
+fn arrived(run: BulkRun, shape: GroupShape, parts: &[Part], data: &Bytes, between: &Bytes) -> Vec<(Sector, Bytes)> {
+    let (mut data, mut between) = (data.clone(), between.clone());
+    let mut take = |(number, sectors): (usize, Range<u64>)| {
+        let from = if number.is_multiple_of(2) { &mut data } else { &mut between };
+        (Sector(sectors.start), from.split_to((sectors.end - sectors.start) as usize * SECTOR_BYTES))
+    };
+    sectors(run, shape, parts).into_iter().enumerate().map(&mut take).collect()
+}
+
 /// What a read of these data sectors takes of each group. Where it goes on farther than to what lies between two groups, it
-/// reads that too.
-fn parts(run: BulkRun, wanted: Range<u64>, shape: GroupShape) -> Vec<Part> {
+/// reads that too; and also where the caller will go on, wherever it reaches a group's end.
+fn parts(run: BulkRun, wanted: Range<u64>, shape: GroupShape, reads_on: bool) -> Vec<Part> {
     let k = u64::from(shape.data);
     let groups = (wanted.start / k) as u32..wanted.end.div_ceil(k) as u32;
     let part = |group| {
         let group_first = u64::from(group) * k;
         let end = wanted.end.min(group_first + k);
         let positions = (wanted.start.max(group_first) - group_first) as usize..(end - group_first) as usize;
-        let behind =
-            shape.parity as usize + usize::from(wanted.end > end && run.sums_before(group + 1, shape).is_some());
-        let goes_on = wanted.end - end >= behind as u64;
-        Part { group, positions, behind: if goes_on && wanted.end > end { behind } else { 0 } }
+        let is_passed = wanted.end > end || reads_on && positions.end as u64 == k && end < run.data.into();
+        let behind = shape.parity as usize + usize::from(is_passed && run.sums_before(group + 1, shape).is_some());
+        let goes_on = reads_on || wanted.end - end >= behind as u64;
+        Part { group, positions, behind: if goes_on && is_passed { behind } else { 0 } }
     };
     groups.map(part).collect()
 }

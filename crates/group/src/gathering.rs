@@ -3,6 +3,7 @@
 //! ```text
 //! unknown --lend, cached--> held
 //! unknown --fetch--> held, or failed: soft, lost, or read with another CRC than its own
+//! unknown --take_recent--> held, or skipped: another read just found that it fails --look_again--> unknown
 //! failed --decode, cached--> held (mended)          failed --retry--> held, or failed for good
 //! ```
 //!
@@ -21,6 +22,7 @@ use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorFailure, al
 
 use crate::code::ZEROS;
 use crate::groups::{Cached, Failure};
+use crate::recent::{Entry, Found, Recent};
 use crate::statistics::count;
 use crate::{GroupError, GroupPlace, Groups, Member, sector_sum};
 
@@ -43,6 +45,14 @@ struct Slot {
     retried: bool,
     // What is held was read by retrying, so there is nothing to mend.
     by_retry: bool,
+    // It failed for another read, which mends it.
+    skipped: bool,
+}
+
+impl Slot {
+    fn is_unknown(&self) -> bool {
+        self.held.is_none() && self.failed.is_none() && !self.skipped
+    }
 }
 
 /// Which sector of which segment.
@@ -104,6 +114,31 @@ impl<'a> Gathering<'a> {
         }
     }
 
+    /// Takes what other reads have just read, or are reading, of the members of which nothing is known. What is still not
+    /// known then is claimed, until the claim is dropped.
+    pub fn take_recent(&mut self, recent: &'a Recent) -> Entry<'a> {
+        let members: Vec<usize> = (0..self.slots.len()).filter(|at| self.slots[*at].is_unknown()).collect();
+        let places: Vec<Sector> = members.iter().map(|at| self.place.sector(self.member(*at))).collect();
+        let (found, claim) = recent.gather(&places);
+        for (at, found) in members.into_iter().zip(found) {
+            match found {
+                Some(Found::Read(bytes)) if self.matches(at, &bytes) => self.hold_own(at, bytes),
+                Some(Found::Failed) => self.slots[at].skipped = true,
+                Some(Found::Read(_)) | None => {}
+            }
+        }
+        claim
+    }
+
+    /// Lets members be fetched that another read found to fail; returns whether there are any.
+    fn look_again(&mut self) -> bool {
+        let mut any = false;
+        for slot in self.slots.iter_mut().filter(|slot| slot.held.is_none()) {
+            any |= std::mem::take(&mut slot.skipped);
+        }
+        any
+    }
+
     /// Reads, at once or not at all, the chosen members of which nothing is known.
     pub fn fetch(&mut self, chosen: impl Fn(usize) -> bool) -> Result<(), DeviceError> {
         let members: Vec<usize> = (0..self.slots.len()).filter(|at| chosen(*at)).collect();
@@ -144,8 +179,7 @@ impl<'a> Gathering<'a> {
     fn runs(&self, members: &[usize]) -> Vec<Range<usize>> {
         let mut runs: Vec<Range<usize>> = Vec::new();
         for &at in members {
-            let slot = self.slots[at];
-            if slot.held.is_some() || slot.failed.is_some() {
+            if !self.slots[at].is_unknown() {
                 continue;
             }
             match runs.last_mut() {
@@ -182,8 +216,8 @@ impl<'a> Gathering<'a> {
 
     /// Whether the members in between lie in a row with their neighbours, and nothing is known of them yet.
     fn leads_on(&self, between: Range<usize>) -> bool {
-        let unknown = |at: usize| self.slots[at].held.is_none() && self.slots[at].failed.is_none();
-        between.clone().all(unknown) && (between.start..=between.end).all(|at| self.follows(at))
+        between.clone().all(|at| self.slots[at].is_unknown())
+            && (between.start..=between.end).all(|at| self.follows(at))
     }
 
     /// Sees to it that the members `needed`, all of them data, are held: fetches the rest of the group and decodes, and
@@ -211,6 +245,11 @@ impl<'a> Gathering<'a> {
             let excess = gone.len().saturating_sub(self.parity_held());
             if excess == 0 && !misfit {
                 misfit = !self.decode(&gone);
+                continue;
+            }
+            if self.look_again() {
+                self.fetch(|_| true)?;
+                misfit = false;
                 continue;
             }
             let (first, others) = self.retriable(&missing);
@@ -274,7 +313,7 @@ impl<'a> Gathering<'a> {
         let counts = self.groups.counts();
         let mut run: Vec<usize> = Vec::new();
         for at in 0..self.slots.len() {
-            let Slot { held: Some(_), failed: Some(failure), retried, by_retry: false } = self.slots[at] else {
+            let Slot { held: Some(_), failed: Some(failure), retried, by_retry: false, .. } = self.slots[at] else {
                 continue;
             };
             count(&counts.mended, 1);

@@ -16,6 +16,7 @@ use claystone_env::{Device, DeviceError, Effort, FailedSector, SECTOR_BYTES, Sec
 use thiserror::Error;
 
 use crate::gathering::{Gathering, effort};
+use crate::recent::Recent;
 use crate::statistics::count;
 use crate::sums_cache::SumsCache;
 use crate::{DiskId, GroupCode, GroupPlace, GroupShape, Member, Statistics, sector_sum};
@@ -69,6 +70,7 @@ pub struct Groups {
     code: GroupCode,
     disk: DiskId,
     sums: SumsCache,
+    recent: Recent,
     bridge: usize,
     counts: Statistics,
     // Sectors that failed softly once.
@@ -97,6 +99,7 @@ impl Groups {
             code,
             disk,
             sums: SumsCache::new(sums_cached),
+            recent: Recent::default(),
             bridge: BRIDGE_SECTORS,
             counts: Statistics::default(),
             suspects: Mutex::default(),
@@ -207,6 +210,10 @@ impl Groups {
         &self.sums
     }
 
+    pub(crate) fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
     pub(crate) fn bridge(&self) -> usize {
         self.bridge
     }
@@ -288,6 +295,7 @@ impl Groups {
 
     /// Writes again what the device should hold.
     pub(crate) fn write_mended(&self, first: Sector, bytes: &[u8]) {
+        self.recent.forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
         if self.device.write(first, bytes).is_err() {
             count(&self.counts.mends_not_written, bytes.len() / SECTOR_BYTES);
         }

@@ -19,6 +19,7 @@ mod code;
 mod gathering;
 mod groups;
 mod place;
+mod recent;
 mod run;
 mod scrub;
 mod statistics;

@@ -1,5 +1,7 @@
 //! A device in memory whose sectors fail as told.
 
+#![allow(dead_code, reason = "each test takes what it needs")]
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
