@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+use bytes::Bytes;
 use claystone_env::{SECTOR_BYTES, aligned_buffer};
 use claystone_group::{GroupError, NOTHING_CACHED};
 
@@ -37,19 +38,81 @@ impl Disk {
     pub(crate) fn read_file(&self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize, FileError> {
         let gate = self.gate(inode);
         let _shared = read_gate(&gate);
-        let (len, sources) = {
-            let mut core = guard(&self.core);
-            let record = core.file(inode)?;
-            let len = (into.len() as u64).min(record.bytes.saturating_sub(offset)) as usize;
-            if len == 0 {
-                return Ok(0);
-            }
-            self.touch_accessed(&mut core, inode, &record);
-            let sectors = offset / BYTES..(offset + len as u64).div_ceil(BYTES);
-            (len, self.sources(&core, inode, &record, sectors)?)
-        };
+        let Some((len, sources)) = self.begin_reading(inode, offset, into.len())? else { return Ok(0) };
         self.read_sources(inode, &sources, offset, &mut into[..len])?;
         Ok(len)
+    }
+
+    /// As [`Disk::read_file`] of up to `count` bytes. What lies in bulk runs and nowhere else is read where it may be kept, so that
+    /// what fails of a stream is mended from that.
+    pub(crate) fn read_file_bytes(&self, inode: Inode, offset: u64, count: usize) -> Result<Bytes, FileError> {
+        let gate = self.gate(inode);
+        let _shared = read_gate(&gate);
+        let Some((len, sources)) = self.begin_reading(inode, offset, count)? else { return Ok(Bytes::new()) };
+        if offset.is_multiple_of(BYTES)
+            && len.is_multiple_of(SECTOR_BYTES)
+            && let Some(read) = self.read_kept(&sources, offset / BYTES..(offset + len as u64) / BYTES)
+        {
+            return read.map_err(|error| failed(&error));
+        }
+        let mut buffer = self.groups.buffer(len);
+        self.read_sources(inode, &sources, offset, &mut buffer)?;
+        Ok(self.groups.keep_buffer(buffer))
+    }
+
+    /// Learns what is needed to read up to `count` bytes, and how many there are; `None` at the end of the file. Who calls
+    /// holds the gate until they are read.
+    fn begin_reading(&self, inode: Inode, offset: u64, count: usize) -> Result<Option<(usize, Sources)>, FileError> {
+        let mut core = guard(&self.core);
+        let record = core.file(inode)?;
+        let len = (count as u64).min(record.bytes.saturating_sub(offset)) as usize;
+        if len == 0 {
+            return Ok(None);
+        }
+        self.touch_accessed(&mut core, inode, &record);
+        let sectors = offset / BYTES..(offset + len as u64).div_ceil(BYTES);
+        Ok(Some((len, self.sources(&core, inode, &record, sectors)?)))
+    }
+
+    /// Reads sectors that all lie in bulk runs, where none of them waits. `None` if they do not, or if some are lost, for what
+    /// waits may stand for those.
+    fn read_kept(&self, sources: &Sources, sectors: Range<u64>) -> Option<Result<Bytes, GroupError>> {
+        if !sources.waiting.is_empty() || !sources.tiny.is_empty() {
+            return None;
+        }
+        let mut parts = Vec::with_capacity(sources.windows.len());
+        let mut next = sectors.start;
+        for window in &sources.windows {
+            let Run::Bulk { run } = window.run else { return None };
+            if window.first > next {
+                return None;
+            }
+            let end = window.end().min(sectors.end);
+            let first = u64::from(window.position(next));
+            parts.push((run, first..first + (end - next)));
+            next = end;
+        }
+        if next < sectors.end {
+            return None;
+        }
+        let mut read = Vec::with_capacity(parts.len());
+        for (run, wanted) in parts {
+            match self.groups.read_bulk_kept(run, wanted) {
+                Ok(bytes) => read.push(bytes),
+                Err(GroupError::Lost { .. }) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        if read.len() == 1 {
+            return read.pop().map(Ok);
+        }
+        // A read in fifty crosses from one run of a file into the next.
+        let mut whole = self.groups.buffer((sectors.end - sectors.start) as usize * SECTOR_BYTES);
+        let mut into = &mut whole[..];
+        for bytes in read {
+            into.split_off_mut(..bytes.len()).expect("room for all parts").copy_from_slice(&bytes);
+        }
+        Some(Ok(self.groups.keep_buffer(whole)))
     }
 
     /// What is needed to read these sectors. Who calls holds the gate until they are read.

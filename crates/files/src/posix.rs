@@ -1,5 +1,7 @@
 //! The disk as a [`FileTree`]: each call takes the lock, plans over the catalog, and applies the plan.
 
+use bytes::Bytes;
+
 use crate::core::Core;
 use crate::disk::{Disk, guard, write_gate};
 use crate::namespace::{self, Gone};
@@ -211,6 +213,10 @@ impl FileTree for Disk {
 
     fn read(&self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize, FileError> {
         self.read_file(inode, offset, into)
+    }
+
+    fn read_bytes(&self, inode: Inode, offset: u64, count: usize) -> Result<Bytes, FileError> {
+        self.read_file_bytes(inode, offset, count)
     }
 
     fn write(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<(), FileError> {

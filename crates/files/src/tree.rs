@@ -19,6 +19,7 @@
 
 use std::fmt;
 
+use bytes::{Bytes, BytesMut};
 use claystone_env::WallTime;
 
 /// The number of a file, directory or other node; the root is 1.
@@ -315,6 +316,15 @@ pub trait FileTree: Send + Sync {
 
     /// Reads from `offset` on and returns how many bytes; fewer than asked only at the end of the file.
     fn read(&self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize, FileError>;
+
+    /// As [`FileTree::read`] of up to `count` bytes, for who reads much: into a buffer of the tree's own, on which it may keep a
+    /// handle.
+    fn read_bytes(&self, inode: Inode, offset: u64, count: usize) -> Result<Bytes, FileError> {
+        let mut buffer = BytesMut::zeroed(count);
+        let count = self.read(inode, offset, &mut buffer)?;
+        buffer.truncate(count);
+        Ok(buffer.freeze())
+    }
 
     /// Writes all of `bytes` at `offset`; the file grows where it must.
     fn write(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<(), FileError>;

@@ -269,8 +269,14 @@ impl Filesystem for Bridge {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        if size >= OWN_BYTES_MIN {
+            return match self.tree.read_bytes(inode(node), offset, size as usize) {
+                Ok(bytes) => reply.data(&bytes),
+                Err(error) => reply.error(refusal(&error)),
+            };
+        }
         BUFFER.with_borrow_mut(|buffer| {
-            // The kernel asks for at most the size agreed on, so the buffer stays below that.
+            // Below the least size for which the tree takes a buffer of its own.
             if buffer.len() < size as usize {
                 // What the tree reads whole, the device can put right there.
                 *buffer = aligned_buffer(size as usize);
@@ -555,7 +561,7 @@ fn is_refused_attribute(name: &OsStr) -> bool {
 }
 
 thread_local! {
-    /// Where a thread reads into; it grows to what the kernel asks for at once.
+    /// Where a thread reads short requests into; it grows to what the kernel asks for at once.
     static BUFFER: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 }
 
@@ -566,6 +572,8 @@ const KEEP_PAGES: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 const GENERATION: Generation = Generation(0);
 /// What the kernel takes without a changed `fs.fuse.max_pages_limit`.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// From here on the tree has a buffer of its own for what is read. Streams ask for more, nearly all the time for 1 MiB.
+const OWN_BYTES_MIN: u32 = 64 << 10;
 /// Reads ahead and writes behind that wait here at once.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 const SEEK_DATA: i32 = 3;

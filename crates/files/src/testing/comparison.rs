@@ -158,6 +158,9 @@ impl Comparison {
             let byte = (found[at], expected[at]);
             panic!("seed {} step {}: byte {} of {pair:?} is {byte:?}", self.seed, self.step, offset + at as u64);
         }
+        let own = tree.read_bytes(pair.tree, offset, found.len());
+        let same = own.as_ref().map_or_else(|_| read.is_err(), |own| **own == expected[..count]);
+        self.same("what is read into the tree's own buffer as expected", same, true);
     }
 
     fn same<T: PartialEq + std::fmt::Debug>(&self, what: &str, found: T, expected: T) {

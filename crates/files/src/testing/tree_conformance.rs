@@ -74,6 +74,7 @@ fn content(tree: &dyn FileTree, inode: Inode) -> Vec<u8> {
     let count = tree.read(inode, 0, &mut into).expect("the file is read");
     assert_eq!(count, into.len() - 10);
     into.truncate(count);
+    assert!(tree.read_bytes(inode, 0, count + 10).expect("the file is read") == into);
     into
 }
 
@@ -121,6 +122,7 @@ fn unknown_inodes_are_not_found(tree: &dyn FileTree) {
         assert_eq!(tree.open(unknown), Err(no.clone()));
         tree.release(unknown);
         assert_eq!(tree.read(unknown, 0, &mut [0]), Err(no.clone()));
+        assert_eq!(tree.read_bytes(unknown, 0, 1), Err(no.clone()));
         assert_eq!(tree.write(unknown, 0, &[0]), Err(no.clone()));
         assert_eq!(tree.allocate(unknown, 0, 1, false), Err(no.clone()));
         assert_eq!(tree.punch(unknown, 0, 1), Err(no.clone()));
