@@ -57,7 +57,7 @@ struct Cells {
 
 #[derive(Debug, clap::Args)]
 struct Lec {
-    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "updates 50", "space"
+    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "files scan", "updates 50", "space"
     #[arg(long, value_name = "PART")]
     part: Option<String>,
     /// A look: fewer reads, and goals are not judged

@@ -86,6 +86,11 @@ impl Drive {
         })
     }
 
+    /// The device, for a disk.
+    pub fn shared(&self) -> Arc<dyn Device> {
+        self.metered.clone()
+    }
+
     /// The device, for writes of updates.
     pub fn device(&self) -> &dyn Device {
         &*self.metered

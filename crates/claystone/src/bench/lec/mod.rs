@@ -8,6 +8,7 @@
 
 mod drive;
 mod file;
+mod files;
 mod space;
 mod tails;
 mod updates;
@@ -27,7 +28,7 @@ use crate::rows::{Figure, Goals, Row};
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "updates 50".
+    /// Only what has this text in its name: "tails", "tails 1e-3 20ms", "workloads", "files scan", "updates 50".
     pub part: Option<String>,
     /// Fewer reads, and no verdicts.
     pub quick: bool,
@@ -39,6 +40,7 @@ enum Job {
     Without { case: usize },
     With { case: usize, length: u32 },
     Workload { workload: Workload, length: u32 },
+    Files { workload: Workload, length: u32 },
     Updates { length: u32 },
     Space { file_gib: u64 },
 }
@@ -48,6 +50,7 @@ enum Done {
     Times(Times),
     Figures(Vec<Figure>),
     Workload(Vec<Figure>, f64),
+    Files(Vec<Figure>, f64),
 }
 
 /// Measures.
@@ -67,11 +70,13 @@ pub fn lec(choice: &Choice) -> anyhow::Result<Vec<Row>> {
     jobs.extend(tails.into_iter().flat_map(|case| tails::LENGTHS.map(|length| Job::With { case, length })));
     let works = WORKLOADS.into_iter().filter(|workload| is_chosen(&format!("workloads {}", workload.name())));
     jobs.extend(works.flat_map(|workload| tails::LENGTHS.map(|length| Job::Workload { workload, length })));
+    let works = WORKLOADS.into_iter().filter(|workload| is_chosen(&format!("files {}", workload.name())));
+    jobs.extend(works.flat_map(|workload| tails::LENGTHS.map(|length| Job::Files { workload, length })));
     let lengths = updates::LENGTHS.into_iter().filter(|length| is_chosen(&format!("updates {length}")));
     jobs.extend(lengths.map(|length| Job::Updates { length }));
     let file_gib = if choice.quick { 1 } else { SPACE_GIB };
     jobs.extend(is_chosen("space").then_some(Job::Space { file_gib }));
-    ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, updates, space");
+    ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, files, updates, space");
     let done = on_all_processors(&jobs, choice.quick)?;
     let goals = Goals::built_in();
     let row = |figure| if choice.quick { goals.row_unjudged(figure) } else { goals.row(figure) };
@@ -86,7 +91,7 @@ fn cases() -> Vec<Case> {
 fn figures(cases: &[Case], jobs: &[Job], done: Vec<Done>) -> Vec<Figure> {
     let mut figures = Vec::new();
     let mut without: BTreeMap<usize, Parts> = BTreeMap::new();
-    let mut slowdowns: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    let mut slowdowns: BTreeMap<(&str, u32), Vec<f64>> = BTreeMap::new();
     for (job, done) in jobs.iter().zip(done) {
         match (*job, done) {
             (Job::Without { case }, Done::Parts(parts)) => drop(without.insert(case, parts)),
@@ -96,7 +101,11 @@ fn figures(cases: &[Case], jobs: &[Job], done: Vec<Done>) -> Vec<Figure> {
             }
             (Job::Workload { length, .. }, Done::Workload(more, slowdown)) => {
                 figures.extend(more);
-                slowdowns.entry(length).or_default().push(slowdown);
+                slowdowns.entry(("workloads", length)).or_default().push(slowdown);
+            }
+            (Job::Files { length, .. }, Done::Files(more, slowdown)) => {
+                figures.extend(more);
+                slowdowns.entry(("files", length)).or_default().push(slowdown);
             }
             (_, Done::Figures(more)) => figures.extend(more),
             _ => unreachable!("each job has its kind of result"),
@@ -104,9 +113,9 @@ fn figures(cases: &[Case], jobs: &[Job], done: Vec<Done>) -> Vec<Figure> {
     }
     // The mean of all workloads, or none.
     slowdowns.retain(|_, slowdowns| slowdowns.len() == WORKLOADS.len());
-    figures.extend(slowdowns.into_iter().map(|(length, slowdowns)| Figure {
+    figures.extend(slowdowns.into_iter().map(|((what, length), slowdowns)| Figure {
         bench: "lec",
-        case: format!("workloads of groups of {length}"),
+        case: format!("{what} of groups of {length}"),
         metric: "slowdown_percent".to_owned(),
         value: slowdowns.iter().sum::<f64>() / slowdowns.len() as f64,
         unit: "%",
@@ -155,6 +164,11 @@ fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
             let costs = workloads::costs(workload, shape, WORKLOAD_SOFT)?;
             let (figures, slowdown) = workloads::figures(workload, shape, &costs);
             Done::Workload(figures, slowdown)
+        }
+        Job::Files { workload, length } => {
+            let shape = tails::shape(length, WORKLOAD_SOFT);
+            let (figures, slowdown) = files::figures(workload, shape, &files::costs(workload, shape, WORKLOAD_SOFT)?);
+            Done::Files(figures, slowdown)
         }
         Job::Updates { length } => Done::Figures(updates::figures(length, &updates::costs(length)?)),
         Job::Space { file_gib } => Done::Figures(space::figures(&space::measure(file_gib << 18)?)),

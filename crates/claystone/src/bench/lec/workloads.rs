@@ -210,7 +210,8 @@ fn updates(drive: &Drive, groups: &Groups, file: &File, random: &dyn Random, sof
     Ok(all)
 }
 
-const RETRY_MS: u64 = 20;
+/// How long the drive retries.
+pub const RETRY_MS: u64 = 20;
 const FILE_SECTORS: u32 = 40_000;
 const SCANS: usize = 3;
 const RANDOM_READS: u32 = 3000;
