@@ -9,6 +9,7 @@
 //! Invariants:
 //! 1. Locks are taken in this order: scrub in passing, flusher, a node's gate, journal, core, then one of space map, counts
 //!    and pass of the scrub. Whoever holds a later one never waits for an earlier one.
+//!    A read that mends may wait for other reads, with a gate held: for their calls of the device, in which they wait for nobody.
 //! 2. No call waits for the device while it holds the core's lock, but for reads of the catalog and checkpoints.
 
 use std::fmt;
