@@ -425,6 +425,9 @@ pub trait StripeRecords: Send + Sync {
     /// Marks chunks of live stripes as damaged (a place in that generation), so that repair takes them up. The stripe's
     /// revision advances and `verified` is cleared; chunks that are marked already, moved or unknown change nothing.
     async fn mark_damaged(&self, chunks: &[claystone_chunk::ChunkId]) -> Result<(), MetaError>;
+    /// Chunks of these stripes are about to change in place: their revisions advance and `verified` is cleared. Returns
+    /// them as they are then, in the order asked for; those that are not live are left out.
+    async fn touch(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError>;
     /// Remembers that a stripe was read back whole at this revision; nothing happens if it has changed.
     async fn mark_verified(&self, id: StripeId, revision: u64, now: WallTime) -> Result<(), MetaError>;
     /// Dead stripes, oldest first.

@@ -70,6 +70,7 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         volumes::a_deleted_volume_leaves_dead_stripes,
         stripes::walks_meet_live_stripes_in_order,
         stripes::swaps_need_the_planned_revision,
+        stripes::a_touched_stripe_is_verified_no_more,
         stripes::damage_marks_one_generation,
         stripes::dead_stripes_wait_until_forgotten,
         stripes::degraded_come_by_risk_with_hopeless_last,

@@ -122,6 +122,21 @@ impl StripeRecords for SqliteMeta {
         .await
     }
 
+    async fn touch(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError> {
+        let ids = ids.to_vec();
+        self.free(move |connection| {
+            let mut touched = Vec::with_capacity(ids.len());
+            for id in &ids {
+                if load_live(connection, *id)?.is_some() {
+                    changed(connection, *id)?;
+                    touched.extend(load_live(connection, *id)?);
+                }
+            }
+            Ok(touched)
+        })
+        .await
+    }
+
     async fn mark_verified(&self, id: StripeId, revision: u64, now: WallTime) -> Result<(), MetaError> {
         self.free(move |connection| {
             connection

@@ -79,6 +79,21 @@ pub(super) async fn swaps_need_the_planned_revision(meta: &dyn Meta) -> Result<(
     Ok(())
 }
 
+pub(super) async fn a_touched_stripe_is_verified_no_more(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 3).await?;
+    meta.mark_verified(StripeId(1), 0, at(9)).await?;
+    meta.delete_object(delete(bucket, "2")).await?;
+    let touched = meta.touch(&[StripeId(3), StripeId(2), StripeId(99), StripeId(1)]).await?;
+    assert_eq!(ids(&touched), [3, 1], "those that live, in the order asked for");
+    assert!(touched.iter().all(|stripe| stripe.revision == 1 && stripe.verified.is_none()));
+    assert_eq!(live(meta, 1).await?, touched[1]);
+    // What was read before says nothing of what is there now.
+    meta.mark_verified(StripeId(1), 0, at(9)).await?;
+    assert_eq!(live(meta, 1).await?.verified, None);
+    refused!(meta.swap(swap(1, 0, &[(0, None)])).await, MetaError::StripeChanged { expected: 0, .. });
+    Ok(())
+}
+
 pub(super) async fn damage_marks_one_generation(meta: &dyn Meta) -> Result<(), MetaError> {
     let bucket = filled(meta, 2).await?;
     meta.mark_verified(StripeId(1), 0, at(9)).await?;
