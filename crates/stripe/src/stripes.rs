@@ -107,7 +107,8 @@ impl Stripes {
         self.claims.is_claimed(stripe)
     }
 
-    /// Begins a stripe of exactly `data_bytes` object bytes on disks chosen now.
+    /// Begins a stripe of exactly `data_bytes` object bytes on disks chosen now. No more than half of the code's tolerance
+    /// may be missing.
     ///
     /// # Errors
     /// `TooFewDisks`, `NotDurable` if too many stores refuse, `Code`.
@@ -117,7 +118,25 @@ impl Stripes {
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        StripeWriter::new(self, code, data_bytes, durability).await
+        if self.stores.candidates().len() < usize::from(code.shape().chunks()) {
+            let (needed, available) = (usize::from(code.shape().chunks()), self.stores.candidates().len());
+            return Err(StripeError::TooFewDisks { needed, available });
+        }
+        StripeWriter::new(self, code, data_bytes, durability, code.tolerance() / 2).await
+    }
+
+    /// As [`Stripes::writer`], for what must be written though disks are missing: any number of chunks may be that the code
+    /// tolerates to lose, and parity is left out first.
+    ///
+    /// # Errors
+    /// As [`Stripes::writer`].
+    pub async fn writer_on_fewer_disks(
+        &self,
+        code: CodeSpec,
+        data_bytes: u64,
+        durability: Durability,
+    ) -> Result<StripeWriter, StripeError> {
+        StripeWriter::new(self, code, data_bytes, durability, code.tolerance()).await
     }
 
     /// Reads a range of the stripe's object bytes, window by window.

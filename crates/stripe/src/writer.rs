@@ -14,9 +14,9 @@ use crate::{Claim, Layout, StripeError, Stripes, place, sub_bytes_for};
 
 /// A stripe being written. Dropping it leaves chunks that nobody names.
 ///
-/// A store that fails costs the stripe one chunk; writing goes on while no more than half of what the code tolerates is
-/// missing (a local or product code has more parity than it tolerates losses), and repair brings the chunk back. With
-/// fewer chunks the write fails.
+/// A store that fails costs the stripe one chunk; writing goes on while no more is missing than the caller lets go (a local
+/// or product code has more parity than it tolerates losses), and repair brings the chunk back. With fewer chunks the
+/// write fails.
 pub struct StripeWriter {
     stripes: Stripes,
     code: Arc<dyn ErasureCode>,
@@ -27,6 +27,8 @@ pub struct StripeWriter {
     /// One per chunk; `None` once its store has failed.
     writers: Vec<Option<Box<dyn ChunkWriter>>>,
     last_error: Option<ChunkError>,
+    /// Chunks that may be missing.
+    spent_max: u16,
     /// Rows `rows_done..` are being collected: the tiles of each data chunk, one behind the other.
     batch: Vec<BytesMut>,
     /// Batches handed to the chunk writers before, oldest first: their memory is used again when the disks are done.
@@ -42,6 +44,7 @@ impl StripeWriter {
         spec: CodeSpec,
         data_bytes: u64,
         durability: Durability,
+        spent_max: u16,
     ) -> Result<StripeWriter, StripeError> {
         let code = spec.build()?;
         let shape = code.shape();
@@ -50,8 +53,10 @@ impl StripeWriter {
         let chunks = usize::from(shape.chunks());
         let candidates = stripes.stores.candidates();
         let disks = place(&candidates, &[], chunks, |bound| stripes.env.random.below(bound));
-        if disks.len() < chunks {
-            return Err(StripeError::TooFewDisks { needed: chunks, available: disks.len() });
+        // Where there are fewer disks than chunks, parity is what is missing.
+        if disks.len() + usize::from(spent_max) < chunks {
+            let needed = chunks - usize::from(spent_max);
+            return Err(StripeError::TooFewDisks { needed, available: disks.len() });
         }
         let id = StripeId::new(stripes.env.clock.wall(), &*stripes.env.random);
         let claim = stripes.claims.claim(id);
@@ -64,13 +69,15 @@ impl StripeWriter {
                 .ok_or_else(|| ChunkError::Unavailable { disk, reason: "the disk went away".to_owned() })?;
             in_time(stripes, disk, store.create(chunk, layout.chunk_bytes())).await
         });
-        let writers: Vec<Option<Box<dyn ChunkWriter>>> = join_all(creates)
+        let mut writers: Vec<Option<Box<dyn ChunkWriter>>> = join_all(creates)
             .await
             .into_iter()
             .map(|created| created.map_err(|error| last_error = Some(error)).ok())
             .collect();
-        let places =
-            disks.iter().map(|&disk| Some(ChunkPlace { disk, generation: Generation(0), damaged: false })).collect();
+        writers.resize_with(chunks, || None);
+        let place = |disk| Some(ChunkPlace { disk, generation: Generation(0), damaged: false });
+        let mut places: Vec<Option<ChunkPlace>> = disks.iter().map(|&disk| place(disk)).collect();
+        places.resize(chunks, None);
         let batch_rows = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
         let writer = StripeWriter {
             stripes: stripes.clone(),
@@ -81,6 +88,7 @@ impl StripeWriter {
             record: StripeRecord { id, code: spec, data_bytes, sub_bytes, places, revision: 0, verified: None },
             writers,
             last_error,
+            spent_max,
             batch: vec![BytesMut::new(); usize::from(shape.data)],
             sent: VecDeque::new(),
             batch_rows,
@@ -260,13 +268,13 @@ impl StripeWriter {
             .map(|(index, _)| index)
             .collect();
         let spec = self.code.spec();
-        let spent = spec.tolerance() / 2;
+        let spent = self.spent_max;
         if spec.tolerance_left(&missing) >= i32::from(spec.tolerance() - spent) {
             return Ok(());
         }
         let chunks = usize::from(self.layout.shape().chunks());
         let (written, needed) = (chunks - missing.len(), chunks - usize::from(spent));
-        let last = self.last_error.clone().expect("a chunk is missing only after an error");
+        let last = self.last_error.clone().expect("more are missing than when it began, so there was an error");
         Err(StripeError::NotDurable { written, chunks, needed, last })
     }
 }
