@@ -3,14 +3,15 @@
 //! A chunk's life:
 //!
 //! ```text
-//! (absent) --create--> writing --commit--> committed(version 0) --patch--> committed(version n+1)
-//!    ^                    |                     |
-//!    |     dropped, crash |              delete |
-//!    +--------------------+---------------------+
+//! (absent) --create--> writing --commit--> committed --overwrite--> committed
+//!    ^                    |                    |
+//!    |     dropped, crash |             delete |
+//!    +--------------------+--------------------+
 //! ```
 //!
 //! In `writing` no other call sees the chunk, and a crash leaves nothing that [`ChunkStore::list`] would call a
-//! committed chunk. In `committed` every byte is readable at exactly one version.
+//! committed chunk. In `committed` its length stays, and its sectors are replaced by overwrites alone: whoever overwrites
+//! does it again after a crash, from a log that it keeps until [`ChunkStore::sync`] has returned.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_env::{SectorHealth, Space};
 
-use crate::{ChunkId, DiskId, SegmentStore, Version};
+use crate::{ChunkId, DiskId, Lease, SegmentStore, Term};
 
 /// Bytes of a sector: what is checksummed, lost and mended as one.
 pub const SECTOR_BYTES: u32 = 4096;
@@ -49,24 +50,34 @@ pub enum Durability {
     Buffered,
 }
 
-/// What a patch does with the bytes in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PatchOp {
-    /// Replaces them.
-    Overwrite,
-    /// Adds to them in GF(2): new = old xor given.
-    Xor,
+/// Bytes of a committed chunk that shall change: whole sectors, the chunk's last one may be shorter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overwrite {
+    /// Where they begin: a multiple of [`SECTOR_BYTES`].
+    pub offset: u64,
+    /// What shall be there.
+    pub bytes: Bytes,
 }
 
-/// A change of a committed chunk, within its length.
-#[derive(Debug, Clone)]
-pub struct Patch {
-    /// What to do.
-    pub op: PatchOp,
-    /// Where it starts.
-    pub offset: u64,
-    /// The bytes to write or to add.
-    pub bytes: Bytes,
+impl Overwrite {
+    /// What it replaces.
+    pub fn range(&self) -> ByteRange {
+        ByteRange { offset: self.offset, bytes: self.bytes.len() as u64 }
+    }
+
+    /// Whether it fits a chunk of `chunk_bytes`.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `NotSectors`.
+    pub fn check(&self, id: ChunkId, chunk_bytes: u64) -> Result<(), ChunkError> {
+        let range = self.range();
+        let Some(end) = range.offset.checked_add(range.bytes).filter(|end| *end <= chunk_bytes) else {
+            return Err(ChunkError::OutOfRange { id, range, chunk_bytes });
+        };
+        let sector = u64::from(SECTOR_BYTES);
+        let whole = range.offset.is_multiple_of(sector) && (end.is_multiple_of(sector) || end == chunk_bytes);
+        if whole { Ok(()) } else { Err(ChunkError::NotSectors { id, range }) }
+    }
 }
 
 /// A committed chunk as its store sees it.
@@ -74,14 +85,12 @@ pub struct Patch {
 pub struct ChunkInfo {
     /// Length in bytes.
     pub bytes: u64,
-    /// Current version.
-    pub version: Version,
 }
 
 /// What reading every sector of a chunk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Length and version.
+    /// Length.
     pub info: ChunkInfo,
     /// Bytes read to know it.
     pub bytes_read: u64,
@@ -146,16 +155,6 @@ pub enum ChunkError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The chunk is at another version than the caller expects.
-    #[error("chunk {id} is at version {}, expected {}", .found.0, .expected.0)]
-    VersionMismatch {
-        /// Which.
-        id: ChunkId,
-        /// The version it is at.
-        found: Version,
-        /// The version asked for.
-        expected: Version,
-    },
     /// A range or length does not fit the chunk.
     #[error("bytes {}..{} are outside chunk {id} of {chunk_bytes} bytes", .range.offset, .range.end())]
     OutOfRange {
@@ -165,6 +164,22 @@ pub enum ChunkError {
         range: ByteRange,
         /// What there is.
         chunk_bytes: u64,
+    },
+    /// An overwrite that is not of whole sectors. Nothing was changed.
+    #[error("bytes {}..{} of chunk {id} are not whole sectors", .range.offset, .range.end())]
+    NotSectors {
+        /// Which.
+        id: ChunkId,
+        /// What was asked.
+        range: ByteRange,
+    },
+    /// A later lease was fenced: whoever asks owns this no more. Nothing was changed.
+    #[error("{} has a new owner: its lease has term {}, this one {}", .lease.owner, .fenced.0, .lease.term.0)]
+    Fenced {
+        /// What the caller holds.
+        lease: Lease,
+        /// The term that was fenced.
+        fenced: Term,
     },
     /// No room; nothing was changed.
     #[error("disk {disk} is full: {needed_bytes} bytes needed, {free_bytes} free above the reserve")]
@@ -201,23 +216,20 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// Reads ranges; the result has one buffer per range, in order.
     ///
     /// # Errors
-    /// `NotFound`, `SectorsLost` (all lost sectors that the ranges touch), `ChunkLost`, `VersionMismatch` if
-    /// `expected` is given and differs, `OutOfRange`, `Unavailable`.
-    async fn read(
-        &self,
-        id: ChunkId,
-        expected: Option<Version>,
-        ranges: &[ByteRange],
-    ) -> Result<Vec<Bytes>, ChunkError>;
+    /// `NotFound`, `SectorsLost` (all lost sectors that the ranges touch), `ChunkLost`, `OutOfRange`, `Unavailable`.
+    async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError>;
 
-    /// Changes bytes of a committed chunk and advances its version by one; durable when it returns. After a crash
-    /// the patch is applied whole or not at all.
+    /// Replaces sectors of a committed chunk, in the order given. In effect for every read that begins after it returns;
+    /// durable with [`ChunkStore::sync`]. After a crash before that, each sector it touched is as it was at some time
+    /// since the last sync, as it should be, or lost, and no other sector is changed; a lost sector that is overwritten
+    /// is well again. No read sees a part of it.
     ///
     /// # Errors
-    /// As for `read`, and `DiskFull`. After `VersionMismatch` nothing was changed: a patch is applied at most once.
-    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError>;
+    /// `NotFound`, `ChunkLost`, `OutOfRange`, `NotSectors`, `Fenced`: nothing was changed. `Unavailable`: if it had begun,
+    /// the store is failed, or takes no more writes.
+    async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError>;
 
-    /// Length and version, without reading data.
+    /// Its length, without reading data.
     ///
     /// # Errors
     /// `NotFound`, `ChunkLost`, `Unavailable`.
@@ -242,7 +254,7 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// `Unavailable`.
     async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, ChunkError>;
 
-    /// Makes durable what was committed as [`Durability::Buffered`].
+    /// Makes durable what was committed as [`Durability::Buffered`] or overwritten before this was called.
     ///
     /// # Errors
     /// `Unavailable`; the store is then failed.

@@ -8,9 +8,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use claystone_chunk::testing::{pattern, put};
-use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, Durability, NodeId, Patch, PatchOp, Version};
+use claystone_chunk::{
+    ByteRange, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, SegmentId, Term,
+};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
 use claystone_host::{HostDirectory, ThreadWorker};
+
+const LEASE: Lease = Lease { owner: OwnerId(1), term: Term(1) };
 
 fn chunk(number: u64) -> ChunkId {
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -45,6 +49,82 @@ async fn writes(store: &Arc<DirectoryStore>, what: &str, base: u64, count: u64, 
         times.extend(task.await.expect("task"));
     }
     report(what, times, content.len(), began.elapsed());
+}
+
+/// A volume's merge: sectors of chunks replaced in place.
+async fn changes(store: &DirectoryStore) {
+    let change = |number: u64, sectors: usize| Overwrite { offset: 8192, bytes: pattern(number, sectors * 4096) };
+    // With the file open already, and with the files of more chunks than stay open.
+    for (what, chunks, sectors) in
+        [("overwrite 4 KiB", 1, 1), ("overwrite 4 KiB of 100", 100, 1), ("overwrite 64 KiB", 1, 16)]
+    {
+        let mut times = Vec::new();
+        let all = Instant::now();
+        for number in 0..2000 {
+            let changes = [change(number, sectors)];
+            let one = Instant::now();
+            store.overwrite(chunk(20_000 + number % chunks), LEASE, &changes).await.expect("overwrite");
+            times.push(one.elapsed());
+        }
+        report(what, times, sectors * 4096, all.elapsed());
+        let one = Instant::now();
+        store.sync().await.expect("sync");
+        report("sync of these", vec![one.elapsed()], 0, one.elapsed());
+    }
+    let mut times = Vec::new();
+    let all = Instant::now();
+    for number in 0..500 {
+        let one = Instant::now();
+        store.overwrite(chunk(20_000), LEASE, &[change(number, 1)]).await.expect("overwrite");
+        store.sync().await.expect("sync");
+        times.push(one.elapsed());
+    }
+    report("overwrite 4 KiB and sync", times, 4096, all.elapsed());
+    let changes: Vec<Overwrite> =
+        (0..64).map(|number| Overwrite { offset: number * 8192, bytes: pattern(number, 4096) }).collect();
+    let mut times = Vec::new();
+    let all = Instant::now();
+    for _ in 0..200 {
+        let one = Instant::now();
+        store.overwrite(chunk(20_000), LEASE, &changes).await.expect("overwrite");
+        times.push(one.elapsed());
+    }
+    report("overwrite 64 times 4 KiB", times, 64 * 4096, all.elapsed());
+    store.sync().await.expect("sync");
+}
+
+/// A volume's log.
+async fn appends(store: &DirectoryStore) {
+    let bytes = 64 << 20;
+    for (number, content_bytes, synced) in [(1, 4096, false), (2, 8192, false), (3, 4096, true), (4, 8192, true)] {
+        let one = Instant::now();
+        store.segments().create_segment(number, LEASE, bytes).await.expect("create");
+        report("create a segment of 64 MiB", vec![one.elapsed()], 0, one.elapsed());
+        let mut times = Vec::new();
+        let all = Instant::now();
+        for at in 0..2000 {
+            let content = pattern(at, content_bytes);
+            let one = Instant::now();
+            store.segments().append(number, LEASE, at * content_bytes as u64, content).await.expect("append");
+            if synced {
+                store.segments().sync_segment(number, LEASE).await.expect("sync");
+            }
+            times.push(one.elapsed());
+        }
+        let what = format!("append {} KiB{}", content_bytes >> 10, if synced { " and sync" } else { "" });
+        report(&what, times, content_bytes, all.elapsed());
+    }
+    let mut times = Vec::new();
+    let all = Instant::now();
+    for at in 0..2000 {
+        let one = Instant::now();
+        let range = [ByteRange { offset: at * 7 % 1000 * 4096, bytes: 4096 }];
+        let id = SegmentId { owner: LEASE.owner, number: 1 };
+        store.segments().read_segment(id, &range).await.expect("read");
+        times.push(one.elapsed());
+    }
+    report("read 4 KiB of a segment", times, 4096, all.elapsed());
+    store.segments().forget_owner(LEASE).await.expect("forget");
 }
 
 #[tokio::main]
@@ -95,21 +175,14 @@ async fn main() {
         for number in 0..2000 {
             let one = Instant::now();
             let range = [ByteRange { offset: 0, bytes }];
-            store.read(chunk(base + number % 200), None, &range).await.expect("read");
+            store.read(chunk(base + number % 200), &range).await.expect("read");
             times.push(one.elapsed());
         }
         report(what, times, bytes as usize, all.elapsed());
     }
 
-    let mut times = Vec::new();
-    let all = Instant::now();
-    for number in 0..1000 {
-        let one = Instant::now();
-        let patch = Patch { op: PatchOp::Xor, offset: 8192, bytes: pattern(number, 4096) };
-        store.patch(chunk(20_000), Version(number), patch).await.expect("patch");
-        times.push(one.elapsed());
-    }
-    report("patch 4 KiB", times, 4096, all.elapsed());
+    changes(&store).await;
+    appends(&store).await;
 
     let began = Instant::now();
     let ids = store.list(None, 10_000).await.expect("list");

@@ -2,16 +2,20 @@
 //!
 //! Invariants:
 //! 1. `state` leaves `Serving` for `ReadOnly` or `Failed` and never comes back; opening anew makes a new `Files`.
-//! 2. A chunk's file is changed only under its write lock, and read under its read lock, so a read sees one version.
+//! 2. A chunk's file is changed only under its write lock, and read under its read lock, so a read sees no half of a
+//!    change.
 //! 3. An id is in `writing` from `create` until its file is committed or gone. The value tells whether its writer has
 //!    made the file: such a file is not found, not listed, and only its writer removes it. Before that, a file of
 //!    this name is somebody else's committed chunk or a remnant, and the writer leaves it alone.
 //! 4. After an error of a write or a sync whose effect is unknown the state is `Failed`.
 //!
-//! Locks are taken in the order journal, chunk, then one of the short ones (index, writing, buffered, state). Those of
-//! `segments` are told there.
+//! 5. A file in `opened` is that of a committed chunk: it is dropped under the write lock before the file goes.
+//! 6. What is in `unsynced` goes from there only into a sync that whoever syncs next waits for.
+//!
+//! Locks are taken in the order gate of an owner, chunk, syncing, then one of the short ones (index, writing, unsynced,
+//! opened, state). Those of `segments` are told there.
 
-mod patch;
+mod overwrite;
 mod read;
 mod segments;
 mod write;
@@ -27,8 +31,8 @@ use claystone_env::{Directory, DirectoryLock, File, SectorHealth, Space};
 use crate::error::Refused;
 use crate::identity::{IDENTITY_BYTES, IDENTITY_FILE, Identity};
 use crate::index::Index;
-use crate::journal::Journal;
-use crate::layout::SECTOR;
+use crate::layout::{Header, SECTOR};
+use crate::recent::Recent;
 
 pub use read::Verifying;
 use segments::Segments;
@@ -51,17 +55,35 @@ impl Default for Options {
 
 /// Locks that chunks share.
 const CHUNK_LOCKS: usize = 64;
+/// Files of committed chunks that stay open.
+const OPENED_MAX: usize = 64;
+
+/// A chunk file that a sync waits for.
+struct Unsynced {
+    file: Arc<dyn File>,
+    // Its name is not durable either.
+    is_new: bool,
+}
+
+/// The file of a committed chunk, whose header was checked.
+#[derive(Clone)]
+struct OpenFile {
+    file: Arc<dyn File>,
+    header: Header,
+}
+
 /// See the module.
 pub struct Files {
     directory: Arc<dyn Directory>,
     identity: Identity,
     options: Options,
     state: Mutex<StoreState>,
-    journal: Mutex<Journal>,
     chunks: [RwLock<()>; CHUNK_LOCKS],
     index: Mutex<Index>,
     writing: Mutex<BTreeMap<ChunkId, bool>>,
-    buffered: Mutex<BTreeMap<ChunkId, Arc<dyn File>>>,
+    unsynced: Mutex<BTreeMap<ChunkId, Unsynced>>,
+    syncing: Mutex<()>,
+    opened: Mutex<Recent<ChunkId, OpenFile>>,
     segments: Segments,
     _lock: DirectoryLock,
 }
@@ -78,11 +100,12 @@ impl Files {
             identity,
             options,
             state: Mutex::new(StoreState::Serving),
-            journal: Mutex::new(Journal::default()),
             chunks: [const { RwLock::new(()) }; CHUNK_LOCKS],
             index: Mutex::new(Index::default()),
             writing: Mutex::new(BTreeMap::new()),
-            buffered: Mutex::new(BTreeMap::new()),
+            unsynced: Mutex::new(BTreeMap::new()),
+            syncing: Mutex::new(()),
+            opened: Mutex::new(Recent::new(OPENED_MAX)),
             segments: Segments::default(),
             _lock: held,
         }
@@ -162,6 +185,15 @@ impl Files {
             }
             kind if is_passing(kind) => self.unavailable(format!("{what}: {error}")),
             _ => self.fail(format!("{what}: {error}")),
+        }
+    }
+
+    /// What it means that bytes in use were perhaps changed in part, or not synced.
+    fn write_torn(&self, what: &str, error: &io::Error) -> Refused {
+        let reason = format!("{what}: {error}");
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => self.refuse_writes(reason),
+            _ => self.fail(reason),
         }
     }
 

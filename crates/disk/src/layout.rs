@@ -4,7 +4,7 @@
 //! 1. The header lies in the file's first 512 bytes, so it is never torn.
 //! 2. Every function here is pure; nothing here panics on bytes from a disk.
 
-use claystone_chunk::{ByteRange, ChunkId, Generation, SECTOR_BYTES, StripeId, Version};
+use claystone_chunk::{ByteRange, ChunkId, Generation, SECTOR_BYTES, StripeId};
 use claystone_code::ChunkIndex;
 
 use crate::fields::{array_at, crc32c_without, put, u16_at, u32_at, u64_at, u128_at};
@@ -28,8 +28,6 @@ pub struct Header {
     pub id: ChunkId,
     /// Bytes of content.
     pub bytes: u64,
-    /// Version of the content.
-    pub version: Version,
 }
 
 /// What the first bytes of a chunk file are.
@@ -53,7 +51,6 @@ impl Header {
         put(&mut bytes, 16, self.id.stripe.0.to_le_bytes());
         put(&mut bytes, 32, self.id.generation.0.to_le_bytes());
         put(&mut bytes, 40, self.bytes.to_le_bytes());
-        put(&mut bytes, 48, self.version.0.to_le_bytes());
         let crc = crc32c_without(&bytes, CRC_AT);
         put(&mut bytes, CRC_AT, crc.to_le_bytes());
         bytes
@@ -85,7 +82,6 @@ impl Header {
                 generation: Generation(u32_at(bytes, 32)),
             },
             bytes: u64_at(bytes, 40),
-            version: Version(u64_at(bytes, 48)),
         };
         if header.id != id {
             return Head::Damaged("it holds another chunk");

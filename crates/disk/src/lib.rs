@@ -1,8 +1,8 @@
 //! One disk: a store of chunks and segments over the files of one directory.
 //!
 //! Invariants:
-//! 1. The formats are docs/formats/chunk-directory.md and docs/formats/segments.md; `layout`, `journal`, `identity` and
-//!    `segment` are their only readers and writers, and pure.
+//! 1. The formats are docs/formats/chunk-directory.md and docs/formats/segments.md; `layout`, `identity` and `segment`
+//!    are their only readers and writers, and pure.
 //! 2. A sector is returned only after its checksum, which covers its place, was checked.
 //! 3. After a sync that failed or a write of unknown result the store is failed and refuses everything.
 //! 4. All blocking calls run on the disk's worker.
@@ -14,7 +14,6 @@ mod fields;
 mod files;
 mod identity;
 mod index;
-mod journal;
 mod layout;
 mod open;
 mod reader;

@@ -47,7 +47,7 @@ pub async fn read_identity(worker: &dyn Worker, directory: Arc<dyn Directory>) -
     done.map_err(|_| OpenError::WorkerStopped { label })?
 }
 
-/// Opens the expected disk and brings it to a consistent state. Blocking.
+/// Opens the expected disk. Blocking.
 pub(crate) fn open_now(
     directory: Arc<dyn Directory>,
     expected: Expected,
@@ -65,9 +65,6 @@ pub(crate) fn open_now(
     let lock = lock(&*directory)?;
     let files = Files::new(directory, identity, options, lock);
     files.probe_writes();
-    if let Err(error) = files.replay() {
-        tracing::error!(place = label, %error, "a patch that a crash interrupted could not be finished");
-    }
     Ok(files)
 }
 

@@ -27,7 +27,7 @@ impl<K: PartialEq, V: Clone> Recent<K, V> {
 
     /// Keeps a value, in the place of the one that was not used for longest.
     pub fn keep(&mut self, key: K, value: V) {
-        self.drop(&key);
+        self.forget(&key);
         self.kept.push_back((key, value));
         if self.kept.len() > self.max {
             self.kept.pop_front();
@@ -35,12 +35,12 @@ impl<K: PartialEq, V: Clone> Recent<K, V> {
     }
 
     /// Forgets a key.
-    pub fn drop(&mut self, key: &K) {
+    pub fn forget(&mut self, key: &K) {
         self.kept.retain(|(kept, _)| kept != key);
     }
 
     /// Forgets every key for which `gone` holds.
-    pub fn drop_all(&mut self, gone: impl Fn(&K) -> bool) {
+    pub fn forget_all(&mut self, gone: impl Fn(&K) -> bool) {
         self.kept.retain(|(kept, _)| !gone(kept));
     }
 }
@@ -60,8 +60,8 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|key| recent.find(&key)), [Some(10), None, Some(30), Some(40)]);
         recent.keep(3, 31);
         assert_eq!(recent.find(&3), Some(31));
-        recent.drop(&1);
-        recent.drop_all(|key| *key == 4);
+        recent.forget(&1);
+        recent.forget_all(|key| *key == 4);
         assert_eq!([1, 3, 4].map(|key| recent.find(&key)), [None, Some(31), None]);
     }
 }

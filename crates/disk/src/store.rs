@@ -15,8 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Load, Patch, SegmentStore, StoreState,
-    Verdict, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Lease, Load, Overwrite, SegmentStore,
+    StoreState, Verdict,
 };
 use claystone_env::{Directory, Env, SectorHealth, Space, Worker, call};
 use futures::FutureExt;
@@ -44,10 +44,12 @@ pub(crate) struct Shared {
     worker: Arc<dyn Worker>,
     read_latency_ns: AtomicU64,
     sync_is_due: AtomicBool,
+    // Who syncs: the others wait here, and not on the worker's threads.
+    sync_turn: tokio::sync::Mutex<()>,
 }
 
 impl DirectoryStore {
-    /// Opens the expected disk in `directory`, finishing what a crash interrupted. All its calls run on `worker`.
+    /// Opens the expected disk in `directory`, All its calls run on `worker`.
     /// A worker of about 4 threads lets reads pass syncs, and lets the file system put several syncs into one commit
     /// of its journal: with 16 writers of 4000 B on a busy ext4, 4 threads commit 15 times as many as one.
     /// The disk stays locked against other processes until the store and all that it gave out are dropped.
@@ -70,6 +72,7 @@ impl DirectoryStore {
             worker,
             read_latency_ns: AtomicU64::new(0),
             sync_is_due: AtomicBool::new(false),
+            sync_turn: tokio::sync::Mutex::new(()),
         };
         let shared = Arc::new(shared);
         Ok(DirectoryStore { segments: DirectorySegments::new(shared.clone()), shared })
@@ -107,6 +110,11 @@ impl Shared {
         Refused::Unavailable { disk: self.files.identity().disk, reason }
     }
 
+    async fn sync(&self) -> Result<(), ChunkError> {
+        let _turn = self.sync_turn.lock().await;
+        self.run(Files::sync).await?
+    }
+
     /// Syncs buffered chunks when the interval has passed.
     pub(crate) fn sync_later(self: &Arc<Self>) {
         if self.sync_is_due.swap(true, Ordering::AcqRel) {
@@ -120,7 +128,7 @@ impl Shared {
             // Before the sync: a commit during it asks for the next one.
             shared.sync_is_due.store(false, Ordering::Release);
             // A failure shows in the state.
-            let _ = shared.run(Files::sync_buffered).await;
+            let _ = shared.sync().await;
         };
         self.env.tasks.spawn("chunk sync", task.boxed());
     }
@@ -146,23 +154,19 @@ impl ChunkStore for DirectoryStore {
         Ok(Box::new(DirectoryWriter::new(self.shared.clone(), id, bytes)))
     }
 
-    async fn read(
-        &self,
-        id: ChunkId,
-        expected: Option<Version>,
-        ranges: &[ByteRange],
-    ) -> Result<Vec<Bytes>, ChunkError> {
+    async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
         self.shared.files.readable()?;
         let began = self.shared.env.clock.now();
         let ranges = ranges.to_vec();
-        let result = self.shared.run(move |files| files.read(id, expected, &ranges)).await?;
+        let result = self.shared.run(move |files| files.read(id, &ranges)).await?;
         self.shared.note_read(self.shared.env.clock.now().since(began));
         result
     }
 
-    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError> {
+    async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError> {
         self.shared.files.writable()?;
-        self.shared.run(move |files| files.patch(id, expected, &patch)).await?
+        let changes = changes.to_vec();
+        self.shared.run(move |files| files.overwrite(id, lease, &changes)).await?
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
@@ -170,8 +174,8 @@ impl ChunkStore for DirectoryStore {
     }
 
     async fn verify(&self, id: ChunkId) -> Result<Verdict, ChunkError> {
-        // What is still buffered would be read from memory.
-        if self.shared.files.has_buffered() && self.state() == StoreState::Serving {
+        // What is not synced would be read from memory.
+        if self.shared.files.has_unsynced() && self.state() == StoreState::Serving {
             self.sync().await?;
         }
         let mut progress = Verifying::default();
@@ -204,7 +208,7 @@ impl ChunkStore for DirectoryStore {
     }
 
     async fn sync(&self) -> Result<(), ChunkError> {
-        self.shared.run(Files::sync_buffered).await?
+        self.shared.sync().await
     }
 
     async fn space(&self) -> Result<Space, ChunkError> {

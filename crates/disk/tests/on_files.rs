@@ -113,7 +113,7 @@ fn chunks_read_right_where_one_sector_in_fifty_fails() {
         hand.set_faults(DeviceFaults::soft(0.005));
         let all = ByteRange { offset: 0, bytes: 1 << 20 };
         for number in 0..8 {
-            let read = store.read(chunk(number), None, &[all]).await.expect("read");
+            let read = store.read(chunk(number), &[all]).await.expect("read");
             assert!(read[0] == pattern(number as u64, 1 << 20));
         }
         assert!(hand.stats().soft_failures > 5);

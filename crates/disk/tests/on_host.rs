@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use claystone_chunk::testing::{Reopen, conformance, pattern, put, segments};
-use claystone_chunk::{ChunkError, ChunkId, ChunkStore, DiskId, Lease, NodeId, OwnerId, Term};
+use claystone_chunk::{ChunkError, ChunkId, ChunkStore, DiskId, Lease, NodeId, Overwrite, OwnerId, Term};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
 use claystone_env::{Directory, DirectoryLock, Env, File, Space, WallTime};
 use claystone_host::{HostDirectory, ThreadWorker};
@@ -111,7 +111,7 @@ async fn a_chunk_outlives_its_store() {
     put(&disk.open().await.expect("open"), chunk(1), content.clone()).await.expect("put");
     let store = disk.open().await.expect("open again");
     let all = claystone_chunk::ByteRange { offset: 0, bytes: 3 << 20 };
-    assert!(store.read(chunk(1), None, &[all]).await.expect("read")[0] == content);
+    assert!(store.read(chunk(1), &[all]).await.expect("read")[0] == content);
     assert_eq!(store.list(None, 10).await, Ok(vec![chunk(1)]));
 }
 
@@ -186,13 +186,35 @@ struct Slow {
     hand: Arc<Hand>,
 }
 
-/// Holds a write until a fence has returned, or for long enough that it would have.
+/// Holds one write, or one sync, until a call that must wait for it has returned, or for long enough that it would have.
 #[derive(Default)]
 struct Hand {
-    is_slow: AtomicBool,
+    holds_write: AtomicBool,
+    holds_sync: AtomicBool,
     entered: AtomicBool,
-    fenced: AtomicBool,
-    fenced_during_write: AtomicBool,
+    returned: AtomicBool,
+    returned_meanwhile: AtomicBool,
+}
+
+impl Hand {
+    fn hold(&self, holds: &AtomicBool) {
+        if holds.swap(false, Ordering::SeqCst) {
+            self.entered.store(true, Ordering::SeqCst);
+            for _ in 0..100 {
+                if self.returned.load(Ordering::SeqCst) {
+                    self.returned_meanwhile.store(true, Ordering::SeqCst);
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    async fn is_entered(&self) {
+        while !self.entered.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 struct SlowFile {
@@ -244,22 +266,14 @@ impl File for SlowFile {
         self.inner.read_at(offset, into)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if self.hand.is_slow.swap(false, Ordering::SeqCst) {
-            self.hand.entered.store(true, Ordering::SeqCst);
-            for _ in 0..100 {
-                if self.hand.fenced.load(Ordering::SeqCst) {
-                    self.hand.fenced_during_write.store(true, Ordering::SeqCst);
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+        self.hand.hold(&self.hand.holds_write);
         self.inner.write_at(offset, bytes)
     }
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.inner.reserve(bytes)
     }
     fn sync(&self) -> io::Result<()> {
+        self.hand.hold(&self.hand.holds_sync);
         self.inner.sync()
     }
     fn bytes(&self) -> io::Result<u64> {
@@ -267,25 +281,79 @@ impl File for SlowFile {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fence_waits_for_the_change_of_a_lesser_term_that_is_under_way() {
-    let disk = Disk::formatted().await;
+async fn slow_store(disk: &Disk) -> (Arc<DirectoryStore>, Arc<Hand>) {
     let hand = Arc::new(Hand::default());
     let directory = Arc::new(Slow { inner: HostDirectory::new(disk.root.path()), hand: hand.clone() });
     let store = DirectoryStore::open(&disk.env, directory, disk.worker.clone(), EXPECTED, options());
-    let store = Arc::new(store.await.expect("open"));
-    let lease = |term| Lease { owner: OwnerId(1), term: Term(term) };
-    store.segments().create_segment(1, lease(1), 1000).await.expect("create");
-    hand.is_slow.store(true, Ordering::SeqCst);
-    let old = tokio::spawn({
-        let store = store.clone();
-        async move { store.segments().append(1, lease(1), 0, pattern(1, 100)).await }
-    });
-    while !hand.entered.load(Ordering::SeqCst) {
-        tokio::task::yield_now().await;
+    (Arc::new(store.await.expect("open")), hand)
+}
+
+fn lease(term: u64) -> Lease {
+    Lease { owner: OwnerId(1), term: Term(term) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_waits_for_the_change_of_a_lesser_term_that_is_under_way() {
+    for overwrites in [false, true] {
+        let disk = Disk::formatted().await;
+        let (store, hand) = slow_store(&disk).await;
+        store.segments().create_segment(1, lease(1), 1000).await.expect("create");
+        put(&*store, chunk(1), pattern(1, 5000)).await.expect("put");
+        hand.holds_write.store(true, Ordering::SeqCst);
+        let old = tokio::spawn({
+            let store = store.clone();
+            let change = [Overwrite { offset: 0, bytes: pattern(2, 4096) }];
+            async move {
+                if overwrites {
+                    store.overwrite(chunk(1), lease(1), &change).await.expect("it came before the fence");
+                } else {
+                    let appended = store.segments().append(1, lease(1), 0, pattern(1, 100)).await;
+                    appended.expect("it came before the fence");
+                }
+            }
+        });
+        hand.is_entered().await;
+        store.segments().fence(lease(2)).await.expect("fence");
+        hand.returned.store(true, Ordering::SeqCst);
+        old.await.expect("task");
+        assert!(!hand.returned_meanwhile.load(Ordering::SeqCst), "the fence returned while a change was under way");
     }
-    store.segments().fence(lease(2)).await.expect("fence");
-    hand.fenced.store(true, Ordering::SeqCst);
-    old.await.expect("task").expect("it came before the fence");
-    assert!(!hand.fenced_during_write.load(Ordering::SeqCst), "the fence returned while an append was under way");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_waits_for_the_one_that_has_taken_what_it_shall_sync() {
+    let disk = Disk::formatted().await;
+    let (store, hand) = slow_store(&disk).await;
+    put(&*store, chunk(1), pattern(1, 5000)).await.expect("put");
+    let change = [Overwrite { offset: 0, bytes: pattern(2, 4096) }];
+    store.overwrite(chunk(1), lease(1), &change).await.expect("overwrite");
+    hand.holds_sync.store(true, Ordering::SeqCst);
+    let first = tokio::spawn({
+        let store = store.clone();
+        async move { store.sync().await }
+    });
+    hand.is_entered().await;
+    store.sync().await.expect("sync");
+    hand.returned.store(true, Ordering::SeqCst);
+    first.await.expect("task").expect("sync");
+    assert!(!hand.returned_meanwhile.load(Ordering::SeqCst), "a sync returned before the overwrite was durable");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_waits_for_the_overwrite_that_is_under_way() {
+    let disk = Disk::formatted().await;
+    let (store, hand) = slow_store(&disk).await;
+    put(&*store, chunk(1), pattern(1, 5000)).await.expect("put");
+    hand.holds_write.store(true, Ordering::SeqCst);
+    let writing = tokio::spawn({
+        let store = store.clone();
+        let change = [Overwrite { offset: 0, bytes: pattern(2, 4096) }];
+        async move { store.overwrite(chunk(1), lease(1), &change).await }
+    });
+    hand.is_entered().await;
+    let range = [claystone_chunk::ByteRange { offset: 0, bytes: 4096 }];
+    assert!(store.read(chunk(1), &range).await.expect("read")[0] == pattern(2, 4096));
+    hand.returned.store(true, Ordering::SeqCst);
+    writing.await.expect("task").expect("overwrite");
+    assert!(!hand.returned_meanwhile.load(Ordering::SeqCst), "a read came in between");
 }

@@ -117,7 +117,7 @@ impl Sources {
         let source = self.usable(asked.0).expect("a plan names only chunks that have a cost");
         let (store, id) = (source.store.clone(), source.id);
         Box::pin(async move {
-            let answer = store.read(id, None, &asked.1).await.map(join);
+            let answer = store.read(id, &asked.1).await.map(join);
             (asked, answer)
         })
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use claystone_code::ChunkIndex;
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, Durability, Generation, Patch, PatchOp, StoreState,
-    StripeId, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, Durability, Generation, Lease, Overwrite, OwnerId,
+    StoreState, StripeId, Term,
 };
 
 /// Runs every check, each on a new empty store from `make`. Stores must hold at least 64 MiB.
@@ -22,8 +22,10 @@ pub async fn conformance<F: Future<Output = Arc<dyn ChunkStore>>>(mut make: impl
     a_dropped_writer_leaves_nothing(&*make().await).await;
     an_id_is_taken_once(&*make().await).await;
     a_chunk_has_exactly_its_length(&*make().await).await;
-    patches_change_what_they_name(&*make().await).await;
-    a_patch_applies_at_most_once(&*make().await).await;
+    overwrites_change_what_they_name(&*make().await).await;
+    overwrites_of_parts_of_sectors_are_refused(&*make().await).await;
+    a_fenced_lease_overwrites_nothing(&*make().await).await;
+    reads_beside_overwrites_see_whole_sectors(&*make().await).await;
     deleted_chunks_are_gone(&*make().await).await;
     lists_are_ordered_and_paged(&*make().await).await;
     verify_reads_every_byte(&*make().await).await;
@@ -61,6 +63,8 @@ pub async fn put(store: &dyn ChunkStore, id: ChunkId, bytes: Bytes) -> Result<()
 const LENGTHS: [usize; 14] =
     [1, 511, 512, 1024, 4028, 4029, 4095, 4096, 4097, 10_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 17];
 
+const LEASE: Lease = Lease { owner: OwnerId(7), term: Term(2) };
+
 fn id(number: u64) -> ChunkId {
     // Spread over both ends of the id, so that stores that sort by either see several places.
     let stripe = StripeId((u128::from(number) << 80) | u128::from(number * 7));
@@ -72,7 +76,7 @@ fn range(offset: u64, bytes: u64) -> ByteRange {
 }
 
 async fn read_all(store: &dyn ChunkStore, id: ChunkId, bytes: usize) -> Bytes {
-    let mut buffers = store.read(id, None, &[range(0, bytes as u64)]).await.expect("the chunk is readable");
+    let mut buffers = store.read(id, &[range(0, bytes as u64)]).await.expect("the chunk is readable");
     assert_eq!(buffers.len(), 1, "one buffer for one range");
     buffers.remove(0)
 }
@@ -80,11 +84,11 @@ async fn read_all(store: &dyn ChunkStore, id: ChunkId, bytes: usize) -> Bytes {
 async fn absent_chunks_are_not_found(store: &dyn ChunkStore) {
     let id = id(1);
     let missing = ChunkError::NotFound { id };
-    let patch = Patch { op: PatchOp::Overwrite, offset: 0, bytes: Bytes::from_static(b"x") };
-    assert_eq!(store.read(id, None, &[range(0, 1)]).await, Err(missing.clone()));
+    let change = [Overwrite { offset: 0, bytes: Bytes::from_static(b"x") }];
+    assert_eq!(store.read(id, &[range(0, 1)]).await, Err(missing.clone()));
     assert_eq!(store.info(id).await, Err(missing.clone()));
     assert_eq!(store.verify(id).await, Err(missing.clone()));
-    assert_eq!(store.patch(id, Version(0), patch).await, Err(missing));
+    assert_eq!(store.overwrite(id, LEASE, &change).await, Err(missing));
     assert_eq!(store.delete(id).await, Ok(()));
     assert_eq!(store.list(None, 10).await, Ok(vec![]));
 }
@@ -103,7 +107,7 @@ async fn what_was_written_is_read(store: &dyn ChunkStore) {
         }
         writer.commit(Durability::Synced).await.expect("commit");
 
-        assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64, version: Version(0) }));
+        assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64 }));
         assert!(read_all(store, id, bytes).await == content, "chunk of {bytes} bytes");
         let end = bytes as u64;
         let ranges = [
@@ -115,7 +119,7 @@ async fn what_was_written_is_read(store: &dyn ChunkStore) {
             range(end, 0),
             range(4096.min(end), 4096.min(end.saturating_sub(4096))),
         ];
-        let buffers = store.read(id, Some(Version(0)), &ranges).await.expect("read");
+        let buffers = store.read(id, &ranges).await.expect("read");
         assert_eq!(buffers.len(), ranges.len());
         for (range, buffer) in ranges.iter().zip(buffers) {
             assert!(buffer == content[range.offset as usize..range.end() as usize], "{range:?} of {bytes} bytes");
@@ -132,14 +136,15 @@ async fn ranges_outside_are_refused(store: &dyn ChunkStore) {
     put(store, id, pattern(1, 5000)).await.expect("put");
     for bad in [range(0, 5001), range(5000, 1), range(5001, 0), range(u64::MAX, 1), range(1, u64::MAX)] {
         let refused = ChunkError::OutOfRange { id, range: bad, chunk_bytes: 5000 };
-        assert_eq!(store.read(id, None, &[range(0, 1), bad]).await, Err(refused));
+        assert_eq!(store.read(id, &[range(0, 1), bad]).await, Err(refused));
     }
-    for (offset, bytes) in [(5000, 1), (4999, 2), (u64::MAX, 1)] {
-        let patch = Patch { op: PatchOp::Xor, offset, bytes: pattern(2, bytes) };
-        let refused = ChunkError::OutOfRange { id, range: range(offset, bytes as u64), chunk_bytes: 5000 };
-        assert_eq!(store.patch(id, Version(0), patch).await, Err(refused));
+    for (offset, bytes) in [(4096, 905), (8192, 1), (5000, 1), (4999, 2), (u64::MAX, 1)] {
+        let good = Overwrite { offset: 0, bytes: pattern(2, 4096) };
+        let bad = Overwrite { offset, bytes: pattern(2, bytes) };
+        let refused = ChunkError::OutOfRange { id, range: bad.range(), chunk_bytes: 5000 };
+        assert_eq!(store.overwrite(id, LEASE, &[good, bad]).await, Err(refused));
     }
-    assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: 5000, version: Version(0) }));
+    assert!(read_all(store, id, 5000).await == pattern(1, 5000), "nothing was changed");
 }
 
 async fn a_chunk_is_invisible_until_committed(store: &dyn ChunkStore) {
@@ -149,7 +154,7 @@ async fn a_chunk_is_invisible_until_committed(store: &dyn ChunkStore) {
         let mut writer = store.create(id, bytes as u64).await.expect("create");
         writer.append(content.slice(..bytes - 1)).await.expect("append");
         assert_eq!(store.info(id).await, Err(ChunkError::NotFound { id }));
-        assert_eq!(store.read(id, None, &[range(0, 1)]).await, Err(ChunkError::NotFound { id }));
+        assert_eq!(store.read(id, &[range(0, 1)]).await, Err(ChunkError::NotFound { id }));
         assert!(!store.list(None, 10).await.expect("list").contains(&id));
         writer.append(content.slice(bytes - 1..)).await.expect("append");
         writer.commit(Durability::Synced).await.expect("commit");
@@ -196,42 +201,110 @@ async fn a_chunk_has_exactly_its_length(store: &dyn ChunkStore) {
     assert_eq!(store.list(None, 10).await, Ok(vec![]));
 }
 
-async fn patches_change_what_they_name(store: &dyn ChunkStore) {
-    for (number, bytes) in (0..).zip([50, 4028, 9000, 2 << 20]) {
+async fn overwrites_change_what_they_name(store: &dyn ChunkStore) {
+    // The last length has table entries behind the first 4096 bytes of a file.
+    for (number, bytes) in (0..).zip([50, 4028, 4096, 9000, 2 << 20, (5 << 20) + 1]) {
         let id = id(number);
         let mut content = pattern(number, bytes).to_vec();
         put(store, id, content.clone().into()).await.expect("put");
-        let places = [(0, 1), (bytes - 1, 1), (bytes / 3, bytes / 2), (0, bytes), (bytes / 2, 0)];
-        let mut version = Version(0);
-        for (seed, (offset, count)) in (100..).zip(places) {
-            for op in [PatchOp::Overwrite, PatchOp::Xor] {
-                let change = pattern(seed, count);
-                let patch = Patch { op, offset: offset as u64, bytes: change.clone() };
-                let after = store.patch(id, version, patch).await.expect("patch");
-                assert_eq!(after, Version(version.0 + 1));
-                version = after;
-                for (byte, new) in content[offset..offset + count].iter_mut().zip(change) {
-                    *byte = if op == PatchOp::Xor { *byte ^ new } else { new };
-                }
-                assert!(read_all(store, id, bytes).await == content, "{op:?} of {count} bytes at {offset}");
-            }
+        let last = (bytes - 1) / 4096 * 4096;
+        let middle = bytes / 2 / 4096 * 4096;
+        let span = |from: usize, to: usize| from..to;
+        let sector = |offset: usize| offset..(offset + 4096).min(bytes);
+        let calls = [
+            vec![sector(0)],
+            vec![sector(last)],
+            vec![span(0, bytes)],
+            vec![],
+            vec![span(middle, middle)],
+            // Apart, adjacent, backwards, and one twice.
+            vec![sector(0), sector(last)],
+            vec![span(0, middle), span(middle, bytes)],
+            vec![sector(last), sector(middle), sector(0), sector(middle)],
+        ];
+        for (call, ranges) in (100..).zip(calls) {
+            let changes: Vec<Overwrite> = (call * 10..)
+                .zip(ranges)
+                .map(|(seed, range)| {
+                    let new = pattern(seed, range.len());
+                    content[range.clone()].copy_from_slice(&new);
+                    Overwrite { offset: range.start as u64, bytes: new }
+                })
+                .collect();
+            store.overwrite(id, LEASE, &changes).await.expect("overwrite");
+            assert!(read_all(store, id, bytes).await == content, "call {call} on {bytes} bytes");
+            let one = store.read(id, &[range(last as u64, 1)]).await.expect("read");
+            assert!(one[0] == content[last..last + 1]);
         }
-        assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64, version }));
+        assert_eq!(store.sync().await, Ok(()));
+        assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64 }));
         assert_eq!(store.verify(id).await.expect("verify").lost_sectors, vec![]);
+        assert!(read_all(store, id, bytes).await == content);
+    }
+    let id = id(9);
+    put(store, id, pattern(1, 9000)).await.expect("put");
+    store.overwrite(id, LEASE, &[Overwrite { offset: 0, bytes: pattern(2, 4096) }]).await.expect("overwrite");
+    store.delete(id).await.expect("delete");
+    assert_eq!(store.read(id, &[range(0, 1)]).await, Err(ChunkError::NotFound { id }));
+    let change = [Overwrite { offset: 0, bytes: pattern(2, 4096) }];
+    assert_eq!(store.overwrite(id, LEASE, &change).await, Err(ChunkError::NotFound { id }));
+    put(store, id, pattern(3, 5000)).await.expect("put");
+    assert_eq!(store.sync().await, Ok(()));
+    assert!(read_all(store, id, 5000).await == pattern(3, 5000));
+}
+
+async fn overwrites_of_parts_of_sectors_are_refused(store: &dyn ChunkStore) {
+    let id = id(1);
+    put(store, id, pattern(1, 9000)).await.expect("put");
+    for (offset, bytes) in [(0, 1), (0, 4095), (1, 4095), (4096, 4097), (8192, 807), (8193, 807), (100, 0)] {
+        let good = Overwrite { offset: 0, bytes: pattern(2, 4096) };
+        let bad = Overwrite { offset, bytes: pattern(2, bytes) };
+        let refused = ChunkError::NotSectors { id, range: bad.range() };
+        assert_eq!(store.overwrite(id, LEASE, &[good, bad]).await, Err(refused));
+    }
+    assert!(read_all(store, id, 9000).await == pattern(1, 9000), "nothing was changed");
+}
+
+async fn a_fenced_lease_overwrites_nothing(store: &dyn ChunkStore) {
+    let id = id(1);
+    put(store, id, pattern(1, 4096)).await.expect("put");
+    let change = |seed| [Overwrite { offset: 0, bytes: pattern(seed, 4096) }];
+    let lease = |term| Lease { owner: LEASE.owner, term: Term(term) };
+    store.overwrite(id, lease(2), &change(2)).await.expect("nobody fenced");
+    store.segments().fence(lease(3)).await.expect("fence");
+    let refused = ChunkError::Fenced { lease: lease(2), fenced: Term(3) };
+    assert_eq!(store.overwrite(id, lease(2), &change(3)).await, Err(refused));
+    assert!(read_all(store, id, 4096).await == pattern(2, 4096));
+    for (seed, lease) in [(4, lease(3)), (5, lease(4)), (6, Lease { owner: OwnerId(9), term: Term(1) })] {
+        store.overwrite(id, lease, &change(seed)).await.expect("not below a fence of its owner");
+        assert!(read_all(store, id, 4096).await == pattern(seed, 4096));
     }
 }
 
-async fn a_patch_applies_at_most_once(store: &dyn ChunkStore) {
-    let id = id(2);
-    put(store, id, pattern(1, 6000)).await.expect("put");
-    let patch = Patch { op: PatchOp::Xor, offset: 4000, bytes: pattern(2, 200) };
-    assert_eq!(store.patch(id, Version(0), patch.clone()).await, Ok(Version(1)));
-    let after = read_all(store, id, 6000).await;
-    let stale = ChunkError::VersionMismatch { id, found: Version(1), expected: Version(0) };
-    assert_eq!(store.patch(id, Version(0), patch).await, Err(stale.clone()));
-    assert_eq!(store.read(id, Some(Version(0)), &[range(0, 1)]).await, Err(stale));
-    assert!(read_all(store, id, 6000).await == after);
-    assert!(store.read(id, Some(Version(1)), &[range(0, 1)]).await.is_ok());
+async fn reads_beside_overwrites_see_whole_sectors(store: &dyn ChunkStore) {
+    let id = id(1);
+    let bytes = 3 * 4096;
+    put(store, id, pattern(0, bytes)).await.expect("put");
+    let write = async {
+        for seed in 1..40 {
+            let change = [Overwrite { offset: 0, bytes: pattern(seed, bytes) }];
+            store.overwrite(id, LEASE, &change).await.expect("overwrite");
+        }
+    };
+    let read = async {
+        for _ in 0..40 {
+            let found = read_all(store, id, bytes).await;
+            let seeds: Vec<Option<u64>> = (0..3)
+                .map(|sector| {
+                    let part = sector * 4096..(sector + 1) * 4096;
+                    (0..40).find(|seed| pattern(*seed, bytes)[part.clone()] == found[part.clone()])
+                })
+                .collect();
+            assert!(seeds.iter().all(Option::is_some), "{seeds:?}");
+        }
+    };
+    tokio::join!(write, read);
+    assert!(read_all(store, id, bytes).await == pattern(39, bytes));
 }
 
 async fn deleted_chunks_are_gone(store: &dyn ChunkStore) {
@@ -241,7 +314,7 @@ async fn deleted_chunks_are_gone(store: &dyn ChunkStore) {
         assert_eq!(store.delete(id).await, Ok(()));
         assert_eq!(store.delete(id).await, Ok(()));
         assert_eq!(store.info(id).await, Err(ChunkError::NotFound { id }));
-        assert_eq!(store.read(id, None, &[range(0, 1)]).await, Err(ChunkError::NotFound { id }));
+        assert_eq!(store.read(id, &[range(0, 1)]).await, Err(ChunkError::NotFound { id }));
         assert_eq!(store.list(None, 10).await, Ok(vec![]));
     }
 }
@@ -274,7 +347,7 @@ async fn verify_reads_every_byte(store: &dyn ChunkStore) {
         let id = id(number);
         put(store, id, pattern(number, bytes)).await.expect("put");
         let verdict = store.verify(id).await.expect("verify");
-        assert_eq!(verdict.info, ChunkInfo { bytes: bytes as u64, version: Version(0) });
+        assert_eq!(verdict.info, ChunkInfo { bytes: bytes as u64 });
         assert_eq!(verdict.lost_sectors, vec![]);
         assert!(verdict.bytes_read >= bytes as u64);
     }

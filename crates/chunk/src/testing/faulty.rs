@@ -9,8 +9,8 @@ use bytes::Bytes;
 use claystone_env::{Clock, SectorHealth, Space};
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, OwnerId,
-    Patch, SegmentError, SegmentId, SegmentInfo, SegmentStore, StoreState, Verdict, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, Overwrite,
+    OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore, StoreState, Verdict,
 };
 
 /// What goes wrong. The default is nothing.
@@ -39,7 +39,7 @@ pub struct Counts {
     pub bytes_read: u64,
     /// Chunks committed.
     pub commits: u64,
-    /// Bytes appended, to chunks and to segments.
+    /// Bytes appended, to chunks and to segments, and overwritten.
     pub bytes_written: u64,
 }
 
@@ -151,23 +151,21 @@ impl ChunkStore for FaultyStore {
         Ok(Box::new(FaultyWriter { inner, shared: self.shared.clone() }))
     }
 
-    async fn read(
-        &self,
-        id: ChunkId,
-        expected: Option<Version>,
-        ranges: &[ByteRange],
-    ) -> Result<Vec<Bytes>, ChunkError> {
+    async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
         self.shared.pass(Kind::Read).await?;
-        let buffers = self.inner.read(id, expected, ranges).await?;
+        let buffers = self.inner.read(id, ranges).await?;
         self.shared.reads.fetch_add(1, Ordering::Relaxed);
         let bytes: usize = buffers.iter().map(Bytes::len).sum();
         self.shared.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(buffers)
     }
 
-    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError> {
+    async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError> {
         self.shared.pass(Kind::Write).await?;
-        self.inner.patch(id, expected, patch).await
+        self.inner.overwrite(id, lease, changes).await?;
+        let bytes: usize = changes.iter().map(|change| change.bytes.len()).sum();
+        self.shared.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {

@@ -17,8 +17,8 @@ use claystone_env::{Random, Space};
 use segments::{MemorySegments, Owner};
 
 use crate::{
-    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Load, OwnerId, Patch,
-    PatchOp, SECTOR_BYTES, SegmentStore, StoreState, Verdict, Version,
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, Overwrite,
+    OwnerId, SECTOR_BYTES, SegmentStore, StoreState, Verdict,
 };
 
 /// The reference implementation of [`ChunkStore`] and of [`SegmentStore`]. Clones are the same store.
@@ -48,8 +48,9 @@ struct Inner {
 
 struct Chunk {
     bytes: Vec<u8>,
-    version: Version,
     lost_sectors: BTreeSet<u64>,
+    // Of each sector overwritten since the last sync all it was before, oldest first; `None`: lost.
+    former: BTreeMap<u64, Vec<Option<Vec<u8>>>>,
 }
 
 impl MemoryStore {
@@ -114,6 +115,7 @@ impl MemoryStore {
                 inner.used_bytes -= chunk.bytes.len() as u64;
             }
         }
+        inner.chunks.values_mut().for_each(|chunk| chunk.crash(random));
         for owner in inner.owners.values_mut() {
             inner.used_bytes += owner.crash(random);
         }
@@ -178,17 +180,40 @@ impl Inner {
 }
 
 impl Chunk {
-    fn check(&self, id: ChunkId, expected: Option<Version>, range: ByteRange) -> Result<(), ChunkError> {
-        if let Some(expected) = expected
-            && expected != self.version
-        {
-            return Err(ChunkError::VersionMismatch { id, found: self.version, expected });
-        }
+    fn check(&self, id: ChunkId, range: ByteRange) -> Result<(), ChunkError> {
         let chunk_bytes = self.bytes.len() as u64;
         if range.offset.checked_add(range.bytes).is_none_or(|end| end > chunk_bytes) {
             return Err(ChunkError::OutOfRange { id, range, chunk_bytes });
         }
         Ok(())
+    }
+
+    fn sector(&mut self, sector: u64) -> &mut [u8] {
+        let from = sector as usize * SECTOR_BYTES as usize;
+        let to = (from + SECTOR_BYTES as usize).min(self.bytes.len());
+        &mut self.bytes[from..to]
+    }
+
+    fn overwrite(&mut self, sector: u64, content: &[u8]) {
+        let was_lost = self.lost_sectors.remove(&sector);
+        let before = (!was_lost).then(|| self.sector(sector).to_vec());
+        self.former.entry(sector).or_default().push(before);
+        self.sector(sector).copy_from_slice(content);
+    }
+
+    /// Loses what was not synced, as chance has it.
+    fn crash(&mut self, random: &dyn Random) {
+        for (sector, former) in std::mem::take(&mut self.former) {
+            // One of these, what it is now, or torn.
+            match random.below(former.len() as u64 + 2) as usize {
+                chosen if chosen < former.len() => match &former[chosen] {
+                    Some(bytes) => self.sector(sector).copy_from_slice(bytes),
+                    None => _ = self.lost_sectors.insert(sector),
+                },
+                chosen if chosen == former.len() => (),
+                _ => _ = self.lost_sectors.insert(sector),
+            }
+        }
     }
 
     fn lost_in(&self, range: ByteRange) -> impl Iterator<Item = u64> {
@@ -214,17 +239,12 @@ impl ChunkStore for MemoryStore {
         Ok(Box::new(MemoryWriter { store: self.clone(), boot, id, bytes_total: bytes, bytes: Vec::new() }))
     }
 
-    async fn read(
-        &self,
-        id: ChunkId,
-        expected: Option<Version>,
-        ranges: &[ByteRange],
-    ) -> Result<Vec<Bytes>, ChunkError> {
+    async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
         let inner = self.readable()?;
         let chunk = inner.chunk(id)?;
         let mut lost = BTreeSet::new();
         for range in ranges {
-            chunk.check(id, expected, *range)?;
+            chunk.check(id, *range)?;
             lost.extend(chunk.lost_in(*range));
         }
         if !lost.is_empty() {
@@ -234,47 +254,36 @@ impl ChunkStore for MemoryStore {
         Ok(ranges.iter().map(|range| Bytes::copy_from_slice(slice(range))).collect())
     }
 
-    async fn patch(&self, id: ChunkId, expected: Version, patch: Patch) -> Result<Version, ChunkError> {
-        let mut inner = self.writable()?;
+    async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError> {
+        let mut guard = self.writable()?;
+        let inner = &mut *guard;
+        if let Some(fenced) = inner.owners.get(&lease.owner).and_then(|owner| owner.fenced_above(lease)) {
+            return Err(ChunkError::Fenced { lease, fenced });
+        }
         let chunk = inner.chunks.get_mut(&id).ok_or(ChunkError::NotFound { id })?;
-        let range = ByteRange { offset: patch.offset, bytes: patch.bytes.len() as u64 };
-        chunk.check(id, Some(expected), range)?;
-        // A sector whose old bytes are not needed is mended by overwriting it.
-        let sector_bytes = u64::from(SECTOR_BYTES);
-        let chunk_bytes = chunk.bytes.len() as u64;
-        let covered = |sector: u64| {
-            patch.op == PatchOp::Overwrite
-                && range.offset <= sector * sector_bytes
-                && range.end() >= ((sector + 1) * sector_bytes).min(chunk_bytes)
-        };
-        let touched: Vec<u64> = chunk.lost_in(range).collect();
-        let lost: Vec<u64> = touched.iter().copied().filter(|sector| !covered(*sector)).collect();
-        if !lost.is_empty() {
-            return Err(ChunkError::SectorsLost { id, sectors: lost });
+        for change in changes {
+            change.check(id, chunk.bytes.len() as u64)?;
         }
-        for sector in touched {
-            chunk.lost_sectors.remove(&sector);
+        for change in changes {
+            let sectors = change.offset / u64::from(SECTOR_BYTES)..;
+            for (sector, content) in sectors.zip(change.bytes.chunks(SECTOR_BYTES as usize)) {
+                chunk.overwrite(sector, content);
+            }
         }
-        let target = &mut chunk.bytes[range.offset as usize..range.end() as usize];
-        match patch.op {
-            PatchOp::Overwrite => target.copy_from_slice(&patch.bytes),
-            PatchOp::Xor => target.iter_mut().zip(&patch.bytes).for_each(|(old, add)| *old ^= add),
-        }
-        chunk.version.0 += 1;
-        Ok(chunk.version)
+        Ok(())
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         let inner = self.readable()?;
         let chunk = inner.chunk(id)?;
-        Ok(ChunkInfo { bytes: chunk.bytes.len() as u64, version: chunk.version })
+        Ok(ChunkInfo { bytes: chunk.bytes.len() as u64 })
     }
 
     async fn verify(&self, id: ChunkId) -> Result<Verdict, ChunkError> {
         let inner = self.readable()?;
         let chunk = inner.chunk(id)?;
         Ok(Verdict {
-            info: ChunkInfo { bytes: chunk.bytes.len() as u64, version: chunk.version },
+            info: ChunkInfo { bytes: chunk.bytes.len() as u64 },
             bytes_read: chunk.bytes.len() as u64,
             lost_sectors: chunk.lost_sectors.iter().copied().collect(),
         })
@@ -296,7 +305,9 @@ impl ChunkStore for MemoryStore {
     }
 
     async fn sync(&self) -> Result<(), ChunkError> {
-        self.writable()?.buffered.clear();
+        let mut inner = self.writable()?;
+        inner.buffered.clear();
+        inner.chunks.values_mut().for_each(|chunk| chunk.former.clear());
         Ok(())
     }
 
@@ -366,7 +377,7 @@ impl ChunkWriter for MemoryWriter {
         if durability == Durability::Buffered {
             inner.buffered.insert(self.id);
         }
-        inner.chunks.insert(self.id, Chunk { bytes, version: Version(0), lost_sectors: BTreeSet::new() });
+        inner.chunks.insert(self.id, Chunk { bytes, lost_sectors: BTreeSet::new(), former: BTreeMap::new() });
         Ok(())
     }
 }
@@ -396,7 +407,7 @@ mod tests {
     use claystone_sim::SimRandom;
 
     use crate::testing::{Faults, FaultyStore, Reopen, conformance, pattern, put, segments};
-    use crate::{Lease, SegmentError, SegmentId, Term};
+    use crate::{SegmentError, SegmentId, Term};
 
     fn store() -> MemoryStore {
         MemoryStore::new(DiskId(1))
@@ -509,13 +520,47 @@ mod tests {
         store.lose_sector(chunk(1), 1);
         let lost = ChunkError::SectorsLost { id: chunk(1), sectors: vec![1] };
         let all = [ByteRange { offset: 0, bytes: 10_000 }];
-        assert_eq!(store.read(chunk(1), None, &all).await, Err(lost.clone()));
-        assert!(store.read(chunk(1), None, &[ByteRange { offset: 0, bytes: 4096 }]).await.is_ok());
-        assert!(store.read(chunk(1), None, &[ByteRange { offset: 8192, bytes: 1 }]).await.is_ok());
-        let patch = |op, offset, bytes| Patch { op, offset, bytes: pattern(2, bytes) };
-        assert_eq!(store.patch(chunk(1), Version(0), patch(PatchOp::Xor, 4096, 4096)).await, Err(lost.clone()));
-        assert_eq!(store.patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4097, 4096)).await, Err(lost));
-        store.patch(chunk(1), Version(0), patch(PatchOp::Overwrite, 4096, 4096)).await.expect("mends");
-        assert!(store.read(chunk(1), None, &all).await.is_ok());
+        assert_eq!(store.read(chunk(1), &all).await, Err(lost));
+        assert!(store.read(chunk(1), &[ByteRange { offset: 0, bytes: 4096 }]).await.is_ok());
+        assert!(store.read(chunk(1), &[ByteRange { offset: 8192, bytes: 1 }]).await.is_ok());
+        let lease = Lease { owner: OwnerId(1), term: Term(1) };
+        let change = [Overwrite { offset: 4096, bytes: pattern(2, 4096) }];
+        store.overwrite(chunk(1), lease, &change).await.expect("mends");
+        assert!(store.read(chunk(1), &all).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_crash_leaves_overwritten_sectors_old_new_or_lost_and_the_others_alone() {
+        let lease = Lease { owner: OwnerId(1), term: Term(1) };
+        let range = |sector: u64| [ByteRange { offset: sector * 4096, bytes: 4096.min(9000 - sector * 4096) }];
+        let (mut old, mut middle, mut new, mut lost) = (0, 0, 0, 0);
+        for seed in 0..100 {
+            let store = store();
+            put(&store, chunk(1), pattern(1, 9000)).await.expect("put");
+            let change = |seed| [Overwrite { offset: 8192, bytes: pattern(seed, 808) }];
+            for seed in [2, 3] {
+                store.overwrite(chunk(1), lease, &change(seed)).await.expect("overwrite");
+            }
+            store.crash(&SimRandom::new(seed));
+            for sector in [0, 1] {
+                let from = sector as usize * 4096;
+                assert!(
+                    store.read(chunk(1), &range(sector)).await.expect("alone")[0]
+                        == pattern(1, 9000)[from..from + 4096]
+                );
+            }
+            match store.read(chunk(1), &range(2)).await {
+                Ok(read) if read[0] == pattern(1, 9000)[8192..] => old += 1,
+                Ok(read) if read[0] == pattern(2, 808) => middle += 1,
+                Ok(read) if read[0] == pattern(3, 808) => new += 1,
+                Err(ChunkError::SectorsLost { .. }) => lost += 1,
+                other => panic!("{other:?}"),
+            }
+            store.overwrite(chunk(1), lease, &change(4)).await.expect("again");
+            store.sync().await.expect("sync");
+            store.crash(&SimRandom::new(seed));
+            assert!(store.read(chunk(1), &range(2)).await.expect("synced")[0] == pattern(4, 808));
+        }
+        assert!(old > 9 && middle > 9 && new > 9 && lost > 9, "{old} old, {middle}, {new} new, {lost} lost");
     }
 }

@@ -241,7 +241,7 @@ async fn chunks_and_segments_do_not_meet(store: &dyn ChunkStore) {
     begin(store.segments(), 1, 1, pattern(2, 9000)).await;
     assert_eq!(store.list(None, 10).await, Ok(vec![chunk]));
     store.segments().forget_owner(lease(1)).await.expect("forget");
-    assert!(store.read(chunk, None, &[range(0, 9000)]).await.expect("read")[0] == pattern(1, 9000));
+    assert!(store.read(chunk, &[range(0, 9000)]).await.expect("read")[0] == pattern(1, 9000));
 }
 
 async fn what_was_synced_is_there_after_a_crash(mut subject: impl Reopen) {

@@ -1,7 +1,7 @@
 //! Reading, verifying and listing.
 //!
 //! Invariants:
-//! 1. A chunk is read under its lock from its header on, so all its bytes are of one version.
+//! 1. A chunk is read under its lock, so no overwrite comes in between.
 //! 2. Verifying holds at most [`VERIFY_BYTES`] of content, and gives other operations their turn in between.
 //! 3. An error that a missing disk would explain is told only after the disk was found to be there.
 
@@ -9,9 +9,9 @@ use std::io;
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
-use claystone_chunk::{ByteRange, ChunkError, ChunkId, ChunkInfo, Verdict, Version};
+use claystone_chunk::{ByteRange, ChunkError, ChunkId, ChunkInfo, Verdict};
 
-use super::{CHUNK_LOCKS, Files, is_passing, lock};
+use super::{CHUNK_LOCKS, Files, OpenFile, is_passing, lock};
 use crate::index::{dir_path, file_path};
 use crate::layout::{Header, SECTOR, sectors_of};
 use crate::reader::{OpenChunk, Opened};
@@ -49,7 +49,23 @@ impl Files {
         }
     }
 
+    /// Opens a committed chunk, or reads anew what its open file begins with. Who calls holds its lock.
     pub(super) fn open(&self, id: ChunkId) -> Result<OpenChunk, ChunkError> {
+        let opened = lock(&self.opened).find(&id);
+        if let Some(OpenFile { file, .. }) = opened {
+            if let Ok(Opened::Chunk(chunk)) = OpenChunk::open(id, file) {
+                return Ok(chunk);
+            }
+            lock(&self.opened).forget(&id);
+        }
+        let chunk = self.open_fresh(id)?;
+        let file = OpenFile { file: chunk.file.clone(), header: chunk.header };
+        lock(&self.opened).keep(id, file);
+        Ok(chunk)
+    }
+
+    /// Opens a committed chunk by its name.
+    fn open_fresh(&self, id: ChunkId) -> Result<OpenChunk, ChunkError> {
         if self.has_unfinished_file(id) {
             return Err(ChunkError::NotFound { id });
         }
@@ -61,12 +77,12 @@ impl Files {
     }
 
     /// See [`claystone_chunk::ChunkStore::read`].
-    pub fn read(&self, id: ChunkId, expected: Option<Version>, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
+    pub fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
         self.readable()?;
         let _stay = self.chunk_lock(id).read().unwrap_or_else(PoisonError::into_inner);
         let mut chunk = self.open(id)?;
         for range in ranges {
-            check(&chunk.header, expected, *range)?;
+            check(&chunk.header, *range)?;
         }
         let mut lost = Vec::new();
         let mut buffers = Vec::with_capacity(ranges.len());
@@ -84,7 +100,7 @@ impl Files {
         Ok(buffers)
     }
 
-    pub(super) fn nothing_lost(&self, chunk: &OpenChunk, mut lost: Vec<u64>) -> Result<(), ChunkError> {
+    fn nothing_lost(&self, chunk: &OpenChunk, mut lost: Vec<u64>) -> Result<(), ChunkError> {
         if lost.is_empty() {
             return Ok(());
         }
@@ -96,12 +112,12 @@ impl Files {
         Err(ChunkError::SectorsLost { id: chunk.header.id, sectors: lost })
     }
 
-    /// Length and version.
+    /// Its length.
     pub fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         self.readable()?;
         let _stay = self.chunk_lock(id).read().unwrap_or_else(PoisonError::into_inner);
-        let header = self.open(id)?.header;
-        Ok(ChunkInfo { bytes: header.bytes, version: header.version })
+        // By its name: whoever asks wants to know whether it is there.
+        Ok(ChunkInfo { bytes: self.open_fresh(id)?.header.bytes })
     }
 
     /// Reads the next sectors from the medium; returns the verdict after the last.
@@ -111,7 +127,7 @@ impl Files {
         if let Ok(file) = self.directory.open(&file_path(id)) {
             file.forget_cache();
         }
-        let mut chunk = self.open(id)?;
+        let mut chunk = self.open_fresh(id)?;
         let sectors = chunk.header.sectors();
         let end = (progress.next_sector + VERIFY_BYTES / SECTOR).min(sectors);
         chunk.sectors(progress.next_sector..end, &mut progress.lost_sectors);
@@ -121,7 +137,7 @@ impl Files {
         progress.next_sector = end;
         progress.bytes_read += chunk.bytes_read;
         Ok((end == sectors).then(|| Verdict {
-            info: ChunkInfo { bytes: chunk.header.bytes, version: chunk.header.version },
+            info: ChunkInfo { bytes: chunk.header.bytes },
             bytes_read: progress.bytes_read,
             lost_sectors: std::mem::take(&mut progress.lost_sectors),
         }))
@@ -152,16 +168,10 @@ impl Files {
     }
 }
 
-/// Checks what a caller expects against what is there.
-pub(super) fn check(header: &Header, expected: Option<Version>, range: ByteRange) -> Result<(), ChunkError> {
-    let (id, found) = (header.id, header.version);
-    if let Some(expected) = expected
-        && expected != found
-    {
-        return Err(ChunkError::VersionMismatch { id, found, expected });
-    }
+/// Refuses a range that is not in the chunk.
+fn check(header: &Header, range: ByteRange) -> Result<(), ChunkError> {
     if range.offset.checked_add(range.bytes).is_none_or(|end| end > header.bytes) {
-        return Err(ChunkError::OutOfRange { id, range, chunk_bytes: header.bytes });
+        return Err(ChunkError::OutOfRange { id: header.id, range, chunk_bytes: header.bytes });
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ impl Default for Sealed {
 }
 
 #[derive(Default)]
-struct Owner {
+pub(super) struct Owner {
     gate: RwLock<()>,
     state: Mutex<OwnerState>,
 }
@@ -104,7 +104,8 @@ enum Found {
 }
 
 impl Owner {
-    fn stay(&self) -> RwLockReadGuard<'_, ()> {
+    /// Keeps fences out while the lease is checked and the change is made.
+    pub(super) fn stay(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,21 +130,25 @@ impl Owner {
 }
 
 impl Files {
-    fn owner(&self, id: OwnerId) -> Arc<Owner> {
+    pub(super) fn owner(&self, id: OwnerId) -> Arc<Owner> {
         lock(&self.segments.owners).entry(id).or_default().clone()
     }
 
     // ---- Fences ----
 
-    /// Refuses a lease below its owner's fence. Who calls holds the gate.
-    fn check_lease(&self, owner: &Owner, lease: Lease) -> Result<(), SegmentError> {
+    /// The term that was fenced, if this lease's is less. Who calls holds the gate.
+    pub(super) fn fenced_above(&self, owner: &Owner, lease: Lease) -> Result<Option<Term>, Refused> {
         match self.fence_of(owner, lease.owner)? {
-            Fence::Known { term: fenced, .. } if lease.term < fenced => Err(SegmentError::Fenced { lease, fenced }),
+            Fence::Known { term, .. } => Ok(Some(term).filter(|fenced| lease.term < *fenced)),
             Fence::Damaged(reason) => {
-                Err(self.unavailable(format!("the fence of {} is damaged: {reason}", lease.owner)).into())
+                Err(self.unavailable(format!("the fence of {} is damaged: {reason}", lease.owner)))
             }
-            _ => Ok(()),
+            Fence::Unread => unreachable!("it was read"),
         }
+    }
+
+    fn check_lease(&self, owner: &Owner, lease: Lease) -> Result<(), SegmentError> {
+        self.fenced_above(owner, lease)?.map_or(Ok(()), |fenced| Err(SegmentError::Fenced { lease, fenced }))
     }
 
     /// The fence, which is read once.
@@ -409,7 +414,7 @@ impl Files {
         segment
             .file
             .write_at(CONTENT_OFFSET + offset, content)
-            .map_err(|error| self.log_failed("appending", &error))?;
+            .map_err(|error| self.write_torn("appending to a segment", &error))?;
         *end += range.bytes;
         Ok(())
     }
@@ -423,16 +428,7 @@ impl Files {
         let _alone = lock(&segment.syncing);
         // One that failed meanwhile took the error with it: the next would succeed.
         self.writable()?;
-        segment.file.sync().map_err(|error| self.log_failed("syncing", &error).into())
-    }
-
-    /// What a failed append, or sync of appends, means.
-    fn log_failed(&self, what: &str, error: &io::Error) -> Refused {
-        let reason = format!("{what} a segment: {error}");
-        match error.kind() {
-            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => self.refuse_writes(reason),
-            _ => self.fail(reason),
-        }
+        segment.file.sync().map_err(|error| self.write_torn("syncing a segment", &error).into())
     }
 
     /// See [`claystone_chunk::SegmentStore::read_segment`].
@@ -488,7 +484,7 @@ impl Files {
         let removed = self.remove_path(&segment_path(id));
         let mut sealed = lock(&self.segments.sealed);
         sealed.removals += 1;
-        sealed.files.drop(&id);
+        sealed.files.forget(&id);
         drop(sealed);
         owner.settle(number, before.filter(|_| removed.is_err()));
         Ok(removed?)
@@ -569,7 +565,7 @@ impl Files {
         }
         let mut sealed = lock(&self.segments.sealed);
         sealed.removals += 1;
-        sealed.files.drop_all(|id| id.owner == lease.owner);
+        sealed.files.forget_all(|id| id.owner == lease.owner);
         drop(sealed);
         *lock(&owner.state) = OwnerState { fence: Fence::Unread, entries: BTreeMap::new() };
         Ok(())

@@ -10,17 +10,17 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use claystone_chunk::{ByteRange, ChunkError, ChunkId, Durability, Version};
+use claystone_chunk::{ByteRange, ChunkError, ChunkId, Durability};
 use claystone_env::File;
 
-use super::{Files, lock};
+use super::{Files, Unsynced, lock};
 use crate::error::Refused;
 use crate::index::{dir_of, dir_path, file_path};
 use crate::layout::{CHUNK_BYTES_MAX, Header, SECTOR, SectorCrc, data_offset, file_bytes, head};
 use crate::reader::Opened;
 
-/// Buffered chunks that wait for a sync; one more makes its commit sync them all.
-const BUFFERED_MAX: usize = 128;
+/// Chunk files that wait for a sync; one more makes whoever adds it sync them all.
+pub(super) const UNSYNCED_MAX: usize = 128;
 
 impl Files {
     /// (absent) -> writing: takes the id. Does not block.
@@ -114,7 +114,7 @@ impl Files {
         durability: Durability,
     ) -> Result<(), ChunkError> {
         self.writable()?;
-        let header = Header { id, bytes, version: Version(0) };
+        let header = Header { id, bytes };
         let head = head(&header, table);
         if let Err(error) = file.write_at(0, &head) {
             return Err(self.write_failed(id, &error, head.len() as u64).into());
@@ -132,7 +132,7 @@ impl Files {
                 &joined
             }
         };
-        let header = Header { id, bytes: content.len() as u64, version: Version(0) };
+        let header = Header { id, bytes: content.len() as u64 };
         let file = self.create_file(id, header.bytes)?;
         let mut head = head(&header, &SectorCrc::new(id).table(0, content));
         let written = if header.data_offset() < SECTOR {
@@ -162,13 +162,13 @@ impl Files {
                 }
             }
             Durability::Buffered => {
-                let waiting = {
-                    let mut buffered = lock(&self.buffered);
-                    buffered.insert(id, file.clone());
-                    buffered.len()
+                let many = {
+                    let mut unsynced = lock(&self.unsynced);
+                    unsynced.insert(id, Unsynced { file: file.clone(), is_new: true });
+                    unsynced.len() > UNSYNCED_MAX
                 };
-                if waiting > BUFFERED_MAX {
-                    self.sync_buffered()?;
+                if many {
+                    self.sync()?;
                 }
             }
         }
@@ -177,22 +177,25 @@ impl Files {
         Ok(())
     }
 
-    /// Whether chunks wait for [`Files::sync_buffered`]. Does not block.
-    pub fn has_buffered(&self) -> bool {
-        !lock(&self.buffered).is_empty()
+    /// Whether anything waits for [`Files::sync`]. Does not block.
+    pub fn has_unsynced(&self) -> bool {
+        !lock(&self.unsynced).is_empty()
     }
 
-    /// Syncs what was committed as buffered before this call.
-    pub fn sync_buffered(&self) -> Result<(), ChunkError> {
+    /// Syncs what was committed as buffered or overwritten before this call.
+    pub fn sync(&self) -> Result<(), ChunkError> {
+        // What another call has taken is durable when that ends; if it fails, it fails the store.
+        let _alone = lock(&self.syncing);
         self.writable()?;
-        let buffered = std::mem::take(&mut *lock(&self.buffered));
-        if buffered.len() > 1 {
+        let unsynced = std::mem::take(&mut *lock(&self.unsynced));
+        if unsynced.len() > 1 {
             self.directory.prepare_sync();
         }
-        let dirs: BTreeSet<u16> = buffered.keys().map(|id| dir_of(*id)).collect();
-        for file in buffered.values() {
-            file.sync().map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
+        for waiting in unsynced.values() {
+            waiting.file.sync().map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
         }
+        let new = unsynced.iter().filter(|(_, waiting)| waiting.is_new);
+        let dirs: BTreeSet<u16> = new.map(|(id, _)| dir_of(*id)).collect();
         for dir in dirs {
             let synced = self.directory.sync_dir(&dir_path(dir));
             synced.map_err(|error| self.fail(format!("syncing a directory: {error}")))?;
@@ -243,12 +246,10 @@ impl Files {
             // Not committed, so absent as far as anybody can see.
             return Ok(());
         }
-        let mut journal = lock(&self.journal);
-        journal.forget(id).map_err(|error| self.fail(format!("clearing the patch journal: {error}")))?;
         let _change = self.chunk_lock(id).write().unwrap_or_else(PoisonError::into_inner);
-        drop(journal);
+        lock(&self.opened).forget(&id);
         self.remove_file(id)?;
-        lock(&self.buffered).remove(&id);
+        lock(&self.unsynced).remove(&id);
         lock(&self.index).removed(id);
         Ok(())
     }

@@ -32,9 +32,13 @@ struct Segment {
 }
 
 impl Owner {
+    /// The term that was fenced, if this lease's is less.
+    pub(super) fn fenced_above(&self, lease: Lease) -> Option<Term> {
+        self.fenced.filter(|fenced| lease.term < *fenced)
+    }
+
     fn check(&self, lease: Lease) -> Result<(), SegmentError> {
-        let fenced = self.fenced.unwrap_or_default();
-        if lease.term < fenced { Err(SegmentError::Fenced { lease, fenced }) } else { Ok(()) }
+        self.fenced_above(lease).map_or(Ok(()), |fenced| Err(SegmentError::Fenced { lease, fenced }))
     }
 
     fn open(&mut self, number: u64, lease: Lease) -> Result<&mut Segment, SegmentError> {
