@@ -213,7 +213,7 @@ pub trait Blocks: Send + Sync + std::fmt::Debug {
 
     /// How a range is kept, from its start: up to `spans_max` (at least 1) spans, each of another kind than the one before
     /// it. They reach the end of the range unless there are `spans_max` of them, and never further. Pages that were never
-    /// written, or discarded whole, are holes.
+    /// written, or discarded whole, are holes, until the device moves what lies around them: it may keep them as zeros then.
     ///
     /// # Errors
     /// `OutOfRange`, `Failed`.

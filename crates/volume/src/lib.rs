@@ -1,9 +1,35 @@
-//! Block volumes: what a block device promises.
+//! Block volumes on erasure codes that write like replicas: to a log now, into stripes later.
+//!
+//! Source: [drc-dpu §3]: pages are redirected to replicated diffs, parity is updated when diffs are merged.
+//!
+//! Invariants:
+//! 1. A write is in the log on more disks than the code tolerates losses before it returns; no parity and no database is
+//!    on its way.
+//! 2. What a merge writes in place is in the log first, so that a crash at any step is mended by writing it again.
+//! 3. A volume has one owner: its lease, and the fence of its term at every store, refuse all former ones.
 //!
 //! Left out: protocols, which are above ([`Blocks`] is what they translate to).
 
 mod blocks;
+mod diffs;
+mod error;
+mod flusher;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod gate;
+mod geometry;
+mod log;
+mod merge;
+mod open;
+mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod volume;
+mod volumes;
 
 pub use blocks::{Access, Blocks, BlocksError, Durable, Space, Span, SpanKind, Stretch, Zeroing, joined, within};
+pub use error::VolumeError;
+pub use log::LogFailure;
+pub use settings::{MergeReport, Settings};
+pub use volume::Volume;
+pub use volumes::{NewVolume, Volumes};

@@ -170,8 +170,11 @@ async fn discarded_pages_are_holes(blocks: &dyn Blocks) {
         let (from, to) = (3 * page as usize + 1, 8 * page as usize + 1);
         assert!(content[..from] == whole[..from] && content[to..] == whole[to..], "flushed: {flushed}");
         assert!(is_zero(&content[from..to]), "flushed: {flushed}");
-        let hole = Span { bytes: 4 * page, kind: SpanKind::Hole };
-        assert_eq!(spans(blocks, range(4 * page, 4 * page)).await, [hole], "flushed: {flushed}");
+        if !flushed {
+            // Later it may be data of zeros.
+            let hole = Span { bytes: 4 * page, kind: SpanKind::Hole };
+            assert_eq!(spans(blocks, range(4 * page, 4 * page)).await, [hole]);
+        }
         blocks.flush().await.expect("flush");
     }
     // A hole can be written again, and all of the device discarded.

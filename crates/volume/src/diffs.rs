@@ -1,0 +1,281 @@
+//! The pages that were written since their stripes were coded, and where in the log they are.
+//!
+//! Invariants:
+//! 1. Of each page the latest record counts, whatever order records are put in.
+//! 2. `live[segment]` is the number of diffs in a segment, and of intents that are not carried out; a segment that is not
+//!    in it is needed by none.
+//! 3. A stripe is in `stripes`, and in `by_age`, while it has a diff.
+//!
+//! Left out: contents. They are in the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::geometry::{Geometry, Page};
+use crate::log::record::{LogPlace, Record};
+
+/// A page that differs from its stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Diff {
+    /// Where it is in the log: its content, or for zeros their record.
+    pub at: LogPlace,
+    /// What it is.
+    pub kind: DiffKind,
+}
+
+/// What a page became.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiffKind {
+    /// Bytes with this CRC-32C.
+    Content {
+        /// Of the whole page.
+        crc: u32,
+    },
+    /// Zeros.
+    Zeros,
+}
+
+/// All diffs of a volume.
+#[derive(Debug)]
+pub struct Diffs {
+    geometry: Geometry,
+    stripes: BTreeMap<u64, StripeDiffs>,
+    /// Stripes by when a page of them was last written.
+    by_age: BTreeMap<u64, u64>,
+    /// Intents that are not carried out.
+    intents: BTreeSet<LogPlace>,
+    live: BTreeMap<u64, u64>,
+    pages: u64,
+    ticks: u64,
+}
+
+#[derive(Debug, Default)]
+struct StripeDiffs {
+    pages: BTreeMap<Page, Diff>,
+    touched: u64,
+}
+
+impl Diffs {
+    /// None.
+    pub fn new(geometry: Geometry) -> Diffs {
+        Diffs {
+            geometry,
+            stripes: BTreeMap::new(),
+            by_age: BTreeMap::new(),
+            intents: BTreeSet::new(),
+            live: BTreeMap::new(),
+            pages: 0,
+            ticks: 0,
+        }
+    }
+
+    /// A page was written. Nothing changes if a later record of it is known.
+    pub fn put(&mut self, page: Page, diff: Diff) {
+        let position = self.geometry.position(page);
+        let stripe = self.stripes.entry(position).or_default();
+        let old = stripe.pages.get(&page).copied();
+        if old.is_some_and(|old| old.at >= diff.at) {
+            return;
+        }
+        stripe.pages.insert(page, diff);
+        self.by_age.remove(&stripe.touched);
+        self.ticks += 1;
+        stripe.touched = self.ticks;
+        self.by_age.insert(self.ticks, position);
+        *self.live.entry(diff.at.segment).or_default() += 1;
+        match old {
+            Some(old) => self.unpin(old.at.segment),
+            None => self.pages += 1,
+        }
+    }
+
+    /// Takes a record that is in the log at `place`: from its writer, or when the log is read again.
+    pub fn apply(&mut self, record: &Record, place: LogPlace) {
+        match record {
+            Record::Begin { over_below: below, .. } | Record::Over { below } => self.end_below(*below),
+            Record::Write { first, crcs, .. } => {
+                let content = place.offset + record.content_offset() as u64;
+                for (index, crc) in (0..).zip(crcs) {
+                    let offset = content + index * u64::from(self.geometry.page_bytes);
+                    let at = LogPlace { segment: place.segment, offset };
+                    self.put(Page(first.0 + index), Diff { at, kind: DiffKind::Content { crc: *crc } });
+                }
+            }
+            Record::Zero { first, pages } => {
+                for page in first.0..first.0 + pages {
+                    self.put(Page(page), Diff { at: place, kind: DiffKind::Zeros });
+                }
+            }
+            Record::Intent(_) => {
+                if self.intents.insert(place) {
+                    *self.live.entry(place.segment).or_default() += 1;
+                }
+            }
+            Record::Merged { intent, diffs } => {
+                if let Some(intent) = intent
+                    && self.intents.remove(intent)
+                {
+                    self.unpin(intent.segment);
+                }
+                self.release(diffs);
+            }
+        }
+    }
+
+    /// Segments below this are over. Only one that came back after it was deleted has anything here: what made that void
+    /// may not have come back with it.
+    fn end_below(&mut self, below: u64) {
+        if self.live.range(..below).next().is_none() {
+            return;
+        }
+        let is_over = |diff: &Diff| diff.at.segment < below;
+        let all = self.stripes.values().flat_map(|stripe| &stripe.pages);
+        let over: Vec<_> = all.filter(|(_, diff)| is_over(diff)).map(|(page, diff)| (*page, diff.at)).collect();
+        self.release(&over);
+        self.intents.retain(|intent| intent.segment >= below);
+        self.live = self.live.split_off(&below);
+    }
+
+    /// The diff of a page.
+    #[cfg(test)]
+    pub fn of(&self, page: Page) -> Option<Diff> {
+        self.stripes.get(&self.geometry.position(page))?.pages.get(&page).copied()
+    }
+
+    /// The diffs of pages, ascending.
+    pub fn range(&self, pages: Range<Page>) -> impl Iterator<Item = (Page, Diff)> {
+        let positions = self.geometry.position(pages.start)..=self.geometry.position(Page(pages.end.0.max(1) - 1));
+        let stripes = (pages.start < pages.end).then(|| self.stripes.range(positions)).into_iter().flatten();
+        stripes.flat_map(move |(_, stripe)| stripe.pages.range(pages.clone())).map(|(page, diff)| (*page, *diff))
+    }
+
+    /// All diffs of a stripe, ascending.
+    pub fn stripe(&self, position: u64) -> Vec<(Page, Diff)> {
+        let stripe = self.stripes.get(&position);
+        stripe.into_iter().flat_map(|stripe| &stripe.pages).map(|(page, diff)| (*page, *diff)).collect()
+    }
+
+    /// Forgets diffs that are merged, where no later one took their place.
+    pub fn release(&mut self, merged: &[(Page, LogPlace)]) {
+        for (page, at) in merged {
+            let position = self.geometry.position(*page);
+            let Some(stripe) = self.stripes.get_mut(&position) else { continue };
+            if stripe.pages.get(page).is_some_and(|diff| diff.at == *at) {
+                stripe.pages.remove(page);
+                self.pages -= 1;
+                if stripe.pages.is_empty() {
+                    self.by_age.remove(&stripe.touched);
+                    self.stripes.remove(&position);
+                }
+                self.unpin(at.segment);
+            }
+        }
+    }
+
+    /// Something in this segment is not needed any more.
+    fn unpin(&mut self, segment: u64) {
+        let count = self.live.get_mut(&segment).expect("what is live in a segment was counted");
+        *count -= 1;
+        if *count == 0 {
+            self.live.remove(&segment);
+        }
+    }
+
+    /// The oldest segment that is needed.
+    pub fn oldest_live(&self) -> Option<u64> {
+        self.live.keys().next().copied()
+    }
+
+    /// Stripes with diffs, those that were written longest ago first.
+    pub fn coldest(&self) -> impl Iterator<Item = u64> {
+        self.by_age.values().copied()
+    }
+
+    /// Stripes with diffs in segments up to this one, ascending.
+    pub fn pinning(&self, segment: u64) -> Vec<u64> {
+        let pins = |stripe: &StripeDiffs| stripe.pages.values().any(|diff| diff.at.segment <= segment);
+        self.stripes.iter().filter(|(_, stripe)| pins(stripe)).map(|(position, _)| *position).collect()
+    }
+
+    /// How many.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn diffs() -> Diffs {
+        Diffs::new(Geometry { page_bytes: 4096, chunk_bytes: 8192, columns: 2 })
+    }
+
+    fn diff(segment: u64, offset: u64) -> Diff {
+        Diff { at: LogPlace { segment, offset }, kind: DiffKind::Zeros }
+    }
+
+    #[test]
+    fn the_latest_record_of_a_page_counts() {
+        let mut diffs = diffs();
+        diffs.put(Page(3), diff(1, 100));
+        diffs.put(Page(3), diff(1, 50));
+        assert_eq!(diffs.of(Page(3)), Some(diff(1, 100)));
+        diffs.put(Page(3), diff(2, 0));
+        assert_eq!((diffs.of(Page(3)), diffs.oldest_live(), diffs.pages()), (Some(diff(2, 0)), Some(2), 1));
+        diffs.release(&[(Page(3), LogPlace { segment: 1, offset: 100 })]);
+        assert_eq!(diffs.pages(), 1);
+        diffs.release(&[(Page(3), LogPlace { segment: 2, offset: 0 })]);
+        assert_eq!((diffs.of(Page(3)), diffs.oldest_live(), diffs.pages()), (None, None, 0));
+    }
+
+    #[test]
+    fn a_segment_that_is_over_has_no_diffs() {
+        let mut diffs = diffs();
+        diffs.put(Page(1), diff(1, 0));
+        diffs.put(Page(2), diff(2, 0));
+        diffs.apply(&Record::Intent(Default::default()), LogPlace { segment: 1, offset: 9 });
+        diffs.apply(&Record::Over { below: 2 }, LogPlace { segment: 3, offset: 0 });
+        assert_eq!((diffs.of(Page(1)), diffs.oldest_live(), diffs.pages()), (None, Some(2), 1));
+        // What comes late for it changes nothing.
+        let intent = Some(LogPlace { segment: 1, offset: 9 });
+        let late = Record::Merged { intent, diffs: vec![(Page(1), LogPlace { segment: 1, offset: 0 })] };
+        diffs.apply(&late, LogPlace { segment: 3, offset: 50 });
+        assert_eq!(diffs.pages(), 1);
+    }
+
+    #[test]
+    fn the_coldest_stripe_was_written_longest_ago() {
+        let mut diffs = diffs();
+        for (offset, page) in [0, 4, 8, 1].into_iter().enumerate() {
+            diffs.put(Page(page), diff(1, offset as u64));
+        }
+        assert_eq!(diffs.coldest().collect::<Vec<_>>(), [1, 2, 0]);
+        assert_eq!(diffs.range(Page(1)..Page(8)).map(|(page, _)| page.0).collect::<Vec<_>>(), [1, 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn counts_are_what_counting_gives(
+            steps in prop::collection::vec((0u64..20, 0u64..4, any::<bool>()), 1..100),
+        ) {
+            let mut diffs = diffs();
+            for (offset, (page, segment, release)) in steps.into_iter().enumerate() {
+                match diffs.of(Page(page)) {
+                    Some(old) if release => diffs.release(&[(Page(page), old.at)]),
+                    _ => diffs.put(Page(page), diff(segment, offset as u64)),
+                }
+                let all: Vec<_> = diffs.range(Page(0)..Page(20)).collect();
+                prop_assert_eq!(diffs.pages(), all.len() as u64);
+                prop_assert_eq!(diffs.oldest_live(), all.iter().map(|(_, diff)| diff.at.segment).min());
+                let mut stripes: Vec<u64> = diffs.coldest().collect();
+                stripes.sort_unstable();
+                let mut counted: Vec<u64> = all.iter().map(|(page, _)| page.0 / 4).collect();
+                counted.dedup();
+                prop_assert_eq!(stripes, counted);
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What can go wrong with volumes as a whole.
+
+use claystone_chunk::DiskId;
+use claystone_code::{CodeSpec, SpecError};
+use claystone_meta::MetaError;
+
+use crate::BlocksError;
+use crate::log::LogFailure;
+
+/// Why a volume could not be made, opened, changed or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The name cannot be a volume's.
+    #[error("{name:?} cannot be a volume's name: 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first")]
+    BadName {
+        /// What was given.
+        name: String,
+    },
+    /// The length cannot be a volume's.
+    #[error("a volume of {bytes} bytes: it must be a multiple of {page_bytes}, at least that and at most {bytes_max}")]
+    BadLength {
+        /// What was given.
+        bytes: u64,
+        /// What it must be a multiple of.
+        page_bytes: u32,
+        /// The most.
+        bytes_max: u64,
+    },
+    /// Pages cannot be so long.
+    #[error("pages of {page_bytes} bytes: they are 1024, 2048, 4096 or 8192 bytes long")]
+    BadPages {
+        /// What was given.
+        page_bytes: u32,
+    },
+    /// Volumes take no code of this kind.
+    #[error("a volume cannot be kept as {code}: it takes replica:n, rs:k+m, lrc and pc codes")]
+    BadCode {
+        /// The code.
+        code: CodeSpec,
+    },
+    /// The code needs more disks than there are.
+    #[error("{code} needs {needed} disks that take writes, there are {available}")]
+    TooFewDisks {
+        /// The code.
+        code: CodeSpec,
+        /// Chunks of a stripe.
+        needed: usize,
+        /// Disks.
+        available: usize,
+    },
+    /// The volume is in use.
+    #[error("volume {name:?} is in use: detach its clients first")]
+    InUse {
+        /// Which.
+        name: String,
+    },
+    /// Segments are too short for the volume's stripes, or its record has lengths that no volume has.
+    #[error("volume {name:?} cannot be used with log segments of {segment_bytes} bytes, or its record is damaged")]
+    Unusable {
+        /// Which.
+        name: String,
+        /// The setting.
+        segment_bytes: u64,
+    },
+    /// Somebody else has opened the volume since.
+    #[error("volume {name:?} was opened by somebody else")]
+    LeaseEnded {
+        /// Which.
+        name: String,
+    },
+    /// Too many disks with the volume's log are absent to know that nothing of it is missing.
+    #[error("volume {name:?} does not open while these disks, which keep its log, are absent: {absent:?}")]
+    LogAbsent {
+        /// Which.
+        name: String,
+        /// Its log disks that are not there.
+        absent: Vec<DiskId>,
+    },
+    /// The log is damaged where it must be whole, on every disk that has it.
+    #[error("the log of volume {name:?} is damaged on every disk: segment {segment} at {offset}")]
+    LogDamaged {
+        /// Which.
+        name: String,
+        /// The segment.
+        segment: u64,
+        /// Where in it.
+        offset: u64,
+    },
+    /// The log takes no records.
+    #[error(transparent)]
+    Log(#[from] LogFailure),
+    /// A device operation failed.
+    #[error(transparent)]
+    Blocks(#[from] BlocksError),
+    /// The code cannot be built.
+    #[error(transparent)]
+    Code(#[from] SpecError),
+    /// The records failed, or refuse.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}

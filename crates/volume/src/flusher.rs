@@ -1,0 +1,106 @@
+//! When a volume is merged, and how writers wait for it.
+//!
+//! ```text
+//!  share of the reserve used   0 %        merge_from        75 %            100 %
+//!  merging                      when idle  |  always          always          always
+//!  a writer                     goes on       goes on         waits a little  waits for a merge
+//! ```
+//!
+//! The wait grows with the square of what is used beyond three quarters, so that writers come down to the speed of
+//! merging without a step.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use claystone_env::{Env, Task, timeout};
+use futures::FutureExt;
+
+use crate::BlocksError;
+use crate::volume::{Inner, Volume};
+
+/// Starts the task that merges a volume until it is cancelled, or the volume fails or is gone.
+pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
+    let wanted = volume.inner.merge_wanted.clone();
+    let inner = Arc::downgrade(&volume.inner);
+    let clock = env.clock.clone();
+    let run = async move {
+        let mut idle = Duration::ZERO;
+        let mut written = 0;
+        loop {
+            let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
+            let Some(inner) = inner.upgrade() else { return };
+            let now = inner.records.load(Ordering::Relaxed);
+            idle = if now == written && !was_wanted { idle + TICK } else { Duration::ZERO };
+            written = now;
+            let is_idle = idle >= inner.settings.merge_when_idle;
+            if let Err(error) = inner.flush_diffs(is_idle).await {
+                tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
+                return;
+            }
+        }
+    };
+    env.tasks.spawn("volume merge", run.boxed())
+}
+
+impl Inner {
+    /// Merges while more of the reserve is used than shall be, or all there is.
+    async fn flush_diffs(&self, all: bool) -> Result<(), BlocksError> {
+        while self.diffs().pages() > 0 && (all || self.used_percent() >= self.settings.merge_from_percent) {
+            let report = self.merge_once(ROUND_PAGES).await?;
+            // What is left waits for repairs, or for disks.
+            self.is_stuck.store(report.pages == 0, Ordering::Release);
+            if report.pages == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The share of the reserve that the log uses.
+    pub(crate) fn used_percent(&self) -> u64 {
+        let limit = self.settings.segments_max() * self.settings.segment_bytes;
+        // Zeros take no room in the log, but their diffs take memory.
+        let pages = self.diffs().pages() * u64::from(self.geometry.page_bytes);
+        100 * self.log.view().bytes().max(pages) / limit
+    }
+
+    /// Lets a writer go on when there is room for it.
+    ///
+    /// # Errors
+    /// `NoSpace`: the reserve is full and cannot be merged, since disks or parts of stripes are missing.
+    pub(crate) async fn admit(&self) -> Result<(), BlocksError> {
+        self.records.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let merged = self.merge_ended.notified();
+            let used = self.used_percent();
+            if used >= self.settings.merge_from_percent {
+                self.merge_wanted.notify_one();
+            }
+            if used < SLOW_FROM_PERCENT {
+                return Ok(());
+            }
+            if used < 100 {
+                let over = (used - SLOW_FROM_PERCENT) as f64 / (100 - SLOW_FROM_PERCENT) as f64;
+                self.env.clock.sleep(DELAY_MAX.mul_f64(over * over)).await;
+                return Ok(());
+            }
+            if timeout(&*self.env.clock, WAIT_MAX, merged).await.is_some() {
+                continue;
+            }
+            if self.has_failed() {
+                // The write meets the failure.
+                return Ok(());
+            }
+            if self.is_stuck.load(Ordering::Acquire) {
+                return Err(BlocksError::NoSpace { needed_bytes: self.geometry.page_bytes.into(), free_bytes: 0 });
+            }
+        }
+    }
+}
+
+const TICK: Duration = Duration::from_secs(1);
+const ROUND_PAGES: u64 = 512;
+const SLOW_FROM_PERCENT: u64 = 75;
+const DELAY_MAX: Duration = Duration::from_millis(20);
+const WAIT_MAX: Duration = Duration::from_millis(200);

@@ -1,0 +1,582 @@
+//! Brings diffs into their stripes: docs/formats/volume-log.md has the states and what a crash leaves in each.
+//!
+//! ```text
+//!            read, new parity made     intent synced       chunks written      stripes' disks synced    record appended
+//!  diffs ------------------> planned ---------> intended ---------> written ----------> settled ----------> merged
+//!                               |                   |                   |                  |                   |
+//!  after a crash:             diffs           written again       written again      written again      diffs, or merged
+//! ```
+//!
+//! Invariants:
+//! 1. Whoever patches has the stripe alone from before it reads until the merge is settled.
+//! 2. Before a chunk is changed, all that will be written is in the log and synced. Writing it again is always right.
+//! 3. A chunk that may have missed a patch has no place any more before the diffs are released.
+//! 4. Diffs are released only where no later write took their place.
+
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+use claystone_chunk::{ByteRange, ChunkError, DiskId, Durability, Overwrite, SECTOR_BYTES, StripeId};
+use claystone_code::ChunkIndex;
+use claystone_meta::{StripeRecord, Swap};
+use claystone_stripe::{Hold, Holding};
+use futures::future::join_all;
+
+pub use self::plan::{MergeMethod, MergeRun, plan_merge};
+use crate::diffs::{Diff, DiffKind};
+use crate::geometry::Page;
+use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
+use crate::volume::{Inner, LogRead, Volume};
+use crate::{BlocksError, MergeReport};
+
+/// A stripe that is about to be patched.
+struct Patch {
+    position: u64,
+    stripe: StripeRecord,
+    _hold: Hold,
+    diffs: Vec<(Page, Diff)>,
+    /// What becomes of its chunks: sectors in order.
+    sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
+}
+
+/// What a sector becomes.
+struct NewSector {
+    content: Bytes,
+    /// Where the log has it already.
+    logged: Option<LogPlace>,
+}
+
+impl Volume {
+    /// Merges diffs of the stripes that were written longest ago, about `pages_max` pages of them.
+    ///
+    /// # Errors
+    /// The volume failed; or bytes of a stripe that is in the way are lost.
+    pub async fn merge_once(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
+        self.inner.merge_once(pages_max).await
+    }
+
+    /// Merges until no diff is left that was there when this was called, for closing and for tests. Gives up on stripes
+    /// that are held by a repair for longer than 1,000 rounds.
+    ///
+    /// # Errors
+    /// As [`Volume::merge_once`].
+    pub async fn merge_all(&self) -> Result<MergeReport, BlocksError> {
+        let mut all = MergeReport::default();
+        for _ in 0..ROUNDS_MAX {
+            let report = self.merge_once(u64::MAX).await?;
+            all.add(&report);
+            if self.inner.diffs().pages() == 0 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(all)
+    }
+}
+
+impl Inner {
+    pub(crate) async fn merge_once(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
+        let _merging = self.merging.lock().await;
+        let mut report = MergeReport::default();
+        for positions in self.choose(pages_max).chunks(TOUCH_STRIPES) {
+            let held = self.take_alone(positions, &mut report).await?;
+            let mut batch: Vec<Patch> = Vec::new();
+            let mut sectors = 0;
+            for patch in held {
+                let patch = match self.prepare(patch, &mut report).await {
+                    Ok(Some(patch)) => patch,
+                    Ok(None) => continue,
+                    Err(BlocksError::Lost { .. }) => {
+                        // Its diffs stay until it is repaired; the others go on.
+                        report.stripes_lost += 1;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                sectors += patch.sectors.len();
+                batch.push(patch);
+                if sectors >= BATCH_SECTORS {
+                    self.carry_out(std::mem::take(&mut batch), &mut report).await?;
+                    sectors = 0;
+                }
+            }
+            self.carry_out(batch, &mut report).await?;
+        }
+        self.log.tend().await.map_err(|error| self.log_failed(error))?;
+        if report.pages > 0 {
+            self.merge_ended.notify_waiters();
+        }
+        Ok(report)
+    }
+
+    /// Stripes to merge: what pins the oldest segments first if the log is long, then the coldest.
+    fn choose(&self, pages_max: u64) -> Vec<u64> {
+        let diffs = self.diffs();
+        let mut chosen: Vec<u64> = Vec::new();
+        let mut pages = 0;
+        let mut take = |position: u64, chosen: &mut Vec<u64>| {
+            if pages < pages_max && !chosen.contains(&position) {
+                pages += diffs.stripe(position).len() as u64;
+                chosen.push(position);
+            }
+        };
+        let segments = self.log.view().segment_count();
+        if segments * 4 > self.settings.segments_max() * 3
+            && let Some(oldest) = diffs.oldest_live()
+        {
+            diffs.pinning(oldest).into_iter().for_each(|position| take(position, &mut chosen));
+        }
+        for position in diffs.coldest().take(STRIPES_MAX) {
+            take(position, &mut chosen);
+        }
+        chosen.truncate(STRIPES_MAX);
+        chosen
+    }
+
+    /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
+    /// records say from here on that they changed since they were verified. Stripes that somebody else has are left out;
+    /// what has no stripe yet gets one.
+    async fn take_alone(&self, positions: &[u64], report: &mut MergeReport) -> Result<Vec<Patch>, BlocksError> {
+        let mut holds = BTreeMap::new();
+        for position in positions {
+            match self.stripe(*position) {
+                None => self.begin_stripe(*position, report).await?,
+                Some(known) => {
+                    if let Some(hold) = self.stripes.try_alone(known.id) {
+                        holds.insert(known.id, (*position, hold));
+                    }
+                }
+            }
+        }
+        let ids: Vec<StripeId> = holds.keys().copied().collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let touched = self.meta.touch(&ids).await;
+        let touched = touched.map_err(|error| self.fail(format!("records of stripes cannot be changed: {error}")))?;
+        if touched.len() < ids.len() {
+            return Err(self.fail("the records have lost a stripe of this volume, or given it away".to_owned()));
+        }
+        let patch = |stripe: StripeRecord| {
+            let (position, hold) = holds.remove(&stripe.id).expect("it was asked for once");
+            self.remember(position, Some(stripe.clone()));
+            let diffs = self.diffs().stripe(position);
+            Patch { position, stripe, _hold: hold, diffs, sectors: BTreeMap::new() }
+        };
+        Ok(touched.into_iter().map(patch).collect())
+    }
+
+    /// Reads what a stripe's merge needs and makes its new sectors. `None`: there is nothing to patch.
+    async fn prepare(&self, mut patch: Patch, report: &mut MergeReport) -> Result<Option<Patch>, BlocksError> {
+        if patch.diffs.is_empty() {
+            return Ok(None);
+        }
+        let all_zeros = patch.diffs.iter().all(|(_, diff)| diff.kind == DiffKind::Zeros);
+        if all_zeros && patch.diffs.len() as u64 == self.pages_of(patch.position) {
+            self.drop_stripe(patch.position, &patch.diffs, report).await?;
+            return Ok(None);
+        }
+        self.fill(&mut patch, report).await?;
+        Ok(Some(patch))
+    }
+
+    /// Pages of a stripe that are within the volume.
+    fn pages_of(&self, position: u64) -> u64 {
+        let start = position * self.geometry.stripe_bytes();
+        let end = self.bytes.load(Ordering::Acquire).min(start + self.geometry.stripe_bytes());
+        (end - start) / u64::from(self.geometry.page_bytes)
+    }
+
+    /// Makes the new sectors of a patch.
+    async fn fill(&self, patch: &mut Patch, report: &mut MergeReport) -> Result<(), BlocksError> {
+        let columns = self.geometry.columns;
+        let chunks = self.code.shape().chunks();
+        let placed = |index: &ChunkIndex| patch.stripe.places[index.at()].is_some();
+        let parity: BTreeSet<ChunkIndex> = (columns..chunks).map(ChunkIndex).filter(placed).collect();
+        let contents = self.contents(&patch.diffs).await?;
+        let runs = plan_merge(&self.geometry, &parity, &patch.diffs);
+        for run in &runs {
+            let range = run.range();
+            let ranges: BTreeMap<ChunkIndex, _> = run.reads.iter().map(|index| (*index, range)).collect();
+            let old = if ranges.is_empty() {
+                BTreeMap::new()
+            } else {
+                let read = self.stripes.read_columns(&patch.stripe, &ranges, Holding::Held).await;
+                read.map_err(|error| {
+                    tracing::warn!(stripe = %patch.stripe.id, %error, "diffs cannot be merged: their stripe is lost");
+                    let offset = self.geometry.start(patch.diffs[0].0);
+                    BlocksError::Lost { range: ByteRange { offset, bytes: range.bytes } }
+                })?
+            };
+            report.sectors_read += u64::from(run.rows) * old.len() as u64;
+            let data = self.new_data(patch.position, run, &old, &contents);
+            let mut new_parity = vec![BytesMut::zeroed(range.bytes as usize); usize::from(chunks - columns)];
+            match run.method {
+                MergeMethod::Encode => {
+                    let all: Vec<&[u8]> = (0..columns)
+                        .map(ChunkIndex)
+                        .map(|index| data.get(&index).map_or_else(|| &old[&index][..], |new| &new[..]))
+                        .collect();
+                    let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
+                    self.code.encode(&all, &mut targets);
+                }
+                MergeMethod::Delta => {
+                    for (index, content) in &old {
+                        if index.0 >= columns {
+                            new_parity[usize::from(index.0 - columns)].copy_from_slice(content);
+                        }
+                    }
+                    for (index, new) in &data {
+                        let delta: Vec<u8> = new.iter().zip(&old[index]).map(|(new, old)| new ^ old).collect();
+                        let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
+                        self.code.encode_add(*index, &[&delta], &mut targets);
+                    }
+                }
+            }
+            report.parity_updates += u64::from(run.rows);
+            let parity_chunks = (columns..).map(ChunkIndex).zip(new_parity);
+            for (index, content) in data.into_iter().chain(parity_chunks) {
+                if patch.stripe.places[index.at()].is_some() {
+                    self.cut(patch, index, run.first, content.freeze(), &contents);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The contents of diffs, zeros included.
+    async fn contents(&self, diffs: &[(Page, Diff)]) -> Result<BTreeMap<Page, (Bytes, Option<LogPlace>)>, BlocksError> {
+        let zeros = Bytes::from(vec![0; self.geometry.page_bytes as usize]);
+        let reads = diffs.iter().map(|(page, diff)| {
+            let zeros = zeros.clone();
+            async move {
+                match diff.kind {
+                    DiffKind::Zeros => Ok((*page, (zeros, None))),
+                    DiffKind::Content { .. } => {
+                        let content = self.read_log(&[(*page, *diff)]).await?;
+                        Ok((*page, (content, Some(diff.at))))
+                    }
+                }
+            }
+        });
+        let read: Result<BTreeMap<_, _>, LogRead> = join_all(reads).await.into_iter().collect();
+        // Its segment cannot be over: these diffs need it. So no disk that is there has the page.
+        read.map_err(|_| {
+            let offset = self.geometry.start(diffs[0].0);
+            BlocksError::Lost { range: ByteRange { offset, bytes: self.geometry.stripe_bytes() } }
+        })
+    }
+
+    /// The data of a run with its diffs in it, for the chunks that have some.
+    fn new_data(
+        &self,
+        position: u64,
+        run: &MergeRun,
+        old: &BTreeMap<ChunkIndex, Bytes>,
+        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
+    ) -> BTreeMap<ChunkIndex, BytesMut> {
+        let range = run.range();
+        let new = |column: &ChunkIndex| {
+            let mut data = match old.get(column) {
+                Some(old) => BytesMut::from(&old[..]),
+                None => BytesMut::zeroed(range.bytes as usize),
+            };
+            let start = self.geometry.byte(crate::geometry::Spot { position, column: *column, offset: range.offset });
+            let end = start + range.bytes;
+            let first = self.geometry.page(start);
+            let after = Page(self.geometry.page(end - 1).0 + 1);
+            for (page, (content, _)) in contents.range(first..after) {
+                // A page may begin before the run, or end behind it.
+                let page_start = self.geometry.start(*page);
+                let from = page_start.max(start);
+                let to = (page_start + content.len() as u64).min(end);
+                let source = &content[(from - page_start) as usize..(to - page_start) as usize];
+                data[(from - start) as usize..(to - start) as usize].copy_from_slice(source);
+            }
+            (*column, data)
+        };
+        run.columns.iter().map(new).collect()
+    }
+
+    /// Cuts a chunk's part of a run into sectors.
+    fn cut(
+        &self,
+        patch: &mut Patch,
+        index: ChunkIndex,
+        first: u32,
+        content: Bytes,
+        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
+    ) {
+        let sector_bytes = u64::from(SECTOR_BYTES);
+        for (at, sector) in (0..).zip(first..first + (content.len() as u64 / sector_bytes) as u32) {
+            let start = at * SECTOR_BYTES as usize;
+            let content = content.slice(start..start + SECTOR_BYTES as usize);
+            let logged = if index.0 < self.geometry.columns && self.geometry.page_bytes >= SECTOR_BYTES {
+                let offset = u64::from(sector) * sector_bytes;
+                let byte =
+                    self.geometry.byte(crate::geometry::Spot { position: patch.position, column: index, offset });
+                let page = self.geometry.page(byte);
+                let place = contents.get(&page).and_then(|(_, place)| *place);
+                place.map(|place| LogPlace { offset: place.offset + (byte - self.geometry.start(page)), ..place })
+            } else {
+                None
+            };
+            patch.sectors.insert((index, sector), NewSector { content, logged });
+        }
+    }
+
+    /// planned -> merged.
+    async fn carry_out(&self, batch: Vec<Patch>, report: &mut MergeReport) -> Result<(), BlocksError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let intent = self.log.append(Record::Intent(intent_of(&batch))).await;
+        let intent = intent.map_err(|error| self.log_failed(error))?;
+        self.log.sync().await.map_err(|error| self.log_failed(error))?;
+        let writes = batch.iter().map(|patch| ChunkWrites {
+            position: patch.position,
+            stripe: patch.stripe.clone(),
+            sectors: patch.sectors.iter().map(|(at, sector)| (*at, sector.content.clone())).collect(),
+        });
+        report.sectors_written += self.write_in_place(writes.collect()).await?;
+        let diffs: Vec<(Page, LogPlace)> =
+            batch.iter().flat_map(|patch| &patch.diffs).map(|(page, diff)| (*page, diff.at)).collect();
+        report.pages += diffs.len() as u64;
+        report.stripes += batch.len() as u64;
+        let merged = self.log.append(Record::Merged { intent: Some(intent), diffs }).await;
+        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+
+    /// Writes sectors of chunks in place and syncs them; a chunk that does not take them loses its place. Returns how many
+    /// sectors were written. The caller has the stripes alone, and the log has all of it, synced.
+    pub(crate) async fn write_in_place(&self, writes: Vec<ChunkWrites>) -> Result<u64, BlocksError> {
+        let mut chunks = Vec::new();
+        for (at, write) in writes.iter().enumerate() {
+            let mut by_chunk: BTreeMap<ChunkIndex, Vec<Overwrite>> = BTreeMap::new();
+            for ((index, sector), content) in &write.sectors {
+                let offset = u64::from(*sector) * u64::from(SECTOR_BYTES);
+                by_chunk.entry(*index).or_default().push(Overwrite { offset, bytes: content.clone() });
+            }
+            chunks.extend(by_chunk.into_iter().map(|(index, changes)| (at, index, changes)));
+        }
+        let overwrites = chunks.into_iter().map(|(at, index, changes)| {
+            let stripe = &writes[at].stripe;
+            async move {
+                let sectors = changes.len() as u64;
+                let (Some(id), Some(place)) = (stripe.chunk_id(index), stripe.places[index.at()]) else {
+                    return (at, index, None, Ok(0));
+                };
+                let written = match self.stripes.stores().readable(place.disk) {
+                    Some(store) => store.overwrite(id, self.lease, &changes).await.map(|()| sectors),
+                    None => Err(ChunkError::Unavailable { disk: place.disk, reason: "the disk is absent".to_owned() }),
+                };
+                (at, index, Some(place.disk), written)
+            }
+        });
+        let outcomes = join_all(overwrites).await;
+        let disks: BTreeSet<DiskId> = outcomes.iter().filter_map(|(_, _, disk, _)| *disk).collect();
+        let syncs = disks.into_iter().map(|disk| async move {
+            let synced = match self.stripes.stores().readable(disk) {
+                Some(store) => store.sync().await,
+                None => Err(ChunkError::Unavailable { disk, reason: "the disk is absent".to_owned() }),
+            };
+            (disk, synced)
+        });
+        let unsynced: BTreeMap<DiskId, ChunkError> =
+            join_all(syncs).await.into_iter().filter_map(|(disk, synced)| Some((disk, synced.err()?))).collect();
+        let mut missed: BTreeMap<usize, Vec<ChunkIndex>> = BTreeMap::new();
+        let mut sectors = 0;
+        for (at, index, disk, written) in outcomes {
+            let error = match (written, disk.and_then(|disk| unsynced.get(&disk))) {
+                (Ok(written), None) => {
+                    sectors += written;
+                    continue;
+                }
+                (Err(error @ ChunkError::Fenced { .. }), _) => return Err(self.fail(error.to_string())),
+                (Err(error), _) => error,
+                (Ok(_), Some(error)) => error.clone(),
+            };
+            tracing::warn!(stripe = %writes[at].stripe.id, chunk = index.0, %error, "a chunk missed a merge");
+            missed.entry(at).or_default().push(index);
+        }
+        for (at, lost) in missed {
+            self.give_up(writes[at].position, &writes[at].stripe, &lost).await?;
+        }
+        Ok(sectors)
+    }
+
+    /// Takes the places of chunks away that missed a patch: repair builds them anew.
+    async fn give_up(&self, position: u64, stripe: &StripeRecord, lost: &[ChunkIndex]) -> Result<(), BlocksError> {
+        let absent = (0..).map(ChunkIndex).zip(&stripe.places).filter(|(_, place)| place.is_none());
+        let mut all: Vec<ChunkIndex> = absent.map(|(index, _)| index).chain(lost.iter().copied()).collect();
+        all.sort_unstable();
+        if stripe.code.tolerance_left(&all) < 0 {
+            return Err(self.fail(format!("{} chunks of stripe {} did not take a merge", lost.len(), stripe.id)));
+        }
+        let places = lost.iter().map(|index| (*index, None)).collect();
+        let swap = Swap { stripe: stripe.id, expected_revision: stripe.revision, places };
+        match self.meta.swap(swap).await {
+            Ok(stripe) => self.remember(position, Some(stripe)),
+            Err(error) => return Err(self.fail(format!("a stripe's record cannot be changed: {error}"))),
+        }
+        Ok(())
+    }
+
+    /// The first stripe at a position: its chunks are new, so nothing is patched.
+    async fn begin_stripe(&self, position: u64, report: &mut MergeReport) -> Result<(), BlocksError> {
+        let diffs = self.diffs().stripe(position);
+        let released: Vec<(Page, LogPlace)> = diffs.iter().map(|(page, diff)| (*page, diff.at)).collect();
+        if diffs.iter().any(|(_, diff)| diff.kind != DiffKind::Zeros) {
+            let contents = match self.contents(&diffs).await {
+                Err(BlocksError::Lost { .. }) => {
+                    report.stripes_lost += 1;
+                    return Ok(());
+                }
+                contents => contents?,
+            };
+            let Some((stripe, claim)) = self.write_stripe(position, &contents).await? else { return Ok(()) };
+            let put = self.meta.put_volume_stripes(self.lease, vec![(position, Some(stripe.clone()))]).await;
+            if let Err(error) = put {
+                return Err(self.fail(format!("a new stripe cannot be recorded: {error}")));
+            }
+            self.remember(position, Some(stripe));
+            drop(claim);
+            report.stripes_begun += 1;
+        }
+        report.pages += released.len() as u64;
+        let merged = self.log.append(Record::Merged { intent: None, diffs: released }).await;
+        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+
+    /// Writes a new stripe. `None`: there are no disks for it now; its diffs stay.
+    async fn write_stripe(
+        &self,
+        position: u64,
+        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
+    ) -> Result<Option<(StripeRecord, claystone_stripe::Claim)>, BlocksError> {
+        let geometry = &self.geometry;
+        let mut data = BytesMut::zeroed(geometry.stripe_bytes() as usize);
+        let start = position * geometry.stripe_bytes();
+        for (page, (content, _)) in contents {
+            let at = (geometry.start(*page) - start) as usize;
+            data[at..at + content.len()].copy_from_slice(content);
+        }
+        let written = async {
+            let mut writer = self
+                .stripes
+                .writer_on_fewer_disks(self.record.code, geometry.stripe_bytes(), Durability::Synced)
+                .await?;
+            writer.append_columns(&data).await?;
+            writer.finish().await
+        };
+        match written.await {
+            Ok(written) => Ok(Some(written)),
+            Err(error) => {
+                tracing::warn!(%error, "a volume's stripe cannot be written now; its pages stay in the log");
+                Ok(None)
+            }
+        }
+    }
+
+    /// A stripe that is all zeros is none.
+    async fn drop_stripe(
+        &self,
+        position: u64,
+        diffs: &[(Page, Diff)],
+        report: &mut MergeReport,
+    ) -> Result<(), BlocksError> {
+        if let Err(error) = self.meta.put_volume_stripes(self.lease, vec![(position, None)]).await {
+            return Err(self.fail(format!("a stripe that is zeros cannot be given back: {error}")));
+        }
+        self.remember(position, None);
+        report.stripes_dropped += 1;
+        report.pages += diffs.len() as u64;
+        let released = diffs.iter().map(|(page, diff)| (*page, diff.at)).collect();
+        let merged = self.log.append(Record::Merged { intent: None, diffs: released }).await;
+        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+
+    /// Writes again what an intent of an earlier opening says, so that its stripes are whole.
+    pub(crate) async fn redo(self: &Arc<Self>, at: LogPlace, intent: &Intent) -> Result<(), BlocksError> {
+        let mut inline = intent.inline.chunks_exact(SECTOR_BYTES as usize);
+        let mut writes: BTreeMap<u32, ChunkWrites> = BTreeMap::new();
+        let mut holds = Vec::new();
+        for (number, (position, id)) in (0..).zip(&intent.stripes) {
+            // One that is not there any more was given back since.
+            if self.stripe(*position).is_none_or(|stripe| stripe.id != *id) {
+                continue;
+            }
+            // Nobody repairs a volume's stripes before it is open.
+            let hold = self.stripes.try_alone(*id);
+            holds.push(hold.ok_or_else(|| self.fail(format!("stripe {id} is being changed by somebody else")))?);
+            let touched = self.meta.touch(&[*id]).await;
+            let touched =
+                touched.map_err(|error| self.fail(format!("a stripe's record cannot be changed: {error}")))?;
+            let Some(stripe) = touched.into_iter().next() else { continue };
+            self.remember(*position, Some(stripe.clone()));
+            writes.insert(number, ChunkWrites { position: *position, stripe, sectors: Vec::new() });
+        }
+        for write in &intent.sectors {
+            let content = match write.source {
+                Source::Inline => inline.next().map(Bytes::copy_from_slice),
+                Source::Log(place) => {
+                    let right = |content: &Bytes| crc32c(content) == write.crc;
+                    self.log.view().read(place, u64::from(SECTOR_BYTES), right).await
+                }
+            };
+            let Some(content) = content else {
+                return Err(self.fail("the log has lost a page that a merge was writing".to_owned()));
+            };
+            if let Some(chunk) = writes.get_mut(&write.stripe) {
+                if write.chunk.at() >= chunk.stripe.places.len() {
+                    return Err(self.fail(format!("stripe {} has no chunk {}", chunk.stripe.id, write.chunk.0)));
+                }
+                chunk.sectors.push(((write.chunk, write.sector), content));
+            }
+        }
+        self.write_in_place(writes.into_values().collect()).await?;
+        drop(holds);
+        let merged = self.log.append(Record::Merged { intent: Some(at), diffs: Vec::new() }).await;
+        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+}
+
+/// Sectors of one stripe to be written in place.
+pub(crate) struct ChunkWrites {
+    position: u64,
+    stripe: StripeRecord,
+    sectors: Vec<((ChunkIndex, u32), Bytes)>,
+}
+
+fn intent_of(batch: &[Patch]) -> Intent {
+    let mut intent = Intent::default();
+    let mut inline = BytesMut::new();
+    for (number, patch) in (0..).zip(batch) {
+        intent.stripes.push((patch.position, patch.stripe.id));
+        for ((chunk, sector), new) in &patch.sectors {
+            let source = match new.logged {
+                Some(place) => Source::Log(place),
+                None => {
+                    inline.extend_from_slice(&new.content);
+                    Source::Inline
+                }
+            };
+            let crc = crc32c(&new.content);
+            intent.sectors.push(SectorWrite { stripe: number, chunk: *chunk, sector: *sector, crc, source });
+        }
+    }
+    intent.inline = inline.freeze();
+    intent
+}
+
+/// Stripes whose records are changed at once.
+const TOUCH_STRIPES: usize = 32;
+/// Stripes merged in one round.
+const STRIPES_MAX: usize = 256;
+/// Sectors after which a batch gets its intent.
+const BATCH_SECTORS: usize = 1024;
+const ROUNDS_MAX: usize = 1000;

@@ -1,0 +1,569 @@
+//! An open volume: a block device over stripes, written to a log and merged later.
+//!
+//! ```text
+//!  write --> record in the log, on several disks --> the diffs know it --> returned        no parity, no database
+//!  flush --> the log's segments synced
+//!  read  --> pages with a diff from the log, all others from their stripe
+//!  merge --> (crate::merge) diffs into stripes, in the background
+//! ```
+//!
+//! Invariants:
+//! 1. A page reads as its diff, or if it has none as its stripe has it, or as zeros where there is no stripe.
+//! 2. `stripes` names the chunks as the records did when this volume last had the stripe alone; a merge looks at the record
+//!    before it changes a chunk. So a reader that finds an old place finds there what was true when it began.
+//! 3. After a failure (`failure`) nothing is written any more: the volume is opened anew.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use claystone_chunk::{ByteRange, Lease};
+use claystone_code::{ChunkIndex, ErasureCode};
+use claystone_env::Env;
+use claystone_meta::{Meta, StripeRecord, VolumeRecord};
+use claystone_stripe::{Holding, StripeError, Stripes};
+use futures::future::{try_join, try_join_all};
+use tokio::sync::Notify;
+
+use crate::diffs::{Diff, DiffKind, Diffs};
+use crate::gate::Gate;
+use crate::geometry::{Geometry, Page};
+use crate::log::record::{Record, crc32c};
+use crate::log::{Log, LogFailure};
+use crate::{Access, Blocks, BlocksError, Durable, Settings, Span, SpanKind, Stretch, Zeroing, joined, within};
+
+/// A volume that is open: the one owner of its lease. Cheap to clone.
+#[derive(Clone)]
+pub struct Volume {
+    pub(crate) inner: Arc<Inner>,
+    /// Counts clones.
+    user: Arc<()>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) meta: Arc<dyn Meta>,
+    pub(crate) stripes: Stripes,
+    pub(crate) lease: Lease,
+    pub(crate) record: VolumeRecord,
+    pub(crate) geometry: Geometry,
+    pub(crate) code: Arc<dyn ErasureCode>,
+    pub(crate) settings: Settings,
+    pub(crate) diffs: Arc<Mutex<Diffs>>,
+    pub(crate) known: RwLock<BTreeMap<u64, Arc<StripeRecord>>>,
+    pub(crate) log: Log,
+    pub(crate) bytes: AtomicU64,
+    /// Held by whoever merges.
+    pub(crate) merging: tokio::sync::Mutex<()>,
+    /// A merge has ended, or there is reason for one.
+    pub(crate) merge_ended: Notify,
+    pub(crate) merge_wanted: Arc<Notify>,
+    /// Writes that were let in.
+    pub(crate) records: AtomicU64,
+    /// The reserve is used up and nothing of it can be merged.
+    pub(crate) is_stuck: AtomicBool,
+    pub(crate) failure: Mutex<Option<String>>,
+    gate: Gate,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Volume({})", self.inner.record.name)
+    }
+}
+
+/// What an open volume is made of.
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) meta: Arc<dyn Meta>,
+    pub(crate) stripes: Stripes,
+    pub(crate) record: VolumeRecord,
+    pub(crate) geometry: Geometry,
+    pub(crate) code: Arc<dyn ErasureCode>,
+    pub(crate) settings: Settings,
+    pub(crate) diffs: Arc<Mutex<Diffs>>,
+    pub(crate) known: BTreeMap<u64, Arc<StripeRecord>>,
+    pub(crate) log: Log,
+}
+
+impl Volume {
+    pub(crate) fn new(parts: Parts) -> Volume {
+        let Parts { env, meta, stripes, record, geometry, code, settings, diffs, known, log } = parts;
+        let inner = Inner {
+            env,
+            meta,
+            stripes,
+            lease: Lease { owner: record.id, term: record.term },
+            bytes: AtomicU64::new(record.bytes),
+            record,
+            geometry,
+            code,
+            settings,
+            diffs,
+            known: RwLock::new(known),
+            log,
+            merging: tokio::sync::Mutex::default(),
+            merge_ended: Notify::new(),
+            merge_wanted: Arc::default(),
+            records: AtomicU64::new(0),
+            is_stuck: AtomicBool::new(false),
+            failure: Mutex::default(),
+            gate: Gate::default(),
+        };
+        Volume { inner: Arc::new(inner), user: Arc::default() }
+    }
+
+    /// The volume's record, as it was opened.
+    pub fn record(&self) -> &VolumeRecord {
+        &self.inner.record
+    }
+
+    /// Whether it takes nothing more and must be opened anew.
+    pub fn has_failed(&self) -> bool {
+        self.inner.has_failed()
+    }
+
+    /// Others who have this volume, beside whoever opened it for them.
+    pub(crate) fn users(&self) -> usize {
+        Arc::strong_count(&self.user) - 1
+    }
+
+    /// Makes room at the end; the record has it already.
+    pub(crate) fn grown(&self, bytes: u64) {
+        self.inner.bytes.fetch_max(bytes, Ordering::AcqRel);
+    }
+}
+
+impl Inner {
+    pub(crate) fn diffs(&self) -> MutexGuard<'_, Diffs> {
+        self.diffs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stripe at a position, as it was last seen.
+    pub(crate) fn stripe(&self, position: u64) -> Option<Arc<StripeRecord>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(&position).cloned()
+    }
+
+    pub(crate) fn remember(&self, position: u64, stripe: Option<StripeRecord>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        match stripe {
+            Some(stripe) => known.insert(position, Arc::new(stripe)),
+            None => known.remove(&position),
+        };
+    }
+
+    /// Nothing is written from now on.
+    pub(crate) fn fail(&self, reason: String) -> BlocksError {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_none() {
+            tracing::error!(volume = self.record.name, reason, "a volume failed: open it anew");
+        }
+        BlocksError::Failed { reason: failure.get_or_insert(reason).clone() }
+    }
+
+    pub(crate) fn log_failed(&self, error: LogFailure) -> BlocksError {
+        self.fail(error.reason)
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn working(&self) -> Result<(), BlocksError> {
+        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(reason) => Err(BlocksError::Failed { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn within(&self, range: ByteRange) -> Result<(), BlocksError> {
+        within(range, self.bytes.load(Ordering::Acquire))
+    }
+
+    /// The pages that a range touches.
+    fn pages(&self, range: ByteRange) -> Range<Page> {
+        if range.bytes == 0 {
+            return Page(0)..Page(0);
+        }
+        self.geometry.page(range.offset)..Page(self.geometry.page(range.end() - 1).0 + 1)
+    }
+
+    // ---- Reading ----
+
+    async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
+        for _ in 0..LOOKS_MAX {
+            let parts = self.parts(range);
+            let reads = parts.into_iter().map(|part| self.read_part(part));
+            if let Some(stretches) = try_join_all(reads).await?.into_iter().collect::<Option<Vec<_>>>() {
+                return Ok(stretches.into_iter().flatten().collect());
+            }
+            // A segment was over between the look and the read: what was in it is in the stripes now.
+        }
+        Err(self.fail("a page of the log is always gone when it is read".to_owned()))
+    }
+
+    /// Where a range's bytes are now: ranges that follow each other, each within one kind of place.
+    fn parts(&self, range: ByteRange) -> Vec<Part> {
+        let diffs: Vec<(Page, Diff)> = self.diffs().range(self.pages(range)).collect();
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        let mut parts: Vec<Part> = Vec::new();
+        let mut at = range.offset;
+        for (page, diff) in diffs {
+            let start = self.geometry.start(page);
+            self.push_base(&mut parts, at..start.max(at));
+            let from = start.max(range.offset);
+            at = (start + page_bytes).min(range.end());
+            match parts.last_mut() {
+                Some(Part::Diffs { pages, .. }) if follows(pages, page, diff, page_bytes) => pages.push((page, diff)),
+                _ => parts.push(Part::Diffs { from, pages: vec![(page, diff)], to: at }),
+            }
+            if let Some(Part::Diffs { to, .. }) = parts.last_mut() {
+                *to = at;
+            }
+        }
+        self.push_base(&mut parts, at..range.end());
+        parts
+    }
+
+    /// Cuts a range without diffs at the borders of chunks.
+    fn push_base(&self, parts: &mut Vec<Part>, bytes: Range<u64>) {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let spot = self.geometry.spot(at);
+            let end = (at + self.geometry.chunk_bytes - spot.offset).min(bytes.end);
+            parts.push(Part::Base(ByteRange { offset: at, bytes: end - at }));
+            at = end;
+        }
+    }
+
+    async fn read_part(&self, part: Part) -> Result<Option<Vec<Stretch>>, BlocksError> {
+        match part {
+            Part::Base(range) => self.read_base(range).await.map(|stretch| Some(vec![stretch])),
+            Part::Diffs { from, pages, to } => self.read_diffs(from..to, &pages).await,
+        }
+    }
+
+    /// Bytes of pages whose diffs are one behind the other in the log, or are zeros. `None`: their segment is over.
+    async fn read_diffs(&self, bytes: Range<u64>, pages: &[(Page, Diff)]) -> Result<Option<Vec<Stretch>>, BlocksError> {
+        let (first, last) = (pages[0], pages[pages.len() - 1]);
+        if first.1.kind == DiffKind::Zeros {
+            return Ok(Some(vec![Stretch::Hole(bytes.end - bytes.start)]));
+        }
+        match self.read_log(pages).await {
+            Ok(content) => {
+                let skipped = (bytes.start - self.geometry.start(first.0)) as usize;
+                let wanted = (bytes.end - bytes.start) as usize;
+                Ok(Some(vec![Stretch::Data(content.slice(skipped..skipped + wanted))]))
+            }
+            Err(LogRead::Over) => Ok(None),
+            Err(LogRead::Lost) => {
+                let lost =
+                    self.geometry.start(first.0)..self.geometry.start(last.0) + u64::from(self.geometry.page_bytes);
+                let (offset, end) = (lost.start.max(bytes.start), lost.end.min(bytes.end));
+                Err(BlocksError::Lost { range: ByteRange { offset, bytes: end - offset } })
+            }
+        }
+    }
+
+    /// The content of pages that lie one behind the other in the log, checked.
+    pub(crate) async fn read_log(&self, pages: &[(Page, Diff)]) -> Result<Bytes, LogRead> {
+        let page_bytes = self.geometry.page_bytes as usize;
+        let right = |content: &Bytes| {
+            let kinds = pages.iter().map(|(_, diff)| diff.kind);
+            content
+                .chunks_exact(page_bytes)
+                .zip(kinds)
+                .all(|(page, kind)| kind == DiffKind::Content { crc: crc32c(page) })
+        };
+        let at = pages[0].1.at;
+        let view = self.log.view();
+        match view.read(at, (pages.len() * page_bytes) as u64, right).await {
+            Some(content) => Ok(content),
+            None if !view.has(at.segment) => Err(LogRead::Over),
+            None => Err(LogRead::Lost),
+        }
+    }
+
+    /// Bytes of one chunk of a stripe.
+    async fn read_base(&self, range: ByteRange) -> Result<Stretch, BlocksError> {
+        let spot = self.geometry.spot(range.offset);
+        let Some(stripe) = self.stripe(spot.position) else { return Ok(Stretch::Hole(range.bytes)) };
+        let wanted = ByteRange { offset: spot.offset, bytes: range.bytes };
+        let failed = match self.read_column(&stripe, spot.column, wanted).await {
+            Ok(content) => return Ok(Stretch::Data(content)),
+            Err(error) => error,
+        };
+        // Upkeep may have moved the stripe's chunks since.
+        let current = self.meta.stripe(stripe.id).await;
+        if let Ok(Some(current)) = current
+            && current.revision != stripe.revision
+        {
+            let read = self.read_column(&current, spot.column, wanted).await;
+            return read.map(Stretch::Data).map_err(|error| lost(range, &error));
+        }
+        Err(self.first_lost(&stripe, spot.column, range, failed).await)
+    }
+
+    pub(crate) async fn read_column(
+        &self,
+        stripe: &StripeRecord,
+        column: ChunkIndex,
+        range: ByteRange,
+    ) -> Result<Bytes, StripeError> {
+        let ranges = BTreeMap::from([(column, range)]);
+        let mut read = self.stripes.read_columns(stripe, &ranges, Holding::NotHeld).await?;
+        Ok(read.remove(&column).expect("what was asked for is answered"))
+    }
+
+    /// The error of the first page of a range of one chunk that is lost.
+    async fn first_lost(
+        &self,
+        stripe: &StripeRecord,
+        column: ChunkIndex,
+        range: ByteRange,
+        error: StripeError,
+    ) -> BlocksError {
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        let mut at = range.offset;
+        while at < range.end() {
+            let end = ((at / page_bytes + 1) * page_bytes).min(range.end());
+            let page = ByteRange { offset: at, bytes: end - at };
+            let wanted = ByteRange { offset: self.geometry.spot(at).offset, bytes: page.bytes };
+            if let Err(error) = self.read_column(stripe, column, wanted).await {
+                return lost(page, &error);
+            }
+            at = end;
+        }
+        lost(range, &error)
+    }
+
+    // ---- Writing ----
+
+    async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
+        self.within(ByteRange { offset, bytes: content.len() as u64 })?;
+        self.working()?;
+        let mut at = 0;
+        while at < content.len() {
+            let start = offset + at as u64;
+            // Records end where pages do.
+            let end = (start / RECORD_BYTES_MAX + 1) * RECORD_BYTES_MAX;
+            let next = content.len().min(at + (end - start) as usize);
+            self.write_record(start, content.slice(at..next)).await?;
+            at = next;
+        }
+        match durable {
+            Durable::Now if !content.is_empty() => self.log.sync().await.map_err(|error| self.log_failed(error)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn write_record(&self, offset: u64, content: Bytes) -> Result<(), BlocksError> {
+        self.admit().await?;
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        let range = ByteRange { offset, bytes: content.len() as u64 };
+        let pages = self.pages(range);
+        let parts = !offset.is_multiple_of(page_bytes) || !range.end().is_multiple_of(page_bytes);
+        let _pass = self.gate.enter(pages.clone(), parts).await;
+        let content = if parts { self.whole_pages(&pages, offset, content).await? } else { content };
+        let crcs = content.chunks_exact(page_bytes as usize).map(crc32c).collect();
+        let record = Record::Write { first: pages.start, crcs, content };
+        self.log.append(record).await.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+
+    /// Puts bytes into what their first and last page are now.
+    async fn whole_pages(&self, pages: &Range<Page>, offset: u64, content: Bytes) -> Result<Bytes, BlocksError> {
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        let (start, end) = (self.geometry.start(pages.start), self.geometry.start(pages.end));
+        let last = Page(pages.end.0 - 1);
+        let old = |page: Page| async move {
+            let range = ByteRange { offset: self.geometry.start(page), bytes: page_bytes };
+            self.read(range).await.map(joined)
+        };
+        let needs_first = offset > start || (pages.start == last && offset + (content.len() as u64) < end);
+        let needs_last = pages.start != last && offset + (content.len() as u64) < end;
+        let first = async { if needs_first { old(pages.start).await.map(Some) } else { Ok(None) } };
+        let after = async { if needs_last { old(last).await.map(Some) } else { Ok(None) } };
+        let (first, after) = try_join(first, after).await?;
+        let mut whole = BytesMut::zeroed((end - start) as usize);
+        if let Some(first) = first {
+            whole[..first.len()].copy_from_slice(&first);
+        }
+        if let Some(after) = after {
+            let at = whole.len() - after.len();
+            whole[at..].copy_from_slice(&after);
+        }
+        let skipped = (offset - start) as usize;
+        whole[skipped..skipped + content.len()].copy_from_slice(&content);
+        Ok(whole.freeze())
+    }
+
+    async fn zero(&self, range: ByteRange, how: Zeroing) -> Result<(), BlocksError> {
+        self.within(range)?;
+        self.working()?;
+        if range.bytes == 0 {
+            return Ok(());
+        }
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        let whole = range.offset.next_multiple_of(page_bytes)..range.end() / page_bytes * page_bytes;
+        if whole.start >= whole.end {
+            // Within one page, or parts of two.
+            let zeros = Bytes::from(vec![0; range.bytes as usize]);
+            return self.write(range.offset, zeros, how.durable).await;
+        }
+        if range.offset < whole.start {
+            let zeros = Bytes::from(vec![0; (whole.start - range.offset) as usize]);
+            self.write_record(range.offset, zeros).await?;
+        }
+        if whole.end < range.end() {
+            let zeros = Bytes::from(vec![0; (range.end() - whole.end) as usize]);
+            self.write_record(whole.end, zeros).await?;
+        }
+        let mut at = whole.start;
+        while at < whole.end {
+            let position = self.geometry.spot(at).position;
+            let end = ((position + 1) * self.geometry.stripe_bytes()).min(whole.end);
+            self.zero_pages(self.geometry.page(at)..self.geometry.page(end)).await?;
+            at = end;
+        }
+        match how.durable {
+            Durable::Now => self.log.sync().await.map_err(|error| self.log_failed(error)),
+            Durable::WithFlush => Ok(()),
+        }
+    }
+
+    /// Zeros whole pages of one stripe.
+    async fn zero_pages(&self, pages: Range<Page>) -> Result<(), BlocksError> {
+        let _pass = self.gate.enter(pages.clone(), false).await;
+        let is_hole = self.stripe(self.geometry.position(pages.start)).is_none()
+            && self.diffs().range(pages.clone()).next().is_none();
+        // A write that is on its way here runs at once with this, and may come after it.
+        if is_hole {
+            return Ok(());
+        }
+        self.admit().await?;
+        let record = Record::Zero { first: pages.start, pages: pages.end.0 - pages.start.0 };
+        self.log.append(record).await.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+
+    fn spans(&self, range: ByteRange, spans_max: usize) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        let mut push = |bytes: u64, kind: SpanKind| {
+            let full = spans.len() == spans_max;
+            match spans.last_mut() {
+                _ if bytes == 0 => {}
+                Some(last) if last.kind == kind => last.bytes += bytes,
+                _ if full => return false,
+                _ => spans.push(Span { bytes, kind }),
+            }
+            true
+        };
+        let mut at = range.offset;
+        while at < range.end() {
+            // Stripe by stripe, so that a look at a few spans of a large volume is short.
+            let position = self.geometry.spot(at).position;
+            let end = ((position + 1) * self.geometry.stripe_bytes()).min(range.end());
+            let base = if self.stripe(position).is_some() { SpanKind::Data } else { SpanKind::Hole };
+            let diffs: Vec<(Page, Diff)> =
+                self.diffs().range(self.pages(ByteRange { offset: at, bytes: end - at })).collect();
+            for (page, diff) in diffs {
+                let start = self.geometry.start(page);
+                let kind = if diff.kind == DiffKind::Zeros { SpanKind::Hole } else { SpanKind::Data };
+                let until = (start + u64::from(self.geometry.page_bytes)).min(end);
+                if !push(start.saturating_sub(at), base) || !push(until - start.max(at), kind) {
+                    return spans;
+                }
+                at = until;
+            }
+            if !push(end - at, base) {
+                return spans;
+            }
+            at = end;
+        }
+        spans
+    }
+}
+
+/// Bytes of a read that are in one kind of place.
+#[derive(Debug)]
+enum Part {
+    /// In one chunk of a stripe, or nowhere.
+    Base(ByteRange),
+    /// In the log, one page behind the other, or all zeros: `from..to` of these pages.
+    Diffs { from: u64, pages: Vec<(Page, Diff)>, to: u64 },
+}
+
+/// Why pages of the log could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogRead {
+    /// Their segment is over: look again.
+    Over,
+    /// No disk has them.
+    Lost,
+}
+
+/// Whether a page lies in the log behind those before it, or is zeros as they are.
+fn follows(pages: &[(Page, Diff)], page: Page, diff: Diff, page_bytes: u64) -> bool {
+    let (last, before) = pages[pages.len() - 1];
+    let next = page.0 == last.0 + 1 && pages.len() < READ_PAGES_MAX;
+    next && match (before.kind, diff.kind) {
+        (DiffKind::Zeros, DiffKind::Zeros) => true,
+        (DiffKind::Content { .. }, DiffKind::Content { .. }) => {
+            before.at.segment == diff.at.segment && before.at.offset + page_bytes == diff.at.offset
+        }
+        _ => false,
+    }
+}
+
+fn lost(range: ByteRange, error: &StripeError) -> BlocksError {
+    tracing::warn!(offset = range.offset, bytes = range.bytes, %error, "bytes of a volume are lost");
+    BlocksError::Lost { range }
+}
+
+#[async_trait]
+impl Blocks for Volume {
+    fn bytes(&self) -> u64 {
+        self.inner.bytes.load(Ordering::Acquire)
+    }
+
+    fn page_bytes(&self) -> u32 {
+        self.inner.geometry.page_bytes
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
+    async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
+        self.inner.within(range)?;
+        let stretches = self.inner.read(range).await?;
+        Ok(stretches.into_iter().filter(|stretch| stretch.bytes() > 0).collect())
+    }
+
+    async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
+        self.inner.write(offset, content, durable).await
+    }
+
+    async fn write_zeroes(&self, range: ByteRange, how: Zeroing) -> Result<(), BlocksError> {
+        self.inner.zero(range, how).await
+    }
+
+    async fn flush(&self) -> Result<(), BlocksError> {
+        self.inner.working()?;
+        self.inner.log.sync().await.map_err(|error| self.inner.log_failed(error))
+    }
+
+    async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {
+        self.inner.within(range)?;
+        Ok(self.inner.spans(range, spans_max))
+    }
+}
+
+/// A read looks again this often while segments end under it.
+const LOOKS_MAX: usize = 100;
+/// Pages read from the log at once.
+const READ_PAGES_MAX: usize = 256;
+/// Records of writes end at multiples of this.
+const RECORD_BYTES_MAX: u64 = 1 << 20;

@@ -1,0 +1,210 @@
+//! All volumes of a store: made, opened once, merged in the background, deleted.
+//!
+//! Invariants:
+//! 1. A volume is opened at most once by one of these; who asks again gets the same.
+//! 2. An open volume has one task that merges; it ends with [`Volumes::stop`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use claystone_chunk::{NodeId, OwnerId, Term};
+use claystone_code::CodeSpec;
+use claystone_env::{Env, Task};
+use claystone_meta::{Meta, StripeRecord, VolumeRecord};
+use claystone_stripe::Stripes;
+use tokio::sync::Mutex;
+
+use crate::flusher::flush_in_background;
+use crate::open::open;
+use crate::{Settings, Volume, VolumeError};
+
+/// A volume to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewVolume {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The code of its stripes.
+    pub code: CodeSpec,
+    /// Bytes of its pages.
+    pub page_bytes: u32,
+    /// Bytes of the chunks of its stripes.
+    pub chunk_bytes: u64,
+    /// Where its data chunks shall lie.
+    pub home: Option<NodeId>,
+}
+
+impl NewVolume {
+    /// One with pages of 4 KiB and chunks of 1 MiB.
+    pub fn new(name: &str, bytes: u64, code: CodeSpec) -> NewVolume {
+        NewVolume { name: name.to_owned(), bytes, code, page_bytes: 4096, chunk_bytes: 1 << 20, home: None }
+    }
+}
+
+/// The volumes of a store. Cheap to clone; calls may come from many tasks.
+#[derive(Clone)]
+pub struct Volumes {
+    env: Env,
+    meta: Arc<dyn Meta>,
+    stripes: Stripes,
+    settings: Settings,
+    open: Arc<Mutex<BTreeMap<OwnerId, Opened>>>,
+}
+
+struct Opened {
+    volume: Volume,
+    flusher: Task,
+}
+
+impl Volumes {
+    /// The volumes that `meta` knows of.
+    pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Volumes {
+        Volumes { env, meta, stripes, settings, open: Arc::default() }
+    }
+
+    /// Makes a volume, all of it a hole.
+    ///
+    /// # Errors
+    /// `BadName`, `BadLength`, `BadPages`, `BadCode`, `TooFewDisks`, `Meta` (the name is taken).
+    pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
+        check(&new)?;
+        let needed = usize::from(new.code.shape().chunks());
+        let available = self.stripes.stores().candidates().len();
+        if available < needed {
+            return Err(VolumeError::TooFewDisks { code: new.code, needed, available });
+        }
+        let mut id = [0; 16];
+        self.env.random.fill(&mut id);
+        let record = VolumeRecord {
+            id: OwnerId(u128::from_be_bytes(id)),
+            name: new.name,
+            bytes: new.bytes,
+            page_bytes: new.page_bytes,
+            chunk_bytes: new.chunk_bytes,
+            code: new.code,
+            home: new.home,
+            term: Term(0),
+            log_disks: Vec::new(),
+            created: self.env.clock.wall(),
+        };
+        self.meta.create_volume(record.clone()).await?;
+        Ok(record)
+    }
+
+    /// All volumes by name.
+    ///
+    /// # Errors
+    /// `Meta`.
+    pub async fn list(&self) -> Result<Vec<VolumeRecord>, VolumeError> {
+        Ok(self.meta.volumes().await?)
+    }
+
+    /// A volume, opened if it is not.
+    ///
+    /// # Errors
+    /// `Meta` (there is none of this name), and all of opening: `LogAbsent`, `LogDamaged`, `LeaseEnded`, `Log`, `Blocks`.
+    pub async fn open(&self, name: &str) -> Result<Volume, VolumeError> {
+        let record = self.meta.volume(name).await?;
+        // Under the lock: who comes meanwhile waits and gets the same.
+        let mut opened = self.open.lock().await;
+        if let Some(already) = opened.get(&record.id) {
+            if !already.volume.has_failed() {
+                return Ok(already.volume.clone());
+            }
+            // It failed: its clients see so, and whoever comes now gets a new one.
+            if let Some(failed) = opened.remove(&record.id) {
+                failed.flusher.cancel();
+            }
+        }
+        let (meta, stripes) = (self.meta.clone(), self.stripes.clone());
+        let volume = open(&self.env, meta, stripes, self.settings.clone(), &record).await?;
+        let flusher = flush_in_background(&self.env, &volume);
+        opened.insert(record.id, Opened { volume: volume.clone(), flusher });
+        Ok(volume)
+    }
+
+    /// Makes a volume longer; it is no error if it has this length.
+    ///
+    /// # Errors
+    /// `BadLength`, `Meta` (there is none, or it is longer).
+    pub async fn grow(&self, name: &str, bytes: u64) -> Result<VolumeRecord, VolumeError> {
+        let record = self.meta.volume(name).await?;
+        check_length(bytes, record.page_bytes)?;
+        let grown = self.meta.grow_volume(record.id, bytes).await?;
+        if let Some(opened) = self.open.lock().await.get(&record.id) {
+            opened.volume.grown(bytes);
+        }
+        Ok(grown)
+    }
+
+    /// Deletes a volume that nobody uses. Returns its stripes, which are dead now.
+    ///
+    /// # Errors
+    /// `InUse`, `Meta` (there is none).
+    pub async fn delete(&self, name: &str) -> Result<Vec<StripeRecord>, VolumeError> {
+        let record = self.meta.volume(name).await?;
+        let mut opened = self.open.lock().await;
+        if opened.get(&record.id).is_some_and(|opened| opened.volume.users() > 0) {
+            return Err(VolumeError::InUse { name: name.to_owned() });
+        }
+        if let Some(opened) = opened.remove(&record.id) {
+            opened.flusher.cancel();
+            opened.flusher.ended().await;
+        }
+        let dead = self.meta.delete_volume(record.id).await?;
+        self.forget_log(&record).await;
+        Ok(dead)
+    }
+
+    /// Segments of a volume that is no more. What an absent disk keeps is found when it is back.
+    async fn forget_log(&self, record: &VolumeRecord) {
+        let lease = claystone_chunk::Lease { owner: record.id, term: Term(u64::MAX) };
+        for member in self.stripes.stores().members() {
+            let Some(store) = self.stripes.stores().readable(member.record.id) else { continue };
+            if let Err(error) = store.segments().forget_owner(lease).await {
+                tracing::debug!(disk = %member.record.id, %error, "the log of a deleted volume was left");
+            }
+        }
+    }
+
+    /// Ends the merging of all open volumes, and syncs them.
+    pub async fn stop(&self) {
+        for (_, opened) in std::mem::take(&mut *self.open.lock().await) {
+            opened.flusher.cancel();
+            opened.flusher.ended().await;
+            if let Err(error) = crate::Blocks::flush(&opened.volume).await {
+                tracing::warn!(volume = ?opened.volume, %error, "a volume could not be synced at its end");
+            }
+        }
+    }
+}
+
+fn check(new: &NewVolume) -> Result<(), VolumeError> {
+    let mut letters = new.name.chars();
+    let first = letters.next().is_some_and(|letter| letter.is_ascii_alphanumeric());
+    let rest = letters.all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-'));
+    if !first || !rest || new.name.len() > NAME_BYTES_MAX {
+        return Err(VolumeError::BadName { name: new.name.clone() });
+    }
+    if !matches!(new.page_bytes, 1024 | 2048 | 4096 | 8192) {
+        return Err(VolumeError::BadPages { page_bytes: new.page_bytes });
+    }
+    check_length(new.bytes, new.page_bytes)?;
+    let shape = new.code.shape();
+    if shape.alpha != 1 || shape.parity == 0 {
+        return Err(VolumeError::BadCode { code: new.code });
+    }
+    Ok(())
+}
+
+fn check_length(bytes: u64, page_bytes: u32) -> Result<(), VolumeError> {
+    if bytes == 0 || !bytes.is_multiple_of(page_bytes.into()) || bytes > BYTES_MAX {
+        return Err(VolumeError::BadLength { bytes, page_bytes, bytes_max: BYTES_MAX });
+    }
+    Ok(())
+}
+
+const NAME_BYTES_MAX: usize = 128;
+/// 1 PiB.
+const BYTES_MAX: u64 = 1 << 50;

@@ -1,0 +1,134 @@
+//! Every step of a merge, and of an opening, is the last one of a process once, and what follows finds each page as it
+//! was flushed: with all disks, and with any that the code tolerates to lose.
+
+use crate::world::{World, check, scribble, settings};
+use claystone_volume::Blocks;
+
+/// Disks that are lost after the crash, all sets that a code tolerates.
+fn losses(disks: usize, tolerance: usize) -> Vec<Vec<usize>> {
+    let mut sets = vec![vec![]];
+    for first in 0..disks {
+        sets.push(vec![first]);
+        if tolerance > 1 {
+            sets.extend((first + 1..disks).map(|second| vec![first, second]));
+        }
+    }
+    sets
+}
+
+/// A volume with stripes, and flushed diffs on some of them and on some that have no stripe yet.
+async fn prepared(code: &str, disks: u128, seed: u64) -> (World, Vec<u8>) {
+    let world = World::with(disks, settings(), seed).await;
+    let volume = world.create("v", 512 << 10, code).await;
+    let mut model = vec![0; 512 << 10];
+    scribble(&volume, &mut model[..200 << 10], 1, 5).await;
+    volume.merge_all().await.expect("merged");
+    scribble(&volume, &mut model, 2, 5).await;
+    volume.flush().await.expect("flushed");
+    (world, model)
+}
+
+/// Merges until the cut; whether it came.
+async fn merge_until_cut(world: &World) -> bool {
+    let volume = world.volumes.open("v").await.expect("it is open");
+    tokio::select! {
+        biased;
+        () = world.cut.reached() => true,
+        merged = volume.merge_all() => {
+            merged.expect("merged");
+            false
+        }
+    }
+}
+
+async fn every_step(code: &str, disks: u128, tolerance: usize) {
+    let mut steps = 0;
+    let sets = losses(disks as usize, tolerance);
+    for happens in [false, true] {
+        for step in 0.. {
+            let (world, model) = prepared(code, disks, step).await;
+            world.cut.set(world.cut.calls() + step, happens);
+            if !merge_until_cut(&world).await {
+                break;
+            }
+            steps += 1;
+            let world = world.crash().await;
+            // One set of losses for each step; all have their turn, in each kind of step.
+            let lost = &sets[(step as usize * 7 + usize::from(happens)) % sets.len()];
+            lost.iter().for_each(|disk| world.lose(*disk));
+            let what = format!("{code}: step {step}, happens: {happens}, then {lost:?} lost");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+            volume.merge_all().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+        }
+    }
+    assert!(steps > 40, "only {steps} steps were cut");
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_a_merge_ends_in_the_page_that_was_flushed_rs_2_1() {
+    every_step("rs:2+1", 4, 1).await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_a_merge_ends_in_the_page_that_was_flushed_rs_4_2() {
+    every_step("rs:4+2", 6, 2).await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_a_merge_ends_in_the_page_that_was_flushed_replica() {
+    every_step("replica:2", 3, 1).await;
+}
+
+/// A crash in a merge, then a crash at any step of the opening that mends it.
+#[tokio::test]
+async fn a_crash_at_any_step_of_an_opening_is_mended_by_the_next() {
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let (world, model) = prepared("rs:2+1", 4, step).await;
+            // In the middle of the merge.
+            world.cut.set(world.cut.calls() + 14, true);
+            assert!(merge_until_cut(&world).await, "the merge has more steps");
+            let world = world.crash().await;
+            world.cut.set(step, happens);
+            let opened = tokio::select! {
+                biased;
+                () = world.cut.reached() => false,
+                opened = world.volumes.open("v") => opened.is_ok(),
+            };
+            if opened {
+                break;
+            }
+            steps += 1;
+            let world = world.crash().await;
+            let what = format!("step {step} of the opening, happens: {happens}");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+        }
+    }
+    assert!(steps > 20, "only {steps} steps were cut");
+}
+
+/// A disk dies at any step of a merge, and the process lives on.
+#[tokio::test]
+async fn a_disk_that_dies_at_any_step_of_a_merge_takes_nothing_with_it() {
+    for disk in 0..6 {
+        for step in 0.. {
+            let (world, mut model) = prepared("rs:4+2", 6, step).await;
+            let volume = world.volumes.open("v").await.expect("it is open");
+            let calls = world.cut.calls();
+            world.cut.kill(disk, calls + step);
+            volume.merge_all().await.expect("merged");
+            let what = format!("disk {disk} dies at step {step}");
+            check(&volume, &model, &what).await;
+            if world.cut.calls() < calls + step {
+                break;
+            }
+            scribble(&volume, &mut model, 3, 3).await;
+            volume.flush().await.expect("flushed");
+            check(&volume, &model, &what).await;
+        }
+    }
+}

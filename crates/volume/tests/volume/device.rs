@@ -1,0 +1,175 @@
+//! Volumes as block devices: the contract, with merges and openings between its calls, and losses of disks.
+
+use std::sync::Arc;
+
+use crate::world::{World, check, scribble};
+use async_trait::async_trait;
+use bytes::Bytes;
+use claystone_chunk::ByteRange;
+use claystone_chunk::testing::pattern;
+use claystone_volume::testing::blocks;
+use claystone_volume::{
+    Access, Blocks, BlocksError, Durable, MergeReport, NewVolume, Settings, Span, Stretch, Volume, Zeroing,
+};
+
+const MIB: u64 = 1 << 20;
+
+#[tokio::test]
+async fn a_volume_is_a_block_device() {
+    for code in ["replica:2", "rs:2+1", "rs:4+2"] {
+        blocks(|| async move {
+            let world = World::new(6).await;
+            Arc::new(world.create("v", MIB, code).await) as Arc<dyn Blocks>
+        })
+        .await;
+    }
+}
+
+/// A volume that merges all it has after every change.
+#[derive(Debug)]
+struct Merging(Volume);
+
+impl Merging {
+    async fn merged<T>(&self, result: Result<T, BlocksError>) -> Result<T, BlocksError> {
+        self.0.merge_all().await.expect("nothing is lost");
+        result
+    }
+}
+
+#[async_trait]
+impl Blocks for Merging {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn page_bytes(&self) -> u32 {
+        self.0.page_bytes()
+    }
+
+    fn access(&self) -> Access {
+        self.0.access()
+    }
+
+    async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
+        self.0.read(range).await
+    }
+
+    async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
+        self.merged(self.0.write(offset, content, durable).await).await
+    }
+
+    async fn write_zeroes(&self, range: ByteRange, how: Zeroing) -> Result<(), BlocksError> {
+        self.0.write_zeroes(range, how).await
+    }
+
+    async fn flush(&self) -> Result<(), BlocksError> {
+        self.merged(self.0.flush().await).await
+    }
+
+    async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {
+        self.0.spans(range, spans_max).await
+    }
+}
+
+#[tokio::test]
+async fn merges_between_the_calls_change_nothing() {
+    for (code, page_bytes) in [("rs:4+2", 4096), ("rs:2+1", 1024), ("replica:2", 8192), ("rs:3+2", 2048)] {
+        blocks(|| async move {
+            let world = World::new(6).await;
+            let code = code.parse().expect("a valid code");
+            let new = NewVolume { chunk_bytes: 64 << 10, page_bytes, ..NewVolume::new("v", MIB, code) };
+            world.volumes.create(new).await.expect("a new volume");
+            Arc::new(Merging(world.volumes.open("v").await.expect("it opens"))) as Arc<dyn Blocks>
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn every_loss_that_the_code_tolerates_is_survived_with_and_without_diffs() {
+    for (code, lost) in [("rs:4+2", vec![0, 3]), ("rs:4+2", vec![1, 5]), ("rs:2+1", vec![2]), ("replica:3", vec![4, 0])]
+    {
+        let world = World::new(6).await;
+        let volume = world.create("v", 2 * MIB, code).await;
+        let mut model = vec![0; 2 << 20];
+        scribble(&volume, &mut model, 1, 60).await;
+        volume.merge_all().await.expect("merged");
+        scribble(&volume, &mut model, 2, 30).await;
+        check(&volume, &model, code).await;
+        for disk in &lost {
+            world.lose(*disk);
+        }
+        check(&volume, &model, code).await;
+        // Writes and merges go on with fewer disks.
+        scribble(&volume, &mut model, 3, 60).await;
+        check(&volume, &model, code).await;
+        volume.merge_all().await.expect("merged");
+        check(&volume, &model, code).await;
+        let left = volume.merge_all().await.expect("merged");
+        assert_eq!(left, MergeReport::default(), "{code}: nothing waits for the disks that are lost");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_is_after_a_crash_what_was_flushed() {
+    let mut world = World::new(6).await;
+    let mut model = vec![0; 2 << 20];
+    let mut volume = world.create("v", 2 * MIB, "rs:4+2").await;
+    for round in 0..8 {
+        scribble(&volume, &mut model, 10 + round, 20).await;
+        if round % 3 == 1 {
+            volume.merge_once(40).await.expect("merged");
+        }
+        volume.flush().await.expect("flushed");
+        world = world.crash().await;
+        volume = world.volumes.open("v").await.expect("it opens again");
+        check(&volume, &model, "after a crash").await;
+    }
+    volume.merge_all().await.expect("merged");
+    check(&volume, &model, "after a crash").await;
+}
+
+#[tokio::test]
+async fn a_volume_without_room_to_merge_says_so_and_loses_nothing() {
+    let settings = Settings { reserve_bytes: 16 << 20, segment_bytes: 8 << 20, ..Settings::default() };
+    let world = World::with(3, settings, 1).await;
+    let volume = world.create("v", 64 * MIB, "rs:2+1").await;
+    // With one disk of three nothing can be coded.
+    world.lose(0);
+    world.lose(1);
+    let content = pattern(7, MIB as usize);
+    let mut written = 0;
+    let refused = loop {
+        match volume.write(written, content.clone(), Durable::WithFlush).await {
+            Ok(()) => written += MIB,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, BlocksError::NoSpace { .. }), "{refused}");
+    assert!(written >= 8 * MIB, "only {written} bytes fitted");
+    for at in (0..written).step_by(MIB as usize) {
+        let read = volume.read(ByteRange { offset: at, bytes: MIB }).await.expect("readable");
+        assert!(claystone_volume::joined(read)[..] == content[..]);
+    }
+}
+
+#[tokio::test]
+async fn of_two_who_open_a_volume_the_first_is_refused_from_then_on() {
+    let world = World::new(4).await;
+    let first = world.create("v", MIB, "rs:2+1").await;
+    let (before, after) = (pattern(1, 4096), pattern(2, 4096));
+    first.write(0, before.clone(), Durable::Now).await.expect("written");
+    let second = world.another_process();
+    let volume = second.volumes.open("v").await.expect("it opens");
+    for call in ["write", "flush", "again"] {
+        let refused = match call {
+            "write" => first.write(0, after.clone(), Durable::Now).await,
+            _ => first.flush().await,
+        };
+        assert!(matches!(refused, Err(BlocksError::Failed { .. })), "{call}: {refused:?}");
+    }
+    assert!(first.merge_all().await.is_err());
+    volume.write(4096, after.clone(), Durable::Now).await.expect("written");
+    let read = volume.read(ByteRange { offset: 0, bytes: 8192 }).await.expect("readable");
+    assert!(claystone_volume::joined(read)[..] == [before, after].concat()[..]);
+}

@@ -1,0 +1,5 @@
+//! Volumes over stores in memory.
+
+mod crashes;
+mod device;
+mod world;

@@ -1,0 +1,326 @@
+//! Volumes over stores in memory that can be cut off at any call.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use claystone_chunk::testing::{MemoryStore, pattern};
+use claystone_chunk::{
+    ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, NodeId,
+    Overwrite, OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore, StoreState, Verdict,
+};
+use claystone_env::{Env, Random, Space, WallTime};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta};
+use claystone_sim::SimRandom;
+use claystone_stripe::{Absence, Member, Stores, Stripes};
+use claystone_volume::{Blocks, Durable, NewVolume, Settings, Volume, Volumes, joined};
+
+/// A store of volumes on disks in memory.
+pub struct World {
+    pub env: Env,
+    pub meta: Arc<dyn Meta>,
+    pub disks: Vec<MemoryStore>,
+    pub cut: Cut,
+    pub stores: Stores,
+    pub volumes: Volumes,
+    pub settings: Settings,
+}
+
+/// Small, so that tests reach every border.
+pub fn settings() -> Settings {
+    Settings { reserve_bytes: 64 << 20, segment_bytes: 8 << 20, ..Settings::default() }
+}
+
+impl World {
+    pub async fn new(disks: u128) -> World {
+        World::with(disks, settings(), 0).await
+    }
+
+    /// What chance decides follows from `seed`.
+    pub async fn with(disks: u128, settings: Settings, seed: u64) -> World {
+        let env = Env { random: Arc::new(SimRandom::new(seed)), ..claystone_host::env().expect("an environment") };
+        let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database"));
+        let disks: Vec<MemoryStore> = (0..disks).map(|disk| MemoryStore::new(DiskId(disk))).collect();
+        for (number, _) in disks.iter().enumerate() {
+            meta.put_disk(record(number)).await.expect("a new disk");
+        }
+        World::over(env, meta, disks, settings)
+    }
+
+    fn over(env: Env, meta: Arc<dyn Meta>, disks: Vec<MemoryStore>, settings: Settings) -> World {
+        let cut = Cut::default();
+        let stores = Stores::default();
+        for (number, disk) in disks.iter().enumerate() {
+            stores.put(present(number, Arc::new(CutStore { inner: disk.clone(), cut: cut.clone() })));
+        }
+        let (stripes, _) = Stripes::new(env.clone(), stores.clone(), claystone_stripe::Settings::default());
+        let volumes = Volumes::new(env.clone(), meta.clone(), stripes, settings.clone());
+        World { env, meta, disks, cut, stores, volumes, settings }
+    }
+
+    /// The process ends now, the disks lose what was not synced, and a new process begins.
+    pub async fn crash(self) -> World {
+        self.cut.now();
+        // The old process' tasks hang at their next call, for ever.
+        for disk in &self.disks {
+            disk.crash(&*self.env.random);
+        }
+        World::over(self.env, self.meta, self.disks, self.settings)
+    }
+
+    /// A second process over the same disks and records, while the first lives.
+    pub fn another_process(&self) -> World {
+        World::over(self.env.clone(), self.meta.clone(), self.disks.clone(), self.settings.clone())
+    }
+
+    pub async fn create(&self, name: &str, bytes: u64, code: &str) -> Volume {
+        let code = code.parse().expect("a valid code");
+        let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new(name, bytes, code) };
+        self.volumes.create(new).await.expect("a new volume");
+        self.volumes.open(name).await.expect("it opens")
+    }
+
+    /// A disk does not answer any more.
+    pub fn lose(&self, disk: usize) {
+        let store = Err(Absence { reason: "lost by the test".to_owned() });
+        self.stores.put(Member { record: record(disk), store, space: Space::default() });
+    }
+}
+
+fn record(disk: usize) -> DiskRecord {
+    let id = DiskId(disk as u128);
+    let (node, path) = (NodeId(id.to_string()), id.to_string());
+    DiskRecord { id, node, path, state: DiskState::Active, added: WallTime::default() }
+}
+
+fn present(disk: usize, store: Arc<dyn ChunkStore>) -> Member {
+    Member { record: record(disk), store: Ok(store), space: Space { total_bytes: 1 << 40, free_bytes: 1 << 40 } }
+}
+
+/// When all stores of a process stop answering: a crash, seen from the process.
+#[derive(Debug, Clone, Default)]
+pub struct Cut(Arc<CutState>);
+
+#[derive(Debug, Default)]
+struct CutState {
+    calls: AtomicU64,
+    /// The number of the call that is cut, and whether it still happens.
+    at: Mutex<Option<(u64, bool)>>,
+    is_cut: AtomicBool,
+    /// A disk that fails every change from this call on.
+    killed: Mutex<Option<(DiskId, u64)>>,
+    reached: tokio::sync::Notify,
+}
+
+impl Cut {
+    pub fn now(&self) {
+        self.0.is_cut.store(true, Ordering::Release);
+    }
+
+    /// Changes asked for so far.
+    pub fn calls(&self) -> u64 {
+        self.0.calls.load(Ordering::Acquire)
+    }
+
+    /// The change of this number is the last: it happens or not, and nobody hears.
+    pub fn set(&self, call: u64, happens: bool) {
+        *self.0.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((call, happens));
+    }
+
+    /// This disk fails every change from this call on.
+    pub fn kill(&self, disk: usize, call: u64) {
+        *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = Some((DiskId(disk as u128), call));
+    }
+
+    /// Waits until the cut is there.
+    pub async fn reached(&self) {
+        self.0.reached.notified().await;
+    }
+
+    async fn change<T>(
+        &self,
+        disk: DiskId,
+        change: impl Future<Output = T>,
+        dead: impl FnOnce(DiskId, String) -> T,
+    ) -> T {
+        if self.0.is_cut.load(Ordering::Acquire) {
+            return std::future::pending().await;
+        }
+        let call = self.0.calls.fetch_add(1, Ordering::AcqRel);
+        let cut = self.0.at.lock().unwrap_or_else(PoisonError::into_inner).filter(|(at, _)| *at == call);
+        if let Some((_, happens)) = cut {
+            self.now();
+            if happens {
+                change.await;
+            }
+            self.0.reached.notify_one();
+            return std::future::pending().await;
+        }
+        let killed = *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner);
+        if killed.is_some_and(|(killed, from)| killed == disk && call >= from) {
+            return dead(disk, "killed by the test".to_owned());
+        }
+        let result = change.await;
+        if self.0.is_cut.load(Ordering::Acquire) {
+            return std::future::pending().await;
+        }
+        result
+    }
+}
+
+/// A store that stops answering at a cut.
+#[derive(Debug, Clone)]
+struct CutStore {
+    inner: MemoryStore,
+    cut: Cut,
+}
+
+struct CutWriter {
+    disk: DiskId,
+    inner: Box<dyn ChunkWriter>,
+    cut: Cut,
+}
+
+#[async_trait]
+impl ChunkWriter for CutWriter {
+    async fn append(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
+        self.inner.append(bytes).await
+    }
+
+    async fn commit(self: Box<Self>, durability: Durability) -> Result<(), ChunkError> {
+        self.cut.change(self.disk, self.inner.commit(durability), chunk_dead).await
+    }
+}
+
+#[async_trait]
+impl ChunkStore for CutStore {
+    fn disk(&self) -> DiskId {
+        self.inner.disk()
+    }
+
+    fn segments(&self) -> &dyn SegmentStore {
+        self
+    }
+
+    async fn create(&self, id: ChunkId, bytes: u64) -> Result<Box<dyn ChunkWriter>, ChunkError> {
+        let inner = self.inner.create(id, bytes).await?;
+        Ok(Box::new(CutWriter { disk: self.disk(), inner, cut: self.cut.clone() }))
+    }
+
+    async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
+        self.inner.read(id, ranges).await
+    }
+
+    async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError> {
+        self.cut.change(self.disk(), self.inner.overwrite(id, lease, changes), chunk_dead).await
+    }
+
+    async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
+        self.inner.info(id).await
+    }
+
+    async fn verify(&self, id: ChunkId) -> Result<Verdict, ChunkError> {
+        self.inner.verify(id).await
+    }
+
+    async fn delete(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.cut.change(self.disk(), self.inner.delete(id), chunk_dead).await
+    }
+
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, ChunkError> {
+        self.inner.list(after, limit).await
+    }
+
+    async fn sync(&self) -> Result<(), ChunkError> {
+        self.cut.change(self.disk(), self.inner.sync(), chunk_dead).await
+    }
+
+    async fn space(&self) -> Result<Space, ChunkError> {
+        self.inner.space().await
+    }
+
+    fn load(&self) -> Load {
+        self.inner.load()
+    }
+
+    fn state(&self) -> StoreState {
+        self.inner.state()
+    }
+}
+
+#[async_trait]
+impl SegmentStore for CutStore {
+    async fn fence(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().fence(lease), segment_dead).await
+    }
+
+    async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().create_segment(number, lease, bytes), segment_dead).await
+    }
+
+    async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().append(number, lease, offset, content), segment_dead).await
+    }
+
+    async fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().sync_segment(number, lease), segment_dead).await
+    }
+
+    async fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {
+        self.inner.segments().read_segment(id, ranges).await
+    }
+
+    async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().delete_segment(number, lease), segment_dead).await
+    }
+
+    async fn segments(&self, owner: OwnerId) -> Result<Vec<SegmentInfo>, SegmentError> {
+        self.inner.segments().segments(owner).await
+    }
+
+    async fn owners(&self) -> Result<Vec<OwnerId>, SegmentError> {
+        self.inner.segments().owners().await
+    }
+
+    async fn forget_owner(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().forget_owner(lease), segment_dead).await
+    }
+}
+
+fn chunk_dead<T>(disk: DiskId, reason: String) -> Result<T, ChunkError> {
+    Err(ChunkError::Unavailable { disk, reason })
+}
+
+fn segment_dead<T>(disk: DiskId, reason: String) -> Result<T, SegmentError> {
+    Err(SegmentError::Unavailable { disk, reason })
+}
+
+/// Reads a whole volume and compares it with what it should be.
+pub async fn check(volume: &Volume, model: &[u8], what: &str) {
+    let all = ByteRange { offset: 0, bytes: model.len() as u64 };
+    let read = joined(volume.read(all).await.unwrap_or_else(|error| panic!("{what}: {error}")));
+    let wrong = read.chunks(4096).zip(model.chunks(4096)).position(|(read, model)| read != model);
+    assert_eq!(wrong, None, "{what}: a page of {volume:?} reads other bytes");
+}
+
+/// Writes at random places, the same in the model.
+pub async fn scribble(volume: &Volume, model: &mut [u8], seed: u64, writes: u64) {
+    let random = SimRandom::new(seed);
+    for number in 0..writes {
+        let bytes = [1, 100, 4096, 4096, 8192, 20_000, 70_000][random.below(7) as usize].min(model.len() as u64);
+        let mut offset = random.below(model.len() as u64 - bytes + 1);
+        if random.below(2) == 0 {
+            offset = offset / 4096 * 4096;
+        }
+        let range = offset as usize..(offset + bytes) as usize;
+        if random.below(8) == 0 {
+            volume.discard(ByteRange { offset, bytes }, Durable::WithFlush).await.expect("it takes discards");
+            model[range].fill(0);
+        } else {
+            let content = pattern(seed * 1000 + number, bytes as usize);
+            model[range].copy_from_slice(&content);
+            volume.write(offset, content, Durable::WithFlush).await.expect("it takes writes");
+        }
+    }
+}
