@@ -11,6 +11,7 @@
 //! Left out: protocols, which are above ([`Blocks`] is what they translate to).
 
 mod blocks;
+pub mod comparators;
 mod diffs;
 mod error;
 mod flusher;
@@ -29,6 +30,7 @@ mod volumes;
 
 pub use blocks::{Access, Blocks, BlocksError, Durable, Space, Span, SpanKind, Stretch, Zeroing, joined, within};
 pub use error::VolumeError;
+pub use geometry::Geometry;
 pub use log::LogFailure;
 pub use settings::{MergeReport, Settings};
 pub use volume::Volume;

@@ -297,7 +297,7 @@ fn segment_dead<T>(disk: DiskId, reason: String) -> Result<T, SegmentError> {
 }
 
 /// Reads a whole volume and compares it with what it should be.
-pub async fn check(volume: &Volume, model: &[u8], what: &str) {
+pub async fn check(volume: &dyn Blocks, model: &[u8], what: &str) {
     let all = ByteRange { offset: 0, bytes: model.len() as u64 };
     let read = joined(volume.read(all).await.unwrap_or_else(|error| panic!("{what}: {error}")));
     let wrong = read.chunks(4096).zip(model.chunks(4096)).position(|(read, model)| read != model);
@@ -305,7 +305,7 @@ pub async fn check(volume: &Volume, model: &[u8], what: &str) {
 }
 
 /// Writes at random places, the same in the model.
-pub async fn scribble(volume: &Volume, model: &mut [u8], seed: u64, writes: u64) {
+pub async fn scribble(volume: &dyn Blocks, model: &mut [u8], seed: u64, writes: u64) {
     let random = SimRandom::new(seed);
     for number in 0..writes {
         let bytes = [1, 100, 4096, 4096, 8192, 20_000, 70_000][random.below(7) as usize].min(model.len() as u64);
