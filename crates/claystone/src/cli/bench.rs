@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 
 use super::Kernels;
 use crate::bench::codes::{self, Choice, Measured};
-use crate::bench::{lec, mount, s3};
+use crate::bench::{lec, mount, s3, volume};
 use crate::rows::{self, Row};
 
 /// Measure this machine, beside other systems where they are installed.
@@ -31,6 +31,8 @@ enum What {
     Mount(Mount),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
+    /// Random writes to volumes beside replicas and other ways to keep parity, on six disks in one directory
+    Volume(Volume),
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,6 +117,31 @@ struct S3 {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct Volume {
+    /// Only this case, such as "8KiB QD1"; may be given several times
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Length of each device in MiB
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
+    mib: u64,
+    /// How long each device is written to in a round
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Rounds that are kept of each case
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// A look: one short round of each case, and goals are not judged
+    #[arg(long)]
+    quick: bool,
+    /// Where to make the disks [default: the system's place for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
 impl Bench {
     /// Measures.
     ///
@@ -135,6 +162,7 @@ impl Bench {
             }
             What::Mount(mount) => mount.run().await,
             What::S3(s3) => s3.run().await,
+            What::Volume(volume) => volume.run().await,
         }
     }
 }
@@ -165,6 +193,21 @@ impl Mount {
     }
 }
 
+impl Volume {
+    async fn run(self) -> anyhow::Result<()> {
+        let round = round(self.seconds, self.rounds)?;
+        let plan = volume::Plan {
+            cases: self.cases,
+            device_bytes: if self.quick { QUICK_DEVICE_BYTES } else { self.mib << 20 },
+            round: if self.quick { QUICK_ROUND } else { round },
+            rounds: if self.quick { 1 } else { self.rounds },
+            judged: !self.quick,
+            directory: self.dir,
+        };
+        print(&volume::run(&plan).await?, self.json)
+    }
+}
+
 /// The length of a round, if it and the number of rounds make sense.
 fn round(seconds: f64, rounds: usize) -> anyhow::Result<Duration> {
     ensure!((0.1..=600.0).contains(&seconds), "--seconds {seconds}: 0.1 to 600");
@@ -173,6 +216,7 @@ fn round(seconds: f64, rounds: usize) -> anyhow::Result<Duration> {
 }
 
 const QUICK_FILE_BYTES: u64 = 64 << 20;
+const QUICK_DEVICE_BYTES: u64 = 16 << 20;
 const QUICK_ROUND: Duration = Duration::from_millis(300);
 
 impl S3 {
