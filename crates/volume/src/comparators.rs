@@ -196,6 +196,9 @@ impl InPlace {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             let made = store.segments().create_segment(number, self.lease, LOG_BYTES).await;
             made.map_err(|error: SegmentError| failed(&error))?;
+            // The space beside parity is bounded; others would replay it first.
+            let over = store.segments().delete_segment(log.number, self.lease).await;
+            over.map_err(|error: SegmentError| failed(&error))?;
             *log = ParityLog { number, end: 0 };
         }
         let end = log.end;
