@@ -201,6 +201,11 @@ impl Diffs {
     pub fn pages(&self) -> u64 {
         self.pages
     }
+
+    /// How many stripes have diffs.
+    pub fn stripe_count(&self) -> u64 {
+        self.stripes.len() as u64
+    }
 }
 
 #[cfg(test)]

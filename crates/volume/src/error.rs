@@ -48,6 +48,16 @@ pub enum VolumeError {
         /// Disks.
         available: usize,
     },
+    /// The log's segments are too short for such stripes.
+    #[error("{code} with chunks of {chunk_bytes} bytes is too wide for log segments of {segment_bytes} bytes")]
+    TooWide {
+        /// The code.
+        code: CodeSpec,
+        /// Bytes of each chunk.
+        chunk_bytes: u64,
+        /// The setting.
+        segment_bytes: u64,
+    },
     /// The volume is in use.
     #[error("volume {name:?} is in use: detach its clients first")]
     InUse {

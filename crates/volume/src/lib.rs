@@ -32,6 +32,6 @@ pub use blocks::{Access, Blocks, BlocksError, Durable, Space, Span, SpanKind, St
 pub use error::VolumeError;
 pub use geometry::Geometry;
 pub use log::LogFailure;
-pub use settings::{MergeReport, Settings};
+pub use settings::{MergeReport, Settings, VolumeStatus};
 pub use volume::Volume;
-pub use volumes::{NewVolume, Volumes};
+pub use volumes::{Found, NewVolume, State, Volumes};

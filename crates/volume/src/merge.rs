@@ -16,8 +16,8 @@
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, ChunkError, DiskId, Durability, Overwrite, SECTOR_BYTES, StripeId};
@@ -108,6 +108,11 @@ impl Inner {
         }
         self.log.tend().await.map_err(|error| self.log_failed(error))?;
         if report.pages > 0 {
+            {
+                let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+                merged.0 += 1;
+                merged.1.add(&report);
+            }
             self.merge_ended.notify_waiters();
         }
         Ok(report)

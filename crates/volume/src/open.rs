@@ -35,6 +35,7 @@ use crate::log::record::{HEAD_BYTES, Intent, LogPlace, Record};
 use crate::log::{Log, LogSettings, LogStart, Segment};
 use crate::settings::Settings;
 use crate::volume::{Parts, Volume};
+use crate::volumes::log_fits;
 
 /// A log as it was found.
 struct Found {
@@ -63,7 +64,7 @@ pub(crate) async fn open(
     let shape = code.shape();
     let geometry = Geometry { page_bytes: record.page_bytes, chunk_bytes: record.chunk_bytes, columns: shape.data };
     let chunks_bytes = u64::from(shape.chunks()) * geometry.chunk_bytes;
-    if !geometry.is_sound() || shape.alpha != 1 || settings.segment_bytes < 2 * chunks_bytes + (4 << 20) {
+    if !geometry.is_sound() || shape.alpha != 1 || !log_fits(&settings, chunks_bytes) {
         return Err(VolumeError::Unusable { name: record.name.clone(), segment_bytes: settings.segment_bytes });
     }
     let record = meta.take_lease(record.id).await?;

@@ -1,6 +1,8 @@
-//! What the operator decided about volumes, checked; and what merging reports.
+//! What the operator decided about volumes, checked; and what merging and an open volume report.
 
 use std::time::Duration;
+
+use claystone_chunk::DiskId;
 
 /// Settings of an open volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,4 +68,33 @@ impl MergeReport {
         self.sectors_read += other.sectors_read;
         self.sectors_written += other.sectors_written;
     }
+}
+
+/// How an open volume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// Its length.
+    pub bytes: u64,
+    /// Stripes that it has: what was never merged, or is all zeros, has none.
+    pub stripes: u64,
+    /// Bytes of its log, on each disk that keeps all of it.
+    pub log_bytes: u64,
+    /// The disks that keep its log.
+    pub log_disks: Vec<DiskId>,
+    /// Bytes that the log may take on each of them.
+    pub reserve_bytes: u64,
+    /// The share of the reserve that is used, in percent.
+    pub used_percent: u64,
+    /// Pages with a diff: they wait to be merged.
+    pub diff_pages: u64,
+    /// Stripes that these pages are in, or will be.
+    pub diff_stripes: u64,
+    /// Who has the volume, beside whoever opened it for them.
+    pub users: usize,
+    /// Rounds of merging since it was opened.
+    pub merges: u64,
+    /// What they did.
+    pub merged: MergeReport,
+    /// Why it takes nothing more, if it does not.
+    pub failure: Option<String>,
 }

@@ -33,13 +33,16 @@ use crate::gate::Gate;
 use crate::geometry::{Geometry, Page};
 use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
-use crate::{Access, Blocks, BlocksError, Durable, Settings, Span, SpanKind, Stretch, Zeroing, joined, within};
+use crate::{
+    Access, Blocks, BlocksError, Durable, MergeReport, Settings, Span, SpanKind, Stretch, VolumeStatus, Zeroing,
+    joined, within,
+};
 
 /// A volume that is open: the one owner of its lease. Cheap to clone.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) inner: Arc<Inner>,
-    /// Counts clones.
+    /// One for whoever has the volume. What merges in the background has `inner` only.
     user: Arc<()>,
 }
 
@@ -66,6 +69,8 @@ pub(crate) struct Inner {
     /// The reserve is used up and nothing of it can be merged.
     pub(crate) is_stuck: AtomicBool,
     pub(crate) failure: Mutex<Option<String>>,
+    /// What was merged since the volume was opened, and in how many rounds.
+    pub(crate) merged: Mutex<(u64, MergeReport)>,
     gate: Gate,
 }
 
@@ -111,6 +116,7 @@ impl Volume {
             records: AtomicU64::new(0),
             is_stuck: AtomicBool::new(false),
             failure: Mutex::default(),
+            merged: Mutex::default(),
             gate: Gate::default(),
         };
         Volume { inner: Arc::new(inner), user: Arc::default() }
@@ -124,6 +130,31 @@ impl Volume {
     /// Whether it takes nothing more and must be opened anew.
     pub fn has_failed(&self) -> bool {
         self.inner.has_failed()
+    }
+
+    /// How it is now, for whoever shows it.
+    pub fn status(&self) -> VolumeStatus {
+        let inner = &*self.inner;
+        let (merges, merged) = *inner.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pages, stripes) = {
+            let diffs = inner.diffs();
+            (diffs.pages(), diffs.stripe_count())
+        };
+        let view = inner.log.view();
+        VolumeStatus {
+            bytes: inner.bytes.load(Ordering::Acquire),
+            stripes: inner.known.read().unwrap_or_else(PoisonError::into_inner).len() as u64,
+            log_bytes: view.bytes(),
+            log_disks: view.disks().into_iter().collect(),
+            reserve_bytes: inner.settings.segments_max() * inner.settings.segment_bytes,
+            used_percent: inner.used_percent(),
+            diff_pages: pages,
+            diff_stripes: stripes,
+            users: self.users(),
+            merges,
+            merged,
+            failure: inner.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 
     /// Others who have this volume, beside whoever opened it for them.

@@ -5,7 +5,7 @@
 //! 2. An open volume has one task that merges; it ends with [`Volumes::stop`].
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use claystone_chunk::{NodeId, OwnerId, Term};
 use claystone_code::CodeSpec;
@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::flusher::flush_in_background;
 use crate::open::open;
-use crate::{Settings, Volume, VolumeError};
+use crate::{Settings, Volume, VolumeError, VolumeStatus};
 
 /// A volume to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,31 @@ pub struct Volumes {
     stripes: Stripes,
     settings: Settings,
     open: Arc<Mutex<BTreeMap<OwnerId, Opened>>>,
+    /// Why a volume did not open when it was to be opened last.
+    closed: Arc<std::sync::Mutex<BTreeMap<OwnerId, String>>>,
+}
+
+/// A volume and how it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Its record.
+    pub record: VolumeRecord,
+    /// How it is.
+    pub state: State,
+}
+
+/// How a volume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Nobody has asked for it.
+    Closed,
+    /// It is open.
+    Open(Box<VolumeStatus>),
+    /// It did not open when it was to be opened last.
+    Refused {
+        /// Why.
+        reason: String,
+    },
 }
 
 struct Opened {
@@ -60,15 +85,20 @@ struct Opened {
 impl Volumes {
     /// The volumes that `meta` knows of.
     pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Volumes {
-        Volumes { env, meta, stripes, settings, open: Arc::default() }
+        Volumes { env, meta, stripes, settings, open: Arc::default(), closed: Arc::default() }
     }
 
     /// Makes a volume, all of it a hole.
     ///
     /// # Errors
-    /// `BadName`, `BadLength`, `BadPages`, `BadCode`, `TooFewDisks`, `Meta` (the name is taken).
+    /// `BadName`, `BadLength`, `BadPages`, `BadCode`, `TooWide`, `TooFewDisks`, `Meta` (the name is taken).
     pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         check(&new)?;
+        let chunks_bytes = u64::from(new.code.shape().chunks()) * new.chunk_bytes;
+        if !log_fits(&self.settings, chunks_bytes) {
+            let (chunk_bytes, segment_bytes) = (new.chunk_bytes, self.settings.segment_bytes);
+            return Err(VolumeError::TooWide { code: new.code, chunk_bytes, segment_bytes });
+        }
         let needed = usize::from(new.code.shape().chunks());
         let available = self.stripes.stores().candidates().len();
         if available < needed {
@@ -118,10 +148,70 @@ impl Volumes {
             }
         }
         let (meta, stripes) = (self.meta.clone(), self.stripes.clone());
-        let volume = open(&self.env, meta, stripes, self.settings.clone(), &record).await?;
+        let volume = open(&self.env, meta, stripes, self.settings.clone(), &record).await;
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let volume = match volume {
+            Ok(volume) => volume,
+            Err(error) => {
+                closed.insert(record.id, error.to_string());
+                return Err(error);
+            }
+        };
+        closed.remove(&record.id);
+        drop(closed);
         let flusher = flush_in_background(&self.env, &volume);
         opened.insert(record.id, Opened { volume: volume.clone(), flusher });
         Ok(volume)
+    }
+
+    /// Opens every volume that has a log, so that what a crash interrupted is finished. Returns those that do not open.
+    ///
+    /// # Errors
+    /// `Meta`: it is not known which volumes there are.
+    pub async fn recover(&self) -> Result<Vec<(String, VolumeError)>, VolumeError> {
+        let mut failed = Vec::new();
+        for record in self.list().await? {
+            if record.log_disks.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.open(&record.name).await {
+                failed.push((record.name, error));
+            }
+        }
+        Ok(failed)
+    }
+
+    /// All volumes by name, and how they are. Opens none.
+    ///
+    /// # Errors
+    /// `Meta`.
+    pub async fn look(&self) -> Result<Vec<Found>, VolumeError> {
+        let records = self.list().await?;
+        let opened = self.open.lock().await;
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = records.into_iter().map(|record| {
+            let state = match (opened.get(&record.id), closed.get(&record.id)) {
+                (Some(opened), _) => State::Open(Box::new(opened.volume.status())),
+                (None, Some(reason)) => State::Refused { reason: reason.clone() },
+                (None, None) => State::Closed,
+            };
+            Found { record, state }
+        });
+        Ok(found.collect())
+    }
+
+    /// How many stripes a volume has in the records.
+    ///
+    /// # Errors
+    /// `Meta`.
+    pub async fn stripes(&self, volume: OwnerId) -> Result<u64, VolumeError> {
+        let (mut count, mut after) = (0, None);
+        loop {
+            let page = self.meta.volume_stripes(volume, after, STRIPES_PAGE).await?;
+            let Some((last, _)) = page.last() else { return Ok(count) };
+            after = Some(*last);
+            count += page.len() as u64;
+        }
     }
 
     /// Makes a volume longer; it is no error if it has this length.
@@ -153,6 +243,7 @@ impl Volumes {
             opened.flusher.ended().await;
         }
         let dead = self.meta.delete_volume(record.id).await?;
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
         self.forget_log(&record).await;
         Ok(dead)
     }
@@ -205,6 +296,12 @@ fn check_length(bytes: u64, page_bytes: u32) -> Result<(), VolumeError> {
     Ok(())
 }
 
+/// Whether a segment of the log takes what is logged of stripes of so many bytes.
+pub(crate) fn log_fits(settings: &Settings, chunks_bytes: u64) -> bool {
+    settings.segment_bytes >= 2 * chunks_bytes + (4 << 20)
+}
+
+const STRIPES_PAGE: usize = 1000;
 const NAME_BYTES_MAX: usize = 128;
 /// 1 PiB.
 const BYTES_MAX: u64 = 1 << 50;

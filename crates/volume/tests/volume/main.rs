@@ -3,4 +3,5 @@
 mod comparators;
 mod crashes;
 mod device;
+mod whole;
 mod world;

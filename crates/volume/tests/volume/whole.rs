@@ -1,0 +1,61 @@
+//! Volumes as a whole: opened after a crash, looked at, deleted.
+
+use crate::world::World;
+use bytes::Bytes;
+use claystone_volume::{Blocks, Durable, NewVolume, State, VolumeError};
+
+#[tokio::test]
+async fn volumes_with_a_log_are_opened_and_those_that_do_not_open_are_named() {
+    let world = World::new(4).await;
+    for name in ["a", "b"] {
+        let volume = world.create(name, 1 << 20, "rs:2+1").await;
+        volume.write(0, Bytes::from(vec![7; 8192]), Durable::Now).await.expect("written");
+    }
+    let unused = NewVolume::new("unused", 1 << 20, "rs:2+1".parse().expect("a code"));
+    world.volumes.create(NewVolume { chunk_bytes: 64 << 10, ..unused }).await.expect("made");
+    let world = world.crash().await;
+    let found = world.volumes.look().await.expect("listed");
+    assert!(found.iter().all(|found| found.state == State::Closed), "{found:?}");
+    assert!(world.volumes.recover().await.expect("listed").is_empty());
+    let states: Vec<bool> = look(&world).await.iter().map(|state| matches!(state, State::Open(_))).collect();
+    assert_eq!(states, [true, true, false], "nobody has used the third one");
+    let State::Open(status) = &look(&world).await[0] else { panic!("it is open") };
+    assert_eq!((status.diff_pages, status.users, status.log_disks.len()), (2, 0, 2));
+    // Both disks of a log are gone: one more than the code tolerates.
+    let logs = world.meta.volume("a").await.expect("there").log_disks;
+    let world = world.crash().await;
+    logs.iter().for_each(|disk| world.lose(disk.0 as usize));
+    let failed = world.volumes.recover().await.expect("listed");
+    assert!(failed.iter().any(|(name, error)| name == "a" && matches!(error, VolumeError::LogAbsent { .. })));
+    assert!(matches!(&look(&world).await[0], State::Refused { reason } if reason.contains("absent")));
+}
+
+async fn look(world: &World) -> Vec<State> {
+    world.volumes.look().await.expect("listed").into_iter().map(|found| found.state).collect()
+}
+
+#[tokio::test]
+async fn a_volume_is_deleted_when_nobody_has_it() {
+    let world = World::new(4).await;
+    let volume = world.create("v", 1 << 20, "rs:2+1").await;
+    volume.write(0, Bytes::from(vec![7; 8192]), Durable::Now).await.expect("written");
+    assert_eq!(volume.merge_all().await.expect("merged").pages, 2);
+    let status = volume.status();
+    assert_eq!((status.stripes, status.diff_pages, status.users, status.merged.pages), (1, 0, 1, 2));
+    assert_eq!(world.volumes.stripes(volume.record().id).await.expect("counted"), 1);
+    let refused = world.volumes.delete("v").await.expect_err("a client has it");
+    assert!(matches!(refused, VolumeError::InUse { .. }), "{refused}");
+    drop(volume);
+    assert_eq!(world.volumes.delete("v").await.expect("nobody has it").len(), 1);
+    assert!(world.volumes.open("v").await.is_err());
+}
+
+#[tokio::test]
+async fn a_code_whose_stripes_do_not_fit_the_log_is_refused_at_once() {
+    let world = World::new(4).await;
+    // Two stripes of 3 MiB, and room for what describes them, are more than the tests' segments of 8 MiB.
+    let new = NewVolume::new("v", 1 << 20, "rs:2+1".parse().expect("a code"));
+    let refused = world.volumes.create(new).await.expect_err("it would never open");
+    assert!(matches!(refused, VolumeError::TooWide { .. }), "{refused}");
+    assert!(world.volumes.list().await.expect("listed").is_empty());
+}
