@@ -15,6 +15,16 @@
 //! | `POST /admin/v1/keys` | [`AddKey`] | [`KeyAdded`] |
 //! | `DELETE /admin/v1/keys/{access_key}` | | [`Done`] |
 //! | `POST /admin/v1/backup` | [`BackUp`] | [`BackedUp`] |
+//! | `GET /admin/v1/volumes` | | [`Volumes`] |
+//! | `POST /admin/v1/volumes` | [`AddVolume`] | [`Volume`] |
+//! | `GET /admin/v1/volumes/{name}` | | [`Volume`] |
+//! | `DELETE /admin/v1/volumes/{name}` | | [`Done`] |
+//! | `PUT /admin/v1/volumes/{name}/size` | [`ResizeVolume`] | [`Volume`] |
+//! | `POST /admin/v1/volumes/{name}/merge` | | [`VolumeMerged`] |
+//! | `GET /admin/v1/volumes/{name}/spans?offset=N&bytes=N` | | [`VolumeSpans`] |
+//! | `GET /admin/v1/volumes/{name}/content?offset=N&bytes=N` | | the bytes, up to 16 MiB |
+//! | `PUT /admin/v1/volumes/{name}/content?offset=N` | the bytes, up to 16 MiB | [`Done`] |
+//! | `POST /admin/v1/volumes/{name}/flush` | | [`Done`] |
 //!
 //! Every request carries `authorization: Bearer TOKEN`. Every error is an [`ErrorBody`].
 //!
@@ -172,6 +182,114 @@ pub struct BackedUp {
     pub path: String,
     /// Its length.
     pub bytes: u64,
+}
+
+/// All volumes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volumes {
+    /// By name.
+    pub volumes: Vec<Volume>,
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The code of its stripes.
+    pub code: String,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes of each chunk of its stripes.
+    pub chunk_bytes: u64,
+    /// When it was made, milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// `open`; `closed`: nobody has asked for it since the start; `refused`: it did not open; `failed`: it takes nothing
+    /// until it is opened anew, as the next client does.
+    pub state: String,
+    /// Why it is `refused` or `failed`.
+    pub reason: Option<String>,
+    /// Its stripes; where it is not open, only `GET /admin/v1/volumes/{name}` counts them.
+    pub stripes: Option<u64>,
+    /// The disks that keep its log.
+    pub log_disks: Vec<String>,
+    /// How it is while it is open.
+    pub open: Option<VolumeUse>,
+}
+
+/// How an open volume is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeUse {
+    /// Bytes of its log, on each of its disks.
+    pub log_bytes: u64,
+    /// Bytes that the log may take there.
+    pub reserve_bytes: u64,
+    /// The share of the reserve that is used.
+    pub log_used_percent: u64,
+    /// Pages that wait to be merged.
+    pub diff_pages: u64,
+    /// Stripes that they are in.
+    pub diff_stripes: u64,
+    /// Connections of clients, and commands under way.
+    pub clients: u64,
+    /// Rounds of merging since it was opened.
+    pub merges: u64,
+    /// Pages that they brought into stripes.
+    pub merged_pages: u64,
+    /// Rows of sectors whose parity they made anew.
+    pub parity_updates: u64,
+}
+
+/// A volume to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddVolume {
+    /// 1 to 128 letters, digits, `.`, `_` or `-`, a letter or digit first.
+    pub name: String,
+    /// A multiple of the page.
+    pub bytes: u64,
+    /// Such as `rs:4+2`, `replica:2`.
+    pub code: String,
+    /// 1024, 2048, 4096 or 8192; by default 4096.
+    #[serde(default)]
+    pub page_bytes: Option<u32>,
+}
+
+/// A volume's length to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    /// Not less than it has.
+    pub bytes: u64,
+}
+
+/// What a round of merging did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMerged {
+    /// Pages that are in their stripes now.
+    pub pages: u64,
+    /// Pages that wait, those that were written meanwhile too.
+    pub left: u64,
+    /// Stripes that could not be merged because too much of them is lost.
+    pub stripes_lost: u64,
+}
+
+/// How a range of a volume is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeSpans {
+    /// From the start of the range; up to its end, or 4096 of them.
+    pub spans: Vec<VolumeSpan>,
+}
+
+/// A row of bytes that are kept alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeSpan {
+    /// How many.
+    pub bytes: u64,
+    /// They take space; others are zeros that take none.
+    pub data: bool,
 }
 
 /// It is done, and there is nothing to say.

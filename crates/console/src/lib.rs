@@ -17,6 +17,7 @@ mod health;
 mod metrics;
 mod page;
 mod router;
+mod volumes;
 
 pub use access::{AdminToken, TokenError};
 pub use admin::{Admin, AdminError};

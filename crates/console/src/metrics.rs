@@ -1,8 +1,8 @@
 //! Numbers for Prometheus, one registry per node.
 //!
 //! Invariants:
-//! 1. Labels come from bounded sets: operations, status codes, disks, codes, states. No bucket, key or user.
-//! 2. Everything but requests is taken from one [`Status`] at the moment of the scrape.
+//! 1. Labels come from bounded sets: operations, status codes, disks, volumes, codes, states. No bucket, key or user.
+//! 2. Everything but requests is taken from one [`Status`] and one look at volumes at the moment of the scrape.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+use crate::api::{Volume, VolumeUse};
 
 /// The node's metrics. Cheap to clone.
 #[derive(Clone)]
@@ -43,6 +45,7 @@ struct Gauges {
     disk_damaged: Family<DiskLabels, Gauge>,
     disk_soft_errors: Family<DiskLabels, Counter>,
     sectors: Sectors,
+    volumes: VolumeGauges,
     job_done: Family<JobLabels, Gauge>,
     job_left: Family<JobLabels, Gauge>,
     job_bytes: Family<JobLabels, Gauge>,
@@ -96,6 +99,20 @@ struct DiskLabels {
     state: String,
 }
 
+#[derive(Clone, Default)]
+struct VolumeGauges {
+    bytes: Family<VolumeLabels, Gauge>,
+    refused: Family<VolumeLabels, Gauge>,
+    numbers: [Family<VolumeLabels, Gauge>; VOLUME_NUMBERS.len()],
+    counts: [Family<VolumeLabels, Counter>; VOLUME_COUNTS.len()],
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VolumeLabels {
+    volume: String,
+    code: String,
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct JobLabels {
     job: &'static str,
@@ -136,10 +153,11 @@ impl Metrics {
     }
 
     /// The text of a scrape. `memory_bytes` is the program's resident memory, where that is known.
-    pub(crate) fn scrape(&self, status: &Status, memory_bytes: Option<u64>) -> String {
+    pub(crate) fn scrape(&self, status: &Status, volumes: &[Volume], memory_bytes: Option<u64>) -> String {
         // One scrape at a time: the gauges are cleared and set anew.
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.state.set(status, memory_bytes);
+        self.state.volumes.set(volumes);
         let mut text = String::new();
         encode(&mut text, &registry).expect("writing to a string cannot fail");
         text
@@ -169,6 +187,7 @@ impl Gauges {
         let soft = "Failed reads that a second look did not confirm";
         registry.register("disk_soft_errors", soft, self.disk_soft_errors.clone());
         self.sectors.register(registry);
+        self.volumes.register(registry);
         registry.register("job_done", "Chunks or stripes that the job has done", self.job_done.clone());
         registry.register("job_left", "Chunks or stripes that are left", self.job_left.clone());
         registry.register("job_bytes", "Bytes that the job has read and written", self.job_bytes.clone());
@@ -301,6 +320,38 @@ impl Sectors {
     }
 }
 
+impl VolumeGauges {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("volume_bytes", "Length of the volume", self.bytes.clone());
+        let refused = "1 if the volume did not open, or takes nothing until it is opened anew";
+        registry.register("volume_refused", refused, self.refused.clone());
+        for ((name, help, _), gauge) in VOLUME_NUMBERS.iter().zip(&self.numbers) {
+            registry.register(*name, *help, gauge.clone());
+        }
+        for ((name, help, _), counter) in VOLUME_COUNTS.iter().zip(&self.counts) {
+            registry.register(*name, *help, counter.clone());
+        }
+    }
+
+    /// What is known of open volumes only has no sample for others.
+    fn set(&self, volumes: &[Volume]) {
+        [&self.bytes, &self.refused].into_iter().chain(&self.numbers).for_each(|gauge| gauge.clear());
+        self.counts.iter().for_each(|counter| counter.clear());
+        for volume in volumes {
+            let labels = VolumeLabels { volume: volume.name.clone(), code: volume.code.clone() };
+            self.bytes.get_or_create(&labels).set(whole(volume.bytes));
+            self.refused.get_or_create(&labels).set(i64::from(volume.reason.is_some()));
+            let Some(open) = &volume.open else { continue };
+            for ((_, _, of), gauge) in VOLUME_NUMBERS.iter().zip(&self.numbers) {
+                gauge.get_or_create(&labels).set(whole(of(open)));
+            }
+            for ((_, _, of), counter) in VOLUME_COUNTS.iter().zip(&self.counts) {
+                store(&counter.get_or_create(&labels), of(open));
+            }
+        }
+    }
+}
+
 /// Sets a counter that somebody else counts.
 fn store(counter: &Counter<u64, AtomicU64>, value: u64) {
     counter.inner().store(value, Ordering::Relaxed);
@@ -313,6 +364,21 @@ fn whole(value: u64) -> i64 {
 
 /// Name, help, and the value.
 type Of<T> = (&'static str, &'static str, fn(&SectorStatus) -> T);
+
+/// Name, help, and the value.
+type OfVolume = (&'static str, &'static str, fn(&VolumeUse) -> u64);
+
+const VOLUME_NUMBERS: [OfVolume; 4] = [
+    ("volume_log_bytes", "Bytes of the volume's log, on each of its disks", |of| of.log_bytes),
+    ("volume_log_used_percent", "Share of the log's reserve that is used", |of| of.log_used_percent),
+    ("volume_diff_pages", "Pages that wait to be merged", |of| of.diff_pages),
+    ("volume_clients", "Connections of clients", |of| of.clients),
+];
+
+const VOLUME_COUNTS: [OfVolume; 2] = [
+    ("volume_merged_pages", "Pages merged since the volume was opened", |of| of.merged_pages),
+    ("volume_parity_updates", "Rows of sectors whose parity was made anew", |of| of.parity_updates),
+];
 
 const SECTOR_COUNTS: [Of<u64>; 8] = [
     ("disk_sectors_read", "Sectors asked of the device", |of| of.read),

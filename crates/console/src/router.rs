@@ -23,6 +23,7 @@ use claystone_chunk::DiskId;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Moment, timeout};
 use claystone_keeper::{JobKind, Keeper, ScrubReport, Status};
+use claystone_volume::Volumes;
 use serde::de::DeserializeOwned;
 
 use crate::access::AdminToken;
@@ -32,7 +33,7 @@ use crate::api::{
 };
 use crate::health::health;
 use crate::page::page;
-use crate::{Admin, AdminError, Metrics};
+use crate::{Admin, AdminError, Metrics, volumes};
 
 /// What the routes need. All of it is shared, nothing is owned.
 pub struct Parts {
@@ -40,6 +41,8 @@ pub struct Parts {
     pub env: Env,
     /// Whose status is shown, and who scrubs.
     pub keeper: Keeper,
+    /// What is shown, made and copied of volumes.
+    pub volumes: Volumes,
     /// Who acts.
     pub admin: Arc<dyn Admin>,
     /// What opens the admin API.
@@ -56,14 +59,14 @@ pub struct Parts {
     pub memory_bytes: fn() -> Option<u64>,
 }
 
-struct Console {
-    parts: Parts,
+pub(crate) struct Console {
+    pub(crate) parts: Parts,
     /// The last status and when it was taken: a burst of readers costs one look.
     cached: tokio::sync::Mutex<Option<(Moment, Arc<Status>)>>,
 }
 
-type Shared = State<Arc<Console>>;
-type Reply<T> = Result<Json<T>, AdminError>;
+pub(crate) type Shared = State<Arc<Console>>;
+pub(crate) type Reply<T> = Result<Json<T>, AdminError>;
 
 /// The routes, for a listener that the program has.
 pub fn router(parts: Parts) -> Router {
@@ -79,6 +82,8 @@ pub fn router(parts: Parts) -> Router {
         .route("/keys", get(keys).post(add_key))
         .route("/keys/{access_key}", axum::routing::delete(delete_key))
         .route("/backup", post(back_up))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(volumes::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(console.clone(), require_token));
@@ -94,7 +99,6 @@ pub fn router(parts: Parts) -> Router {
         .nest(PREFIX, admin)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(console)
 }
 
@@ -171,7 +175,8 @@ async fn health_read(State(console): Shared) -> Response {
 
 async fn metrics(State(console): Shared) -> Result<Response, AdminError> {
     let status = console.status().await?;
-    let text = console.parts.metrics.scrape(&status, (console.parts.memory_bytes)());
+    let volumes = console.volumes().await?;
+    let text = console.parts.metrics.scrape(&status, &volumes, (console.parts.memory_bytes)());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
@@ -289,7 +294,7 @@ fn checked(disk: AddDisk) -> Result<AddDisk, AdminError> {
 }
 
 /// A JSON body; an empty one counts as `{}`. Whatever is wrong with it is said as an [`AdminError`].
-struct Input<T>(T);
+pub(crate) struct Input<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Input<T> {
     type Rejection = AdminError;
@@ -314,7 +319,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const PATH_BYTES_MAX: usize = 4096;
 const ACCOUNT_BYTES_MAX: usize = 128;
 const STATUS_AGE_MAX: Duration = Duration::from_secs(1);
-const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

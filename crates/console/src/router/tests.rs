@@ -107,12 +107,15 @@ fn with_console<F: Future<Output = ()>>(loopback: bool, scenario: impl FnOnce(Fi
         meta.put_disk(record.clone()).await.expect("a new disk");
         stripes.stores().put(Member { record, store: Ok(Arc::new(disk.clone())), space: Space::default() });
         let settings = claystone_keeper::Settings::default();
-        let keeper = Keeper::new(env.clone(), Arc::new(meta), stripes, reports, settings).expect("good settings");
+        let meta: Arc<dyn claystone_meta::Meta> = Arc::new(meta);
+        let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), claystone_volume::Settings::default());
+        let keeper = Keeper::new(env.clone(), meta, stripes, reports, settings).expect("good settings");
         let admin = Arc::new(Recorder::default());
         let metrics = Metrics::new("1.2.3");
         let parts = Parts {
             env: env.clone(),
             keeper,
+            volumes,
             admin: admin.clone(),
             token: AdminToken::new(TOKEN).expect("long enough"),
             metrics: metrics.clone(),
@@ -264,6 +267,19 @@ fn bad_requests_are_told_what_is_wrong() {
             ("PUT", "/buckets/b/code", r#"{"code": "rs:4"}"#, 400, "rs:K+M"),
             ("POST", "/keys", r#"{"account": ""}"#, 400, "account"),
             ("DELETE", "/keys/nobody", "", 404, "nobody"),
+            ("POST", "/volumes", r#"{"name": "v", "bytes": 4096, "code": "replica:2"}"#, 400, "needs 2 disks"),
+            ("POST", "/volumes", r#"{"name": "v", "bytes": 4096, "code": "clay:4+2:5"}"#, 400, "it takes replica:n"),
+            ("POST", "/volumes", r#"{"name": "v", "bytes": 4096, "code": "rs:4"}"#, 400, "rs:K+M"),
+            ("POST", "/volumes", r#"{"name": "-", "bytes": 4096, "code": "rs:2+1"}"#, 400, "a letter or digit first"),
+            ("POST", "/volumes", r#"{"name": "v", "bytes": 4097, "code": "rs:2+1"}"#, 400, "a multiple of 4096"),
+            ("POST", "/volumes", r#"{"name": "v", "bytes": 9, "code": "rs:2+1", "page_bytes": 9}"#, 400, "8192"),
+            ("GET", "/volumes/v", "", 404, "there is no volume \"v\""),
+            ("DELETE", "/volumes/v", "", 404, "there is no volume"),
+            ("PUT", "/volumes/v/size", r#"{"bytes": 4096}"#, 404, "there is no volume"),
+            ("POST", "/volumes/v/merge", "", 404, "there is no volume"),
+            ("GET", "/volumes/v/content?offset=0", "", 400, "bytes: a whole number"),
+            ("GET", "/volumes/v/content?offset=0&bytes=99999999", "", 400, "16777216"),
+            ("GET", "/volumes/v/content?offset=0&bytes=4096", "", 404, "there is no volume"),
             ("GET", "/nothing", "", 404, "/nothing"),
             ("DELETE", "/disks", "", 405, "DELETE"),
         ] {

@@ -1,0 +1,225 @@
+//! The routes of volumes.
+//!
+//! Invariants:
+//! 1. What is read or written in one request is bounded ([`CONTENT_BYTES_MAX`]); a long copy is many requests.
+//! 2. A volume is held for the time of a request only.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use bytes::Bytes;
+use claystone_chunk::ByteRange;
+use claystone_code::{CodeSpec, SpecError};
+use claystone_env::timeout;
+use claystone_meta::MetaError;
+use claystone_volume::{
+    Blocks, BlocksError, Durable, Found, NewVolume, SpanKind, State as VolumeState, Volume, VolumeError, joined,
+};
+use futures::TryFutureExt;
+
+use crate::AdminError;
+use crate::api::{self, AddVolume, Done, ResizeVolume, VolumeMerged, VolumeSpan, VolumeSpans, VolumeUse};
+use crate::router::{Console, Input, Reply, STATUS_TIMEOUT, Shared};
+
+/// The routes, below the admin API's prefix.
+pub(crate) fn routes() -> Router<std::sync::Arc<Console>> {
+    Router::new()
+        .route("/volumes", get(list).post(add))
+        .route("/volumes/{name}", get(info).delete(delete))
+        .route("/volumes/{name}/size", put(resize))
+        .route("/volumes/{name}/merge", post(merge))
+        .route("/volumes/{name}/spans", get(spans))
+        .route("/volumes/{name}/flush", post(flush))
+        .route("/volumes/{name}/content", get(read).put(write))
+        .layer(axum::extract::DefaultBodyLimit::max(CONTENT_BYTES_MAX as usize))
+}
+
+impl Console {
+    /// All volumes, by name.
+    pub(crate) async fn volumes(&self) -> Result<Vec<api::Volume>, AdminError> {
+        // Whoever opens a volume holds up who looks at it: not for ever.
+        let look = self.parts.volumes.look();
+        let found = timeout(&*self.parts.env.clock, STATUS_TIMEOUT, look).await;
+        let late = || AdminError::Unavailable { reason: "a volume is being opened; try again later".to_owned() };
+        let found = found.ok_or_else(late)?.map_err(refused)?;
+        Ok(found.into_iter().map(shown).collect())
+    }
+
+    async fn volume(&self, name: &str) -> Result<api::Volume, AdminError> {
+        let found = self.volumes().await?.into_iter().find(|volume| volume.name == name);
+        found.ok_or_else(|| AdminError::NotFound { what: "volume", name: name.to_owned() })
+    }
+
+    async fn opened(&self, name: &str) -> Result<Volume, AdminError> {
+        self.parts.volumes.open(name).await.map_err(refused)
+    }
+}
+
+async fn list(State(console): Shared) -> Reply<api::Volumes> {
+    console.volumes().await.map(|volumes| Json(api::Volumes { volumes }))
+}
+
+async fn info(State(console): Shared, Path(name): Path<String>) -> Reply<api::Volume> {
+    let mut volume = console.volume(&name).await?;
+    if volume.stripes.is_none() {
+        let records = console.parts.volumes.list().await.map_err(refused)?;
+        if let Some(record) = records.into_iter().find(|record| record.name == name) {
+            volume.stripes = Some(console.parts.volumes.stripes(record.id).await.map_err(refused)?);
+        }
+    }
+    Ok(Json(volume))
+}
+
+async fn add(State(console): Shared, Input(add): Input<AddVolume>) -> Reply<api::Volume> {
+    let invalid = |error: SpecError| AdminError::Invalid { field: "code", reason: error.to_string() };
+    let code: CodeSpec = add.code.parse().map_err(invalid)?;
+    let mut new = NewVolume::new(&add.name, add.bytes, code);
+    new.page_bytes = add.page_bytes.unwrap_or(new.page_bytes);
+    let record = console.parts.volumes.create(new).await.map_err(refused)?;
+    Ok(Json(shown(Found { record, state: VolumeState::Closed })))
+}
+
+async fn resize(
+    State(console): Shared,
+    Path(name): Path<String>,
+    Input(resize): Input<ResizeVolume>,
+) -> Reply<api::Volume> {
+    console.parts.volumes.grow(&name, resize.bytes).await.map_err(refused)?;
+    console.volume(&name).await.map(Json)
+}
+
+async fn delete(State(console): Shared, Path(name): Path<String>) -> Reply<Done> {
+    let dead = console.parts.volumes.delete(&name).await.map_err(refused)?;
+    tracing::info!(volume = name, stripes = dead.len(), "a volume was deleted");
+    Ok(Json(Done {}))
+}
+
+async fn merge(State(console): Shared, Path(name): Path<String>) -> Reply<VolumeMerged> {
+    let volume = console.opened(&name).await?;
+    let report = volume.merge_once(MERGE_PAGES).await.map_err(failed)?;
+    let left = volume.status().diff_pages;
+    Ok(Json(VolumeMerged { pages: report.pages, left, stripes_lost: report.stripes_lost }))
+}
+
+async fn flush(State(console): Shared, Path(name): Path<String>) -> Reply<Done> {
+    console.opened(&name).and_then(async |volume| volume.flush().await.map_err(failed)).await?;
+    Ok(Json(Done {}))
+}
+
+async fn spans(
+    State(console): Shared,
+    Path(name): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Reply<VolumeSpans> {
+    let range = ByteRange { offset: number(&query, "offset")?, bytes: number(&query, "bytes")? };
+    let spans = console.opened(&name).await?.spans(range, SPANS_MAX).await.map_err(failed)?;
+    let spans = spans.into_iter().map(|span| VolumeSpan { bytes: span.bytes, data: span.kind == SpanKind::Data });
+    Ok(Json(VolumeSpans { spans: spans.collect() }))
+}
+
+async fn read(
+    State(console): Shared,
+    Path(name): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Result<Response, AdminError> {
+    let range = ByteRange { offset: number(&query, "offset")?, bytes: number(&query, "bytes")? };
+    if range.bytes > CONTENT_BYTES_MAX {
+        let reason = format!("{} are more than the {CONTENT_BYTES_MAX} that one request may ask for", range.bytes);
+        return Err(AdminError::Invalid { field: "bytes", reason });
+    }
+    let stretches = console.opened(&name).await?.read(range).await.map_err(failed)?;
+    Ok(Body::from(joined(stretches)).into_response())
+}
+
+async fn write(
+    State(console): Shared,
+    Path(name): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+    content: Result<Bytes, axum::extract::rejection::BytesRejection>,
+) -> Reply<Done> {
+    let offset = number(&query, "offset")?;
+    let content = content.map_err(|_| AdminError::TooLarge { most: CONTENT_BYTES_MAX as usize })?;
+    let volume = console.opened(&name).await?;
+    volume.write(offset, content, Durable::WithFlush).await.map_err(failed)?;
+    Ok(Json(Done {}))
+}
+
+fn number(query: &BTreeMap<String, String>, field: &'static str) -> Result<u64, AdminError> {
+    let number = query.get(field).and_then(|text| text.parse().ok());
+    number.ok_or_else(|| AdminError::Invalid { field, reason: "a whole number in the query is needed".to_owned() })
+}
+
+fn shown(found: Found) -> api::Volume {
+    let Found { record, state } = found;
+    let mut volume = api::Volume {
+        name: record.name,
+        bytes: record.bytes,
+        code: record.code.to_string(),
+        page_bytes: record.page_bytes,
+        chunk_bytes: record.chunk_bytes,
+        created_unix_ms: record.created.unix_ms,
+        state: "closed".to_owned(),
+        reason: None,
+        stripes: None,
+        log_disks: record.log_disks.iter().map(ToString::to_string).collect(),
+        open: None,
+    };
+    match state {
+        VolumeState::Closed => {}
+        VolumeState::Refused { reason } => (volume.state, volume.reason) = ("refused".to_owned(), Some(reason)),
+        VolumeState::Open(status) => {
+            let state = if status.failure.is_some() { "failed" } else { "open" };
+            (volume.state, volume.reason) = (state.to_owned(), status.failure.clone());
+            volume.stripes = Some(status.stripes);
+            volume.log_disks = status.log_disks.iter().map(ToString::to_string).collect();
+            volume.open = Some(VolumeUse {
+                log_bytes: status.log_bytes,
+                reserve_bytes: status.reserve_bytes,
+                log_used_percent: status.used_percent,
+                diff_pages: status.diff_pages,
+                diff_stripes: status.diff_stripes,
+                clients: status.users as u64,
+                merges: status.merges,
+                merged_pages: status.merged.pages,
+                parity_updates: status.merged.parity_updates,
+            });
+        }
+    }
+    volume
+}
+
+/// A volume as a whole was refused.
+fn refused(error: VolumeError) -> AdminError {
+    let reason = error.to_string();
+    match error {
+        VolumeError::Meta(MetaError::NoSuchVolume { name }) => AdminError::NotFound { what: "volume", name },
+        VolumeError::Meta(MetaError::VolumeExists { .. } | MetaError::VolumeShrinks { .. })
+        | VolumeError::InUse { .. } => AdminError::Conflict { reason },
+        VolumeError::BadName { .. } => AdminError::Invalid { field: "name", reason },
+        VolumeError::BadLength { .. } => AdminError::Invalid { field: "bytes", reason },
+        VolumeError::BadPages { .. } => AdminError::Invalid { field: "page_bytes", reason },
+        VolumeError::BadCode { .. } | VolumeError::TooFewDisks { .. } | VolumeError::Code(_) => {
+            AdminError::Invalid { field: "code", reason }
+        }
+        VolumeError::TooWide { .. } => AdminError::Invalid { field: "code", reason },
+        _ => AdminError::Unavailable { reason },
+    }
+}
+
+/// An operation on an open volume failed.
+fn failed(error: BlocksError) -> AdminError {
+    match error {
+        BlocksError::OutOfRange { .. } => AdminError::Invalid { field: "offset", reason: error.to_string() },
+        _ => AdminError::Unavailable { reason: error.to_string() },
+    }
+}
+
+/// Bytes that are read or written in one request.
+const CONTENT_BYTES_MAX: u64 = 16 << 20;
+const SPANS_MAX: usize = 4096;
+/// Pages of one round of merging: a fraction of a second, so that progress shows.
+const MERGE_PAGES: u64 = 4096;
