@@ -4,7 +4,7 @@ CARGO ?= cargo
 DIR ?= ./claystone-data
 
 .DEFAULT_GOAL := help
-.PHONY: help build up demo test fuzz neon s3-tests mount-tests nbd-tests bench soak
+.PHONY: help build up demo test fuzz neon s3-tests mount-tests nbd-tests volume-tests bench soak
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 - /p' Makefile
@@ -29,6 +29,7 @@ test: ## all checks and tests; installs the clients that it tests with
 	tests/python/run
 	tests/mount/run --short
 	tests/nbd/run --short
+	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/volume/run --short
 	tests/fuzz/run
 
 fuzz: ## the fuzz targets for FUZZ_SECONDS (60)
@@ -45,6 +46,9 @@ mount-tests: ## pjdfstest, fsx, fio, git and SQLite on a mount of TREE (memory, 
 
 nbd-tests: ## libnbd, QEMU and fio on the NBD server
 	tests/nbd/run
+
+volume-tests: build ## the same clients on volumes of a store that is killed and loses disks
+	CLAYSTONE_BIN="$(CURDIR)/target/release/claystone" tests/volume/run
 
 bench: ## run bench/cases, append the figures to bench/runs
 	$(CARGO) xtask bench

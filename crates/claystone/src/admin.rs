@@ -189,6 +189,27 @@ impl AdminClient {
     }
 
     async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<T> {
+        let answer = self.exchange(method, path, "application/json", body).await?;
+        serde_json::from_slice(&answer).context("the store's answer is not understood: do versions differ?")
+    }
+
+    /// Fetches bytes.
+    ///
+    /// # Errors
+    /// The store is not there or says no.
+    pub async fn fetch(&self, path: &str) -> anyhow::Result<Bytes> {
+        self.exchange(Method::GET, path, "application/json", Bytes::new()).await
+    }
+
+    /// Puts bytes.
+    ///
+    /// # Errors
+    /// The store is not there or says no.
+    pub async fn put(&self, path: &str, content: Bytes) -> anyhow::Result<()> {
+        self.exchange(Method::PUT, path, "application/octet-stream", content).await.map(drop)
+    }
+
+    async fn exchange(&self, method: Method, path: &str, kind: &str, body: Bytes) -> anyhow::Result<Bytes> {
         let authority = self.endpoint.console.to_string();
         let mut connection = Connection::open(&authority).await.with_context(|| {
             format!("the store (process {}) does not answer: does it still run?", self.endpoint.process)
@@ -198,7 +219,7 @@ impl AdminClient {
             .uri(format!("{}{path}", api::PREFIX))
             .header("host", authority)
             .header("authorization", format!("Bearer {}", self.credentials.admin_token))
-            .header("content-type", "application/json")
+            .header("content-type", kind)
             .body(http::full(body))?;
         let response = connection.send(request).await?;
         let status = response.status();
@@ -209,7 +230,7 @@ impl AdminClient {
                 Err(_) => bail!("the store answers {status}"),
             }
         }
-        serde_json::from_slice(&body).context("the store's answer is not understood: do versions differ?")
+        Ok(body)
     }
 }
 

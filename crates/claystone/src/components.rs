@@ -1,12 +1,13 @@
 //! Settings become components: a running store inside this process.
 //!
-//! Order of a start, each step naming what to do if it fails: lock, environment, metadata, disks, upkeep, listeners.
+//! Order of a start, each step naming what to do if it fails: lock, environment, metadata, disks, volumes, upkeep,
+//! listeners. Volumes that have a log are opened before anybody repairs stripes: what a crash left half merged is finished.
 //! The listeners come last, so whoever can connect is served.
 //!
 //! Invariants:
 //! 1. One process serves a directory at a time: its lock is held from before the first write until the end.
 //! 2. A store starts with any disk that is there; the others are absent with a reason. Without any it does not start.
-//! 3. Stopping ends listeners first, then requests (within a limit), then upkeep, then syncs what was buffered.
+//! 3. Stopping ends listeners first, then requests (within a limit), then upkeep, then volumes, then syncs what was buffered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,6 +25,7 @@ use claystone_meta::{AccessKey, DiskRecord, DiskState, Meta, MetaError, SqliteMe
 use claystone_object::Objects;
 use claystone_s3::{Account, KeyRing};
 use claystone_stripe::{Absence, Member, Stores, Stripes};
+use claystone_volume::Volumes;
 use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, write_private};
@@ -44,6 +46,8 @@ pub struct Store {
     pub database: SqliteMeta,
     /// Buckets and objects.
     pub objects: Objects,
+    /// Block devices.
+    pub volumes: Volumes,
     /// Its disks.
     pub stores: Stores,
     /// Its upkeep.
@@ -97,6 +101,11 @@ impl Store {
         let (stripes, damage) = Stripes::new(env.clone(), stores.clone(), claystone_stripe::Settings::default());
         let meta: Arc<dyn Meta> = meta;
         let keeper = Keeper::new(env.clone(), meta.clone(), stripes.clone(), damage, settings.keeper.clone())?;
+        let volume_settings = claystone_volume::Settings {
+            reserve_bytes: settings.volume_log_bytes,
+            ..claystone_volume::Settings::default()
+        };
+        let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), volume_settings);
         let objects = Objects::new(env.clone(), meta.clone(), stripes, object_settings(&settings, &birth)?);
         let credentials = credentials(&directory, &env, &*meta).await?;
         let keys = Arc::new(KeyRing::new());
@@ -109,6 +118,7 @@ impl Store {
             meta,
             database,
             objects,
+            volumes,
             stores,
             keeper,
             keys,
@@ -118,6 +128,7 @@ impl Store {
             tasks: Arc::default(),
             _lock: Arc::new(lock),
         };
+        store.open_volumes().await;
         store.start_tasks().await;
         Ok(store)
     }
@@ -128,6 +139,7 @@ impl Store {
             task.cancel();
             task.ended().await;
         }
+        self.volumes.stop().await;
         for member in self.stores.members() {
             if let Ok(store) = &member.store
                 && let Err(error) = store.sync().await
@@ -222,6 +234,18 @@ impl Store {
         *self.tasks.lock().await = tasks;
     }
 
+    /// Opens the volumes that have a log. One that does not open is left: `claystone volume list` says why.
+    async fn open_volumes(&self) {
+        match self.volumes.recover().await {
+            Ok(refused) => {
+                for (volume, error) in refused {
+                    tracing::error!(volume, %error, "a volume does not open; its stripes are left as they are");
+                }
+            }
+            Err(error) => tracing::error!(%error, "it is not known which volumes there are"),
+        }
+    }
+
     /// Opens disks that have come back, now.
     pub async fn look_for_disks(&self) {
         for member in self.failed_members() {
@@ -283,6 +307,8 @@ impl Store {
             if returned {
                 tracing::info!(disk = %record.id, path = record.path, "a disk is back");
                 self.keeper.disks_changed();
+                // A volume may have waited for it.
+                self.open_volumes().await;
             }
         }
     }

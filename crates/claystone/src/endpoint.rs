@@ -1,7 +1,7 @@
 //! Where a running store answers: `endpoint.json` in its directory, for the other commands.
 //!
 //! Invariants:
-//! 1. It is written when both listeners accept, and removed on an orderly end. After a crash a stale file is left; who
+//! 1. It is written when all listeners accept, and removed on an orderly end. After a crash a stale file is left; who
 //!    reads it finds out when nothing answers.
 
 use std::fs;
@@ -20,6 +20,15 @@ pub struct Endpoint {
     pub s3: SocketAddr,
     /// Admin API, metrics, health.
     pub console: SocketAddr,
+    /// Block devices over TCP.
+    #[serde(default)]
+    pub nbd: Option<SocketAddr>,
+    /// Whether that is with TLS.
+    #[serde(default)]
+    pub nbd_tls: bool,
+    /// Block devices over a unix socket.
+    #[serde(default)]
+    pub nbd_socket: Option<PathBuf>,
     /// The region that clients sign for.
     pub region: String,
     /// The process.
@@ -80,6 +89,9 @@ mod tests {
         let endpoint = Endpoint {
             s3: "127.0.0.1:1".parse().expect("an address"),
             console: "127.0.0.1:2".parse().expect("an address"),
+            nbd: None,
+            nbd_tls: false,
+            nbd_socket: Some(PathBuf::from("/run/nbd.sock")),
             region: "r".to_owned(),
             process: 3,
             version: "0".to_owned(),

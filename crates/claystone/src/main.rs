@@ -16,6 +16,7 @@ mod credentials;
 mod demo;
 mod disks;
 mod endpoint;
+mod exports;
 mod http;
 mod logs;
 mod model;

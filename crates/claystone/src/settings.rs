@@ -10,12 +10,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use claystone_chunk::Durability;
 use claystone_code::{CodeSpec, ForceError, Tier};
 use claystone_host::RecoveryLimits;
+use claystone_nbd::{ServerConfig, tls_config};
 
 use crate::tending::Care;
 
@@ -34,6 +36,18 @@ pub struct Settings {
     pub console: SocketAddr,
     /// Whether somebody named the console's address; else another free port will do when it is taken.
     pub console_named: bool,
+    /// Where block devices are served; `None`: nowhere over TCP.
+    pub nbd_listen: Option<SocketAddr>,
+    /// Whether somebody named that address; else another free port will do when it is taken.
+    pub nbd_listen_named: bool,
+    /// The unix socket where they are served; `None`: over none.
+    pub nbd_socket: Option<PathBuf>,
+    /// Whether somebody named the socket.
+    pub nbd_socket_named: bool,
+    /// How clients of block devices over TCP are served.
+    pub nbd_tls: Option<NbdTls>,
+    /// Bytes that the log of a volume may take on each of its disks.
+    pub volume_log_bytes: u64,
     /// The code of buckets that name none; `None`: by the number of disks.
     pub code: Option<CodeSpec>,
     /// The instruction set that codes run with, one that this machine has; `None`: the fastest.
@@ -58,6 +72,15 @@ pub struct Settings {
     pub log_level: String,
     /// Whether plain HTTP on an address that others can reach is accepted.
     pub insecure_public: bool,
+}
+
+/// TLS for clients of block devices.
+#[derive(Debug, Clone)]
+pub struct NbdTls {
+    /// What is shown to clients, and what they must show.
+    pub config: Arc<ServerConfig>,
+    /// Whether they must show a certificate.
+    pub clients_show: bool,
 }
 
 /// How logs are written.
@@ -211,6 +234,21 @@ impl Settings {
             listen: layers.parsed("listen", ADDRESS)?,
             console: layers.parsed("console", ADDRESS)?,
             console_named: layers.values.get("console").is_some_and(|value| value.source != Source::Default),
+            nbd_listen: match layers.parsed::<String>("nbd_listen", "a text")?.as_str() {
+                NONE => None,
+                _ => Some(layers.parsed("nbd_listen", "an address with a port such as 127.0.0.1:10809, or `none`")?),
+            },
+            nbd_listen_named: layers.values.get("nbd_listen").is_some_and(|value| value.source != Source::Default),
+            nbd_socket: match layers.text("nbd_socket") {
+                None => Some(std::path::absolute(directory)?.join("nbd.sock")),
+                Some((NONE, _)) => None,
+                Some((path, origin)) => {
+                    Some(std::path::absolute(path).with_context(|| format!("{origin}: {path:?} is no path"))?)
+                }
+            },
+            nbd_socket_named: layers.values.contains_key("nbd_socket"),
+            nbd_tls: nbd_tls(layers)?,
+            volume_log_bytes: layers.number("volume_log_mib", 128, 1 << 20)? << 20,
             code: if layers.values.contains_key("code") {
                 Some(layers.parsed("code", "a code such as rs:4+2, clay:4+2:5 or replica:3")?)
             } else {
@@ -255,6 +293,20 @@ impl Settings {
                  changes what is sent: put a TLS proxy in front and listen on 127.0.0.1, or accept it with --insecure-public"
             );
         }
+        if let Some(address) = self.nbd_listen {
+            ensure!(
+                address.ip().is_loopback() || self.nbd_tls.as_ref().is_some_and(|tls| tls.clients_show),
+                "--nbd-listen {address} can be reached from other machines, and whoever reaches it can read and change every \
+                 volume: set nbd_tls_cert and nbd_tls_key, and nbd_tls_ca, of which clients must show a certificate; or \
+                 listen on 127.0.0.1"
+            );
+            for (name, other) in [("listen", self.listen), ("console", self.console)] {
+                ensure!(
+                    address != other || address.port() == 0,
+                    "--nbd-listen and --{name} cannot both listen on {address}: change one of them"
+                );
+            }
+        }
         ensure!(
             self.listen != self.console || self.listen.port() == 0,
             "S3 and the console cannot both listen on {}: change --listen or --console",
@@ -284,6 +336,31 @@ fn code_tier(layers: &Layers) -> anyhow::Result<Option<Tier>> {
     let tier: Tier = layers.parsed("code_tier", "an instruction set")?;
     ensure!(Tier::available().contains(&tier), "{origin}: {}", ForceError::Unavailable { tier });
     Ok(Some(tier))
+}
+
+fn nbd_tls(layers: &Layers) -> anyhow::Result<Option<NbdTls>> {
+    let file = |name: &str| -> anyhow::Result<Option<Vec<u8>>> {
+        let Some((path, origin)) = layers.text(name) else { return Ok(None) };
+        let read = std::fs::read(path).with_context(|| format!("{origin}: {path} cannot be read"))?;
+        Ok(Some(read))
+    };
+    let (chain, key, authorities) = (file("nbd_tls_cert")?, file("nbd_tls_key")?, file("nbd_tls_ca")?);
+    match (chain, key) {
+        (Some(chain), Some(key)) => {
+            let config = tls_config(&chain, &key, authorities.as_deref())
+                .context("nbd_tls_cert, nbd_tls_key and nbd_tls_ca are files in PEM that belong together")?;
+            Ok(Some(NbdTls { config, clients_show: authorities.is_some() }))
+        }
+        (None, None) => {
+            ensure!(
+                authorities.is_none(),
+                "nbd_tls_ca needs nbd_tls_cert and nbd_tls_key: the server's own certificate"
+            );
+            Ok(None)
+        }
+        (Some(_), None) => bail!("nbd_tls_cert needs nbd_tls_key, the certificate's key"),
+        (None, Some(_)) => bail!("nbd_tls_key needs nbd_tls_cert, the key's certificate"),
+    }
 }
 
 fn keeper(layers: &Layers) -> anyhow::Result<claystone_keeper::Settings> {
@@ -351,14 +428,22 @@ fn paths(texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     texts.iter().map(|text| std::path::absolute(text).with_context(|| format!("disks: {text:?} is no path"))).collect()
 }
 
+/// Turns a listener off.
+const NONE: &str = "none";
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 20] = [
+const NAMES: [(&str, Option<&str>); 26] = [
     ("disks", None),
     ("nodes", None),
     ("listen", Some("127.0.0.1:9000")),
     ("console", Some("127.0.0.1:9001")),
+    ("nbd_listen", Some("127.0.0.1:10809")),
+    ("nbd_socket", None),
+    ("nbd_tls_cert", None),
+    ("nbd_tls_key", None),
+    ("nbd_tls_ca", None),
+    ("volume_log_mib", Some("1024")),
     ("code", None),
     ("code_tier", None),
     ("durability", Some("sync")),
@@ -448,6 +533,12 @@ mod tests {
             ("sync_interval_ms", "5", "10 to 60000"),
             ("listen", "0.0.0.0:9000", "--insecure-public"),
             ("console", "127.0.0.1:9000", "cannot both"),
+            ("nbd_listen", "nowhere", "or `none`"),
+            ("nbd_listen", "0.0.0.0:10809", "nbd_tls_ca"),
+            ("nbd_listen", "127.0.0.1:9000", "cannot both"),
+            ("nbd_tls_cert", "/nothing/at/all", "--nbd-tls-cert: /nothing/at/all cannot be read"),
+            ("nbd_tls_ca", "/dev/null", "nbd_tls_cert"),
+            ("volume_log_mib", "64", "128 to"),
         ] {
             let error = format!("{:#}", check(&with_flag(name, value)).expect_err(value));
             assert!(error.contains(wanted), "{error}");
@@ -455,6 +546,18 @@ mod tests {
         let mut layers = with_flag("listen", "0.0.0.0:9000");
         layers.flag("insecure_public", Some(vec!["true".to_owned()]));
         check(&layers).expect("accepted on purpose");
+    }
+
+    #[test]
+    fn block_devices_are_served_on_this_machine_unless_it_is_turned_off() {
+        let settings = check(&Layers::defaults()).expect("defaults are good");
+        assert_eq!(settings.nbd_listen, Some("127.0.0.1:10809".parse().expect("an address")));
+        assert_eq!(settings.nbd_socket, Some(PathBuf::from("/tmp/store/nbd.sock")));
+        assert!(!settings.nbd_listen_named && !settings.nbd_socket_named);
+        let mut layers = with_flag("nbd_listen", "none");
+        layers.flag("nbd_socket", Some(vec!["none".to_owned()]));
+        let settings = check(&layers).expect("good settings");
+        assert_eq!((settings.nbd_listen, settings.nbd_socket), (None, None));
     }
 
     #[test]

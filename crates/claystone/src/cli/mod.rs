@@ -14,6 +14,7 @@ mod scrub;
 mod signals;
 mod status;
 mod up;
+mod volume;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -36,7 +37,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start a store; make it if there is none
-    Up(up::Up),
+    Up(Box<up::Up>),
     /// Show how a running store is
     Status(status::Status),
     /// Disks of a running store, and disks on a device that mend their own sectors
@@ -47,6 +48,8 @@ enum Command {
     Scrub(scrub::Scrub),
     /// List and make buckets, choose their codes
     Bucket(bucket::Bucket),
+    /// Block devices: list, make, attach, copy and merge volumes
+    Volume(volume::Volume),
     /// List, make and delete access keys
     Key(key::Key),
     /// Copy the records of all objects into a file
@@ -101,6 +104,7 @@ impl Cli {
             Command::Disk(disk) => disk.run().await,
             Command::Scrub(scrub) => scrub.run().await,
             Command::Bucket(bucket) => bucket.run().await,
+            Command::Volume(volume) => volume.run().await,
             Command::Key(key) => key.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Code(code) => code.run(),

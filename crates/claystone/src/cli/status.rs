@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use claystone_console::api;
+use serde::Serialize;
 
 use super::{DEFAULT_DIRECTORY, print_json};
 use crate::admin::AdminClient;
@@ -34,14 +35,20 @@ impl Status {
         loop {
             let client = AdminClient::of(&self.dir)?;
             let status: api::Status = client.get("/status").await?;
+            let volumes: api::Volumes = client.get("/volumes").await?;
             if self.json {
-                print_json(&status);
+                print_json(&Both { status: &status, volumes: &volumes.volumes });
             } else {
                 if self.watch && std::io::stdout().is_terminal() {
                     // Clears the screen and goes to its corner.
                     print!("\x1b[2J\x1b[H");
                 }
                 print!("{}", for_people(&status));
+                for volume in volumes.volumes {
+                    if let Some(reason) = volume.reason {
+                        println!("volume {} is {}: {reason}", volume.name, volume.state);
+                    }
+                }
             }
             if !self.watch {
                 return Ok(());
@@ -49,6 +56,14 @@ impl Status {
             tokio::time::sleep(WATCH_EVERY).await;
         }
     }
+}
+
+/// What the store says of itself, and of its volumes.
+#[derive(Serialize)]
+struct Both<'a> {
+    #[serde(flatten)]
+    status: &'a api::Status,
+    volumes: &'a [api::Volume],
 }
 
 fn for_people(status: &api::Status) -> String {

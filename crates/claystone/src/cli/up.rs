@@ -36,6 +36,21 @@ pub struct Up {
     /// Address of the console, the admin API and metrics [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     console: Option<String>,
+    /// Address of block devices over NBD [default: 127.0.0.1:10809; `none`: not over TCP]
+    #[arg(long, value_name = "HOST:PORT")]
+    nbd_listen: Option<String>,
+    /// Unix socket of block devices over NBD [default: DIR/nbd.sock; `none`: no socket]
+    #[arg(long, value_name = "PATH")]
+    nbd_socket: Option<String>,
+    /// Certificate of the NBD server in PEM, with its chain: clients over TCP must use TLS
+    #[arg(long, value_name = "FILE")]
+    nbd_tls_cert: Option<String>,
+    /// Key of that certificate in PEM
+    #[arg(long, value_name = "FILE")]
+    nbd_tls_key: Option<String>,
+    /// Authority in PEM, of which clients of the NBD server must show a certificate
+    #[arg(long, value_name = "FILE")]
+    nbd_tls_ca: Option<String>,
     /// Code of buckets that name none [default: by number of disks: rs:4+2 from six on]
     #[arg(long, value_name = "CODE")]
     code: Option<String>,
@@ -81,7 +96,8 @@ impl Up {
         if json {
             let line = json!({
                 "event": "ready", "ms": ready_ms, "s3": format!("http://{}", endpoint.s3),
-                "console": format!("http://{}", endpoint.console), "directory": directory, "process": endpoint.process,
+                "console": format!("http://{}", endpoint.console), "nbd": endpoint.nbd, "nbd_socket": endpoint.nbd_socket,
+                "directory": directory, "process": endpoint.process,
             });
             say(&line.to_string());
         } else {
@@ -117,6 +133,11 @@ impl Up {
         layers.flag("nodes", self.nodes);
         layers.flag("listen", one(self.listen));
         layers.flag("console", one(self.console));
+        layers.flag("nbd_listen", one(self.nbd_listen));
+        layers.flag("nbd_socket", one(self.nbd_socket));
+        layers.flag("nbd_tls_cert", one(self.nbd_tls_cert));
+        layers.flag("nbd_tls_key", one(self.nbd_tls_key));
+        layers.flag("nbd_tls_ca", one(self.nbd_tls_ca));
         layers.flag("code", one(self.code));
         layers.flag("code_tier", one(self.code_tier));
         layers.flag("durability", one(self.durability));

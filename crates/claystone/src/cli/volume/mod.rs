@@ -1,0 +1,286 @@
+//! `claystone volume`: the block devices of a running store.
+
+mod attach;
+mod export;
+mod import;
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use claystone_code::CodeSpec;
+use claystone_console::api;
+use hyper::Method;
+use serde_json::json;
+
+use super::disk::Size;
+use super::{At, print_json};
+use crate::admin::AdminClient;
+use crate::progress::Progress;
+use crate::table::{Table, bytes};
+
+/// Block devices of a running store, for every client of NBD
+#[derive(Debug, clap::Args)]
+pub struct Volume {
+    #[command(flatten)]
+    at: At,
+    /// JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// All volumes
+    List,
+    /// Make a volume, all of it zeros; it takes space as it is written
+    Create {
+        /// 1 to 128 letters, digits, `.`, `_` or `-`, a letter or digit first
+        name: String,
+        /// Its length, such as 100G
+        #[arg(long, value_name = "SIZE")]
+        size: Size,
+        /// How it is kept: replica:N, rs:K+M, lrc:K+L+G or pc:RxC
+        #[arg(long, value_name = "CODE")]
+        redundancy: CodeSpec,
+        /// What is written and merged at once: 1k, 2k, 4k or 8k
+        #[arg(long, value_name = "SIZE", default_value = "4k")]
+        page: Size,
+    },
+    /// How a volume is: its log, what waits to be merged, its clients
+    Info {
+        /// The volume
+        name: String,
+    },
+    /// Make a volume longer; clients see it when they attach anew
+    Resize {
+        /// The volume
+        name: String,
+        /// Its length to be: not less than it has
+        size: Size,
+    },
+    /// Delete a volume and all that is in it; clients must be detached
+    Delete {
+        /// The volume
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show how clients reach a volume: the kernel, libnbd, QEMU
+    Attach {
+        /// The volume
+        name: String,
+    },
+    /// Copy a volume into a new file: raw, with holes where there is nothing
+    Export {
+        /// The volume
+        name: String,
+        /// A file that does not exist yet
+        file: PathBuf,
+    },
+    /// Copy a raw file into a volume that is empty
+    Import {
+        /// The file
+        file: PathBuf,
+        /// The volume
+        name: String,
+        /// Make the volume, as long as the file, kept in this way
+        #[arg(long, value_name = "CODE")]
+        redundancy: Option<CodeSpec>,
+    },
+    /// Bring all that waits in a volume's log into its stripes now
+    Merge {
+        /// The volume
+        name: String,
+    },
+}
+
+impl Volume {
+    /// Acts.
+    ///
+    /// # Errors
+    /// No store answers, or it says no.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let client = AdminClient::of(&self.at.dir)?;
+        let json = self.json;
+        match self.action {
+            Action::List => list(&client, json).await,
+            Action::Create { name, size, redundancy, page } => {
+                let Ok(page_bytes) = u32::try_from(page.0) else {
+                    bail!("--page: pages are 1k, 2k, 4k or 8k long");
+                };
+                let add =
+                    api::AddVolume { name, bytes: size.0, code: redundancy.to_string(), page_bytes: Some(page_bytes) };
+                let made: api::Volume = client.send(Method::POST, "/volumes", &add).await?;
+                let text = format!(
+                    "made {}: {}, {}; `claystone volume attach {}` shows how to use it",
+                    made.name,
+                    bytes(made.bytes),
+                    made.code,
+                    made.name
+                );
+                say(json, &made, &text);
+                Ok(())
+            }
+            Action::Info { name } => {
+                let volume: api::Volume = client.get(&route(&name, "")?).await?;
+                say(json, &volume, info(&volume).trim_end());
+                Ok(())
+            }
+            Action::Resize { name, size } => {
+                let path = route(&name, "/size")?;
+                let volume: api::Volume = client.send(Method::PUT, &path, &api::ResizeVolume { bytes: size.0 }).await?;
+                say(
+                    json,
+                    &volume,
+                    &format!("{name} is {} long; clients see it when they attach anew", bytes(volume.bytes)),
+                );
+                Ok(())
+            }
+            Action::Delete { name, yes } => {
+                let path = route(&name, "")?;
+                let volume: api::Volume = client.get(&path).await?;
+                if !yes {
+                    confirm(&volume)?;
+                }
+                let done: api::Done = client.send(Method::DELETE, &path, &api::Done {}).await?;
+                say(json, &done, &format!("deleted {name}"));
+                Ok(())
+            }
+            Action::Attach { name } => attach::attach(&client, &name, json).await,
+            Action::Export { name, file } => export::export(&client, &name, &file, json).await,
+            Action::Import { file, name, redundancy } => import::import(&client, &file, &name, redundancy, json).await,
+            Action::Merge { name } => merge(&client, &name, json).await,
+        }
+    }
+}
+
+/// The path of a volume in the admin API.
+fn route(name: &str, rest: &str) -> anyhow::Result<String> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    ensure!(
+        name.starts_with(|letter: char| letter.is_ascii_alphanumeric()) && name.chars().all(plain),
+        "{name:?} is no volume: names have letters, digits, '.', '_' and '-', a letter or digit first"
+    );
+    Ok(format!("/volumes/{name}{rest}"))
+}
+
+fn say(json: bool, document: &impl serde::Serialize, text: &str) {
+    if json { print_json(document) } else { println!("{text}") }
+}
+
+async fn list(client: &AdminClient, json: bool) -> anyhow::Result<()> {
+    let volumes: api::Volumes = client.get("/volumes").await?;
+    if json {
+        print_json(&volumes);
+        return Ok(());
+    }
+    let mut table = Table::new(&["volume", "length", "code", "state", "log", "waiting", "clients"]);
+    for volume in &volumes.volumes {
+        let of = |show: fn(&api::VolumeUse) -> String| volume.open.as_ref().map_or_else(|| "-".to_owned(), show);
+        table.row([
+            volume.name.clone(),
+            bytes(volume.bytes),
+            volume.code.clone(),
+            volume.state.clone(),
+            of(|open| format!("{} %", open.log_used_percent)),
+            of(|open| format!("{} pages", open.diff_pages)),
+            of(|open| open.clients.to_string()),
+        ]);
+    }
+    print!("{table}");
+    for volume in volumes.volumes {
+        if let Some(reason) = volume.reason {
+            println!("{}: {reason}", volume.name);
+        }
+    }
+    Ok(())
+}
+
+fn info(volume: &api::Volume) -> String {
+    let mut lines = vec![
+        ("volume", volume.name.clone()),
+        ("length", format!("{} ({} bytes)", bytes(volume.bytes), volume.bytes)),
+        ("code", format!("{}, chunks of {}", volume.code, bytes(volume.chunk_bytes))),
+        ("page", format!("{} bytes", volume.page_bytes)),
+        ("state", volume.state.clone()),
+    ];
+    lines.extend(volume.reason.iter().map(|reason| ("", reason.clone())));
+    lines.extend(volume.stripes.map(|stripes| ("stripes", stripes.to_string())));
+    if let Some(open) = &volume.open {
+        let log = format!(
+            "{}, {} % of the {} it may take on a disk",
+            bytes(open.log_bytes),
+            open.log_used_percent,
+            bytes(open.reserve_bytes)
+        );
+        let merged = format!(
+            "{} pages in {} rounds, {} rows of parity made anew",
+            open.merged_pages, open.merges, open.parity_updates
+        );
+        lines.push(("log", log));
+        lines.push(("waiting", format!("{} pages, in {} stripes", open.diff_pages, open.diff_stripes)));
+        lines.push(("merged", merged));
+        lines.push(("clients", open.clients.to_string()));
+    }
+    lines.extend(volume.log_disks.iter().map(|disk| ("log disk", disk.clone())));
+    lines.iter().map(|(name, value)| format!("{name:10}{value}\n")).collect()
+}
+
+/// Asks for the name again.
+fn confirm(volume: &api::Volume) -> anyhow::Result<()> {
+    let name = &volume.name;
+    ensure!(std::io::stdin().is_terminal(), "{name} is not deleted: nobody can be asked here, so say --yes");
+    eprint!("{name}, {}, will be gone with all that is in it. Its name again: ", bytes(volume.bytes));
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    ensure!(answer.trim() == name, "{name} is not deleted: that is another name");
+    Ok(())
+}
+
+async fn merge(client: &AdminClient, name: &str, json: bool) -> anyhow::Result<()> {
+    let path = route(name, "/merge")?;
+    let mut pages = 0;
+    let mut wanted = None;
+    let mut idle = 0;
+    let progress = Progress::new("merging pages", 0);
+    let left = loop {
+        let round: api::VolumeMerged = client.send(Method::POST, &path, &api::Done {}).await?;
+        pages += round.pages;
+        // What clients write meanwhile is not waited for.
+        let wanted = *wanted.get_or_insert(pages + round.left);
+        progress.of(pages.min(wanted), wanted);
+        if round.left == 0 || pages >= wanted {
+            break round.left;
+        }
+        idle = if round.pages == 0 { idle + 1 } else { 0 };
+        if idle == IDLE_ROUNDS_MAX {
+            progress.end();
+            let why = if round.stripes_lost > 0 {
+                format!("{} stripes have lost too much: see `claystone status`", round.stripes_lost)
+            } else {
+                "their stripes are being repaired: try again later".to_owned()
+            };
+            bail!("{pages} pages are merged, {} wait: {why}", round.left);
+        }
+        if round.pages == 0 {
+            tokio::time::sleep(IDLE_PAUSE).await;
+        }
+    };
+    progress.end();
+    say(json, &json!({ "pages": pages, "left": left }), &format!("merged {pages} pages of {name}, {left} wait"));
+    Ok(())
+}
+
+const IDLE_ROUNDS_MAX: u32 = 50;
+const IDLE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes of one request of a copy.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Requests of a copy under way.
+const PIECES_AT_ONCE: usize = 4;

@@ -1,0 +1,238 @@
+//! Volumes of a store that is killed, loses disks and is asked for nonsense. Real clients: tests/volume/run.
+
+mod running;
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+
+use running::client::Client;
+use running::store::content;
+use running::{Scratch, Up};
+use serde_json::Value;
+
+const MIB: usize = 1 << 20;
+
+/// Bytes with a hole of 8 MiB in the middle, and an end that is no whole page.
+fn image(seed: u64) -> Vec<u8> {
+    let mut image = content(seed, 5 * MIB);
+    image.resize(13 * MIB, 0);
+    image.extend(content(seed + 1, 3 * MIB + 1000));
+    image
+}
+
+fn ok(scratch: &Scratch, arguments: &[&str]) -> String {
+    let run = scratch.run(arguments);
+    assert!(run.ok(), "{arguments:?}: {}{}", run.out, run.err);
+    run.out
+}
+
+fn json(scratch: &Scratch, arguments: &[&str]) -> Value {
+    serde_json::from_str(&ok(scratch, arguments)).expect("json")
+}
+
+/// The volume, copied out: it begins with `image`, and all else is zeros.
+fn holds(scratch: &Scratch, volume: &str, image: &[u8]) {
+    ok(scratch, &["volume", "export", volume, "out"]);
+    let path = scratch.path("out");
+    let copied = fs::read(&path).expect("there");
+    // Not compared with `assert_eq!`: nobody wants to read it.
+    assert!(copied.starts_with(image), "{volume} is not what was copied in");
+    assert!(copied[image.len()..].iter().all(|byte| *byte == 0), "{volume} does not end with zeros");
+    let taken = fs::metadata(&path).expect("there").blocks() * 512;
+    assert!(taken < 10 << 20, "the hole takes space: {taken} bytes");
+    fs::remove_file(path).expect("removed");
+}
+
+/// What the console tells Prometheus.
+fn metrics(up: &Up, scratch: &Scratch) -> String {
+    let (_, console) = up.said().split_once("console on http://").expect("the ready line names it");
+    let client = Client { address: console.trim().parse().expect("an address"), ..up.client(scratch) };
+    let answer =
+        client.exchange(b"GET /metrics HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").expect("an answer");
+    String::from_utf8(answer.body).expect("text")
+}
+
+#[test]
+fn volumes_outlive_kills_and_lost_disks() {
+    let scratch = Scratch::new();
+    let image = image(1);
+    fs::write(scratch.path("image"), &image).expect("written");
+    let up = Up::start(&scratch, &[]);
+    let made = json(&scratch, &["volume", "create", "rs", "--size", "64M", "--redundancy", "rs:4+2", "--json"]);
+    assert_eq!(
+        (&made["bytes"], &made["page_bytes"], &made["state"]),
+        (&(64 << 20).into(), &4096.into(), &"closed".into())
+    );
+    ok(&scratch, &["volume", "import", "image", "rs"]);
+    ok(&scratch, &["volume", "import", "image", "copies", "--redundancy", "replica:2"]);
+    let info = json(&scratch, &["volume", "info", "rs", "--json"]);
+    let waiting = info["open"]["diff_pages"].as_u64().expect("it is open");
+    assert!((2000..=2100).contains(&waiting), "8 MiB and a page wait to be merged: {info}");
+    up.kill();
+
+    // What was imported is durable, and its logs are read again before anybody asks.
+    let up = Up::start(&scratch, &[]);
+    let volumes = json(&scratch, &["volume", "list", "--json"]);
+    let states: Vec<&Value> = volumes["volumes"].as_array().expect("a list").iter().map(|of| &of["state"]).collect();
+    assert_eq!(states, ["open", "open"]);
+    holds(&scratch, "rs", &image);
+    let merged = json(&scratch, &["volume", "merge", "rs", "--json"]);
+    assert_eq!((&merged["pages"], &merged["left"]), (&waiting.into(), &0.into()));
+    holds(&scratch, "rs", &image);
+    holds(&scratch, "copies", &image);
+    up.kill();
+
+    // Two disks of six are away.
+    for disk in ["disk1", "disk4"] {
+        let path = scratch.path("claystone-data").join(disk);
+        fs::rename(&path, path.with_extension("away")).expect("moved");
+    }
+    let up = Up::start(&scratch, &[]);
+    holds(&scratch, "rs", &image);
+    assert!(up.stop().success());
+    for disk in ["disk1", "disk4"] {
+        let path = scratch.path("claystone-data").join(disk);
+        fs::rename(path.with_extension("away"), &path).expect("moved back");
+    }
+    let up = Up::start(&scratch, &[]);
+    holds(&scratch, "rs", &image);
+    holds(&scratch, "copies", &image);
+    let metrics = metrics(&up, &scratch);
+    for line in ["claystone_volume_bytes{volume=\"rs\",code=\"rs:4+2\"} 67108864", "claystone_volume_log_used_percent{"]
+    {
+        assert!(metrics.contains(line), "{line} is missing in {metrics}");
+    }
+    ok(&scratch, &["volume", "delete", "rs", "--yes"]);
+    ok(&scratch, &["volume", "delete", "copies", "--yes"]);
+    assert_eq!(json(&scratch, &["volume", "list", "--json"])["volumes"], Value::Array(Vec::new()));
+    assert!(up.stop().success());
+}
+
+#[test]
+fn a_volume_whose_log_is_away_is_named_and_opens_when_it_is_back() {
+    let scratch = Scratch::new();
+    let image = image(3);
+    fs::write(scratch.path("image"), &image).expect("written");
+    let up = Up::start(&scratch, &[]);
+    ok(&scratch, &["volume", "import", "image", "v", "--redundancy", "replica:2"]);
+    ok(&scratch, &["volume", "create", "other", "--size", "1M", "--redundancy", "replica:2"]);
+    let info = json(&scratch, &["volume", "info", "v", "--json"]);
+    let status = running::store::status(&scratch);
+    let disks = status["disks"].as_array().expect("a list");
+    let paths: Vec<String> = info["log_disks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|id| {
+            disks.iter().find(|disk| disk["id"] == *id).expect("known")["path"].as_str().expect("text").to_owned()
+        })
+        .collect();
+    assert_eq!(paths.len(), 2, "{info}");
+    up.kill();
+    let away = |path: &str| format!("{path}.away");
+    paths.iter().for_each(|path| fs::rename(path, away(path)).expect("moved"));
+    let up = Up::start(&scratch, &[]);
+    let info = json(&scratch, &["volume", "info", "v", "--json"]);
+    assert_eq!(info["state"], "refused");
+    assert!(info["reason"].as_str().expect("a reason").contains("absent"), "{info}");
+    assert!(ok(&scratch, &["status"]).contains("volume v is refused"));
+    // Others are served.
+    ok(&scratch, &["volume", "merge", "other"]);
+    let refused = scratch.run(&["volume", "export", "v", "out"]);
+    assert!(!refused.ok() && refused.err.contains("absent"), "{}", refused.err);
+    assert!(!scratch.path("out").exists() && !scratch.path("out.part").exists());
+    paths.iter().for_each(|path| fs::rename(away(path), path).expect("moved back"));
+    // The store finds the disks, and then the volume, by itself.
+    running::store::until("the volume's return", || match json(&scratch, &["volume", "info", "v", "--json"]) {
+        info if info["state"] == "open" => Ok(()),
+        info => Err(info.to_string()),
+    });
+    holds(&scratch, "v", &image);
+    assert!(up.stop().success());
+}
+
+#[test]
+fn wrong_commands_are_told_what_is_wrong() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &[]);
+    ok(&scratch, &["volume", "create", "v", "--size", "1M", "--redundancy", "replica:2", "--page", "8k"]);
+    fs::write(scratch.path("file"), content(1, 8192)).expect("written");
+    fs::write(scratch.path("long"), content(1, 2 * MIB)).expect("written");
+    fs::write(scratch.path("empty"), "").expect("written");
+    ok(&scratch, &["volume", "import", "file", "v"]);
+    for (line, words) in [
+        ("create w --size 1M", "--redundancy"),
+        ("create w --size 1X --redundancy rs:4+2", "10G"),
+        ("create w --size 1M --redundancy rs:4", "rs:K+M"),
+        ("create w --size 1M --redundancy clay:4+2:5", "it takes replica:n"),
+        ("create w --size 1M --redundancy rs:9+3", "needs 12 disks that take writes, there are 6"),
+        ("create w --size 1000 --redundancy rs:4+2", "a multiple of 4096"),
+        ("create w --size 0 --redundancy rs:4+2", "a multiple of 4096"),
+        ("create w --size 2P --redundancy rs:4+2", "at most"),
+        ("create w --size 1M --redundancy rs:4+2 --page 3k", "1024, 2048, 4096 or 8192"),
+        ("create w --size 1M --redundancy rs:4+2 --page 8G", "1k, 2k, 4k or 8k"),
+        ("create a/b --size 1M --redundancy rs:4+2", "cannot be a volume's name"),
+        ("create v --size 1M --redundancy rs:4+2", "volume \"v\" exists"),
+        ("info w", "there is no volume \"w\""),
+        ("info ../keys", "letters, digits"),
+        ("resize v 512k", "cannot shrink"),
+        ("resize v 1025k", "a multiple of 8192"),
+        ("resize w 1M", "there is no volume"),
+        ("delete v", "say --yes"),
+        ("delete w --yes", "there is no volume"),
+        ("attach w", "there is no volume"),
+        ("merge w", "there is no volume"),
+        ("export v file", "file exists"),
+        ("export w out", "there is no volume"),
+        ("import nothing v", "nothing cannot be read"),
+        ("import empty v", "empty is empty"),
+        ("import long v", "claystone volume resize v"),
+        ("import file v", "v has data"),
+        ("import file w", "there is no volume"),
+        ("import file v --redundancy rs:4+2", "volume \"v\" exists"),
+    ] {
+        let arguments: Vec<&str> = ["volume"].into_iter().chain(line.split(' ')).collect();
+        let run = scratch.run(&arguments);
+        assert!(!run.ok(), "{line}: {}", run.out);
+        assert!(run.err.contains(words), "{line}: {}", run.err);
+    }
+    ok(&scratch, &["volume", "resize", "v", "4M"]);
+    assert_eq!(json(&scratch, &["volume", "info", "v", "--json"])["bytes"], 4 << 20);
+    holds(&scratch, "v", &content(1, 8192));
+    assert!(up.stop().success());
+}
+
+#[test]
+fn block_devices_are_served_where_attach_says() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &[]);
+    let socket = scratch.path("claystone-data/nbd.sock");
+    let found = fs::metadata(&socket).expect("there");
+    assert!(found.file_type().is_socket());
+    assert_eq!(found.permissions().mode() & 0o777, 0o600);
+    ok(&scratch, &["volume", "create", "v", "--size", "1M", "--redundancy", "replica:2"]);
+    let ways = json(&scratch, &["volume", "attach", "v", "--json"]);
+    let tcp = ways["tcp"]["uri"].as_str().expect("served").to_owned();
+    assert!(tcp.starts_with("nbd://127.0.0.1:") && tcp.ends_with("/v"), "{tcp}");
+    let unix = ways["unix"]["uri"].as_str().expect("served");
+    assert!(unix.ends_with("/claystone-data/nbd.sock"), "{unix}");
+    let text = ok(&scratch, &["volume", "attach", "v"]);
+    for command in ["nbd-client -unix ", "nbdcopy FILE", "nbdfuse", "qemu-img info", &tcp] {
+        assert!(text.contains(command), "{command}: {text}");
+    }
+    // A second store finds the default port taken, whoever has it, and starts all the same.
+    let second = Scratch::new();
+    let other = Up::start(&second, &[]);
+    assert!(other.stop().success());
+    up.kill();
+    // What the killed one left is in nobody's way.
+    assert!(socket.exists());
+    let up = Up::start(&scratch, &["--nbd-listen", "none"]);
+    assert_eq!(json(&scratch, &["volume", "attach", "v", "--json"])["tcp"], Value::Null);
+    assert!(up.stop().success());
+    assert!(!socket.exists());
+    let up = Up::start(&scratch, &["--nbd-listen", "none", "--nbd-socket", "none"]);
+    let refused = scratch.run(&["volume", "attach", "v"]);
+    assert!(refused.err.contains("--nbd-listen"), "{}", refused.err);
+    assert!(up.stop().success());
+}
