@@ -154,9 +154,15 @@ fn a_public_address_needs_consent() {
 #[test]
 fn commands_without_a_store_say_how_to_start_one() {
     let scratch = Scratch::new();
-    for command in
-        [&["status"][..], &["disk", "list"], &["scrub"], &["bucket", "list"], &["key", "list"], &["backup", "copy.db"]]
-    {
+    for command in [
+        &["status"][..],
+        &["disk", "list"],
+        &["scrub"],
+        &["bucket", "list"],
+        &["key", "list"],
+        &["volume", "list"],
+        &["backup", "copy.db"],
+    ] {
         let run = scratch.run(command);
         assert!(!run.ok());
         assert!(run.err.contains("claystone up"), "{command:?}: {}", run.err);
@@ -165,7 +171,7 @@ fn commands_without_a_store_say_how_to_start_one() {
 
 #[test]
 fn the_commands_of_the_documents_work() {
-    for document in ["README.md", "docs/operating.md"] {
+    for document in ["README.md", "docs/operating.md", "docs/volumes.md"] {
         let scratch = Scratch::new();
         let up = Up::start(&scratch, &[]);
         let text = fs::read_to_string(running::repository().join(document)).expect("there");
