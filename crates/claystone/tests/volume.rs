@@ -152,6 +152,29 @@ fn a_volume_whose_log_is_away_is_named_and_opens_when_it_is_back() {
 }
 
 #[test]
+fn the_log_of_a_volume_that_nobody_uses_leaves_a_disk_that_is_drained() {
+    let scratch = Scratch::new();
+    let image = image(5);
+    fs::write(scratch.path("image"), &image).expect("written");
+    let up = Up::start(&scratch, &[]);
+    ok(&scratch, &["volume", "import", "image", "v", "--redundancy", "replica:3"]);
+    let info = json(&scratch, &["volume", "info", "v", "--json"]);
+    let disk = info["log_disks"][0].as_str().expect("an id");
+    ok(&scratch, &["disk", "drain", disk]);
+    running::store::until("the log's leave", || {
+        let disks = json(&scratch, &["disk", "list", "--json"]);
+        let logs = |known: &Value| known["id"] == disk && known["logs"] != 0;
+        let found = disks["disks"].as_array().expect("a list").iter().find(|known| logs(known)).cloned();
+        found.map_or(Ok(()), |found| Err(found.to_string()))
+    });
+    holds(&scratch, "v", &image);
+    up.kill();
+    let up = Up::start(&scratch, &[]);
+    holds(&scratch, "v", &image);
+    assert!(up.stop().success());
+}
+
+#[test]
 fn wrong_commands_are_told_what_is_wrong() {
     let scratch = Scratch::new();
     let up = Up::start(&scratch, &[]);

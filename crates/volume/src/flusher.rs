@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use claystone_chunk::DiskId;
 use claystone_env::{Env, Task, timeout};
 use futures::FutureExt;
 
@@ -34,7 +35,11 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
             idle = if now == written && !was_wanted { idle + TICK } else { Duration::ZERO };
             written = now;
             let is_idle = idle >= inner.settings.merge_when_idle;
-            if let Err(error) = inner.flush_diffs(is_idle).await {
+            let flushed = match inner.flush_diffs(is_idle).await {
+                Ok(()) => inner.leave_disks().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = flushed {
                 tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
                 return;
             }
@@ -55,6 +60,15 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Moves the log off disks that take no writes any more, also while nobody writes: who drains one waits for that.
+    async fn leave_disks(&self) -> Result<(), BlocksError> {
+        let stays = |disk: &DiskId| self.stripes.stores().member(*disk).is_some_and(|member| member.writable());
+        if self.log.view().disks().iter().all(stays) {
+            return Ok(());
+        }
+        self.log.tend().await.map_err(|error| self.log_failed(error))
     }
 
     /// The share of the reserve that the log uses.

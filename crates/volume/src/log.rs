@@ -26,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, ChunkStore, DiskId, Lease, SegmentError, SegmentId};
 use claystone_env::Env;
 use claystone_meta::Meta;
-use claystone_stripe::{Stores, place};
+use claystone_stripe::{Candidate, Stores, place};
 use futures::future::{BoxFuture, Either, FutureExt, join_all, select};
 use tokio::sync::{mpsc, oneshot};
 
@@ -553,7 +553,10 @@ impl Writer {
     async fn tend(&mut self) -> Result<(), LogFailure> {
         self.failed.clear();
         self.leave_disks();
-        if self.disks.len() < self.settings.copies && self.stores.candidates().len() > self.disks.len() {
+        // Where no other disk has room, the segment that there is goes on.
+        let roomy = |candidate: &Candidate| candidate.free_bytes > 2 * self.settings.segment_bytes;
+        let roomy = self.stores.candidates().iter().filter(|candidate| roomy(candidate)).count();
+        if self.disks.len() < self.settings.copies && roomy > self.disks.len() {
             self.sync_now().await?;
             self.begin_segment().await?;
         }
