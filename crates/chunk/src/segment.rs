@@ -8,7 +8,7 @@
 //!                               +-------------------- delete_segment -----------------------+--> (absent)
 //! ```
 //!
-//! *Open*: appended to, by who created it and under the same lease. *Sealed*: only read and deleted; whoever takes over
+//! *Open*: appended to, by who created it and under the same lease. *Sealed*: only read, synced and deleted; whoever takes over
 //! after a crash begins a segment of its own.
 //!
 //! What is in a segment after a crash: all bytes up to the end of the last append before a returned
@@ -114,8 +114,8 @@ pub enum SegmentError {
     },
 }
 
-/// Something that keeps segments. Calls may come from many tasks at once; appends to one segment, and its sync, come one
-/// after another.
+/// Something that keeps segments. Calls may come from many tasks at once; appends to one segment come one after
+/// another.
 #[async_trait]
 pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// Refuses from now on every change of this owner's segments and chunks under a lesser term than `lease`'s; durable
@@ -139,10 +139,11 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// `NotFound`, `Sealed`, `Fenced`, `OutOfRange`, `Unavailable`: the store is then failed.
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError>;
 
-    /// Makes durable every append to an open segment that had returned when this was called.
+    /// Makes durable every append to a segment that had returned when this was called; of a sealed one, all that can be
+    /// read of it. May run beside appends.
     ///
     /// # Errors
-    /// `NotFound`, `Sealed`, `Fenced`, `Unavailable`: the store is then failed.
+    /// `NotFound`, `Damaged`, `Fenced`, `Unavailable`: the store is then failed.
     async fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError>;
 
     /// Reads ranges within the bytes reserved, one buffer for each, in order. What was never appended reads as zeros or

@@ -424,11 +424,24 @@ impl Files {
         self.writable()?;
         let owner = self.owner(lease.owner);
         let _stay = owner.stay();
-        let segment = self.opened(&owner, number, lease)?;
-        let _alone = lock(&segment.syncing);
-        // One that failed meanwhile took the error with it: the next would succeed.
-        self.writable()?;
-        segment.file.sync().map_err(|error| self.write_torn("syncing a segment", &error).into())
+        let failed = |error: io::Error| self.write_torn("syncing a segment", &error).into();
+        let is_open = lock(&owner.state).entries.get(&number).and_then(|entry| match entry {
+            Entry::Open(segment) => Some(segment.clone()),
+            Entry::Claimed => None,
+        });
+        if let Some(segment) = is_open {
+            self.check_lease(&owner, lease)?;
+            let _alone = lock(&segment.syncing);
+            // One that failed meanwhile took the error with it: the next would succeed.
+            self.writable()?;
+            return segment.file.sync().map_err(failed);
+        }
+        match self.opened(&owner, number, lease) {
+            // What an earlier run appended and did not sync is in the system's memory still, unless the power failed.
+            Err(SegmentError::Sealed { id }) => self.sealed(id)?.1.sync().map_err(failed),
+            Err(error) => Err(error),
+            Ok(_) => unreachable!("it is not open, and only its creation opens it"),
+        }
     }
 
     /// See [`claystone_chunk::SegmentStore::read_segment`].

@@ -158,7 +158,10 @@ impl SegmentStore for MemorySegments {
 
     async fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
         let mut inner = self.writable()?;
-        let segment = inner.owners.entry(lease.owner).or_default().open(number, lease)?;
+        let owner = inner.owners.entry(lease.owner).or_default();
+        owner.check(lease)?;
+        let id = SegmentId { owner: lease.owner, number };
+        let segment = owner.segments.get_mut(&number).ok_or(SegmentError::NotFound { id })?;
         segment.synced_bytes = segment.content.len();
         Ok(())
     }
