@@ -102,6 +102,7 @@ impl Store {
             home: None,
             term: Term(0),
             log_disks: Vec::new(),
+            log_copies: 0,
             created: self.env.clock.wall(),
         };
         self.meta.create_volume(volume).await.expect("a new name");

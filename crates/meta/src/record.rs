@@ -198,6 +198,8 @@ pub struct VolumeRecord {
     pub term: Term,
     /// Disks that may hold segments of its log that are not over, ascending.
     pub log_disks: Vec<DiskId>,
+    /// The fewest copies that any of these segments has; 0: there is no log.
+    pub log_copies: u16,
     /// When it was made.
     pub created: WallTime,
 }

@@ -474,6 +474,9 @@ pub trait VolumeRecords: Send + Sync {
     /// Replaces the disks that may hold segments of the log; the order does not matter. `LeaseEnded` if `lease` is not
     /// the last, `NoSuchDisk`.
     async fn set_log_disks(&self, lease: Lease, disks: &[DiskId]) -> Result<(), MetaError>;
+    /// Sets how many copies each segment of the log has at least. Lowered before anything is acknowledged on fewer.
+    /// `LeaseEnded`.
+    async fn set_log_copies(&self, lease: Lease, copies: u16) -> Result<(), MetaError>;
     /// Stripes at positions greater than `after`, ascending by position. One that cannot be read is an error, because
     /// positions without a stripe read as zeros.
     async fn volume_stripes(

@@ -194,6 +194,7 @@ pub fn volume(id: u128, name: &str, bytes: u64) -> VolumeRecord {
         home: None,
         term: Term(0),
         log_disks: Vec::new(),
+        log_copies: 0,
         created: at(3_000),
     }
 }

@@ -10,32 +10,27 @@ use claystone_meta::StripeRecord;
 use crate::gather::{Sources, Window, gather, read_plain};
 use crate::{Layout, StripeError, Stripes};
 
-/// Whether the caller holds the stripe: see [`Stripes::try_alone`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holding {
-    /// It does, alone or shared.
-    Held,
-    /// It does not: to decode, the stripe is shared for as long as that takes.
-    NotHeld,
+/// As they lie; `None` if one of them fails or is late.
+pub(crate) async fn read_columns_plain(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    ranges: &BTreeMap<ChunkIndex, ByteRange>,
+) -> Option<BTreeMap<ChunkIndex, Bytes>> {
+    check(&Layout::of(record).ok()?, ranges);
+    let mut sources = Sources::new(stripes, record, stripes.settings.hedge_delay_min);
+    read_plain(stripes, &mut sources, ranges).await
 }
 
 pub(crate) async fn read_columns(
     stripes: &Stripes,
     record: &StripeRecord,
     ranges: &BTreeMap<ChunkIndex, ByteRange>,
-    holding: Holding,
 ) -> Result<BTreeMap<ChunkIndex, Bytes>, StripeError> {
-    let layout = Layout::of(record)?;
-    assert_eq!(layout.shape().alpha, 1, "only without sub-chunks any range is a codeword by itself");
-    assert!(ranges.values().all(|range| range.bytes > 0 && range.end() <= layout.chunk_bytes()), "within the chunks");
+    check(&Layout::of(record)?, ranges);
     let mut sources = Sources::new(stripes, record, stripes.settings.hedge_delay_min);
     if let Some(chunks) = read_plain(stripes, &mut sources, ranges).await {
         return Ok(chunks);
     }
-    let _hold = match holding {
-        Holding::Held => None,
-        Holding::NotHeld => Some(stripes.holds.share(record.id).await),
-    };
     let code = record.code.build()?;
     // Ranges that lie together are decoded together: each window is all chunks that are wanted in the same range.
     let mut windows: BTreeMap<ByteRange, Vec<ChunkIndex>> = BTreeMap::new();
@@ -49,4 +44,9 @@ pub(crate) async fn read_columns(
         chunks.extend(want.into_iter().zip(gathered.chunks));
     }
     Ok(chunks)
+}
+
+fn check(layout: &Layout, ranges: &BTreeMap<ChunkIndex, ByteRange>) {
+    assert_eq!(layout.shape().alpha, 1, "only without sub-chunks any range is a codeword by itself");
+    assert!(ranges.values().all(|range| range.bytes > 0 && range.end() <= layout.chunk_bytes()), "within the chunks");
 }

@@ -36,6 +36,12 @@ pub enum StripeError {
         /// Chunks needed.
         needed: usize,
     },
+    /// Somebody changes its chunks, or has left them changed in part, for longer than one waits.
+    #[error("stripe {stripe} is being patched: its volume must be opened, or its merge come to an end")]
+    Held {
+        /// The stripe.
+        stripe: StripeId,
+    },
     /// The stripe's record is damaged.
     #[error(
         "the record of stripe {stripe} is damaged: {data_bytes} bytes in sub-chunks of {sub_bytes} on {places} places"

@@ -35,6 +35,13 @@ pub struct Hold {
     stripe: StripeId,
 }
 
+impl Hold {
+    /// Of which stripe.
+    pub fn stripe(&self) -> StripeId {
+        self.stripe
+    }
+}
+
 impl Holds {
     /// Waits until nobody has the stripe alone, and keeps it so.
     pub(crate) async fn share(&self, stripe: StripeId) -> Hold {

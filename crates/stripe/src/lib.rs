@@ -25,7 +25,6 @@ mod verify;
 mod writer;
 
 pub use claim::Claim;
-pub use columns::Holding;
 pub use error::StripeError;
 pub use hold::Hold;
 pub use layout::{Layout, Row, sub_bytes_for};

@@ -54,7 +54,7 @@ pub(crate) async fn rebuild(
 ) -> Result<Rebuilt, StripeError> {
     let layout = Layout::of(record)?;
     let claim = stripes.claims.claim(record.id);
-    let hold = stripes.holds.share(record.id).await;
+    let hold = stripes.share(record.id).await?;
     let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
     let lost: Vec<ChunkIndex> = targets.iter().map(|(chunk, _)| chunk.index).collect();
     match fill(stripes, record, &lost, &targets, &layout, pace).await {

@@ -94,7 +94,7 @@ impl Stores {
     }
 
     /// An operation on this disk took too long.
-    pub(crate) fn silence(&self, disk: DiskId) {
+    pub fn silence(&self, disk: DiskId) {
         if self.write().silent.insert(disk) {
             tracing::warn!(%disk, "a disk does not answer; it counts as absent until it does");
         }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_env::Env;
+use claystone_env::{Env, timeout};
 use claystone_meta::StripeRecord;
 use tokio::sync::mpsc;
 
 use crate::claim::Claims;
 use crate::hold::Holds;
-use crate::{Hold, Holding, Pace, Rebuilt, Stores, StripeError, StripeReader, StripeWriter, Verification};
+use crate::{Hold, Pace, Rebuilt, Stores, StripeError, StripeReader, StripeWriter, Verification};
 
 /// What the operator decided about stripes, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,21 +147,44 @@ impl Stripes {
         StripeReader::new(self, record, range)
     }
 
-    /// Reads ranges of chunks, data or parity, of a stripe whose code has no sub-chunks: as they lie, or decoded where a
-    /// chunk is lost, fails or is late.
+    /// Reads ranges of chunks, data or parity, of a stripe whose code has no sub-chunks, as they lie; `None` if a chunk is
+    /// lost, fails or is late.
+    ///
+    /// # Panics
+    /// If the code has sub-chunks, or a range is empty or not within its chunk.
+    pub async fn read_columns_plain(
+        &self,
+        record: &StripeRecord,
+        ranges: &BTreeMap<ChunkIndex, ByteRange>,
+    ) -> Option<BTreeMap<ChunkIndex, Bytes>> {
+        crate::columns::read_columns_plain(self, record, ranges).await
+    }
+
+    /// As [`Stripes::read_columns_plain`], decoding where a chunk does not give its range. `hold` is of this stripe, and
+    /// `record` was read under it: chunks that miss a patch lose their place, and an older record would still name them.
     ///
     /// # Errors
     /// `Unrecoverable`, `Malformed`, `Code`.
     ///
     /// # Panics
-    /// If the code has sub-chunks, or a range is empty or not within its chunk.
+    /// As [`Stripes::read_columns_plain`], and if the hold is of another stripe.
     pub async fn read_columns(
         &self,
         record: &StripeRecord,
         ranges: &BTreeMap<ChunkIndex, ByteRange>,
-        holding: Holding,
+        hold: &Hold,
     ) -> Result<BTreeMap<ChunkIndex, Bytes>, StripeError> {
-        crate::columns::read_columns(self, record, ranges, holding).await
+        assert_eq!(hold.stripe(), record.id, "the hold is of this stripe");
+        crate::columns::read_columns(self, record, ranges).await
+    }
+
+    /// Waits until nobody patches a stripe, and keeps it so; not for ever.
+    ///
+    /// # Errors
+    /// `Held`.
+    pub async fn share(&self, stripe: StripeId) -> Result<Hold, StripeError> {
+        let limit = self.settings.read_timeout;
+        timeout(&*self.env.clock, limit, self.holds.share(stripe)).await.ok_or(StripeError::Held { stripe })
     }
 
     /// Takes a stripe alone, to change its chunks in place, unless somebody decodes or rebuilds it now.

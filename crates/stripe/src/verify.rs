@@ -53,7 +53,9 @@ pub(crate) async fn verify(stripes: &Stripes, record: &StripeRecord, pace: &dyn 
         return Verification { chunks: vec![ChunkVerdict::Unknown; record.places.len().max(1)], bytes_read: 0 };
     };
     // Whoever patches the stripe meanwhile would make what was read old before it is told.
-    let _hold = stripes.holds.share(record.id).await;
+    let Ok(_hold) = stripes.share(record.id).await else {
+        return Verification { chunks: vec![ChunkVerdict::Unknown; record.places.len().max(1)], bytes_read: 0 };
+    };
     let verdicts = record.places.iter().enumerate().map(|(at, place)| async move {
         let Some(place) = place else { return (ChunkVerdict::Unplaced, 0) };
         let Some(store) = stripes.stores.readable(place.disk) else { return (ChunkVerdict::Unknown, 0) };

@@ -25,7 +25,7 @@ use claystone_chunk::{
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
 use claystone_env::Env;
 use claystone_meta::StripeRecord;
-use claystone_stripe::{Claim, Holding, StripeError, Stripes};
+use claystone_stripe::{Claim, StripeError, Stripes};
 use futures::future::try_join_all;
 use tokio::sync::Mutex;
 
@@ -165,7 +165,11 @@ impl InPlace {
         range: ByteRange,
     ) -> Result<BTreeMap<ChunkIndex, Bytes>, BlocksError> {
         let ranges = chunks.map(|index| (index, range)).collect();
-        self.stripes.read_columns(stripe, &ranges, Holding::NotHeld).await.map_err(|error| failed(&error))
+        if let Some(read) = self.stripes.read_columns_plain(stripe, &ranges).await {
+            return Ok(read);
+        }
+        let hold = self.stripes.share(stripe.id).await.map_err(|error| failed(&error))?;
+        self.stripes.read_columns(stripe, &ranges, &hold).await.map_err(|error| failed(&error))
     }
 
     async fn overwrite(

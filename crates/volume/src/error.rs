@@ -1,6 +1,6 @@
 //! What can go wrong with volumes as a whole.
 
-use claystone_chunk::DiskId;
+use claystone_chunk::{DiskId, SegmentError};
 use claystone_code::{CodeSpec, SpecError};
 use claystone_meta::MetaError;
 
@@ -31,6 +31,12 @@ pub enum VolumeError {
     BadPages {
         /// What was given.
         page_bytes: u32,
+    },
+    /// Chunks cannot be so long.
+    #[error("chunks of {chunk_bytes} bytes: they are whole pages and multiples of 4096 bytes")]
+    BadChunks {
+        /// What was given.
+        chunk_bytes: u64,
     },
     /// Volumes take no code of this kind.
     #[error("a volume cannot be kept as {code}: it takes replica:n, rs:k+m, lrc and pc codes")]
@@ -85,6 +91,14 @@ pub enum VolumeError {
         name: String,
         /// Its log disks that are not there.
         absent: Vec<DiskId>,
+    },
+    /// A disk that is there does not give what it has of the log now.
+    #[error("the log of volume {name:?} cannot be read now: {error}")]
+    LogUnreadable {
+        /// Which.
+        name: String,
+        /// What the disk said.
+        error: SegmentError,
     },
     /// The log is damaged where it must be whole, on every disk that has it.
     #[error("the log of volume {name:?} is damaged on every disk: segment {segment} at {offset}")]

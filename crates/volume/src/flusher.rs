@@ -50,11 +50,11 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
 
 impl Inner {
     /// Merges while more of the reserve is used than shall be, or all there is.
-    async fn flush_diffs(&self, all: bool) -> Result<(), BlocksError> {
+    async fn flush_diffs(self: &Arc<Self>, all: bool) -> Result<(), BlocksError> {
         while self.diffs().pages() > 0 && (all || self.used_percent() >= self.settings.merge_from_percent) {
-            let report = self.merge_once(ROUND_PAGES).await?;
-            // What is left waits for repairs, or for disks.
-            self.is_stuck.store(report.pages == 0, Ordering::Release);
+            let report = self.merge_as_task(ROUND_PAGES).await?;
+            // What is left waits for repairs, or for disks; or for who reads it back, which comes to an end.
+            self.is_stuck.store(report.pages == 0 && report.stripes_held == 0, Ordering::Release);
             if report.pages == 0 {
                 break;
             }

@@ -10,9 +10,12 @@
 //! Invariants:
 //! 1. A record is in effect only when every disk of its segment that has not failed has it.
 //! 2. The diffs take records in the order of the log.
-//! 3. A segment is synced before the next one begins, so only the last can miss records after a crash.
+//! 3. A segment is synced on every disk that keeps it before the next one begins, so only the last can miss records after a
+//!    crash.
 //! 4. After [`LogFailure`] nothing more is appended: the volume is opened anew.
-//! 5. A disk is among the volume's recorded log disks before it gets a segment.
+//! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies than
+//!    recorded when what it holds is acknowledged.
+//! 6. A disk that does not answer in time has failed.
 //!
 //! A disk that fails leaves its segments with fewer copies. The log goes on in a new segment on disks that work, and what
 //! misses copies is copied ([`Writer::restore`]).
@@ -21,10 +24,11 @@ pub mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, ChunkStore, DiskId, Lease, SegmentError, SegmentId};
-use claystone_env::Env;
+use claystone_env::{Clock, Env, Moment, timeout};
 use claystone_meta::Meta;
 use claystone_stripe::{Candidate, Stores, place};
 use futures::future::{BoxFuture, Either, FutureExt, join_all, select};
@@ -42,6 +46,8 @@ pub struct LogSettings {
     pub copies: usize,
     /// Bytes of the volume's pages.
     pub page_bytes: u32,
+    /// How long a disk may take to answer.
+    pub timeout: Duration,
 }
 
 /// The log takes nothing more.
@@ -90,10 +96,12 @@ type Done<T> = oneshot::Sender<Result<T, LogFailure>>;
 pub struct LogStart {
     /// Segments that are not over.
     pub segments: BTreeMap<u64, Segment>,
-    /// The number of the segment to begin.
-    pub next: u64,
+    /// The last of them, and where it ends.
+    pub last: Option<LogPlace>,
     /// Disks that are recorded as the log's.
-    pub recorded: BTreeSet<DiskId>,
+    pub recorded_disks: BTreeSet<DiskId>,
+    /// The fewest copies of a segment, as recorded.
+    pub recorded_copies: u16,
 }
 
 impl LogView {
@@ -139,6 +147,11 @@ impl LogView {
         self.segments().values().flat_map(|segment| segment.disks.iter().copied()).collect()
     }
 
+    /// The fewest copies that a segment has.
+    fn copies(&self) -> Option<usize> {
+        self.segments().values().map(|segment| segment.disks.len()).min()
+    }
+
     fn segments(&self) -> MutexGuard<'_, BTreeMap<u64, Segment>> {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,14 +179,23 @@ impl Log {
             lease,
             settings,
             view: view.clone(),
-            recorded: start.recorded,
-            failed: BTreeSet::new(),
-            number: start.next - 1,
+            recorded_disks: start.recorded_disks,
+            recorded_copies: start.recorded_copies,
+            is_opening: true,
+            failed: BTreeMap::new(),
+            // Below every number of this lease, and above all of earlier ones.
+            number: lease.term.0 << NUMBER_BITS,
             end: 0,
+            previous: start.last,
             disks: Vec::new(),
             unsynced: BTreeSet::new(),
             diffs,
         };
+        // What was found is on as many disks as it should be before it is closed, and served: until then a copy that is
+        // shorter, by what nobody flushed, is as good as another.
+        writer.restore().await?;
+        writer.is_opening = false;
+        writer.record(&[]).await?;
         writer.begin_segment().await?;
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         env.tasks.spawn("volume log", run(writer, receiver).boxed());
@@ -225,12 +247,17 @@ struct Writer {
     lease: Lease,
     settings: LogSettings,
     view: LogView,
-    recorded: BTreeSet<DiskId>,
-    /// Disks that failed an append or a sync since the log was last tended.
-    failed: BTreeSet<DiskId>,
+    recorded_disks: BTreeSet<DiskId>,
+    recorded_copies: u16,
+    /// Nothing is served yet, so the fewest copies stay as they are recorded.
+    is_opening: bool,
+    /// Disks that failed an append or a sync, or refused a segment, and when.
+    failed: BTreeMap<DiskId, Moment>,
     /// The segment that is appended to.
     number: u64,
     end: u64,
+    /// The segment before it, and where that ended.
+    previous: Option<LogPlace>,
     disks: Vec<DiskId>,
     /// Segments with records that no sync has covered.
     unsynced: BTreeSet<u64>,
@@ -330,7 +357,6 @@ impl Writer {
                 self.write(batch.split().freeze()).await?;
                 self.take(&records[known..places.len()], &places[known..]);
                 known = places.len();
-                self.sync_now().await?;
                 self.begin_segment().await?;
             }
             let offset = self.end + batch.len() as u64;
@@ -364,13 +390,17 @@ impl Writer {
         let (number, lease, offset) = (self.number, self.lease, self.end);
         let appends = self.disks.iter().map(|&disk| {
             let (store, content) = (self.stores.readable(disk), content.clone());
-            async move {
+            self.in_time(disk, async move {
                 let store = store.ok_or_else(|| gone(disk))?;
                 store.segments().append(number, lease, offset, content).await
-            }
+            })
         });
         let outcomes = join_all(appends).await;
         let lost = self.lose(self.disks.clone().into_iter().zip(outcomes))?;
+        if lost {
+            // Before anybody is told that this is on more disks than it is.
+            self.record(&[]).await?;
+        }
         self.end += content.len() as u64;
         self.unsynced.insert(number);
         if let Some(segment) = self.view.segments().get_mut(&number) {
@@ -389,7 +419,7 @@ impl Writer {
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a volume's log goes on without a disk");
                     lost = true;
-                    self.failed.insert(disk);
+                    self.failed.insert(disk, self.env.clock.now());
                     self.disks.retain(|kept| *kept != disk);
                     self.view.segments().values_mut().for_each(|segment| segment.disks.retain(|kept| *kept != disk));
                 }
@@ -402,34 +432,55 @@ impl Writer {
         }
     }
 
-    /// Begins the next segment on disks chosen now: as many as the log wants, or as there are.
+    /// Disks that take a segment now, in the order to try them.
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = self.stores.candidates();
+        candidates.retain(|candidate| !self.failed.contains_key(&candidate.disk));
+        candidates.retain(|candidate| candidate.free_bytes > 2 * self.settings.segment_bytes);
+        candidates
+    }
+
+    /// Closes the segment and begins the next on disks chosen now: as many as the log wants, or as there are.
     async fn begin_segment(&mut self) -> Result<(), LogFailure> {
-        let previous_end = self.end;
-        self.number += 1;
-        self.end = 0;
+        self.sync_all().await?;
+        if !self.disks.is_empty() {
+            self.previous = Some(LogPlace { segment: self.number, offset: self.end });
+        }
+        for _ in 0..BEGIN_TRIES {
+            self.number += 1;
+            self.end = 0;
+            if !self.try_begin().await? {
+                return Ok(());
+            }
+            // A disk was lost with its first record: on with others, where there are some.
+            if self.candidates().len() <= self.disks.len() {
+                return Ok(());
+            }
+            self.view.segments().remove(&self.number);
+        }
+        Err(LogFailure { reason: "disk after disk fails when it is to take a segment of the log".to_owned() })
+    }
+
+    /// Begins a segment. Whether a disk was lost in doing so.
+    async fn try_begin(&mut self) -> Result<bool, LogFailure> {
         self.disks = Vec::new();
-        let candidates: Vec<_> = self
-            .stores
-            .candidates()
-            .into_iter()
-            .filter(|candidate| !self.failed.contains(&candidate.disk))
-            .filter(|candidate| candidate.free_bytes > 2 * self.settings.segment_bytes)
-            .collect();
+        let candidates = self.candidates();
         let order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
-        self.record(order.iter().take(self.settings.copies)).await?;
+        self.record(&order[..order.len().min(self.settings.copies)]).await?;
         let mut refused = None;
         for disk in order {
             if self.disks.len() == self.settings.copies {
                 break;
             }
             let Some(store) = self.stores.readable(disk) else { continue };
-            self.record(std::iter::once(&disk)).await?;
-            let (number, bytes) = (self.number, self.settings.segment_bytes);
-            match store.segments().create_segment(number, self.lease, bytes).await {
+            self.record(&[disk]).await?;
+            let (number, lease, bytes) = (self.number, self.lease, self.settings.segment_bytes);
+            match self.in_time(disk, store.segments().create_segment(number, lease, bytes)).await {
                 Ok(()) => self.disks.push(disk),
                 Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
+                    self.failed.insert(disk, self.env.clock.now());
                     refused = Some(error);
                 }
             }
@@ -444,38 +495,73 @@ impl Writer {
         }
         let over_below = self.view.segments().keys().next().copied().unwrap_or(self.number);
         self.view.segments().insert(self.number, Segment { disks: self.disks.clone(), end: 0 });
-        let begin = Record::Begin { over_below, previous_end, page_bytes: self.settings.page_bytes };
+        self.record(&[]).await?;
+        let begin = Record::Begin { over_below, previous: self.previous, page_bytes: self.settings.page_bytes };
         let mut content = BytesMut::new();
         begin.encode(self.segment(), 0, &mut content);
-        self.write(content.freeze()).await?;
-        self.sync_now().await
+        let lost = self.write(content.freeze()).await?;
+        Ok(self.sync_all().await? || lost)
     }
 
-    /// Makes these disks known as the log's, in the records.
-    async fn record(&mut self, disks: impl Iterator<Item = &DiskId>) -> Result<(), LogFailure> {
-        let new: BTreeSet<DiskId> = disks.copied().filter(|disk| !self.recorded.contains(disk)).collect();
-        if new.is_empty() {
+    /// Makes the records say which disks may have a segment, `more` among them, and how many copies each has at least. At
+    /// any time all that is acknowledged is on that many of these disks.
+    async fn record(&mut self, more: &[DiskId]) -> Result<(), LogFailure> {
+        let mut disks = self.view.disks();
+        disks.extend(more.iter().copied());
+        if self.is_opening {
+            disks.extend(self.recorded_disks.iter().copied());
+            return self.set_disks(disks).await;
+        }
+        let copies = self.view.copies().unwrap_or(0).min(self.settings.copies) as u16;
+        if copies < self.recorded_copies {
+            self.set_copies(copies).await?;
+        }
+        self.set_disks(disks).await?;
+        if copies > self.recorded_copies {
+            self.set_copies(copies).await?;
+        }
+        Ok(())
+    }
+
+    async fn set_copies(&mut self, copies: u16) -> Result<(), LogFailure> {
+        let recorded = self.meta.set_log_copies(self.lease, copies).await;
+        recorded.map_err(|error| LogFailure { reason: format!("the log's copies cannot be recorded: {error}") })?;
+        self.recorded_copies = copies;
+        Ok(())
+    }
+
+    async fn set_disks(&mut self, disks: BTreeSet<DiskId>) -> Result<(), LogFailure> {
+        if disks == self.recorded_disks {
             return Ok(());
         }
-        let all: BTreeSet<DiskId> = self.recorded.union(&new).copied().collect();
-        let list: Vec<DiskId> = all.iter().copied().collect();
+        let list: Vec<DiskId> = disks.iter().copied().collect();
         let recorded = self.meta.set_log_disks(self.lease, &list).await;
         recorded.map_err(|error| LogFailure { reason: format!("the log's disks cannot be recorded: {error}") })?;
-        self.recorded = all;
+        self.recorded_disks = disks;
         Ok(())
+    }
+
+    /// One that does not answer in time is silent: nobody waits for it again before it does.
+    async fn in_time<T>(
+        &self,
+        disk: DiskId,
+        operation: impl Future<Output = Result<T, SegmentError>>,
+    ) -> Result<T, SegmentError> {
+        in_time(&*self.env.clock, &self.stores, self.settings.timeout, disk, operation).await
     }
 
     /// A sync of all that is not synced.
     fn sync(&mut self) -> Syncing {
-        let lease = self.lease;
+        let (lease, limit) = (self.lease, self.settings.timeout);
         let mut syncs = Vec::new();
         for number in std::mem::take(&mut self.unsynced) {
             let disks = self.view.segments().get(&number).map(|segment| segment.disks.clone()).unwrap_or_default();
             for disk in disks {
-                let store = self.stores.readable(disk);
+                let (stores, clock) = (self.stores.clone(), self.env.clock.clone());
                 syncs.push(async move {
-                    let Some(store) = store else { return (disk, Err(gone(disk))) };
-                    (disk, store.segments().sync_segment(number, lease).await)
+                    let Some(store) = stores.readable(disk) else { return (disk, Err(gone(disk))) };
+                    let sync = store.segments().sync_segment(number, lease);
+                    (disk, in_time(&*clock, &stores, limit, disk, sync).await)
                 });
             }
         }
@@ -485,15 +571,25 @@ impl Writer {
     /// What a sync means for the log.
     async fn synced(&mut self, outcome: Vec<(DiskId, Result<(), SegmentError>)>) -> Result<(), LogFailure> {
         if self.lose(outcome.into_iter())? {
+            self.record(&[]).await?;
             self.begin_segment().await?;
             self.restore().await?;
         }
         Ok(())
     }
 
-    async fn sync_now(&mut self) -> Result<(), LogFailure> {
+    /// Syncs the segment that is appended to, also what a sync under way may have taken on, and returns whether a disk was
+    /// lost.
+    async fn sync_all(&mut self) -> Result<bool, LogFailure> {
+        if !self.disks.is_empty() {
+            self.unsynced.insert(self.number);
+        }
         let outcome = self.sync().await;
-        self.lose(outcome.into_iter()).map(|_| ())
+        let lost = self.lose(outcome.into_iter())?;
+        if lost {
+            self.record(&[]).await?;
+        }
+        Ok(lost)
     }
 
     /// Copies segments that miss copies to other disks.
@@ -511,9 +607,7 @@ impl Writer {
         for (number, segment) in wanting {
             let taken: Vec<_> = segment.disks.iter().filter_map(|disk| self.stores.member(*disk)).collect();
             let taken: Vec<_> = taken.into_iter().map(|member| (member.record.id, member.record.node)).collect();
-            let mut candidates = self.stores.candidates();
-            candidates.retain(|candidate| !self.failed.contains(&candidate.disk));
-            candidates.retain(|candidate| candidate.free_bytes > 2 * self.settings.segment_bytes);
+            let mut candidates = self.candidates();
             candidates.retain(|candidate| !segment.disks.contains(&candidate.disk));
             let staying =
                 segment.disks.iter().filter(|disk| self.stores.member(**disk).is_some_and(|member| member.writable()));
@@ -523,46 +617,60 @@ impl Writer {
                 continue;
             }
             let at = LogPlace { segment: number, offset: 0 };
-            let Some(content) = self.view.read(at, segment.end, |_| true).await else {
-                return Err(LogFailure { reason: format!("segment {number} of the log cannot be read any more") });
+            let id = SegmentId { owner: self.lease.owner, number };
+            let page_bytes = self.settings.page_bytes;
+            let whole = |content: &Bytes| records_end(id, content, page_bytes) == segment.end;
+            let Some(content) = self.view.read(at, segment.end, whole).await else {
+                // Its pages may be well one by one: merging takes them where they are.
+                tracing::warn!(number, "no copy of a segment is whole any more");
+                continue;
             };
             for disk in disks {
-                self.record(std::iter::once(&disk)).await?;
+                self.record(&[disk]).await?;
                 match self.copy(number, disk, content.clone()).await {
                     Ok(()) => {
                         if let Some(segment) = self.view.segments().get_mut(&number) {
                             segment.disks.push(disk);
                         }
                     }
-                    Err(error) => tracing::warn!(%disk, %error, "a segment of a volume's log was not copied"),
+                    Err(error) => {
+                        tracing::warn!(%disk, %error, "a segment of a volume's log was not copied");
+                        self.failed.insert(disk, self.env.clock.now());
+                    }
                 }
             }
         }
-        Ok(())
+        self.record(&[]).await
     }
 
     async fn copy(&self, number: u64, disk: DiskId, content: Bytes) -> Result<(), SegmentError> {
         let store: Arc<dyn ChunkStore> = self.stores.readable(disk).ok_or_else(|| gone(disk))?;
         let segments = store.segments();
-        segments.create_segment(number, self.lease, self.settings.segment_bytes).await?;
-        segments.append(number, self.lease, 0, content).await?;
-        segments.sync_segment(number, self.lease).await
+        let (lease, bytes) = (self.lease, self.settings.segment_bytes);
+        let copy = async {
+            // A part of it may be there from before the disk failed.
+            segments.delete_segment(number, lease).await?;
+            segments.create_segment(number, lease, bytes).await?;
+            segments.append(number, lease, 0, content).await?;
+            segments.sync_segment(number, lease).await
+        };
+        self.in_time(disk, copy).await
     }
 
     /// See [`Log::tend`].
     async fn tend(&mut self) -> Result<(), LogFailure> {
-        self.failed.clear();
+        let now = self.env.clock.now();
+        self.failed.retain(|_, failed| now.since(*failed) < FAILED_FOR);
         self.leave_disks();
-        // Where no other disk has room, the segment that there is goes on.
-        let roomy = |candidate: &Candidate| candidate.free_bytes > 2 * self.settings.segment_bytes;
-        let roomy = self.stores.candidates().iter().filter(|candidate| roomy(candidate)).count();
-        if self.disks.len() < self.settings.copies && roomy > self.disks.len() {
-            self.sync_now().await?;
+        self.record(&[]).await?;
+        let others = self.candidates().iter().any(|candidate| !self.disks.contains(&candidate.disk));
+        if self.disks.len() < self.settings.copies && others {
             self.begin_segment().await?;
         }
         self.restore().await?;
         self.trim().await?;
-        self.forget_disks().await
+        // Disks that keep nothing of the log any more can be removed.
+        self.record(&[]).await
     }
 
     /// Counts on disks that are to be left no more, where enough others have the same.
@@ -580,19 +688,6 @@ impl Writer {
         }
     }
 
-    /// Takes disks that keep nothing of the log any more out of the records, so that they can be removed.
-    async fn forget_disks(&mut self) -> Result<(), LogFailure> {
-        let used = self.view.disks();
-        if used == self.recorded {
-            return Ok(());
-        }
-        let list: Vec<DiskId> = used.iter().copied().collect();
-        let recorded = self.meta.set_log_disks(self.lease, &list).await;
-        recorded.map_err(|error| LogFailure { reason: format!("the log's disks cannot be recorded: {error}") })?;
-        self.recorded = used;
-        Ok(())
-    }
-
     /// Ends and deletes the segments before the oldest one that is needed.
     async fn trim(&mut self) -> Result<(), LogFailure> {
         let oldest = self.diffs.lock().unwrap_or_else(PoisonError::into_inner).oldest_live();
@@ -604,7 +699,7 @@ impl Writer {
         }
         // First it is durable that they are over: they may be back after a crash, and one without the others.
         self.append(&[Record::Over { below }]).await?;
-        self.sync_now().await?;
+        self.sync_all().await?;
         for (number, segment) in over {
             self.view.segments().remove(&number);
             for disk in segment.disks {
@@ -618,9 +713,40 @@ impl Writer {
     }
 }
 
+/// Where the records of a segment end, from its start.
+pub(crate) fn records_end(id: SegmentId, content: &Bytes, page_bytes: u32) -> u64 {
+    let mut end = 0;
+    while let Some((_, bytes)) = Record::decode(id, end as u64, &content.slice(end..), page_bytes) {
+        end += bytes;
+    }
+    end as u64
+}
+
+/// Waits for a disk, but not for ever: one that takes too long is silent until it answers.
+async fn in_time<T>(
+    clock: &dyn Clock,
+    stores: &Stores,
+    limit: Duration,
+    disk: DiskId,
+    operation: impl Future<Output = Result<T, SegmentError>>,
+) -> Result<T, SegmentError> {
+    match timeout(clock, limit, operation).await {
+        Some(result) => result,
+        None => {
+            stores.silence(disk);
+            Err(SegmentError::Unavailable { disk, reason: format!("no answer within {limit:?}") })
+        }
+    }
+}
+
 fn gone(disk: DiskId) -> SegmentError {
     SegmentError::Unavailable { disk, reason: "the disk went away".to_owned() }
 }
 
+/// Numbers of a lease's segments: its term, then so many bits that count.
+const NUMBER_BITS: u32 = 24;
+const BEGIN_TRIES: usize = 4;
+/// A disk that failed gets no segment for so long.
+const FAILED_FOR: Duration = Duration::from_secs(30);
 const REQUESTS_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Brings diffs into their stripes: docs/formats/volume-log.md has the states and what a crash leaves in each.
+//! Brings diffs into their stripes: docs/formats/merge.md has the states and what a crash leaves in each.
 //!
 //! ```text
 //!            read, new parity made     intent synced       chunks written      stripes' disks synced    record appended
@@ -18,12 +18,15 @@ mod plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{ByteRange, ChunkError, DiskId, Durability, Overwrite, SECTOR_BYTES, StripeId};
+use claystone_chunk::{ByteRange, ChunkError, ChunkStore, DiskId, Durability, Overwrite, SECTOR_BYTES, StripeId};
 use claystone_code::ChunkIndex;
+use claystone_env::timeout;
+use claystone_meta::MetaError;
 use claystone_meta::{StripeRecord, Swap};
-use claystone_stripe::{Hold, Holding};
+use claystone_stripe::Hold;
 use futures::future::join_all;
 
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
@@ -37,7 +40,7 @@ use crate::{BlocksError, MergeReport};
 struct Patch {
     position: u64,
     stripe: StripeRecord,
-    _hold: Hold,
+    hold: Hold,
     diffs: Vec<(Page, Diff)>,
     /// What becomes of its chunks: sectors in order.
     sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
@@ -56,7 +59,7 @@ impl Volume {
     /// # Errors
     /// The volume failed; or bytes of a stripe that is in the way are lost.
     pub async fn merge_once(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
-        self.inner.merge_once(pages_max).await
+        self.inner.merge_as_task(pages_max).await
     }
 
     /// Merges until no diff is left that was there when this was called, for closing and for tests. Gives up on stripes
@@ -79,20 +82,39 @@ impl Volume {
 }
 
 impl Inner {
-    pub(crate) async fn merge_once(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
+    /// Merges in a task of its own: whoever waits for it may go away, but a merge that has begun to write comes to an end,
+    /// with its stripes held until then.
+    pub(crate) async fn merge_as_task(self: &Arc<Self>, pages_max: u64) -> Result<MergeReport, BlocksError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let inner = self.clone();
+        let task = async move {
+            let result = inner.merge_once(pages_max).await;
+            // Nobody may wait any more.
+            let _ = sender.send(result);
+        };
+        self.env.tasks.spawn("merge", Box::pin(task));
+        receiver.await.unwrap_or_else(|_| Err(self.fail("a merge was cut off".to_owned())))
+    }
+
+    async fn merge_once(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
         let _merging = self.merging.lock().await;
+        if self.has_failed() {
+            return Err(self.fail("it failed before".to_owned()));
+        }
         let mut report = MergeReport::default();
         for positions in self.choose(pages_max).chunks(TOUCH_STRIPES) {
             let held = self.take_alone(positions, &mut report).await?;
             let mut batch: Vec<Patch> = Vec::new();
             let mut sectors = 0;
             for patch in held {
+                let position = patch.position;
                 let patch = match self.prepare(patch, &mut report).await {
                     Ok(Some(patch)) => patch,
                     Ok(None) => continue,
                     Err(BlocksError::Lost { .. }) => {
                         // Its diffs stay until it is repaired; the others go on.
                         report.stripes_lost += 1;
+                        self.put_off(position);
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -118,13 +140,22 @@ impl Inner {
         Ok(report)
     }
 
+    /// Leaves a stripe that cannot be merged to later rounds, so that it does not hold up the others.
+    fn put_off(&self, position: u64) {
+        let round = self.rounds.load(Ordering::Relaxed);
+        self.put_off.lock().unwrap_or_else(PoisonError::into_inner).insert(position, round + PUT_OFF_ROUNDS);
+    }
+
     /// Stripes to merge: what pins the oldest segments first if the log is long, then the coldest.
     fn choose(&self, pages_max: u64) -> Vec<u64> {
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+        let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+        put_off.retain(|_, until| *until > round);
         let diffs = self.diffs();
         let mut chosen: Vec<u64> = Vec::new();
         let mut pages = 0;
         let mut take = |position: u64, chosen: &mut Vec<u64>| {
-            if pages < pages_max && !chosen.contains(&position) {
+            if pages < pages_max && !chosen.contains(&position) && !put_off.contains_key(&position) {
                 pages += diffs.stripe(position).len() as u64;
                 chosen.push(position);
             }
@@ -135,7 +166,7 @@ impl Inner {
         {
             diffs.pinning(oldest).into_iter().for_each(|position| take(position, &mut chosen));
         }
-        for position in diffs.coldest().take(STRIPES_MAX) {
+        for position in diffs.coldest().take(2 * STRIPES_MAX + put_off.len()) {
             take(position, &mut chosen);
         }
         chosen.truncate(STRIPES_MAX);
@@ -150,11 +181,10 @@ impl Inner {
         for position in positions {
             match self.stripe(*position) {
                 None => self.begin_stripe(*position, report).await?,
-                Some(known) => {
-                    if let Some(hold) = self.stripes.try_alone(known.id) {
-                        holds.insert(known.id, (*position, hold));
-                    }
-                }
+                Some(known) => match self.stripes.try_alone(known.id) {
+                    Some(hold) => drop(holds.insert(known.id, (*position, hold))),
+                    None => report.stripes_held += 1,
+                },
             }
         }
         let ids: Vec<StripeId> = holds.keys().copied().collect();
@@ -170,7 +200,7 @@ impl Inner {
             let (position, hold) = holds.remove(&stripe.id).expect("it was asked for once");
             self.remember(position, Some(stripe.clone()));
             let diffs = self.diffs().stripe(position);
-            Patch { position, stripe, _hold: hold, diffs, sectors: BTreeMap::new() }
+            Patch { position, stripe, hold, diffs, sectors: BTreeMap::new() }
         };
         Ok(touched.into_iter().map(patch).collect())
     }
@@ -210,7 +240,7 @@ impl Inner {
             let old = if ranges.is_empty() {
                 BTreeMap::new()
             } else {
-                let read = self.stripes.read_columns(&patch.stripe, &ranges, Holding::Held).await;
+                let read = self.stripes.read_columns(&patch.stripe, &ranges, &patch.hold).await;
                 read.map_err(|error| {
                     tracing::warn!(stripe = %patch.stripe.id, %error, "diffs cannot be merged: their stripe is lost");
                     let offset = self.geometry.start(patch.diffs[0].0);
@@ -334,12 +364,21 @@ impl Inner {
         }
     }
 
-    /// planned -> merged.
+    /// planned -> merged. If it fails between, the stripes stay in nobody's hands but the next opening's.
     async fn carry_out(&self, batch: Vec<Patch>, report: &mut MergeReport) -> Result<(), BlocksError> {
         if batch.is_empty() {
             return Ok(());
         }
-        let intent = self.log.append(Record::Intent(intent_of(&batch))).await;
+        let carried = self.write_batch(&batch, report).await;
+        if carried.is_err() {
+            let holds = batch.into_iter().map(|patch| patch.hold);
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(holds);
+        }
+        carried
+    }
+
+    async fn write_batch(&self, batch: &[Patch], report: &mut MergeReport) -> Result<(), BlocksError> {
+        let intent = self.log.append(Record::Intent(intent_of(batch))).await;
         let intent = intent.map_err(|error| self.log_failed(error))?;
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
         let writes = batch.iter().map(|patch| ChunkWrites {
@@ -368,36 +407,43 @@ impl Inner {
             }
             chunks.extend(by_chunk.into_iter().map(|(index, changes)| (at, index, changes)));
         }
+        let absent = |disk| ChunkError::Unavailable { disk, reason: "the disk is absent".to_owned() };
         let overwrites = chunks.into_iter().map(|(at, index, changes)| {
             let stripe = &writes[at].stripe;
             async move {
                 let sectors = changes.len() as u64;
                 let (Some(id), Some(place)) = (stripe.chunk_id(index), stripe.places[index.at()]) else {
-                    return (at, index, None, Ok(0));
+                    return (at, index, None, Ok((0, None)));
                 };
                 let written = match self.stripes.stores().readable(place.disk) {
-                    Some(store) => store.overwrite(id, self.lease, &changes).await.map(|()| sectors),
-                    None => Err(ChunkError::Unavailable { disk: place.disk, reason: "the disk is absent".to_owned() }),
+                    Some(store) => {
+                        let overwrite = store.overwrite(id, self.lease, &changes);
+                        self.in_time(place.disk, overwrite).await.map(|()| (sectors, Some(store)))
+                    }
+                    None => Err(absent(place.disk)),
                 };
                 (at, index, Some(place.disk), written)
             }
         });
         let outcomes = join_all(overwrites).await;
-        let disks: BTreeSet<DiskId> = outcomes.iter().filter_map(|(_, _, disk, _)| *disk).collect();
-        let syncs = disks.into_iter().map(|disk| async move {
-            let synced = match self.stripes.stores().readable(disk) {
-                Some(store) => store.sync().await,
-                None => Err(ChunkError::Unavailable { disk, reason: "the disk is absent".to_owned() }),
-            };
-            (disk, synced)
-        });
-        let unsynced: BTreeMap<DiskId, ChunkError> =
-            join_all(syncs).await.into_iter().filter_map(|(disk, synced)| Some((disk, synced.err()?))).collect();
+        // The very store that took them: one that was opened in its place since knows nothing of them.
+        let mut stores: BTreeMap<DiskId, Arc<dyn ChunkStore>> = BTreeMap::new();
+        let mut unsynced: BTreeMap<DiskId, ChunkError> = BTreeMap::new();
+        for (_, _, disk, written) in &outcomes {
+            let (Some(disk), Ok((_, Some(store)))) = (disk, written) else { continue };
+            let first = stores.entry(*disk).or_insert_with(|| store.clone());
+            if !Arc::ptr_eq(first, store) {
+                unsynced.insert(*disk, absent(*disk));
+            }
+        }
+        let syncs =
+            stores.into_iter().map(|(disk, store)| async move { (disk, self.in_time(disk, store.sync()).await) });
+        unsynced.extend(join_all(syncs).await.into_iter().filter_map(|(disk, synced)| Some((disk, synced.err()?))));
         let mut missed: BTreeMap<usize, Vec<ChunkIndex>> = BTreeMap::new();
         let mut sectors = 0;
         for (at, index, disk, written) in outcomes {
             let error = match (written, disk.and_then(|disk| unsynced.get(&disk))) {
-                (Ok(written), None) => {
+                (Ok((written, _)), None) => {
                     sectors += written;
                     continue;
                 }
@@ -414,21 +460,49 @@ impl Inner {
         Ok(sectors)
     }
 
+    /// Waits for a store, but not for ever.
+    async fn in_time<T>(
+        &self,
+        disk: DiskId,
+        operation: impl Future<Output = Result<T, ChunkError>>,
+    ) -> Result<T, ChunkError> {
+        let limit = self.settings.timeout;
+        match timeout(&*self.env.clock, limit, operation).await {
+            Some(result) => result,
+            None => {
+                self.stripes.stores().silence(disk);
+                Err(ChunkError::Unavailable { disk, reason: format!("no answer within {limit:?}") })
+            }
+        }
+    }
+
     /// Takes the places of chunks away that missed a patch: repair builds them anew.
     async fn give_up(&self, position: u64, stripe: &StripeRecord, lost: &[ChunkIndex]) -> Result<(), BlocksError> {
-        let absent = (0..).map(ChunkIndex).zip(&stripe.places).filter(|(_, place)| place.is_none());
-        let mut all: Vec<ChunkIndex> = absent.map(|(index, _)| index).chain(lost.iter().copied()).collect();
-        all.sort_unstable();
-        if stripe.code.tolerance_left(&all) < 0 {
-            return Err(self.fail(format!("{} chunks of stripe {} did not take a merge", lost.len(), stripe.id)));
+        let mut stripe = stripe.clone();
+        for _ in 0..GIVE_UP_TRIES {
+            let absent = (0..).map(ChunkIndex).zip(&stripe.places).filter(|(_, place)| place.is_none());
+            let mut all: Vec<ChunkIndex> = absent.map(|(index, _)| index).chain(lost.iter().copied()).collect();
+            all.sort_unstable();
+            all.dedup();
+            if stripe.code.tolerance_left(&all) < 0 {
+                return Err(self.fail(format!("{} chunks of stripe {} did not take a merge", lost.len(), stripe.id)));
+            }
+            let places = lost.iter().map(|index| (*index, None)).collect();
+            let swap = Swap { stripe: stripe.id, expected_revision: stripe.revision, places };
+            match self.meta.swap(swap).await {
+                Ok(swapped) => {
+                    self.remember(position, Some(swapped));
+                    return Ok(());
+                }
+                // A chunk was marked as damaged meanwhile; nobody moves one while this has the stripe alone.
+                Err(MetaError::StripeChanged { .. }) => match self.meta.stripe(stripe.id).await {
+                    Ok(Some(current)) => stripe = current,
+                    _ => break,
+                },
+                Err(error) => return Err(self.fail(format!("a stripe's record cannot be changed: {error}"))),
+            }
         }
-        let places = lost.iter().map(|index| (*index, None)).collect();
-        let swap = Swap { stripe: stripe.id, expected_revision: stripe.revision, places };
-        match self.meta.swap(swap).await {
-            Ok(stripe) => self.remember(position, Some(stripe)),
-            Err(error) => return Err(self.fail(format!("a stripe's record cannot be changed: {error}"))),
-        }
-        Ok(())
+        Err(self.fail(format!("the record of stripe {} keeps changing", stripe.id)))
     }
 
     /// The first stripe at a position: its chunks are new, so nothing is patched.
@@ -439,11 +513,17 @@ impl Inner {
             let contents = match self.contents(&diffs).await {
                 Err(BlocksError::Lost { .. }) => {
                     report.stripes_lost += 1;
+                    self.put_off(position);
                     return Ok(());
                 }
                 contents => contents?,
             };
-            let Some((stripe, claim)) = self.write_stripe(position, &contents).await? else { return Ok(()) };
+            let Some((stripe, claim)) = self.write_stripe(position, &contents).await? else {
+                self.put_off(position);
+                return Ok(());
+            };
+            // The diffs that it was made of are durable before it is: what came later must not be undone by a crash.
+            self.log.sync().await.map_err(|error| self.log_failed(error))?;
             let put = self.meta.put_volume_stripes(self.lease, vec![(position, Some(stripe.clone()))]).await;
             if let Err(error) = put {
                 return Err(self.fail(format!("a new stripe cannot be recorded: {error}")));
@@ -506,7 +586,13 @@ impl Inner {
     }
 
     /// Writes again what an intent of an earlier opening says, so that its stripes are whole.
-    pub(crate) async fn redo(self: &Arc<Self>, at: LogPlace, intent: &Intent) -> Result<(), BlocksError> {
+    /// `held`: stripes that were kept since they were left so.
+    pub(crate) async fn redo(
+        &self,
+        at: LogPlace,
+        intent: &Intent,
+        held: &mut BTreeMap<StripeId, Hold>,
+    ) -> Result<(), BlocksError> {
         let mut inline = intent.inline.chunks_exact(SECTOR_BYTES as usize);
         let mut writes: BTreeMap<u32, ChunkWrites> = BTreeMap::new();
         let mut holds = Vec::new();
@@ -515,9 +601,11 @@ impl Inner {
             if self.stripe(*position).is_none_or(|stripe| stripe.id != *id) {
                 continue;
             }
-            // Nobody repairs a volume's stripes before it is open.
-            let hold = self.stripes.try_alone(*id);
-            holds.push(hold.ok_or_else(|| self.fail(format!("stripe {id} is being changed by somebody else")))?);
+            let hold = match held.remove(id) {
+                Some(hold) => hold,
+                None => self.alone(*id).await?,
+            };
+            holds.push(hold);
             let touched = self.meta.touch(&[*id]).await;
             let touched =
                 touched.map_err(|error| self.fail(format!("a stripe's record cannot be changed: {error}")))?;
@@ -547,6 +635,19 @@ impl Inner {
         drop(holds);
         let merged = self.log.append(Record::Merged { intent: Some(at), diffs: Vec::new() }).await;
         merged.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+}
+
+impl Inner {
+    /// Waits until nobody shares a stripe; a scrub or a repair of it comes to an end.
+    async fn alone(&self, stripe: StripeId) -> Result<Hold, BlocksError> {
+        for _ in 0..ALONE_TRIES {
+            if let Some(hold) = self.stripes.try_alone(stripe) {
+                return Ok(hold);
+            }
+            self.env.clock.sleep(ALONE_PAUSE).await;
+        }
+        Err(self.fail(format!("stripe {stripe} is being changed by somebody else")))
     }
 }
 
@@ -585,3 +686,8 @@ const STRIPES_MAX: usize = 256;
 /// Sectors after which a batch gets its intent.
 const BATCH_SECTORS: usize = 1024;
 const ROUNDS_MAX: usize = 1000;
+/// A stripe that could not be merged is left out for so many rounds.
+const PUT_OFF_ROUNDS: u64 = 16;
+const GIVE_UP_TRIES: usize = 8;
+const ALONE_TRIES: usize = 6000;
+const ALONE_PAUSE: Duration = Duration::from_millis(10);

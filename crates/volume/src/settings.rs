@@ -13,6 +13,8 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Merging begins when this share of the reserve is used, in percent.
     pub merge_from_percent: u64,
+    /// A disk that does not answer for so long has failed.
+    pub timeout: Duration,
     /// Without a write for this long, all that waits is merged.
     pub merge_when_idle: Duration,
 }
@@ -23,6 +25,7 @@ impl Default for Settings {
             reserve_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             merge_from_percent: 50,
+            timeout: Duration::from_secs(30),
             merge_when_idle: Duration::from_secs(30),
         }
     }
@@ -48,6 +51,8 @@ pub struct MergeReport {
     pub stripes_dropped: u64,
     /// Stripes that could not be merged because too much of them is lost.
     pub stripes_lost: u64,
+    /// Stripes that somebody else had.
+    pub stripes_held: u64,
     /// Rows whose parity was made anew: all parity chunks of a row are one update.
     pub parity_updates: u64,
     /// Sectors of chunks read for it.
@@ -64,6 +69,7 @@ impl MergeReport {
         self.stripes_begun += other.stripes_begun;
         self.stripes_dropped += other.stripes_dropped;
         self.stripes_lost += other.stripes_lost;
+        self.stripes_held += other.stripes_held;
         self.parity_updates += other.parity_updates;
         self.sectors_read += other.sectors_read;
         self.sectors_written += other.sectors_written;

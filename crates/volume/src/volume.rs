@@ -24,7 +24,7 @@ use claystone_chunk::{ByteRange, Lease};
 use claystone_code::{ChunkIndex, ErasureCode};
 use claystone_env::Env;
 use claystone_meta::{Meta, StripeRecord, VolumeRecord};
-use claystone_stripe::{Holding, StripeError, Stripes};
+use claystone_stripe::{Hold, StripeError, Stripes};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 
@@ -64,11 +64,17 @@ pub(crate) struct Inner {
     /// A merge has ended, or there is reason for one.
     pub(crate) merge_ended: Notify,
     pub(crate) merge_wanted: Arc<Notify>,
+    /// Rounds of merging.
+    pub(crate) rounds: AtomicU64,
     /// Writes that were let in.
     pub(crate) records: AtomicU64,
     /// The reserve is used up and nothing of it can be merged.
     pub(crate) is_stuck: AtomicBool,
     pub(crate) failure: Mutex<Option<String>>,
+    /// Stripes that a merge left changed in part: nobody decodes them before the volume is opened anew and mends them.
+    pub(crate) kept: Mutex<Vec<Hold>>,
+    /// Stripes that could not be merged, and the round in which they are tried again.
+    pub(crate) put_off: Mutex<BTreeMap<u64, u64>>,
     /// What was merged since the volume was opened, and in how many rounds.
     pub(crate) merged: Mutex<(u64, MergeReport)>,
     gate: Gate,
@@ -113,9 +119,12 @@ impl Volume {
             merging: tokio::sync::Mutex::default(),
             merge_ended: Notify::new(),
             merge_wanted: Arc::default(),
+            rounds: AtomicU64::new(0),
             records: AtomicU64::new(0),
             is_stuck: AtomicBool::new(false),
             failure: Mutex::default(),
+            kept: Mutex::default(),
+            put_off: Mutex::default(),
             merged: Mutex::default(),
             gate: Gate::default(),
         };
@@ -322,53 +331,51 @@ impl Inner {
     async fn read_base(&self, range: ByteRange) -> Result<Stretch, BlocksError> {
         let spot = self.geometry.spot(range.offset);
         let Some(stripe) = self.stripe(spot.position) else { return Ok(Stretch::Hole(range.bytes)) };
-        let wanted = ByteRange { offset: spot.offset, bytes: range.bytes };
-        let failed = match self.read_column(&stripe, spot.column, wanted).await {
-            Ok(content) => return Ok(Stretch::Data(content)),
-            Err(error) => error,
-        };
-        // Upkeep may have moved the stripe's chunks since.
-        let current = self.meta.stripe(stripe.id).await;
-        if let Ok(Some(current)) = current
-            && current.revision != stripe.revision
-        {
-            let read = self.read_column(&current, spot.column, wanted).await;
-            return read.map(Stretch::Data).map_err(|error| lost(range, &error));
+        let ranges = BTreeMap::from([(spot.column, ByteRange { offset: spot.offset, bytes: range.bytes })]);
+        if let Some(mut read) = self.stripes.read_columns_plain(&stripe, &ranges).await {
+            return Ok(Stretch::Data(read.remove(&spot.column).expect("what was asked for is answered")));
         }
-        Err(self.first_lost(&stripe, spot.column, range, failed).await)
+        // To decode, the stripe must stay as it is, and be known as it is now: a chunk that missed a merge has no place
+        // any more, and one that was rebuilt has another.
+        let hold = self.stripes.share(stripe.id).await.map_err(|error| lost(range, &error))?;
+        let current = match self.meta.stripe(stripe.id).await {
+            Ok(Some(current)) => current,
+            // It was given back meanwhile: zeros, or another one is there now.
+            Ok(None) => return Err(BlocksError::Lost { range }),
+            Err(error) => return Err(lost(range, &error)),
+        };
+        if let Ok(content) = self.read_column(&current, spot.column, spot.offset, range.bytes, &hold).await {
+            return Ok(Stretch::Data(content));
+        }
+        Err(self.first_lost(&current, range, &hold).await)
     }
 
-    pub(crate) async fn read_column(
+    async fn read_column(
         &self,
         stripe: &StripeRecord,
         column: ChunkIndex,
-        range: ByteRange,
+        offset: u64,
+        bytes: u64,
+        hold: &Hold,
     ) -> Result<Bytes, StripeError> {
-        let ranges = BTreeMap::from([(column, range)]);
-        let mut read = self.stripes.read_columns(stripe, &ranges, Holding::NotHeld).await?;
+        let ranges = BTreeMap::from([(column, ByteRange { offset, bytes })]);
+        let mut read = self.stripes.read_columns(stripe, &ranges, hold).await?;
         Ok(read.remove(&column).expect("what was asked for is answered"))
     }
 
     /// The error of the first page of a range of one chunk that is lost.
-    async fn first_lost(
-        &self,
-        stripe: &StripeRecord,
-        column: ChunkIndex,
-        range: ByteRange,
-        error: StripeError,
-    ) -> BlocksError {
+    async fn first_lost(&self, stripe: &StripeRecord, range: ByteRange, hold: &Hold) -> BlocksError {
         let page_bytes = u64::from(self.geometry.page_bytes);
         let mut at = range.offset;
         while at < range.end() {
             let end = ((at / page_bytes + 1) * page_bytes).min(range.end());
-            let page = ByteRange { offset: at, bytes: end - at };
-            let wanted = ByteRange { offset: self.geometry.spot(at).offset, bytes: page.bytes };
-            if let Err(error) = self.read_column(stripe, column, wanted).await {
-                return lost(page, &error);
+            let spot = self.geometry.spot(at);
+            if let Err(error) = self.read_column(stripe, spot.column, spot.offset, end - at, hold).await {
+                return lost(ByteRange { offset: at, bytes: end - at }, &error);
             }
             at = end;
         }
-        lost(range, &error)
+        BlocksError::Lost { range }
     }
 
     // ---- Writing ----
@@ -393,6 +400,8 @@ impl Inner {
 
     async fn write_record(&self, offset: u64, content: Bytes) -> Result<(), BlocksError> {
         self.admit().await?;
+        // It may have failed while this waited.
+        self.working()?;
         let page_bytes = u64::from(self.geometry.page_bytes);
         let range = ByteRange { offset, bytes: content.len() as u64 };
         let pages = self.pages(range);
@@ -548,7 +557,7 @@ fn follows(pages: &[(Page, Diff)], page: Page, diff: Diff, page_bytes: u64) -> b
     }
 }
 
-fn lost(range: ByteRange, error: &StripeError) -> BlocksError {
+fn lost(range: ByteRange, error: &dyn std::fmt::Display) -> BlocksError {
     tracing::warn!(offset = range.offset, bytes = range.bytes, %error, "bytes of a volume are lost");
     BlocksError::Lost { range }
 }
@@ -569,6 +578,8 @@ impl Blocks for Volume {
 
     async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
         self.inner.within(range)?;
+        // A former owner must not show what was true once.
+        self.inner.working()?;
         let stretches = self.inner.read(range).await?;
         Ok(stretches.into_iter().filter(|stretch| stretch.bytes() > 0).collect())
     }

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use claystone_chunk::{NodeId, OwnerId, Term};
+use claystone_chunk::{NodeId, OwnerId, StripeId, Term};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Task};
 use claystone_meta::{Meta, StripeRecord, VolumeRecord};
-use claystone_stripe::Stripes;
+use claystone_stripe::{Hold, Stripes};
 use tokio::sync::Mutex;
 
 use crate::flusher::flush_in_background;
@@ -50,6 +50,8 @@ pub struct Volumes {
     stripes: Stripes,
     settings: Settings,
     open: Arc<Mutex<BTreeMap<OwnerId, Opened>>>,
+    /// Stripes of volumes that are not open and may have been left changed in part: nobody decodes or rebuilds them.
+    held: Arc<Mutex<BTreeMap<OwnerId, BTreeMap<StripeId, Hold>>>>,
     /// Why a volume did not open when it was to be opened last.
     closed: Arc<std::sync::Mutex<BTreeMap<OwnerId, String>>>,
 }
@@ -85,13 +87,13 @@ struct Opened {
 impl Volumes {
     /// The volumes that `meta` knows of.
     pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Volumes {
-        Volumes { env, meta, stripes, settings, open: Arc::default(), closed: Arc::default() }
+        Volumes { env, meta, stripes, settings, open: Arc::default(), held: Arc::default(), closed: Arc::default() }
     }
 
     /// Makes a volume, all of it a hole.
     ///
     /// # Errors
-    /// `BadName`, `BadLength`, `BadPages`, `BadCode`, `TooWide`, `TooFewDisks`, `Meta` (the name is taken).
+    /// `BadName`, `BadLength`, `BadPages`, `BadChunks`, `BadCode`, `TooWide`, `TooFewDisks`, `Meta` (the name is taken).
     pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         check(&new)?;
         let chunks_bytes = u64::from(new.code.shape().chunks()) * new.chunk_bytes;
@@ -116,6 +118,7 @@ impl Volumes {
             home: new.home,
             term: Term(0),
             log_disks: Vec::new(),
+            log_copies: 0,
             created: self.env.clock.wall(),
         };
         self.meta.create_volume(record.clone()).await?;
@@ -138,17 +141,21 @@ impl Volumes {
         let record = self.meta.volume(name).await?;
         // Under the lock: who comes meanwhile waits and gets the same.
         let mut opened = self.open.lock().await;
-        if let Some(already) = opened.get(&record.id) {
-            if !already.volume.has_failed() {
-                return Ok(already.volume.clone());
-            }
-            // It failed: its clients see so, and whoever comes now gets a new one.
-            if let Some(failed) = opened.remove(&record.id) {
-                failed.flusher.cancel();
-            }
+        if let Some(already) = opened.get(&record.id)
+            && !already.volume.has_failed()
+        {
+            return Ok(already.volume.clone());
         }
+        // It failed: its clients see so, and whoever comes now gets a new one, with the stripes that a merge left in part.
+        if let Some(failed) = opened.remove(&record.id) {
+            self.keep(record.id, failed).await;
+        }
+        let mut held = self.held.lock().await.remove(&record.id).unwrap_or_default();
         let (meta, stripes) = (self.meta.clone(), self.stripes.clone());
-        let volume = open(&self.env, meta, stripes, self.settings.clone(), &record).await;
+        let volume = open(&self.env, meta, stripes, self.settings.clone(), &record, &mut held).await;
+        if volume.is_err() {
+            self.hold_all(&record, held).await;
+        }
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let volume = match volume {
             Ok(volume) => volume,
@@ -162,6 +169,33 @@ impl Volumes {
         let flusher = flush_in_background(&self.env, &volume);
         opened.insert(record.id, Opened { volume: volume.clone(), flusher });
         Ok(volume)
+    }
+
+    /// Ends what an open volume does, and keeps the stripes that it left changed in part.
+    async fn keep(&self, id: OwnerId, opened: Opened) {
+        opened.flusher.cancel();
+        opened.flusher.ended().await;
+        let inner = &opened.volume.inner;
+        // A merge that has begun comes to an end.
+        let _merging = inner.merging.lock().await;
+        let kept = std::mem::take(&mut *inner.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut held = self.held.lock().await;
+        held.entry(id).or_default().extend(kept.into_iter().map(|hold| (hold.stripe(), hold)));
+    }
+
+    /// Of a volume that does not open it is not known which stripes were left changed in part.
+    async fn hold_all(&self, record: &VolumeRecord, mut held: BTreeMap<StripeId, Hold>) {
+        let mut after = None;
+        while let Ok(page) = self.meta.volume_stripes(record.id, after, STRIPES_PAGE).await {
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            for (_, stripe) in page {
+                if let Some(hold) = self.stripes.try_alone(stripe.id) {
+                    held.insert(stripe.id, hold);
+                }
+            }
+        }
+        self.held.lock().await.insert(record.id, held);
     }
 
     /// Opens every volume that has a log, so that what a crash interrupted is finished. Returns those that do not open.
@@ -239,16 +273,16 @@ impl Volumes {
             return Err(VolumeError::InUse { name: name.to_owned() });
         }
         if let Some(opened) = opened.remove(&record.id) {
-            opened.flusher.cancel();
-            opened.flusher.ended().await;
+            self.keep(record.id, opened).await;
         }
         let dead = self.meta.delete_volume(record.id).await?;
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
+        self.held.lock().await.remove(&record.id);
         self.forget_log(&record).await;
         Ok(dead)
     }
 
-    /// Segments of a volume that is no more. What an absent disk keeps is found when it is back.
+    /// Segments of a volume that is no more. What an absent disk keeps of them stays there.
     async fn forget_log(&self, record: &VolumeRecord) {
         let lease = claystone_chunk::Lease { owner: record.id, term: Term(u64::MAX) };
         for member in self.stripes.stores().members() {
@@ -261,12 +295,14 @@ impl Volumes {
 
     /// Ends the merging of all open volumes, and syncs them.
     pub async fn stop(&self) {
-        for (_, opened) in std::mem::take(&mut *self.open.lock().await) {
-            opened.flusher.cancel();
-            opened.flusher.ended().await;
-            if let Err(error) = crate::Blocks::flush(&opened.volume).await {
-                tracing::warn!(volume = ?opened.volume, %error, "a volume could not be synced at its end");
+        for (id, opened) in std::mem::take(&mut *self.open.lock().await) {
+            let volume = opened.volume.clone();
+            self.keep(id, opened).await;
+            if let Err(error) = crate::Blocks::flush(&volume).await {
+                tracing::warn!(?volume, %error, "a volume could not be synced at its end");
             }
+            // Clients that are left see that it is over; nothing merges any more.
+            volume.inner.fail("the store is stopping".to_owned());
         }
     }
 }
@@ -282,6 +318,11 @@ fn check(new: &NewVolume) -> Result<(), VolumeError> {
         return Err(VolumeError::BadPages { page_bytes: new.page_bytes });
     }
     check_length(new.bytes, new.page_bytes)?;
+    let columns = new.code.shape().data;
+    let geometry = crate::Geometry { page_bytes: new.page_bytes, chunk_bytes: new.chunk_bytes, columns };
+    if !geometry.is_sound() {
+        return Err(VolumeError::BadChunks { chunk_bytes: new.chunk_bytes });
+    }
     let shape = new.code.shape();
     if shape.alpha != 1 || shape.parity == 0 {
         return Err(VolumeError::BadCode { code: new.code });

@@ -1,6 +1,6 @@
 -- Block volumes. docs/formats/metadata.md explains every table.
 
--- term: of the last lease, 0 while there was none.
+-- term: of the last lease, 0 while there was none. log_copies: the fewest copies that any segment of the log has.
 CREATE TABLE volumes (
     num INTEGER PRIMARY KEY AUTOINCREMENT,
     id BLOB NOT NULL UNIQUE,
@@ -11,6 +11,7 @@ CREATE TABLE volumes (
     code TEXT NOT NULL,
     home TEXT,
     term INTEGER NOT NULL,
+    log_copies INTEGER NOT NULL,
     created_ms INTEGER NOT NULL
 ) STRICT;
 

@@ -32,8 +32,9 @@ impl VolumeRecords for SqliteMeta {
             }
             connection
                 .prepare_cached(
-                    "INSERT INTO volumes (id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8)",
+                    "INSERT INTO volumes \
+                     (id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, log_copies) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, 0)",
                 )?
                 .execute(params![
                     volume.id.0.to_be_bytes(),
@@ -130,6 +131,17 @@ impl VolumeRecords for SqliteMeta {
         .await
     }
 
+    async fn set_log_copies(&self, lease: Lease, copies: u16) -> Result<(), MetaError> {
+        self.free(move |connection| {
+            let num = leased(connection, lease)?;
+            connection
+                .prepare_cached("UPDATE volumes SET log_copies = ?2 WHERE num = ?1")?
+                .execute(params![num, copies])?;
+            Ok(())
+        })
+        .await
+    }
+
     async fn volume_stripes(
         &self,
         id: OwnerId,
@@ -181,7 +193,7 @@ impl VolumeRecords for SqliteMeta {
 }
 
 /// Columns of a volume's own row.
-const COLUMNS: &str = "id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, num";
+const COLUMNS: &str = "id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, num, log_copies";
 
 /// What a transaction needs to know of a volume before it begins.
 struct State {
@@ -235,6 +247,7 @@ fn volume_from(row: &Row<'_>) -> Result<VolumeRecord, Fault> {
         home: row.get::<_, Option<String>>(6)?.map(NodeId),
         term: Term(unsigned(row, 7)?),
         log_disks: Vec::new(),
+        log_copies: row.get(10)?,
         created: time(row, 8)?,
     })
 }

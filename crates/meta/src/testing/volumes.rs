@@ -134,6 +134,12 @@ pub(super) async fn logs_name_disks_until_they_leave_them(meta: &dyn Meta) -> Re
     );
     assert_eq!(meta.volume("one").await?.log_disks, [disk(0), disk(3), disk(5)], "nothing changed");
 
+    meta.set_log_copies(lease, 2).await?;
+    assert_eq!(meta.volume("one").await?.log_copies, 2);
+    let former = Lease { term: Term(lease.term.0 - 1), ..lease };
+    refused!(meta.set_log_copies(former, 1).await, MetaError::LeaseEnded { .. });
+    assert_eq!(meta.volume("one").await?.log_copies, 2);
+
     meta.create_volume(volume(2, "two", BYTES)).await?;
     let two = lease_of(meta, 2).await?;
     meta.set_log_disks(two, &[disk(3), disk(4)]).await?;

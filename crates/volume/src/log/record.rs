@@ -65,8 +65,8 @@ pub enum Record {
     Begin {
         /// Segments below this are over, also if they are still there.
         over_below: u64,
-        /// Where the segment before ended.
-        previous_end: u64,
+        /// The segment before, and where it ended: what may be behind that is no part of the log.
+        previous: Option<LogPlace>,
         /// Bytes of the volume's pages.
         page_bytes: u32,
     },
@@ -126,7 +126,7 @@ impl Record {
     /// The two numbers of the head.
     fn numbers(&self) -> (u64, u64) {
         match self {
-            Record::Begin { over_below, previous_end, .. } => (*over_below, *previous_end),
+            Record::Begin { over_below, previous, .. } => (*over_below, previous.map_or(NONE, |end| end.segment)),
             Record::Write { first, crcs, .. } => (first.0, crcs.len() as u64),
             Record::Zero { first, pages } => (first.0, *pages),
             Record::Intent(intent) => (intent.stripes.len() as u64, intent.sectors.len() as u64),
@@ -138,7 +138,7 @@ impl Record {
 
     fn table_bytes(&self) -> usize {
         match self {
-            Record::Begin { .. } => 4,
+            Record::Begin { .. } => 12,
             Record::Write { crcs, .. } => 4 * crcs.len(),
             Record::Zero { .. } | Record::Over { .. } => 0,
             Record::Intent(intent) => STRIPE_ENTRY * intent.stripes.len() + SECTOR_ENTRY * intent.sectors.len(),
@@ -148,7 +148,10 @@ impl Record {
 
     fn put_table(&self, out: &mut BytesMut) {
         match self {
-            Record::Begin { page_bytes, .. } => out.put_u32_le(*page_bytes),
+            Record::Begin { page_bytes, previous, .. } => {
+                out.put_u32_le(*page_bytes);
+                out.put_u64_le(previous.map_or(NONE, |end| end.offset));
+            }
             Record::Write { crcs, .. } => crcs.iter().for_each(|crc| out.put_u32_le(*crc)),
             Record::Zero { .. } | Record::Over { .. } => {}
             Record::Intent(intent) => {
@@ -233,7 +236,10 @@ impl Record {
         let table = &bytes[HEAD_BYTES..content_start];
         let content = bytes.slice(content_start..end);
         let record = match (u32_at(head, 8), table_bytes, content_bytes) {
-            (1, 4, 0) => Record::Begin { over_below: a, previous_end: b, page_bytes: u32_at(table, 0) },
+            (1, 12, 0) => {
+                let previous = place_of(b, u64_at(table, 4))?;
+                Record::Begin { over_below: a, previous, page_bytes: u32_at(table, 0) }
+            }
             (2, ..) => decode_write(Page(a), b, table, content, page_bytes as usize)?,
             (3, 0, 0) if b > 0 => Record::Zero { first: Page(a), pages: b },
             (4, ..) => decode_intent(a, b, table, content)?,
@@ -314,13 +320,19 @@ fn decode_merged(segment: u64, offset: u64, table: &[u8]) -> Option<Record> {
     if !table.len().is_multiple_of(DIFF_ENTRY) {
         return None;
     }
-    if segment == NONE && offset != NONE {
-        return None;
-    }
-    let intent = (segment != NONE).then_some(LogPlace { segment, offset });
+    let intent = place_of(segment, offset)?;
     let diff =
         |entry: &[u8]| (Page(u64_at(entry, 0)), LogPlace { segment: u64_at(entry, 8), offset: u64_at(entry, 16) });
     Some(Record::Merged { intent, diffs: table.chunks_exact(DIFF_ENTRY).map(diff).collect() })
+}
+
+/// A place that may be none; `None` if the numbers are neither.
+fn place_of(segment: u64, offset: u64) -> Option<Option<LogPlace>> {
+    match (segment == NONE, offset == NONE) {
+        (true, true) => Some(None),
+        (true, false) => None,
+        (false, _) => Some(Some(LogPlace { segment, offset })),
+    }
 }
 
 /// CRC-32C.

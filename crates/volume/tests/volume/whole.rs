@@ -20,7 +20,9 @@ async fn volumes_with_a_log_are_opened_and_those_that_do_not_open_are_named() {
     let states: Vec<bool> = look(&world).await.iter().map(|state| matches!(state, State::Open(_))).collect();
     assert_eq!(states, [true, true, false], "nobody has used the third one");
     let State::Open(status) = &look(&world).await[0] else { panic!("it is open") };
-    assert_eq!((status.diff_pages, status.users, status.log_disks.len()), (2, 0, 2));
+    assert_eq!((status.diff_pages, status.users), (2, 0));
+    // Two that have what is not merged, and two that take what comes, which may be the same.
+    assert!((2..=4).contains(&status.log_disks.len()), "{:?}", status.log_disks);
     // Both disks of a log are gone: one more than the code tolerates.
     let logs = world.meta.volume("a").await.expect("there").log_disks;
     let world = world.crash().await;
