@@ -12,6 +12,7 @@ use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta};
 use claystone_object::{Objects, Settings};
 use claystone_sim::{DiskModel, Process, SimDisk, World};
 use claystone_stripe::{Absence, Member, Stores, Stripes};
+use claystone_volume::Volumes;
 
 /// A place where a disk is plugged in.
 pub struct Slot {
@@ -29,6 +30,8 @@ pub struct Running {
     pub objects: Objects,
     /// Its stripes.
     pub stripes: Stripes,
+    /// Its block volumes.
+    pub volumes: Volumes,
     /// Its upkeep.
     pub keeper: Keeper,
 }
@@ -178,7 +181,16 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
     let code = "rs:4+2".parse().expect("a valid code");
     let settings = Settings { durability: Durability::Synced, part_bytes_min: 1, ..Settings::new(code) };
     let objects = Objects::new(env.clone(), shared.clone(), stripes.clone(), settings);
+    // A small reserve, so that merging, waiting and going on in the next segment happen in short runs too.
+    let settings = claystone_volume::Settings { reserve_bytes: 16 << 20, segment_bytes: 8 << 20, ..Default::default() };
+    let volumes = Volumes::new(env.clone(), shared.clone(), stripes.clone(), settings);
+    // Merges that were interrupted are finished before anybody repairs their stripes.
+    for volume in volumes.list().await? {
+        if let Err(error) = volumes.open(&volume.name).await {
+            tracing::warn!(%error, "a volume does not open");
+        }
+    }
     let keeper = Keeper::new(env, shared, stripes.clone(), damage, claystone_keeper::Settings::default())?;
     keeper.start();
-    Ok(Running { process, objects, stripes, keeper })
+    Ok(Running { process, objects, stripes, volumes, keeper })
 }

@@ -20,8 +20,10 @@ mod cluster;
 pub mod disk;
 mod model;
 mod run;
+mod volume;
 
 pub use atlas::Atlas;
 pub use cluster::Cluster;
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};
+pub use volume::{VolumeReport, run_volume_seed};

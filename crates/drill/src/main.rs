@@ -12,6 +12,9 @@ struct Arguments {
     /// Drills disks by themselves: every scenario of each seed.
     #[arg(long)]
     disk: bool,
+    /// Drills volumes.
+    #[arg(long, conflicts_with = "disk")]
+    volume: bool,
     /// Replays a drill of a disk.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "disk"])]
     case: Option<Case>,
@@ -42,7 +45,11 @@ fn main() -> anyhow::Result<()> {
         }
         println!("seed {seed}: {faults}");
     }
-    for seed in seeds.filter(|_| !arguments.disk) {
+    for seed in seeds.clone().filter(|_| arguments.volume) {
+        let report = claystone_drill::run_volume_seed(seed)?;
+        println!("seed {seed}: {report:?}");
+    }
+    for seed in seeds.filter(|_| !arguments.disk && !arguments.volume) {
         let report = claystone_drill::run_seed(seed)?;
         println!("seed {seed}: {report:?}");
     }

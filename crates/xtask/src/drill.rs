@@ -15,6 +15,7 @@ use anyhow::{Context, bail, ensure};
 enum Subject {
     Stores,
     Disks,
+    Volumes,
 }
 
 /// The fixed seeds: the gate judges every change by the same runs.
@@ -22,19 +23,19 @@ pub fn smoke(root: &Path) -> anyhow::Result<()> {
     run(root, &[], Subject::Stores, 1, FIXED_SEEDS)
 }
 
-/// Fresh seeds until CLAYSTONE_DRILL_SECONDS (600) are over: of stores, of disks, and of property tests, in turns.
+/// Fresh seeds until CLAYSTONE_DRILL_SECONDS (600) are over: of stores, of disks, of volumes, and of property tests, in turns.
 pub fn soak(root: &Path) -> anyhow::Result<()> {
     let seconds = match std::env::var("CLAYSTONE_DRILL_SECONDS") {
         Ok(text) => text.parse().with_context(|| format!("CLAYSTONE_DRILL_SECONDS={text} is no number"))?,
         Err(_) => SOAK_SECONDS,
     };
     let begin = Instant::now();
-    let (mut stores, mut disks, mut properties) = (0, 0, 0);
+    let (mut stores, mut disks, mut volumes, mut properties) = (0, 0, 0, 0);
     for turn in 0.. {
         if begin.elapsed() >= Duration::from_secs(seconds) {
             break;
         }
-        match turn % 3 {
+        match turn % 4 {
             0 => {
                 run(root, &["--release"], Subject::Stores, fresh(), STORE_BATCH)?;
                 stores += STORE_BATCH;
@@ -43,6 +44,10 @@ pub fn soak(root: &Path) -> anyhow::Result<()> {
                 run(root, &["--release"], Subject::Disks, fresh(), DISK_BATCH)?;
                 disks += DISK_BATCH;
             }
+            2 => {
+                run(root, &["--release"], Subject::Volumes, fresh(), VOLUME_BATCH)?;
+                volumes += VOLUME_BATCH;
+            }
             _ => {
                 test_properties(root, fresh())?;
                 properties += 1;
@@ -50,21 +55,24 @@ pub fn soak(root: &Path) -> anyhow::Result<()> {
         }
     }
     let took = begin.elapsed().as_secs();
-    println!("{stores} seeds of stores, {disks} of disks, {properties} of property tests in {took} s, none failed");
+    println!(
+        "{stores} seeds of stores, {disks} of disks, {volumes} of volumes, {properties} of property tests in {took} s, none failed"
+    );
     Ok(())
 }
 
 fn run(root: &Path, profile: &[&str], subject: Subject, from: u64, seeds: u64) -> anyhow::Result<()> {
-    let (what, disk) = match subject {
+    let (what, flag) = match subject {
         Subject::Stores => ("drill", ""),
         Subject::Disks => ("drill of disks", " --disk"),
+        Subject::Volumes => ("drill of volumes", " --volume"),
     };
     println!("{what}: seeds {from} to {}", from + seeds - 1);
     let output = cargo(root)
         .args(["run", "--quiet", "--package", "claystone-drill"])
         .args(profile)
         .arg("--")
-        .args(disk.split_whitespace())
+        .args(flag.split_whitespace())
         .args(["--from", &from.to_string(), "--seeds", &seeds.to_string()])
         .output()
         .context("starting the drill")?;
@@ -73,7 +81,7 @@ fn run(root: &Path, profile: &[&str], subject: Subject, from: u64, seeds: u64) -
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
         // It prints a line for each seed that passed, and stops at the first that failed.
         let passed = output.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        bail!("replay it: cargo run --package claystone-drill --{disk} --seed {}", from + passed.min(seeds - 1));
+        bail!("replay it: cargo run --package claystone-drill --{flag} --seed {}", from + passed.min(seeds - 1));
     }
     ensure!(!output.stdout.is_empty(), "the drill ran no seed");
     Ok(())
@@ -133,4 +141,5 @@ const FIXED_SEEDS: u64 = 20;
 const STORE_BATCH: u64 = 100;
 /// Each is 14 runs of a disk.
 const DISK_BATCH: u64 = 20;
+const VOLUME_BATCH: u64 = 100;
 const SOAK_SECONDS: u64 = 600;
