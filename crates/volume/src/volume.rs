@@ -204,6 +204,12 @@ impl Inner {
         BlocksError::Failed { reason: failure.get_or_insert(reason).clone() }
     }
 
+    /// Nothing is written from now on, as somebody wants it.
+    pub(crate) fn close(&self, reason: &str) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| reason.to_owned());
+    }
+
     pub(crate) fn log_failed(&self, error: LogFailure) -> BlocksError {
         self.fail(error.reason)
     }

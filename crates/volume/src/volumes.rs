@@ -302,7 +302,7 @@ impl Volumes {
                 tracing::warn!(?volume, %error, "a volume could not be synced at its end");
             }
             // Clients that are left see that it is over; nothing merges any more.
-            volume.inner.fail("the store is stopping".to_owned());
+            volume.inner.close("the store is stopping");
         }
     }
 }
