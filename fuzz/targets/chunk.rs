@@ -1,5 +1,5 @@
-//! Bytes as what lies on a disk: the header of a chunk file, the identity of a disk, the record of a patch. What decodes is
-//! written the same again and has lengths that make sense. Checksums are put right first, so that the fields behind them
+//! Bytes as what lies on a disk: the header of a chunk file, the identity of a disk, the header of a segment, a fence. What
+//! decodes is written the same again and has lengths that make sense. Checksums are put right first, so that the fields behind them
 //! are reached.
 #![no_main]
 #![allow(dead_code, reason = "the modules of crate `disk` that are pure, of which this uses the formats")]
@@ -8,24 +8,23 @@
 mod fields;
 #[path = "../../crates/disk/src/identity.rs"]
 mod identity;
-#[path = "../../crates/disk/src/journal.rs"]
-mod journal;
 #[path = "../../crates/disk/src/layout.rs"]
 mod layout;
+#[path = "../../crates/disk/src/segment.rs"]
+mod segment;
 
-use claystone_chunk::{ChunkId, Generation, StripeId};
+use claystone_chunk::{ChunkId, Generation, Lease, OwnerId, SegmentId, StripeId};
 use claystone_code::ChunkIndex;
 use libfuzzer_sys::fuzz_target;
 
-use self::fields::{crc32c, crc32c_without, put, u16_at, u32_at, u128_at};
+use self::fields::{crc32c_without, put, u16_at, u32_at, u64_at, u128_at};
 use self::identity::{IDENTITY_BYTES, Identity};
-use self::journal::{RECORD_HEADER_BYTES, Record};
 use self::layout::{HEADER_BYTES, Head, Header};
 
 fuzz_target!(|bytes: &[u8]| {
     header(bytes);
     identity(bytes);
-    record(bytes);
+    segment(bytes);
 });
 
 /// The first bytes with magic, version and checksum as they ought to be, unless the last byte is odd: then as they are.
@@ -70,19 +69,27 @@ fn identity(bytes: &[u8]) {
     }
 }
 
-fn record(bytes: &[u8]) {
-    let _ = Record::decode(bytes);
-    let mut whole = mended::<RECORD_HEADER_BYTES>(bytes, b"CLAYREDO").to_vec();
-    let content = bytes.get(RECORD_HEADER_BYTES..).unwrap_or_default();
-    if bytes.first().is_some_and(|first| first & 1 == 0) {
-        put(&mut whole, 56, (content.len() as u64).to_le_bytes());
-    }
-    put(&mut whole, 36, crc32c(&[content]).to_le_bytes());
+fn segment(bytes: &[u8]) {
+    let file_bytes = 1 << 40;
+    let mut whole: [u8; segment::HEADER_BYTES] = mended(bytes, b"CLAYSEGM");
     let crc = crc32c_without(&whole, 12);
     put(&mut whole, 12, crc.to_le_bytes());
-    whole.extend_from_slice(content);
-    if let Some(record) = Record::decode(&whole) {
-        assert!(content.starts_with(&record.content));
-        assert_eq!(Record::decode(&record.encode()), Some(record));
+    let id = SegmentId { owner: OwnerId(u128_at(&whole, 16)), number: u64_at(&whole, 32) };
+    let _ = segment::decode_header(id, bytes, file_bytes);
+    let other = SegmentId { number: id.number ^ 1, ..id };
+    assert!(!matches!(segment::decode_header(other, &whole, file_bytes), segment::Head::Segment(_)), "another's file");
+    if let segment::Head::Segment(info) = segment::decode_header(id, &whole, file_bytes) {
+        assert!(info.id == id && info.bytes > 0 && info.bytes < file_bytes);
+        assert_eq!(
+            segment::decode_header(id, &segment::encode_header(&info), file_bytes),
+            segment::Head::Segment(info)
+        );
+    }
+    put(&mut whole, 0, *b"CLAYFENC");
+    let crc = crc32c_without(&whole, 12);
+    put(&mut whole, 12, crc.to_le_bytes());
+    let _ = segment::decode_fence(id.owner, bytes);
+    if let Ok(term) = segment::decode_fence(id.owner, &whole) {
+        assert_eq!(segment::decode_fence(id.owner, &segment::encode_fence(Lease { owner: id.owner, term })), Ok(term));
     }
 }
