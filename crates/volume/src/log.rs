@@ -661,6 +661,7 @@ impl Writer {
     async fn tend(&mut self) -> Result<(), LogFailure> {
         let now = self.env.clock.now();
         self.failed.retain(|_, failed| now.since(*failed) < FAILED_FOR);
+        self.fence_again().await?;
         self.leave_disks();
         self.record(&[]).await?;
         let others = self.candidates().iter().any(|candidate| !self.disks.contains(&candidate.disk));
@@ -671,6 +672,23 @@ impl Writer {
         self.trim().await?;
         // Disks that keep nothing of the log any more can be removed.
         self.record(&[]).await
+    }
+
+    /// A fence that was damaged on its disk stops every change there until it is written again; one that is well stays.
+    async fn fence_again(&self) -> Result<(), LogFailure> {
+        let fences = self.stores.members().into_iter().filter_map(|member| {
+            let disk = member.record.id;
+            let store = self.stores.readable(disk)?;
+            Some(async move { (disk, self.in_time(disk, store.segments().fence(self.lease)).await) })
+        });
+        for (disk, fenced) in join_all(fences).await {
+            match fenced {
+                Ok(()) => {}
+                Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
+                Err(error) => tracing::debug!(%disk, %error, "a disk cannot be fenced"),
+            }
+        }
+        Ok(())
     }
 
     /// Counts on disks that are to be left no more, where enough others have the same.
