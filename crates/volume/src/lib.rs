@@ -3,8 +3,8 @@
 //! Source: [drc-dpu §3]: pages are redirected to replicated diffs, parity is updated when diffs are merged.
 //!
 //! Invariants:
-//! 1. A write is in the log on more disks than the code tolerates losses before it returns; no parity and no database is
-//!    on its way.
+//! 1. A write is in the log on more disks than the code tolerates losses before it returns, or on as many as there are;
+//!    no parity and no database is on its way.
 //! 2. What a merge writes in place is in the log first, so that a crash at any step is mended by writing it again.
 //! 3. A volume has one owner: its lease, and the fence of its term at every store, refuse all former ones.
 //!

@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! 1. A page reads as its diff, or if it has none as its stripe has it, or as zeros where there is no stripe.
-//! 2. `stripes` names the chunks as the records did when this volume last had the stripe alone; a merge looks at the record
+//! 2. `known` names the chunks as the records did when this volume last had the stripe alone; a merge looks at the record
 //!    before it changes a chunk. So a reader that finds an old place finds there what was true when it began.
 //! 3. After a failure (`failure`) nothing is written any more: the volume is opened anew.
 
