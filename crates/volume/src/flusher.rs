@@ -6,6 +6,9 @@
 //!  a writer                     goes on       goes on         waits a little  waits for a merge
 //! ```
 //!
+//! Between its rounds merging rests while somebody writes, four times as long as a round where it begins, not at all from
+//! 75 % on. Its reads and writes are few at a time, and its records in the log short: no writer waits long for it.
+//!
 //! The wait grows with the square of what is used beyond three quarters, so that writers come down to the speed of
 //! merging without a step.
 
@@ -52,11 +55,16 @@ impl Inner {
     /// Merges while more of the reserve is used than shall be, or all there is.
     async fn flush_diffs(self: &Arc<Self>, all: bool) -> Result<(), BlocksError> {
         while self.diffs().pages() > 0 && (all || self.used_percent() >= self.settings.merge_from_percent) {
+            let (began, written) = (self.env.clock.now(), self.records.load(Ordering::Relaxed));
             let report = self.merge_as_task(ROUND_PAGES).await?;
             // What is left waits for repairs, or for disks; or for who reads it back, which comes to an end.
             self.is_stuck.store(report.pages == 0 && report.stripes_held == 0, Ordering::Release);
             if report.pages == 0 {
                 break;
+            }
+            if self.records.load(Ordering::Relaxed) != written {
+                let took = self.env.clock.now().since(began);
+                self.env.clock.sleep(pause(took, self.used_percent(), self.settings.merge_from_percent)).await;
             }
         }
         Ok(())
@@ -113,8 +121,19 @@ impl Inner {
     }
 }
 
+/// How long merging rests after a round that took so long, while somebody writes: the longer the more room is left, and not
+/// at all where writers are slowed down.
+fn pause(took: Duration, used_percent: u64, merge_from_percent: u64) -> Duration {
+    let left = SLOW_FROM_PERCENT.saturating_sub(used_percent) as f64;
+    let all = SLOW_FROM_PERCENT.saturating_sub(merge_from_percent).max(1) as f64;
+    took.mul_f64(RESTS_MAX * (left / all).min(1.0)).min(REST_MAX)
+}
+
 const TICK: Duration = Duration::from_secs(1);
 const ROUND_PAGES: u64 = 512;
 const SLOW_FROM_PERCENT: u64 = 75;
 const DELAY_MAX: Duration = Duration::from_millis(20);
 const WAIT_MAX: Duration = Duration::from_millis(200);
+/// Where merging begins it rests so many times as long as it works.
+const RESTS_MAX: f64 = 4.0;
+const REST_MAX: Duration = Duration::from_secs(1);

@@ -27,7 +27,8 @@ use claystone_env::timeout;
 use claystone_meta::MetaError;
 use claystone_meta::{StripeRecord, Swap};
 use claystone_stripe::Hold;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
+use futures::stream::{StreamExt, TryStreamExt, iter};
 
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
 use crate::diffs::{Diff, DiffKind};
@@ -286,19 +287,12 @@ impl Inner {
     /// The contents of diffs, zeros included.
     async fn contents(&self, diffs: &[(Page, Diff)]) -> Result<BTreeMap<Page, (Bytes, Option<LogPlace>)>, BlocksError> {
         let zeros = Bytes::from(vec![0; self.geometry.page_bytes as usize]);
-        let reads = diffs.iter().map(|(page, diff)| {
-            let zeros = zeros.clone();
-            async move {
-                match diff.kind {
-                    DiffKind::Zeros => Ok((*page, (zeros, None))),
-                    DiffKind::Content { .. } => {
-                        let content = self.read_log(&[(*page, *diff)]).await?;
-                        Ok((*page, (content, Some(diff.at))))
-                    }
-                }
-            }
-        });
-        let read: Result<BTreeMap<_, _>, LogRead> = join_all(reads).await.into_iter().collect();
+        let read = async |(page, diff): (Page, Diff)| match diff.kind {
+            DiffKind::Zeros => Ok((page, (zeros.clone(), None))),
+            DiffKind::Content { .. } => self.read_log(&[(page, diff)]).await.map(|read| (page, (read, Some(diff.at)))),
+        };
+        let reads = iter(diffs.to_vec()).map(read).buffered(AT_ONCE);
+        let read: Result<BTreeMap<_, _>, LogRead> = reads.try_collect().await;
         // Its segment cannot be over: these diffs need it. So no disk that is there has the page.
         read.map_err(|_| {
             let offset = self.geometry.start(diffs[0].0);
@@ -378,8 +372,12 @@ impl Inner {
     }
 
     async fn write_batch(&self, batch: &[Patch], report: &mut MergeReport) -> Result<(), BlocksError> {
-        let intent = self.log.append(Record::Intent(intent_of(batch))).await;
-        let intent = intent.map_err(|error| self.log_failed(error))?;
+        let mut intents = Vec::new();
+        for intent in intents_of(batch) {
+            // One after another: what writers append meanwhile goes between them.
+            let place = self.log.append(Record::Intent(intent)).await;
+            intents.push(place.map_err(|error| self.log_failed(error))?);
+        }
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
         let writes = batch.iter().map(|patch| ChunkWrites {
             position: patch.position,
@@ -391,8 +389,12 @@ impl Inner {
             batch.iter().flat_map(|patch| &patch.diffs).map(|(page, diff)| (*page, diff.at)).collect();
         report.pages += diffs.len() as u64;
         report.stripes += batch.len() as u64;
-        let merged = self.log.append(Record::Merged { intent: Some(intent), diffs }).await;
-        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+        let mut diffs = Some(diffs);
+        let merged = intents.into_iter().map(|intent| {
+            let diffs = diffs.take().unwrap_or_default();
+            self.log.append(Record::Merged { intent: Some(intent), diffs })
+        });
+        try_join_all(merged).await.map(|_| ()).map_err(|error| self.log_failed(error))
     }
 
     /// Writes sectors of chunks in place and syncs them; a chunk that does not take them loses its place. Returns how many
@@ -425,7 +427,7 @@ impl Inner {
                 (at, index, Some(place.disk), written)
             }
         });
-        let outcomes = join_all(overwrites).await;
+        let outcomes: Vec<_> = iter(overwrites).buffered(AT_ONCE).collect().await;
         // The very store that took them: one that was opened in its place since knows nothing of them.
         let mut stores: BTreeMap<DiskId, Arc<dyn ChunkStore>> = BTreeMap::new();
         let mut unsynced: BTreeMap<DiskId, ChunkError> = BTreeMap::new();
@@ -586,7 +588,8 @@ impl Inner {
     }
 
     /// Writes again what an intent of an earlier opening says, so that its stripes are whole.
-    /// `held`: stripes that were kept since they were left so.
+    /// `held`: stripes that were kept since they were left so; those written are added. They stay until all intents of the
+    /// log are written again: another one may be of the same stripe.
     pub(crate) async fn redo(
         &self,
         at: LogPlace,
@@ -595,17 +598,14 @@ impl Inner {
     ) -> Result<(), BlocksError> {
         let mut inline = intent.inline.chunks_exact(SECTOR_BYTES as usize);
         let mut writes: BTreeMap<u32, ChunkWrites> = BTreeMap::new();
-        let mut holds = Vec::new();
         for (number, (position, id)) in (0..).zip(&intent.stripes) {
             // One that is not there any more was given back since.
             if self.stripe(*position).is_none_or(|stripe| stripe.id != *id) {
                 continue;
             }
-            let hold = match held.remove(id) {
-                Some(hold) => hold,
-                None => self.alone(*id).await?,
-            };
-            holds.push(hold);
+            if !held.contains_key(id) {
+                held.insert(*id, self.alone(*id).await?);
+            }
             let touched = self.meta.touch(&[*id]).await;
             let touched =
                 touched.map_err(|error| self.fail(format!("a stripe's record cannot be changed: {error}")))?;
@@ -632,7 +632,6 @@ impl Inner {
             }
         }
         self.write_in_place(writes.into_values().collect()).await?;
-        drop(holds);
         let merged = self.log.append(Record::Merged { intent: Some(at), diffs: Vec::new() }).await;
         merged.map(|_| ()).map_err(|error| self.log_failed(error))
     }
@@ -658,25 +657,39 @@ pub(crate) struct ChunkWrites {
     sectors: Vec<((ChunkIndex, u32), Bytes)>,
 }
 
-fn intent_of(batch: &[Patch]) -> Intent {
+/// What a batch will write, in records that are short, so that no writer waits for a long one. All sectors of a row are in
+/// one of them: a crash may leave some of the records, and what each says is written then.
+fn intents_of(batch: &[Patch]) -> Vec<Intent> {
+    let mut intents = Vec::new();
     let mut intent = Intent::default();
     let mut inline = BytesMut::new();
-    for (number, patch) in (0..).zip(batch) {
-        intent.stripes.push((patch.position, patch.stripe.id));
+    for patch in batch {
+        let mut rows: BTreeMap<u32, Vec<(ChunkIndex, &NewSector)>> = BTreeMap::new();
         for ((chunk, sector), new) in &patch.sectors {
-            let source = match new.logged {
-                Some(place) => Source::Log(place),
-                None => {
-                    inline.extend_from_slice(&new.content);
-                    Source::Inline
-                }
-            };
-            let crc = crc32c(&new.content);
-            intent.sectors.push(SectorWrite { stripe: number, chunk: *chunk, sector: *sector, crc, source });
+            rows.entry(*sector).or_default().push((*chunk, new));
+        }
+        for (sector, chunks) in rows {
+            if intent.sectors.len() >= INTENT_SECTORS {
+                intents.push(Intent { inline: inline.split().freeze(), ..std::mem::take(&mut intent) });
+            }
+            if intent.stripes.last().is_none_or(|(_, stripe)| *stripe != patch.stripe.id) {
+                intent.stripes.push((patch.position, patch.stripe.id));
+            }
+            let stripe = intent.stripes.len() as u32 - 1;
+            for (chunk, new) in chunks {
+                let source = match new.logged {
+                    Some(place) => Source::Log(place),
+                    None => {
+                        inline.extend_from_slice(&new.content);
+                        Source::Inline
+                    }
+                };
+                intent.sectors.push(SectorWrite { stripe, chunk, sector, crc: crc32c(&new.content), source });
+            }
         }
     }
-    intent.inline = inline.freeze();
-    intent
+    intents.push(Intent { inline: inline.freeze(), ..intent });
+    intents
 }
 
 /// Stripes whose records are changed at once.
@@ -685,6 +698,10 @@ const TOUCH_STRIPES: usize = 32;
 const STRIPES_MAX: usize = 256;
 /// Sectors after which a batch gets its intent.
 const BATCH_SECTORS: usize = 1024;
+/// Sectors after which an intent gets no further row.
+const INTENT_SECTORS: usize = 32;
+/// Reads of the log, and overwrites, that a merge has under way at once: a writer's append waits behind them at a disk.
+const AT_ONCE: usize = 8;
 const ROUNDS_MAX: usize = 1000;
 /// A stripe that could not be merged is left out for so many rounds.
 const PUT_OFF_ROUNDS: u64 = 16;
