@@ -4,22 +4,21 @@
 //! counts. A write is acknowledged as each way acknowledges it: in the memory of the system under as many disks as it
 //! wants, without a sync. Protocols are left out.
 
-use std::path::{Path, PathBuf};
+mod world;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bytes::Bytes;
 use claystone_bench::gate::median;
-use claystone_chunk::{ChunkStore, DiskId, NodeId};
-use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
-use claystone_env::{Directory, Env, Worker};
-use claystone_host::{HostDirectory, ThreadWorker};
-use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta, Workers};
-use claystone_stripe::{Member, Stores, Stripes};
-use claystone_volume::comparators::{InPlace, UpdateMethod};
-use claystone_volume::{Blocks, Durable, Geometry, NewVolume, Settings, Volume, Volumes};
+use claystone_code::CodeSpec;
+use claystone_env::Env;
+use claystone_volume::comparators::UpdateMethod;
+use claystone_volume::{Blocks, Durable};
 
+use self::world::World;
 use super::load::Sample;
 use super::noise::{self, Counters, Noise};
 use crate::progress::Progress;
@@ -73,8 +72,8 @@ struct Mode {
 pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     let cases = super::chosen(&CASES, |case| case.name.to_owned(), &plan.cases)?;
     let place = super::scratch(plan.directory.as_deref())?;
-    let world = World::new(place.path()).await?;
-    let modes = world.modes(plan.device_bytes).await?;
+    let world = World::machine(place.path()).await?;
+    let modes = modes(&world, plan.device_bytes).await?;
     let goals = Goals::built_in();
     let progress = Progress::new("measuring", (cases.len() * plan.rounds * modes.len()) as u64);
     let mut rows = Vec::new();
@@ -99,87 +98,28 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
         rows.extend(case_rows(&goals, plan, case, &modes, &rounds));
     }
     progress.end();
-    world.volumes.stop().await;
+    world.stop().await;
     Ok(rows)
 }
 
-/// The disks, and what lies on them.
-struct World {
-    env: Env,
-    stripes: Stripes,
-    volumes: Volumes,
-}
-
-impl World {
-    async fn new(place: &Path) -> anyhow::Result<World> {
-        let env = claystone_host::env().context("the system gives no threads or random bytes")?;
-        let worker = |name: &str, threads| -> anyhow::Result<Arc<dyn Worker>> {
-            Ok(Arc::new(ThreadWorker::start(name, threads).context("starting threads")?))
-        };
-        let workers = Workers { writer: worker("meta-writer", 1)?, readers: worker("meta-reader", 1)? };
-        let meta = Arc::new(SqliteMeta::open(&place.join("meta.db"), workers).await?);
-        let stores = Stores::default();
-        for number in 0..DISKS {
-            let (disk, cluster) = (DiskId(number), ClusterId(1));
-            let node = NodeId(format!("node-{number}"));
-            let path = place.join(format!("disk-{number}"));
-            std::fs::create_dir(&path).with_context(|| format!("{} cannot be made", path.display()))?;
-            let directory: Arc<dyn Directory> = Arc::new(HostDirectory::new(&path));
-            let worker = worker("disk", DISK_THREADS)?;
-            let identity = Identity { disk, cluster, node: node.clone(), created: env.clock.wall() };
-            format(&*worker, directory.clone(), identity).await?;
-            let expected = Expected { disk, cluster };
-            let store = DirectoryStore::open(&env, directory, worker, expected, Options::default()).await?;
-            let path = path.display().to_string();
-            let record = DiskRecord { id: disk, node, path, state: DiskState::Active, added: env.clock.wall() };
-            meta.put_disk(record.clone()).await?;
-            let space = store.space().await?;
-            let store: Arc<dyn ChunkStore> = Arc::new(store);
-            stores.put(Member { record, store: Ok(store), space });
-        }
-        let meta: Arc<dyn Meta> = meta;
-        let (stripes, _) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
-        let volumes = Volumes::new(env.clone(), meta, stripes.clone(), Settings::default());
-        Ok(World { env, stripes, volumes })
-    }
-
-    /// Every mode, on devices that are written all over.
-    async fn modes(&self, bytes: u64) -> anyhow::Result<Vec<Mode>> {
-        let in_place = async |method: UpdateMethod, code: &str| -> anyhow::Result<Arc<dyn Blocks>> {
-            let code: claystone_code::CodeSpec = code.parse()?;
-            let columns = if method == UpdateMethod::Replicas { 1 } else { code.shape().data };
-            let geometry = Geometry { page_bytes: 4096, chunk_bytes: 1 << 20, columns };
-            let stripes_count = bytes.div_ceil(geometry.stripe_bytes());
-            let (env, stripes) = (&self.env, self.stripes.clone());
-            let device = InPlace::new(env, stripes, code, method, geometry, stripes_count).await?;
-            Ok(Arc::new(device) as Arc<dyn Blocks>)
-        };
-        let replica = in_place(UpdateMethod::Replicas, REPLICAS).await?;
-        let naive = in_place(UpdateMethod::Naive, CODE).await?;
-        let alone = |name, coded| Mode { name, coded, replicated: None };
-        let coded: Arc<dyn Blocks> = Arc::new(self.volume("coded", bytes, CODE).await?);
-        let replicated: Arc<dyn Blocks> = Arc::new(self.volume("replicated", bytes, REPLICAS).await?);
-        Ok(vec![
-            alone("replica", replica.clone()),
-            alone("naive", naive.clone()),
-            alone("parity log", in_place(UpdateMethod::ParityLog, CODE).await?),
-            alone("spw success", in_place(UpdateMethod::SpeculativeNext, CODE).await?),
-            alone("spw failure", in_place(UpdateMethod::SpeculativeFirst, CODE).await?),
-            Mode { name: "drc 20", coded: naive, replicated: Some((replica, 20)) },
-            Mode { name: "dpu 20", coded: coded.clone(), replicated: Some((replicated, 20)) },
-            alone("dpu 100", coded),
-        ])
-    }
-
-    async fn volume(&self, name: &str, bytes: u64, code: &str) -> anyhow::Result<Volume> {
-        self.volumes.create(NewVolume::new(name, bytes, code.parse()?)).await?;
-        let volume = self.volumes.open(name).await?;
-        for at in (0..bytes).step_by(1 << 20) {
-            volume.write(at, Bytes::from(vec![1; 1 << 20]), Durable::WithFlush).await?;
-        }
-        volume.merge_all().await?;
-        Ok(volume)
-    }
+/// Every mode, on devices that are written all over.
+async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
+    let (code, replicas): (CodeSpec, CodeSpec) = (CODE.parse()?, REPLICAS.parse()?);
+    let replica = world.in_place(UpdateMethod::Replicas, bytes, replicas).await?;
+    let naive = world.in_place(UpdateMethod::Naive, bytes, code).await?;
+    let alone = |name, coded| Mode { name, coded, replicated: None };
+    let coded: Arc<dyn Blocks> = Arc::new(world.volume("coded", bytes, code).await?);
+    let replicated: Arc<dyn Blocks> = Arc::new(world.volume("replicated", bytes, replicas).await?);
+    Ok(vec![
+        alone("replica", replica.clone()),
+        alone("naive", naive.clone()),
+        alone("parity log", world.in_place(UpdateMethod::ParityLog, bytes, code).await?),
+        alone("spw success", world.in_place(UpdateMethod::SpeculativeNext, bytes, code).await?),
+        alone("spw failure", world.in_place(UpdateMethod::SpeculativeFirst, bytes, code).await?),
+        Mode { name: "drc 20", coded: naive, replicated: Some((replica, 20)) },
+        Mode { name: "dpu 20", coded: coded.clone(), replicated: Some((replicated, 20)) },
+        alone("dpu 100", coded),
+    ])
 }
 
 /// Writes to random places for a while.
@@ -243,8 +183,6 @@ fn case_rows(goals: &Goals, plan: &Plan, case: Case, modes: &[Mode], rounds: &[(
     rows
 }
 
-const DISKS: u128 = 6;
-const DISK_THREADS: usize = 4;
 const CODE: &str = "rs:4+2";
 const REPLICAS: &str = "replica:3";
 const TRIES_MAX: usize = 3;
