@@ -7,7 +7,8 @@
 //! 3. A simulated disk keeps no more after a crash than the contract of `env::Directory` promises, and no less; a
 //!    simulated device, than that of `env::Device`.
 //!
-//! Left out: the network. It arrives with the crates that need it.
+//! Left out: messages between processes. They arrive with the crates that need them; until then a link ([`SimLink`]) and a
+//! drive ([`SimSsd`], behind a [`SimCache`]) tell how long things take, and whoever asks them does the things.
 //!
 //! ```
 //! let reached = claystone_sim::run(42, |world| async move {
@@ -18,22 +19,28 @@
 //! assert_eq!(reached, 3600);
 //! ```
 
+mod cache;
 mod clock;
 mod device;
 mod directory;
 mod disk;
 mod files;
+mod link;
 mod process;
 mod random;
+mod ssd;
 mod trace;
 mod worker;
 mod world;
 
+pub use cache::{CacheModel, CacheStats, CachedFile, SimCache};
 pub use clock::SimClock;
 pub use device::{DeviceFaults, DeviceStats, HddModel, SimDevice};
 pub use disk::{DiskModel, Fault, SimDisk, Stats};
+pub use link::{LinkModel, SimLink};
 pub use process::Process;
 pub use random::SimRandom;
+pub use ssd::{SimSsd, SsdModel, SsdStats};
 pub use trace::TraceSum;
 pub use worker::SimWorker;
 pub use world::{World, run};

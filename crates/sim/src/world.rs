@@ -8,8 +8,10 @@ use claystone_env::{Clock, Random};
 use crate::clock::SimClock;
 use crate::device::{HddModel, SimDevice};
 use crate::disk::{DiskModel, SimDisk};
+use crate::link::{LinkModel, SimLink};
 use crate::process::Process;
 use crate::random::SimRandom;
+use crate::ssd::{SimSsd, SsdModel};
 use crate::trace::{Trace, TraceSum};
 
 /// Everything that one seed decides. Clones are the same world.
@@ -80,6 +82,20 @@ impl World {
     pub fn device(&self, name: &str, model: HddModel) -> SimDevice {
         let random = self.random.fork(&format!("device {name}"));
         SimDevice::new(name, model, random, Some(self.clock.clone()), self.trace.clone())
+    }
+
+    /// A solid-state drive that has nothing to do yet.
+    ///
+    /// # Panics
+    /// If it has no flash or no memory, or collects after one in 0 programs.
+    pub fn ssd(&self, name: &str, model: SsdModel) -> SimSsd {
+        let random = self.random.fork(&format!("ssd {name}"));
+        SimSsd::new(name, model, random, self.clock.clone(), self.trace.clone())
+    }
+
+    /// A network card's one direction.
+    pub fn link(&self, name: &str, model: LinkModel) -> SimLink {
+        SimLink::new(model, self.random.fork(&format!("link {name}")), self.clock.clone())
     }
 
     /// Adds an event of the scenario's own to the trace.
