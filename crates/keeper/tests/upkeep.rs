@@ -103,6 +103,7 @@ impl Store {
             term: Term(0),
             log_disks: Vec::new(),
             log_copies: 0,
+            log_from: Term(0),
             created: self.env.clock.wall(),
         };
         self.meta.create_volume(volume).await.expect("a new name");

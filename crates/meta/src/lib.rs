@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. A method of the traits here is one transaction: it happened whole, durably, or not at all.
-//! 2. A chunk that no stripe record names is garbage; a stripe that no content and no volume holds is dead.
+//! 2. A chunk that no stripe record names is garbage; a stripe that no content, volume or snapshot holds is dead.
 //!    Both are safe to delete once no write is under way that could name them.
 //! 3. The stripes of a content lie one behind the other without gaps, in the order of their position.
 //! 4. What S3 or another protocol wants to keep travels as opaque documents and attributes; nothing here reads them.
@@ -17,11 +17,11 @@ pub mod testing;
 
 pub use record::{
     AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, ObjectRecord, PartRecord,
-    StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
+    SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
     BucketRecords, Completed, DeleteObject, Deleted, DiskRecords, DiskTally, Found, KeyRecords, ListPage, ListQuery,
-    Meta, MetaError, NewContent, NewObject, ObjectRecords, Precondition, PutOutcome, StripeRecords, StripeTally, Swap,
-    UploadRecords, VersionRef, Versioning, VolumeRecords,
+    Meta, MetaError, NewContent, NewObject, ObjectRecords, Precondition, PutOutcome, SnapshotRecords, StripeRecords,
+    StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
 };

@@ -200,6 +200,8 @@ pub struct VolumeRecord {
     pub log_disks: Vec<DiskId>,
     /// The fewest copies that any of these segments has; 0: there is no log.
     pub log_copies: u16,
+    /// Segments of its log that were made under lesser terms are over, since it was reverted.
+    pub log_from: Term,
     /// When it was made.
     pub created: WallTime,
 }
@@ -209,6 +211,49 @@ impl VolumeRecord {
     pub fn stripe_bytes(&self) -> u64 {
         u64::from(self.code.shape().data).saturating_mul(self.chunk_bytes)
     }
+}
+
+/// A snapshot's row. Never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotId(pub i64);
+
+/// A volume as it was at one moment: read only, with stripes as a [`VolumeRecord`] has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// Row.
+    pub id: SnapshotId,
+    /// Of which volume.
+    pub volume: OwnerId,
+    /// That volume's name.
+    pub volume_name: String,
+    /// Name, unique in the volume.
+    pub name: String,
+    /// Length.
+    pub bytes: u64,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes of each chunk of its stripes.
+    pub chunk_bytes: u64,
+    /// The code of its stripes.
+    pub code: CodeSpec,
+    /// When it was taken.
+    pub created: WallTime,
+}
+
+impl SnapshotRecord {
+    /// `VOLUME@SNAPSHOT`.
+    pub fn full_name(&self) -> String {
+        format!("{}@{}", self.volume_name, self.name)
+    }
+}
+
+/// What a snapshot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotTally {
+    /// Its stripes.
+    pub stripes: u64,
+    /// Of these, held by nothing else: what its delete gives back.
+    pub alone: u64,
 }
 
 /// A credential.

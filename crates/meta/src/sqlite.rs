@@ -18,6 +18,7 @@ mod listing;
 mod objects;
 mod rows;
 mod schema;
+mod snapshots;
 mod stripes;
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,8 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
 use crate::{
-    AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, StripeRecord,
-    UploadId, UploadRecord, VersionName, VolumeRecord,
+    AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, SnapshotId,
+    SnapshotRecord, SnapshotTally, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -75,6 +75,26 @@ pub enum MetaError {
     #[error("volume {name:?} exists")]
     VolumeExists {
         /// The name.
+        name: String,
+    },
+    /// A volume goes after its snapshots.
+    #[error("volume {name:?} has {count} snapshots: delete them first")]
+    HasSnapshots {
+        /// The name; of one that is known by its id only, `#` and the id.
+        name: String,
+        /// How many.
+        count: u64,
+    },
+    /// The volume has no snapshot of this name, or no volume has this name.
+    #[error("there is no snapshot {name:?}")]
+    NoSuchSnapshot {
+        /// `VOLUME@SNAPSHOT`; of one that is known by its id only, `#` and the id.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("snapshot {name:?} exists")]
+    SnapshotExists {
+        /// `VOLUME@SNAPSHOT`.
         name: String,
     },
     /// A volume never loses bytes at its end.
@@ -425,8 +445,10 @@ pub trait StripeRecords: Send + Sync {
     /// Marks chunks of live stripes as damaged (a place in that generation), so that repair takes them up. The stripe's
     /// revision advances and `verified` is cleared; chunks that are marked already, moved or unknown change nothing.
     async fn mark_damaged(&self, chunks: &[claystone_chunk::ChunkId]) -> Result<(), MetaError>;
+    /// Of these stripes, those that more than one row names, ascending: nobody may change them in place.
+    async fn shared(&self, ids: &[StripeId]) -> Result<Vec<StripeId>, MetaError>;
     /// Chunks of these stripes are about to change in place: their revisions advance and `verified` is cleared. Returns
-    /// them as they are then, in the order asked for; those that are not live are left out.
+    /// them as they are then, in the order asked for; those that are not live, or shared, are left out and left alone.
     async fn touch(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError>;
     /// Remembers that a stripe was read back whole at this revision; nothing happens if it has changed.
     async fn mark_verified(&self, id: StripeId, revision: u64, now: WallTime) -> Result<(), MetaError>;
@@ -467,7 +489,7 @@ pub trait VolumeRecords: Send + Sync {
     /// Sets the length, never to less than it has: `VolumeShrinks`. Needs no lease.
     async fn grow_volume(&self, id: OwnerId, bytes: u64) -> Result<VolumeRecord, MetaError>;
     /// Forgets a volume, whoever has it open, and with it the disks of its log; returns the stripes that died. Changes
-    /// under any of its leases are `NoSuchVolume` from then on.
+    /// under any of its leases are `NoSuchVolume` from then on. `HasSnapshots`.
     async fn delete_volume(&self, id: OwnerId) -> Result<Vec<StripeRecord>, MetaError>;
     /// Ends every lease of a volume and begins one with the next term, which is that of the record returned.
     async fn take_lease(&self, id: OwnerId) -> Result<VolumeRecord, MetaError>;
@@ -494,6 +516,36 @@ pub trait VolumeRecords: Send + Sync {
     ) -> Result<Vec<StripeRecord>, MetaError>;
 }
 
+/// Snapshots of volumes.
+#[async_trait]
+pub trait SnapshotRecords: Send + Sync {
+    /// Takes one: the stripes that the volume has now. `LeaseEnded` if `lease` is not the last, `SnapshotExists`.
+    async fn create_snapshot(&self, lease: Lease, name: &str, now: WallTime) -> Result<SnapshotRecord, MetaError>;
+    /// One snapshot, or `NoSuchSnapshot`.
+    async fn snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, MetaError>;
+    /// All snapshots in the order of their volumes' names, those of one volume in the order they were taken.
+    async fn snapshots(&self) -> Result<Vec<SnapshotRecord>, MetaError>;
+    /// As [`VolumeRecords::volume_stripes`].
+    async fn snapshot_stripes(
+        &self,
+        id: SnapshotId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<(u64, StripeRecord)>, MetaError>;
+    /// Counts what it holds.
+    async fn snapshot_tally(&self, id: SnapshotId) -> Result<SnapshotTally, MetaError>;
+    /// Forgets a snapshot; returns the stripes that died.
+    async fn delete_snapshot(&self, id: SnapshotId) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Adds a volume with the stripes of a snapshot. `VolumeExists`, `NoSuchSnapshot`.
+    ///
+    /// # Panics
+    /// As [`VolumeRecords::create_volume`].
+    async fn clone_snapshot(&self, id: SnapshotId, volume: VolumeRecord) -> Result<(), MetaError>;
+    /// Gives a volume the stripes that its snapshot has, and ends its leases and its log: segments that were made before
+    /// are over. Its length stays. Returns the stripes that died. `NoSuchSnapshot` if it is none of this volume's.
+    async fn revert_volume(&self, id: OwnerId, to: SnapshotId) -> Result<Vec<StripeRecord>, MetaError>;
+}
+
 /// Credentials.
 #[async_trait]
 pub trait KeyRecords: Send + Sync {
@@ -507,11 +559,25 @@ pub trait KeyRecords: Send + Sync {
 
 /// A whole metadata store.
 pub trait Meta:
-    BucketRecords + ObjectRecords + UploadRecords + VolumeRecords + StripeRecords + DiskRecords + KeyRecords
+    BucketRecords
+    + ObjectRecords
+    + UploadRecords
+    + VolumeRecords
+    + SnapshotRecords
+    + StripeRecords
+    + DiskRecords
+    + KeyRecords
 {
 }
 
 impl<T> Meta for T where
-    T: BucketRecords + ObjectRecords + UploadRecords + VolumeRecords + StripeRecords + DiskRecords + KeyRecords
+    T: BucketRecords
+        + ObjectRecords
+        + UploadRecords
+        + VolumeRecords
+        + SnapshotRecords
+        + StripeRecords
+        + DiskRecords
+        + KeyRecords
 {
 }

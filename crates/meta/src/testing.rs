@@ -5,6 +5,7 @@
 mod buckets;
 mod listing;
 mod objects;
+mod snapshots;
 mod stripes;
 mod uploads;
 mod volumes;
@@ -68,6 +69,10 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         volumes::a_put_happens_whole_or_not_at_all,
         volumes::upkeep_sees_the_stripes_of_volumes,
         volumes::a_deleted_volume_leaves_dead_stripes,
+        snapshots::a_snapshot_holds_the_stripes_that_the_volume_had,
+        snapshots::clones_share_until_each_has_its_own,
+        snapshots::a_reverted_volume_has_the_stripes_of_its_snapshot,
+        snapshots::names_belong_to_a_volume_and_leases_count,
         stripes::walks_meet_live_stripes_in_order,
         stripes::swaps_need_the_planned_revision,
         stripes::a_touched_stripe_is_verified_no_more,
@@ -195,6 +200,7 @@ pub fn volume(id: u128, name: &str, bytes: u64) -> VolumeRecord {
         term: Term(0),
         log_disks: Vec::new(),
         log_copies: 0,
+        log_from: Term(0),
         created: at(3_000),
     }
 }

@@ -119,6 +119,7 @@ impl Volumes {
             term: Term(0),
             log_disks: Vec::new(),
             log_copies: 0,
+            log_from: Term(0),
             created: self.env.clock.wall(),
         };
         self.meta.create_volume(record.clone()).await?;

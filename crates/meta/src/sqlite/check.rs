@@ -45,35 +45,49 @@ pub(super) fn check(connection: &Connection) -> Result<Vec<String>, Fault> {
             problems.push(format!("{odd} x stripe of {text} without just its chunks"));
         }
     }
-    check_volumes(connection, &mut problems)?;
+    for (what, table, spans, owner) in
+        [("volume", "volumes", "volume_spans", "volume"), ("snapshot", "snapshots", "snapshot_spans", "snapshot")]
+    {
+        check_spans(connection, what, table, spans, owner, &mut problems)?;
+    }
     Ok(problems)
 }
 
-/// What a stripe of a volume may hold follows from the volume's code.
-fn check_volumes(connection: &Connection, problems: &mut Vec<String>) -> Result<(), Fault> {
-    let mut statement = connection.prepare("SELECT num, name, code FROM volumes")?;
-    let volumes = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    for (num, name, code) in volumes.collect::<Result<Vec<(i64, String, String)>, _>>()? {
+/// What a stripe of a volume or a snapshot may hold follows from its code.
+fn check_spans(
+    connection: &Connection,
+    what: &str,
+    table: &str,
+    spans: &str,
+    owner: &str,
+    problems: &mut Vec<String>,
+) -> Result<(), Fault> {
+    let mut statement = connection.prepare(&format!("SELECT num, name, code FROM {table}"))?;
+    let owners = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    for (num, name, code) in owners.collect::<Result<Vec<(i64, String, String)>, _>>()? {
         let data_chunks = parse_code(&code)?.shape().data;
         let (long, beyond): (i64, i64) = connection.query_row(
-            "SELECT count(*) FILTER (WHERE s.data_bytes > ?2 * v.chunk_bytes), \
-             count(*) FILTER (WHERE p.position < 0 OR p.position * ?2 * v.chunk_bytes >= v.bytes) \
-             FROM volumes v JOIN volume_spans p ON p.volume = v.num LEFT JOIN stripes s ON s.id = p.stripe WHERE v.num = ?1",
+            &format!(
+                "SELECT count(*) FILTER (WHERE s.data_bytes > ?2 * v.chunk_bytes), \
+                 count(*) FILTER (WHERE p.position < 0 OR p.position * ?2 * v.chunk_bytes >= v.bytes) \
+                 FROM {table} v JOIN {spans} p ON p.{owner} = v.num LEFT JOIN stripes s ON s.id = p.stripe \
+                 WHERE v.num = ?1"
+            ),
             rusqlite::params![num, data_chunks],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
         if long > 0 {
-            problems.push(format!("{long} x stripe of more bytes than volume {name:?} has at a position"));
+            problems.push(format!("{long} x stripe of more bytes than {what} {name:?} has at a position"));
         }
         if beyond > 0 {
-            problems.push(format!("{beyond} x stripe beyond the end of volume {name:?}"));
+            problems.push(format!("{beyond} x stripe beyond the end of {what} {name:?}"));
         }
     }
     Ok(())
 }
 
 /// What must not be found, and a query of one text column that finds it.
-const RULES: [(&str, &str); 22] = [
+const RULES: [(&str, &str); 25] = [
     (
         "totals that are wrong",
         "SELECT printf('%d stripes, %d bytes, %d verified', stripes, data_bytes, verified) FROM totals \
@@ -85,7 +99,8 @@ const RULES: [(&str, &str); 22] = [
     (
         "stripe with wrong refs",
         "SELECT hex(s.id) FROM stripes s LEFT JOIN (SELECT stripe, count(*) AS refs FROM \
-         (SELECT stripe FROM spans UNION ALL SELECT stripe FROM volume_spans) GROUP BY stripe) p \
+         (SELECT stripe FROM spans UNION ALL SELECT stripe FROM volume_spans UNION ALL SELECT stripe FROM snapshot_spans) \
+         GROUP BY stripe) p \
          ON p.stripe = s.id WHERE s.refs <> coalesce(p.refs, 0)",
     ),
     ("span without its stripe", "SELECT hex(stripe) FROM spans WHERE stripe NOT IN (SELECT id FROM stripes)"),
@@ -94,19 +109,28 @@ const RULES: [(&str, &str); 22] = [
         "SELECT hex(stripe) FROM volume_spans WHERE stripe NOT IN (SELECT id FROM stripes)",
     ),
     (
+        "span of a snapshot without its stripe",
+        "SELECT hex(stripe) FROM snapshot_spans WHERE stripe NOT IN (SELECT id FROM stripes)",
+    ),
+    (
+        "span of no snapshot",
+        "SELECT CAST(snapshot AS TEXT) FROM snapshot_spans WHERE snapshot NOT IN (SELECT num FROM snapshots)",
+    ),
+    ("snapshot of no volume", "SELECT name FROM snapshots WHERE volume NOT IN (SELECT num FROM volumes)"),
+    (
         "span or log of no volume",
         "SELECT CAST(volume AS TEXT) FROM (SELECT volume FROM volume_spans UNION SELECT volume FROM volume_logs) \
          WHERE volume NOT IN (SELECT num FROM volumes)",
     ),
     ("log on no disk", "SELECT CAST(volume AS TEXT) FROM volume_logs WHERE disk NOT IN (SELECT num FROM disks)"),
     (
-        "volume with a term, length or size that it cannot have",
-        "SELECT name FROM volumes WHERE term < 0 OR bytes < 0 OR page_bytes < 1 OR chunk_bytes < 1",
+        "volume or snapshot with a term, length or size that it cannot have",
+        "SELECT name FROM volumes WHERE term < 0 OR log_from NOT BETWEEN 0 AND term OR bytes < 0 OR page_bytes < 1 \
+         OR chunk_bytes < 1 UNION ALL SELECT name FROM snapshots WHERE bytes < 0 OR page_bytes < 1 OR chunk_bytes < 1",
     ),
     (
-        "volume that had a log or stripes before any lease",
-        "SELECT name FROM volumes WHERE term = 0 AND (num IN (SELECT volume FROM volume_logs) \
-         OR num IN (SELECT volume FROM volume_spans))",
+        "volume that had a log before any lease",
+        "SELECT name FROM volumes WHERE term = 0 AND num IN (SELECT volume FROM volume_logs)",
     ),
     (
         "content with wrong refs",

@@ -122,12 +122,27 @@ impl StripeRecords for SqliteMeta {
         .await
     }
 
+    async fn shared(&self, ids: &[StripeId]) -> Result<Vec<StripeId>, MetaError> {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        self.read_steps(move |connection| {
+            let mut shared = Vec::new();
+            for id in ids {
+                if refs(connection, id)? > 1 {
+                    shared.push(id);
+                }
+            }
+            Ok(shared)
+        })
+        .await
+    }
+
     async fn touch(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError> {
         let ids = ids.to_vec();
         self.free(move |connection| {
             let mut touched = Vec::with_capacity(ids.len());
             for id in &ids {
-                if load_live(connection, *id)?.is_some() {
+                if refs(connection, *id)? == 1 {
                     changed(connection, *id)?;
                     touched.extend(load_live(connection, *id)?);
                 }
@@ -292,6 +307,21 @@ fn place_from(row: &Row<'_>, at: usize) -> Result<Option<ChunkPlace>, Fault> {
         damaged: row.get(at + 2)?,
         disk: disk_id(row, at + 4)?,
     }))
+}
+
+/// How many spans name a stripe; none name one that is not known.
+fn refs(connection: &Connection, id: StripeId) -> Result<i64, Fault> {
+    let mut statement = connection.prepare_cached("SELECT refs FROM stripes WHERE id = ?1")?;
+    let refs = statement.query_row(params![id.0.to_be_bytes()], |row| row.get(0)).optional()?;
+    Ok(refs.unwrap_or(0))
+}
+
+/// One span more names a live stripe; the caller writes it.
+pub(super) fn share_stripe(connection: &Connection, id: StripeId) -> Result<(), Fault> {
+    let changed = connection
+        .prepare_cached("UPDATE stripes SET refs = refs + 1 WHERE id = ?1 AND refs > 0")?
+        .execute(params![id.0.to_be_bytes()])?;
+    if changed == 1 { Ok(()) } else { Err(Fault::corrupt(format!("a span without its stripe {id}"))) }
 }
 
 /// Writes the rows of a new live stripe, held by one span that the caller writes.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_chunk::{Lease, OwnerId};
+use claystone_chunk::{Lease, OwnerId, StripeId, Term};
 use claystone_env::{Directory, DirectoryLock, File, Space};
 use claystone_host::ThreadWorker;
 use futures::future::join_all;
@@ -17,7 +17,7 @@ use super::{SqliteMeta, Workers, schema};
 use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
     BucketId, BucketRecords, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError, NewObject, ObjectRecords,
-    Precondition, StripeRecords, UploadRecords, VersionRef, VolumeRecords,
+    Precondition, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
 };
 
 mod model;
@@ -103,6 +103,37 @@ async fn a_database_of_schema_1_is_brought_forward() {
     // Ids go on where they were.
     let made = meta.create_bucket("later", "ann", None, at(9)).await.expect("room");
     assert_eq!(made.id, BucketId(4));
+}
+
+/// What schema 2 had of volumes is found unchanged, and they can have snapshots.
+#[tokio::test]
+async fn a_database_of_schema_2_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v2.sql"));
+    let one =
+        VolumeRecord { term: Term(3), log_copies: 2, log_disks: vec![disk(0), disk(1)], ..volume(1, "one", 1 << 20) };
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        assert_eq!(meta.volume("one").await.expect("kept"), one);
+        let unused = meta.volume("unused").await.expect("kept");
+        assert_eq!((unused.page_bytes, unused.bytes, unused.created), (1024, 4096, at(3001)));
+        let stripes = meta.volume_stripes(one.id, None, 9).await.expect("kept");
+        let stripes: Vec<_> = stripes.iter().map(|(position, stripe)| (*position, stripe.id.0)).collect();
+        assert_eq!(stripes, [(0, 6), (3, 7)]);
+        assert_eq!(meta.snapshots().await.expect("a new table"), []);
+        assert_eq!(meta.disk_tally(disk(0)).await.expect("kept").logs, 1);
+    }
+    let meta = open(&path).await;
+    let term = meta.take_lease(one.id).await.expect("room").term;
+    let lease = Lease { owner: one.id, term };
+    let snapshot = meta.create_snapshot(lease, "s", at(9)).await.expect("room");
+    meta.clone_snapshot(snapshot.id, volume(3, "three", 1 << 20)).await.expect("room");
+    meta.revert_volume(one.id, snapshot.id).await.expect("room");
+    assert_eq!(meta.shared(&[6, 7].map(StripeId)).await.expect("readable"), [6, 7].map(StripeId));
+    assert_sound(&meta).await;
 }
 
 #[tokio::test]
@@ -427,7 +458,7 @@ async fn room_for_deletes_is_taken_at_the_beginning_and_kept() {
 #[tokio::test]
 async fn a_released_migration_stays_as_it_is() {
     let checksums = schema::checksums();
-    assert_eq!(checksums, [200_889_557_653_799_058, 7_881_312_822_103_663_045]);
+    assert_eq!(checksums, [200_889_557_653_799_058, 7_881_312_822_103_663_045, 9_937_519_419_812_333_580]);
 }
 
 #[tokio::test]

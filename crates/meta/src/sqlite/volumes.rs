@@ -20,35 +20,8 @@ use crate::{MetaError, StripeRecord, VolumeRecord, VolumeRecords};
 #[async_trait]
 impl VolumeRecords for SqliteMeta {
     async fn create_volume(&self, volume: VolumeRecord) -> Result<(), MetaError> {
-        assert!(volume.term == Term::default(), "nobody has opened a new volume");
-        assert!(volume.log_disks.is_empty(), "nobody has written to a new volume");
-        assert!(volume.page_bytes > 0 && volume.chunk_bytes > 0, "a page or a chunk of no bytes");
-        self.write(move |connection| {
-            let taken: bool = connection
-                .prepare_cached("SELECT EXISTS (SELECT 1 FROM volumes WHERE name = ?1)")?
-                .query_row(params![volume.name], |row| row.get(0))?;
-            if taken {
-                return Err(MetaError::VolumeExists { name: volume.name.clone() }.into());
-            }
-            connection
-                .prepare_cached(
-                    "INSERT INTO volumes \
-                     (id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, log_copies) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, 0)",
-                )?
-                .execute(params![
-                    volume.id.0.to_be_bytes(),
-                    volume.name,
-                    Int(volume.bytes),
-                    volume.page_bytes,
-                    Int(volume.chunk_bytes),
-                    volume.code.to_string(),
-                    volume.home.as_ref().map(|node| &node.0),
-                    Int(volume.created.unix_ms),
-                ])?;
-            Ok(())
-        })
-        .await
+        check_new(&volume);
+        self.write(move |connection| insert_volume(connection, &volume).map(|_| ())).await
     }
 
     async fn volume(&self, name: &str) -> Result<VolumeRecord, MetaError> {
@@ -84,6 +57,13 @@ impl VolumeRecords for SqliteMeta {
     async fn delete_volume(&self, id: OwnerId) -> Result<Vec<StripeRecord>, MetaError> {
         self.free(move |connection| {
             let num = state(connection, id)?.num;
+            let count: i64 = connection
+                .prepare_cached("SELECT count(*) FROM snapshots WHERE volume = ?1")?
+                .query_row(params![num], |row| row.get(0))?;
+            if count > 0 {
+                let VolumeRecord { name, .. } = existing(connection, id)?;
+                return Err(MetaError::HasSnapshots { name, count: count.unsigned_abs() }.into());
+            }
             let spans = spans(connection, num, None, usize::MAX)?;
             // These rows go first: the index of dead stripes needs about as many pages as they free.
             for sql in [
@@ -150,13 +130,7 @@ impl VolumeRecords for SqliteMeta {
     ) -> Result<Vec<(u64, StripeRecord)>, MetaError> {
         self.read_steps(move |connection| {
             let num = state(connection, id)?.num;
-            let mut stripes = Vec::new();
-            for (position, stripe) in spans(connection, num, after, limit)? {
-                let (record, _) = load_any(connection, stripe)?
-                    .ok_or_else(|| Fault::corrupt(format!("a volume without its stripe {stripe}")))?;
-                stripes.push((position, record));
-            }
-            Ok(stripes)
+            load_spans(connection, spans(connection, num, after, limit)?)
         })
         .await
     }
@@ -193,15 +167,51 @@ impl VolumeRecords for SqliteMeta {
 }
 
 /// Columns of a volume's own row.
-const COLUMNS: &str = "id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, num, log_copies";
+const COLUMNS: &str =
+    "id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, num, log_copies, log_from";
+
+/// What nobody has opened cannot have.
+pub(super) fn check_new(volume: &VolumeRecord) {
+    assert!(volume.term == Term::default(), "nobody has opened a new volume");
+    assert!(volume.log_from == Term::default(), "nobody has reverted a new volume");
+    assert!(volume.log_disks.is_empty(), "nobody has written to a new volume");
+    assert!(volume.page_bytes > 0 && volume.chunk_bytes > 0, "a page or a chunk of no bytes");
+}
+
+/// Adds a volume's own row; returns its number.
+pub(super) fn insert_volume(connection: &Connection, volume: &VolumeRecord) -> Result<i64, Fault> {
+    let taken: bool = connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM volumes WHERE name = ?1)")?
+        .query_row(params![volume.name], |row| row.get(0))?;
+    if taken {
+        return Err(MetaError::VolumeExists { name: volume.name.clone() }.into());
+    }
+    connection
+        .prepare_cached(
+            "INSERT INTO volumes \
+             (id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, log_copies) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, 0)",
+        )?
+        .execute(params![
+            volume.id.0.to_be_bytes(),
+            volume.name,
+            Int(volume.bytes),
+            volume.page_bytes,
+            Int(volume.chunk_bytes),
+            volume.code.to_string(),
+            volume.home.as_ref().map(|node| &node.0),
+            Int(volume.created.unix_ms),
+        ])?;
+    Ok(connection.last_insert_rowid())
+}
 
 /// What a transaction needs to know of a volume before it begins.
-struct State {
-    num: i64,
+pub(super) struct State {
+    pub(super) num: i64,
     term: Term,
 }
 
-fn state(connection: &Connection, id: OwnerId) -> Result<State, Fault> {
+pub(super) fn state(connection: &Connection, id: OwnerId) -> Result<State, Fault> {
     let mut statement = connection.prepare_cached("SELECT num, term FROM volumes WHERE id = ?1")?;
     let mut found = statement.query(params![id.0.to_be_bytes()])?;
     let row = found.next()?.ok_or_else(|| missing(id))?;
@@ -209,7 +219,7 @@ fn state(connection: &Connection, id: OwnerId) -> Result<State, Fault> {
 }
 
 /// The volume's number, if the lease is its last.
-fn leased(connection: &Connection, lease: Lease) -> Result<i64, Fault> {
+pub(super) fn leased(connection: &Connection, lease: Lease) -> Result<i64, Fault> {
     let State { num, term: last } = state(connection, lease.owner)?;
     // Term 0 is that of a volume without any lease.
     if lease.term == last && last > Term::default() {
@@ -248,6 +258,7 @@ fn volume_from(row: &Row<'_>) -> Result<VolumeRecord, Fault> {
         term: Term(unsigned(row, 7)?),
         log_disks: Vec::new(),
         log_copies: row.get(10)?,
+        log_from: Term(unsigned(row, 11)?),
         created: time(row, 8)?,
     })
 }
@@ -266,9 +277,20 @@ fn log_disks(connection: &Connection, num: i64) -> Result<Vec<DiskId>, Fault> {
 }
 
 fn spans(connection: &Connection, num: i64, after: Option<u64>, limit: usize) -> Result<Vec<(u64, StripeId)>, Fault> {
-    let mut statement = connection.prepare_cached(
-        "SELECT position, stripe FROM volume_spans WHERE volume = ?1 AND position > ?2 ORDER BY position LIMIT ?3",
-    )?;
+    let sql =
+        "SELECT position, stripe FROM volume_spans WHERE volume = ?1 AND position > ?2 ORDER BY position LIMIT ?3";
+    page_of_spans(connection, sql, num, after, limit)
+}
+
+/// The spans that a statement finds by whose they are, a position that they come after, and how many at most.
+pub(super) fn page_of_spans(
+    connection: &Connection,
+    sql: &str,
+    num: i64,
+    after: Option<u64>,
+    limit: usize,
+) -> Result<Vec<(u64, StripeId)>, Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
     // No position is beyond the integers of SQLite, but who asks may be.
     let after = after.map_or(-1, |after| i64::try_from(after).unwrap_or(i64::MAX));
     let mut found = statement.query(params![num, after, rows(limit)])?;
@@ -277,6 +299,19 @@ fn spans(connection: &Connection, num: i64, after: Option<u64>, limit: usize) ->
         spans.push((unsigned(row, 0)?, stripe_id(row, 1)?));
     }
     Ok(spans)
+}
+
+/// The stripes of spans, all of them: a position that is left out would read as zeros.
+pub(super) fn load_spans(
+    connection: &Connection,
+    spans: Vec<(u64, StripeId)>,
+) -> Result<Vec<(u64, StripeRecord)>, Fault> {
+    let load = |(position, stripe)| {
+        let found = load_any(connection, stripe)?;
+        let (record, _) = found.ok_or_else(|| Fault::corrupt(format!("a volume without its stripe {stripe}")))?;
+        Ok((position, record))
+    };
+    spans.into_iter().map(load).collect()
 }
 
 fn missing(id: OwnerId) -> Fault {

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_chunk::{Lease, OwnerId, Term};
+use claystone_chunk::{Lease, OwnerId, StripeId, Term};
 use proptest::prelude::*;
 
 use super::{Free, assert_sound, memory, open};
 use crate::testing::{add_disks, at, disk, new_object, stripe, volume};
-use crate::{BucketRecords, MetaError, ObjectRecords, StripeRecord, StripeRecords, VolumeRecord, VolumeRecords};
+use crate::{
+    BucketRecords, MetaError, ObjectRecords, SnapshotId, SnapshotRecords, StripeRecord, StripeRecords, VolumeRecord,
+    VolumeRecords,
+};
 
 const STRIPE_BYTES: u64 = 256 << 10;
 
@@ -40,8 +43,15 @@ async fn corrupt_volumes_are_errors() {
         ("DELETE FROM volume_spans", true, true, false),
         ("DELETE FROM stripes", true, false, false),
         ("DELETE FROM chunks WHERE idx = 5", true, false, false),
-        ("UPDATE stripes SET refs = 2", true, true, false),
+        ("UPDATE stripes SET refs = 1", true, true, false),
         ("UPDATE stripes SET code = 'rs:x'", true, false, false),
+        ("UPDATE volumes SET log_from = 2", true, true, false),
+        ("UPDATE volumes SET log_from = -1", false, true, false),
+        ("DELETE FROM snapshot_spans", true, true, false),
+        ("DELETE FROM snapshots", true, true, false),
+        ("UPDATE snapshots SET volume = 99", true, true, false),
+        ("UPDATE snapshots SET bytes = 786432", true, true, false),
+        ("UPDATE snapshot_spans SET stripe = x'00000000000000000000000000000099'", true, true, false),
     ] {
         let meta = memory().await;
         add_disks(&meta, 6).await.expect("room");
@@ -50,6 +60,7 @@ async fn corrupt_volumes_are_errors() {
         let lease = Lease { owner: OwnerId(1), term };
         meta.set_log_disks(lease, &[disk(0)]).await.expect("room");
         meta.put_volume_stripes(lease, vec![(3, Some(full(1)))]).await.expect("room");
+        meta.create_snapshot(lease, "s", at(1)).await.expect("room");
         meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
 
         let read = meta.volume("one").await;
@@ -141,6 +152,22 @@ enum Op {
         id: u8,
         bytes: u64,
     },
+    Snapshot {
+        id: u8,
+        stale: bool,
+        name: u8,
+    },
+    /// Of the snapshots in the order they were taken, that at this place, as is for all below.
+    Clone {
+        snapshot: usize,
+        id: u8,
+    },
+    Revert {
+        snapshot: usize,
+    },
+    DeleteSnapshot {
+        snapshot: usize,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -155,19 +182,32 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(id, stale, positions)| Op::Put { id, stale, positions }),
         2 => (id.clone(), stale, prop::collection::vec(0..6u8, 0..4))
             .prop_map(|(id, stale, disks)| Op::Logs { id, stale, disks }),
-        1 => (id, 0..4u64).prop_map(|(id, steps)| Op::Grow { id, bytes: (6 + steps) * STRIPE_BYTES }),
+        1 => (id.clone(), 0..4u64).prop_map(|(id, steps)| Op::Grow { id, bytes: (6 + steps) * STRIPE_BYTES }),
+        2 => (id.clone(), prop::bool::weighted(0.2), 0..3u8)
+            .prop_map(|(id, stale, name)| Op::Snapshot { id, stale, name }),
+        1 => (0..6usize, id).prop_map(|(snapshot, id)| Op::Clone { snapshot, id }),
+        1 => (0..6usize).prop_map(|snapshot| Op::Revert { snapshot }),
+        1 => (0..6usize).prop_map(|snapshot| Op::DeleteSnapshot { snapshot }),
     ]
 }
 
+#[derive(Clone)]
 struct Known {
     record: VolumeRecord,
     stripes: BTreeMap<u64, u128>,
+}
+
+/// Stripes that something holds.
+fn held(model: &BTreeMap<u128, Known>, snapshots: &[(SnapshotId, Known, u8)]) -> BTreeSet<u128> {
+    let all = model.values().chain(snapshots.iter().map(|(_, known, _)| known));
+    all.flat_map(|known| known.stripes.values().copied()).collect()
 }
 
 async fn run(ops: &[Op]) {
     let meta = memory().await;
     add_disks(&meta, 6).await.expect("room");
     let mut model: BTreeMap<u128, Known> = BTreeMap::new();
+    let mut snapshots: Vec<(SnapshotId, Known, u8)> = Vec::new();
     let mut dead: BTreeSet<u128> = BTreeSet::new();
     // Ids are never used again, so each slot counts up.
     let mut made = [0u128; 3];
@@ -213,12 +253,17 @@ async fn run(ops: &[Op]) {
             Op::Delete { id } => {
                 let id = current(&made, *id);
                 let result = meta.delete_volume(OwnerId(id)).await;
-                let Some(known) = model.remove(&id) else {
+                if snapshots.iter().any(|(_, known, _)| known.record.id == OwnerId(id)) {
+                    assert!(matches!(result, Err(MetaError::HasSnapshots { .. })), "{result:?}");
+                    continue;
+                }
+                let before = held(&model, &snapshots);
+                if model.remove(&id).is_none() {
                     assert!(matches!(result, Err(MetaError::NoSuchVolume { .. })), "{result:?}");
                     continue;
                 };
                 let died = result.expect("the model has it").iter().map(|stripe| stripe.id.0).collect();
-                assert_eq!(BTreeSet::from_iter(known.stripes.into_values()), died);
+                assert_eq!(&before - &held(&model, &snapshots), died);
                 dead.extend(died);
             }
             Op::Open { id } => {
@@ -249,8 +294,57 @@ async fn run(ops: &[Op]) {
                         None => known.stripes.remove(&position),
                     });
                 }
+                let still = held(&model, &snapshots);
+                died.retain(|stripe| !still.contains(stripe));
                 let found: Vec<u128> = result.expect("not refused").iter().map(|stripe| stripe.id.0).collect();
                 assert_eq!(found, died);
+                dead.extend(died);
+            }
+            Op::Snapshot { id, stale, name } => {
+                let lease = lease(&model, current(&made, *id), *stale);
+                let result = meta.create_snapshot(lease, &format!("s{name}"), at(5)).await;
+                let same =
+                    |(_, known, taken): &(SnapshotId, Known, u8)| known.record.id == lease.owner && taken == name;
+                if snapshots.iter().any(same) && matches!(result, Err(MetaError::SnapshotExists { .. })) {
+                    continue;
+                }
+                if refused(&model, lease, result.as_ref().err()) {
+                    continue;
+                }
+                snapshots.push((result.expect("not refused").id, model[&lease.owner.0].clone(), *name));
+            }
+            Op::Clone { snapshot, id } => {
+                let Some((snapshot, from, _)) = snapshots.get(*snapshot) else { continue };
+                if model.contains_key(&current(&made, *id)) {
+                    continue;
+                }
+                made[slot(*id)] += 1;
+                let id = current(&made, *id);
+                let record = volume(id, &format!("clone {id}"), from.record.bytes);
+                meta.clone_snapshot(*snapshot, record.clone()).await.expect("the model has it");
+                model.insert(id, Known { record, stripes: from.stripes.clone() });
+            }
+            Op::Revert { snapshot } => {
+                let Some((snapshot, to, _)) = snapshots.get(*snapshot) else { continue };
+                let before = held(&model, &snapshots);
+                let died = meta.revert_volume(to.record.id, *snapshot).await.expect("the model has it");
+                let known = model.get_mut(&to.record.id.0).expect("it has a snapshot");
+                known.stripes = to.stripes.clone();
+                known.record.term.0 += 1;
+                (known.record.log_from, known.record.log_disks) = (known.record.term, Vec::new());
+                let died = died.iter().map(|stripe| stripe.id.0).collect();
+                assert_eq!(&before - &held(&model, &snapshots), died);
+                dead.extend(died);
+            }
+            Op::DeleteSnapshot { snapshot } => {
+                if *snapshot >= snapshots.len() {
+                    continue;
+                }
+                let before = held(&model, &snapshots);
+                let (snapshot, _, _) = snapshots.remove(*snapshot);
+                let died = meta.delete_snapshot(snapshot).await.expect("the model has it");
+                let died = died.iter().map(|stripe| stripe.id.0).collect();
+                assert_eq!(&before - &held(&model, &snapshots), died);
                 dead.extend(died);
             }
             Op::Logs { id, stale, disks } => {
@@ -279,12 +373,28 @@ async fn run(ops: &[Op]) {
     let mut records: Vec<VolumeRecord> = model.values().map(|known| known.record.clone()).collect();
     records.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(meta.volumes().await.expect("readable"), records);
-    let mut live = BTreeSet::new();
+    let live = held(&model, &snapshots);
+    let mut names: BTreeMap<u128, u64> = BTreeMap::new();
     for (id, known) in &model {
         let found = meta.volume_stripes(OwnerId(*id), None, 100).await.expect("readable");
         let found = found.into_iter().map(|(position, stripe)| (position, stripe.id.0));
         assert!(found.eq(known.stripes.clone()));
-        live.extend(known.stripes.values().copied());
+    }
+    for (id, known, _) in &snapshots {
+        let found = meta.snapshot_stripes(*id, None, 100).await.expect("readable");
+        let found = found.into_iter().map(|(position, stripe)| (position, stripe.id.0));
+        assert!(found.eq(known.stripes.clone()));
+    }
+    for known in model.values().chain(snapshots.iter().map(|(_, known, _)| known)) {
+        known.stripes.values().for_each(|stripe| *names.entry(*stripe).or_default() += 1);
+    }
+    let shared: Vec<StripeId> = names.iter().filter(|(_, count)| **count > 1).map(|(id, _)| StripeId(*id)).collect();
+    let all: Vec<StripeId> = names.keys().copied().map(StripeId).collect();
+    assert_eq!(meta.shared(&all).await.expect("readable"), shared);
+    for (id, known, _) in &snapshots {
+        let alone = known.stripes.values().filter(|stripe| names[stripe] == 1).count() as u64;
+        let tally = meta.snapshot_tally(*id).await.expect("readable");
+        assert_eq!((tally.stripes, tally.alone), (known.stripes.len() as u64, alone));
     }
     let ids = |stripes: Vec<StripeRecord>| stripes.iter().map(|stripe| stripe.id.0).collect::<BTreeSet<_>>();
     assert_eq!(ids(meta.stripes(None, 1_000).await.expect("readable")), live);
