@@ -116,6 +116,36 @@ pub struct Span {
     pub kind: SpanKind,
 }
 
+/// Spans as they are found: no two that follow each other are alike, none is empty.
+pub(crate) struct Spans {
+    spans: Vec<Span>,
+    spans_max: usize,
+}
+
+impl Spans {
+    /// None yet.
+    pub(crate) fn new(spans_max: usize) -> Spans {
+        Spans { spans: Vec::new(), spans_max }
+    }
+
+    /// Adds bytes behind those before. False: they would be one span too many.
+    pub(crate) fn push(&mut self, bytes: u64, kind: SpanKind) -> bool {
+        let full = self.spans.len() == self.spans_max;
+        match self.spans.last_mut() {
+            _ if bytes == 0 => {}
+            Some(last) if last.kind == kind => last.bytes += bytes,
+            _ if full => return false,
+            _ => self.spans.push(Span { bytes, kind }),
+        }
+        true
+    }
+
+    /// All of them.
+    pub(crate) fn finish(self) -> Vec<Span> {
+        self.spans
+    }
+}
+
 /// Why an operation on a block device did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlocksError {

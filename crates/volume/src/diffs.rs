@@ -5,6 +5,8 @@
 //! 2. `live[segment]` is the number of diffs in a segment, and of intents that are not carried out; a segment that is not
 //!    in it is needed by none.
 //! 3. A stripe is in `stripes`, and in `by_age`, while it has a diff.
+//! 4. While they are frozen, a merge finds the pages as they were then: a diff of then that a later one takes the place of
+//!    is kept beside it.
 //!
 //! Left out: contents. They are in the log.
 
@@ -47,6 +49,18 @@ pub struct Diffs {
     live: BTreeMap<u64, u64>,
     pages: u64,
     ticks: u64,
+    /// The last place that a diff was put at.
+    last: LogPlace,
+    frozen: Option<Frozen>,
+}
+
+/// The diffs of a moment.
+#[derive(Debug)]
+struct Frozen {
+    /// They are those up to here.
+    last: LogPlace,
+    /// Of these, those of pages that were written since, by stripe.
+    older: BTreeMap<u64, BTreeMap<Page, Diff>>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +80,35 @@ impl Diffs {
             live: BTreeMap::new(),
             pages: 0,
             ticks: 0,
+            last: LogPlace { segment: 0, offset: 0 },
+            frozen: None,
         }
+    }
+
+    /// From now on merges take the diffs that are there now, and nothing that is written later, until [`Diffs::thaw`].
+    ///
+    /// # Panics
+    /// If they are frozen.
+    pub fn freeze(&mut self) {
+        assert!(self.frozen.is_none(), "one snapshot is taken at a time");
+        self.frozen = Some(Frozen { last: self.last, older: BTreeMap::new() });
+    }
+
+    /// Merges take everything again.
+    pub fn thaw(&mut self) {
+        let frozen = self.frozen.take();
+        let older = frozen.into_iter().flat_map(|frozen| frozen.older.into_values()).flat_map(BTreeMap::into_values);
+        older.for_each(|diff| self.unpin(diff.at.segment));
+    }
+
+    /// Stripes with diffs of the moment when they were frozen, ascending, and no more than `stripes_max`.
+    pub fn frozen(&self, stripes_max: usize) -> Vec<u64> {
+        let Some(frozen) = &self.frozen else { return Vec::new() };
+        let is_frozen = |position: &u64, stripe: &StripeDiffs| {
+            frozen.older.contains_key(position) || stripe.pages.values().any(|diff| diff.at <= frozen.last)
+        };
+        let stripes = self.stripes.iter().filter(|(position, stripe)| is_frozen(position, stripe));
+        stripes.map(|(position, _)| *position).take(stripes_max).collect()
     }
 
     /// A page was written. Nothing changes if a later record of it is known.
@@ -83,9 +125,13 @@ impl Diffs {
         stripe.touched = self.ticks;
         self.by_age.insert(self.ticks, position);
         *self.live.entry(diff.at.segment).or_default() += 1;
-        match old {
-            Some(old) => self.unpin(old.at.segment),
-            None => self.pages += 1,
+        self.last = self.last.max(diff.at);
+        match (old, &mut self.frozen) {
+            (Some(old), Some(frozen)) if old.at <= frozen.last => {
+                frozen.older.entry(position).or_default().insert(page, old);
+            }
+            (Some(old), _) => self.unpin(old.at.segment),
+            (None, _) => self.pages += 1,
         }
     }
 
@@ -149,16 +195,23 @@ impl Diffs {
         stripes.flat_map(move |(_, stripe)| stripe.pages.range(pages.clone())).map(|(page, diff)| (*page, *diff))
     }
 
-    /// All diffs of a stripe, ascending.
+    /// The diffs of a stripe that a merge takes, ascending: all, or where they are frozen those of then.
     pub fn stripe(&self, position: u64) -> Vec<(Page, Diff)> {
         let stripe = self.stripes.get(&position);
-        stripe.into_iter().flat_map(|stripe| &stripe.pages).map(|(page, diff)| (*page, *diff)).collect()
+        let pages = stripe.into_iter().flat_map(|stripe| &stripe.pages).map(|(page, diff)| (*page, *diff));
+        let Some(frozen) = &self.frozen else { return pages.collect() };
+        let mut of_then: BTreeMap<Page, Diff> = pages.filter(|(_, diff)| diff.at <= frozen.last).collect();
+        of_then.extend(frozen.older.get(&position).into_iter().flatten().map(|(page, diff)| (*page, *diff)));
+        of_then.into_iter().collect()
     }
 
     /// Forgets diffs that are merged, where no later one took their place.
     pub fn release(&mut self, merged: &[(Page, LogPlace)]) {
         for (page, at) in merged {
             let position = self.geometry.position(*page);
+            if self.release_older(position, *page, *at) {
+                continue;
+            }
             let Some(stripe) = self.stripes.get_mut(&position) else { continue };
             if stripe.pages.get(page).is_some_and(|diff| diff.at == *at) {
                 stripe.pages.remove(page);
@@ -170,6 +223,21 @@ impl Diffs {
                 self.unpin(at.segment);
             }
         }
+    }
+
+    /// Forgets a diff of a page that was written since they were frozen, if it is this one.
+    fn release_older(&mut self, position: u64, page: Page, at: LogPlace) -> bool {
+        let Some(frozen) = &mut self.frozen else { return false };
+        let Some(older) = frozen.older.get_mut(&position) else { return false };
+        if older.get(&page).is_none_or(|diff| diff.at != at) {
+            return false;
+        }
+        older.remove(&page);
+        if older.is_empty() {
+            frozen.older.remove(&position);
+        }
+        self.unpin(at.segment);
+        true
     }
 
     /// Something in this segment is not needed any more.
@@ -261,20 +329,82 @@ mod tests {
         assert_eq!(diffs.range(Page(1)..Page(8)).map(|(page, _)| page.0).collect::<Vec<_>>(), [1, 4]);
     }
 
+    #[test]
+    fn while_they_are_frozen_a_merge_finds_them_as_they_were() {
+        let mut diffs = diffs();
+        for (page, at) in [(0, 0), (1, 1), (5, 2)] {
+            diffs.put(Page(page), diff(1, at));
+        }
+        diffs.freeze();
+        // One page is written twice, one for the first time, in a stripe of its own too.
+        for (page, at) in [(1, 0), (1, 1), (2, 2), (9, 3)] {
+            diffs.put(Page(page), diff(2, at));
+        }
+        assert_eq!((diffs.frozen(9), diffs.frozen(1)), (vec![0, 1], vec![0]));
+        assert_eq!(diffs.stripe(0), [(Page(0), diff(1, 0)), (Page(1), diff(1, 1))]);
+        assert_eq!(diffs.stripe(2), []);
+        assert_eq!((diffs.of(Page(1)), diffs.pages()), (Some(diff(2, 1)), 5), "who reads sees the last");
+        let places: Vec<_> = diffs.stripe(0).iter().map(|(page, diff)| (*page, diff.at)).collect();
+        diffs.release(&places);
+        assert_eq!((diffs.frozen(9), diffs.oldest_live()), (vec![1], Some(1)));
+        assert_eq!((diffs.of(Page(1)), diffs.pages()), (Some(diff(2, 1)), 4));
+        diffs.release(&[(Page(5), diff(1, 2).at)]);
+        assert_eq!((diffs.frozen(9), diffs.oldest_live()), (vec![], Some(2)));
+        diffs.thaw();
+        assert_eq!(diffs.stripe(0), [(Page(1), diff(2, 1)), (Page(2), diff(2, 2))]);
+        assert_eq!(diffs.pages(), 3);
+
+        // What is given up half-way leaves nothing behind.
+        diffs.freeze();
+        diffs.put(Page(1), diff(3, 0));
+        assert_eq!(diffs.stripe(0), [(Page(1), diff(2, 1)), (Page(2), diff(2, 2))]);
+        diffs.thaw();
+        diffs.release(&[(Page(2), diff(2, 2).at), (Page(9), diff(2, 3).at)]);
+        assert_eq!((diffs.oldest_live(), diffs.pages()), (Some(3), 1));
+    }
+
     proptest! {
         #[test]
         fn counts_are_what_counting_gives(
-            steps in prop::collection::vec((0u64..20, 0u64..4, any::<bool>()), 1..100),
+            steps in prop::collection::vec((0u64..20, 0u64..4, any::<bool>(), 0u8..10), 1..100),
         ) {
             let mut diffs = diffs();
-            for (offset, (page, segment, release)) in steps.into_iter().enumerate() {
-                match diffs.of(Page(page)) {
-                    Some(old) if release => diffs.release(&[(Page(page), old.at)]),
-                    _ => diffs.put(Page(page), diff(segment, offset as u64)),
+            // Where they are frozen: as they were, without those that are merged.
+            let mut frozen: Option<BTreeMap<Page, Diff>> = None;
+            for (offset, (page, segment, release, turn)) in steps.into_iter().enumerate() {
+                let (page, offset) = (Page(page), offset as u64);
+                match (turn, &mut frozen) {
+                    (0, None) => {
+                        diffs.freeze();
+                        frozen = Some(diffs.range(Page(0)..Page(20)).collect());
+                    }
+                    (0, Some(_)) => {
+                        diffs.thaw();
+                        frozen = None;
+                    }
+                    // A merge takes diffs of then only.
+                    (_, Some(then)) if release => {
+                        let merged = then.remove(&page).map(|diff| (page, diff.at));
+                        diffs.release(merged.as_slice());
+                    }
+                    // Places grow while they are frozen, as they do in a log.
+                    (_, Some(_)) => diffs.put(page, diff(4, offset)),
+                    _ => match diffs.of(page) {
+                        Some(old) if release => diffs.release(&[(page, old.at)]),
+                        _ => diffs.put(page, diff(segment, offset)),
+                    },
+                }
+                if let Some(then) = &frozen {
+                    let found: BTreeMap<_, _> = (0..5).flat_map(|position| diffs.stripe(position)).collect();
+                    prop_assert_eq!(&found, then);
+                    let stripes: BTreeSet<u64> = then.keys().map(|page| page.0 / 4).collect();
+                    prop_assert_eq!(diffs.frozen(9), Vec::from_iter(stripes));
                 }
                 let all: Vec<_> = diffs.range(Page(0)..Page(20)).collect();
                 prop_assert_eq!(diffs.pages(), all.len() as u64);
-                prop_assert_eq!(diffs.oldest_live(), all.iter().map(|(_, diff)| diff.at.segment).min());
+                let then = frozen.iter().flatten().map(|(page, diff)| (*page, *diff));
+                let oldest = all.iter().copied().chain(then).map(|(_, diff)| diff.at.segment).min();
+                prop_assert_eq!(diffs.oldest_live(), oldest);
                 let mut stripes: Vec<u64> = diffs.coldest().collect();
                 stripes.sort_unstable();
                 let mut counted: Vec<u64> = all.iter().map(|(page, _)| page.0 / 4).collect();

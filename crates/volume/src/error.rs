@@ -70,6 +70,37 @@ pub enum VolumeError {
         /// Which.
         name: String,
     },
+    /// The name cannot be a snapshot's.
+    #[error("{name:?} cannot be a snapshot's name: 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first")]
+    BadSnapshotName {
+        /// What was given.
+        name: String,
+    },
+    /// Somebody reads the snapshot.
+    #[error("snapshot {name:?} is in use: detach its clients first")]
+    SnapshotInUse {
+        /// `VOLUME@SNAPSHOT`.
+        name: String,
+    },
+    /// The volume has snapshots.
+    #[error("volume {name:?} has snapshots, which need its stripes: delete {} first", .snapshots.join(", "))]
+    HasSnapshots {
+        /// Which.
+        name: String,
+        /// Them, as `VOLUME@SNAPSHOT`.
+        snapshots: Vec<String>,
+    },
+    /// What waits in the log cannot be brought into stripes now, so a snapshot would miss it.
+    #[error(
+        "{stripes} stripes of volume {name:?} take nothing of its log now, so no snapshot was taken: too much of them is \
+         lost, they are being repaired, or there is no room; see `claystone status`"
+    )]
+    NotMerged {
+        /// Which.
+        name: String,
+        /// Stripes that pages wait for.
+        stripes: usize,
+    },
     /// Segments are too short for the volume's stripes, or its record has lengths that no volume has.
     #[error("volume {name:?} cannot be used with log segments of {segment_bytes} bytes, or its record is damaged")]
     Unusable {

@@ -8,7 +8,9 @@
 //!
 //! A chunk holds bytes of the volume that follow each other, so that a read of them is one read of one disk.
 
-use claystone_chunk::SECTOR_BYTES;
+use std::ops::Range;
+
+use claystone_chunk::{ByteRange, SECTOR_BYTES};
 use claystone_code::ChunkIndex;
 
 /// The lengths of a volume.
@@ -56,6 +58,16 @@ impl Geometry {
     /// The volume's byte at a spot.
     pub fn byte(&self, spot: Spot) -> u64 {
         spot.position * self.stripe_bytes() + u64::from(spot.column.0) * self.chunk_bytes + spot.offset
+    }
+
+    /// Cuts bytes of the volume at the borders of chunks.
+    pub fn chunks(&self, bytes: Range<u64>) -> impl Iterator<Item = ByteRange> {
+        let mut at = bytes.start;
+        std::iter::from_fn(move || {
+            let start = at;
+            at = (start + self.chunk_bytes - self.spot(start).offset).min(bytes.end);
+            (start < bytes.end).then(|| ByteRange { offset: start, bytes: at - start })
+        })
     }
 
     /// Where a page begins, in bytes of the volume.

@@ -10,6 +10,7 @@
 //!
 //! Left out: protocols, which are above ([`Blocks`] is what they translate to).
 
+mod base;
 mod blocks;
 pub mod comparators;
 mod diffs;
@@ -22,7 +23,9 @@ mod geometry;
 mod log;
 mod merge;
 mod open;
+mod readers;
 mod settings;
+mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod volume;
@@ -33,5 +36,6 @@ pub use error::VolumeError;
 pub use geometry::Geometry;
 pub use log::LogFailure;
 pub use settings::{MergeReport, Settings, VolumeStatus};
+pub use snapshot::Snapshot;
 pub use volume::Volume;
-pub use volumes::{Found, NewVolume, State, Volumes};
+pub use volumes::{Found, FoundSnapshot, NewVolume, SnapshotName, State, Volumes};

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use claystone_chunk::{DiskId, Lease, SegmentId};
+use claystone_chunk::{DiskId, Lease, SegmentId, Term};
 use claystone_env::Env;
 use claystone_meta::Meta;
 use claystone_stripe::Stores;
@@ -149,4 +149,11 @@ pub(crate) fn records_end(id: SegmentId, content: &Bytes, page_bytes: u32) -> u6
     end as u64
 }
 
+/// The term of the lease that a segment was made under.
+pub(crate) fn term_of(number: u64) -> Term {
+    Term(number >> NUMBER_BITS)
+}
+
+/// Numbers of a lease's segments: its term, then so many bits that count.
+const NUMBER_BITS: u32 = 24;
 const REQUESTS_MAX: usize = 1024;

@@ -12,7 +12,9 @@
 //! 2. Before a chunk is changed, all that will be written is in the log and synced. Writing it again is always right.
 //! 3. A chunk that may have missed a patch has no place any more before the diffs are released.
 //! 4. Diffs are released only where no later write took their place.
+//! 5. A stripe that a snapshot or a clone has too is not patched: `copy` gives the volume one of its own.
 
+mod copy;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +28,7 @@ use claystone_code::ChunkIndex;
 use claystone_env::timeout;
 use claystone_meta::MetaError;
 use claystone_meta::{StripeRecord, Swap};
-use claystone_stripe::Hold;
+use claystone_stripe::{Claim, Hold};
 use futures::future::{join_all, try_join_all};
 use futures::stream::{StreamExt, TryStreamExt, iter};
 
@@ -102,8 +104,14 @@ impl Inner {
         if self.has_failed() {
             return Err(self.fail("it failed before".to_owned()));
         }
+        let chosen = self.choose(pages_max);
+        self.merge_stripes(&chosen).await
+    }
+
+    /// Merges what these stripes have diffs for. The caller has `merging`.
+    pub(crate) async fn merge_stripes(&self, positions: &[u64]) -> Result<MergeReport, BlocksError> {
         let mut report = MergeReport::default();
-        for positions in self.choose(pages_max).chunks(TOUCH_STRIPES) {
+        for positions in positions.chunks(TOUCH_STRIPES) {
             let held = self.take_alone(positions, &mut report).await?;
             let mut batch: Vec<Patch> = Vec::new();
             let mut sectors = 0;
@@ -176,16 +184,21 @@ impl Inner {
 
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
     /// records say from here on that they changed since they were verified. Stripes that somebody else has are left out;
-    /// what has no stripe yet gets one.
+    /// what has no stripe yet gets one, and what shares one gets its own.
     async fn take_alone(&self, positions: &[u64], report: &mut MergeReport) -> Result<Vec<Patch>, BlocksError> {
-        let mut holds = BTreeMap::new();
+        let mut known = BTreeMap::new();
         for position in positions {
             match self.stripe(*position) {
                 None => self.begin_stripe(*position, report).await?,
-                Some(known) => match self.stripes.try_alone(known.id) {
-                    Some(hold) => drop(holds.insert(known.id, (*position, hold))),
-                    None => report.stripes_held += 1,
-                },
+                Some(stripe) => drop(known.insert(stripe.id, *position)),
+            }
+        }
+        let shared = self.copy_shared(&known, report).await?;
+        let mut holds = BTreeMap::new();
+        for (stripe, position) in known.into_iter().filter(|(stripe, _)| !shared.contains(stripe)) {
+            match self.stripes.try_alone(stripe) {
+                Some(hold) => drop(holds.insert(stripe, (position, hold))),
+                None => report.stripes_held += 1,
             }
         }
         let ids: Vec<StripeId> = holds.keys().copied().collect();
@@ -211,8 +224,7 @@ impl Inner {
         if patch.diffs.is_empty() {
             return Ok(None);
         }
-        let all_zeros = patch.diffs.iter().all(|(_, diff)| diff.kind == DiffKind::Zeros);
-        if all_zeros && patch.diffs.len() as u64 == self.pages_of(patch.position) {
+        if self.are_all_zeros(patch.position, &patch.diffs) {
             self.drop_stripe(patch.position, &patch.diffs, report).await?;
             return Ok(None);
         }
@@ -520,7 +532,9 @@ impl Inner {
                 }
                 contents => contents?,
             };
-            let Some((stripe, claim)) = self.write_stripe(position, &contents).await? else {
+            let mut data = BytesMut::zeroed(self.geometry.stripe_bytes() as usize);
+            self.lay_over(position, &contents, &mut data);
+            let Some((stripe, claim)) = self.write_stripe(&data).await else {
                 self.put_off(position);
                 return Ok(());
             };
@@ -539,32 +553,31 @@ impl Inner {
         merged.map(|_| ()).map_err(|error| self.log_failed(error))
     }
 
-    /// Writes a new stripe. `None`: there are no disks for it now; its diffs stay.
-    async fn write_stripe(
-        &self,
-        position: u64,
-        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
-    ) -> Result<Option<(StripeRecord, claystone_stripe::Claim)>, BlocksError> {
-        let geometry = &self.geometry;
-        let mut data = BytesMut::zeroed(geometry.stripe_bytes() as usize);
-        let start = position * geometry.stripe_bytes();
+    /// Puts pages into the data of their stripe.
+    fn lay_over(&self, position: u64, contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>, data: &mut BytesMut) {
+        let start = position * self.geometry.stripe_bytes();
         for (page, (content, _)) in contents {
-            let at = (geometry.start(*page) - start) as usize;
+            let at = (self.geometry.start(*page) - start) as usize;
             data[at..at + content.len()].copy_from_slice(content);
         }
+    }
+
+    /// Writes a new stripe. `None`: there are no disks for it now; its diffs stay.
+    async fn write_stripe(&self, data: &[u8]) -> Option<(StripeRecord, Claim)> {
+        let geometry = &self.geometry;
         let written = async {
             let mut writer = self
                 .stripes
                 .writer_on_fewer_disks(self.record.code, geometry.stripe_bytes(), Durability::Synced)
                 .await?;
-            writer.append_columns(&data).await?;
+            writer.append_columns(data).await?;
             writer.finish().await
         };
         match written.await {
-            Ok(written) => Ok(Some(written)),
+            Ok(written) => Some(written),
             Err(error) => {
                 tracing::warn!(%error, "a volume's stripe cannot be written now; its pages stay in the log");
-                Ok(None)
+                None
             }
         }
     }

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | take_lease | no earlier owner changes the volume's records any more | the next opening takes a later lease |
 //! | fence | no earlier owner changes a chunk or a segment on a disk that is present | the same |
-//! | read the log | the diffs and the merges under way are as the last owner had made durable, or later | nothing was changed |
+//! | read the log | segments of before a revert are over; the diffs and the merges under way are as the last owner had made durable, or later | nothing was changed |
 //! | sync what was read | no crash takes away what is served from it | done again |
 //! | new segment | it names the one before and its end; appends are on as many disks as they should be | it is the last, or never was |
 //! | redo | every stripe is a codeword: what an intent says is written and synced | written again |
@@ -32,7 +32,7 @@ use crate::VolumeError;
 use crate::diffs::Diffs;
 use crate::geometry::{Geometry, Page};
 use crate::log::record::{HEAD_BYTES, Intent, LogPlace, Record};
-use crate::log::{Log, LogSettings, LogStart, Segment};
+use crate::log::{Log, LogSettings, LogStart, Segment, term_of};
 use crate::settings::Settings;
 use crate::volume::{Parts, Volume};
 use crate::volumes::log_fits;
@@ -141,6 +141,10 @@ async fn list_copies(record: &VolumeRecord, present: &mut BTreeMap<DiskId, Arc<d
         match store.segments().segments(record.id).await {
             Ok(infos) => {
                 for info in infos {
+                    if term_of(info.id.number) < record.log_from {
+                        forget_reverted(&*store, info.id.number, record).await;
+                        continue;
+                    }
                     copies.entry(info.id.number).or_default().push(Copy { disk, store: store.clone(), info });
                 }
             }
@@ -151,6 +155,14 @@ async fn list_copies(record: &VolumeRecord, present: &mut BTreeMap<DiskId, Arc<d
         }
     }
     copies
+}
+
+/// Deletes a segment of before the volume was reverted. One that stays is met by the next opening.
+async fn forget_reverted(store: &dyn ChunkStore, number: u64, record: &VolumeRecord) {
+    let lease = Lease { owner: record.id, term: record.term };
+    if let Err(error) = store.segments().delete_segment(number, lease).await {
+        tracing::debug!(number, disk = %store.disk(), %error, "a segment of before a revert was left");
+    }
 }
 
 /// Reads all segments that are not over, oldest first, and applies their records. Then no crash takes away what was read.

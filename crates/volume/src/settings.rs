@@ -47,6 +47,8 @@ pub struct MergeReport {
     pub stripes: u64,
     /// Stripes written for the first time.
     pub stripes_begun: u64,
+    /// Stripes written anew because a snapshot or a clone has them as they were.
+    pub stripes_copied: u64,
     /// Stripes given back because all of them is zeros.
     pub stripes_dropped: u64,
     /// Stripes that could not be merged because too much of them is lost.
@@ -67,6 +69,7 @@ impl MergeReport {
         self.pages += other.pages;
         self.stripes += other.stripes;
         self.stripes_begun += other.stripes_begun;
+        self.stripes_copied += other.stripes_copied;
         self.stripes_dropped += other.stripes_dropped;
         self.stripes_lost += other.stripes_lost;
         self.stripes_held += other.stripes_held;

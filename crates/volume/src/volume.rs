@@ -21,18 +21,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, Lease};
-use claystone_code::{ChunkIndex, ErasureCode};
+use claystone_code::ErasureCode;
 use claystone_env::Env;
 use claystone_meta::{Meta, StripeRecord, VolumeRecord};
-use claystone_stripe::{Hold, StripeError, Stripes};
+use claystone_stripe::{Hold, Stripes};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 
+use crate::base::Base;
+use crate::blocks::Spans;
 use crate::diffs::{Diff, DiffKind, Diffs};
 use crate::gate::Gate;
 use crate::geometry::{Geometry, Page};
 use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
+use crate::readers::Readers;
 use crate::{
     Access, Blocks, BlocksError, Durable, MergeReport, Settings, Span, SpanKind, Stretch, VolumeStatus, Zeroing,
     joined, within,
@@ -77,6 +80,9 @@ pub(crate) struct Inner {
     pub(crate) put_off: Mutex<BTreeMap<u64, u64>>,
     /// What was merged since the volume was opened, and in how many rounds.
     pub(crate) merged: Mutex<(u64, MergeReport)>,
+    base: Base,
+    /// Who reads now.
+    pub(crate) readers: Readers,
     gate: Gate,
 }
 
@@ -103,10 +109,13 @@ pub(crate) struct Parts {
 impl Volume {
     pub(crate) fn new(parts: Parts) -> Volume {
         let Parts { env, meta, stripes, record, geometry, code, settings, diffs, known, log } = parts;
+        let base = Base { meta: meta.clone(), stripes: stripes.clone(), geometry };
         let inner = Inner {
             env,
             meta,
             stripes,
+            base,
+            readers: Readers::default(),
             lease: Lease { owner: record.id, term: record.term },
             bytes: AtomicU64::new(record.bytes),
             record,
@@ -218,7 +227,7 @@ impl Inner {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    fn working(&self) -> Result<(), BlocksError> {
+    pub(crate) fn working(&self) -> Result<(), BlocksError> {
         match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(reason) => Err(BlocksError::Failed { reason: reason.clone() }),
             None => Ok(()),
@@ -240,6 +249,7 @@ impl Inner {
     // ---- Reading ----
 
     async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
+        let _reading = self.readers.enter();
         for _ in 0..LOOKS_MAX {
             let parts = self.parts(range);
             let reads = parts.into_iter().map(|part| self.read_part(part));
@@ -276,13 +286,7 @@ impl Inner {
 
     /// Cuts a range without diffs at the borders of chunks.
     fn push_base(&self, parts: &mut Vec<Part>, bytes: Range<u64>) {
-        let mut at = bytes.start;
-        while at < bytes.end {
-            let spot = self.geometry.spot(at);
-            let end = (at + self.geometry.chunk_bytes - spot.offset).min(bytes.end);
-            parts.push(Part::Base(ByteRange { offset: at, bytes: end - at }));
-            at = end;
-        }
+        parts.extend(self.geometry.chunks(bytes).map(Part::Base));
     }
 
     async fn read_part(&self, part: Part) -> Result<Option<Vec<Stretch>>, BlocksError> {
@@ -335,53 +339,21 @@ impl Inner {
 
     /// Bytes of one chunk of a stripe.
     async fn read_base(&self, range: ByteRange) -> Result<Stretch, BlocksError> {
-        let spot = self.geometry.spot(range.offset);
-        let Some(stripe) = self.stripe(spot.position) else { return Ok(Stretch::Hole(range.bytes)) };
-        let ranges = BTreeMap::from([(spot.column, ByteRange { offset: spot.offset, bytes: range.bytes })]);
-        if let Some(mut read) = self.stripes.read_columns_plain(&stripe, &ranges).await {
-            return Ok(Stretch::Data(read.remove(&spot.column).expect("what was asked for is answered")));
-        }
-        // To decode, the stripe must stay as it is, and be known as it is now: a chunk that missed a merge has no place
-        // any more, and one that was rebuilt has another.
-        let hold = self.stripes.share(stripe.id).await.map_err(|error| lost(range, &error))?;
-        let current = match self.meta.stripe(stripe.id).await {
-            Ok(Some(current)) => current,
-            // It was given back meanwhile: zeros, or another one is there now.
-            Ok(None) => return Err(BlocksError::Lost { range }),
-            Err(error) => return Err(lost(range, &error)),
-        };
-        if let Ok(content) = self.read_column(&current, spot.column, spot.offset, range.bytes, &hold).await {
-            return Ok(Stretch::Data(content));
-        }
-        Err(self.first_lost(&current, range, &hold).await)
-    }
-
-    async fn read_column(
-        &self,
-        stripe: &StripeRecord,
-        column: ChunkIndex,
-        offset: u64,
-        bytes: u64,
-        hold: &Hold,
-    ) -> Result<Bytes, StripeError> {
-        let ranges = BTreeMap::from([(column, ByteRange { offset, bytes })]);
-        let mut read = self.stripes.read_columns(stripe, &ranges, hold).await?;
-        Ok(read.remove(&column).expect("what was asked for is answered"))
-    }
-
-    /// The error of the first page of a range of one chunk that is lost.
-    async fn first_lost(&self, stripe: &StripeRecord, range: ByteRange, hold: &Hold) -> BlocksError {
-        let page_bytes = u64::from(self.geometry.page_bytes);
-        let mut at = range.offset;
-        while at < range.end() {
-            let end = ((at / page_bytes + 1) * page_bytes).min(range.end());
-            let spot = self.geometry.spot(at);
-            if let Err(error) = self.read_column(stripe, spot.column, spot.offset, end - at, hold).await {
-                return lost(ByteRange { offset: at, bytes: end - at }, &error);
+        let position = self.geometry.spot(range.offset).position;
+        let mut tries = 0;
+        loop {
+            let Some(stripe) = self.stripe(position) else { return Ok(Stretch::Hole(range.bytes)) };
+            match self.base.read(&stripe, range).await {
+                Ok(read) => return Ok(Stretch::Data(read.content)),
+                Err(error) => {
+                    // Another stripe may have taken its place meanwhile.
+                    tries += 1;
+                    if tries == LOOKS_MAX || self.stripe(position).is_some_and(|now| now.id == stripe.id) {
+                        return Err(error);
+                    }
+                }
             }
-            at = end;
         }
-        BlocksError::Lost { range }
     }
 
     // ---- Writing ----
@@ -495,17 +467,7 @@ impl Inner {
     }
 
     fn spans(&self, range: ByteRange, spans_max: usize) -> Vec<Span> {
-        let mut spans: Vec<Span> = Vec::new();
-        let mut push = |bytes: u64, kind: SpanKind| {
-            let full = spans.len() == spans_max;
-            match spans.last_mut() {
-                _ if bytes == 0 => {}
-                Some(last) if last.kind == kind => last.bytes += bytes,
-                _ if full => return false,
-                _ => spans.push(Span { bytes, kind }),
-            }
-            true
-        };
+        let mut spans = Spans::new(spans_max);
         let mut at = range.offset;
         while at < range.end() {
             // Stripe by stripe, so that a look at a few spans of a large volume is short.
@@ -518,17 +480,17 @@ impl Inner {
                 let start = self.geometry.start(page);
                 let kind = if diff.kind == DiffKind::Zeros { SpanKind::Hole } else { SpanKind::Data };
                 let until = (start + u64::from(self.geometry.page_bytes)).min(end);
-                if !push(start.saturating_sub(at), base) || !push(until - start.max(at), kind) {
-                    return spans;
+                if !spans.push(start.saturating_sub(at), base) || !spans.push(until - start.max(at), kind) {
+                    return spans.finish();
                 }
                 at = until;
             }
-            if !push(end - at, base) {
-                return spans;
+            if !spans.push(end - at, base) {
+                break;
             }
             at = end;
         }
-        spans
+        spans.finish()
     }
 }
 
@@ -563,11 +525,6 @@ fn follows(pages: &[(Page, Diff)], page: Page, diff: Diff, page_bytes: u64) -> b
     }
 }
 
-fn lost(range: ByteRange, error: &dyn std::fmt::Display) -> BlocksError {
-    tracing::warn!(offset = range.offset, bytes = range.bytes, %error, "bytes of a volume are lost");
-    BlocksError::Lost { range }
-}
-
 #[async_trait]
 impl Blocks for Volume {
     fn bytes(&self) -> u64 {
@@ -587,6 +544,8 @@ impl Blocks for Volume {
         // A former owner must not show what was true once.
         self.inner.working()?;
         let stretches = self.inner.read(range).await?;
+        // What it had may have become another's since it failed.
+        self.inner.working()?;
         Ok(stretches.into_iter().filter(|stretch| stretch.bytes() > 0).collect())
     }
 

@@ -1,21 +1,24 @@
-//! All volumes of a store: made, opened once, merged in the background, deleted.
+//! All volumes of a store: made, opened once, merged in the background, deleted; and their snapshots.
 //!
 //! Invariants:
 //! 1. A volume is opened at most once by one of these; who asks again gets the same.
 //! 2. An open volume has one task that merges; it ends with [`Volumes::stop`].
 
+mod snapshots;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use claystone_chunk::{NodeId, OwnerId, StripeId, Term};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Task};
-use claystone_meta::{Meta, StripeRecord, VolumeRecord};
+use claystone_meta::{Meta, SnapshotId, StripeRecord, VolumeRecord};
 use claystone_stripe::{Hold, Stripes};
 use tokio::sync::Mutex;
 
 use crate::flusher::flush_in_background;
 use crate::open::open;
+use crate::snapshot::SnapshotInner;
 use crate::{Settings, Volume, VolumeError, VolumeStatus};
 
 /// A volume to be made.
@@ -42,6 +45,8 @@ impl NewVolume {
     }
 }
 
+pub use self::snapshots::{FoundSnapshot, SnapshotName};
+
 /// The volumes of a store. Cheap to clone; calls may come from many tasks.
 #[derive(Clone)]
 pub struct Volumes {
@@ -54,6 +59,8 @@ pub struct Volumes {
     held: Arc<Mutex<BTreeMap<OwnerId, BTreeMap<StripeId, Hold>>>>,
     /// Why a volume did not open when it was to be opened last.
     closed: Arc<std::sync::Mutex<BTreeMap<OwnerId, String>>>,
+    /// Snapshots that somebody reads.
+    snapshots: Arc<Mutex<BTreeMap<SnapshotId, Weak<SnapshotInner>>>>,
 }
 
 /// A volume and how it is.
@@ -87,7 +94,16 @@ struct Opened {
 impl Volumes {
     /// The volumes that `meta` knows of.
     pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Volumes {
-        Volumes { env, meta, stripes, settings, open: Arc::default(), held: Arc::default(), closed: Arc::default() }
+        Volumes {
+            env,
+            meta,
+            stripes,
+            settings,
+            open: Arc::default(),
+            held: Arc::default(),
+            closed: Arc::default(),
+            snapshots: Arc::default(),
+        }
     }
 
     /// Makes a volume, all of it a hole.
@@ -106,10 +122,8 @@ impl Volumes {
         if available < needed {
             return Err(VolumeError::TooFewDisks { code: new.code, needed, available });
         }
-        let mut id = [0; 16];
-        self.env.random.fill(&mut id);
         let record = VolumeRecord {
-            id: OwnerId(u128::from_be_bytes(id)),
+            id: self.new_id(),
             name: new.name,
             bytes: new.bytes,
             page_bytes: new.page_bytes,
@@ -124,6 +138,12 @@ impl Volumes {
         };
         self.meta.create_volume(record.clone()).await?;
         Ok(record)
+    }
+
+    fn new_id(&self) -> OwnerId {
+        let mut id = [0; 16];
+        self.env.random.fill(&mut id);
+        OwnerId(u128::from_be_bytes(id))
     }
 
     /// All volumes by name.
@@ -184,15 +204,20 @@ impl Volumes {
         held.entry(id).or_default().extend(kept.into_iter().map(|hold| (hold.stripe(), hold)));
     }
 
-    /// Of a volume that does not open it is not known which stripes were left changed in part.
+    /// Of a volume that does not open it is not known which stripes were left changed in part. None of those that it shares
+    /// was.
     async fn hold_all(&self, record: &VolumeRecord, mut held: BTreeMap<StripeId, Hold>) {
         let mut after = None;
         while let Ok(page) = self.meta.volume_stripes(record.id, after, STRIPES_PAGE).await {
             let Some((last, _)) = page.last() else { break };
             after = Some(*last);
-            for (_, stripe) in page {
-                if let Some(hold) = self.stripes.try_alone(stripe.id) {
-                    held.insert(stripe.id, hold);
+            let ids: Vec<StripeId> = page.into_iter().map(|(_, stripe)| stripe.id).collect();
+            let shared = self.meta.shared(&ids).await.unwrap_or_default();
+            for id in ids {
+                if shared.binary_search(&id).is_err()
+                    && let Some(hold) = self.stripes.try_alone(id)
+                {
+                    held.insert(id, hold);
                 }
             }
         }
@@ -263,24 +288,39 @@ impl Volumes {
         Ok(grown)
     }
 
-    /// Deletes a volume that nobody uses. Returns its stripes, which are dead now.
+    /// Deletes a volume that nobody uses. Returns the stripes that are dead now.
     ///
     /// # Errors
-    /// `InUse`, `Meta` (there is none).
+    /// `InUse`, `HasSnapshots`, `Meta` (there is none).
     pub async fn delete(&self, name: &str) -> Result<Vec<StripeRecord>, VolumeError> {
         let record = self.meta.volume(name).await?;
+        let snapshots = self.meta.snapshots().await?.into_iter().filter(|snapshot| snapshot.volume == record.id);
+        let snapshots: Vec<String> = snapshots.map(|snapshot| snapshot.full_name()).collect();
+        if !snapshots.is_empty() {
+            return Err(VolumeError::HasSnapshots { name: name.to_owned(), snapshots });
+        }
         let mut opened = self.open.lock().await;
-        if opened.get(&record.id).is_some_and(|opened| opened.volume.users() > 0) {
-            return Err(VolumeError::InUse { name: name.to_owned() });
-        }
-        if let Some(opened) = opened.remove(&record.id) {
-            self.keep(record.id, opened).await;
-        }
+        self.close_unused(&record, &mut opened).await?;
         let dead = self.meta.delete_volume(record.id).await?;
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
         self.held.lock().await.remove(&record.id);
         self.forget_log(&record).await;
         Ok(dead)
+    }
+
+    /// Closes a volume that nobody uses.
+    async fn close_unused(
+        &self,
+        record: &VolumeRecord,
+        opened: &mut BTreeMap<OwnerId, Opened>,
+    ) -> Result<(), VolumeError> {
+        if opened.get(&record.id).is_some_and(|opened| opened.volume.users() > 0) {
+            return Err(VolumeError::InUse { name: record.name.clone() });
+        }
+        if let Some(opened) = opened.remove(&record.id) {
+            self.keep(record.id, opened).await;
+        }
+        Ok(())
     }
 
     /// Segments of a volume that is no more. What an absent disk keeps of them stays there.
@@ -309,12 +349,7 @@ impl Volumes {
 }
 
 fn check(new: &NewVolume) -> Result<(), VolumeError> {
-    let mut letters = new.name.chars();
-    let first = letters.next().is_some_and(|letter| letter.is_ascii_alphanumeric());
-    let rest = letters.all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-'));
-    if !first || !rest || new.name.len() > NAME_BYTES_MAX {
-        return Err(VolumeError::BadName { name: new.name.clone() });
-    }
+    check_name(&new.name)?;
     if !matches!(new.page_bytes, 1024 | 2048 | 4096 | 8192) {
         return Err(VolumeError::BadPages { page_bytes: new.page_bytes });
     }
@@ -329,6 +364,18 @@ fn check(new: &NewVolume) -> Result<(), VolumeError> {
         return Err(VolumeError::BadCode { code: new.code });
     }
     Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), VolumeError> {
+    if is_name(name) { Ok(()) } else { Err(VolumeError::BadName { name: name.to_owned() }) }
+}
+
+/// Whether a volume, or a snapshot, can have this name.
+fn is_name(name: &str) -> bool {
+    let mut letters = name.chars();
+    let first = letters.next().is_some_and(|letter| letter.is_ascii_alphanumeric());
+    let rest = letters.all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-'));
+    first && rest && name.len() <= NAME_BYTES_MAX
 }
 
 fn check_length(bytes: u64, page_bytes: u32) -> Result<(), VolumeError> {

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::record::{LogPlace, Record};
 use super::view::{LogView, Segment};
-use super::{LogFailure, LogSettings, LogStart};
+use super::{LogFailure, LogSettings, LogStart, NUMBER_BITS};
 use crate::diffs::Diffs;
 
 /// What the task is asked for.
@@ -449,8 +449,6 @@ fn gone(disk: DiskId) -> SegmentError {
     SegmentError::Unavailable { disk, reason: "the disk went away".to_owned() }
 }
 
-/// Numbers of a lease's segments: its term, then so many bits that count.
-const NUMBER_BITS: u32 = 24;
 const BEGIN_TRIES: usize = 4;
 /// A disk that failed gets no segment for so long.
 const FAILED_FOR: Duration = Duration::from_secs(30);

@@ -3,5 +3,7 @@
 mod comparators;
 mod crashes;
 mod device;
+mod histories;
+mod snapshots;
 mod whole;
 mod world;

@@ -11,15 +11,17 @@ use claystone_chunk::{
     Overwrite, OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore, StoreState, Verdict,
 };
 use claystone_env::{Env, Random, Space, WallTime};
-use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SnapshotRecord, SqliteMeta};
 use claystone_sim::SimRandom;
 use claystone_stripe::{Absence, Member, Stores, Stripes};
-use claystone_volume::{Blocks, Durable, NewVolume, Settings, Volume, Volumes, joined};
+use claystone_volume::{Blocks, Durable, NewVolume, Settings, Snapshot, Volume, VolumeError, Volumes, joined};
+use tokio::sync::oneshot;
 
 /// A store of volumes on disks in memory.
 pub struct World {
     pub env: Env,
     pub meta: Arc<dyn Meta>,
+    pub records: SqliteMeta,
     pub disks: Vec<MemoryStore>,
     pub cut: Cut,
     pub stores: Stores,
@@ -40,7 +42,7 @@ impl World {
     /// What chance decides follows from `seed`.
     pub async fn with(disks: u128, settings: Settings, seed: u64) -> World {
         let env = Env { random: Arc::new(SimRandom::new(seed)), ..claystone_host::env().expect("an environment") };
-        let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database"));
+        let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database");
         let disks: Vec<MemoryStore> = (0..disks).map(|disk| MemoryStore::new(DiskId(disk))).collect();
         for (number, _) in disks.iter().enumerate() {
             meta.put_disk(record(number)).await.expect("a new disk");
@@ -48,15 +50,19 @@ impl World {
         World::over(env, meta, disks, settings)
     }
 
-    fn over(env: Env, meta: Arc<dyn Meta>, disks: Vec<MemoryStore>, settings: Settings) -> World {
+    fn over(env: Env, records: SqliteMeta, disks: Vec<MemoryStore>, settings: Settings) -> World {
+        let meta: Arc<dyn Meta> = Arc::new(records.clone());
         let cut = Cut::default();
         let stores = Stores::default();
         for (number, disk) in disks.iter().enumerate() {
             stores.put(present(number, Arc::new(CutStore { inner: disk.clone(), cut: cut.clone() })));
         }
-        let (stripes, _) = Stripes::new(env.clone(), stores.clone(), claystone_stripe::Settings::default());
+        // No read is late: one that a test holds stays where it is.
+        let hedge_delay_min = std::time::Duration::from_secs(60);
+        let stripe_settings = claystone_stripe::Settings { hedge_delay_min, ..claystone_stripe::Settings::default() };
+        let (stripes, _) = Stripes::new(env.clone(), stores.clone(), stripe_settings);
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes, settings.clone());
-        World { env, meta, disks, cut, stores, volumes, settings }
+        World { env, meta, records, disks, cut, stores, volumes, settings }
     }
 
     /// The process ends now, the disks lose what was not synced, and a new process begins.
@@ -66,12 +72,12 @@ impl World {
         for disk in &self.disks {
             disk.crash(&*self.env.random);
         }
-        World::over(self.env, self.meta, self.disks, self.settings)
+        World::over(self.env, self.records, self.disks, self.settings)
     }
 
     /// A second process over the same disks and records, while the first lives.
     pub fn another_process(&self) -> World {
-        World::over(self.env.clone(), self.meta.clone(), self.disks.clone(), self.settings.clone())
+        World::over(self.env.clone(), self.records.clone(), self.disks.clone(), self.settings.clone())
     }
 
     pub async fn create(&self, name: &str, bytes: u64, code: &str) -> Volume {
@@ -81,10 +87,42 @@ impl World {
         self.volumes.open(name).await.expect("it opens")
     }
 
+    /// Takes the snapshot `VOLUME@SNAPSHOT`.
+    pub async fn snapshot(&self, name: &str) -> Result<SnapshotRecord, VolumeError> {
+        self.volumes.take_snapshot(&name.parse().expect("a valid name")).await
+    }
+
+    /// The snapshot `VOLUME@SNAPSHOT`, to be read.
+    pub async fn open_snapshot(&self, name: &str) -> Snapshot {
+        self.volumes.open_snapshot(&name.parse().expect("a valid name")).await.expect("it is there")
+    }
+
+    /// Works on something beside the test; what is returned answers when it is done.
+    pub fn beside<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        let task = async move {
+            // A test that has ended does not need it.
+            let _ = sender.send(work.await);
+        };
+        self.env.tasks.spawn("beside", Box::pin(task));
+        receiver
+    }
+
+    /// The records agree with each other.
+    pub async fn assert_sound(&self) {
+        assert_eq!(self.records.check().await.expect("readable"), Vec::<String>::new());
+    }
+
     /// A disk does not answer any more.
     pub fn lose(&self, disk: usize) {
         let store = Err(Absence { reason: "lost by the test".to_owned() });
         self.stores.put(Member { record: record(disk), store, space: Space::default() });
+    }
+
+    /// It answers again.
+    pub fn find(&self, disk: usize) {
+        let store = CutStore { inner: self.disks[disk].clone(), cut: self.cut.clone() };
+        self.stores.put(present(disk, Arc::new(store)));
     }
 }
 
@@ -111,6 +149,8 @@ struct CutState {
     /// A disk that fails every change from this call on.
     killed: Mutex<Option<(DiskId, u64)>>,
     reached: tokio::sync::Notify,
+    /// Reads of chunks wait for it.
+    reads: Arc<tokio::sync::RwLock<()>>,
 }
 
 impl Cut {
@@ -131,6 +171,11 @@ impl Cut {
     /// This disk fails every change from this call on.
     pub fn kill(&self, disk: usize, call: u64) {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = Some((DiskId(disk as u128), call));
+    }
+
+    /// No chunk is read until this is dropped.
+    pub async fn hold_reads(&self) -> tokio::sync::OwnedRwLockWriteGuard<()> {
+        self.0.reads.clone().write_owned().await
     }
 
     /// Waits until the cut is there.
@@ -209,6 +254,7 @@ impl ChunkStore for CutStore {
     }
 
     async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
+        drop(self.cut.0.reads.read().await);
         self.inner.read(id, ranges).await
     }
 

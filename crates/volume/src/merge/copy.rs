@@ -1,0 +1,196 @@
+//! Gives a volume stripes of its own where it shares them, with its diffs in them.
+//!
+//! ```text
+//!             share, read     new chunks written, log synced    readers of the old gone    one transaction
+//!  diffs, shared ------> laid over -----------------> written ------------------> alone ------------> own --> merged
+//!                             |                          |                          |                  |
+//!  after a crash:           diffs                      diffs                      diffs               own, and its diffs
+//! ```
+//!
+//! Nobody changes the old stripe, so a crash leaves the one or the other: chunks that no record names are swept, and diffs
+//! that are already in the new stripe are merged again.
+//!
+//! Invariants:
+//! 1. A stripe that is not shared when it is asked does not become so before the merge is over: a snapshot of this volume is
+//!    taken by who has `merging`, and a clone is made of a snapshot. One that is shared may cease to be: it is copied then
+//!    for nothing.
+//! 2. When a volume lets go of a stripe, whoever has it alone from then on may change it in place. So nobody reads it for
+//!    this volume any more ([`Readers::gone`](crate::readers::Readers::gone)).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use claystone_chunk::{ByteRange, StripeId};
+use claystone_code::ChunkIndex;
+use claystone_meta::StripeRecord;
+use claystone_stripe::{Claim, Hold};
+use futures::future::join_all;
+
+use crate::diffs::{Diff, DiffKind};
+use crate::geometry::Page;
+use crate::log::record::{LogPlace, Record};
+use crate::volume::Inner;
+use crate::{BlocksError, MergeReport};
+
+/// A stripe that takes the place of a shared one.
+struct Copied {
+    position: u64,
+    old: Arc<StripeRecord>,
+    new: StripeRecord,
+    claim: Claim,
+    diffs: Vec<(Page, Diff)>,
+}
+
+/// What became of a stripe that was to be copied.
+enum Outcome {
+    Copied(Box<Copied>),
+    /// Too much of it is lost.
+    Lost,
+    /// There is no room, or no disks: later.
+    NotNow,
+}
+
+impl Inner {
+    /// Of these stripes of these positions, copies the shared ones; returns them. The caller has `merging`.
+    pub(super) async fn copy_shared(
+        &self,
+        known: &BTreeMap<StripeId, u64>,
+        report: &mut MergeReport,
+    ) -> Result<BTreeSet<StripeId>, BlocksError> {
+        let ids: Vec<StripeId> = known.keys().copied().collect();
+        if ids.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let shared = self.meta.shared(&ids).await;
+        let shared = shared.map_err(|error| self.fail(format!("records of stripes cannot be read: {error}")))?;
+        let mut positions = Vec::new();
+        for stripe in &shared {
+            let position = known[stripe];
+            let diffs = self.diffs().stripe(position);
+            if self.are_all_zeros(position, &diffs) {
+                self.drop_stripe(position, &diffs, report).await?;
+            } else if !diffs.is_empty() {
+                positions.push(position);
+            }
+        }
+        for positions in positions.chunks(COPIES_AT_ONCE) {
+            self.copy(positions, report).await?;
+        }
+        Ok(shared.into_iter().collect())
+    }
+
+    /// Copies a few stripes at once; one transaction names them.
+    async fn copy(&self, positions: &[u64], report: &mut MergeReport) -> Result<(), BlocksError> {
+        let copies = join_all(positions.iter().map(|position| self.copy_stripe(*position))).await;
+        let mut copied = Vec::new();
+        for (position, outcome) in positions.iter().zip(copies) {
+            match outcome? {
+                Outcome::Copied(copy) => copied.push(*copy),
+                Outcome::Lost => {
+                    report.stripes_lost += 1;
+                    self.put_off(*position);
+                }
+                Outcome::NotNow => self.put_off(*position),
+            }
+        }
+        if copied.is_empty() {
+            return Ok(());
+        }
+        // The diffs that they were made of are durable before they are: what came later must not be undone by a crash.
+        self.log.sync().await.map_err(|error| self.log_failed(error))?;
+        for copy in &copied {
+            self.remember(copy.position, Some(copy.new.clone()));
+        }
+        if !self.readers.gone(&*self.env.clock, self.settings.timeout).await {
+            tracing::warn!(volume = self.record.name, "a read takes so long that stripes cannot be let go");
+            for copy in copied {
+                self.remember(copy.position, Some((*copy.old).clone()));
+                self.put_off(copy.position);
+            }
+            // New reads may have found the new stripes, which nobody names.
+            self.readers.gone(&*self.env.clock, self.settings.timeout).await;
+            return Ok(());
+        }
+        let stripes = copied.iter().map(|copy| (copy.position, Some(copy.new.clone()))).collect();
+        if let Err(error) = self.meta.put_volume_stripes(self.lease, stripes).await {
+            return Err(self.fail(format!("new stripes cannot be recorded: {error}")));
+        }
+        let diffs = copied.iter().flat_map(|copy| &copy.diffs).map(|(page, diff)| (*page, diff.at));
+        let diffs: Vec<(Page, LogPlace)> = diffs.collect();
+        report.stripes_copied += copied.len() as u64;
+        report.pages += diffs.len() as u64;
+        let claims: Vec<Claim> = copied.into_iter().map(|copy| copy.claim).collect();
+        drop(claims);
+        let merged = self.log.append(Record::Merged { intent: None, diffs }).await;
+        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+
+    /// Writes the data of a shared stripe with the diffs in it as a new stripe, which no record names yet.
+    async fn copy_stripe(&self, position: u64) -> Result<Outcome, BlocksError> {
+        let Some(old) = self.stripe(position) else { return Ok(Outcome::NotNow) };
+        let diffs = self.diffs().stripe(position);
+        let contents = match self.contents(&diffs).await {
+            Err(BlocksError::Lost { .. }) => return Ok(Outcome::Lost),
+            contents => contents?,
+        };
+        let mut data = BytesMut::zeroed(self.geometry.stripe_bytes() as usize);
+        let columns = self.kept_columns(position, &contents);
+        if !columns.is_empty() {
+            let Ok(hold) = self.stripes.share(old.id).await else { return Ok(Outcome::NotNow) };
+            let Some(kept) = self.read_kept(&columns, &hold).await? else { return Ok(Outcome::Lost) };
+            for (column, content) in kept {
+                let at = column.at() * self.geometry.chunk_bytes as usize;
+                data[at..at + content.len()].copy_from_slice(&content);
+            }
+        }
+        self.lay_over(position, &contents, &mut data);
+        let Some((new, claim)) = self.write_stripe(&data).await else { return Ok(Outcome::NotNow) };
+        Ok(Outcome::Copied(Box::new(Copied { position, old, new, claim, diffs })))
+    }
+
+    /// The data chunks of which something stays: not all of their pages have a diff.
+    fn kept_columns(
+        &self,
+        position: u64,
+        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
+    ) -> BTreeMap<ChunkIndex, ByteRange> {
+        let whole = ByteRange { offset: 0, bytes: self.geometry.chunk_bytes };
+        let pages = self.geometry.chunk_bytes / u64::from(self.geometry.page_bytes);
+        let first = self.geometry.page(position * self.geometry.stripe_bytes()).0;
+        let kept = |column: &ChunkIndex| {
+            let start = first + u64::from(column.0) * pages;
+            (contents.range(Page(start)..Page(start + pages)).count() as u64) < pages
+        };
+        (0..self.geometry.columns).map(ChunkIndex).filter(kept).map(|column| (column, whole)).collect()
+    }
+
+    /// Reads chunks of a stripe that nobody changes. `None`: they are lost.
+    async fn read_kept(
+        &self,
+        columns: &BTreeMap<ChunkIndex, ByteRange>,
+        hold: &Hold,
+    ) -> Result<Option<BTreeMap<ChunkIndex, Bytes>>, BlocksError> {
+        let current = self.meta.stripe(hold.stripe()).await;
+        let current = current.map_err(|error| self.fail(format!("a stripe's record cannot be read: {error}")))?;
+        let Some(current) = current else {
+            return Err(self.fail("the records have lost a stripe of this volume, or given it away".to_owned()));
+        };
+        match self.stripes.read_columns(&current, columns, hold).await {
+            Ok(read) => Ok(Some(read)),
+            Err(error) => {
+                tracing::warn!(stripe = %current.id, %error, "diffs cannot be merged: their stripe is lost");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether a stripe is all zeros with these diffs in it.
+    pub(super) fn are_all_zeros(&self, position: u64, diffs: &[(Page, Diff)]) -> bool {
+        let zeros = diffs.iter().all(|(_, diff)| diff.kind == DiffKind::Zeros);
+        zeros && diffs.len() as u64 == self.pages_of(position)
+    }
+}
+
+/// Stripes that are copied at once: they are in memory.
+const COPIES_AT_ONCE: usize = 4;
