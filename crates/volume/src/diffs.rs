@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. Of each page the latest record counts, whatever order records are put in.
-//! 2. `live[segment]` is the number of diffs in a segment, and of intents that are not carried out; a segment that is not
-//!    in it is needed by none.
+//! 2. `live[segment]` is the number of diffs in a segment, and of intents that are not carried out and are in it or refer
+//!    to it, whatever becomes of the diffs that they refer to; a segment that is not in it is needed by none.
 //! 3. A stripe is in `stripes`, and in `by_age`, while it has a diff.
 //! 4. While they are frozen, a merge finds the pages as they were then: a diff of then that a later one takes the place of
 //!    is kept beside it.
@@ -44,8 +44,8 @@ pub struct Diffs {
     stripes: BTreeMap<u64, StripeDiffs>,
     /// Stripes by when a page of them was last written.
     by_age: BTreeMap<u64, u64>,
-    /// Intents that are not carried out.
-    intents: BTreeSet<LogPlace>,
+    /// Intents that are not carried out, and the segments that each needs to be written again.
+    intents: BTreeMap<LogPlace, BTreeSet<u64>>,
     live: BTreeMap<u64, u64>,
     pages: u64,
     ticks: u64,
@@ -76,7 +76,7 @@ impl Diffs {
             geometry,
             stripes: BTreeMap::new(),
             by_age: BTreeMap::new(),
-            intents: BTreeSet::new(),
+            intents: BTreeMap::new(),
             live: BTreeMap::new(),
             pages: 0,
             ticks: 0,
@@ -152,17 +152,16 @@ impl Diffs {
                     self.put(Page(page), Diff { at: place, kind: DiffKind::Zeros });
                 }
             }
-            Record::Intent(_) => {
-                if self.intents.insert(place) {
-                    *self.live.entry(place.segment).or_default() += 1;
+            Record::Intent(intent) => {
+                let segments = BTreeSet::from_iter(intent.segments().chain([place.segment]));
+                if !self.intents.contains_key(&place) {
+                    segments.iter().for_each(|segment| *self.live.entry(*segment).or_default() += 1);
+                    self.intents.insert(place, segments);
                 }
             }
             Record::Merged { intent, diffs } => {
-                if let Some(intent) = intent
-                    && self.intents.remove(intent)
-                {
-                    self.unpin(intent.segment);
-                }
+                let segments = intent.and_then(|intent| self.intents.remove(&intent));
+                segments.into_iter().flatten().for_each(|segment| self.unpin(segment));
                 self.release(diffs);
             }
         }
@@ -178,7 +177,8 @@ impl Diffs {
         let all = self.stripes.values().flat_map(|stripe| &stripe.pages);
         let over: Vec<_> = all.filter(|(_, diff)| is_over(diff)).map(|(page, diff)| (*page, diff.at)).collect();
         self.release(&over);
-        self.intents.retain(|intent| intent.segment >= below);
+        self.intents.retain(|intent, _| intent.segment >= below);
+        self.intents.values_mut().for_each(|segments| segments.retain(|segment| *segment >= below));
         self.live = self.live.split_off(&below);
     }
 
@@ -281,6 +281,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::log::record::{Intent, Source};
 
     fn diffs() -> Diffs {
         Diffs::new(Geometry { page_bytes: 4096, chunk_bytes: 8192, columns: 2 })
@@ -317,6 +318,29 @@ mod tests {
         let late = Record::Merged { intent, diffs: vec![(Page(1), LogPlace { segment: 1, offset: 0 })] };
         diffs.apply(&late, LogPlace { segment: 3, offset: 50 });
         assert_eq!(diffs.pages(), 1);
+    }
+
+    #[test]
+    fn what_an_intent_refers_to_is_needed_until_it_is_merged() {
+        let mut diffs = diffs();
+        for (page, segment) in [(1, 1), (2, 2), (3, 2)] {
+            diffs.put(Page(page), diff(segment, page));
+        }
+        let write = |segment, offset| crate::log::record::SectorWrite {
+            stripe: 0,
+            chunk: claystone_code::ChunkIndex(0),
+            sector: 0,
+            crc: 0,
+            source: Source::Log(LogPlace { segment, offset }),
+        };
+        let sectors = vec![write(1, 1), write(2, 2), write(2, 3)];
+        let (intent, at) = (Intent { sectors, ..Intent::default() }, LogPlace { segment: 3, offset: 0 });
+        diffs.apply(&Record::Intent(intent), at);
+        // Each page is written once more while the merge is under way.
+        (1..=3).for_each(|page| diffs.put(Page(page), diff(4, page)));
+        assert_eq!(diffs.oldest_live(), Some(1));
+        diffs.apply(&Record::Merged { intent: Some(at), diffs: Vec::new() }, LogPlace { segment: 4, offset: 9 });
+        assert_eq!((diffs.oldest_live(), diffs.pages()), (Some(4), 3));
     }
 
     #[test]

@@ -58,6 +58,17 @@ pub struct Intent {
     pub inline: Bytes,
 }
 
+impl Intent {
+    /// The segments that its sectors' contents are in, beside its own; one may come several times.
+    pub fn segments(&self) -> impl Iterator<Item = u64> {
+        let segment = |write: &SectorWrite| match write.source {
+            Source::Inline => None,
+            Source::Log(place) => Some(place.segment),
+        };
+        self.sectors.iter().filter_map(segment)
+    }
+}
+
 /// What a log is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
