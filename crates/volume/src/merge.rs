@@ -26,8 +26,7 @@ use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, ChunkError, ChunkStore, DiskId, Durability, Overwrite, SECTOR_BYTES, StripeId};
 use claystone_code::ChunkIndex;
 use claystone_env::timeout;
-use claystone_meta::MetaError;
-use claystone_meta::{StripeRecord, Swap};
+use claystone_meta::{ChunkPlace, DiskState, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold};
 use futures::future::{join_all, try_join_all};
 use futures::stream::{StreamExt, TryStreamExt, iter};
@@ -43,7 +42,6 @@ use crate::{BlocksError, MergeReport};
 struct Patch {
     position: u64,
     stripe: StripeRecord,
-    hold: Hold,
     diffs: Vec<(Page, Diff)>,
     /// What becomes of its chunks: sectors in order.
     sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
@@ -113,11 +111,11 @@ impl Inner {
         let mut report = MergeReport::default();
         for positions in positions.chunks(TOUCH_STRIPES) {
             let held = self.take_alone(positions, &mut report).await?;
-            let mut batch: Vec<Patch> = Vec::new();
+            let mut batch: Vec<(Patch, Hold)> = Vec::new();
             let mut sectors = 0;
-            for patch in held {
+            for (patch, hold) in held {
                 let position = patch.position;
-                let patch = match self.prepare(patch, &mut report).await {
+                let patch = match self.prepare(patch, &hold, &mut report).await {
                     Ok(Some(patch)) => patch,
                     Ok(None) => continue,
                     Err(BlocksError::Lost { .. }) => {
@@ -129,7 +127,7 @@ impl Inner {
                     Err(error) => return Err(error),
                 };
                 sectors += patch.sectors.len();
-                batch.push(patch);
+                batch.push((patch, hold));
                 if sectors >= BATCH_SECTORS {
                     self.carry_out(std::mem::take(&mut batch), &mut report).await?;
                     sectors = 0;
@@ -185,7 +183,11 @@ impl Inner {
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
     /// records say from here on that they changed since they were verified. Stripes that somebody else has are left out;
     /// what has no stripe yet gets one, and what shares one gets its own.
-    async fn take_alone(&self, positions: &[u64], report: &mut MergeReport) -> Result<Vec<Patch>, BlocksError> {
+    async fn take_alone(
+        &self,
+        positions: &[u64],
+        report: &mut MergeReport,
+    ) -> Result<Vec<(Patch, Hold)>, BlocksError> {
         let mut known = BTreeMap::new();
         for position in positions {
             match self.stripe(*position) {
@@ -214,13 +216,18 @@ impl Inner {
             let (position, hold) = holds.remove(&stripe.id).expect("it was asked for once");
             self.remember(position, Some(stripe.clone()));
             let diffs = self.diffs().stripe(position);
-            Patch { position, stripe, hold, diffs, sectors: BTreeMap::new() }
+            (Patch { position, stripe, diffs, sectors: BTreeMap::new() }, hold)
         };
         Ok(touched.into_iter().map(patch).collect())
     }
 
     /// Reads what a stripe's merge needs and makes its new sectors. `None`: there is nothing to patch.
-    async fn prepare(&self, mut patch: Patch, report: &mut MergeReport) -> Result<Option<Patch>, BlocksError> {
+    async fn prepare(
+        &self,
+        mut patch: Patch,
+        hold: &Hold,
+        report: &mut MergeReport,
+    ) -> Result<Option<Patch>, BlocksError> {
         if patch.diffs.is_empty() {
             return Ok(None);
         }
@@ -228,7 +235,7 @@ impl Inner {
             self.drop_stripe(patch.position, &patch.diffs, report).await?;
             return Ok(None);
         }
-        self.fill(&mut patch, report).await?;
+        self.fill(&mut patch, hold, report).await?;
         Ok(Some(patch))
     }
 
@@ -240,7 +247,7 @@ impl Inner {
     }
 
     /// Makes the new sectors of a patch.
-    async fn fill(&self, patch: &mut Patch, report: &mut MergeReport) -> Result<(), BlocksError> {
+    async fn fill(&self, patch: &mut Patch, hold: &Hold, report: &mut MergeReport) -> Result<(), BlocksError> {
         let columns = self.geometry.columns;
         let chunks = self.code.shape().chunks();
         let placed = |index: &ChunkIndex| patch.stripe.places[index.at()].is_some();
@@ -253,7 +260,7 @@ impl Inner {
             let old = if ranges.is_empty() {
                 BTreeMap::new()
             } else {
-                let read = self.stripes.read_columns(&patch.stripe, &ranges, &patch.hold).await;
+                let read = self.stripes.read_columns(&patch.stripe, &ranges, hold).await;
                 read.map_err(|error| {
                     tracing::warn!(stripe = %patch.stripe.id, %error, "diffs cannot be merged: their stripe is lost");
                     let offset = self.geometry.start(patch.diffs[0].0);
@@ -370,17 +377,17 @@ impl Inner {
         }
     }
 
-    /// planned -> merged. If it fails between, the stripes stay in nobody's hands but the next opening's.
-    async fn carry_out(&self, batch: Vec<Patch>, report: &mut MergeReport) -> Result<(), BlocksError> {
+    /// planned -> merged. If it fails between, or never returns, the stripes stay in nobody's hands but the next opening's.
+    async fn carry_out(&self, batch: Vec<(Patch, Hold)>, report: &mut MergeReport) -> Result<(), BlocksError> {
         if batch.is_empty() {
             return Ok(());
         }
-        let carried = self.write_batch(&batch, report).await;
-        if carried.is_err() {
-            let holds = batch.into_iter().map(|patch| patch.hold);
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(holds);
-        }
-        carried
+        let (patches, holds): (Vec<Patch>, Vec<Hold>) = batch.into_iter().unzip();
+        self.kept().extend(holds.into_iter().map(|hold| (hold.stripe(), hold)));
+        self.write_batch(&patches, report).await?;
+        let mut kept = self.kept();
+        patches.iter().for_each(|patch| drop(kept.remove(&patch.stripe.id)));
+        Ok(())
     }
 
     async fn write_batch(&self, batch: &[Patch], report: &mut MergeReport) -> Result<(), BlocksError> {
@@ -490,15 +497,25 @@ impl Inner {
         }
     }
 
-    /// Takes the places of chunks away that missed a patch: repair builds them anew.
+    /// Takes the places of chunks away that missed a patch: repair builds them anew. Unless too much else of the stripe is
+    /// missing now: then what missed the patch may be needed, and is not waited for only if its disk was given up.
     async fn give_up(&self, position: u64, stripe: &StripeRecord, lost: &[ChunkIndex]) -> Result<(), BlocksError> {
+        let stores = self.stripes.stores();
+        let is_there = |place: &ChunkPlace| !place.damaged && stores.readable(place.disk).is_some();
+        let comes_back = |disk| {
+            stores
+                .member(disk)
+                .is_some_and(|member| !matches!(member.record.state, DiskState::Lost | DiskState::Removed))
+        };
         let mut stripe = stripe.clone();
         for _ in 0..GIVE_UP_TRIES {
-            let absent = (0..).map(ChunkIndex).zip(&stripe.places).filter(|(_, place)| place.is_none());
-            let mut all: Vec<ChunkIndex> = absent.map(|(index, _)| index).chain(lost.iter().copied()).collect();
+            let places = || (0..).map(ChunkIndex).zip(&stripe.places);
+            let missing = places().filter(|(_, place)| !place.as_ref().is_some_and(is_there));
+            let mut all: Vec<ChunkIndex> = missing.map(|(index, _)| index).chain(lost.iter().copied()).collect();
             all.sort_unstable();
             all.dedup();
-            if stripe.code.tolerance_left(&all) < 0 {
+            let waits = lost.iter().any(|index| stripe.places[index.at()].is_some_and(|place| comes_back(place.disk)));
+            if waits && stripe.code.tolerance_left(&all) < 0 {
                 return Err(self.fail(format!("{} chunks of stripe {} did not take a merge", lost.len(), stripe.id)));
             }
             let places = lost.iter().map(|index| (*index, None)).collect();

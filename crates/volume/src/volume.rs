@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{ByteRange, Lease};
+use claystone_chunk::{ByteRange, Lease, StripeId};
 use claystone_code::ErasureCode;
 use claystone_env::Env;
 use claystone_meta::{Meta, StripeRecord, VolumeRecord};
@@ -74,8 +74,9 @@ pub(crate) struct Inner {
     /// The reserve is used up and nothing of it can be merged.
     pub(crate) is_stuck: AtomicBool,
     pub(crate) failure: Mutex<Option<String>>,
-    /// Stripes that a merge left changed in part: nobody decodes them before the volume is opened anew and mends them.
-    pub(crate) kept: Mutex<Vec<Hold>>,
+    /// Stripes that a merge is changing, or left changed in part: then nobody decodes them before the volume is opened anew
+    /// and mends them.
+    pub(crate) kept: Mutex<BTreeMap<StripeId, Hold>>,
     /// Stripes that could not be merged, and the round in which they are tried again.
     pub(crate) put_off: Mutex<BTreeMap<u64, u64>>,
     /// What was merged since the volume was opened, and in how many rounds.
@@ -189,6 +190,10 @@ impl Volume {
 impl Inner {
     pub(crate) fn diffs(&self) -> MutexGuard<'_, Diffs> {
         self.diffs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn kept(&self) -> MutexGuard<'_, BTreeMap<StripeId, Hold>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The stripe at a position, as it was last seen.

@@ -199,9 +199,8 @@ impl Volumes {
         let inner = &opened.volume.inner;
         // A merge that has begun comes to an end.
         let _merging = inner.merging.lock().await;
-        let kept = std::mem::take(&mut *inner.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let mut held = self.held.lock().await;
-        held.entry(id).or_default().extend(kept.into_iter().map(|hold| (hold.stripe(), hold)));
+        held.entry(id).or_default().append(&mut inner.kept());
     }
 
     /// Of a volume that does not open it is not known which stripes were left changed in part. None of those that it shares
