@@ -183,11 +183,7 @@ impl Inner {
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
     /// records say from here on that they changed since they were verified. Stripes that somebody else has are left out;
     /// what has no stripe yet gets one, and what shares one gets its own.
-    async fn take_alone(
-        &self,
-        positions: &[u64],
-        report: &mut MergeReport,
-    ) -> Result<Vec<(Patch, Hold)>, BlocksError> {
+    async fn take_alone(&self, positions: &[u64], report: &mut MergeReport) -> Result<Vec<(Patch, Hold)>, BlocksError> {
         let mut known = BTreeMap::new();
         for position in positions {
             match self.stripe(*position) {

@@ -303,24 +303,36 @@ impl Inner {
 
     /// Bytes of pages whose diffs are one behind the other in the log, or are zeros. `None`: their segment is over.
     async fn read_diffs(&self, bytes: Range<u64>, pages: &[(Page, Diff)]) -> Result<Option<Vec<Stretch>>, BlocksError> {
-        let (first, last) = (pages[0], pages[pages.len() - 1]);
-        if first.1.kind == DiffKind::Zeros {
+        if pages[0].1.kind == DiffKind::Zeros {
             return Ok(Some(vec![Stretch::Hole(bytes.end - bytes.start)]));
         }
-        match self.read_log(pages).await {
-            Ok(content) => {
-                let skipped = (bytes.start - self.geometry.start(first.0)) as usize;
-                let wanted = (bytes.end - bytes.start) as usize;
-                Ok(Some(vec![Stretch::Data(content.slice(skipped..skipped + wanted))]))
-            }
-            Err(LogRead::Over) => Ok(None),
-            Err(LogRead::Lost) => {
-                let lost =
-                    self.geometry.start(first.0)..self.geometry.start(last.0) + u64::from(self.geometry.page_bytes);
-                let (offset, end) = (lost.start.max(bytes.start), lost.end.min(bytes.end));
-                Err(BlocksError::Lost { range: ByteRange { offset, bytes: end - offset } })
+        // Together, if one copy has all of them; else each from a copy that has it.
+        let reads: Vec<&[(Page, Diff)]> = match self.read_log(pages).await {
+            Ok(content) => return Ok(Some(vec![self.stretch(&bytes, pages[0].0, content)])),
+            Err(LogRead::Over) => return Ok(None),
+            Err(LogRead::Lost) => pages.chunks(1).collect(),
+        };
+        let mut stretches = Vec::with_capacity(reads.len());
+        for page in reads {
+            match self.read_log(page).await {
+                Ok(content) => stretches.push(self.stretch(&bytes, page[0].0, content)),
+                Err(LogRead::Over) => return Ok(None),
+                Err(LogRead::Lost) => {
+                    let start = self.geometry.start(page[0].0);
+                    let end = (start + u64::from(self.geometry.page_bytes)).min(bytes.end);
+                    let offset = start.max(bytes.start);
+                    return Err(BlocksError::Lost { range: ByteRange { offset, bytes: end - offset } });
+                }
             }
         }
+        Ok(Some(stretches))
+    }
+
+    /// What of these pages' content is within the bytes.
+    fn stretch(&self, bytes: &Range<u64>, first: Page, content: Bytes) -> Stretch {
+        let start = self.geometry.start(first);
+        let (from, to) = (bytes.start.max(start), bytes.end.min(start + content.len() as u64));
+        Stretch::Data(content.slice((from - start) as usize..(to - start) as usize))
     }
 
     /// The content of pages that lie one behind the other in the log, checked.

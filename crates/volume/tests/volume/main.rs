@@ -3,6 +3,7 @@
 mod comparators;
 mod crashes;
 mod device;
+mod hazards;
 mod histories;
 mod snapshots;
 mod whole;

@@ -24,7 +24,9 @@ pub struct World {
     pub records: SqliteMeta,
     pub disks: Vec<MemoryStore>,
     pub cut: Cut,
+    pub traps: Traps,
     pub stores: Stores,
+    pub stripes: Stripes,
     pub volumes: Volumes,
     pub settings: Settings,
 }
@@ -53,16 +55,17 @@ impl World {
     fn over(env: Env, records: SqliteMeta, disks: Vec<MemoryStore>, settings: Settings) -> World {
         let meta: Arc<dyn Meta> = Arc::new(records.clone());
         let cut = Cut::default();
+        let traps = Traps::default();
         let stores = Stores::default();
         for (number, disk) in disks.iter().enumerate() {
-            stores.put(present(number, Arc::new(CutStore { inner: disk.clone(), cut: cut.clone() })));
+            stores.put(present(number, cut_store(disk, &cut, &traps)));
         }
         // No read is late: one that a test holds stays where it is.
         let hedge_delay_min = std::time::Duration::from_secs(60);
         let stripe_settings = claystone_stripe::Settings { hedge_delay_min, ..claystone_stripe::Settings::default() };
         let (stripes, _) = Stripes::new(env.clone(), stores.clone(), stripe_settings);
-        let volumes = Volumes::new(env.clone(), meta.clone(), stripes, settings.clone());
-        World { env, meta, records, disks, cut, stores, volumes, settings }
+        let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), settings.clone());
+        World { env, meta, records, disks, cut, traps, stores, stripes, volumes, settings }
     }
 
     /// The process ends now, the disks lose what was not synced, and a new process begins.
@@ -121,9 +124,12 @@ impl World {
 
     /// It answers again.
     pub fn find(&self, disk: usize) {
-        let store = CutStore { inner: self.disks[disk].clone(), cut: self.cut.clone() };
-        self.stores.put(present(disk, Arc::new(store)));
+        self.stores.put(present(disk, cut_store(&self.disks[disk], &self.cut, &self.traps)));
     }
+}
+
+fn cut_store(disk: &MemoryStore, cut: &Cut, traps: &Traps) -> Arc<dyn ChunkStore> {
+    Arc::new(CutStore { inner: disk.clone(), cut: cut.clone(), traps: traps.clone() })
 }
 
 fn record(disk: usize) -> DiskRecord {
@@ -173,6 +179,11 @@ impl Cut {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = Some((DiskId(disk as u128), call));
     }
 
+    /// No disk fails any more.
+    pub fn heal(&self) {
+        *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// No chunk is read until this is dropped.
     pub async fn hold_reads(&self) -> tokio::sync::OwnedRwLockWriteGuard<()> {
         self.0.reads.clone().write_owned().await
@@ -214,11 +225,89 @@ impl Cut {
     }
 }
 
+/// What happens at single calls of all stores of a process.
+#[derive(Debug, Clone, Default)]
+pub struct Traps(Arc<TrapState>);
+
+#[derive(Debug, Default)]
+struct TrapState {
+    overwrites: Trap,
+    panics: AtomicBool,
+    spoiled: Mutex<Vec<(DiskId, Bytes)>>,
+}
+
+impl Traps {
+    /// Overwrites of chunks wait here.
+    pub fn overwrites(&self) -> &Trap {
+        &self.0.overwrites
+    }
+
+    /// Whoever overwrites a chunk panics.
+    pub fn panic_at_overwrites(&self) {
+        self.0.panics.store(true, Ordering::Release);
+    }
+
+    /// A disk has a wrong bit in what of its segments begins like this.
+    pub fn spoil(&self, disk: DiskId, content: &Bytes) {
+        self.0.spoiled.lock().unwrap_or_else(PoisonError::into_inner).push((disk, content.slice(..64)));
+    }
+
+    fn spoiled(&self, disk: DiskId, read: Bytes) -> Bytes {
+        let mut read = read.to_vec();
+        for (spoiled, content) in &*self.0.spoiled.lock().unwrap_or_else(PoisonError::into_inner) {
+            if *spoiled == disk
+                && let Some(at) = read.windows(content.len()).position(|window| window == content)
+            {
+                read[at] ^= 1;
+            }
+        }
+        read.into()
+    }
+}
+
+/// Where calls wait while it is set.
+#[derive(Debug)]
+pub struct Trap {
+    is_set: tokio::sync::watch::Sender<bool>,
+    caught: tokio::sync::Notify,
+}
+
+impl Default for Trap {
+    fn default() -> Trap {
+        Trap { is_set: tokio::sync::watch::Sender::new(false), caught: tokio::sync::Notify::new() }
+    }
+}
+
+impl Trap {
+    pub fn set(&self) {
+        self.is_set.send_replace(true);
+    }
+
+    /// Waits until a call waits here.
+    pub async fn caught(&self) {
+        self.caught.notified().await;
+    }
+
+    /// Lets all go on.
+    pub fn open(&self) {
+        self.is_set.send_replace(false);
+    }
+
+    async fn pass(&self) {
+        let mut is_set = self.is_set.subscribe();
+        if *is_set.borrow() {
+            self.caught.notify_one();
+        }
+        is_set.wait_for(|is_set| !is_set).await.expect("the trap is there");
+    }
+}
+
 /// A store that stops answering at a cut.
 #[derive(Debug, Clone)]
 struct CutStore {
     inner: MemoryStore,
     cut: Cut,
+    traps: Traps,
 }
 
 struct CutWriter {
@@ -259,6 +348,8 @@ impl ChunkStore for CutStore {
     }
 
     async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError> {
+        assert!(!self.traps.0.panics.load(Ordering::Acquire), "the test wants it");
+        self.traps.overwrites().pass().await;
         self.cut.change(self.disk(), self.inner.overwrite(id, lease, changes), chunk_dead).await
     }
 
@@ -314,7 +405,8 @@ impl SegmentStore for CutStore {
     }
 
     async fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {
-        self.inner.segments().read_segment(id, ranges).await
+        let read = self.inner.segments().read_segment(id, ranges).await?;
+        Ok(read.into_iter().map(|read| self.traps.spoiled(self.disk(), read)).collect())
     }
 
     async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
