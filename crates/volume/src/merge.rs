@@ -29,13 +29,13 @@ use claystone_env::timeout;
 use claystone_meta::{ChunkPlace, DiskState, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold};
 use futures::future::{join_all, try_join_all};
-use futures::stream::{StreamExt, TryStreamExt, iter};
+use futures::stream::{StreamExt, iter};
 
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
 use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
-use crate::volume::{Inner, LogRead, Volume};
+use crate::volume::{Inner, Volume};
 use crate::{BlocksError, MergeReport};
 
 /// A stripe that is about to be patched.
@@ -46,6 +46,9 @@ struct Patch {
     /// What becomes of its chunks: sectors in order.
     sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
 }
+
+/// What pages become, and where the log has it if it is not zeros.
+type Contents = BTreeMap<Page, (Bytes, Option<LogPlace>)>;
 
 /// What a sector becomes.
 struct NewSector {
@@ -114,18 +117,7 @@ impl Inner {
             let mut batch: Vec<(Patch, Hold)> = Vec::new();
             let mut sectors = 0;
             for (patch, hold) in held {
-                let position = patch.position;
-                let patch = match self.prepare(patch, &hold, &mut report).await {
-                    Ok(Some(patch)) => patch,
-                    Ok(None) => continue,
-                    Err(BlocksError::Lost { .. }) => {
-                        // Its diffs stay until it is repaired; the others go on.
-                        report.stripes_lost += 1;
-                        self.put_off(position);
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                };
+                let Some(patch) = self.prepare(patch, &hold, &mut report).await? else { continue };
                 sectors += patch.sectors.len();
                 batch.push((patch, hold));
                 if sectors >= BATCH_SECTORS {
@@ -231,8 +223,8 @@ impl Inner {
             self.drop_stripe(patch.position, &patch.diffs, report).await?;
             return Ok(None);
         }
-        self.fill(&mut patch, hold, report).await?;
-        Ok(Some(patch))
+        self.fill(&mut patch, hold, report).await;
+        Ok((!patch.diffs.is_empty()).then_some(patch))
     }
 
     /// Pages of a stripe that are within the volume.
@@ -242,77 +234,138 @@ impl Inner {
         (end - start) / u64::from(self.geometry.page_bytes)
     }
 
-    /// Makes the new sectors of a patch.
-    async fn fill(&self, patch: &mut Patch, hold: &Hold, report: &mut MergeReport) -> Result<(), BlocksError> {
-        let columns = self.geometry.columns;
-        let chunks = self.code.shape().chunks();
-        let placed = |index: &ChunkIndex| patch.stripe.places[index.at()].is_some();
-        let parity: BTreeSet<ChunkIndex> = (columns..chunks).map(ChunkIndex).filter(placed).collect();
-        let contents = self.contents(&patch.diffs).await?;
-        let runs = plan_merge(&self.geometry, &parity, &patch.diffs);
-        for run in &runs {
-            let range = run.range();
-            let ranges: BTreeMap<ChunkIndex, _> = run.reads.iter().map(|index| (*index, range)).collect();
-            let old = if ranges.is_empty() {
-                BTreeMap::new()
-            } else {
-                let read = self.stripes.read_columns(&patch.stripe, &ranges, hold).await;
-                read.map_err(|error| {
-                    tracing::warn!(stripe = %patch.stripe.id, %error, "diffs cannot be merged: their stripe is lost");
-                    let offset = self.geometry.start(patch.diffs[0].0);
-                    BlocksError::Lost { range: ByteRange { offset, bytes: range.bytes } }
-                })?
-            };
-            report.sectors_read += u64::from(run.rows) * old.len() as u64;
-            let data = self.new_data(patch.position, run, &old, &contents);
-            let mut new_parity = vec![BytesMut::zeroed(range.bytes as usize); usize::from(chunks - columns)];
-            match run.method {
-                MergeMethod::Encode => {
-                    let all: Vec<&[u8]> = (0..columns)
-                        .map(ChunkIndex)
-                        .map(|index| data.get(&index).map_or_else(|| &old[&index][..], |new| &new[..]))
-                        .collect();
-                    let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
-                    self.code.encode(&all, &mut targets);
-                }
-                MergeMethod::Delta => {
-                    for (index, content) in &old {
-                        if index.0 >= columns {
-                            new_parity[usize::from(index.0 - columns)].copy_from_slice(content);
-                        }
-                    }
-                    for (index, new) in &data {
-                        let delta: Vec<u8> = new.iter().zip(&old[index]).map(|(new, old)| new ^ old).collect();
-                        let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
-                        self.code.encode_add(*index, &[&delta], &mut targets);
-                    }
-                }
+    /// Makes the new sectors of a patch. Rows of which too much is lost, and the diffs in them, are left out of it: they wait
+    /// for a repair, or for writes of what is lost.
+    async fn fill(&self, patch: &mut Patch, hold: &Hold, report: &mut MergeReport) {
+        let contents = self.contents_there(&patch.diffs).await;
+        let pages = patch.diffs.len();
+        patch.diffs.retain(|(page, _)| contents.contains_key(page));
+        let mut lost_rows: BTreeSet<u32> = BTreeSet::new();
+        for run in plan_merge(&self.geometry, &self.parity_of(&patch.stripe), &patch.diffs) {
+            if self.fill_either_way(patch, &run, hold, &contents, report).await {
+                continue;
             }
-            report.parity_updates += u64::from(run.rows);
-            let parity_chunks = (columns..).map(ChunkIndex).zip(new_parity);
-            for (index, content) in data.into_iter().chain(parity_chunks) {
-                if patch.stripe.places[index.at()].is_some() {
-                    self.cut(patch, index, run.first, content.freeze(), &contents);
+            for row in run.each_row() {
+                if run.rows == 1 || !self.fill_either_way(patch, &row, hold, &contents, report).await {
+                    lost_rows.insert(row.first);
                 }
             }
         }
-        Ok(())
+        let sector = u64::from(SECTOR_BYTES);
+        patch.diffs.retain(|(page, _)| {
+            let start = self.geometry.spot(self.geometry.start(*page)).offset;
+            let end = start + u64::from(self.geometry.page_bytes);
+            lost_rows.range((start / sector) as u32..end.div_ceil(sector) as u32).next().is_none()
+        });
+        if patch.diffs.len() < pages {
+            let left = pages - patch.diffs.len();
+            tracing::warn!(stripe = %patch.stripe.id, left, "diffs cannot be merged: too much is lost beside them");
+            report.stripes_lost += 1;
+            self.put_off(patch.position);
+        }
     }
 
-    /// The contents of diffs, zeros included.
-    async fn contents(&self, diffs: &[(Page, Diff)]) -> Result<BTreeMap<Page, (Bytes, Option<LogPlace>)>, BlocksError> {
+    /// The parity chunks that a stripe has.
+    fn parity_of(&self, stripe: &StripeRecord) -> BTreeSet<ChunkIndex> {
+        let parity = (self.geometry.columns..self.code.shape().chunks()).map(ChunkIndex);
+        parity.filter(|index| stripe.places[index.at()].is_some()).collect()
+    }
+
+    /// Makes the new sectors of a run by its method, or else by the other one. False: too much of it is lost.
+    async fn fill_either_way(
+        &self,
+        patch: &mut Patch,
+        run: &MergeRun,
+        hold: &Hold,
+        contents: &Contents,
+        report: &mut MergeReport,
+    ) -> bool {
+        self.fill_run(patch, run, hold, contents, report).await
+            || self.fill_run(patch, &run.otherwise(), hold, contents, report).await
+    }
+
+    async fn fill_run(
+        &self,
+        patch: &mut Patch,
+        run: &MergeRun,
+        hold: &Hold,
+        contents: &Contents,
+        report: &mut MergeReport,
+    ) -> bool {
+        let columns = self.geometry.columns;
+        let range = run.range();
+        let reads = run.reads(columns, &self.parity_of(&patch.stripe));
+        let ranges: BTreeMap<ChunkIndex, _> = reads.into_iter().map(|index| (index, range)).collect();
+        let old = if ranges.is_empty() {
+            BTreeMap::new()
+        } else {
+            match self.stripes.read_columns(&patch.stripe, &ranges, hold).await {
+                Ok(old) => old,
+                Err(error) => {
+                    tracing::debug!(stripe = %patch.stripe.id, ?run, %error, "rows cannot be merged like this");
+                    return false;
+                }
+            }
+        };
+        report.sectors_read += u64::from(run.rows) * old.len() as u64;
+        let data = self.new_data(patch.position, run, &old, contents);
+        let parity_chunks = usize::from(self.code.shape().chunks() - columns);
+        let mut new_parity = vec![BytesMut::zeroed(range.bytes as usize); parity_chunks];
+        match run.method {
+            MergeMethod::Encode => {
+                let all: Vec<&[u8]> = (0..columns)
+                    .map(ChunkIndex)
+                    .map(|index| data.get(&index).map_or_else(|| &old[&index][..], |new| &new[..]))
+                    .collect();
+                let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
+                self.code.encode(&all, &mut targets);
+            }
+            MergeMethod::Delta => {
+                for (index, content) in &old {
+                    if index.0 >= columns {
+                        new_parity[usize::from(index.0 - columns)].copy_from_slice(content);
+                    }
+                }
+                for (index, new) in &data {
+                    let delta: Vec<u8> = new.iter().zip(&old[index]).map(|(new, old)| new ^ old).collect();
+                    let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
+                    self.code.encode_add(*index, &[&delta], &mut targets);
+                }
+            }
+        }
+        report.parity_updates += u64::from(run.rows);
+        let parity_chunks = (columns..).map(ChunkIndex).zip(new_parity);
+        for (index, content) in data.into_iter().chain(parity_chunks) {
+            if patch.stripe.places[index.at()].is_some() {
+                self.cut(patch, index, run.first, content.freeze(), contents);
+            }
+        }
+        true
+    }
+
+    /// The contents of diffs, zeros included; those that no disk gives now are left out.
+    async fn contents_there(&self, diffs: &[(Page, Diff)]) -> Contents {
         let zeros = Bytes::from(vec![0; self.geometry.page_bytes as usize]);
         let read = async |(page, diff): (Page, Diff)| match diff.kind {
-            DiffKind::Zeros => Ok((page, (zeros.clone(), None))),
-            DiffKind::Content { .. } => self.read_log(&[(page, diff)]).await.map(|read| (page, (read, Some(diff.at)))),
+            DiffKind::Zeros => Some((page, (zeros.clone(), None))),
+            DiffKind::Content { .. } => {
+                // Its segment cannot be over: these diffs need it.
+                self.read_log(&[(page, diff)]).await.ok().map(|read| (page, (read, Some(diff.at))))
+            }
         };
-        let reads = iter(diffs.to_vec()).map(read).buffered(AT_ONCE);
-        let read: Result<BTreeMap<_, _>, LogRead> = reads.try_collect().await;
-        // Its segment cannot be over: these diffs need it. So no disk that is there has the page.
-        read.map_err(|_| {
-            let offset = self.geometry.start(diffs[0].0);
-            BlocksError::Lost { range: ByteRange { offset, bytes: self.geometry.stripe_bytes() } }
-        })
+        iter(diffs.to_vec()).map(read).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    /// The contents of diffs, all of them.
+    async fn contents(&self, diffs: &[(Page, Diff)]) -> Result<Contents, BlocksError> {
+        let contents = self.contents_there(diffs).await;
+        match diffs.iter().find(|(page, _)| !contents.contains_key(page)) {
+            None => Ok(contents),
+            Some((page, _)) => {
+                let (offset, bytes) = (self.geometry.start(*page), u64::from(self.geometry.page_bytes));
+                Err(BlocksError::Lost { range: ByteRange { offset, bytes } })
+            }
+        }
     }
 
     /// The data of a run with its diffs in it, for the chunks that have some.
@@ -321,7 +374,7 @@ impl Inner {
         position: u64,
         run: &MergeRun,
         old: &BTreeMap<ChunkIndex, Bytes>,
-        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
+        contents: &Contents,
     ) -> BTreeMap<ChunkIndex, BytesMut> {
         let range = run.range();
         let new = |column: &ChunkIndex| {
@@ -347,14 +400,7 @@ impl Inner {
     }
 
     /// Cuts a chunk's part of a run into sectors.
-    fn cut(
-        &self,
-        patch: &mut Patch,
-        index: ChunkIndex,
-        first: u32,
-        content: Bytes,
-        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
-    ) {
+    fn cut(&self, patch: &mut Patch, index: ChunkIndex, first: u32, content: Bytes, contents: &Contents) {
         let sector_bytes = u64::from(SECTOR_BYTES);
         for (at, sector) in (0..).zip(first..first + (content.len() as u64 / sector_bytes) as u32) {
             let start = at * SECTOR_BYTES as usize;
@@ -567,7 +613,7 @@ impl Inner {
     }
 
     /// Puts pages into the data of their stripe.
-    fn lay_over(&self, position: u64, contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>, data: &mut BytesMut) {
+    fn lay_over(&self, position: u64, contents: &Contents, data: &mut BytesMut) {
         let start = position * self.geometry.stripe_bytes();
         for (page, (content, _)) in contents {
             let at = (self.geometry.start(*page) - start) as usize;

@@ -150,11 +150,7 @@ impl Inner {
     }
 
     /// The data chunks of which something stays: not all of their pages have a diff.
-    fn kept_columns(
-        &self,
-        position: u64,
-        contents: &BTreeMap<Page, (Bytes, Option<LogPlace>)>,
-    ) -> BTreeMap<ChunkIndex, ByteRange> {
+    fn kept_columns(&self, position: u64, contents: &super::Contents) -> BTreeMap<ChunkIndex, ByteRange> {
         let whole = ByteRange { offset: 0, bytes: self.geometry.chunk_bytes };
         let pages = self.geometry.chunk_bytes / u64::from(self.geometry.page_bytes);
         let first = self.geometry.page(position * self.geometry.stripe_bytes()).0;

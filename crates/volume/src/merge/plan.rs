@@ -5,7 +5,9 @@
 //!
 //! Invariants:
 //! 1. Every diff of the stripe is in exactly one run, or in several where a page is several sectors.
-//! 2. A run reads as few chunks as either way of making its parity needs.
+//! 2. A run reads as few chunks as either way of making its parity needs. Where they cannot be read the other way may work
+//!    ([`MergeRun::otherwise`]), or either for a row alone ([`MergeRun::each_row`]).
+//! 3. A sector that is written whole is read only to see how it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +26,10 @@ pub struct MergeRun {
     pub rows: u32,
     /// The data chunks with diffs in them.
     pub columns: BTreeSet<ChunkIndex>,
+    /// Of these, those whose diffs leave nothing of the sectors as it was.
+    pub whole: BTreeSet<ChunkIndex>,
     /// How the parity is made.
     pub method: MergeMethod,
-    /// Chunks to read, all of them in these rows.
-    pub reads: BTreeSet<ChunkIndex>,
 }
 
 /// How new parity is made.
@@ -45,6 +47,28 @@ impl MergeRun {
         let sector = u64::from(SECTOR_BYTES);
         ByteRange { offset: u64::from(self.first) * sector, bytes: u64::from(self.rows) * sector }
     }
+
+    /// The chunks to read, all of them in these rows, of a code with so many data chunks and these parity chunks.
+    pub fn reads(&self, columns: u16, parity: &BTreeSet<ChunkIndex>) -> BTreeSet<ChunkIndex> {
+        match self.method {
+            MergeMethod::Delta => self.columns.union(parity).copied().collect(),
+            MergeMethod::Encode => (0..columns).map(ChunkIndex).filter(|index| !self.whole.contains(index)).collect(),
+        }
+    }
+
+    /// The same rows by the other method.
+    pub fn otherwise(&self) -> MergeRun {
+        let method = match self.method {
+            MergeMethod::Delta => MergeMethod::Encode,
+            MergeMethod::Encode => MergeMethod::Delta,
+        };
+        MergeRun { method, ..self.clone() }
+    }
+
+    /// Its rows one by one.
+    pub fn each_row(&self) -> impl Iterator<Item = MergeRun> {
+        (self.first..self.first + self.rows).map(|first| MergeRun { first, rows: 1, ..self.clone() })
+    }
 }
 
 /// Plans to merge `diffs`, all of one stripe and ascending. `parity`: the parity chunks that have a place, of all chunks
@@ -52,37 +76,34 @@ impl MergeRun {
 pub fn plan_merge(geometry: &Geometry, parity: &BTreeSet<ChunkIndex>, diffs: &[(Page, Diff)]) -> Vec<MergeRun> {
     let sector = u64::from(SECTOR_BYTES);
     let page_bytes = u64::from(geometry.page_bytes);
-    let mut rows: BTreeMap<u32, BTreeSet<ChunkIndex>> = BTreeMap::new();
+    // Bytes of each sector that diffs replace.
+    let mut rows: BTreeMap<u32, BTreeMap<ChunkIndex, u64>> = BTreeMap::new();
     for (page, _) in diffs {
         let spot = geometry.spot(geometry.start(*page));
         for row in spot.offset / sector..(spot.offset + page_bytes).div_ceil(sector) {
-            rows.entry(row as u32).or_default().insert(spot.column);
+            *rows.entry(row as u32).or_default().entry(spot.column).or_default() += page_bytes.min(sector);
         }
     }
-    // A page shorter than a sector leaves the sector's other bytes as they are.
-    let keeps_old = page_bytes < sector;
     let mut runs: Vec<MergeRun> = Vec::new();
-    for (row, columns) in rows {
+    for (row, replaced) in rows {
+        let whole = replaced.iter().filter(|(_, bytes)| **bytes == sector).map(|(column, _)| *column).collect();
+        let columns: BTreeSet<ChunkIndex> = replaced.into_keys().collect();
         match runs.last_mut() {
-            Some(run) if run.first + run.rows == row && run.columns == columns && run.rows < RUN_ROWS_MAX => {
+            Some(run)
+                if run.first + run.rows == row
+                    && (&run.columns, &run.whole) == (&columns, &whole)
+                    && run.rows < RUN_ROWS_MAX =>
+            {
                 run.rows += 1;
                 continue;
             }
             _ => {}
         }
-        let others = usize::from(geometry.columns) - columns.len();
-        let encode_reads = if keeps_old { usize::from(geometry.columns) } else { others };
-        let delta_reads = columns.len() + parity.len();
         // Where both read as much, the chunks that are read are those that are written.
-        let method = if encode_reads < delta_reads { MergeMethod::Encode } else { MergeMethod::Delta };
-        let reads = match method {
-            MergeMethod::Delta => columns.union(parity).copied().collect(),
-            MergeMethod::Encode => {
-                let all = (0..geometry.columns).map(ChunkIndex);
-                all.filter(|column| keeps_old || !columns.contains(column)).collect()
-            }
-        };
-        runs.push(MergeRun { first: row, rows: 1, columns, method, reads });
+        let delta = MergeRun { first: row, rows: 1, columns, whole, method: MergeMethod::Delta };
+        let encode = delta.otherwise();
+        let reads = |run: &MergeRun| run.reads(geometry.columns, parity).len();
+        runs.push(if reads(&encode) < reads(&delta) { encode } else { delta });
     }
     runs
 }
@@ -103,6 +124,10 @@ mod tests {
         plan_merge(&geometry, &[ChunkIndex(4), ChunkIndex(5)].into(), &diffs)
     }
 
+    fn reads(run: &MergeRun) -> BTreeSet<ChunkIndex> {
+        run.reads(4, &chunks(&[4, 5]))
+    }
+
     fn chunks(indices: &[u16]) -> BTreeSet<ChunkIndex> {
         indices.iter().copied().map(ChunkIndex).collect()
     }
@@ -112,16 +137,16 @@ mod tests {
         let runs = plan(4096, &[16 + 3]);
         assert_eq!(runs.len(), 1);
         assert_eq!((runs[0].first, runs[0].rows, runs[0].method), (3, 1, MergeMethod::Delta));
-        assert_eq!((&runs[0].columns, &runs[0].reads), (&chunks(&[1]), &chunks(&[1, 4, 5])));
+        assert_eq!((&runs[0].columns, reads(&runs[0])), (&chunks(&[1]), chunks(&[1, 4, 5])));
     }
 
     #[test]
     fn a_row_of_diffs_reads_what_has_none() {
         let runs = plan(4096, &[3, 16 + 3, 32 + 3]);
         assert_eq!((runs.len(), runs[0].method), (1, MergeMethod::Encode));
-        assert_eq!(runs[0].reads, chunks(&[3]));
+        assert_eq!(reads(&runs[0]), chunks(&[3]));
         let runs = plan(4096, &[3, 16 + 3, 32 + 3, 48 + 3]);
-        assert_eq!(runs[0].reads, chunks(&[]));
+        assert_eq!(reads(&runs[0]), chunks(&[]));
     }
 
     #[test]
@@ -132,12 +157,24 @@ mod tests {
     }
 
     #[test]
+    fn the_other_method_reads_nothing_of_what_is_written_whole() {
+        let run = &plan(4096, &[3, 4])[0];
+        assert_eq!(reads(&run.otherwise()), chunks(&[1, 2, 3]));
+        let rows: Vec<_> = run.each_row().map(|run| (run.first, run.rows, run.method)).collect();
+        assert_eq!(rows, [(3, 1, MergeMethod::Delta), (4, 1, MergeMethod::Delta)]);
+        // Four short pages are a sector, in the second chunk three.
+        let run = &plan(1024, &[4, 5, 6, 7, 64 + 4, 64 + 5, 64 + 7])[0];
+        assert_eq!((run.columns.clone(), run.whole.clone()), (chunks(&[0, 1]), chunks(&[0])));
+        assert_eq!((run.method, reads(run)), (MergeMethod::Encode, chunks(&[1, 2, 3])));
+    }
+
+    #[test]
     fn pages_of_other_sizes_cover_their_sectors() {
         let runs = plan(8192, &[1]);
         assert_eq!((runs.len(), runs[0].first, runs[0].rows), (1, 2, 2));
         let runs = plan(1024, &[5, 64 + 5, 128 + 5, 192 + 5]);
         assert_eq!((runs.len(), runs[0].first, runs[0].rows), (1, 1, 1));
         // The rest of each sector is read too.
-        assert_eq!((runs[0].method, &runs[0].reads), (MergeMethod::Encode, &chunks(&[0, 1, 2, 3])));
+        assert_eq!((runs[0].method, reads(&runs[0])), (MergeMethod::Encode, chunks(&[0, 1, 2, 3])));
     }
 }

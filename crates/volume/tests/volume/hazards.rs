@@ -5,11 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, ChunkStore, DiskId};
-use claystone_meta::DiskState;
+use claystone_code::ChunkIndex;
+use claystone_meta::{DiskState, StripeRecord};
 use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume, joined};
 use futures::FutureExt;
 
-use crate::world::{World, settings};
+use crate::world::{World, check, settings};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -26,6 +27,36 @@ async fn write(volume: &Volume, offset: u64, content: Bytes) {
 
 async fn read(volume: &Volume, offset: u64, bytes: u64) -> Result<Bytes, BlocksError> {
     volume.read(ByteRange { offset, bytes }).await.map(joined)
+}
+
+/// The first stripe of a volume, as it is recorded.
+async fn first_stripe(world: &World, volume: &Volume) -> StripeRecord {
+    world.meta.volume_stripes(volume.record().id, None, 1).await.expect("listed").remove(0).1
+}
+
+fn disk_of(stripe: &StripeRecord, chunk: usize) -> usize {
+    stripe.places[chunk].expect("it has a place").disk.0 as usize
+}
+
+/// The disk of a chunk cannot read a sector any more.
+fn lose_sector(world: &World, stripe: &StripeRecord, chunk: u16, sector: u64) {
+    let id = stripe.chunk_id(ChunkIndex(chunk)).expect("it has a place");
+    world.disks[disk_of(stripe, chunk.into())].lose_sector(id, sector);
+}
+
+/// A volume of one stripe with so many data chunks, all of it written, and what is in it.
+async fn full_stripe(world: &World, code: &str, columns: u64) -> (Volume, Vec<u8>) {
+    let volume = world.create("v", columns * CHUNK, code).await;
+    let content = pattern(1, (columns * CHUNK) as usize);
+    write(&volume, 0, content.clone()).await;
+    volume.merge_all().await.expect("merged");
+    (volume, content.to_vec())
+}
+
+/// Writes a page, and knows what is there then.
+async fn write_page(volume: &Volume, model: &mut [u8], offset: u64, seed: u64) {
+    write(volume, offset, page(seed)).await;
+    model[offset as usize..(offset + PAGE) as usize].copy_from_slice(&page(seed));
 }
 
 /// Waits for what comes by itself.
@@ -77,9 +108,8 @@ async fn what_missed_a_merge_keeps_its_place_while_too_much_else_is_absent() {
     write(&volume, 0, page(1)).await;
     write(&volume, CHUNK, page(2)).await;
     volume.merge_all().await.expect("merged");
-    let stripes = world.meta.volume_stripes(volume.record().id, None, 9).await.expect("listed");
-    let disk_of = |chunk: usize| stripes[0].1.places[chunk].expect("it has a place").disk.0 as usize;
-    let (other, parity) = (disk_of(1), disk_of(2));
+    let stripe = first_stripe(&world, &volume).await;
+    let (other, parity) = (disk_of(&stripe, 1), disk_of(&stripe, 2));
     write(&volume, 0, page(3)).await;
     world.lose(other);
     world.cut.kill(parity, 0);
@@ -100,8 +130,8 @@ async fn what_was_given_up_is_not_waited_for() {
     write(&volume, 0, page(1)).await;
     write(&volume, CHUNK, page(2)).await;
     volume.merge_all().await.expect("merged");
-    let stripes = world.meta.volume_stripes(volume.record().id, None, 9).await.expect("listed");
-    let place_of = |chunk: usize| stripes[0].1.places[chunk].expect("it has a place").disk;
+    let stripe = first_stripe(&world, &volume).await;
+    let (other, parity) = (disk_of(&stripe, 1), disk_of(&stripe, 2));
     write(&volume, 0, page(3)).await;
     world.traps.overwrites().set();
     let merge = world.beside({
@@ -110,9 +140,9 @@ async fn what_was_given_up_is_not_waited_for() {
     });
     world.traps.overwrites().caught().await;
     // Both are gone while the merge writes, and nobody expects them back.
-    world.cut.kill(place_of(2).0 as usize, 0);
-    for disk in [place_of(1), place_of(2)] {
-        world.stores.update(disk, |member| member.record.state = DiskState::Lost);
+    world.cut.kill(parity, 0);
+    for disk in [other, parity] {
+        world.stores.update(DiskId(disk as u128), |member| member.record.state = DiskState::Lost);
     }
     world.traps.overwrites().open();
     merge.await.expect("it ends").expect("merged");
@@ -126,11 +156,11 @@ async fn a_merge_that_panics_leaves_its_stripes_in_nobodys_hands() {
     let volume = world.create("v", 2 * CHUNK, "rs:2+1").await;
     write(&volume, 0, page(1)).await;
     volume.merge_all().await.expect("merged");
-    let stripes = world.meta.volume_stripes(volume.record().id, None, 9).await.expect("listed");
+    let stripe = first_stripe(&world, &volume).await;
     write(&volume, 0, page(2)).await;
     world.traps.panic_at_overwrites();
     volume.merge_all().await.expect_err("it panics");
-    assert!(world.stripes.try_alone(stripes[0].1.id).is_none(), "nobody rebuilds it");
+    assert!(world.stripes.try_alone(stripe.id).is_none(), "nobody rebuilds it");
 }
 
 #[tokio::test]
@@ -172,4 +202,55 @@ async fn a_late_read_of_what_is_discarded_and_deleted_meanwhile_reads_zeros() {
     }
     drop(reads);
     assert_eq!(late.await, Ok(vec![0; PAGE as usize].into()));
+}
+
+#[tokio::test]
+async fn a_lost_sector_is_not_read_to_be_written_whole() {
+    let world = World::new(7).await;
+    let (volume, mut model) = full_stripe(&world, "rs:4+2", 4).await;
+    let stripe = first_stripe(&world, &volume).await;
+    // A page alone is mostly merged by way of its parity.
+    [4, 5].into_iter().for_each(|parity| world.lose(disk_of(&stripe, parity)));
+    lose_sector(&world, &stripe, 0, 3);
+    write_page(&volume, &mut model, 3 * PAGE, 2).await;
+    let report = volume.merge_all().await.expect("merged");
+    assert_eq!((report.pages, report.stripes_lost), (1, 0));
+    check(&volume, &model, "without parity").await;
+}
+
+#[tokio::test]
+async fn rows_of_one_run_are_merged_one_by_one_where_each_has_lost_another_sector() {
+    let world = World::new(4).await;
+    let (volume, mut model) = full_stripe(&world, "rs:2+1", 2).await;
+    let stripe = first_stripe(&world, &volume).await;
+    lose_sector(&world, &stripe, 0, 3);
+    lose_sector(&world, &stripe, 1, 4);
+    for row in [3, 4] {
+        write_page(&volume, &mut model, row * PAGE, 2 + row).await;
+    }
+    let report = volume.merge_all().await.expect("merged");
+    assert_eq!((report.pages, report.stripes_lost), (2, 0));
+    check(&volume, &model, "with what was lost decoded").await;
+}
+
+#[tokio::test]
+async fn a_row_with_too_much_lost_holds_up_no_other_and_writes_over_whole_pages_bring_it_back() {
+    let world = World::new(4).await;
+    let (volume, mut model) = full_stripe(&world, "rs:2+1", 2).await;
+    let stripe = first_stripe(&world, &volume).await;
+    lose_sector(&world, &stripe, 0, 3);
+    lose_sector(&world, &stripe, 1, 3);
+    for row in [2, 3, 4] {
+        write_page(&volume, &mut model, row * PAGE, 2 + row).await;
+    }
+    let report = volume.merge_once(u64::MAX).await.expect("merged");
+    assert_eq!((report.pages, report.stripes_lost, volume.status().diff_pages), (2, 1, 1));
+    assert_eq!(read(&volume, 0, CHUNK).await, Ok(Bytes::copy_from_slice(&model[..CHUNK as usize])));
+    let lost = ByteRange { offset: CHUNK + 3 * PAGE, bytes: PAGE };
+    assert_eq!(read(&volume, CHUNK, CHUNK).await, Err(BlocksError::Lost { range: lost }));
+    write_page(&volume, &mut model, lost.offset, 9).await;
+    volume.merge_all().await.expect("merged");
+    assert_eq!(volume.status().diff_pages, 0);
+    world.lose(disk_of(&stripe, 0));
+    check(&volume, &model, "from the stripe, with a disk lost").await;
 }
