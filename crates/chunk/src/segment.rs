@@ -3,13 +3,15 @@
 //! A segment's life:
 //!
 //! ```text
+//!                               +---------------------- reopen_segment ---------------------+
+//!                               v                                                           |
 //! (absent) --create_segment--> open --append, sync_segment--> open --store opened anew--> sealed
 //!                               |                                                           |
 //!                               +-------------------- delete_segment -----------------------+--> (absent)
 //! ```
 //!
 //! *Open*: appended to, by who created it and under the same lease. *Sealed*: only read, synced and deleted; whoever takes over
-//! after a crash begins a segment of its own.
+//! after a crash begins a segment of its own, and opens a sealed one again only to bring it to what another copy of it has.
 //!
 //! What is in a segment after a crash: all bytes up to the end of the last append before a returned
 //! [`SegmentStore::sync_segment`]; of later appends any part or none, torn, or zeros, or what lay on the medium before.
@@ -131,6 +133,14 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// `AlreadyExists`, `Fenced`, `DiskFull`, `Unavailable`.
     async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError>;
+
+    /// Opens a sealed segment again, for appends under `lease` from `end` on: what it has before stays as it is, what it
+    /// has from there on is whatever it was until it is appended anew. So a copy that ends early is brought to what
+    /// another copy has, without giving up what it has. One that is open under this lease is appended to from `end` on, too.
+    ///
+    /// # Errors
+    /// `NotFound`, `Damaged`, `Fenced`, `OutOfRange`, `Unavailable`.
+    async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError>;
 
     /// Adds `content` at `offset`, which is the segment's end: 0, or where the append before ended. It can be read when
     /// this returns, and is durable with [`SegmentStore::sync_segment`].

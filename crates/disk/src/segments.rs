@@ -45,6 +45,10 @@ impl SegmentStore for DirectorySegments {
         self.run(move |files| files.create_segment(number, lease, bytes)).await
     }
 
+    async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {
+        self.run(move |files| files.reopen_segment(number, lease, end)).await
+    }
+
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
         self.run(move |files| files.append(number, lease, offset, &content)).await
     }

@@ -238,6 +238,10 @@ impl SegmentStore for FaultySegments {
         self.pass(Kind::Write).await?.create_segment(number, lease, bytes).await
     }
 
+    async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {
+        self.pass(Kind::Write).await?.reopen_segment(number, lease, end).await
+    }
+
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
         let count = content.len() as u64;
         self.pass(Kind::Write).await?.append(number, lease, offset, content).await?;

@@ -40,6 +40,7 @@ pub async fn segments<R: Reopen, F: Future<Output = R>>(mut make: impl FnMut() -
     what_was_synced_is_there_after_a_crash(make().await).await;
     segments_are_sealed_after_a_crash(make().await).await;
     a_fence_outlives_a_crash(make().await).await;
+    a_sealed_segment_is_opened_again(make().await).await;
 }
 
 const OWNER: OwnerId = OwnerId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
@@ -296,4 +297,30 @@ async fn a_fence_outlives_a_crash(mut subject: impl Reopen) {
         assert_eq!(store.owners().await, Ok(vec![OWNER]));
     }
     assert_eq!(numbers(subject.store().segments(), OWNER).await, [1, 4, 9]);
+}
+
+async fn a_sealed_segment_is_opened_again(mut subject: impl Reopen) {
+    let store = subject.store().segments();
+    assert_eq!(store.reopen_segment(9, lease(1), 0).await.err(), Some(SegmentError::NotFound { id: id(9) }));
+    begin(store, 1, 1, pattern(1, 3000)).await;
+    subject.reopen().await;
+    let store = subject.store().segments();
+    store.fence(lease(2)).await.expect("a greater term");
+    let refused = store.reopen_segment(1, lease(1), 2000).await;
+    assert!(matches!(refused, Err(SegmentError::Fenced { .. })), "a former lease opens nothing");
+    let refused = store.reopen_segment(1, lease(2), BYTES + 1).await;
+    assert!(matches!(refused, Err(SegmentError::OutOfRange { .. })), "there is no room so far behind");
+    store.reopen_segment(1, lease(2), 2000).await.expect("it is sealed");
+    let refused = store.append(1, lease(2), 3000, pattern(2, 10)).await;
+    assert!(matches!(refused, Err(SegmentError::OutOfRange { end_bytes: 2000, .. })), "it ends where it was told");
+    store.append(1, lease(2), 2000, pattern(2, 4000)).await.expect("its end");
+    store.sync_segment(1, lease(2)).await.expect("sync");
+    store.fence(lease(3)).await.expect("a greater term");
+    let refused = store.append(1, lease(2), 6000, pattern(3, 10)).await;
+    assert!(matches!(refused, Err(SegmentError::Fenced { .. })), "a fence ends it as any other");
+    subject.reopen().await;
+    let store = subject.store().segments();
+    assert_eq!(store.segments(OWNER).await.expect("segments"), [info(1, 1, BYTES)], "it is who made it that is named");
+    assert_eq!(read(store, 1, 0, 2000).await, pattern(1, 3000).slice(..2000));
+    assert_eq!(read(store, 1, 2000, 4000).await, pattern(2, 4000));
 }

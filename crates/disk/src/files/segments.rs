@@ -4,6 +4,8 @@
 //!
 //! ```text
 //! (absent) --create_segment--> claimed --> open --fence of a greater term, or a new run--> sealed
+//!                                            ^                                               |
+//!                                            +--------------- reopen_segment ----------------+
 //!                                            |                                               |
 //!                     (absent) <-- claimed <-+--------------- delete_segment ----------------+
 //! ```
@@ -12,7 +14,7 @@
 //! 1. A change under a lease holds its owner's gate shared from the check of the lease to its end, and a fence holds it
 //!    alone: when a fence returns, nothing of a lesser term is under way.
 //! 2. While a number is claimed, one call makes or removes its file; for the others there is no such segment.
-//! 3. Open is only what this run made, under the lease that appends: its end is known without reading.
+//! 3. Open is only what this run made or opened again, under the lease that appends: its end is known without reading.
 //! 4. A fence is in effect here before it is durable, and acknowledged after.
 //! 5. After an append or a sync that failed the state is `Failed`, or `ReadOnly` where the disk refused it.
 //!
@@ -90,9 +92,17 @@ enum Entry {
 
 struct OpenSegment {
     info: SegmentInfo,
+    /// Of the lease that appends.
+    term: Term,
     file: Arc<dyn File>,
     end: Mutex<u64>,
     syncing: Mutex<()>,
+}
+
+impl OpenSegment {
+    fn new(info: SegmentInfo, term: Term, file: Arc<dyn File>, end: u64) -> Arc<OpenSegment> {
+        Arc::new(OpenSegment { info, term, file, end: Mutex::new(end), syncing: Mutex::new(()) })
+    }
 }
 
 /// What is under a segment's name.
@@ -206,7 +216,7 @@ impl Files {
                 state.fence = Fence::Known { term: lease.term, is_durable: false };
                 state.entries.retain(|_, entry| match entry {
                     Entry::Claimed => true,
-                    Entry::Open(segment) => segment.info.term >= lease.term,
+                    Entry::Open(segment) => segment.term >= lease.term,
                 });
             }
         }
@@ -292,9 +302,7 @@ impl Files {
             return Err(SegmentError::AlreadyExists { id });
         }
         let info = SegmentInfo { id, term: lease.term, bytes };
-        let made = self
-            .make_segment(&info)
-            .map(|file| Entry::Open(Arc::new(OpenSegment { info, file, end: Mutex::new(0), syncing: Mutex::new(()) })));
+        let made = self.make_segment(&info).map(|file| Entry::Open(OpenSegment::new(info, lease.term, file, 0)));
         let (entry, result) = match made {
             Ok(entry) => (Some(entry), Ok(())),
             Err(error) => (None, Err(error)),
@@ -389,7 +397,7 @@ impl Files {
         self.check_lease(owner, lease)?;
         let id = SegmentId { owner: lease.owner, number };
         match lock(&owner.state).entries.get(&number) {
-            Some(Entry::Open(segment)) if segment.info.term == lease.term => return Ok(segment.clone()),
+            Some(Entry::Open(segment)) if segment.term == lease.term => return Ok(segment.clone()),
             Some(Entry::Open(_)) => return Err(SegmentError::Sealed { id }),
             Some(Entry::Claimed) => return Err(SegmentError::NotFound { id }),
             None => (),
@@ -398,6 +406,30 @@ impl Files {
             Ok(_) | Err(SegmentError::Damaged { .. }) => Err(SegmentError::Sealed { id }),
             Err(error) => Err(error),
         }
+    }
+
+    /// See [`claystone_chunk::SegmentStore::reopen_segment`].
+    pub fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {
+        self.writable()?;
+        let owner = self.owner(lease.owner);
+        let _stay = owner.stay();
+        self.check_lease(&owner, lease)?;
+        let id = SegmentId { owner: lease.owner, number };
+        let range = ByteRange { offset: end, bytes: 0 };
+        let open = match lock(&owner.state).entries.get(&number) {
+            Some(Entry::Open(segment)) => Some(segment.clone()),
+            Some(Entry::Claimed) => return Err(SegmentError::NotFound { id }),
+            None => None,
+        };
+        let (info, file) = match open {
+            Some(open) => (open.info, open.file.clone()),
+            None => self.sealed(id)?,
+        };
+        if end > info.bytes {
+            return Err(SegmentError::OutOfRange { id, range, end_bytes: info.bytes });
+        }
+        owner.settle(number, Some(Entry::Open(OpenSegment::new(info, lease.term, file, end))));
+        Ok(())
     }
 
     /// See [`claystone_chunk::SegmentStore::append`].

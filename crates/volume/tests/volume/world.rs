@@ -396,6 +396,10 @@ impl SegmentStore for CutStore {
         self.cut.change(self.disk(), self.inner.segments().create_segment(number, lease, bytes), segment_dead).await
     }
 
+    async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().reopen_segment(number, lease, end), segment_dead).await
+    }
+
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
         self.cut.change(self.disk(), self.inner.segments().append(number, lease, offset, content), segment_dead).await
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. The bytes reserved for all segments are counted in `used_bytes` of the store.
-//! 2. An open segment's term is the greatest that was fenced, or greater: a fence seals the others.
+//! 2. The term that a segment is open under is the greatest that was fenced, or greater: a fence seals the others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -24,11 +24,13 @@ pub(super) struct Owner {
 }
 
 struct Segment {
+    /// Of the lease that made it.
     term: Term,
+    /// Of the lease that it is open under.
+    open_under: Option<Term>,
     bytes: u64,
     content: Vec<u8>,
     synced_bytes: usize,
-    is_open: bool,
 }
 
 impl Owner {
@@ -45,7 +47,7 @@ impl Owner {
         self.check(lease)?;
         let id = SegmentId { owner: lease.owner, number };
         let segment = self.segments.get_mut(&number).ok_or(SegmentError::NotFound { id })?;
-        if segment.is_open && segment.term == lease.term { Ok(segment) } else { Err(SegmentError::Sealed { id }) }
+        if segment.open_under == Some(lease.term) { Ok(segment) } else { Err(SegmentError::Sealed { id }) }
     }
 
     /// Loses what was not synced, as chance has it; returns the bytes of segments that came back.
@@ -66,7 +68,7 @@ impl Owner {
 
 impl Segment {
     fn crash(&mut self, random: &dyn Random) {
-        self.is_open = false;
+        self.open_under = None;
         // Some crashes keep all or nothing; most mix.
         let mood = random.below(4);
         let mut at = self.synced_bytes;
@@ -119,8 +121,8 @@ impl SegmentStore for MemorySegments {
         owner.check(lease)?;
         owner.fenced = Some(lease.term);
         owner.deleted.clear();
-        for segment in owner.segments.values_mut().filter(|segment| segment.term < lease.term) {
-            segment.is_open = false;
+        for segment in owner.segments.values_mut() {
+            segment.open_under = segment.open_under.filter(|term| *term >= lease.term);
         }
         Ok(())
     }
@@ -138,9 +140,26 @@ impl SegmentStore for MemorySegments {
             return Err(SegmentError::DiskFull { disk: self.0.disk, needed_bytes: bytes, free_bytes });
         }
         owner.deleted.clear();
-        let segment = Segment { term: lease.term, bytes, content: Vec::new(), synced_bytes: 0, is_open: true };
+        let open_under = Some(lease.term);
+        let segment = Segment { term: lease.term, open_under, bytes, content: Vec::new(), synced_bytes: 0 };
         owner.segments.insert(number, segment);
         inner.used_bytes += bytes;
+        Ok(())
+    }
+
+    async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {
+        let mut inner = self.writable()?;
+        let owner = inner.owners.entry(lease.owner).or_default();
+        owner.check(lease)?;
+        let id = SegmentId { owner: lease.owner, number };
+        let segment = owner.segments.get_mut(&number).ok_or(SegmentError::NotFound { id })?;
+        if end > segment.bytes {
+            let range = ByteRange { offset: end, bytes: 0 };
+            return Err(SegmentError::OutOfRange { id, range, end_bytes: segment.bytes });
+        }
+        segment.content.resize(end as usize, 0);
+        segment.synced_bytes = segment.synced_bytes.min(end as usize);
+        segment.open_under = Some(lease.term);
         Ok(())
     }
 
