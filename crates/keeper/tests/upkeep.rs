@@ -716,7 +716,7 @@ fn a_disk_is_kept_until_the_logs_of_volumes_have_left_it() {
     for state in [DiskState::Draining, DiskState::Lost] {
         with_store(4, at_once(), |store| async move {
             let lease = store.open_volume().await;
-            store.meta.set_log_disks(lease, &[1, 2].map(DiskId)).await.expect("the last lease");
+            store.meta.set_log(lease, &[1, 2].map(DiskId), 0).await.expect("the last lease");
             store.keeper.set_disk_state(DiskId(2), state).await.expect("a known disk");
             for _ in 0..2 {
                 let round = store.keeper.drain_once().await.expect("the database answers");
@@ -727,7 +727,7 @@ fn a_disk_is_kept_until_the_logs_of_volumes_have_left_it() {
             assert!(status.waiting[0].ends_with("until the logs of 1 volumes have left it"), "{:?}", status.waiting);
             assert_eq!(status.waiting.len(), 1, "{:?}", status.waiting);
 
-            store.meta.set_log_disks(lease, &[1, 3].map(DiskId)).await.expect("the last lease");
+            store.meta.set_log(lease, &[1, 3].map(DiskId), 0).await.expect("the last lease");
             let round = store.keeper.drain_once().await.expect("the database answers");
             assert_eq!((round.removed, round.waiting_logs), (1, 0));
         });

@@ -493,12 +493,10 @@ pub trait VolumeRecords: Send + Sync {
     async fn delete_volume(&self, id: OwnerId) -> Result<Vec<StripeRecord>, MetaError>;
     /// Ends every lease of a volume and begins one with the next term, which is that of the record returned.
     async fn take_lease(&self, id: OwnerId) -> Result<VolumeRecord, MetaError>;
-    /// Replaces the disks that may hold segments of the log; the order does not matter. `LeaseEnded` if `lease` is not
-    /// the last, `NoSuchDisk`.
-    async fn set_log_disks(&self, lease: Lease, disks: &[DiskId]) -> Result<(), MetaError>;
-    /// Sets how many copies each segment of the log has at least. Lowered before anything is acknowledged on fewer.
-    /// `LeaseEnded`.
-    async fn set_log_copies(&self, lease: Lease, copies: u16) -> Result<(), MetaError>;
+    /// Sets which disks may hold segments of the log, in any order, and how many of them each segment has at least: with as
+    /// many of them absent as that, something may be missing. Said before anything is acknowledged on fewer. `LeaseEnded` if
+    /// `lease` is not the last, `NoSuchDisk`.
+    async fn set_log(&self, lease: Lease, disks: &[DiskId], copies: u16) -> Result<(), MetaError>;
     /// Stripes at positions greater than `after`, ascending by position. One that cannot be read is an error, because
     /// positions without a stripe read as zeros.
     async fn volume_stripes(

@@ -92,7 +92,7 @@ impl VolumeRecords for SqliteMeta {
         .await
     }
 
-    async fn set_log_disks(&self, lease: Lease, disks: &[DiskId]) -> Result<(), MetaError> {
+    async fn set_log(&self, lease: Lease, disks: &[DiskId], copies: u16) -> Result<(), MetaError> {
         let disks: BTreeSet<DiskId> = disks.iter().copied().collect();
         // A volume that lacks room for its log takes other disks to get rid of it: a few rows, from the reserve.
         self.free(move |connection| {
@@ -106,14 +106,6 @@ impl VolumeRecords for SqliteMeta {
             for disk in nums {
                 insert.execute(params![num, disk])?;
             }
-            Ok(())
-        })
-        .await
-    }
-
-    async fn set_log_copies(&self, lease: Lease, copies: u16) -> Result<(), MetaError> {
-        self.free(move |connection| {
-            let num = leased(connection, lease)?;
             connection
                 .prepare_cached("UPDATE volumes SET log_copies = ?2 WHERE num = ?1")?
                 .execute(params![num, copies])?;

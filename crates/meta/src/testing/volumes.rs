@@ -83,14 +83,14 @@ pub(super) async fn a_volume_grows_and_never_shrinks(meta: &dyn Meta) -> Result<
     // Whoever has it open keeps it.
     let lease = lease_of(meta, 1).await?;
     assert_eq!(meta.grow_volume(lease.owner, 2 * BYTES).await?.term, lease.term);
-    meta.set_log_disks(lease, &[]).await?;
+    meta.set_log(lease, &[], 0).await?;
     Ok(())
 }
 
 pub(super) async fn each_lease_ends_those_before(meta: &dyn Meta) -> Result<(), MetaError> {
     let first = opened(meta).await?;
     assert_eq!(first, Lease { owner: OwnerId(1), term: Term(1) });
-    meta.set_log_disks(first, &[disk(1)]).await?;
+    meta.set_log(first, &[disk(1)], 0).await?;
     meta.put_volume_stripes(first, puts(&[(3, 10)])).await?;
     meta.create_volume(volume(2, "two", BYTES)).await?;
 
@@ -105,7 +105,7 @@ pub(super) async fn each_lease_ends_those_before(meta: &dyn Meta) -> Result<(), 
     for (id, term, is) in [(1, 1, 2), (1, 3, 2), (1, 0, 2), (3, 0, 0), (3, 1, 0)] {
         let lease = Lease { owner: OwnerId(id), term: Term(term) };
         for refused in [
-            meta.set_log_disks(lease, &[disk(2)]).await.err(),
+            meta.set_log(lease, &[disk(2)], 0).await.err(),
             meta.put_volume_stripes(lease, puts(&[(3, 0)])).await.err(),
             meta.put_volume_stripes(lease, puts(&[(4, 11)])).await.err(),
             meta.put_volume_stripes(lease, Vec::new()).await.err(),
@@ -126,34 +126,34 @@ pub(super) async fn each_lease_ends_those_before(meta: &dyn Meta) -> Result<(), 
 pub(super) async fn logs_name_disks_until_they_leave_them(meta: &dyn Meta) -> Result<(), MetaError> {
     let lease = opened(meta).await?;
     let logs = async |number| -> Result<DiskTally, MetaError> { meta.disk_tally(disk(number)).await };
-    meta.set_log_disks(lease, &[disk(5), disk(0), disk(5), disk(3)]).await?;
+    meta.set_log(lease, &[disk(5), disk(0), disk(5), disk(3)], 0).await?;
     assert_eq!(meta.volume("one").await?.log_disks, [disk(0), disk(3), disk(5)]);
     refused!(
-        meta.set_log_disks(lease, &[disk(1), disk(99)]).await,
+        meta.set_log(lease, &[disk(1), disk(99)], 0).await,
         MetaError::NoSuchDisk { disk: unknown } if unknown == disk(99)
     );
     assert_eq!(meta.volume("one").await?.log_disks, [disk(0), disk(3), disk(5)], "nothing changed");
 
-    meta.set_log_copies(lease, 2).await?;
+    meta.set_log(lease, &[disk(0), disk(3), disk(5)], 2).await?;
     assert_eq!(meta.volume("one").await?.log_copies, 2);
     let former = Lease { term: Term(lease.term.0 - 1), ..lease };
-    refused!(meta.set_log_copies(former, 1).await, MetaError::LeaseEnded { .. });
+    refused!(meta.set_log(former, &[disk(0)], 1).await, MetaError::LeaseEnded { .. });
     assert_eq!(meta.volume("one").await?.log_copies, 2);
 
     meta.create_volume(volume(2, "two", BYTES)).await?;
     let two = lease_of(meta, 2).await?;
-    meta.set_log_disks(two, &[disk(3), disk(4)]).await?;
+    meta.set_log(two, &[disk(3), disk(4)], 0).await?;
     assert_eq!(logs(3).await?, DiskTally { chunks: 0, damaged: 0, logs: 2 });
     // The log may be read from a disk that is to leave, and be missed on one that is lost.
     meta.set_disk_state(disk(3), DiskState::Draining).await?;
     meta.set_disk_state(disk(5), DiskState::Lost).await?;
     assert_eq!(meta.volume("one").await?.log_disks, [disk(0), disk(3), disk(5)]);
 
-    meta.set_log_disks(lease, &[disk(0)]).await?;
+    meta.set_log(lease, &[disk(0)], 0).await?;
     assert_eq!((logs(3).await?.logs, logs(5).await?.logs, logs(0).await?.logs), (1, 0, 1));
     meta.delete_volume(two.owner).await?;
     assert_eq!((logs(3).await?.logs, logs(4).await?.logs, logs(0).await?.logs), (0, 0, 1));
-    meta.set_log_disks(lease, &[]).await?;
+    meta.set_log(lease, &[], 0).await?;
     assert_eq!(meta.volume("one").await?.log_disks, []);
     Ok(())
 }
@@ -245,7 +245,7 @@ pub(super) async fn upkeep_sees_the_stripes_of_volumes(meta: &dyn Meta) -> Resul
 
 pub(super) async fn a_deleted_volume_leaves_dead_stripes(meta: &dyn Meta) -> Result<(), MetaError> {
     let lease = opened(meta).await?;
-    meta.set_log_disks(lease, &[disk(2)]).await?;
+    meta.set_log(lease, &[disk(2)], 0).await?;
     meta.put_volume_stripes(lease, puts(&[(5, 1), (0, 2)])).await?;
     meta.create_volume(volume(2, "two", BYTES)).await?;
     let two = lease_of(meta, 2).await?;
@@ -258,7 +258,7 @@ pub(super) async fn a_deleted_volume_leaves_dead_stripes(meta: &dyn Meta) -> Res
     assert_eq!(positions(meta, two.owner, None, 9).await?, [(5, 3)]);
     let one = format!("#{}", lease.owner);
     for refused in [
-        meta.set_log_disks(lease, &[]).await.err(),
+        meta.set_log(lease, &[], 0).await.err(),
         meta.put_volume_stripes(lease, puts(&[(0, 9)])).await.err(),
         meta.volume_stripes(lease.owner, None, 9).await.err(),
         meta.take_lease(lease.owner).await.err(),

@@ -58,7 +58,7 @@ async fn corrupt_volumes_are_errors() {
         meta.create_volume(volume(1, "one", 4 * STRIPE_BYTES)).await.expect("room");
         let term = meta.take_lease(OwnerId(1)).await.expect("room").term;
         let lease = Lease { owner: OwnerId(1), term };
-        meta.set_log_disks(lease, &[disk(0)]).await.expect("room");
+        meta.set_log(lease, &[disk(0)], 0).await.expect("room");
         meta.put_volume_stripes(lease, vec![(3, Some(full(1)))]).await.expect("room");
         meta.create_snapshot(lease, "s", at(1)).await.expect("room");
         meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
@@ -111,7 +111,7 @@ async fn volumes_shrink_and_go_on_a_full_disk() {
 
     let term = meta.take_lease(OwnerId(1)).await.expect("opened").term;
     let lease = Lease { owner: OwnerId(1), term };
-    meta.set_log_disks(lease, &[0, 1, 2].map(disk)).await.expect("a log");
+    meta.set_log(lease, &[0, 1, 2].map(disk), 0).await.expect("a log");
     let gone = (0..200).map(|position| (position, None)).collect();
     assert_eq!(meta.put_volume_stripes(lease, gone).await.expect("fewer stripes").len(), 200);
     let dead = meta.delete_volume(OwnerId(1)).await.expect("no volume");
@@ -350,7 +350,7 @@ async fn run(ops: &[Op]) {
             Op::Logs { id, stale, disks } => {
                 let lease = lease(&model, current(&made, *id), *stale);
                 let disks: Vec<_> = disks.iter().map(|number| disk(*number)).collect();
-                let result = meta.set_log_disks(lease, &disks).await;
+                let result = meta.set_log(lease, &disks, 0).await;
                 if !refused(&model, lease, result.as_ref().err()) {
                     let known = model.get_mut(&lease.owner.0).expect("not refused");
                     known.record.log_disks = BTreeSet::from_iter(disks).into_iter().collect();
