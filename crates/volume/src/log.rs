@@ -21,6 +21,7 @@
 //! misses copies is copied.
 
 pub mod record;
+mod recovery;
 mod view;
 mod writer;
 
@@ -37,7 +38,8 @@ use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
 use self::record::{LogPlace, Record};
-pub use self::view::{LogView, Segment};
+pub use self::recovery::Recovery;
+pub use self::view::{LogView, Segment, TimedStores};
 use self::writer::{Done, Request, Writer, run};
 use crate::diffs::Diffs;
 
@@ -46,6 +48,8 @@ use crate::diffs::Diffs;
 pub struct LogSettings {
     /// Bytes of each segment.
     pub segment_bytes: u64,
+    /// The least, where disks are nearly full.
+    pub segment_bytes_min: u64,
     /// On how many disks each is, where there are so many.
     pub copies: usize,
     /// Bytes of the volume's pages.
@@ -80,6 +84,8 @@ pub struct LogStart {
     pub recorded_disks: BTreeSet<DiskId>,
     /// The fewest copies of a segment, as recorded.
     pub recorded_copies: u16,
+    /// Disks that failed just now.
+    pub failed: BTreeSet<DiskId>,
 }
 
 impl Log {
@@ -108,11 +114,20 @@ impl Log {
         &self.view
     }
 
-    /// Adds a record: when this returns it is in effect. If it is dropped before, the record may be added yet.
+    /// Adds a record of a merge: when this returns it is in effect. If it is dropped before, the record may be added yet.
     ///
     /// # Errors
     /// Whether the record was added is unknown.
     pub async fn append(&self, record: Record) -> Result<LogPlace, LogFailure> {
+        let place = self.ask(|done| Request::Append(record, done)).await?;
+        place.ok_or_else(|| LogFailure { reason: "the log's disks are full".to_owned() })
+    }
+
+    /// The same with what somebody writes. `None`: the disks are too full for it, and nothing was added.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub async fn write(&self, record: Record) -> Result<Option<LogPlace>, LogFailure> {
         self.ask(|done| Request::Append(record, done)).await
     }
 

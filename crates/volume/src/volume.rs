@@ -405,7 +405,16 @@ impl Inner {
         let content = if parts { self.whole_pages(&pages, offset, content).await? } else { content };
         let crcs = content.chunks_exact(page_bytes as usize).map(crc32c).collect();
         let record = Record::Write { first: pages.start, crcs, content };
-        self.log.append(record).await.map(|_| ()).map_err(|error| self.log_failed(error))
+        self.log_write(record).await
+    }
+
+    async fn log_write(&self, record: Record) -> Result<(), BlocksError> {
+        match self.log.write(record).await {
+            Ok(Some(_)) => Ok(()),
+            // A full disk is full again at once if nobody says so.
+            Ok(None) => Err(BlocksError::NoSpace { needed_bytes: self.settings.segment_bytes, free_bytes: 0 }),
+            Err(error) => Err(self.log_failed(error)),
+        }
     }
 
     /// Puts bytes into what their first and last page are now.
@@ -480,7 +489,7 @@ impl Inner {
         }
         self.admit().await?;
         let record = Record::Zero { first: pages.start, pages: pages.end.0 - pages.start.0 };
-        self.log.append(record).await.map(|_| ()).map_err(|error| self.log_failed(error))
+        self.log_write(record).await
     }
 
     fn spans(&self, range: ByteRange, spans_max: usize) -> Vec<Span> {

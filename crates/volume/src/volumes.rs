@@ -386,7 +386,12 @@ fn check_length(bytes: u64, page_bytes: u32) -> Result<(), VolumeError> {
 
 /// Whether a segment of the log takes what is logged of stripes of so many bytes.
 pub(crate) fn log_fits(settings: &Settings, chunks_bytes: u64) -> bool {
-    settings.segment_bytes >= 2 * chunks_bytes + (4 << 20)
+    settings.segment_bytes >= segment_bytes_min(chunks_bytes)
+}
+
+/// The least bytes of a segment for stripes of so many bytes, parity included: the longest record fits.
+pub(crate) fn segment_bytes_min(chunks_bytes: u64) -> u64 {
+    2 * chunks_bytes + (4 << 20)
 }
 
 const STRIPES_PAGE: usize = 1000;

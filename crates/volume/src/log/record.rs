@@ -273,11 +273,11 @@ impl Record {
         Some(Page(first)..Page(first.saturating_add(pages)))
     }
 
-    /// Whether `bytes`, from the start of a record, end before the record does, as its head says.
-    pub fn may_be_longer(bytes: &[u8]) -> bool {
-        let Some(head) = bytes.get(..HEAD_BYTES) else { return false };
+    /// How long the record that begins with `bytes` is, as its head says. `None`: no record begins so.
+    pub fn bytes_of(bytes: &[u8]) -> Option<u64> {
+        let head = bytes.get(..HEAD_BYTES)?;
         let rest = u64::from(u32_at(head, 12)).saturating_add(u64_at(head, 16));
-        u32_at(head, 0) == MAGIC && rest > (bytes.len() - HEAD_BYTES) as u64
+        (u32_at(head, 0) == MAGIC).then_some(rest.saturating_add(HEAD_BYTES as u64))
     }
 }
 

@@ -3,11 +3,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use claystone_chunk::{ByteRange, DiskId, Lease, SegmentId};
+use claystone_chunk::{ByteRange, DiskId, Lease, SegmentError, SegmentId};
+use claystone_env::{Clock, timeout};
 use claystone_stripe::Stores;
 
 use super::record::LogPlace;
+
+/// The disks that logs are on, and how long one may take to answer.
+#[derive(Clone)]
+pub struct TimedStores {
+    /// All of them.
+    pub stores: Stores,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// One that takes longer has failed.
+    pub limit: Duration,
+}
+
+impl TimedStores {
+    /// Waits for a disk, but not for ever: one that takes too long is silent until it answers.
+    pub async fn in_time<T>(
+        &self,
+        disk: DiskId,
+        operation: impl Future<Output = Result<T, SegmentError>>,
+    ) -> Result<T, SegmentError> {
+        match timeout(&*self.clock, self.limit, operation).await {
+            Some(result) => result,
+            None => {
+                self.stores.silence(disk);
+                Err(SegmentError::Unavailable { disk, reason: format!("no answer within {:?}", self.limit) })
+            }
+        }
+    }
+}
 
 /// A segment that is not over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,32 +50,46 @@ pub struct Segment {
 }
 
 /// The log as readers know it. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LogView {
     lease: Lease,
-    stores: Stores,
+    stores: TimedStores,
     segments: Arc<Mutex<BTreeMap<u64, Segment>>>,
 }
 
 impl LogView {
     /// The log of this lease's owner, of which `segments` are not over.
-    pub fn new(lease: Lease, stores: Stores, segments: BTreeMap<u64, Segment>) -> LogView {
+    pub fn new(lease: Lease, stores: TimedStores, segments: BTreeMap<u64, Segment>) -> LogView {
         LogView { lease, stores, segments: Arc::new(Mutex::new(segments)) }
     }
 
     /// Bytes of the log from `at`, as one of its disks has them, `accept`ed. `None`: the segment is over, or no disk has
     /// acceptable bytes.
     pub async fn read(&self, at: LogPlace, bytes: u64, accept: impl Fn(&Bytes) -> bool) -> Option<Bytes> {
-        let disks = self.segments().get(&at.segment)?.disks.clone();
+        let mut disks = self.segments().get(&at.segment)?.disks.clone();
         let id = SegmentId { owner: self.lease.owner, number: at.segment };
         let range = ByteRange { offset: at.offset, bytes };
-        for disk in disks {
-            let Some(store) = self.stores.readable(disk) else { continue };
-            match store.segments().read_segment(id, &[range]).await {
-                Ok(mut read) if read.len() == 1 && accept(&read[0]) => return read.pop(),
-                Ok(_) => tracing::warn!(segment = %id, offset = at.offset, %disk, "a page of a log is damaged"),
-                Err(error) => tracing::debug!(segment = %id, %disk, %error, "a log cannot be read here"),
+        // Another disk is asked before one that is slow is waited for.
+        for patience in [Some(PATIENCE), None] {
+            let mut slow = Vec::new();
+            for disk in disks {
+                let Some(store) = self.stores.stores.readable(disk) else { continue };
+                let ranges = [range];
+                let read = store.segments().read_segment(id, &ranges);
+                let read = match patience {
+                    Some(patience) => timeout(&*self.stores.clock, patience.min(self.stores.limit), read).await,
+                    None => Some(self.stores.in_time(disk, read).await),
+                };
+                match read {
+                    Some(Ok(mut read)) if read.len() == 1 && accept(&read[0]) => return read.pop(),
+                    Some(Ok(_)) => {
+                        tracing::warn!(segment = %id, offset = at.offset, %disk, "a page of a log is damaged")
+                    }
+                    Some(Err(error)) => tracing::debug!(segment = %id, %disk, %error, "a log cannot be read here"),
+                    None => slow.push(disk),
+                }
             }
+            disks = slow;
         }
         None
     }
@@ -64,17 +109,21 @@ impl LogView {
         self.segments().values().map(|segment| segment.end).sum()
     }
 
-    /// Disks that have a segment.
+    /// TimedStores that have a segment.
     pub fn disks(&self) -> BTreeSet<DiskId> {
         self.segments().values().flat_map(|segment| segment.disks.iter().copied()).collect()
-    }
-
-    /// The fewest copies that a segment has.
-    pub(super) fn copies(&self) -> Option<usize> {
-        self.segments().values().map(|segment| segment.disks.len()).min()
     }
 
     pub(super) fn segments(&self) -> MutexGuard<'_, BTreeMap<u64, Segment>> {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl std::fmt::Debug for LogView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogView({}, {:?})", self.lease.owner, self.segments())
+    }
+}
+
+/// How long a disk is waited for while another one has the same.
+const PATIENCE: Duration = Duration::from_millis(500);

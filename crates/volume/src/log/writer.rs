@@ -7,22 +7,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{DiskId, Lease, SegmentError, SegmentId};
-use claystone_env::{Clock, Env, Moment, timeout};
+use claystone_chunk::{ChunkStore, DiskId, Lease, SegmentError, SegmentId};
+use claystone_env::{Env, Moment};
 use claystone_meta::Meta;
 use claystone_stripe::{Candidate, Stores, place};
 use futures::future::{BoxFuture, Either, FutureExt, join_all, select};
 use tokio::sync::{mpsc, oneshot};
 
 use super::record::{LogPlace, Record};
-use super::view::{LogView, Segment};
+use super::view::{LogView, Segment, TimedStores};
 use super::{LogFailure, LogSettings, LogStart, NUMBER_BITS};
 use crate::diffs::Diffs;
 
 /// What the task is asked for.
 #[derive(Debug)]
 pub(super) enum Request {
-    Append(Record, Done<LogPlace>),
+    /// A record; where there is no room for one that may wait, none is appended.
+    Append(Record, Done<Option<LogPlace>>),
     Sync(Done<()>),
     Tend(Done<()>),
 }
@@ -34,28 +35,31 @@ pub(super) type Done<T> = oneshot::Sender<Result<T, LogFailure>>;
 pub(super) struct Writer {
     env: Env,
     meta: Arc<dyn Meta>,
-    stores: Stores,
+    stores: TimedStores,
     lease: Lease,
     settings: LogSettings,
     view: LogView,
-    recorded_disks: BTreeSet<DiskId>,
-    recorded_copies: u16,
-    /// Nothing is served yet, so the fewest copies stay as they are recorded.
+    /// The disks and the fewest copies, as the volume's record says.
+    recorded: (BTreeSet<DiskId>, u16),
+    /// Nothing is served yet, so what is recorded stays true of what was found.
     is_opening: bool,
     /// Disks that failed an append or a sync, or refused a segment, and when.
     failed: BTreeMap<DiskId, Moment>,
-    /// The segment that is appended to.
+    /// The segment that is appended to, how long it may become, and where it ends.
     number: u64,
+    room: u64,
     end: u64,
+    /// Its disks, and the very stores that took what it has: one that was opened in a store's place since has lost what was
+    /// not synced, and does not know it.
+    homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
+    /// Whether it has records that no sync has covered.
+    is_unsynced: bool,
     /// The segment before it, and where that ended.
     previous: Option<LogPlace>,
-    disks: Vec<DiskId>,
-    /// Segments with records that no sync has covered.
-    unsynced: BTreeSet<u64>,
     diffs: Arc<Mutex<Diffs>>,
 }
 
-/// A sync under way: of which segments, on which disks, how it went.
+/// A sync under way: on which disks, and how it went.
 type Syncing = BoxFuture<'static, Vec<(DiskId, Result<(), SegmentError>)>>;
 
 /// Takes requests until nobody can make any.
@@ -109,7 +113,7 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
             tends.into_iter().for_each(|done| answer(done, Err(failure.clone())));
             continue;
         }
-        let (records, waiting): (Vec<Record>, Vec<Done<LogPlace>>) = appends.into_iter().unzip();
+        let (records, waiting): (Vec<Record>, Vec<Done<Option<LogPlace>>>) = appends.into_iter().unzip();
         let appended = writer.append(&records).await;
         remember(&mut failure, &appended);
         match appended {
@@ -152,28 +156,28 @@ impl Writer {
         start: LogStart,
         diffs: Arc<Mutex<Diffs>>,
     ) -> Result<Writer, LogFailure> {
-        let view = LogView::new(lease, stores.clone(), start.segments);
+        let stores = TimedStores { stores, clock: env.clock.clone(), limit: settings.timeout };
+        let now = env.clock.now();
         let mut writer = Writer {
             env: env.clone(),
             meta,
+            view: LogView::new(lease, stores.clone(), start.segments),
             stores,
             lease,
             settings,
-            view,
-            recorded_disks: start.recorded_disks,
-            recorded_copies: start.recorded_copies,
+            recorded: (start.recorded_disks, start.recorded_copies),
             is_opening: true,
-            failed: BTreeMap::new(),
+            failed: start.failed.into_iter().map(|disk| (disk, now)).collect(),
             // Below every number of this lease, and above all of earlier ones.
             number: lease.term.0 << NUMBER_BITS,
+            room: 0,
             end: 0,
+            homes: BTreeMap::new(),
+            is_unsynced: false,
             previous: start.last,
-            disks: Vec::new(),
-            unsynced: BTreeSet::new(),
             diffs,
         };
-        // What was found is on as many disks as it should be before it is closed, and served: until then a copy that is
-        // shorter, by what nobody flushed, is as good as another.
+        // What was found is on as many disks as it should be before it is closed, and served.
         writer.restore().await?;
         writer.is_opening = false;
         writer.record(&[]).await?;
@@ -181,40 +185,60 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Appends records in order and lets the diffs know them.
-    async fn append(&mut self, records: &[Record]) -> Result<Vec<LogPlace>, LogFailure> {
+    /// Appends records in order and lets the diffs know them. `None` in the place of a write for which there is no room.
+    async fn append(&mut self, records: &[Record]) -> Result<Vec<Option<LogPlace>>, LogFailure> {
         let mut places = Vec::with_capacity(records.len());
         let mut known = 0;
         let mut batch = BytesMut::with_capacity(records.iter().map(Record::bytes).sum());
+        let mut lost_a_disk = false;
         for record in records {
-            let room = self.settings.segment_bytes - self.end - batch.len() as u64;
+            let room = self.room - self.end - batch.len() as u64;
             if record.bytes() as u64 > room {
-                self.write(batch.split().freeze()).await?;
+                // What merging needs to make room is left to it.
+                if matches!(record, Record::Write { .. }) && !self.has_room_for_writes() {
+                    places.push(None);
+                    continue;
+                }
+                lost_a_disk |= self.write(batch.split().freeze()).await?;
                 self.take(&records[known..places.len()], &places[known..]);
                 known = places.len();
-                self.begin_segment().await?;
+                lost_a_disk |= self.begin_segment().await?;
             }
             let offset = self.end + batch.len() as u64;
-            assert!(offset + record.bytes() as u64 <= self.settings.segment_bytes, "a record fits a segment");
-            places.push(LogPlace { segment: self.number, offset });
+            assert!(offset + record.bytes() as u64 <= self.room, "a record fits a segment");
+            places.push(Some(LogPlace { segment: self.number, offset }));
             record.encode(self.segment(), offset, &mut batch);
         }
-        let lost_a_disk = self.write(batch.freeze()).await?;
+        let lost_now = self.write(batch.freeze()).await?;
         self.take(&records[known..], &places[known..]);
-        if lost_a_disk {
+        if lost_now {
             self.begin_segment().await?;
+        }
+        if lost_now || lost_a_disk {
             self.restore().await?;
         }
         Ok(places)
     }
 
-    fn take(&self, records: &[Record], places: &[LogPlace]) {
+    fn take(&self, records: &[Record], places: &[Option<LogPlace>]) {
         let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
-        records.iter().zip(places).for_each(|(record, place)| diffs.apply(record, *place));
+        for (record, place) in records.iter().zip(places) {
+            if let Some(place) = place {
+                diffs.apply(record, *place);
+            }
+        }
     }
 
     fn segment(&self) -> SegmentId {
         SegmentId { owner: self.lease.owner, number: self.number }
+    }
+
+    /// The store that took the segment on a disk, if it is still the one that is there.
+    fn home(&self, disk: DiskId) -> Result<Arc<dyn ChunkStore>, SegmentError> {
+        let there = self.stores.stores.readable(disk);
+        there
+            .filter(|store| self.homes.get(&disk).is_some_and(|home| Arc::ptr_eq(home, store)))
+            .ok_or_else(|| gone(disk))
     }
 
     /// Appends bytes on every disk of the segment. Whether a disk was lost in doing so.
@@ -223,21 +247,22 @@ impl Writer {
             return Ok(false);
         }
         let (number, lease, offset) = (self.number, self.lease, self.end);
-        let appends = self.disks.iter().map(|&disk| {
-            let (store, content) = (self.stores.readable(disk), content.clone());
-            self.in_time(disk, async move {
-                let store = store.ok_or_else(|| gone(disk))?;
-                store.segments().append(number, lease, offset, content).await
-            })
+        let stores = &self.stores;
+        let appends = self.homes.keys().map(|&disk| {
+            let (home, content) = (self.home(disk), content.clone());
+            async move {
+                let append = async { home?.segments().append(number, lease, offset, content).await };
+                (disk, stores.in_time(disk, append).await)
+            }
         });
         let outcomes = join_all(appends).await;
-        let lost = self.lose(self.disks.clone().into_iter().zip(outcomes))?;
+        let lost = self.lose(outcomes)?;
         if lost {
             // Before anybody is told that this is on more disks than it is.
             self.record(&[]).await?;
         }
         self.end += content.len() as u64;
-        self.unsynced.insert(number);
+        self.is_unsynced = true;
         if let Some(segment) = self.view.segments().get_mut(&number) {
             segment.end = self.end;
         }
@@ -245,7 +270,7 @@ impl Writer {
     }
 
     /// Takes the disks that failed out of every segment. Whether there were any.
-    fn lose(&mut self, outcomes: impl Iterator<Item = (DiskId, Result<(), SegmentError>)>) -> Result<bool, LogFailure> {
+    fn lose(&mut self, outcomes: Vec<(DiskId, Result<(), SegmentError>)>) -> Result<bool, LogFailure> {
         let mut lost = false;
         for (disk, outcome) in outcomes {
             match outcome {
@@ -255,7 +280,7 @@ impl Writer {
                     tracing::warn!(%disk, %error, "a volume's log goes on without a disk");
                     lost = true;
                     self.failed.insert(disk, self.env.clock.now());
-                    self.disks.retain(|kept| *kept != disk);
+                    self.homes.remove(&disk);
                     self.view.segments().values_mut().for_each(|segment| segment.disks.retain(|kept| *kept != disk));
                 }
             }
@@ -267,29 +292,52 @@ impl Writer {
         }
     }
 
-    /// Disks that take a segment now, in the order to try them.
-    fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = self.stores.candidates();
+    /// Disks that take a segment of so many bytes now and have as much again for `spare` more, in the order to try them.
+    fn candidates(&self, bytes: u64, spare: u64) -> Vec<Candidate> {
+        let mut candidates = self.stores.stores.candidates();
         candidates.retain(|candidate| !self.failed.contains_key(&candidate.disk));
-        candidates.retain(|candidate| candidate.free_bytes > 2 * self.settings.segment_bytes);
+        candidates.retain(|candidate| candidate.free_bytes > (1 + spare) * bytes);
         candidates
     }
 
-    /// Closes the segment and begins the next on disks chosen now: as many as the log wants, or as there are.
-    async fn begin_segment(&mut self) -> Result<(), LogFailure> {
-        self.sync_all().await?;
-        if !self.disks.is_empty() {
+    /// How long the next segment may become, and the disks for it: shorter where disks are nearly full, so that as many
+    /// take it as there could be.
+    fn next_segment(&self) -> (u64, Vec<Candidate>) {
+        let halves = (0..HALVINGS_MAX).map(|halving| self.settings.segment_bytes >> halving);
+        let sizes = halves.take_while(|bytes| *bytes >= self.settings.segment_bytes_min);
+        let choices = sizes.map(|bytes| (bytes, self.candidates(bytes, 1)));
+        let mut best = (self.settings.segment_bytes, Vec::new());
+        for (bytes, candidates) in choices {
+            if candidates.len().min(self.settings.copies) > best.1.len().min(self.settings.copies) {
+                best = (bytes, candidates);
+            }
+        }
+        best
+    }
+
+    /// Whether a write may begin a segment: as many disks as have this one have room for merges behind it, which are
+    /// what makes room.
+    fn has_room_for_writes(&self) -> bool {
+        self.candidates(self.settings.segment_bytes, SPARE_SEGMENTS).len() >= self.homes.len().min(self.settings.copies)
+    }
+
+    /// Closes the segment and begins the next on disks chosen now: as many as the log wants, or as there are. Whether a
+    /// disk was lost.
+    async fn begin_segment(&mut self) -> Result<bool, LogFailure> {
+        let mut lost = self.sync_all().await?;
+        if !self.homes.is_empty() {
             self.previous = Some(LogPlace { segment: self.number, offset: self.end });
         }
         for _ in 0..BEGIN_TRIES {
             self.number += 1;
             self.end = 0;
             if !self.try_begin().await? {
-                return Ok(());
+                return Ok(lost);
             }
+            lost = true;
             // A disk was lost with its first record: on with others, where there are some.
-            if self.candidates().len() <= self.disks.len() {
-                return Ok(());
+            if self.next_segment().1.len() <= self.homes.len() {
+                return Ok(lost);
             }
             self.view.segments().remove(&self.number);
         }
@@ -298,20 +346,20 @@ impl Writer {
 
     /// Begins a segment. Whether a disk was lost in doing so.
     async fn try_begin(&mut self) -> Result<bool, LogFailure> {
-        self.disks = Vec::new();
-        let candidates = self.candidates();
+        self.homes.clear();
+        let (bytes, candidates) = self.next_segment();
         let order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
         self.record(&order[..order.len().min(self.settings.copies)]).await?;
         let mut refused = None;
         for disk in order {
-            if self.disks.len() == self.settings.copies {
+            if self.homes.len() == self.settings.copies {
                 break;
             }
-            let Some(store) = self.stores.readable(disk) else { continue };
+            let Some(store) = self.stores.stores.readable(disk) else { continue };
             self.record(&[disk]).await?;
-            let (number, lease, bytes) = (self.number, self.lease, self.settings.segment_bytes);
-            match self.in_time(disk, store.segments().create_segment(number, lease, bytes)).await {
-                Ok(()) => self.disks.push(disk),
+            let created = store.segments().create_segment(self.number, self.lease, bytes);
+            match self.stores.in_time(disk, created).await {
+                Ok(()) => drop(self.homes.insert(disk, store)),
                 Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
@@ -320,16 +368,18 @@ impl Writer {
                 }
             }
         }
-        if self.disks.is_empty() {
+        if self.homes.is_empty() {
             let reason = refused.map_or("no disk takes writes and has room".to_owned(), |error| error.to_string());
-            return Err(LogFailure { reason: format!("the log has no disk for a segment: {reason}") });
+            return Err(LogFailure { reason: format!("the log has no disk for a segment of {bytes} bytes: {reason}") });
         }
-        if self.disks.len() < self.settings.copies {
-            let (disks, copies) = (self.disks.len(), self.settings.copies);
+        if self.homes.len() < self.settings.copies {
+            let (disks, copies) = (self.homes.len(), self.settings.copies);
             tracing::warn!(disks, copies, "a volume's log has fewer copies than its code tolerates losses");
         }
+        self.room = bytes;
         let over_below = self.view.segments().keys().next().copied().unwrap_or(self.number);
-        self.view.segments().insert(self.number, Segment { disks: self.disks.clone(), end: 0 });
+        let disks = self.homes.keys().copied().collect();
+        self.view.segments().insert(self.number, Segment { disks, end: 0 });
         self.record(&[]).await?;
         let begin = Record::Begin { over_below, previous: self.previous, page_bytes: self.settings.page_bytes };
         let mut content = BytesMut::new();
@@ -338,74 +388,61 @@ impl Writer {
         Ok(self.sync_all().await? || lost)
     }
 
-    /// Makes the records say which disks may have a segment, `more` among them, and how many copies each has at least. At
-    /// any time all that is acknowledged is on that many of these disks.
+    /// Makes the volume's record say which disks may have a segment, `more` among them, and how many of them each has at
+    /// least. At any time all that is acknowledged is on that many of these disks.
     async fn record(&mut self, more: &[DiskId]) -> Result<(), LogFailure> {
-        let mut disks = self.view.disks();
-        disks.extend(more.iter().copied());
+        let (mut disks, mut copies) = self.spread();
         if self.is_opening {
-            disks.extend(self.recorded_disks.iter().copied());
-            return self.set_disks(disks).await;
+            disks.extend(self.recorded.0.iter().copied());
+            copies = self.recorded.1;
         }
-        let copies = self.view.copies().unwrap_or(0).min(self.settings.copies) as u16;
-        if copies < self.recorded_copies {
-            self.set_copies(copies).await?;
-        }
-        self.set_disks(disks).await?;
-        if copies > self.recorded_copies {
-            self.set_copies(copies).await?;
-        }
-        Ok(())
-    }
-
-    async fn set_copies(&mut self, copies: u16) -> Result<(), LogFailure> {
-        let recorded = self.meta.set_log_copies(self.lease, copies).await;
-        recorded.map_err(|error| LogFailure { reason: format!("the log's copies cannot be recorded: {error}") })?;
-        self.recorded_copies = copies;
-        Ok(())
-    }
-
-    async fn set_disks(&mut self, disks: BTreeSet<DiskId>) -> Result<(), LogFailure> {
-        if disks == self.recorded_disks {
+        disks.extend(more.iter().copied());
+        if (&disks, copies) == (&self.recorded.0, self.recorded.1) {
             return Ok(());
         }
         let list: Vec<DiskId> = disks.iter().copied().collect();
-        let recorded = self.meta.set_log_disks(self.lease, &list).await;
+        let recorded = self.meta.set_log(self.lease, &list, copies).await;
         recorded.map_err(|error| LogFailure { reason: format!("the log's disks cannot be recorded: {error}") })?;
-        self.recorded_disks = disks;
+        self.recorded = (disks, copies);
         Ok(())
     }
 
-    /// One that does not answer in time is silent: nobody waits for it again before it does.
-    async fn in_time<T>(
-        &self,
-        disk: DiskId,
-        operation: impl Future<Output = Result<T, SegmentError>>,
-    ) -> Result<T, SegmentError> {
-        in_time(&*self.env.clock, &self.stores, self.settings.timeout, disk, operation).await
+    /// The disks that the log is on, and on how many of them each segment is at least. Without disks that are not there, if
+    /// the others have everything: a restart must not wait for them.
+    fn spread(&self) -> (BTreeSet<DiskId>, u16) {
+        let segments = self.view.segments();
+        let there = |disk: &&DiskId| self.stores.stores.readable(**disk).is_some();
+        let does_without = segments.values().all(|segment| segment.disks.iter().any(|disk| there(&disk)));
+        let counted = |segment: &Segment| -> Vec<DiskId> {
+            segment.disks.iter().filter(|disk| !does_without || there(disk)).copied().collect()
+        };
+        let counted: Vec<Vec<DiskId>> = segments.values().map(counted).collect();
+        let copies = counted.iter().map(Vec::len).min().unwrap_or(0).min(self.settings.copies);
+        (counted.into_iter().flatten().collect(), copies as u16)
     }
 
     /// A sync of all that is not synced.
     fn sync(&mut self) -> Syncing {
-        let (lease, limit) = (self.lease, self.settings.timeout);
-        let mut syncs = Vec::new();
-        for number in std::mem::take(&mut self.unsynced) {
-            let disks = self.view.segments().get(&number).map(|segment| segment.disks.clone()).unwrap_or_default();
-            for disk in disks {
-                let (stores, clock) = (self.stores.clone(), self.env.clock.clone());
-                syncs.push(async move {
-                    let Some(store) = stores.readable(disk) else { return (disk, Err(gone(disk))) };
-                    let sync = store.segments().sync_segment(number, lease);
-                    (disk, in_time(&*clock, &stores, limit, disk, sync).await)
-                });
-            }
+        if !std::mem::take(&mut self.is_unsynced) {
+            return async { Vec::new() }.boxed();
         }
+        let (number, lease) = (self.number, self.lease);
+        let syncs: Vec<_> = self
+            .homes
+            .keys()
+            .map(|&disk| {
+                let (stores, home) = (self.stores.clone(), self.home(disk));
+                async move {
+                    (disk, stores.in_time(disk, async { home?.segments().sync_segment(number, lease).await }).await)
+                }
+            })
+            .collect();
         join_all(syncs).boxed()
     }
 
     /// What a sync means for the log.
     async fn synced(&mut self, outcome: Vec<(DiskId, Result<(), SegmentError>)>) -> Result<(), LogFailure> {
-        if self.lose(outcome.into_iter())? {
+        if self.lose(outcome)? {
             self.record(&[]).await?;
             self.begin_segment().await?;
             self.restore().await?;
@@ -416,32 +453,13 @@ impl Writer {
     /// Syncs the segment that is appended to, also what a sync under way may have taken on, and returns whether a disk was
     /// lost.
     async fn sync_all(&mut self) -> Result<bool, LogFailure> {
-        if !self.disks.is_empty() {
-            self.unsynced.insert(self.number);
-        }
+        self.is_unsynced = true;
         let outcome = self.sync().await;
-        let lost = self.lose(outcome.into_iter())?;
+        let lost = self.lose(outcome)?;
         if lost {
             self.record(&[]).await?;
         }
         Ok(lost)
-    }
-}
-
-/// Waits for a disk, but not for ever: one that takes too long is silent until it answers.
-async fn in_time<T>(
-    clock: &dyn Clock,
-    stores: &Stores,
-    limit: Duration,
-    disk: DiskId,
-    operation: impl Future<Output = Result<T, SegmentError>>,
-) -> Result<T, SegmentError> {
-    match timeout(clock, limit, operation).await {
-        Some(result) => result,
-        None => {
-            stores.silence(disk);
-            Err(SegmentError::Unavailable { disk, reason: format!("no answer within {limit:?}") })
-        }
     }
 }
 
@@ -453,3 +471,6 @@ const BEGIN_TRIES: usize = 4;
 /// A disk that failed gets no segment for so long.
 const FAILED_FOR: Duration = Duration::from_secs(30);
 const BATCH_BYTES_MAX: usize = 1 << 20;
+const HALVINGS_MAX: u32 = 6;
+/// Segments that a write leaves room for: merging a full one takes about two.
+const SPARE_SEGMENTS: u64 = 3;

@@ -6,5 +6,6 @@ mod device;
 mod hazards;
 mod histories;
 mod snapshots;
+mod recovery;
 mod whole;
 mod world;

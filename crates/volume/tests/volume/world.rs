@@ -90,6 +90,7 @@ impl World {
         self.volumes.open(name).await.expect("it opens")
     }
 
+<<<<<<< HEAD
     /// Takes the snapshot `VOLUME@SNAPSHOT`.
     pub async fn snapshot(&self, name: &str) -> Result<SnapshotRecord, VolumeError> {
         self.volumes.take_snapshot(&name.parse().expect("a valid name")).await
@@ -114,6 +115,20 @@ impl World {
     /// The records agree with each other.
     pub async fn assert_sound(&self) {
         assert_eq!(self.records.check().await.expect("readable"), Vec::<String>::new());
+=======
+    /// A disk's store is opened anew in this process: what it had not synced is gone.
+    pub fn reopen(&self, disk: usize) {
+        self.disks[disk].crash(&*self.env.random);
+        let store = CutStore { inner: self.disks[disk].clone(), cut: self.cut.clone() };
+        self.stores.put(present(disk, Arc::new(store)));
+    }
+
+    /// Every disk says that it has so much free space.
+    pub fn set_free(&self, free_bytes: u64) {
+        for member in self.stores.members() {
+            self.stores.put(Member { space: Space { free_bytes, ..member.space }, ..member });
+        }
+>>>>>>> ccf91a6 (volume: a log is read from all its copies together, and they are made whole in place)
     }
 
     /// A disk does not answer any more.
@@ -154,6 +169,8 @@ struct CutState {
     is_cut: AtomicBool,
     /// A disk that fails every change from this call on.
     killed: Mutex<Option<(DiskId, u64)>>,
+    /// Bytes of segments that do not read, until they are written again.
+    bad: Mutex<Vec<(DiskId, u64)>>,
     reached: tokio::sync::Notify,
     /// Reads of chunks wait for it.
     reads: Arc<tokio::sync::RwLock<()>>,
@@ -179,6 +196,7 @@ impl Cut {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = Some((DiskId(disk as u128), call));
     }
 
+<<<<<<< HEAD
     /// No disk fails any more.
     pub fn heal(&self) {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -187,6 +205,22 @@ impl Cut {
     /// No chunk is read until this is dropped.
     pub async fn hold_reads(&self) -> tokio::sync::OwnedRwLockWriteGuard<()> {
         self.0.reads.clone().write_owned().await
+=======
+    /// This byte of a disk's segments does not read, until one is appended over it.
+    pub fn spoil(&self, disk: usize, offset: u64) {
+        self.0.bad.lock().unwrap_or_else(PoisonError::into_inner).push((DiskId(disk as u128), offset));
+    }
+
+    fn is_bad(&self, disk: DiskId, ranges: &[ByteRange]) -> bool {
+        let bad = self.0.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let hits = |at: u64| ranges.iter().any(|range| range.offset <= at && at < range.end());
+        bad.iter().any(|(spoiled, at)| *spoiled == disk && hits(*at))
+    }
+
+    fn heal(&self, disk: DiskId, range: ByteRange) {
+        let mut bad = self.0.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        bad.retain(|(spoiled, at)| *spoiled != disk || *at < range.offset || *at >= range.end());
+>>>>>>> ccf91a6 (volume: a log is read from all its copies together, and they are made whole in place)
     }
 
     /// Waits until the cut is there.
@@ -401,6 +435,7 @@ impl SegmentStore for CutStore {
     }
 
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
+        self.cut.heal(self.disk(), ByteRange { offset, bytes: content.len() as u64 });
         self.cut.change(self.disk(), self.inner.segments().append(number, lease, offset, content), segment_dead).await
     }
 
@@ -409,8 +444,15 @@ impl SegmentStore for CutStore {
     }
 
     async fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {
+<<<<<<< HEAD
         let read = self.inner.segments().read_segment(id, ranges).await?;
         Ok(read.into_iter().map(|read| self.traps.spoiled(self.disk(), read)).collect())
+=======
+        if self.cut.is_bad(self.disk(), ranges) {
+            return Err(SegmentError::Damaged { id, reason: "spoiled by the test".to_owned() });
+        }
+        self.inner.segments().read_segment(id, ranges).await
+>>>>>>> ccf91a6 (volume: a log is read from all its copies together, and they are made whole in place)
     }
 
     async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {

@@ -5,6 +5,7 @@
 //! 2. The term that a segment is open under is the greatest that was fenced, or greater: a fence seals the others.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use async_trait::async_trait;
@@ -30,7 +31,10 @@ struct Segment {
     open_under: Option<Term>,
     bytes: u64,
     content: Vec<u8>,
-    synced_bytes: usize,
+    /// Where the next append goes.
+    end: usize,
+    /// What was appended since the last sync.
+    unsynced: Vec<Range<usize>>,
 }
 
 impl Owner {
@@ -71,16 +75,18 @@ impl Segment {
         self.open_under = None;
         // Some crashes keep all or nothing; most mix.
         let mood = random.below(4);
-        let mut at = self.synced_bytes;
-        while at < self.content.len() {
-            let end = (at / PART_BYTES * PART_BYTES + PART_BYTES).min(self.content.len());
-            match if mood < 2 { mood } else { random.below(3) } {
-                0 => self.content[at..end].fill(0),
-                1 => (),
-                // What lay on the medium before.
-                _ => random.fill(&mut self.content[at..end]),
+        for range in &self.unsynced {
+            let mut at = range.start;
+            while at < range.end {
+                let end = (at / PART_BYTES * PART_BYTES + PART_BYTES).min(range.end);
+                match if mood < 2 { mood } else { random.below(3) } {
+                    0 => self.content[at..end].fill(0),
+                    1 => (),
+                    // What lay on the medium before.
+                    _ => random.fill(&mut self.content[at..end]),
+                }
+                at = end;
             }
-            at = end;
         }
     }
 
@@ -141,7 +147,8 @@ impl SegmentStore for MemorySegments {
         }
         owner.deleted.clear();
         let open_under = Some(lease.term);
-        let segment = Segment { term: lease.term, open_under, bytes, content: Vec::new(), synced_bytes: 0 };
+        let (content, unsynced) = (Vec::new(), Vec::new());
+        let segment = Segment { term: lease.term, open_under, bytes, content, end: 0, unsynced };
         owner.segments.insert(number, segment);
         inner.used_bytes += bytes;
         Ok(())
@@ -157,8 +164,8 @@ impl SegmentStore for MemorySegments {
             let range = ByteRange { offset: end, bytes: 0 };
             return Err(SegmentError::OutOfRange { id, range, end_bytes: segment.bytes });
         }
-        segment.content.resize(end as usize, 0);
-        segment.synced_bytes = segment.synced_bytes.min(end as usize);
+        segment.content.resize(segment.content.len().max(end as usize), 0);
+        segment.end = end as usize;
         segment.open_under = Some(lease.term);
         Ok(())
     }
@@ -166,12 +173,16 @@ impl SegmentStore for MemorySegments {
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
         let mut inner = self.writable()?;
         let segment = inner.owners.entry(lease.owner).or_default().open(number, lease)?;
-        let end_bytes = segment.content.len() as u64;
+        let end_bytes = segment.end as u64;
         let range = ByteRange { offset, bytes: content.len() as u64 };
         if offset != end_bytes || range.bytes > segment.bytes - end_bytes {
             return Err(SegmentError::OutOfRange { id: SegmentId { owner: lease.owner, number }, range, end_bytes });
         }
-        segment.content.extend_from_slice(&content);
+        let range = range.offset as usize..range.end() as usize;
+        segment.content.resize(segment.content.len().max(range.end), 0);
+        segment.content[range.clone()].copy_from_slice(&content);
+        segment.end = range.end;
+        segment.unsynced.push(range);
         Ok(())
     }
 
@@ -181,7 +192,7 @@ impl SegmentStore for MemorySegments {
         owner.check(lease)?;
         let id = SegmentId { owner: lease.owner, number };
         let segment = owner.segments.get_mut(&number).ok_or(SegmentError::NotFound { id })?;
-        segment.synced_bytes = segment.content.len();
+        segment.unsynced.clear();
         Ok(())
     }
 

@@ -138,7 +138,7 @@ proptest! {
             bytes[8..12].copy_from_slice(&kind.to_le_bytes());
         }
         let bytes = Bytes::from(bytes);
-        Record::may_be_longer(&bytes);
+        Record::bytes_of(&bytes);
         prop_assert_eq!(decoded(&bytes, 0), None);
     }
 

@@ -20,8 +20,7 @@ impl Writer {
         self.fence_again().await?;
         self.leave_disks();
         self.record(&[]).await?;
-        let others = self.candidates().iter().any(|candidate| !self.disks.contains(&candidate.disk));
-        if self.disks.len() < self.settings.copies && others {
+        if self.next_segment().1.len().min(self.settings.copies) > self.homes.len() {
             self.begin_segment().await?;
         }
         self.restore().await?;
@@ -34,7 +33,7 @@ impl Writer {
     pub(super) async fn restore(&mut self) -> Result<(), LogFailure> {
         let wanting: Vec<(u64, Segment)> = {
             let segments = self.view.segments();
-            let stays = |disk: &&DiskId| self.stores.member(**disk).is_some_and(|member| member.writable());
+            let stays = |disk: &&DiskId| self.stores.stores.member(**disk).is_some_and(|member| member.writable());
             let wanting = |segment: &Segment| segment.disks.iter().filter(stays).count() < self.settings.copies;
             segments
                 .iter()
@@ -43,12 +42,14 @@ impl Writer {
                 .collect()
         };
         for (number, segment) in wanting {
-            let taken: Vec<_> = segment.disks.iter().filter_map(|disk| self.stores.member(*disk)).collect();
+            let taken: Vec<_> = segment.disks.iter().filter_map(|disk| self.stores.stores.member(*disk)).collect();
             let taken: Vec<_> = taken.into_iter().map(|member| (member.record.id, member.record.node)).collect();
-            let mut candidates = self.candidates();
+            let mut candidates = self.candidates(self.settings.segment_bytes, 1);
             candidates.retain(|candidate| !segment.disks.contains(&candidate.disk));
-            let staying =
-                segment.disks.iter().filter(|disk| self.stores.member(**disk).is_some_and(|member| member.writable()));
+            let staying = segment
+                .disks
+                .iter()
+                .filter(|disk| self.stores.stores.member(**disk).is_some_and(|member| member.writable()));
             let missing = self.settings.copies - staying.count();
             let disks = place(&candidates, &taken, missing, |bound| self.env.random.below(bound));
             if disks.is_empty() {
@@ -59,6 +60,10 @@ impl Writer {
             let page_bytes = self.settings.page_bytes;
             let whole = |content: &Bytes| records_end(id, content, page_bytes) == segment.end;
             let Some(content) = self.view.read(at, segment.end, whole).await else {
+                if self.is_opening {
+                    // A copy that was shorter, and could not be made whole, may have all that was flushed.
+                    return Err(LogFailure { reason: format!("segment {number} of the log cannot be read any more") });
+                }
                 // Its pages may be well one by one: merging takes them where they are.
                 tracing::warn!(number, "no copy of a segment is whole any more");
                 continue;
@@ -82,9 +87,10 @@ impl Writer {
     }
 
     async fn copy(&self, number: u64, disk: DiskId, content: Bytes) -> Result<(), SegmentError> {
-        let store: Arc<dyn ChunkStore> = self.stores.readable(disk).ok_or_else(|| gone(disk))?;
+        let store: Arc<dyn ChunkStore> = self.stores.stores.readable(disk).ok_or_else(|| gone(disk))?;
         let segments = store.segments();
-        let (lease, bytes) = (self.lease, self.settings.segment_bytes);
+        // It gets no more.
+        let (lease, bytes) = (self.lease, content.len() as u64);
         let copy = async {
             // A part of it may be there from before the disk failed.
             segments.delete_segment(number, lease).await?;
@@ -92,15 +98,15 @@ impl Writer {
             segments.append(number, lease, 0, content).await?;
             segments.sync_segment(number, lease).await
         };
-        self.in_time(disk, copy).await
+        self.stores.in_time(disk, copy).await
     }
 
     /// A fence that was damaged on its disk stops every change there until it is written again; one that is well stays.
     async fn fence_again(&self) -> Result<(), LogFailure> {
-        let fences = self.stores.members().into_iter().filter_map(|member| {
+        let fences = self.stores.stores.members().into_iter().filter_map(|member| {
             let disk = member.record.id;
-            let store = self.stores.readable(disk)?;
-            Some(async move { (disk, self.in_time(disk, store.segments().fence(self.lease)).await) })
+            let store = self.stores.stores.readable(disk)?;
+            Some(async move { (disk, self.stores.in_time(disk, store.segments().fence(self.lease)).await) })
         });
         for (disk, fenced) in join_all(fences).await {
             match fenced {
@@ -114,7 +120,7 @@ impl Writer {
 
     /// Counts on disks that are to be left no more, where enough others have the same.
     fn leave_disks(&mut self) {
-        let stays = |disk: &DiskId| self.stores.member(*disk).is_some_and(|member| member.writable());
+        let stays = |disk: &DiskId| self.stores.stores.member(*disk).is_some_and(|member| member.writable());
         let current = self.number;
         for (number, segment) in &mut *self.view.segments() {
             let staying = segment.disks.iter().filter(|disk| stays(disk)).count();
@@ -122,8 +128,8 @@ impl Writer {
                 segment.disks.retain(stays);
             }
         }
-        if self.disks.iter().any(stays) {
-            self.disks.retain(stays);
+        if self.homes.keys().any(stays) {
+            self.homes.retain(|disk, _| stays(disk));
         }
     }
 
@@ -142,8 +148,9 @@ impl Writer {
         for (number, segment) in over {
             self.view.segments().remove(&number);
             for disk in segment.disks {
-                let Some(store) = self.stores.readable(disk) else { continue };
-                if let Err(error) = store.segments().delete_segment(number, self.lease).await {
+                let Some(store) = self.stores.stores.readable(disk) else { continue };
+                let deleted = store.segments().delete_segment(number, self.lease);
+                if let Err(error) = self.stores.in_time(disk, deleted).await {
                     tracing::debug!(number, %disk, %error, "a segment that is over was left");
                 }
             }

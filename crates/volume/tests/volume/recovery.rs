@@ -1,0 +1,169 @@
+//! A log that is read again from disks that have not all of it, cannot be read in places, are full, or are not there.
+
+use claystone_chunk::ChunkStore;
+use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume};
+
+use crate::world::{World, check, scribble, settings};
+
+const BYTES: u64 = 512 << 10;
+
+/// A volume on so many disks with what is flushed, and the same written again without a flush: whichever copies have how
+/// much of that after a crash, it reads the same.
+async fn prepared(code: &str, disks: u128, settings: Settings, seed: u64) -> (World, Vec<u8>) {
+    let world = World::with(disks, settings, seed).await;
+    let volume = world.create("v", BYTES, code).await;
+    let mut model = vec![0; BYTES as usize];
+    scribble(&volume, &mut model, seed, 12).await;
+    volume.flush().await.expect("flushed");
+    write_again(&volume, &model).await;
+    (world, model)
+}
+
+async fn write_again(volume: &Volume, model: &[u8]) {
+    for (number, part) in model.chunks(32 << 10).enumerate() {
+        let offset = number as u64 * (32 << 10);
+        volume.write(offset, part.to_vec().into(), Durable::WithFlush).await.expect("written");
+    }
+}
+
+/// The copies of the last segment end at different places; the process dies at any change that the opening makes, and then
+/// a disk is lost.
+#[tokio::test]
+async fn an_opening_gives_up_no_copy_before_it_has_another() {
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let (world, model) = prepared("rs:2+1", 3, settings(), step).await;
+            let world = world.crash().await;
+            world.cut.set(step, happens);
+            let opened = tokio::select! {
+                biased;
+                () = world.cut.reached() => false,
+                opened = world.volumes.open("v") => opened.is_ok(),
+            };
+            if opened {
+                break;
+            }
+            steps += 1;
+            let world = world.crash().await;
+            let lost = step as usize % 3;
+            world.lose(lost);
+            let what = format!("step {step} of the opening, happens: {happens}, then disk {lost} lost");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+        }
+    }
+    assert!(steps > 20, "only {steps} steps were cut");
+}
+
+#[tokio::test]
+async fn what_one_disk_cannot_read_of_the_log_another_says() {
+    for seed in 0..8 {
+        let (world, model) = prepared("rs:2+1", 3, settings(), seed).await;
+        world.volumes.open("v").await.expect("it is open").flush().await.expect("flushed");
+        let world = world.crash().await;
+        // In different records, but one may be that which begins a segment.
+        for (disk, offset) in [(0, 30_000), (1, 200_000), (2, if seed % 2 == 0 { 7 } else { 90_000 })] {
+            world.cut.spoil(disk, offset);
+        }
+        let what = format!("seed {seed}");
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        check(&volume, &model, &what).await;
+        // And every copy is whole again.
+        let world = world.crash().await;
+        world.lose(seed as usize % 3);
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}, again: {error}"));
+        check(&volume, &model, &what).await;
+    }
+}
+
+/// A store that was opened anew between the append and the sync has lost what it had not synced, and its sync says nothing
+/// of that.
+#[tokio::test]
+async fn a_flush_does_not_count_a_store_that_was_opened_anew() {
+    for seed in 0..12 {
+        let (world, mut model) = prepared("rs:2+1", 3, settings(), seed).await;
+        let volume = world.volumes.open("v").await.expect("it is open");
+        scribble(&volume, &mut model, 100 + seed, 4).await;
+        let reopened = seed as usize % 3;
+        world.reopen(reopened);
+        volume.flush().await.expect("there are other disks");
+        drop(volume);
+        let world = world.crash().await;
+        let lost = (reopened + 1 + seed as usize / 3 % 2) % 3;
+        world.lose(lost);
+        let what = format!("disk {reopened} opened anew, then {lost} lost");
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        check(&volume, &model, &what).await;
+    }
+}
+
+/// What is recorded of a log never asks for a disk that it does without.
+#[tokio::test]
+async fn a_log_whose_other_disk_has_everything_opens() {
+    let settings = Settings { segment_bytes: 5 << 20, ..settings() };
+    let (world, model) = prepared("replica:2", 2, settings, 1).await;
+    let volume = world.volumes.open("v").await.expect("it is open");
+    // What is written once pins the first segment, what is written again and again begins the second.
+    for _ in 0..200 {
+        let page = model[..32 << 10].to_vec();
+        volume.write(0, page.into(), Durable::WithFlush).await.expect("written");
+    }
+    volume.flush().await.expect("flushed");
+    world.lose(0);
+    // Nobody writes: the log only notices.
+    volume.merge_once(0).await.expect("nothing is merged");
+    drop(volume);
+    let world = world.crash().await;
+    world.lose(0);
+    let volume = world.volumes.open("v").await.expect("the other disk has everything");
+    check(&volume, &model, "with one disk").await;
+}
+
+#[tokio::test]
+async fn openings_that_fail_leave_no_segments_behind() {
+    let (mut world, model) = prepared("rs:2+1", 4, settings(), 3).await;
+    for attempt in 0..12 {
+        world = world.crash().await;
+        world.cut.kill(attempt % 4, 6 + attempt as u64);
+        world.lose((attempt + 1) % 4);
+        drop(world.volumes.open("v").await);
+    }
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("all disks are back");
+    check(&volume, &model, "after openings that failed").await;
+    let owner = world.meta.volume("v").await.expect("its record").id;
+    for disk in &world.disks {
+        let segments = disk.segments().segments(owner).await.expect("its segments");
+        assert!(segments.len() < 6, "{} segments on {disk:?}", segments.len());
+    }
+}
+
+#[tokio::test]
+async fn full_disks_refuse_writes_and_nothing_else() {
+    let settings = Settings { reserve_bytes: 1 << 30, segment_bytes: 16 << 20, ..settings() };
+    let (world, model) = prepared("rs:2+1", 3, settings.clone(), 5).await;
+    let volume = world.volumes.open("v").await.expect("it is open");
+    world.set_free(3 * settings.segment_bytes);
+    let page = vec![1; 64 << 10];
+    let refused = loop {
+        match volume.write(0, page.clone().into(), Durable::WithFlush).await {
+            Ok(()) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, BlocksError::NoSpace { .. }), "{refused}");
+    // What makes room goes on.
+    volume.merge_all().await.expect("there is room for merging");
+    let mut model = model;
+    model[..page.len()].copy_from_slice(&page);
+    check(&volume, &model, "full").await;
+    world.set_free(1 << 40);
+    volume.write(0, page.into(), Durable::Now).await.expect("there is room again");
+    drop(volume);
+    // Segments are shorter where there is little room.
+    let world = world.crash().await;
+    world.set_free(20 << 20);
+    let volume = world.volumes.open("v").await.expect("a shorter segment fits");
+    check(&volume, &model, "opened with full disks").await;
+}
