@@ -122,7 +122,9 @@ impl<'a> Recovery<'a> {
     fn heard_but(&self, unheard: &[DiskId]) -> Result<(), VolumeError> {
         let unheard = unheard.iter().filter(|disk| self.record.log_disks.contains(disk));
         let absent: BTreeSet<DiskId> = self.absent.iter().chain(unheard).copied().collect();
-        if absent.is_empty() || absent.len() < usize::from(self.record.log_copies) {
+        // Without a copy of anything there is nothing to miss.
+        let copies = usize::from(self.record.log_copies);
+        if copies == 0 || absent.len() < copies {
             return Ok(());
         }
         Err(VolumeError::LogAbsent { name: self.record.name.clone(), absent: absent.into_iter().collect() })

@@ -5,7 +5,7 @@ mod crashes;
 mod device;
 mod hazards;
 mod histories;
-mod snapshots;
 mod recovery;
+mod snapshots;
 mod whole;
 mod world;

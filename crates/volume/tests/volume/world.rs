@@ -90,7 +90,6 @@ impl World {
         self.volumes.open(name).await.expect("it opens")
     }
 
-<<<<<<< HEAD
     /// Takes the snapshot `VOLUME@SNAPSHOT`.
     pub async fn snapshot(&self, name: &str) -> Result<SnapshotRecord, VolumeError> {
         self.volumes.take_snapshot(&name.parse().expect("a valid name")).await
@@ -115,12 +114,13 @@ impl World {
     /// The records agree with each other.
     pub async fn assert_sound(&self) {
         assert_eq!(self.records.check().await.expect("readable"), Vec::<String>::new());
-=======
+    }
+
     /// A disk's store is opened anew in this process: what it had not synced is gone.
     pub fn reopen(&self, disk: usize) {
         self.disks[disk].crash(&*self.env.random);
-        let store = CutStore { inner: self.disks[disk].clone(), cut: self.cut.clone() };
-        self.stores.put(present(disk, Arc::new(store)));
+        let store = cut_store(&self.disks[disk], &self.cut, &self.traps);
+        self.stores.put(present(disk, store));
     }
 
     /// Every disk says that it has so much free space.
@@ -128,7 +128,6 @@ impl World {
         for member in self.stores.members() {
             self.stores.put(Member { space: Space { free_bytes, ..member.space }, ..member });
         }
->>>>>>> ccf91a6 (volume: a log is read from all its copies together, and they are made whole in place)
     }
 
     /// A disk does not answer any more.
@@ -196,7 +195,6 @@ impl Cut {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = Some((DiskId(disk as u128), call));
     }
 
-<<<<<<< HEAD
     /// No disk fails any more.
     pub fn heal(&self) {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -205,7 +203,8 @@ impl Cut {
     /// No chunk is read until this is dropped.
     pub async fn hold_reads(&self) -> tokio::sync::OwnedRwLockWriteGuard<()> {
         self.0.reads.clone().write_owned().await
-=======
+    }
+
     /// This byte of a disk's segments does not read, until one is appended over it.
     pub fn spoil(&self, disk: usize, offset: u64) {
         self.0.bad.lock().unwrap_or_else(PoisonError::into_inner).push((DiskId(disk as u128), offset));
@@ -217,10 +216,9 @@ impl Cut {
         bad.iter().any(|(spoiled, at)| *spoiled == disk && hits(*at))
     }
 
-    fn heal(&self, disk: DiskId, range: ByteRange) {
+    fn appended(&self, disk: DiskId, range: ByteRange) {
         let mut bad = self.0.bad.lock().unwrap_or_else(PoisonError::into_inner);
         bad.retain(|(spoiled, at)| *spoiled != disk || *at < range.offset || *at >= range.end());
->>>>>>> ccf91a6 (volume: a log is read from all its copies together, and they are made whole in place)
     }
 
     /// Waits until the cut is there.
@@ -435,7 +433,7 @@ impl SegmentStore for CutStore {
     }
 
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
-        self.cut.heal(self.disk(), ByteRange { offset, bytes: content.len() as u64 });
+        self.cut.appended(self.disk(), ByteRange { offset, bytes: content.len() as u64 });
         self.cut.change(self.disk(), self.inner.segments().append(number, lease, offset, content), segment_dead).await
     }
 
@@ -444,15 +442,11 @@ impl SegmentStore for CutStore {
     }
 
     async fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {
-<<<<<<< HEAD
-        let read = self.inner.segments().read_segment(id, ranges).await?;
-        Ok(read.into_iter().map(|read| self.traps.spoiled(self.disk(), read)).collect())
-=======
         if self.cut.is_bad(self.disk(), ranges) {
             return Err(SegmentError::Damaged { id, reason: "spoiled by the test".to_owned() });
         }
-        self.inner.segments().read_segment(id, ranges).await
->>>>>>> ccf91a6 (volume: a log is read from all its copies together, and they are made whole in place)
+        let read = self.inner.segments().read_segment(id, ranges).await?;
+        Ok(read.into_iter().map(|read| self.traps.spoiled(self.disk(), read)).collect())
     }
 
     async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
