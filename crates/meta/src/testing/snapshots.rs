@@ -114,8 +114,7 @@ pub(super) async fn clones_share_until_each_has_its_own(meta: &dyn Meta) -> Resu
 pub(super) async fn a_reverted_volume_has_the_stripes_of_its_snapshot(meta: &dyn Meta) -> Result<(), MetaError> {
     let lease = opened(meta).await?;
     let snapshot = meta.create_snapshot(lease, "s", at(7)).await?;
-    meta.set_log_disks(lease, &[disk(1), disk(2)]).await?;
-    meta.set_log_copies(lease, 2).await?;
+    meta.set_log(lease, &[disk(1), disk(2)], 2).await?;
     put(meta, lease, &[(0, 4), (1, 0), (9, 5)]).await?;
     meta.grow_volume(lease.owner, 2 * BYTES).await?;
 
