@@ -83,6 +83,9 @@ pub(crate) fn from_meta(error: MetaError) -> S3Error {
         | MetaError::NoSuchVolume { .. }
         | MetaError::VolumeExists { .. }
         | MetaError::VolumeShrinks { .. }
+        | MetaError::HasSnapshots { .. }
+        | MetaError::NoSuchSnapshot { .. }
+        | MetaError::SnapshotExists { .. }
         | MetaError::LeaseEnded { .. }
         | MetaError::Corrupt { .. }
         | MetaError::NewerSchema { .. }) => internal(error),
