@@ -64,6 +64,7 @@ mod locate;
 mod long;
 mod lrc;
 mod mergeable;
+mod mirror;
 mod plan;
 mod product;
 mod recover;

@@ -268,7 +268,7 @@ mod tests {
     };
 
     /// Codes that are searched by trial, and how many wrong chunks of a whole stripe they name: half of their tolerance.
-    const BY_TRIAL: [(&str, usize); 9] = [
+    const BY_TRIAL: [(&str, usize); 11] = [
         ("lrc:4+2+1", 1),
         ("lrc:4+2+2", 1),
         ("lrc:12+2+2", 1),
@@ -278,6 +278,8 @@ mod tests {
         ("rsm:3+2", 1),
         ("rsm:3+3", 1),
         ("rsm:6+4", 2),
+        ("mirror:4x3", 1),
+        ("mirror:3x5", 2),
     ];
 
     /// Chunks as `locate` wants them, without those in `missing`.

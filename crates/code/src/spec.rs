@@ -1,19 +1,19 @@
-//! What a code is called and how large it is: `replica:3`, `rs:6+3`, `lrc:12+2+2`, `pc:2x5`, `clay:16+4:19`.
+//! What a code is called and how large it is: `replica:3`, `rs:6+3`, `lrc:12+2+2`, `pc:2x5`, `clay:16+4:19`, `mirror:4x3`.
 //!
 //! Invariants:
 //! 1. `FromStr` accepts exactly what `Display` writes: one text for one spec.
 //! 2. A spec that came from `FromStr` is valid; one built by hand is checked by [`CodeSpec::validate`].
 //! 3. A code's bytes follow from its spec alone.
 //!
-//! Left out: how the codes work (`reed_solomon`, `lrc`, `product`, `mergeable`, `clay`, `replicated`).
+//! Left out: how the codes work (`reed_solomon`, `lrc`, `product`, `mergeable`, `clay`, `replicated`, `mirror`).
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
 use crate::{
-    ChunkIndex, ErasureCode, Tier, clay, grs::Grs, linear::Linear, long::LongReedSolomon, lrc, mergeable, product,
-    reed_solomon::ReedSolomon, replicated::Replicated,
+    ChunkIndex, ErasureCode, Tier, clay, grs::Grs, linear::Linear, long::LongReedSolomon, lrc, mergeable, mirror,
+    product, reed_solomon::ReedSolomon, replicated::Replicated,
 };
 
 /// The name of an erasure code: its family and its numbers.
@@ -79,6 +79,14 @@ pub enum CodeSpec {
         /// Parity chunks, m.
         parity: u8,
     },
+    /// `mirror:kxc`: each data chunk `copies` times, so that a stripe has the data chunks of `rs:k+m` and yet changes and
+    /// is repaired like `replica:c`.
+    Mirror {
+        /// Data chunks, k.
+        data: u8,
+        /// Chunks with the bytes of a data chunk, itself included.
+        copies: u8,
+    },
 }
 
 /// The size of a code: how many chunks of each kind, and sub-chunks in a chunk's tile.
@@ -86,7 +94,7 @@ pub enum CodeSpec {
 pub struct Shape {
     /// Data chunks, k.
     pub data: u16,
-    /// Parity chunks, m; for `replica:c` the c - 1 further copies.
+    /// Parity chunks, m; for `replica:c` the c - 1 further copies, for `mirror:kxc` k times as many.
     pub parity: u16,
     /// Sub-chunks in one tile of a chunk: 1, 2 for long codes over GF(2^16), more for Clay.
     pub alpha: u32,
@@ -104,7 +112,7 @@ impl Shape {
 pub enum SpecError {
     /// The part before the first colon is no family.
     #[error(
-        "unknown code family: expected replica:C, rs:K+M, lrc:K+L+G, pc:RxC, rsm:K+M, clay:K+M:D, isal:K+M or klauspost:K+M"
+        "unknown code family: expected replica:C, mirror:KxC, rs:K+M, lrc:K+L+G, pc:RxC, rsm:K+M, clay:K+M:D, isal:K+M or klauspost:K+M"
     )]
     UnknownFamily,
     /// The family is known, but the rest does not have its form.
@@ -115,7 +123,7 @@ pub enum SpecError {
         /// The largest number that the form has room for; most sizes are bounded further.
         most: u16,
     },
-    /// `replica:0`.
+    /// `replica:0`, `mirror:4x0`.
     #[error("a replicated code needs at least 1 copy, got 0")]
     NoCopies,
     /// No data chunk.
@@ -248,6 +256,10 @@ impl CodeSpec {
                 (rows * columns, rows + columns + 1, 1)
             }
             Self::Mergeable { data, parity } => (data.into(), parity.into(), 1),
+            Self::Mirror { data, copies } => {
+                assert!(copies > 0, "no copies");
+                (data.into(), u16::from(data) * (u16::from(copies) - 1), 1)
+            }
         };
         Shape { data, parity, alpha }
     }
@@ -257,11 +269,11 @@ impl CodeSpec {
         matches!(*self, Self::ReedSolomon { data, parity } if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX))
     }
 
-    /// How many chunks of a stripe may be lost at once, whichever they are. LRC and product codes recover most patterns
-    /// of some more: [`tolerance_left`](Self::tolerance_left) knows which.
+    /// How many chunks of a stripe may be lost at once, whichever they are. LRC, product and mirror codes recover most
+    /// patterns of some more: [`tolerance_left`](Self::tolerance_left) knows which.
     pub fn tolerance(&self) -> u16 {
         match *self {
-            Self::Replicated { copies } => u16::from(copies).saturating_sub(1),
+            Self::Replicated { copies } | Self::Mirror { copies, .. } => u16::from(copies).saturating_sub(1),
             Self::ReedSolomon { parity, .. } | Self::Isal { parity, .. } | Self::Klauspost { parity, .. } => parity,
             Self::Clay { parity, .. } | Self::Mergeable { parity, .. } => parity.into(),
             Self::Lrc { global, .. } => u16::from(global) + 1,
@@ -283,8 +295,36 @@ impl CodeSpec {
         match *self {
             Self::Lrc { data, local, .. } => lrc::tolerance_left(data, local, &is_lost),
             Self::Product { rows, columns } => product::tolerance_left(rows, columns, &is_lost),
+            Self::Mirror { data, .. } => mirror::tolerance_left(data, &is_lost),
             // Any k chunks determine the stripe.
             _ => i32::from(self.tolerance()) - lost.len() as i32,
+        }
+    }
+
+    /// Whether two chunks of a stripe may lie on one disk. If all pairs on each disk may, then as many disks may be lost as
+    /// [`tolerance`](Self::tolerance) says of chunks: each of them costs the stripe no more than one chunk does. So it is
+    /// with chunks of a mirror that are copies of different data; under other codes no two may.
+    ///
+    /// # Panics
+    /// If they are one chunk or none, and for a spec that [`validate`](Self::validate) rejects.
+    pub fn may_share_disk(&self, one: ChunkIndex, other: ChunkIndex) -> bool {
+        let chunks = self.shape().chunks();
+        assert!(one != other, "chunk {one} twice");
+        assert!(one.0 < chunks && other.0 < chunks, "chunks {one} and {other} of {chunks}");
+        match *self {
+            Self::Mirror { data, .. } => mirror::copied(one, data) != mirror::copied(other, data),
+            _ => false,
+        }
+    }
+
+    /// The fewest disks on which a stripe tolerates the loss of as many disks as of chunks.
+    ///
+    /// # Panics
+    /// For a spec that [`validate`](Self::validate) rejects.
+    pub fn disks_min(&self) -> u16 {
+        match *self {
+            Self::Mirror { copies, .. } => copies.into(),
+            _ => self.shape().chunks(),
         }
     }
 
@@ -294,7 +334,7 @@ impl CodeSpec {
     /// All of [`SpecError`] but `UnknownFamily` and `Malformed`.
     pub fn validate(&self) -> Result<(), SpecError> {
         let (data, parity, least) = match *self {
-            Self::Replicated { copies: 0 } => return Err(SpecError::NoCopies),
+            Self::Replicated { copies: 0 } | Self::Mirror { copies: 0, .. } => return Err(SpecError::NoCopies),
             Self::Replicated { .. } => return Ok(()),
             Self::ReedSolomon { data, parity } | Self::Isal { data, parity } | Self::Klauspost { data, parity } => {
                 (data, parity, 1)
@@ -311,6 +351,10 @@ impl CodeSpec {
                 (data, parity, 1)
             }
             Self::Mergeable { data, parity } => (u16::from(data), u16::from(parity), 1),
+            Self::Mirror { .. } => {
+                let Shape { data, parity, .. } = self.shape();
+                (data, parity, 1)
+            }
         };
         if data == 0 {
             return Err(SpecError::NoData);
@@ -378,6 +422,7 @@ impl CodeSpec {
             }
             Self::Product { rows, columns } => Arc::new(Linear::new(*self, product::generator(rows, columns), tier)),
             Self::Mergeable { data, parity } => Arc::new(Linear::new(*self, mergeable::generator(data, parity), tier)),
+            Self::Mirror { data, copies } => Arc::new(Linear::new(*self, mirror::generator(data, copies), tier)),
         })
     }
 }
@@ -393,6 +438,7 @@ impl fmt::Display for CodeSpec {
             Self::Lrc { data, local, global } => write!(f, "lrc:{data}+{local}+{global}"),
             Self::Product { rows, columns } => write!(f, "pc:{rows}x{columns}"),
             Self::Mergeable { data, parity } => write!(f, "rsm:{data}+{parity}"),
+            Self::Mirror { data, copies } => write!(f, "mirror:{data}x{copies}"),
         }
     }
 }
@@ -425,13 +471,9 @@ impl FromStr for CodeSpec {
                     Some(Self::Lrc { data: number(data)?, local, global })
                 }),
             ),
-            "pc" => (
-                "pc:RxC",
-                255,
-                rest.split_once('x')
-                    .and_then(|(rows, columns)| Some(Self::Product { rows: number(rows)?, columns: number(columns)? })),
-            ),
+            "pc" => ("pc:RxC", 255, times(rest).map(|(rows, columns)| Self::Product { rows, columns })),
             "rsm" => ("rsm:K+M", 255, sum(rest).map(|(data, parity)| Self::Mergeable { data, parity })),
+            "mirror" => ("mirror:KxC", 255, times(rest).map(|(data, copies)| Self::Mirror { data, copies })),
             _ => return Err(SpecError::UnknownFamily),
         };
         let spec = spec.ok_or(SpecError::Malformed { expected, most })?;
@@ -444,6 +486,12 @@ impl FromStr for CodeSpec {
 fn sum<N: FromStr>(text: &str) -> Option<(N, N)> {
     let (data, parity) = text.split_once('+')?;
     Some((number(data)?, number(parity)?))
+}
+
+/// `RxC`.
+fn times<N: FromStr>(text: &str) -> Option<(N, N)> {
+    let (rows, columns) = text.split_once('x')?;
+    Some((number(rows)?, number(columns)?))
 }
 
 /// A decimal number as `Display` writes it: no sign, no leading zero.

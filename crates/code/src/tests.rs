@@ -457,7 +457,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spec_that_is_accepted_is_written_as_it_was_read(text in "(replica|rs|rsm|clay|lrc|pc)?[:+0-9x ]{0,12}") {
+    fn a_spec_that_is_accepted_is_written_as_it_was_read(text in "(replica|rs|rsm|clay|lrc|pc|mirror)?[:+0-9x ]{0,12}") {
         if let Ok(spec) = text.parse::<CodeSpec>() {
             prop_assert_eq!(spec.to_string(), text);
             prop_assert_eq!(spec.validate(), Ok(()));
@@ -465,7 +465,7 @@ proptest! {
     }
 
     #[test]
-    fn every_spec_reads_back_or_is_rejected_the_same_way(family in 0..7, data: u8, parity: u8, helpers: u8) {
+    fn every_spec_reads_back_or_is_rejected_the_same_way(family in 0..8, data: u8, parity: u8, helpers: u8) {
         let spec = match family {
             0 => CodeSpec::Replicated { copies: data },
             1 => CodeSpec::ReedSolomon { data: data.into(), parity: parity.into() },
@@ -473,6 +473,7 @@ proptest! {
             3 => CodeSpec::Lrc { data, local: parity, global: helpers % 5 },
             4 => CodeSpec::Product { rows: data, columns: parity },
             5 => CodeSpec::Mergeable { data, parity },
+            6 => CodeSpec::Mirror { data, copies: parity },
             _ => CodeSpec::Clay { data, parity, helpers },
         };
         prop_assert_eq!(spec.to_string().parse(), spec.validate().map(|()| spec));

@@ -9,7 +9,7 @@ use claystone_code::{ChunkIndex, CodeSpec, Tier, UpdatePlan};
 use sha2::{Digest, Sha256};
 
 /// Spec, bytes of a sub-chunk, SHA-256 over all parity tiles in chunk order, of the data of [`noise`] from seed 1.
-const GOLDEN: [(&str, usize, &str); 41] = [
+const GOLDEN: [(&str, usize, &str); 44] = [
     ("replica:3", 1021, "d8b856fc065eeb38209f6b11b9b115a527b1fc653a7f8af57219bec5c91d564d"),
     ("rs:4+2", 1021, "332e0756411604f33b194980c02f8c3214c2a5415692ec32539a43d66677d832"),
     ("rs:6+3", 1021, "d9914819065fca3623a6b12844913ac0fd98f5b579afbecddf4d87c6baa6afdd"),
@@ -51,6 +51,9 @@ const GOLDEN: [(&str, usize, &str); 41] = [
     ("rsm:12+3", 1021, "1ca272586d1690450bbf05b6db7d1c7610cecaa7e85be99450d1ee7f65b7160d"),
     ("rsm:10+4", 1021, "66f95ea0763d7b48aca82949064dad714a1eef17e388a4ccca30dc3eaab8491b"),
     ("rsm:20+4", 1021, "2b6cc11c7229ce4baf815a74aa384e08015d8a1a70bd918880ed9ac2481f0484"),
+    ("mirror:4x2", 1021, "0c8d198f39b67ac151f3ae3c6b79d68d900cfeddb67dc293e2c3249132e9d884"),
+    ("mirror:4x3", 1021, "72d7a7033ba180972dedc0953c72b4cd32ef09e7ce6951de5bfc1ed40ea112ab"),
+    ("mirror:10x2", 1021, "8783da1e5f1fd1ef1700c57197302301d7a4aa19674f4acc9c16ec100c026fbe"),
 ];
 
 #[test]

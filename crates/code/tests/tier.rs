@@ -11,9 +11,18 @@ fn the_forced_tier_is_the_one_that_codes_run_with() {
     assert_eq!(error.to_string(), format!("this machine has not got {missing}, it has {}", names.join(", ")));
 
     Tier::Scalar.force().expect("every machine has it");
-    for text in
-        ["replica:3", "rs:4+2", "rs:300+4", "isal:4+2", "klauspost:4+2", "clay:4+2:5", "lrc:4+2+2", "pc:2x5", "rsm:6+3"]
-    {
+    for text in [
+        "replica:3",
+        "rs:4+2",
+        "rs:300+4",
+        "isal:4+2",
+        "klauspost:4+2",
+        "clay:4+2:5",
+        "lrc:4+2+2",
+        "pc:2x5",
+        "rsm:6+3",
+        "mirror:4x3",
+    ] {
         let spec: CodeSpec = text.parse().expect("a valid spec");
         assert_eq!(spec.build().expect("a valid spec").tier(), Tier::Scalar, "{text}");
         for tier in Tier::available() {

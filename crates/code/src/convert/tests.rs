@@ -92,6 +92,9 @@ fn counts_are_the_corrected_ones_of_the_papers() {
         ("replica:3", "rs:6+3", FewestReads, (6, 1), 6, 3),
         ("replica:3", "lrc:12+2+2", FewestReads, (12, 1), 12, 4),
         ("replica:3", "pc:2x5", FewestReads, (10, 1), 10, 8),
+        ("mirror:4x3", "rs:4+2", FewestReads, (1, 1), 4, 2),
+        ("rs:4+2", "mirror:4x3", FewestReads, (1, 1), 4, 8),
+        ("mirror:4x2", "mirror:4x3", FewestReads, (1, 1), 4, 4),
         ("rs:6+3", "replica:3", FewestReads, (1, 6), 6, 12),
         ("replica:2", "replica:3", FewestReads, (1, 1), 1, 1),
         ("replica:3", "replica:2", FewestReads, (1, 1), 0, 0),
@@ -176,13 +179,14 @@ fn a_conversion_never_reads_more_than_the_data() {
 proptest! {
     #[test]
     fn any_two_small_codes_convert(
-        families in (0..5, 0..5), sizes in (1..9u8, 1..5u8, 1..5u8), others in (1..9u8, 1..5u8, 1..5u8), goal in 0..2usize,
+        families in (0..6, 0..6), sizes in (1..9u8, 1..5u8, 1..5u8), others in (1..9u8, 1..5u8, 1..5u8), goal in 0..2usize,
     ) {
         let code = |family, (a, b, c): (u8, u8, u8)| match family {
             0 => CodeSpec::ReedSolomon { data: a.into(), parity: b.into() },
             1 => CodeSpec::Lrc { data: b * c, local: b, global: 2 },
             2 => CodeSpec::Product { rows: b, columns: c },
             3 => CodeSpec::Mergeable { data: a, parity: b.min(4) },
+            4 => CodeSpec::Mirror { data: a, copies: b + 1 },
             _ => CodeSpec::Replicated { copies: b },
         };
         let (from, to) = (code(families.0, sizes), code(families.1, others));

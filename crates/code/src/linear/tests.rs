@@ -1,4 +1,4 @@
-//! LRC, product and mergeable codes: what they recover, what a repair reads, what their bytes are.
+//! LRC, product, mergeable and mirror codes: what they recover, what a repair reads, what their bytes are.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use super::{Generator, Span};
 use crate::{
     ChunkIndex, CodeSpec, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable, UpdatePlan,
     field::{mul, power},
-    lrc, mergeable, product,
+    lrc, mergeable, mirror, product,
     tests::{build, check_plan, noise, plan_without, stripe, tier},
 };
 
-const LISTED: [&str; 10] = [
+const LISTED: [&str; 12] = [
     "lrc:12+2+2",
     "lrc:12+6+2",
     "lrc:12+3+3",
@@ -23,6 +23,8 @@ const LISTED: [&str; 10] = [
     "rsm:12+3",
     "rsm:10+4",
     "rsm:20+4",
+    "mirror:4x3",
+    "mirror:5x2",
 ];
 
 fn generator(text: &str) -> Generator {
@@ -30,6 +32,7 @@ fn generator(text: &str) -> Generator {
         CodeSpec::Lrc { data, local, global } => lrc::generator(data, local, global).expect("a proved code"),
         CodeSpec::Product { rows, columns } => product::generator(rows, columns),
         CodeSpec::Mergeable { data, parity } => mergeable::generator(data, parity),
+        CodeSpec::Mirror { data, copies } => mirror::generator(data, copies),
         other => panic!("{other} has another module"),
     }
 }
@@ -105,6 +108,8 @@ fn a_single_loss_reads_what_theory_says() {
         ("pc:3x3", 3, 3, 3),
         ("rsm:6+3", 6, 6, 6),
         ("rsm:20+4", 20, 20, 20),
+        ("mirror:4x3", 1, 1, 1),
+        ("mirror:5x2", 1, 1, 1),
     ] {
         let code = build(text);
         let locals = if let CodeSpec::Lrc { local, .. } = code.spec() { local.into() } else { 0 };
@@ -247,7 +252,7 @@ fn all_independent(span: &Span, from: usize, to: usize, left: usize, column: &dy
 
 #[test]
 fn plans_read_no_more_than_the_best_of_all_plans() {
-    for text in ["lrc:4+2+1", "lrc:4+2+2", "pc:2x2", "pc:2x3", "rsm:4+2"] {
+    for text in ["lrc:4+2+1", "lrc:4+2+2", "pc:2x2", "pc:2x3", "rsm:4+2", "mirror:3x3"] {
         let code = build(text);
         let generator = generator(text);
         for size in 1..=3 {
@@ -333,8 +338,8 @@ fn parity_is_the_sum_that_update_coefficients_tell() {
         chunks[1].iter_mut().zip(&delta).for_each(|(byte, delta)| *byte ^= delta);
         check_parity(&*code, &chunks);
     }
-    // One local, two global; one row, one column, the corner.
-    for (text, parities) in [("lrc:12+2+2", 3), ("pc:2x5", 3), ("rsm:10+4", 4)] {
+    // One local, two global; one row, one column, the corner; its own copies.
+    for (text, parities) in [("lrc:12+2+2", 3), ("pc:2x5", 3), ("rsm:10+4", 4), ("mirror:4x3", 2)] {
         let UpdatePlan::Delta(deltas) = build(text).plan_update(ChunkIndex(1)) else { panic!("{text} has deltas") };
         assert_eq!(deltas.len(), parities, "{text}");
     }
@@ -377,6 +382,10 @@ fn tolerance_left_is_what_plans_tell() {
         "pc:3x1",
         "pc:2x2",
         "pc:2x3",
+        "mirror:1x3",
+        "mirror:4x2",
+        "mirror:3x4",
+        "mirror:4x3",
     ] {
         let code = build(text);
         let n = code.shape().chunks();
@@ -426,6 +435,54 @@ fn wide_local_and_product_codes_tell_what_is_left() {
     assert_eq!(left("lrc:12+2+2", &[0, 1, 2, 3]), -1);
 }
 
+/// Chunks on disks as `may_share_disk` lets them be: every loss of as many disks as of chunks is recovered, and there is
+/// one of one disk more that is not.
+#[test]
+fn as_many_disks_may_be_lost_as_chunks() {
+    for text in ["mirror:4x3", "mirror:3x2", "mirror:2x4", "mirror:1x3", "rs:4+2", "lrc:4+2+2", "replica:3"] {
+        let spec: CodeSpec = text.parse().expect("a valid spec");
+        let chunks: Vec<ChunkIndex> = (0..spec.shape().chunks()).map(ChunkIndex).collect();
+        // On the fewest disks there can be: each chunk on the first that lets it, from another one on each time.
+        let disks_min = usize::from(spec.disks_min());
+        let mut disks: Vec<Vec<ChunkIndex>> = vec![Vec::new(); disks_min];
+        for (at, chunk) in chunks.iter().enumerate() {
+            let mut turn = (0..disks_min).map(|step| (at + step) % disks_min);
+            let fits = |disk: &usize| disks[*disk].iter().all(|other| spec.may_share_disk(*chunk, *other));
+            let disk = turn.find(fits).unwrap_or_else(|| panic!("{text}: chunk {chunk} has a disk"));
+            disks[disk].push(*chunk);
+        }
+        let lost = |set: &[u16]| set.iter().flat_map(|disk| disks[usize::from(*disk)].clone()).collect::<Vec<_>>();
+        let count = u16::try_from(disks_min).expect("few");
+        for size in 0..=spec.tolerance() {
+            for set in subsets(count, size.into()) {
+                let left = spec.tolerance_left(&lost(&set));
+                assert!(left >= i32::from(spec.tolerance() - size), "{text} without the disks {set:?}: {left}");
+            }
+        }
+        let mut worst = subsets(count, usize::from(spec.tolerance()) + 1).into_iter();
+        assert!(worst.any(|set| spec.tolerance_left(&lost(&set)) < 0), "{text}");
+    }
+}
+
+#[test]
+fn copies_of_one_data_chunk_share_no_disk() {
+    let spec: CodeSpec = "mirror:4x3".parse().expect("a valid spec");
+    let share = |one, other| spec.may_share_disk(ChunkIndex(one), ChunkIndex(other));
+    assert!(!share(1, 5) && !share(9, 1) && !share(5, 9));
+    assert!(share(0, 1) && share(0, 5) && share(8, 5));
+    assert!(!CodeSpec::ReedSolomon { data: 4, parity: 2 }.may_share_disk(ChunkIndex(0), ChunkIndex(1)));
+}
+
+#[test]
+fn a_chain_of_copies_is_one_read() {
+    // The data chunk and its second copy are lost: the third makes both.
+    let plan = plan_without(&*build("mirror:4x3"), &[1, 5]);
+    assert_eq!(plan.reads.iter().map(|read| read.chunk.0).collect::<Vec<_>>(), [9]);
+    // Each from its own: as many losses as there are copies to spare.
+    let plan = plan_without(&*build("mirror:4x3"), &[0, 4, 1, 9, 6, 10, 7, 11]);
+    assert_eq!(plan.reads.iter().map(|read| read.chunk.0).collect::<Vec<_>>(), [2, 3, 5, 8]);
+}
+
 #[test]
 #[should_panic(expected = "chunk 6 of 6")]
 fn a_lost_chunk_that_is_none_is_refused() {
@@ -466,6 +523,13 @@ fn bad_specs_are_rejected_with_the_numbers() {
     for text in ["pc:2", "pc:2x", "pc:2+5", "pc:2x5x1"] {
         assert_eq!(error(text), SpecError::Malformed { expected: "pc:RxC", most: 255 }, "{text}");
     }
+    for text in ["mirror:4", "mirror:4x", "mirror:4x03", "mirror:4x3x1", "mirror:256x2"] {
+        assert_eq!(error(text), SpecError::Malformed { expected: "mirror:KxC", most: 255 }, "{text}");
+    }
+    assert_eq!(error("mirror:4x0"), SpecError::NoCopies);
+    assert_eq!(error("mirror:0x3"), SpecError::NoData);
+    assert_eq!(error("mirror:4x1"), SpecError::TooFewParity { parity: 0, least: 1 });
+    assert_eq!(error("mirror:100x3"), SpecError::TooManyChunks { data: 100, parity: 200, limit: 256 });
     assert_eq!(error("rsm:4"), SpecError::Malformed { expected: "rsm:K+M", most: 255 });
     assert_eq!(error("lrc:0+1+1"), SpecError::NoData);
     assert_eq!(error("lrc:12+5+2"), SpecError::UnequalGroups { data: 12, local: 5 });
@@ -479,7 +543,17 @@ fn bad_specs_are_rejected_with_the_numbers() {
     assert_eq!(error("rsm:4+0"), SpecError::TooFewParity { parity: 0, least: 1 });
     assert_eq!(error("rsm:34+4"), SpecError::TooWideToMerge { data: 34, parity: 4, most: 33 });
     assert_eq!(error("rsm:6+5"), SpecError::TooWideToMerge { data: 6, parity: 5, most: 0 });
-    for text in ["lrc:254+1+1", "lrc:17+17+2", "lrc:221+17+2", "lrc:100+1+7", "pc:15x15", "pc:1x1", "rsm:253+3"] {
+    for text in [
+        "lrc:254+1+1",
+        "lrc:17+17+2",
+        "lrc:221+17+2",
+        "lrc:100+1+7",
+        "pc:15x15",
+        "pc:1x1",
+        "rsm:253+3",
+        "mirror:128x2",
+        "mirror:1x255",
+    ] {
         let spec: CodeSpec = text.parse().expect(text);
         let lost: BTreeSet<u16> = (0..spec.tolerance()).collect();
         let code = build(text);
