@@ -397,10 +397,10 @@ impl Birth {
 async fn first_start(disks: &Disks, meta: &dyn Meta, known: &[DiskRecord], settings: &Settings) -> anyhow::Result<()> {
     let wanted = first_disks(&settings.directory, &settings.disks, &settings.nodes)?;
     let code = settings.default_code(wanted.len());
-    let chunks = usize::from(code.shape().chunks());
+    let needed = usize::from(code.disks_min());
     ensure!(
-        chunks <= wanted.len(),
-        "{code} needs {chunks} disks, there are {}: name more with --disks, or another --code",
+        needed <= wanted.len(),
+        "{code} needs {needed} disks, there are {}: name more with --disks, or another --code",
         wanted.len()
     );
     let new: Vec<Wanted> =

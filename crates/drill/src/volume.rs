@@ -128,7 +128,7 @@ fn content(seed: u64) -> bytes::Bytes {
 const PAGE_BYTES: u64 = 4096;
 const PAGES: u64 = 512;
 const NAME: &str = "v";
-const CODES: [&str; 4] = ["rs:4+2", "rs:2+1", "replica:3", "lrc:4+2+2"];
+const CODES: [&str; 5] = ["rs:4+2", "rs:2+1", "replica:3", "lrc:4+2+2", "mirror:3x3"];
 
 struct Drill {
     cluster: Cluster,
@@ -150,7 +150,7 @@ impl Drill {
         let random = world.random().fork("volume drill");
         let code: claystone_code::CodeSpec =
             CODES[random.below(CODES.len() as u64) as usize].parse().expect("a valid code");
-        let disks = usize::from(code.shape().chunks().max(4)) + random.below(3) as usize;
+        let disks = usize::from(code.disks_min().max(4)) + random.below(3) as usize;
         let cluster = Cluster::new(world, disks).await?;
         let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new(NAME, PAGES * PAGE_BYTES, code) };
         cluster.running.volumes.create(new).await?;

@@ -11,7 +11,7 @@
 
 use claystone_chunk::{DiskId, StripeId};
 use claystone_code::ChunkIndex;
-use claystone_meta::StripeRecord;
+use claystone_meta::{ChunkPlace, StripeRecord};
 
 use crate::snapshot::{Condition, Exposure, Outlook, Snapshot};
 
@@ -77,17 +77,13 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
     plan
 }
 
-/// The lost chunks that have a disk to go to: their own if it takes writes, else one without a chunk of the stripe.
-/// Where disks are short, data chunks go first.
+/// The lost chunks that have a disk to go to: their own if it takes writes, else one that may have them. Where disks are
+/// short, data chunks go first.
 fn placeable(snapshot: &Snapshot, stripe: &StripeRecord, exposure: &Exposure) -> Vec<ChunkIndex> {
-    let mut free = snapshot.free_disks(stripe);
-    let mut chunks = exposure.lost.clone();
-    chunks.retain(|chunk| {
-        let stays = snapshot.stays(stripe.places[chunk.at()].as_ref());
-        let fits = stays || free > 0;
-        free -= usize::from(fits && !stays);
-        fits
-    });
+    let (mut chunks, leave): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
+        exposure.lost.iter().partition(|chunk| snapshot.stays(stripe.places[chunk.at()].as_ref()));
+    chunks.extend(snapshot.placeable(stripe, &leave));
+    chunks.sort_unstable();
     chunks
 }
 
@@ -97,15 +93,16 @@ fn placeable(snapshot: &Snapshot, stripe: &StripeRecord, exposure: &Exposure) ->
 pub fn plan_drain(snapshot: &Snapshot, from: DiskId, limit: usize) -> Plan {
     let mut plan = Plan::default();
     for stripe in &snapshot.stripes {
-        let lies_there = |at: &usize| stripe.places[*at].as_ref().is_some_and(|place| place.disk == from);
-        let Some(at) = (0..stripe.places.len()).find(lies_there) else { continue };
         let exposure = snapshot.exposure(stripe);
-        let chunk = ChunkIndex(at as u16);
-        if exposure.lost.contains(&chunk) {
+        let lies_there = |(_, place): &(ChunkIndex, &Option<ChunkPlace>)| place.is_some_and(|place| place.disk == from);
+        let there = (0..).map(ChunkIndex).zip(&stripe.places).filter(lies_there).map(|(chunk, _)| chunk);
+        let there: Vec<ChunkIndex> = there.filter(|chunk| !exposure.lost.contains(chunk)).collect();
+        if there.is_empty() {
             continue;
         }
-        if snapshot.free_disks(stripe) == 0 {
-            plan.waiting_chunks += 1;
+        let chunks = snapshot.placeable(stripe, &there);
+        plan.waiting_chunks += (there.len() - chunks.len()) as u64;
+        if chunks.is_empty() {
             plan.waiting.push(stripe.id);
             continue;
         }
@@ -116,7 +113,7 @@ pub fn plan_drain(snapshot: &Snapshot, from: DiskId, limit: usize) -> Plan {
         }
         if !snapshot.deferred.contains(&stripe.id) {
             let tolerance_left = exposure.tolerance_left;
-            plan.tasks.push(Task { stripe: stripe.clone(), chunks: vec![chunk], tolerance_left });
+            plan.tasks.push(Task { stripe: stripe.clone(), chunks, tolerance_left });
         }
     }
     plan.tasks.sort_by_key(|task| task.stripe.id);

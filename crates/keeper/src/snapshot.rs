@@ -106,11 +106,28 @@ impl Snapshot {
         place.is_some_and(|place| self.condition(place.disk) == Condition::Writable)
     }
 
-    /// Disks that take a chunk of this stripe and have none of it.
-    pub(crate) fn free_disks(&self, stripe: &StripeRecord) -> usize {
-        let named: BTreeSet<DiskId> = stripe.places.iter().flatten().map(|place| place.disk).collect();
-        let free =
-            |(disk, condition): &(&DiskId, &Condition)| **condition == Condition::Writable && !named.contains(disk);
-        self.disks.iter().filter(free).count()
+    /// Those of `chunks`, which all leave their disks, for which there are disks: each is given one, in their order, that
+    /// may have it beside what it has of the stripe and was given before.
+    pub(crate) fn placeable(&self, stripe: &StripeRecord, chunks: &[ChunkIndex]) -> Vec<ChunkIndex> {
+        let mut on: BTreeMap<DiskId, Vec<ChunkIndex>> = BTreeMap::new();
+        for (index, place) in (0..).map(ChunkIndex).zip(&stripe.places) {
+            if let Some(place) = place.filter(|_| !chunks.contains(&index)) {
+                on.entry(place.disk).or_default().push(index);
+            }
+        }
+        let writable = || self.disks.iter().filter(|(_, condition)| **condition == Condition::Writable);
+        let mut fits = |chunk: &ChunkIndex| {
+            let leaves = stripe.places[chunk.at()].as_ref().map(|place| place.disk);
+            let may_have = |disk: &&DiskId| {
+                let mut others = on.get(disk).into_iter().flatten();
+                Some(**disk) != leaves && others.all(|other| stripe.code.may_share_disk(*chunk, *other))
+            };
+            let disk = writable().map(|(disk, _)| disk).find(may_have).copied();
+            if let Some(disk) = disk {
+                on.entry(disk).or_default().push(*chunk);
+            }
+            disk.is_some()
+        };
+        chunks.iter().copied().filter(|chunk| fits(chunk)).collect()
     }
 }

@@ -379,7 +379,7 @@ impl Objects {
         code.validate()?;
         let members = self.stripes.stores().members();
         let available = members.iter().filter(|member| member.record.state == DiskState::Active).count();
-        let needed = usize::from(code.shape().chunks());
+        let needed = usize::from(code.disks_min());
         if needed > available {
             return Err(ObjectError::TooFewDisks { code: code.to_string(), needed, available });
         }

@@ -42,7 +42,10 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
     let data = shape.data.min(data_left);
     Some(match wanted {
         CodeSpec::Replicated { .. } => wanted,
-        _ if bytes <= SMALL_BYTES || data == 1 => replicated(tolerance),
+        _ if bytes <= SMALL_BYTES => replicated(tolerance),
+        // Chunks of different data may share a disk.
+        CodeSpec::Mirror { .. } => wanted,
+        _ if data == 1 => replicated(tolerance),
         CodeSpec::ReedSolomon { parity, .. } => CodeSpec::ReedSolomon { data, parity },
         CodeSpec::Isal { parity, .. } => CodeSpec::Isal { data, parity },
         CodeSpec::Klauspost { parity, .. } => CodeSpec::Klauspost { data, parity },
@@ -130,6 +133,7 @@ mod tests {
     fn enough_disks_give_the_wanted_code() {
         assert_eq!(fit("rs:4+2", 1 << 20, 6).as_deref(), Some("rs:4+2"));
         assert_eq!(fit("clay:4+2:5", 1 << 20, 9).as_deref(), Some("clay:4+2:5"));
+        assert_eq!(fit("mirror:4x3", 1 << 20, 3).as_deref(), Some("mirror:4x3"));
     }
 
     #[test]
@@ -157,6 +161,7 @@ mod tests {
         assert_eq!(fit("rs:4+2", 1 << 20, 2), None);
         assert_eq!(fit("clay:4+2:5", 1 << 20, 4).as_deref(), Some("clay:2+2:3"));
         assert_eq!(fit("replica:3", 1 << 20, 2), None);
+        assert_eq!(fit("mirror:4x3", 1 << 20, 2), None);
         assert_eq!(fit("rs:4+2", 1 << 20, 0), None);
     }
 
@@ -165,6 +170,7 @@ mod tests {
         assert_eq!(fit("rs:4+2", SMALL_BYTES, 6).as_deref(), Some("replica:3"));
         assert_eq!(fit("rs:4+2", SMALL_BYTES + 1, 6).as_deref(), Some("rs:4+2"));
         assert_eq!(fit("replica:2", 1, 6).as_deref(), Some("replica:2"));
+        assert_eq!(fit("mirror:4x3", 1, 6).as_deref(), Some("replica:3"));
     }
 
     fn stripes(wanted: &str, bytes: u64) -> Vec<(String, u64)> {
@@ -203,12 +209,12 @@ mod tests {
 
     #[test]
     fn every_fitted_code_is_valid() {
-        for wanted in ["rs:17+3", "clay:16+4:19", "clay:10+4:11", "clay:4+2:5", "rs:1+1", "replica:1"] {
+        for wanted in ["rs:17+3", "clay:16+4:19", "clay:10+4:11", "clay:4+2:5", "rs:1+1", "replica:1", "mirror:4x3"] {
             for disks in 0..30 {
                 if let Some(code) = fit(wanted, 1 << 30, disks) {
                     let spec: CodeSpec = code.parse().expect("a fitted code is valid");
                     assert_eq!(spec.tolerance(), wanted.parse::<CodeSpec>().expect("valid").tolerance());
-                    assert!(usize::from(spec.shape().chunks()) <= disks, "{code} on {disks} disks");
+                    assert!(usize::from(spec.disks_min()) <= disks, "{code} on {disks} disks");
                 }
             }
         }

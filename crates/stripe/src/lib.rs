@@ -28,7 +28,7 @@ pub use claim::Claim;
 pub use error::StripeError;
 pub use hold::Hold;
 pub use layout::{Layout, Row, sub_bytes_for};
-pub use place::{Candidate, place};
+pub use place::{Candidate, Placed, place, place_chunks};
 pub use reader::StripeReader;
 pub use rebuild::{Pace, Rebuilt, Unpaced};
 pub use stores::{Absence, Member, Stores};

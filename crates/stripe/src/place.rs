@@ -1,8 +1,7 @@
 //! Which disks a stripe's chunks go to: a pure function.
 
-use std::collections::BTreeMap;
-
 use claystone_chunk::{DiskId, NodeId};
+use claystone_code::{ChunkIndex, CodeSpec};
 
 /// A disk that takes new chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,42 +14,106 @@ pub struct Candidate {
     pub free_bytes: u64,
 }
 
-/// Chooses `count` distinct disks for new chunks of a stripe that has chunks on `taken` already.
+/// A chunk of a stripe and where it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// Its disk.
+    pub disk: DiskId,
+    /// The disk's failure domain.
+    pub node: NodeId,
+}
+
+/// Chooses disks for `chunks` of a stripe under `code`, of which others lie on `taken`; one entry for each chunk, `None`
+/// where no disk may have it.
 ///
-/// Chunks are spread over the nodes as evenly as the disks allow: the next chunk goes to a node with the fewest
-/// chunks of this stripe. Among the disks of such nodes one is drawn with a chance in proportion to its free space,
-/// so that disks fill up together. `draw(bound)` gives a random number below `bound`.
+/// Two chunks share a disk only where the code says that they may ([`CodeSpec::may_share_disk`]). Of the disks that are
+/// left to a chunk it gets one of those with, in this order,
+/// 1. the fewest data chunks, if it is one: a stripe whose data chunks lie apart can get a code that wants all apart;
+/// 2. the fewest chunks on its node with which it may not share a disk: all of the stripe, or its copies;
+/// 3. the fewest chunks, on the disk and then on its node.
 ///
-/// Returns fewer than `count` disks if there are no more; a disk never gets two chunks of a stripe.
+/// Among those one is drawn with a chance in proportion to its free space, so that disks fill up together.
+/// `draw(bound)` gives a random number below `bound`.
+///
+/// # Panics
+/// If a chunk is not one of the code, or is there twice.
+pub fn place_chunks(
+    code: CodeSpec,
+    candidates: &[Candidate],
+    taken: &[Placed],
+    chunks: &[ChunkIndex],
+    mut draw: impl FnMut(u64) -> u64,
+) -> Vec<Option<DiskId>> {
+    let is_data = |chunk: ChunkIndex| chunk.0 < code.shape().data;
+    let mut placed = taken.to_vec();
+    let mut choose = |chunk: &ChunkIndex| {
+        let rank = |candidate: &Candidate| {
+            let (mut data_on_disk, mut apart_on_node, mut on_disk, mut on_node) = (0, 0, 0, 0);
+            for other in &placed {
+                let beside = other.disk == candidate.disk;
+                if !beside && other.node != candidate.node {
+                    continue;
+                }
+                let apart = !code.may_share_disk(*chunk, other.chunk);
+                if beside && apart {
+                    return None;
+                }
+                data_on_disk += usize::from(beside && is_data(*chunk) && is_data(other.chunk));
+                apart_on_node += usize::from(apart);
+                on_disk += usize::from(beside);
+                on_node += 1;
+            }
+            Some([data_on_disk, apart_on_node, on_disk, on_node])
+        };
+        let winner = best(candidates, rank, &mut draw)?;
+        placed.push(Placed { chunk: *chunk, disk: winner.disk, node: winner.node.clone() });
+        Some(winner.disk)
+    };
+    chunks.iter().map(&mut choose).collect()
+}
+
+/// Chooses `count` distinct disks for copies of something that `taken` have already: spread over the nodes as evenly as the
+/// disks allow, and drawn as for [`place_chunks`]. Returns fewer than `count` disks if there are no more.
 pub fn place(
     candidates: &[Candidate],
     taken: &[(DiskId, NodeId)],
     count: usize,
     mut draw: impl FnMut(u64) -> u64,
 ) -> Vec<DiskId> {
-    let mut chunks_of_node: BTreeMap<&NodeId, usize> = BTreeMap::new();
-    for (_, node) in taken {
-        *chunks_of_node.entry(node).or_default() += 1;
-    }
-    let mut rest: Vec<&Candidate> =
-        candidates.iter().filter(|candidate| taken.iter().all(|(disk, _)| *disk != candidate.disk)).collect();
-    let mut chosen = Vec::with_capacity(count);
-    while chosen.len() < count && !rest.is_empty() {
-        let chunks = |candidate: &Candidate| chunks_of_node.get(&candidate.node).copied().unwrap_or(0);
-        let fewest = rest.iter().map(|candidate| chunks(candidate)).min().unwrap_or(0);
-        let eligible: Vec<usize> = (0..rest.len()).filter(|&i| chunks(rest[i]) == fewest).collect();
-        let weight = |i: usize| rest[i].free_bytes / WEIGHT_BYTES + 1;
-        let mut ticket = draw(eligible.iter().map(|&i| weight(i)).sum());
-        let winner = eligible.iter().copied().find(|&i| {
-            let wins = ticket < weight(i);
-            ticket = ticket.saturating_sub(weight(i));
-            wins
-        });
-        let candidate = rest.remove(winner.expect("the ticket is below the sum of weights"));
-        *chunks_of_node.entry(&candidate.node).or_default() += 1;
-        chosen.push(candidate.disk);
-    }
-    chosen
+    let mut placed = taken.to_vec();
+    let mut choose = || {
+        let rank = |candidate: &Candidate| {
+            let is_free = placed.iter().all(|(disk, _)| *disk != candidate.disk);
+            is_free.then(|| placed.iter().filter(|(_, node)| *node == candidate.node).count())
+        };
+        let winner = best(candidates, rank, &mut draw)?;
+        placed.push((winner.disk, winner.node.clone()));
+        Some(winner.disk)
+    };
+    (0..count).map_while(|_| choose()).collect()
+}
+
+/// One of the candidates with the least rank, if any has one.
+fn best<'a, R: Ord>(
+    candidates: &'a [Candidate],
+    rank: impl Fn(&Candidate) -> Option<R>,
+    draw: &mut impl FnMut(u64) -> u64,
+) -> Option<&'a Candidate> {
+    let ranked: Vec<(R, &Candidate)> =
+        candidates.iter().filter_map(|candidate| rank(candidate).map(|rank| (rank, candidate))).collect();
+    let least = ranked.iter().map(|(rank, _)| rank).min()?;
+    let eligible: Vec<&Candidate> =
+        ranked.iter().filter(|(rank, _)| rank == least).map(|(_, candidate)| *candidate).collect();
+    let weight = |candidate: &Candidate| candidate.free_bytes / WEIGHT_BYTES + 1;
+    let mut ticket = draw(eligible.iter().map(|candidate| weight(candidate)).sum());
+    let winner = eligible.into_iter().find(|candidate| {
+        let wins = ticket < weight(candidate);
+        ticket = ticket.saturating_sub(weight(candidate));
+        wins
+    });
+    Some(winner.expect("the ticket is below the sum of weights"))
 }
 
 /// Free space is weighed in these units, so that the sum of weights stays far below 2^64.
@@ -71,13 +134,73 @@ mod tests {
         nodes.iter().enumerate().map(candidate).collect()
     }
 
+    fn chunks(indices: impl IntoIterator<Item = u16>) -> Vec<ChunkIndex> {
+        indices.into_iter().map(ChunkIndex).collect()
+    }
+
+    fn placed(candidates: &[Candidate], at: &[(u16, u128)]) -> Vec<Placed> {
+        let placed = |(chunk, disk): &(u16, u128)| Placed {
+            chunk: ChunkIndex(*chunk),
+            disk: DiskId(*disk),
+            node: candidates[*disk as usize].node.clone(),
+        };
+        at.iter().map(placed).collect()
+    }
+
+    fn all_of(code: &str, candidates: &[Candidate], draw: impl FnMut(u64) -> u64) -> Vec<Option<DiskId>> {
+        let code: CodeSpec = code.parse().expect("a valid code");
+        place_chunks(code, candidates, &[], &chunks(0..code.shape().chunks()), draw)
+    }
+
     #[test]
     fn six_chunks_on_three_nodes_are_two_on_each() {
         let candidates = candidates(&["a", "a", "a", "a", "b", "b", "b", "c", "c"]);
-        let disks = place(&candidates, &[], 6, |bound| bound / 2);
-        let mut nodes: Vec<&str> = disks.iter().map(|disk| candidates[disk.0 as usize].node.0.as_str()).collect();
-        nodes.sort_unstable();
-        assert_eq!(nodes, ["a", "a", "b", "b", "c", "c"]);
+        for disks in [
+            place(&candidates, &[], 6, |bound| bound / 2),
+            all_of("rs:4+2", &candidates, |bound| bound / 2).into_iter().flatten().collect(),
+        ] {
+            let mut nodes: Vec<&str> = disks.iter().map(|disk| candidates[disk.0 as usize].node.0.as_str()).collect();
+            nodes.sort_unstable();
+            assert_eq!(nodes, ["a", "a", "b", "b", "c", "c"]);
+        }
+    }
+
+    #[test]
+    fn a_mirror_has_its_data_on_different_disks_and_each_copy_on_another_node() {
+        // Three nodes of two disks: twelve chunks, two on each disk.
+        let candidates = candidates(&["a", "a", "b", "b", "c", "c"]);
+        let disks: Vec<u128> = all_of("mirror:4x3", &candidates, |bound| bound / 2)
+            .into_iter()
+            .map(|disk| disk.expect("room").0)
+            .collect();
+        let distinct = |of: &[u128]| of.iter().collect::<std::collections::BTreeSet<_>>().len();
+        assert_eq!(distinct(&disks[..4]), 4, "data: {disks:?}");
+        for data in 0..4 {
+            let nodes = [0, 4, 8].map(|copy| disks[data + copy] / 2);
+            assert_eq!(distinct(&nodes), 3, "chunk {data}: {disks:?}");
+        }
+        assert!((0..6).all(|disk| disks.iter().filter(|at| **at == disk).count() == 2), "{disks:?}");
+    }
+
+    #[test]
+    fn a_mirror_needs_as_many_disks_as_copies() {
+        let two = all_of("mirror:4x3", &candidates(&["a", "b"]), |_| 0);
+        assert_eq!(two.iter().map(Option::is_some).collect::<Vec<_>>(), [[true; 4], [true; 4], [false; 4]].concat());
+        assert!(all_of("mirror:4x3", &candidates(&["a", "b", "c"]), |_| 0).iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_lost_data_chunk_goes_to_a_disk_without_data() {
+        // Data on the disks 0 to 3, the copies of chunk 3 on 4 and 5: both are no choice for it, and 6 is.
+        let candidates = candidates(&["a", "b", "c", "d", "e", "f", "g"]);
+        let taken = placed(&candidates, &[(0, 0), (1, 1), (2, 2), (7, 4), (11, 5), (4, 6), (5, 6), (6, 6)]);
+        let code = "mirror:4x3".parse().expect("a valid code");
+        for draw in 0..7 {
+            let chosen = place_chunks(code, &candidates, &taken, &chunks([3]), |bound| draw % bound);
+            assert!([Some(DiskId(3)), Some(DiskId(6))].contains(&chosen[0]), "{chosen:?}");
+        }
+        let candidates: Vec<Candidate> = candidates.into_iter().filter(|disk| disk.disk != DiskId(3)).collect();
+        assert_eq!(place_chunks(code, &candidates, &taken, &chunks([3]), |_| 0), [Some(DiskId(6))]);
     }
 
     #[test]
@@ -108,6 +231,43 @@ mod tests {
             let distinct: std::collections::BTreeSet<_> = disks.iter().collect();
             prop_assert_eq!(distinct.len(), disks.len());
             prop_assert_eq!(disks.len(), count.min(candidates.len()));
+        }
+
+        /// Some chunks are lost and placed again: whatever was drawn, each loss of disks costs what it may.
+        #[test]
+        fn no_disk_has_more_of_a_stripe_than_it_may(
+            code in prop::sample::select(vec!["rs:3+2", "mirror:3x3", "mirror:4x2", "replica:3", "lrc:4+2+2"]),
+            nodes in prop::collection::vec(0u8..4, 1..10),
+            again in prop::collection::vec(any::<bool>(), 12),
+            seed in any::<u64>(),
+        ) {
+            let names: Vec<String> = nodes.iter().map(u8::to_string).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let candidates = candidates(&names);
+            let code: CodeSpec = code.parse().expect("a valid code");
+            let mut state = seed;
+            let mut draw = |bound| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                (state >> 33) % bound
+            };
+            let all = chunks(0..code.shape().chunks());
+            let first = place_chunks(code, &candidates, &[], &all, &mut draw);
+            let (again, kept): (Vec<_>, Vec<_>) = all.iter().zip(first).partition(|(chunk, _)| again[chunk.at()]);
+            let again: Vec<ChunkIndex> = again.into_iter().map(|(chunk, _)| *chunk).collect();
+            let kept: Vec<(u16, u128)> = kept.into_iter().filter_map(|(chunk, disk)| Some((chunk.0, disk?.0))).collect();
+            let mut placed = placed(&candidates, &kept);
+            let second = place_chunks(code, &candidates, &placed, &again, &mut draw);
+            for (chunk, disk) in again.iter().zip(second) {
+                if let Some(disk) = disk {
+                    placed.push(Placed { chunk: *chunk, disk, node: candidates[disk.0 as usize].node.clone() });
+                }
+            }
+            prop_assert!(placed.len() == all.len() || candidates.len() < usize::from(code.disks_min()));
+            for one in &placed {
+                for other in placed.iter().filter(|other| other.chunk != one.chunk && other.disk == one.disk) {
+                    prop_assert!(code.may_share_disk(one.chunk, other.chunk), "{:?} and {:?}", one, other);
+                }
+            }
         }
     }
 }

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, Generation, NodeId};
+use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, Generation};
 use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 
 use crate::gather::{Sources, Window, gather};
-use crate::{Candidate, Claim, Hold, Layout, StripeError, Stripes, place};
+use crate::{Candidate, Claim, Hold, Layout, Placed, StripeError, Stripes, place_chunks};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -125,7 +125,7 @@ async fn fill(
 }
 
 /// Names and disks of the new chunks. A chunk goes back to its own disk where that takes writes and has room (damage
-/// of one chunk is no reason to leave a disk), else to one that has no chunk of this stripe.
+/// of one chunk is no reason to leave a disk), else to one that may have it beside what it has of this stripe.
 fn targets(
     stripes: &Stripes,
     record: &StripeRecord,
@@ -143,29 +143,26 @@ fn targets(
     };
     let chunk = |index| ChunkId { stripe: record.id, index, generation: generation(index) };
     let mut targets: BTreeMap<ChunkIndex, DiskId> = BTreeMap::new();
-    let mut taken: Vec<(DiskId, NodeId)> = Vec::new();
+    let mut taken: Vec<Placed> = Vec::new();
     for (at, place) in record.places.iter().enumerate() {
         let (index, Some(place)) = (ChunkIndex(at as u16), place) else { continue };
         let Some(member) = members.get(&place.disk) else { continue };
-        taken.push((place.disk, member.record.node.clone()));
+        taken.push(Placed { chunk: index, disk: place.disk, node: member.record.node.clone() });
         if lost.contains(&index) && member.writable() && has_room(member.space.free_bytes) {
             targets.insert(index, place.disk);
         }
     }
     let homeless: Vec<ChunkIndex> = lost.iter().copied().filter(|index| !targets.contains_key(index)).collect();
-    // The disk that a chunk leaves no longer counts for its node.
-    taken.retain(|(disk, _)| {
-        !homeless.iter().any(|index| record.places[index.at()].as_ref().is_some_and(|place| place.disk == *disk))
-            || members.get(disk).is_some_and(|member| member.writable())
-    });
+    // A chunk that leaves its disk counts no longer: neither there nor for the node.
+    taken.retain(|placed| !homeless.contains(&placed.chunk));
     let candidates: Vec<Candidate> =
         stripes.stores.candidates().into_iter().filter(|candidate| has_room(candidate.free_bytes)).collect();
-    let disks = place(&candidates, &taken, homeless.len(), |bound| stripes.env.random.below(bound));
-    if targets.is_empty() && disks.is_empty() {
+    let disks = place_chunks(record.code, &candidates, &taken, &homeless, |bound| stripes.env.random.below(bound));
+    // With too few disks for all, some chunks are better than none.
+    targets.extend(homeless.iter().zip(disks).filter_map(|(index, disk)| Some((*index, disk?))));
+    if targets.is_empty() {
         return Err(StripeError::TooFewDisks { needed: homeless.len(), available: 0 });
     }
-    // With too few disks for all, some chunks are better than none.
-    targets.extend(homeless.into_iter().zip(disks));
     Ok(lost.iter().filter_map(|index| Some((chunk(*index), *targets.get(index)?))).collect())
 }
 

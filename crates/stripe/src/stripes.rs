@@ -118,8 +118,8 @@ impl Stripes {
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        if self.stores.candidates().len() < usize::from(code.shape().chunks()) {
-            let (needed, available) = (usize::from(code.shape().chunks()), self.stores.candidates().len());
+        let (needed, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
+        if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
         StripeWriter::new(self, code, data_bytes, durability, code.tolerance() / 2).await

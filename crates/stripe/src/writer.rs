@@ -10,7 +10,7 @@ use claystone_env::{aligned_buffer, timeout};
 use claystone_meta::{ChunkPlace, StripeRecord};
 use futures::future::join_all;
 
-use crate::{Claim, Layout, StripeError, Stripes, place, sub_bytes_for};
+use crate::{Claim, Layout, StripeError, Stripes, place_chunks, sub_bytes_for};
 
 /// A stripe being written. Dropping it leaves chunks that nobody names.
 ///
@@ -50,34 +50,33 @@ impl StripeWriter {
         let shape = code.shape();
         let sub_bytes = sub_bytes_for(spec);
         let layout = Layout::new(shape, sub_bytes, data_bytes);
-        let chunks = usize::from(shape.chunks());
         let candidates = stripes.stores.candidates();
-        let disks = place(&candidates, &[], chunks, |bound| stripes.env.random.below(bound));
-        // Where there are fewer disks than chunks, parity is what is missing.
-        if disks.len() + usize::from(spent_max) < chunks {
-            let needed = chunks - usize::from(spent_max);
-            return Err(StripeError::TooFewDisks { needed, available: disks.len() });
+        let needed = usize::from(spec.disks_min() - spent_max);
+        if candidates.len() < needed {
+            return Err(StripeError::TooFewDisks { needed, available: candidates.len() });
         }
+        // Where there are too few disks, parity is what is missing: it comes last.
+        let chunks: Vec<ChunkIndex> = (0..shape.chunks()).map(ChunkIndex).collect();
+        let disks = place_chunks(spec, &candidates, &[], &chunks, |bound| stripes.env.random.below(bound));
         let id = StripeId::new(stripes.env.clock.wall(), &*stripes.env.random);
         let claim = stripes.claims.claim(id);
         let mut last_error = None;
-        let creates = disks.iter().enumerate().map(|(index, &disk)| async move {
-            let chunk = ChunkId { stripe: id, index: ChunkIndex(index as u16), generation: Generation(0) };
+        let creates = chunks.iter().zip(&disks).map(|(&index, &disk)| async move {
+            let Some(disk) = disk else { return Ok(None) };
+            let chunk = ChunkId { stripe: id, index, generation: Generation(0) };
             let store = stripes
                 .stores
                 .readable(disk)
                 .ok_or_else(|| ChunkError::Unavailable { disk, reason: "the disk went away".to_owned() })?;
-            in_time(stripes, disk, store.create(chunk, layout.chunk_bytes())).await
+            in_time(stripes, disk, store.create(chunk, layout.chunk_bytes())).await.map(Some)
         });
-        let mut writers: Vec<Option<Box<dyn ChunkWriter>>> = join_all(creates)
+        let writers: Vec<Option<Box<dyn ChunkWriter>>> = join_all(creates)
             .await
             .into_iter()
-            .map(|created| created.map_err(|error| last_error = Some(error)).ok())
+            .map(|created| created.map_err(|error| last_error = Some(error)).ok().flatten())
             .collect();
-        writers.resize_with(chunks, || None);
-        let place = |disk| Some(ChunkPlace { disk, generation: Generation(0), damaged: false });
-        let mut places: Vec<Option<ChunkPlace>> = disks.iter().map(|&disk| place(disk)).collect();
-        places.resize(chunks, None);
+        let place = |disk| ChunkPlace { disk, generation: Generation(0), damaged: false };
+        let places = disks.into_iter().map(|disk| disk.map(place)).collect();
         let batch_rows = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
         let writer = StripeWriter {
             stripes: stripes.clone(),

@@ -84,7 +84,7 @@ fn apply(record: &StripeRecord, rebuilt: &claystone_stripe::Rebuilt) -> StripeRe
     record
 }
 
-const CODES: [&str; 6] = ["replica:1", "replica:3", "rs:4+2", "rs:2+2", "clay:4+2:5", "clay:3+2:4"];
+const CODES: [&str; 7] = ["replica:1", "replica:3", "rs:4+2", "rs:2+2", "clay:4+2:5", "clay:3+2:4", "mirror:4x3"];
 
 #[tokio::test]
 async fn what_was_written_is_read_whole_and_in_ranges() {
@@ -126,6 +126,59 @@ async fn every_loss_up_to_the_tolerance_is_read_through_and_repaired() {
             }
         }
     }
+}
+
+/// Twelve chunks on fewer disks: each loss takes several of them.
+#[tokio::test]
+async fn every_loss_of_disks_up_to_the_tolerance_is_read_through_and_repaired_in_a_mirror() {
+    for disks in [3, 5, 6] {
+        for (a, b) in (0..disks).flat_map(|a| (a..disks).map(move |b| (a, b))) {
+            let world = World::new(disks);
+            let data = pattern(7, 512 << 10);
+            let record = world.write("mirror:4x3", &data).await;
+            assert!(record.places.iter().all(Option::is_some));
+            let lost_disks: BTreeSet<u128> = [a, b].into();
+            lost_disks.iter().for_each(|disk| world.lose(*disk as usize));
+            world.assert_reads(&record, &data).await;
+            let is_lost = |place: &ChunkPlace| lost_disks.contains(&place.disk.0);
+            let places = (0..).map(ChunkIndex).zip(record.places.iter().flatten());
+            let lost: Vec<ChunkIndex> = places.filter(|(_, place)| is_lost(place)).map(|(index, _)| index).collect();
+            if disks < 5 {
+                let error = world.stripes.rebuild(&record, &lost, &Unpaced).await.expect_err("copies are all over");
+                assert!(matches!(error, StripeError::TooFewDisks { .. }), "{error}");
+                continue;
+            }
+            let rebuilt = world.stripes.rebuild(&record, &lost, &Unpaced).await.expect("recoverable");
+            assert!(rebuilt.bytes_read <= rebuilt.bytes_rebuilt, "at most a copy is read for each");
+            let record = apply(&record, &rebuilt);
+            for data in 0..4 {
+                let copies: BTreeSet<usize> = [0, 4, 8].map(|copy| world.disk_of(&record, data + copy)).into();
+                assert_eq!(copies.len(), 3, "copies lie on distinct disks");
+            }
+            assert!(world.stripes.verify(&record, &Unpaced).await.healthy());
+            world.assert_reads(&record, &data).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_is_written_though_a_disk_fails_that_takes_many_of_its_chunks() {
+    let world = World::new(4);
+    world.faulty[3].set(Faults { writes_fail: Some("broken".to_owned()), ..Faults::default() });
+    let data = pattern(9, 300_000);
+    let record = world.write("mirror:4x3", &data).await;
+    assert!(record.places.iter().filter(|place| place.is_none()).count() > 1);
+    world.assert_reads(&record, &data).await;
+    // On fewer disks than copies: each chunk as often as there are disks, if the caller lets that be.
+    let world = World::new(2);
+    let code: CodeSpec = "mirror:4x3".parse().expect("valid");
+    let refused = world.stripes.writer(code, 3, Durability::Synced).await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::TooFewDisks { needed: 3, available: 2 })), "{refused:?}");
+    let mut writer = world.stripes.writer_on_fewer_disks(code, 3, Durability::Synced).await.expect("two disks");
+    writer.append(b"abc").await.expect("taken");
+    let (record, _) = writer.finish().await.expect("committed");
+    assert_eq!(record.places.iter().flatten().count(), 8);
+    world.assert_reads(&record, b"abc").await;
 }
 
 #[tokio::test]

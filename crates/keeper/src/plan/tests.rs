@@ -155,6 +155,39 @@ fn local_and_product_stripes_are_recoverable_by_which_chunks_are_left() {
     assert_eq!((plan.unreachable.len(), plan.unrecoverable), (0, vec![StripeId(1)]));
 }
 
+/// A stripe of `mirror:2x3` whose chunk `i` lies on the i-th of these disks.
+fn mirror(id: u128, disks: [i32; 6]) -> StripeRecord {
+    StripeRecord { code: "mirror:2x3".parse().expect("a valid code"), ..stripe(id, disks) }
+}
+
+#[test]
+fn a_lost_disk_takes_several_chunks_of_a_mirror_and_each_goes_where_it_may() {
+    // Two chunks on each of three disks; the third disk is gone.
+    let stripes = vec![mirror(1, [1, 2, 2, 3, 3, 1])];
+    let mut disks = writable(3);
+    disks[2].1 = Condition::Gone;
+    let plan = plan_repairs(&snapshot(&disks, stripes.clone()), 10);
+    assert_eq!((plan.tasks.len(), plan.waiting_chunks), (0, 2), "both disks have copies of both");
+    disks.push((4, Condition::Writable));
+    let plan = plan_repairs(&snapshot(&disks, stripes.clone()), 10);
+    assert_eq!(plan.tasks.iter().map(chunks).collect::<Vec<_>>(), [(1, vec![3, 4])]);
+    assert_eq!(plan.tasks[0].tolerance_left, 1, "as many disks as ever, but for this one");
+    // Two of three disks gone: one copy of each chunk is left, and one disk takes no two.
+    disks[1].1 = Condition::Gone;
+    let plan = plan_repairs(&snapshot(&disks, stripes), 10);
+    assert_eq!(plan.tasks.iter().map(chunks).collect::<Vec<_>>(), [(1, vec![1, 2])]);
+    assert_eq!((plan.tasks[0].tolerance_left, plan.waiting_chunks), (0, 2));
+}
+
+#[test]
+fn a_drain_moves_all_chunks_of_a_mirror_that_lie_there() {
+    let mut disks = writable(4);
+    disks[0].1 = Condition::Readable;
+    let stripes = vec![mirror(1, [1, 2, 2, 3, 3, 1])];
+    let plan = plan_drain(&snapshot(&disks, stripes), DiskId(1), 10);
+    assert_eq!(plan.tasks.iter().map(chunks).collect::<Vec<_>>(), [(1, vec![0, 5])]);
+}
+
 #[test]
 fn deferred_stripes_are_left_alone() {
     let mut snapshot = snapshot(&writable(7), vec![stripe(1, [0, 2, 3, 4, 5, 6]), stripe(2, [0, 2, 3, 4, 5, 6])]);
@@ -218,7 +251,9 @@ proptest! {
             prop_assert!(answering(&snapshot, &task.stripe) >= 4);
             // As many disks as chunks, none with two chunks of the stripe.
             let homeless = task.chunks.iter().filter(|chunk| !snapshot.stays(task.stripe.places[chunk.at()].as_ref()));
-            prop_assert!(homeless.count() <= snapshot.free_disks(&task.stripe));
+            let named: BTreeSet<DiskId> = task.stripe.places.iter().flatten().map(|place| place.disk).collect();
+            let is_free = |disk: &&DiskId| snapshot.condition(**disk) == Condition::Writable && !named.contains(disk);
+            prop_assert!(homeless.count() <= snapshot.disks.keys().filter(is_free).count());
         }
         // With no limit every stripe with a loss is a task, waits, or cannot be recovered.
         let all = plan_repairs(&snapshot, usize::MAX);
