@@ -12,6 +12,7 @@
 
 mod base;
 mod blocks;
+mod coding;
 pub mod comparators;
 mod diffs;
 mod error;

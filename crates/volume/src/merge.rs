@@ -16,6 +16,7 @@
 
 mod copy;
 mod plan;
+mod reach;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -32,6 +33,8 @@ use futures::future::{join_all, try_join_all};
 use futures::stream::{StreamExt, iter};
 
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
+pub use self::reach::Reach;
+use crate::coding::Coding;
 use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
@@ -223,7 +226,12 @@ impl Inner {
             self.drop_stripe(patch.position, &patch.diffs, report).await?;
             return Ok(None);
         }
-        self.fill(&mut patch, hold, report).await;
+        let spec = patch.stripe.code;
+        let Some(coding) = self.codings.of(spec) else {
+            let reason = format!("stripe {} has the code {spec}, which none of this volume can have", patch.stripe.id);
+            return Err(self.fail(reason));
+        };
+        self.fill(&mut patch, &coding, hold, report).await;
         Ok((!patch.diffs.is_empty()).then_some(patch))
     }
 
@@ -236,17 +244,17 @@ impl Inner {
 
     /// Makes the new sectors of a patch. Rows of which too much is lost, and the diffs in them, are left out of it: they wait
     /// for a repair, or for writes of what is lost.
-    async fn fill(&self, patch: &mut Patch, hold: &Hold, report: &mut MergeReport) {
+    async fn fill(&self, patch: &mut Patch, coding: &Coding, hold: &Hold, report: &mut MergeReport) {
         let contents = self.contents_there(&patch.diffs).await;
         let pages = patch.diffs.len();
         patch.diffs.retain(|(page, _)| contents.contains_key(page));
         let mut lost_rows: BTreeSet<u32> = BTreeSet::new();
-        for run in plan_merge(&self.geometry, &self.parity_of(&patch.stripe), &patch.diffs) {
-            if self.fill_either_way(patch, &run, hold, &contents, report).await {
+        for run in plan_merge(&self.geometry, &coding.reach, &self.parity_of(&patch.stripe), &patch.diffs) {
+            if self.fill_either_way(patch, coding, &run, hold, &contents, report).await {
                 continue;
             }
             for row in run.each_row() {
-                if run.rows == 1 || !self.fill_either_way(patch, &row, hold, &contents, report).await {
+                if run.rows == 1 || !self.fill_either_way(patch, coding, &row, hold, &contents, report).await {
                     lost_rows.insert(row.first);
                 }
             }
@@ -267,7 +275,7 @@ impl Inner {
 
     /// The parity chunks that a stripe has.
     fn parity_of(&self, stripe: &StripeRecord) -> BTreeSet<ChunkIndex> {
-        let parity = (self.geometry.columns..self.code.shape().chunks()).map(ChunkIndex);
+        let parity = (self.geometry.columns..stripe.code.shape().chunks()).map(ChunkIndex);
         parity.filter(|index| stripe.places[index.at()].is_some()).collect()
     }
 
@@ -275,26 +283,29 @@ impl Inner {
     async fn fill_either_way(
         &self,
         patch: &mut Patch,
+        coding: &Coding,
         run: &MergeRun,
         hold: &Hold,
         contents: &Contents,
         report: &mut MergeReport,
     ) -> bool {
-        self.fill_run(patch, run, hold, contents, report).await
-            || self.fill_run(patch, &run.otherwise(), hold, contents, report).await
+        self.fill_run(patch, coding, run, hold, contents, report).await
+            || self.fill_run(patch, coding, &run.otherwise(), hold, contents, report).await
     }
 
     async fn fill_run(
         &self,
         patch: &mut Patch,
+        coding: &Coding,
         run: &MergeRun,
         hold: &Hold,
         contents: &Contents,
         report: &mut MergeReport,
     ) -> bool {
         let columns = self.geometry.columns;
+        let Coding { code, reach } = coding;
         let range = run.range();
-        let reads = run.reads(columns, &self.parity_of(&patch.stripe));
+        let reads = run.reads(reach);
         let ranges: BTreeMap<ChunkIndex, _> = reads.into_iter().map(|index| (index, range)).collect();
         let old = if ranges.is_empty() {
             BTreeMap::new()
@@ -309,16 +320,19 @@ impl Inner {
         };
         report.sectors_read += u64::from(run.rows) * old.len() as u64;
         let data = self.new_data(patch.position, run, &old, contents);
-        let parity_chunks = usize::from(self.code.shape().chunks() - columns);
-        let mut new_parity = vec![BytesMut::zeroed(range.bytes as usize); parity_chunks];
+        let mut new_parity = vec![BytesMut::zeroed(range.bytes as usize); code.shape().parity.into()];
         match run.method {
             MergeMethod::Encode => {
-                let all: Vec<&[u8]> = (0..columns)
-                    .map(ChunkIndex)
-                    .map(|index| data.get(&index).map_or_else(|| &old[&index][..], |new| &new[..]))
-                    .collect();
+                // What is neither new nor read is in none of the parity that is written.
+                let zeros = vec![0; range.bytes as usize];
+                let column = |index| match (data.get(&index), old.get(&index)) {
+                    (Some(new), _) => &new[..],
+                    (None, Some(old)) => &old[..],
+                    (None, None) => &zeros[..],
+                };
+                let all: Vec<&[u8]> = (0..columns).map(ChunkIndex).map(column).collect();
                 let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
-                self.code.encode(&all, &mut targets);
+                code.encode(&all, &mut targets);
             }
             MergeMethod::Delta => {
                 for (index, content) in &old {
@@ -329,16 +343,22 @@ impl Inner {
                 for (index, new) in &data {
                     let delta: Vec<u8> = new.iter().zip(&old[index]).map(|(new, old)| new ^ old).collect();
                     let mut targets: Vec<&mut [u8]> = new_parity.iter_mut().map(|parity| &mut parity[..]).collect();
-                    self.code.encode_add(*index, &[&delta], &mut targets);
+                    code.encode_add(*index, &[&delta], &mut targets);
                 }
             }
         }
         report.parity_updates += u64::from(run.rows);
-        let parity_chunks = (columns..).map(ChunkIndex).zip(new_parity);
-        for (index, content) in data.into_iter().chain(parity_chunks) {
+        // The log has whole sectors of data; of a copy it has those of the data chunk.
+        let has_sectors = self.geometry.page_bytes >= SECTOR_BYTES;
+        for (index, content) in data {
             if patch.stripe.places[index.at()].is_some() {
-                self.cut(patch, index, run.first, content.freeze(), contents);
+                self.cut(patch, index, run.first, content.freeze(), has_sectors.then_some(index), contents);
             }
+        }
+        let parity_chunks = (columns..).map(ChunkIndex).zip(new_parity);
+        for (index, content) in parity_chunks.filter(|(index, _)| run.parity.contains(index)) {
+            let copied = reach.copied(index).filter(|_| has_sectors);
+            self.cut(patch, index, run.first, content.freeze(), copied, contents);
         }
         true
     }
@@ -399,22 +419,28 @@ impl Inner {
         run.columns.iter().map(new).collect()
     }
 
-    /// Cuts a chunk's part of a run into sectors.
-    fn cut(&self, patch: &mut Patch, index: ChunkIndex, first: u32, content: Bytes, contents: &Contents) {
+    /// Cuts a chunk's part of a run into sectors. `column`: the data chunk whose sectors they are, where the log may have
+    /// them.
+    fn cut(
+        &self,
+        patch: &mut Patch,
+        index: ChunkIndex,
+        first: u32,
+        content: Bytes,
+        column: Option<ChunkIndex>,
+        contents: &Contents,
+    ) {
         let sector_bytes = u64::from(SECTOR_BYTES);
         for (at, sector) in (0..).zip(first..first + (content.len() as u64 / sector_bytes) as u32) {
             let start = at * SECTOR_BYTES as usize;
             let content = content.slice(start..start + SECTOR_BYTES as usize);
-            let logged = if index.0 < self.geometry.columns && self.geometry.page_bytes >= SECTOR_BYTES {
+            let logged = column.and_then(|column| {
                 let offset = u64::from(sector) * sector_bytes;
-                let byte =
-                    self.geometry.byte(crate::geometry::Spot { position: patch.position, column: index, offset });
+                let byte = self.geometry.byte(crate::geometry::Spot { position: patch.position, column, offset });
                 let page = self.geometry.page(byte);
-                let place = contents.get(&page).and_then(|(_, place)| *place);
-                place.map(|place| LogPlace { offset: place.offset + (byte - self.geometry.start(page)), ..place })
-            } else {
-                None
-            };
+                let place = contents.get(&page).and_then(|(_, place)| *place)?;
+                Some(LogPlace { offset: place.offset + (byte - self.geometry.start(page)), ..place })
+            });
             patch.sectors.insert((index, sector), NewSector { content, logged });
         }
     }

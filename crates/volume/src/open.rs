@@ -48,8 +48,7 @@ pub(crate) async fn open(
     record: &VolumeRecord,
     held: &mut BTreeMap<StripeId, Hold>,
 ) -> Result<Volume, VolumeError> {
-    let code = record.code.build()?;
-    let shape = code.shape();
+    let shape = record.code.shape();
     let geometry = Geometry { page_bytes: record.page_bytes, chunk_bytes: record.chunk_bytes, columns: shape.data };
     let chunks_bytes = u64::from(shape.chunks()) * geometry.chunk_bytes;
     if !geometry.is_sound() || shape.alpha != 1 || !log_fits(&settings, chunks_bytes) {
@@ -95,7 +94,7 @@ pub(crate) async fn open(
     let log = Log::start(env, meta.clone(), stores, lease, log_settings, start, diffs.clone()).await?;
     recovery.delete_over(&found.segments).await;
     let env = env.clone();
-    let volume = Volume::new(Parts { env, meta, stripes, record, geometry, code, settings, diffs, known, log });
+    let volume = Volume::new(Parts { env, meta, stripes, record, geometry, settings, diffs, known, log });
     for (at, intent) in &found.intents {
         volume.inner.redo(*at, intent, held).await?;
     }

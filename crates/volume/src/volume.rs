@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, Lease, StripeId};
-use claystone_code::ErasureCode;
 use claystone_env::Env;
 use claystone_meta::{Meta, StripeRecord, VolumeRecord};
 use claystone_stripe::{Hold, Stripes};
@@ -30,6 +29,7 @@ use tokio::sync::Notify;
 
 use crate::base::Base;
 use crate::blocks::Spans;
+use crate::coding::Codings;
 use crate::diffs::{Diff, DiffKind, Diffs};
 use crate::gate::Gate;
 use crate::geometry::{Geometry, Page};
@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     pub(crate) lease: Lease,
     pub(crate) record: VolumeRecord,
     pub(crate) geometry: Geometry,
-    pub(crate) code: Arc<dyn ErasureCode>,
+    pub(crate) codings: Codings,
     pub(crate) settings: Settings,
     pub(crate) diffs: Arc<Mutex<Diffs>>,
     pub(crate) known: RwLock<BTreeMap<u64, Arc<StripeRecord>>>,
@@ -100,7 +100,6 @@ pub(crate) struct Parts {
     pub(crate) stripes: Stripes,
     pub(crate) record: VolumeRecord,
     pub(crate) geometry: Geometry,
-    pub(crate) code: Arc<dyn ErasureCode>,
     pub(crate) settings: Settings,
     pub(crate) diffs: Arc<Mutex<Diffs>>,
     pub(crate) known: BTreeMap<u64, Arc<StripeRecord>>,
@@ -109,7 +108,7 @@ pub(crate) struct Parts {
 
 impl Volume {
     pub(crate) fn new(parts: Parts) -> Volume {
-        let Parts { env, meta, stripes, record, geometry, code, settings, diffs, known, log } = parts;
+        let Parts { env, meta, stripes, record, geometry, settings, diffs, known, log } = parts;
         let base = Base { meta: meta.clone(), stripes: stripes.clone(), geometry };
         let inner = Inner {
             env,
@@ -120,8 +119,8 @@ impl Volume {
             lease: Lease { owner: record.id, term: record.term },
             bytes: AtomicU64::new(record.bytes),
             record,
+            codings: Codings::new(&geometry),
             geometry,
-            code,
             settings,
             diffs,
             known: RwLock::new(known),

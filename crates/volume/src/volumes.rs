@@ -117,7 +117,7 @@ impl Volumes {
             let (chunk_bytes, segment_bytes) = (new.chunk_bytes, self.settings.segment_bytes);
             return Err(VolumeError::TooWide { code: new.code, chunk_bytes, segment_bytes });
         }
-        let needed = usize::from(new.code.shape().chunks());
+        let needed = usize::from(new.code.disks_min());
         let available = self.stripes.stores().candidates().len();
         if available < needed {
             return Err(VolumeError::TooFewDisks { code: new.code, needed, available });

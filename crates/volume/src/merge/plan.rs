@@ -8,12 +8,14 @@
 //! 2. A run reads as few chunks as either way of making its parity needs. Where they cannot be read the other way may work
 //!    ([`MergeRun::otherwise`]), or either for a row alone ([`MergeRun::each_row`]).
 //! 3. A sector that is written whole is read only to see how it changes.
+//! 4. No parity changes that has none of a run's data: of a mirror, only the copies of what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use claystone_chunk::{ByteRange, SECTOR_BYTES};
 use claystone_code::ChunkIndex;
 
+use super::reach::Reach;
 use crate::diffs::Diff;
 use crate::geometry::{Geometry, Page};
 
@@ -28,6 +30,8 @@ pub struct MergeRun {
     pub columns: BTreeSet<ChunkIndex>,
     /// Of these, those whose diffs leave nothing of the sectors as it was.
     pub whole: BTreeSet<ChunkIndex>,
+    /// The parity chunks that they are in, of those that have a place.
+    pub parity: BTreeSet<ChunkIndex>,
     /// How the parity is made.
     pub method: MergeMethod,
 }
@@ -37,7 +41,7 @@ pub struct MergeRun {
 pub enum MergeMethod {
     /// Old parity plus what the change of the data contributes to it.
     Delta,
-    /// From all data.
+    /// From all data that is in it.
     Encode,
 }
 
@@ -48,11 +52,14 @@ impl MergeRun {
         ByteRange { offset: u64::from(self.first) * sector, bytes: u64::from(self.rows) * sector }
     }
 
-    /// The chunks to read, all of them in these rows, of a code with so many data chunks and these parity chunks.
-    pub fn reads(&self, columns: u16, parity: &BTreeSet<ChunkIndex>) -> BTreeSet<ChunkIndex> {
+    /// The chunks to read, all of them in these rows, under a code of this reach.
+    pub fn reads(&self, reach: &Reach) -> BTreeSet<ChunkIndex> {
         match self.method {
-            MergeMethod::Delta => self.columns.union(parity).copied().collect(),
-            MergeMethod::Encode => (0..columns).map(ChunkIndex).filter(|index| !self.whole.contains(index)).collect(),
+            MergeMethod::Delta => self.columns.union(&self.parity).copied().collect(),
+            MergeMethod::Encode => {
+                let data = reach.data_of(&self.parity);
+                data.union(&self.columns).filter(|index| !self.whole.contains(index)).copied().collect()
+            }
         }
     }
 
@@ -71,9 +78,14 @@ impl MergeRun {
     }
 }
 
-/// Plans to merge `diffs`, all of one stripe and ascending. `parity`: the parity chunks that have a place, of all chunks
-/// behind the data.
-pub fn plan_merge(geometry: &Geometry, parity: &BTreeSet<ChunkIndex>, diffs: &[(Page, Diff)]) -> Vec<MergeRun> {
+/// Plans to merge `diffs`, all of one stripe and ascending, under a code of this reach. `placed`: the parity chunks that
+/// have a place, of all chunks behind the data.
+pub fn plan_merge(
+    geometry: &Geometry,
+    reach: &Reach,
+    placed: &BTreeSet<ChunkIndex>,
+    diffs: &[(Page, Diff)],
+) -> Vec<MergeRun> {
     let sector = u64::from(SECTOR_BYTES);
     let page_bytes = u64::from(geometry.page_bytes);
     // Bytes of each sector that diffs replace.
@@ -100,9 +112,10 @@ pub fn plan_merge(geometry: &Geometry, parity: &BTreeSet<ChunkIndex>, diffs: &[(
             _ => {}
         }
         // Where both read as much, the chunks that are read are those that are written.
-        let delta = MergeRun { first: row, rows: 1, columns, whole, method: MergeMethod::Delta };
+        let parity = reach.parity_of(&columns).intersection(placed).copied().collect();
+        let delta = MergeRun { first: row, rows: 1, columns, whole, parity, method: MergeMethod::Delta };
         let encode = delta.otherwise();
-        let reads = |run: &MergeRun| run.reads(geometry.columns, parity).len();
+        let reads = |run: &MergeRun| run.reads(reach).len();
         runs.push(if reads(&encode) < reads(&delta) { encode } else { delta });
     }
     runs
@@ -113,19 +126,30 @@ const RUN_ROWS_MAX: u32 = 256;
 
 #[cfg(test)]
 mod tests {
+    use claystone_code::CodeSpec;
+
     use super::*;
     use crate::diffs::DiffKind;
     use crate::log::record::LogPlace;
 
     fn plan(page_bytes: u32, pages: &[u64]) -> Vec<MergeRun> {
+        plan_under("rs:4+2", page_bytes, pages)
+    }
+
+    fn reach_of(code: &str) -> Reach {
+        Reach::of(&*code.parse::<CodeSpec>().expect("a valid code").build().expect("a valid code"))
+    }
+
+    /// Under a code of four data chunks and at most eight others.
+    fn plan_under(code: &str, page_bytes: u32, pages: &[u64]) -> Vec<MergeRun> {
         let geometry = Geometry { page_bytes, chunk_bytes: 65536, columns: 4 };
         let diff = Diff { at: LogPlace { segment: 1, offset: 0 }, kind: DiffKind::Zeros };
         let diffs: Vec<_> = pages.iter().map(|page| (Page(*page), diff)).collect();
-        plan_merge(&geometry, &[ChunkIndex(4), ChunkIndex(5)].into(), &diffs)
+        plan_merge(&geometry, &reach_of(code), &(4..12).map(ChunkIndex).collect(), &diffs)
     }
 
     fn reads(run: &MergeRun) -> BTreeSet<ChunkIndex> {
-        run.reads(4, &chunks(&[4, 5]))
+        run.reads(&reach_of("rs:4+2"))
     }
 
     fn chunks(indices: &[u16]) -> BTreeSet<ChunkIndex> {
@@ -176,5 +200,23 @@ mod tests {
         assert_eq!((runs.len(), runs[0].first, runs[0].rows), (1, 1, 1));
         // The rest of each sector is read too.
         assert_eq!((runs[0].method, reads(&runs[0])), (MergeMethod::Encode, chunks(&[0, 1, 2, 3])));
+    }
+
+    #[test]
+    fn a_page_of_a_mirror_writes_its_copies_and_reads_nothing() {
+        let runs = plan_under("mirror:4x3", 4096, &[16 + 3]);
+        assert_eq!((runs.len(), runs[0].method), (1, MergeMethod::Encode));
+        assert_eq!((&runs[0].columns, &runs[0].parity), (&chunks(&[1]), &chunks(&[5, 9])));
+        assert_eq!(runs[0].reads(&reach_of("mirror:4x3")), chunks(&[]));
+        // Of a part of a sector the rest.
+        let runs = plan_under("mirror:4x3", 1024, &[64 + 5]);
+        assert_eq!((runs[0].method, runs[0].reads(&reach_of("mirror:4x3"))), (MergeMethod::Encode, chunks(&[1])));
+    }
+
+    #[test]
+    fn a_group_without_diffs_keeps_its_parity() {
+        let runs = plan_under("lrc:4+2+2", 4096, &[3]);
+        assert_eq!((&runs[0].parity, runs[0].method), (&chunks(&[4, 6, 7]), MergeMethod::Encode));
+        assert_eq!(runs[0].reads(&reach_of("lrc:4+2+2")), chunks(&[1, 2, 3]));
     }
 }

@@ -43,7 +43,7 @@ enum Action {
         /// Its length, such as 100G
         #[arg(long, value_name = "SIZE")]
         size: Size,
-        /// How it is kept: replica:N, rs:K+M, lrc:K+L+G or pc:RxC
+        /// How it is kept: replica:N, mirror:KxN, rs:K+M, lrc:K+L+G or pc:RxC
         #[arg(long, value_name = "CODE")]
         redundancy: CodeSpec,
         /// What is written and merged at once: 1k, 2k, 4k or 8k
