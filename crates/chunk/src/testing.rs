@@ -1,4 +1,4 @@
-//! Test support: a reference store in memory, a wrapper that injects faults, and the suites that every store passes.
+//! Test support: a reference store in memory, wrappers that inject faults and crashes, and the suites that every store passes.
 //!
 //! Invariants:
 //! 1. [`MemoryStore`] is the contract of [`ChunkStore`](crate::ChunkStore) and of [`SegmentStore`](crate::SegmentStore) in
@@ -7,11 +7,13 @@
 //!    opens stores anew, because being sealed is of the contract; power cuts at every point each store tests itself.
 
 mod conformance;
+mod cut;
 mod faulty;
 mod memory;
 mod segments;
 
 pub use conformance::{conformance, pattern, put};
+pub use cut::{Cut, CutStore};
 pub use faulty::{Counts, Faults, FaultyStore};
 pub use memory::MemoryStore;
 pub use segments::{Reopen, segments};
