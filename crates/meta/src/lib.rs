@@ -22,6 +22,6 @@ pub use record::{
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
     BucketRecords, Completed, DeleteObject, Deleted, DiskRecords, DiskTally, Found, KeyRecords, ListPage, ListQuery,
-    Meta, MetaError, NewContent, NewObject, ObjectRecords, Precondition, PutOutcome, SnapshotRecords, StripeRecords,
-    StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
+    Meta, MetaError, NewContent, NewObject, ObjectRecords, Precondition, PutOutcome, Recode, SnapshotRecords,
+    StripeRecords, StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
 };

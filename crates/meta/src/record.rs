@@ -55,7 +55,7 @@ pub struct StripeRecord {
     pub sub_bytes: u32,
     /// Chunk `i` lies at `places[i]`; `None`: it was never written or was given up, and waits for repair.
     pub places: Vec<Option<ChunkPlace>>,
-    /// Advances with each change of `places`; a [`Swap`](crate::Swap) names the revision it was planned on.
+    /// Advances with each change of `code` and `places`; a [`Swap`](crate::Swap) names the revision it was planned on.
     pub revision: u64,
     /// When every chunk was last read back and found right, at this revision; `None`: not since the last change.
     pub verified: Option<WallTime>,

@@ -313,6 +313,21 @@ pub struct Swap {
     pub places: Vec<(ChunkIndex, Option<ChunkPlace>)>,
 }
 
+/// Another code for one stripe: its data chunks stay where they are, its parity chunks are others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recode {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// The revision the change was planned on.
+    pub expected_revision: u64,
+    /// The new code, with as many data chunks as the old one.
+    pub code: CodeSpec,
+    /// Sub-chunk bytes of a full tile under it.
+    pub sub_bytes: u32,
+    /// Places of all its parity chunks, in order.
+    pub parity: Vec<ChunkPlace>,
+}
+
 /// What names a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskTally {
@@ -442,6 +457,13 @@ pub trait StripeRecords: Send + Sync {
     /// Changes places, if the stripe is live and still at the expected revision; the revision advances and `verified`
     /// is cleared.
     async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError>;
+    /// Replaces the code and all parity chunks, if the stripe is live, still at the expected revision, and the code has its
+    /// data chunks (`StripeChanged` otherwise); the revision advances and `verified` is cleared. The places of the data
+    /// chunks stay.
+    ///
+    /// # Panics
+    /// If there is not one place for each parity chunk of the code.
+    async fn recode(&self, recode: Recode) -> Result<StripeRecord, MetaError>;
     /// Marks chunks of live stripes as damaged (a place in that generation), so that repair takes them up. The stripe's
     /// revision advances and `verified` is cleared; chunks that are marked already, moved or unknown change nothing.
     async fn mark_damaged(&self, chunks: &[claystone_chunk::ChunkId]) -> Result<(), MetaError>;

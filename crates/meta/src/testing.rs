@@ -75,6 +75,7 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         snapshots::names_belong_to_a_volume_and_leases_count,
         stripes::walks_meet_live_stripes_in_order,
         stripes::swaps_need_the_planned_revision,
+        stripes::recodes_keep_the_data_chunks,
         stripes::a_touched_stripe_is_verified_no_more,
         stripes::damage_marks_one_generation,
         stripes::dead_stripes_wait_until_forgotten,

@@ -16,7 +16,7 @@ use super::SqliteMeta;
 use super::disks::{find, loses_chunks};
 use super::fault::Fault;
 use super::rows::{Int, code, disk_id, rows, stripe_id, unsigned};
-use crate::{ChunkPlace, MetaError, StripeRecord, StripeRecords, StripeTally, Swap};
+use crate::{ChunkPlace, MetaError, Recode, StripeRecord, StripeRecords, StripeTally, Swap};
 
 #[async_trait]
 impl StripeRecords for SqliteMeta {
@@ -101,6 +101,34 @@ impl StripeRecords for SqliteMeta {
             load_live(connection, stripe)?.ok_or_else(|| Fault::corrupt(format!("a stripe {stripe} that went away")))
         })
         .await
+    }
+
+    async fn recode(&self, recode: Recode) -> Result<StripeRecord, MetaError> {
+        let data = recode.code.shape().data;
+        assert_eq!(recode.parity.len(), usize::from(recode.code.shape().parity), "one place for each parity chunk");
+        let before = self.stripe(recode.stripe).await?;
+        let frees = before.is_some_and(|before| before.code.shape().chunks() >= recode.code.shape().chunks());
+        let replace = move |connection: &Connection| {
+            let Recode { stripe, expected_revision: expected, code, sub_bytes, ref parity } = recode;
+            let current = load_live(connection, stripe)?;
+            let fits = |current: StripeRecord| current.revision == expected && current.code.shape().data == data;
+            if !current.is_some_and(fits) {
+                return Err(MetaError::StripeChanged { stripe, expected }.into());
+            }
+            let id = stripe.0.to_be_bytes();
+            connection
+                .prepare_cached("DELETE FROM chunks WHERE stripe = ?1 AND idx >= ?2")?
+                .execute(params![id, data])?;
+            for (index, place) in (data..).zip(parity) {
+                insert_chunk(connection, stripe, index, &PlaceColumns::of(connection, Some(*place))?)?;
+            }
+            connection
+                .prepare_cached("UPDATE stripes SET code = ?2, sub_bytes = ?3, tolerance = ?4 WHERE id = ?1")?
+                .execute(params![id, code.to_string(), sub_bytes, code.tolerance()])?;
+            changed(connection, stripe)?;
+            load_live(connection, stripe)?.ok_or_else(|| Fault::corrupt(format!("a stripe {stripe} that went away")))
+        };
+        if frees { self.free(replace).await } else { self.write(replace).await }
     }
 
     async fn mark_damaged(&self, chunks: &[ChunkId]) -> Result<(), MetaError> {
@@ -329,12 +357,10 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> R
     let id = stripe.id.0.to_be_bytes();
     let tolerance = i64::from(stripe.code.tolerance());
     let mut lost: Vec<ChunkIndex> = Vec::new();
-    let mut insert = connection
-        .prepare_cached("INSERT INTO chunks (stripe, idx, disk, generation, damaged) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     for (index, place) in (0u16..).zip(&stripe.places) {
         let column = PlaceColumns::of(connection, *place)?;
         lost.extend(column.lost.then_some(ChunkIndex(index)));
-        insert.execute(params![id, index, column.disk, column.generation, column.damaged])?;
+        insert_chunk(connection, stripe.id, index, &column)?;
     }
     connection
         .prepare_cached(
@@ -352,6 +378,13 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> R
             lost.len() as i64,
             (!lost.is_empty()).then(|| stripe.code.tolerance_left(&lost)),
         ])?;
+    Ok(())
+}
+
+fn insert_chunk(connection: &Connection, stripe: StripeId, index: u16, place: &PlaceColumns) -> Result<(), Fault> {
+    connection
+        .prepare_cached("INSERT INTO chunks (stripe, idx, disk, generation, damaged) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![stripe.0.to_be_bytes(), index, place.disk, place.generation, place.damaged])?;
     Ok(())
 }
 

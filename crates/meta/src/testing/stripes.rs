@@ -4,7 +4,7 @@ use claystone_chunk::{ChunkId, Generation, StripeId};
 use claystone_code::ChunkIndex;
 
 use super::{add_disks, at, bucket, current, delete, disk, ids, new_object, place, refused, stripe};
-use crate::{BucketId, ChunkPlace, DiskState, DiskTally, Meta, MetaError, StripeRecord, StripeTally, Swap};
+use crate::{BucketId, ChunkPlace, DiskState, DiskTally, Meta, MetaError, Recode, StripeRecord, StripeTally, Swap};
 
 fn swap(id: u128, expected_revision: u64, places: &[(u16, Option<ChunkPlace>)]) -> Swap {
     let places = places.iter().map(|(index, place)| (ChunkIndex(*index), *place));
@@ -76,6 +76,51 @@ pub(super) async fn swaps_need_the_planned_revision(meta: &dyn Meta) -> Result<(
 
     meta.delete_object(delete(bucket, "2")).await?;
     refused!(meta.swap(swap(2, 0, &[(0, None)])).await, MetaError::StripeChanged { .. });
+    Ok(())
+}
+
+fn recode(id: u128, expected_revision: u64, code: &str, parity: Vec<ChunkPlace>) -> Recode {
+    let code = code.parse().expect("a valid code");
+    Recode { stripe: StripeId(id), expected_revision, code, sub_bytes: 65_536, parity }
+}
+
+pub(super) async fn recodes_keep_the_data_chunks(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = filled(meta, 2).await?;
+    meta.mark_verified(StripeId(1), 0, at(9)).await?;
+    meta.mark_damaged(&[chunk(1, 2, 0), chunk(1, 5, 0)]).await?;
+    let before = live(meta, 1).await?;
+    // Eight copies, two on each of four disks.
+    let copies: Vec<ChunkPlace> = (0..8).map(|at| place(4 + at % 4, 7)).collect();
+    let mirrored = meta.recode(recode(1, before.revision, "mirror:4x3", copies.clone())).await?;
+    assert_eq!(mirrored.places[..4], before.places[..4], "damage and all");
+    assert_eq!(mirrored.places[4..], copies.into_iter().map(Some).collect::<Vec<_>>());
+    assert_eq!((mirrored.code.to_string(), mirrored.sub_bytes), ("mirror:4x3".to_owned(), 65_536));
+    assert!(mirrored.revision > before.revision && mirrored.verified.is_none());
+    assert_eq!(current(meta, "1").await?.stripes, std::slice::from_ref(&mirrored));
+    assert_eq!(live(meta, 2).await?, stripe(2, "rs:4+2", 100), "its neighbour stays");
+    // One of three copies is damaged: one more may be lost.
+    let tally = meta.tally().await?;
+    assert_eq!((tally.chunks_lost, tally.degraded_by_tolerance_left, tally.stripes), (1, vec![0, 1], 2));
+    assert_eq!(meta.disk_tally(disk(6)).await?, DiskTally { chunks: 2, damaged: 0, logs: 0 });
+    assert_eq!(ids(&meta.stripes_on(disk(7), None, 9).await?), [1]);
+
+    // Planned on what was, on other data, or on nothing: nothing changes.
+    let parity = || vec![place(4, 9), place(5, 9)];
+    refused!(meta.recode(recode(1, before.revision, "rs:4+2", parity())).await, MetaError::StripeChanged { .. });
+    refused!(meta.recode(recode(1, mirrored.revision, "rs:3+2", parity())).await, MetaError::StripeChanged { .. });
+    refused!(meta.recode(recode(9, 0, "rs:4+2", parity())).await, MetaError::StripeChanged { .. });
+    refused!(
+        meta.recode(recode(1, mirrored.revision, "rs:4+2", vec![place(4, 9), place(99, 9)])).await,
+        MetaError::NoSuchDisk { .. }
+    );
+    assert_eq!(live(meta, 1).await?, mirrored);
+
+    let back = meta.recode(recode(1, mirrored.revision, "rs:4+2", parity())).await?;
+    assert_eq!(back.places[..4], before.places[..4]);
+    assert_eq!(back.places[4..], [Some(place(4, 9)), Some(place(5, 9))]);
+    assert_eq!(meta.disk_tally(disk(6)).await?, DiskTally::default());
+    meta.delete_object(delete(bucket, "2")).await?;
+    refused!(meta.recode(recode(2, 0, "rs:4+2", parity())).await, MetaError::StripeChanged { .. });
     Ok(())
 }
 
