@@ -1,7 +1,7 @@
 //! What can go wrong with a stripe.
 
-use claystone_chunk::{ChunkError, StripeId};
-use claystone_code::SpecError;
+use claystone_chunk::{ChunkError, DiskId, StripeId};
+use claystone_code::{CodeSpec, SpecError};
 
 /// Why a stripe could not be written, read or rebuilt.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +67,40 @@ pub enum StripeError {
         /// Given.
         given: u64,
     },
-    /// A rebuilt chunk did not read back right.
-    #[error("a rebuilt chunk of stripe {stripe} does not read back right")]
+    /// Under another code the stripe's data chunks would hold other bytes.
+    #[error("stripe {stripe} of {from} cannot keep its data chunks under {to}: data lies otherwise there")]
+    OtherLayout {
+        /// The stripe.
+        stripe: StripeId,
+        /// Its code.
+        from: CodeSpec,
+        /// The code asked for.
+        to: CodeSpec,
+    },
+    /// Data chunks lie on one disk that another code wants on several.
+    #[error("stripe {stripe} has several data chunks on disk {disk}, which {to} does not allow")]
+    Crowded {
+        /// The stripe.
+        stripe: StripeId,
+        /// The code asked for.
+        to: CodeSpec,
+        /// The disk.
+        disk: DiskId,
+    },
+    /// With what it has lost now, the stripe would survive less under another code.
+    #[error("stripe {stripe} survives {before} more losses as it is, and {after} under {to}: repair comes first")]
+    Exposed {
+        /// The stripe.
+        stripe: StripeId,
+        /// The code asked for.
+        to: CodeSpec,
+        /// Further losses it survives now.
+        before: i32,
+        /// Further losses it would survive.
+        after: i32,
+    },
+    /// A new chunk did not read back right.
+    #[error("a new chunk of stripe {stripe} does not read back right")]
     NotVerified {
         /// The stripe.
         stripe: StripeId,

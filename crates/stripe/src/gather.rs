@@ -57,6 +57,8 @@ pub(crate) struct Sources {
     gone: BTreeSet<ChunkIndex>,
     /// Turned out to be slow.
     slow: BTreeSet<ChunkIndex>,
+    /// Did not give what was asked of them, once at least.
+    failed: BTreeSet<ChunkIndex>,
     /// Reads are not hedged before this.
     hedge_delay_min: Duration,
 }
@@ -86,12 +88,18 @@ impl Sources {
             Some(Source { id, disk: place.disk, store, damaged: place.damaged })
         };
         let chunks = (0..record.places.len()).map(source).collect();
-        Sources { chunks, gone: BTreeSet::new(), slow: BTreeSet::new(), hedge_delay_min }
+        let (gone, slow, failed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Sources { chunks, gone, slow, failed, hedge_delay_min }
     }
 
     /// Whether a plain read of this chunk is worth trying first.
     pub(crate) fn promising(&self, index: ChunkIndex) -> bool {
         self.usable(index).is_some_and(|source| !source.damaged) && !self.slow.contains(&index)
+    }
+
+    /// Whether a read of this chunk has failed.
+    pub(crate) fn has_failed(&self, index: ChunkIndex) -> bool {
+        self.failed.contains(&index)
     }
 
     fn usable(&self, index: ChunkIndex) -> Option<&Source> {
@@ -124,6 +132,7 @@ impl Sources {
 
     /// Remembers a failed read and reports damage that repair should know.
     fn learn(&mut self, stripes: &Stripes, index: ChunkIndex, error: ChunkError) {
+        self.failed.insert(index);
         let Some(source) = self.usable(index) else { return };
         let damage = matches!(
             error,

@@ -1,4 +1,4 @@
-//! Write, read, verify and rebuild one stripe across chunk stores.
+//! Write, read, verify, rebuild and recode one stripe across chunk stores.
 //!
 //! Invariants:
 //! 1. This crate takes and returns [`StripeRecord`](claystone_meta::StripeRecord)s and never calls the database.
@@ -19,6 +19,7 @@ mod layout;
 mod place;
 mod reader;
 mod rebuild;
+mod recode;
 mod stores;
 mod stripes;
 mod verify;
@@ -31,6 +32,7 @@ pub use layout::{Layout, Row, sub_bytes_for};
 pub use place::{Candidate, Placed, place, place_chunks};
 pub use reader::StripeReader;
 pub use rebuild::{Pace, Rebuilt, Unpaced};
+pub use recode::Recoded;
 pub use stores::{Absence, Member, Stores};
 pub use stripes::{Damage, DamageReports, Settings, Stripes};
 pub use verify::{ChunkVerdict, Verification};

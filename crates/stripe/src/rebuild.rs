@@ -167,7 +167,7 @@ fn targets(
 }
 
 /// The stripe's rows in steps: full rows together up to the window's length, the tail by itself.
-fn windows(stripes: &Stripes, layout: &Layout) -> Vec<Window> {
+pub(crate) fn windows(stripes: &Stripes, layout: &Layout) -> Vec<Window> {
     let rows_per_step = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
     let mut windows = Vec::new();
     let mut row = 0;

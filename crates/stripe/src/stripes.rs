@@ -8,12 +8,12 @@ use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{Env, timeout};
-use claystone_meta::StripeRecord;
+use claystone_meta::{ChunkPlace, Recode, StripeRecord};
 use tokio::sync::mpsc;
 
 use crate::claim::Claims;
 use crate::hold::Holds;
-use crate::{Hold, Pace, Rebuilt, Stores, StripeError, StripeReader, StripeWriter, Verification};
+use crate::{Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader, StripeWriter, Verification};
 
 /// What the operator decided about stripes, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,6 +207,38 @@ impl Stripes {
         pace: &dyn Pace,
     ) -> Result<Rebuilt, StripeError> {
         crate::rebuild::rebuild(self, record, lost, pace).await
+    }
+
+    /// Writes the parity of `code` over the data chunks of a stripe, which stay as they are, reads it back, and returns the
+    /// change of the record to commit. Its data is decoded where it is lost.
+    ///
+    /// # Errors
+    /// `OtherLayout`, `Crowded`, `Exposed`, `TooFewDisks`, `Unrecoverable`, `Held`, `NotVerified`, `Chunk` if a disk of the
+    /// new parity fails.
+    ///
+    /// # Panics
+    /// If the stripe has this code.
+    pub async fn recode(&self, record: &StripeRecord, code: CodeSpec, pace: &dyn Pace) -> Result<Recoded, StripeError> {
+        crate::recode::recode(self, record, code, pace).await
+    }
+
+    /// Deletes new parity whose change was refused.
+    pub async fn discard_recoded(&self, recoded: Recoded) {
+        let Recode { stripe, code, parity, .. } = &recoded.change;
+        let first = code.shape().data;
+        let chunk = |(index, place): (u16, &ChunkPlace)| {
+            let id = ChunkId { stripe: *stripe, index: ChunkIndex(index), generation: place.generation };
+            (id, place.disk)
+        };
+        let chunks: Vec<_> = (first..).zip(parity).map(chunk).collect();
+        crate::recode::delete_all(self, &chunks).await;
+    }
+
+    /// Deletes the chunks that a stripe's record named before it was changed to `after`. `false`: somebody reads by the old
+    /// record still, or a disk did not delete; the sweep finds what is left. Call it when the change is committed and its
+    /// claim dropped.
+    pub async fn discard_superseded(&self, before: &StripeRecord, after: &StripeRecord) -> bool {
+        crate::recode::discard_superseded(self, before, after).await
     }
 
     /// Reads every sector of every chunk.

@@ -281,7 +281,7 @@ impl StripeWriter {
 const SENT_BATCHES_MAX: usize = 3;
 
 /// Waits for one store, but not for ever.
-async fn in_time<T>(
+pub(crate) async fn in_time<T>(
     stripes: &Stripes,
     disk: DiskId,
     operation: impl Future<Output = Result<T, ChunkError>>,
