@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
 use claystone_chunk::testing::pattern;
+use claystone_code::ChunkIndex;
 use claystone_volume::testing::blocks;
 use claystone_volume::{
     Access, Blocks, BlocksError, Durable, MergeReport, NewVolume, Settings, Span, Stretch, Volume, Zeroing,
@@ -107,6 +108,34 @@ async fn every_loss_that_the_code_tolerates_is_survived_with_and_without_diffs()
         check(&volume, &model, code).await;
         let left = volume.merge_all().await.expect("merged");
         assert_eq!(left, MergeReport::default(), "{code}: nothing waits for the disks that are lost");
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_waits_while_its_stripe_is_given_back_finds_zeros() {
+    for is_forgotten in [false, true] {
+        let world = World::new(6).await;
+        let volume = world.create("v", MIB, "rs:2+1").await;
+        volume.write(0, pattern(1, 4096), Durable::WithFlush).await.expect("written");
+        volume.merge_all().await.expect("merged");
+        let held = world.cut.hold_reads().await;
+        let mut read = volume.read(ByteRange { offset: 0, bytes: 4096 });
+        assert!(futures::poll!(&mut read).is_pending());
+        volume.discard(ByteRange { offset: 0, bytes: MIB }, Durable::WithFlush).await.expect("discarded");
+        assert_eq!(volume.merge_all().await.expect("merged").stripes_dropped, 1);
+        for dead in world.meta.dead_stripes(10).await.expect("records") {
+            for (index, place) in (0..).map(ChunkIndex).zip(&dead.places) {
+                let disk = place.expect("it was written").disk;
+                let chunk = dead.chunk_id(index).expect("it was written");
+                world.stores.readable(disk).expect("present").delete(chunk).await.expect("deleted");
+            }
+            if is_forgotten {
+                world.meta.forget(&[dead.id]).await.expect("forgotten");
+            }
+        }
+        drop(held);
+        let found = claystone_volume::joined(read.await.expect("nothing is lost"));
+        assert!(found[..] == [0; 4096]);
     }
 }
 
