@@ -101,10 +101,7 @@ impl Store {
         let (stripes, damage) = Stripes::new(env.clone(), stores.clone(), claystone_stripe::Settings::default());
         let meta: Arc<dyn Meta> = meta;
         let keeper = Keeper::new(env.clone(), meta.clone(), stripes.clone(), damage, settings.keeper.clone())?;
-        let volume_settings = claystone_volume::Settings {
-            reserve_bytes: settings.volume_log_bytes,
-            ..claystone_volume::Settings::default()
-        };
+        let volume_settings = claystone_volume::Settings::with_reserve(settings.volume_log_bytes);
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), volume_settings);
         let objects = Objects::new(env.clone(), meta.clone(), stripes, object_settings(&settings, &birth)?);
         let credentials = credentials(&directory, &env, &*meta).await?;

@@ -248,7 +248,7 @@ impl Settings {
             },
             nbd_socket_named: layers.values.contains_key("nbd_socket"),
             nbd_tls: nbd_tls(layers)?,
-            volume_log_bytes: layers.number("volume_log_mib", 128, 1 << 20)? << 20,
+            volume_log_bytes: layers.number("volume_log_mib", 16, 1 << 20)? << 20,
             code: if layers.values.contains_key("code") {
                 Some(layers.parsed("code", "a code such as rs:4+2, clay:4+2:5 or replica:3")?)
             } else {
@@ -538,7 +538,7 @@ mod tests {
             ("nbd_listen", "127.0.0.1:9000", "cannot both"),
             ("nbd_tls_cert", "/nothing/at/all", "--nbd-tls-cert: /nothing/at/all cannot be read"),
             ("nbd_tls_ca", "/dev/null", "nbd_tls_cert"),
-            ("volume_log_mib", "64", "128 to"),
+            ("volume_log_mib", "8", "16 to"),
         ] {
             let error = format!("{:#}", check(&with_flag(name, value)).expect_err(value));
             assert!(error.contains(wanted), "{error}");

@@ -255,6 +255,9 @@ pub struct AddVolume {
     /// 1024, 2048, 4096 or 8192; by default 4096.
     #[serde(default)]
     pub page_bytes: Option<u32>,
+    /// Bytes of a stripe on each disk, whole pages and whole sectors; by default 1 MiB.
+    #[serde(default)]
+    pub chunk_bytes: Option<u64>,
 }
 
 /// A volume's length to be.

@@ -79,6 +79,7 @@ async fn add(State(console): Shared, Input(add): Input<AddVolume>) -> Reply<api:
     let code: CodeSpec = add.code.parse().map_err(invalid)?;
     let mut new = NewVolume::new(&add.name, add.bytes, code);
     new.page_bytes = add.page_bytes.unwrap_or(new.page_bytes);
+    new.chunk_bytes = add.chunk_bytes.unwrap_or(new.chunk_bytes);
     let record = console.parts.volumes.create(new).await.map_err(refused)?;
     Ok(Json(shown(Found { record, state: VolumeState::Closed })))
 }
@@ -202,6 +203,7 @@ fn refused(error: VolumeError) -> AdminError {
         VolumeError::BadName { .. } => AdminError::Invalid { field: "name", reason },
         VolumeError::BadLength { .. } => AdminError::Invalid { field: "bytes", reason },
         VolumeError::BadPages { .. } => AdminError::Invalid { field: "page_bytes", reason },
+        VolumeError::BadChunks { .. } => AdminError::Invalid { field: "chunk_bytes", reason },
         VolumeError::BadCode { .. } | VolumeError::TooFewDisks { .. } | VolumeError::Code(_) => {
             AdminError::Invalid { field: "code", reason }
         }

@@ -33,7 +33,7 @@ pub enum VolumeError {
         page_bytes: u32,
     },
     /// Chunks cannot be so long.
-    #[error("chunks of {chunk_bytes} bytes: they are whole pages and multiples of 4096 bytes")]
+    #[error("chunks of {chunk_bytes} bytes: they are whole pages, multiples of 4096 bytes and at most 1 GiB")]
     BadChunks {
         /// What was given.
         chunk_bytes: u64,

@@ -32,6 +32,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The defaults with a reserve of so many bytes, of which a segment takes half at most.
+    pub fn with_reserve(reserve_bytes: u64) -> Settings {
+        let settings = Settings::default();
+        Settings { reserve_bytes, segment_bytes: settings.segment_bytes.min(reserve_bytes / 2), ..settings }
+    }
+
     /// Segments that the reserve holds, at least two: one is appended to while another ends.
     pub fn segments_max(&self) -> u64 {
         (self.reserve_bytes / self.segment_bytes).max(2)

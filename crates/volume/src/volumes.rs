@@ -355,7 +355,7 @@ fn check(new: &NewVolume) -> Result<(), VolumeError> {
     check_length(new.bytes, new.page_bytes)?;
     let columns = new.code.shape().data;
     let geometry = crate::Geometry { page_bytes: new.page_bytes, chunk_bytes: new.chunk_bytes, columns };
-    if !geometry.is_sound() {
+    if !geometry.is_sound() || new.chunk_bytes > CHUNK_BYTES_MAX {
         return Err(VolumeError::BadChunks { chunk_bytes: new.chunk_bytes });
     }
     let shape = new.code.shape();
@@ -396,5 +396,7 @@ pub(crate) fn segment_bytes_min(chunks_bytes: u64) -> u64 {
 
 const STRIPES_PAGE: usize = 1000;
 const NAME_BYTES_MAX: usize = 128;
+/// More than any log takes.
+const CHUNK_BYTES_MAX: u64 = 1 << 30;
 /// 1 PiB.
 const BYTES_MAX: u64 = 1 << 50;

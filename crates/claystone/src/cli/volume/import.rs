@@ -34,7 +34,8 @@ pub async fn import(
     let volume = match code {
         Some(code) => {
             let bytes = bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES;
-            let add = api::AddVolume { name: name.to_owned(), bytes, code: code.to_string(), page_bytes: None };
+            let (name, code) = (name.to_owned(), code.to_string());
+            let add = api::AddVolume { name, bytes, code, page_bytes: None, chunk_bytes: None };
             client.send(Method::POST, "/volumes", &add).await?
         }
         None => {

@@ -49,6 +49,9 @@ enum Action {
         /// What is written and merged at once: 1k, 2k, 4k or 8k
         #[arg(long, value_name = "SIZE", default_value = "4k")]
         page: Size,
+        /// How much of it in a row is on one disk: whole pages, and a multiple of 4k
+        #[arg(long, value_name = "SIZE", default_value = "1M")]
+        chunk: Size,
     },
     /// How a volume is: its log, what waits to be merged, its clients
     Info {
@@ -109,12 +112,17 @@ impl Volume {
         let json = self.json;
         match self.action {
             Action::List => list(&client, json).await,
-            Action::Create { name, size, redundancy, page } => {
+            Action::Create { name, size, redundancy, page, chunk } => {
                 let Ok(page_bytes) = u32::try_from(page.0) else {
                     bail!("--page: pages are 1k, 2k, 4k or 8k long");
                 };
-                let add =
-                    api::AddVolume { name, bytes: size.0, code: redundancy.to_string(), page_bytes: Some(page_bytes) };
+                let add = api::AddVolume {
+                    name,
+                    bytes: size.0,
+                    code: redundancy.to_string(),
+                    page_bytes: Some(page_bytes),
+                    chunk_bytes: Some(chunk.0),
+                };
                 let made: api::Volume = client.send(Method::POST, "/volumes", &add).await?;
                 let text = format!(
                     "made {}: {}, {}; `claystone volume attach {}` shows how to use it",
