@@ -30,6 +30,7 @@ test: ## all checks and tests; installs the clients that it tests with
 	tests/mount/run --short
 	tests/nbd/run --short
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/volume/run --short
+	tests/volume/soak --short
 	tests/fuzz/run
 
 fuzz: ## the fuzz targets for FUZZ_SECONDS (60)
@@ -53,5 +54,6 @@ volume-tests: build ## the same clients on volumes of a store that is killed and
 bench: ## run bench/cases, append the figures to bench/runs
 	$(CARGO) xtask bench
 
-soak: ## a long drill of stores and disks, and property tests, from fresh seeds for CLAYSTONE_DRILL_SECONDS (600)
+soak: ## a long drill of stores and disks, and property tests, from fresh seeds for CLAYSTONE_DRILL_SECONDS (600); then volumes under CLAYSTONE_SOAK_EVENTS (1000) kills and losses
 	$(CARGO) xtask soak
+	tests/volume/soak

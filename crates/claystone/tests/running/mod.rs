@@ -50,6 +50,17 @@ impl Scratch {
         self.0.path().join(name)
     }
 
+    /// Leaves it, to be looked at.
+    pub fn keep(self) -> PathBuf {
+        self.0.keep()
+    }
+
+    /// Starts the program, and does not wait or listen.
+    pub fn begin(&self, arguments: &[&str]) -> Child {
+        let mut command = self.prepare(Command::new(PROGRAM));
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    }
+
     /// Runs the program to its end.
     pub fn run(&self, arguments: &[&str]) -> Run {
         finish(self.prepare(Command::new(PROGRAM)).args(arguments))

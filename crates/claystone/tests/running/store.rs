@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::Scratch;
 
 /// Random numbers from a seed.
+#[derive(Debug)]
 pub struct Draw(pub u64);
 
 impl Draw {

@@ -1,0 +1,387 @@
+//! The program serves volumes, is killed again and again, loses disks, and gets them back or others in their place; clients
+//! that know what they wrote look whether it is there.
+//!
+//! Invariants that are tested:
+//! 1. What was flushed is there after every kill and every loss that the codes tolerate.
+//! 2. Each page is as one write made it, of those that may count (`model`), at every read.
+//! 3. Requests do not fail while the store serves.
+//! 4. When the disks are back everything is whole: scrub finds nothing, and each way to read says the same.
+//!
+//! `tests/volume/soak` runs it. `CLAYSTONE_SOAK_EVENTS`: after how many kills and losses of disks it ends.
+//! `CLAYSTONE_SOAK_SEED` repeats the plan of events and the draws of a run, though not its timing.
+
+mod beside;
+mod clients;
+mod model;
+mod nbd;
+mod plan;
+mod rig;
+#[path = "../running/mod.rs"]
+mod running;
+
+use std::fs::File;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use claystone_code::CodeSpec;
+
+use beside::{Fio, Image};
+use clients::{Signals, Tally, Volume};
+use plan::{Cycle, Deed, End, Planner};
+use rig::{CHUNK_BYTES, Counts, Rig};
+use running::store::{Draw, nothing_is_orphaned, pause};
+
+#[test]
+#[ignore = "it takes minutes: tests/volume/soak runs it"]
+fn what_was_flushed_outlives_kills_and_lost_disks() {
+    let seed = Draw::seed("CLAYSTONE_SOAK_SEED");
+    let events = std::env::var("CLAYSTONE_SOAK_EVENTS").ok().and_then(|events| events.parse().ok()).unwrap_or(EVENTS);
+    println!("CLAYSTONE_SOAK_SEED={seed} CLAYSTONE_SOAK_EVENTS={events}");
+    let begin = Instant::now();
+    let mut draw = Draw(seed);
+    let (mut counts, mut total) = (Counts::default(), Total::default());
+    for number in 0.. {
+        let left = events.saturating_sub(counts.hard);
+        if left == 0 {
+            break;
+        }
+        // Two kinds of stores even in a short run.
+        let share = LIFE_EVENTS.min(events.div_ceil(2)).min(left);
+        let mut life = Life::new(number, draw.next());
+        let lived = catch_unwind(AssertUnwindSafe(|| life.live(share, begin)));
+        total.add(&life.total);
+        let wrong = match lived {
+            Ok(Ok(())) => None,
+            Ok(Err(wrong)) => Some(wrong),
+            Err(_) => Some("the test itself failed, see above".to_owned()),
+        };
+        if let Some(wrong) = wrong {
+            let cycles = life.cycles;
+            println!("store {number}, cycle {cycles}: {:?}", life.last);
+            let place = life.rig.keep();
+            panic!(
+                "store {number}, cycle {cycles}: {wrong}\nit is kept in {}; CLAYSTONE_SOAK_SEED={seed} \
+                 CLAYSTONE_SOAK_EVENTS={events} repeats the plan",
+                place.display()
+            );
+        }
+        counts.add(std::mem::take(&mut life.rig.counts));
+    }
+    println!("{counts}{total}in {} s", begin.elapsed().as_secs());
+    assert!(total.tally.writes > counts.hard * 10, "too little happened between the events");
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, Copy, Default)]
+struct Total {
+    tally: Tally,
+    pages_checked: u64,
+    fio: u64,
+    images: u64,
+    images_mixed: u64,
+}
+
+impl Total {
+    fn add(&mut self, other: &Total) {
+        self.tally.add(other.tally);
+        self.pages_checked += other.pages_checked;
+        self.fio += other.fio;
+        self.images += other.images;
+        self.images_mixed += other.images_mixed;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (kind, count) in &self.events {
+            writeln!(f, "{count:9} {kind}")?;
+        }
+        writeln!(f, "{:9} kills and losses of disks in all", self.hard)?;
+        writeln!(f, "{:9} merges under way, asked for by command, when the store was killed", self.merges_killed)?;
+        writeln!(
+            f,
+            "{:9} openings of volumes with a log, {} of them with a merge to carry out again",
+            self.openings, self.redone
+        )?;
+        for (said, count) in &self.said {
+            writeln!(f, "{count:9} x {said}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Total {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Tally { writes, written_bytes, flushes, pages_read } = self.tally;
+        writeln!(f, "{writes:9} writes acknowledged, {} MiB; {flushes} flushes", written_bytes >> 20)?;
+        writeln!(f, "{pages_read:9} pages read while others wrote, {} after starts", self.pages_checked)?;
+        let Total { fio, images, images_mixed, .. } = self;
+        writeln!(
+            f,
+            "{fio:9} times verified by fio; {images} by e2fsck; {images_mixed} copies that were cut off looked at"
+        )
+    }
+}
+
+/// One store, from its making to its end.
+struct Life {
+    rig: Rig,
+    planner: Planner,
+    draw: Draw,
+    volumes: Vec<Volume>,
+    fio: Option<Fio>,
+    image: Option<Image>,
+    total: Total,
+    cycles: u64,
+    last: Option<Cycle>,
+}
+
+impl Life {
+    fn new(number: u64, seed: u64) -> Life {
+        let mut draw = Draw(seed);
+        let kind = &KINDS[number as usize % KINDS.len()];
+        let mut rig = Rig::new(DISKS);
+        let shape = |code: &str| code.parse::<CodeSpec>().expect("a code").shape();
+        let volumes: Vec<Volume> = (0..)
+            .zip(kind.volumes)
+            .map(|(number, (code, page_bytes))| {
+                let name = format!("v{number}");
+                rig.make_volume(&name, code, VOLUME_BYTES, page_bytes);
+                let stripe_pages = usize::from(shape(code).data) * CHUNK_BYTES / page_bytes;
+                Volume::new(number, &name, page_bytes, VOLUME_BYTES as usize / page_bytes, stripe_pages)
+            })
+            .collect();
+        let fio = Fio::new(&mut rig, kind.beside[0]);
+        let image = Image::new(&mut rig, kind.beside[1]);
+        let codes = kind.volumes.iter().map(|(code, _)| *code).chain(kind.beside);
+        let tolerance = codes.map(|code| code.parse::<CodeSpec>().expect("a code").tolerance()).min();
+        let tolerance = usize::from(tolerance.expect("there are volumes"));
+        let planner = Planner::new(draw.next(), DISKS, volumes.len(), tolerance, rig.small());
+        let codes: Vec<&str> = kind.volumes.iter().map(|(code, _)| *code).collect();
+        println!("store {number}: {} on {DISKS} disks, of which {tolerance} may be hurt", codes.join(", "));
+        rig.kill("kill");
+        Life { rig, planner, draw, volumes, fio, image, total: Total::default(), cycles: 0, last: None }
+    }
+
+    fn live(&mut self, events: u64, begin: Instant) -> Result<(), String> {
+        let mut told = 0;
+        while self.rig.counts.hard < events {
+            self.cycles += 1;
+            let cycle = self.planner.cycle();
+            self.last = Some(cycle.clone());
+            self.cycle(&cycle)?;
+            if self.rig.counts.hard >= told + PROGRESS_EVERY {
+                told = self.rig.counts.hard;
+                let (redone, checked) = (self.rig.counts.redone, self.total.pages_checked);
+                let seconds = begin.elapsed().as_secs();
+                println!(
+                    "{told} of {events} events, {redone} merges carried out again, {checked} pages checked, {seconds} s"
+                );
+            }
+        }
+        self.finish()
+    }
+
+    fn cycle(&mut self, cycle: &Cycle) -> Result<(), String> {
+        for deed in &cycle.down {
+            self.act(*deed)?;
+        }
+        for after_ms in &cycle.opening {
+            self.rig.start_and_kill(*after_ms);
+        }
+        self.rig.start();
+        self.check(cycle.checking)?;
+        if cycle.checking.is_some() {
+            return Ok(());
+        }
+        match cycle.heal {
+            Some(Some(after_ms)) => {
+                self.rig.merge_all();
+                pause(Duration::from_millis(after_ms));
+                self.kill("kill while it repairs");
+                return Ok(());
+            }
+            Some(None) => self.rig.heal()?,
+            None => {}
+        }
+        self.work_beside(false)?;
+        self.use_all(cycle)
+    }
+
+    fn work_beside(&mut self, is_last: bool) -> Result<(), String> {
+        if let Some(fio) = &mut self.fio {
+            fio.work(&self.rig, &mut self.draw, is_last)?;
+        }
+        if let Some(image) = &mut self.image {
+            image.work(&self.rig, &mut self.draw, is_last)?;
+        }
+        Ok(())
+    }
+
+    /// Kills the store, under whoever uses it.
+    fn kill(&mut self, kind: &'static str) {
+        self.rig.kill(kind);
+        self.ended();
+    }
+
+    fn ended(&mut self) {
+        self.volumes.iter().for_each(|volume| volume.model().crashed());
+        self.fio.iter_mut().for_each(Fio::after_end);
+        self.image.iter_mut().for_each(Image::after_end);
+    }
+
+    fn before_end(&mut self) -> Result<(), String> {
+        self.fio.as_mut().map_or(Ok(()), Fio::before_end)?;
+        self.image.as_mut().map_or(Ok(()), Image::before_end)
+    }
+
+    /// Reads everything back, or is killed while it does.
+    fn check(&mut self, kill_after_ms: Option<u64>) -> Result<(), String> {
+        let (signals, socket) = (Signals::default(), self.rig.socket());
+        let (rig, volumes) = (&mut self.rig, &self.volumes);
+        let checked = std::thread::scope(|scope| {
+            let checks: Vec<_> = volumes.iter().map(|volume| scope.spawn(|| volume.check(&socket, &signals))).collect();
+            if let Some(after_ms) = kill_after_ms {
+                pause(Duration::from_millis(after_ms));
+                signals.dying.store(true, Ordering::SeqCst);
+                rig.kill("kill while everything is read");
+            }
+            let ended = checks.into_iter().map(|check| check.join().expect("no check panics"));
+            ended.collect::<Vec<Result<u64, String>>>()
+        });
+        if kill_after_ms.is_some() {
+            self.ended();
+        }
+        for pages in checked {
+            self.total.pages_checked += pages?;
+        }
+        Ok(())
+    }
+
+    /// Clients at work, deeds between, and the end.
+    fn use_all(&mut self, cycle: &Cycle) -> Result<(), String> {
+        let (signals, socket) = (Signals::default(), self.rig.socket());
+        let seeds: Vec<u64> = (0..self.volumes.len() * CONNECTIONS).map(|_| self.draw.next()).collect();
+        let volumes = std::mem::take(&mut self.volumes);
+        let (used, done) = std::thread::scope(|scope| {
+            let all = volumes.iter().flat_map(|volume| std::iter::repeat_n(volume, CONNECTIONS)).zip(seeds);
+            let clients: Vec<_> = all
+                .map(|(volume, seed)| {
+                    let (socket, signals) = (&socket, &signals);
+                    scope.spawn(move || volume.use_it(socket, seed, signals))
+                })
+                .collect();
+            let mut done = Ok(());
+            for (after_ms, deed) in &cycle.running {
+                pause(Duration::from_millis(*after_ms));
+                if done.is_ok() {
+                    done = act(&mut self.rig, &volumes, *deed);
+                }
+            }
+            pause(Duration::from_millis(cycle.last));
+            done = done.and_then(|()| self.before_end());
+            match cycle.end {
+                End::Stop => signals.stop.store(true, Ordering::SeqCst),
+                End::Kill => {
+                    signals.dying.store(true, Ordering::SeqCst);
+                    self.rig.kill("kill");
+                }
+            }
+            let used = clients.into_iter().map(|client| client.join().expect("no client panics"));
+            (used.collect::<Vec<Result<Tally, String>>>(), done)
+        });
+        self.volumes = volumes;
+        for tally in used {
+            self.total.tally.add(tally?);
+        }
+        done?;
+        if cycle.end == End::Stop {
+            // It syncs what it acknowledged before it ends.
+            for volume in &self.volumes {
+                let mut model = volume.model();
+                let now = model.tick();
+                model.flushed(now);
+            }
+            self.before_end()?;
+            self.rig.stop()?;
+        }
+        self.ended();
+        Ok(())
+    }
+
+    fn act(&mut self, deed: Deed) -> Result<(), String> {
+        act(&mut self.rig, &self.volumes, deed)
+    }
+
+    /// All disks come back, everything is repaired, and looked at in every way there is.
+    fn finish(&mut self) -> Result<(), String> {
+        for deed in self.planner.all_back() {
+            self.act(deed)?;
+        }
+        self.rig.start();
+        self.check(None)?;
+        self.rig.heal()?;
+        self.rig.stop()?;
+        self.ended();
+        self.rig.start();
+        self.check(None)?;
+        let segments = self.rig.segments();
+        if segments > self.rig.volumes() * SEGMENTS_MAX {
+            return Err(format!("{segments} segments of logs are left of volumes that nobody writes"));
+        }
+        nothing_is_orphaned(&self.rig.scratch);
+        self.rig.ask(&["scrub", "--wait"])?;
+        for volume in &self.volumes {
+            let out = self.rig.scratch.path("export");
+            self.rig.ask(&["volume", "export", &volume.name, &out.display().to_string()])?;
+            let mut bytes = Vec::new();
+            File::open(&out).and_then(|mut file| file.read_to_end(&mut bytes)).expect("it was written");
+            let pages = bytes.len() / volume.model().page_bytes;
+            if pages != volume.model().len() {
+                return Err(format!("{}, exported, has {pages} pages", volume.name));
+            }
+            volume.model().observe(0, &bytes).map_err(|wrong| format!("{}, exported: {wrong}", volume.name))?;
+            std::fs::remove_file(out).expect("removed");
+        }
+        self.work_beside(true)?;
+        self.total.fio = self.fio.as_ref().map_or(0, |fio| fio.verified);
+        (self.total.images, self.total.images_mixed) =
+            self.image.as_ref().map_or((0, 0), |image| (image.verified, image.mixed_checks));
+        self.rig.stop()
+    }
+}
+
+fn act(rig: &mut Rig, volumes: &[Volume], deed: Deed) -> Result<(), String> {
+    let Deed::Grow(number) = deed else { return rig.act(deed, 0) };
+    let volume = &volumes[number];
+    let pages = volume.pages_min.load(Ordering::SeqCst) + GROWTH_PAGES;
+    rig.act(deed, (pages * volume.model().page_bytes) as u64)?;
+    volume.pages_min.store(pages, Ordering::SeqCst);
+    Ok(())
+}
+
+/// A kind of store.
+struct Kind {
+    /// Codes and page bytes of the volumes that are checked.
+    volumes: [(&'static str, usize); 3],
+    /// Codes of those that fio and the image of a file system are on.
+    beside: [&'static str; 2],
+}
+
+const KINDS: [Kind; 2] = [
+    Kind { volumes: [("rs:4+2", 4096), ("replica:3", 1024), ("lrc:4+2+2", 8192)], beside: ["rs:3+2", "rs:4+2"] },
+    Kind { volumes: [("rs:2+1", 4096), ("replica:2", 2048), ("pc:1x3", 4096)], beside: ["rs:2+1", "replica:2"] },
+];
+const DISKS: usize = 8;
+const VOLUME_BYTES: u64 = 5 << 20;
+const GROWTH_PAGES: usize = 33;
+/// Connections of each volume.
+const CONNECTIONS: usize = 2;
+const EVENTS: u64 = 60;
+/// Of each volume, when all of it was merged and it was opened anew: as many copies as the codes here want, of two segments.
+const SEGMENTS_MAX: usize = 8;
+/// Events that one store sees.
+const LIFE_EVENTS: u64 = 150;
+const PROGRESS_EVERY: u64 = 25;
