@@ -1,6 +1,10 @@
 //! Volumes: seeds that run on each change, and that a seed replays its run.
 
-use claystone_drill::run_volume_seed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use claystone_drill::{Cluster, run_volume_seed};
+use claystone_volume::{Blocks, Durable, NewVolume};
 
 #[test]
 fn volumes_keep_what_was_flushed_under_faults_and_crashes() {
@@ -17,6 +21,32 @@ fn volumes_keep_what_was_flushed_under_faults_and_crashes() {
 #[test]
 fn a_damaged_fence_is_written_again() {
     run_volume_seed(9122).unwrap_or_else(|error| panic!("{error:?}"));
+}
+
+/// Each opening begins a segment, and what is in the log was not enough to be merged before the next kill.
+#[test]
+fn a_store_that_keeps_dying_does_not_fill_its_disks_with_logs() {
+    let run = claystone_sim::run(1, |world| async move {
+        let mut cluster = Cluster::new(world.clone(), 4).await?;
+        let code = "rs:2+1".parse().expect("a valid code");
+        let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new("v", 1 << 20, code) };
+        cluster.running.volumes.create(new).await?;
+        let mut most = 0;
+        for page in 0..30 {
+            let volume = cluster.running.volumes.open("v").await?;
+            volume.write(page * 4096, Bytes::from(vec![1; 4096]), Durable::Now).await?;
+            world.clock().sleep(Duration::from_secs(3)).await;
+            drop(volume);
+            cluster.crash().await?;
+            let files = cluster.slots.iter().flat_map(|slot| slot.sim.files());
+            let segments = files.filter(|path| path.starts_with("segments/") && !path.contains("fence")).count();
+            most = most.max(segments);
+        }
+        anyhow::Ok(most)
+    });
+    let most = run.expect("it runs");
+    // The reserve is two segments, each on two disks; one more begins the merge, and the next opening begins another.
+    assert!(most <= 8, "{most} segments");
 }
 
 #[test]

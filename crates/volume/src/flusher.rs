@@ -54,7 +54,8 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
 impl Inner {
     /// Merges while more of the reserve is used than shall be, or all there is.
     async fn flush_diffs(self: &Arc<Self>, all: bool) -> Result<(), BlocksError> {
-        while self.diffs().pages() > 0 && (all || self.used_percent() >= self.settings.merge_from_percent) {
+        let is_due = || all || self.has_many_segments() || self.used_percent() >= self.settings.merge_from_percent;
+        while self.diffs().pages() > 0 && is_due() {
             let (began, written) = (self.env.clock.now(), self.records.load(Ordering::Relaxed));
             let report = self.merge_as_task(ROUND_PAGES).await?;
             // What is left waits for repairs, or for disks; or for who reads it back, which comes to an end.
@@ -85,6 +86,12 @@ impl Inner {
         // Zeros take no room in the log, but their diffs take memory.
         let pages = self.diffs().pages() * u64::from(self.geometry.page_bytes);
         100 * self.log.view().bytes().max(pages) / limit
+    }
+
+    /// Each opening begins a segment, which takes its whole length on its disks: of a store that keeps dying they are many
+    /// and hardly used.
+    fn has_many_segments(&self) -> bool {
+        self.log.view().segment_count() > self.settings.segments_max()
     }
 
     /// Lets a writer go on when there is room for it.
