@@ -200,7 +200,7 @@ fn a_disk_that_becomes_read_only_is_named_and_read() {
 #[test]
 fn metadata_without_room_refuses_writes_and_recovers() {
     let scratch = Scratch::new();
-    let Some(_meta) = Tmpfs::mount(&scratch.path("claystone-data/meta"), 24) else { return };
+    let Some(_meta) = Tmpfs::mount(&scratch.path("claystone-data/meta"), 32) else { return };
     fs::write(scratch.path("claystone-data/claystone.toml"), "reclaim_seconds = 0\n").expect("written");
     let up = Up::start(&scratch, &[]);
     let client = up.client(&scratch);
