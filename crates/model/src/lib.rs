@@ -1,5 +1,6 @@
-//! The arithmetic of local erasure coding: how much parity a group of sectors needs, what a long read takes with and
-//! without it, what it costs in space.
+//! The papers' arithmetic. Of local erasure coding: how much parity a group of sectors needs, what a long read takes with and
+//! without it, what it costs in space. Of delayed parity update: how often the writes of a trace make parity anew with a
+//! reserve for diffs and without, what that keeps of metadata, what pays for the reserve.
 //!
 //! A sector's read fails *softly* with a small chance: the drive could retry it, which takes long, and mostly succeeds.
 //! With local parity the failed sectors of a group are computed instead, as long as there are no more of them than
@@ -19,25 +20,38 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Pure functions of their arguments: no I/O, no clock, no state; randomness is passed in.
+//! 1. Pure functions of their arguments: no I/O, no clock, no state; randomness, and the text of a trace, are passed in.
 //! 2. Times are in seconds, sizes in sectors of [`SECTOR_BYTES`] or in bytes, as the names say.
 //! 3. A distribution's chances sum to 1 but for what it leaves out, less than 1e-12.
 //!
 //! Left out: measured times (the benches), and anything about a real disk (crate `disk`).
 
+mod compact;
 mod distribution;
 mod estimate;
+mod folding;
+mod heat;
+mod metadata;
 mod overhead;
 mod read_time;
+mod reserve;
 mod sizing;
+pub mod trace;
 mod trial;
+mod updates;
 
+pub use compact::side_by_side;
 pub use distribution::Distribution;
 pub use estimate::Estimate;
+pub use folding::{Bound, Folded, KeptMetadata, PageCosts, StripeShape, folded_updates};
+pub use heat::{chunk_writes, writes_within};
+pub use metadata::{MetadataShare, StripeRecords};
 pub use overhead::{SizeMix, SizeRange, mix_overhead, tree_overhead};
 pub use read_time::{GroupShape, ReadTimes, coded_read, plain_read};
+pub use reserve::{Space, coded_for_reserve, coldest_chunks};
 pub use sizing::{copies, loss_chance, parity_of_data, parity_of_group};
 pub use trial::{Trials, try_reads};
+pub use updates::{PageUpdates, page_updates};
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: u32 = 4096;
