@@ -276,6 +276,11 @@ impl Diffs {
     }
 }
 
+/// Bytes of a page and its diff, as a tree has them.
+pub(crate) const TREE_ENTRY_BYTES: u64 = (size_of::<Page>() + size_of::<Diff>()) as u64;
+/// Bytes of a stripe in `stripes` and `by_age`.
+pub(crate) const STRIPE_BYTES: u64 = (size_of::<(u64, StripeDiffs)>() + size_of::<(u64, u64)>()) as u64;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -14,6 +14,7 @@ mod base;
 mod blocks;
 mod coding;
 pub mod comparators;
+pub mod costs;
 mod diffs;
 mod error;
 mod flusher;

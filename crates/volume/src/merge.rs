@@ -797,7 +797,7 @@ const STRIPES_MAX: usize = 256;
 /// Sectors after which a batch gets its intent.
 const BATCH_SECTORS: usize = 1024;
 /// Sectors after which an intent gets no further row.
-const INTENT_SECTORS: usize = 32;
+pub(crate) const INTENT_SECTORS: usize = 32;
 /// Reads of the log, and overwrites, that a merge has under way at once: a writer's append waits behind them at a disk.
 const AT_ONCE: usize = 8;
 const ROUNDS_MAX: usize = 1000;
