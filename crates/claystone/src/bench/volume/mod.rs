@@ -4,7 +4,7 @@
 //! counts. A write is acknowledged as each way acknowledges it: in the memory of the system under as many disks as it
 //! wants, without a sync. Protocols are left out.
 
-mod world;
+pub mod world;
 
 use std::path::PathBuf;
 use std::sync::Arc;

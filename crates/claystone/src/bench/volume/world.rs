@@ -10,7 +10,7 @@ use claystone_code::CodeSpec;
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
 use claystone_env::{Directory, Env, Worker};
 use claystone_host::{HostDirectory, ThreadWorker};
-use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta, Workers};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta, Workers};
 use claystone_stripe::{Member, Stores, Stripes};
 use claystone_volume::comparators::{InPlace, UpdateMethod};
 use claystone_volume::{Blocks, Durable, Geometry, NewVolume, Settings, Volume, Volumes};
@@ -29,32 +29,13 @@ impl World {
     /// # Errors
     /// A disk cannot be made there.
     pub async fn machine(place: &Path) -> anyhow::Result<World> {
-        let env = claystone_host::env().context("the system gives no threads or random bytes")?;
-        let worker = |name: &str, threads| -> anyhow::Result<Arc<dyn Worker>> {
-            Ok(Arc::new(ThreadWorker::start(name, threads).context("starting threads")?))
-        };
-        let workers = Workers { writer: worker("meta-writer", 1)?, readers: worker("meta-reader", 1)? };
-        let meta = Arc::new(SqliteMeta::open(&place.join("meta.db"), workers).await?);
-        let mut members = Vec::new();
-        for number in 0..DISKS {
-            let path = place.join(format!("disk-{number}"));
-            std::fs::create_dir(&path).with_context(|| format!("{} cannot be made", path.display()))?;
-            let directory: Arc<dyn Directory> = Arc::new(HostDirectory::new(&path));
-            let node = NodeId(format!("node-{number}"));
-            members.push(member(&env, DiskId(number), node, directory, worker("disk", DISK_THREADS)?).await?);
-        }
+        let Machine { env, meta, members } = Machine::new(place, DISKS).await?;
         World::over(env, meta, members).await
     }
 
     /// Volumes and stripes on these disks.
     async fn over(env: Env, meta: Arc<SqliteMeta>, members: Vec<Member>) -> anyhow::Result<World> {
-        let stores = Stores::default();
-        for member in members {
-            meta.put_disk(member.record.clone()).await?;
-            stores.put(member);
-        }
-        let meta: Arc<dyn Meta> = meta;
-        let (stripes, _) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
+        let stripes = stripes_on(&env, &meta, members).await?;
         let volumes = Volumes::new(env.clone(), meta, stripes.clone(), Settings::default());
         Ok(World { env, stripes, volumes })
     }
@@ -76,19 +57,76 @@ impl World {
     /// # Errors
     /// It cannot be made or written.
     pub async fn volume(&self, name: &str, bytes: u64, code: CodeSpec) -> anyhow::Result<Volume> {
-        self.volumes.create(NewVolume::new(name, bytes, code)).await?;
-        let volume = self.volumes.open(name).await?;
-        for at in (0..bytes).step_by(1 << 20) {
-            volume.write(at, Bytes::from(vec![1; 1 << 20]), Durable::WithFlush).await?;
-        }
-        volume.merge_all().await?;
-        Ok(volume)
+        written(&self.volumes, NewVolume::new(name, bytes, code)).await
     }
 
     /// Ends what volumes do in the background.
     pub async fn stop(&self) {
         self.volumes.stop().await;
     }
+}
+
+/// Directories of one place on this machine, each a disk of a node of its own, and a database there.
+pub struct Machine {
+    /// The real one.
+    pub env: Env,
+    /// The records, which do not know the disks yet.
+    pub meta: Arc<SqliteMeta>,
+    /// The disks.
+    pub members: Vec<Member>,
+}
+
+impl Machine {
+    /// So many disks.
+    ///
+    /// # Errors
+    /// One cannot be made there.
+    pub async fn new(place: &Path, disks: u128) -> anyhow::Result<Machine> {
+        let env = claystone_host::env().context("the system gives no threads or random bytes")?;
+        let worker = |name: &str, threads| -> anyhow::Result<Arc<dyn Worker>> {
+            Ok(Arc::new(ThreadWorker::start(name, threads).context("starting threads")?))
+        };
+        let workers = Workers { writer: worker("meta-writer", 1)?, readers: worker("meta-reader", 1)? };
+        let meta = Arc::new(SqliteMeta::open(&place.join("meta.db"), workers).await?);
+        let mut members = Vec::new();
+        for number in 0..disks {
+            let path = place.join(format!("disk-{number}"));
+            std::fs::create_dir(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+            let directory: Arc<dyn Directory> = Arc::new(HostDirectory::new(&path));
+            let node = NodeId(format!("node-{number}"));
+            members.push(member(&env, DiskId(number), node, directory, worker("disk", DISK_THREADS)?).await?);
+        }
+        Ok(Machine { env, meta, members })
+    }
+}
+
+/// Stripes on these disks, which the records know from then on.
+///
+/// # Errors
+/// They cannot be recorded.
+pub async fn stripes_on(env: &Env, meta: &Arc<SqliteMeta>, members: Vec<Member>) -> anyhow::Result<Stripes> {
+    let stores = Stores::default();
+    for member in members {
+        meta.put_disk(member.record.clone()).await?;
+        stores.put(member);
+    }
+    Ok(Stripes::new(env.clone(), stores, claystone_stripe::Settings::default()).0)
+}
+
+/// A new volume that is written all over and merged.
+///
+/// # Errors
+/// It cannot be made or written.
+pub async fn written(volumes: &Volumes, new: NewVolume) -> anyhow::Result<Volume> {
+    let (name, bytes) = (new.name.clone(), new.bytes);
+    volumes.create(new).await?;
+    let volume = volumes.open(&name).await?;
+    for at in (0..bytes).step_by(FILL_BYTES as usize) {
+        let content = vec![1; FILL_BYTES.min(bytes - at) as usize];
+        volume.write(at, Bytes::from(content), Durable::WithFlush).await?;
+    }
+    volume.merge_all().await?;
+    Ok(volume)
 }
 
 /// A new disk in a directory.
@@ -109,5 +147,7 @@ async fn member(
     Ok(Member { record, store: Ok(store), space })
 }
 
-const DISKS: u128 = 6;
+/// How many disks there are where nothing wants more.
+pub const DISKS: u128 = 6;
 const DISK_THREADS: usize = 4;
+const FILL_BYTES: u64 = 1 << 20;
