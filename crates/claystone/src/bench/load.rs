@@ -218,7 +218,7 @@ fn read_path(case: Case, object: usize) -> String {
 }
 
 /// Bytes that do not compress (xorshift), the same in every run; each size is made once.
-fn content(bytes: usize) -> Bytes {
+pub(super) fn content(bytes: usize) -> Bytes {
     use std::collections::BTreeMap;
     use std::sync::{LazyLock, Mutex, PoisonError};
     static MADE: LazyLock<Mutex<BTreeMap<usize, Bytes>>> = LazyLock::new(Mutex::default);

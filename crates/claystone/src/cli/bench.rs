@@ -1,5 +1,7 @@
 //! `claystone bench`: measures.
 
+mod trace;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ enum What {
     Mount(Mount),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
+    /// Recorded requests of block devices: updates of parity counted, or replayed on a volume on six disks
+    Trace(trace::Trace),
     /// Random writes to volumes beside replicas and other ways to keep parity, on six disks in one directory
     Volume(Volume),
 }
@@ -162,6 +166,7 @@ impl Bench {
             }
             What::Mount(mount) => mount.run().await,
             What::S3(s3) => s3.run().await,
+            What::Trace(trace) => trace.run().await,
             What::Volume(volume) => volume.run().await,
         }
     }
