@@ -1,7 +1,7 @@
-//! Volumes as the NBD server's exports: opened when a client asks for one, held while it uses it.
+//! Volumes and their snapshots as the NBD server's exports: opened when a client asks for one, held while it uses it.
 //!
 //! Invariants:
-//! 1. An export holds its volume until its last client is gone, so that nobody deletes it meanwhile.
+//! 1. An export holds its volume or snapshot until its last client is gone, so that nobody deletes it meanwhile.
 //! 2. Requests of clients count as foreground load: upkeep goes out of their way.
 //!
 //! No volume is served by no name: which one would be meant changes when volumes come and go.
@@ -13,9 +13,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
 use claystone_keeper::Activity;
-use claystone_meta::MetaError;
+use claystone_meta::{MetaError, SnapshotRecord};
 use claystone_nbd::{Export, Exports, Listed};
-use claystone_volume::{Access, Blocks, BlocksError, Durable, Span, Stretch, Volume, VolumeError, Volumes, Zeroing};
+use claystone_volume::{
+    Access, Blocks, BlocksError, Durable, FoundSnapshot, Span, Stretch, VolumeError, Volumes, Zeroing,
+};
 
 /// The volumes of a store.
 pub struct VolumeExports {
@@ -28,14 +30,8 @@ pub struct VolumeExports {
 #[async_trait]
 impl Exports for VolumeExports {
     async fn list(&self) -> Vec<Listed> {
-        match self.volumes.list().await {
-            Ok(volumes) => {
-                let listed = |volume: claystone_meta::VolumeRecord| Listed {
-                    name: volume.name,
-                    description: volume.code.to_string(),
-                };
-                volumes.into_iter().map(listed).collect()
-            }
+        match self.find().await {
+            Ok(listed) => listed,
             Err(error) => {
                 tracing::warn!(%error, "volumes cannot be listed");
                 Vec::new()
@@ -44,13 +40,13 @@ impl Exports for VolumeExports {
     }
 
     async fn open(&self, name: &str) -> Option<Export> {
-        match self.volumes.open(name).await {
-            Ok(volume) => {
-                let description = volume.record().code.to_string();
-                let blocks = Arc::new(Served { volume, activity: self.activity.clone() });
+        let opened = if name.contains('@') { self.open_snapshot(name).await } else { self.open_volume(name).await };
+        match opened {
+            Ok((blocks, description)) => {
+                let blocks = Arc::new(Served { blocks, activity: self.activity.clone() });
                 Some(Export { listed: Listed { name: name.to_owned(), description }, blocks })
             }
-            Err(VolumeError::Meta(MetaError::NoSuchVolume { .. })) => None,
+            Err(VolumeError::Meta(MetaError::NoSuchVolume { .. } | MetaError::NoSuchSnapshot { .. })) => None,
             Err(error) => {
                 tracing::warn!(volume = name, %error, "a client gets no volume");
                 None
@@ -59,53 +55,89 @@ impl Exports for VolumeExports {
     }
 }
 
-/// A volume that clients use.
+/// A device, and what it is in a few words.
+type Opened = (Arc<dyn Blocks>, String);
+
+impl VolumeExports {
+    /// All volumes by name, each with its snapshots behind it.
+    async fn find(&self) -> Result<Vec<Listed>, VolumeError> {
+        let snapshots = self.volumes.snapshots().await?;
+        let mut listed = Vec::new();
+        for volume in self.volumes.list().await? {
+            let own = snapshots.iter().filter(|snapshot| snapshot.record.volume == volume.id);
+            listed.push(Listed { name: volume.name, description: volume.code.to_string() });
+            listed.extend(own.map(|FoundSnapshot { record, .. }| Listed {
+                name: record.full_name(),
+                description: snapshot_description(record),
+            }));
+        }
+        Ok(listed)
+    }
+
+    async fn open_volume(&self, name: &str) -> Result<Opened, VolumeError> {
+        let volume = self.volumes.open(name).await?;
+        let description = volume.record().code.to_string();
+        Ok((Arc::new(volume), description))
+    }
+
+    async fn open_snapshot(&self, name: &str) -> Result<Opened, VolumeError> {
+        let snapshot = self.volumes.open_snapshot(&name.parse()?).await?;
+        let description = snapshot_description(snapshot.record());
+        Ok((Arc::new(snapshot), description))
+    }
+}
+
+fn snapshot_description(record: &SnapshotRecord) -> String {
+    format!("{}, a snapshot: read-only", record.code)
+}
+
+/// A volume or a snapshot that clients use.
 struct Served {
-    volume: Volume,
+    blocks: Arc<dyn Blocks>,
     activity: Activity,
 }
 
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.volume.fmt(f)
+        self.blocks.fmt(f)
     }
 }
 
 #[async_trait]
 impl Blocks for Served {
     fn bytes(&self) -> u64 {
-        self.volume.bytes()
+        self.blocks.bytes()
     }
 
     fn page_bytes(&self) -> u32 {
-        self.volume.page_bytes()
+        self.blocks.page_bytes()
     }
 
     fn access(&self) -> Access {
-        self.volume.access()
+        self.blocks.access()
     }
 
     async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
         let _request = self.activity.begin();
-        self.volume.read(range).await
+        self.blocks.read(range).await
     }
 
     async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
         let _request = self.activity.begin();
-        self.volume.write(offset, content, durable).await
+        self.blocks.write(offset, content, durable).await
     }
 
     async fn write_zeroes(&self, range: ByteRange, how: Zeroing) -> Result<(), BlocksError> {
         let _request = self.activity.begin();
-        self.volume.write_zeroes(range, how).await
+        self.blocks.write_zeroes(range, how).await
     }
 
     async fn flush(&self) -> Result<(), BlocksError> {
         let _request = self.activity.begin();
-        self.volume.flush().await
+        self.blocks.flush().await
     }
 
     async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {
-        self.volume.spans(range, spans_max).await
+        self.blocks.spans(range, spans_max).await
     }
 }

@@ -109,6 +109,63 @@ fn volumes_outlive_kills_and_lost_disks() {
 }
 
 #[test]
+fn snapshots_and_clones_outlive_kills_and_volumes_go_back() {
+    let scratch = Scratch::new();
+    let image = image(5);
+    fs::write(scratch.path("image"), &image).expect("written");
+    let up = Up::start(&scratch, &[]);
+    ok(&scratch, &["volume", "create", "v", "--size", "32M", "--redundancy", "rs:4+2"]);
+    let taken = json(&scratch, &["volume", "snapshot", "v", "empty", "--json"]);
+    assert_eq!((&taken["name"], &taken["bytes"]), (&"v@empty".into(), &(32 << 20).into()));
+    ok(&scratch, &["volume", "import", "image", "v"]);
+    ok(&scratch, &["volume", "snapshot", "v", "full"]);
+    // All that waited was merged for it.
+    let info = json(&scratch, &["volume", "info", "v", "--json"]);
+    assert_eq!(info["open"]["diff_pages"], 0, "{info}");
+    holds(&scratch, "v@full", &image);
+    holds(&scratch, "v@empty", &[]);
+    ok(&scratch, &["volume", "revert", "v@empty", "--yes"]);
+    holds(&scratch, "v", &[]);
+    up.kill();
+
+    let up = Up::start(&scratch, &[]);
+    holds(&scratch, "v", &[]);
+    holds(&scratch, "v@full", &image);
+    ok(&scratch, &["volume", "clone", "v@full", "w"]);
+    holds(&scratch, "w", &image);
+    let full = json(&scratch, &["volume", "info", "v@full", "--json"]);
+    assert_eq!((&full["stripes"], &full["stripes_alone"]), (&4.into(), &0.into()), "the clone has them too: {full}");
+    let listed = json(&scratch, &["volume", "list", "--json"]);
+    let names: Vec<&Value> =
+        listed["volumes"][0]["snapshots"].as_array().expect("a list").iter().map(|of| &of["name"]).collect();
+    assert_eq!(names, ["v@empty", "v@full"]);
+    assert!(ok(&scratch, &["volume", "list"]).contains("v@full"));
+    assert!(ok(&scratch, &["volume", "attach", "v@full"]).contains("/v@full"));
+    for (arguments, says) in [
+        (&["volume", "delete", "v", "--yes"][..], "delete v@empty, v@full first"),
+        (&["volume", "snapshot", "v", "full"], "\"v@full\" exists"),
+        (&["volume", "snapshot", "v", "a@b"], "cannot be a snapshot's name"),
+        (&["volume", "clone", "v@full", "w"], "exists"),
+        (&["volume", "clone", "v", "w"], "cannot be a snapshot's name"),
+        (&["volume", "resize", "v@full", "64M"], "is no volume"),
+        (&["volume", "info", "v@none"], "no snapshot"),
+        (&["volume", "revert", "v@full"], "--yes"),
+        (&["volume", "delete", "v@full"], "--yes"),
+    ] {
+        let refused = scratch.run(arguments);
+        assert!(!refused.ok() && refused.err.contains(says), "{arguments:?}: {}", refused.err);
+    }
+    let metrics = metrics(&up, &scratch);
+    assert!(metrics.contains("claystone_volume_snapshots{volume=\"v\",code=\"rs:4+2\"} 2"), "{metrics}");
+    ok(&scratch, &["volume", "revert", "v@full", "--yes"]);
+    for name in ["v@empty", "v@full", "v"] {
+        ok(&scratch, &["volume", "delete", name, "--yes"]);
+    }
+    holds(&scratch, "w", &image);
+    assert!(up.stop().success());
+}
+
+#[test]
 fn a_volume_whose_log_is_away_is_named_and_opens_when_it_is_back() {
     let scratch = Scratch::new();
     let image = image(3);

@@ -25,6 +25,13 @@
 //! | `GET /admin/v1/volumes/{name}/content?offset=N&bytes=N` | | the bytes, up to 16 MiB |
 //! | `PUT /admin/v1/volumes/{name}/content?offset=N` | the bytes, up to 16 MiB | [`Done`] |
 //! | `POST /admin/v1/volumes/{name}/flush` | | [`Done`] |
+//! | `POST /admin/v1/volumes/{name}/snapshots` | [`AddSnapshot`] | [`Snapshot`] |
+//! | `GET /admin/v1/snapshots/{volume@snapshot}` | | [`Snapshot`] |
+//! | `DELETE /admin/v1/snapshots/{volume@snapshot}` | | [`Done`] |
+//! | `POST /admin/v1/snapshots/{volume@snapshot}/clone` | [`CloneSnapshot`] | [`Volume`] |
+//! | `POST /admin/v1/snapshots/{volume@snapshot}/revert` | | [`Volume`] |
+//! | `GET /admin/v1/snapshots/{volume@snapshot}/spans?offset=N&bytes=N` | | [`VolumeSpans`] |
+//! | `GET /admin/v1/snapshots/{volume@snapshot}/content?offset=N&bytes=N` | | the bytes, up to 16 MiB |
 //!
 //! Every request carries `authorization: Bearer TOKEN`. Every error is an [`ErrorBody`].
 //!
@@ -217,6 +224,48 @@ pub struct Volume {
     pub log_disks: Vec<String>,
     /// How it is while it is open.
     pub open: Option<VolumeUse>,
+    /// Its snapshots, in the order they were taken.
+    #[serde(default)]
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// A snapshot of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// `VOLUME@SNAPSHOT`.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The code of its stripes.
+    pub code: String,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes of each chunk of its stripes.
+    pub chunk_bytes: u64,
+    /// When it was taken, milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// Connections of clients, and commands under way.
+    pub clients: u64,
+    /// Its stripes; only `GET /admin/v1/snapshots/{volume@snapshot}` counts them.
+    pub stripes: Option<u64>,
+    /// Of these, held by nothing else: its delete gives them back. Counted with them.
+    pub stripes_alone: Option<u64>,
+}
+
+/// A snapshot to take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddSnapshot {
+    /// 1 to 128 letters, digits, `.`, `_` or `-`, a letter or digit first.
+    pub name: String,
+}
+
+/// A volume to make of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CloneSnapshot {
+    /// As that of a volume to make.
+    pub name: String,
 }
 
 /// How an open volume is.
@@ -240,6 +289,9 @@ pub struct VolumeUse {
     pub merged_pages: u64,
     /// Rows of sectors whose parity they made anew.
     pub parity_updates: u64,
+    /// Stripes that they wrote anew because a snapshot or a clone has them as they were.
+    #[serde(default)]
+    pub copied_stripes: u64,
 }
 
 /// A volume to make.

@@ -103,6 +103,7 @@ struct DiskLabels {
 struct VolumeGauges {
     bytes: Family<VolumeLabels, Gauge>,
     refused: Family<VolumeLabels, Gauge>,
+    snapshots: Family<VolumeLabels, Gauge>,
     numbers: [Family<VolumeLabels, Gauge>; VOLUME_NUMBERS.len()],
     counts: [Family<VolumeLabels, Counter>; VOLUME_COUNTS.len()],
 }
@@ -325,6 +326,7 @@ impl VolumeGauges {
         registry.register("volume_bytes", "Length of the volume", self.bytes.clone());
         let refused = "1 if the volume did not open, or takes nothing until it is opened anew";
         registry.register("volume_refused", refused, self.refused.clone());
+        registry.register("volume_snapshots", "Snapshots of the volume", self.snapshots.clone());
         for ((name, help, _), gauge) in VOLUME_NUMBERS.iter().zip(&self.numbers) {
             registry.register(*name, *help, gauge.clone());
         }
@@ -335,12 +337,13 @@ impl VolumeGauges {
 
     /// What is known of open volumes only has no sample for others.
     fn set(&self, volumes: &[Volume]) {
-        [&self.bytes, &self.refused].into_iter().chain(&self.numbers).for_each(|gauge| gauge.clear());
+        [&self.bytes, &self.refused, &self.snapshots].into_iter().chain(&self.numbers).for_each(|gauge| gauge.clear());
         self.counts.iter().for_each(|counter| counter.clear());
         for volume in volumes {
             let labels = VolumeLabels { volume: volume.name.clone(), code: volume.code.clone() };
             self.bytes.get_or_create(&labels).set(whole(volume.bytes));
             self.refused.get_or_create(&labels).set(i64::from(volume.reason.is_some()));
+            self.snapshots.get_or_create(&labels).set(whole(volume.snapshots.len() as u64));
             let Some(open) = &volume.open else { continue };
             for ((_, _, of), gauge) in VOLUME_NUMBERS.iter().zip(&self.numbers) {
                 gauge.get_or_create(&labels).set(whole(of(open)));
@@ -375,9 +378,10 @@ const VOLUME_NUMBERS: [OfVolume; 4] = [
     ("volume_clients", "Connections of clients", |of| of.clients),
 ];
 
-const VOLUME_COUNTS: [OfVolume; 2] = [
+const VOLUME_COUNTS: [OfVolume; 3] = [
     ("volume_merged_pages", "Pages merged since the volume was opened", |of| of.merged_pages),
     ("volume_parity_updates", "Rows of sectors whose parity was made anew", |of| of.parity_updates),
+    ("volume_copied_stripes", "Stripes written anew because a snapshot or a clone has them", |of| of.copied_stripes),
 ];
 
 const SECTOR_COUNTS: [Of<u64>; 8] = [

@@ -1,8 +1,10 @@
-//! The routes of volumes.
+//! The routes of volumes and their snapshots.
 //!
 //! Invariants:
 //! 1. What is read or written in one request is bounded ([`CONTENT_BYTES_MAX`]); a long copy is many requests.
 //! 2. A volume is held for the time of a request only.
+
+mod snapshots;
 
 use std::collections::BTreeMap;
 
@@ -35,6 +37,12 @@ pub(crate) fn routes() -> Router<std::sync::Arc<Console>> {
         .route("/volumes/{name}/spans", get(spans))
         .route("/volumes/{name}/flush", post(flush))
         .route("/volumes/{name}/content", get(read).put(write))
+        .route("/volumes/{name}/snapshots", post(snapshots::add))
+        .route("/snapshots/{name}", get(snapshots::info).delete(snapshots::delete))
+        .route("/snapshots/{name}/clone", post(snapshots::clone))
+        .route("/snapshots/{name}/revert", post(snapshots::revert))
+        .route("/snapshots/{name}/spans", get(snapshots::spans))
+        .route("/snapshots/{name}/content", get(snapshots::read))
         .layer(axum::extract::DefaultBodyLimit::max(CONTENT_BYTES_MAX as usize))
 }
 
@@ -46,7 +54,14 @@ impl Console {
         let found = timeout(&*self.parts.env.clock, STATUS_TIMEOUT, look).await;
         let late = || AdminError::Unavailable { reason: "a volume is being opened; try again later".to_owned() };
         let found = found.ok_or_else(late)?.map_err(refused)?;
-        Ok(found.into_iter().map(shown).collect())
+        let mut volumes: Vec<api::Volume> = found.into_iter().map(shown).collect();
+        for snapshot in self.parts.volumes.snapshots().await.map_err(refused)? {
+            let of = &snapshot.record.volume_name;
+            if let Some(volume) = volumes.iter_mut().find(|volume| volume.name == *of) {
+                volume.snapshots.push(snapshots::shown(snapshot));
+            }
+        }
+        Ok(volumes)
     }
 
     async fn volume(&self, name: &str) -> Result<api::Volume, AdminError> {
@@ -116,8 +131,12 @@ async fn spans(
     Path(name): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Reply<VolumeSpans> {
-    let range = ByteRange { offset: number(&query, "offset")?, bytes: number(&query, "bytes")? };
-    let spans = console.opened(&name).await?.spans(range, SPANS_MAX).await.map_err(failed)?;
+    spans_of(&console.opened(&name).await?, &query).await
+}
+
+async fn spans_of(blocks: &dyn Blocks, query: &BTreeMap<String, String>) -> Reply<VolumeSpans> {
+    let range = ByteRange { offset: number(query, "offset")?, bytes: number(query, "bytes")? };
+    let spans = blocks.spans(range, SPANS_MAX).await.map_err(failed)?;
     let spans = spans.into_iter().map(|span| VolumeSpan { bytes: span.bytes, data: span.kind == SpanKind::Data });
     Ok(Json(VolumeSpans { spans: spans.collect() }))
 }
@@ -127,12 +146,22 @@ async fn read(
     Path(name): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Result<Response, AdminError> {
-    let range = ByteRange { offset: number(&query, "offset")?, bytes: number(&query, "bytes")? };
+    let range = content_range(&query)?;
+    content_of(&console.opened(&name).await?, range).await
+}
+
+/// A range that is not too long to be answered.
+fn content_range(query: &BTreeMap<String, String>) -> Result<ByteRange, AdminError> {
+    let range = ByteRange { offset: number(query, "offset")?, bytes: number(query, "bytes")? };
     if range.bytes > CONTENT_BYTES_MAX {
         let reason = format!("{} are more than the {CONTENT_BYTES_MAX} that one request may ask for", range.bytes);
         return Err(AdminError::Invalid { field: "bytes", reason });
     }
-    let stretches = console.opened(&name).await?.read(range).await.map_err(failed)?;
+    Ok(range)
+}
+
+async fn content_of(blocks: &dyn Blocks, range: ByteRange) -> Result<Response, AdminError> {
+    let stretches = blocks.read(range).await.map_err(failed)?;
     Ok(Body::from(joined(stretches)).into_response())
 }
 
@@ -168,6 +197,7 @@ fn shown(found: Found) -> api::Volume {
         stripes: None,
         log_disks: record.log_disks.iter().map(ToString::to_string).collect(),
         open: None,
+        snapshots: Vec::new(),
     };
     match state {
         VolumeState::Closed => {}
@@ -187,6 +217,7 @@ fn shown(found: Found) -> api::Volume {
                 merges: status.merges,
                 merged_pages: status.merged.pages,
                 parity_updates: status.merged.parity_updates,
+                copied_stripes: status.merged.stripes_copied,
             });
         }
     }
@@ -198,9 +229,19 @@ fn refused(error: VolumeError) -> AdminError {
     let reason = error.to_string();
     match error {
         VolumeError::Meta(MetaError::NoSuchVolume { name }) => AdminError::NotFound { what: "volume", name },
-        VolumeError::Meta(MetaError::VolumeExists { .. } | MetaError::VolumeShrinks { .. })
-        | VolumeError::InUse { .. } => AdminError::Conflict { reason },
-        VolumeError::BadName { .. } => AdminError::Invalid { field: "name", reason },
+        VolumeError::Meta(MetaError::NoSuchSnapshot { name }) => AdminError::NotFound { what: "snapshot", name },
+        VolumeError::Meta(
+            MetaError::VolumeExists { .. }
+            | MetaError::VolumeShrinks { .. }
+            | MetaError::SnapshotExists { .. }
+            | MetaError::HasSnapshots { .. },
+        )
+        | VolumeError::InUse { .. }
+        | VolumeError::SnapshotInUse { .. }
+        | VolumeError::HasSnapshots { .. } => AdminError::Conflict { reason },
+        VolumeError::BadName { .. } | VolumeError::BadSnapshotName { .. } => {
+            AdminError::Invalid { field: "name", reason }
+        }
         VolumeError::BadLength { .. } => AdminError::Invalid { field: "bytes", reason },
         VolumeError::BadPages { .. } => AdminError::Invalid { field: "page_bytes", reason },
         VolumeError::BadChunks { .. } => AdminError::Invalid { field: "chunk_bytes", reason },

@@ -1,7 +1,10 @@
-//! One volume of a simulated store: writers at once, faults of disks, crashes, repairs, and a model of every page.
+//! One volume of a simulated store, its snapshots and clones: writers at once, faults of disks, crashes, repairs, and a model
+//! of every page.
 //!
 //! What a page may hold: what was there at the last flush that returned, or any write since; after a read, what was read,
 //! until the next write or crash.
+
+mod snapshots;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +18,7 @@ use claystone_keeper::Overall;
 use claystone_sim::{Fault, TraceSum, World};
 use claystone_volume::{Blocks, Durable, NewVolume, Volume, joined};
 
+use self::snapshots::Kept;
 use crate::Atlas;
 use crate::cluster::{Cluster, DISK_BYTES};
 
@@ -31,6 +35,10 @@ pub struct VolumeReport {
     pub faults: u64,
     /// Crashes.
     pub crashes: u64,
+    /// Snapshots that were taken.
+    pub snapshots: u64,
+    /// Volumes that were made of them.
+    pub clones: u64,
 }
 
 /// Runs one seed.
@@ -54,7 +62,7 @@ struct PageTruth {
 }
 
 /// What every page may hold.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct PageModel {
     pages: Vec<PageTruth>,
     /// Writes that have begun.
@@ -69,6 +77,21 @@ impl PageModel {
         let zeros = BTreeSet::from([0]);
         let page = PageTruth { now: zeros.clone(), after_crash: zeros, begun: Vec::new() };
         PageModel { pages: vec![page; pages], count: 0 }
+    }
+
+    /// As one that holds just this.
+    fn holding(seeds: impl Iterator<Item = u64>) -> PageModel {
+        let page = |seed| PageTruth { now: [seed].into(), after_crash: [seed].into(), begun: Vec::new() };
+        PageModel { pages: seeds.map(page).collect(), count: 0 }
+    }
+
+    /// What pages may have held at some time since this was asked for.
+    fn since(&self, (then, count): Flushing) -> Vec<BTreeSet<u64>> {
+        let begun = |page: &PageTruth| {
+            let since = page.begun.iter().filter(|(at, _)| *at >= count);
+            since.map(|(_, seed)| *seed).collect::<Vec<u64>>()
+        };
+        then.into_iter().zip(&self.pages).map(|(then, page)| then.into_iter().chain(begun(page)).collect()).collect()
     }
 
     /// A write of this content begins.
@@ -110,15 +133,20 @@ impl PageModel {
     /// A page was read, and nobody writes it.
     fn observe(&mut self, page: usize, found: &[u8]) -> Result<()> {
         let truth = &mut self.pages[page];
-        let held = truth.now.iter().copied().find(|seed| content(*seed)[..] == *found);
-        let Some(held) = held else {
-            // Mostly it is an older write, or one of another page.
-            let other = (0..CONTENTS_SEARCHED).find(|seed| content(*seed)[..] == *found);
-            anyhow::bail!("page {page} holds {other:?}, which is none of {:?}", truth.now);
-        };
+        let held = held(&truth.now, found).with_context(|| format!("page {page}"))?;
         truth.now = BTreeSet::from([held]);
         Ok(())
     }
+}
+
+/// Which of these contents it is.
+fn held(possible: &BTreeSet<u64>, found: &[u8]) -> Result<u64> {
+    let held = possible.iter().copied().find(|seed| content(*seed)[..] == *found);
+    held.with_context(|| {
+        // Mostly it is an older write, or one of another page.
+        let other = (0..CONTENTS_SEARCHED).find(|seed| content(*seed)[..] == *found);
+        format!("it holds {other:?}, which is none of {possible:?}")
+    })
 }
 
 fn content(seed: u64) -> bytes::Bytes {
@@ -139,6 +167,7 @@ struct Drill {
     faults: u64,
     crashes: u64,
     next_content: u64,
+    kept: Kept,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -163,6 +192,7 @@ impl Drill {
             faults: 0,
             crashes: 0,
             next_content: 0,
+            kept: Kept::default(),
         })
     }
 
@@ -175,7 +205,8 @@ impl Drill {
         }
         let (operations, refused) = *lock(&self.tally);
         let trace = self.cluster.world.trace();
-        Ok(VolumeReport { trace, operations, refused, faults: self.faults, crashes: self.crashes })
+        let Kept { taken: snapshots, cloned: clones, .. } = self.kept;
+        Ok(VolumeReport { trace, operations, refused, faults: self.faults, crashes: self.crashes, snapshots, clones })
     }
 
     async fn volume(&self) -> Result<Volume> {
@@ -189,9 +220,10 @@ impl Drill {
         let tasks: Vec<Task> = (0..writers).map(|writer| self.start_writer(&volume, writer, writers)).collect();
         for _ in 0..self.random.below(4) {
             self.pause().await;
-            match self.random.below(3) {
+            match self.random.below(5) {
                 // What it cannot merge now stays where it is.
-                0 => drop(volume.merge_once(1 + self.random.below(200)).await),
+                0 | 1 => drop(volume.merge_once(1 + self.random.below(200)).await),
+                2 => self.take_snapshot().await,
                 _ => self.fault().await?,
             }
         }
@@ -201,12 +233,15 @@ impl Drill {
             drop(volume);
             self.cluster.crash().await?;
             lock(&self.model).crashed();
+            self.kept.crashed();
         } else {
+            drop(volume);
             for task in tasks {
                 task.ended().await;
             }
         }
-        self.check().await
+        self.check().await?;
+        self.use_snapshots().await
     }
 
     async fn pause(&self) {
@@ -305,26 +340,16 @@ impl Drill {
     }
 
     /// Every page holds what it may. Nobody writes meanwhile.
-    async fn check(&self) -> Result<()> {
-        let volume = self.volume().await?;
-        // What was not certain is, once this returns; a volume that failed says so, and is opened anew.
-        let volume = match volume.flush().await {
-            Ok(()) => volume,
-            Err(_) => {
-                drop(volume);
-                let volume = self.volume().await?;
-                volume.flush().await.context("flushing a volume that was just opened")?;
-                volume
-            }
-        };
-        let all = ByteRange { offset: 0, bytes: PAGES * PAGE_BYTES };
-        let found = joined(volume.read(all).await.context("reading the whole volume")?);
-        let mut model = lock(&self.model);
-        for (page, found) in found.chunks_exact(PAGE_BYTES as usize).enumerate() {
-            model.observe(page, found)?;
+    async fn check(&mut self) -> Result<()> {
+        self.check_snapshots().await?;
+        let clones: Vec<String> = self.kept.clones.keys().cloned().collect();
+        for name in clones {
+            let model = self.kept.clones.get_mut(&name).expect("it was just listed");
+            check_volume(&self.cluster, &name, model).await.with_context(|| format!("the clone {name}"))?;
         }
-        let then = model.flushing();
-        model.flushed(then);
+        let mut model = lock(&self.model).clone();
+        check_volume(&self.cluster, NAME, &mut model).await?;
+        *lock(&self.model) = model;
         Ok(())
     }
 
@@ -351,7 +376,11 @@ impl Drill {
         for _ in 0..SETTLE_ROUNDS {
             // Longer than a volume waits before it merges what is left.
             clock.sleep(Duration::from_secs(120)).await;
-            let left = self.volume().await?.merge_all().await.context("merging after the repair")?;
+            let mut left = self.volume().await?.merge_all().await.context("merging after the repair")?;
+            for name in self.kept.clones.keys() {
+                let clone = self.cluster.running.volumes.open(name).await.context("opening a clone")?;
+                left.add(&clone.merge_all().await.context("merging a clone after the repair")?);
+            }
             let status = keeper.status().await?;
             let scrubbed = status.scrub.as_ref().is_some_and(|scrub| scrub.finished);
             if left == Default::default() && scrubbed && status.overall == Overall::Healthy && status.stripes.dead == 0
@@ -364,6 +393,29 @@ impl Drill {
         self.atlas.repaired();
         self.check().await
     }
+}
+
+/// Every page of a volume holds what it may. Nobody writes meanwhile.
+async fn check_volume(cluster: &Cluster, name: &str, model: &mut PageModel) -> Result<()> {
+    let volume = cluster.running.volumes.open(name).await.context("opening a volume to read it")?;
+    // What was not certain is, once this returns; a volume that failed says so, and is opened anew.
+    let volume = match volume.flush().await {
+        Ok(()) => volume,
+        Err(_) => {
+            drop(volume);
+            let volume = cluster.running.volumes.open(name).await.context("opening a volume that failed")?;
+            volume.flush().await.context("flushing a volume that was just opened")?;
+            volume
+        }
+    };
+    let all = ByteRange { offset: 0, bytes: PAGES * PAGE_BYTES };
+    let found = joined(volume.read(all).await.context("reading the whole volume")?);
+    for (page, found) in found.chunks_exact(PAGE_BYTES as usize).enumerate() {
+        model.observe(page, found)?;
+    }
+    let then = model.flushing();
+    model.flushed(then);
+    Ok(())
 }
 
 const STEPS: u64 = 30;

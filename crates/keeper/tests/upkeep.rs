@@ -11,8 +11,8 @@ use claystone_env::{Env, Space, WallTime};
 use claystone_keeper::{JobKind, Keeper, Overall, Settings};
 use claystone_meta::{
     BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, MetaError, NewContent, NewObject,
-    ObjectRecords, Precondition, SqliteMeta, StripeRecord, StripeRecords, UploadId, UploadRecord, UploadRecords,
-    VersionRef, Versioning, VolumeRecord, VolumeRecords,
+    ObjectRecords, Precondition, SnapshotRecords, SqliteMeta, StripeRecord, StripeRecords, UploadId, UploadRecord,
+    UploadRecords, VersionRef, Versioning, VolumeRecord, VolumeRecords,
 };
 use claystone_stripe::{Claim, Damage, Member, Stores, Stripes};
 use tokio::sync::mpsc;
@@ -708,6 +708,32 @@ fn stripes_of_volumes_are_repaired_moved_verified_and_reclaimed() {
         store.meta.delete_volume(lease.owner).await.expect("a volume");
         assert_eq!(store.settle().await.forgotten, 3);
         assert!(store.memory.iter().skip(2).all(|memory| memory.ids().is_empty()));
+    });
+}
+
+/// A stripe that only a snapshot has is counted, repaired, verified and kept, until the snapshot goes.
+#[test]
+fn stripes_of_snapshots_are_kept_as_those_of_volumes() {
+    with_store(8, at_once(), |store| async move {
+        let lease = store.open_volume().await;
+        let (stripe, claim) = store.write("rs:4+2", 70_000).await;
+        store.meta.put_volume_stripes(lease, vec![(0, Some(stripe.clone()))]).await.expect("the last lease");
+        drop(claim);
+        let now = store.env.clock.wall();
+        let snapshot = store.meta.create_snapshot(lease, "s", now).await.expect("the last lease");
+        assert_eq!(store.meta.put_volume_stripes(lease, vec![(0, None)]).await.expect("the last lease"), []);
+        assert_eq!(store.settle().await.forgotten, 0);
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!((status.stripes.stripes, status.stripes.verified, status.overall), (1, 1, Overall::Healthy));
+        store.keeper.set_disk_state(DiskId(1), DiskState::Lost).await.expect("a known disk");
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+        let kept = store.meta.snapshot_stripes(snapshot.id, None, 9).await.expect("readable");
+        assert_eq!(kept.len(), 1);
+        store.assert_stripe_reads(&kept[0].1).await;
+        store.meta.delete_snapshot(snapshot.id).await.expect("a snapshot");
+        assert_eq!(store.settle().await.forgotten, 1);
+        assert!(store.memory.iter().skip(1).all(|memory| memory.ids().is_empty()));
     });
 }
 

@@ -1,14 +1,13 @@
-//! How clients reach a volume.
+//! How clients reach a volume or a snapshot.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::bail;
-use claystone_console::api;
 use serde::Serialize;
 
-use super::{route, say};
+use super::{route_of, say};
 use crate::admin::AdminClient;
 
 /// One way to a volume.
@@ -29,15 +28,16 @@ struct Attach {
 
 /// Shows them.
 pub async fn attach(client: &AdminClient, name: &str, json: bool) -> anyhow::Result<()> {
-    let volume: api::Volume = client.get(&route(name, "")?).await?;
+    // There is one, and its name is in order.
+    let _: serde_json::Value = client.get(&route_of(name, "")?).await?;
     let endpoint = &client.endpoint;
     let unix = endpoint.nbd_socket.as_deref().map(|socket| over_socket(name, socket));
     let tcp = endpoint.nbd.map(|address| over_tcp(name, address, endpoint.nbd_tls));
     if unix.is_none() && tcp.is_none() {
         bail!("this store serves no block devices: start it with --nbd-listen or --nbd-socket");
     }
-    let text = for_people(&volume, unix.as_ref(), tcp.as_ref());
-    say(json, &Attach { name: volume.name, unix, tcp }, text.trim_end());
+    let text = for_people(name, unix.as_ref(), tcp.as_ref());
+    say(json, &Attach { name: name.to_owned(), unix, tcp }, text.trim_end());
     Ok(())
 }
 
@@ -60,17 +60,22 @@ fn over_tcp(name: &str, address: SocketAddr, tls: bool) -> Way {
     Way { uri, nbd_client: format!("nbd-client {host} {port} -N {name}{certificates} /dev/nbd0") }
 }
 
-fn for_people(volume: &api::Volume, unix: Option<&Way>, tcp: Option<&Way>) -> String {
+fn for_people(name: &str, unix: Option<&Way>, tcp: Option<&Way>) -> String {
     let mut text = String::new();
     for (title, way) in [("on this machine, over the socket", unix), ("over TCP", tcp)] {
         let Some(Way { uri, nbd_client }) = way else { continue };
         let _ = writeln!(text, "{title}:");
         let _ = writeln!(text, "  sudo {nbd_client}      # a device of the kernel; `nbd-client -d /dev/nbd0` detaches");
         let _ = writeln!(text, "  nbdinfo '{uri}'");
-        let _ = writeln!(text, "  nbdcopy FILE '{uri}'      # writes over the volume");
-        let _ = writeln!(text, "  nbdfuse DIRECTORY/{} '{uri}'      # a file, without root", volume.name);
+        if name.contains('@') {
+            let _ = writeln!(text, "  nbdcopy '{uri}' FILE      # a snapshot is only read");
+        } else {
+            let _ = writeln!(text, "  nbdcopy FILE '{uri}'      # writes over the volume");
+        }
+        let _ = writeln!(text, "  nbdfuse DIRECTORY/{name} '{uri}'      # a file, without root");
         let _ = writeln!(text, "  qemu-img info '{uri}'");
-        let _ = writeln!(text, "  qemu-system-x86_64 -drive 'file={uri},format=raw,if=virtio'");
+        let options = if name.contains('@') { "format=raw,if=virtio,readonly=on" } else { "format=raw,if=virtio" };
+        let _ = writeln!(text, "  qemu-system-x86_64 -drive 'file={uri},{options}'");
     }
     if tcp.is_some_and(|way| way.uri.starts_with("nbds:")) {
         text.push_str(

@@ -1,4 +1,4 @@
-//! A volume copied into a file.
+//! A volume or a snapshot copied into a file.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,18 +7,26 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use claystone_console::api;
 use futures::{StreamExt, TryStreamExt, stream};
+use serde::Deserialize;
 use serde_json::json;
 
-use super::{PIECE_BYTES, PIECES_AT_ONCE, route, say};
+use super::{PIECE_BYTES, PIECES_AT_ONCE, route_of, say};
 use crate::admin::AdminClient;
 use crate::progress::Progress;
 use crate::table::bytes;
+
+/// What is copied: as much as this is of a volume and of a snapshot.
+#[derive(Debug, Deserialize)]
+struct Source {
+    name: String,
+    bytes: u64,
+}
 
 /// Copies the volume as it is now: what clients write meanwhile is in it or not.
 ///
 /// The file has its name only when it is whole and synced; until then, `.part` is behind it.
 pub async fn export(client: &AdminClient, name: &str, file: &Path, json: bool) -> anyhow::Result<()> {
-    let volume: api::Volume = client.get(&route(name, "")?).await?;
+    let volume: Source = client.get(&route_of(name, "")?).await?;
     let shown = file.display();
     ensure!(!file.exists(), "{shown} exists: name a new file");
     let mut part = file.as_os_str().to_owned();
@@ -42,14 +50,14 @@ pub async fn export(client: &AdminClient, name: &str, file: &Path, json: bool) -
 }
 
 /// Returns the bytes that are no hole.
-async fn copy(client: &AdminClient, volume: &api::Volume, target: &File) -> anyhow::Result<u64> {
+async fn copy(client: &AdminClient, volume: &Source, target: &File) -> anyhow::Result<u64> {
     target.set_len(volume.bytes).context("the file cannot be made so long")?;
     let progress = Progress::bytes(&volume.name, volume.bytes);
     let (mut at, mut copied) = (0, 0);
     while at < volume.bytes {
         let end = volume.bytes.min(at + WINDOW_BYTES);
         let query = format!("/spans?offset={at}&bytes={}", end - at);
-        let api::VolumeSpans { spans } = client.get(&route(&volume.name, &query)?).await?;
+        let api::VolumeSpans { spans } = client.get(&route_of(&volume.name, &query)?).await?;
         let mut pieces = Vec::new();
         for span in spans {
             if span.data {
@@ -62,7 +70,7 @@ async fn copy(client: &AdminClient, volume: &api::Volume, target: &File) -> anyh
         }
         let fetched = pieces.into_iter().map(|(offset, bytes)| async move {
             let query = format!("/content?offset={offset}&bytes={bytes}");
-            let content = client.fetch(&route(&volume.name, &query)?).await?;
+            let content = client.fetch(&route_of(&volume.name, &query)?).await?;
             ensure!(content.len() as u64 == bytes, "the store sent {} bytes instead of {bytes}", content.len());
             Ok((offset, content))
         });

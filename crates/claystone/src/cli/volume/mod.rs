@@ -3,6 +3,7 @@
 mod attach;
 mod export;
 mod import;
+mod snapshot;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use claystone_code::CodeSpec;
 use claystone_console::api;
+use claystone_volume::SnapshotName;
 use hyper::Method;
 use serde_json::json;
 
@@ -34,7 +36,7 @@ pub struct Volume {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// All volumes
+    /// All volumes and their snapshots
     List,
     /// Make a volume, all of it zeros; it takes space as it is written
     Create {
@@ -53,9 +55,9 @@ enum Action {
         #[arg(long, value_name = "SIZE", default_value = "1M")]
         chunk: Size,
     },
-    /// How a volume is: its log, what waits to be merged, its clients
+    /// How a volume is: its log, what waits to be merged, its clients; or what a snapshot holds
     Info {
-        /// The volume
+        /// The volume, or VOLUME@SNAPSHOT
         name: String,
     },
     /// Make a volume longer; clients see it when they attach anew
@@ -65,22 +67,22 @@ enum Action {
         /// Its length to be: not less than it has
         size: Size,
     },
-    /// Delete a volume and all that is in it; clients must be detached
+    /// Delete a volume and all that is in it, or a snapshot; clients must be detached
     Delete {
-        /// The volume
+        /// The volume, which must have no snapshots, or VOLUME@SNAPSHOT
         name: String,
         /// Do not ask
         #[arg(long)]
         yes: bool,
     },
-    /// Show how clients reach a volume: the kernel, libnbd, QEMU
+    /// Show how clients reach a volume, or read a snapshot: the kernel, libnbd, QEMU
     Attach {
-        /// The volume
+        /// The volume, or VOLUME@SNAPSHOT
         name: String,
     },
-    /// Copy a volume into a new file: raw, with holes where there is nothing
+    /// Copy a volume or a snapshot into a new file: raw, with holes where there is nothing
     Export {
-        /// The volume
+        /// The volume, or VOLUME@SNAPSHOT
         name: String,
         /// A file that does not exist yet
         file: PathBuf,
@@ -94,6 +96,28 @@ enum Action {
         /// Make the volume, as long as the file, kept in this way
         #[arg(long, value_name = "CODE")]
         redundancy: Option<CodeSpec>,
+    },
+    /// Keep a volume as it is now, under a name; clients go on
+    Snapshot {
+        /// The volume
+        volume: String,
+        /// The snapshot's name, such as monday: it is VOLUME@monday then
+        name: String,
+    },
+    /// Make a volume that has what a snapshot has; it takes space as one of them is written
+    Clone {
+        /// VOLUME@SNAPSHOT
+        from: SnapshotName,
+        /// The new volume
+        name: String,
+    },
+    /// Make a volume what its snapshot is: what was written since is gone; clients must be detached
+    Revert {
+        /// VOLUME@SNAPSHOT
+        to: SnapshotName,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
     /// Bring all that waits in a volume's log into its stripes now
     Merge {
@@ -134,6 +158,7 @@ impl Volume {
                 say(json, &made, &text);
                 Ok(())
             }
+            Action::Info { name } if name.contains('@') => snapshot::info(&client, &name, json).await,
             Action::Info { name } => {
                 let volume: api::Volume = client.get(&route(&name, "")?).await?;
                 say(json, &volume, info(&volume).trim_end());
@@ -149,11 +174,13 @@ impl Volume {
                 );
                 Ok(())
             }
+            Action::Delete { name, yes } if name.contains('@') => snapshot::delete(&client, &name, yes, json).await,
             Action::Delete { name, yes } => {
                 let path = route(&name, "")?;
                 let volume: api::Volume = client.get(&path).await?;
                 if !yes {
-                    confirm(&volume)?;
+                    let what = format!("{name}, {}, will be gone with all that is in it", bytes(volume.bytes));
+                    confirm(&name, &what, "deleted")?;
                 }
                 let done: api::Done = client.send(Method::DELETE, &path, &api::Done {}).await?;
                 say(json, &done, &format!("deleted {name}"));
@@ -162,6 +189,9 @@ impl Volume {
             Action::Attach { name } => attach::attach(&client, &name, json).await,
             Action::Export { name, file } => export::export(&client, &name, &file, json).await,
             Action::Import { file, name, redundancy } => import::import(&client, &file, &name, redundancy, json).await,
+            Action::Snapshot { volume, name } => snapshot::take(&client, &volume, &name, json).await,
+            Action::Clone { from, name } => snapshot::clone(&client, &from, name, json).await,
+            Action::Revert { to, yes } => snapshot::revert(&client, &to, yes, json).await,
             Action::Merge { name } => merge(&client, &name, json).await,
         }
     }
@@ -175,6 +205,11 @@ fn route(name: &str, rest: &str) -> anyhow::Result<String> {
         "{name:?} is no volume: names have letters, digits, '.', '_' and '-', a letter or digit first"
     );
     Ok(format!("/volumes/{name}{rest}"))
+}
+
+/// The path of a volume or a snapshot in the admin API.
+fn route_of(name: &str, rest: &str) -> anyhow::Result<String> {
+    if name.contains('@') { snapshot::route(&name.parse()?, rest) } else { route(name, rest) }
 }
 
 fn say(json: bool, document: &impl serde::Serialize, text: &str) {
@@ -199,6 +234,12 @@ async fn list(client: &AdminClient, json: bool) -> anyhow::Result<()> {
             of(|open| format!("{} pages", open.diff_pages)),
             of(|open| open.clients.to_string()),
         ]);
+        for snapshot in &volume.snapshots {
+            let (name, code) = (snapshot.name.clone(), snapshot.code.clone());
+            let none = || "-".to_owned();
+            let clients = snapshot.clients.to_string();
+            table.row([name, bytes(snapshot.bytes), code, "snapshot".to_owned(), none(), none(), clients]);
+        }
     }
     print!("{table}");
     for volume in volumes.volumes {
@@ -233,21 +274,24 @@ fn info(volume: &api::Volume) -> String {
         lines.push(("log", log));
         lines.push(("waiting", format!("{} pages, in {} stripes", open.diff_pages, open.diff_stripes)));
         lines.push(("merged", merged));
+        if open.copied_stripes > 0 {
+            lines.push(("copied", format!("{} stripes, because a snapshot or a clone has them", open.copied_stripes)));
+        }
         lines.push(("clients", open.clients.to_string()));
     }
     lines.extend(volume.log_disks.iter().map(|disk| ("log disk", disk.clone())));
+    lines.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", snapshot.name.clone())));
     lines.iter().map(|(name, value)| format!("{name:10}{value}\n")).collect()
 }
 
 /// Asks for the name again.
-fn confirm(volume: &api::Volume) -> anyhow::Result<()> {
-    let name = &volume.name;
-    ensure!(std::io::stdin().is_terminal(), "{name} is not deleted: nobody can be asked here, so say --yes");
-    eprint!("{name}, {}, will be gone with all that is in it. Its name again: ", bytes(volume.bytes));
+fn confirm(name: &str, what: &str, done: &str) -> anyhow::Result<()> {
+    ensure!(std::io::stdin().is_terminal(), "{name} is not {done}: nobody can be asked here, so say --yes");
+    eprint!("{what}. Its name again: ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    ensure!(answer.trim() == name, "{name} is not deleted: that is another name");
+    ensure!(answer.trim() == name, "{name} is not {done}: that is another name");
     Ok(())
 }
 
