@@ -270,6 +270,17 @@ impl Diffs {
         self.pages
     }
 
+    /// How many have content in the log.
+    pub fn content_pages(&self) -> u64 {
+        let pages = self.stripes.values().flat_map(|stripe| stripe.pages.values());
+        pages.filter(|diff| diff.kind != DiffKind::Zeros).count() as u64
+    }
+
+    /// Whether a stripe has diffs.
+    pub fn has(&self, position: u64) -> bool {
+        self.stripes.contains_key(&position)
+    }
+
     /// How many stripes have diffs.
     pub fn stripe_count(&self) -> u64 {
         self.stripes.len() as u64

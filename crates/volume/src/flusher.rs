@@ -1,10 +1,16 @@
 //! When a volume is merged, and how writers wait for it.
 //!
 //! ```text
-//!  share of the reserve used   0 %        merge_from        75 %            100 %
-//!  merging                      when idle  |  always          always          always
-//!  a writer                     goes on       goes on         waits a little  waits for a merge
+//!  share of the reserve used   0 %        merge_from        75 %            100 %              125 %
+//!  merging                      when idle  |  always          always          always             always
+//!  a writer                     goes on       goes on         waits a little  waits for a merge  waits for a merge
+//!  one who may bring help       goes on       goes on         waits a little  the same; goes on  waits for a merge
+//!                                                                             if none comes
 //! ```
+//!
+//! Where nothing can be merged, since disks or parts of stripes are missing, or stripes are held by others for longer than
+//! the timeout, who waits for a merge is refused. Help is a discard, or whole pages of stripes with diffs that wait: it may be
+//! what is lost that they bring back.
 //!
 //! Between its rounds merging rests while somebody writes, four times as long as a round where it begins, not at all from
 //! 75 % on. Its reads and writes are few at a time, and its records in the log short: no writer waits long for it.
@@ -12,16 +18,16 @@
 //! The wait grows with the square of what is used beyond three quarters, so that writers come down to the speed of
 //! merging without a step.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use claystone_chunk::DiskId;
 use claystone_env::{Env, Task, timeout};
 use futures::FutureExt;
 
-use crate::BlocksError;
 use crate::volume::{Inner, Volume};
+use crate::{BlocksError, MergeReport};
 
 /// Starts the task that merges a volume until it is cancelled, or the volume fails or is gone.
 pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
@@ -58,9 +64,8 @@ impl Inner {
         while self.diffs().pages() > 0 && is_due() {
             let (began, written) = (self.env.clock.now(), self.records.load(Ordering::Relaxed));
             let report = self.merge_as_task(ROUND_PAGES).await?;
-            // What is left waits for repairs, or for disks; or for who reads it back, which comes to an end.
-            self.is_stuck.store(report.pages == 0 && report.stripes_held == 0, Ordering::Release);
-            if report.pages == 0 {
+            self.note_progress(&report);
+            if report.pages + report.pages_carried == 0 {
                 break;
             }
             if self.records.load(Ordering::Relaxed) != written {
@@ -69,6 +74,20 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// What is left waits for repairs, or for disks: it is stuck. Or for who holds its stripes, which comes to an end, mostly.
+    fn note_progress(&self, report: &MergeReport) {
+        let now = self.env.clock.now();
+        let mut idle_since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if report.pages + report.pages_carried > 0 {
+            *idle_since = None;
+            self.is_stuck.store(false, Ordering::Release);
+            return;
+        }
+        let since = *idle_since.get_or_insert(now);
+        let is_stuck = report.stripes_held == 0 || now.since(since) >= self.settings.timeout;
+        self.is_stuck.store(is_stuck, Ordering::Release);
     }
 
     /// Moves the log off disks that take no writes any more, also while nobody writes: who drains one waits for that.
@@ -94,11 +113,11 @@ impl Inner {
         self.log.view().segment_count() > self.settings.segments_max()
     }
 
-    /// Lets a writer go on when there is room for it.
+    /// Lets a writer go on when there is room for it. `helps`: what it writes may let something be merged.
     ///
     /// # Errors
     /// `NoSpace`: the reserve is full and cannot be merged, since disks or parts of stripes are missing.
-    pub(crate) async fn admit(&self) -> Result<(), BlocksError> {
+    pub(crate) async fn admit(&self, helps: impl Fn() -> bool) -> Result<(), BlocksError> {
         self.records.fetch_add(1, Ordering::Relaxed);
         loop {
             let merged = self.merge_ended.notified();
@@ -112,6 +131,9 @@ impl Inner {
             if used < 100 {
                 let over = (used - SLOW_FROM_PERCENT) as f64 / (100 - SLOW_FROM_PERCENT) as f64;
                 self.env.clock.sleep(DELAY_MAX.mul_f64(over * over)).await;
+                return Ok(());
+            }
+            if used < HELP_UNTIL_PERCENT && self.is_stuck.load(Ordering::Acquire) && helps() {
                 return Ok(());
             }
             if timeout(&*self.env.clock, WAIT_MAX, merged).await.is_some() {
@@ -139,6 +161,8 @@ fn pause(took: Duration, used_percent: u64, merge_from_percent: u64) -> Duration
 const TICK: Duration = Duration::from_secs(1);
 const ROUND_PAGES: u64 = 512;
 const SLOW_FROM_PERCENT: u64 = 75;
+/// What may bring help is let in up to here.
+const HELP_UNTIL_PERCENT: u64 = 125;
 const DELAY_MAX: Duration = Duration::from_millis(20);
 const WAIT_MAX: Duration = Duration::from_millis(200);
 /// Where merging begins it rests so many times as long as it works.

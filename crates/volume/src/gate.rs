@@ -54,7 +54,8 @@ impl Gate {
         }
     }
 
-    fn try_enter(&self, pages: &Range<Page>, parts: bool) -> Option<Pass> {
+    /// If they may be written now.
+    pub(crate) fn try_enter(&self, pages: &Range<Page>, parts: bool) -> Option<Pass> {
         let mut inside = self.0.inside();
         let meets = |writer: &Writer| {
             (parts || writer.parts) && writer.pages.start < pages.end && pages.start < writer.pages.end

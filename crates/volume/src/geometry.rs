@@ -85,6 +85,14 @@ impl Geometry {
         self.start(page) / self.stripe_bytes()
     }
 
+    /// The stripes that pages are in.
+    pub fn positions(&self, pages: &Range<Page>) -> Range<u64> {
+        if pages.is_empty() {
+            return 0..0;
+        }
+        self.position(pages.start)..self.position(Page(pages.end.0 - 1)) + 1
+    }
+
     /// Whether chunks are whole pages and whole sectors.
     pub fn is_sound(&self) -> bool {
         let page = u64::from(self.page_bytes);

@@ -11,14 +11,16 @@
 //! 1. Whoever patches has the stripe alone from before it reads until the merge is settled.
 //! 2. Before a chunk is changed, all that will be written is in the log and synced. Writing it again is always right.
 //! 3. A chunk that may have missed a patch has no place any more before the diffs are released.
-//! 4. Diffs are released only where no later write took their place.
+//! 4. Diffs are released only where no later write took their place. Those that cannot be merged keep no segment: `carry`.
 //! 5. A stripe that a snapshot or a clone has too is not patched: `copy` gives the volume one of its own.
 
+mod carry;
 mod copy;
 mod plan;
 mod reach;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -109,7 +111,14 @@ impl Inner {
             return Err(self.fail("it failed before".to_owned()));
         }
         let chosen = self.choose(pages_max);
-        self.merge_stripes(&chosen).await
+        let mut report = self.merge_stripes(&chosen).await?;
+        report.pages_carried = self.carry_over().await?;
+        if report.pages_carried > 0 {
+            self.log.tend().await.map_err(|error| self.log_failed(error))?;
+            self.merged.lock().unwrap_or_else(PoisonError::into_inner).1.pages_carried += report.pages_carried;
+            self.merge_ended.notify_waiters();
+        }
+        Ok(report)
     }
 
     /// Merges what these stripes have diffs for. The caller has `merging`.
@@ -148,6 +157,19 @@ impl Inner {
         self.put_off.lock().unwrap_or_else(PoisonError::into_inner).insert(position, round + PUT_OFF_ROUNDS);
     }
 
+    fn is_put_off(&self, position: u64) -> bool {
+        self.put_off.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&position)
+    }
+
+    /// What was written may let a stripe be merged that could not be.
+    pub(crate) fn try_again(&self, pages: &Range<Page>) {
+        let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+        if !put_off.is_empty() {
+            let written = self.geometry.positions(pages);
+            put_off.retain(|position, _| !written.contains(position));
+        }
+    }
+
     /// Stripes to merge: what pins the oldest segments first if the log is long, then the coldest.
     fn choose(&self, pages_max: u64) -> Vec<u64> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
@@ -162,8 +184,7 @@ impl Inner {
                 chosen.push(position);
             }
         };
-        let segments = self.log.view().segment_count();
-        if segments * 4 > self.settings.segments_max() * 3
+        if self.log_is_long()
             && let Some(oldest) = diffs.oldest_live()
         {
             diffs.pinning(oldest).into_iter().for_each(|position| take(position, &mut chosen));

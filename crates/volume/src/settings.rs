@@ -57,7 +57,9 @@ pub struct MergeReport {
     pub stripes_copied: u64,
     /// Stripes given back because all of them is zeros.
     pub stripes_dropped: u64,
-    /// Stripes that could not be merged because too much of them is lost.
+    /// Pages that could not be merged and were appended to the log again, so that its oldest segment ends.
+    pub pages_carried: u64,
+    /// Stripes that could not be merged, or not all of their diffs, because too much of them is lost.
     pub stripes_lost: u64,
     /// Stripes that somebody else had.
     pub stripes_held: u64,
@@ -77,6 +79,7 @@ impl MergeReport {
         self.stripes_begun += other.stripes_begun;
         self.stripes_copied += other.stripes_copied;
         self.stripes_dropped += other.stripes_dropped;
+        self.pages_carried += other.pages_carried;
         self.stripes_lost += other.stripes_lost;
         self.stripes_held += other.stripes_held;
         self.parity_updates += other.parity_updates;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, Lease, StripeId};
-use claystone_env::Env;
+use claystone_env::{Env, Moment};
 use claystone_meta::{Meta, StripeRecord, VolumeRecord};
 use claystone_stripe::{Hold, Stripes};
 use futures::future::{try_join, try_join_all};
@@ -71,8 +71,10 @@ pub(crate) struct Inner {
     pub(crate) rounds: AtomicU64,
     /// Writes that were let in.
     pub(crate) records: AtomicU64,
-    /// The reserve is used up and nothing of it can be merged.
+    /// Nothing can be merged now: who finds the reserve used up is refused.
     pub(crate) is_stuck: AtomicBool,
+    /// Since when nothing was merged though there was something to merge.
+    pub(crate) idle_since: Mutex<Option<Moment>>,
     pub(crate) failure: Mutex<Option<String>>,
     /// Stripes that a merge is changing, or left changed in part: then nobody decodes them before the volume is opened anew
     /// and mends them.
@@ -84,7 +86,7 @@ pub(crate) struct Inner {
     base: Base,
     /// Who reads now.
     pub(crate) readers: Readers,
-    gate: Gate,
+    pub(crate) gate: Gate,
 }
 
 impl std::fmt::Debug for Volume {
@@ -131,6 +133,7 @@ impl Volume {
             rounds: AtomicU64::new(0),
             records: AtomicU64::new(0),
             is_stuck: AtomicBool::new(false),
+            idle_since: Mutex::default(),
             failure: Mutex::default(),
             kept: Mutex::default(),
             put_off: Mutex::default(),
@@ -393,27 +396,36 @@ impl Inner {
     }
 
     async fn write_record(&self, offset: u64, content: Bytes) -> Result<(), BlocksError> {
-        self.admit().await?;
-        // It may have failed while this waited.
-        self.working()?;
         let page_bytes = u64::from(self.geometry.page_bytes);
         let range = ByteRange { offset, bytes: content.len() as u64 };
         let pages = self.pages(range);
         let parts = !offset.is_multiple_of(page_bytes) || !range.end().is_multiple_of(page_bytes);
+        self.admit(|| !parts && self.all_have_diffs(&pages)).await?;
+        // It may have failed while this waited.
+        self.working()?;
         let _pass = self.gate.enter(pages.clone(), parts).await;
         let content = if parts { self.whole_pages(&pages, offset, content).await? } else { content };
         let crcs = content.chunks_exact(page_bytes as usize).map(crc32c).collect();
         let record = Record::Write { first: pages.start, crcs, content };
-        self.log_write(record).await
+        self.log_write(record, &pages).await
     }
 
-    async fn log_write(&self, record: Record) -> Result<(), BlocksError> {
+    async fn log_write(&self, record: Record, pages: &Range<Page>) -> Result<(), BlocksError> {
         match self.log.write(record).await {
-            Ok(Some(_)) => Ok(()),
+            Ok(Some(_)) => {
+                self.try_again(pages);
+                Ok(())
+            }
             // A full disk is full again at once if nobody says so.
             Ok(None) => Err(BlocksError::NoSpace { needed_bytes: self.settings.segment_bytes, free_bytes: 0 }),
             Err(error) => Err(self.log_failed(error)),
         }
+    }
+
+    /// Whether diffs wait in all stripes that these pages are in.
+    fn all_have_diffs(&self, pages: &Range<Page>) -> bool {
+        let diffs = self.diffs();
+        self.geometry.positions(pages).all(|position| diffs.has(position))
     }
 
     /// Puts bytes into what their first and last page are now.
@@ -479,16 +491,17 @@ impl Inner {
 
     /// Zeros whole pages of one stripe.
     async fn zero_pages(&self, pages: Range<Page>) -> Result<(), BlocksError> {
-        let _pass = self.gate.enter(pages.clone(), false).await;
         let is_hole = self.stripe(self.geometry.position(pages.start)).is_none()
             && self.diffs().range(pages.clone()).next().is_none();
         // A write that is on its way here runs at once with this, and may come after it.
         if is_hole {
             return Ok(());
         }
-        self.admit().await?;
+        self.admit(|| true).await?;
+        self.working()?;
+        let _pass = self.gate.enter(pages.clone(), false).await;
         let record = Record::Zero { first: pages.start, pages: pages.end.0 - pages.start.0 };
-        self.log_write(record).await
+        self.log_write(record, &pages).await
     }
 
     fn spans(&self, range: ByteRange, spans_max: usize) -> Vec<Span> {

@@ -390,7 +390,7 @@ pub(crate) fn log_fits(settings: &Settings, chunks_bytes: u64) -> bool {
 }
 
 /// The least bytes of a segment for stripes of so many bytes, parity included: the longest record fits.
-pub(crate) fn segment_bytes_min(chunks_bytes: u64) -> u64 {
+pub(crate) const fn segment_bytes_min(chunks_bytes: u64) -> u64 {
     2 * chunks_bytes + (4 << 20)
 }
 

@@ -99,6 +99,11 @@ impl LogView {
         self.segments().contains_key(&segment)
     }
 
+    /// Whether this is the segment with the greatest number: the one that is appended to.
+    pub fn is_last(&self, segment: u64) -> bool {
+        self.segments().keys().next_back() == Some(&segment)
+    }
+
     /// How many segments are not over.
     pub fn segment_count(&self) -> u64 {
         self.segments().len() as u64

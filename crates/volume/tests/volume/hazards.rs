@@ -254,3 +254,176 @@ async fn a_row_with_too_much_lost_holds_up_no_other_and_writes_over_whole_pages_
     world.lose(disk_of(&stripe, 0));
     check(&volume, &model, "from the stripe, with a disk lost").await;
 }
+
+/// A reserve of four short segments.
+fn tight() -> Settings {
+    Settings { segment_bytes: 5 * MIB, reserve_bytes: 20 * MIB, timeout: Duration::from_secs(2), ..settings() }
+}
+
+/// Writes three times the reserve to all but the first stripe, and knows what is there then.
+async fn write_much(volume: &Volume, model: &mut [u8]) {
+    for number in 0..60 {
+        let offset = MIB + number % 7 * MIB;
+        let content = pattern(number, MIB as usize);
+        volume.write(offset, content.clone(), Durable::WithFlush).await.expect("there is room");
+        model[offset as usize..(offset + MIB) as usize].copy_from_slice(&content);
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_cannot_be_merged_keeps_no_segment_of_the_log() {
+    let world = World::with(4, tight(), 1).await;
+    let volume = world.create("v", 8 * MIB, "rs:2+1").await;
+    let mut model = vec![0; 8 << 20];
+    write_page(&volume, &mut model, 0, 1).await;
+    volume.merge_all().await.expect("merged");
+    let stripe = first_stripe(&world, &volume).await;
+    [0, 1].into_iter().for_each(|chunk| lose_sector(&world, &stripe, chunk, 0));
+    write_page(&volume, &mut model, 0, 2).await;
+    // Zeros move on too.
+    volume.discard(ByteRange { offset: 0, bytes: PAGE }, Durable::Now).await.expect("it takes discards");
+    write_page(&volume, &mut model, 0, 3).await;
+    write_much(&volume, &mut model).await;
+    volume.merge_all().await.expect("merged");
+    let status = volume.status();
+    assert!(status.merged.pages_carried > 0 && status.log_bytes < 20 << 20, "{status:?}");
+    volume.flush().await.expect("flushed");
+    drop(volume);
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("it opens again");
+    assert_eq!(read(&volume, 0, PAGE).await, Ok(page(3)));
+    // What is lost is written.
+    write_page(&volume, &mut model, CHUNK, 4).await;
+    volume.merge_all().await.expect("merged");
+    assert_eq!(volume.status().diff_pages, 0);
+    check(&volume, &model, "in the stripes").await;
+}
+
+#[tokio::test]
+async fn openings_that_leave_a_page_each_do_not_leave_a_segment_each() {
+    let mut world = World::with(4, tight(), 5).await;
+    let (volume, mut model) = full_stripe(&world, "rs:2+1", 2).await;
+    let stripe = first_stripe(&world, &volume).await;
+    drop(volume);
+    for row in 0..10 {
+        [0, 1].into_iter().for_each(|chunk| lose_sector(&world, &stripe, chunk, row));
+        let volume = world.volumes.open("v").await.expect("it opens");
+        write_page(&volume, &mut model, row * PAGE, 50 + row).await;
+        drop(volume);
+        world = world.crash().await;
+    }
+    let volume = world.volumes.open("v").await.expect("it opens");
+    for _ in 0..20 {
+        volume.merge_once(u64::MAX).await.expect("nothing fails");
+    }
+    for disk in &world.disks {
+        let segments = disk.segments().segments(volume.record().id).await.expect("listed");
+        assert!(segments.len() <= 4, "{segments:?}");
+    }
+    assert_eq!(volume.status().diff_pages, 10);
+    assert_eq!(read(&volume, 0, CHUNK).await, Ok(Bytes::copy_from_slice(&model[..CHUNK as usize])));
+}
+
+#[tokio::test]
+async fn what_is_carried_over_undoes_no_write() {
+    let world = World::with(4, tight(), 2).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let mut model = pattern(1, MIB as usize).to_vec();
+    write(&volume, 0, model.clone().into()).await;
+    volume.merge_all().await.expect("merged");
+    let stripes = world.meta.volume_stripes(volume.record().id, None, 9).await.expect("listed");
+    let holds: Vec<_> = stripes.iter().filter_map(|(_, stripe)| world.stripes.try_alone(stripe.id)).collect();
+    assert_eq!(holds.len(), 8);
+    for (offset, seed) in [(0, 2), (PAGE, 3), (3 * PAGE, 4)] {
+        write_page(&volume, &mut model, offset, seed).await;
+    }
+    volume.discard(ByteRange { offset: 2 * PAGE, bytes: PAGE }, Durable::Now).await.expect("it takes discards");
+    model[2 * PAGE as usize..3 * PAGE as usize].fill(0);
+    // Nothing is merged, so the log is read only to carry its oldest pages over.
+    world.traps.log_reads().set();
+    let traps = world.traps.clone();
+    let mut caught = Box::pin(traps.log_reads().caught());
+    let half = MIB / 2;
+    for seed in 5.. {
+        let content = pattern(seed, half as usize);
+        write(&volume, half, content.clone()).await;
+        model[half as usize..].copy_from_slice(&content);
+        if caught.as_mut().now_or_never().is_some() {
+            break;
+        }
+    }
+    let writes = [0, 2 * PAGE].map(|offset| {
+        let volume = volume.clone();
+        world.beside(async move { write(&volume, offset, page(offset + 100)).await })
+    });
+    // Time enough to overtake what is read.
+    world.env.clock.sleep(Duration::from_millis(100)).await;
+    world.traps.log_reads().open();
+    for (offset, written) in [0, 2 * PAGE].into_iter().zip(writes) {
+        written.await.expect("it ends");
+        model[offset as usize..(offset + PAGE) as usize].copy_from_slice(&page(offset + 100));
+    }
+    until(&world, "a page that was carried over", || volume.status().merged.pages_carried > 0).await;
+    check(&volume, &model, "after it").await;
+    volume.flush().await.expect("flushed");
+    drop((volume, holds));
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("it opens again");
+    check(&volume, &model, "after a crash").await;
+    volume.merge_all().await.expect("merged");
+    check(&volume, &model, "in the stripes").await;
+}
+
+#[tokio::test]
+async fn a_full_log_takes_what_may_bring_help() {
+    let world = World::with(3, tight(), 3).await;
+    let volume = world.create("v", 64 * MIB, "rs:2+1").await;
+    [0, 1].into_iter().for_each(|disk| world.lose(disk));
+    let content = pattern(7, MIB as usize);
+    let mut written = 0;
+    while volume.write(written, content.clone(), Durable::WithFlush).await.is_ok() {
+        written += MIB;
+    }
+    let refused = volume.write(written, content.clone(), Durable::WithFlush).await;
+    assert!(matches!(refused, Err(BlocksError::NoSpace { .. })), "{refused:?}");
+    // Pages that have diffs, and zeros, but not for ever.
+    let other = pattern(8, MIB as usize);
+    write(&volume, 0, other.clone()).await;
+    volume.discard(ByteRange { offset: MIB, bytes: MIB }, Durable::Now).await.expect("it takes discards");
+    let mut taken = 0;
+    while volume.write(2 * MIB, other.clone(), Durable::WithFlush).await.is_ok() {
+        taken += 1;
+        assert!(taken < 10, "there is an end");
+    }
+    assert_eq!(read(&volume, 0, MIB).await, Ok(other));
+    assert_eq!(read(&volume, MIB, MIB).await, Ok(vec![0; 1 << 20].into()));
+    [0, 1].into_iter().for_each(|disk| world.find(disk));
+    volume.merge_all().await.expect("merged");
+    write(&volume, written, content).await;
+}
+
+#[tokio::test]
+async fn writers_do_not_wait_for_ever_for_stripes_that_somebody_holds() {
+    let world = World::with(4, tight(), 4).await;
+    let volume = world.create("v", 32 * MIB, "rs:2+1").await;
+    let content = pattern(1, MIB as usize);
+    for at in 0..32 {
+        volume.write(at * MIB, content.clone(), Durable::WithFlush).await.expect("there is room");
+    }
+    volume.merge_all().await.expect("merged");
+    let stripes = world.meta.volume_stripes(volume.record().id, None, 1000).await.expect("listed");
+    let holds: Vec<_> = stripes.iter().filter_map(|(_, stripe)| world.stripes.try_alone(stripe.id)).collect();
+    assert_eq!(holds.len(), 256);
+    let mut at = 0;
+    let refused = loop {
+        match volume.write(at * MIB, content.clone(), Durable::WithFlush).await {
+            Ok(()) => at += 1,
+            Err(error) => break error,
+        }
+        assert!(at < 32, "it is more than the reserve");
+    };
+    assert!(matches!(refused, BlocksError::NoSpace { .. }), "{refused}");
+    drop(holds);
+    volume.merge_all().await.expect("merged");
+    write(&volume, 0, content).await;
+}

@@ -264,6 +264,7 @@ pub struct Traps(Arc<TrapState>);
 #[derive(Debug, Default)]
 struct TrapState {
     overwrites: Trap,
+    log_reads: Trap,
     panics: AtomicBool,
     spoiled: Mutex<Vec<(DiskId, Bytes)>>,
 }
@@ -272,6 +273,11 @@ impl Traps {
     /// Overwrites of chunks wait here.
     pub fn overwrites(&self) -> &Trap {
         &self.0.overwrites
+    }
+
+    /// Reads of segments wait here.
+    pub fn log_reads(&self) -> &Trap {
+        &self.0.log_reads
     }
 
     /// Whoever overwrites a chunk panics.
@@ -445,6 +451,7 @@ impl SegmentStore for CutStore {
         if self.cut.is_bad(self.disk(), ranges) {
             return Err(SegmentError::Damaged { id, reason: "spoiled by the test".to_owned() });
         }
+        self.traps.log_reads().pass().await;
         let read = self.inner.segments().read_segment(id, ranges).await?;
         Ok(read.into_iter().map(|read| self.traps.spoiled(self.disk(), read)).collect())
     }
