@@ -25,7 +25,7 @@ use futures::future::{join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
-use crate::ssd::SimSsd;
+use crate::ssd::{SimSsd, WriteOrder};
 
 /// How large a cache is, and when it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,8 @@ struct State {
     held: BTreeMap<Place, u64>,
     used: BTreeMap<u64, Place>,
     uses: u64,
+    /// Where the last write of each file to the drive ended.
+    ends: BTreeMap<CachedFile, u64>,
     /// Dirty sectors that are not on their way.
     dirty: BTreeSet<Place>,
     waiting: VecDeque<Stretch>,
@@ -138,6 +140,11 @@ impl SimCache {
         shared.state().hold(file, sectors, shared.model.sectors);
     }
 
+    /// Holds bytes of a file as if they had just been read.
+    pub fn hold(&self, file: CachedFile, bytes: Range<u64>) {
+        self.shared.state().hold(file, sectors(&bytes), self.shared.model.sectors);
+    }
+
     /// Writes bytes of a file.
     pub async fn write(&self, file: CachedFile, bytes: Range<u64>) {
         let shared = &*self.shared;
@@ -146,7 +153,8 @@ impl SimCache {
         let count = (sectors.end - sectors.start) as usize;
         shared.state().stats.sectors_written += count as u64;
         if shared.model.writes_through {
-            shared.ssd.write((count * SECTOR_BYTES) as u64).await;
+            let order = shared.state().order(file, &sectors);
+            shared.ssd.write((count * SECTOR_BYTES) as u64, order).await;
             shared.state().hold(file, sectors, shared.model.sectors);
             return;
         }
@@ -207,11 +215,11 @@ impl Shared {
         let mut under_way = FuturesUnordered::new();
         loop {
             while under_way.len() < self.model.at_once
-                && let Some(stretch) = self.state().take_dirty(self.model.dirty_from)
+                && let Some((stretch, order)) = self.state().take_dirty(self.model.dirty_from)
             {
                 under_way.push(async move {
                     let sectors = stretch.sectors.end - stretch.sectors.start;
-                    self.ssd.write(sectors * SECTOR_BYTES as u64).await;
+                    self.ssd.write(sectors * SECTOR_BYTES as u64, order).await;
                     let mut state = self.state();
                     state.leaving -= sectors as usize;
                     state.unclean.remove(&stretch.number);
@@ -282,7 +290,7 @@ impl State {
     }
 
     /// What is to go to the drive now.
-    fn take_dirty(&mut self, dirty_from: usize) -> Option<Stretch> {
+    fn take_dirty(&mut self, dirty_from: usize) -> Option<(Stretch, WriteOrder)> {
         if self.waiters == 0 && self.dirty.len() <= dirty_from {
             return None;
         }
@@ -291,7 +299,16 @@ impl State {
             self.dirty.remove(&(stretch.file, sector));
         }
         self.leaving += (stretch.sectors.end - stretch.sectors.start) as usize;
-        Some(stretch)
+        let order = self.order(stretch.file, &stretch.sectors);
+        Some((stretch, order))
+    }
+
+    /// How a write to the drive continues the one before it of its file, whose last sector it may write again.
+    fn order(&mut self, file: CachedFile, sectors: &Range<u64>) -> WriteOrder {
+        match self.ends.insert(file, sectors.end) {
+            Some(end) if sectors.start == end || sectors.start + 1 == end => WriteOrder::Following,
+            _ => WriteOrder::Random,
+        }
     }
 }
 

@@ -40,7 +40,7 @@ pub use disk::{DiskModel, Fault, SimDisk, Stats};
 pub use link::{LinkModel, SimLink};
 pub use process::Process;
 pub use random::SimRandom;
-pub use ssd::{SimSsd, SsdModel, SsdStats};
+pub use ssd::{SimSsd, SsdModel, SsdStats, WriteOrder};
 pub use trace::TraceSum;
 pub use worker::SimWorker;
 pub use world::{World, run};

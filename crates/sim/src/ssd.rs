@@ -2,15 +2,15 @@
 //!
 //! Its flash is several units that work at once. A read waits for the unit where its bytes lie. A write goes into the
 //! drive's memory, if there is room, and from there to whatever unit is free; now and then that unit then collects
-//! garbage: it moves what is valid out of a block and erases it.
+//! garbage: it moves what is valid out of a block and erases it. Sectors that follow those of the write before leave nothing
+//! valid behind when they are written again, and cost no collection.
 //!
 //! Invariants:
 //! 1. A unit does one thing at a time and ends what it began: a read waits for the program or the collection that is under
 //!    way, and for reads before it, but not for sectors that wait in the drive's memory.
 //! 2. All chance comes from the drive's own stream of the world's seed, and every request goes into the trace.
 //!
-//! Left out: where on the flash a sector lies (a read finds its unit by chance), wear, and trimming; all writes cost the
-//! same collections, also those that follow each other.
+//! Left out: where on the flash a sector lies (a read finds its unit by chance), wear, and trimming.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ pub struct SsdModel {
     pub is_protected: bool,
     /// How long a unit takes to program a sector.
     pub program: Duration,
-    /// One in so many programs is followed by a collection.
+    /// One in so many programs of sectors in no order is followed by a collection.
     pub collect_every: u64,
     /// How long a collection takes.
     pub collect: Duration,
@@ -92,6 +92,15 @@ impl SsdModel {
     }
 }
 
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOrder {
+    /// Anywhere.
+    Random,
+    /// Behind the one before it in the same file.
+    Following,
+}
+
 /// What a drive did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SsdStats {
@@ -128,8 +137,8 @@ struct Shared {
 struct State {
     /// When each unit has done what it was given.
     free_at: Vec<Duration>,
-    /// Sectors in the drive's memory, by when they came.
-    waiting: VecDeque<Duration>,
+    /// Sectors in the drive's memory, by when they came, and where they go.
+    waiting: VecDeque<(Duration, WriteOrder)>,
     stats: SsdStats,
 }
 
@@ -171,7 +180,7 @@ impl SimSsd {
     }
 
     /// Writes so many bytes. It is done when the drive has them in its memory.
-    pub async fn write(&self, bytes: u64) {
+    pub async fn write(&self, bytes: u64, order: WriteOrder) {
         let shared = &*self.shared;
         let sectors = bytes.div_ceil(SECTOR_BYTES as u64) as usize;
         {
@@ -184,7 +193,7 @@ impl SimSsd {
                         None => {
                             state.stats.writes += 1;
                             state.stats.sectors_written += sectors as u64;
-                            state.waiting.extend(std::iter::repeat_n(now, sectors));
+                            state.waiting.extend(std::iter::repeat_n((now, order), sectors));
                             break;
                         }
                     }
@@ -252,9 +261,9 @@ impl State {
     /// Gives sectors of the drive's memory to units that were free before `now`.
     fn program_until(&mut self, now: Duration, model: &SsdModel, random: &dyn Random) {
         while let Some(start) = self.next_program().filter(|start| *start < now) {
-            self.waiting.pop_front();
+            let Some((_, order)) = self.waiting.pop_front() else { return };
             let mut took = model.program;
-            if random.below(model.collect_every) == 0 {
+            if order == WriteOrder::Random && random.below(model.collect_every) == 0 {
                 took += model.collect;
                 self.stats.collections += 1;
             }
@@ -265,7 +274,7 @@ impl State {
     /// When the next sector is programmed, unless a read comes before.
     fn next_program(&self) -> Option<Duration> {
         let free_at = self.free_at.iter().min()?;
-        self.waiting.front().map(|came| *came.max(free_at))
+        self.waiting.front().map(|(came, _)| *came.max(free_at))
     }
 
     fn first_free(&mut self) -> &mut Duration {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use claystone_sim::{CacheModel, CachedFile, LinkModel, SimCache, SimSsd, SsdModel, World, run};
+use claystone_sim::{CacheModel, CachedFile, LinkModel, SimCache, SimSsd, SsdModel, World, WriteOrder, run};
 use futures::future::{join, join_all};
 
 const FILE: CachedFile = CachedFile { owner: 1, number: 1 };
@@ -34,17 +34,19 @@ async fn rate(world: &World, depth: usize, each: usize, request: impl AsyncFn())
 
 #[test]
 fn rates_are_those_of_the_specifications() {
-    for (name, model, reads, writes) in [
-        ("server", SsdModel::sata_server(), 55_000.0..70_000.0, 13_500.0..15_500.0),
-        ("desktop", SsdModel::sata_desktop(), 75_000.0..95_000.0, 4_500.0..5_500.0),
+    for (name, model, reads, writes, streams) in [
+        ("server", SsdModel::sata_server(), 55_000.0..70_000.0, 13_500.0..15_500.0, 290.0..330.0),
+        ("desktop", SsdModel::sata_desktop(), 75_000.0..95_000.0, 4_500.0..5_500.0, 260.0..310.0),
     ] {
         run(1, |world| async move {
             let ssd = world.ssd(name, model);
             let read = rate(&world, 32, 1000, async || ssd.read(4096).await).await;
             assert!(reads.contains(&read), "{name} reads {read} a second");
             // Its memory is full soon.
-            let written = rate(&world, 32, 1000, async || ssd.write(4096).await).await;
+            let written = rate(&world, 32, 1000, async || ssd.write(4096, WriteOrder::Random).await).await;
             assert!(writes.contains(&written), "{name} writes {written} a second");
+            let mib = rate(&world, 4, 100, async || ssd.write(1 << 20, WriteOrder::Following).await).await;
+            assert!(streams.contains(&mib), "{name} writes {mib} MiB a second in order");
         });
     }
 }
@@ -64,7 +66,7 @@ fn more_reads_than_units_wait() {
 fn a_read_waits_for_one_program_and_not_for_those_that_wait() {
     run(3, |world| async move {
         let ssd = world.ssd("d", plain());
-        ssd.write(200 * 4096).await;
+        ssd.write(200 * 4096, WriteOrder::Random).await;
         for _ in 0..20 {
             assert!(time(&world, ssd.read(4096)).await <= plain().read + plain().program);
         }
@@ -76,7 +78,7 @@ fn a_flush_waits_for_memory_that_a_power_cut_would_empty() {
     run(4, |world| async move {
         for (name, is_protected, least) in [("p", true, micros(0)), ("u", false, plain().program * 10)] {
             let ssd = world.ssd(name, SsdModel { is_protected, ..plain() });
-            ssd.write(100 * 4096).await;
+            ssd.write(100 * 4096, WriteOrder::Random).await;
             let took = time(&world, ssd.flush()).await;
             assert!(took >= least && (is_protected == (took == plain().flush)), "{name}: {took:?}");
         }
@@ -101,6 +103,9 @@ fn a_cache_holds_what_was_used_last() {
         cache.read(FILE, 0..4096).await;
         assert_eq!(ssd.stats().reads, 2);
         cache.read(FILE, 4096..2 * 4096).await;
+        assert_eq!(ssd.stats().reads, 3);
+        cache.hold(FILE, 9 * 4096..10 * 4096);
+        cache.read(FILE, 9 * 4096..10 * 4096).await;
         assert_eq!(ssd.stats().reads, 3);
     });
 }

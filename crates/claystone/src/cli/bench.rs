@@ -2,14 +2,16 @@
 
 mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 
 use super::Kernels;
 use crate::bench::codes::{self, Choice, Measured};
+use crate::bench::volume::Curves;
 use crate::bench::{lec, mount, s3, volume};
+use crate::chart::Picture;
 use crate::rows::{self, Row};
 
 /// Measure this machine, beside other systems where they are installed.
@@ -35,7 +37,8 @@ enum What {
     S3(S3),
     /// Recorded requests of block devices: updates of parity counted, or replayed on a volume on six disks
     Trace(trace::Trace),
-    /// Random writes to volumes beside replicas and other ways to keep parity, on six disks in one directory
+    /// Random writes to volumes beside replicas and other ways to keep parity, on six disks in one directory, and emulated on
+    /// three servers with solid-state drives
     Volume(Volume),
 }
 
@@ -126,24 +129,43 @@ struct Volume {
     /// Only this case, such as "8KiB QD1"; may be given several times
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
+    /// Where devices are: on this machine, on emulated servers in simulated time, or one after the other
+    #[arg(long, value_enum, default_value_t = SetUp::Both)]
+    set_up: SetUp,
     /// Length of each device in MiB
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     mib: u64,
-    /// How long each device is written to in a round
+    /// On this machine: how long each device is written to in a round
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Rounds that are kept of each case
+    /// On this machine: rounds that are kept of each case
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// A look: one short round of each case, and goals are not judged
+    /// Emulated: writes to each device
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(100..=1 << 30))]
+    writes: u64,
+    /// Emulated: the seed that decides all chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A look: short rounds and few writes, and goals are not judged
     #[arg(long)]
     quick: bool,
-    /// Where to make the disks [default: the system's place for temporary files]
+    /// Also write plots of how long writes took, one for each case, as SVG and as PNG, into this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    plot: Option<PathBuf>,
+    /// On this machine: where to make the disks [default: the system's place for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum SetUp {
+    Machine,
+    Emulated,
+    Both,
 }
 
 impl Bench {
@@ -201,16 +223,39 @@ impl Mount {
 impl Volume {
     async fn run(self) -> anyhow::Result<()> {
         let round = round(self.seconds, self.rounds)?;
+        let machine = volume::OnMachine {
+            round: if self.quick { QUICK_ROUND } else { round },
+            rounds: if self.quick { 1 } else { self.rounds },
+            directory: self.dir,
+        };
+        let writes = if self.quick { QUICK_WRITES } else { self.writes };
+        let emulated = volume::InSimulation { writes, seed: self.seed };
         let plan = volume::Plan {
             cases: self.cases,
             device_bytes: if self.quick { QUICK_DEVICE_BYTES } else { self.mib << 20 },
-            round: if self.quick { QUICK_ROUND } else { round },
-            rounds: if self.quick { 1 } else { self.rounds },
             judged: !self.quick,
-            directory: self.dir,
+            machine: Some(machine).filter(|_| self.set_up != SetUp::Emulated),
+            emulated: Some(emulated).filter(|_| self.set_up != SetUp::Machine),
         };
-        print(&volume::run(&plan).await?, self.json)
+        let measured = volume::run(&plan).await?;
+        if let Some(directory) = &self.plot {
+            plot(directory, &measured.curves)?;
+        }
+        print(&measured.rows, self.json)
     }
+}
+
+fn plot(directory: &Path, curves: &[Curves]) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    for curves in curves {
+        let svg = curves.draw()?;
+        for picture in Picture::ALL {
+            let name = format!("volume {}.{}", curves.name, picture.extension()).replace(' ', "-");
+            let path = directory.join(name);
+            std::fs::write(&path, picture.encode(svg.clone())?).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// The length of a round, if it and the number of rounds make sense.
@@ -222,6 +267,7 @@ fn round(seconds: f64, rounds: usize) -> anyhow::Result<Duration> {
 
 const QUICK_FILE_BYTES: u64 = 64 << 20;
 const QUICK_DEVICE_BYTES: u64 = 16 << 20;
+const QUICK_WRITES: u64 = 1000;
 const QUICK_ROUND: Duration = Duration::from_millis(300);
 
 impl S3 {

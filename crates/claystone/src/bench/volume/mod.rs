@@ -1,26 +1,35 @@
-//! Random writes to block volumes: delayed parity update beside what others do, on six disks in directories of one place.
+//! Random writes to block volumes: delayed parity update beside what others do, on six disks; on this machine in directories
+//! of one place, and emulated, on servers with solid-state drives behind a network.
 //!
-//! All devices live in this process over the same disks, and take turns in short rounds; of the quiet rounds the median
-//! counts. A write is acknowledged as each way acknowledges it: in the memory of the system under as many disks as it
-//! wants, without a sync. Protocols are left out.
+//! All devices of a set-up live in one process over the same disks, and take turns. On this machine they do so in short
+//! rounds; of the quiet rounds the median counts. In simulated time every mode makes the same number of writes, and a seed
+//! repeats all figures; the program's own time is not in them.
+//!
+//! A write is acknowledged as each way acknowledges it: in the memory of the system under as many disks as it wants, without
+//! a sync. Protocols are left out.
+//!
+//! Source: [drc-dpu §2.4]: modes, sizes and the emulated servers.
 
+mod emulated;
 pub mod world;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use claystone_bench::gate::median;
-use claystone_code::CodeSpec;
 use claystone_env::Env;
 use claystone_volume::comparators::UpdateMethod;
-use claystone_volume::{Blocks, Durable};
+use claystone_volume::{Blocks, Durable, Volume};
 
+use self::emulated::Bed;
 use self::world::World;
 use super::load::Sample;
 use super::noise::{self, Counters, Noise};
+use crate::chart::Lines;
 use crate::progress::Progress;
 use crate::rows::{Against, Figure, Goals, Row};
 
@@ -31,14 +40,62 @@ pub struct Plan {
     pub cases: Vec<String>,
     /// Length of each device; rounded to whole stripes.
     pub device_bytes: u64,
+    /// Whether goals are judged.
+    pub judged: bool,
+    /// On this machine, if at all.
+    pub machine: Option<OnMachine>,
+    /// In simulated time, if at all.
+    pub emulated: Option<InSimulation>,
+}
+
+/// How to measure on this machine.
+#[derive(Debug, Clone)]
+pub struct OnMachine {
     /// How long each device is written to in a round.
     pub round: Duration,
     /// Rounds of each case that are to be kept.
     pub rounds: usize,
-    /// Whether goals are judged.
-    pub judged: bool,
     /// Where the disks are made; `None`: the system's place for temporary files.
     pub directory: Option<PathBuf>,
+}
+
+/// How to measure in simulated time.
+#[derive(Debug, Clone)]
+pub struct InSimulation {
+    /// Writes of each mode and case.
+    pub writes: u64,
+    /// What decides all chance.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Figures.
+    pub rows: Vec<Row>,
+    /// How long writes took, by case.
+    pub curves: Vec<Curves>,
+}
+
+/// How long writes of one case took: what share of them took at most how long.
+#[derive(Debug)]
+pub struct Curves {
+    /// The case and the set-up.
+    pub name: String,
+    /// Of each mode: milliseconds and percent, ascending.
+    lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+impl Curves {
+    /// The plot as SVG.
+    ///
+    /// # Errors
+    /// There is nothing to draw.
+    pub fn draw(&self) -> anyhow::Result<String> {
+        let title = format!("Random writes, {}", self.name);
+        let y = "percent of writes";
+        Lines { title: &title, x: "response in milliseconds", y, lines: self.lines.clone() }.draw()
+    }
 }
 
 /// Writes of one length, so many at once.
@@ -63,25 +120,55 @@ struct Mode {
     coded: Arc<dyn Blocks>,
     /// Replicated pages, and the share of writes in percent that goes to coded ones.
     replicated: Option<(Arc<dyn Blocks>, u64)>,
+    /// What is merged all the time meanwhile.
+    merged: Option<Volume>,
+}
+
+/// When writing ends.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    Time(Duration),
+    Writes(u64),
 }
 
 /// Runs all cases.
 ///
 /// # Errors
 /// A disk or a device cannot be made; a write fails.
-pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
+pub async fn run(plan: &Plan) -> anyhow::Result<Measured> {
     let cases = super::chosen(&CASES, |case| case.name.to_owned(), &plan.cases)?;
-    let place = super::scratch(plan.directory.as_deref())?;
+    let mut measured = Measured::default();
+    if let Some(machine) = &plan.machine {
+        measured.add(on_machine(plan, machine, &cases).await?);
+    }
+    if let Some(simulation) = plan.emulated.clone() {
+        let plan = plan.clone();
+        // A simulated world has a runtime of its own, which must not run inside of this one.
+        let emulated = tokio::task::spawn_blocking(move || in_simulation(&plan, &simulation, &cases, &Bed::all()));
+        measured.add(emulated.await??);
+    }
+    Ok(measured)
+}
+
+impl Measured {
+    fn add(&mut self, more: Measured) {
+        self.rows.extend(more.rows);
+        self.curves.extend(more.curves);
+    }
+}
+
+async fn on_machine(plan: &Plan, machine: &OnMachine, cases: &[Case]) -> anyhow::Result<Measured> {
+    let place = super::scratch(machine.directory.as_deref())?;
     let world = World::machine(place.path()).await?;
     let modes = modes(&world, plan.device_bytes).await?;
     let goals = Goals::built_in();
-    let progress = Progress::new("measuring", (cases.len() * plan.rounds * modes.len()) as u64);
-    let mut rows = Vec::new();
+    let progress = Progress::new("measuring", (cases.len() * machine.rounds * modes.len()) as u64);
+    let mut measured = Measured::default();
     for case in cases {
         progress.say(case.name);
         let mut rounds: Vec<(Vec<Sample>, Noise)> = Vec::new();
-        for number in 0..plan.rounds * TRIES_MAX {
-            if rounds.iter().filter(|(_, noise)| noise.is_quiet()).count() >= plan.rounds {
+        for number in 0..machine.rounds * TRIES_MAX {
+            if rounds.iter().filter(|(_, noise)| noise.is_quiet()).count() >= machine.rounds {
                 break;
             }
             let pressure = noise::pressure(QUIET_WINDOW).await;
@@ -89,25 +176,84 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
             let mut samples: Vec<Sample> = modes.iter().map(|_| Sample::default()).collect();
             for turn in 0..modes.len() {
                 let at = (turn + number) % modes.len();
-                samples[at] = write_for(&world.env, &modes[at], case, plan.round).await?;
+                samples[at] = write_until(&world.env, &modes[at], *case, Until::Time(machine.round)).await?;
                 progress.step(1);
             }
             let foreign = Counters::now(&[]).foreign_since(before);
             rounds.push((samples, Noise { pressure, foreign }));
         }
-        rows.extend(case_rows(&goals, plan, case, &modes, &rounds));
+        let is_any_quiet = rounds.iter().any(|(_, noise)| noise.is_quiet());
+        rounds.retain(|(_, noise)| noise.is_quiet() || !is_any_quiet);
+        let rounds: Vec<Vec<Sample>> = rounds.into_iter().map(|(samples, _)| samples).collect();
+        let figures = figures(case.name, &modes, &rounds);
+        measured.rows.extend(figures.into_iter().map(|figure| plan.row(&goals, figure)));
+        measured.curves.push(curves(case.name, &modes, &rounds));
     }
     progress.end();
     world.stop().await;
-    Ok(rows)
+    Ok(measured)
+}
+
+fn in_simulation(plan: &Plan, simulation: &InSimulation, cases: &[Case], beds: &[Bed]) -> anyhow::Result<Measured> {
+    let progress = Progress::new("emulating", (beds.len() * cases.len()) as u64);
+    let mut measured = Measured::default();
+    for bed in beds {
+        let begun = async |world| on_bed(&world, bed, plan, simulation, cases, &progress).await;
+        measured.add(claystone_sim::run(simulation.seed, begun)?);
+    }
+    progress.end();
+    Ok(measured)
+}
+
+async fn on_bed(
+    world: &claystone_sim::World,
+    bed: &Bed,
+    plan: &Plan,
+    simulation: &InSimulation,
+    cases: &[Case],
+    progress: &Progress,
+) -> anyhow::Result<Measured> {
+    let world = World::emulated(world, bed, plan.device_bytes).await?;
+    let wire = world.wire().context("an emulated world has a wire")?;
+    let mut modes = modes(&world, plan.device_bytes).await?;
+    let merged = world.volume("merged", plan.device_bytes, world.code).await?;
+    let coded: Arc<dyn Blocks> = Arc::new(merged.clone());
+    modes.push(Mode { name: "dpu 100 merging", coded, replicated: None, merged: Some(merged) });
+    let goals = Goals::built_in();
+    let mut measured = Measured::default();
+    for case in cases {
+        let name = format!("{} {}", case.name, bed.set_up());
+        progress.say(&name);
+        let (mut samples, mut done) = (Vec::new(), Vec::new());
+        for mode in &modes {
+            mode.coded.flush().await?;
+            wire.settle().await;
+            wire.take_done();
+            samples.push(write_until(&world.env, mode, *case, Until::Writes(simulation.writes)).await?);
+            done.push(wire.take_done());
+        }
+        let rounds = [samples];
+        let mut figures = figures(&name, &modes, &rounds);
+        figures.extend(beside_dpu(&name, &modes, &rounds[0]));
+        figures.extend(modes.iter().zip(&rounds[0]).zip(&done).flat_map(|((mode, sample), done)| {
+            let case = format!("{} {name}", mode.name);
+            done.figures(sample.operations).map(|(metric, unit, value)| figure(&case, metric, unit, value, None))
+        }));
+        measured.rows.extend(figures.into_iter().map(|figure| plan.row(&goals, figure)));
+        measured.curves.push(curves(&name, &modes, &rounds));
+        progress.step(1);
+    }
+    world.stop().await;
+    Ok(measured)
 }
 
 /// Every mode, on devices that are written all over.
 async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
-    let (code, replicas): (CodeSpec, CodeSpec) = (CODE.parse()?, REPLICAS.parse()?);
+    let (code, replicas) = (world.code, world.replicas);
     let replica = world.in_place(UpdateMethod::Replicas, bytes, replicas).await?;
     let naive = world.in_place(UpdateMethod::Naive, bytes, code).await?;
-    let alone = |name, coded| Mode { name, coded, replicated: None };
+    let alone = |name, coded| Mode { name, coded, replicated: None, merged: None };
+    let partly = |name, coded, replicated| Mode { name, coded, replicated: Some((replicated, 20)), merged: None };
     let coded: Arc<dyn Blocks> = Arc::new(world.volume("coded", bytes, code).await?);
     let replicated: Arc<dyn Blocks> = Arc::new(world.volume("replicated", bytes, replicas).await?);
     Ok(vec![
@@ -116,31 +262,38 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
         alone("parity log", world.in_place(UpdateMethod::ParityLog, bytes, code).await?),
         alone("spw success", world.in_place(UpdateMethod::SpeculativeNext, bytes, code).await?),
         alone("spw failure", world.in_place(UpdateMethod::SpeculativeFirst, bytes, code).await?),
-        Mode { name: "drc 20", coded: naive, replicated: Some((replica, 20)) },
-        Mode { name: "dpu 20", coded: coded.clone(), replicated: Some((replicated, 20)) },
+        partly(DRC, naive, replica),
+        partly(DPU, coded.clone(), replicated),
         alone("dpu 100", coded),
     ])
 }
 
-/// Writes to random places for a while.
-async fn write_for(env: &Env, mode: &Mode, case: Case, round: Duration) -> anyhow::Result<Sample> {
-    let begin = Instant::now();
+/// Writes to random places.
+async fn write_until(env: &Env, mode: &Mode, case: Case, until: Until) -> anyhow::Result<Sample> {
+    let begin = env.clock.now();
+    let left = Arc::new(AtomicU64::new(if let Until::Writes(writes) = until { writes } else { u64::MAX }));
+    let round = if let Until::Time(round) = until { round } else { Duration::MAX };
+    let is_over = Arc::new(AtomicBool::new(false));
+    let merging = mode.merged.clone().map(|volume| tokio::spawn(merge_until(env.clone(), volume, is_over.clone())));
     let writers: Vec<_> = (0..case.depth)
         .map(|_| {
-            let random = env.random.clone();
+            let (clock, random, left) = (env.clock.clone(), env.random.clone(), left.clone());
             let (coded, replicated) = (mode.coded.clone(), mode.replicated.clone());
             tokio::spawn(async move {
                 let content = Bytes::from(vec![random.next_u64() as u8; case.bytes as usize]);
                 let mut latencies = Vec::new();
-                while begin.elapsed() < round {
+                let one_less = |left: u64| left.checked_sub(1);
+                while clock.now().since(begin) < round
+                    && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+                {
                     let blocks = match &replicated {
                         Some((replicated, percent)) if random.below(100) >= *percent => replicated,
                         _ => &coded,
                     };
                     let at = random.below(blocks.bytes() / case.bytes) * case.bytes;
-                    let one = Instant::now();
+                    let one = clock.now();
                     blocks.write(at, content.clone(), Durable::WithFlush).await?;
-                    latencies.push(one.elapsed());
+                    latencies.push(clock.now().since(one));
                 }
                 anyhow::Ok(latencies)
             })
@@ -152,18 +305,37 @@ async fn write_for(env: &Env, mode: &Mode, case: Case, round: Duration) -> anyho
         sample.operations += latencies.len() as u64;
         sample.latencies.extend(latencies);
     }
-    sample.seconds = begin.elapsed().as_secs_f64();
+    sample.seconds = env.clock.now().since(begin).as_secs_f64();
+    is_over.store(true, Ordering::Relaxed);
+    if let Some(merging) = merging {
+        merging.await.map_err(|_| anyhow!("merging panicked"))??;
+    }
     Ok(sample)
+}
+
+/// Merges all that there is, again and again.
+async fn merge_until(env: Env, volume: Volume, is_over: Arc<AtomicBool>) -> anyhow::Result<()> {
+    while !is_over.load(Ordering::Relaxed) {
+        if volume.merge_all().await?.pages == 0 {
+            env.clock.sleep(MERGE_PAUSE).await;
+        }
+    }
+    Ok(())
+}
+
+impl Plan {
+    fn row(&self, goals: &Goals, figure: Figure) -> Row {
+        if self.judged { goals.row(figure) } else { goals.row_unjudged(figure) }
+    }
 }
 
 /// A figure's name and unit, and how it is got.
 type Metric<'a> = (&'static str, &'static str, &'a dyn Fn(&Sample) -> f64);
 
-fn case_rows(goals: &Goals, plan: &Plan, case: Case, modes: &[Mode], rounds: &[(Vec<Sample>, Noise)]) -> Vec<Row> {
-    let quiet: Vec<_> = rounds.iter().filter(|(_, noise)| noise.is_quiet()).collect();
-    let kept: Vec<_> = if quiet.is_empty() { rounds.iter().collect() } else { quiet };
+/// What is measured of every mode, beside the first one: medians of rounds.
+fn figures(case: &str, modes: &[Mode], rounds: &[Vec<Sample>]) -> Vec<Figure> {
     let of = |at: usize, figure: &dyn Fn(&Sample) -> f64| {
-        median(kept.iter().map(|(samples, _)| figure(&samples[at])).collect()).unwrap_or(0.0)
+        median(rounds.iter().map(|samples| figure(&samples[at])).collect()).unwrap_or(0.0)
     };
     let metrics: [Metric; 4] = [
         ("operations_per_s", "/s", &Sample::rate),
@@ -171,19 +343,113 @@ fn case_rows(goals: &Goals, plan: &Plan, case: Case, modes: &[Mode], rounds: &[(
         ("latency_p99_ms", "ms", &|sample| sample.percentile_ms(0.99)),
         ("latency_p999_ms", "ms", &|sample| sample.percentile_ms(0.999)),
     ];
-    let mut rows = Vec::new();
+    let mut figures = Vec::new();
     for (at, mode) in modes.iter().enumerate() {
-        for (metric, unit, figure) in metrics {
-            let against = (at > 0).then(|| Against { name: modes[0].name.to_owned(), value: of(0, figure) });
-            let (case, value) = (format!("{} {}", mode.name, case.name), of(at, figure));
-            let figure = Figure { bench: "volume", case, metric: metric.to_owned(), value, unit, against };
-            rows.push(if plan.judged { goals.row(figure) } else { goals.row_unjudged(figure) });
+        for (metric, unit, of_sample) in metrics {
+            let against = (at > 0).then(|| Against { name: modes[0].name.to_owned(), value: of(0, of_sample) });
+            figures.push(figure(&format!("{} {case}", mode.name), metric, unit, of(at, of_sample), against));
         }
     }
-    rows
+    figures
 }
 
-const CODE: &str = "rs:4+2";
-const REPLICAS: &str = "replica:3";
+/// The paper's figure: the slowest one in a hundred, of updates in place beside delayed ones.
+fn beside_dpu(case: &str, modes: &[Mode], samples: &[Sample]) -> Option<Figure> {
+    let p99 = |name| {
+        let at = modes.iter().position(|mode| mode.name == name)?;
+        Some(samples[at].percentile_ms(0.99))
+    };
+    let against = Some(Against { name: DPU.to_owned(), value: p99(DPU)? });
+    Some(figure(&format!("{DRC} {case}"), "latency_p99_beside_dpu_ms", "ms", p99(DRC)?, against))
+}
+
+fn figure(case: &str, metric: &str, unit: &'static str, value: f64, against: Option<Against>) -> Figure {
+    Figure { bench: "volume", case: case.to_owned(), metric: metric.to_owned(), value, unit, against }
+}
+
+fn curves(name: &str, modes: &[Mode], rounds: &[Vec<Sample>]) -> Curves {
+    let line = |(at, mode): (usize, &Mode)| {
+        let latencies = rounds.iter().flat_map(|samples| samples[at].latencies.iter().copied()).collect();
+        let sample = Sample { latencies, ..Sample::default() };
+        let shares = (0..100).map(f64::from).chain([99.5, 99.9]);
+        (mode.name.to_owned(), shares.map(|percent| (sample.percentile_ms(percent / 100.0), percent)).collect())
+    };
+    // What is merged meanwhile is in the rows only: there are no more colours.
+    let drawn = modes.iter().enumerate().filter(|(_, mode)| mode.merged.is_none());
+    Curves { name: name.to_owned(), lines: drawn.map(line).collect() }
+}
+
+const DRC: &str = "drc 20";
+const DPU: &str = "dpu 20";
 const TRIES_MAX: usize = 3;
 const QUIET_WINDOW: Duration = Duration::from_millis(200);
+/// Between looks for something to merge.
+const MERGE_PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Every figure by its case and metric, of few writes one after another.
+    fn emulated(case: &str, beds: &[Bed], seed: u64) -> BTreeMap<(String, String), f64> {
+        let simulation = InSimulation { writes: 200, seed };
+        let plan = Plan {
+            cases: Vec::new(),
+            device_bytes: 4 << 20,
+            judged: false,
+            machine: None,
+            emulated: Some(simulation.clone()),
+        };
+        let cases = super::super::chosen(&CASES, |case| case.name.to_owned(), &[case.to_owned()]).expect("a case");
+        let measured = in_simulation(&plan, &simulation, &cases, beds).expect("no faults");
+        assert_eq!(measured.curves.len(), beds.len());
+        let svg = measured.curves[0].draw().expect("drawn");
+        assert!(svg.contains("spw failure") && svg.contains("milliseconds"));
+        let rows = measured.rows.iter().map(|row| serde_json::to_value(row).expect("json"));
+        let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+        rows.map(|row| ((text(&row["case"]), text(&row["metric"])), row["value"].as_f64().expect("a number"))).collect()
+    }
+
+    #[test]
+    fn a_write_takes_as_many_calls_and_reads_as_its_mode_says() {
+        let figures = emulated("8KiB QD1", &Bed::all(), 1);
+        let of = |mode: &str, metric: &str, bed: &str| {
+            figures[&(format!("{mode} 8KiB QD1 emulated{bed}"), metric.to_owned())]
+        };
+        let near = |is: f64, least: f64| (least..least * 1.1 + 0.01).contains(&is);
+        for bed in ["", " through", " desktop", " memory"] {
+            // Calls over the network; of them, reads, some of which find in memory what they want.
+            for (mode, calls, reads) in [
+                ("replica", 2.0, 0.0),
+                ("naive", 4.0, 2.0),
+                ("parity log", 3.0, 1.0),
+                ("spw success", 2.0, 0.0),
+                ("spw failure", 4.0, 1.0),
+                ("dpu 20", 2.0, 0.0),
+                ("dpu 100", 2.0, 0.0),
+            ] {
+                let is = of(mode, "store_calls_each", bed);
+                assert!(near(is, calls), "{mode}{bed}: {is} calls");
+                let is = of(mode, "drive_reads_each", bed);
+                let least = if bed == " memory" { 0.0 } else { reads * 0.8 };
+                assert!((least..=reads).contains(&is), "{mode}{bed}: {is} reads");
+            }
+            let is = of("drc 20", "store_calls_each", bed);
+            assert!((2.2..2.6).contains(&is), "drc{bed}: {is} calls");
+        }
+        // What costs a read costs a wait for the drive's flash now and then.
+        for mode in ["naive", "drc 20"] {
+            assert!(of(mode, "latency_p99_ms", "") > of("dpu 100", "latency_p99_ms", "") * 2.0, "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_its_figures() {
+        let run = |seed| emulated("2KiB QD16", &Bed::all()[..1], seed);
+        let first = run(7);
+        assert_eq!(first, run(7));
+        assert!(first != run(8));
+    }
+}

@@ -1,7 +1,8 @@
-//! Where devices of a bench live: a node with disks of others, and the devices made on them.
+//! Where devices of a bench live: disks of several nodes, on this machine or emulated, and the devices made on them.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -11,16 +12,25 @@ use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, for
 use claystone_env::{Directory, Env, Worker};
 use claystone_host::{HostDirectory, ThreadWorker};
 use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta, Workers};
+use claystone_sim::{DiskModel, Process};
 use claystone_stripe::{Member, Stores, Stripes};
 use claystone_volume::comparators::{InPlace, UpdateMethod};
 use claystone_volume::{Blocks, Durable, Geometry, NewVolume, Settings, Volume, Volumes};
+
+use super::emulated::{Bed, Wire};
 
 /// The disks, and what lies on them.
 pub struct World {
     /// What everything lives in.
     pub env: Env,
+    /// How coded pages are kept.
+    pub code: CodeSpec,
+    /// How replicated pages are kept.
+    pub replicas: CodeSpec,
     stripes: Stripes,
     volumes: Volumes,
+    /// Of an emulated one: what its stores are behind, and the process that uses them.
+    emulation: Option<(Wire, Process)>,
 }
 
 impl World {
@@ -30,14 +40,49 @@ impl World {
     /// A disk cannot be made there.
     pub async fn machine(place: &Path) -> anyhow::Result<World> {
         let Machine { env, meta, members } = Machine::new(place, DISKS).await?;
-        World::over(env, meta, members).await
+        World::over(env, meta, members, MACHINE_CODES, Settings::default()).await
+    }
+
+    /// Servers with two emulated drives each, in a simulated world. `device_bytes`: what devices will have.
+    ///
+    /// # Errors
+    /// Never, in a simulated world without faults.
+    pub async fn emulated(world: &claystone_sim::World, bed: &Bed, device_bytes: u64) -> anyhow::Result<World> {
+        let process = world.process("node");
+        let env = process.env().clone();
+        let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await?);
+        let wire = Wire::new(world);
+        let mut members = Vec::new();
+        for number in 0..DISKS {
+            let disk = world.disk(&format!("disk-{number}"), TIMELESS);
+            let node = NodeId(format!("node-{}", number % BED_SERVERS));
+            let worker = process.worker(&disk);
+            let mut member = member(&env, DiskId(number), node, disk.attach(), worker).await?;
+            // Of two copies, or of three chunks where two hold the data.
+            let share_bytes = device_bytes * 2 / DISKS as u64;
+            member.store = member
+                .store
+                .map(|store| -> Arc<dyn ChunkStore> { Arc::new(wire.store(world, &env, bed, store, share_bytes)) });
+            members.push(member);
+        }
+        // Nothing is merged but by who asks for it.
+        let settings = Settings { reserve_bytes: 16 << 30, merge_when_idle: YEAR, ..Settings::default() };
+        let world = World::over(env, meta, members, BED_CODES, settings).await?;
+        Ok(World { emulation: Some((wire, process)), ..world })
     }
 
     /// Volumes and stripes on these disks.
-    async fn over(env: Env, meta: Arc<SqliteMeta>, members: Vec<Member>) -> anyhow::Result<World> {
+    async fn over(
+        env: Env,
+        meta: Arc<SqliteMeta>,
+        members: Vec<Member>,
+        [code, replicas]: [&str; 2],
+        settings: Settings,
+    ) -> anyhow::Result<World> {
         let stripes = stripes_on(&env, &meta, members).await?;
-        let volumes = Volumes::new(env.clone(), meta, stripes.clone(), Settings::default());
-        Ok(World { env, stripes, volumes })
+        let volumes = Volumes::new(env.clone(), meta, stripes.clone(), settings);
+        let (code, replicas) = (code.parse()?, replicas.parse()?);
+        Ok(World { env, code, replicas, stripes, volumes, emulation: None })
     }
 
     /// A device that is written in place by one method: whole stripes of zeros, at least `bytes` bytes.
@@ -58,6 +103,11 @@ impl World {
     /// It cannot be made or written.
     pub async fn volume(&self, name: &str, bytes: u64, code: CodeSpec) -> anyhow::Result<Volume> {
         written(&self.volumes, NewVolume::new(name, bytes, code)).await
+    }
+
+    /// What tells the time of an emulated world's stores.
+    pub fn wire(&self) -> Option<&Wire> {
+        self.emulation.as_ref().map(|(wire, _)| wire)
     }
 
     /// Ends what volumes do in the background.
@@ -151,3 +201,18 @@ async fn member(
 pub const DISKS: u128 = 6;
 const DISK_THREADS: usize = 4;
 const FILL_BYTES: u64 = 1 << 20;
+/// Coded and replicated pages on as many nodes as there are disks.
+const MACHINE_CODES: [&str; 2] = ["rs:4+2", "replica:3"];
+/// And on the servers of the paper: "2D1P", and as many copies as survive as much.
+const BED_CODES: [&str; 2] = ["rs:2+1", "replica:2"];
+const BED_SERVERS: u128 = 3;
+const YEAR: Duration = Duration::from_secs(365 * 86400);
+/// A simulated disk keeps what is written; its time is told by others.
+const TIMELESS: DiskModel = DiskModel {
+    capacity_bytes: 64 << 30,
+    read: Duration::ZERO,
+    write: Duration::ZERO,
+    sync: Duration::ZERO,
+    name: Duration::ZERO,
+    bytes_per_second: u64::MAX,
+};
