@@ -1,7 +1,8 @@
 //! Settings become components: a running store inside this process.
 //!
 //! Order of a start, each step naming what to do if it fails: lock, environment, metadata, disks, volumes, upkeep,
-//! listeners. Volumes that have a log are opened before anybody repairs stripes: what a crash left half merged is finished.
+//! listeners. Volumes that have a log are opened before anybody repairs stripes: what a crash left half merged is finished, or
+//! held. Where that fails upkeep waits, all else is served, and it is tried again.
 //! The listeners come last, so whoever can connect is served.
 //!
 //! Invariants:
@@ -125,8 +126,8 @@ impl Store {
             tasks: Arc::default(),
             _lock: Arc::new(lock),
         };
-        store.open_volumes().await;
-        store.start_tasks().await;
+        let hindrance = store.open_volumes().await;
+        store.start_tasks(hindrance).await;
         Ok(store)
     }
 
@@ -215,8 +216,12 @@ impl Store {
         Ok(())
     }
 
-    async fn start_tasks(&self) {
-        let mut tasks = self.keeper.start();
+    /// `hindrance`: why upkeep must not begin yet.
+    async fn start_tasks(&self, hindrance: Option<String>) {
+        let mut tasks = match hindrance {
+            None => self.keeper.start(),
+            Some(_) => vec![self.env.tasks.spawn("upkeep waits", Box::pin(self.clone().start_upkeep(hindrance)))],
+        };
         let (stores, clock) = (self.stores.clone(), self.env.clock.clone());
         tasks.push(self.env.tasks.spawn(
             "space",
@@ -231,15 +236,35 @@ impl Store {
         *self.tasks.lock().await = tasks;
     }
 
-    /// Opens the volumes that have a log. One that does not open is left: `claystone volume list` says why.
-    async fn open_volumes(&self) {
+    /// Starts upkeep when no stripe can be in anybody's way that a merge left changed in part.
+    async fn start_upkeep(self, mut hindrance: Option<String>) {
+        let mut pause = RECOVER_PAUSE;
+        while hindrance.is_some() {
+            self.keeper.wait_for(hindrance);
+            self.env.clock.sleep(pause).await;
+            pause = (pause * 2).min(RECOVER_PAUSE_MAX);
+            hindrance = self.open_volumes().await;
+        }
+        let mut tasks = self.tasks.lock().await;
+        self.keeper.wait_for(None);
+        tasks.extend(self.keeper.start());
+    }
+
+    /// Opens the volumes that have a log. One that does not open is left: `claystone volume list` says why. Returns why
+    /// nothing may be repaired now: stripes of a volume may be half merged, and are not held.
+    async fn open_volumes(&self) -> Option<String> {
         match self.volumes.recover().await {
-            Ok(refused) => {
-                for (volume, error) in refused {
+            Ok(recovered) => {
+                for (volume, error) in recovered.refused {
                     tracing::error!(volume, %error, "a volume does not open; its stripes are left as they are");
                 }
+                let unprotected = recovered.unprotected.join(", ");
+                (!unprotected.is_empty()).then(|| format!("stripes of these volumes cannot be held: {unprotected}"))
             }
-            Err(error) => tracing::error!(%error, "it is not known which volumes there are"),
+            Err(error) => {
+                tracing::error!(%error, "it is not known which volumes there are");
+                Some(format!("it is not known which volumes there are: {error}"))
+            }
         }
     }
 
@@ -443,6 +468,9 @@ const BIRTH: &str = "store.json";
 const META_READERS: usize = 2;
 /// S3's limit.
 const PART_BYTES_MIN: u64 = 5 << 20;
+/// Volumes that were not recovered are tried again after so long, then less often.
+const RECOVER_PAUSE: Duration = Duration::from_secs(1);
+const RECOVER_PAUSE_MAX: Duration = Duration::from_secs(60);
 const SPACE_EVERY: Duration = Duration::from_secs(10);
 const SPACE_TIMEOUT: Duration = Duration::from_secs(5);
 const WATCH_EVERY: Duration = Duration::from_secs(5);

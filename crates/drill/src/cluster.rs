@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use claystone_chunk::{ChunkStore, DiskId, Durability, NodeId};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options};
 use claystone_env::{Env, Space};
@@ -185,10 +185,10 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
     let settings = claystone_volume::Settings { reserve_bytes: 16 << 20, segment_bytes: 8 << 20, ..Default::default() };
     let volumes = Volumes::new(env.clone(), shared.clone(), stripes.clone(), settings);
     // Merges that were interrupted are finished before anybody repairs their stripes.
-    for volume in volumes.list().await? {
-        if let Err(error) = volumes.open(&volume.name).await {
-            tracing::warn!(%error, "a volume does not open");
-        }
+    let recovered = volumes.recover().await?;
+    ensure!(recovered.unprotected.is_empty(), "stripes of {:?} are not held", recovered.unprotected);
+    for (volume, error) in recovered.refused {
+        tracing::warn!(volume, %error, "a volume does not open");
     }
     let keeper = Keeper::new(env, shared, stripes.clone(), damage, claystone_keeper::Settings::default())?;
     keeper.start();

@@ -85,6 +85,7 @@ pub(crate) struct State {
     pub(crate) sweep_at: Option<Moment>,
     pub(crate) uploads_at: Option<Moment>,
     survey: Option<Survey>,
+    waits_for: Option<String>,
 }
 
 /// A scrub that somebody asked for and that is not done.
@@ -180,6 +181,11 @@ impl Keeper {
             tasks.spawn("keeper-scrub", Box::pin(self.clone().scrub_loop())),
             tasks.spawn("keeper-reclaim", Box::pin(self.clone().reclaim_loop())),
         ]
+    }
+
+    /// Says in the status why [`Keeper::start`] has not been called yet, or with `None` that nothing is in its way.
+    pub fn wait_for(&self, reason: Option<String>) {
+        self.state().waits_for = reason;
     }
 
     /// Takes every step until none finds work, at most `rounds` times: upkeep without loops, for simulations and tests.
@@ -517,7 +523,8 @@ impl Keeper {
         let overall = stripes.overall();
         let now = self.now();
         let jobs: Vec<JobReport> = state.jobs.values().map(|job| job.report(now)).collect();
-        let mut waiting: Vec<String> = jobs.iter().filter_map(|job| job.waiting.clone()).collect();
+        let mut waiting: Vec<String> = state.waits_for.iter().map(|reason| format!("upkeep waits: {reason}")).collect();
+        waiting.extend(jobs.iter().filter_map(|job| job.waiting.clone()));
         waiting.extend(disks.iter().filter_map(absence_note));
         waiting.extend(disks.iter().filter_map(parity_note));
         waiting.extend(disks.iter().filter_map(log_note));

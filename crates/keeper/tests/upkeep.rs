@@ -252,6 +252,11 @@ fn without_another_disk_repair_waits_and_says_so_and_goes_on_when_one_is_added()
         assert_eq!(store.settle().await.repaired, 1);
         assert_eq!(store.overall().await, Overall::Healthy);
         assert!(store.keeper.status().await.expect("the database answers").waiting.is_empty());
+        store.keeper.wait_for(Some("a volume is not open".to_owned()));
+        let waiting = store.keeper.status().await.expect("the database answers").waiting;
+        assert_eq!(waiting, ["upkeep waits: a volume is not open"]);
+        store.keeper.wait_for(None);
+        assert!(store.keeper.status().await.expect("the database answers").waiting.is_empty());
     });
 }
 

@@ -109,6 +109,14 @@ pub enum VolumeError {
         /// The setting.
         segment_bytes: u64,
     },
+    /// It did not open for somebody who asked a moment before, and is not tried again for each who waited.
+    #[error("volume {name:?} did not open: {reason}")]
+    Refused {
+        /// Which.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// Somebody else has opened the volume since.
     #[error("volume {name:?} was opened by somebody else")]
     LeaseEnded {

@@ -40,4 +40,4 @@ pub use log::LogFailure;
 pub use settings::{MergeReport, Settings, VolumeStatus};
 pub use snapshot::Snapshot;
 pub use volume::Volume;
-pub use volumes::{Found, FoundSnapshot, NewVolume, SnapshotName, State, Volumes};
+pub use volumes::{Found, FoundSnapshot, NewVolume, Recovered, SnapshotName, State, Volumes};

@@ -41,6 +41,7 @@ use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
 use crate::volume::{Inner, Volume};
+use crate::volumes::Held;
 use crate::{BlocksError, MergeReport};
 
 /// A stripe that is about to be patched.
@@ -709,12 +710,7 @@ impl Inner {
     /// Writes again what an intent of an earlier opening says, so that its stripes are whole.
     /// `held`: stripes that were kept since they were left so; those written are added. They stay until all intents of the
     /// log are written again: another one may be of the same stripe.
-    pub(crate) async fn redo(
-        &self,
-        at: LogPlace,
-        intent: &Intent,
-        held: &mut BTreeMap<StripeId, Hold>,
-    ) -> Result<(), BlocksError> {
+    pub(crate) async fn redo(&self, at: LogPlace, intent: &Intent, held: &Held) -> Result<(), BlocksError> {
         let mut inline = intent.inline.chunks_exact(SECTOR_BYTES as usize);
         let mut writes: BTreeMap<u32, ChunkWrites> = BTreeMap::new();
         for (number, (position, id)) in (0..).zip(&intent.stripes) {
@@ -722,8 +718,8 @@ impl Inner {
             if self.stripe(*position).is_none_or(|stripe| stripe.id != *id) {
                 continue;
             }
-            if !held.contains_key(id) {
-                held.insert(*id, self.alone(*id).await?);
+            if !held.has(*id) {
+                held.put(self.alone(*id).await?);
             }
             let touched = self.meta.touch(&[*id]).await;
             let touched =

@@ -22,10 +22,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use claystone_chunk::{Lease, StripeId};
+use claystone_chunk::Lease;
 use claystone_env::Env;
 use claystone_meta::{Meta, VolumeRecord};
-use claystone_stripe::{Hold, Stripes};
+use claystone_stripe::Stripes;
 
 use crate::VolumeError;
 use crate::diffs::Diffs;
@@ -33,7 +33,7 @@ use crate::geometry::Geometry;
 use crate::log::{Log, LogSettings, LogStart, Recovery, TimedStores};
 use crate::settings::Settings;
 use crate::volume::{Parts, Volume};
-use crate::volumes::{log_fits, segment_bytes_min};
+use crate::volumes::{Held, log_fits, segment_bytes_min};
 
 /// Opens a volume, as the module says. `held`: stripes that were kept since a merge left them half written; those that a
 /// merge was writing are added, and all are let go when they are whole.
@@ -46,7 +46,7 @@ pub(crate) async fn open(
     stripes: Stripes,
     settings: Settings,
     record: &VolumeRecord,
-    held: &mut BTreeMap<StripeId, Hold>,
+    held: &Held,
 ) -> Result<Volume, VolumeError> {
     let shape = record.code.shape();
     let geometry = Geometry { page_bytes: record.page_bytes, chunk_bytes: record.chunk_bytes, columns: shape.data };

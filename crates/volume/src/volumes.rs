@@ -3,21 +3,21 @@
 //! Invariants:
 //! 1. A volume is opened at most once by one of these; who asks again gets the same.
 //! 2. An open volume has one task that merges; it ends with [`Volumes::stop`].
+//! 3. Opening and deleting one holds up nobody who uses, lists or opens another.
 
+mod slot;
 mod snapshots;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use claystone_chunk::{NodeId, OwnerId, StripeId, Term};
+use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
 use claystone_code::CodeSpec;
-use claystone_env::{Env, Task};
+use claystone_env::{Env, timeout};
 use claystone_meta::{Meta, SnapshotId, StripeRecord, VolumeRecord};
-use claystone_stripe::{Hold, Stripes};
+use claystone_stripe::Stripes;
 use tokio::sync::Mutex;
 
-use crate::flusher::flush_in_background;
-use crate::open::open;
 use crate::snapshot::SnapshotInner;
 use crate::{Settings, Volume, VolumeError, VolumeStatus};
 
@@ -45,6 +45,8 @@ impl NewVolume {
     }
 }
 
+pub(crate) use self::slot::Held;
+use self::slot::{Slot, cut_off};
 pub use self::snapshots::{FoundSnapshot, SnapshotName};
 
 /// The volumes of a store. Cheap to clone; calls may come from many tasks.
@@ -54,11 +56,7 @@ pub struct Volumes {
     meta: Arc<dyn Meta>,
     stripes: Stripes,
     settings: Settings,
-    open: Arc<Mutex<BTreeMap<OwnerId, Opened>>>,
-    /// Stripes of volumes that are not open and may have been left changed in part: nobody decodes or rebuilds them.
-    held: Arc<Mutex<BTreeMap<OwnerId, BTreeMap<StripeId, Hold>>>>,
-    /// Why a volume did not open when it was to be opened last.
-    closed: Arc<std::sync::Mutex<BTreeMap<OwnerId, String>>>,
+    slots: Arc<std::sync::Mutex<BTreeMap<OwnerId, Arc<Slot>>>>,
     /// Snapshots that somebody reads.
     snapshots: Arc<Mutex<BTreeMap<SnapshotId, Weak<SnapshotInner>>>>,
 }
@@ -86,24 +84,19 @@ pub enum State {
     },
 }
 
-struct Opened {
-    volume: Volume,
-    flusher: Task,
+/// What [`Volumes::recover`] found.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Volumes that do not open, and why.
+    pub refused: Vec<(String, VolumeError)>,
+    /// Of these, those of which not all stripes are held that a crash may have left changed in part: nothing may be repaired.
+    pub unprotected: Vec<String>,
 }
 
 impl Volumes {
     /// The volumes that `meta` knows of.
     pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Volumes {
-        Volumes {
-            env,
-            meta,
-            stripes,
-            settings,
-            open: Arc::default(),
-            held: Arc::default(),
-            closed: Arc::default(),
-            snapshots: Arc::default(),
-        }
+        Volumes { env, meta, stripes, settings, slots: Arc::default(), snapshots: Arc::default() }
     }
 
     /// Makes a volume, all of it a hole.
@@ -154,90 +147,76 @@ impl Volumes {
         Ok(self.meta.volumes().await?)
     }
 
-    /// A volume, opened if it is not.
+    /// A volume, opened if it is not. Whoever waits for that may go away, it goes on.
     ///
     /// # Errors
-    /// `Meta` (there is none of this name), and all of opening: `LogAbsent`, `LogDamaged`, `LeaseEnded`, `Log`, `Blocks`.
+    /// `Meta` (there is none of this name), and all of opening: `LogAbsent`, `LogDamaged`, `LeaseEnded`, `Log`, `Blocks`;
+    /// `Refused` if it did not open for somebody else just now.
     pub async fn open(&self, name: &str) -> Result<Volume, VolumeError> {
         let record = self.meta.volume(name).await?;
-        // Under the lock: who comes meanwhile waits and gets the same.
-        let mut opened = self.open.lock().await;
-        if let Some(already) = opened.get(&record.id)
-            && !already.volume.has_failed()
-        {
-            return Ok(already.volume.clone());
-        }
-        // It failed: its clients see so, and whoever comes now gets a new one, with the stripes that a merge left in part.
-        if let Some(failed) = opened.remove(&record.id) {
-            self.keep(record.id, failed).await;
-        }
-        let mut held = self.held.lock().await.remove(&record.id).unwrap_or_default();
-        let (meta, stripes) = (self.meta.clone(), self.stripes.clone());
-        let volume = open(&self.env, meta, stripes, self.settings.clone(), &record, &mut held).await;
-        if volume.is_err() {
-            self.hold_all(&record, held).await;
-        }
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        let volume = match volume {
-            Ok(volume) => volume,
-            Err(error) => {
-                closed.insert(record.id, error.to_string());
-                return Err(error);
-            }
+        let slot = self.slot(record.id);
+        let (working, refusals) = {
+            let state = slot.state();
+            (state.working(), state.refusals)
         };
-        closed.remove(&record.id);
-        drop(closed);
-        let flusher = flush_in_background(&self.env, &volume);
-        opened.insert(record.id, Opened { volume: volume.clone(), flusher });
-        Ok(volume)
-    }
-
-    /// Ends what an open volume does, and keeps the stripes that it left changed in part.
-    async fn keep(&self, id: OwnerId, opened: Opened) {
-        opened.flusher.cancel();
-        opened.flusher.ended().await;
-        let inner = &opened.volume.inner;
-        // A merge that has begun comes to an end.
-        let _merging = inner.merging.lock().await;
-        let mut held = self.held.lock().await;
-        held.entry(id).or_default().append(&mut inner.kept());
-    }
-
-    /// Of a volume that does not open it is not known which stripes were left changed in part. None of those that it shares
-    /// was.
-    async fn hold_all(&self, record: &VolumeRecord, mut held: BTreeMap<StripeId, Hold>) {
-        let mut after = None;
-        while let Ok(page) = self.meta.volume_stripes(record.id, after, STRIPES_PAGE).await {
-            let Some((last, _)) = page.last() else { break };
-            after = Some(*last);
-            let ids: Vec<StripeId> = page.into_iter().map(|(_, stripe)| stripe.id).collect();
-            let shared = self.meta.shared(&ids).await.unwrap_or_default();
-            for id in ids {
-                if shared.binary_search(&id).is_err()
-                    && let Some(hold) = self.stripes.try_alone(id)
-                {
-                    held.insert(id, hold);
-                }
-            }
+        match working {
+            Some(volume) => Ok(volume),
+            None => self.open_in(&slot, record, refusals).await,
         }
-        self.held.lock().await.insert(record.id, held);
     }
 
-    /// Opens every volume that has a log, so that what a crash interrupted is finished. Returns those that do not open.
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<OwnerId, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, id: OwnerId) -> Arc<Slot> {
+        self.slots().entry(id).or_default().clone()
+    }
+
+    /// Works in a task of its own: whoever waits for it may go away.
+    async fn in_task<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, VolumeError>> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let task = async move {
+            // Nobody may wait any more.
+            let _ = sender.send(work.await);
+        };
+        self.env.tasks.spawn(name, Box::pin(task));
+        receiver.await.unwrap_or_else(|_| Err(cut_off()))
+    }
+
+    /// Opens every volume that has a log, so that what a crash interrupted is finished; of those that do not open the stripes
+    /// are held. Before it has returned nothing, or something unprotected, nobody may repair stripes. Forgets logs of volumes
+    /// that are no more.
     ///
     /// # Errors
     /// `Meta`: it is not known which volumes there are.
-    pub async fn recover(&self) -> Result<Vec<(String, VolumeError)>, VolumeError> {
-        let mut failed = Vec::new();
-        for record in self.list().await? {
-            if record.log_disks.is_empty() {
-                continue;
-            }
-            if let Err(error) = self.open(&record.name).await {
-                failed.push((record.name, error));
+    pub async fn recover(&self) -> Result<Recovered, VolumeError> {
+        // Before the records: what is made meanwhile is not among them.
+        let owners = self.log_owners().await;
+        let records = self.list().await?;
+        let mut recovered = Recovered::default();
+        for record in records.iter().filter(|record| !record.log_disks.is_empty()) {
+            let slot = self.slot(record.id);
+            // A disk may have come back since somebody else began to open it.
+            if let Err(error) = self.open_in(&slot, record.clone(), u64::MAX).await {
+                // Behind whoever takes the holds.
+                drop(slot.turn.lock().await);
+                if !slot.state().is_protected {
+                    recovered.unprotected.push(record.name.clone());
+                }
+                recovered.refused.push((record.name.clone(), error));
             }
         }
-        Ok(failed)
+        for (disk, owner) in owners {
+            if !records.iter().any(|record| record.id == owner) {
+                self.forget_on(disk, owner).await;
+            }
+        }
+        Ok(recovered)
     }
 
     /// All volumes by name, and how they are. Opens none.
@@ -245,14 +224,16 @@ impl Volumes {
     /// # Errors
     /// `Meta`.
     pub async fn look(&self) -> Result<Vec<Found>, VolumeError> {
-        let records = self.list().await?;
-        let opened = self.open.lock().await;
-        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = records.into_iter().map(|record| {
-            let state = match (opened.get(&record.id), closed.get(&record.id)) {
-                (Some(opened), _) => State::Open(Box::new(opened.volume.status())),
-                (None, Some(reason)) => State::Refused { reason: reason.clone() },
-                (None, None) => State::Closed,
+        let found = self.list().await?.into_iter().map(|record| {
+            let slot = self.slots().get(&record.id).cloned();
+            let state = match &slot {
+                None => State::Closed,
+                Some(slot) => match &*slot.state() {
+                    state if state.volume().is_some() => {
+                        State::Open(Box::new(state.volume().expect("it is there").status()))
+                    }
+                    state => state.refused.clone().map_or(State::Closed, |reason| State::Refused { reason }),
+                },
             };
             Found { record, state }
         });
@@ -281,8 +262,8 @@ impl Volumes {
         let record = self.meta.volume(name).await?;
         check_length(bytes, record.page_bytes)?;
         let grown = self.meta.grow_volume(record.id, bytes).await?;
-        if let Some(opened) = self.open.lock().await.get(&record.id) {
-            opened.volume.grown(bytes);
+        if let Some(volume) = self.slot(record.id).state().volume() {
+            volume.grown(bytes);
         }
         Ok(grown)
     }
@@ -298,46 +279,53 @@ impl Volumes {
         if !snapshots.is_empty() {
             return Err(VolumeError::HasSnapshots { name: name.to_owned(), snapshots });
         }
-        let mut opened = self.open.lock().await;
-        self.close_unused(&record, &mut opened).await?;
-        let dead = self.meta.delete_volume(record.id).await?;
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
-        self.held.lock().await.remove(&record.id);
-        self.forget_log(&record).await;
-        Ok(dead)
-    }
-
-    /// Closes a volume that nobody uses.
-    async fn close_unused(
-        &self,
-        record: &VolumeRecord,
-        opened: &mut BTreeMap<OwnerId, Opened>,
-    ) -> Result<(), VolumeError> {
-        if opened.get(&record.id).is_some_and(|opened| opened.volume.users() > 0) {
-            return Err(VolumeError::InUse { name: record.name.clone() });
-        }
-        if let Some(opened) = opened.remove(&record.id) {
-            self.keep(record.id, opened).await;
-        }
-        Ok(())
-    }
-
-    /// Segments of a volume that is no more. What an absent disk keeps of them stays there.
-    async fn forget_log(&self, record: &VolumeRecord) {
-        let lease = claystone_chunk::Lease { owner: record.id, term: Term(u64::MAX) };
-        for member in self.stripes.stores().members() {
-            let Some(store) = self.stripes.stores().readable(member.record.id) else { continue };
-            if let Err(error) = store.segments().forget_owner(lease).await {
-                tracing::debug!(disk = %member.record.id, %error, "the log of a deleted volume was left");
+        let (volumes, slot) = (self.clone(), self.slot(record.id));
+        let work = async move {
+            let _turn = slot.turn.lock().await;
+            volumes.close_unused(&slot, &record).await?;
+            let dead = volumes.meta.delete_volume(record.id).await?;
+            volumes.slots().remove(&record.id);
+            slot.held.clear();
+            // What an absent disk has of its log is forgotten when it is back.
+            for member in volumes.stripes.stores().members() {
+                volumes.forget_on(member.record.id, record.id).await;
             }
+            Ok(dead)
+        };
+        self.in_task("delete volume", work).await
+    }
+
+    /// Who has something of a log, by disk.
+    async fn log_owners(&self) -> Vec<(DiskId, OwnerId)> {
+        let mut found = Vec::new();
+        for member in self.stripes.stores().members() {
+            let disk = member.record.id;
+            let Some(store) = self.stripes.stores().readable(disk) else { continue };
+            match timeout(&*self.env.clock, self.settings.timeout, store.segments().owners()).await {
+                Some(Ok(owners)) => found.extend(owners.into_iter().map(|owner| (disk, owner))),
+                Some(Err(error)) => tracing::debug!(%disk, %error, "it is not known whose logs are here"),
+                None => tracing::debug!(%disk, "it is not known whose logs are here"),
+            }
+        }
+        found
+    }
+
+    /// Forgets what a disk has of the log of a volume that is no more. An id is used once, so nobody misses it.
+    async fn forget_on(&self, disk: DiskId, owner: OwnerId) {
+        let Some(store) = self.stripes.stores().readable(disk) else { return };
+        let forget = store.segments().forget_owner(Lease { owner, term: Term(u64::MAX) });
+        if !matches!(timeout(&*self.env.clock, self.settings.timeout, forget).await, Some(Ok(()))) {
+            tracing::debug!(%disk, %owner, "the log of a volume that is no more was left");
         }
     }
 
     /// Ends the merging of all open volumes, and syncs them.
     pub async fn stop(&self) {
-        for (id, opened) in std::mem::take(&mut *self.open.lock().await) {
-            let volume = opened.volume.clone();
-            self.keep(id, opened).await;
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        for slot in slots {
+            let _turn = slot.turn.lock().await;
+            let Some(volume) = slot.state().volume().cloned() else { continue };
+            self.close(&slot).await;
             if let Err(error) = crate::Blocks::flush(&volume).await {
                 tracing::warn!(?volume, %error, "a volume could not be synced at its end");
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use claystone_chunk::Term;
 use claystone_meta::{SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, VolumeRecord};
@@ -149,13 +149,17 @@ impl Volumes {
     pub async fn revert(&self, to: &SnapshotName) -> Result<Vec<StripeRecord>, VolumeError> {
         let record = self.meta.volume(&to.volume).await?;
         let snapshot = self.meta.snapshot(&to.volume, &to.snapshot).await?;
-        let mut opened = self.open.lock().await;
-        self.close_unused(&record, &mut opened).await?;
-        let dead = self.meta.revert_volume(record.id, snapshot.id).await?;
-        // What a merge had left changed in part is dead.
-        self.held.lock().await.remove(&record.id);
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
-        drop(opened);
+        let (volumes, slot) = (self.clone(), self.slot(record.id));
+        let work = async move {
+            let _turn = slot.turn.lock().await;
+            volumes.close_unused(&slot, &record).await?;
+            let dead = volumes.meta.revert_volume(record.id, snapshot.id).await?;
+            // What a merge had left changed in part is dead.
+            slot.held.clear();
+            slot.state().refused = None;
+            Ok(dead)
+        };
+        let dead = self.in_task("revert volume", work).await?;
         // Opened, it deletes the log that is over.
         if let Err(error) = self.open(&to.volume).await {
             tracing::warn!(volume = to.volume, %error, "a volume that was reverted does not open");

@@ -5,6 +5,7 @@ mod crashes;
 mod device;
 mod hazards;
 mod histories;
+mod openings;
 mod recovery;
 mod snapshots;
 mod whole;

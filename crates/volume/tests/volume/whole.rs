@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use bytes::Bytes;
-use claystone_volume::{Blocks, Durable, NewVolume, State, VolumeError};
+use claystone_volume::{Blocks, Durable, NewVolume, Recovered, State, VolumeError};
 
 #[tokio::test]
 async fn volumes_with_a_log_are_opened_and_those_that_do_not_open_are_named() {
@@ -16,7 +16,7 @@ async fn volumes_with_a_log_are_opened_and_those_that_do_not_open_are_named() {
     let world = world.crash().await;
     let found = world.volumes.look().await.expect("listed");
     assert!(found.iter().all(|found| found.state == State::Closed), "{found:?}");
-    assert!(world.volumes.recover().await.expect("listed").is_empty());
+    assert!(world.volumes.recover().await.expect("listed").refused.is_empty());
     let states: Vec<bool> = look(&world).await.iter().map(|state| matches!(state, State::Open(_))).collect();
     assert_eq!(states, [true, true, false], "nobody has used the third one");
     let State::Open(status) = &look(&world).await[0] else { panic!("it is open") };
@@ -27,7 +27,8 @@ async fn volumes_with_a_log_are_opened_and_those_that_do_not_open_are_named() {
     let logs = world.meta.volume("a").await.expect("there").log_disks;
     let world = world.crash().await;
     logs.iter().for_each(|disk| world.lose(disk.0 as usize));
-    let failed = world.volumes.recover().await.expect("listed");
+    let Recovered { refused: failed, unprotected } = world.volumes.recover().await.expect("listed");
+    assert!(unprotected.is_empty(), "what it may have left in part is held");
     assert!(failed.iter().any(|(name, error)| name == "a" && matches!(error, VolumeError::LogAbsent { .. })));
     assert!(matches!(&look(&world).await[0], State::Refused { reason } if reason.contains("absent")));
 }

@@ -10,11 +10,12 @@ use claystone_chunk::{
     ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, NodeId,
     Overwrite, OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore, StoreState, Verdict,
 };
-use claystone_env::{Env, Random, Space, WallTime};
+use claystone_env::{Env, Job, Random, Space, WallTime, Worker, WorkerStopped};
 use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SnapshotRecord, SqliteMeta};
 use claystone_sim::SimRandom;
 use claystone_stripe::{Absence, Member, Stores, Stripes};
 use claystone_volume::{Blocks, Durable, NewVolume, Settings, Snapshot, Volume, VolumeError, Volumes, joined};
+use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 /// A store of volumes on disks in memory.
@@ -22,6 +23,7 @@ pub struct World {
     pub env: Env,
     pub meta: Arc<dyn Meta>,
     pub records: SqliteMeta,
+    pub database: Database,
     pub disks: Vec<MemoryStore>,
     pub cut: Cut,
     pub traps: Traps,
@@ -44,15 +46,16 @@ impl World {
     /// What chance decides follows from `seed`.
     pub async fn with(disks: u128, settings: Settings, seed: u64) -> World {
         let env = Env { random: Arc::new(SimRandom::new(seed)), ..claystone_host::env().expect("an environment") };
-        let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database");
+        let database = Database::over(env.cpu.clone());
+        let meta = SqliteMeta::in_memory(Arc::new(database.clone())).await.expect("an empty database");
         let disks: Vec<MemoryStore> = (0..disks).map(|disk| MemoryStore::new(DiskId(disk))).collect();
         for (number, _) in disks.iter().enumerate() {
             meta.put_disk(record(number)).await.expect("a new disk");
         }
-        World::over(env, meta, disks, settings)
+        World::over(env, meta, database, disks, settings)
     }
 
-    fn over(env: Env, records: SqliteMeta, disks: Vec<MemoryStore>, settings: Settings) -> World {
+    fn over(env: Env, records: SqliteMeta, database: Database, disks: Vec<MemoryStore>, settings: Settings) -> World {
         let meta: Arc<dyn Meta> = Arc::new(records.clone());
         let cut = Cut::default();
         let traps = Traps::default();
@@ -65,7 +68,7 @@ impl World {
         let stripe_settings = claystone_stripe::Settings { hedge_delay_min, ..claystone_stripe::Settings::default() };
         let (stripes, _) = Stripes::new(env.clone(), stores.clone(), stripe_settings);
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), settings.clone());
-        World { env, meta, records, disks, cut, traps, stores, stripes, volumes, settings }
+        World { env, meta, records, database, disks, cut, traps, stores, stripes, volumes, settings }
     }
 
     /// The process ends now, the disks lose what was not synced, and a new process begins.
@@ -75,12 +78,18 @@ impl World {
         for disk in &self.disks {
             disk.crash(&*self.env.random);
         }
-        World::over(self.env, self.records, self.disks, self.settings)
+        World::over(self.env, self.records, self.database, self.disks, self.settings)
     }
 
     /// A second process over the same disks and records, while the first lives.
     pub fn another_process(&self) -> World {
-        World::over(self.env.clone(), self.records.clone(), self.disks.clone(), self.settings.clone())
+        World::over(
+            self.env.clone(),
+            self.records.clone(),
+            self.database.clone(),
+            self.disks.clone(),
+            self.settings.clone(),
+        )
     }
 
     pub async fn create(&self, name: &str, bytes: u64, code: &str) -> Volume {
@@ -257,6 +266,44 @@ impl Cut {
     }
 }
 
+/// Where the records' work is done, and may be refused.
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<dyn Worker>,
+    /// How many calls are let through, and how many are refused then.
+    refused: Arc<Mutex<(u64, u64)>>,
+}
+
+impl Database {
+    fn over(inner: Arc<dyn Worker>) -> Database {
+        Database { inner, refused: Arc::default() }
+    }
+
+    /// After so many calls more, so many are refused.
+    pub fn refuse(&self, after: u64, calls: u64) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = (after, calls);
+    }
+}
+
+impl Worker for Database {
+    fn run(&self, job: Job) -> BoxFuture<'static, Result<(), WorkerStopped>> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *refused {
+            (0, 0) => {}
+            (0, calls) => {
+                *calls -= 1;
+                return Box::pin(std::future::ready(Err(WorkerStopped)));
+            }
+            (after, _) => *after -= 1,
+        }
+        self.inner.run(job)
+    }
+
+    fn queued(&self) -> usize {
+        self.inner.queued()
+    }
+}
+
 /// What happens at single calls of all stores of a process.
 #[derive(Debug, Clone, Default)]
 pub struct Traps(Arc<TrapState>);
@@ -265,6 +312,7 @@ pub struct Traps(Arc<TrapState>);
 struct TrapState {
     overwrites: Trap,
     log_reads: Trap,
+    forgets: Trap,
     panics: AtomicBool,
     spoiled: Mutex<Vec<(DiskId, Bytes)>>,
 }
@@ -278,6 +326,11 @@ impl Traps {
     /// Reads of segments wait here.
     pub fn log_reads(&self) -> &Trap {
         &self.0.log_reads
+    }
+
+    /// Who forgets the log of an owner waits here.
+    pub fn forgets(&self) -> &Trap {
+        &self.0.forgets
     }
 
     /// Whoever overwrites a chunk panics.
@@ -469,6 +522,7 @@ impl SegmentStore for CutStore {
     }
 
     async fn forget_owner(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.traps.forgets().pass().await;
         self.cut.change(self.disk(), self.inner.segments().forget_owner(lease), segment_dead).await
     }
 }
