@@ -114,7 +114,7 @@ impl LogView {
         self.segments().values().map(|segment| segment.end).sum()
     }
 
-    /// TimedStores that have a segment.
+    /// Disks that have a segment.
     pub fn disks(&self) -> BTreeSet<DiskId> {
         self.segments().values().flat_map(|segment| segment.disks.iter().copied()).collect()
     }
