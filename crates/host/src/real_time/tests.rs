@@ -186,3 +186,69 @@ fn who_comes_while_the_device_is_busy_waits_for_the_others_too() {
     }
     assert_eq!(clock.time().waited_for, [MS, 2 * MS, 3 * MS]);
 }
+
+#[test]
+fn of_those_who_wait_the_nearest_ahead_is_next() {
+    /// Notes where it reads, and lets the first read go on when it is told.
+    struct Noting {
+        slow: Arc<Slow>,
+        read: Mutex<Vec<u64>>,
+        go_on: std::sync::Barrier,
+    }
+
+    impl Device for Noting {
+        fn label(&self) -> String {
+            self.slow.label()
+        }
+
+        fn geometry(&self) -> Geometry {
+            self.slow.geometry()
+        }
+
+        fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+            let is_first = {
+                let mut read = self.read.lock().expect("no test panics here");
+                read.push(first.0);
+                read.len() == 1
+            };
+            if is_first {
+                self.go_on.wait();
+            }
+            self.slow.read(first, into, effort)
+        }
+
+        fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+            self.slow.write(first, bytes)
+        }
+
+        fn sync(&self) -> Result<(), DeviceError> {
+            self.slow.sync()
+        }
+
+        fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+            self.slow.discard(range)
+        }
+    }
+
+    let slow = Slow::new(64, MS);
+    let noting = Arc::new(Noting { slow: slow.clone(), read: Mutex::default(), go_on: std::sync::Barrier::new(2) });
+    let clock = TestClock::default();
+    let device = Arc::new(RealTimeDevice::with_clock(noting.clone(), slow, clock.clone()));
+    let mut threads = Vec::new();
+    for (came, first) in [10, 40, 5, 12].into_iter().enumerate() {
+        let reader = device.clone();
+        threads.push(std::thread::spawn(move || {
+            reader.read(Sector(first), &mut vec![0; SECTOR_BYTES], Effort::FailFast).expect("memory reads");
+        }));
+        // The first has the device, the others wait.
+        while device.turns().has.is_none() || device.turns().queue.len() != came {
+            std::thread::yield_now();
+        }
+    }
+    noting.go_on.wait();
+    for thread in threads {
+        thread.join().expect("no reader panics");
+    }
+    assert_eq!(*noting.read.lock().expect("no test panics here"), [10, 12, 40, 5]);
+    assert_eq!(clock.time().now, 4 * MS, "one after the other");
+}
