@@ -11,7 +11,7 @@
 //! Source: [drc-dpu §2.3]: what delayed parity update is compared with.
 //!
 //! None of them survives a crash in the middle of a write, and none recovers from its logs: they are here for what a write
-//! costs, not to keep data.
+//! costs, not to keep data (docs/decisions/0015-parity-in-place-is-in-the-bench-only.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
