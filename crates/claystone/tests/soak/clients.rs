@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::model::Model;
+use crate::model::{Model, Snapshot};
 use crate::nbd::{Connection, Reply, Request};
 use crate::running::store::Draw;
 
@@ -19,6 +19,10 @@ pub struct Volume {
     pub stripe_pages: usize,
     /// Pages that it has at least: a resize was acknowledged.
     pub pages_min: AtomicUsize,
+    /// Its snapshots, oldest first, and what they must hold.
+    snapshots: Mutex<Vec<(String, Snapshot)>>,
+    /// A snapshot that was being taken when the store was killed, and what it must hold if it is there.
+    cut: Mutex<Option<Snapshot>>,
     model: Mutex<Model>,
 }
 
@@ -66,7 +70,28 @@ impl Volume {
     /// One that was just made.
     pub fn new(number: u64, name: &str, page_bytes: usize, pages: usize, stripe_pages: usize) -> Volume {
         let model = Mutex::new(Model::new(number, page_bytes, pages));
-        Volume { name: name.to_owned(), stripe_pages, pages_min: AtomicUsize::new(pages), model }
+        Volume {
+            name: name.to_owned(),
+            stripe_pages,
+            pages_min: AtomicUsize::new(pages),
+            snapshots: Mutex::default(),
+            cut: Mutex::default(),
+            model,
+        }
+    }
+
+    /// One that was just made of a snapshot.
+    pub fn clone_of(snapshot: &Snapshot, number: u64, name: &str, stripe_pages: usize) -> Volume {
+        let model = Model::clone_of(snapshot, number);
+        let pages_min = AtomicUsize::new(model.len());
+        Volume {
+            name: name.to_owned(),
+            stripe_pages,
+            pages_min,
+            snapshots: Mutex::default(),
+            cut: Mutex::default(),
+            model: Mutex::new(model),
+        }
     }
 
     /// What it must hold.
@@ -123,6 +148,57 @@ impl Volume {
         }
         connection.close();
         Ok(Ok(()))
+    }
+
+    /// Reads a snapshot. Returns how many pages it has.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_snapshot(socket: &Path, name: &str, snapshot: &mut Snapshot) -> Result<u64, String> {
+        let read = |snapshot: &mut Snapshot| -> io::Result<Result<(), String>> {
+            let mut connection = Connection::open(socket, name)?;
+            if connection.bytes != snapshot.bytes() {
+                return Ok(Err(format!("it has {} bytes of {}", connection.bytes, snapshot.bytes())));
+            }
+            let mut at = 0;
+            while at < connection.bytes {
+                let bytes = CHECK_BYTES.min(connection.bytes - at) as u32;
+                connection.send(&Request::Read { offset: at, bytes })?;
+                let reply = connection.receive()?;
+                if reply.error != 0 {
+                    return Ok(Err(format!("the read at {at} fails with {}", reply.error)));
+                }
+                if let Err(wrong) = snapshot.observe(at, &reply.content) {
+                    return Ok(Err(wrong.to_string()));
+                }
+                at += u64::from(bytes);
+            }
+            connection.close();
+            Ok(Ok(()))
+        };
+        match read(snapshot).map(|read| read.and_then(|()| snapshot.is_of_one_moment())) {
+            Ok(Ok(())) => Ok(snapshot.pages()),
+            Ok(Err(wrong)) => Err(format!("{name}: {wrong}")),
+            Err(error) => Err(format!("{name} cannot be read: {error}")),
+        }
+    }
+
+    /// Its snapshots.
+    pub fn snapshots(&self) -> MutexGuard<'_, Vec<(String, Snapshot)>> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The snapshot that began to be taken at `begun`.
+    pub fn end_snapshot(&self, begun: u64) -> Snapshot {
+        let mut snapshot = self.model().end_snapshot(begun);
+        // Nobody has written yet what was made longer.
+        snapshot.grow(self.pages_min.load(Ordering::SeqCst));
+        snapshot
+    }
+
+    /// The snapshot whose taking was cut off last.
+    pub fn cut(&self) -> MutexGuard<'_, Option<Snapshot>> {
+        self.cut.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for one thing after another until it is told to stop, or the store dies.

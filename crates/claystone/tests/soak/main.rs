@@ -5,7 +5,9 @@
 //! 1. What was flushed is there after every kill and every loss that the codes tolerate.
 //! 2. Each page is as one write made it, of those that may count (`model`), at every read.
 //! 3. Requests do not fail while the store serves.
-//! 4. When the disks are back everything is whole: scrub finds nothing, and each way to read says the same.
+//! 4. A snapshot is what its volume was at one moment while it was taken, for ever; so are its clones before they are written,
+//!    and its volume when it goes back to it. One whose taking is cut off is there, or is not.
+//! 5. When the disks are back everything is whole: scrub finds nothing, and each way to read says the same.
 //!
 //! `tests/volume/soak` runs it. `CLAYSTONE_SOAK_EVENTS`: after how many kills and losses of disks it ends.
 //! `CLAYSTONE_SOAK_SEED` repeats the plan of events and the draws of a run, though not its timing.
@@ -19,8 +21,6 @@ mod rig;
 #[path = "../running/mod.rs"]
 mod running;
 
-use std::fs::File;
-use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use claystone_code::CodeSpec;
 use beside::{Fio, Image};
 use clients::{Signals, Tally, Volume};
 use plan::{Cycle, Deed, End, Planner};
-use rig::{CHUNK_BYTES, Counts, Rig};
+use rig::{CHUNK_BYTES, CUT, Counts, Rig};
 use running::store::{Draw, nothing_is_orphaned, pause};
 
 #[test]
@@ -135,6 +135,7 @@ struct Life {
     image: Option<Image>,
     total: Total,
     cycles: u64,
+    clones: u64,
     last: Option<Cycle>,
 }
 
@@ -162,7 +163,7 @@ impl Life {
         let codes: Vec<&str> = kind.volumes.iter().map(|(code, _)| *code).collect();
         println!("store {number}: {} on {DISKS} disks, of which {tolerance} may be hurt", codes.join(", "));
         rig.kill("kill");
-        Life { rig, planner, draw, volumes, fio, image, total: Total::default(), cycles: 0, last: None }
+        Life { rig, planner, draw, volumes, fio, image, total: Total::default(), cycles: 0, clones: 0, last: None }
     }
 
     fn live(&mut self, events: u64, begin: Instant) -> Result<(), String> {
@@ -206,8 +207,104 @@ impl Life {
             Some(None) => self.rig.heal()?,
             None => {}
         }
+        self.check_cut_snapshots()?;
+        for number in 0..self.volumes.len() {
+            if self.draw.below(3) == 0 {
+                self.check_snapshots(number)?;
+            }
+        }
+        if let Some(number) = cycle.revert.and_then(|number| self.with_snapshots(number)) {
+            self.revert(number)?;
+        }
+        if let Some(number) = cycle.clone.and_then(|number| self.with_snapshots(number)) {
+            self.clone_snapshot(number)?;
+        }
         self.work_beside(false)?;
         self.use_all(cycle)
+    }
+
+    /// A snapshot that was being taken when the store was killed is there, or is not.
+    fn check_cut_snapshots(&mut self) -> Result<(), String> {
+        let socket = self.rig.socket();
+        for volume in &self.volumes {
+            let Some(mut snapshot) = volume.cut().take() else { continue };
+            let name = format!("{}@{CUT}", volume.name);
+            if self.rig.has_snapshot(&name)? {
+                self.rig.counts.event("snapshot there though cut off", false);
+                self.total.pages_checked += Volume::check_snapshot(&socket, &name, &mut snapshot)?;
+                self.rig.ask_alone(&["volume", "delete", &name, "--yes"])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_snapshots(&mut self, number: usize) -> Result<(), String> {
+        let (socket, volume) = (self.rig.socket(), &self.volumes[number]);
+        for (name, snapshot) in &mut *volume.snapshots() {
+            self.total.pages_checked += Volume::check_snapshot(&socket, name, snapshot)?;
+        }
+        Ok(())
+    }
+
+    /// The first volume from `number` on that has snapshots.
+    fn with_snapshots(&self, number: usize) -> Option<usize> {
+        let all = 0..self.volumes.len();
+        all.clone().cycle().skip(number).take(all.len()).find(|number| !self.volumes[*number].snapshots().is_empty())
+    }
+
+    /// The volume becomes what its last snapshot is.
+    fn revert(&mut self, number: usize) -> Result<(), String> {
+        self.check_snapshots(number)?;
+        let volume = &self.volumes[number];
+        if let Some((name, snapshot)) = volume.snapshots().last() {
+            self.rig.counts.event("revert", false);
+            self.rig.ask_alone(&["volume", "revert", name, "--yes"])?;
+            volume.model().reverted(snapshot);
+        }
+        self.check(None)
+    }
+
+    /// The last snapshot of a volume becomes a volume, which is used as the others are, in the place of the one before.
+    fn clone_snapshot(&mut self, number: usize) -> Result<(), String> {
+        self.check_snapshots(number)?;
+        if let Some(former) = self.volumes.get(KINDS[0].volumes.len()) {
+            self.rig.delete_volume(&former.name)?;
+            self.volumes.pop();
+        }
+        let volume = &self.volumes[number];
+        let clone = {
+            let snapshots = volume.snapshots();
+            let (name, snapshot) = snapshots.last().expect("there is one");
+            self.clones += 1;
+            let clone = format!("clone{}", self.clones);
+            self.rig.clone_snapshot(name, &clone)?;
+            Volume::clone_of(snapshot, CLONES + self.clones % CLONES, &clone, volume.stripe_pages)
+        };
+        self.volumes.push(clone);
+        self.check(None)
+    }
+
+    /// Each snapshot becomes a volume of its own, which is looked at and deleted, and then the snapshot is.
+    fn clone_snapshots(&mut self) -> Result<(), String> {
+        for number in 0..self.volumes.len() {
+            self.check_snapshots(number)?;
+            for (name, mut snapshot) in std::mem::take(&mut *self.volumes[number].snapshots()) {
+                self.rig.ask(&["volume", "clone", &name, "copy"])?;
+                let bytes = self.export("copy")?;
+                snapshot.observe(0, &bytes).map_err(|wrong| format!("a clone of {name}: {wrong}"))?;
+                self.rig.ask_alone(&["volume", "delete", "copy", "--yes"])?;
+                self.rig.ask_alone(&["volume", "delete", &name, "--yes"])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn export(&self, volume: &str) -> Result<Vec<u8>, String> {
+        let out = self.rig.scratch.path("export");
+        self.rig.ask(&["volume", "export", volume, &out.display().to_string()])?;
+        let bytes = std::fs::read(&out).expect("it was written");
+        std::fs::remove_file(out).expect("removed");
+        Ok(bytes)
     }
 
     fn work_beside(&mut self, is_last: bool) -> Result<(), String> {
@@ -280,6 +377,11 @@ impl Life {
                     done = act(&mut self.rig, &volumes, *deed);
                 }
             }
+            let cut = cycle.cut_snapshot.filter(|_| cycle.end == End::Kill).map(|number| &volumes[number]);
+            let cut = cut.map(|volume| (volume, volume.model().begin_snapshot()));
+            if let Some((volume, _)) = &cut {
+                self.rig.begin_snapshot(&volume.name);
+            }
             pause(Duration::from_millis(cycle.last));
             done = done.and_then(|()| self.before_end());
             match cycle.end {
@@ -290,7 +392,12 @@ impl Life {
                 }
             }
             let used = clients.into_iter().map(|client| client.join().expect("no client panics"));
-            (used.collect::<Vec<Result<Tally, String>>>(), done)
+            let used = used.collect::<Vec<Result<Tally, String>>>();
+            if let Some((volume, begun)) = cut {
+                let snapshot = volume.end_snapshot(begun);
+                *volume.cut() = Some(snapshot);
+            }
+            (used, done)
         });
         self.volumes = volumes;
         for tally in used {
@@ -322,11 +429,16 @@ impl Life {
         }
         self.rig.start();
         self.check(None)?;
+        // They come to their end while it repairs, however busy the machine is.
+        self.work_beside(false)?;
         self.rig.heal()?;
+        self.before_end()?;
         self.rig.stop()?;
         self.ended();
         self.rig.start();
         self.check(None)?;
+        self.check_cut_snapshots()?;
+        self.clone_snapshots()?;
         let segments = self.rig.segments();
         if segments > self.rig.volumes() * SEGMENTS_MAX {
             return Err(format!("{segments} segments of logs are left of volumes that nobody writes"));
@@ -334,16 +446,12 @@ impl Life {
         nothing_is_orphaned(&self.rig.scratch);
         self.rig.ask(&["scrub", "--wait"])?;
         for volume in &self.volumes {
-            let out = self.rig.scratch.path("export");
-            self.rig.ask(&["volume", "export", &volume.name, &out.display().to_string()])?;
-            let mut bytes = Vec::new();
-            File::open(&out).and_then(|mut file| file.read_to_end(&mut bytes)).expect("it was written");
+            let bytes = self.export(&volume.name)?;
             let pages = bytes.len() / volume.model().page_bytes;
             if pages != volume.model().len() {
                 return Err(format!("{}, exported, has {pages} pages", volume.name));
             }
             volume.model().observe(0, &bytes).map_err(|wrong| format!("{}, exported: {wrong}", volume.name))?;
-            std::fs::remove_file(out).expect("removed");
         }
         self.work_beside(true)?;
         self.total.fio = self.fio.as_ref().map_or(0, |fio| fio.verified);
@@ -354,11 +462,30 @@ impl Life {
 }
 
 fn act(rig: &mut Rig, volumes: &[Volume], deed: Deed) -> Result<(), String> {
+    if let Deed::Snapshot(number) = deed {
+        return take_snapshot(rig, &volumes[number]);
+    }
     let Deed::Grow(number) = deed else { return rig.act(deed, 0) };
     let volume = &volumes[number];
     let pages = volume.pages_min.load(Ordering::SeqCst) + GROWTH_PAGES;
     rig.act(deed, (pages * volume.model().page_bytes) as u64)?;
     volume.pages_min.store(pages, Ordering::SeqCst);
+    Ok(())
+}
+
+/// Takes a snapshot while clients write, and deletes the oldest of several.
+fn take_snapshot(rig: &mut Rig, volume: &Volume) -> Result<(), String> {
+    rig.counts.event("snapshot", false);
+    let name = format!("s{}", rig.counts.events["snapshot"]);
+    let begun = volume.model().begin_snapshot();
+    rig.ask(&["volume", "snapshot", &volume.name, &name])?;
+    let snapshot = volume.end_snapshot(begun);
+    let mut snapshots = volume.snapshots();
+    snapshots.push((format!("{}@{name}", volume.name), snapshot));
+    if snapshots.len() > SNAPSHOTS_MAX {
+        let (oldest, _) = snapshots.remove(0);
+        rig.ask_alone(&["volume", "delete", &oldest, "--yes"])?;
+    }
     Ok(())
 }
 
@@ -377,6 +504,9 @@ const KINDS: [Kind; 2] = [
 const DISKS: usize = 8;
 const VOLUME_BYTES: u64 = 5 << 20;
 const GROWTH_PAGES: usize = 33;
+const SNAPSHOTS_MAX: usize = 2;
+/// Clones are numbered from here on, in the contents that they are given.
+const CLONES: u64 = 100;
 /// Connections of each volume.
 const CONNECTIONS: usize = 2;
 const EVENTS: u64 = 60;

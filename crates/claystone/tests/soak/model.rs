@@ -8,6 +8,7 @@
 //!  a flush that began at t       writes acknowledged before t are durable
 //!  a crash                       any write but those that a later, durable one took the place of
 //!  read after a crash            that and nothing else; it is durable
+//!  a snapshot that began at t    what a read that began at t would have found; and all of it is of one moment
 //! ```
 //!
 //! Invariants:
@@ -40,7 +41,7 @@ struct PageWrite {
     is_durable: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Page {
     writes: Vec<PageWrite>,
     /// Reads under way: they may find what is over by the time they end.
@@ -60,6 +61,22 @@ pub struct Model {
     dirty: BTreeSet<usize>,
     tick: u64,
     versions: u64,
+}
+
+/// What the pages of a snapshot may hold: once they were read, one content each.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    page_bytes: usize,
+    pages: Vec<Kept>,
+}
+
+/// A page of a snapshot.
+#[derive(Debug, Clone)]
+struct Kept {
+    /// What it was when the snapshot was taken.
+    page: Page,
+    /// Those of its writes that the snapshot may hold.
+    held: BTreeSet<u64>,
 }
 
 /// A page that holds what it must not.
@@ -102,6 +119,13 @@ impl Model {
     pub fn new(volume: u64, page_bytes: usize, pages: usize) -> Model {
         let mut model = Model { volume, page_bytes, pages: Vec::new(), dirty: BTreeSet::new(), tick: 1, versions: 0 };
         model.grow(pages);
+        model
+    }
+
+    /// What a snapshot is. `volume` is part of every content that is written from now on.
+    pub fn clone_of(snapshot: &Snapshot, volume: u64) -> Model {
+        let mut model = Model::new(volume, snapshot.page_bytes, snapshot.pages.len());
+        model.reverted(snapshot);
         model
     }
 
@@ -230,6 +254,35 @@ impl Model {
         Ok(())
     }
 
+    /// A snapshot begins to be taken.
+    pub fn begin_snapshot(&mut self) -> u64 {
+        self.begin_read(0..self.pages.len())
+    }
+
+    /// The snapshot that began at `begun` was taken: each page is in it as a read would have found it meanwhile.
+    pub fn end_snapshot(&mut self, begun: u64) -> Snapshot {
+        let mut pages = Vec::new();
+        for page in &mut self.pages {
+            let may: Vec<PageWrite> = page.writes.iter().filter(|write| !page.is_over(write, begun)).cloned().collect();
+            let held = may.iter().map(|write| write.id).collect();
+            pages.push(Kept { page: Page { writes: may, readers: 0, is_alone: false }, held });
+            page.readers -= 1;
+            page.forget();
+        }
+        Snapshot { page_bytes: self.page_bytes, pages }
+    }
+
+    /// The volume was made what a snapshot is, and nobody uses it.
+    pub fn reverted(&mut self, to: &Snapshot) {
+        let now = self.tick();
+        for (number, page) in self.pages.iter_mut().enumerate() {
+            let zeros = || vec![Content { base: 0, patches: Vec::new() }];
+            let may = to.pages.get(number).map_or_else(zeros, |kept| kept.contents().cloned().collect());
+            page.writes = may.into_iter().map(|content| settled(content, now)).collect();
+        }
+        self.dirty.clear();
+    }
+
     /// The process died: whoever read or wrote is gone.
     pub fn crashed(&mut self) {
         for page in &mut self.pages {
@@ -255,6 +308,76 @@ impl Model {
             self.dirty.remove(&number);
         }
         Ok(())
+    }
+}
+
+impl Snapshot {
+    /// Whole pages were read.
+    ///
+    /// # Errors
+    /// The first page that holds what it must not.
+    pub fn observe(&mut self, offset: u64, found: &[u8]) -> Result<(), Wrong> {
+        for (number, _, found) in cut(self.page_bytes, offset, found) {
+            let kept = &mut self.pages[number];
+            let same = kept.writes().filter(|write| write.content.bytes(self.page_bytes) == *found);
+            let same: BTreeSet<u64> = same.map(|write| write.id).collect();
+            if same.is_empty() {
+                let allowed = kept.contents().map(ToString::to_string).collect();
+                return Err(Wrong { page: number, found: recognised(found), allowed });
+            }
+            kept.held = same;
+        }
+        Ok(())
+    }
+
+    /// All of it was read: there is a moment of which it is.
+    ///
+    /// # Errors
+    /// A write is in it, and one of another page that was acknowledged before that began is not.
+    pub fn is_of_one_moment(&self) -> Result<(), String> {
+        let oldest = |kept: &Kept| *kept.held.first().expect("it holds something");
+        let Some((last, begun)) = self.pages.iter().map(oldest).enumerate().max_by_key(|(_, begun)| *begun) else {
+            return Ok(());
+        };
+        for (number, kept) in self.pages.iter().enumerate() {
+            if kept.writes().all(|write| kept.page.is_over(write, begun)) {
+                let holds: Vec<String> = kept.contents().map(ToString::to_string).collect();
+                let (holds, later) =
+                    (holds.join("; "), self.pages[last].contents().next().expect("it holds something"));
+                return Err(format!("page {number} holds {holds}, but page {last} holds {later}, which is later"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeros at the end, up to so many pages.
+    pub fn grow(&mut self, pages: usize) {
+        while self.pages.len() < pages {
+            let zeros = settled(Content { base: 0, patches: Vec::new() }, 0);
+            let page = Page { writes: vec![zeros], readers: 0, is_alone: false };
+            self.pages.push(Kept { page, held: BTreeSet::from([0]) });
+        }
+    }
+
+    /// Pages of it.
+    pub fn pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> u64 {
+        (self.pages.len() * self.page_bytes) as u64
+    }
+}
+
+impl Kept {
+    /// The writes that it may hold.
+    fn writes(&self) -> impl Iterator<Item = &PageWrite> {
+        self.page.writes.iter().filter(|write| self.held.contains(&write.id))
+    }
+
+    fn contents(&self) -> impl Iterator<Item = &Content> {
+        self.writes().map(|write| &write.content)
     }
 }
 
@@ -371,6 +494,50 @@ fn after_a_crash_a_page_is_what_was_flushed_or_written_since() {
     assert!(model.observe(0, &torn).expect_err("torn").to_string().contains("up to byte 256"));
     model.observe(0, &first).expect("it was flushed");
     assert!(model.observe(0, &second).is_err(), "it was read as older");
+}
+
+#[test]
+fn a_snapshot_is_what_a_read_would_have_found() {
+    let mut model = Model::new(0, 512, 1);
+    let (first, first_bytes) = model.begin(0..1, false).expect("free");
+    model.end(0..1, first, true);
+    let begun = model.begin_snapshot();
+    let (second, second_bytes) = model.begin(0..1, false).expect("free");
+    model.end(0..1, second, true);
+    let mut snapshot = model.end_snapshot(begun);
+    let (_, third_bytes) = model.begin(0..1, false).expect("free");
+    for wrong in [vec![0; 512], third_bytes] {
+        assert!(snapshot.observe(0, &wrong).is_err());
+    }
+    snapshot.observe(0, &first_bytes).expect("it was there");
+    assert!(snapshot.observe(0, &second_bytes).is_err(), "a snapshot does not change");
+    model.crashed();
+    model.reverted(&snapshot);
+    model.observe(0, &first_bytes).expect("what the snapshot is");
+    assert!(Model::clone_of(&snapshot, 1).observe(0, &second_bytes).is_err(), "a clone is what the snapshot is");
+    Model::clone_of(&snapshot, 1).observe(0, &first_bytes).expect("what the snapshot is");
+}
+
+#[test]
+fn a_snapshot_with_a_write_has_those_acknowledged_before_it() {
+    let mut model = Model::new(0, 512, 2);
+    let begun = model.begin_snapshot();
+    let (first, first_bytes) = model.begin(0..1, false).expect("free");
+    model.end(0..1, first, true);
+    let (second, second_bytes) = model.begin(1..2, false).expect("free");
+    model.end(1..2, second, true);
+    let snapshot = model.end_snapshot(begun);
+    let zeros = vec![0; 512];
+    for (pages, is_one) in [
+        ([&zeros, &zeros], true),
+        ([&first_bytes, &zeros], true),
+        ([&first_bytes, &second_bytes], true),
+        ([&zeros, &second_bytes], false),
+    ] {
+        let mut snapshot = snapshot.clone();
+        snapshot.observe(0, &pages.map(|page| page.as_slice()).concat()).expect("each of them may be there");
+        assert_eq!(snapshot.is_of_one_moment().is_ok(), is_one);
+    }
 }
 
 #[test]

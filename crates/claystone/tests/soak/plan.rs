@@ -25,6 +25,8 @@ pub enum Deed {
     Merge(usize),
     /// A volume is made longer.
     Grow(usize),
+    /// A snapshot of a volume is taken, and the oldest deleted if there are several.
+    Snapshot(usize),
 }
 
 /// How a cycle ends.
@@ -47,8 +49,14 @@ pub struct Cycle {
     pub checking: Option<u64>,
     /// Everything is healed before clients begin; or it is killed so long after the repair began.
     pub heal: Option<Option<u64>>,
+    /// A volume that becomes what its last snapshot is, before clients begin.
+    pub revert: Option<usize>,
+    /// A volume whose last snapshot becomes a volume before clients begin, in the place of the clone that there is.
+    pub clone: Option<usize>,
     /// Done while clients work, each after a pause.
     pub running: Vec<(u64, Deed)>,
+    /// A volume of which a snapshot begins to be taken before the last pause.
+    pub cut_snapshot: Option<usize>,
     /// A pause.
     pub last: u64,
     /// How it ends.
@@ -100,9 +108,11 @@ impl Planner {
                 running.extend(self.deed().map(|deed| (pause, deed)));
             }
         }
+        let mut sometimes = |odds| (self.draw.below(odds) == 0).then(|| self.draw.below(self.volumes as u64) as usize);
+        let (revert, clone, cut_snapshot) = (sometimes(8), sometimes(6), sometimes(6));
         let last = self.draw.below(500);
         let end = if self.draw.below(12) == 0 && !ends_early { End::Stop } else { End::Kill };
-        Cycle { down, opening, checking, heal, running, last, end }
+        Cycle { down, opening, checking, heal, revert, clone, running, cut_snapshot, last, end }
     }
 
     /// What brings all disks back that are away, and makes room.
@@ -115,12 +125,13 @@ impl Planner {
     }
 
     fn deed(&mut self) -> Option<Deed> {
-        match self.draw.below(10) {
+        match self.draw.below(12) {
             0..4 => Some(Deed::Merge(self.draw.below(self.volumes as u64) as usize)),
             4 if self.grown < GROWTHS_MAX => {
                 self.grown += 1;
                 Some(Deed::Grow(self.draw.below(self.volumes as u64) as usize))
             }
+            5..8 => Some(Deed::Snapshot(self.draw.below(self.volumes as u64) as usize)),
             _ => self.damage(false),
         }
     }
@@ -195,5 +206,5 @@ fn a_seed_says_what_happens() {
         let deeds = cycle.down.into_iter().chain(cycle.running.into_iter().map(|(_, deed)| deed));
         kinds.extend(deeds.map(|deed| std::mem::discriminant(&deed)).map(|kind| format!("{kind:?}")));
     }
-    assert_eq!(kinds.len(), 7, "every kind of deed happens");
+    assert_eq!(kinds.len(), 8, "every kind of deed happens");
 }

@@ -50,7 +50,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn event(&mut self, kind: &'static str, is_hard: bool) {
+    /// Something was done; `is_hard`: a kill or a loss.
+    pub fn event(&mut self, kind: &'static str, is_hard: bool) {
         *self.events.entry(kind).or_default() += 1;
         self.hard += u64::from(is_hard);
     }
@@ -131,6 +132,43 @@ impl Rig {
     pub fn ask(&self, arguments: &[&str]) -> Result<String, String> {
         let run = self.scratch.run(arguments);
         if run.ok() { Ok(run.out) } else { Err(format!("claystone {}: {}", arguments.join(" "), run.err)) }
+    }
+
+    /// Runs a command for which a volume must have no client: that its last one is gone the store learns a moment later.
+    ///
+    /// # Errors
+    /// What it complains of.
+    pub fn ask_alone(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut done = Ok(String::new());
+        until("the end of all clients", || match self.ask(arguments) {
+            Err(refused) if refused.contains("in use") => Err(refused),
+            ended => {
+                done = ended;
+                Ok(())
+            }
+        });
+        done
+    }
+
+    /// Makes a volume of a snapshot.
+    ///
+    /// # Errors
+    /// What the store complains of.
+    pub fn clone_snapshot(&mut self, snapshot: &str, name: &str) -> Result<(), String> {
+        self.counts.event("clone", false);
+        self.ask(&["volume", "clone", snapshot, name])?;
+        self.volumes.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Deletes a volume that has no client any more.
+    ///
+    /// # Errors
+    /// What the store complains of.
+    pub fn delete_volume(&mut self, name: &str) -> Result<(), String> {
+        self.ask_alone(&["volume", "delete", name, "--yes"])?;
+        self.volumes.retain(|volume| volume != name);
+        Ok(())
     }
 
     /// Starts it, and waits until it serves.
@@ -239,6 +277,7 @@ impl Rig {
                 let merging = self.scratch.begin(&["volume", "merge", &self.volumes[volume]]);
                 self.merging.push(merging);
             }
+            Deed::Snapshot(_) => unreachable!("a model takes part in it"),
             Deed::Grow(volume) => {
                 self.counts.event("resize", false);
                 self.ask(&["volume", "resize", &self.volumes[volume], &bytes.to_string()])?;
@@ -253,6 +292,20 @@ impl Rig {
 
     fn filler(&self) -> PathBuf {
         self.scratch.path("small/filler")
+    }
+
+    /// Begins to take a snapshot, [`CUT`].
+    pub fn begin_snapshot(&mut self, volume: &str) {
+        self.counts.event("snapshot cut off", false);
+        self.merging.push(self.scratch.begin(&["volume", "snapshot", volume, CUT]));
+    }
+
+    /// Whether a snapshot was taken whose taking was cut off.
+    ///
+    /// # Errors
+    /// What the store complains of.
+    pub fn has_snapshot(&self, name: &str) -> Result<bool, String> {
+        Ok(self.ask(&["volume", "list", "--json"])?.contains(&format!("\"{name}\"")))
     }
 
     /// Begins to merge all volumes.
@@ -322,6 +375,8 @@ fn plain(message: &str) -> String {
 
 /// Logs as small as they can be, so that they are full all the time; repair at once.
 const SETTINGS: &str = "volume_log_mib = 16\nreclaim_seconds = 0\nrepair_share = 1.0\n";
+/// The name of snapshots whose taking is cut off.
+pub const CUT: &str = "cut";
 const SMALL_MIB: u64 = 192;
 /// Of a stripe on each disk.
 pub const CHUNK_BYTES: usize = 64 << 10;
