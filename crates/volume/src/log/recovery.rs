@@ -167,8 +167,8 @@ impl<'a> Recovery<'a> {
                 Some(_) => {}
                 None => self.heard_but(&walked.unheard)?,
             }
-            // One with nothing but its first record is as good as none: the segment after it names the one before it.
-            if cut != Some(end) && walked.records > 1 {
+            // A last one with nothing but its first record is as good as none: what comes after it names the one before it.
+            if cut != Some(end) && (closed.is_some() || walked.records > 1) {
                 found.last = Some(end);
                 walks.insert(number, walked);
             }

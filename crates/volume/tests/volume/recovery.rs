@@ -120,6 +120,31 @@ async fn a_log_whose_other_disk_has_everything_opens() {
     check(&volume, &model, "with one disk").await;
 }
 
+/// A segment that has nothing but its begin record still names those before it for those after it.
+#[tokio::test]
+async fn a_segment_that_nobody_wrote_to_is_kept_between_others() {
+    let world = World::with(3, settings(), 1).await;
+    world.lose(2);
+    let volume = world.create("v", BYTES, "replica:2").await;
+    let mut model = vec![0; BYTES as usize];
+    scribble(&volume, &mut model, 1, 4).await;
+    world.lose(1);
+    scribble(&volume, &mut model, 2, 1).await;
+    // The log goes on alone, and before anybody writes there is another disk for it.
+    world.find(2);
+    volume.merge_once(0).await.expect("nothing is merged");
+    scribble(&volume, &mut model, 3, 4).await;
+    volume.flush().await.expect("flushed");
+    drop(volume);
+    let mut world = world;
+    for opening in 0..3 {
+        world = world.crash().await;
+        let what = format!("opening {opening}");
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        check(&volume, &model, &what).await;
+    }
+}
+
 #[tokio::test]
 async fn openings_that_fail_leave_no_segments_behind() {
     let (mut world, model) = prepared("rs:2+1", 4, settings(), 3).await;
