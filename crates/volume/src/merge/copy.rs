@@ -1,4 +1,4 @@
-//! Gives a volume stripes of its own where it shares them, with its diffs in them.
+//! Gives a volume stripes of its own where it shares them, with its diffs in them; or none, where that leaves zeros only.
 //!
 //! ```text
 //!             share, read     new chunks written, log synced    readers of the old gone    one transaction
@@ -33,13 +33,19 @@ use crate::log::record::{LogPlace, Record};
 use crate::volume::Inner;
 use crate::{BlocksError, MergeReport};
 
-/// A stripe that takes the place of a shared one.
+/// What takes the place of a shared stripe.
 struct Copied {
     position: u64,
     old: Arc<StripeRecord>,
-    new: StripeRecord,
-    claim: Claim,
+    /// `None`: all of it is zeros.
+    new: Option<(StripeRecord, Claim)>,
     diffs: Vec<(Page, Diff)>,
+}
+
+impl Copied {
+    fn stripe(&self) -> Option<StripeRecord> {
+        self.new.as_ref().map(|(stripe, _)| stripe.clone())
+    }
 }
 
 /// What became of a stripe that was to be copied.
@@ -64,16 +70,8 @@ impl Inner {
         }
         let shared = self.meta.shared(&ids).await;
         let shared = shared.map_err(|error| self.fail(format!("records of stripes cannot be read: {error}")))?;
-        let mut positions = Vec::new();
-        for stripe in &shared {
-            let position = known[stripe];
-            let diffs = self.diffs().stripe(position);
-            if self.are_all_zeros(position, &diffs) {
-                self.drop_stripe(position, &diffs, report).await?;
-            } else if !diffs.is_empty() {
-                positions.push(position);
-            }
-        }
+        let positions = shared.iter().map(|stripe| known[stripe]);
+        let positions: Vec<u64> = positions.filter(|position| !self.diffs().stripe(*position).is_empty()).collect();
         for positions in positions.chunks(COPIES_AT_ONCE) {
             self.copy(positions, report).await?;
         }
@@ -100,7 +98,7 @@ impl Inner {
         // The diffs that they were made of are durable before they are: what came later must not be undone by a crash.
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
         for copy in &copied {
-            self.remember(copy.position, Some(copy.new.clone()));
+            self.remember(copy.position, copy.stripe());
         }
         if !self.readers.gone(&*self.env.clock, self.settings.timeout).await {
             tracing::warn!(volume = self.record.name, "a read takes so long that stripes cannot be let go");
@@ -112,15 +110,17 @@ impl Inner {
             self.readers.gone(&*self.env.clock, self.settings.timeout).await;
             return Ok(());
         }
-        let stripes = copied.iter().map(|copy| (copy.position, Some(copy.new.clone()))).collect();
+        let stripes = copied.iter().map(|copy| (copy.position, copy.stripe())).collect();
         if let Err(error) = self.meta.put_volume_stripes(self.lease, stripes).await {
             return Err(self.fail(format!("new stripes cannot be recorded: {error}")));
         }
         let diffs = copied.iter().flat_map(|copy| &copy.diffs).map(|(page, diff)| (*page, diff.at));
         let diffs: Vec<(Page, LogPlace)> = diffs.collect();
-        report.stripes_copied += copied.len() as u64;
         report.pages += diffs.len() as u64;
-        let claims: Vec<Claim> = copied.into_iter().map(|copy| copy.claim).collect();
+        let claims: Vec<Option<Claim>> = copied.into_iter().map(|copy| copy.new.map(|(_, claim)| claim)).collect();
+        let dropped = claims.iter().filter(|claim| claim.is_none()).count() as u64;
+        report.stripes_dropped += dropped;
+        report.stripes_copied += claims.len() as u64 - dropped;
         drop(claims);
         let merged = self.log.append(Record::Merged { intent: None, diffs }).await;
         merged.map(|_| ()).map_err(|error| self.log_failed(error))
@@ -130,6 +130,9 @@ impl Inner {
     async fn copy_stripe(&self, position: u64) -> Result<Outcome, BlocksError> {
         let Some(old) = self.stripe(position) else { return Ok(Outcome::NotNow) };
         let diffs = self.diffs().stripe(position);
+        if self.are_all_zeros(position, &diffs) {
+            return Ok(Outcome::Copied(Box::new(Copied { position, old, new: None, diffs })));
+        }
         let contents = match self.contents(&diffs).await {
             Err(BlocksError::Lost { .. }) => return Ok(Outcome::Lost),
             contents => contents?,
@@ -145,8 +148,8 @@ impl Inner {
             }
         }
         self.lay_over(position, &contents, &mut data);
-        let Some((new, claim)) = self.write_stripe(&data).await else { return Ok(Outcome::NotNow) };
-        Ok(Outcome::Copied(Box::new(Copied { position, old, new, claim, diffs })))
+        let Some(new) = self.write_stripe(&data).await else { return Ok(Outcome::NotNow) };
+        Ok(Outcome::Copied(Box::new(Copied { position, old, new: Some(new), diffs })))
     }
 
     /// The data chunks of which something stays: not all of their pages have a diff.

@@ -177,8 +177,7 @@ async fn a_snapshot_is_one_place_of_the_log_while_writers_and_merges_go_on() {
 }
 
 /// A read that is on its way to a stripe while the volume lets go of it, and the clone, alone with it then, patches it.
-#[tokio::test]
-async fn a_stripe_is_let_go_when_no_read_is_on_its_way_to_it() {
+async fn let_go(content: u8) {
     let world = World::new(4).await;
     let volume = world.create("v", STRIPE_BYTES, "rs:2+1").await;
     let whole = |content: u8| Bytes::from(vec![content; STRIPE_BYTES as usize]);
@@ -192,7 +191,12 @@ async fn a_stripe_is_let_go_when_no_read_is_on_its_way_to_it() {
     let read = world.beside(async move { reading.read(ByteRange { offset: 0, bytes: 4096 }).await });
     tokio::task::yield_now().await;
     // All of the stripe, so that no merge reads it.
-    volume.write(0, whole(2), Durable::WithFlush).await.expect("written");
+    if content == 0 {
+        let all = ByteRange { offset: 0, bytes: STRIPE_BYTES };
+        volume.discard(all, Durable::WithFlush).await.expect("it takes discards");
+    } else {
+        volume.write(0, whole(content), Durable::WithFlush).await.expect("written");
+    }
     clone.write(0, whole(3), Durable::WithFlush).await.expect("written");
     let merging = volume.clone();
     let merge = world.beside(async move { merging.merge_all().await });
@@ -203,9 +207,19 @@ async fn a_stripe_is_let_go_when_no_read_is_on_its_way_to_it() {
     let found = joined(read.await.expect("not cancelled").expect("readable"));
     assert!(found.iter().all(|byte| *byte == 1), "the volume's, and not {}, which is the clone's", found[0]);
     merge.await.expect("not cancelled").expect("merged");
-    check(&volume, &whole(2), "the volume").await;
+    check(&volume, &whole(content), "the volume").await;
     check(&clone, &whole(3), "the clone").await;
     world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_stripe_is_let_go_when_no_read_is_on_its_way_to_it() {
+    let_go(2).await;
+}
+
+#[tokio::test]
+async fn a_stripe_that_becomes_zeros_is_let_go_when_no_read_is_on_its_way_to_it() {
+    let_go(0).await;
 }
 
 #[tokio::test]
