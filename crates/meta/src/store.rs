@@ -506,8 +506,10 @@ pub trait VolumeRecords: Send + Sync {
     async fn create_volume(&self, volume: VolumeRecord) -> Result<(), MetaError>;
     /// One volume, or `NoSuchVolume`.
     async fn volume(&self, name: &str) -> Result<VolumeRecord, MetaError>;
-    /// All volumes in the order of their names.
+    /// All volumes in the order of their names, but those whose records cannot be read.
     async fn volumes(&self) -> Result<Vec<VolumeRecord>, MetaError>;
+    /// The volumes whose records cannot be read, and what of each. Their stripes can be listed.
+    async fn corrupt_volumes(&self) -> Result<Vec<(OwnerId, String)>, MetaError>;
     /// Sets the length, never to less than it has: `VolumeShrinks`. Needs no lease.
     async fn grow_volume(&self, id: OwnerId, bytes: u64) -> Result<VolumeRecord, MetaError>;
     /// Forgets a volume, whoever has it open, and with it the disks of its log; returns the stripes that died. Changes

@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, timeout};
-use claystone_meta::{Meta, SnapshotId, StripeRecord, VolumeRecord};
+use claystone_meta::{Meta, MetaError, SnapshotId, StripeRecord, VolumeRecord};
 use claystone_stripe::Stripes;
 use tokio::sync::Mutex;
 
@@ -87,7 +87,7 @@ pub enum State {
 /// What [`Volumes::recover`] found.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// Volumes that do not open, and why.
+    /// Volumes that do not open, and why; by their ids those whose records cannot be read.
     pub refused: Vec<(String, VolumeError)>,
     /// Of these, those of which not all stripes are held that a crash may have left changed in part: nothing may be repaired.
     pub unprotected: Vec<String>,
@@ -139,7 +139,7 @@ impl Volumes {
         OwnerId(u128::from_be_bytes(id))
     }
 
-    /// All volumes by name.
+    /// All volumes by name, but those whose records cannot be read: [`Volumes::recover`] names them.
     ///
     /// # Errors
     /// `Meta`.
@@ -188,8 +188,8 @@ impl Volumes {
         receiver.await.unwrap_or_else(|_| Err(cut_off()))
     }
 
-    /// Opens every volume that has a log, so that what a crash interrupted is finished; of those that do not open the stripes
-    /// are held. Before it has returned nothing, or something unprotected, nobody may repair stripes. Forgets logs of volumes
+    /// Opens every volume that has a log, so that what a crash interrupted is finished; of those that do not open, or whose
+    /// records cannot be read, the stripes are held. Before it has returned nothing, or something unprotected, nobody may repair stripes. Forgets logs of volumes
     /// that are no more.
     ///
     /// # Errors
@@ -198,6 +198,7 @@ impl Volumes {
         // Before the records: what is made meanwhile is not among them.
         let owners = self.log_owners().await;
         let records = self.list().await?;
+        let corrupt = self.meta.corrupt_volumes().await?;
         let mut recovered = Recovered::default();
         for record in records.iter().filter(|record| !record.log_disks.is_empty()) {
             let slot = self.slot(record.id);
@@ -211,8 +212,22 @@ impl Volumes {
                 recovered.refused.push((record.name.clone(), error));
             }
         }
+        // One that cannot be opened, and may have a log.
+        for (id, what) in &corrupt {
+            let (slot, name) = (self.slot(*id), id.to_string());
+            let _turn = slot.turn.lock().await;
+            if !slot.state().is_protected {
+                self.hold_all(&slot, *id, &name).await;
+            }
+            if !slot.state().is_protected {
+                recovered.unprotected.push(name.clone());
+            }
+            recovered.refused.push((name, MetaError::Corrupt { what: what.clone() }.into()));
+        }
         for (disk, owner) in owners {
-            if !records.iter().any(|record| record.id == owner) {
+            let is_known =
+                records.iter().any(|record| record.id == owner) || corrupt.iter().any(|(id, _)| *id == owner);
+            if !is_known {
                 self.forget_on(disk, owner).await;
             }
         }

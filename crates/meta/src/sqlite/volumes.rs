@@ -35,8 +35,17 @@ impl VolumeRecords for SqliteMeta {
     }
 
     async fn volumes(&self) -> Result<Vec<VolumeRecord>, MetaError> {
-        self.read_steps(|connection| load(connection, &format!("SELECT {COLUMNS} FROM volumes ORDER BY name"), []))
-            .await
+        self.read_steps(|connection| {
+            Ok(load_each(connection)?.into_iter().filter_map(|(_, found)| found.ok()).collect())
+        })
+        .await
+    }
+
+    async fn corrupt_volumes(&self) -> Result<Vec<(OwnerId, String)>, MetaError> {
+        self.read_steps(|connection| {
+            Ok(load_each(connection)?.into_iter().filter_map(|(id, found)| Some((id, found.err()?))).collect())
+        })
+        .await
     }
 
     async fn grow_volume(&self, id: OwnerId, bytes: u64) -> Result<VolumeRecord, MetaError> {
@@ -121,7 +130,12 @@ impl VolumeRecords for SqliteMeta {
         limit: usize,
     ) -> Result<Vec<(u64, StripeRecord)>, MetaError> {
         self.read_steps(move |connection| {
-            let num = state(connection, id)?.num;
+            // Not its term: a record that cannot be read keeps nobody from its stripes.
+            let num = connection
+                .prepare_cached("SELECT num FROM volumes WHERE id = ?1")?
+                .query_row(params![id.0.to_be_bytes()], |row| row.get(0))
+                .optional()?
+                .ok_or_else(|| missing(id))?;
             load_spans(connection, spans(connection, num, after, limit)?)
         })
         .await
@@ -231,10 +245,37 @@ fn load(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Re
     let mut found = statement.query(params)?;
     let mut volumes = Vec::new();
     while let Some(row) = found.next()? {
-        let log_disks = log_disks(connection, row.get(9)?)?;
-        volumes.push(VolumeRecord { log_disks, ..volume_from(row)? });
+        volumes.push(volume_with_log(connection, row)?);
     }
     Ok(volumes)
+}
+
+/// A volume, or what of it cannot be read.
+type Found = (OwnerId, Result<VolumeRecord, String>);
+
+/// Every volume in the order of their names.
+fn load_each(connection: &Connection) -> Result<Vec<Found>, Fault> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM volumes ORDER BY name"))?;
+    let mut found = statement.query([])?;
+    let mut volumes = Vec::new();
+    while let Some(row) = found.next()? {
+        let id = OwnerId(u128::from_be_bytes(row.get(0)?));
+        let found = match volume_with_log(connection, row) {
+            Ok(volume) => Ok(volume),
+            Err(fault) if fault.ends_batch() => return Err(fault),
+            Err(fault) => match fault.into_meta() {
+                MetaError::Corrupt { what } => Err(what),
+                error => return Err(error.into()),
+            },
+        };
+        volumes.push((id, found));
+    }
+    Ok(volumes)
+}
+
+fn volume_with_log(connection: &Connection, row: &Row<'_>) -> Result<VolumeRecord, Fault> {
+    let log_disks = log_disks(connection, row.get(9)?)?;
+    Ok(VolumeRecord { log_disks, ..volume_from(row)? })
 }
 
 /// A volume without the disks of its log.

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use claystone_chunk::StripeId;
+use claystone_chunk::{OwnerId, StripeId};
 use claystone_env::Task;
 use claystone_meta::{MetaError, VolumeRecord};
 use claystone_stripe::Hold;
@@ -127,7 +127,7 @@ impl Volumes {
             // Nobody may wait any more.
             let _ = sender.send(opened);
             if must_hold {
-                volumes.hold_all(&slot, &record).await;
+                volumes.hold_all(&slot, record.id, &record.name).await;
             }
         };
         self.env.tasks.spawn("open volume", Box::pin(task));
@@ -207,8 +207,8 @@ impl Volumes {
 
     /// Of a volume that does not open it is not known which stripes were left changed in part, so all are held, but those
     /// that it shares: nobody changes them in place. The caller has the turn.
-    async fn hold_all(&self, slot: &Slot, record: &VolumeRecord) {
-        let (stripes, is_complete) = self.stripes_of(record).await;
+    pub(super) async fn hold_all(&self, slot: &Slot, id: OwnerId, volume: &str) {
+        let (stripes, is_complete) = self.stripes_of(id, volume).await;
         let mut wanted: Vec<StripeId> = stripes.into_iter().collect();
         // A scrub, a repair or a read of some of them comes to an end.
         for _ in 0..HOLD_TRIES {
@@ -221,7 +221,6 @@ impl Volumes {
         if is_complete && wanted.is_empty() {
             slot.state().is_protected = true;
         } else {
-            let volume = &record.name;
             tracing::error!(volume, left = wanted.len(), is_complete, "not all stripes of a closed volume are held");
         }
     }
@@ -232,11 +231,11 @@ impl Volumes {
 
     /// The stripes of a volume that it does not share, as far as they can be found out, and whether these are all. One whose
     /// record cannot be read is left out: nobody can repair it either.
-    async fn stripes_of(&self, record: &VolumeRecord) -> (BTreeSet<StripeId>, bool) {
+    async fn stripes_of(&self, id: OwnerId, volume: &str) -> (BTreeSet<StripeId>, bool) {
         let (mut stripes, mut after, mut limit) = (BTreeSet::new(), None, STRIPES_PAGE);
         let (mut failures, mut damaged) = (0, 0);
         while failures < FAILURES_MAX && damaged < DAMAGED_MAX {
-            match self.own_stripes(record, after, limit).await {
+            match self.own_stripes(id, after, limit).await {
                 Ok(None) => return (stripes, true),
                 Ok(Some((last, own))) => {
                     stripes.extend(own);
@@ -250,7 +249,7 @@ impl Volumes {
                     damaged += 1;
                 }
                 Err(error) => {
-                    tracing::warn!(volume = record.name, %error, "the stripes of a volume cannot be listed now");
+                    tracing::warn!(volume, %error, "the stripes of a volume cannot be listed now");
                     failures += 1;
                     self.env.clock.sleep(HOLD_PAUSE).await;
                 }
@@ -263,11 +262,11 @@ impl Volumes {
     /// more.
     async fn own_stripes(
         &self,
-        record: &VolumeRecord,
+        volume: OwnerId,
         after: Option<u64>,
         limit: usize,
     ) -> Result<Option<(u64, Vec<StripeId>)>, MetaError> {
-        let page = self.meta.volume_stripes(record.id, after, limit).await?;
+        let page = self.meta.volume_stripes(volume, after, limit).await?;
         let Some((last, _)) = page.last() else { return Ok(None) };
         let last = *last;
         let mut ids: Vec<StripeId> = page.into_iter().map(|(_, stripe)| stripe.id).collect();

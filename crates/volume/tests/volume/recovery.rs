@@ -1,6 +1,8 @@
 //! A log that is read again from disks that have not all of it, cannot be read in places, are full, or are not there.
 
-use claystone_chunk::ChunkStore;
+use claystone_chunk::{ChunkStore, Lease, OwnerId, Term};
+use claystone_code::CodeSpec;
+use claystone_meta::VolumeRecord;
 use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume};
 
 use crate::world::{World, check, scribble, settings};
@@ -191,4 +193,42 @@ async fn full_disks_refuse_writes_and_nothing_else() {
     world.set_free(20 << 20);
     let volume = world.volumes.open("v").await.expect("a shorter segment fits");
     check(&volume, &model, "opened with full disks").await;
+}
+
+/// Of a volume whose record cannot be read the stripes are held, and its log is kept; all others are opened.
+#[tokio::test]
+async fn a_record_that_cannot_be_read_holds_up_no_other_volume() {
+    let (world, model) = prepared("rs:2+1", 3, settings(), 1).await;
+    let first = world.create("first", BYTES, "rs:2+1").await;
+    first.write(0, vec![1; 64 << 10].into(), Durable::Now).await.expect("written");
+    let snapshot = world.snapshot("first@s").await.expect("taken");
+    let unreadable = VolumeRecord {
+        id: OwnerId(7),
+        name: "other".to_owned(),
+        code: CodeSpec::ReedSolomon { data: 0, parity: 1 },
+        term: Term(0),
+        log_disks: Vec::new(),
+        log_copies: 0,
+        ..first.record().clone()
+    };
+    world.meta.clone_snapshot(snapshot.id, unreadable).await.expect("made");
+    drop(first);
+    world.volumes.delete_snapshot(&"first@s".parse().expect("a name")).await.expect("deleted");
+    world.volumes.delete("first").await.expect("deleted");
+    let lease = Lease { owner: OwnerId(7), term: Term(1) };
+    world.disks[0].segments().create_segment(1, lease, 1 << 20).await.expect("made");
+
+    let world = world.crash().await;
+    let recovered = world.volumes.recover().await.expect("the others are known");
+    assert_eq!(recovered.unprotected, Vec::<String>::new());
+    let refused: Vec<&String> = recovered.refused.iter().map(|(name, _)| name).collect();
+    assert_eq!(refused, [&OwnerId(7).to_string()]);
+    let stripes = world.meta.volume_stripes(OwnerId(7), None, 100).await.expect("listed");
+    assert!(!stripes.is_empty());
+    for (_, stripe) in stripes {
+        assert!(world.stripes.try_alone(stripe.id).is_none(), "nobody repairs it");
+    }
+    assert_eq!(world.disks[0].segments().segments(OwnerId(7)).await.expect("listed").len(), 1);
+    let volume = world.volumes.open("v").await.expect("it is open");
+    check(&volume, &model, "the other volume").await;
 }

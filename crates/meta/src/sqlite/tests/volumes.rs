@@ -32,7 +32,7 @@ async fn corrupt_volumes_are_errors() {
         ("UPDATE volumes SET chunk_bytes = 65535", true, true, false),
         ("UPDATE volumes SET chunk_bytes = 9223372036854775807", true, true, false),
         ("UPDATE volumes SET page_bytes = 0", true, true, false),
-        ("UPDATE volumes SET term = -1", false, false, false),
+        ("UPDATE volumes SET term = -1", false, true, false),
         ("UPDATE volumes SET term = 0", true, true, false),
         ("UPDATE volume_logs SET disk = 99", false, true, false),
         ("UPDATE volume_logs SET volume = 99", true, true, false),
@@ -71,6 +71,15 @@ async fn corrupt_volumes_are_errors() {
         assert!(stripes || matches!(read, Err(MetaError::Corrupt { .. })), "{sql}: {read:?}");
         let problems = meta.check().await;
         assert_eq!(problems.as_ref().is_ok_and(Vec::is_empty), sound, "{sql}: {problems:?}");
+
+        // It is told apart, and hides no other.
+        meta.create_volume(volume(2, "two", STRIPE_BYTES)).await.expect("room");
+        let listed: Vec<OwnerId> = meta.volumes().await.expect("listed").iter().map(|volume| volume.id).collect();
+        let corrupt = meta.corrupt_volumes().await.expect("listed");
+        let corrupt: Vec<OwnerId> = corrupt.into_iter().map(|(id, _)| id).collect();
+        let (one, two) = (OwnerId(1), OwnerId(2));
+        let expected = if record { (vec![one, two], vec![]) } else { (vec![two], vec![one]) };
+        assert_eq!((listed, corrupt), expected, "{sql}");
     }
 }
 
