@@ -124,7 +124,8 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// when it returns. No error if it is fenced at this term already.
     ///
     /// # Errors
-    /// `Fenced` if a greater term was fenced; `DiskFull`, in spite of the reserve; `Unavailable`.
+    /// `Fenced` if a greater term was fenced; `DiskFull`, in spite of the reserve: lesser terms are refused all the same, as long
+    /// as this process lives; `Unavailable`.
     async fn fence(&self, lease: Lease) -> Result<(), SegmentError>;
 
     /// Makes an open segment with room for `bytes` (at least 1) bytes: appends within them do not fail for lack of space.

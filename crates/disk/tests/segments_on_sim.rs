@@ -421,6 +421,58 @@ fn appends_to_a_full_disk_find_what_was_reserved() {
 }
 
 #[test]
+fn a_full_disk_takes_the_fence_of_an_owner_that_it_knows() {
+    let attempt = |cut: Option<u64>| {
+        run(cut.unwrap_or(0), |world| async move {
+            let mut served = Served::begin(world, "d").await;
+            Deed::Create.prepare(served.segments()).await;
+            let space = served.store().space().await.expect("space");
+            served.disk.set_capacity(space.total_bytes - space.free_bytes);
+            if let Some(operation) = cut {
+                served.disk.cut_power_after(operation);
+            }
+            let fenced = served.segments().fence(lease(2)).await;
+            let is_cut = !served.disk.is_powered();
+            assert!(is_cut || fenced.is_ok(), "{fenced:?}");
+            if !is_cut {
+                let refused = SegmentError::Fenced { lease: lease(1), fenced: Term(2) };
+                let late = served.segments().append(1, lease(1), OLD_BYTES as u64, pattern(2, 10)).await;
+                assert_eq!(late, Err(refused));
+            }
+            served.restart(true).await;
+            let Err(SegmentError::Fenced { fenced: term, .. }) = served.segments().delete_segment(99, lease(0)).await
+            else {
+                panic!("it was fenced before");
+            };
+            assert!((1..=2).contains(&term.0) && (fenced.is_err() || term == Term(2)), "{term:?} after {fenced:?}");
+            served.segments().fence(lease(3)).await.expect("fence");
+            is_cut
+        })
+    };
+    attempt(None);
+    assert!((0..).take_while(|operation| attempt(Some(*operation))).count() > 2, "it has operations");
+}
+
+/// Nobody was fenced there before, so that nothing gives its place.
+#[test]
+fn a_full_disk_refuses_lesser_terms_though_it_cannot_write_the_fence() {
+    run(1, |world| async move {
+        let served = Served::begin(world, "d").await;
+        let store = served.segments();
+        store.create_segment(1, lease(1), BYTES).await.expect("create");
+        let space = served.store().space().await.expect("space");
+        served.disk.set_capacity(space.total_bytes - space.free_bytes);
+        store.append(1, lease(1), 0, pattern(1, 10)).await.expect("reserved");
+        let fenced = store.fence(lease(2)).await;
+        assert!(matches!(fenced, Err(SegmentError::DiskFull { .. })), "{fenced:?}");
+        let refused = SegmentError::Fenced { lease: lease(1), fenced: Term(2) };
+        assert_eq!(store.append(1, lease(1), 10, pattern(1, 10)).await, Err(refused));
+        served.disk.set_capacity(space.total_bytes);
+        store.fence(lease(2)).await.expect("it is written now");
+    });
+}
+
+#[test]
 fn a_segment_that_found_no_room_leaves_none_taken() {
     run(1, |world| async move {
         let served = Served::begin(world, "d").await;

@@ -15,7 +15,7 @@
 //!    alone: when a fence returns, nothing of a lesser term is under way.
 //! 2. While a number is claimed, one call makes or removes its file; for the others there is no such segment.
 //! 3. Open is only what this run made or opened again, under the lease that appends: its end is known without reading.
-//! 4. A fence is in effect here before it is durable, and acknowledged after.
+//! 4. A fence is in effect here before it is durable, and acknowledged after; in effect even where it cannot be written.
 //! 5. After an append or a sync that failed the state is `Failed`, or `ReadOnly` where the disk refused it.
 //!
 //! Locks are taken in the order gate, syncing, end, then one of the short ones (state, made, sealed).
@@ -80,9 +80,19 @@ enum Fence {
     /// 0: none.
     Known {
         term: Term,
-        is_durable: bool,
+        kept: Kept,
     },
     Damaged(String),
+}
+
+/// What a crash leaves of a fence.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Nothing: there was no room for it.
+    Not,
+    /// It is in its file, and perhaps the file is gone.
+    Written,
+    Durable,
 }
 
 enum Entry {
@@ -179,7 +189,7 @@ impl Files {
         Ok(match bytes {
             Ok(bytes) => match decode_fence(owner, &bytes) {
                 // Its file may be the one of a fence that was never acknowledged.
-                Ok(term) => Fence::Known { term, is_durable: false },
+                Ok(term) => Fence::Known { term, kept: Kept::Written },
                 Err(reason) => Fence::Damaged(reason.to_owned()),
             },
             Err(error) if is_passing(error.kind()) => {
@@ -188,7 +198,7 @@ impl Files {
             Err(error) => {
                 self.check_alive()?;
                 match error.kind() {
-                    io::ErrorKind::NotFound => Fence::Known { term: Term(0), is_durable: true },
+                    io::ErrorKind::NotFound => Fence::Known { term: Term(0), kept: Kept::Durable },
                     _ => Fence::Damaged(error.to_string()),
                 }
             }
@@ -204,29 +214,36 @@ impl Files {
             Fence::Known { term: fenced, .. } if lease.term < fenced => {
                 return Err(SegmentError::Fenced { lease, fenced });
             }
-            Fence::Known { term, is_durable } if lease.term == term => {
-                if is_durable {
-                    return Ok(());
-                }
-            }
+            Fence::Known { term, kept: Kept::Durable } if lease.term == term => return Ok(()),
+            Fence::Known { term, kept: Kept::Written } if lease.term == term => {}
             // A damaged one is replaced: who fences now was given a greater term than all before.
             _ => {
+                {
+                    let mut state = lock(&owner.state);
+                    state.fence = Fence::Known { term: lease.term, kept: Kept::Not };
+                    state.entries.retain(|_, entry| match entry {
+                        Entry::Claimed => true,
+                        Entry::Open(segment) => segment.term >= lease.term,
+                    });
+                }
                 self.write_fence(lease)?;
-                let mut state = lock(&owner.state);
-                state.fence = Fence::Known { term: lease.term, is_durable: false };
-                state.entries.retain(|_, entry| match entry {
-                    Entry::Claimed => true,
-                    Entry::Open(segment) => segment.term >= lease.term,
-                });
+                lock(&owner.state).fence = Fence::Known { term: lease.term, kept: Kept::Written };
             }
         }
         self.sync_segment_names("syncing a fence's name")?;
-        lock(&owner.state).fence = Fence::Known { term: lease.term, is_durable: true };
+        lock(&owner.state).fence = Fence::Known { term: lease.term, kept: Kept::Durable };
         Ok(())
     }
 
     /// Everything of a fence but that its name is durable.
     fn write_fence(&self, lease: Lease) -> Result<(), Refused> {
+        match self.write_new_fence(lease) {
+            Err(full @ Refused::Full { .. }) => self.write_over_fence(lease, full),
+            written => written,
+        }
+    }
+
+    fn write_new_fence(&self, lease: Lease) -> Result<(), Refused> {
         let path = new_fence_path(lease.owner);
         let failed = |error: &io::Error| self.change_failed("writing a fence", error, HEADER_BYTES as u64);
         let mut made = self.make_in_segments(&path)?;
@@ -239,6 +256,20 @@ impl Files {
         file.write_at(0, &encode_fence(lease)).map_err(|error| failed(&error))?;
         file.sync().map_err(|error| self.fail(format!("syncing a fence: {error}")))?;
         self.directory.rename(&path, &fence_path(lease.owner)).map_err(|error| failed(&error))
+    }
+
+    /// On a disk that has no room for a file more, a former fence gives its place. Torn, it lets nobody in.
+    fn write_over_fence(&self, lease: Lease, full: Refused) -> Result<(), Refused> {
+        let file = match self.directory.open(&fence_path(lease.owner)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(full),
+            Err(error) => return Err(self.change_failed("opening a fence", &error, HEADER_BYTES as u64)),
+        };
+        match file.write_at(0, &encode_fence(lease)) {
+            Ok(()) => file.sync().map_err(|error| self.fail(format!("syncing a fence: {error}"))),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(full),
+            Err(error) => Err(self.write_torn("writing over a fence", &error)),
+        }
     }
 
     // ---- The directory ----
