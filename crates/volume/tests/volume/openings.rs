@@ -139,7 +139,7 @@ async fn of_a_volume_that_does_not_open_every_stripe_is_held_before_anybody_repa
     let (world, stripe) = begun().await;
     // A scrub reads it, and the records cannot be read for a moment.
     let shared = world.stripes.share(stripe).await.expect("nobody has it");
-    world.database.refuse(2, 3);
+    world.database.refuse(3, 3);
     let recovery = world.beside({
         let volumes = world.volumes.clone();
         async move { volumes.recover().await }
@@ -157,7 +157,7 @@ async fn what_is_not_protected_is_said_and_tried_again() {
     let (world, stripe) = begun().await;
     world.database.refuse(0, 1);
     world.volumes.recover().await.expect_err("it is not known which volumes there are");
-    world.database.refuse(2, 1_000_000);
+    world.database.refuse(3, 1_000_000);
     let recovered = world.volumes.recover().await.expect("listed");
     assert_eq!(recovered.unprotected, ["v"]);
     assert!(!is_held(&world, stripe));

@@ -487,7 +487,7 @@ async fn copying_every_step(code: &str, disks: u128) {
             world.assert_sound().await;
         }
     }
-    assert!(steps > 30, "{code}: only {steps} steps were cut");
+    assert!(steps > 20, "{code}: only {steps} steps were cut");
 }
 
 #[tokio::test]
