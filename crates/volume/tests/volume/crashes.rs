@@ -31,14 +31,36 @@ async fn prepared(code: &str, disks: u128, seed: u64) -> (World, Vec<u8>) {
 /// Merges until the cut; whether it came.
 async fn merge_until_cut(world: &World) -> bool {
     let volume = world.volumes.open("v").await.expect("it is open");
-    tokio::select! {
-        biased;
-        () = world.cut.reached() => true,
-        merged = volume.merge_all() => {
+    match world.until_cut(volume.merge_all()).await {
+        None => true,
+        Some(merged) => {
             merged.expect("merged");
             false
         }
     }
+}
+
+/// Cuts the opening of a volume off at every step, each time on what `crashed` gives for it, and then loses a disk: the next
+/// opening finds everything.
+pub async fn every_opening(crashed: impl AsyncFn(u64) -> (World, Vec<u8>), lost: impl Fn(u64) -> Option<usize>) {
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let (world, model) = crashed(step).await;
+            world.cut.set(step, happens);
+            if world.until_cut(world.volumes.open("v")).await.is_some_and(|opened| opened.is_ok()) {
+                break;
+            }
+            steps += 1;
+            let world = world.crash().await;
+            let lost = lost(step);
+            lost.into_iter().for_each(|disk| world.lose(disk));
+            let what = format!("step {step} of the opening, happens: {happens}, then {lost:?} lost");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+        }
+    }
+    assert!(steps > 20, "only {steps} steps were cut");
 }
 
 async fn every_step(code: &str, disks: u128, tolerance: usize) {
@@ -89,31 +111,14 @@ async fn a_crash_at_any_step_of_a_merge_ends_in_the_page_that_was_flushed_mirror
 /// A crash in a merge, then a crash at any step of the opening that mends it.
 #[tokio::test]
 async fn a_crash_at_any_step_of_an_opening_is_mended_by_the_next() {
-    let mut steps = 0;
-    for happens in [false, true] {
-        for step in 0.. {
-            let (world, model) = prepared("rs:2+1", 4, step).await;
-            // In the middle of the merge.
-            world.cut.set(world.cut.calls() + 14, true);
-            assert!(merge_until_cut(&world).await, "the merge has more steps");
-            let world = world.crash().await;
-            world.cut.set(step, happens);
-            let opened = tokio::select! {
-                biased;
-                () = world.cut.reached() => false,
-                opened = world.volumes.open("v") => opened.is_ok(),
-            };
-            if opened {
-                break;
-            }
-            steps += 1;
-            let world = world.crash().await;
-            let what = format!("step {step} of the opening, happens: {happens}");
-            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
-            check(&volume, &model, &what).await;
-        }
-    }
-    assert!(steps > 20, "only {steps} steps were cut");
+    let half_merged = async |step| {
+        let (world, model) = prepared("rs:2+1", 4, step).await;
+        // In the middle of the merge.
+        world.cut.set(world.cut.calls() + 14, true);
+        assert!(merge_until_cut(&world).await, "the merge has more steps");
+        (world.crash().await, model)
+    };
+    every_opening(half_merged, |_| None).await;
 }
 
 /// A disk dies at any step of a merge, and the process lives on.

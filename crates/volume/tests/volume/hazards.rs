@@ -7,8 +7,10 @@ use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, ChunkStore, DiskId};
 use claystone_code::ChunkIndex;
 use claystone_meta::{DiskState, StripeRecord};
-use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume, joined};
+use claystone_stripe::Hold;
+use claystone_volume::{Blocks, BlocksError, Durable, MergeReport, Settings, Volume, joined};
 use futures::FutureExt;
+use tokio::sync::oneshot::Receiver;
 
 use crate::world::{World, check, settings};
 
@@ -59,41 +61,55 @@ async fn write_page(volume: &Volume, model: &mut [u8], offset: u64, seed: u64) {
     model[offset as usize..(offset + PAGE) as usize].copy_from_slice(&page(seed));
 }
 
-/// Waits for what comes by itself.
-async fn until(world: &World, what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..3000 {
-        if holds() {
-            return;
-        }
-        world.env.clock.sleep(Duration::from_millis(10)).await;
+/// A volume that has these pages, by where they are and their seeds, in its stripes.
+async fn merged(world: &World, bytes: u64, pages: &[(u64, u64)]) -> Volume {
+    let volume = world.create("v", bytes, "rs:2+1").await;
+    for (offset, seed) in pages {
+        write(&volume, *offset, page(*seed)).await;
     }
-    panic!("{what} does not come");
+    volume.merge_all().await.expect("merged");
+    volume
+}
+
+/// A merge that is about to write chunks: it waits until `traps.overwrites()` is opened.
+async fn caught_merge(world: &World, volume: &Volume) -> Receiver<Result<MergeReport, BlocksError>> {
+    world.traps.overwrites().set();
+    let volume = volume.clone();
+    let merge = world.beside(async move { volume.merge_all().await });
+    world.traps.overwrites().caught().await;
+    merge
+}
+
+/// Holds all stripes of a volume, so many.
+async fn hold_all(world: &World, volume: &Volume, stripes: usize) -> Vec<Hold> {
+    let found = world.meta.volume_stripes(volume.record().id, None, 1000).await.expect("listed");
+    let holds: Vec<Hold> = found.iter().filter_map(|(_, stripe)| world.stripes.try_alone(stripe.id)).collect();
+    assert_eq!(holds.len(), stripes);
+    holds
+}
+
+/// Of both data chunks of a stripe the same sector is lost.
+fn lose_row(world: &World, stripe: &StripeRecord, row: u64) {
+    [0, 1].into_iter().for_each(|chunk| lose_sector(world, stripe, chunk, row));
 }
 
 #[tokio::test]
 async fn a_page_that_a_merge_writes_stays_in_the_log_though_it_is_written_again() {
     let settings = Settings { segment_bytes: 5 * MIB, ..settings() };
     let world = World::with(4, settings, 1).await;
-    let volume = world.create("v", 2 * MIB, "rs:2+1").await;
-    write(&volume, 0, page(1)).await;
-    volume.merge_all().await.expect("merged");
+    let volume = merged(&world, 2 * MIB, &[(0, 1)]).await;
     // The page is all that is needed of its segment.
     write(&volume, 0, page(2)).await;
     for seed in 1..6 {
         write(&volume, MIB, pattern(seed, MIB as usize)).await;
     }
     volume.discard(ByteRange { offset: MIB, bytes: MIB }, Durable::Now).await.expect("it takes discards");
-    world.traps.overwrites().set();
-    let merge = world.beside({
-        let volume = volume.clone();
-        async move { volume.merge_all().await }
-    });
-    world.traps.overwrites().caught().await;
+    let merge = caught_merge(&world, &volume).await;
     write(&volume, 0, page(3)).await;
     // While the merge writes, the log leaves a disk.
     let leaves = volume.status().log_disks[0];
     world.stores.update(leaves, |member| member.record.state = DiskState::Draining);
-    until(&world, "the log without the disk", || !volume.status().log_disks.contains(&leaves)).await;
+    world.until("the log without the disk", async || !volume.status().log_disks.contains(&leaves)).await;
     world.cut.now();
     drop((merge, volume));
     let world = world.crash().await;
@@ -104,10 +120,7 @@ async fn a_page_that_a_merge_writes_stays_in_the_log_though_it_is_written_again(
 #[tokio::test]
 async fn what_missed_a_merge_keeps_its_place_while_too_much_else_is_absent() {
     let world = World::with(6, settings(), 2).await;
-    let volume = world.create("v", 2 * CHUNK, "rs:2+1").await;
-    write(&volume, 0, page(1)).await;
-    write(&volume, CHUNK, page(2)).await;
-    volume.merge_all().await.expect("merged");
+    let volume = merged(&world, 2 * CHUNK, &[(0, 1), (CHUNK, 2)]).await;
     let stripe = first_stripe(&world, &volume).await;
     let (other, parity) = (disk_of(&stripe, 1), disk_of(&stripe, 2));
     write(&volume, 0, page(3)).await;
@@ -126,19 +139,11 @@ async fn what_missed_a_merge_keeps_its_place_while_too_much_else_is_absent() {
 #[tokio::test]
 async fn what_was_given_up_is_not_waited_for() {
     let world = World::with(6, settings(), 3).await;
-    let volume = world.create("v", 2 * CHUNK, "rs:2+1").await;
-    write(&volume, 0, page(1)).await;
-    write(&volume, CHUNK, page(2)).await;
-    volume.merge_all().await.expect("merged");
+    let volume = merged(&world, 2 * CHUNK, &[(0, 1), (CHUNK, 2)]).await;
     let stripe = first_stripe(&world, &volume).await;
     let (other, parity) = (disk_of(&stripe, 1), disk_of(&stripe, 2));
     write(&volume, 0, page(3)).await;
-    world.traps.overwrites().set();
-    let merge = world.beside({
-        let volume = volume.clone();
-        async move { volume.merge_all().await }
-    });
-    world.traps.overwrites().caught().await;
+    let merge = caught_merge(&world, &volume).await;
     // Both are gone while the merge writes, and nobody expects them back.
     world.cut.kill(parity, 0);
     for disk in [other, parity] {
@@ -153,9 +158,7 @@ async fn what_was_given_up_is_not_waited_for() {
 #[tokio::test]
 async fn a_merge_that_panics_leaves_its_stripes_in_nobodys_hands() {
     let world = World::new(4).await;
-    let volume = world.create("v", 2 * CHUNK, "rs:2+1").await;
-    write(&volume, 0, page(1)).await;
-    volume.merge_all().await.expect("merged");
+    let volume = merged(&world, 2 * CHUNK, &[(0, 1)]).await;
     let stripe = first_stripe(&world, &volume).await;
     write(&volume, 0, page(2)).await;
     world.traps.panic_at_overwrites();
@@ -187,9 +190,7 @@ async fn pages_that_follow_each_other_are_read_though_no_copy_of_the_log_has_all
 #[tokio::test]
 async fn a_late_read_of_what_is_discarded_and_deleted_meanwhile_reads_zeros() {
     let world = World::new(4).await;
-    let volume = world.create("v", 2 * CHUNK, "rs:2+1").await;
-    write(&volume, 0, page(1)).await;
-    volume.merge_all().await.expect("merged");
+    let volume = merged(&world, 2 * CHUNK, &[(0, 1)]).await;
     let reads = world.cut.hold_reads().await;
     let mut late = Box::pin(read(&volume, 0, PAGE));
     assert!(late.as_mut().now_or_never().is_none());
@@ -238,8 +239,7 @@ async fn a_row_with_too_much_lost_holds_up_no_other_and_writes_over_whole_pages_
     let world = World::new(4).await;
     let (volume, mut model) = full_stripe(&world, "rs:2+1", 2).await;
     let stripe = first_stripe(&world, &volume).await;
-    lose_sector(&world, &stripe, 0, 3);
-    lose_sector(&world, &stripe, 1, 3);
+    lose_row(&world, &stripe, 3);
     for row in [2, 3, 4] {
         write_page(&volume, &mut model, row * PAGE, 2 + row).await;
     }
@@ -273,12 +273,9 @@ async fn write_much(volume: &Volume, model: &mut [u8]) {
 #[tokio::test]
 async fn a_page_that_cannot_be_merged_keeps_no_segment_of_the_log() {
     let world = World::with(4, tight(), 1).await;
-    let volume = world.create("v", 8 * MIB, "rs:2+1").await;
+    let volume = merged(&world, 8 * MIB, &[(0, 1)]).await;
     let mut model = vec![0; 8 << 20];
-    write_page(&volume, &mut model, 0, 1).await;
-    volume.merge_all().await.expect("merged");
-    let stripe = first_stripe(&world, &volume).await;
-    [0, 1].into_iter().for_each(|chunk| lose_sector(&world, &stripe, chunk, 0));
+    lose_row(&world, &first_stripe(&world, &volume).await, 0);
     write_page(&volume, &mut model, 0, 2).await;
     // Zeros move on too.
     volume.discard(ByteRange { offset: 0, bytes: PAGE }, Durable::Now).await.expect("it takes discards");
@@ -306,7 +303,7 @@ async fn openings_that_leave_a_page_each_do_not_leave_a_segment_each() {
     let stripe = first_stripe(&world, &volume).await;
     drop(volume);
     for row in 0..10 {
-        [0, 1].into_iter().for_each(|chunk| lose_sector(&world, &stripe, chunk, row));
+        lose_row(&world, &stripe, row);
         let volume = world.volumes.open("v").await.expect("it opens");
         write_page(&volume, &mut model, row * PAGE, 50 + row).await;
         drop(volume);
@@ -331,9 +328,7 @@ async fn what_is_carried_over_undoes_no_write() {
     let mut model = pattern(1, MIB as usize).to_vec();
     write(&volume, 0, model.clone().into()).await;
     volume.merge_all().await.expect("merged");
-    let stripes = world.meta.volume_stripes(volume.record().id, None, 9).await.expect("listed");
-    let holds: Vec<_> = stripes.iter().filter_map(|(_, stripe)| world.stripes.try_alone(stripe.id)).collect();
-    assert_eq!(holds.len(), 8);
+    let holds = hold_all(&world, &volume, 8).await;
     for (offset, seed) in [(0, 2), (PAGE, 3), (3 * PAGE, 4)] {
         write_page(&volume, &mut model, offset, seed).await;
     }
@@ -363,7 +358,7 @@ async fn what_is_carried_over_undoes_no_write() {
         written.await.expect("it ends");
         model[offset as usize..(offset + PAGE) as usize].copy_from_slice(&page(offset + 100));
     }
-    until(&world, "a page that was carried over", || volume.status().merged.pages_carried > 0).await;
+    world.until("a page that was carried over", async || volume.status().merged.pages_carried > 0).await;
     check(&volume, &model, "after it").await;
     volume.flush().await.expect("flushed");
     drop((volume, holds));
@@ -411,9 +406,7 @@ async fn writers_do_not_wait_for_ever_for_stripes_that_somebody_holds() {
         volume.write(at * MIB, content.clone(), Durable::WithFlush).await.expect("there is room");
     }
     volume.merge_all().await.expect("merged");
-    let stripes = world.meta.volume_stripes(volume.record().id, None, 1000).await.expect("listed");
-    let holds: Vec<_> = stripes.iter().filter_map(|(_, stripe)| world.stripes.try_alone(stripe.id)).collect();
-    assert_eq!(holds.len(), 256);
+    let holds = hold_all(&world, &volume, 256).await;
     let mut at = 0;
     let refused = loop {
         match volume.write(at * MIB, content.clone(), Durable::WithFlush).await {

@@ -53,16 +53,6 @@ fn is_held(world: &World, stripe: StripeId) -> bool {
     world.stripes.try_alone(stripe).is_none()
 }
 
-async fn until(world: &World, what: &str, holds: impl AsyncFn() -> bool) {
-    for _ in 0..3000 {
-        if holds().await {
-            return;
-        }
-        world.env.clock.sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what} does not come");
-}
-
 #[tokio::test]
 async fn an_opening_that_nobody_waits_for_goes_on_with_what_it_holds() {
     let world = World::new(6).await;
@@ -193,7 +183,7 @@ async fn a_delete_that_nobody_waits_for_leaves_no_log() {
     assert!(delete.as_mut().now_or_never().is_none());
     drop(delete);
     world.traps.forgets().open();
-    until(&world, "the end of the log", async || logs_of(&world, owner).await.is_empty()).await;
+    world.until("the end of the log", async || logs_of(&world, owner).await.is_empty()).await;
     assert!(world.volumes.open("v").await.is_err());
 }
 

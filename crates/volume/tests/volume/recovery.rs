@@ -5,6 +5,7 @@ use claystone_code::CodeSpec;
 use claystone_meta::VolumeRecord;
 use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume};
 
+use crate::crashes::every_opening;
 use crate::world::{World, check, scribble, settings};
 
 const BYTES: u64 = 512 << 10;
@@ -32,30 +33,11 @@ async fn write_again(volume: &Volume, model: &[u8]) {
 /// a disk is lost.
 #[tokio::test]
 async fn an_opening_gives_up_no_copy_before_it_has_another() {
-    let mut steps = 0;
-    for happens in [false, true] {
-        for step in 0.. {
-            let (world, model) = prepared("rs:2+1", 3, settings(), step).await;
-            let world = world.crash().await;
-            world.cut.set(step, happens);
-            let opened = tokio::select! {
-                biased;
-                () = world.cut.reached() => false,
-                opened = world.volumes.open("v") => opened.is_ok(),
-            };
-            if opened {
-                break;
-            }
-            steps += 1;
-            let world = world.crash().await;
-            let lost = step as usize % 3;
-            world.lose(lost);
-            let what = format!("step {step} of the opening, happens: {happens}, then disk {lost} lost");
-            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
-            check(&volume, &model, &what).await;
-        }
-    }
-    assert!(steps > 20, "only {steps} steps were cut");
+    let crashed = async |step| {
+        let (world, model) = prepared("rs:2+1", 3, settings(), step).await;
+        (world.crash().await, model)
+    };
+    every_opening(crashed, |step| Some(step as usize % 3)).await;
 }
 
 #[tokio::test]

@@ -403,12 +403,8 @@ async fn taking_every_step(code: &str, disks: u128) {
         for step in 0.. {
             let (world, model) = flushed(code, disks, step).await;
             world.cut.set(world.cut.calls() + step, happens);
-            let cut = tokio::select! {
-                biased;
-                () = world.cut.reached() => true,
-                result = world.snapshot("v@s") => { result.expect("taken"); false }
-            };
-            if !cut {
+            if let Some(result) = world.until_cut(world.snapshot("v@s")).await {
+                result.expect("taken");
                 break;
             }
             steps += 1;
@@ -462,12 +458,8 @@ async fn copying_every_step(code: &str, disks: u128) {
             let (world, old, new) = shared(code, disks, step).await;
             world.cut.set(world.cut.calls() + step, happens);
             let volume = world.volumes.open("v").await.expect("it is open");
-            let cut = tokio::select! {
-                biased;
-                () = world.cut.reached() => true,
-                merged = volume.merge_all() => { assert!(merged.expect("merged").stripes_copied > 0); false }
-            };
-            if !cut {
+            if let Some(merged) = world.until_cut(volume.merge_all()).await {
+                assert!(merged.expect("merged").stripes_copied > 0);
                 break;
             }
             drop(volume);
@@ -524,13 +516,8 @@ async fn a_crash_at_any_step_of_a_revert_is_before_or_after_it() {
         for step in 0.. {
             let (world, old, new) = shared("rs:2+1", 4, step).await;
             world.cut.set(world.cut.calls() + step, happens);
-            let to = name("v@s");
-            let cut = tokio::select! {
-                biased;
-                () = world.cut.reached() => true,
-                reverted = world.volumes.revert(&to) => { reverted.expect("nobody has it"); false }
-            };
-            if !cut {
+            if let Some(reverted) = world.until_cut(world.volumes.revert(&name("v@s"))).await {
+                reverted.expect("nobody has it");
                 break;
             }
             steps += 1;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -64,7 +65,7 @@ impl World {
             stores.put(present(number, cut_store(disk, &cut, &traps)));
         }
         // No read is late: one that a test holds stays where it is.
-        let hedge_delay_min = std::time::Duration::from_secs(60);
+        let hedge_delay_min = Duration::from_secs(60);
         let stripe_settings = claystone_stripe::Settings { hedge_delay_min, ..claystone_stripe::Settings::default() };
         let (stripes, _) = Stripes::new(env.clone(), stores.clone(), stripe_settings);
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), settings.clone());
@@ -118,6 +119,26 @@ impl World {
         };
         self.env.tasks.spawn("beside", Box::pin(task));
         receiver
+    }
+
+    /// Works until the cut is there. `None`: it came.
+    pub async fn until_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.cut.reached() => None,
+            done = work => Some(done),
+        }
+    }
+
+    /// Waits for what comes by itself.
+    pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        for _ in 0..3000 {
+            if holds().await {
+                return;
+            }
+            self.env.clock.sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{what} does not come");
     }
 
     /// The records agree with each other.
