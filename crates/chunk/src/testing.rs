@@ -11,9 +11,11 @@ mod cut;
 mod faulty;
 mod memory;
 mod segments;
+mod traps;
 
 pub use conformance::{conformance, pattern, put};
 pub use cut::{Cut, CutStore};
 pub use faulty::{Counts, Faults, FaultyStore};
 pub use memory::MemoryStore;
 pub use segments::{Reopen, segments};
+pub use traps::{Trap, Traps};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use claystone_chunk::testing::{Cut, CutStore, MemoryStore, pattern};
+use claystone_chunk::testing::{Cut, CutStore, MemoryStore, Traps, pattern};
 use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, Durability, NodeId};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{Env, Space, WallTime};
@@ -44,7 +44,8 @@ impl World {
     }
 
     fn find(&self, disk: usize) {
-        let store: Arc<dyn ChunkStore> = Arc::new(CutStore::new(self.disks[disk].clone(), self.cut.clone()));
+        let store: Arc<dyn ChunkStore> =
+            Arc::new(CutStore::new(self.disks[disk].clone(), self.cut.clone(), Traps::default()));
         let space = Space { total_bytes: 1 << 40, free_bytes: 1 << 40 };
         self.stripes.stores().put(Member { record: disk_record(disk), store: Ok(store), space });
     }

@@ -1,4 +1,4 @@
-//! Stores that stop answering at a chosen change of a chunk: a crash as the process sees it, at each step of what it does.
+//! Stores that stop answering at a chosen change: a crash as the process sees it, at each step of what it does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_env::Space;
 
-use super::MemoryStore;
+use super::{MemoryStore, Traps};
 use crate::{
     ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, Overwrite,
-    SegmentStore, StoreState, Verdict,
+    OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore, StoreState, Verdict,
 };
 
 /// When all stores of a process stop answering: a crash, seen from the process.
@@ -25,7 +25,11 @@ struct CutState {
     is_cut: AtomicBool,
     /// A disk that fails every change from this call on.
     killed: Mutex<Option<(DiskId, u64)>>,
+    /// Bytes of segments that do not read, until they are written again.
+    bad: Mutex<Vec<(DiskId, u64)>>,
     reached: tokio::sync::Notify,
+    /// Reads of chunks wait for it.
+    reads: Arc<tokio::sync::RwLock<()>>,
 }
 
 impl Cut {
@@ -47,6 +51,32 @@ impl Cut {
     /// This disk fails every change from this call on.
     pub fn kill(&self, disk: usize, call: u64) {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = Some((DiskId(disk as u128), call));
+    }
+
+    /// No disk fails any more.
+    pub fn heal(&self) {
+        *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// No chunk is read until this is dropped.
+    pub async fn hold_reads(&self) -> tokio::sync::OwnedRwLockWriteGuard<()> {
+        self.0.reads.clone().write_owned().await
+    }
+
+    /// This byte of a disk's segments does not read, until one is appended over it.
+    pub fn spoil(&self, disk: usize, offset: u64) {
+        self.0.bad.lock().unwrap_or_else(PoisonError::into_inner).push((DiskId(disk as u128), offset));
+    }
+
+    fn is_bad(&self, disk: DiskId, ranges: &[ByteRange]) -> bool {
+        let bad = self.0.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let hits = |at: u64| ranges.iter().any(|range| range.offset <= at && at < range.end());
+        bad.iter().any(|(spoiled, at)| *spoiled == disk && hits(*at))
+    }
+
+    fn appended(&self, disk: DiskId, range: ByteRange) {
+        let mut bad = self.0.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        bad.retain(|(spoiled, at)| *spoiled != disk || *at < range.offset || *at >= range.end());
     }
 
     /// Waits until the cut is there.
@@ -90,12 +120,13 @@ impl Cut {
 pub struct CutStore {
     inner: MemoryStore,
     cut: Cut,
+    traps: Traps,
 }
 
 impl CutStore {
-    /// `inner`, which stops answering at `cut`.
-    pub fn new(inner: MemoryStore, cut: Cut) -> CutStore {
-        CutStore { inner, cut }
+    /// `inner`, which stops answering at `cut`, and whose calls fall into `traps`.
+    pub fn new(inner: MemoryStore, cut: Cut, traps: Traps) -> CutStore {
+        CutStore { inner, cut, traps }
     }
 }
 
@@ -123,7 +154,7 @@ impl ChunkStore for CutStore {
     }
 
     fn segments(&self) -> &dyn SegmentStore {
-        self.inner.segments()
+        self
     }
 
     async fn create(&self, id: ChunkId, bytes: u64) -> Result<Box<dyn ChunkWriter>, ChunkError> {
@@ -132,10 +163,12 @@ impl ChunkStore for CutStore {
     }
 
     async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
+        drop(self.cut.0.reads.read().await);
         self.inner.read(id, ranges).await
     }
 
     async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError> {
+        self.traps.pass_overwrite().await;
         self.cut.change(self.disk(), self.inner.overwrite(id, lease, changes), chunk_dead).await
     }
 
@@ -172,6 +205,60 @@ impl ChunkStore for CutStore {
     }
 }
 
+#[async_trait]
+impl SegmentStore for CutStore {
+    async fn fence(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().fence(lease), segment_dead).await
+    }
+
+    async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().create_segment(number, lease, bytes), segment_dead).await
+    }
+
+    async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().reopen_segment(number, lease, end), segment_dead).await
+    }
+
+    async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
+        self.cut.appended(self.disk(), ByteRange { offset, bytes: content.len() as u64 });
+        self.cut.change(self.disk(), self.inner.segments().append(number, lease, offset, content), segment_dead).await
+    }
+
+    async fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().sync_segment(number, lease), segment_dead).await
+    }
+
+    async fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {
+        if self.cut.is_bad(self.disk(), ranges) {
+            return Err(SegmentError::Damaged { id, reason: "spoiled by the test".to_owned() });
+        }
+        self.traps.log_reads().pass().await;
+        let read = self.inner.segments().read_segment(id, ranges).await?;
+        Ok(read.into_iter().map(|read| self.traps.spoiled(self.disk(), read)).collect())
+    }
+
+    async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.cut.change(self.disk(), self.inner.segments().delete_segment(number, lease), segment_dead).await
+    }
+
+    async fn segments(&self, owner: OwnerId) -> Result<Vec<SegmentInfo>, SegmentError> {
+        self.inner.segments().segments(owner).await
+    }
+
+    async fn owners(&self) -> Result<Vec<OwnerId>, SegmentError> {
+        self.inner.segments().owners().await
+    }
+
+    async fn forget_owner(&self, lease: Lease) -> Result<(), SegmentError> {
+        self.traps.forgets().pass().await;
+        self.cut.change(self.disk(), self.inner.segments().forget_owner(lease), segment_dead).await
+    }
+}
+
 fn chunk_dead<T>(disk: DiskId, reason: String) -> Result<T, ChunkError> {
     Err(ChunkError::Unavailable { disk, reason })
+}
+
+fn segment_dead<T>(disk: DiskId, reason: String) -> Result<T, SegmentError> {
+    Err(SegmentError::Unavailable { disk, reason })
 }

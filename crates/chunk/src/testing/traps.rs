@@ -1,0 +1,104 @@
+//! What happens at single calls of stores: they wait, fail or read something wrong.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use crate::DiskId;
+
+/// What happens at single calls of all stores of a process.
+#[derive(Debug, Clone, Default)]
+pub struct Traps(Arc<TrapState>);
+
+#[derive(Debug, Default)]
+struct TrapState {
+    overwrites: Trap,
+    log_reads: Trap,
+    forgets: Trap,
+    panics: AtomicBool,
+    spoiled: Mutex<Vec<(DiskId, Bytes)>>,
+}
+
+impl Traps {
+    /// Overwrites of chunks wait here.
+    pub fn overwrites(&self) -> &Trap {
+        &self.0.overwrites
+    }
+
+    /// Reads of segments wait here.
+    pub fn log_reads(&self) -> &Trap {
+        &self.0.log_reads
+    }
+
+    /// Who forgets the log of an owner waits here.
+    pub fn forgets(&self) -> &Trap {
+        &self.0.forgets
+    }
+
+    /// Whoever overwrites a chunk panics.
+    pub fn panic_at_overwrites(&self) {
+        self.0.panics.store(true, Ordering::Release);
+    }
+
+    /// A disk has a wrong bit in what of its segments begins like this.
+    pub fn spoil(&self, disk: DiskId, content: &Bytes) {
+        self.0.spoiled.lock().unwrap_or_else(PoisonError::into_inner).push((disk, content.slice(..64)));
+    }
+
+    pub(super) async fn pass_overwrite(&self) {
+        assert!(!self.0.panics.load(Ordering::Acquire), "the test wants it");
+        self.overwrites().pass().await;
+    }
+
+    /// What a disk reads of its segments.
+    pub(super) fn spoiled(&self, disk: DiskId, read: Bytes) -> Bytes {
+        let mut read = read.to_vec();
+        for (spoiled, content) in &*self.0.spoiled.lock().unwrap_or_else(PoisonError::into_inner) {
+            if *spoiled == disk
+                && let Some(at) = read.windows(content.len()).position(|window| window == content)
+            {
+                read[at] ^= 1;
+            }
+        }
+        read.into()
+    }
+}
+
+/// Where calls wait while it is set.
+#[derive(Debug)]
+pub struct Trap {
+    is_set: tokio::sync::watch::Sender<bool>,
+    caught: tokio::sync::Notify,
+}
+
+impl Default for Trap {
+    fn default() -> Trap {
+        Trap { is_set: tokio::sync::watch::Sender::new(false), caught: tokio::sync::Notify::new() }
+    }
+}
+
+impl Trap {
+    /// Calls wait from now on.
+    pub fn set(&self) {
+        self.is_set.send_replace(true);
+    }
+
+    /// Waits until a call waits here.
+    pub async fn caught(&self) {
+        self.caught.notified().await;
+    }
+
+    /// Lets all go on.
+    pub fn open(&self) {
+        self.is_set.send_replace(false);
+    }
+
+    pub(super) async fn pass(&self) {
+        let mut is_set = self.is_set.subscribe();
+        if *is_set.borrow() {
+            self.caught.notify_one();
+        }
+        is_set.wait_for(|is_set| !is_set).await.expect("the trap is there");
+    }
+}
