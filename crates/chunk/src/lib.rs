@@ -13,6 +13,7 @@ mod id;
 mod lease;
 mod segment;
 mod store;
+mod taken;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -23,3 +24,4 @@ pub use store::{
     ByteRange, ChunkError, ChunkInfo, ChunkStore, ChunkWriter, Durability, Load, Overwrite, SECTOR_BYTES, StoreState,
     Verdict,
 };
+pub use taken::Taken;

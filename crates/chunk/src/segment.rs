@@ -13,8 +13,12 @@
 //! *Open*: appended to, by who created it and under the same lease. *Sealed*: only read, synced and deleted; whoever takes over
 //! after a crash begins a segment of its own, and opens a sealed one again only to bring it to what another copy of it has.
 //!
-//! What is in a segment after a crash: all bytes up to the end of the last append before a returned
-//! [`SegmentStore::sync_segment`]; of later appends any part or none, torn, or zeros, or what lay on the medium before.
+//! Several appends to a segment may be under way at once, each where no other one goes, and may come in any order: where a
+//! gap is left is its owner's business.
+//!
+//! What is in a segment after a crash: all bytes of every append that had returned when a [`SegmentStore::sync_segment`] was
+//! called that returned; of other appends any part or none, torn, or zeros, or what lay on the medium before, in each of
+//! them: a later one may be there without an earlier one.
 //! A segment's bytes have no checksum here: who appends them frames them, and finds the end by what it framed. A segment
 //! that was deleted may be back after a crash, whole or in part: who reads a log knows from it which segments are over.
 
@@ -72,14 +76,14 @@ pub enum SegmentError {
         /// The term that was fenced.
         fenced: Term,
     },
-    /// An append that is not at the segment's end, or a range beyond what is reserved.
+    /// An append to where one was before, or with too many gaps before it; or a range beyond what is reserved.
     #[error("bytes {}..{} do not fit segment {id}: its end is {end_bytes}", .range.offset, .range.offset.saturating_add(.range.bytes))]
     OutOfRange {
         /// Which.
         id: SegmentId,
         /// What was asked.
         range: ByteRange,
-        /// Of an append: where the next one begins. Of a read: where the reserved bytes end.
+        /// Of an append: up to where appends have taken everything. Of a read: where the reserved bytes end.
         end_bytes: u64,
     },
     /// No append to a segment that an earlier run of the store, or an earlier lease, began.
@@ -116,8 +120,7 @@ pub enum SegmentError {
     },
 }
 
-/// Something that keeps segments. Calls may come from many tasks at once; appends to one segment come one after
-/// another.
+/// Something that keeps segments. Calls may come from many tasks at once.
 #[async_trait]
 pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// Refuses from now on every change of this owner's segments and chunks under a lesser term than `lease`'s; durable
@@ -143,8 +146,9 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// `NotFound`, `Damaged`, `Fenced`, `OutOfRange`, `Unavailable`.
     async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError>;
 
-    /// Adds `content` at `offset`, which is the segment's end: 0, or where the append before ended. It can be read when
-    /// this returns, and is durable with [`SegmentStore::sync_segment`].
+    /// Adds `content` at `offset`, where no append was or is under way since the segment was opened; at or behind its end
+    /// therefore. Other appends may be under way, and those before it may come after it. It can be read when this returns,
+    /// and is durable with [`SegmentStore::sync_segment`].
     ///
     /// # Errors
     /// `NotFound`, `Sealed`, `Fenced`, `OutOfRange`, `Unavailable`: the store is then failed.

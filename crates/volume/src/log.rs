@@ -1,24 +1,28 @@
 //! The log of an open volume: records appended to segments on several disks at once.
 //!
-//! One task appends; whoever has a record hands it over and waits. What waits together is appended together. Syncs run
-//! beside appends, one after another: whoever asks during one waits for the next, which begins after his appends.
+//! One task appends; whoever has a record hands it over and waits. What waits together is appended together, in short
+//! batches, several of which are under way at once. Syncs run beside appends, one after another: whoever asks during one
+//! waits for the next, which begins after his appends.
 //!
 //! ```text
-//!  append --> waiting --task: encoded, appended on every disk--> in effect (diffs know it) --sync--> durable
+//!  append --> waiting --task: encoded, appended on every disk--> there --all before it too--> in effect (diffs know it)
+//!                                                                                        --sync--> durable
 //! ```
 //!
 //! Invariants:
-//! 1. A record is in effect only when every disk of its segment that has not failed has it.
+//! 1. A record is in effect only when every disk of its segment that has not failed has it, and all records before it.
 //! 2. The diffs take records in the order of the log.
-//! 3. A segment is synced on every disk that keeps it before the next one begins, so only the last can miss records after a
-//!    crash.
+//! 3. A segment is whole and synced on every disk that keeps it before the next one begins, so only the last can miss
+//!    records after a crash: copies may then have a gap, and what lies behind the first record that no copy has was never
+//!    flushed.
 //! 4. After [`LogFailure`] nothing more is appended: the volume is opened anew.
 //! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies than
 //!    recorded when what it holds is acknowledged.
 //! 6. A disk that does not answer in time has failed.
 //!
 //! A disk that fails leaves its segments with fewer copies. The log goes on in a new segment on disks that work, and what
-//! misses copies is copied.
+//! misses copies is copied. The next segment is made before this one is full, and what is not flushed is synced every few
+//! MiB: else the end of a segment would hold up writers for as long as that takes.
 
 pub mod record;
 mod recovery;

@@ -220,6 +220,9 @@ impl SegmentStore for CutStore {
     }
 
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
+        if !self.traps.pass_append(self.disk()).await {
+            return segment_dead(self.disk(), "the test wants it".to_owned());
+        }
         self.cut.appended(self.disk(), ByteRange { offset, bytes: content.len() as u64 });
         self.cut.change(self.disk(), self.inner.segments().append(number, lease, offset, content), segment_dead).await
     }

@@ -28,7 +28,8 @@ pub trait Reopen {
 pub async fn segments<R: Reopen, F: Future<Output = R>>(mut make: impl FnMut() -> F) {
     absent_segments_are_not_found(make().await.store().segments()).await;
     what_was_appended_is_read(make().await.store().segments()).await;
-    appends_go_to_the_end_and_no_further(make().await.store().segments()).await;
+    appends_go_where_none_was_and_no_further(make().await.store().segments()).await;
+    appends_come_in_any_order(make().await).await;
     a_number_is_taken_once(make().await.store().segments()).await;
     each_owner_has_its_own(make().await.store().segments()).await;
     a_fence_refuses_lesser_terms(make().await.store().segments()).await;
@@ -114,10 +115,10 @@ async fn what_was_appended_is_read(store: &dyn SegmentStore) {
     assert_eq!(store.append(7, lease(1), end, pattern(1, 1)).await, Err(missing));
 }
 
-async fn appends_go_to_the_end_and_no_further(store: &dyn SegmentStore) {
+async fn appends_go_where_none_was_and_no_further(store: &dyn SegmentStore) {
     store.create_segment(1, lease(1), 10_000).await.expect("create");
     store.append(1, lease(1), 0, pattern(1, 6000)).await.expect("append");
-    for (offset, bytes) in [(0, 1), (5999, 10), (6001, 1), (6000, 4001), (u64::MAX, 1), (10_000, 0)] {
+    for (offset, bytes) in [(0, 1), (5999, 10), (0, 10_000), (6000, 4001), (9999, 2), (10_000, 1), (u64::MAX, 1)] {
         let refused = SegmentError::OutOfRange { id: id(1), range: range(offset, bytes as u64), end_bytes: 6000 };
         assert_eq!(store.append(1, lease(1), offset, pattern(2, bytes)).await, Err(refused));
     }
@@ -128,6 +129,38 @@ async fn appends_go_to_the_end_and_no_further(store: &dyn SegmentStore) {
     }
     assert!(read(store, 1, 0, 6000).await == pattern(1, 6000));
     assert!(read(store, 1, 6000, 4000).await == pattern(3, 4000));
+}
+
+async fn appends_come_in_any_order(mut subject: impl Reopen) {
+    let store = subject.store().segments();
+    store.create_segment(1, lease(1), BYTES).await.expect("create");
+    let append = |at: u64| store.append(1, lease(1), at * 1000, pattern(at, 1000));
+    append(3).await.expect("a gap before it");
+    append(1).await.expect("another one");
+    let refused = store.append(1, lease(1), 3999, pattern(9, 10)).await;
+    assert!(matches!(refused, Err(SegmentError::OutOfRange { end_bytes: 0, .. })), "one was there: {refused:?}");
+    let refused = store.append(1, lease(1), 2500, pattern(9, 1000)).await;
+    assert!(matches!(refused, Err(SegmentError::OutOfRange { end_bytes: 0, .. })), "one was there: {refused:?}");
+    assert!(read(store, 1, 3000, 1000).await == pattern(3, 1000), "what is behind a gap is read");
+    store.sync_segment(1, lease(1)).await.expect("sync");
+    // Many at once, which fill the gaps too.
+    let rest = tokio::join!(append(6), append(2), append(5), append(0), append(8), append(7), append(4), append(9));
+    assert_eq!(rest, (Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(())), "each has its place");
+    for at in 0..10 {
+        assert!(read(store, 1, at * 1000, 1000).await == pattern(at, 1000), "append {at}");
+    }
+    let refused = store.append(1, lease(1), 9999, pattern(9, 10)).await;
+    assert!(matches!(refused, Err(SegmentError::OutOfRange { end_bytes: 10_000, .. })), "{refused:?}");
+    subject.reopen().await;
+    let store = subject.store().segments();
+    for at in [1, 3] {
+        assert!(read(store, 1, at * 1000, 1000).await == pattern(at, 1000), "append {at} was synced");
+    }
+    // Opened again at a gap, all behind it is appended anew.
+    store.reopen_segment(1, lease(1), 2000).await.expect("it is sealed");
+    store.append(1, lease(1), 3000, pattern(13, 1000)).await.expect("a gap before it");
+    store.append(1, lease(1), 2000, pattern(12, 1000)).await.expect("the gap");
+    assert!(read(store, 1, 1000, 3000).await == [pattern(1, 1000), pattern(12, 1000), pattern(13, 1000)].concat());
 }
 
 async fn a_number_is_taken_once(store: &dyn SegmentStore) {
@@ -311,7 +344,7 @@ async fn a_sealed_segment_is_opened_again(mut subject: impl Reopen) {
     let refused = store.reopen_segment(1, lease(2), BYTES + 1).await;
     assert!(matches!(refused, Err(SegmentError::OutOfRange { .. })), "there is no room so far behind");
     store.reopen_segment(1, lease(2), 2000).await.expect("it is sealed");
-    let refused = store.append(1, lease(2), 3000, pattern(2, 10)).await;
+    let refused = store.append(1, lease(2), 1999, pattern(2, 10)).await;
     assert!(matches!(refused, Err(SegmentError::OutOfRange { end_bytes: 2000, .. })), "it ends where it was told");
     store.append(1, lease(2), 2000, pattern(2, 4000)).await.expect("its end");
     store.sync_segment(1, lease(2)).await.expect("sync");

@@ -1,5 +1,6 @@
 //! What happens at single calls of stores: they wait, fail or read something wrong.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,6 +17,11 @@ struct TrapState {
     overwrites: Trap,
     log_reads: Trap,
     forgets: Trap,
+    appends: Trap,
+    /// Appends of disks that wait there, counted from when this was set, and how many came since.
+    held: Mutex<BTreeMap<DiskId, (u64, u64)>>,
+    /// The same of appends that fail.
+    failing: Mutex<BTreeMap<DiskId, (u64, u64)>>,
     panics: AtomicBool,
     spoiled: Mutex<Vec<(DiskId, Bytes)>>,
 }
@@ -34,6 +40,39 @@ impl Traps {
     /// Who forgets the log of an owner waits here.
     pub fn forgets(&self) -> &Trap {
         &self.0.forgets
+    }
+
+    /// This append to a disk's segments waits at [`Traps::appends`], counted from here on; others go on.
+    pub fn hold_append(&self, disk: usize, number: u64) {
+        let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.insert(DiskId(disk as u128), (number, 0));
+        self.appends().set();
+    }
+
+    /// Appends that are held wait here.
+    pub fn appends(&self) -> &Trap {
+        &self.0.appends
+    }
+
+    /// This append to a disk's segments fails, counted from here on; others go on.
+    pub fn fail_append(&self, disk: usize, number: u64) {
+        self.0.failing.lock().unwrap_or_else(PoisonError::into_inner).insert(DiskId(disk as u128), (number, 0));
+    }
+
+    /// Whether it may go on.
+    pub(super) async fn pass_append(&self, disk: DiskId) -> bool {
+        let is_next = |counted: &Mutex<BTreeMap<DiskId, (u64, u64)>>| {
+            let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+            counted.get_mut(&disk).is_some_and(|(number, count)| {
+                *count += 1;
+                *count == *number + 1
+            })
+        };
+        let (is_held, fails) = (is_next(&self.0.held), is_next(&self.0.failing));
+        if is_held {
+            self.appends().pass().await;
+        }
+        !fails
     }
 
     /// Whoever overwrites a chunk panics.

@@ -16,16 +16,17 @@
 //! 2. While a number is claimed, one call makes or removes its file; for the others there is no such segment.
 //! 3. Open is only what this run made or opened again, under the lease that appends: its end is known without reading.
 //! 4. A fence is in effect here before it is durable, and acknowledged after; in effect even where it cannot be written.
-//! 5. After an append or a sync that failed the state is `Failed`, or `ReadOnly` where the disk refused it.
+//! 5. Appends to a segment may run at once; each takes its bytes first, and no byte is taken twice.
+//! 6. After an append or a sync that failed the state is `Failed`, or `ReadOnly` where the disk refused it.
 //!
-//! Locks are taken in the order gate, syncing, end, then one of the short ones (state, made, sealed).
+//! Locks are taken in the order gate, syncing, then one of the short ones (state, taken, made, sealed).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
-use claystone_chunk::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, SegmentInfo, Term};
+use claystone_chunk::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, SegmentInfo, Taken, Term};
 use claystone_env::File;
 
 use super::{Files, is_passing, lock};
@@ -105,13 +106,14 @@ struct OpenSegment {
     /// Of the lease that appends.
     term: Term,
     file: Arc<dyn File>,
-    end: Mutex<u64>,
+    taken: Mutex<Taken>,
     syncing: Mutex<()>,
 }
 
 impl OpenSegment {
     fn new(info: SegmentInfo, term: Term, file: Arc<dyn File>, end: u64) -> Arc<OpenSegment> {
-        Arc::new(OpenSegment { info, term, file, end: Mutex::new(end), syncing: Mutex::new(()) })
+        let taken = Mutex::new(Taken::until(end));
+        Arc::new(OpenSegment { info, term, file, taken, syncing: Mutex::new(()) })
     }
 }
 
@@ -469,17 +471,16 @@ impl Files {
         let owner = self.owner(lease.owner);
         let _stay = owner.stay();
         let segment = self.opened(&owner, number, lease)?;
-        let mut end = lock(&segment.end);
         let range = ByteRange { offset, bytes: content.len() as u64 };
-        if offset != *end || range.bytes > segment.info.bytes - *end {
-            return Err(SegmentError::OutOfRange { id: segment.info.id, range, end_bytes: *end });
+        {
+            let mut taken = lock(&segment.taken);
+            if !taken.take(range, segment.info.bytes) {
+                return Err(SegmentError::OutOfRange { id: segment.info.id, range, end_bytes: taken.end() });
+            }
         }
-        segment
-            .file
-            .write_at(CONTENT_OFFSET + offset, content)
-            .map_err(|error| self.write_torn("appending to a segment", &error))?;
-        *end += range.bytes;
-        Ok(())
+        // Others are written meanwhile, before this one and behind it.
+        let written = segment.file.write_at(CONTENT_OFFSET + offset, content);
+        written.map_err(|error| self.write_torn("appending to a segment", &error).into())
     }
 
     /// See [`claystone_chunk::SegmentStore::sync_segment`].

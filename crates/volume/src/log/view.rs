@@ -55,12 +55,14 @@ pub struct LogView {
     lease: Lease,
     stores: TimedStores,
     segments: Arc<Mutex<BTreeMap<u64, Segment>>>,
+    /// Disks that have the segment after the last, which is made and not begun, or are to make it.
+    ahead: Arc<Mutex<BTreeSet<DiskId>>>,
 }
 
 impl LogView {
     /// The log of this lease's owner, of which `segments` are not over.
     pub fn new(lease: Lease, stores: TimedStores, segments: BTreeMap<u64, Segment>) -> LogView {
-        LogView { lease, stores, segments: Arc::new(Mutex::new(segments)) }
+        LogView { lease, stores, segments: Arc::new(Mutex::new(segments)), ahead: Arc::default() }
     }
 
     /// Bytes of the log from `at`, as one of its disks has them, `accept`ed. `None`: the segment is over, or no disk has
@@ -116,7 +118,18 @@ impl LogView {
 
     /// Disks that have a segment.
     pub fn disks(&self) -> BTreeSet<DiskId> {
-        self.segments().values().flat_map(|segment| segment.disks.iter().copied()).collect()
+        let begun: BTreeSet<DiskId> =
+            self.segments().values().flat_map(|segment| segment.disks.iter().copied()).collect();
+        begun.into_iter().chain(self.ahead()).collect()
+    }
+
+    /// Of these, those that have the one after the last.
+    pub(super) fn ahead(&self) -> BTreeSet<DiskId> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_ahead(&self, disks: BTreeSet<DiskId>) {
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = disks;
     }
 
     pub(super) fn segments(&self) -> MutexGuard<'_, BTreeMap<u64, Segment>> {

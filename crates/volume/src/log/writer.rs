@@ -1,19 +1,23 @@
 //! The task that appends to a log: which disks its segments are on, and what is done when one fails.
 
+mod appends;
+mod segments;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ChunkStore, DiskId, Lease, SegmentError, SegmentId};
 use claystone_env::{Env, Moment};
 use claystone_meta::Meta;
-use claystone_stripe::{Candidate, Stores, place};
-use futures::future::{BoxFuture, Either, FutureExt, join_all, select};
+use claystone_stripe::Stores;
+use futures::future::{FutureExt, join_all, pending};
+use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
+use self::appends::{Append, Batch, Outcome, Waiting};
+use self::segments::Next;
 use super::record::{LogPlace, Record};
 use super::view::{LogView, Segment, TimedStores};
 use super::{LogFailure, LogSettings, LogStart, NUMBER_BITS};
@@ -45,86 +49,93 @@ pub(super) struct Writer {
     is_opening: bool,
     /// Disks that failed an append or a sync, or refused a segment, and when.
     failed: BTreeMap<DiskId, Moment>,
-    /// The segment that is appended to, how long it may become, and where it ends.
+    /// The greatest number that a segment was given.
+    numbers: u64,
+    /// The segment that is appended to, how long it may become, where the next append goes, and up to where all is in effect.
     number: u64,
     room: u64,
+    next: u64,
     end: u64,
     /// Its disks, and the very stores that took what it has: one that was opened in a store's place since has lost what was
     /// not synced, and does not know it.
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
-    /// Whether it has records that no sync has covered.
-    is_unsynced: bool,
+    /// Bytes in effect that no sync has covered, in about.
+    unsynced_bytes: u64,
+    /// What waits to be appended, in order.
+    queue: VecDeque<(Record, Waiting)>,
+    /// What is under way, the oldest first.
+    batches: VecDeque<Batch>,
+    under_way: FuturesOrdered<Append>,
+    /// The segment after this one, once it is made or being made, and the last segment in which that was begun.
+    next_made: Next,
+    made_ahead_in: u64,
+    /// Whether this opening has begun a segment.
+    has_begun: bool,
     /// The segment before it, and where that ended.
     previous: Option<LogPlace>,
     diffs: Arc<Mutex<Diffs>>,
 }
 
-/// A sync under way: on which disks, and how it went.
-type Syncing = BoxFuture<'static, Vec<(DiskId, Result<(), SegmentError>)>>;
-
 /// Takes requests until nobody can make any.
 pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request>) {
     let mut failure: Option<LogFailure> = None;
-    let mut syncing: Option<(Syncing, Vec<Done<()>>)> = None;
+    let mut syncing: Option<(Append, Vec<Done<()>>)> = None;
     let mut sync_wanted: Vec<Done<()>> = Vec::new();
+    let mut tends: Vec<Done<()>> = Vec::new();
     loop {
+        if failure.is_none() {
+            remember(&mut failure, &writer.go_on(&mut tends).await);
+        }
         if let Some(failure) = &failure {
-            sync_wanted.drain(..).for_each(|done| answer(done, Err(failure.clone())));
-        } else if syncing.is_none() && !sync_wanted.is_empty() {
+            writer.refuse(failure);
+            sync_wanted.drain(..).chain(tends.drain(..)).for_each(|done| answer(done, Err(failure.clone())));
+        } else if syncing.is_none() && (!sync_wanted.is_empty() || writer.unsynced_bytes >= UNSYNCED_BYTES_MAX) {
             syncing = Some((writer.sync(), std::mem::take(&mut sync_wanted)));
         }
-        let next = match &mut syncing {
-            Some((sync, _)) => match select(sync, Box::pin(requests.recv())).await {
-                Either::Left((outcome, _)) => Either::Left(outcome),
-                Either::Right((request, _)) => Either::Right(request),
-            },
-            None => Either::Right(requests.recv().await),
-        };
-        let first = match next {
-            Either::Left(outcome) => {
-                let (_, waiting) = syncing.take().expect("it has just ended");
+        let takes_more = writer.takes_more();
+        tokio::select! {
+            biased;
+            Some(outcome) = writer.under_way.next() => remember(&mut failure, &writer.appended(outcome).await),
+            (outcome, waiting) = ended(&mut syncing) => {
                 let result = writer.synced(outcome).await;
                 remember(&mut failure, &result);
                 waiting.into_iter().for_each(|done| answer(done, result.clone()));
-                continue;
             }
-            Either::Right(None) => return,
-            Either::Right(Some(first)) => first,
-        };
-        let mut appends = Vec::new();
-        let mut tends = Vec::new();
-        let mut batch_bytes = 0;
-        let mut request = Some(first);
-        while let Some(taken) = request.take() {
-            match taken {
-                Request::Append(record, done) => {
-                    batch_bytes += record.bytes();
-                    appends.push((record, done));
+            outcome = made(&mut writer.next_made.making) => remember(&mut failure, &writer.made(outcome).await),
+            first = requests.recv(), if takes_more => {
+                let Some(first) = first else { return };
+                let mut batch_bytes = 0;
+                let mut request = Some(first);
+                while let Some(taken) = request.take() {
+                    match taken {
+                        Request::Append(record, done) => {
+                            batch_bytes += record.bytes();
+                            writer.queue.push_back((record, Some(done)));
+                        }
+                        Request::Sync(done) => sync_wanted.push(done),
+                        Request::Tend(done) => tends.push(done),
+                    }
+                    if batch_bytes < QUEUED_BYTES_MAX {
+                        request = requests.try_recv().ok();
+                    }
                 }
-                Request::Sync(done) => sync_wanted.push(done),
-                Request::Tend(done) => tends.push(done),
-            }
-            if batch_bytes < BATCH_BYTES_MAX {
-                request = requests.try_recv().ok();
             }
         }
-        if let Some(failure) = &failure {
-            appends.into_iter().for_each(|(_, done)| answer(done, Err(failure.clone())));
-            tends.into_iter().for_each(|done| answer(done, Err(failure.clone())));
-            continue;
-        }
-        let (records, waiting): (Vec<Record>, Vec<Done<Option<LogPlace>>>) = appends.into_iter().unzip();
-        let appended = writer.append(&records).await;
-        remember(&mut failure, &appended);
-        match appended {
-            Ok(places) => places.into_iter().zip(waiting).for_each(|(place, done)| answer(done, Ok(place))),
-            Err(failure) => waiting.into_iter().for_each(|done| answer(done, Err(failure.clone()))),
-        }
-        for done in tends {
-            let tended = writer.tend().await;
-            remember(&mut failure, &tended);
-            answer(done, tended);
-        }
+    }
+}
+
+/// The outcome of the sync under way, and who waits for it.
+async fn ended(syncing: &mut Option<(Append, Vec<Done<()>>)>) -> (Outcome, Vec<Done<()>>) {
+    let Some((sync, _)) = syncing else { return pending().await };
+    let outcome = sync.await;
+    (outcome, syncing.take().map_or_else(Vec::new, |(_, waiting)| waiting))
+}
+
+/// The outcome of making the next segment.
+async fn made(making: &mut Option<Append>) -> Outcome {
+    match making {
+        Some(making) => making.await,
+        None => pending().await,
     }
 }
 
@@ -169,11 +180,19 @@ impl Writer {
             is_opening: true,
             failed: start.failed.into_iter().map(|disk| (disk, now)).collect(),
             // Below every number of this lease, and above all of earlier ones.
+            numbers: lease.term.0 << NUMBER_BITS,
             number: lease.term.0 << NUMBER_BITS,
             room: 0,
+            next: 0,
             end: 0,
             homes: BTreeMap::new(),
-            is_unsynced: false,
+            unsynced_bytes: 0,
+            queue: VecDeque::new(),
+            batches: VecDeque::new(),
+            under_way: FuturesOrdered::new(),
+            next_made: Next::default(),
+            made_ahead_in: lease.term.0 << NUMBER_BITS,
+            has_begun: false,
             previous: start.last,
             diffs,
         };
@@ -185,48 +204,16 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Appends records in order and lets the diffs know them. `None` in the place of a write for which there is no room.
-    async fn append(&mut self, records: &[Record]) -> Result<Vec<Option<LogPlace>>, LogFailure> {
-        let mut places = Vec::with_capacity(records.len());
-        let mut known = 0;
-        let mut batch = BytesMut::with_capacity(records.iter().map(Record::bytes).sum());
-        let mut lost_a_disk = false;
-        for record in records {
-            let room = self.room - self.end - batch.len() as u64;
-            if record.bytes() as u64 > room {
-                // What merging needs to make room is left to it.
-                if matches!(record, Record::Write { .. }) && !self.has_room_for_writes() {
-                    places.push(None);
-                    continue;
-                }
-                lost_a_disk |= self.write(batch.split().freeze()).await?;
-                self.take(&records[known..places.len()], &places[known..]);
-                known = places.len();
-                lost_a_disk |= self.begin_segment().await?;
-            }
-            let offset = self.end + batch.len() as u64;
-            assert!(offset + record.bytes() as u64 <= self.room, "a record fits a segment");
-            places.push(Some(LogPlace { segment: self.number, offset }));
-            record.encode(self.segment(), offset, &mut batch);
+    /// Does what waits.
+    async fn go_on(&mut self, tends: &mut Vec<Done<()>>) -> Result<(), LogFailure> {
+        self.append_queued().await?;
+        self.make_ahead().await?;
+        while let Some(done) = tends.pop() {
+            let tended = self.tend().await;
+            answer(done, tended.clone());
+            tended?;
         }
-        let lost_now = self.write(batch.freeze()).await?;
-        self.take(&records[known..], &places[known..]);
-        if lost_now {
-            self.begin_segment().await?;
-        }
-        if lost_now || lost_a_disk {
-            self.restore().await?;
-        }
-        Ok(places)
-    }
-
-    fn take(&self, records: &[Record], places: &[Option<LogPlace>]) {
-        let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
-        for (record, place) in records.iter().zip(places) {
-            if let Some(place) = place {
-                diffs.apply(record, *place);
-            }
-        }
+        Ok(())
     }
 
     fn segment(&self) -> SegmentId {
@@ -241,36 +228,8 @@ impl Writer {
             .ok_or_else(|| gone(disk))
     }
 
-    /// Appends bytes on every disk of the segment. Whether a disk was lost in doing so.
-    async fn write(&mut self, content: Bytes) -> Result<bool, LogFailure> {
-        if content.is_empty() {
-            return Ok(false);
-        }
-        let (number, lease, offset) = (self.number, self.lease, self.end);
-        let stores = &self.stores;
-        let appends = self.homes.keys().map(|&disk| {
-            let (home, content) = (self.home(disk), content.clone());
-            async move {
-                let append = async { home?.segments().append(number, lease, offset, content).await };
-                (disk, stores.in_time(disk, append).await)
-            }
-        });
-        let outcomes = join_all(appends).await;
-        let lost = self.lose(outcomes)?;
-        if lost {
-            // Before anybody is told that this is on more disks than it is.
-            self.record(&[]).await?;
-        }
-        self.end += content.len() as u64;
-        self.is_unsynced = true;
-        if let Some(segment) = self.view.segments().get_mut(&number) {
-            segment.end = self.end;
-        }
-        Ok(lost)
-    }
-
     /// Takes the disks that failed out of every segment. Whether there were any.
-    fn lose(&mut self, outcomes: Vec<(DiskId, Result<(), SegmentError>)>) -> Result<bool, LogFailure> {
+    fn lose(&mut self, outcomes: Outcome) -> Result<bool, LogFailure> {
         let mut lost = false;
         for (disk, outcome) in outcomes {
             match outcome {
@@ -292,102 +251,6 @@ impl Writer {
         }
     }
 
-    /// Disks that take a segment of so many bytes now and have as much again for `spare` more, in the order to try them.
-    fn candidates(&self, bytes: u64, spare: u64) -> Vec<Candidate> {
-        let mut candidates = self.stores.stores.candidates();
-        candidates.retain(|candidate| !self.failed.contains_key(&candidate.disk));
-        candidates.retain(|candidate| candidate.free_bytes > (1 + spare) * bytes);
-        candidates
-    }
-
-    /// How long the next segment may become, and the disks for it: shorter where disks are nearly full, so that as many
-    /// take it as there could be.
-    fn next_segment(&self) -> (u64, Vec<Candidate>) {
-        let halves = (0..HALVINGS_MAX).map(|halving| self.settings.segment_bytes >> halving);
-        let sizes = halves.take_while(|bytes| *bytes >= self.settings.segment_bytes_min);
-        let choices = sizes.map(|bytes| (bytes, self.candidates(bytes, 1)));
-        let mut best = (self.settings.segment_bytes, Vec::new());
-        for (bytes, candidates) in choices {
-            if candidates.len().min(self.settings.copies) > best.1.len().min(self.settings.copies) {
-                best = (bytes, candidates);
-            }
-        }
-        best
-    }
-
-    /// Whether a write may begin a segment: as many disks as have this one have room for merges behind it, which are
-    /// what makes room.
-    fn has_room_for_writes(&self) -> bool {
-        self.candidates(self.settings.segment_bytes, SPARE_SEGMENTS).len() >= self.homes.len().min(self.settings.copies)
-    }
-
-    /// Closes the segment and begins the next on disks chosen now: as many as the log wants, or as there are. Whether a
-    /// disk was lost.
-    async fn begin_segment(&mut self) -> Result<bool, LogFailure> {
-        let mut lost = self.sync_all().await?;
-        if !self.homes.is_empty() {
-            self.previous = Some(LogPlace { segment: self.number, offset: self.end });
-        }
-        for _ in 0..BEGIN_TRIES {
-            self.number += 1;
-            self.end = 0;
-            if !self.try_begin().await? {
-                return Ok(lost);
-            }
-            lost = true;
-            // A disk was lost with its first record: on with others, where there are some.
-            if self.next_segment().1.len() <= self.homes.len() {
-                return Ok(lost);
-            }
-            self.view.segments().remove(&self.number);
-        }
-        Err(LogFailure { reason: "disk after disk fails when it is to take a segment of the log".to_owned() })
-    }
-
-    /// Begins a segment. Whether a disk was lost in doing so.
-    async fn try_begin(&mut self) -> Result<bool, LogFailure> {
-        self.homes.clear();
-        let (bytes, candidates) = self.next_segment();
-        let order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
-        self.record(&order[..order.len().min(self.settings.copies)]).await?;
-        let mut refused = None;
-        for disk in order {
-            if self.homes.len() == self.settings.copies {
-                break;
-            }
-            let Some(store) = self.stores.stores.readable(disk) else { continue };
-            self.record(&[disk]).await?;
-            let created = store.segments().create_segment(self.number, self.lease, bytes);
-            match self.stores.in_time(disk, created).await {
-                Ok(()) => drop(self.homes.insert(disk, store)),
-                Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
-                Err(error) => {
-                    tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
-                    self.failed.insert(disk, self.env.clock.now());
-                    refused = Some(error);
-                }
-            }
-        }
-        if self.homes.is_empty() {
-            let reason = refused.map_or("no disk takes writes and has room".to_owned(), |error| error.to_string());
-            return Err(LogFailure { reason: format!("the log has no disk for a segment of {bytes} bytes: {reason}") });
-        }
-        if self.homes.len() < self.settings.copies {
-            let (disks, copies) = (self.homes.len(), self.settings.copies);
-            tracing::warn!(disks, copies, "a volume's log has fewer copies than its code tolerates losses");
-        }
-        self.room = bytes;
-        let over_below = self.view.segments().keys().next().copied().unwrap_or(self.number);
-        let disks = self.homes.keys().copied().collect();
-        self.view.segments().insert(self.number, Segment { disks, end: 0 });
-        self.record(&[]).await?;
-        let begin = Record::Begin { over_below, previous: self.previous, page_bytes: self.settings.page_bytes };
-        let mut content = BytesMut::new();
-        begin.encode(self.segment(), 0, &mut content);
-        let lost = self.write(content.freeze()).await?;
-        Ok(self.sync_all().await? || lost)
-    }
-
     /// Makes the volume's record say which disks may have a segment, `more` among them, and how many of them each has at
     /// least. At any time all that is acknowledged is on that many of these disks.
     async fn record(&mut self, more: &[DiskId]) -> Result<(), LogFailure> {
@@ -396,6 +259,7 @@ impl Writer {
             disks.extend(self.recorded.0.iter().copied());
             copies = self.recorded.1;
         }
+        disks.extend(self.view.ahead());
         disks.extend(more.iter().copied());
         if (&disks, copies) == (&self.recorded.0, self.recorded.1) {
             return Ok(());
@@ -422,8 +286,8 @@ impl Writer {
     }
 
     /// A sync of all that is not synced.
-    fn sync(&mut self) -> Syncing {
-        if !std::mem::take(&mut self.is_unsynced) {
+    fn sync(&mut self) -> Append {
+        if std::mem::take(&mut self.unsynced_bytes) == 0 {
             return async { Vec::new() }.boxed();
         }
         let (number, lease) = (self.number, self.lease);
@@ -441,7 +305,7 @@ impl Writer {
     }
 
     /// What a sync means for the log.
-    async fn synced(&mut self, outcome: Vec<(DiskId, Result<(), SegmentError>)>) -> Result<(), LogFailure> {
+    async fn synced(&mut self, outcome: Outcome) -> Result<(), LogFailure> {
         if self.lose(outcome)? {
             self.record(&[]).await?;
             self.begin_segment().await?;
@@ -453,7 +317,7 @@ impl Writer {
     /// Syncs the segment that is appended to, also what a sync under way may have taken on, and returns whether a disk was
     /// lost.
     async fn sync_all(&mut self) -> Result<bool, LogFailure> {
-        self.is_unsynced = true;
+        self.unsynced_bytes += 1;
         let outcome = self.sync().await;
         let lost = self.lose(outcome)?;
         if lost {
@@ -467,10 +331,8 @@ fn gone(disk: DiskId) -> SegmentError {
     SegmentError::Unavailable { disk, reason: "the disk went away".to_owned() }
 }
 
-const BEGIN_TRIES: usize = 4;
 /// A disk that failed gets no segment for so long.
 const FAILED_FOR: Duration = Duration::from_secs(30);
-const BATCH_BYTES_MAX: usize = 1 << 20;
-const HALVINGS_MAX: u32 = 6;
-/// Segments that a write leaves room for: merging a full one takes about two.
-const SPARE_SEGMENTS: u64 = 3;
+const QUEUED_BYTES_MAX: usize = 1 << 20;
+/// A sync begins by itself: else the one that ends a segment would hold up writers for long.
+const UNSYNCED_BYTES_MAX: u64 = 8 << 20;

@@ -1,5 +1,6 @@
 //! Volumes over stores in memory.
 
+mod appends;
 mod comparators;
 mod crashes;
 mod device;

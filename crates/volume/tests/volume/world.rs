@@ -76,6 +76,12 @@ impl World {
         World::over(self.env, self.records, self.database, self.disks, self.settings)
     }
 
+    /// The process ends now, and a new one begins; what it handed to the disks is there, synced or not.
+    pub fn kill(self) -> World {
+        self.cut.now();
+        World::over(self.env, self.records, self.database, self.disks, self.settings)
+    }
+
     /// A second process over the same disks and records, while the first lives.
     pub fn another_process(&self) -> World {
         World::over(

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use claystone_env::Random;
 
 use super::{Inner, Shared};
-use crate::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore, Term};
+use crate::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore, Taken, Term};
 
 /// What the reference has of one owner.
 #[derive(Default)]
@@ -31,8 +31,7 @@ struct Segment {
     open_under: Option<Term>,
     bytes: u64,
     content: Vec<u8>,
-    /// Where the next append goes.
-    end: usize,
+    taken: Taken,
     /// What was appended since the last sync.
     unsynced: Vec<Range<usize>>,
 }
@@ -148,7 +147,7 @@ impl SegmentStore for MemorySegments {
         owner.deleted.clear();
         let open_under = Some(lease.term);
         let (content, unsynced) = (Vec::new(), Vec::new());
-        let segment = Segment { term: lease.term, open_under, bytes, content, end: 0, unsynced };
+        let segment = Segment { term: lease.term, open_under, bytes, content, taken: Taken::default(), unsynced };
         owner.segments.insert(number, segment);
         inner.used_bytes += bytes;
         Ok(())
@@ -165,7 +164,7 @@ impl SegmentStore for MemorySegments {
             return Err(SegmentError::OutOfRange { id, range, end_bytes: segment.bytes });
         }
         segment.content.resize(segment.content.len().max(end as usize), 0);
-        segment.end = end as usize;
+        segment.taken = Taken::until(end);
         segment.open_under = Some(lease.term);
         Ok(())
     }
@@ -173,15 +172,14 @@ impl SegmentStore for MemorySegments {
     async fn append(&self, number: u64, lease: Lease, offset: u64, content: Bytes) -> Result<(), SegmentError> {
         let mut inner = self.writable()?;
         let segment = inner.owners.entry(lease.owner).or_default().open(number, lease)?;
-        let end_bytes = segment.end as u64;
         let range = ByteRange { offset, bytes: content.len() as u64 };
-        if offset != end_bytes || range.bytes > segment.bytes - end_bytes {
+        if !segment.taken.take(range, segment.bytes) {
+            let end_bytes = segment.taken.end();
             return Err(SegmentError::OutOfRange { id: SegmentId { owner: lease.owner, number }, range, end_bytes });
         }
         let range = range.offset as usize..range.end() as usize;
         segment.content.resize(segment.content.len().max(range.end), 0);
         segment.content[range.clone()].copy_from_slice(&content);
-        segment.end = range.end;
         segment.unsynced.push(range);
         Ok(())
     }

@@ -18,9 +18,13 @@ impl Writer {
         let now = self.env.clock.now();
         self.failed.retain(|_, failed| now.since(*failed) < FAILED_FOR);
         self.fence_again().await?;
+        let lost = self.settle().await?;
         self.leave_disks();
+        if !self.is_next_good() {
+            self.forget_next().await?;
+        }
         self.record(&[]).await?;
-        if self.next_segment().1.len().min(self.settings.copies) > self.homes.len() {
+        if lost || self.next_segment().1.len().min(self.settings.copies) > self.homes.len() {
             self.begin_segment().await?;
         }
         self.restore().await?;
@@ -86,7 +90,7 @@ impl Writer {
         self.record(&[]).await
     }
 
-    async fn copy(&self, number: u64, disk: DiskId, content: Bytes) -> Result<(), SegmentError> {
+    async fn copy(&mut self, number: u64, disk: DiskId, content: Bytes) -> Result<(), SegmentError> {
         let store: Arc<dyn ChunkStore> = self.stores.stores.readable(disk).ok_or_else(|| gone(disk))?;
         let segments = store.segments();
         // It gets no more.
@@ -102,11 +106,12 @@ impl Writer {
     }
 
     /// A fence that was damaged on its disk stops every change there until it is written again; one that is well stays.
-    async fn fence_again(&self) -> Result<(), LogFailure> {
-        let fences = self.stores.stores.members().into_iter().filter_map(|member| {
+    async fn fence_again(&mut self) -> Result<(), LogFailure> {
+        let (stores, lease) = (&self.stores, self.lease);
+        let fences = stores.stores.members().into_iter().filter_map(|member| {
             let disk = member.record.id;
-            let store = self.stores.stores.readable(disk)?;
-            Some(async move { (disk, self.stores.in_time(disk, store.segments().fence(self.lease)).await) })
+            let store = stores.stores.readable(disk)?;
+            Some(async move { (disk, stores.in_time(disk, store.segments().fence(lease)).await) })
         });
         for (disk, fenced) in join_all(fences).await {
             match fenced {
@@ -143,7 +148,7 @@ impl Writer {
             return Ok(());
         }
         // First it is durable that they are over: they may be back after a crash, and one without the others.
-        self.append(&[Record::Over { below }]).await?;
+        self.append_now(Record::Over { below }).await?;
         self.sync_all().await?;
         for (number, segment) in over {
             self.view.segments().remove(&number);

@@ -1,0 +1,188 @@
+//! Appends under way: what waits is appended in short batches, several at once, and takes effect in order.
+//!
+//! ```text
+//!  queue --append_queued--> under way, on every disk of the segment --appended, settle--> in effect, told
+//! ```
+//!
+//! Invariants:
+//! 1. A byte of a segment is appended once, the same on every disk: a copy may miss what lies between two records, and
+//!    never has another one there.
+//! 2. An append takes effect, and is told, when it and all before it have ended on every disk that has not failed.
+//! 3. When a disk failed, what is under way comes to its end first, and the others are recorded before it is told.
+//! 4. No more than [`APPENDS_MAX`] are under way, all to one segment.
+
+use bytes::{Bytes, BytesMut};
+use claystone_chunk::{DiskId, SegmentError};
+use futures::future::{BoxFuture, FutureExt, join_all};
+use futures::stream::{FuturesOrdered, StreamExt};
+
+use super::{Done, Writer, answer};
+use crate::log::LogFailure;
+use crate::log::record::{LogPlace, Record};
+
+/// Who waits for a record to be in effect, if anybody does.
+pub(super) type Waiting = Option<Done<Option<LogPlace>>>;
+
+/// How an append went, by disk.
+pub(super) type Outcome = Vec<(DiskId, Result<(), SegmentError>)>;
+
+/// An append under way.
+pub(super) type Append = BoxFuture<'static, Outcome>;
+
+/// Records that are appended as one.
+#[derive(Default)]
+pub(super) struct Batch {
+    records: Vec<(Record, LogPlace, Waiting)>,
+    /// Where it ends in its segment.
+    end: u64,
+}
+
+impl Writer {
+    /// Whether more can be under way.
+    pub(super) fn takes_more(&self) -> bool {
+        self.queue.is_empty() && self.under_way.len() < APPENDS_MAX
+    }
+
+    /// Appends what waits, as much as may be under way.
+    pub(super) async fn append_queued(&mut self) -> Result<(), LogFailure> {
+        while self.under_way.len() < APPENDS_MAX && !self.queue.is_empty() {
+            self.append_some().await?;
+        }
+        Ok(())
+    }
+
+    /// Appends a record and all that waits before it, and returns when they are in effect. Whether a disk was lost.
+    pub(super) async fn append_now(&mut self, record: Record) -> Result<bool, LogFailure> {
+        self.queue.push_back((record, None));
+        let mut lost = false;
+        while !self.queue.is_empty() {
+            self.append_queued().await?;
+            lost |= self.settle().await?;
+        }
+        Ok(lost)
+    }
+
+    /// Appends the first of what waits, in a new segment if this one has no room for it.
+    async fn append_some(&mut self) -> Result<(), LogFailure> {
+        let mut batch = Batch::default();
+        let mut content = BytesMut::new();
+        while let Some((record, _)) = self.queue.front() {
+            let end = content.len() as u64 + record.bytes() as u64;
+            if !batch.records.is_empty() && end > APPEND_BYTES {
+                break;
+            }
+            if end > self.room - self.next {
+                if !batch.records.is_empty() {
+                    break;
+                }
+                // What merging needs to make room is left to it.
+                let has_room = !matches!(record, Record::Write { .. }) || self.has_room_for_writes();
+                if has_room {
+                    self.go_on_in_another(record.bytes() as u64).await?;
+                } else if let Some((_, Some(done))) = self.queue.pop_front() {
+                    answer(done, Ok(None));
+                }
+                continue;
+            }
+            let Some((record, waiting)) = self.queue.pop_front() else { break };
+            let offset = self.next + content.len() as u64;
+            record.encode(self.segment(), offset, &mut content);
+            batch.records.push((record, LogPlace { segment: self.number, offset }, waiting));
+        }
+        if !batch.records.is_empty() {
+            self.launch(batch, content.freeze());
+        }
+        Ok(())
+    }
+
+    /// Begins a segment for a record, and copies those that miss copies if a disk was lost.
+    async fn go_on_in_another(&mut self, record_bytes: u64) -> Result<(), LogFailure> {
+        if self.begin_segment().await? {
+            self.restore().await?;
+        }
+        assert!(record_bytes <= self.room - self.next, "a record fits a segment");
+        Ok(())
+    }
+
+    /// Appends bytes on every disk of the segment.
+    pub(super) fn launch(&mut self, batch: Batch, content: Bytes) {
+        let (number, lease, offset) = (self.number, self.lease, self.next);
+        self.next += content.len() as u64;
+        let appends: Vec<_> = self
+            .homes
+            .keys()
+            .map(|&disk| {
+                let (stores, home, content) = (self.stores.clone(), self.home(disk), content.clone());
+                async move {
+                    let append = async { home?.segments().append(number, lease, offset, content).await };
+                    (disk, stores.in_time(disk, append).await)
+                }
+            })
+            .collect();
+        self.under_way.push_back(join_all(appends).boxed());
+        self.batches.push_back(Batch { end: self.next, ..batch });
+    }
+
+    /// The oldest append under way has ended.
+    pub(super) async fn appended(&mut self, outcome: Outcome) -> Result<(), LogFailure> {
+        if !self.lose(outcome)? {
+            self.take_effect(1);
+            return Ok(());
+        }
+        self.settle_after(1, true).await?;
+        self.begin_segment().await?;
+        self.restore().await
+    }
+
+    /// Waits until nothing is under way. Whether a disk was lost.
+    pub(super) async fn settle(&mut self) -> Result<bool, LogFailure> {
+        self.settle_after(0, false).await
+    }
+
+    async fn settle_after(&mut self, ended: usize, lost: bool) -> Result<bool, LogFailure> {
+        let (mut ended, mut lost) = (ended, lost);
+        while let Some(outcome) = self.under_way.next().await {
+            lost |= self.lose(outcome)?;
+            ended += 1;
+        }
+        if lost {
+            // Before anybody is told that this is on more disks than it is.
+            self.record(&[]).await?;
+        }
+        self.take_effect(ended);
+        Ok(lost)
+    }
+
+    /// The oldest batches are on every disk of the segment: the diffs know them from now on.
+    fn take_effect(&mut self, batches: usize) {
+        for batch in self.batches.drain(..batches) {
+            self.unsynced_bytes += batch.end - self.end;
+            self.end = batch.end;
+            if let Some(segment) = self.view.segments().get_mut(&self.number) {
+                segment.end = self.end;
+            }
+            {
+                let mut diffs = self.diffs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                batch.records.iter().for_each(|(record, place, _)| diffs.apply(record, *place));
+            }
+            for (_, place, waiting) in batch.records {
+                if let Some(done) = waiting {
+                    answer(done, Ok(Some(place)));
+                }
+            }
+        }
+    }
+
+    /// Tells everybody who waits that the log takes nothing more. Whether what was under way is there is unknown.
+    pub(super) fn refuse(&mut self, failure: &LogFailure) {
+        self.under_way = FuturesOrdered::new();
+        let launched = self.batches.drain(..).flat_map(|batch| batch.records).map(|(_, _, waiting)| waiting);
+        let queued = self.queue.drain(..).map(|(_, waiting)| waiting);
+        launched.chain(queued).flatten().for_each(|done| answer(done, Err(failure.clone())));
+    }
+}
+
+/// Appends under way at once.
+const APPENDS_MAX: usize = 8;
+/// Records are put together up to here: a network carries an append while disks take those before it.
+const APPEND_BYTES: u64 = 32 << 10;

@@ -1,0 +1,255 @@
+//! Segments begun one after another, the next one made before it is needed.
+//!
+//! ```text
+//!  no next --a quarter is left--> making --on every disk--> made --this one is full--> begun
+//!     ^                              |                        |
+//!     +------ a disk refuses it -----+---- a disk is lost ----+
+//! ```
+//!
+//! Invariants:
+//! 1. What is made ahead has no record: to recovery it is none, and is deleted.
+//! 2. Its disks are among the recorded ones before they are asked to make it.
+//! 3. It takes no room that merging may need: it is made only where a write may begin a segment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use claystone_chunk::{ChunkStore, DiskId, SegmentError};
+use claystone_stripe::{Candidate, place};
+use futures::future::{FutureExt, join_all};
+
+use super::{Append, Batch, Outcome, Writer};
+use crate::log::LogFailure;
+use crate::log::record::{LogPlace, Record};
+use crate::log::view::Segment;
+
+/// The segment after the one that is appended to.
+#[derive(Default)]
+pub(super) struct Next {
+    number: u64,
+    bytes: u64,
+    /// Its disks, and the stores that make it.
+    homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
+    /// While it is made.
+    pub(super) making: Option<Append>,
+}
+
+impl Next {
+    fn is_there(&self) -> bool {
+        !self.homes.is_empty()
+    }
+}
+
+impl Writer {
+    /// Disks that take a segment of so many bytes now and have as much again for `spare` more, in the order to try them.
+    pub(super) fn candidates(&self, bytes: u64, spare: u64) -> Vec<Candidate> {
+        let mut candidates = self.stores.stores.candidates();
+        candidates.retain(|candidate| !self.failed.contains_key(&candidate.disk));
+        candidates.retain(|candidate| candidate.free_bytes > (1 + spare) * bytes);
+        candidates
+    }
+
+    /// How long the next segment may become, and the disks for it: shorter where disks are nearly full, so that as many
+    /// take it as there could be.
+    pub(super) fn next_segment(&self) -> (u64, Vec<Candidate>) {
+        let halves = (0..HALVINGS_MAX).map(|halving| self.settings.segment_bytes >> halving);
+        let sizes = halves.take_while(|bytes| *bytes >= self.settings.segment_bytes_min);
+        let choices = sizes.map(|bytes| (bytes, self.candidates(bytes, 1)));
+        let mut best = (self.settings.segment_bytes, Vec::new());
+        for (bytes, candidates) in choices {
+            if candidates.len().min(self.settings.copies) > best.1.len().min(self.settings.copies) {
+                best = (bytes, candidates);
+            }
+        }
+        best
+    }
+
+    /// Whether a write may begin a segment: as many disks as have this one have room for merges behind it, which are
+    /// what makes room.
+    pub(super) fn has_room_for_writes(&self) -> bool {
+        let spare = SPARE_SEGMENTS - u64::from(self.next_made.is_there());
+        self.candidates(self.settings.segment_bytes, spare).len() >= self.homes.len().min(self.settings.copies)
+    }
+
+    /// Closes the segment and begins the next, on disks chosen before or now: as many as the log wants, or as there are.
+    /// Whether a disk was lost.
+    pub(super) async fn begin_segment(&mut self) -> Result<bool, LogFailure> {
+        let mut lost = self.settle().await?;
+        lost |= self.sync_all().await?;
+        if !self.homes.is_empty() {
+            self.previous = Some(LogPlace { segment: self.number, offset: self.end });
+        }
+        for _ in 0..BEGIN_TRIES {
+            if !self.try_begin().await? {
+                return Ok(lost);
+            }
+            lost = true;
+            // A disk was lost with its first record: on with others, where there are some.
+            if self.next_segment().1.len() <= self.homes.len() {
+                return Ok(lost);
+            }
+            self.view.segments().remove(&self.number);
+        }
+        Err(LogFailure { reason: "disk after disk fails when it is to take a segment of the log".to_owned() })
+    }
+
+    /// Begins a segment. Whether a disk was lost in doing so.
+    async fn try_begin(&mut self) -> Result<bool, LogFailure> {
+        self.homes.clear();
+        if !self.take_made().await? {
+            self.make_segment().await?;
+        }
+        (self.next, self.end) = (0, 0);
+        if self.homes.len() < self.settings.copies {
+            let (disks, copies) = (self.homes.len(), self.settings.copies);
+            tracing::warn!(disks, copies, "a volume's log has fewer copies than its code tolerates losses");
+        }
+        let over_below = self.view.segments().keys().next().copied().unwrap_or(self.number);
+        let disks = self.homes.keys().copied().collect();
+        self.view.segments().insert(self.number, Segment { disks, end: 0 });
+        self.view.set_ahead(BTreeSet::new());
+        self.record(&[]).await?;
+        let begin = Record::Begin { over_below, previous: self.previous, page_bytes: self.settings.page_bytes };
+        let mut content = BytesMut::new();
+        begin.encode(self.segment(), 0, &mut content);
+        self.launch(Batch::default(), content.freeze());
+        let lost = self.settle().await?;
+        // The first of an opening closes what was found. Another one is synced with what it holds.
+        Ok(lost || (!std::mem::replace(&mut self.has_begun, true) && self.sync_all().await?))
+    }
+
+    /// Makes a segment now.
+    async fn make_segment(&mut self) -> Result<(), LogFailure> {
+        self.numbers += 1;
+        self.number = self.numbers;
+        let (bytes, candidates) = self.next_segment();
+        let order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
+        self.record(&order[..order.len().min(self.settings.copies)]).await?;
+        let mut refused = None;
+        for disk in order {
+            if self.homes.len() == self.settings.copies {
+                break;
+            }
+            let Some(store) = self.stores.stores.readable(disk) else { continue };
+            self.record(&[disk]).await?;
+            let created = store.segments().create_segment(self.number, self.lease, bytes);
+            match self.stores.in_time(disk, created).await {
+                Ok(()) => drop(self.homes.insert(disk, store)),
+                Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
+                Err(error) => {
+                    tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
+                    self.failed.insert(disk, self.env.clock.now());
+                    refused = Some(error);
+                }
+            }
+        }
+        if self.homes.is_empty() {
+            let reason = refused.map_or("no disk takes writes and has room".to_owned(), |error| error.to_string());
+            return Err(LogFailure { reason: format!("the log has no disk for a segment of {bytes} bytes: {reason}") });
+        }
+        self.room = bytes;
+        Ok(())
+    }
+
+    /// Begins to make the next segment where this one is nearly full.
+    pub(super) async fn make_ahead(&mut self) -> Result<(), LogFailure> {
+        let is_due = self.room - self.next < self.room / MADE_AHEAD_SHARE && self.made_ahead_in != self.number;
+        if !is_due || self.next_made.is_there() {
+            return Ok(());
+        }
+        // Once in each segment: who refuses it is asked again when it is needed.
+        self.made_ahead_in = self.number;
+        let candidates = self.candidates(self.settings.segment_bytes, SPARE_SEGMENTS);
+        if candidates.len() < self.settings.copies {
+            return Ok(());
+        }
+        let order = place(&candidates, &[], self.settings.copies, |bound| self.env.random.below(bound));
+        let there = order.into_iter().filter_map(|disk| Some((disk, self.stores.stores.readable(disk)?)));
+        let homes: BTreeMap<DiskId, Arc<dyn ChunkStore>> = there.collect();
+        if homes.len() < self.settings.copies {
+            return Ok(());
+        }
+        self.view.set_ahead(homes.keys().copied().collect());
+        self.record(&[]).await?;
+        self.numbers += 1;
+        let (number, bytes, lease) = (self.numbers, self.settings.segment_bytes, self.lease);
+        let made: Vec<_> = homes
+            .iter()
+            .map(|(&disk, store)| {
+                let (stores, store) = (self.stores.clone(), store.clone());
+                async move { (disk, stores.in_time(disk, store.segments().create_segment(number, lease, bytes)).await) }
+            })
+            .collect();
+        self.next_made = Next { number, bytes, homes, making: Some(join_all(made).boxed()) };
+        Ok(())
+    }
+
+    /// The next segment was made, or not everywhere.
+    pub(super) async fn made(&mut self, outcome: Outcome) -> Result<(), LogFailure> {
+        self.next_made.making = None;
+        let mut is_made = true;
+        for (disk, made) in outcome {
+            match made {
+                Ok(()) => {}
+                Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
+                Err(error) => {
+                    tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
+                    self.failed.insert(disk, self.env.clock.now());
+                    is_made = false;
+                }
+            }
+        }
+        if is_made { Ok(()) } else { self.forget_next().await }
+    }
+
+    /// Deletes the segment that was made ahead.
+    pub(super) async fn forget_next(&mut self) -> Result<(), LogFailure> {
+        let next = std::mem::take(&mut self.next_made);
+        if let Some(making) = next.making {
+            making.await;
+        }
+        for (disk, store) in next.homes {
+            let deleted = store.segments().delete_segment(next.number, self.lease);
+            if let Err(error) = self.stores.in_time(disk, deleted).await {
+                tracing::debug!(%disk, %error, "a segment that was made ahead was left");
+            }
+        }
+        self.view.set_ahead(BTreeSet::new());
+        self.record(&[]).await
+    }
+
+    /// Takes the segment that was made ahead, if it is on disks that are all still good.
+    async fn take_made(&mut self) -> Result<bool, LogFailure> {
+        if let Some(making) = self.next_made.making.take() {
+            let outcome = making.await;
+            self.made(outcome).await?;
+        }
+        if !self.next_made.is_there() {
+            return Ok(false);
+        }
+        if !self.is_next_good() {
+            self.forget_next().await?;
+            return Ok(false);
+        }
+        let next = std::mem::take(&mut self.next_made);
+        (self.number, self.room, self.homes) = (next.number, next.bytes, next.homes);
+        Ok(true)
+    }
+
+    /// Whether the stores that made the next segment are the ones that are there, and take writes.
+    pub(super) fn is_next_good(&self) -> bool {
+        self.next_made.homes.iter().all(|(disk, home)| {
+            let member = self.stores.stores.member(*disk).is_some_and(|member| member.writable());
+            let store = self.stores.stores.readable(*disk);
+            member && !self.failed.contains_key(disk) && store.is_some_and(|store| Arc::ptr_eq(&store, home))
+        })
+    }
+}
+
+const BEGIN_TRIES: usize = 4;
+const HALVINGS_MAX: u32 = 6;
+/// Segments that a write leaves room for: merging a full one takes about two.
+const SPARE_SEGMENTS: u64 = 3;
+/// The next segment is made when less than this part of one is left.
+const MADE_AHEAD_SHARE: u64 = 4;
