@@ -109,7 +109,7 @@ impl Planner {
             }
         }
         let mut sometimes = |odds| (self.draw.below(odds) == 0).then(|| self.draw.below(self.volumes as u64) as usize);
-        let (revert, clone, cut_snapshot) = (sometimes(8), sometimes(6), sometimes(6));
+        let (revert, clone, cut_snapshot) = (sometimes(8), sometimes(4), sometimes(6));
         let last = self.draw.below(500);
         let end = if self.draw.below(12) == 0 && !ends_early { End::Stop } else { End::Kill };
         Cycle { down, opening, checking, heal, revert, clone, running, cut_snapshot, last, end }
