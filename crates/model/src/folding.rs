@@ -40,14 +40,20 @@ impl StripeShape {
 /// Bytes that the log and the map of diffs take for what they keep, contents apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageCosts {
-    /// A record of any kind.
-    pub record: u64,
-    /// Each page that a record of a write has.
+    /// A record of a write.
+    pub write: u64,
+    /// Each page that it has.
     pub written_page: u64,
+    /// What a segment begins with.
+    pub begin: u64,
+    /// An intent and the record that it was carried out.
+    pub merge: u64,
     /// Each stripe that an intent has.
     pub intent_stripe: u64,
-    /// Each sector that an intent has.
-    pub intent_sector: u64,
+    /// Each sector of data that an intent has.
+    pub intent_data: u64,
+    /// Each sector of parity that an intent has.
+    pub intent_parity: u64,
     /// Each page that a record of merged pages has.
     pub merged_page: u64,
     /// Sectors of an intent, after which the next one begins, with its stripe once more.
@@ -185,7 +191,7 @@ impl<'a> Reserve<'a> {
             shape,
             costs,
             bound,
-            log: Log::new(bound, device_bytes.div_ceil(page), costs.record),
+            log: Log::new(bound, device_bytes.div_ceil(page), costs.begin),
             stripes: vec![none; stripes as usize],
             newest: NONE,
             oldest: NONE,
@@ -204,7 +210,7 @@ impl<'a> Reserve<'a> {
         let (page_bytes, stripe_bytes) = (u64::from(self.shape.page_bytes), self.shape.stripe_bytes());
         let pages = units(request, page_bytes);
         let written = pages.end - pages.start;
-        let (metadata, content) = (self.costs.record + written * self.costs.written_page, written * page_bytes);
+        let (metadata, content) = (self.costs.write + written * self.costs.written_page, written * page_bytes);
         self.folded.log_metadata_bytes += metadata;
         self.folded.log_content_bytes += content;
         self.log.append(Appended { writes: metadata, merges: 0, content });
@@ -376,9 +382,10 @@ impl<'a> Reserve<'a> {
         self.intent_sectors %= self.costs.intent_sectors;
         let costs = self.costs;
         let metadata = costs.intent_stripe
-            + (sectors + parity_sectors) * costs.intent_sector
+            + sectors * costs.intent_data
+            + parity_sectors * costs.intent_parity
             + count * costs.merged_page
-            + intents * (2 * costs.record + costs.intent_stripe);
+            + intents * (costs.merge + costs.intent_stripe);
         self.folded.log_content_bytes += inline * sector;
         self.folded.log_metadata_bytes += metadata;
         self.log.append(Appended { writes: 0, merges: metadata, content: inline * sector });
@@ -442,14 +449,12 @@ impl Appended {
 }
 
 impl Log {
-    fn new(bound: Bound, pages: u64, record: u64) -> Log {
+    fn new(bound: Bound, pages: u64, begin_bytes: u64) -> Log {
         let (segment_bytes, pages) = match bound {
             Bound::Pages(_) => (0, 0),
             Bound::Log { segment_bytes, .. } => (segment_bytes.max(1), pages),
         };
         let segment_of = vec![0; pages as usize];
-        // The record and twelve bytes.
-        let begin_bytes = record + 12;
         Log { segment_bytes, begin_bytes, segments: VecDeque::new(), first: 0, segment_of, all: Appended::default() }
     }
 
@@ -534,10 +539,13 @@ mod tests {
     use super::*;
 
     const COSTS: PageCosts = PageCosts {
-        record: 40,
+        write: 40,
         written_page: 4,
+        begin: 52,
+        merge: 80,
         intent_stripe: 24,
-        intent_sector: 32,
+        intent_data: 32,
+        intent_parity: 30,
         merged_page: 24,
         intent_sectors: 1024,
         map_stripe: 120,
@@ -591,7 +599,7 @@ mod tests {
     fn what_is_kept_of_a_page_is_counted() {
         let folded = pages(SHAPE, &[0], 9);
         // A record with a page; an intent with a stripe, a data sector and a parity sector; the merged page.
-        assert_eq!(folded.log_metadata_bytes, 44 + 24 + 2 * 32 + 24);
+        assert_eq!(folded.log_metadata_bytes, 44 + 24 + 32 + 30 + 24);
         assert_eq!(folded.log_content_bytes, 4096 + 4096);
         assert_eq!((folded.kept_most.map, folded.pages_most), (120 + 384, 1));
         assert_eq!(pages(SHAPE, &[0, 1, 2, 3, 4, 5, 6, 0], 9).kept_most.map, 120 + 2 * 384);

@@ -7,18 +7,25 @@
 use crate::diffs::{STRIPE_BYTES, TREE_ENTRY_BYTES};
 use crate::log::record::HEAD_BYTES;
 
-/// A record of any kind.
-pub const RECORD_BYTES: u64 = HEAD_BYTES as u64;
+/// A record of a write, but for its pages: of pages below 2^35. The numbers in a log have as many bytes as they need; these
+/// here are of a volume of 16 TiB with segments of up to 128 MiB, written and merged at random.
+pub const WRITE_BYTES: u64 = HEAD_BYTES as u64 + 5;
 /// Each page of a record of a write.
 pub const WRITTEN_PAGE_BYTES: u64 = 4;
+/// The first record of a segment.
+pub const BEGIN_BYTES: u64 = HEAD_BYTES as u64 + 20;
+/// An intent and the record that it was carried out, but for stripes, sectors and pages.
+pub const MERGE_BYTES: u64 = 2 * HEAD_BYTES as u64 + 18;
 /// Each stripe of an intent.
-pub const INTENT_STRIPE_BYTES: u64 = 24;
-/// Each sector of an intent.
-pub const INTENT_SECTOR_BYTES: u64 = 32;
+pub const INTENT_STRIPE_BYTES: u64 = 20;
+/// Each sector of data of an intent, in a row of its own.
+pub const INTENT_DATA_BYTES: u64 = 13;
+/// Each sector of parity of an intent.
+pub const INTENT_PARITY_BYTES: u64 = 5;
 /// Sectors of stripes after which an intent ends.
 pub const INTENT_SECTORS: u64 = crate::merge::INTENT_SECTORS as u64;
 /// Each page of a record of merged pages.
-pub const MERGED_PAGE_BYTES: u64 = 24;
+pub const MERGED_PAGE_BYTES: u64 = 10;
 /// A stripe with diffs, in memory: in two trees whose nodes are half full.
 pub const MAP_STRIPE_BYTES: u64 = 2 * STRIPE_BYTES;
 /// A leaf of the tree of a stripe's diffs and its part of what is above it, in memory, with what the system keeps of each.
@@ -39,17 +46,43 @@ mod tests {
     use crate::geometry::Page;
     use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source};
 
+    /// Records of random pages of a volume of 16 TiB.
     #[test]
-    fn costs_are_those_of_records() {
-        let place = LogPlace { segment: 1, offset: 2 };
-        let content = Bytes::from(vec![0; 2 * 4096]);
-        let write = Record::Write { first: Page(1), crcs: vec![0; 2], content };
-        assert_eq!(write.bytes() as u64, RECORD_BYTES + 2 * WRITTEN_PAGE_BYTES + 2 * 4096);
-        let sector = SectorWrite { stripe: 0, chunk: ChunkIndex(0), sector: 0, crc: 0, source: Source::Log(place) };
-        let intent = Intent { stripes: vec![(0, StripeId(1)); 2], sectors: vec![sector; 3], inline: Bytes::new() };
-        let expected = RECORD_BYTES + 2 * INTENT_STRIPE_BYTES + 3 * INTENT_SECTOR_BYTES;
-        assert_eq!(Record::Intent(intent).bytes() as u64, expected);
-        let merged = Record::Merged { intent: Some(place), diffs: vec![(Page(1), place); 5] };
-        assert_eq!(merged.bytes() as u64, RECORD_BYTES + 5 * MERGED_PAGE_BYTES);
+    fn records_have_no_more_bytes_than_that() {
+        let mut random = 7_u64;
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 20) % bound
+        };
+        // Numbers begin with the term of a lease.
+        let segment = 900 << 24;
+        for _ in 0..100 {
+            let content = Bytes::from(vec![0; 2 * 4096]);
+            let write = Record::Write { first: Page(below(1 << 32)), crcs: vec![0; 2], content };
+            assert!(write.bytes() as u64 <= WRITE_BYTES + 2 * WRITTEN_PAGE_BYTES + 2 * 4096);
+            let place = LogPlace { segment: segment + 1, offset: below(1 << 27) };
+            let begin = Record::Begin { over_below: segment, previous: Some(place), page_bytes: 4096 };
+            assert!(begin.bytes() as u64 <= BEGIN_BYTES);
+
+            let (mut intent, mut diffs) = (Intent::default(), Vec::new());
+            for stripe in 0..10 {
+                intent.stripes.push((below(1 << 22), StripeId(u128::MAX)));
+                let (sector, chunk) = (below(256) as u32, below(4) as u16);
+                let place = LogPlace { segment: segment + below(60), offset: below(1 << 27) };
+                let sources = [(chunk, Source::Log(place)), (4, Source::Inline), (5, Source::Inline)];
+                intent.sectors.extend(sources.map(|(chunk, source)| SectorWrite {
+                    stripe,
+                    chunk: ChunkIndex(chunk),
+                    sector,
+                    crc: u32::MAX,
+                    source,
+                }));
+                diffs.push((Page(below(1 << 32)), place));
+            }
+            let merged = Record::Merged { intent: Some(place), diffs };
+            let each = INTENT_STRIPE_BYTES + INTENT_DATA_BYTES + 2 * INTENT_PARITY_BYTES + MERGED_PAGE_BYTES;
+            let bytes = (Record::Intent(intent).bytes() + merged.bytes()) as u64;
+            assert!((0..100).contains(&(MERGE_BYTES + 10 * each - bytes)), "{bytes}");
+        }
     }
 }

@@ -135,12 +135,18 @@ impl Diffs {
         }
     }
 
-    /// Takes a record that is in the log at `place`: from its writer, or when the log is read again.
+    /// Takes a record that was written into the log at `place`.
     pub fn apply(&mut self, record: &Record, place: LogPlace) {
+        self.apply_read(record, place, record.bytes());
+    }
+
+    /// Takes a record that was read in the log at `place` and has so many bytes there: versions differ.
+    pub fn apply_read(&mut self, record: &Record, place: LogPlace, bytes: usize) {
         match record {
             Record::Begin { over_below: below, .. } | Record::Over { below } => self.end_below(*below),
-            Record::Write { first, crcs, .. } => {
-                let content = place.offset + record.content_offset() as u64;
+            Record::Write { first, crcs, content } => {
+                // It ends with its contents.
+                let content = place.offset + (bytes - content.len()) as u64;
                 for (index, crc) in (0..).zip(crcs) {
                     let offset = content + index * u64::from(self.geometry.page_bytes);
                     let at = LogPlace { segment: place.segment, offset };

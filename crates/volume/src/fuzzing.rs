@@ -5,7 +5,7 @@ use claystone_chunk::{OwnerId, SegmentId};
 
 use crate::diffs::Diffs;
 use crate::geometry::Geometry;
-use crate::log::record::{HEAD_BYTES, LogPlace, Record, head_crc};
+use crate::log::record::{HEAD_BYTES, HEAD_BYTES_MAX, LogPlace, Record, head_crc};
 
 /// Reads a segment that holds these parts, each with a right checksum of its head where it is long enough for one, and
 /// applies what it finds, as an opening does.
@@ -17,14 +17,24 @@ pub fn segment(parts: &[(Vec<u8>, Vec<u8>)]) {
     const PAGES: u64 = 1 << 12;
     let id = SegmentId { owner: OwnerId(1), number: 1 };
     let mut bytes = BytesMut::new();
-    for (head, content) in parts {
+    for (number, (head, content)) in parts.iter().enumerate() {
         let offset = bytes.len() as u64;
         let mut head = head.clone();
-        if head.len() >= HEAD_BYTES {
-            let table_bytes = (head.len() - HEAD_BYTES) as u32;
-            head[..4].copy_from_slice(b"CVR1");
-            head[12..16].copy_from_slice(&table_bytes.to_le_bytes());
-            head[16..24].copy_from_slice(&(content.len() as u64).to_le_bytes());
+        // Every other part is of version 1, where it is long enough for that.
+        let (version, head_bytes) = match number % 2 {
+            1 if head.len() >= HEAD_BYTES_MAX => (b"CVR1", HEAD_BYTES_MAX),
+            _ => (b"CVR2", HEAD_BYTES),
+        };
+        if head.len() >= head_bytes {
+            let table_bytes = (head.len() - head_bytes) as u32;
+            head[..4].copy_from_slice(version);
+            if version == b"CVR1" {
+                head[12..16].copy_from_slice(&table_bytes.to_le_bytes());
+                head[16..24].copy_from_slice(&(content.len() as u64).to_le_bytes());
+            } else {
+                head[9..12].copy_from_slice(&table_bytes.to_le_bytes()[..3]);
+                head[12..16].copy_from_slice(&(content.len() as u32).to_le_bytes());
+            }
             let crc = head_crc(id, offset, &head);
             head[4..8].copy_from_slice(&crc.to_le_bytes());
         }
@@ -38,9 +48,11 @@ pub fn segment(parts: &[(Vec<u8>, Vec<u8>)]) {
         assert!(length > 0 && offset + length <= bytes.len(), "a record is within its bytes");
         let mut again = BytesMut::new();
         record.encode(id, offset as u64, &mut again);
-        assert_eq!(again.freeze(), bytes.slice(offset..offset + length), "a record is one text");
+        let (again, is_old) = (again.freeze(), bytes[offset..].starts_with(b"CVR1"));
+        assert!(is_old || again == bytes.slice(offset..offset + length), "a record is one text");
+        assert_eq!(Record::decode(id, offset as u64, &again, PAGE_BYTES), Some((record.clone(), again.len())));
         if record.pages().is_none_or(|pages| pages.end.0 <= PAGES) {
-            diffs.apply(&record, LogPlace { segment: 1, offset: offset as u64 });
+            diffs.apply_read(&record, LogPlace { segment: 1, offset: offset as u64 }, length);
         }
         offset += length;
     }

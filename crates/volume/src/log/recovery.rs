@@ -21,7 +21,7 @@ use claystone_chunk::{ByteRange, ChunkStore, DiskId, Lease, SegmentError, Segmen
 use claystone_meta::VolumeRecord;
 use futures::future::join_all;
 
-use super::record::{HEAD_BYTES, Intent, LogPlace, Record};
+use super::record::{HEAD_BYTES_MAX, Intent, LogPlace, Record};
 use super::term_of;
 use super::view::{Segment, TimedStores};
 use crate::VolumeError;
@@ -144,7 +144,7 @@ impl<'a> Recovery<'a> {
         let mut cut: Option<LogPlace> = None;
         for (number, closed) in chain.into_iter().rev() {
             let mut beyond = None;
-            let take = |record: Record, place: LogPlace| {
+            let take = |record: Record, place: LogPlace, bytes: usize| {
                 if record.pages().is_some_and(|pages| pages.end > pages_end) {
                     beyond.get_or_insert(place);
                     return;
@@ -155,7 +155,7 @@ impl<'a> Recovery<'a> {
                     Record::Over { below } => over_below = over_below.max(*below),
                     _ => {}
                 }
-                diffs.apply(&record, place);
+                diffs.apply_read(&record, place, bytes);
             };
             let walked = self.walk(number, closed, take).await;
             if let Some(place) = beyond {
@@ -252,7 +252,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// Reads the records of a segment up to where it is said to end, or where no copy has one.
-    async fn walk(&self, number: u64, closed: Option<u64>, mut take: impl FnMut(Record, LogPlace)) -> Walked {
+    async fn walk(&self, number: u64, closed: Option<u64>, mut take: impl FnMut(Record, LogPlace, usize)) -> Walked {
         let mut readers: Vec<_> = self.copies(number).iter().map(|copy| CopyReader::new(self, copy)).collect();
         let (mut end, mut records, mut unheard) = (0, 0, Vec::new());
         while closed.is_none_or(|closed| end < closed) {
@@ -262,17 +262,17 @@ impl<'a> Recovery<'a> {
                 match reader.look(end).await {
                     Look::Record(record, bytes) => {
                         if reader.end == end {
-                            reader.end += bytes;
+                            reader.end += bytes.len() as u64;
                         }
-                        found.get_or_insert((record, bytes));
+                        found.get_or_insert((record, bytes.len()));
                     }
                     Look::Nothing => {}
                     Look::Unread => unheard.push(reader.copy.disk),
                 }
             }
             let Some((record, bytes)) = found else { break };
-            take(record, LogPlace { segment: number, offset: end });
-            end += bytes;
+            take(record, LogPlace { segment: number, offset: end }, bytes);
+            end += bytes as u64;
             records += 1;
         }
         let ends = readers.iter().map(|reader| (!reader.is_gone).then_some(reader.end)).collect();
@@ -317,14 +317,14 @@ impl<'a> Recovery<'a> {
             if offset < end {
                 let mut found = None;
                 for reader in &mut readers {
-                    if let Look::Record(record, _) = reader.look(offset).await {
-                        found = Some(record);
+                    if let Look::Record(_, bytes) = reader.look(offset).await {
+                        found = Some(bytes);
                         break;
                     }
                 }
-                found
-                    .ok_or_else(|| lacks("a record that was read before cannot be read"))?
-                    .encode(id, offset, &mut batch);
+                // As it is there: written anew it could be another version's, and longer or shorter.
+                let found = found.ok_or_else(|| lacks("a record that was read before cannot be read"))?;
+                batch.extend_from_slice(&found);
             }
             if batch.len() >= CONTINUED_BYTES || at + batch.len() as u64 >= end {
                 let bytes = batch.len() as u64;
@@ -339,7 +339,7 @@ impl<'a> Recovery<'a> {
             let Look::Record(_, bytes) = reader.look(reader.end).await else {
                 return Err(lacks("what was written to it does not come back"));
             };
-            reader.end += bytes;
+            reader.end += bytes.len() as u64;
         }
         Ok(())
     }
@@ -347,8 +347,8 @@ impl<'a> Recovery<'a> {
 
 /// What a copy has at an offset.
 enum Look {
-    /// A record, of so many bytes.
-    Record(Record, u64),
+    /// A record, and its bytes.
+    Record(Record, Bytes),
     /// It was read, and there is none.
     Nothing,
     /// It cannot be read there.
@@ -374,7 +374,7 @@ impl<'a> CopyReader<'a> {
 
     async fn look(&mut self, offset: u64) -> Look {
         if let Some(skipped) = offset.checked_sub(self.window.0)
-            && skipped + HEAD_BYTES as u64 <= self.window.1.len() as u64
+            && skipped + HEAD_BYTES_MAX as u64 <= self.window.1.len() as u64
         {
             let rest = self.window.1.slice(skipped as usize..);
             if Record::bytes_of(&rest).is_none_or(|bytes| bytes <= rest.len() as u64) {
@@ -406,7 +406,7 @@ impl<'a> CopyReader<'a> {
     fn decode(&self, offset: u64, bytes: &Bytes) -> Look {
         let id: SegmentId = self.copy.info.id;
         match Record::decode(id, offset, bytes, self.recovery.record.page_bytes) {
-            Some((record, bytes)) => Look::Record(record, bytes as u64),
+            Some((record, length)) => Look::Record(record, bytes.slice(..length)),
             None => Look::Nothing,
         }
     }

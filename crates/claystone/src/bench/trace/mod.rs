@@ -55,10 +55,13 @@ impl Choice {
 
 /// What volumes keep of a page that waits.
 const COSTS: PageCosts = PageCosts {
-    record: costs::RECORD_BYTES,
+    write: costs::WRITE_BYTES,
     written_page: costs::WRITTEN_PAGE_BYTES,
+    begin: costs::BEGIN_BYTES,
+    merge: costs::MERGE_BYTES,
     intent_stripe: costs::INTENT_STRIPE_BYTES,
-    intent_sector: costs::INTENT_SECTOR_BYTES,
+    intent_data: costs::INTENT_DATA_BYTES,
+    intent_parity: costs::INTENT_PARITY_BYTES,
     merged_page: costs::MERGED_PAGE_BYTES,
     intent_sectors: costs::INTENT_SECTORS,
     map_stripe: costs::MAP_STRIPE_BYTES,
