@@ -8,7 +8,7 @@
 //!    record names it.
 //! 4. "Healthy" is said only of what was read back ([`Status`]).
 //!
-//! Left out: codes that change (conversion) and diffs (merge), which come with their crates.
+//! Left out: which stripes are converted to which code, and when; diffs (merge), which are crate `volume`'s.
 
 mod backoff;
 mod drain;

@@ -3,7 +3,7 @@
 //! Three kinds of garbage:
 //!
 //! ```text
-//! dead stripe   its object was deleted or replaced    discard its chunks, then forget the record
+//! dead stripe   its object was deleted or replaced,   discard its chunks, then forget the record
 //! orphan chunk  a crash, a lost swap, a disk that     sweep: listed on a disk, no claim, no record that names
 //!               was away                              this chunk in this generation on this disk
 //! old upload    never completed                       aborted, if the operator says so; its stripes die
@@ -16,9 +16,10 @@
 //! 3. A dead stripe is forgotten only when every chunk of it is gone: deleted, or on a disk that was given up.
 //!    A crash in between discards it again, which is no error.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use claystone_chunk::{ChunkId, ChunkStore, DiskId, StripeId};
+use claystone_code::ChunkIndex;
 use claystone_meta::{ListQuery, StripeRecord};
 
 use crate::keeper::{BATCH, PAGE};
@@ -96,7 +97,7 @@ impl Keeper {
         let mut gone = Vec::new();
         for stripe in ripe {
             // A repair of it is about to find out that it is dead; its new chunks are then orphans.
-            if !self.inner.stripes.is_claimed(stripe.id)
+            if !self.inner.stripes.is_record_claimed(stripe)
                 && self.patiently(self.inner.stripes.discard(stripe)).await == Some(true)
             {
                 gone.push(stripe.id);
@@ -152,14 +153,15 @@ impl Keeper {
         if unclaimed.is_empty() {
             return Ok(Vec::new());
         }
-        let records: BTreeMap<StripeId, StripeRecord> =
-            self.inner.meta.named(&unclaimed).await?.into_iter().map(|record| (record.id, record)).collect();
-        let named = |chunk: &ChunkId| {
-            let record = records.get(&chunk.stripe);
-            let place = record.and_then(|record| record.places.get(chunk.index.at())).and_then(Option::as_ref);
-            place.is_some_and(|place| place.disk == disk && place.generation == chunk.generation)
+        // Whatever stripe a chunk was written for, the record of the one that has it now names it.
+        let named_here = |record: StripeRecord| -> Vec<ChunkId> {
+            let places = (0..).map(ChunkIndex).zip(&record.places);
+            let here = places.filter(|(_, place)| place.is_some_and(|place| place.disk == disk));
+            here.filter_map(|(index, _)| record.chunk_id(index)).collect()
         };
-        let garbage = |chunk: &&ChunkId| unclaimed.binary_search(&chunk.stripe).is_ok() && !named(chunk);
+        let named: BTreeSet<ChunkId> =
+            self.inner.meta.named(&unclaimed).await?.into_iter().flat_map(named_here).collect();
+        let garbage = |chunk: &&ChunkId| unclaimed.binary_search(&chunk.stripe).is_ok() && !named.contains(chunk);
         Ok(listed.iter().filter(garbage).copied().collect())
     }
 

@@ -208,7 +208,7 @@ impl Keeper {
         match committed {
             Ok(_) => {
                 drop(claim);
-                if self.inner.stripes.is_claimed(before.id) {
+                if self.inner.stripes.is_record_claimed(before) {
                     // Somebody reads by the old record: the sweep deletes the old chunks later.
                     self.request_sweep();
                 } else {

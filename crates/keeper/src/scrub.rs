@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use claystone_chunk::{ChunkError, ChunkId, StripeId};
+use claystone_chunk::{ChunkError, ChunkId, DiskId, StripeId};
 use claystone_code::ChunkIndex;
 use claystone_env::WallTime;
 use claystone_meta::StripeRecord;
@@ -255,20 +255,23 @@ impl Keeper {
     /// Checks reports by a second look, and marks what is damaged.
     pub(crate) async fn handle_damage(&self, reports: Vec<Damage>) -> Result<DamageRound, KeeperError> {
         let mut round = DamageRound::default();
-        let mut by_stripe: BTreeMap<StripeId, BTreeSet<(ChunkId, claystone_chunk::DiskId)>> = BTreeMap::new();
-        for report in reports {
-            by_stripe.entry(report.chunk.stripe).or_default().insert((report.chunk, report.disk));
+        // A stripe that was merged or split has left its name on chunks of others.
+        let stripes: BTreeSet<StripeId> = reports.iter().map(|report| report.chunk.stripe).collect();
+        let records = self.inner.meta.named(&Vec::from_iter(stripes)).await?;
+        let mut by_record: BTreeMap<usize, BTreeSet<(ChunkId, ChunkIndex, DiskId)>> = BTreeMap::new();
+        for Damage { chunk, disk, .. } in reports {
+            let of = |record: &StripeRecord| record.index_of(chunk, disk);
+            match records.iter().enumerate().find_map(|(at, record)| Some((at, of(record)?))) {
+                Some((at, index)) => drop(by_record.entry(at).or_default().insert((chunk, index, disk))),
+                None => round.stale += 1,
+            }
         }
-        for (stripe, chunks) in by_stripe {
-            let Some(record) = self.inner.meta.stripe(stripe).await? else {
-                round.stale += chunks.len() as u64;
-                continue;
-            };
+        for (at, chunks) in by_record {
+            let record = &records[at];
+            let stripe = record.id;
             let mut damaged = Vec::new();
-            for (chunk, disk) in chunks {
-                let place = record.places.get(chunk.index.at()).and_then(Option::as_ref);
-                let named = place
-                    .is_some_and(|place| place.disk == disk && place.generation == chunk.generation && !place.damaged);
+            for (chunk, index, disk) in chunks {
+                let named = record.places[index.at()].is_some_and(|place| !place.damaged);
                 let Some(store) = self.inner.stripes.stores().readable(disk).filter(|_| named) else {
                     round.stale += 1;
                     continue;
@@ -287,7 +290,7 @@ impl Keeper {
                     }
                 }
             }
-            if !damaged.is_empty() && self.is_current(&record).await? {
+            if !damaged.is_empty() && self.is_current(record).await? {
                 tracing::warn!(%stripe, chunks = ?damaged, "a read found chunks damaged");
                 round.damaged += damaged.len() as u64;
                 self.inner.meta.mark_damaged(&damaged).await?;
@@ -325,8 +328,10 @@ mod tests {
             id: StripeId((u128::from(100 * DAY_MS) << 80) | low),
             code: "replica:2".parse().expect("a valid code"),
             data_bytes: 1,
+            bands: Vec::new(),
             sub_bytes: 64,
             places: vec![None, None],
+            origins: BTreeMap::new(),
             revision: 0,
             verified: verified.map(|unix_ms| WallTime { unix_ms }),
         }

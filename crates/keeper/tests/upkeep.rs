@@ -11,8 +11,8 @@ use claystone_env::{Env, Space, WallTime};
 use claystone_keeper::{JobKind, Keeper, Overall, Settings};
 use claystone_meta::{
     BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, MetaError, NewContent, NewObject,
-    ObjectRecords, Precondition, SnapshotRecords, SqliteMeta, StripeRecord, StripeRecords, UploadId, UploadRecord,
-    UploadRecords, VersionRef, Versioning, VolumeRecord, VolumeRecords,
+    ObjectRecords, Precondition, SnapshotRecords, Span, SqliteMeta, StripeRecord, StripeRecords, UploadId,
+    UploadRecord, UploadRecords, VersionRef, Versioning, VolumeRecord, VolumeRecords,
 };
 use claystone_stripe::{Claim, Damage, Member, Stores, Stripes};
 use tokio::sync::mpsc;
@@ -139,18 +139,22 @@ impl Store {
     }
 
     async fn assert_reads(&self, key: &str) {
-        let Found { stripes, .. } =
-            self.meta.object("b", key, &VersionRef::Current).await.expect("the bucket is there");
-        self.assert_stripe_reads(&stripes[0]).await;
+        let found: Found = self.meta.object("b", key, &VersionRef::Current).await.expect("the bucket is there");
+        self.assert_span_reads(&found.spans[0]).await;
     }
 
     async fn assert_stripe_reads(&self, stripe: &StripeRecord) {
-        let mut reader = self.stripes.reader(stripe, ByteRange { offset: 0, bytes: stripe.data_bytes });
+        self.assert_span_reads(&Span { stripe: stripe.clone(), band: 0 }).await;
+    }
+
+    async fn assert_span_reads(&self, span: &Span) {
+        let data_bytes = span.data_bytes();
+        let mut reader = self.stripes.span_reader(span, ByteRange { offset: 0, bytes: data_bytes });
         let mut bytes = Vec::new();
         while let Some(piece) = reader.next().await.expect("it can be read") {
             bytes.extend_from_slice(&piece);
         }
-        assert!(bytes == pattern(stripe.data_bytes, stripe.data_bytes as usize), "{} reads other bytes", stripe.id);
+        assert!(bytes == pattern(data_bytes, data_bytes as usize), "{} reads other bytes", span.stripe.id);
     }
 
     async fn stripe(&self, id: StripeId) -> StripeRecord {

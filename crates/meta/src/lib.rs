@@ -16,12 +16,13 @@ mod store;
 pub mod testing;
 
 pub use record::{
-    AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, ObjectRecord, PartRecord,
-    SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
+    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, ObjectRecord, Origin,
+    PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName,
+    VolumeRecord,
 };
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
-    BucketRecords, Completed, DeleteObject, Deleted, DiskRecords, DiskTally, Found, KeyRecords, ListPage, ListQuery,
-    Meta, MetaError, NewContent, NewObject, ObjectRecords, Precondition, PutOutcome, Recode, SnapshotRecords,
-    StripeRecords, StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
+    BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, KeyRecords, ListPage,
+    ListQuery, Meta, MetaError, NewContent, NewObject, ObjectRecords, Precondition, PutOutcome, Recode,
+    SnapshotRecords, StripeRecords, StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
 };

@@ -1,6 +1,6 @@
 //! What is remembered of each thing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use claystone_chunk::{ChunkId, DiskId, Generation, NodeId, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
@@ -42,6 +42,25 @@ pub struct ChunkPlace {
     pub damaged: bool,
 }
 
+/// Data chunks of a stripe that follow each other and hold bytes of their own, tile row by tile row: those of one stripe
+/// that was merged with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Band {
+    /// How many data chunks.
+    pub chunks: u16,
+    /// Bytes that it holds, at least 1; the rest of its last tile row is zeros.
+    pub data_bytes: u64,
+}
+
+/// The stripe and index under which a chunk was written, where these are not its own now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// The stripe, which need not exist any more.
+    pub stripe: StripeId,
+    /// Which of its chunks it was.
+    pub index: ChunkIndex,
+}
+
 /// A stripe: data and parity chunks under one code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripeRecord {
@@ -49,12 +68,16 @@ pub struct StripeRecord {
     pub id: StripeId,
     /// The code of its chunks.
     pub code: CodeSpec,
-    /// Bytes of an object or a volume that it holds, at least 1; the rest of the last tile row is zeros.
+    /// Bytes of objects or a volume that it holds, at least 1; the rest of the last tile row is zeros.
     pub data_bytes: u64,
-    /// Sub-chunk bytes of a full tile. With `code` and `data_bytes` it decides every length (crate `stripe`).
+    /// Its bands in the order of its data chunks, if there are several; none: all data chunks are one band.
+    pub bands: Vec<Band>,
+    /// Sub-chunk bytes of a full tile. With `code`, `data_bytes` and `bands` it decides every length (crate `stripe`).
     pub sub_bytes: u32,
     /// Chunk `i` lies at `places[i]`; `None`: it was never written or was given up, and waits for repair.
     pub places: Vec<Option<ChunkPlace>>,
+    /// Chunks that a conversion left where they were, under the names that they had.
+    pub origins: BTreeMap<ChunkIndex, Origin>,
     /// Advances with each change of `code` and `places`; a [`Swap`](crate::Swap) names the revision it was planned on.
     pub revision: u64,
     /// When every chunk was last read back and found right, at this revision; `None`: not since the last change.
@@ -65,7 +88,44 @@ impl StripeRecord {
     /// The id of chunk `index`, if it has a place.
     pub fn chunk_id(&self, index: ChunkIndex) -> Option<ChunkId> {
         let place = self.places.get(usize::from(index.0))?.as_ref()?;
-        Some(ChunkId { stripe: self.id, index, generation: place.generation })
+        let origin = self.origins.get(&index).copied().unwrap_or(Origin { stripe: self.id, index });
+        Some(ChunkId { stripe: origin.stripe, index: origin.index, generation: place.generation })
+    }
+
+    /// Which of its chunks has this id on this disk.
+    pub fn index_of(&self, chunk: ChunkId, disk: DiskId) -> Option<ChunkIndex> {
+        let places = (0..).map(ChunkIndex).zip(&self.places);
+        let mut here = places.filter(|(_, place)| place.is_some_and(|place| place.disk == disk));
+        here.find(|(index, _)| self.chunk_id(*index) == Some(chunk)).map(|(index, _)| index)
+    }
+
+    /// The stripes in the names of its chunks, and itself: what a [`ChunkId`] of it may begin with.
+    pub fn names(&self) -> BTreeSet<StripeId> {
+        self.origins.values().map(|origin| origin.stripe).chain([self.id]).collect()
+    }
+
+    /// All its bands, also if it is one.
+    pub fn bands(&self) -> Vec<Band> {
+        if self.bands.is_empty() {
+            return vec![Band { chunks: self.code.shape().data, data_bytes: self.data_bytes }];
+        }
+        self.bands.clone()
+    }
+}
+
+/// A stripe, or a band of it, as the next bytes of a content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// The stripe.
+    pub stripe: StripeRecord,
+    /// Which of its bands.
+    pub band: u16,
+}
+
+impl Span {
+    /// Bytes of the content that it holds; 0 if there is no such band.
+    pub fn data_bytes(&self) -> u64 {
+        self.stripe.bands().get(usize::from(self.band)).map_or(0, |band| band.data_bytes)
     }
 }
 

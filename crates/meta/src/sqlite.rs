@@ -7,6 +7,7 @@
 //! 2. All blocking work runs on the workers that the caller gave.
 //! 3. A row that cannot be read is an error, [`MetaError::Corrupt`], never a guess.
 
+mod bands;
 mod buckets;
 mod check;
 mod contents;

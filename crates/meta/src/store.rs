@@ -7,7 +7,7 @@ use claystone_env::WallTime;
 
 use crate::{
     AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, SnapshotId,
-    SnapshotRecord, SnapshotTally, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
+    SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -64,6 +64,12 @@ pub enum MetaError {
         stripe: StripeId,
         /// The revision the caller planned on.
         expected: u64,
+    },
+    /// A volume or a snapshot holds the stripe, which has a stripe at each position.
+    #[error("stripe {stripe} belongs to a volume or a snapshot: it is not merged or split")]
+    HeldByVolume {
+        /// The stripe.
+        stripe: StripeId,
     },
     /// No volume has this name.
     #[error("there is no volume {name:?}")]
@@ -259,8 +265,15 @@ pub struct Found {
     pub bucket: BucketRecord,
     /// The object version, which may be a delete marker.
     pub object: Option<ObjectRecord>,
-    /// Its stripes in order.
-    pub stripes: Vec<StripeRecord>,
+    /// What holds its bytes, in order.
+    pub spans: Vec<Span>,
+}
+
+impl Found {
+    /// The stripes of its spans, in order.
+    pub fn stripes(&self) -> Vec<StripeRecord> {
+        self.spans.iter().map(|span| span.stripe.clone()).collect()
+    }
 }
 
 /// What to list. Keys come in the order of their bytes.
@@ -302,7 +315,7 @@ pub struct Completed {
     pub parts: Vec<(u32, String)>,
 }
 
-/// New places for chunks of one stripe.
+/// New places for chunks of one stripe. A chunk that gets a place has the stripe's own name there.
 #[derive(Debug, Clone)]
 pub struct Swap {
     /// The stripe.
@@ -326,6 +339,15 @@ pub struct Recode {
     pub sub_bytes: u32,
     /// Places of all its parity chunks, in order.
     pub parity: Vec<ChunkPlace>,
+}
+
+/// Stripes become others over the same data chunks: merged, split, or each under another code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversion {
+    /// The stripes there are, in the order of their data chunks, with the revisions that the change was planned on.
+    pub sources: Vec<(StripeId, u64)>,
+    /// Those that take their place, with ids that no stripe had before. Their bands are the bands of the sources, in order.
+    pub targets: Vec<StripeRecord>,
 }
 
 /// What names a disk.
@@ -452,7 +474,8 @@ pub trait StripeRecords: Send + Sync {
     /// Live stripes with lost chunks (see [`StripeTally`]), those that tolerate the fewest further losses first. Those
     /// beyond their code's tolerance come last of all: nothing can be done for them, and they must not hide the rest.
     async fn degraded(&self, limit: usize) -> Result<Vec<StripeRecord>, MetaError>;
-    /// Of the given stripes those that are live or dead, that is, whose chunks are named.
+    /// Stripes, live or dead, with chunks that these ids may be part of the names of: those with an id of these, and those
+    /// with chunks that were written under one. Each once.
     async fn named(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError>;
     /// Changes places, if the stripe is live and still at the expected revision; the revision advances and `verified`
     /// is cleared.
@@ -464,6 +487,13 @@ pub trait StripeRecords: Send + Sync {
     /// # Panics
     /// If there is not one place for each parity chunk of the code.
     async fn recode(&self, recode: Recode) -> Result<StripeRecord, MetaError>;
+    /// Puts the targets in the place of the sources: contents name their bands from then on. The sources die, and are left
+    /// with the chunks that no target names. `StripeChanged` if a source is not live and at its revision, `HeldByVolume`.
+    /// Returns the targets.
+    ///
+    /// # Panics
+    /// If the targets have other bands than the sources, or not one place for each chunk of their codes.
+    async fn convert(&self, conversion: Conversion) -> Result<Vec<StripeRecord>, MetaError>;
     /// Marks chunks of live stripes as damaged (a place in that generation), so that repair takes them up. The stripe's
     /// revision advances and `verified` is cleared; chunks that are marked already, moved or unknown change nothing.
     async fn mark_damaged(&self, chunks: &[claystone_chunk::ChunkId]) -> Result<(), MetaError>;

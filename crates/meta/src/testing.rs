@@ -10,6 +10,7 @@ mod stripes;
 mod uploads;
 mod volumes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use claystone_chunk::{DiskId, Generation, NodeId, OwnerId, StripeId, Term};
@@ -76,6 +77,7 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         stripes::walks_meet_live_stripes_in_order,
         stripes::swaps_need_the_planned_revision,
         stripes::recodes_keep_the_data_chunks,
+        stripes::conversions_replace_stripes_and_keep_names,
         stripes::a_touched_stripe_is_verified_no_more,
         stripes::damage_marks_one_generation,
         stripes::dead_stripes_wait_until_forgotten,
@@ -143,8 +145,10 @@ pub fn stripe(id: u128, code: &str, bytes: u64) -> StripeRecord {
         id: StripeId(id),
         code,
         data_bytes: bytes,
+        bands: Vec::new(),
         sub_bytes: 4096,
         places: places.collect(),
+        origins: BTreeMap::new(),
         revision: 0,
         verified: None,
     }

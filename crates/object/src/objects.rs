@@ -9,7 +9,7 @@ use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{
     BucketId, BucketRecord, DeleteObject, Deleted, DiskState, ListPage, ListQuery, Meta, MetaError, NewContent,
-    NewObject, ObjectRecord, Precondition, StripeRecord, VersionName, VersionRef, Versioning,
+    NewObject, ObjectRecord, Precondition, Span, StripeRecord, VersionName, VersionRef, Versioning,
 };
 use claystone_stripe::{Claim, Stripes};
 use futures::stream::BoxStream;
@@ -77,20 +77,20 @@ pub struct Object {
     pub record: ObjectRecord,
     /// Its record's attributes, decoded.
     pub attributes: Attributes,
-    pub(crate) stripes: Vec<StripeRecord>,
+    pub(crate) spans: Vec<Span>,
     pub(crate) _claims: Arc<Vec<Claim>>,
 }
 
 impl Object {
     /// The codes its stripes have, each once, in order: how it is protected right now.
     pub fn codes(&self) -> Vec<CodeSpec> {
-        let codes: BTreeSet<CodeSpec> = self.stripes.iter().map(|stripe| stripe.code).collect();
+        let codes: BTreeSet<CodeSpec> = self.spans.iter().map(|span| span.stripe.code).collect();
         codes.into_iter().collect()
     }
 
-    /// The stripes that hold its bytes, in order.
-    pub fn stripes(&self) -> &[StripeRecord] {
-        &self.stripes
+    /// The stripes that hold its bytes, in order, alone or with those of others.
+    pub fn stripes(&self) -> Vec<&StripeRecord> {
+        self.spans.iter().map(|span| &span.stripe).collect()
     }
 }
 
@@ -200,8 +200,8 @@ impl Objects {
         let found = self.meta.object(bucket, key, version).await?;
         let Some(record) = found.object else { return Ok(Content { bucket: found.bucket, object: None }) };
         let attributes = Attributes::decode(&record.attributes)?;
-        let claims = found.stripes.iter().map(|stripe| self.stripes.claim(stripe.id)).collect();
-        let object = Object { record, attributes, stripes: found.stripes, _claims: Arc::new(claims) };
+        let claims = found.spans.iter().map(|span| self.stripes.claim_record(&span.stripe)).collect();
+        let object = Object { record, attributes, spans: found.spans, _claims: Arc::new(claims) };
         Ok(Content { bucket: found.bucket, object: Some(object) })
     }
 
@@ -262,10 +262,10 @@ impl Objects {
         let bucket = self.meta.bucket(bucket).await?;
         let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
         let wanted = bucket.code.unwrap_or(self.settings.code);
-        let as_wanted = |stripe: &StripeRecord| serves(wanted, stripe.code, stripe.data_bytes);
+        let as_wanted = |span: &Span| serves(wanted, span.stripe.code, span.stripe.data_bytes);
         let (content, stored) = match source.record.content {
             None => (NewContent::Empty, None),
-            Some(content) if source.stripes.iter().all(as_wanted) => (NewContent::Shared(content), None),
+            Some(content) if source.spans.iter().all(as_wanted) => (NewContent::Shared(content), None),
             Some(_) => {
                 let stored = self.store(&bucket, source.record.bytes, self.read(source, None), &[]).await?;
                 (stored.content(), Some(stored))

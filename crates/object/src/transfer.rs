@@ -151,8 +151,8 @@ pub(crate) fn read(env: &Env, stripes: &Stripes, object: Object, range: ByteRang
 struct Reading {
     stripes: Stripes,
     object: Object,
-    /// Index of the next stripe and how many object bytes lie before it.
-    next_stripe: usize,
+    /// Index of the next span and how many object bytes lie before it.
+    next_span: usize,
     offset: u64,
     range: ByteRange,
     reader: Option<StripeReader>,
@@ -160,7 +160,7 @@ struct Reading {
 
 impl Reading {
     fn new(stripes: Stripes, object: Object, range: ByteRange) -> Reading {
-        Reading { stripes, object, next_stripe: 0, offset: 0, range, reader: None }
+        Reading { stripes, object, next_span: 0, offset: 0, range, reader: None }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, StripeError> {
@@ -171,15 +171,15 @@ impl Reading {
                 }
                 self.reader = None;
             }
-            let Some(record) = self.object.stripes.get(self.next_stripe) else { return Ok(None) };
+            let Some(span) = self.object.spans.get(self.next_span) else { return Ok(None) };
             let start = self.range.offset.max(self.offset);
-            let end = self.range.end().min(self.offset + record.data_bytes);
+            let end = self.range.end().min(self.offset + span.data_bytes());
             if start < end {
                 let range = ByteRange { offset: start - self.offset, bytes: end - start };
-                self.reader = Some(self.stripes.reader(record, range));
+                self.reader = Some(self.stripes.span_reader(span, range));
             }
-            self.offset += record.data_bytes;
-            self.next_stripe += 1;
+            self.offset += span.data_bytes();
+            self.next_span += 1;
         }
     }
 }

@@ -79,6 +79,7 @@ pub(crate) fn from_meta(error: MetaError) -> S3Error {
             with(error, S3ErrorCode::ServiceUnavailable, "the metadata store is not available".to_owned())
         }
         error @ (MetaError::StripeChanged { .. }
+        | MetaError::HeldByVolume { .. }
         | MetaError::NoSuchDisk { .. }
         | MetaError::NoSuchVolume { .. }
         | MetaError::VolumeExists { .. }

@@ -77,6 +77,26 @@ pub enum StripeError {
         /// The code asked for.
         to: CodeSpec,
     },
+    /// Stripes with longer and shorter chunks do not merge.
+    #[error("chunks of stripe {stripe} have {chunk_bytes} bytes, those that it would be merged with {expected}")]
+    UnequalChunks {
+        /// The stripe.
+        stripe: StripeId,
+        /// Bytes of its chunks.
+        chunk_bytes: u64,
+        /// Bytes of the others'.
+        expected: u64,
+    },
+    /// The bytes of a band lie row by row over all its chunks, and would be in two stripes.
+    #[error("stripe {stripe} has a band of {chunks} chunks that would be cut under {to}")]
+    BandCut {
+        /// The stripe.
+        stripe: StripeId,
+        /// Data chunks of the band.
+        chunks: u16,
+        /// The code asked for.
+        to: CodeSpec,
+    },
     /// Data chunks lie on one disk that another code wants on several.
     #[error("stripe {stripe} has several data chunks on disk {disk}, which {to} does not allow")]
     Crowded {

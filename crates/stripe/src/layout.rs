@@ -10,14 +10,21 @@
 //!   tail row  what is left, in tiles just long enough; filled up with zeros
 //! ```
 //!
+//! In a stripe that was merged, each *band* has rows of its own over its data chunks, so its bytes lie where they lay:
+//!
+//! ```text
+//!             chunk 0 .. 5       chunk 6 .. 11      | chunk 12 .. 14                   rsm:12+3 of two rsm:6+3
+//!   row 0     0 .. 384 Ki of a   0 .. 384 Ki of b   | parity over all twelve
+//! ```
+//!
 //! Invariants:
 //! 1. All chunks of a stripe have the same length, decided by shape, `sub_bytes` and `data_bytes` alone.
 //! 2. Every tile is `alpha` sub-chunks; a full one has `sub_bytes` each, the tail's are shorter, a multiple of 64.
-//! 3. Less than `data * alpha * 64` bytes of a stripe are padding.
+//! 3. Less than `data * alpha * 64` bytes of a band are padding.
 
 use claystone_chunk::ByteRange;
 use claystone_code::{CodeSpec, Shape};
-use claystone_meta::StripeRecord;
+use claystone_meta::{Band, StripeRecord};
 
 use crate::StripeError;
 
@@ -79,14 +86,31 @@ impl Layout {
             && record.sub_bytes == sub_bytes_for(record.code)
             && record.places.len() == usize::from(shape.chunks());
         if !good {
-            return Err(StripeError::Malformed {
-                stripe: record.id,
-                data_bytes: record.data_bytes,
-                sub_bytes: record.sub_bytes,
-                places: record.places.len(),
-            });
+            return Err(malformed(record));
         }
-        Ok(Layout::new(shape, record.sub_bytes, record.data_bytes))
+        Layout::of_data(record)
+    }
+
+    /// As [`Layout::of`], whatever places the record has. Its rows are those of the chunks; which bytes they hold, the
+    /// layouts of its bands say.
+    pub(crate) fn of_data(record: &StripeRecord) -> Result<Layout, StripeError> {
+        let shape = record.code.shape();
+        if record.bands.is_empty() {
+            return Ok(Layout::new(shape, record.sub_bytes, record.data_bytes));
+        }
+        let chunks: u64 = record.bands.iter().map(|band| u64::from(band.chunks)).sum();
+        let whole = record.bands.iter().all(|band| band.chunks > 0 && band.data_bytes > 0);
+        if chunks != u64::from(shape.data) || !whole {
+            return Err(malformed(record));
+        }
+        let of = |band: &Band| Layout::new(Shape { data: band.chunks, ..shape }, record.sub_bytes, band.data_bytes);
+        let mut layouts = record.bands.iter().map(of);
+        let first = layouts.next().expect("there are bands");
+        if layouts.any(|layout| layout.chunk_bytes() != first.chunk_bytes()) {
+            return Err(malformed(record));
+        }
+        // Chunks of one length have one number of full rows and one tail.
+        Ok(Layout { shape, data_bytes: record.data_bytes, ..first })
     }
 
     /// Data chunks, parity chunks and sub-chunks.
@@ -165,6 +189,45 @@ impl Layout {
             offset += bytes;
         }
         slices
+    }
+}
+
+/// Where the bytes of one band lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BandLayout {
+    /// The first of its data chunks.
+    first: u16,
+    /// Of its data chunks alone.
+    pub(crate) layout: Layout,
+}
+
+impl BandLayout {
+    /// The layout of band `band` of a recorded stripe.
+    ///
+    /// # Errors
+    /// `Malformed`, as [`Layout::of`], and if there is no such band.
+    pub(crate) fn of(record: &StripeRecord, band: u16) -> Result<BandLayout, StripeError> {
+        let stripe = Layout::of(record)?;
+        let bands = record.bands();
+        let Some(this) = bands.get(usize::from(band)) else { return Err(malformed(record)) };
+        let first = bands[..usize::from(band)].iter().map(|band| band.chunks).sum();
+        let layout = Layout::new(Shape { data: this.chunks, ..stripe.shape }, record.sub_bytes, this.data_bytes);
+        Ok(BandLayout { first, layout })
+    }
+
+    /// As [`Layout::slices`], in chunks of the stripe.
+    pub(crate) fn slices(&self, range: ByteRange) -> Vec<(u16, ByteRange)> {
+        let slices = self.layout.slices(range);
+        slices.into_iter().map(|(chunk, slice)| (self.first + chunk, slice)).collect()
+    }
+}
+
+fn malformed(record: &StripeRecord) -> StripeError {
+    StripeError::Malformed {
+        stripe: record.id,
+        data_bytes: record.data_bytes,
+        sub_bytes: record.sub_bytes,
+        places: record.places.len(),
     }
 }
 

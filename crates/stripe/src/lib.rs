@@ -1,4 +1,4 @@
-//! Write, read, verify, rebuild and recode one stripe across chunk stores.
+//! Write, read, verify, rebuild and recode stripes across chunk stores, and make others of them.
 //!
 //! Invariants:
 //! 1. This crate takes and returns [`StripeRecord`](claystone_meta::StripeRecord)s and never calls the database.
@@ -13,6 +13,7 @@
 mod claim;
 mod columns;
 mod error;
+mod fresh;
 mod gather;
 mod hold;
 mod layout;

@@ -1,4 +1,4 @@
-//! Reads a range of a stripe's object bytes, window by window.
+//! Reads a range of the object bytes of a stripe or of a band of it, window by window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use claystone_code::{ChunkIndex, ErasureCode};
 use claystone_meta::StripeRecord;
 
 use crate::gather::{Sources, Window, gather, read_plain};
+use crate::layout::BandLayout;
 use crate::{Layout, StripeError, Stripes};
 
 /// The bytes of a range, in order. One window of rows is in memory at a time.
@@ -18,10 +19,11 @@ use crate::{Layout, StripeError, Stripes};
 pub struct StripeReader {
     stripes: Stripes,
     record: StripeRecord,
+    band: u16,
     /// Built when it is needed.
     code: Option<Arc<dyn ErasureCode>>,
     /// An error of the first read, if the record is damaged.
-    layout: Option<Layout>,
+    layout: Option<BandLayout>,
     sources: Sources,
     next: u64,
     end: u64,
@@ -29,14 +31,16 @@ pub struct StripeReader {
 }
 
 impl StripeReader {
-    pub(crate) fn new(stripes: &Stripes, record: &StripeRecord, range: ByteRange) -> StripeReader {
-        assert!(range.end() <= record.data_bytes, "bytes up to {} of {}", range.end(), record.data_bytes);
+    pub(crate) fn new(stripes: &Stripes, record: &StripeRecord, band: u16, range: ByteRange) -> StripeReader {
+        let data_bytes = record.bands()[usize::from(band)].data_bytes;
+        assert!(range.end() <= data_bytes, "bytes up to {} of {data_bytes}", range.end());
         StripeReader {
             stripes: stripes.clone(),
             code: None,
             layout: None,
             sources: Sources::new(stripes, record, stripes.settings.hedge_delay_min),
             record: record.clone(),
+            band,
             next: range.offset,
             end: range.end(),
             ready: VecDeque::new(),
@@ -56,9 +60,9 @@ impl StripeReader {
         }
         let layout = match self.layout {
             Some(layout) => layout,
-            None => *self.layout.insert(Layout::of(&self.record)?),
+            None => *self.layout.insert(BandLayout::of(&self.record, self.band)?),
         };
-        let range = self.window(&layout);
+        let range = self.window(&layout.layout);
         self.next = range.end();
         self.read(&layout, range).await?;
         Ok(self.ready.pop_front())
@@ -75,7 +79,7 @@ impl StripeReader {
         ByteRange { offset: self.next, bytes: end - self.next }
     }
 
-    async fn read(&mut self, layout: &Layout, range: ByteRange) -> Result<(), StripeError> {
+    async fn read(&mut self, layout: &BandLayout, range: ByteRange) -> Result<(), StripeError> {
         let slices = layout.slices(range);
         // The slices of one chunk lie one behind the other: between the first and the last all of its tiles are in.
         let mut ranges: BTreeMap<ChunkIndex, ByteRange> = BTreeMap::new();
@@ -85,7 +89,7 @@ impl StripeReader {
         }
         let (offsets, chunks) = match read_plain(&self.stripes, &mut self.sources, &ranges).await {
             Some(chunks) => (ranges, chunks),
-            None => self.recover(layout, range, &ranges).await?,
+            None => self.recover(&layout.layout, range, &ranges).await?,
         };
         for (chunk, slice) in slices {
             let chunk = ChunkIndex(chunk);

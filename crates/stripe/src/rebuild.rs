@@ -53,7 +53,7 @@ pub(crate) async fn rebuild(
     pace: &dyn Pace,
 ) -> Result<Rebuilt, StripeError> {
     let layout = Layout::of(record)?;
-    let claim = stripes.claims.claim(record.id);
+    let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
     let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
     let lost: Vec<ChunkIndex> = targets.iter().map(|(chunk, _)| chunk.index).collect();

@@ -24,14 +24,15 @@
 //! 3. Who merges has the stripe alone, and this shares it: what was read is what is there when the caller commits, unless
 //!    the record changed, which the transaction sees.
 
-use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, Generation};
+use claystone_chunk::{ChunkId, DiskId, Generation};
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
 use claystone_env::aligned_buffer;
 use claystone_meta::{ChunkPlace, Recode, StripeRecord};
-use futures::future::{join_all, try_join_all};
+use futures::future::try_join_all;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::fresh::{create, delete_all, settle};
 use crate::gather::{Sources, Window, gather};
 use crate::rebuild::windows;
 use crate::writer::in_time;
@@ -62,7 +63,7 @@ pub(crate) async fn recode(
 ) -> Result<Recoded, StripeError> {
     assert_ne!(code, record.code, "the stripe has this code");
     let layout = same_layout(record, code)?;
-    let claim = stripes.claims.claim(record.id);
+    let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
     check_exposure(stripes, record, code, &Sources::new(stripes, record, stripes.settings.read_timeout))?;
     let targets = targets(stripes, record, code, layout.chunk_bytes())?;
@@ -95,8 +96,9 @@ pub(crate) async fn recode(
 fn same_layout(record: &StripeRecord, code: CodeSpec) -> Result<Layout, StripeError> {
     let old = Layout::of(record)?;
     code.validate()?;
-    let new = Layout::new(code.shape(), sub_bytes_for(code), record.data_bytes);
     let lengths = |layout: &Layout| (layout.shape().data, layout.tile_bytes(), layout.chunk_bytes());
+    let recoded = StripeRecord { code, sub_bytes: sub_bytes_for(code), ..record.clone() };
+    let new = Layout::of_data(&recoded)?;
     if lengths(&old) != lengths(&new) {
         return Err(StripeError::OtherLayout { stripe: record.id, from: record.code, to: code });
     }
@@ -172,11 +174,7 @@ async fn fill(
     let data: Vec<ChunkIndex> = (0..layout.shape().data).map(ChunkIndex).collect();
     // Nobody waits for this: hedging early would only read more than the data.
     let mut sources = Sources::new(stripes, record, stripes.settings.read_timeout / 10);
-    let creates = targets.iter().map(|(chunk, disk)| async move {
-        let store = stripes.stores.readable(*disk).ok_or(StripeError::TooFewDisks { needed: 1, available: 0 })?;
-        Ok::<_, StripeError>(in_time(stripes, *disk, store.create(*chunk, layout.chunk_bytes())).await?)
-    });
-    let mut writers: Vec<Box<dyn ChunkWriter>> = try_join_all(creates).await?;
+    let mut writers = create(stripes, targets, layout.chunk_bytes()).await?;
     let mut bytes_read = 0;
     // In windows of the old code's sub-chunks, as they are decoded if data is lost; their tiles are the new code's.
     for window in windows(stripes, &Layout::of(record)?) {
@@ -189,17 +187,7 @@ async fn fill(
         try_join_all(appends.map(|((writer, (_, disk)), bytes)| in_time(stripes, *disk, writer.append(bytes)))).await?;
     }
     check_exposure(stripes, record, spec, &sources)?;
-    let settled = writers.into_iter().zip(targets).map(|(writer, (chunk, disk))| async move {
-        in_time(stripes, *disk, writer.commit(Durability::Synced)).await?;
-        let store = stripes.stores.readable(*disk).ok_or(StripeError::NotVerified { stripe: record.id })?;
-        pace.admit(layout.chunk_bytes()).await;
-        let verdict = in_time(stripes, *disk, store.verify(*chunk)).await?;
-        if !verdict.lost_sectors.is_empty() || verdict.info.bytes != layout.chunk_bytes() {
-            return Err(StripeError::NotVerified { stripe: record.id });
-        }
-        Ok(verdict.bytes_read)
-    });
-    let bytes_verified = try_join_all(settled).await?.into_iter().sum();
+    let bytes_verified = settle(stripes, record.id, writers, targets, layout.chunk_bytes(), pace).await?;
     Ok((bytes_read, bytes_verified))
 }
 
@@ -235,14 +223,5 @@ fn superseded(before: &StripeRecord, after: &StripeRecord) -> Vec<(ChunkId, Disk
 pub(crate) async fn discard_superseded(stripes: &Stripes, before: &StripeRecord, after: &StripeRecord) -> bool {
     assert_eq!(before.id, after.id, "records of one stripe");
     // Asked once the new record is committed: who claims the stripe from now on reads by that.
-    !stripes.is_claimed(before.id) && delete_all(stripes, &superseded(before, after)).await
-}
-
-/// Deletes chunks from the disks that answer; whether all are gone.
-pub(crate) async fn delete_all(stripes: &Stripes, chunks: &[(ChunkId, DiskId)]) -> bool {
-    let deletes = chunks.iter().map(|(chunk, disk)| async move {
-        let Some(store) = stripes.stores.readable(*disk) else { return false };
-        in_time(stripes, *disk, store.delete(*chunk)).await.is_ok()
-    });
-    join_all(deletes).await.into_iter().all(|gone| gone)
+    !stripes.is_record_claimed(before) && delete_all(stripes, &superseded(before, after)).await
 }

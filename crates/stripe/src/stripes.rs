@@ -8,7 +8,7 @@ use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{Env, timeout};
-use claystone_meta::{ChunkPlace, Recode, StripeRecord};
+use claystone_meta::{ChunkPlace, Recode, Span, StripeRecord};
 use tokio::sync::mpsc;
 
 use crate::claim::Claims;
@@ -98,7 +98,17 @@ impl Stripes {
 
     /// Keeps reclaim away from this stripe's chunks while the claim is held: for readers.
     pub fn claim(&self, stripe: StripeId) -> crate::Claim {
-        self.claims.claim(stripe)
+        self.claims.claim([stripe])
+    }
+
+    /// Keeps reclaim away from all chunks that a record names, whatever stripes they were written for: for readers.
+    pub fn claim_record(&self, record: &StripeRecord) -> crate::Claim {
+        self.claims.claim(record.names())
+    }
+
+    /// Whether somebody writes or reads chunks with a name like one of this record's. Ask this before deleting any.
+    pub fn is_record_claimed(&self, record: &StripeRecord) -> bool {
+        record.names().into_iter().any(|stripe| self.claims.is_claimed(stripe))
     }
 
     /// Whether somebody is writing chunks of this stripe that no record names yet, or reads it. Ask this before
@@ -142,9 +152,18 @@ impl Stripes {
     /// Reads a range of the stripe's object bytes, window by window.
     ///
     /// # Panics
-    /// If the range is not inside the stripe.
+    /// If the stripe has several bands, or the range is not inside it.
     pub fn reader(&self, record: &StripeRecord, range: ByteRange) -> StripeReader {
-        StripeReader::new(self, record, range)
+        assert!(record.bands.is_empty(), "which band is to be read must be said");
+        StripeReader::new(self, record, 0, range)
+    }
+
+    /// Reads a range of the object bytes of a stripe or of a band of it, window by window.
+    ///
+    /// # Panics
+    /// If there is no such band, or the range is not inside it.
+    pub fn span_reader(&self, span: &Span, range: ByteRange) -> StripeReader {
+        StripeReader::new(self, &span.stripe, span.band, range)
     }
 
     /// Reads ranges of chunks, data or parity, of a stripe whose code has no sub-chunks, as they lie; `None` if a chunk is
@@ -231,7 +250,7 @@ impl Stripes {
             (id, place.disk)
         };
         let chunks: Vec<_> = (first..).zip(parity).map(chunk).collect();
-        crate::recode::delete_all(self, &chunks).await;
+        crate::fresh::delete_all(self, &chunks).await;
     }
 
     /// Deletes the chunks that a stripe's record named before it was changed to `after`. `false`: somebody reads by the old

@@ -1,6 +1,6 @@
 //! Writes one stripe, batch of rows by batch of rows.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -59,7 +59,7 @@ impl StripeWriter {
         let chunks: Vec<ChunkIndex> = (0..shape.chunks()).map(ChunkIndex).collect();
         let disks = place_chunks(spec, &candidates, &[], &chunks, |bound| stripes.env.random.below(bound));
         let id = StripeId::new(stripes.env.clock.wall(), &*stripes.env.random);
-        let claim = stripes.claims.claim(id);
+        let claim = stripes.claim(id);
         let mut last_error = None;
         let creates = chunks.iter().zip(&disks).map(|(&index, &disk)| async move {
             let Some(disk) = disk else { return Ok(None) };
@@ -84,7 +84,17 @@ impl StripeWriter {
             layout,
             durability,
             claim,
-            record: StripeRecord { id, code: spec, data_bytes, sub_bytes, places, revision: 0, verified: None },
+            record: StripeRecord {
+                id,
+                code: spec,
+                data_bytes,
+                bands: Vec::new(),
+                sub_bytes,
+                places,
+                origins: BTreeMap::new(),
+                revision: 0,
+                verified: None,
+            },
             writers,
             last_error,
             spent_max,

@@ -19,6 +19,8 @@ fn stripe(id: u128, disks: [i32; 6]) -> StripeRecord {
         id: StripeId(id),
         code: "rs:4+2".parse().expect("a valid code"),
         data_bytes: 1,
+        bands: Vec::new(),
+        origins: std::collections::BTreeMap::new(),
         sub_bytes: 65_536,
         places: disks.iter().map(|disk| (*disk != 0).then(|| place(*disk))).collect(),
         revision: 0,

@@ -87,7 +87,7 @@ fn check_spans(
 }
 
 /// What must not be found, and a query of one text column that finds it.
-const RULES: [(&str, &str); 25] = [
+const RULES: [(&str, &str); 27] = [
     (
         "totals that are wrong",
         "SELECT printf('%d stripes, %d bytes, %d verified', stripes, data_bytes, verified) FROM totals \
@@ -155,7 +155,7 @@ const RULES: [(&str, &str); 25] = [
     (
         "object or part with other bytes than its stripes",
         "SELECT CAST(n.content AS TEXT) FROM (SELECT content, bytes FROM objects UNION SELECT content, bytes FROM parts) n \
-         WHERE n.bytes <> coalesce((SELECT sum(s.data_bytes) FROM spans p JOIN stripes s ON s.id = p.stripe \
+         WHERE n.bytes <> coalesce((SELECT sum(band_bytes(s.bands, s.data_bytes, p.band)) FROM spans p JOIN stripes s ON s.id = p.stripe \
          WHERE p.content = n.content), 0)",
     ),
     ("object without its bucket", "SELECT hex(key) FROM objects WHERE bucket NOT IN (SELECT id FROM buckets)"),
@@ -168,6 +168,17 @@ const RULES: [(&str, &str); 25] = [
     (
         "stripe whose chunks are not numbered from 0",
         "SELECT hex(stripe) FROM chunks GROUP BY stripe HAVING min(idx) <> 0 OR max(idx) <> count(*) - 1",
+    ),
+    (
+        "chunk with half an origin",
+        "SELECT hex(stripe) FROM chunks WHERE (origin IS NULL) <> (origin_idx IS NULL) OR (disk IS NULL AND origin IS NOT NULL)",
+    ),
+    (
+        "chunk that two rows name",
+        "SELECT hex(c.stripe) FROM chunks c JOIN chunks o ON o.stripe = c.origin AND o.idx = c.origin_idx \
+         AND o.generation = c.generation AND o.origin IS NULL AND o.disk IS NOT NULL WHERE c.origin IS NOT NULL \
+         UNION ALL SELECT hex(max(stripe)) FROM chunks WHERE origin IS NOT NULL \
+         GROUP BY origin, origin_idx, generation HAVING count(*) > 1",
     ),
     ("chunk without its stripe", "SELECT hex(stripe) FROM chunks WHERE stripe NOT IN (SELECT id FROM stripes)"),
     (

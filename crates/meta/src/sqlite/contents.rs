@@ -26,7 +26,7 @@ pub(super) fn acquire(connection: &Connection, new: &NewContent, key: &str) -> R
             let mut span =
                 connection.prepare_cached("INSERT INTO spans (content, position, stripe) VALUES (?1, ?2, ?3)")?;
             for (position, stripe) in (0i64..).zip(stripes) {
-                insert_stripe(connection, stripe)?;
+                insert_stripe(connection, stripe, 1)?;
                 span.execute(params![content.0, position, stripe.id.0.to_be_bytes()])?;
             }
             Ok(Some(content))
@@ -80,8 +80,8 @@ pub(super) fn join(connection: &Connection, parts: &[ContentId]) -> Result<Optio
         }
         let spans = connection
             .prepare_cached(
-                "INSERT INTO spans (content, position, stripe) \
-                 SELECT ?2, ?3 + position, stripe FROM spans WHERE content = ?1 ORDER BY position",
+                "INSERT INTO spans (content, position, stripe, band) \
+                 SELECT ?2, ?3 + position, stripe, band FROM spans WHERE content = ?1 ORDER BY position",
             )?
             .execute(params![part.0, joined.0, position])?;
         if !shared {

@@ -16,7 +16,7 @@ use super::rows::{Int, text, time, unsigned, version_column, version_name};
 use super::stripes::{Gather, PLACE_COLUMNS, STRIPE_COLUMNS};
 use crate::{
     BucketId, ContentId, DeleteObject, Deleted, Found, ListPage, ListQuery, MetaError, NewContent, NewObject,
-    ObjectRecord, ObjectRecords, Precondition, PutOutcome, StripeRecord, VersionName, VersionRef, Versioning,
+    ObjectRecord, ObjectRecords, Precondition, PutOutcome, Span, StripeRecord, VersionName, VersionRef, Versioning,
 };
 
 #[async_trait]
@@ -99,6 +99,10 @@ pub(super) fn assert_content(content: &NewContent, bytes: u64) {
             assert_eq!(bytes, stripes.iter().map(|stripe| stripe.data_bytes).sum::<u64>(), "stripes hold all bytes");
             for stripe in stripes {
                 assert!(stripe.data_bytes > 0, "a stripe holds at least one byte");
+                assert!(
+                    stripe.bands.is_empty() && stripe.origins.is_empty(),
+                    "a new stripe is one band, by its own name"
+                );
                 assert_eq!(stripe.places.len(), usize::from(stripe.code.shape().chunks()), "one place for each chunk");
             }
         }
@@ -116,7 +120,7 @@ pub(super) fn look_up_sql(version: &VersionRef) -> String {
         VersionRef::Named(_) => "o.version IS NULL".to_owned(),
     };
     format!(
-        "SELECT b.id, b.name, b.owner, b.created_ms, b.code, b.documents, o.seq = {newest}, {OBJECT_COLUMNS}, \
+        "SELECT b.id, b.name, b.owner, b.created_ms, b.code, b.documents, o.seq = {newest}, {OBJECT_COLUMNS}, p.band, \
          {STRIPE_COLUMNS}, {PLACE_COLUMNS} \
          FROM buckets b \
          LEFT JOIN objects o ON o.bucket = b.id AND o.key = ?2 AND {which} \
@@ -139,22 +143,27 @@ fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRe
         None => statement.query(params![bucket, key.as_bytes()])?,
     };
     let mut found = None;
-    let mut stripes = Gather::default();
+    let (mut stripes, mut bands) = (Gather::default(), Vec::new());
     while let Some(row) = rows.next()? {
         if found.is_none() {
             let current: Option<bool> = row.get(6)?;
             let object = current.map(|current| object_from(row, 7, current)).transpose()?;
             found = Some((bucket_from(row)?, object));
         }
-        stripes.take(row, 7 + OBJECT_COLUMNS_COUNT)?;
+        // A span of no stripe reads as none, and its bytes are missing below.
+        let band: Option<u16> = row.get(7 + OBJECT_COLUMNS_COUNT)?;
+        if stripes.take(row, 8 + OBJECT_COLUMNS_COUNT)? {
+            bands.push(band.ok_or_else(|| Fault::corrupt(format!("the spans of object {key:?}")))?);
+        }
     }
     let (bucket, object) = found.ok_or_else(|| MetaError::NoSuchBucket { name: bucket.to_owned() })?;
-    let stripes = stripes.finish()?;
-    let bytes: u64 = stripes.iter().map(|stripe| stripe.data_bytes).sum();
+    let spans = stripes.finish()?.into_iter().zip(bands).map(|(stripe, band)| Span { stripe, band });
+    let spans: Vec<Span> = spans.collect();
+    let bytes: u64 = spans.iter().map(Span::data_bytes).sum();
     if object.as_ref().map_or(0, |object| object.bytes) != bytes {
         return Err(Fault::corrupt(format!("the stripes of object {key:?}")));
     }
-    Ok(Found { bucket, object, stripes })
+    Ok(Found { bucket, object, spans })
 }
 
 /// What writes need to know of a version.

@@ -13,6 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 
+use super::bands;
 use super::fault::sql_error;
 use crate::MetaError;
 
@@ -136,6 +137,7 @@ fn common(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     offer_tolerance_left(connection)?;
+    offer_band_bytes(connection)?;
     connection.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;")
 }
 
@@ -146,6 +148,18 @@ fn offer_tolerance_left(connection: &Connection) -> Result<(), rusqlite::Error> 
     connection.create_scalar_function("tolerance_left", 2, flags, |arguments| {
         let text = |at: usize| arguments.get_raw(at).as_str().ok();
         Ok(text(0).zip(text(1)).and_then(|(code, lost)| tolerance_left(code, lost)))
+    })
+}
+
+/// Makes `band_bytes(bands, data_bytes, band)` known to SQL: the bytes of one band of a stripe; NULL if it has none of
+/// this number.
+fn offer_band_bytes(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("band_bytes", 3, flags, |arguments| {
+        let bands = arguments.get_raw(0).as_str_or_null().ok();
+        let number = |at: usize| arguments.get_raw(at).as_i64().ok();
+        let given = bands.zip(number(1).zip(number(2)));
+        Ok(given.and_then(|(bands, (bytes, band))| bands::data_bytes(bands, bytes, band)))
     })
 }
 

@@ -5,6 +5,9 @@
 //! 2. `stripes.lost` is the number of its chunks that are lost: without place, damaged, or on a lost or removed disk.
 //!    `stripes.spare` follows from it and is set for live stripes with losses only, so that its index holds just those.
 //! 3. A change of a chunk row advances the stripe's revision and clears `verified`.
+//! 4. A chunk's name is in one row only.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
@@ -13,10 +16,11 @@ use claystone_env::WallTime;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::SqliteMeta;
+use super::bands;
 use super::disks::{find, loses_chunks};
 use super::fault::Fault;
 use super::rows::{Int, code, disk_id, rows, stripe_id, unsigned};
-use crate::{ChunkPlace, MetaError, Recode, StripeRecord, StripeRecords, StripeTally, Swap};
+use crate::{Band, ChunkPlace, Conversion, MetaError, Origin, Recode, StripeRecord, StripeRecords, StripeTally, Swap};
 
 #[async_trait]
 impl StripeRecords for SqliteMeta {
@@ -67,7 +71,12 @@ impl StripeRecords for SqliteMeta {
         let ids = ids.to_vec();
         self.read_steps(move |connection| {
             // Strict: reclaim deletes the chunks of whatever is not in the answer.
-            let found = ids.iter().map(|id| load_any(connection, *id));
+            let mut holders: BTreeSet<StripeId> = ids.iter().copied().collect();
+            for id in &ids {
+                let sql = "SELECT DISTINCT stripe FROM chunks WHERE origin = ?1";
+                holders.extend(self::ids(connection, sql, params![id.0.to_be_bytes()])?);
+            }
+            let found = holders.iter().map(|id| load_any(connection, *id));
             let found = found.collect::<Result<Vec<_>, _>>()?;
             Ok(found.into_iter().flatten().map(|(stripe, _)| stripe).collect())
         })
@@ -82,7 +91,8 @@ impl StripeRecords for SqliteMeta {
                 return Err(MetaError::StripeChanged { stripe, expected }.into());
             }
             let mut update = connection.prepare_cached(
-                "UPDATE chunks SET disk = ?3, generation = ?4, damaged = ?5 WHERE stripe = ?1 AND idx = ?2",
+                "UPDATE chunks SET disk = ?3, generation = ?4, damaged = ?5, origin = NULL, origin_idx = NULL \
+                 WHERE stripe = ?1 AND idx = ?2",
             )?;
             for (index, place) in places {
                 let column = PlaceColumns::of(connection, *place)?;
@@ -120,7 +130,7 @@ impl StripeRecords for SqliteMeta {
                 .prepare_cached("DELETE FROM chunks WHERE stripe = ?1 AND idx >= ?2")?
                 .execute(params![id, data])?;
             for (index, place) in (data..).zip(parity) {
-                insert_chunk(connection, stripe, index, &PlaceColumns::of(connection, Some(*place))?)?;
+                insert_chunk(connection, stripe, index, &PlaceColumns::of(connection, Some(*place))?, None)?;
             }
             connection
                 .prepare_cached("UPDATE stripes SET code = ?2, sub_bytes = ?3, tolerance = ?4 WHERE id = ?1")?
@@ -131,18 +141,36 @@ impl StripeRecords for SqliteMeta {
         if frees { self.free(replace).await } else { self.write(replace).await }
     }
 
+    async fn convert(&self, conversion: Conversion) -> Result<Vec<StripeRecord>, MetaError> {
+        for target in &conversion.targets {
+            assert_eq!(target.places.len(), usize::from(target.code.shape().chunks()), "one place for each chunk");
+        }
+        self.write(move |connection| convert(connection, &conversion)).await
+    }
+
     async fn mark_damaged(&self, chunks: &[ChunkId]) -> Result<(), MetaError> {
         let chunks = chunks.to_vec();
         self.free(move |connection| {
-            let mut mark = connection.prepare_cached(
-                "UPDATE chunks SET damaged = 1 WHERE stripe = ?1 AND idx = ?2 AND generation = ?3 \
-                 AND damaged = 0 AND disk IS NOT NULL \
-                 AND EXISTS (SELECT 1 FROM stripes s WHERE s.id = ?1 AND s.refs > 0)",
-            )?;
+            let mark = |named: &str| {
+                connection.prepare_cached(&format!(
+                    "UPDATE chunks SET damaged = 1 WHERE {named} AND generation = ?3 AND damaged = 0 \
+                     AND disk IS NOT NULL AND EXISTS (SELECT 1 FROM stripes s WHERE s.id = stripe AND s.refs > 0) \
+                     RETURNING stripe"
+                ))
+            };
+            let mut own = mark("stripe = ?1 AND idx = ?2 AND origin IS NULL")?;
+            let mut kept = mark("origin = ?1 AND origin_idx = ?2")?;
             for chunk in &chunks {
-                let marked = mark.execute(params![chunk.stripe.0.to_be_bytes(), chunk.index.0, chunk.generation.0])?;
-                if marked > 0 {
-                    changed(connection, chunk.stripe)?;
+                for statement in [&mut own, &mut kept] {
+                    let name = params![chunk.stripe.0.to_be_bytes(), chunk.index.0, chunk.generation.0];
+                    let mut rows = statement.query(name)?;
+                    let marked = rows.next()?.map(|row| stripe_id(row, 0)).transpose()?;
+                    // To its end: only then the change is made.
+                    while rows.next()?.is_some() {}
+                    drop(rows);
+                    if let Some(stripe) = marked {
+                        changed(connection, stripe)?;
+                    }
                 }
             }
             Ok(())
@@ -255,11 +283,14 @@ impl StripeRecords for SqliteMeta {
 }
 
 /// Columns of a stripe, to be followed by [`PLACE_COLUMNS`], for the tables `stripes s`, `chunks c` and `disks d`.
-pub(super) const STRIPE_COLUMNS: &str = "s.id, s.code, s.data_bytes, s.sub_bytes, s.revision, s.verified_ms, s.refs";
+pub(super) const STRIPE_COLUMNS: &str =
+    "s.id, s.code, s.data_bytes, s.sub_bytes, s.revision, s.verified_ms, s.refs, s.bands";
 /// Columns of a chunk's place.
-pub(super) const PLACE_COLUMNS: &str = "c.idx, c.generation, c.damaged, c.disk, d.id";
+pub(super) const PLACE_COLUMNS: &str = "c.idx, c.generation, c.damaged, c.disk, d.id, c.origin, c.origin_idx";
 /// How many columns stand before the first of the place.
-const STRIPE_COLUMNS_COUNT: usize = 7;
+const STRIPE_COLUMNS_COUNT: usize = 8;
+/// Which of them tells how many spans name it.
+const REFS_COLUMN: usize = 6;
 
 /// Puts rows of stripes joined with their chunks together again.
 #[derive(Default)]
@@ -271,9 +302,9 @@ pub(super) struct Gather {
 
 impl Gather {
     /// Takes a row whose stripe columns begin at `at`; rows of one stripe come one after the other. A row without
-    /// stripe is passed over.
-    pub(super) fn take(&mut self, row: &Row<'_>, at: usize) -> Result<(), Fault> {
-        let Some(id) = row.get::<_, Option<[u8; 16]>>(at)? else { return Ok(()) };
+    /// stripe is passed over. Returns whether a stripe begins with it.
+    pub(super) fn take(&mut self, row: &Row<'_>, at: usize) -> Result<bool, Fault> {
+        let Some(id) = row.get::<_, Option<[u8; 16]>>(at)? else { return Ok(false) };
         let id = StripeId(u128::from_be_bytes(id));
         // The same stripe may come twice in a content, so chunk 0 begins a stripe, not a change of id.
         let index: u16 = row.get(at + STRIPE_COLUMNS_COUNT)?;
@@ -286,8 +317,11 @@ impl Gather {
             return Err(Fault::corrupt(format!("the chunks of stripe {id}")));
         }
         stripe.places[self.chunks] = place_from(row, at + STRIPE_COLUMNS_COUNT)?;
+        if let Some(origin) = origin_from(row, at + STRIPE_COLUMNS_COUNT + 5)? {
+            stripe.origins.insert(ChunkIndex(index), origin);
+        }
         self.chunks += 1;
-        Ok(())
+        Ok(index == 0)
     }
 
     /// All stripes.
@@ -314,12 +348,16 @@ fn stripe_from(row: &Row<'_>, at: usize, id: StripeId) -> Result<StripeRecord, F
         Some(ms) => Some(WallTime { unix_ms: u64::try_from(ms).map_err(|_| Fault::corrupt("a negative time"))? }),
         None => None,
     };
+    let data_bytes = unsigned(row, at + 2)?;
+    let bands = row.get_ref(at + 7)?.as_str_or_null().map_err(|_| Fault::corrupt("bands that are no text"))?;
     Ok(StripeRecord {
         id,
         code,
-        data_bytes: unsigned(row, at + 2)?,
+        data_bytes,
+        bands: bands::from_column(bands, code.shape(), data_bytes)?,
         sub_bytes: row.get(at + 3)?,
         places: vec![None; usize::from(code.shape().chunks())],
+        origins: BTreeMap::new(),
         revision: unsigned(row, at + 4)?,
         verified,
     })
@@ -337,6 +375,17 @@ fn place_from(row: &Row<'_>, at: usize) -> Result<Option<ChunkPlace>, Fault> {
     }))
 }
 
+fn origin_from(row: &Row<'_>, at: usize) -> Result<Option<Origin>, Fault> {
+    let (stripe, index): (Option<[u8; 16]>, Option<u16>) = (row.get(at)?, row.get(at + 1)?);
+    match (stripe, index) {
+        (None, None) => Ok(None),
+        (Some(stripe), Some(index)) => {
+            Ok(Some(Origin { stripe: StripeId(u128::from_be_bytes(stripe)), index: ChunkIndex(index) }))
+        }
+        _ => Err(Fault::corrupt("half an origin of a chunk")),
+    }
+}
+
 /// How many spans name a stripe; none name one that is not known.
 fn refs(connection: &Connection, id: StripeId) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT refs FROM stripes WHERE id = ?1")?;
@@ -352,20 +401,21 @@ pub(super) fn share_stripe(connection: &Connection, id: StripeId) -> Result<(), 
     if changed == 1 { Ok(()) } else { Err(Fault::corrupt(format!("a span without its stripe {id}"))) }
 }
 
-/// Writes the rows of a new live stripe, held by one span that the caller writes.
-pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> Result<(), Fault> {
+/// Writes the rows of a new stripe, held by as many spans, which the caller writes.
+pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord, refs: i64) -> Result<(), Fault> {
     let id = stripe.id.0.to_be_bytes();
     let tolerance = i64::from(stripe.code.tolerance());
     let mut lost: Vec<ChunkIndex> = Vec::new();
     for (index, place) in (0u16..).zip(&stripe.places) {
         let column = PlaceColumns::of(connection, *place)?;
         lost.extend(column.lost.then_some(ChunkIndex(index)));
-        insert_chunk(connection, stripe.id, index, &column)?;
+        insert_chunk(connection, stripe.id, index, &column, stripe.origins.get(&ChunkIndex(index)))?;
     }
     connection
         .prepare_cached(
-            "INSERT INTO stripes (id, refs, code, data_bytes, sub_bytes, revision, verified_ms, tolerance, lost, spare) \
-             VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO stripes \
+             (id, refs, code, data_bytes, sub_bytes, revision, verified_ms, tolerance, lost, spare, bands) \
+             VALUES (?1, ?10, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?11)",
         )?
         .execute(params![
             id,
@@ -376,16 +426,86 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord) -> R
             stripe.verified.map(|at| Int(at.unix_ms)),
             tolerance,
             lost.len() as i64,
-            (!lost.is_empty()).then(|| stripe.code.tolerance_left(&lost)),
+            (!lost.is_empty() && refs > 0).then(|| stripe.code.tolerance_left(&lost)),
+            refs,
+            bands::column(&stripe.bands),
         ])?;
     Ok(())
 }
 
-fn insert_chunk(connection: &Connection, stripe: StripeId, index: u16, place: &PlaceColumns) -> Result<(), Fault> {
+fn insert_chunk(
+    connection: &Connection,
+    stripe: StripeId,
+    index: u16,
+    place: &PlaceColumns,
+    origin: Option<&Origin>,
+) -> Result<(), Fault> {
     connection
-        .prepare_cached("INSERT INTO chunks (stripe, idx, disk, generation, damaged) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![stripe.0.to_be_bytes(), index, place.disk, place.generation, place.damaged])?;
+        .prepare_cached(
+            "INSERT INTO chunks (stripe, idx, disk, generation, damaged, origin, origin_idx) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            stripe.0.to_be_bytes(),
+            index,
+            place.disk,
+            place.generation,
+            place.damaged,
+            origin.map(|origin| origin.stripe.0.to_be_bytes()),
+            origin.map(|origin| origin.index.0),
+        ])?;
     Ok(())
+}
+
+/// Replaces stripes by others over the same data chunks.
+fn convert(connection: &Connection, conversion: &Conversion) -> Result<Vec<StripeRecord>, Fault> {
+    let mut sources = Vec::new();
+    for &(stripe, expected) in &conversion.sources {
+        let current = load_live(connection, stripe)?.filter(|current| current.revision == expected);
+        sources.push(current.ok_or(MetaError::StripeChanged { stripe, expected })?);
+        let held = connection
+            .prepare_cached("SELECT count(*) FROM spans WHERE stripe = ?1")?
+            .query_row(params![stripe.0.to_be_bytes()], |row| row.get::<_, i64>(0))?;
+        if held != refs(connection, stripe)? {
+            return Err(MetaError::HeldByVolume { stripe }.into());
+        }
+    }
+    let bands = |stripes: &[StripeRecord]| -> Vec<(StripeId, u16, Band)> {
+        let of = |stripe: &StripeRecord| (0..).zip(stripe.bands()).map(|(at, band)| (stripe.id, at, band)).collect();
+        stripes.iter().flat_map(|stripe| -> Vec<_> { of(stripe) }).collect()
+    };
+    let (old, new) = (bands(&sources), bands(&conversion.targets));
+    assert!(old.iter().map(|(_, _, band)| band).eq(new.iter().map(|(_, _, band)| band)), "data stays in its bands");
+    let mut refs: BTreeMap<StripeId, i64> = BTreeMap::new();
+    for ((source, from, _), (target, to, _)) in old.iter().zip(&new) {
+        let moved = connection
+            .prepare_cached("UPDATE spans SET stripe = ?3, band = ?4 WHERE stripe = ?1 AND band = ?2")?
+            .execute(params![source.0.to_be_bytes(), from, target.0.to_be_bytes(), to])?;
+        *refs.entry(*target).or_default() += moved as i64;
+    }
+    let mut kept: BTreeSet<ChunkId> = BTreeSet::new();
+    for target in &conversion.targets {
+        let chunks = (0..target.places.len() as u16).map(ChunkIndex);
+        kept.extend(chunks.filter_map(|index| target.chunk_id(index)));
+        insert_stripe(connection, target, refs[&target.id])?;
+    }
+    for source in &sources {
+        let id = source.id.0.to_be_bytes();
+        connection.prepare_cached("UPDATE stripes SET refs = 0 WHERE id = ?1")?.execute(params![id])?;
+        let mut give = connection.prepare_cached(
+            "UPDATE chunks SET disk = NULL, generation = 0, damaged = 0, origin = NULL, origin_idx = NULL \
+             WHERE stripe = ?1 AND idx = ?2",
+        )?;
+        for index in (0..source.places.len() as u16).map(ChunkIndex) {
+            if source.chunk_id(index).is_some_and(|id| kept.contains(&id)) {
+                give.execute(params![id, index.0])?;
+            }
+        }
+        changed(connection, source.id)?;
+    }
+    let found = conversion.targets.iter().map(|target| load_any(connection, target.id));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    Ok(found.into_iter().flatten().map(|(stripe, _)| stripe).collect())
 }
 
 /// One span less names a stripe; the caller deletes it. Returns the stripe if it died.
@@ -435,7 +555,7 @@ pub(super) fn load_any(connection: &Connection, id: StripeId) -> Result<Option<(
     let mut rows = statement.query(params![id.0.to_be_bytes()])?;
     let (mut gather, mut live) = (Gather::default(), false);
     while let Some(row) = rows.next()? {
-        live = row.get::<_, i64>(STRIPE_COLUMNS_COUNT - 1)? > 0;
+        live = row.get::<_, i64>(REFS_COLUMN)? > 0;
         gather.take(row, 0)?;
     }
     Ok(gather.finish()?.pop().map(|stripe| (stripe, live)))

@@ -16,8 +16,9 @@ use super::objects::look_up_sql;
 use super::{SqliteMeta, Workers, schema};
 use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
-    BucketId, BucketRecords, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError, NewObject, ObjectRecords,
-    Precondition, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
+    BucketId, BucketRecords, Conversion, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError, NewObject,
+    ObjectRecords, Precondition, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord,
+    VolumeRecords,
 };
 
 mod model;
@@ -136,6 +137,33 @@ async fn a_database_of_schema_2_is_brought_forward() {
     assert_sound(&meta).await;
 }
 
+/// What schema 3 had is found unchanged, and its stripes can be merged unless a volume has them.
+#[tokio::test]
+async fn a_database_of_schema_3_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v3.sql"));
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let found = meta.object("photos", "a", &VersionRef::Current).await.expect("kept");
+        let spans: Vec<_> = found.spans.iter().map(|span| (span.stripe.id.0, span.band, span.data_bytes())).collect();
+        assert_eq!(spans, [(1, 0, 100), (2, 0, 9)]);
+        let snapshot = meta.snapshot("one", "s").await.expect("kept");
+        assert_eq!(meta.snapshot_stripes(snapshot.id, None, 9).await.expect("kept").len(), 1);
+        assert_eq!(meta.shared(&[StripeId(6)]).await.expect("kept"), [StripeId(6)]);
+    }
+    let meta = open(&path).await;
+    let targets = vec![crate::StripeRecord { data_bytes: 256 << 10, ..stripe(70, "rs:4+2", 256 << 10) }];
+    let of_volume = Conversion { sources: vec![(StripeId(7), 0)], targets };
+    let refused = meta.convert(of_volume).await;
+    assert!(matches!(refused, Err(MetaError::HeldByVolume { .. })), "{refused:?}");
+    let targets = vec![stripe(80, "replica:2", 5)];
+    meta.convert(Conversion { sources: vec![(StripeId(5), 0)], targets }).await.expect("room");
+    assert_sound(&meta).await;
+}
+
 #[tokio::test]
 async fn what_is_no_database_of_ours_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -181,6 +209,9 @@ async fn corrupt_rows_are_errors() {
         ("UPDATE objects SET bytes = -1", true),
         ("UPDATE objects SET content = NULL", true),
         ("UPDATE spans SET stripe = x'1234'", true),
+        ("UPDATE spans SET band = 1", true),
+        ("UPDATE stripes SET bands = '1:4,1:5'", true),
+        ("UPDATE chunks SET origin = x'00000000000000000000000000000001' WHERE idx = 1", true),
         ("UPDATE buckets SET documents = x'ffffffff'", false),
         ("UPDATE buckets SET code = 'rs'", false),
     ] {
@@ -458,7 +489,10 @@ async fn room_for_deletes_is_taken_at_the_beginning_and_kept() {
 #[tokio::test]
 async fn a_released_migration_stays_as_it_is() {
     let checksums = schema::checksums();
-    assert_eq!(checksums, [200_889_557_653_799_058, 7_881_312_822_103_663_045, 9_937_519_419_812_333_580]);
+    assert_eq!(
+        checksums,
+        [200_889_557_653_799_058, 7_881_312_822_103_663_045, 9_937_519_419_812_333_580, 637_406_902_911_531_143]
+    );
 }
 
 #[tokio::test]
@@ -564,7 +598,7 @@ async fn everything(meta: &SqliteMeta, bucket: BucketId) -> Vec<(String, String,
     let mut found = Vec::new();
     for object in meta.list_objects(bucket, &all).await.expect("readable").entries {
         let one = meta.object("photos", &object.key, &VersionRef::Named(object.version)).await;
-        let stripes = one.expect("readable").stripes;
+        let stripes = one.expect("readable").stripes();
         let stripes = stripes.iter().map(|stripe| stripe.id.0).collect();
         found.push((object.key, object.etag, stripes));
     }

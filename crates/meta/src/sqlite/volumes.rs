@@ -157,7 +157,7 @@ impl VolumeRecords for SqliteMeta {
                     .optional()?
                     .transpose()?;
                 if let Some(stripe) = stripe {
-                    insert_stripe(connection, stripe)?;
+                    insert_stripe(connection, stripe, 1)?;
                     connection
                         .prepare_cached("INSERT INTO volume_spans (volume, position, stripe) VALUES (?1, ?2, ?3)")?
                         .execute(params![num, Int(*position), stripe.id.0.to_be_bytes()])?;

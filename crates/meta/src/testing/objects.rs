@@ -24,7 +24,7 @@ pub(super) async fn puts_are_found_with_their_stripes_in_order(meta: &dyn Meta) 
 
     let found = current(meta, key).await?;
     assert_eq!(found.bucket.id, id);
-    assert_eq!(found.stripes, stripes);
+    assert_eq!(found.stripes(), stripes);
     let object = found.object.expect("just written");
     assert_eq!((object.bucket, object.key.as_str()), (id, key));
     assert_eq!((object.bytes, object.etag.as_str()), (65_637, "etag-65637"));
@@ -32,12 +32,12 @@ pub(super) async fn puts_are_found_with_their_stripes_in_order(meta: &dyn Meta) 
     assert_eq!((object.created, object.attributes.as_slice()), (at(1_000), &b"attributes"[..]));
     assert!(object.content.is_some());
     let by_name = meta.object("photos", key, &named("null")).await?;
-    assert_eq!((by_name.object, by_name.stripes), (Some(object), stripes));
+    assert_eq!((by_name.stripes(), by_name.object), (stripes, Some(object)));
 
     meta.put_object(empty_object(id, "empty")).await?;
     let found = current(meta, "empty").await?;
     assert_eq!(found.object.expect("just written").content, None);
-    assert_eq!(found.stripes, []);
+    assert_eq!(found.spans, []);
     assert_eq!(current(meta, "a key").await?.object, None);
     refused!(
         meta.object("other", key, &VersionRef::Current).await,
@@ -53,7 +53,7 @@ pub(super) async fn an_overwrite_frees_the_old_stripes(meta: &dyn Meta) -> Resul
     meta.put_object(new_object(id, "key", old.clone())).await?;
     let outcome = meta.put_object(new_object(id, "key", vec![stripe(3, "replica:3", 6)])).await?;
     assert_eq!(outcome.dead, old);
-    assert_eq!(ids(&current(meta, "key").await?.stripes), [3]);
+    assert_eq!(ids(&current(meta, "key").await?.stripes()), [3]);
     let outcome = meta.put_object(empty_object(id, "key")).await?;
     assert_eq!(ids(&outcome.dead), [3]);
     let gone = meta.delete_object(delete(id, "key")).await?;
@@ -75,12 +75,12 @@ pub(super) async fn copies_share_stripes_until_the_last_is_gone(meta: &dyn Meta)
     assert_eq!(meta.put_object(copy("one")).await?.dead, []);
     for key in ["one", "two"] {
         let found = current(meta, key).await?;
-        assert_eq!(ids(&found.stripes), [1]);
+        assert_eq!(ids(&found.stripes()), [1]);
         assert_eq!(found.object.and_then(|object| object.content), Some(content));
     }
     assert_eq!(meta.tally().await?.data_bytes, 4);
     assert_eq!(meta.delete_object(delete(id, "one")).await?.dead, []);
-    assert_eq!(ids(&current(meta, "two").await?.stripes), [1]);
+    assert_eq!(ids(&current(meta, "two").await?.stripes()), [1]);
     assert_eq!(ids(&meta.delete_object(delete(id, "two")).await?.dead), [1]);
     assert_eq!(meta.tally().await?.stripes, 0);
     Ok(())
@@ -250,7 +250,7 @@ pub(super) async fn preconditions_hold_or_nothing_happens(meta: &dyn Meta) -> Re
                 };
                 let got = answer(meta.put_object(put).await.map(|_| ()))?;
                 assert_eq!(&got, expected, "put with {precondition:?}, there: {there}");
-                let stripes = ids(&current(meta, "key").await?.stripes);
+                let stripes = ids(&current(meta, "key").await?.stripes());
                 match (got, there) {
                     (Answer::Done, _) => assert_eq!(stripes, [next + 1]),
                     (_, true) => assert_eq!(stripes, [next]),

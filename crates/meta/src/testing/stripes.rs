@@ -4,7 +4,10 @@ use claystone_chunk::{ChunkId, Generation, StripeId};
 use claystone_code::ChunkIndex;
 
 use super::{add_disks, at, bucket, current, delete, disk, ids, new_object, place, refused, stripe};
-use crate::{BucketId, ChunkPlace, DiskState, DiskTally, Meta, MetaError, Recode, StripeRecord, StripeTally, Swap};
+use crate::{
+    Band, BucketId, ChunkPlace, Conversion, DiskState, DiskTally, Meta, MetaError, Origin, Recode, StripeRecord,
+    StripeTally, Swap,
+};
 
 fn swap(id: u128, expected_revision: u64, places: &[(u16, Option<ChunkPlace>)]) -> Swap {
     let places = places.iter().map(|(index, place)| (ChunkIndex(*index), *place));
@@ -63,7 +66,7 @@ pub(super) async fn swaps_need_the_planned_revision(meta: &dyn Meta) -> Result<(
     expected.places[5] = None;
     expected.revision = 1;
     assert_eq!(moved, expected);
-    assert_eq!(current(meta, "1").await?.stripes, [expected]);
+    assert_eq!(current(meta, "1").await?.stripes(), [expected]);
     assert_eq!(live(meta, 2).await?, stripe(2, "rs:4+2", 100), "its neighbour stays");
 
     refused!(meta.swap(swap(1, 0, &[(1, None)])).await, MetaError::StripeChanged { expected: 0, .. });
@@ -96,7 +99,7 @@ pub(super) async fn recodes_keep_the_data_chunks(meta: &dyn Meta) -> Result<(), 
     assert_eq!(mirrored.places[4..], copies.into_iter().map(Some).collect::<Vec<_>>());
     assert_eq!((mirrored.code.to_string(), mirrored.sub_bytes), ("mirror:4x3".to_owned(), 65_536));
     assert!(mirrored.revision > before.revision && mirrored.verified.is_none());
-    assert_eq!(current(meta, "1").await?.stripes, std::slice::from_ref(&mirrored));
+    assert_eq!(current(meta, "1").await?.stripes(), std::slice::from_ref(&mirrored));
     assert_eq!(live(meta, 2).await?, stripe(2, "rs:4+2", 100), "its neighbour stays");
     // One of three copies is damaged: one more may be lost.
     let tally = meta.tally().await?;
@@ -121,6 +124,90 @@ pub(super) async fn recodes_keep_the_data_chunks(meta: &dyn Meta) -> Result<(), 
     assert_eq!(meta.disk_tally(disk(6)).await?, DiskTally::default());
     meta.delete_object(delete(bucket, "2")).await?;
     refused!(meta.recode(recode(2, 0, "rs:4+2", parity())).await, MetaError::StripeChanged { .. });
+    Ok(())
+}
+
+/// A stripe `rs:2+1` of `bytes`, of chunks on the disks from `first`.
+fn small(id: u128, bytes: u64, first: u8) -> StripeRecord {
+    let places = (0..3).map(|at| Some(place(first + at, 0))).collect();
+    StripeRecord { places, ..stripe(id, "rs:2+1", bytes) }
+}
+
+/// `rs:4+1` of the data of two such stripes, its parity new.
+fn merged(id: u128, sources: &[StripeRecord; 2]) -> StripeRecord {
+    let mut target = stripe(id, "rs:4+1", sources.iter().map(|source| source.data_bytes).sum());
+    target.bands = sources.iter().map(|source| Band { chunks: 2, data_bytes: source.data_bytes }).collect();
+    for at in 0..4 {
+        let (source, index) = (&sources[at / 2], ChunkIndex(at as u16 % 2));
+        let name = source.chunk_id(index).expect("whole");
+        target.places[at] = source.places[index.at()];
+        target.origins.insert(ChunkIndex(at as u16), Origin { stripe: name.stripe, index: name.index });
+    }
+    target.places[4] = Some(place(7, 0));
+    target
+}
+
+pub(super) async fn conversions_replace_stripes_and_keep_names(meta: &dyn Meta) -> Result<(), MetaError> {
+    let bucket = bucket(meta).await?;
+    add_disks(meta, 9).await?;
+    let sources = [small(1, 900, 0), small(2, 700, 3)];
+    meta.put_object(new_object(bucket, "a", vec![sources[0].clone(), small(3, 50, 0)])).await?;
+    meta.put_object(new_object(bucket, "b", vec![sources[1].clone()])).await?;
+    let target = merged(9, &sources);
+    let conversion = |revision| Conversion {
+        sources: vec![(StripeId(1), revision), (StripeId(2), 0)],
+        targets: vec![target.clone()],
+    };
+    refused!(meta.convert(conversion(1)).await, MetaError::StripeChanged { expected: 1, .. });
+    assert_eq!(meta.convert(conversion(0)).await?, std::slice::from_ref(&target));
+    assert_eq!(live(meta, 9).await?, target);
+    let spans = async |key| -> Result<Vec<(u128, u16, u64)>, MetaError> {
+        let found = current(meta, key).await?;
+        Ok(found.spans.iter().map(|span| (span.stripe.id.0, span.band, span.data_bytes())).collect())
+    };
+    assert_eq!(spans("a").await?, [(9, 0, 900), (3, 0, 50)]);
+    assert_eq!(spans("b").await?, [(9, 1, 700)]);
+    // The sources are dead stripes of what was dropped; whoever asks by their names is told of the target too.
+    let dead = meta.dead_stripes(9).await?;
+    assert_eq!(ids(&dead), [1, 2]);
+    let left = |stripe: &StripeRecord| stripe.places.iter().map(Option::is_some).collect::<Vec<_>>();
+    assert!(dead.iter().all(|stripe| left(stripe) == [false, false, true]));
+    assert_eq!(ids(&meta.named(&[StripeId(1)]).await?), [1, 9]);
+    assert_eq!(ids(&meta.stripes_on(disk(0), None, 9).await?), [3, 9]);
+    assert_eq!((meta.tally().await?.data_bytes, meta.tally().await?.chunks_lost), (1650, 0));
+    refused!(meta.convert(conversion(0)).await, MetaError::StripeChanged { .. });
+
+    // Damage is told by the name that the chunk has, and repair gives it the stripe's own.
+    meta.mark_damaged(&[chunk(9, 1, 0), chunk(1, 1, 1)]).await?;
+    assert_eq!(live(meta, 9).await?, target, "no chunk has these names");
+    meta.mark_damaged(&[chunk(1, 1, 0)]).await?;
+    let damaged = live(meta, 9).await?;
+    assert_eq!((damaged.places[1].is_some_and(|place| place.damaged), damaged.revision), (true, 1));
+    let repaired = meta.swap(swap(9, 1, &[(1, Some(place(8, 4)))])).await?;
+    assert_eq!(repaired.chunk_id(ChunkIndex(1)), Some(chunk(9, 1, 4)));
+    assert_eq!(repaired.chunk_id(ChunkIndex(0)), Some(chunk(1, 0, 0)));
+
+    // Back again: what is there is kept under whatever name it has.
+    let mut halves = [stripe(10, "rs:2+1", 900), stripe(11, "rs:2+1", 700)];
+    for at in 0..4 {
+        let (half, index) = (&mut halves[at / 2], ChunkIndex(at as u16 % 2));
+        let name = repaired.chunk_id(ChunkIndex(at as u16)).expect("whole");
+        half.places[index.at()] = repaired.places[at];
+        half.origins.insert(index, Origin { stripe: name.stripe, index: name.index });
+    }
+    halves[0].places[2] = Some(place(7, 0));
+    halves[1].places[2] = Some(place(7, 0));
+    // Nobody holds the second half any more: it is dead as soon as it is there.
+    meta.delete_object(delete(bucket, "b")).await?;
+    assert_eq!(ids(&meta.dead_stripes(9).await?), [1, 2], "a band that lives keeps the stripe");
+    let split = Conversion { sources: vec![(StripeId(9), repaired.revision)], targets: halves.to_vec() };
+    assert_eq!(meta.convert(split).await?, halves);
+    assert_eq!(spans("a").await?, [(10, 0, 900), (3, 0, 50)]);
+    assert_eq!(ids(&meta.dead_stripes(9).await?), [1, 2, 9, 11]);
+    meta.forget(&[StripeId(1), StripeId(2), StripeId(9), StripeId(11)]).await?;
+    assert_eq!(ids(&meta.named(&[StripeId(1), StripeId(2)]).await?), [10]);
+    meta.delete_object(delete(bucket, "a")).await?;
+    assert_eq!(meta.tally().await?.data_bytes, 0);
     Ok(())
 }
 

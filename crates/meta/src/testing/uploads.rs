@@ -72,7 +72,7 @@ pub(super) async fn parts_become_one_object_in_order(meta: &dyn Meta) -> Result<
     let outcome = meta.complete_upload(completed(bucket, "u", &[(2, 10), (4, 0), (9, 3)])).await?;
     assert_eq!((outcome.version, ids(&outcome.dead)), (VersionName::null(), vec![7]));
     let found = current(meta, "key").await?;
-    assert_eq!(ids(&found.stripes), [5, 4, 1]);
+    assert_eq!(ids(&found.stripes()), [5, 4, 1]);
     let object = found.object.expect("just completed");
     assert_eq!((object.bytes, object.etag.as_str()), (13, "whole-3"));
     refused!(meta.upload(bucket, "key", &id("u")).await, MetaError::NoSuchUpload { .. });
@@ -148,7 +148,7 @@ pub(super) async fn parts_copied_from_objects_share_stripes(meta: &dyn Meta) -> 
     let parts = [(1, 7), (2, 1), (3, 7)];
     meta.complete_upload(completed(bucket, "u", &parts)).await?;
     let found = current(meta, "key").await?;
-    assert_eq!(ids(&found.stripes), [1, 2, 9, 1, 2]);
+    assert_eq!(ids(&found.stripes()), [1, 2, 9, 1, 2]);
     assert_eq!(meta.tally().await?.stripes, 3);
 
     // That object is copied in turn into a second upload.
@@ -159,7 +159,7 @@ pub(super) async fn parts_copied_from_objects_share_stripes(meta: &dyn Meta) -> 
     put(meta, "v", 2, vec![stripe(8, "replica:3", 1)]).await?;
     let outcome = meta.complete_upload(completed(bucket, "v", &[(1, 15), (2, 1)])).await?;
     assert_eq!(outcome.dead, [], "the replaced object's stripes live on in the new one");
-    assert_eq!(ids(&current(meta, "key").await?.stripes), [1, 2, 9, 1, 2, 8]);
+    assert_eq!(ids(&current(meta, "key").await?.stripes()), [1, 2, 9, 1, 2, 8]);
 
     assert_eq!(meta.delete_object(delete(bucket, "source")).await?.dead, []);
     let mut dead = ids(&meta.delete_object(delete(bucket, "key")).await?.dead);
@@ -193,8 +193,8 @@ pub(super) async fn completion_replaces_checks_and_versions(meta: &dyn Meta) -> 
     let mut versioned = with(Precondition::None);
     versioned.object.versioning = Versioning::On(VersionName("v2".to_owned()));
     assert_eq!(meta.complete_upload(versioned).await?.dead, []);
-    assert_eq!(ids(&current(meta, "key").await?.stripes), [3]);
-    assert_eq!(ids(&meta.object("photos", "key", &named("null")).await?.stripes), [2]);
+    assert_eq!(ids(&current(meta, "key").await?.stripes()), [3]);
+    assert_eq!(ids(&meta.object("photos", "key", &named("null")).await?.stripes()), [2]);
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! What the records of a volume's stripes take, measured in a database made for it.
 
+use std::collections::BTreeMap;
+
 use claystone_chunk::{Generation, Lease, StripeId};
 use claystone_meta::{ChunkPlace, StripeRecord, VolumeRecords};
 use claystone_volume::{NewVolume, Settings, Volumes};
@@ -40,8 +42,10 @@ pub async fn stripe_record_bytes(choice: &Choice) -> anyhow::Result<f64> {
             id: StripeId(u128::from_le_bytes(id)),
             code: choice.code,
             data_bytes: stripe_bytes,
+            bands: Vec::new(),
             sub_bytes: 1 << 16,
             places: (0..usize::from(chunks)).map(place).collect(),
+            origins: BTreeMap::new(),
             revision: 0,
             verified: None,
         }

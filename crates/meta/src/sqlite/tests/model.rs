@@ -129,7 +129,7 @@ async fn check_key(meta: &super::SqliteMeta, model: &Model, key: &str) {
     for (age, version) in versions.iter().rev().enumerate() {
         let found = meta.object("photos", key, &named(&version.name)).await.expect("readable");
         assert_eq!(found.object.expect("the model has it").current, age == 0);
-        let stripe = found.stripes.first().map(|stripe| stripe.id.0);
+        let stripe = found.spans.first().map(|span| span.stripe.id.0);
         assert_eq!(stripe, version.stripe);
     }
 }
@@ -164,7 +164,7 @@ async fn run(ops: &[Op], limit: usize) {
                 let object = new_object(bucket, KEYS[to], Vec::new());
                 let copy = NewObject { content: NewContent::Shared(content), bytes: 5, ..object };
                 let dead = meta.put_object(copy).await.expect("the source is there").dead;
-                add(&mut model, KEYS[to], "null".to_owned(), Some(found.stripes[0].id.0));
+                add(&mut model, KEYS[to], "null".to_owned(), Some(found.spans[0].stripe.id.0));
                 (KEYS[to], dead)
             }
             Op::Delete { key, marker } => {
