@@ -11,6 +11,7 @@
 //! Left out: which stripes are converted to which code, and when; diffs (merge), which are crate `volume`'s.
 
 mod backoff;
+mod convert;
 mod drain;
 mod error;
 mod keeper;
@@ -24,6 +25,7 @@ mod settings;
 mod snapshot;
 mod status;
 
+pub use convert::ConversionError;
 pub use drain::DrainRound;
 pub use error::KeeperError;
 pub use keeper::{Idle, Keeper};

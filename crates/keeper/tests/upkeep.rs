@@ -8,7 +8,7 @@ use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
 use claystone_chunk::{ByteRange, DiskId, Durability, Lease, NodeId, OwnerId, StoreState, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{Env, Space, WallTime};
-use claystone_keeper::{JobKind, Keeper, Overall, Settings};
+use claystone_keeper::{ConversionError, JobKind, Keeper, Overall, Settings};
 use claystone_meta::{
     BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, MetaError, NewContent, NewObject,
     ObjectRecords, Precondition, SnapshotRecords, Span, SqliteMeta, StripeRecord, StripeRecords, UploadId,
@@ -80,6 +80,17 @@ impl Store {
         let (stripe, claim) = self.write(code, bytes).await;
         self.commit(key, &stripe).await;
         drop(claim);
+        stripe
+    }
+
+    /// As `put`, on these disks only.
+    async fn put_on(&self, disks: std::ops::RangeInclusive<u128>, key: &str, code: &str, bytes: usize) -> StripeRecord {
+        let others = || (1..=self.memory.len() as u128).filter(|disk| !disks.contains(disk)).map(DiskId);
+        let room =
+            |bytes| others().for_each(|disk| self.stripes.stores().update(disk, |it| it.space.free_bytes = bytes));
+        room(0);
+        let stripe = self.put(key, code, bytes).await;
+        room(1 << 40);
         stripe
     }
 
@@ -237,6 +248,72 @@ fn a_lost_disk_is_rebuilt_and_healthy_is_said_only_after_everything_was_read_bac
             store.assert_reads(&format!("rs{nth}")).await;
             store.assert_reads(&format!("clay{nth}")).await;
         }
+    });
+}
+
+/// Merged stripes are read by old records, scrubbed, swept around, repaired and reclaimed as all others.
+#[test]
+fn upkeep_of_merged_stripes_is_that_of_all() {
+    with_store(13, at_once(), |store| async move {
+        let (fast, compact): (CodeSpec, CodeSpec) =
+            ("rsm:3+2".parse().expect("valid"), "rsm:6+2".parse().expect("valid"));
+        let a = store.put_on(1..=5, "a", "rsm:3+2", 3 << 16).await;
+        let b = store.put_on(6..=10, "b", "rsm:3+2", (3 << 16) - 5).await;
+        store.settle().await;
+        let refused = store.keeper.convert(&[a.id], compact).await.map(|_| ());
+        assert!(matches!(refused, Err(ConversionError::OtherCount { expected: 2, given: 1, .. })), "{refused:?}");
+
+        let claim = store.stripes.claim_record(&a);
+        let merged = store.keeper.convert(&[a.id, b.id], compact).await.expect("disks enough").remove(0);
+        assert_eq!(store.overall().await, Overall::Unverified { stripes: 1 });
+        let round = store.keeper.reclaim_once().await.expect("the database answers");
+        assert_eq!((round.forgotten, round.waiting, round.orphans), (1, 1, 0), "somebody reads by the record of a");
+        store.assert_stripe_reads(&a).await;
+        drop(claim);
+        store.keeper.request_sweep();
+        let idle = store.settle().await;
+        assert_eq!((idle.forgotten, idle.orphans), (1, 0));
+        assert_eq!(store.overall().await, Overall::Healthy);
+        store.assert_no_garbage().await;
+
+        // A read tells of damage by the name that the chunk has.
+        let (index, place) = (ChunkIndex(4), merged.places[4].expect("whole"));
+        let chunk = merged.chunk_id(index).expect("whole");
+        assert_eq!((chunk.stripe, chunk.index), (b.id, ChunkIndex(1)));
+        store.memory[place.disk.0 as usize - 1].lose_sector(chunk, 3);
+        let error = claystone_chunk::ChunkError::ChunkLost { id: chunk, reason: "a test".to_owned() };
+        store.damage.send(Damage { chunk, disk: place.disk, error }).await.expect("upkeep listens");
+        assert_eq!(store.keeper.damage_once().await.expect("the database answers").damaged, 1);
+        assert_eq!(store.settle().await.repaired, 1);
+        assert_eq!(store.stripe(merged.id).await.chunk_id(index).expect("whole").stripe, merged.id);
+        // And a disk goes.
+        store.lose(1 + (place.disk.0 as usize) % 13).await;
+        store.settle().await;
+        store.keeper.request_sweep();
+        store.settle().await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+        store.assert_reads("a").await;
+        store.assert_reads("b").await;
+
+        // One object is deleted: the other keeps the stripe. Split, each half has its own life.
+        store.delete("a").await;
+        store.settle().await;
+        store.assert_reads("b").await;
+        let halves = store.keeper.convert(&[merged.id], fast).await.expect("disks enough");
+        assert_eq!(halves.len(), 2);
+        store.keeper.request_sweep();
+        assert_eq!(store.settle().await.orphans, 0);
+        let left: Vec<_> = store.meta.stripes(None, 9).await.expect("the database answers");
+        assert_eq!(left.iter().map(|stripe| stripe.id).collect::<Vec<_>>(), [halves[1].id]);
+        store.assert_reads("b").await;
+        assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+        store.delete("b").await;
+        store.settle().await;
+        // What lay on the disk that was given up stays there.
+        let lost = (place.disk.0 as usize) % 13;
+        let chunks =
+            store.memory.iter().enumerate().filter(|(at, _)| *at != lost).map(|(_, memory)| memory.ids().len());
+        assert_eq!(chunks.sum::<usize>(), 0);
     });
 }
 

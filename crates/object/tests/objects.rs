@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
 use claystone_chunk::{ByteRange, ChunkStore, DiskId, NodeId};
-use claystone_code::CodeSpec;
+use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Env, Space, WallTime};
 use claystone_meta::{
     DeleteObject, DiskRecord, DiskRecords, DiskState, ListQuery, Meta, MetaError, Precondition, SqliteMeta,
@@ -16,7 +16,7 @@ use claystone_object::{
     Algorithm, Attributes, BodyError, CompletePart, Confirm, Confirmed, CopySource, Digests, NewUpload, Object,
     ObjectError, Objects, Part, Put, Settings, Written,
 };
-use claystone_stripe::{Member, Stores, Stripes};
+use claystone_stripe::{Member, Stores, Stripes, Unpaced};
 use futures::stream::{self, StreamExt};
 
 struct World {
@@ -128,6 +128,60 @@ async fn objects_of_all_lengths_come_back() {
             }
         }
     }
+}
+
+/// Two objects whose stripes are merged while they are read.
+#[tokio::test]
+async fn objects_of_one_merged_stripe_are_read_copied_and_deleted_apart() {
+    let world = World::new(18, "rsm:6+3").await;
+    let stores = world.stripes.stores();
+    let room = |disks: std::ops::RangeInclusive<u128>, bytes| {
+        disks.for_each(|disk| stores.update(DiskId(disk), |member| member.space.free_bytes = bytes));
+    };
+    let data = [pattern(1, 6 << 16), pattern(2, (6 << 16) - 100)];
+    room(10..=18, 0);
+    world.put("a", &data[0]).await.expect("room");
+    room(10..=18, 1 << 40);
+    room(1..=9, 0);
+    world.put("b", &data[1]).await.expect("room");
+    room(1..=9, 1 << 40);
+    let before = world.object("a").await.expect("there");
+
+    let sources = world.meta.stripes(None, 9).await.expect("records");
+    let (from, to) = (sources[0].code, "rsm:12+3".parse().expect("valid"));
+    let plan = plan_conversion(from, to, ConversionGoal::FewestReads).expect("they merge");
+    let converted = world.stripes.convert(&sources, &plan, &Unpaced).await.expect("all disks are there");
+    world.meta.convert(converted.change.clone()).await.expect("nothing changed");
+    drop(converted);
+    assert!(world.read(&before, None).await == data[0], "found before, read after");
+    let ranges = [(0, 1), (65_530, 100), (200_000, 193_116 - 100)];
+    for (key, data) in [("a", &data[0]), ("b", &data[1])] {
+        world.assert_holds(key, data).await;
+        let object = world.object(key).await.expect("there");
+        assert_eq!(object.codes(), [to]);
+        for (offset, bytes) in ranges {
+            let read = world.read(&object, Some(ByteRange { offset, bytes })).await;
+            assert!(read == data[offset as usize..(offset + bytes) as usize], "{key} {offset} {bytes}");
+        }
+        // A disk of each band is gone.
+        let lost = object.stripes()[0].places[if key == "a" { 2 } else { 8 }].expect("whole").disk;
+        let faults = Faults { reads_fail: Some("lost".to_owned()), ..Faults::default() };
+        world.faulty[lost.0 as usize - 1].set(faults);
+        world.assert_holds(key, data).await;
+        world.faulty[lost.0 as usize - 1].set(Faults::default());
+    }
+    let delete = |key: &str| DeleteObject {
+        bucket: before.record.bucket,
+        key: key.to_owned(),
+        version: VersionRef::Current,
+        marker: None,
+        precondition: Precondition::None,
+        now: WallTime::default(),
+    };
+    assert_eq!(world.objects.delete(delete("a")).await.expect("there").dead, [], "b lives in the same stripe");
+    world.assert_holds("b", &data[1]).await;
+    assert_eq!(world.objects.delete(delete("b")).await.expect("there").dead.len(), 1);
+    assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@
 
 mod claim;
 mod columns;
+mod convert;
 mod error;
 mod fresh;
 mod gather;
@@ -27,6 +28,7 @@ mod verify;
 mod writer;
 
 pub use claim::Claim;
+pub use convert::Converted;
 pub use error::StripeError;
 pub use hold::Hold;
 pub use layout::{Layout, Row, sub_bytes_for};

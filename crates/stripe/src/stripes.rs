@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
-use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan};
 use claystone_env::{Env, timeout};
 use claystone_meta::{ChunkPlace, Recode, Span, StripeRecord};
 use tokio::sync::mpsc;
 
 use crate::claim::Claims;
 use crate::hold::Holds;
-use crate::{Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader, StripeWriter, Verification};
+use crate::{Converted, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader, StripeWriter, Verification};
 
 /// What the operator decided about stripes, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -258,6 +258,29 @@ impl Stripes {
     /// claim dropped.
     pub async fn discard_superseded(&self, before: &StripeRecord, after: &StripeRecord) -> bool {
         crate::recode::discard_superseded(self, before, after).await
+    }
+
+    /// Makes other stripes of these, over the same data chunks: writes what the plan writes, reads it back, and returns the
+    /// change of the records to commit. Lost chunks that the plan reads are decoded.
+    ///
+    /// # Errors
+    /// `UnequalChunks`, `OtherLayout`, `BandCut`, `Crowded`, `Exposed`, `TooFewDisks`, `Unrecoverable`, `Held`,
+    /// `NotVerified`, `Chunk` if a disk of a new chunk fails.
+    ///
+    /// # Panics
+    /// If these are not as many stripes as the plan takes, or of another code.
+    pub async fn convert(
+        &self,
+        sources: &[StripeRecord],
+        plan: &ConversionPlan,
+        pace: &dyn Pace,
+    ) -> Result<Converted, StripeError> {
+        crate::convert::convert(self, sources, plan, pace).await
+    }
+
+    /// Deletes the new chunks of a conversion that was refused.
+    pub async fn discard_converted(&self, converted: Converted) {
+        crate::fresh::delete_all(self, &crate::convert::written(&converted.change)).await;
     }
 
     /// Reads every sector of every chunk.

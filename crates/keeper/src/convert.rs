@@ -1,0 +1,110 @@
+//! Carries out one conversion: stripes become others over the same data chunks (`claystone_stripe`'s `convert` has the
+//! states, and what a crash in each of them leaves).
+//!
+//! Invariants:
+//! 1. The transaction and what follows a refusal are a task of their own: who asked may go away, and the claims on the new
+//!    chunks outlive it.
+//! 2. Dropped chunks are left to reclaim, which waits for whoever still reads by the old records.
+//!
+//! Left out: which stripes get which code, and when.
+
+use claystone_chunk::StripeId;
+use claystone_code::{CodeSpec, ConversionGoal, NoConversion, plan_conversion};
+use claystone_meta::{MetaError, StripeRecord};
+use claystone_stripe::{Converted, StripeError};
+
+use crate::Keeper;
+
+/// Why stripes stay as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum ConversionError {
+    /// The codes have no conversion.
+    #[error(transparent)]
+    NoConversion(#[from] NoConversion),
+    /// A stripe is gone.
+    #[error("stripe {stripe} is gone")]
+    Gone {
+        /// The stripe.
+        stripe: StripeId,
+    },
+    /// The stripes have different codes.
+    #[error("stripe {stripe} has {code}, the others {expected}")]
+    OtherCode {
+        /// The stripe.
+        stripe: StripeId,
+        /// Its code.
+        code: CodeSpec,
+        /// The code of the first.
+        expected: CodeSpec,
+    },
+    /// Too few or too many stripes to fill stripes of the new code.
+    #[error("{expected} stripes of {from} at once become {to}, not {given}")]
+    OtherCount {
+        /// The old code.
+        from: CodeSpec,
+        /// The new code.
+        to: CodeSpec,
+        /// Stripes that a conversion takes.
+        expected: u16,
+        /// Stripes given.
+        given: usize,
+    },
+    /// No progress for too long; it was given up.
+    #[error("a conversion to {to} made no progress and was given up")]
+    Stuck {
+        /// The new code.
+        to: CodeSpec,
+    },
+    /// New chunks could not be made.
+    #[error(transparent)]
+    Stripe(#[from] StripeError),
+    /// The records could not be changed. After `Unavailable` nobody knows whether they were.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}
+
+impl Keeper {
+    /// Makes stripes of the code `to` of these, in the order of their data chunks, at the pace of upkeep. Returns the new
+    /// ones.
+    ///
+    /// # Errors
+    /// All of [`ConversionError`]; everything is as it was, but for `Meta(Unavailable)`.
+    pub async fn convert(&self, sources: &[StripeId], to: CodeSpec) -> Result<Vec<StripeRecord>, ConversionError> {
+        let mut records: Vec<StripeRecord> = Vec::with_capacity(sources.len());
+        for &stripe in sources {
+            let record = self.inner.meta.stripe(stripe).await?.ok_or(ConversionError::Gone { stripe })?;
+            let expected = records.first().map_or(record.code, |first| first.code);
+            if record.code != expected {
+                return Err(ConversionError::OtherCode { stripe, code: record.code, expected });
+            }
+            records.push(record);
+        }
+        let Some(from) = records.first().map(|record| record.code) else { return Ok(Vec::new()) };
+        let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
+        if usize::from(plan.sources) != records.len() {
+            let (expected, given) = (plan.sources, records.len());
+            return Err(ConversionError::OtherCount { from, to, expected, given });
+        }
+        let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
+        let converted = pacer.watch(self.inner.stripes.convert(&records, &plan, &pacer)).await;
+        self.name(converted.ok_or(ConversionError::Stuck { to })??).await
+    }
+
+    /// Commits a conversion, or deletes its chunks.
+    async fn name(&self, converted: Converted) -> Result<Vec<StripeRecord>, ConversionError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let (meta, stripes) = (self.inner.meta.clone(), self.inner.stripes.clone());
+        let task = async move {
+            let result = meta.convert(converted.change.clone()).await;
+            // After `Unavailable` perhaps it is committed: the records tell the sweep later.
+            if matches!(&result, Err(error) if !matches!(error, MetaError::Unavailable { .. })) {
+                stripes.discard_converted(converted).await;
+            }
+            // Whoever asked may have gone away.
+            let _ = sender.send(result);
+        };
+        self.inner.env.tasks.spawn("convert", Box::pin(task));
+        let stopped = |_| MetaError::Unavailable { reason: "the store is stopping".to_owned() };
+        Ok(receiver.await.map_err(stopped)??)
+    }
+}

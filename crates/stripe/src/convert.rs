@@ -1,0 +1,320 @@
+//! Stripes of one code become stripes of another over the same data chunks: merged, split, or each by itself.
+//!
+//! ```text
+//!            Stripes::convert             Meta::convert               reclaim
+//!  as it was ----------------> converted -----------------> named ------------> done
+//!      ^                           |
+//!      +------ StripeChanged ------+  Stripes::discard_converted
+//! ```
+//!
+//! | state | what holds | after a crash |
+//! |---|---|---|
+//! | as it was | each source is a codeword of the old code | the same |
+//! | converted | the new chunks too are synced and were read back; nobody names them, a claim keeps reclaim away | as it was; the new chunks are garbage |
+//! | named | one transaction named the targets; kept chunks are the same files on the same disks. The sources are dead stripes of nothing but the chunks that were dropped | the same |
+//! | done | the dropped chunks are deleted and the sources forgotten, as those of every dead stripe, when nobody reads by their records | the same |
+//!
+//! Tolerance: each source has all its parity until the transaction, each target from there on. Readers with a source's
+//! record have claimed the names that it has, dropped and kept ones, so nothing that it names is deleted under them.
+//!
+//! Invariants:
+//! 1. What is read of healthy stripes is what the plan says, and what is written is too, in whole chunks. Lost chunks that
+//!    the plan reads are decoded, which reads more.
+//! 2. New chunks have names that no chunk had before: those of the targets, which are new. Kept chunks keep theirs.
+//! 3. A target does not survive fewer further losses than every source did, unless the new code as a whole does.
+//! 4. Bytes stay in their bands: a target holds whole bands of the sources, in order.
+//!
+//! Left out: padding. Chunks are files of one length, so stripes whose chunks are shorter, such as the last of most
+//! objects, do not merge with longer ones.
+//! Source: [hacfs §3.3], [convertible §IV]
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
+use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan, Converter, StripeChunk};
+use claystone_env::aligned_buffer;
+use claystone_meta::{Band, ChunkPlace, Conversion, Origin, StripeRecord};
+use futures::future::try_join_all;
+
+use crate::fresh::{Target, create, delete_all, settle};
+use crate::gather::{Sources, Window, gather};
+use crate::rebuild::windows;
+use crate::writer::in_time;
+use crate::{Candidate, Claim, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks, sub_bytes_for};
+
+/// New chunks of the targets on their disks, synced and read back, not yet named.
+#[derive(Debug)]
+pub struct Converted {
+    /// The change of the records to commit.
+    pub change: Conversion,
+    /// Hold them until the change is committed.
+    pub claims: Vec<Claim>,
+    /// Nobody changes the data meanwhile; hold them until the change is committed.
+    pub holds: Vec<Hold>,
+    /// Bytes of the new chunks.
+    pub bytes_written: u64,
+    /// Bytes read of the sources, whole sectors.
+    pub bytes_read: u64,
+    /// Bytes read back to verify the new chunks.
+    pub bytes_verified: u64,
+}
+
+pub(crate) async fn convert(
+    stripes: &Stripes,
+    sources: &[StripeRecord],
+    plan: &ConversionPlan,
+    pace: &dyn Pace,
+) -> Result<Converted, StripeError> {
+    assert_eq!(sources.len(), usize::from(plan.sources), "as many stripes as the plan takes");
+    assert!(sources.iter().all(|source| source.code == plan.from), "stripes of the plan's old code");
+    let layout = common_layout(sources, plan)?;
+    let bands = target_bands(sources, plan)?;
+    let mut claims: Vec<Claim> = sources.iter().map(|source| stripes.claim_record(source)).collect();
+    let mut holds = Vec::with_capacity(sources.len());
+    for source in sources {
+        holds.push(stripes.share(source.id).await?);
+    }
+    let mut targets = keep(stripes, sources, plan, bands);
+    claims.extend(targets.iter().map(|target| stripes.claim(target.id)));
+    let nobody_failed: Vec<Sources> =
+        sources.iter().map(|source| Sources::new(stripes, source, stripes.settings.read_timeout)).collect();
+    check_exposure(stripes, sources, plan, &nobody_failed)?;
+    let fresh = place_writes(stripes, &mut targets, plan, layout.chunk_bytes())?;
+    match fill(stripes, sources, plan, &fresh, &layout, pace).await {
+        Ok((bytes_read, bytes_verified)) => {
+            let expected = sources.iter().map(|source| (source.id, source.revision));
+            let change = Conversion { sources: expected.collect(), targets };
+            let bytes_written = layout.chunk_bytes() * fresh.len() as u64;
+            Ok(Converted { change, claims, holds, bytes_written, bytes_read, bytes_verified })
+        }
+        Err(error) => {
+            // Some of the new chunks may be committed already, and nobody will ever name them.
+            delete_all(stripes, &fresh).await;
+            Err(error)
+        }
+    }
+}
+
+/// The chunks that a conversion has written: those with the names of its targets.
+pub(crate) fn written(change: &Conversion) -> Vec<Target> {
+    let of = |target: &StripeRecord| -> Vec<Target> {
+        let indices = (0..target.places.len() as u16).map(ChunkIndex);
+        let fresh = indices.filter(|index| !target.origins.contains_key(index));
+        fresh.filter_map(|index| Some((target.chunk_id(index)?, target.places[index.at()]?.disk))).collect()
+    };
+    change.targets.iter().flat_map(of).collect()
+}
+
+/// The layout that all sources share, if the targets' tiles lie in it as they do now.
+fn common_layout(sources: &[StripeRecord], plan: &ConversionPlan) -> Result<Layout, StripeError> {
+    let layout = Layout::of(&sources[0])?;
+    for source in sources {
+        let chunk_bytes = Layout::of(source)?.chunk_bytes();
+        if chunk_bytes != layout.chunk_bytes() {
+            return Err(StripeError::UnequalChunks { stripe: source.id, chunk_bytes, expected: layout.chunk_bytes() });
+        }
+    }
+    let alpha = u64::from(plan.to.shape().alpha);
+    let tile_bytes = alpha * u64::from(sub_bytes_for(plan.to));
+    let tail_bytes = layout.chunk_bytes() % tile_bytes;
+    if tile_bytes != layout.tile_bytes() || !tail_bytes.is_multiple_of(alpha * 64) {
+        return Err(StripeError::OtherLayout { stripe: sources[0].id, from: plan.from, to: plan.to });
+    }
+    Ok(layout)
+}
+
+/// The bands of each target.
+fn target_bands(sources: &[StripeRecord], plan: &ConversionPlan) -> Result<Vec<Vec<Band>>, StripeError> {
+    let width = plan.to.shape().data;
+    let mut targets: Vec<Vec<Band>> = vec![Vec::new()];
+    let mut room = width;
+    for source in sources {
+        for band in source.bands() {
+            if room == 0 {
+                targets.push(Vec::new());
+                room = width;
+            }
+            room = room.checked_sub(band.chunks).ok_or(StripeError::BandCut {
+                stripe: source.id,
+                chunks: band.chunks,
+                to: plan.to,
+            })?;
+            targets.last_mut().expect("never without one").push(band);
+        }
+    }
+    assert_eq!((targets.len(), room), (usize::from(plan.targets), 0), "sources and targets have the same data chunks");
+    Ok(targets)
+}
+
+/// The targets with what is kept.
+fn keep(
+    stripes: &Stripes,
+    sources: &[StripeRecord],
+    plan: &ConversionPlan,
+    bands: Vec<Vec<Band>>,
+) -> Vec<StripeRecord> {
+    let empty = |bands: Vec<Band>| StripeRecord {
+        id: StripeId::new(stripes.env.clock.wall(), &*stripes.env.random),
+        code: plan.to,
+        data_bytes: bands.iter().map(|band| band.data_bytes).sum(),
+        bands: if bands.len() > 1 { bands } else { Vec::new() },
+        sub_bytes: sub_bytes_for(plan.to),
+        places: vec![None; usize::from(plan.to.shape().chunks())],
+        origins: BTreeMap::new(),
+        revision: 0,
+        verified: None,
+    };
+    let mut targets: Vec<StripeRecord> = bands.into_iter().map(empty).collect();
+    for kept in &plan.kept {
+        let source = &sources[usize::from(kept.from.stripe)];
+        let target = &mut targets[usize::from(kept.to.stripe)];
+        let Some(name) = source.chunk_id(kept.from.chunk) else { continue };
+        target.places[kept.to.chunk.at()] = source.places[kept.from.chunk.at()];
+        target.origins.insert(kept.to.chunk, Origin { stripe: name.stripe, index: name.index });
+    }
+    targets
+}
+
+/// Whether each target survives as much as its sources do now, without the chunks that cannot be read whole.
+fn check_exposure(
+    stripes: &Stripes,
+    sources: &[StripeRecord],
+    plan: &ConversionPlan,
+    states: &[Sources],
+) -> Result<(), StripeError> {
+    let is_lost = |chunk: &StripeChunk| {
+        let place = sources[usize::from(chunk.stripe)].places[chunk.chunk.at()].as_ref();
+        let is_there = place.is_some_and(|place| !place.damaged && stripes.stores.readable(place.disk).is_some());
+        !is_there || states[usize::from(chunk.stripe)].has_failed(chunk.chunk)
+    };
+    let left_of_source = |stripe: u16| {
+        let chunks = (0..plan.from.shape().chunks()).map(|chunk| StripeChunk { stripe, chunk: ChunkIndex(chunk) });
+        let lost: Vec<ChunkIndex> = chunks.filter(is_lost).map(|chunk| chunk.chunk).collect();
+        plan.from.tolerance_left(&lost)
+    };
+    let before = (0..plan.sources).map(left_of_source).min().expect("a conversion has sources");
+    for target in 0..plan.targets {
+        let kept = plan.kept.iter().filter(|kept| kept.to.stripe == target && is_lost(&kept.from));
+        let lost: Vec<ChunkIndex> = kept.map(|kept| kept.to.chunk).collect();
+        let after = plan.to.tolerance_left(&lost);
+        if after < before.min(plan.to.tolerance().into()) {
+            return Err(StripeError::Exposed { stripe: sources[0].id, to: plan.to, before, after });
+        }
+    }
+    Ok(())
+}
+
+/// Gives each written chunk a disk, in `targets` too, and returns them in the order of the plan.
+fn place_writes(
+    stripes: &Stripes,
+    targets: &mut [StripeRecord],
+    plan: &ConversionPlan,
+    chunk_bytes: u64,
+) -> Result<Vec<Target>, StripeError> {
+    let has_room = |candidate: &Candidate| candidate.free_bytes > 2 * chunk_bytes;
+    let candidates: Vec<Candidate> = stripes.stores.candidates().into_iter().filter(has_room).collect();
+    let mut fresh = Vec::with_capacity(plan.writes.len());
+    for (at, target) in (0..).zip(targets) {
+        let taken = placed(stripes, target)?;
+        let writes: Vec<ChunkIndex> =
+            plan.writes.iter().filter(|write| write.stripe == at).map(|write| write.chunk).collect();
+        let disks = place_chunks(plan.to, &candidates, &taken, &writes, |bound| stripes.env.random.below(bound));
+        for (chunk, disk) in writes.into_iter().zip(disks) {
+            let too_few =
+                || StripeError::TooFewDisks { needed: plan.to.disks_min().into(), available: candidates.len() };
+            let disk = disk.ok_or_else(too_few)?;
+            target.places[chunk.at()] = Some(ChunkPlace { disk, generation: Generation(0), damaged: false });
+            fresh.push((ChunkId { stripe: target.id, index: chunk, generation: Generation(0) }, disk));
+        }
+    }
+    Ok(fresh)
+}
+
+/// Where the kept chunks of a target are.
+fn placed(stripes: &Stripes, target: &StripeRecord) -> Result<Vec<Placed>, StripeError> {
+    let code: CodeSpec = target.code;
+    let mut taken: Vec<Placed> = Vec::new();
+    let mut disks: Vec<(ChunkIndex, DiskId)> = Vec::new();
+    for (chunk, place) in (0..).map(ChunkIndex).zip(&target.places) {
+        let Some(place) = place else { continue };
+        if disks.iter().any(|(other, disk)| *disk == place.disk && !code.may_share_disk(chunk, *other)) {
+            let stripe = target.origins.get(&chunk).map_or(target.id, |origin| origin.stripe);
+            return Err(StripeError::Crowded { stripe, to: code, disk: place.disk });
+        }
+        disks.push((chunk, place.disk));
+        // A disk that is no member takes nothing, so its node does not matter.
+        if let Some(member) = stripes.stores.member(place.disk) {
+            taken.push(Placed { chunk, disk: place.disk, node: member.record.node });
+        }
+    }
+    Ok(taken)
+}
+
+/// Writes the new chunks and reads them back. Returns bytes read of the sources and bytes read back.
+async fn fill(
+    stripes: &Stripes,
+    sources: &[StripeRecord],
+    plan: &ConversionPlan,
+    fresh: &[Target],
+    layout: &Layout,
+    pace: &dyn Pace,
+) -> Result<(u64, u64), StripeError> {
+    let (code, converter) = (plan.from.build()?, Converter::new(plan)?);
+    let wanted = |stripe: usize| -> Vec<ChunkIndex> {
+        plan.reads.iter().filter(|read| usize::from(read.stripe) == stripe).map(|read| read.chunk).collect()
+    };
+    // Nobody waits for this: hedging early would only read more than the plan.
+    let hedge = stripes.settings.read_timeout / 10;
+    let mut states: Vec<Sources> = sources.iter().map(|source| Sources::new(stripes, source, hedge)).collect();
+    let mut writers = create(stripes, fresh, layout.chunk_bytes()).await?;
+    let mut bytes_read = 0;
+    if !fresh.is_empty() {
+        for window in windows(stripes, layout) {
+            let window_bytes = window.tiles * window.tile_bytes;
+            pace.admit(window_bytes * (plan.reads.len() + plan.writes.len()) as u64).await;
+            let gathers = sources.iter().zip(&mut states).enumerate().map(|(at, (source, state))| {
+                let (want, code) = (wanted(at), &*code);
+                async move {
+                    if want.is_empty() {
+                        return Ok((Vec::new(), 0));
+                    }
+                    let gathered = gather(stripes, source, code, window, &want, state).await?;
+                    Ok::<_, StripeError>((gathered.chunks, gathered.bytes_read))
+                }
+            });
+            // The plan's reads are in the order of their stripes.
+            let mut fetched: Vec<Bytes> = Vec::with_capacity(plan.reads.len());
+            for (chunks, bytes) in try_join_all(gathers).await? {
+                fetched.extend(chunks);
+                bytes_read += bytes;
+            }
+            let made = combine(&converter, window, &fetched, fresh.len());
+            let appends = writers.iter_mut().zip(fresh).zip(made);
+            try_join_all(appends.map(|((writer, (_, disk)), bytes)| in_time(stripes, *disk, writer.append(bytes))))
+                .await?;
+        }
+    }
+    check_exposure(stripes, sources, plan, &states)?;
+    let bytes_verified = settle(stripes, sources[0].id, writers, fresh, layout.chunk_bytes(), pace).await?;
+    Ok((bytes_read, bytes_verified))
+}
+
+/// The written chunks of a window, tile by tile.
+fn combine(converter: &Converter, window: Window, fetched: &[Bytes], writes: usize) -> Vec<Bytes> {
+    let tile_bytes = window.tile_bytes as usize;
+    let bytes = tile_bytes * window.tiles as usize;
+    let buffer = |_| {
+        let mut buffer = aligned_buffer(bytes);
+        buffer.resize(bytes, 0);
+        buffer
+    };
+    let mut made: Vec<BytesMut> = (0..writes).map(buffer).collect();
+    for start in (0..bytes).step_by(tile_bytes) {
+        let tile = start..start + tile_bytes;
+        let sources: Vec<&[u8]> = fetched.iter().map(|chunk| &chunk[tile.clone()]).collect();
+        let mut targets: Vec<&mut [u8]> = made.iter_mut().map(|chunk| &mut chunk[tile.clone()]).collect();
+        converter.apply(&sources, &mut targets);
+    }
+    made.into_iter().map(BytesMut::freeze).collect()
+}

@@ -1,0 +1,472 @@
+//! Stripes that are merged and split where they lie: counted at the stores, cut at every change of a store, with losses,
+//! under readers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use claystone_chunk::testing::{Cut, CutStore, FaultyStore, MemoryStore, Traps, pattern};
+use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, Durability, NodeId};
+use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
+use claystone_env::{Env, Space, WallTime};
+use claystone_meta::{
+    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, MetaError, NewContent, NewObject,
+    ObjectRecords, Precondition, Span, SqliteMeta, StripeRecord, StripeRecords, VersionRef, Versioning,
+};
+use claystone_stripe::{Absence, Converted, Member, Settings, Stores, StripeError, Stripes, Unpaced};
+
+/// Disks under one store of records. Objects `0`, `1`, ... have the bytes of `data`, one stripe each when they are written.
+struct World {
+    env: Env,
+    meta: SqliteMeta,
+    bucket: BucketId,
+    stripes: Stripes,
+    disks: Vec<MemoryStore>,
+    counting: Vec<Arc<FaultyStore>>,
+    cut: Cut,
+    data: Vec<Bytes>,
+}
+
+impl World {
+    async fn new(disks: u128) -> World {
+        let env = claystone_host::env().expect("an environment");
+        let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database");
+        let bucket = meta.create_bucket("b", "ann", None, WallTime::default()).await.expect("a new bucket").id;
+        for disk in 0..disks {
+            meta.put_disk(disk_record(disk as usize)).await.expect("a new disk");
+        }
+        World::over(env, meta, bucket, (0..disks).map(|disk| MemoryStore::new(DiskId(disk))).collect(), Vec::new())
+    }
+
+    fn over(env: Env, meta: SqliteMeta, bucket: BucketId, disks: Vec<MemoryStore>, data: Vec<Bytes>) -> World {
+        let (stores, cut) = (Stores::default(), Cut::default());
+        let settings = Settings { window_bytes: 1 << 20, ..Settings::default() };
+        let (stripes, _) = Stripes::new(env.clone(), stores, settings);
+        let counting = |disk: &MemoryStore| {
+            let store = Arc::new(CutStore::new(disk.clone(), cut.clone(), Traps::default()));
+            Arc::new(FaultyStore::new(store, env.clock.clone()))
+        };
+        let counting = disks.iter().map(counting).collect();
+        let world = World { env, meta, bucket, stripes, disks, counting, cut, data };
+        (0..world.disks.len()).for_each(|disk| world.find(disk));
+        world
+    }
+
+    /// The process ends, the disks lose what was not synced, and a new one begins.
+    fn crash(self) -> World {
+        self.cut.now();
+        self.disks.iter().for_each(|disk| disk.crash(&*self.env.random));
+        World::over(self.env, self.meta, self.bucket, self.disks, self.data)
+    }
+
+    fn lose(&self, disk: usize) {
+        let store = Err(Absence { reason: "lost by the test".to_owned() });
+        self.stripes.stores().put(Member { record: disk_record(disk), store, space: Space::default() });
+    }
+
+    fn find(&self, disk: usize) {
+        let store: Arc<dyn ChunkStore> = self.counting[disk].clone();
+        let space = Space { total_bytes: 1 << 40, free_bytes: 1 << 40 };
+        self.stripes.stores().put(Member { record: disk_record(disk), store: Ok(store), space });
+    }
+
+    /// Writes the next object, on the given disks only.
+    async fn write(&mut self, code: &str, bytes: usize, disks: std::ops::Range<usize>) {
+        let data = pattern(self.data.len() as u64, bytes);
+        (0..self.disks.len()).filter(|disk| !disks.contains(disk)).for_each(|disk| self.lose(disk));
+        let mut writer = self.stripes.writer(spec(code), bytes as u64, Durability::Synced).await.expect("enough disks");
+        writer.append(&data).await.expect("stores take it");
+        let (stripe, _claim) = writer.finish().await.expect("all stores commit");
+        (0..self.disks.len()).for_each(|disk| self.find(disk));
+        let object = NewObject {
+            bucket: self.bucket,
+            key: self.data.len().to_string(),
+            versioning: Versioning::Off,
+            precondition: Precondition::None,
+            content: NewContent::Stripes(vec![stripe]),
+            bytes: bytes as u64,
+            etag: String::new(),
+            created: WallTime::default(),
+            attributes: Vec::new(),
+        };
+        self.meta.put_object(object).await.expect("room");
+        self.data.push(data);
+    }
+
+    async fn span(&self, object: usize) -> Span {
+        let found = self.meta.object("b", &object.to_string(), &VersionRef::Current).await.expect("readable");
+        found.spans[0].clone()
+    }
+
+    async fn live(&self) -> Vec<StripeRecord> {
+        self.meta.stripes(None, 100).await.expect("readable")
+    }
+
+    /// Converts all live stripes at once and commits.
+    async fn convert(&self, to: &str) -> Result<Converted, StripeError> {
+        self.convert_by(to, ConversionGoal::FewestReads).await
+    }
+
+    async fn convert_by(&self, to: &str, goal: ConversionGoal) -> Result<Converted, StripeError> {
+        let sources = self.live().await;
+        let plan = plan_conversion(sources[0].code, spec(to), goal).expect("a conversion");
+        self.stripes.convert(&sources, &plan, &Unpaced).await
+    }
+
+    /// As upkeep does.
+    async fn switch(&self, to: &str) -> Vec<StripeRecord> {
+        let converted = self.convert(to).await.unwrap_or_else(|error| panic!("{to}: {error}"));
+        let targets = self.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+        drop(converted);
+        self.reclaim().await;
+        targets
+    }
+
+    async fn reclaim(&self) {
+        for dead in self.meta.dead_stripes(100).await.expect("readable") {
+            if !self.stripes.is_record_claimed(&dead) && self.stripes.discard(&dead).await {
+                self.meta.forget(&[dead.id]).await.expect("it is dead");
+            }
+        }
+    }
+
+    async fn read(&self, span: &Span) -> Result<Vec<u8>, StripeError> {
+        let mut reader = self.stripes.span_reader(span, ByteRange { offset: 0, bytes: span.data_bytes() });
+        let mut bytes = Vec::new();
+        while let Some(piece) = reader.next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
+    async fn assert_reads(&self, what: &str) {
+        for object in 0..self.data.len() {
+            let span = self.span(object).await;
+            let bytes = self.read(&span).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(bytes == self.data[object], "{what}: object {object} reads other bytes");
+        }
+    }
+
+    /// With each disk lost, and with some sets of as many as the code tolerates.
+    async fn assert_survives(&self, what: &str) {
+        let tolerance = usize::from(self.live().await[0].code.tolerance());
+        self.assert_reads(what).await;
+        for first in 0..self.disks.len() {
+            for lost in [vec![first], (0..tolerance).map(|at| (first + at * 5) % self.disks.len()).collect()] {
+                lost.iter().for_each(|disk| self.lose(*disk));
+                self.assert_reads(&format!("{what}, {lost:?} lost")).await;
+                lost.iter().for_each(|disk| self.find(*disk));
+            }
+        }
+    }
+
+    /// Chunks that no record names.
+    async fn garbage(&self) -> usize {
+        let dead = self.meta.dead_stripes(100).await.expect("readable");
+        let named: BTreeSet<ChunkId> = self.live().await.iter().chain(&dead).flat_map(names).collect();
+        self.disks.iter().flat_map(MemoryStore::ids).filter(|id| !named.contains(id)).count()
+    }
+
+    async fn assert_sound(&self, what: &str) {
+        assert_eq!(self.meta.check().await.expect("readable"), Vec::<String>::new(), "{what}");
+        for stripe in self.live().await {
+            let verified = self.stripes.verify(&stripe, &Unpaced).await;
+            assert!(verified.healthy(), "{what}: {verified:?}");
+        }
+    }
+
+    /// Bytes read and written at all stores so far.
+    fn counts(&self) -> (u64, u64) {
+        let counts = self.counting.iter().map(|store| store.counts());
+        counts.fold((0, 0), |sum, counts| (sum.0 + counts.bytes_read, sum.1 + counts.bytes_written))
+    }
+}
+
+fn spec(code: &str) -> CodeSpec {
+    code.parse().expect("a valid code")
+}
+
+fn disk_record(disk: usize) -> DiskRecord {
+    let id = DiskId(disk as u128);
+    let (node, path) = (NodeId(id.to_string()), id.to_string());
+    DiskRecord { id, node, path, state: DiskState::Active, added: WallTime::default() }
+}
+
+fn names(record: &StripeRecord) -> Vec<ChunkId> {
+    (0..record.places.len() as u16).filter_map(|index| record.chunk_id(ChunkIndex(index))).collect()
+}
+
+/// Fast and compact code of a family, stripes of the fast one that make one of the compact one, disks of each, and chunks
+/// read and written up and down.
+struct Family {
+    fast: &'static str,
+    compact: &'static str,
+    stripes: usize,
+    disks: usize,
+    up: (u64, u64),
+    down: (u64, u64),
+}
+
+/// The counts of the papers. Splitting a Reed-Solomon stripe reads the data of all parts but the last, and its parity.
+const FAMILIES: [Family; 4] = [
+    Family { fast: "pc:2x5", compact: "pc:6x5", stripes: 3, disks: 18, up: (18, 6), down: (26, 18) },
+    Family { fast: "lrc:12+6+2", compact: "lrc:12+2+2", stripes: 1, disks: 20, up: (6, 2), down: (10, 6) },
+    Family { fast: "rsm:6+3", compact: "rsm:12+3", stripes: 2, disks: 9, up: (6, 3), down: (9, 6) },
+    Family { fast: "rsm:10+4", compact: "rsm:20+4", stripes: 2, disks: 14, up: (8, 4), down: (14, 8) },
+];
+
+impl Family {
+    /// Stripes of the fast code, of which no two share a disk. Their lengths differ, those of their chunks do not.
+    async fn world(&self, chunk_bytes: usize) -> World {
+        let mut world = World::new((self.stripes * self.disks + 2) as u128).await;
+        let data = usize::from(spec(self.fast).shape().data);
+        for at in 0..self.stripes {
+            world.write(self.fast, data * chunk_bytes - 7 * at, at * self.disks..(at + 1) * self.disks).await;
+        }
+        world
+    }
+}
+
+/// As the papers count, each new parity is made of as few old ones as can be.
+/// Test of: [hacfs §3.3]
+/// Test of: [convertible §IV]
+#[tokio::test]
+async fn the_stores_are_asked_for_what_the_papers_count() {
+    for family in &FAMILIES {
+        let chunk_bytes = 160 << 10;
+        let world = family.world(chunk_bytes).await;
+        for (to, (reads, writes)) in [(family.compact, family.up), (family.fast, family.down)] {
+            let before = world.counts();
+            let data: BTreeSet<(ChunkId, DiskId)> = data_chunks(&world.live().await);
+            let converted = world.convert_by(to, ConversionGoal::ShortSums).await.expect("converted");
+            let after = world.counts();
+            let unit = chunk_bytes as u64;
+            assert_eq!(((after.0 - before.0) / unit, (after.1 - before.1) / unit), (reads, writes), "to {to}");
+            assert_eq!((converted.bytes_read, converted.bytes_written), (reads * unit, writes * unit), "to {to}");
+            assert_eq!(converted.bytes_verified, writes * unit);
+            let targets = world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+            drop(converted);
+            assert_eq!(data_chunks(&targets), data, "data stays where it is under its names");
+            world.reclaim().await;
+            assert_eq!(world.garbage().await, 0);
+            world.assert_sound(to).await;
+            world.assert_reads(to).await;
+        }
+    }
+}
+
+fn data_chunks(stripes: &[StripeRecord]) -> BTreeSet<(ChunkId, DiskId)> {
+    let of = |stripe: &StripeRecord| -> Vec<(ChunkId, DiskId)> {
+        let data = (0..stripe.code.shape().data).map(ChunkIndex);
+        let id = |index| stripe.chunk_id(index).expect("whole");
+        data.map(|index| (id(index), stripe.places[index.at()].expect("whole").disk)).collect()
+    };
+    stripes.iter().flat_map(of).collect()
+}
+
+/// The sum of the columns' new parities is the sum of all, so a product code's corners need not be read.
+#[tokio::test]
+async fn one_place_that_combines_all_reads_less() {
+    let world = FAMILIES[0].world(64 << 10).await;
+    let before = world.counts();
+    let converted = world.convert("pc:6x5").await.expect("converted");
+    let after = world.counts();
+    assert_eq!(((after.0 - before.0) >> 16, (after.1 - before.1) >> 16), (15, 6));
+    world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+    world.assert_sound("pc:6x5").await;
+}
+
+/// Merged, split, merged again: with tails of tiles, in several windows, and each loss that is tolerated.
+#[tokio::test]
+async fn bytes_are_the_same_under_every_code_of_a_family() {
+    for family in &FAMILIES[1..3] {
+        let world = family.world(100_032).await;
+        world.assert_survives(family.fast).await;
+        for to in [family.compact, family.fast, family.compact] {
+            let converted = world.convert(to).await.expect("converted");
+            world.assert_survives("not yet named").await;
+            world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+            drop(converted);
+            world.assert_survives("named").await;
+            world.reclaim().await;
+            world.assert_survives(to).await;
+            world.assert_sound(to).await;
+            assert_eq!(world.garbage().await, 0);
+        }
+    }
+    let family = &FAMILIES[0];
+    let world = family.world(70_016).await;
+    for to in [family.compact, family.fast] {
+        world.switch(to).await;
+        world.assert_survives(to).await;
+    }
+}
+
+/// The process ends at each change of a store once, before it and after it without the answer.
+#[tokio::test]
+async fn a_crash_at_any_step_leaves_stripes_that_survive_what_their_code_says() {
+    for (family, to) in [(&FAMILIES[2], "rsm:12+3"), (&FAMILIES[1], "lrc:12+2+2")] {
+        let (mut steps, mut named) = (0, 0);
+        for happens in [false, true] {
+            for step in 0.. {
+                let world = family.world(1024).await;
+                world.cut.set(world.cut.calls() + step, happens);
+                let is_cut = tokio::select! {
+                    biased;
+                    () = world.cut.reached() => true,
+                    _ = world.switch(to) => false,
+                };
+                if !is_cut {
+                    break;
+                }
+                steps += 1;
+                let world = world.crash();
+                let what = format!("{} -> {to}, step {step}, happens: {happens}", family.fast);
+                let is_named = world.live().await[0].code == spec(to);
+                named += u64::from(is_named);
+                world.assert_survives(&what).await;
+                // It can be tried again, and ends as if nothing had been.
+                if !is_named {
+                    world.switch(to).await;
+                }
+                world.reclaim().await;
+                world.assert_sound(&what).await;
+                world.assert_reads(&what).await;
+                assert!(world.meta.dead_stripes(9).await.expect("readable").is_empty(), "{what}");
+            }
+        }
+        let writes = family.up.1;
+        // Created, filled, committed; and what is dropped is deleted.
+        assert!(steps >= 6 * writes && named >= 2 * writes, "{to}: {steps} steps, {named} named");
+    }
+}
+
+#[tokio::test]
+async fn lost_parity_is_decoded_and_no_stripe_comes_to_survive_less() {
+    let family = &FAMILIES[2];
+    let world = family.world(64 << 10).await;
+    let sources = world.live().await;
+    let disk = |stripe: usize, chunk: usize| sources[stripe].places[chunk].expect("placed").disk.0 as usize;
+    // One parity chunk of one stripe: it is decoded, and the merged stripe has all of its own.
+    world.lose(disk(0, 7));
+    let converted = world.convert("rsm:12+3").await.expect("one loss");
+    assert_eq!(converted.bytes_read, (6 + 3) * (64 << 10), "six of one stripe instead of three");
+    world.stripes.discard_converted(converted).await;
+    assert_eq!(world.garbage().await, 0, "a refused conversion leaves nothing");
+    // One data chunk of one stripe: two more may be lost, before and after.
+    world.lose(disk(1, 2));
+    world.find(disk(0, 7));
+    world.switch("rsm:12+3").await;
+    world.assert_reads("a data chunk lost").await;
+    world.find(disk(1, 2));
+    world.assert_survives("found again").await;
+
+    // One of each: the stripes by themselves survive two more, together they would one.
+    let world = family.world(64 << 10).await;
+    let sources = world.live().await;
+    for source in &sources {
+        world.lose(source.places[2].expect("placed").disk.0 as usize);
+    }
+    let refused = world.convert("rsm:12+3").await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::Exposed { before: 2, after: 1, .. })), "{refused:?}");
+    assert_eq!(world.garbage().await, 0);
+}
+
+#[tokio::test]
+async fn a_rebuilt_chunk_of_a_merged_stripe_gets_the_stripes_name() {
+    let world = FAMILIES[2].world(64 << 10).await;
+    let merged = world.switch("rsm:12+3").await.remove(0);
+    let lost = [ChunkIndex(3), ChunkIndex(9), ChunkIndex(13)];
+    lost.iter().for_each(|index| world.lose(merged.places[index.at()].expect("placed").disk.0 as usize));
+    let rebuilt = world.stripes.rebuild(&merged, &lost, &Unpaced).await.expect("disks are spare");
+    let after = world.meta.swap(rebuilt.swap.clone()).await.expect("unchanged");
+    drop(rebuilt);
+    for index in lost {
+        let name = after.chunk_id(index).expect("placed");
+        assert_eq!((name.stripe, name.index), (merged.id, index));
+    }
+    let kept = after.chunk_id(ChunkIndex(4)).expect("placed");
+    assert_ne!(kept.stripe, merged.id, "it has the name that it was written under");
+    world.assert_reads("rebuilt").await;
+    assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_cannot_be_converted_is_refused_with_the_reason() {
+    // On nine disks the two stripes lie on the same ones.
+    let mut world = World::new(16).await;
+    world.write("rsm:6+3", 6 << 16, 0..9).await;
+    world.write("rsm:6+3", 6 << 16, 0..9).await;
+    let refused = world.convert("rsm:12+3").await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::Crowded { .. })), "{refused:?}");
+    // A short last stripe.
+    let mut world = World::new(20).await;
+    world.write("rsm:6+3", 6 << 16, 0..9).await;
+    world.write("rsm:6+3", 1000, 9..18).await;
+    let refused = world.convert("rsm:12+3").await.map(|_| ());
+    let lengths = matches!(refused, Err(StripeError::UnequalChunks { chunk_bytes: 192, expected: 65_536, .. }));
+    assert!(lengths, "{refused:?}");
+    // What was written as one band lies over all its chunks.
+    let mut world = World::new(20).await;
+    world.write("rsm:12+3", 12 << 16, 0..15).await;
+    let refused = world.convert("rsm:6+3").await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::BandCut { chunks: 12, .. })), "{refused:?}");
+    // Twelve disks have the data, and two are left.
+    let mut world = World::new(14).await;
+    world.write("rsm:6+1", 6 << 16, 0..7).await;
+    world.write("rsm:6+1", 6 << 16, 7..14).await;
+    let refused = world.convert("rsm:12+3").await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::TooFewDisks { .. })), "{refused:?}");
+}
+
+/// An object that is deleted while its stripe is merged: the change is refused, and nothing is left of it.
+#[tokio::test]
+async fn a_delete_meanwhile_refuses_the_change() {
+    let world = FAMILIES[2].world(64 << 10).await;
+    let converted = world.convert("rsm:12+3").await.expect("converted");
+    let delete = DeleteObject {
+        bucket: world.bucket,
+        key: "1".to_owned(),
+        version: VersionRef::Current,
+        marker: None,
+        precondition: Precondition::None,
+        now: WallTime::default(),
+    };
+    world.meta.delete_object(delete).await.expect("it is there");
+    let refused = world.meta.convert(converted.change.clone()).await;
+    assert!(matches!(refused, Err(MetaError::StripeChanged { .. })), "{refused:?}");
+    world.stripes.discard_converted(converted).await;
+    world.reclaim().await;
+    assert_eq!(world.garbage().await, 0);
+    let span = world.span(0).await;
+    assert!(world.read(&span).await.expect("there") == world.data[0]);
+}
+
+/// Readers with a disk gone, who decode, while the code goes back and forth.
+#[tokio::test]
+async fn readers_notice_nothing() {
+    let family = &FAMILIES[2];
+    let world = family.world(64 << 10).await;
+    let lost = world.live().await[0].places[1].expect("placed").disk;
+    world.lose(lost.0 as usize);
+    let switching = async {
+        for round in 0..12 {
+            world.switch([family.compact, family.fast][round % 2]).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let reading = |object: usize| {
+        let world = &world;
+        async move {
+            for round in 0..60 {
+                // Reclaim waits longer than a reader takes from the record to its claim; here nothing comes between.
+                let span = world.span(object).await;
+                let _claim = world.stripes.claim_record(&span.stripe);
+                tokio::task::yield_now().await;
+                let bytes = world.read(&span).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                assert!(bytes == world.data[object], "object {object}, round {round}");
+            }
+        }
+    };
+    tokio::join!(switching, reading(0), reading(1), reading(0));
+}
