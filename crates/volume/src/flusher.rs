@@ -80,7 +80,8 @@ impl Inner {
     fn note_progress(&self, report: &MergeReport) {
         let now = self.env.clock.now();
         let mut idle_since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
-        if report.pages + report.pages_carried > 0 {
+        // All of it may have been merged by somebody else: a snapshot that was taken.
+        if report.pages + report.pages_carried > 0 || self.diffs().pages() == 0 {
             *idle_since = None;
             self.is_stuck.store(false, Ordering::Release);
             return;

@@ -420,3 +420,36 @@ async fn writers_do_not_wait_for_ever_for_stripes_that_somebody_holds() {
     volume.merge_all().await.expect("merged");
     write(&volume, 0, content).await;
 }
+
+/// Merging in the background had its turn when somebody else had merged all there was: that is no reason to refuse writers.
+#[tokio::test]
+async fn writers_wait_for_a_snapshot_though_the_last_round_found_nothing_to_merge() {
+    let world = World::with(4, tight(), 5).await;
+    let volume = world.create("v", 32 * MIB, "rs:2+1").await;
+    let fill = async |volume: Volume| {
+        for at in 0..32 {
+            volume.write(at * MIB, pattern(at, MIB as usize), Durable::WithFlush).await?;
+        }
+        Ok::<(), BlocksError>(())
+    };
+    fill(volume.clone()).await.expect("there is room");
+    // With so much in use the background does not rest: its next round is behind this one.
+    for at in (0..32).cycle() {
+        if volume.status().used_percent > 80 {
+            break;
+        }
+        volume.write(at * MIB, pattern(at, MIB as usize), Durable::WithFlush).await.expect("there is room");
+    }
+    volume.merge_all().await.expect("merged");
+    write(&volume, 0, page(1)).await;
+    world.traps.overwrites().set();
+    let volumes = world.volumes.clone();
+    let taken = world.beside(async move { volumes.take_snapshot(&"v@s".parse().expect("a name")).await });
+    world.traps.overwrites().caught().await;
+    let written = world.beside(fill(volume.clone()));
+    world.until("a full log", async || volume.status().used_percent >= 100).await;
+    world.env.clock.sleep(Duration::from_secs(1)).await;
+    world.traps.overwrites().open();
+    taken.await.expect("it ends").expect("taken");
+    written.await.expect("it ends").expect("it waits for room");
+}
