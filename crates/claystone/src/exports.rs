@@ -65,7 +65,7 @@ impl VolumeExports {
         let mut listed = Vec::new();
         for volume in self.volumes.list().await? {
             let own = snapshots.iter().filter(|snapshot| snapshot.record.volume == volume.id);
-            listed.push(Listed { name: volume.name, description: volume.code.to_string() });
+            listed.push(Listed { name: volume.name, description: volume.redundancy.to_string() });
             listed.extend(own.map(|FoundSnapshot { record, .. }| Listed {
                 name: record.full_name(),
                 description: snapshot_description(record),
@@ -76,7 +76,7 @@ impl VolumeExports {
 
     async fn open_volume(&self, name: &str) -> Result<Opened, VolumeError> {
         let volume = self.volumes.open(name).await?;
-        let description = volume.record().code.to_string();
+        let description = volume.record().redundancy.to_string();
         Ok((Arc::new(volume), description))
     }
 
@@ -88,7 +88,7 @@ impl VolumeExports {
 }
 
 fn snapshot_description(record: &SnapshotRecord) -> String {
-    format!("{}, a snapshot: read-only", record.code)
+    format!("{}, a snapshot: read-only", record.redundancy)
 }
 
 /// A volume or a snapshot that clients use.

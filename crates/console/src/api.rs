@@ -292,6 +292,26 @@ pub struct VolumeUse {
     /// Stripes that they wrote anew because a snapshot or a clone has them as they were.
     #[serde(default)]
     pub copied_stripes: u64,
+    /// Bytes of a stripe, without its parity.
+    pub stripe_bytes: u64,
+    /// Stripes that are mirrored, where there are two forms.
+    pub mirrored_stripes: u64,
+    /// Bytes of their chunks.
+    pub mirrored_bytes: u64,
+    /// Stripes that are coded; where there is one code, those that have it.
+    pub coded_stripes: u64,
+    /// Bytes of their chunks.
+    pub coded_bytes: u64,
+    /// Stripes of another code, of before the redundancy was set.
+    pub other_stripes: u64,
+    /// Bytes of their chunks.
+    pub other_bytes: u64,
+    /// Stripes that were coded since it was opened.
+    pub coded_switches: u64,
+    /// Stripes that were mirrored since then.
+    pub mirrored_switches: u64,
+    /// The share of its data that has to be coded to make up for the log's space, in percent, where there are two forms.
+    pub log_pays_percent: Option<u64>,
 }
 
 /// A volume to make.
@@ -302,7 +322,7 @@ pub struct AddVolume {
     pub name: String,
     /// A multiple of the page.
     pub bytes: u64,
-    /// Such as `rs:4+2`, `replica:2`.
+    /// Such as `rs:4+2`, `replica:2`, or two forms: `replica:3/rs:4+2<=200%`.
     pub code: String,
     /// 1024, 2048, 4096 or 8192; by default 4096.
     #[serde(default)]
@@ -310,6 +330,14 @@ pub struct AddVolume {
     /// Bytes of a stripe on each disk, whole pages and whole sectors; by default 1 MiB.
     #[serde(default)]
     pub chunk_bytes: Option<u64>,
+}
+
+/// What a volume's stripes shall get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetRedundancy {
+    /// Such as `rs:4+2`, `replica:3/rs:4+2`, `replica:3/rs:4+2<=200%`.
+    pub code: String,
 }
 
 /// A volume's length to be.

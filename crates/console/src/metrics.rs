@@ -371,17 +371,23 @@ type Of<T> = (&'static str, &'static str, fn(&SectorStatus) -> T);
 /// Name, help, and the value.
 type OfVolume = (&'static str, &'static str, fn(&VolumeUse) -> u64);
 
-const VOLUME_NUMBERS: [OfVolume; 4] = [
+const VOLUME_NUMBERS: [OfVolume; 8] = [
     ("volume_log_bytes", "Bytes of the volume's log, on each of its disks", |of| of.log_bytes),
     ("volume_log_used_percent", "Share of the log's reserve that is used", |of| of.log_used_percent),
     ("volume_diff_pages", "Pages that wait to be merged", |of| of.diff_pages),
     ("volume_clients", "Connections of clients", |of| of.clients),
+    ("volume_mirrored_stripes", "Stripes that are mirrored, where they may be coded", |of| of.mirrored_stripes),
+    ("volume_mirrored_bytes", "Bytes of the chunks of mirrored stripes", |of| of.mirrored_bytes),
+    ("volume_coded_bytes", "Bytes of the chunks of coded stripes", |of| of.coded_bytes),
+    ("volume_other_bytes", "Bytes of the chunks of stripes that have a former code", |of| of.other_bytes),
 ];
 
-const VOLUME_COUNTS: [OfVolume; 3] = [
+const VOLUME_COUNTS: [OfVolume; 5] = [
     ("volume_merged_pages", "Pages merged since the volume was opened", |of| of.merged_pages),
     ("volume_parity_updates", "Rows of sectors whose parity was made anew", |of| of.parity_updates),
     ("volume_copied_stripes", "Stripes written anew because a snapshot or a clone has them", |of| of.copied_stripes),
+    ("volume_coded_stripes", "Stripes that were mirrored and became coded", |of| of.coded_switches),
+    ("volume_remirrored_stripes", "Stripes that were coded and became mirrored", |of| of.mirrored_switches),
 ];
 
 const SECTOR_COUNTS: [Of<u64>; 8] = [

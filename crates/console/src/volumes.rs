@@ -15,16 +15,18 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
-use claystone_code::{CodeSpec, SpecError};
 use claystone_env::timeout;
-use claystone_meta::MetaError;
+use claystone_meta::{MetaError, Redundancy, RedundancyError};
 use claystone_volume::{
     Blocks, BlocksError, Durable, Found, NewVolume, SpanKind, State as VolumeState, Volume, VolumeError, joined,
+    reserve_share,
 };
 use futures::TryFutureExt;
 
 use crate::AdminError;
-use crate::api::{self, AddVolume, Done, ResizeVolume, VolumeMerged, VolumeSpan, VolumeSpans, VolumeUse};
+use crate::api::{
+    self, AddVolume, Done, ResizeVolume, SetRedundancy, VolumeMerged, VolumeSpan, VolumeSpans, VolumeUse,
+};
 use crate::router::{Console, Input, Reply, STATUS_TIMEOUT, Shared};
 
 /// The routes, below the admin API's prefix.
@@ -33,6 +35,7 @@ pub(crate) fn routes() -> Router<std::sync::Arc<Console>> {
         .route("/volumes", get(list).post(add))
         .route("/volumes/{name}", get(info).delete(delete))
         .route("/volumes/{name}/size", put(resize))
+        .route("/volumes/{name}/redundancy", put(set_redundancy))
         .route("/volumes/{name}/merge", post(merge))
         .route("/volumes/{name}/spans", get(spans))
         .route("/volumes/{name}/flush", post(flush))
@@ -90,13 +93,26 @@ async fn info(State(console): Shared, Path(name): Path<String>) -> Reply<api::Vo
 }
 
 async fn add(State(console): Shared, Input(add): Input<AddVolume>) -> Reply<api::Volume> {
-    let invalid = |error: SpecError| AdminError::Invalid { field: "code", reason: error.to_string() };
-    let code: CodeSpec = add.code.parse().map_err(invalid)?;
-    let mut new = NewVolume::new(&add.name, add.bytes, code);
+    let mut new = NewVolume::new(&add.name, add.bytes, redundancy_of(&add.code)?);
     new.page_bytes = add.page_bytes.unwrap_or(new.page_bytes);
     new.chunk_bytes = add.chunk_bytes.unwrap_or(new.chunk_bytes);
     let record = console.parts.volumes.create(new).await.map_err(refused)?;
     Ok(Json(shown(Found { record, state: VolumeState::Closed })))
+}
+
+async fn set_redundancy(
+    State(console): Shared,
+    Path(name): Path<String>,
+    Input(set): Input<SetRedundancy>,
+) -> Reply<api::Volume> {
+    let redundancy = redundancy_of(&set.code)?;
+    console.parts.volumes.set_redundancy(&name, redundancy).await.map_err(refused)?;
+    console.volume(&name).await.map(Json)
+}
+
+fn redundancy_of(text: &str) -> Result<Redundancy, AdminError> {
+    let invalid = |error: RedundancyError| AdminError::Invalid { field: "code", reason: error.to_string() };
+    text.parse().map_err(invalid)
 }
 
 async fn resize(
@@ -188,7 +204,7 @@ fn shown(found: Found) -> api::Volume {
     let mut volume = api::Volume {
         name: record.name,
         bytes: record.bytes,
-        code: record.code.to_string(),
+        code: record.redundancy.to_string(),
         page_bytes: record.page_bytes,
         chunk_bytes: record.chunk_bytes,
         created_unix_ms: record.created.unix_ms,
@@ -206,6 +222,8 @@ fn shown(found: Found) -> api::Volume {
             let state = if status.failure.is_some() { "failed" } else { "open" };
             (volume.state, volume.reason) = (state.to_owned(), status.failure.clone());
             volume.stripes = Some(status.stripes);
+            let data_bytes = status.stripes * status.stripe_bytes;
+            let log_pays = reserve_share(&status.redundancy, status.reserve_bytes, data_bytes);
             volume.log_disks = status.log_disks.iter().map(ToString::to_string).collect();
             volume.open = Some(VolumeUse {
                 log_bytes: status.log_bytes,
@@ -218,6 +236,16 @@ fn shown(found: Found) -> api::Volume {
                 merged_pages: status.merged.pages,
                 parity_updates: status.merged.parity_updates,
                 copied_stripes: status.merged.stripes_copied,
+                stripe_bytes: status.stripe_bytes,
+                mirrored_stripes: status.mirrored.stripes,
+                mirrored_bytes: status.mirrored.chunks_bytes,
+                coded_stripes: status.coded.stripes,
+                coded_bytes: status.coded.chunks_bytes,
+                other_stripes: status.others.stripes,
+                other_bytes: status.others.chunks_bytes,
+                coded_switches: status.switched.coded,
+                mirrored_switches: status.switched.mirrored,
+                log_pays_percent: log_pays.map(|share| (100.0 * share).ceil() as u64),
             });
         }
     }
@@ -237,6 +265,7 @@ fn refused(error: VolumeError) -> AdminError {
             | MetaError::HasSnapshots { .. },
         )
         | VolumeError::InUse { .. }
+        | VolumeError::MoreCopies { .. }
         | VolumeError::SnapshotInUse { .. }
         | VolumeError::HasSnapshots { .. } => AdminError::Conflict { reason },
         VolumeError::BadName { .. } | VolumeError::BadSnapshotName { .. } => {
@@ -245,9 +274,11 @@ fn refused(error: VolumeError) -> AdminError {
         VolumeError::BadLength { .. } => AdminError::Invalid { field: "bytes", reason },
         VolumeError::BadPages { .. } => AdminError::Invalid { field: "page_bytes", reason },
         VolumeError::BadChunks { .. } => AdminError::Invalid { field: "chunk_bytes", reason },
-        VolumeError::BadCode { .. } | VolumeError::TooFewDisks { .. } | VolumeError::Code(_) => {
-            AdminError::Invalid { field: "code", reason }
-        }
+        VolumeError::BadCode { .. }
+        | VolumeError::TooFewDisks { .. }
+        | VolumeError::Code(_)
+        | VolumeError::Redundancy(_)
+        | VolumeError::OtherData { .. } => AdminError::Invalid { field: "code", reason },
         VolumeError::TooWide { .. } => AdminError::Invalid { field: "code", reason },
         _ => AdminError::Unavailable { reason },
     }

@@ -26,4 +26,4 @@ pub use atlas::Atlas;
 pub use cluster::Cluster;
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};
-pub use volume::{VolumeReport, run_volume_seed};
+pub use volume::{Step, StepFault, VolumeReport, Work, run_step, run_volume_seed};

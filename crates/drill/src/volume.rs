@@ -5,6 +5,7 @@
 //! until the next write or crash.
 
 mod snapshots;
+mod steps;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +16,12 @@ use claystone_chunk::ByteRange;
 use claystone_chunk::testing::pattern;
 use claystone_env::{Random, Task};
 use claystone_keeper::Overall;
+use claystone_meta::Redundancy;
 use claystone_sim::{Fault, TraceSum, World};
-use claystone_volume::{Blocks, Durable, NewVolume, Volume, joined};
+use claystone_volume::{Blocks, Durable, Form, NewVolume, Switch, Volume, joined};
 
 use self::snapshots::Kept;
+pub use self::steps::{Step, StepFault, Work, run_step};
 use crate::Atlas;
 use crate::cluster::{Cluster, DISK_BYTES};
 
@@ -156,7 +159,8 @@ fn content(seed: u64) -> bytes::Bytes {
 const PAGE_BYTES: u64 = 4096;
 const PAGES: u64 = 512;
 const NAME: &str = "v";
-const CODES: [&str; 5] = ["rs:4+2", "rs:2+1", "replica:3", "lrc:4+2+2", "mirror:3x3"];
+const CODES: [&str; 7] =
+    ["rs:4+2", "rs:2+1", "replica:3", "lrc:4+2+2", "mirror:3x3", "replica:3/rs:4+2", "replica:2/rs:2+1<=180%"];
 
 struct Drill {
     cluster: Cluster,
@@ -177,16 +181,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Drill {
     async fn new(world: World) -> Result<Drill> {
         let random = world.random().fork("volume drill");
-        let code: claystone_code::CodeSpec =
-            CODES[random.below(CODES.len() as u64) as usize].parse().expect("a valid code");
-        let disks = usize::from(code.disks_min().max(4)) + random.below(3) as usize;
+        let redundancy: Redundancy =
+            CODES[random.below(CODES.len() as u64) as usize].parse().expect("a valid redundancy");
+        let disks = usize::from(redundancy.disks_min().max(4)) + random.below(3) as usize;
         let cluster = Cluster::new(world, disks).await?;
-        let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new(NAME, PAGES * PAGE_BYTES, code) };
+        let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new(NAME, PAGES * PAGE_BYTES, redundancy) };
         cluster.running.volumes.create(new).await?;
         Ok(Drill {
             cluster,
             random,
-            atlas: Atlas::new(code.tolerance()),
+            atlas: Atlas::new(redundancy.codes().map(|code| code.tolerance()).min().expect("there is one")),
             model: Arc::new(Mutex::new(PageModel::new(PAGES as usize))),
             tally: Arc::default(),
             faults: 0,
@@ -220,10 +224,12 @@ impl Drill {
         let tasks: Vec<Task> = (0..writers).map(|writer| self.start_writer(&volume, writer, writers)).collect();
         for _ in 0..self.random.below(4) {
             self.pause().await;
-            match self.random.below(5) {
+            match self.random.below(6) {
                 // What it cannot merge now stays where it is.
                 0 | 1 => drop(volume.merge_once(1 + self.random.below(200)).await),
                 2 => self.take_snapshot().await,
+                // Nor does what cannot be switched change.
+                3 => drop(volume.switch(self.switches()).await),
                 _ => self.fault().await?,
             }
         }
@@ -242,6 +248,12 @@ impl Drill {
         }
         self.check().await?;
         self.use_snapshots().await
+    }
+
+    /// Any forms for any stripes.
+    fn switches(&self) -> Vec<Switch> {
+        let form = || if self.random.below(2) == 0 { Form::Coded } else { Form::Mirrored };
+        (0..1 + self.random.below(8)).map(|_| Switch { position: self.random.below(8), to: form() }).collect()
     }
 
     async fn pause(&self) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use claystone_drill::{Cluster, run_volume_seed};
-use claystone_volume::{Blocks, Durable, NewVolume};
+use claystone_drill::{Cluster, Step, StepFault, Work, run_step, run_volume_seed};
+use claystone_volume::{Blocks, Durable, Form, NewVolume};
 
 #[test]
 fn volumes_keep_what_was_flushed_under_faults_and_crashes() {
@@ -53,4 +53,39 @@ fn a_store_that_keeps_dying_does_not_fill_its_disks_with_logs() {
 fn a_seed_replays_its_run() {
     let [first, second] = [7, 7].map(|seed| run_volume_seed(seed).unwrap_or_else(|error| panic!("{error:?}")));
     assert_eq!(first, second);
+}
+
+/// A fault at every operation of every disk, one after another; how many there are.
+fn every_step(work: Work) -> u64 {
+    let mut steps = 0;
+    for fault in [StepFault::Kill, StepFault::Loss] {
+        for disk in 0..4 {
+            let is_there = |operation: &u64| {
+                let step = Step { work, fault, disk, operation: *operation };
+                run_step(step).unwrap_or_else(|error| panic!("{error:?}"))
+            };
+            steps += (0..).take_while(is_there).count() as u64;
+        }
+    }
+    steps
+}
+
+#[test]
+fn every_step_of_coding_is_killed_and_loses_a_disk() {
+    let steps = every_step(Work::Switch(Form::Coded));
+    assert!(steps > 100, "only {steps} steps");
+}
+
+#[test]
+fn every_step_of_mirroring_is_killed_and_loses_a_disk() {
+    let steps = every_step(Work::Switch(Form::Mirrored));
+    assert!(steps > 100, "only {steps} steps");
+}
+
+#[test]
+fn every_step_of_a_merge_is_killed_and_loses_a_disk() {
+    for form in [Form::Coded, Form::Mirrored] {
+        let steps = every_step(Work::Merge(form));
+        assert!(steps > 80, "only {steps} steps of {form:?}");
+    }
 }

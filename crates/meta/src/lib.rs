@@ -10,6 +10,7 @@
 //! Left out: chunk bytes (crate `chunk`), what to do with damage (crate `keeper`).
 
 mod record;
+mod redundancy;
 mod sqlite;
 mod store;
 #[cfg(any(test, feature = "testing"))]
@@ -20,6 +21,7 @@ pub use record::{
     PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName,
     VolumeRecord,
 };
+pub use redundancy::{Mirroring, Redundancy, RedundancyError};
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
     BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, KeyRecords, ListPage,

@@ -6,6 +6,8 @@ use claystone_chunk::{ChunkId, DiskId, Generation, NodeId, OwnerId, StripeId, Te
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
+use crate::Redundancy;
+
 /// A bucket's row. Names can be used again after a delete, ids cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketId(pub i64);
@@ -250,8 +252,8 @@ pub struct VolumeRecord {
     pub page_bytes: u32,
     /// Bytes of each chunk of its stripes.
     pub chunk_bytes: u64,
-    /// The code of its stripes.
-    pub code: CodeSpec,
+    /// What its stripes get.
+    pub redundancy: Redundancy,
     /// The node where its data chunks lie, if one was chosen.
     pub home: Option<NodeId>,
     /// Of its last lease; `Term(0)`: nobody ever opened it.
@@ -269,7 +271,7 @@ pub struct VolumeRecord {
 impl VolumeRecord {
     /// The volume's bytes that one stripe holds.
     pub fn stripe_bytes(&self) -> u64 {
-        u64::from(self.code.shape().data).saturating_mul(self.chunk_bytes)
+        u64::from(self.redundancy.code.shape().data).saturating_mul(self.chunk_bytes)
     }
 }
 
@@ -294,8 +296,8 @@ pub struct SnapshotRecord {
     pub page_bytes: u32,
     /// Bytes of each chunk of its stripes.
     pub chunk_bytes: u64,
-    /// The code of its stripes.
-    pub code: CodeSpec,
+    /// What the volume's stripes got when it was taken.
+    pub redundancy: Redundancy,
     /// When it was taken.
     pub created: WallTime,
 }

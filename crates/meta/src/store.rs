@@ -6,8 +6,8 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
 use crate::{
-    AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, SnapshotId,
-    SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
+    AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, Redundancy,
+    SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -542,6 +542,11 @@ pub trait VolumeRecords: Send + Sync {
     async fn corrupt_volumes(&self) -> Result<Vec<(OwnerId, String)>, MetaError>;
     /// Sets the length, never to less than it has: `VolumeShrinks`. Needs no lease.
     async fn grow_volume(&self, id: OwnerId, bytes: u64) -> Result<VolumeRecord, MetaError>;
+    /// Sets what its stripes get, under the lease, if any, that it has: `NoSuchVolume`. Those there are stay as they are.
+    ///
+    /// # Panics
+    /// If stripes would have other data chunks.
+    async fn set_redundancy(&self, id: OwnerId, redundancy: Redundancy) -> Result<VolumeRecord, MetaError>;
     /// Forgets a volume, whoever has it open, and with it the disks of its log; returns the stripes that died. Changes
     /// under any of its leases are `NoSuchVolume` from then on. `HasSnapshots`.
     async fn delete_volume(&self, id: OwnerId) -> Result<Vec<StripeRecord>, MetaError>;

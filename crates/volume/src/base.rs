@@ -37,6 +37,8 @@ impl Base {
         }
         // To decode, the stripe must stay as it is, and be known as it is now: a chunk that missed a merge has no place
         // any more, and one that was rebuilt has another.
+        // The claim comes before the record: what that names stays while this reads, also where the code changes.
+        let _claim = self.stripes.claim(stripe.id);
         let hold = self.stripes.share(stripe.id).await.map_err(|error| lost(range, &error))?;
         let current = match self.meta.stripe(stripe.id).await {
             Ok(Some(current)) => current,

@@ -2,7 +2,7 @@
 
 use claystone_chunk::{DiskId, SegmentError};
 use claystone_code::{CodeSpec, SpecError};
-use claystone_meta::MetaError;
+use claystone_meta::{MetaError, RedundancyError};
 
 use crate::BlocksError;
 use crate::log::LogFailure;
@@ -158,6 +158,23 @@ pub enum VolumeError {
     /// The code cannot be built.
     #[error(transparent)]
     Code(#[from] SpecError),
+    /// Its two forms do not go together.
+    #[error(transparent)]
+    Redundancy(#[from] RedundancyError),
+    /// Data stays where it is, so the data chunks of a stripe stay as many.
+    #[error("stripes of {from} cannot become {to}: data stays where it is, so they keep {} data chunks", .from.shape().data)]
+    OtherData {
+        /// The code that stripes get now.
+        from: CodeSpec,
+        /// The one asked for.
+        to: CodeSpec,
+    },
+    /// The log of an open volume keeps its copies.
+    #[error("volume {name:?} is in use, and would survive more lost disks than its log does: detach its clients first")]
+    MoreCopies {
+        /// The volume.
+        name: String,
+    },
     /// The records failed, or refuse.
     #[error(transparent)]
     Meta(#[from] MetaError),

@@ -12,6 +12,9 @@
 //! the timeout, who waits for a merge is refused. Help is a discard, or whole pages of stripes with diffs that wait: it may be
 //! what is lost that they bring back.
 //!
+//! Every 10 s, and at once when what they get was set, stripes are given the form that fits how much they are written
+//! ([`crate::switch`]), unless merging is due: room in the log comes first.
+//!
 //! Between its rounds merging rests while somebody writes, four times as long as a round where it begins, not at all from
 //! 75 % on. Its reads and writes are few at a time, and its records in the log short: no writer waits long for it.
 //!
@@ -37,6 +40,7 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
     let run = async move {
         let mut idle = Duration::ZERO;
         let mut written = 0;
+        let mut switch_at = clock.now().after(SWITCH_EVERY);
         loop {
             let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
             let Some(inner) = inner.upgrade() else { return };
@@ -44,10 +48,16 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
             idle = if now == written && !was_wanted { idle + TICK } else { Duration::ZERO };
             written = now;
             let is_idle = idle >= inner.settings.merge_when_idle;
-            let flushed = match inner.flush_diffs(is_idle).await {
-                Ok(()) => inner.leave_disks().await,
-                Err(error) => Err(error),
+            let tended = async {
+                inner.flush_diffs(is_idle).await?;
+                inner.leave_disks().await?;
+                if inner.switch_wanted.swap(false, Ordering::AcqRel) || clock.now() >= switch_at {
+                    let are_more = inner.switch_some().await?;
+                    switch_at = if are_more { clock.now() } else { clock.now().after(SWITCH_EVERY) };
+                }
+                Ok::<(), BlocksError>(())
             };
+            let flushed = tended.await;
             if let Err(error) = flushed {
                 tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
                 return;
@@ -74,6 +84,20 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Gives stripes the form that fits them until merging is due. Returns whether more can be done at once.
+    async fn switch_some(self: &Arc<Self>) -> Result<bool, BlocksError> {
+        let switches = self.plan(SWITCHES).await;
+        let (planned, mut done) = (switches.len(), 0);
+        for switch in switches {
+            if self.used_percent() >= self.settings.merge_from_percent {
+                return Ok(false);
+            }
+            let report = self.switch_as_task(vec![switch]).await?;
+            done += report.coded + report.mirrored;
+        }
+        Ok(planned == SWITCHES && done > 0)
     }
 
     /// What is left waits for repairs, or for disks: it is stuck. Or for who holds its stripes, which comes to an end, mostly.
@@ -160,6 +184,9 @@ fn pause(took: Duration, used_percent: u64, merge_from_percent: u64) -> Duration
 }
 
 const TICK: Duration = Duration::from_secs(1);
+/// How often stripes are looked at whose form may not fit how much they are written, and how many of them get another then.
+const SWITCH_EVERY: Duration = Duration::from_secs(10);
+const SWITCHES: usize = 16;
 const ROUND_PAGES: u64 = 512;
 const SLOW_FROM_PERCENT: u64 = 75;
 /// What may bring help is let in up to here.

@@ -28,6 +28,7 @@ mod open;
 mod readers;
 mod settings;
 mod snapshot;
+mod switch;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod volume;
@@ -37,7 +38,8 @@ pub use blocks::{Access, Blocks, BlocksError, Durable, Space, Span, SpanKind, St
 pub use error::VolumeError;
 pub use geometry::Geometry;
 pub use log::LogFailure;
-pub use settings::{MergeReport, Settings, VolumeStatus};
+pub use settings::{FormTally, MergeReport, Settings, SwitchReport, VolumeStatus};
 pub use snapshot::Snapshot;
+pub use switch::{Form, Switch, reserve_share};
 pub use volume::Volume;
 pub use volumes::{Found, FoundSnapshot, NewVolume, Recovered, SnapshotName, State, Volumes};

@@ -457,7 +457,7 @@ impl Inner {
             };
             let mut data = BytesMut::zeroed(self.geometry.stripe_bytes() as usize);
             self.lay_over(position, &contents, &mut data);
-            let Some((stripe, claim)) = self.write_stripe(&data).await else {
+            let Some((stripe, claim)) = self.write_stripe(&data, None).await else {
                 self.put_off(position);
                 return Ok(());
             };
@@ -485,13 +485,13 @@ impl Inner {
         }
     }
 
-    /// Writes a new stripe. `None`: there are no disks for it now; its diffs stay.
-    async fn write_stripe(&self, data: &[u8]) -> Option<(StripeRecord, Claim)> {
+    /// Writes a new stripe, perhaps instead of another. `None`: there are no disks for it now; its diffs stay.
+    async fn write_stripe(&self, data: &[u8], instead: Option<&StripeRecord>) -> Option<(StripeRecord, Claim)> {
         let geometry = &self.geometry;
         let written = async {
             let mut writer = self
                 .stripes
-                .writer_on_fewer_disks(self.record.code, geometry.stripe_bytes(), Durability::Synced)
+                .writer_on_fewer_disks(self.new_code(instead), geometry.stripe_bytes(), Durability::Synced)
                 .await?;
             writer.append_columns(data).await?;
             writer.finish().await

@@ -48,9 +48,9 @@ pub(crate) async fn open(
     record: &VolumeRecord,
     held: &Held,
 ) -> Result<Volume, VolumeError> {
-    let shape = record.code.shape();
+    let shape = record.redundancy.code.shape();
     let geometry = Geometry { page_bytes: record.page_bytes, chunk_bytes: record.chunk_bytes, columns: shape.data };
-    let chunks_bytes = u64::from(shape.chunks()) * geometry.chunk_bytes;
+    let chunks_bytes = u64::from(record.redundancy.chunks_max()) * geometry.chunk_bytes;
     if !geometry.is_sound() || shape.alpha != 1 || !log_fits(&settings, chunks_bytes) {
         return Err(VolumeError::Unusable { name: record.name.clone(), segment_bytes: settings.segment_bytes });
     }
@@ -80,7 +80,7 @@ pub(crate) async fn open(
     let log_settings = LogSettings {
         segment_bytes: settings.segment_bytes,
         segment_bytes_min: segment_bytes_min(chunks_bytes),
-        copies: usize::from(record.code.tolerance()) + 1,
+        copies: usize::from(record.redundancy.tolerance_max()) + 1,
         page_bytes: record.page_bytes,
         timeout: settings.timeout,
     };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use claystone_chunk::DiskId;
+use claystone_meta::Redundancy;
 
 /// Settings of an open volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Without a write for this long, all that waits is merged.
     pub merge_when_idle: Duration,
+    /// A write counts half as much after this, where stripes get the form that fits how much they are written.
+    pub heat_half_life: Duration,
 }
 
 impl Default for Settings {
@@ -27,6 +30,7 @@ impl Default for Settings {
             merge_from_percent: 50,
             timeout: Duration::from_secs(30),
             merge_when_idle: Duration::from_secs(30),
+            heat_half_life: Duration::from_secs(600),
         }
     }
 }
@@ -88,6 +92,44 @@ impl MergeReport {
     }
 }
 
+/// What a round of switching stripes from one form to the other did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SwitchReport {
+    /// Stripes that are coded now.
+    pub coded: u64,
+    /// Stripes that are mirrored now.
+    pub mirrored: u64,
+    /// Stripes that were not as they were planned on.
+    pub changed: u64,
+    /// Stripes that could not be switched and stay as they are for a while.
+    pub refused: u64,
+    /// Bytes of chunks read, and read back.
+    pub bytes_read: u64,
+    /// Bytes of chunks written.
+    pub bytes_written: u64,
+}
+
+impl SwitchReport {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &SwitchReport) {
+        self.coded += other.coded;
+        self.mirrored += other.mirrored;
+        self.changed += other.changed;
+        self.refused += other.refused;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+    }
+}
+
+/// Stripes of one form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FormTally {
+    /// How many.
+    pub stripes: u64,
+    /// Bytes of all their chunks.
+    pub chunks_bytes: u64,
+}
+
 /// How an open volume is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeStatus {
@@ -95,6 +137,18 @@ pub struct VolumeStatus {
     pub bytes: u64,
     /// Stripes that it has: what was never merged, or is all zeros, has none.
     pub stripes: u64,
+    /// What its stripes get.
+    pub redundancy: Redundancy,
+    /// Bytes of one stripe, without its parity.
+    pub stripe_bytes: u64,
+    /// Those that are mirrored.
+    pub mirrored: FormTally,
+    /// Those that are coded; in a volume of one code all that have it.
+    pub coded: FormTally,
+    /// Those that have a code of before the redundancy was set.
+    pub others: FormTally,
+    /// Stripes that were given another form since it was opened.
+    pub switched: SwitchReport,
     /// Bytes of its log, on each disk that keeps all of it.
     pub log_bytes: u64,
     /// The disks that keep its log.
@@ -115,4 +169,11 @@ pub struct VolumeStatus {
     pub merged: MergeReport,
     /// Why it takes nothing more, if it does not.
     pub failure: Option<String>,
+}
+
+impl VolumeStatus {
+    /// Bytes of all chunks of all stripes.
+    pub fn chunks_bytes(&self) -> u64 {
+        self.mirrored.chunks_bytes + self.coded.chunks_bytes + self.others.chunks_bytes
+    }
 }

@@ -134,7 +134,7 @@ impl Snapshot {
         let geometry = Geometry {
             page_bytes: record.page_bytes,
             chunk_bytes: record.chunk_bytes,
-            columns: record.code.shape().data,
+            columns: record.redundancy.code.shape().data,
         };
         let base = Base { meta, stripes, geometry };
         Snapshot { inner: Arc::new(SnapshotInner { record, base, windows: Mutex::default() }) }

@@ -21,8 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, Lease, StripeId};
+use claystone_code::CodeSpec;
 use claystone_env::{Env, Moment};
-use claystone_meta::{Meta, StripeRecord, VolumeRecord};
+use claystone_meta::{Meta, Redundancy, StripeRecord, VolumeRecord};
 use claystone_stripe::{Hold, Stripes};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
@@ -36,9 +37,10 @@ use crate::geometry::{Geometry, Page};
 use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
 use crate::readers::Readers;
+use crate::switch::{Form, Heats, form_of};
 use crate::{
-    Access, Blocks, BlocksError, Durable, MergeReport, Settings, Span, SpanKind, Stretch, VolumeStatus, Zeroing,
-    joined, within,
+    Access, Blocks, BlocksError, Durable, FormTally, MergeReport, Settings, Span, SpanKind, Stretch, SwitchReport,
+    VolumeStatus, Zeroing, joined, within,
 };
 
 /// A volume that is open: the one owner of its lease. Cheap to clone.
@@ -60,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) diffs: Arc<Mutex<Diffs>>,
     pub(crate) known: RwLock<BTreeMap<u64, Arc<StripeRecord>>>,
+    /// Chunks of all of `known`; changed with it.
+    pub(crate) chunks: AtomicU64,
     pub(crate) log: Log,
     pub(crate) bytes: AtomicU64,
     /// Held by whoever merges.
@@ -83,6 +87,16 @@ pub(crate) struct Inner {
     pub(crate) put_off: Mutex<BTreeMap<u64, u64>>,
     /// What was merged since the volume was opened, and in how many rounds.
     pub(crate) merged: Mutex<(u64, MergeReport)>,
+    /// What stripes get.
+    pub(crate) redundancy: RwLock<Redundancy>,
+    /// It was set a moment ago: stripes are looked at at once.
+    pub(crate) switch_wanted: AtomicBool,
+    /// How much each stripe is written.
+    pub(crate) heats: Mutex<Heats>,
+    /// Stripes that could not be given another form, and when that is tried again.
+    pub(crate) unswitchable: Mutex<BTreeMap<u64, Moment>>,
+    /// Stripes that were given another form since the volume was opened.
+    pub(crate) switched: Mutex<SwitchReport>,
     base: Base,
     /// Who reads now.
     pub(crate) readers: Readers,
@@ -112,6 +126,8 @@ impl Volume {
     pub(crate) fn new(parts: Parts) -> Volume {
         let Parts { env, meta, stripes, record, geometry, settings, diffs, known, log } = parts;
         let base = Base { meta: meta.clone(), stripes: stripes.clone(), geometry };
+        let redundancy = record.redundancy;
+        let heats = Heats::new(settings.heat_half_life, env.clock.now());
         let inner = Inner {
             env,
             meta,
@@ -125,6 +141,7 @@ impl Volume {
             geometry,
             settings,
             diffs,
+            chunks: AtomicU64::new(known.values().map(|stripe| u64::from(stripe.code.shape().chunks())).sum()),
             known: RwLock::new(known),
             log,
             merging: tokio::sync::Mutex::default(),
@@ -138,6 +155,11 @@ impl Volume {
             kept: Mutex::default(),
             put_off: Mutex::default(),
             merged: Mutex::default(),
+            redundancy: RwLock::new(redundancy),
+            switch_wanted: AtomicBool::new(false),
+            heats: Mutex::new(heats),
+            unswitchable: Mutex::default(),
+            switched: Mutex::default(),
             gate: Gate::default(),
         };
         Volume { inner: Arc::new(inner), user: Arc::default() }
@@ -161,10 +183,33 @@ impl Volume {
             let diffs = inner.diffs();
             (diffs.pages(), diffs.stripe_count())
         };
+        let redundancy = inner.redundancy();
+        let codes: Vec<CodeSpec> = {
+            let known = inner.known.read().unwrap_or_else(PoisonError::into_inner);
+            known.values().map(|stripe| stripe.code).collect()
+        };
+        let mut forms = [FormTally::default(); 3];
+        let [mirrored, coded, others] = &mut forms;
+        for code in &codes {
+            let tally = match form_of(&redundancy, *code) {
+                Some(Form::Mirrored) => &mut *mirrored,
+                Some(Form::Coded) => &mut *coded,
+                None => &mut *others,
+            };
+            tally.stripes += 1;
+            tally.chunks_bytes += u64::from(code.shape().chunks()) * inner.geometry.chunk_bytes;
+        }
+        let [mirrored, coded, others] = forms;
         let view = inner.log.view();
         VolumeStatus {
             bytes: inner.bytes.load(Ordering::Acquire),
-            stripes: inner.known.read().unwrap_or_else(PoisonError::into_inner).len() as u64,
+            stripes: codes.len() as u64,
+            redundancy,
+            stripe_bytes: inner.geometry.stripe_bytes(),
+            mirrored,
+            coded,
+            others,
+            switched: *inner.switched.lock().unwrap_or_else(PoisonError::into_inner),
             log_bytes: view.bytes(),
             log_disks: view.disks().into_iter().collect(),
             reserve_bytes: inner.settings.segments_max() * inner.settings.segment_bytes,
@@ -187,6 +232,13 @@ impl Volume {
     pub(crate) fn grown(&self, bytes: u64) {
         self.inner.bytes.fetch_max(bytes, Ordering::AcqRel);
     }
+
+    /// Its stripes get this from now on; the record has it already.
+    pub(crate) fn set_redundancy(&self, redundancy: Redundancy) {
+        *self.inner.redundancy.write().unwrap_or_else(PoisonError::into_inner) = redundancy;
+        self.inner.switch_wanted.store(true, Ordering::Release);
+        self.inner.merge_wanted.notify_one();
+    }
 }
 
 impl Inner {
@@ -198,17 +250,45 @@ impl Inner {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What stripes get.
+    pub(crate) fn redundancy(&self) -> Redundancy {
+        *self.redundancy.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These pages were written.
+    fn heat_up(&self, pages: &Range<Page>) {
+        let now = self.env.clock.now();
+        let mut heats = self.heats.lock().unwrap_or_else(PoisonError::into_inner);
+        for position in self.geometry.position(pages.start)..=self.geometry.position(Page(pages.end.0 - 1)) {
+            heats.written(position, now);
+        }
+    }
+
     /// The stripe at a position, as it was last seen.
     pub(crate) fn stripe(&self, position: u64) -> Option<Arc<StripeRecord>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&position).cloned()
     }
 
     pub(crate) fn remember(&self, position: u64, stripe: Option<StripeRecord>) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        match stripe {
-            Some(stripe) => known.insert(position, Arc::new(stripe)),
-            None => known.remove(&position),
+        let chunks = |stripe: &StripeRecord| u64::from(stripe.code.shape().chunks());
+        let new = stripe.map(Arc::new);
+        let old = {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            self.chunks.fetch_add(new.as_deref().map_or(0, chunks), Ordering::AcqRel);
+            let old = match new.clone() {
+                Some(stripe) => known.insert(position, stripe),
+                None => known.remove(&position),
+            };
+            self.chunks.fetch_sub(old.as_deref().map_or(0, chunks), Ordering::AcqRel);
+            old
         };
+        if new.is_none() {
+            self.heats.lock().unwrap_or_else(PoisonError::into_inner).forget(position);
+        }
+        if old.map(|old| old.id) != new.map(|new| new.id) {
+            // Another stripe may be switched where the one before could not.
+            self.unswitchable.lock().unwrap_or_else(PoisonError::into_inner).remove(&position);
+        }
     }
 
     /// Nothing is written from now on.
@@ -407,6 +487,7 @@ impl Inner {
         let content = if parts { self.whole_pages(&pages, offset, content).await? } else { content };
         let crcs = content.chunks_exact(page_bytes as usize).map(crc32c).collect();
         let record = Record::Write { first: pages.start, crcs, content };
+        self.heat_up(&pages);
         self.log_write(record, &pages).await
     }
 

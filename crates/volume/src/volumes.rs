@@ -12,9 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
-use claystone_code::CodeSpec;
 use claystone_env::{Env, timeout};
-use claystone_meta::{Meta, MetaError, SnapshotId, StripeRecord, VolumeRecord};
+use claystone_meta::{Meta, MetaError, Redundancy, SnapshotId, StripeRecord, VolumeRecord};
 use claystone_stripe::Stripes;
 use tokio::sync::Mutex;
 
@@ -28,8 +27,8 @@ pub struct NewVolume {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// The code of its stripes.
-    pub code: CodeSpec,
+    /// What its stripes get.
+    pub redundancy: Redundancy,
     /// Bytes of its pages.
     pub page_bytes: u32,
     /// Bytes of the chunks of its stripes.
@@ -40,8 +39,8 @@ pub struct NewVolume {
 
 impl NewVolume {
     /// One with pages of 4 KiB and chunks of 1 MiB.
-    pub fn new(name: &str, bytes: u64, code: CodeSpec) -> NewVolume {
-        NewVolume { name: name.to_owned(), bytes, code, page_bytes: 4096, chunk_bytes: 1 << 20, home: None }
+    pub fn new(name: &str, bytes: u64, redundancy: Redundancy) -> NewVolume {
+        NewVolume { name: name.to_owned(), bytes, redundancy, page_bytes: 4096, chunk_bytes: 1 << 20, home: None }
     }
 }
 
@@ -102,26 +101,18 @@ impl Volumes {
     /// Makes a volume, all of it a hole.
     ///
     /// # Errors
-    /// `BadName`, `BadLength`, `BadPages`, `BadChunks`, `BadCode`, `TooWide`, `TooFewDisks`, `Meta` (the name is taken).
+    /// `BadName`, `BadLength`, `BadPages`, `BadChunks`, `BadCode`, `Redundancy`, `TooWide`, `TooFewDisks`, `Meta` (the name is
+    /// taken).
     pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         check(&new)?;
-        let chunks_bytes = u64::from(new.code.shape().chunks()) * new.chunk_bytes;
-        if !log_fits(&self.settings, chunks_bytes) {
-            let (chunk_bytes, segment_bytes) = (new.chunk_bytes, self.settings.segment_bytes);
-            return Err(VolumeError::TooWide { code: new.code, chunk_bytes, segment_bytes });
-        }
-        let needed = usize::from(new.code.disks_min());
-        let available = self.stripes.stores().candidates().len();
-        if available < needed {
-            return Err(VolumeError::TooFewDisks { code: new.code, needed, available });
-        }
+        self.check_fits(&new)?;
         let record = VolumeRecord {
             id: self.new_id(),
             name: new.name,
             bytes: new.bytes,
             page_bytes: new.page_bytes,
             chunk_bytes: new.chunk_bytes,
-            code: new.code,
+            redundancy: new.redundancy,
             home: new.home,
             term: Term(0),
             log_disks: Vec::new(),
@@ -131,6 +122,22 @@ impl Volumes {
         };
         self.meta.create_volume(record.clone()).await?;
         Ok(record)
+    }
+
+    /// Whether the disks there are and a segment of the log have room for it.
+    fn check_fits(&self, new: &NewVolume) -> Result<(), VolumeError> {
+        let code = new.redundancy.code;
+        let chunks_bytes = u64::from(new.redundancy.chunks_max()) * new.chunk_bytes;
+        if !log_fits(&self.settings, chunks_bytes) {
+            let (chunk_bytes, segment_bytes) = (new.chunk_bytes, self.settings.segment_bytes);
+            return Err(VolumeError::TooWide { code, chunk_bytes, segment_bytes });
+        }
+        let needed = usize::from(new.redundancy.disks_min());
+        let available = self.stripes.stores().candidates().len();
+        if available < needed {
+            return Err(VolumeError::TooFewDisks { code, needed, available });
+        }
+        Ok(())
     }
 
     fn new_id(&self) -> OwnerId {
@@ -283,6 +290,49 @@ impl Volumes {
         Ok(grown)
     }
 
+    /// Sets what a volume's stripes get. Those there are get it one by one, while the volume is open; their data stays where
+    /// it is.
+    ///
+    /// # Errors
+    /// `OtherData` if stripes would have other data chunks, `MoreCopies` while somebody uses the volume and its log would
+    /// need more copies; and as [`Volumes::create`].
+    pub async fn set_redundancy(&self, name: &str, redundancy: Redundancy) -> Result<VolumeRecord, VolumeError> {
+        let record = self.meta.volume(name).await?;
+        let new = NewVolume {
+            bytes: record.bytes,
+            page_bytes: record.page_bytes,
+            chunk_bytes: record.chunk_bytes,
+            ..NewVolume::new(name, record.bytes, redundancy)
+        };
+        check(&new)?;
+        if redundancy.code.shape().data != record.redundancy.code.shape().data {
+            return Err(VolumeError::OtherData { from: record.redundancy.code, to: redundancy.code });
+        }
+        self.check_fits(&new)?;
+        let (volumes, slot) = (self.clone(), self.slot(record.id));
+        let work = async move {
+            let _turn = slot.turn.lock().await;
+            let record = volumes.meta.volume(&record.name).await?;
+            // Its log gets more copies when it is opened anew.
+            let is_closed = redundancy.tolerance_max() > record.redundancy.tolerance_max();
+            if is_closed {
+                let closed = volumes.close_unused(&slot, &record).await;
+                closed.map_err(|_| VolumeError::MoreCopies { name: record.name.clone() })?;
+            }
+            let record = volumes.meta.set_redundancy(record.id, redundancy).await?;
+            if let Some(volume) = slot.state().volume() {
+                volume.set_redundancy(redundancy);
+            }
+            Ok((record, is_closed))
+        };
+        let (record, is_closed) = self.in_task("set redundancy", work).await?;
+        // Only of an open volume stripes are switched.
+        if is_closed && let Err(error) = self.open(name).await {
+            tracing::warn!(volume = name, %error, "a volume whose log is to have more copies does not open");
+        }
+        Ok(record)
+    }
+
     /// Deletes a volume that nobody uses. Returns the stripes that are dead now.
     ///
     /// # Errors
@@ -340,7 +390,7 @@ impl Volumes {
         for slot in slots {
             let _turn = slot.turn.lock().await;
             let Some(volume) = slot.state().volume().cloned() else { continue };
-            self.close(&slot).await;
+            self.close(&slot, None).await;
             if let Err(error) = crate::Blocks::flush(&volume).await {
                 tracing::warn!(?volume, %error, "a volume could not be synced at its end");
             }
@@ -356,14 +406,15 @@ fn check(new: &NewVolume) -> Result<(), VolumeError> {
         return Err(VolumeError::BadPages { page_bytes: new.page_bytes });
     }
     check_length(new.bytes, new.page_bytes)?;
-    let columns = new.code.shape().data;
+    new.redundancy.validate()?;
+    let shape = new.redundancy.code.shape();
+    let columns = shape.data;
     let geometry = crate::Geometry { page_bytes: new.page_bytes, chunk_bytes: new.chunk_bytes, columns };
     if !geometry.is_sound() || new.chunk_bytes > CHUNK_BYTES_MAX {
         return Err(VolumeError::BadChunks { chunk_bytes: new.chunk_bytes });
     }
-    let shape = new.code.shape();
     if shape.alpha != 1 || shape.parity == 0 {
-        return Err(VolumeError::BadCode { code: new.code });
+        return Err(VolumeError::BadCode { code: new.redundancy.code });
     }
     Ok(())
 }

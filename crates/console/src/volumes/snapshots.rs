@@ -90,7 +90,7 @@ pub(super) fn shown(found: FoundSnapshot) -> api::Snapshot {
     api::Snapshot {
         name: record.full_name(),
         bytes: record.bytes,
-        code: record.code.to_string(),
+        code: record.redundancy.to_string(),
         page_bytes: record.page_bytes,
         chunk_bytes: record.chunk_bytes,
         created_unix_ms: record.created.unix_ms,

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::fault::Fault;
-use super::rows::parse_code;
+use super::rows::{parse_code, parse_redundancy};
 use super::stripes::LOSSES;
 
 /// Names every contradiction, a sample of each kind.
@@ -62,10 +62,10 @@ fn check_spans(
     owner: &str,
     problems: &mut Vec<String>,
 ) -> Result<(), Fault> {
-    let mut statement = connection.prepare(&format!("SELECT num, name, code FROM {table}"))?;
+    let mut statement = connection.prepare(&format!("SELECT num, name, redundancy FROM {table}"))?;
     let owners = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    for (num, name, code) in owners.collect::<Result<Vec<(i64, String, String)>, _>>()? {
-        let data_chunks = parse_code(&code)?.shape().data;
+    for (num, name, redundancy) in owners.collect::<Result<Vec<(i64, String, String)>, _>>()? {
+        let data_chunks = parse_redundancy(&redundancy)?.code.shape().data;
         let (long, beyond): (i64, i64) = connection.query_row(
             &format!(
                 "SELECT count(*) FILTER (WHERE s.data_bytes > ?2 * v.chunk_bytes), \

@@ -7,7 +7,7 @@ use rusqlite::Row;
 use rusqlite::types::{ToSql, ToSqlOutput};
 
 use super::fault::Fault;
-use crate::VersionName;
+use crate::{Redundancy, VersionName};
 
 /// A count, size or time in a column; SQLite's integers end at 2^63.
 pub(super) struct Int(pub(super) u64);
@@ -46,6 +46,14 @@ pub(super) fn code(row: &Row<'_>, column: usize) -> Result<CodeSpec, Fault> {
 
 pub(super) fn parse_code(text: &str) -> Result<CodeSpec, Fault> {
     text.parse().map_err(|_| Fault::corrupt(format!("the code {text:?}")))
+}
+
+pub(super) fn redundancy(row: &Row<'_>, column: usize) -> Result<Redundancy, Fault> {
+    parse_redundancy(row.get_ref(column)?.as_str().map_err(|_| Fault::corrupt("a redundancy that is no text"))?)
+}
+
+pub(super) fn parse_redundancy(text: &str) -> Result<Redundancy, Fault> {
+    text.parse().map_err(|_| Fault::corrupt(format!("the redundancy {text:?}")))
 }
 
 pub(super) fn stripe_id(row: &Row<'_>, column: usize) -> Result<StripeId, Fault> {

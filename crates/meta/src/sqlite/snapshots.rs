@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::SqliteMeta;
 use super::fault::Fault;
-use super::rows::{Int, code, stripe_id, time, unsigned};
+use super::rows::{Int, redundancy, stripe_id, time, unsigned};
 use super::stripes::{release_stripe, share_stripe};
 use super::volumes::{check_new, insert_volume, leased, load_spans, page_of_spans, state};
 use crate::{MetaError, SnapshotId, SnapshotRecord, SnapshotRecords, SnapshotTally, StripeRecord, VolumeRecord};
@@ -34,8 +34,8 @@ impl SnapshotRecords for SqliteMeta {
             }
             connection
                 .prepare_cached(
-                    "INSERT INTO snapshots (volume, name, bytes, page_bytes, chunk_bytes, code, created_ms) \
-                     SELECT num, ?2, bytes, page_bytes, chunk_bytes, code, ?3 FROM volumes WHERE num = ?1",
+                    "INSERT INTO snapshots (volume, name, bytes, page_bytes, chunk_bytes, redundancy, created_ms) \
+                     SELECT num, ?2, bytes, page_bytes, chunk_bytes, redundancy, ?3 FROM volumes WHERE num = ?1",
                 )?
                 .execute(params![volume, name, Int(now.unix_ms)])?;
             let num = connection.last_insert_rowid();
@@ -168,7 +168,7 @@ impl SnapshotRecords for SqliteMeta {
 }
 
 /// All that a snapshot's record needs.
-const SELECT: &str = "SELECT s.num, v.id, v.name, s.name, s.bytes, s.page_bytes, s.chunk_bytes, s.code, s.created_ms \
+const SELECT: &str = "SELECT s.num, v.id, v.name, s.name, s.bytes, s.page_bytes, s.chunk_bytes, s.redundancy, s.created_ms \
                       FROM snapshots s JOIN volumes v ON v.num = s.volume";
 
 fn existing(connection: &Connection, id: SnapshotId) -> Result<SnapshotRecord, Fault> {
@@ -195,7 +195,7 @@ fn snapshot_from(row: &Row<'_>) -> Result<SnapshotRecord, Fault> {
         bytes: unsigned(row, 4)?,
         page_bytes: row.get(5)?,
         chunk_bytes: unsigned(row, 6)?,
-        code: code(row, 7)?,
+        redundancy: redundancy(row, 7)?,
         created: time(row, 8)?,
     })
 }

@@ -17,7 +17,7 @@ use super::{SqliteMeta, Workers, schema};
 use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
     BucketId, BucketRecords, Conversion, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError, NewObject,
-    ObjectRecords, Precondition, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord,
+    ObjectRecords, Precondition, Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord,
     VolumeRecords,
 };
 
@@ -161,6 +161,33 @@ async fn a_database_of_schema_3_is_brought_forward() {
     assert!(matches!(refused, Err(MetaError::HeldByVolume { .. })), "{refused:?}");
     let targets = vec![stripe(80, "replica:2", 5)];
     meta.convert(Conversion { sources: vec![(StripeId(5), 0)], targets }).await.expect("room");
+    assert_sound(&meta).await;
+}
+
+/// What schema 4 had of volumes and snapshots is found unchanged, and they can have two forms.
+#[tokio::test]
+async fn a_database_of_schema_4_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v4.sql"));
+    let both: Redundancy = "replica:3/rs:4+2<=200%".parse().expect("valid");
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let volumes = meta.volumes().await.expect("kept").into_iter();
+        let volumes: Vec<_> = volumes.map(|volume| (volume.name, volume.redundancy.to_string())).collect();
+        let expected = [("one", "rs:4+2"), ("unused", "replica:2")];
+        assert_eq!(volumes, expected.map(|(name, code)| (name.to_owned(), code.to_owned())));
+        let snapshot = meta.snapshot("one", "s").await.expect("kept");
+        assert_eq!((snapshot.redundancy.to_string(), snapshot.bytes), ("rs:4+2".to_owned(), 1 << 20));
+        assert_eq!(meta.shared(&[6, 7].map(StripeId)).await.expect("readable"), [StripeId(6)]);
+    }
+    let meta = open(&path).await;
+    meta.set_redundancy(OwnerId(1), both).await.expect("room");
+    let term = meta.take_lease(OwnerId(1)).await.expect("room").term;
+    let later = meta.create_snapshot(Lease { owner: OwnerId(1), term }, "later", at(9)).await.expect("room");
+    assert_eq!((meta.volume("one").await.expect("kept").redundancy, later.redundancy), (both, both));
     assert_sound(&meta).await;
 }
 
@@ -491,7 +518,13 @@ async fn a_released_migration_stays_as_it_is() {
     let checksums = schema::checksums();
     assert_eq!(
         checksums,
-        [200_889_557_653_799_058, 7_881_312_822_103_663_045, 9_937_519_419_812_333_580, 637_406_902_911_531_143]
+        [
+            200_889_557_653_799_058,
+            7_881_312_822_103_663_045,
+            9_937_519_419_812_333_580,
+            637_406_902_911_531_143,
+            12_456_603_188_253_690_301,
+        ]
     );
 }
 

@@ -13,9 +13,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::SqliteMeta;
 use super::disks::find;
 use super::fault::Fault;
-use super::rows::{Int, code, disk_id, rows, stripe_id, time, unsigned};
+use super::rows::{Int, disk_id, redundancy, rows, stripe_id, time, unsigned};
 use super::stripes::{insert_stripe, load_any, release_stripe};
-use crate::{MetaError, StripeRecord, VolumeRecord, VolumeRecords};
+use crate::{MetaError, Redundancy, StripeRecord, VolumeRecord, VolumeRecords};
 
 #[async_trait]
 impl VolumeRecords for SqliteMeta {
@@ -59,6 +59,19 @@ impl VolumeRecords for SqliteMeta {
                 .prepare_cached("UPDATE volumes SET bytes = ?2 WHERE id = ?1")?
                 .execute(params![id.0.to_be_bytes(), Int(bytes)])?;
             Ok(VolumeRecord { bytes, ..volume })
+        })
+        .await
+    }
+
+    async fn set_redundancy(&self, id: OwnerId, redundancy: Redundancy) -> Result<VolumeRecord, MetaError> {
+        self.free(move |connection| {
+            let volume = existing(connection, id)?;
+            let data = |redundancy: Redundancy| redundancy.code.shape().data;
+            assert_eq!(data(volume.redundancy), data(redundancy), "data stays where it is");
+            connection
+                .prepare_cached("UPDATE volumes SET redundancy = ?2 WHERE id = ?1")?
+                .execute(params![id.0.to_be_bytes(), redundancy.to_string()])?;
+            Ok(VolumeRecord { redundancy, ..volume })
         })
         .await
     }
@@ -174,7 +187,7 @@ impl VolumeRecords for SqliteMeta {
 
 /// Columns of a volume's own row.
 const COLUMNS: &str =
-    "id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, num, log_copies, log_from";
+    "id, name, bytes, page_bytes, chunk_bytes, redundancy, home, term, created_ms, num, log_copies, log_from";
 
 /// What nobody has opened cannot have.
 pub(super) fn check_new(volume: &VolumeRecord) {
@@ -195,7 +208,7 @@ pub(super) fn insert_volume(connection: &Connection, volume: &VolumeRecord) -> R
     connection
         .prepare_cached(
             "INSERT INTO volumes \
-             (id, name, bytes, page_bytes, chunk_bytes, code, home, term, created_ms, log_copies) \
+             (id, name, bytes, page_bytes, chunk_bytes, redundancy, home, term, created_ms, log_copies) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, 0)",
         )?
         .execute(params![
@@ -204,7 +217,7 @@ pub(super) fn insert_volume(connection: &Connection, volume: &VolumeRecord) -> R
             Int(volume.bytes),
             volume.page_bytes,
             Int(volume.chunk_bytes),
-            volume.code.to_string(),
+            volume.redundancy.to_string(),
             volume.home.as_ref().map(|node| &node.0),
             Int(volume.created.unix_ms),
         ])?;
@@ -286,7 +299,7 @@ fn volume_from(row: &Row<'_>) -> Result<VolumeRecord, Fault> {
         bytes: unsigned(row, 2)?,
         page_bytes: row.get(3)?,
         chunk_bytes: unsigned(row, 4)?,
-        code: code(row, 5)?,
+        redundancy: redundancy(row, 5)?,
         home: row.get::<_, Option<String>>(6)?.map(NodeId),
         term: Term(unsigned(row, 7)?),
         log_disks: Vec::new(),

@@ -47,9 +47,9 @@ pub(super) async fn a_snapshot_holds_the_stripes_that_the_volume_had(meta: &dyn 
     assert_eq!(shared(meta).await?, []);
     let snapshot = meta.create_snapshot(lease, "monday", at(7)).await?;
     assert_eq!((snapshot.full_name(), snapshot.volume), ("one@monday".to_owned(), OwnerId(1)));
-    let VolumeRecord { bytes, page_bytes, chunk_bytes, code, .. } = volume(1, "one", BYTES);
+    let VolumeRecord { bytes, page_bytes, chunk_bytes, redundancy, .. } = volume(1, "one", BYTES);
     assert_eq!((snapshot.bytes, snapshot.page_bytes, snapshot.chunk_bytes), (bytes, page_bytes, chunk_bytes));
-    assert_eq!((snapshot.code, snapshot.created), (code, at(7)));
+    assert_eq!((snapshot.redundancy, snapshot.created), (redundancy, at(7)));
     assert_eq!(meta.snapshots().await?, std::slice::from_ref(&snapshot));
     assert_eq!(meta.snapshot("one", "monday").await?, snapshot);
     assert_eq!(shared(meta).await?, [1, 2, 3]);

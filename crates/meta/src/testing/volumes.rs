@@ -45,7 +45,7 @@ pub(super) async fn names_are_unique_and_records_are_kept(meta: &dyn Meta) -> Re
     let zoo = VolumeRecord {
         page_bytes: 512,
         chunk_bytes: 1 << 40,
-        code: "lrc:4+2+2".parse().expect("a code"),
+        redundancy: "replica:3/lrc:4+2+2<=250%".parse().expect("a redundancy"),
         home: Some(NodeId("node-3".to_owned())),
         ..volume(u128::MAX, "zoo", 0)
     };
@@ -84,6 +84,24 @@ pub(super) async fn a_volume_grows_and_never_shrinks(meta: &dyn Meta) -> Result<
     let lease = lease_of(meta, 1).await?;
     assert_eq!(meta.grow_volume(lease.owner, 2 * BYTES).await?.term, lease.term);
     meta.set_log(lease, &[], 0).await?;
+    Ok(())
+}
+
+pub(super) async fn what_stripes_get_is_set_without_a_lease(meta: &dyn Meta) -> Result<(), MetaError> {
+    let lease = opened(meta).await?;
+    meta.put_volume_stripes(lease, puts(&[(3, 10)])).await?;
+    for redundancy in ["replica:3/rs:4+2<=200%", "mirror:4x2", "rs:4+2"] {
+        let redundancy = redundancy.parse().expect("a redundancy");
+        let expected = VolumeRecord { term: lease.term, redundancy, ..volume(1, "one", BYTES) };
+        assert_eq!(meta.set_redundancy(lease.owner, redundancy).await?, expected);
+        assert_eq!(meta.volume("one").await?, expected);
+    }
+    // Whoever has it open keeps it, and its stripes are what they were.
+    meta.set_log(lease, &[], 0).await?;
+    let stripes = meta.volume_stripes(lease.owner, None, 9).await?;
+    assert_eq!(stripes.iter().map(|(_, stripe)| stripe.code.to_string()).collect::<Vec<_>>(), ["rs:4+2"]);
+    let missing = meta.set_redundancy(OwnerId(7), "rs:4+2".parse().expect("a redundancy")).await;
+    refused!(missing, MetaError::NoSuchVolume { .. });
     Ok(())
 }
 

@@ -148,7 +148,7 @@ impl Inner {
             }
         }
         self.lay_over(position, &contents, &mut data);
-        let Some(new) = self.write_stripe(&data).await else { return Ok(Outcome::NotNow) };
+        let Some(new) = self.write_stripe(&data, Some(&old)).await else { return Ok(Outcome::NotNow) };
         Ok(Outcome::Copied(Box::new(Copied { position, old, new: Some(new), diffs })))
     }
 

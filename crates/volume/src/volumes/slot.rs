@@ -146,7 +146,7 @@ impl Volumes {
             }
         }
         // If it failed, its clients see so, and whoever comes now gets a new one.
-        self.close(slot).await;
+        self.close(slot, None).await;
         let (meta, stripes) = (self.meta.clone(), self.stripes.clone());
         let opened = open(&self.env, meta, stripes, self.settings.clone(), record, &slot.held).await;
         let mut state = slot.state();
@@ -175,12 +175,14 @@ impl Volumes {
             }
             state.is_closing = true;
         }
-        self.close(slot).await;
+        self.close(slot, Some("it is closed")).await;
         Ok(())
     }
 
-    /// Ends what an open volume does, and keeps the stripes that it left changed in part. The caller has the turn.
-    pub(super) async fn close(&self, slot: &Slot) {
+    /// Ends what an open volume does, and keeps the stripes that it left changed in part. With a reason it takes nothing from
+    /// then on: merges and switches that wait for their turn find it over, and the next opening has the stripes. The caller
+    /// has the turn.
+    pub(super) async fn close(&self, slot: &Slot, reason: Option<&str>) {
         let (inner, flusher) = {
             let mut state = slot.state();
             state.is_closing = true;
@@ -199,6 +201,9 @@ impl Volumes {
         let mut state = slot.state();
         if let Some(inner) = &inner {
             slot.held.append(&mut inner.kept());
+            if let Some(reason) = reason {
+                inner.close(reason);
+            }
         }
         state.opened = None;
         state.is_closing = false;

@@ -129,7 +129,7 @@ impl Volumes {
             bytes: snapshot.bytes,
             page_bytes: snapshot.page_bytes,
             chunk_bytes: snapshot.chunk_bytes,
-            code: snapshot.code,
+            redundancy: snapshot.redundancy,
             home: self.meta.volume(&from.volume).await?.home,
             term: Term(0),
             log_disks: Vec::new(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use claystone_env::Random;
 use claystone_sim::SimRandom;
-use claystone_volume::Blocks;
+use claystone_volume::{Blocks, Form, Switch};
 
 use crate::world::{World, check, scribble, settings};
 
@@ -49,11 +49,19 @@ async fn history(seed: u64, code: &str, disks: u128) {
     for step in 0..60 {
         let what = format!("seed {seed}, {code}, step {step}");
         match random.below(20) {
-            0..=6 => {
+            0..=5 => {
                 let Some(name) = pick(&random, &model.volumes) else { continue };
                 let volume = world.volumes.open(&name).await.expect("it opens");
                 let content = model.volumes.get_mut(&name).expect("it is there");
                 scribble(&volume, content, seed * 1000 + step, 1 + random.below(6)).await;
+            }
+            6 => {
+                let Some(name) = pick(&random, &model.volumes) else { continue };
+                let volume = world.volumes.open(&name).await.expect("it opens");
+                let form =
+                    |at: u64| if (random.below(2) + at).is_multiple_of(2) { Form::Coded } else { Form::Mirrored };
+                let switches = (0..4).map(|position| Switch { position, to: form(position) }).collect();
+                volume.switch(switches).await.expect("what cannot be switched stays");
             }
             7..=10 => {
                 let Some(name) = pick(&random, &model.volumes) else { continue };
@@ -130,7 +138,8 @@ async fn history(seed: u64, code: &str, disks: u128) {
 #[tokio::test]
 async fn random_histories_end_as_plain_bytes_do() {
     for seed in 0..12 {
-        let (code, disks) = [("rs:2+1", 4), ("rs:4+2", 7), ("replica:2", 3), ("rs:3+2", 6)][seed as usize % 4];
+        let (code, disks) = [("rs:2+1", 4), ("replica:3/rs:4+2", 7), ("replica:2", 3), ("replica:2/rs:3+1<=170%", 6)]
+            [seed as usize % 4];
         history(seed, code, disks).await;
     }
 }

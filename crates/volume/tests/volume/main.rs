@@ -9,5 +9,6 @@ mod histories;
 mod openings;
 mod recovery;
 mod snapshots;
+mod switches;
 mod whole;
 mod world;

@@ -187,7 +187,7 @@ async fn a_record_that_cannot_be_read_holds_up_no_other_volume() {
     let unreadable = VolumeRecord {
         id: OwnerId(7),
         name: "other".to_owned(),
-        code: CodeSpec::ReedSolomon { data: 0, parity: 1 },
+        redundancy: CodeSpec::ReedSolomon { data: 0, parity: 1 }.into(),
         term: Term(0),
         log_disks: Vec::new(),
         log_copies: 0,

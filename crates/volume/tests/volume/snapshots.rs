@@ -54,7 +54,7 @@ async fn a_snapshot_stays_what_the_volume_was() {
         world.assert_sound().await;
         // As another process finds it, without as many disks as the code tolerates.
         let world = world.crash().await;
-        (0..usize::from(record.code.tolerance())).for_each(|disk| world.lose(2 * disk + 1));
+        (0..usize::from(record.redundancy.code.tolerance())).for_each(|disk| world.lose(2 * disk + 1));
         check(&world.open_snapshot("v@monday").await, &old, code).await;
     }
 }

@@ -28,7 +28,7 @@ pub async fn stripe_record_bytes(choice: &Choice) -> anyhow::Result<f64> {
     };
     let before = length("before.db").await?;
     let stripe_bytes = CHUNK_BYTES * u64::from(choice.code.shape().data);
-    let record = volumes.create(NewVolume::new("records", STRIPES * stripe_bytes, choice.code)).await?;
+    let record = volumes.create(NewVolume::new("records", STRIPES * stripe_bytes, choice.code.into())).await?;
     let record = meta.take_lease(record.id).await?;
     let lease = Lease { owner: record.id, term: record.term };
     let stripe = |position: u64| {

@@ -105,7 +105,7 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
     let Machine { env, meta, members } = Machine::new(place.path(), DISKS.max(chunks.into())).await?;
     let stripes = stripes_on(&env, &meta, members).await?;
     let volumes = Volumes::new(env, meta, stripes, settings);
-    let new = NewVolume { page_bytes: choice.page_bytes, ..NewVolume::new("trace", device_bytes, choice.code) };
+    let new = NewVolume { page_bytes: choice.page_bytes, ..NewVolume::new("trace", device_bytes, choice.code.into()) };
     let volume = written(&volumes, new).await?;
     let before = volume.status();
     let counters = Counters::now(&[]);

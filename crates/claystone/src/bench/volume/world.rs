@@ -102,7 +102,7 @@ impl World {
     /// # Errors
     /// It cannot be made or written.
     pub async fn volume(&self, name: &str, bytes: u64, code: CodeSpec) -> anyhow::Result<Volume> {
-        written(&self.volumes, NewVolume::new(name, bytes, code)).await
+        written(&self.volumes, NewVolume::new(name, bytes, code.into())).await
     }
 
     /// What tells the time of an emulated world's stores.

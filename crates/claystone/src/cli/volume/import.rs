@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use bytes::Bytes;
-use claystone_code::CodeSpec;
 use claystone_console::api;
+use claystone_meta::Redundancy;
 use futures::{StreamExt, TryStreamExt, stream};
 use hyper::Method;
 use rustix::fs::{SeekFrom, seek};
@@ -23,7 +23,7 @@ pub async fn import(
     client: &AdminClient,
     path: &Path,
     name: &str,
-    code: Option<CodeSpec>,
+    code: Option<Redundancy>,
     json: bool,
 ) -> anyhow::Result<()> {
     let shown = path.display();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use claystone_code::CodeSpec;
 use claystone_console::api;
+use claystone_meta::Redundancy;
 use claystone_volume::SnapshotName;
 use hyper::Method;
 use serde_json::json;
@@ -45,9 +46,13 @@ enum Action {
         /// Its length, such as 100G
         #[arg(long, value_name = "SIZE")]
         size: Size,
-        /// How it is kept: replica:N, mirror:KxN, rs:K+M, lrc:K+L+G or pc:RxC
+        /// How it is kept: replica:N, mirror:KxN, rs:K+M, lrc:K+L+G or pc:RxC; or, while it is written much and while it is not, as
+        /// replica:3/rs:4+2
         #[arg(long, value_name = "CODE")]
-        redundancy: CodeSpec,
+        redundancy: Redundancy,
+        /// With two forms: bytes on disks for each byte of the volume, over all its stripes, such as 2.0x
+        #[arg(long, value_name = "RATIO")]
+        space_at_most: Option<Ratio>,
         /// What is written and merged at once: 1k, 2k, 4k or 8k
         #[arg(long, value_name = "SIZE", default_value = "4k")]
         page: Size,
@@ -59,6 +64,17 @@ enum Action {
     Info {
         /// The volume, or VOLUME@SNAPSHOT
         name: String,
+    },
+    /// Change how a volume is kept; its stripes get it one by one, and their data stays where it is
+    Set {
+        /// The volume
+        name: String,
+        /// As for `create`, with as many data chunks
+        #[arg(long, value_name = "CODE")]
+        redundancy: Redundancy,
+        /// As for `create`
+        #[arg(long, value_name = "RATIO")]
+        space_at_most: Option<Ratio>,
     },
     /// Make a volume longer; clients see it when they attach anew
     Resize {
@@ -95,7 +111,7 @@ enum Action {
         name: String,
         /// Make the volume, as long as the file, kept in this way
         #[arg(long, value_name = "CODE")]
-        redundancy: Option<CodeSpec>,
+        redundancy: Option<Redundancy>,
     },
     /// Keep a volume as it is now, under a name; clients go on
     Snapshot {
@@ -136,7 +152,8 @@ impl Volume {
         let json = self.json;
         match self.action {
             Action::List => list(&client, json).await,
-            Action::Create { name, size, redundancy, page, chunk } => {
+            Action::Create { name, size, redundancy, space_at_most, page, chunk } => {
+                let redundancy = bounded(redundancy, space_at_most)?;
                 let Ok(page_bytes) = u32::try_from(page.0) else {
                     bail!("--page: pages are 1k, 2k, 4k or 8k long");
                 };
@@ -162,6 +179,13 @@ impl Volume {
             Action::Info { name } => {
                 let volume: api::Volume = client.get(&route(&name, "")?).await?;
                 say(json, &volume, info(&volume).trim_end());
+                Ok(())
+            }
+            Action::Set { name, redundancy, space_at_most } => {
+                let code = bounded(redundancy, space_at_most)?.to_string();
+                let path = route(&name, "/redundancy")?;
+                let volume: api::Volume = client.send(Method::PUT, &path, &api::SetRedundancy { code }).await?;
+                say(json, &volume, &format!("{name} is kept as {}; its stripes become so one by one", volume.code));
                 Ok(())
             }
             Action::Resize { name, size } => {
@@ -195,6 +219,33 @@ impl Volume {
             Action::Merge { name } => merge(&client, &name, json).await,
         }
     }
+}
+
+/// Bytes on disks for each byte, in percent; written as 2.0x.
+#[derive(Debug, Clone, Copy)]
+struct Ratio(u32);
+
+impl std::str::FromStr for Ratio {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Ratio> {
+        let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>();
+        match number {
+            Ok(ratio) if (1.0..=100.0).contains(&ratio) => Ok(Ratio((ratio * 100.0).round() as u32)),
+            _ => bail!("a ratio from 1.0x to 100x is needed"),
+        }
+    }
+}
+
+/// With the bound on space that was asked for.
+fn bounded(mut redundancy: Redundancy, space_at_most: Option<Ratio>) -> anyhow::Result<Redundancy> {
+    let Some(Ratio(percent)) = space_at_most else { return Ok(redundancy) };
+    let Some(mirroring) = &mut redundancy.mirroring else {
+        bail!("--space-at-most: {redundancy} is one form; name two, such as replica:3/rs:4+2");
+    };
+    mirroring.percent_max = Some(percent);
+    redundancy.validate()?;
+    Ok(redundancy)
 }
 
 /// The path of a volume in the admin API.
@@ -271,6 +322,7 @@ fn info(volume: &api::Volume) -> String {
             "{} pages in {} rounds, {} rows of parity made anew",
             open.merged_pages, open.merges, open.parity_updates
         );
+        lines.extend(forms(volume, open));
         lines.push(("log", log));
         lines.push(("waiting", format!("{} pages, in {} stripes", open.diff_pages, open.diff_stripes)));
         lines.push(("merged", merged));
@@ -282,6 +334,48 @@ fn info(volume: &api::Volume) -> String {
     lines.extend(volume.log_disks.iter().map(|disk| ("log disk", disk.clone())));
     lines.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", snapshot.name.clone())));
     lines.iter().map(|(name, value)| format!("{name:10}{value}\n")).collect()
+}
+
+/// Where a volume has two forms, or stripes of a former code: how many stripes and bytes are of each.
+fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let of = |stripes: u64, on_disks: u64| format!("{stripes} stripes, {} on disks", bytes(on_disks));
+    let both = volume.code.parse::<Redundancy>().ok().filter(|redundancy| redundancy.mirroring.is_some());
+    if both.is_some() || open.other_stripes > 0 {
+        lines.extend(both.map(|_| ("mirrored", of(open.mirrored_stripes, open.mirrored_bytes))));
+        lines.push(("coded", of(open.coded_stripes, open.coded_bytes)));
+    }
+    if open.other_stripes > 0 {
+        lines.push(("former", format!("{}: they get another code", of(open.other_stripes, open.other_bytes))));
+    }
+    let stripes = open.mirrored_stripes + open.coded_stripes + open.other_stripes;
+    let data_bytes = stripes * open.stripe_bytes;
+    if let Some(both) = both.filter(|_| data_bytes > 0) {
+        let on_disks = open.mirrored_bytes + open.coded_bytes + open.other_bytes;
+        let bound = both.mirroring.and_then(|mirroring| mirroring.percent_max);
+        let bound = bound.map_or_else(String::new, |percent| format!(", at most {percent} %"));
+        lines.push(("space", format!("{} % of {}{bound}", on_disks * 100 / data_bytes, bytes(data_bytes))));
+        lines.push(("log pays", log_pays(&both, open, data_bytes)));
+    }
+    if open.coded_switches + open.mirrored_switches > 0 {
+        let (to_coded, to_mirrored) = (open.coded_switches, open.mirrored_switches);
+        lines.push(("switched", format!("{to_coded} stripes to coded, {to_mirrored} to mirrored")));
+    }
+    lines
+}
+
+/// How much has to be coded to make up for the log's space, with the numbers that it follows from.
+fn log_pays(both: &Redundancy, open: &api::VolumeUse, data_bytes: u64) -> String {
+    let percent = open.log_pays_percent.unwrap_or_default();
+    let takes = |code: CodeSpec| f64::from(code.shape().chunks()) / f64::from(code.shape().data);
+    let (mirrored, coded) = (takes(both.hot()), takes(both.code));
+    let (reserve, data) = (bytes(open.reserve_bytes), bytes(data_bytes));
+    let formula = format!("{reserve} x {mirrored:.2} / ({data} x ({mirrored:.2} - {coded:.2}))");
+    if percent > 100 {
+        format!("not even with all coded: {formula} = {percent} %")
+    } else {
+        format!("with {percent} % more coded: {formula}")
+    }
 }
 
 /// Asks for the name again.

@@ -25,7 +25,7 @@ fn full(id: u128) -> StripeRecord {
 async fn corrupt_volumes_are_errors() {
     // Whether the record and the stripes can be read, and whether `check` sees it.
     for (sql, record, stripes, sound) in [
-        ("UPDATE volumes SET code = 'rs:x'", false, true, false),
+        ("UPDATE volumes SET redundancy = 'rs:x'", false, true, false),
         ("UPDATE volumes SET bytes = -1", false, true, false),
         ("UPDATE volumes SET bytes = 1048575", true, true, true),
         ("UPDATE volumes SET bytes = 786432", true, true, false),

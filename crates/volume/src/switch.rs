@@ -1,0 +1,290 @@
+//! Gives the stripes of a volume the form that fits how much they are written: mirrored or coded.
+//!
+//! ```text
+//!  heat of each stripe --plan_switches--> switches --one after another, between merges-->
+//!     log synced -> Stripes::recode: new parity, read back -> Meta::recode: one transaction -> old parity deleted
+//! ```
+//!
+//! Data chunks stay where they are. A crash at any step leaves a stripe of the one form or the other, whole
+//! (`claystone_stripe`, module `recode`).
+//!
+//! Invariants:
+//! 1. A switch runs between merges, never beside one, and syncs the log before the records change: whatever a merge wrote
+//!    into the old parity is known to be carried out, so that no crash has it written again over the new.
+//! 2. A stripe that cannot be switched is left alone for a while; merging goes on.
+//! 3. A stripe that a snapshot or another volume has too never comes to survive less by a switch, nor to take more space for
+//!    the same. Whether it is shared is asked between merges, so it does not become so before the switch is over.
+
+mod heat;
+mod plan;
+mod reserve;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use claystone_chunk::StripeId;
+use claystone_code::CodeSpec;
+use claystone_meta::{MetaError, Redundancy, StripeRecord};
+use claystone_stripe::{StripeError, Unpaced};
+
+pub use self::heat::Heats;
+pub use self::plan::{Bound, Form, StripeHeat, Switch, plan_switches};
+pub use self::reserve::reserve_share;
+use crate::volume::{Inner, Volume};
+use crate::{BlocksError, SwitchReport};
+
+/// How a switch ended.
+enum Outcome {
+    Done {
+        bytes_read: u64,
+        bytes_written: u64,
+    },
+    /// It is not as it was planned on.
+    Changed,
+    /// It stays as it is for a while.
+    Refused,
+}
+
+impl Volume {
+    /// Gives at most `limit` stripes the form that fits how much they are written. Does nothing in a volume of one code
+    /// whose stripes all have it.
+    ///
+    /// # Errors
+    /// The volume failed.
+    pub async fn switch_once(&self, limit: usize) -> Result<SwitchReport, BlocksError> {
+        let switches = self.inner.plan(limit).await;
+        self.inner.switch_as_task(switches).await
+    }
+
+    /// Carries out switches in their order, whatever the heat of the stripes is; none is mirrored beyond the bound.
+    ///
+    /// # Errors
+    /// The volume failed.
+    pub async fn switch(&self, switches: Vec<Switch>) -> Result<SwitchReport, BlocksError> {
+        self.inner.switch_as_task(switches).await
+    }
+}
+
+impl Inner {
+    /// In a task of its own: whoever waits for it may go away, but a record that is about to change is held until it has.
+    pub(crate) async fn switch_as_task(self: &Arc<Self>, switches: Vec<Switch>) -> Result<SwitchReport, BlocksError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let inner = self.clone();
+        let task = async move {
+            let result = inner.switch_all(switches).await;
+            // Nobody may wait any more.
+            let _ = sender.send(result);
+        };
+        self.env.tasks.spawn("switch", Box::pin(task));
+        receiver.await.unwrap_or_else(|_| Err(self.fail("a switch was cut off".to_owned())))
+    }
+
+    async fn switch_all(&self, switches: Vec<Switch>) -> Result<SwitchReport, BlocksError> {
+        let mut report = SwitchReport::default();
+        for switch in switches {
+            let began = self.env.clock.now();
+            match self.switch(switch).await? {
+                Outcome::Done { bytes_read, bytes_written } => {
+                    match switch.to {
+                        Form::Coded => report.coded += 1,
+                        Form::Mirrored => report.mirrored += 1,
+                    }
+                    report.bytes_read += bytes_read;
+                    report.bytes_written += bytes_written;
+                }
+                Outcome::Changed => report.changed += 1,
+                Outcome::Refused => {
+                    report.refused += 1;
+                    self.leave_alone(switch.position, REFUSED_PAUSE);
+                    // What was to be mirrored counts on the room of what was to be coded.
+                    if switch.to == Form::Coded {
+                        break;
+                    }
+                }
+            }
+            // Clients and merges come first: as long again as it took is theirs.
+            let took = self.env.clock.now().since(began);
+            self.env.clock.sleep(took.min(REST_MAX)).await;
+        }
+        if report != SwitchReport::default() {
+            self.switched.lock().unwrap_or_else(PoisonError::into_inner).add(&report);
+        }
+        Ok(report)
+    }
+
+    /// What is to be switched now.
+    pub(crate) async fn plan(&self, limit: usize) -> Vec<Switch> {
+        let suits_all = |switch: &Switch| {
+            let to = self.code_of(switch.to);
+            self.stripe(switch.position).is_none_or(|stripe| suits_all(stripe.code, to))
+        };
+        let asked: BTreeMap<StripeId, u64> = {
+            let doubtful = self.plan_known(LOOK_STRIPES).into_iter().filter(|switch| !suits_all(switch));
+            doubtful.filter_map(|switch| Some((self.stripe(switch.position)?.id, switch.position))).collect()
+        };
+        if !asked.is_empty() {
+            let ids: Vec<StripeId> = asked.keys().copied().collect();
+            match self.meta.shared(&ids).await {
+                Ok(shared) => shared.iter().for_each(|stripe| self.leave_alone(asked[stripe], SHARED_PAUSE)),
+                Err(error) => {
+                    tracing::warn!(volume = self.record.name, %error, "it is not known which stripes are shared");
+                    return Vec::new();
+                }
+            }
+        }
+        let mut switches = self.plan_known(LOOK_STRIPES);
+        switches.retain(|switch| suits_all(switch) || asked.values().any(|position| *position == switch.position));
+        switches.truncate(limit);
+        switches
+    }
+
+    /// Plans by the stripes as they are known now, shared or not.
+    fn plan_known(&self, limit: usize) -> Vec<Switch> {
+        let redundancy = self.redundancy();
+        let now = self.env.clock.now();
+        let stays = {
+            let mut unswitchable = self.unswitchable.lock().unwrap_or_else(PoisonError::into_inner);
+            unswitchable.retain(|_, until| now < *until);
+            unswitchable.clone()
+        };
+        let known: Vec<(u64, CodeSpec)> = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            known.iter().map(|(position, stripe)| (*position, stripe.code)).collect()
+        };
+        let heats = self.heats.lock().unwrap_or_else(PoisonError::into_inner);
+        let heat_of = |(position, code): (u64, CodeSpec)| StripeHeat {
+            position,
+            form: form_of(&redundancy, code),
+            chunks: code.shape().chunks().into(),
+            // Under one code nothing is hot.
+            heat: if redundancy.mirroring.is_some() { heats.of(position, now) } else { 0.0 },
+            stays: stays.contains_key(&position),
+        };
+        let stripes: Vec<StripeHeat> = known.into_iter().map(heat_of).collect();
+        drop(heats);
+        plan_switches(&stripes, &bound_of(&redundancy), limit)
+    }
+
+    fn code_of(&self, form: Form) -> CodeSpec {
+        match form {
+            Form::Coded => self.redundancy().code,
+            Form::Mirrored => self.redundancy().hot(),
+        }
+    }
+
+    fn leave_alone(&self, position: u64, pause: Duration) {
+        let until = self.env.clock.now().after(pause);
+        self.unswitchable.lock().unwrap_or_else(PoisonError::into_inner).insert(position, until);
+    }
+
+    /// One stripe, between merges.
+    async fn switch(&self, switch: Switch) -> Result<Outcome, BlocksError> {
+        let _merging = self.merging.lock().await;
+        // Also one that was closed: another opening has the stripes.
+        self.working()?;
+        let code = self.code_of(switch.to);
+        let Some(known) = self.stripe(switch.position) else { return Ok(Outcome::Changed) };
+        if switch.to == Form::Mirrored && !self.has_room(known.code.shape().chunks().into(), 0) {
+            return Ok(Outcome::Changed);
+        }
+        let before = match self.meta.stripe(known.id).await {
+            Ok(Some(before)) if before.code != code => before,
+            Ok(now) => {
+                // Who shares it has switched it.
+                now.into_iter().for_each(|now| self.remember(switch.position, Some(now)));
+                return Ok(Outcome::Changed);
+            }
+            Err(error) => return Ok(refused(switch, &error)),
+        };
+        if !suits_all(before.code, code) {
+            match self.meta.shared(&[before.id]).await {
+                Ok(shared) if shared.is_empty() => {}
+                Ok(_) => {
+                    self.leave_alone(switch.position, SHARED_PAUSE);
+                    return Ok(Outcome::Changed);
+                }
+                Err(error) => return Ok(refused(switch, &error)),
+            }
+        }
+        // See invariant 1.
+        self.log.sync().await.map_err(|error| self.log_failed(error))?;
+        let recoded = match self.stripes.recode(&before, code, &Unpaced).await {
+            Ok(recoded) => recoded,
+            Err(StripeError::Held { .. }) => return Ok(Outcome::Changed),
+            Err(error) => return Ok(refused(switch, &error)),
+        };
+        let (bytes_read, bytes_written) = (recoded.bytes_read + recoded.bytes_verified, recoded.bytes_written);
+        match self.meta.recode(recoded.change.clone()).await {
+            Ok(after) => {
+                self.remember(switch.position, Some(after.clone()));
+                drop(recoded);
+                if !self.stripes.discard_superseded(&before, &after).await {
+                    tracing::debug!(stripe = %after.id, "old parity is left for the sweep");
+                }
+                Ok(Outcome::Done { bytes_read, bytes_written })
+            }
+            Err(MetaError::StripeChanged { .. }) => {
+                self.stripes.discard_recoded(recoded).await;
+                Ok(Outcome::Changed)
+            }
+            // Perhaps it is committed: the record tells the sweep, and the next merge.
+            Err(error) => Ok(refused(switch, &error)),
+        }
+    }
+
+    /// The code of a stripe that is about to be written for the first time, or instead of another: it is hot, if there is
+    /// room for that.
+    pub(crate) fn new_code(&self, instead: Option<&StripeRecord>) -> CodeSpec {
+        let redundancy = self.redundancy();
+        let (chunks, new) = instead.map_or((0, 1), |old| (old.code.shape().chunks().into(), 0));
+        if self.has_room(chunks, new) { redundancy.hot() } else { redundancy.code }
+    }
+
+    /// Whether one more stripe may be mirrored, in the place of `chunks`, with `new` stripes more than there are.
+    fn has_room(&self, chunks: u64, new: u64) -> bool {
+        let bound = bound_of(&self.redundancy());
+        let stripes = self.known.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        bound.allows(stripes + new, self.chunks.load(Ordering::Acquire) - chunks + bound.mirrored)
+    }
+}
+
+/// Whether all who have a stripe can be content that it is of another code: it survives more, or as much in less space. So
+/// those who share a stripe, each with its own redundancy, do not switch it to and fro.
+fn suits_all(from: CodeSpec, to: CodeSpec) -> bool {
+    let (before, after) = (from.tolerance(), to.tolerance());
+    after > before || (after == before && to.shape().chunks() < from.shape().chunks())
+}
+
+/// What a stripe of this code is in a volume of this redundancy.
+pub(crate) fn form_of(redundancy: &Redundancy, code: CodeSpec) -> Option<Form> {
+    match code {
+        code if code == redundancy.code => Some(Form::Coded),
+        code if code == redundancy.hot() => Some(Form::Mirrored),
+        _ => None,
+    }
+}
+
+fn bound_of(redundancy: &Redundancy) -> Bound {
+    Bound {
+        data: redundancy.code.shape().data.into(),
+        mirrored: redundancy.hot().shape().chunks().into(),
+        coded: redundancy.code.shape().chunks().into(),
+        percent_max: redundancy.mirroring.and_then(|mirroring| mirroring.percent_max),
+    }
+}
+
+fn refused(switch: Switch, error: &dyn std::fmt::Display) -> Outcome {
+    tracing::warn!(position = switch.position, to = ?switch.to, %error, "a stripe keeps its form for now");
+    Outcome::Refused
+}
+
+/// A stripe that could not be switched is left alone for so long.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// One that has to stay as it is while others have it too, for so long.
+const SHARED_PAUSE: Duration = Duration::from_secs(600);
+/// Stripes that are looked at in one plan, whether others have them too.
+const LOOK_STRIPES: usize = 1000;
+/// The longest rest between two switches.
+const REST_MAX: Duration = Duration::from_secs(1);

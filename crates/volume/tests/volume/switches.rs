@@ -1,0 +1,501 @@
+//! Stripes that go from mirrored to coded and back: what they hold, what is planned, what a crash at any step leaves.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use claystone_chunk::testing::pattern;
+use claystone_chunk::{ByteRange, ChunkId};
+use claystone_code::ChunkIndex;
+use claystone_meta::{MetaError, StripeRecord};
+use claystone_volume::{Blocks, Durable, Form, NewVolume, Settings, Switch, SwitchReport, Volume, VolumeError, joined};
+
+use crate::world::{World, check, scribble, settings};
+
+const BYTES: usize = 512 << 10;
+/// Two stripes of two data chunks, where each step of a switch is tried.
+const STEPS_BYTES: usize = 256 << 10;
+/// Sets of lost disks that are tried after one step; of more than that, others after the next.
+const SETS_MAX: usize = 2;
+
+/// Every stripe becomes this.
+async fn all_become(volume: &Volume, to: Form) -> SwitchReport {
+    let positions = 0..volume.bytes().div_ceil(volume.status().stripe_bytes);
+    volume.switch(positions.map(|position| Switch { position, to }).collect()).await.expect("switched")
+}
+
+/// A volume with stripes in all of it, merged.
+async fn filled(world: &World, redundancy: &str) -> (Volume, Vec<u8>) {
+    filled_with(world, redundancy, BYTES).await
+}
+
+async fn filled_with(world: &World, redundancy: &str, bytes: usize) -> (Volume, Vec<u8>) {
+    let volume = world.create("v", bytes as u64, redundancy).await;
+    let model = pattern(9, bytes).to_vec();
+    volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    (volume, model)
+}
+
+async fn records(world: &World) -> Vec<StripeRecord> {
+    let volume = world.meta.volume("v").await.expect("it is there");
+    let stripes = world.meta.volume_stripes(volume.id, None, 99).await.expect("readable");
+    stripes.into_iter().map(|(_, stripe)| stripe).collect()
+}
+
+fn codes(records: &[StripeRecord]) -> BTreeSet<String> {
+    records.iter().map(|stripe| stripe.code.to_string()).collect()
+}
+
+fn data_chunks(records: &[StripeRecord]) -> Vec<Option<ChunkId>> {
+    let data = |stripe: &StripeRecord| (0..stripe.code.shape().data).map(ChunkIndex).collect::<Vec<_>>();
+    records.iter().flat_map(|stripe| data(stripe).into_iter().map(|index| stripe.chunk_id(index))).collect()
+}
+
+/// Chunks on all disks that no record of the volume names.
+fn garbage(world: &World, records: &[StripeRecord]) -> usize {
+    let chunks = |stripe: &StripeRecord| {
+        (0..stripe.places.len() as u16).filter_map(|at| stripe.chunk_id(ChunkIndex(at))).collect::<Vec<_>>()
+    };
+    let named: BTreeSet<ChunkId> = records.iter().flat_map(chunks).collect();
+    world.disks.iter().flat_map(|disk| disk.ids()).filter(|id| !named.contains(id)).count()
+}
+
+/// Settings under which heat is gone at once.
+fn cold() -> Settings {
+    Settings { heat_half_life: Duration::from_nanos(1), ..settings() }
+}
+
+/// Settings under which heat stays.
+fn warm() -> Settings {
+    Settings { heat_half_life: Duration::from_secs(1_000_000), ..settings() }
+}
+
+#[tokio::test]
+async fn new_stripes_are_mirrored_the_cold_are_coded_and_no_data_moves() {
+    let world = World::with(6, cold(), 1).await;
+    let (volume, mut model) = filled(&world, "replica:3/rs:4+2").await;
+    let mirrored = records(&world).await;
+    assert_eq!(codes(&mirrored), ["mirror:4x3".to_owned()].into());
+    let status = volume.status();
+    assert_eq!((status.stripes, status.mirrored.stripes, status.mirrored.chunks_bytes), (2, 2, 3 * BYTES as u64));
+
+    let report = volume.switch_once(99).await.expect("switched");
+    assert_eq!((report.coded, report.mirrored, report.refused), (2, 0, 0), "{report:?}");
+    let coded = records(&world).await;
+    assert_eq!(codes(&coded), ["rs:4+2".to_owned()].into());
+    assert_eq!(data_chunks(&coded), data_chunks(&mirrored), "data chunks stay");
+    assert_eq!(garbage(&world, &coded), 0, "the copies are gone");
+    let status = volume.status();
+    assert_eq!((status.mirrored.stripes, status.coded.chunks_bytes), (0, BYTES as u64 * 3 / 2));
+    assert_eq!(status.switched, report);
+    check(&volume, &model, "coded").await;
+    assert_eq!(volume.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
+
+    // Merges go on under the code of each stripe.
+    scribble(&volume, &mut model, 7, 9).await;
+    volume.merge_all().await.expect("merged");
+    all_become(&volume, Form::Mirrored).await;
+    assert_eq!(data_chunks(&records(&world).await), data_chunks(&mirrored));
+    check(&volume, &model, "mirrored again").await;
+    world.assert_sound().await;
+    for lost in [[0, 1], [2, 5], [3, 4]] {
+        lost.iter().for_each(|disk| world.lose(*disk));
+        check(&volume, &model, "mirrored again, two disks lost").await;
+        lost.iter().for_each(|disk| world.find(*disk));
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_much_is_mirrored_and_what_is_between_stays() {
+    let world = World::with(6, warm(), 1).await;
+    let (volume, model) = filled(&world, "replica:3/rs:4+2").await;
+    all_become(&volume, Form::Coded).await;
+    // A restart: nothing is cold, and nothing is hot.
+    let world = world.crash().await;
+    let volume = {
+        drop(volume);
+        world.volumes.open("v").await.expect("it opens")
+    };
+    assert_eq!(volume.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
+    let page = model[300 << 10..][..4096].to_vec();
+    for _ in 0..60 {
+        volume.write(300 << 10, page.clone().into(), Durable::WithFlush).await.expect("written");
+    }
+    let report = volume.switch_once(99).await.expect("switched");
+    assert_eq!((report.mirrored, report.coded), (1, 0));
+    let codes: Vec<String> = records(&world).await.iter().map(|stripe| stripe.code.to_string()).collect();
+    assert_eq!(codes, ["rs:4+2", "mirror:4x3"]);
+    assert_eq!(volume.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
+    check(&volume, &model, "one of each").await;
+}
+
+#[tokio::test]
+async fn the_bound_holds_from_the_first_stripe_on() {
+    let world = World::with(6, warm(), 3).await;
+    let (volume, _) = filled(&world, "replica:2/rs:2+1<=170%").await;
+    let overhead = |volume: &Volume| {
+        let status = volume.status();
+        status.chunks_bytes() * 100 / (status.stripes * status.stripe_bytes)
+    };
+    // Four stripes: one and a half of two chunks each make 170 % of eight; so one is mirrored.
+    assert_eq!((volume.status().stripes, volume.status().mirrored.stripes), (4, 1));
+    assert!(overhead(&volume) <= 170);
+    let report = all_become(&volume, Form::Mirrored).await;
+    assert_eq!((report.mirrored, report.changed), (0, 4), "there is no room");
+    world.volumes.set_redundancy("v", "replica:2/rs:2+1<=150%".parse().expect("valid")).await.expect("set");
+    // By this, or by what merges in the background: it looks at once.
+    volume.switch_once(99).await.expect("switched");
+    assert_eq!((overhead(&volume), volume.status().mirrored.stripes), (150, 0));
+}
+
+#[tokio::test]
+async fn what_stripes_get_can_be_set_while_they_are_in_use() {
+    let world = World::with(8, cold(), 1).await;
+    let (volume, model) = filled(&world, "rs:4+2").await;
+    let data = data_chunks(&records(&world).await);
+    for redundancy in ["lrc:4+2+1", "replica:3/rs:4+2", "mirror:4x2", "rs:4+1"] {
+        let set = world.volumes.set_redundancy("v", redundancy.parse().expect("valid")).await.expect("set");
+        assert_eq!(set.redundancy.to_string(), redundancy);
+        assert_eq!(world.meta.volume("v").await.expect("it is there"), set);
+        volume.switch_once(99).await.expect("switched");
+        assert_eq!(codes(&records(&world).await), [set.redundancy.code.to_string()].into(), "{redundancy}");
+        assert_eq!(data_chunks(&records(&world).await), data, "{redundancy}");
+        check(&volume, &model, redundancy).await;
+    }
+    let refused = |redundancy: &str| world.volumes.set_redundancy("v", redundancy.parse().expect("valid"));
+    assert!(matches!(refused("rs:3+2").await, Err(VolumeError::OtherData { .. })));
+    assert!(matches!(refused("clay:4+2:5").await, Err(VolumeError::BadCode { .. })));
+    assert!(matches!(refused("rs:4+5").await, Err(VolumeError::TooFewDisks { .. })));
+    // The log has three copies.
+    assert!(matches!(refused("replica:4/rs:4+1").await, Err(VolumeError::MoreCopies { .. })));
+    drop(volume);
+    refused("replica:4/rs:4+1").await.expect("nobody uses it");
+    let volume = world.volumes.open("v").await.expect("it opens");
+    check(&volume, &model, "with a longer log").await;
+    let missing = world.volumes.set_redundancy("w", "rs:4+2".parse().expect("valid")).await;
+    assert!(matches!(missing, Err(VolumeError::Meta(MetaError::NoSuchVolume { .. }))));
+}
+
+#[tokio::test]
+async fn snapshots_and_clones_switch_with_what_they_share() {
+    let world = World::with(6, cold(), 1).await;
+    let (volume, mut model) = filled(&world, "replica:3/rs:4+2").await;
+    world.snapshot("v@one").await.expect("taken");
+    let old = model.clone();
+    world.volumes.clone_snapshot(&"v@one".parse().expect("a name"), "w").await.expect("made");
+    let clone = world.volumes.open("w").await.expect("it opens");
+    all_become(&volume, Form::Coded).await;
+    check(&world.open_snapshot("v@one").await, &old, "snapshot").await;
+    world.lose(2);
+    check(&clone, &old, "clone, by records of before").await;
+    check(&world.open_snapshot("v@one").await, &old, "snapshot").await;
+    scribble(&volume, &mut model, 5, 9).await;
+    scribble(&clone, &mut old.clone(), 6, 9).await;
+    volume.merge_all().await.expect("merged");
+    clone.merge_all().await.expect("merged");
+    check(&volume, &model, "volume").await;
+    check(&world.open_snapshot("v@one").await, &old, "snapshot").await;
+    world.assert_sound().await;
+}
+
+/// Neither to less safety nor to more space than who shares a stripe has asked for; and two do not switch it to and fro.
+#[tokio::test]
+async fn what_is_shared_is_switched_only_as_suits_all_who_have_it() {
+    let world = World::with(6, cold(), 1).await;
+    let (volume, mut model) = filled(&world, "rs:4+2").await;
+    world.snapshot("v@one").await.expect("taken");
+    let old = model.clone();
+    world.volumes.clone_snapshot(&"v@one".parse().expect("a name"), "w").await.expect("made");
+    let clone = world.volumes.open("w").await.expect("it opens");
+    let become_of = async |name: &str, redundancy: &str| {
+        let redundancy = redundancy.parse().expect("valid");
+        world.volumes.set_redundancy(name, redundancy).await.expect("set");
+        let volume = world.volumes.open(name).await.expect("it opens");
+        let report = volume.switch_once(99).await.expect("planned");
+        (report.coded + report.mirrored, report.changed, codes(&records(&world).await))
+    };
+    let has = |code: &str| BTreeSet::from([code.to_owned()]);
+    assert_eq!(become_of("v", "mirror:4x3").await, (0, 0, has("rs:4+2")), "it would take more");
+    assert_eq!(become_of("v", "rs:4+1").await, (0, 0, has("rs:4+2")), "it would survive less");
+    // Nor where it is asked for by name.
+    let report = all_become(&volume, Form::Coded).await;
+    assert_eq!((report.coded, report.changed), (0, 2));
+
+    // What is written is the volume's own, and becomes what it shall; the rest does when nobody else has it.
+    scribble(&volume, &mut model[..4096], 5, 3).await;
+    volume.merge_all().await.expect("merged");
+    let own = ["rs:4+1", "rs:4+2"].map(str::to_owned);
+    assert_eq!(codes(&records(&world).await), BTreeSet::from(own));
+    world.volumes.delete_snapshot(&"v@one".parse().expect("a name")).await.expect("deleted");
+    check(&clone, &old, "the clone").await;
+    drop(clone);
+    world.volumes.delete("w").await.expect("deleted");
+    let report = all_become(&volume, Form::Coded).await;
+    assert_eq!((report.coded, codes(&records(&world).await)), (1, has("rs:4+1")));
+    check(&volume, &model, "in the end").await;
+    world.assert_sound().await;
+}
+
+/// Who shares a stripe learns that another has switched it, and plans others from then on.
+#[tokio::test]
+async fn a_stripe_that_another_volume_has_switched_is_not_planned_again() {
+    let world = World::with(6, cold(), 1).await;
+    let (volume, model) = filled(&world, "replica:3/rs:4+2").await;
+    world.snapshot("v@one").await.expect("taken");
+    world.volumes.clone_snapshot(&"v@one".parse().expect("a name"), "w").await.expect("made");
+    let clone = world.volumes.open("w").await.expect("it opens");
+    assert_eq!(all_become(&volume, Form::Coded).await.coded, 2);
+    assert_eq!(clone.status().mirrored.stripes, 2, "as it was when it was opened");
+    let report = clone.switch_once(99).await.expect("planned");
+    assert_eq!((report.coded, report.changed, clone.status().coded.stripes), (0, 2, 2));
+    assert_eq!(clone.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
+    check(&clone, &model, "the clone").await;
+}
+
+/// What waits for its turn while the volume is closed for something else does nothing.
+#[tokio::test]
+async fn a_switch_of_a_volume_that_was_closed_meanwhile_does_nothing() {
+    let world = World::with(6, cold(), 1).await;
+    let (volume, model) = filled(&world, "replica:3/rs:4+2").await;
+    world.snapshot("v@one").await.expect("taken");
+    // The first is under way when everybody goes away; the second waits behind it.
+    world.traps.log_reads().open();
+    let reads = world.cut.hold_reads().await;
+    let waits = Box::pin(volume.switch((0..2).map(|position| Switch { position, to: Form::Coded }).collect()));
+    let started = futures::future::select(waits, Box::pin(world.env.clock.sleep(Duration::from_millis(20)))).await;
+    assert!(matches!(started, futures::future::Either::Right(_)), "it reads");
+    drop(started);
+    drop(volume);
+    let volumes = world.volumes.clone();
+    let reverted = world.beside(async move { volumes.revert(&"v@one".parse().expect("a name")).await });
+    world.env.clock.sleep(Duration::from_millis(20)).await;
+    drop(reads);
+    reverted.await.expect("it ends").expect("reverted");
+    let volume = world.volumes.open("v").await.expect("it opens");
+    check(&volume, &model, "reverted").await;
+    assert_eq!(volume.status().switched, SwitchReport::default());
+    let before = codes(&records(&world).await);
+    world.env.clock.sleep(Duration::from_millis(50)).await;
+    assert_eq!(codes(&records(&world).await), before);
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn stripes_that_cannot_be_coded_now_stay_as_they_are() {
+    let world = World::with(6, cold(), 1).await;
+    let (volume, mut model) = filled(&world, "replica:3/rs:4+2").await;
+    // Two of four data chunks of each stripe at least are on three disks: parity has none to go to, or too little is left.
+    [1, 2].iter().for_each(|disk| world.lose(*disk));
+    let report = volume.switch_once(99).await.expect("it goes on");
+    assert_eq!((report.coded, report.refused), (0, 1), "{report:?}");
+    scribble(&volume, &mut model, 5, 9).await;
+    volume.merge_all().await.expect("merged");
+    check(&volume, &model, "as it was").await;
+    assert_eq!(codes(&records(&world).await), ["mirror:4x3".to_owned()].into());
+}
+
+/// Disks that are lost after a crash, all sets that are tolerated.
+fn losses(disks: usize, tolerance: usize) -> Vec<Vec<usize>> {
+    let ones = (0..disks).map(|one| vec![one]);
+    let twos = (0..disks).flat_map(|one| (one + 1..disks).map(move |other| vec![one, other]));
+    std::iter::once(vec![]).chain(ones).chain(twos).filter(|set| set.len() <= tolerance).collect()
+}
+
+/// A merge, then all stripes become `to`; the process ends at any change of a store on the way, and with it what the log
+/// had not synced. The next opening finds a set of disks lost; or it finds all, and then sets are lost in turn.
+/// `shared`: a snapshot has the stripes that the merge leaves alone, and is read too.
+async fn every_step(redundancy: &str, disks: u128, tolerance: usize, to: Form, shared: bool) {
+    let sets = losses(disks as usize, tolerance);
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let Some((world, model)) = cut_off(redundancy, disks, to, shared, step, happens).await else { break };
+            steps += 1;
+            let what = format!("{redundancy} to {to:?}: step {step}, happens: {happens}");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            for lost in sets.iter().cycle().skip(step as usize * 7).take(SETS_MAX.min(sets.len())) {
+                lost.iter().for_each(|disk| world.lose(*disk));
+                let what = format!("{what}, then {lost:?} lost");
+                check(&volume, &model, &what).await;
+                check_snapshot(&world, shared, &what).await;
+                lost.iter().for_each(|disk| world.find(*disk));
+            }
+            drop(volume);
+            goes_on(world, model, &what).await;
+
+            // One set of losses for each step; all have their turn, in each kind of step.
+            let lost = &sets[(step as usize * 7 + usize::from(happens)) % sets.len()];
+            let what = format!("{what}, opened without {lost:?}");
+            let (world, model) = cut_off(redundancy, disks, to, shared, step, happens).await.expect("the same steps");
+            lost.iter().for_each(|disk| world.lose(*disk));
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+            check_snapshot(&world, shared, &what).await;
+            lost.iter().for_each(|disk| world.find(*disk));
+            check(&volume, &model, &what).await;
+            drop(volume);
+            goes_on(world, model, &what).await;
+        }
+    }
+    assert!(steps > 40, "only {steps} steps were cut");
+}
+
+/// What the next process finds; `None`: there are fewer steps.
+async fn cut_off(
+    redundancy: &str,
+    disks: u128,
+    to: Form,
+    shared: bool,
+    step: u64,
+    happens: bool,
+) -> Option<(World, Vec<u8>)> {
+    let other = if to == Form::Coded { Form::Mirrored } else { Form::Coded };
+    let world = World::with(disks, warm(), step).await;
+    let (volume, mut model) = filled_with(&world, redundancy, STEPS_BYTES).await;
+    all_become(&volume, other).await;
+    if shared {
+        world.snapshot("v@s").await.expect("taken");
+    }
+    scribble(&volume, &mut model, 2, 4).await;
+    volume.flush().await.expect("flushed");
+    world.cut.set(world.cut.calls() + step, happens);
+    let work = async {
+        volume.merge_all().await.expect("merged");
+        all_become(&volume, to).await
+    };
+    tokio::select! {
+        biased;
+        () = world.cut.reached() => {}
+        report = work => {
+            assert_eq!(report.refused + report.changed, 0, "{report:?}");
+            return None;
+        }
+    }
+    drop(volume);
+    Some((world.crash().await, model))
+}
+
+async fn check_snapshot(world: &World, shared: bool, what: &str) {
+    if shared {
+        check(&world.open_snapshot("v@s").await, &pattern(9, STEPS_BYTES), what).await;
+    }
+}
+
+/// In one process more: the disks were away, so what the last one had of the log is not all of it.
+async fn goes_on(world: World, mut model: Vec<u8>, what: &str) {
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    check(&volume, &model, what).await;
+    scribble(&volume, &mut model, 3, 4).await;
+    volume.merge_all().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    check(&volume, &model, what).await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_coding_loses_nothing() {
+    every_step("replica:2/rs:2+1", 4, 1, Form::Coded, false).await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_mirroring_loses_nothing() {
+    every_step("replica:2/rs:2+1", 4, 1, Form::Mirrored, false).await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_coding_what_a_snapshot_has_too_loses_nothing() {
+    every_step("replica:2/rs:2+1", 4, 1, Form::Coded, true).await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_coding_loses_nothing_with_two_disks_lost() {
+    every_step("replica:3/rs:2+2", 4, 2, Form::Coded, false).await;
+}
+
+/// A disk dies at any step, and the process lives on.
+#[tokio::test]
+async fn a_disk_that_dies_at_any_step_of_a_switch_takes_nothing_with_it() {
+    for disk in 0..4 {
+        for step in 0.. {
+            let world = World::with(4, warm(), step).await;
+            let (volume, mut model) = filled_with(&world, "replica:2/rs:2+1", STEPS_BYTES).await;
+            let calls = world.cut.calls();
+            world.cut.kill(disk, calls + step);
+            all_become(&volume, Form::Coded).await;
+            all_become(&volume, Form::Mirrored).await;
+            let what = format!("disk {disk} dies at step {step}");
+            check(&volume, &model, &what).await;
+            if world.cut.calls() < calls + step {
+                break;
+            }
+            scribble(&volume, &mut model, 3, 3).await;
+            volume.flush().await.expect("flushed");
+            check(&volume, &model, &what).await;
+        }
+    }
+}
+
+/// Readers and a writer, with a disk lost, while stripes go back and forth.
+#[tokio::test]
+async fn clients_notice_nothing_of_switches() {
+    let world = World::with(7, warm(), 1).await;
+    let (volume, model) = filled(&world, "replica:3/rs:4+2").await;
+    world.lose(3);
+    let all = ByteRange { offset: 0, bytes: BYTES as u64 };
+    let switching = async {
+        for _ in 0..6 {
+            all_become(&volume, Form::Coded).await;
+            all_become(&volume, Form::Mirrored).await;
+        }
+    };
+    let reading = || async {
+        for _ in 0..60 {
+            let read = joined(volume.read(all).await.expect("it reads"));
+            assert!(read[..] == model[..], "other bytes");
+            tokio::task::yield_now().await;
+        }
+    };
+    // The same bytes again, so that readers know what there is, and merges have something to do.
+    let writing = async {
+        for page in 0..40 {
+            let at = page * 3 * 4096 % BYTES;
+            volume.write(at as u64, model[at..at + 4096].to_vec().into(), Durable::Now).await.expect("written");
+            volume.merge_all().await.expect("merged");
+        }
+    };
+    // Snapshots and clones come and go meanwhile.
+    let keeping = async {
+        for number in 0..6 {
+            let name = format!("v@s{number}");
+            world.snapshot(&name).await.expect("taken");
+            let clone = format!("w{number}");
+            world.volumes.clone_snapshot(&name.parse().expect("a name"), &clone).await.expect("made");
+            let clone = world.volumes.open(&clone).await.expect("it opens");
+            scribble(&clone, &mut model.clone(), number, 3).await;
+            clone.switch(vec![Switch { position: number % 2, to: Form::Mirrored }]).await.expect("switched, or not");
+            clone.merge_all().await.expect("merged");
+            check(&world.open_snapshot(&name).await, &model, "a snapshot").await;
+            if number % 2 == 0 {
+                world.volumes.delete_snapshot(&name.parse().expect("a name")).await.expect("deleted");
+            }
+        }
+    };
+    tokio::join!(switching, reading(), reading(), writing, keeping);
+    check(&volume, &model, "in the end").await;
+    check(&world.open_snapshot("v@s5").await, &model, "in the end").await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn two_forms_are_checked_when_a_volume_is_made() {
+    let world = World::new(5).await;
+    let create = |redundancy: &str| {
+        world.volumes.create(NewVolume {
+            chunk_bytes: 64 << 10,
+            ..NewVolume::new("v", 1 << 20, redundancy.parse().expect("valid"))
+        })
+    };
+    assert!(matches!(create("replica:3/rs:4+2").await, Err(VolumeError::TooFewDisks { needed: 6, available: 5, .. })));
+    assert!(matches!(create("replica:3/clay:2+2:3").await, Err(VolumeError::BadCode { .. })));
+    create("replica:3/rs:3+2").await.expect("five disks");
+}
