@@ -1,7 +1,7 @@
 //! One direction of a node's network card, in time alone: messages leave one after another and arrive a while later.
 //!
 //! Invariants:
-//! 1. The card sends one message at a time; on their way they do not wait for each other, and may overtake.
+//! 1. The card sends one message at a time, and they arrive in the order in which they were sent, as over one TCP connection.
 //! 2. All chance comes from the link's own stream of the world's seed.
 //!
 //! Left out: loss, and cards of the nodes that receive.
@@ -44,26 +44,28 @@ pub struct SimLink {
     model: LinkModel,
     clock: SimClock,
     random: Arc<dyn Random>,
-    free_at: Arc<Mutex<Duration>>,
+    /// When the card has sent the last message, and when that arrives.
+    last: Arc<Mutex<(Duration, Duration)>>,
 }
 
 impl SimLink {
     pub(crate) fn new(model: LinkModel, random: Arc<dyn Random>, clock: SimClock) -> SimLink {
-        SimLink { model, clock, random, free_at: Arc::default() }
+        SimLink { model, clock, random, last: Arc::default() }
     }
 
     /// Completes when a message of so many bytes, sent now, has arrived.
     pub async fn carry(&self, bytes: u64) {
         let now = self.clock.now().0;
-        let sent = {
-            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let sending = bytes.saturating_mul(1_000_000_000) / self.model.bytes_per_second;
-            *free_at = now.max(*free_at) + Duration::from_nanos(sending);
-            *free_at
-        };
         // In (0, 1].
         let share = (self.random.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
         let late = self.model.jitter.mul_f64(-share.ln());
-        self.clock.sleep(sent - now + self.model.delay + late).await;
+        let arrives = {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let sending = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / self.model.bytes_per_second);
+            let sent = now.max(last.0) + sending;
+            *last = (sent, last.1.max(sent + self.model.delay + late));
+            last.1
+        };
+        self.clock.sleep(arrives - now).await;
     }
 }

@@ -194,3 +194,20 @@ fn a_seed_repeats_its_times() {
     assert_eq!(scenario(1), scenario(1));
     assert!(scenario(1) != scenario(2));
 }
+
+#[test]
+fn messages_arrive_in_the_order_in_which_they_were_sent() {
+    run(9, |world| async move {
+        let link = world.link("l", LinkModel { jitter: micros(50), ..LinkModel::ethernet_10g() });
+        let arrived = std::sync::Mutex::new(Vec::new());
+        let messages = (0..100).map(|number| {
+            let (link, arrived) = (&link, &arrived);
+            async move {
+                link.carry(100).await;
+                arrived.lock().expect("no test panics here").push(number);
+            }
+        });
+        join_all(messages).await;
+        assert_eq!(*arrived.lock().expect("no test panics here"), (0..100).collect::<Vec<_>>());
+    });
+}
