@@ -109,7 +109,7 @@ impl Store {
             bytes: 1 << 30,
             page_bytes: 4096,
             chunk_bytes: 64 << 10,
-            code: "rs:4+2".parse().expect("a valid code"),
+            redundancy: "rs:4+2".parse().expect("a valid code"),
             home: None,
             term: Term(0),
             log_disks: Vec::new(),
