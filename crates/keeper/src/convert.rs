@@ -37,6 +37,12 @@ pub enum ConversionError {
         /// The code of the first.
         expected: CodeSpec,
     },
+    /// A stripe is given twice.
+    #[error("stripe {stripe} is named twice")]
+    Repeated {
+        /// The stripe.
+        stripe: StripeId,
+    },
     /// Too few or too many stripes to fill stripes of the new code.
     #[error("{expected} stripes of {from} at once become {to}, not {given}")]
     OtherCount {
@@ -72,6 +78,9 @@ impl Keeper {
     pub async fn convert(&self, sources: &[StripeId], to: CodeSpec) -> Result<Vec<StripeRecord>, ConversionError> {
         let mut records: Vec<StripeRecord> = Vec::with_capacity(sources.len());
         for &stripe in sources {
+            if records.iter().any(|record| record.id == stripe) {
+                return Err(ConversionError::Repeated { stripe });
+            }
             let record = self.inner.meta.stripe(stripe).await?.ok_or(ConversionError::Gone { stripe })?;
             let expected = records.first().map_or(record.code, |first| first.code);
             if record.code != expected {

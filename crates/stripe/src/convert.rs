@@ -68,7 +68,7 @@ pub(crate) async fn convert(
 ) -> Result<Converted, StripeError> {
     assert_eq!(sources.len(), usize::from(plan.sources), "as many stripes as the plan takes");
     assert!(sources.iter().all(|source| source.code == plan.from), "stripes of the plan's old code");
-    let layout = common_layout(sources, plan)?;
+    let layout = common_layout(sources)?;
     let bands = target_bands(sources, plan)?;
     let mut claims: Vec<Claim> = sources.iter().map(|source| stripes.claim_record(source)).collect();
     let mut holds = Vec::with_capacity(sources.len());
@@ -76,6 +76,7 @@ pub(crate) async fn convert(
         holds.push(stripes.share(source.id).await?);
     }
     let mut targets = keep(stripes, sources, plan, bands);
+    check_layout(&targets, &layout, sources[0].id, plan)?;
     claims.extend(targets.iter().map(|target| stripes.claim(target.id)));
     let nobody_failed: Vec<Sources> =
         sources.iter().map(|source| Sources::new(stripes, source, stripes.settings.read_timeout)).collect();
@@ -106,8 +107,8 @@ pub(crate) fn written(change: &Conversion) -> Vec<Target> {
     change.targets.iter().flat_map(of).collect()
 }
 
-/// The layout that all sources share, if the targets' tiles lie in it as they do now.
-fn common_layout(sources: &[StripeRecord], plan: &ConversionPlan) -> Result<Layout, StripeError> {
+/// The layout that all sources share.
+fn common_layout(sources: &[StripeRecord]) -> Result<Layout, StripeError> {
     let layout = Layout::of(&sources[0])?;
     for source in sources {
         let chunk_bytes = Layout::of(source)?.chunk_bytes();
@@ -115,13 +116,22 @@ fn common_layout(sources: &[StripeRecord], plan: &ConversionPlan) -> Result<Layo
             return Err(StripeError::UnequalChunks { stripe: source.id, chunk_bytes, expected: layout.chunk_bytes() });
         }
     }
-    let alpha = u64::from(plan.to.shape().alpha);
-    let tile_bytes = alpha * u64::from(sub_bytes_for(plan.to));
-    let tail_bytes = layout.chunk_bytes() % tile_bytes;
-    if tile_bytes != layout.tile_bytes() || !tail_bytes.is_multiple_of(alpha * 64) {
-        return Err(StripeError::OtherLayout { stripe: sources[0].id, from: plan.from, to: plan.to });
-    }
     Ok(layout)
+}
+
+/// Whether the targets' tiles lie in the chunks as the sources' do now: a short last tile depends on the code's sub-chunks.
+fn check_layout(
+    targets: &[StripeRecord],
+    layout: &Layout,
+    stripe: StripeId,
+    plan: &ConversionPlan,
+) -> Result<(), StripeError> {
+    let lengths = |layout: &Layout| (layout.tile_bytes(), layout.chunk_bytes());
+    let is_same = |target: &StripeRecord| Layout::of(target).is_ok_and(|of| lengths(&of) == lengths(layout));
+    if targets.iter().all(is_same) {
+        return Ok(());
+    }
+    Err(StripeError::OtherLayout { stripe, from: plan.from, to: plan.to })
 }
 
 /// The bands of each target.

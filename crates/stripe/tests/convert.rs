@@ -417,6 +417,11 @@ async fn what_cannot_be_converted_is_refused_with_the_reason() {
     world.write("rsm:6+1", 6 << 16, 7..14).await;
     let refused = world.convert("rsm:12+3").await.map(|_| ());
     assert!(matches!(refused, Err(StripeError::TooFewDisks { .. })), "{refused:?}");
+    // The last tile of sixteen sub-chunks is longer than that of one: 4096 bytes and 3392.
+    let mut world = World::new(12).await;
+    world.write("clay:6+2:7", 20_000, 0..8).await;
+    let refused = world.convert("rs:6+3").await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::OtherLayout { .. })), "{refused:?}");
 }
 
 /// An object that is deleted while its stripe is merged: the change is refused, and nothing is left of it.

@@ -459,9 +459,11 @@ fn insert_chunk(
 
 /// Replaces stripes by others over the same data chunks.
 fn convert(connection: &Connection, conversion: &Conversion) -> Result<Vec<StripeRecord>, Fault> {
-    let mut sources = Vec::new();
+    let mut sources: Vec<StripeRecord> = Vec::new();
     for &(stripe, expected) in &conversion.sources {
-        let current = load_live(connection, stripe)?.filter(|current| current.revision == expected);
+        // One that comes twice is not the same any more the second time.
+        let is_first = sources.iter().all(|source| source.id != stripe);
+        let current = load_live(connection, stripe)?.filter(|current| is_first && current.revision == expected);
         sources.push(current.ok_or(MetaError::StripeChanged { stripe, expected })?);
         let held = connection
             .prepare_cached("SELECT count(*) FROM spans WHERE stripe = ?1")?
