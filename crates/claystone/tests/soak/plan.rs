@@ -25,6 +25,8 @@ pub enum Deed {
     Merge(usize),
     /// A volume is made longer.
     Grow(usize),
+    /// The first volume gets another redundancy, and its stripes become so.
+    Switch,
     /// A snapshot of a volume is taken, and the oldest deleted if there are several.
     Snapshot(usize),
 }
@@ -125,13 +127,14 @@ impl Planner {
     }
 
     fn deed(&mut self) -> Option<Deed> {
-        match self.draw.below(12) {
+        match self.draw.below(14) {
             0..4 => Some(Deed::Merge(self.draw.below(self.volumes as u64) as usize)),
             4 if self.grown < GROWTHS_MAX => {
                 self.grown += 1;
                 Some(Deed::Grow(self.draw.below(self.volumes as u64) as usize))
             }
             5..8 => Some(Deed::Snapshot(self.draw.below(self.volumes as u64) as usize)),
+            8..10 => Some(Deed::Switch),
             _ => self.damage(false),
         }
     }
@@ -206,5 +209,5 @@ fn a_seed_says_what_happens() {
         let deeds = cycle.down.into_iter().chain(cycle.running.into_iter().map(|(_, deed)| deed));
         kinds.extend(deeds.map(|deed| std::mem::discriminant(&deed)).map(|kind| format!("{kind:?}")));
     }
-    assert_eq!(kinds.len(), 8, "every kind of deed happens");
+    assert_eq!(kinds.len(), 9, "every kind of deed happens");
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
+use claystone_code::CodeSpec;
 use serde_json::Value;
 
 use crate::plan::Deed;
@@ -30,6 +31,10 @@ pub struct Rig {
     volumes: Vec<String>,
     merging: Vec<Child>,
     log_read: u64,
+    /// Of the first volume when it was made.
+    code: Option<CodeSpec>,
+    /// Redundancies that it got since.
+    switches: u64,
 }
 
 /// What was done to stores, and what they said of it.
@@ -82,7 +87,19 @@ impl Rig {
         let place = |disk: usize| if disk + 1 == disks && small.is_some() { "small" } else { "disks" };
         let disks: Vec<String> = (0..disks).map(|disk| format!("{}/{disk}", place(disk))).collect();
         let (counts, volumes, merging) = (Counts::default(), Vec::new(), Vec::new());
-        let mut rig = Rig { scratch, counts, up: None, disks, new: 0, small, volumes, merging, log_read: 0 };
+        let mut rig = Rig {
+            scratch,
+            counts,
+            up: None,
+            disks,
+            new: 0,
+            small,
+            volumes,
+            merging,
+            log_read: 0,
+            code: None,
+            switches: 0,
+        };
         let mut arguments = vec!["--nbd-listen", "none", "--disks"];
         arguments.extend(rig.disks.iter().map(String::as_str));
         rig.up = Some(Up::start(&rig.scratch, &arguments));
@@ -106,6 +123,7 @@ impl Rig {
 
     /// Makes a volume.
     pub fn make_volume(&mut self, name: &str, code: &str, bytes: u64, page_bytes: usize) {
+        self.code.get_or_insert_with(|| code.parse().expect("a code"));
         let (size, page) = (bytes.to_string(), page_bytes.to_string());
         let chunk = CHUNK_BYTES.to_string();
         self.ask(&[
@@ -276,6 +294,25 @@ impl Rig {
                 self.counts.event("merge", false);
                 let merging = self.scratch.begin(&["volume", "merge", &self.volumes[volume]]);
                 self.merging.push(merging);
+            }
+            Deed::Switch => {
+                let CodeSpec::ReedSolomon { data, parity } = self.code.expect("there is a volume") else {
+                    unreachable!("the first volume has such a code");
+                };
+                let copies = parity + 1;
+                self.switches += 1;
+                let redundancy = match self.switches % 3 {
+                    0 => format!("rs:{data}+{parity}"),
+                    1 => format!("mirror:{data}x{copies}"),
+                    _ => format!("replica:{copies}/rs:{data}+{parity}"),
+                };
+                match self.ask(&["volume", "set", &self.volumes[0], "--redundancy", &redundancy]) {
+                    Err(refused) if refused.contains("disks") => self.counts.event("no disks to switch", false),
+                    set => {
+                        set?;
+                        self.counts.event("switch of redundancy", false);
+                    }
+                }
             }
             Deed::Snapshot(_) => unreachable!("a model takes part in it"),
             Deed::Grow(volume) => {
