@@ -321,7 +321,6 @@ async fn every_step(redundancy: &str, disks: u128, tolerance: usize, to: Form, s
                 lost.iter().for_each(|disk| world.find(*disk));
             }
             drop(volume);
-            goes_on(world, model, &what).await;
 
             // One set of losses for each step; all have their turn, in each kind of step.
             let lost = &sets[(step as usize * 7 + usize::from(happens)) % sets.len()];
