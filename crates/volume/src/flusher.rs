@@ -121,6 +121,8 @@ impl Inner {
         if self.log.view().disks().iter().all(stays) {
             return Ok(());
         }
+        // A merge that is about to write refers to segments which only its intent will keep.
+        let _merging = self.merging.lock().await;
         self.log.tend().await.map_err(|error| self.log_failed(error))
     }
 

@@ -97,7 +97,11 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
             biased;
             Some(outcome) = writer.under_way.next() => remember(&mut failure, &writer.appended(outcome).await),
             (outcome, waiting) = ended(&mut syncing) => {
-                let result = writer.synced(outcome).await;
+                // After a failure nothing is begun, recorded or counted any more.
+                let result = match &failure {
+                    Some(failure) => Err(failure.clone()),
+                    None => writer.synced(outcome).await,
+                };
                 remember(&mut failure, &result);
                 waiting.into_iter().for_each(|done| answer(done, result.clone()));
             }
@@ -204,16 +208,15 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Does what waits.
+    /// Does what waits. Upkeep first: it leaves nothing under way, so nothing would come to an end that lets the rest go on.
     async fn go_on(&mut self, tends: &mut Vec<Done<()>>) -> Result<(), LogFailure> {
-        self.append_queued().await?;
-        self.make_ahead().await?;
         while let Some(done) = tends.pop() {
             let tended = self.tend().await;
             answer(done, tended.clone());
             tended?;
         }
-        Ok(())
+        self.append_queued().await?;
+        self.make_ahead().await
     }
 
     fn segment(&self) -> SegmentId {
@@ -254,6 +257,10 @@ impl Writer {
     /// Makes the volume's record say which disks may have a segment, `more` among them, and how many of them each has at
     /// least. At any time all that is acknowledged is on that many of these disks.
     async fn record(&mut self, more: &[DiskId]) -> Result<(), LogFailure> {
+        if let Some((segment, _)) = self.view.segments().iter().find(|(_, segment)| segment.disks.is_empty()) {
+            // With no copies to miss, an opening would do without it.
+            return Err(LogFailure { reason: format!("no disk has segment {segment} of the log any more") });
+        }
         let (mut disks, mut copies) = self.spread();
         if self.is_opening {
             disks.extend(self.recorded.0.iter().copied());

@@ -74,7 +74,9 @@ impl Inner {
         // Who writes a page just now takes it out of its segment himself.
         let enter = |(pages, _): (Range<Page>, bool)| Some((self.gate.try_enter(&pages, true)?, pages));
         let entered: Vec<(Pass, Range<Page>)> = runs.into_iter().filter_map(enter).collect();
-        self.log.sync().await.map_err(|error| self.log_failed(error))?;
+        // What was handed to the log before is in effect when this is, also for writers who went away.
+        let nothing = self.log.append(Record::Over { below: 0 }).await;
+        nothing.map_err(|error| self.log_failed(error))?;
         let mut still: Vec<(Page, Diff)> = diffs.to_vec();
         {
             let now = self.diffs();

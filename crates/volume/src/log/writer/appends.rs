@@ -16,6 +16,7 @@ use claystone_chunk::{DiskId, SegmentError};
 use futures::future::{BoxFuture, FutureExt, join_all};
 use futures::stream::{FuturesOrdered, StreamExt};
 
+use super::segments::Next;
 use super::{Done, Writer, answer};
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
@@ -176,6 +177,7 @@ impl Writer {
     /// Tells everybody who waits that the log takes nothing more. Whether what was under way is there is unknown.
     pub(super) fn refuse(&mut self, failure: &LogFailure) {
         self.under_way = FuturesOrdered::new();
+        self.next_made = Next::default();
         let launched = self.batches.drain(..).flat_map(|batch| batch.records).map(|(_, _, waiting)| waiting);
         let queued = self.queue.drain(..).map(|(_, waiting)| waiting);
         launched.chain(queued).flatten().for_each(|done| answer(done, Err(failure.clone())));
