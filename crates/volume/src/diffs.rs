@@ -340,6 +340,10 @@ mod tests {
         let late = Record::Merged { intent, diffs: vec![(Page(1), LogPlace { segment: 1, offset: 0 })] };
         diffs.apply(&late, LogPlace { segment: 3, offset: 50 });
         assert_eq!(diffs.pages(), 1);
+        // Nor does a page that no volume has.
+        let beyond = Record::Merged { intent: None, diffs: vec![(Page(u64::MAX), LogPlace { segment: 2, offset: 0 })] };
+        diffs.apply(&beyond, LogPlace { segment: 3, offset: 60 });
+        assert_eq!(diffs.pages(), 1);
     }
 
     #[test]

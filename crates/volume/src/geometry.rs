@@ -80,9 +80,9 @@ impl Geometry {
         Page(byte / u64::from(self.page_bytes))
     }
 
-    /// The stripe that a page is in.
+    /// The stripe that a page is in. One that no volume has is in one that no volume has either.
     pub fn position(&self, page: Page) -> u64 {
-        self.start(page) / self.stripe_bytes()
+        page.0.saturating_mul(self.page_bytes.into()) / self.stripe_bytes()
     }
 
     /// The stripes that pages are in.
