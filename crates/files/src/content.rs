@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use claystone_env::{SECTOR_BYTES, aligned_buffer};
-use claystone_group::{GroupError, NOTHING_CACHED};
+use claystone_group::{GroupError, NOTHING_CACHED, ShownRun};
 
 use crate::core::Core;
 use crate::disk::{Disk, guard, read_gate, write_gate};
@@ -27,9 +27,16 @@ pub(crate) const FILE_BYTES_MAX: u64 = 1 << 56;
 
 const BYTES: u64 = SECTOR_BYTES as u64;
 
+/// A window that is read.
+struct Source {
+    window: Window,
+    /// What windows show of its run, if that is a bulk run, near what is read.
+    shown: Vec<Range<u32>>,
+}
+
 /// What is needed to read a range of a file, taken under the lock.
 struct Sources {
-    windows: Vec<Window>,
+    windows: Vec<Source>,
     waiting: Vec<(u64, Arc<Vec<u8>>)>,
     tiny: Vec<u8>,
 }
@@ -82,14 +89,14 @@ impl Disk {
         }
         let mut parts = Vec::with_capacity(sources.windows.len());
         let mut next = sectors.start;
-        for window in &sources.windows {
+        for Source { window, shown } in &sources.windows {
             let Run::Bulk { run } = window.run else { return None };
             if window.first > next {
                 return None;
             }
             let end = window.end().min(sectors.end);
             let first = u64::from(window.position(next));
-            parts.push((run, first..first + (end - next)));
+            parts.push((ShownRun::new(run, shown), first..first + (end - next)));
             next = end;
         }
         if next < sectors.end {
@@ -126,7 +133,13 @@ impl Disk {
         let waiting = core.nodes.find(inode).map_or_else(Vec::new, |node| {
             node.waiting.range(sectors.clone()).map(|(&sector, waiting)| (sector, waiting.bytes.clone())).collect()
         });
-        Ok(Sources { windows: core.windows(inode, sectors, self.shape.data)?, waiting, tiny: record.tail.clone() })
+        let windows = core.windows(inode, sectors.clone(), self.shape.data)?.into_iter().map(|window| {
+            let (from, to) = (window.first.max(sectors.start), window.end().min(sectors.end));
+            let part = window.position(from)..window.position(from) + (to - from) as u32;
+            Ok(Source { shown: core.shown_of(inode, &window, &part, self.shape)?, window })
+        });
+        let windows = windows.collect::<Result<Vec<Source>, FileError>>()?;
+        Ok(Sources { windows, waiting, tiny: record.tail.clone() })
     }
 
     /// Reads whole sectors of a file. Who calls holds the gate.
@@ -166,7 +179,8 @@ impl Disk {
         let waits = |sector: u64| sources.waiting.binary_search_by_key(&sector, |(sector, _)| *sector).is_ok();
         let mut filled = sectors.start;
         let mut lost = 0;
-        for window in &sources.windows {
+        for source in &sources.windows {
+            let window = &source.window;
             let mut part = window.first.max(sectors.start)..window.end().min(sectors.end);
             into[at(filled)..at(part.start)].fill(0);
             filled = part.end;
@@ -180,12 +194,12 @@ impl Disk {
             if part.is_empty() {
                 continue;
             }
-            match self.read_window(window, part.clone(), &mut into[at(part.start)..at(part.end)]) {
+            match self.read_window(source, part.clone(), &mut into[at(part.start)..at(part.end)]) {
                 Err(GroupError::Lost { .. }) => {
                     // What waits may stand for what is lost.
                     let missing: Vec<u64> = part.filter(|&sector| !waits(sector)).collect();
                     for row in clusters(&missing) {
-                        match self.read_window(window, row.clone(), &mut into[at(row.start)..at(row.end)]) {
+                        match self.read_window(source, row.clone(), &mut into[at(row.start)..at(row.end)]) {
                             Err(GroupError::Lost { positions, .. }) => lost += positions.len() as u64,
                             other => other.map_err(|error| failed(&error))?,
                         }
@@ -207,11 +221,15 @@ impl Disk {
         }
     }
 
-    fn read_window(&self, window: &Window, part: Range<u64>, into: &mut [u8]) -> Result<(), GroupError> {
+    fn read_window(&self, source: &Source, part: Range<u64>, into: &mut [u8]) -> Result<(), GroupError> {
+        let Source { window, shown } = source;
         let wanted = window.position(part.start)..window.position(part.start) + (part.end - part.start) as u32;
         match &window.run {
             Run::Single { place, sums } => self.groups.read(*place, wanted, sums, NOTHING_CACHED, into),
-            Run::Bulk { run } => self.groups.read_bulk(*run, wanted.start.into()..wanted.end.into(), &|_| None, into),
+            Run::Bulk { run } => {
+                let wanted = u64::from(wanted.start)..wanted.end.into();
+                self.groups.read_bulk(ShownRun::new(*run, shown), wanted, &|_| None, into)
+            }
         }
     }
 
@@ -571,3 +589,6 @@ pub(crate) fn is_tiny(bytes: u64) -> bool {
 const DAY_SECONDS: i64 = 86_400;
 /// Other writers may take the room that a flush made; then it is flushed again, but not for ever.
 const MAKE_WAY_TRIES: usize = 8;
+
+#[cfg(test)]
+mod tests;

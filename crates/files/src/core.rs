@@ -482,6 +482,27 @@ impl Core {
         Ok(())
     }
 
+    /// What windows show of a bulk run near `part` of it, which `window` shows: all that lies on the same groups, on those
+    /// right behind, and on groups of the same sums sectors. Nothing of a single run.
+    ///
+    /// # Errors
+    /// As [`Core::windows`].
+    pub fn shown_of(
+        &self,
+        inode: Inode,
+        window: &Window,
+        part: &Range<u32>,
+        shape: GroupShape,
+    ) -> Result<Vec<Range<u32>>, FileError> {
+        let Run::Bulk { run } = window.run else { return Ok(Vec::new()) };
+        let (shown, reach) = (window.in_run(), reach(shape) as u32);
+        if shown.start <= part.start.saturating_sub(reach) && run.data.min(part.end.saturating_add(reach)) <= shown.end
+        {
+            return Ok(vec![shown]);
+        }
+        Ok(self.windows_on(inode, run, window, part, shape)?.iter().map(Window::in_run).collect())
+    }
+
     /// The parts of a bulk run near `gone`, which `old` shows, that other windows than `olds` show.
     fn others_of(
         &self,
@@ -492,17 +513,29 @@ impl Core {
         gone: &Range<u32>,
         shape: GroupShape,
     ) -> Result<Vec<Range<u32>>, FileError> {
-        // Windows on a run keep their distance to it, so those that share a group or a sums sector with what goes
+        let windows = self.windows_on(inode, run, old, gone, shape)?;
+        let others = windows.into_iter().filter(|window| olds.iter().all(|old| window.first != old.first));
+        Ok(others.map(|window| window.in_run()).collect())
+    }
+
+    /// The windows on a bulk run near `part` of it, where `window` is one of them.
+    fn windows_on(
+        &self,
+        inode: Inode,
+        run: BulkRun,
+        window: &Window,
+        part: &Range<u32>,
+        shape: GroupShape,
+    ) -> Result<Vec<Window>, FileError> {
+        // Windows on a run keep their distance to it, so those that share a group or a sums sector with the part
         // lie at most this far from it in the file.
         let reach = reach(shape);
-        let origin = old.first as i128 - i128::from(old.skipped);
+        let origin = window.first as i128 - i128::from(window.skipped);
         let at = |position: u32| (origin + i128::from(position)).max(0) as u64;
-        let near = at(gone.start).saturating_sub(reach)..at(gone.end) + reach;
-        let windows = self.windows(inode, near, shape.data)?;
-        let others = windows.into_iter().filter(|window| olds.iter().all(|old| window.first != old.first));
-        Ok(others
+        let near = at(part.start).saturating_sub(reach)..at(part.end) + reach;
+        let windows = self.windows(inode, near, shape.data)?.into_iter();
+        Ok(windows
             .filter(|window| matches!(&window.run, Run::Bulk { run: other } if other.first == run.first))
-            .map(|window| window.in_run())
             .collect())
     }
 }

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use claystone_env::{SECTOR_BYTES, SectorRange};
 use claystone_group::{
-    BulkRun, Change, GroupChanges, GroupError, GroupPlace, Member, NewGroup, SumsUpdate, UpdateChoice, UpdateWay,
+    BulkRun, Change, GroupChanges, GroupError, GroupPlace, Member, NewGroup, ShownRun, SumsUpdate, UpdateChoice,
+    UpdateWay,
 };
 
 use crate::content::is_tiny;
@@ -482,8 +483,11 @@ impl Disk {
                 .collect(),
         });
         let changes: Vec<GroupChanges<'_>> = changes.collect();
-        let update =
-            self.groups.prepare_bulk_update(run, &changes, choice).map_err(|error| unreadable(inode, &error))?;
+        let (Some((first, _)), Some((last, _))) = (content.first(), content.last()) else { return Ok(()) };
+        let part = position(first)..position(last) + 1;
+        let shown = guard(&self.core).shown_of(inode, window, &part, self.shape)?;
+        let update = self.groups.prepare_bulk_update(ShownRun::new(run, &shown), &changes, choice);
+        let update = update.map_err(|error| unreadable(inode, &error))?;
         {
             let mut core = guard(&self.core);
             for SumsUpdate { place, sums, .. } in update.sums.iter().filter(|sums| sums.differs) {

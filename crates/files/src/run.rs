@@ -153,7 +153,8 @@ pub(crate) fn freed_of_bulk(
     merged
 }
 
-/// How far from what goes other windows can lie on the same group or on groups of the same sums sector.
+/// How far from a part of a bulk run windows can lie on the same groups, on those right behind, or on groups of the same sums
+/// sectors.
 pub(crate) fn reach(shape: GroupShape) -> u64 {
     SUMS_PER_SECTOR as u64 + 2 * u64::from(shape.data)
 }

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use claystone_env::{Moment, ScrubProgress, WallTime};
-use claystone_group::{GroupError, ScrubReport};
+use claystone_group::{GroupError, ScrubReport, ShownRun};
 
 use crate::catalog::Catalog;
 use crate::disk::{Disk, guard, write_gate};
@@ -278,10 +278,11 @@ impl Disk {
                 *place = Place::Groups { inode: inode.0, first, read: wanted.end };
             }
             let some = (wanted.end - wanted.start) as usize;
+            let shown = guard(&self.core).shown_of(inode, &window, &window.in_run(), self.shape)?;
             for group in groups.skip(wanted.start as usize).take(some) {
                 let report = match &window.run {
                     Run::Single { place, sums } => self.groups.scrub(*place, sums),
-                    Run::Bulk { run } => self.groups.scrub_bulk(*run, group),
+                    Run::Bulk { run } => self.groups.scrub_bulk(ShownRun::new(*run, &shown), group),
                 };
                 self.count_scrub(inode, &window, group, report, found)?;
             }

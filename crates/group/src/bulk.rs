@@ -2,12 +2,14 @@
 //!
 //! A sums sector that does not read is not retried: parity is a second checksum. Each of its groups, when it is next
 //! read, is read whole and must be a codeword with a parity sector to spare; so its CRCs are learnt, and when those of
-//! all groups are, the sums sector is written again. Whoever streams through a run does so without a further read.
+//! all groups in use are, the sums sector is written again. Whoever streams through a run does so without a further read.
 //!
 //! Invariants:
 //! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_bulk_update`]).
 //! 2. A read that goes on behind a group reads its parity, and the sums sector behind it, in the same call of the device:
 //!    the head of a hard disk never waits, and nothing is copied.
+//! 3. What no window shows is neither read nor written ([`ShownRun`]); whoever writes a place anew forgets what memory has
+//!    of it.
 
 use std::ops::Range;
 
@@ -19,8 +21,8 @@ use crate::groups::{Failure, fill};
 use crate::statistics::count;
 use crate::update::Preparation;
 use crate::{
-    BulkRun, Cached, Change, GroupError, GroupShape, Groups, Member, NOTHING_CACHED, SUMS_PER_SECTOR, SumsSector,
-    Update, UpdateChoice, sector_sum,
+    BulkRun, Cached, Change, GroupError, GroupShape, Groups, Member, NOTHING_CACHED, SUMS_PER_SECTOR, ShownRun,
+    SumsSector, Update, UpdateChoice, sector_sum,
 };
 
 /// What a read takes of one group.
@@ -121,7 +123,7 @@ impl Groups {
         let mut buffer = aligned_buffer(total.min(WRITE_BYTES + group_bytes + SECTOR_BYTES));
         let mut next = run.first.0;
         let mut written: Vec<(Sector, SumsSector)> = Vec::new();
-        self.recent().forget(next..next + total as u64 / SECTOR_BYTES as u64);
+        self.forget(next..next + total as u64 / SECTOR_BYTES as u64);
         for (group, sectors) in (0..).zip(data.chunks_exact(shape.data as usize)) {
             if let Some(number) = run.sums_before(group, shape) {
                 let summed = run.summed(number);
@@ -149,7 +151,7 @@ impl Groups {
     }
 
     /// Reads the data sectors `wanted` of a run into `into`; see [`Groups::read`]. `cached` is asked for the run's data
-    /// sectors by number.
+    /// sectors by number. Of every group with one of these, a window shows some.
     ///
     /// # Errors
     /// As [`Groups::read`] of the first group that has one; groups before it are right in `into`, those behind it are not
@@ -158,24 +160,25 @@ impl Groups {
     /// # Panics
     /// If nothing, or what is not in the run, is wanted, or `into` is not as long.
     // Source: [lec §3.2]
-    pub fn read_bulk(
+    pub fn read_bulk<'r>(
         &self,
-        run: BulkRun,
+        run: impl Into<ShownRun<'r>>,
         wanted: Range<u64>,
         cached: &dyn Fn(u64) -> Option<Bytes>,
         into: &mut [u8],
     ) -> Result<(), GroupError> {
-        let shape = self.shape();
+        let (shape, shown) = (self.shape(), run.into());
+        let run = shown.run;
         assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
         assert_eq!(into.len(), (wanted.end - wanted.start) as usize * SECTOR_BYTES, "room for what is wanted");
-        let parts = parts(run, wanted, shape, false);
+        let parts = parts(shown, wanted, shape, false);
         let mut between = between(&parts);
         // They lie before what is wanted; those of later groups are read with it.
         let first_sums = Some(self.group_sums(run, parts[0].group, parts[0].positions.clone())?);
         let mut reads = requests(run, shape, &parts, into, &mut between);
         let unread = self.device().read_each(&mut reads, effort(shape.parity));
         let pieces = Pieces { parts, data: into, between: &between, unread, first_sums };
-        let (mendings, result) = self.check(run, pieces, cached, false);
+        let (mendings, result) = self.check(shown, pieces, cached, false);
         mendings.iter().for_each(|mending| mending.apply(into));
         result
     }
@@ -191,15 +194,16 @@ impl Groups {
     /// As there.
     // Source: [lec §3.2], where the file system's cache is asked for the rest of a group. Differs: what lies above has a cache
     // that cannot be asked, so what it was given last is kept here.
-    pub fn read_bulk_kept(&self, run: BulkRun, wanted: Range<u64>) -> Result<Bytes, GroupError> {
-        let (shape, recent) = (self.shape(), self.recent());
+    pub fn read_bulk_kept<'r>(&self, run: impl Into<ShownRun<'r>>, wanted: Range<u64>) -> Result<Bytes, GroupError> {
+        let (shape, recent, shown) = (self.shape(), self.recent(), run.into());
+        let run = shown.run;
         assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
         let mut buffer = recent.buffer((wanted.end - wanted.start) as usize * SECTOR_BYTES);
         if shape.parity == 0 {
-            self.read_bulk(run, wanted, &|_| None, &mut buffer)?;
+            self.read_bulk(shown, wanted, &|_| None, &mut buffer)?;
             return Ok(recent.keep_buffer(buffer));
         }
-        let mut parts = parts(run, wanted.clone(), shape, true);
+        let mut parts = parts(shown, wanted.clone(), shape, true);
         let (entry, ahead) = recent.begin(sectors(run, shape, &parts));
         let taken = self.take_ahead(run, &parts[0], &ahead, &mut buffer)?;
         let wanted = wanted.start + taken as u64..wanted.end;
@@ -207,7 +211,7 @@ impl Groups {
             return Ok(recent.keep_buffer(buffer));
         }
         if taken > 0 {
-            parts = self::parts(run, wanted, shape, true);
+            parts = self::parts(shown, wanted, shape, true);
         }
         let mut between = between(&parts);
         let first = &parts[0];
@@ -222,7 +226,7 @@ impl Groups {
         let data = buffer.slice(taken * SECTOR_BYTES..);
         entry.arrive(buffer.clone(), arrived(run, shape, &parts, &data, &between), &unread);
         let pieces = Pieces { parts, data: &data, between: &between, unread, first_sums };
-        let (mendings, result) = self.check(run, pieces, &|_| None, true);
+        let (mendings, result) = self.check(shown, pieces, &|_| None, true);
         result?;
         if mendings.is_empty() {
             return Ok(buffer);
@@ -268,15 +272,17 @@ impl Groups {
         !self.sums_cache().copy(place, at..at, &mut Vec::new()) && self.recent().is_under_way(place)
     }
 
-    /// A sums sector of a run, from memory or the device; if it does not read there, from its groups.
+    /// A sums sector of a run, from memory or the device; if it does not read there, from its groups. For groups that no
+    /// window shows it may have any CRCs.
     ///
     /// # Errors
     /// [`GroupError::Lost`] if it cannot be had, and its groups cannot be shown to be right. [`GroupError::Device`].
     ///
     /// # Panics
     /// If there is no such sums sector.
-    pub fn sums_sector(&self, run: BulkRun, number: u32) -> Result<SumsSector, GroupError> {
-        let shape = self.shape();
+    pub fn sums_sector<'r>(&self, run: impl Into<ShownRun<'r>>, number: u32) -> Result<SumsSector, GroupError> {
+        let (shape, shown) = (self.shape(), run.into());
+        let run = shown.run;
         let place = run.sums(number, shape);
         if let Some(sums) = self.sums_cache().whole(place) {
             return Ok(sums);
@@ -286,9 +292,9 @@ impl Groups {
         }
         let mut sums = SumsSector::default();
         let summed = run.summed(number);
-        for group in run.summed_groups(number, shape) {
+        for group in run.summed_groups(number, shape).filter(|group| shown.shows(*group, shape)) {
             let group_first = u64::from(group) * u64::from(shape.data);
-            for (sector, sum) in (group_first..).zip(self.known_sums(run, group)?) {
+            for (sector, sum) in (group_first..).zip(self.known_sums(shown, group)?) {
                 if summed.contains(&sector) {
                     sums.set((sector - summed.start) as usize, sum);
                 }
@@ -303,7 +309,7 @@ impl Groups {
     /// [`GroupError::Device`]; all of it may then hold anything.
     pub fn write_bulk_update(&self, update: &BulkUpdate) -> Result<(), GroupError> {
         let BulkUpdate { updates, sums } = update;
-        sums.iter().for_each(|sums| self.sums_cache().forget(sums.place));
+        sums.iter().for_each(|sums| self.sums_cache().forget(sums.place.0..sums.place.0 + 1));
         let encoded: Vec<(Sector, Vec<u8>)> =
             sums.iter().map(|sums| (sums.place, sums.sums.encode(self.disk(), sums.place))).collect();
         let sums_requests = encoded.iter().map(|(place, bytes)| (*place, &bytes[..]));
@@ -319,24 +325,25 @@ impl Groups {
         Ok(())
     }
 
-    /// As [`Groups::prepare_update`], for groups of a bulk run, ascending: what all of them take is read in one call of the
-    /// device.
+    /// As [`Groups::prepare_update`], for groups of a bulk run, ascending, of each of which a window shows some: what all of
+    /// them take is read in one call of the device.
     ///
     /// # Errors
     /// As there, and as [`Groups::sums_sector`].
     ///
     /// # Panics
     /// As there, and if there is no such group.
-    pub fn prepare_bulk_update(
+    pub fn prepare_bulk_update<'r>(
         &self,
-        run: BulkRun,
+        run: impl Into<ShownRun<'r>>,
         groups: &[GroupChanges<'_>],
         choice: UpdateChoice,
     ) -> Result<BulkUpdate, GroupError> {
-        let shape = self.shape();
+        let (shape, shown) = (self.shape(), run.into());
+        let run = shown.run;
         let mut preparations = Vec::with_capacity(groups.len());
         for GroupChanges { group, changes } in groups {
-            let (place, sums) = (run.group(*group, shape), self.known_sums(run, *group)?);
+            let (place, sums) = (run.group(*group, shape), self.known_sums(shown, *group)?);
             preparations.push(Preparation::new(self, place, changes, &sums, NOTHING_CACHED, choice));
         }
         Preparation::fetch_each(self, &mut preparations)?;
@@ -348,7 +355,7 @@ impl Groups {
                 let (number, at) = BulkRun::sums_of(group_first + u64::from(*position));
                 let place = run.sums(number, shape);
                 if sums.last().is_none_or(|last| last.place != place) {
-                    sums.push(SumsUpdate { place, sums: self.sums_sector(run, number)?, differs: false });
+                    sums.push(SumsUpdate { place, sums: self.sums_sector(shown, number)?, differs: false });
                 }
                 let last = sums.last_mut().expect("just pushed");
                 last.differs |= last.sums.at(at) != *sum;
@@ -361,7 +368,7 @@ impl Groups {
     /// Checks what was read, group by group, up to the first one with an error; returns what is to be put right.
     fn check(
         &self,
-        run: BulkRun,
+        run: ShownRun<'_>,
         pieces: Pieces<'_>,
         cached: &dyn Fn(u64) -> Option<Bytes>,
         reads_on: bool,
@@ -370,7 +377,7 @@ impl Groups {
         let (mut unread, mut at, mut at_between) = (unread.into_iter(), 0, 0);
         let mut mendings = Vec::new();
         for part in parts {
-            let place = run.group(part.group, self.shape());
+            let place = run.run.group(part.group, self.shape());
             let mut piece = |member, bytes| {
                 let unread = unread.next().expect("each piece was read");
                 Piece { first: place.sector(member), bytes, unread }
@@ -408,14 +415,14 @@ impl Groups {
     /// mended; returns what is to be put right then, and whether all can be.
     fn check_part(
         &self,
-        run: BulkRun,
+        shown: ShownRun<'_>,
         part: Part,
         sums: Option<Vec<Option<u32>>>,
         (data, behind): (Piece<'_>, Option<Piece<'_>>),
         cached: Cached<'_>,
         reads_on: bool,
     ) -> Result<Option<Mending>, GroupError> {
-        let shape = self.shape();
+        let (shape, run) = (self.shape(), shown.run);
         let (k, m) = (shape.data as usize, shape.parity as usize);
         let Part { group, positions, .. } = part;
         let behind = behind.map(|Piece { first, bytes, unread }| {
@@ -450,11 +457,11 @@ impl Groups {
         let claim = gathering.sums_are_known().then(|| gathering.take_recent(self.recent()));
         let ahead = (positions.end..k).take_while(|at| claim.is_some() && reads_on && !gathering.holds(*at)).count();
         let goes_back = (0..positions.start).any(|at| !gathering.holds(at));
-        let restored = self.restore(run, group, &mut gathering, positions.clone(), false);
+        let restored = self.restore(shown, group, &mut gathering, positions.clone(), false).map(drop);
         let ahead: Vec<&[u8]> = (positions.end..positions.end + ahead).map_while(|at| gathering.bytes(at)).collect();
         if restored.is_ok() && !ahead.is_empty() {
             self.recent().keep_ahead(place.sector(Member::Data(positions.end as u32)), &ahead);
-            let after = group + 1 < run.groups(shape) && !goes_back;
+            let after = group + 1 < run.groups(shape) && shown.shows(group + 1, shape) && !goes_back;
             if let Some(number) = run.sums_before(group + 1, shape).filter(|_| after) {
                 // The head is before it, and who reads on would wait for a turn to get past it unread.
                 self.load_sums(run.sums(number, shape), effort(m as u32))?;
@@ -471,16 +478,16 @@ impl Groups {
     }
 
     /// Sees to it that `positions` of a group are held: by their CRCs, or where those are not known, by its parity.
-    /// Writes what it mends, as [`Gathering::settle`].
+    /// Writes what it mends, as [`Gathering::settle`]. Returns whether a sums sector was learnt by it.
     pub(crate) fn restore(
         &self,
-        run: BulkRun,
+        shown: ShownRun<'_>,
         group: u32,
         gathering: &mut Gathering<'_>,
         positions: Range<usize>,
         rewrite_all: bool,
-    ) -> Result<(), GroupError> {
-        let k = self.shape().data as usize;
+    ) -> Result<bool, GroupError> {
+        let (k, run) = (self.shape().data as usize, shown.run);
         let needed: Vec<usize> = positions.collect();
         let mut known = gathering.sums_are_known();
         if !known && !gathering.vouch()? && self.shape().parity > 0 {
@@ -503,10 +510,9 @@ impl Groups {
             }
         }
         let restored = if known {
-            gathering.restore(&needed)
+            gathering.restore(&needed).map(|()| false)
         } else if needed.iter().all(|at| gathering.holds(*at)) && self.shape().parity > 0 {
-            self.learn(run, group, gathering);
-            Ok(())
+            Ok(self.learn(shown, group, gathering))
         } else {
             Err(gathering.lost(&needed))
         };
@@ -514,27 +520,36 @@ impl Groups {
         restored
     }
 
-    /// Keeps the CRCs of a group that was shown to be right, and writes the sums sectors that are now known again.
-    fn learn(&self, run: BulkRun, group: u32, gathering: &Gathering<'_>) {
-        let shape = self.shape();
-        let first = u64::from(group) * u64::from(shape.data);
-        let sums: Vec<u32> = (0..shape.data as usize)
-            .map(|at| sector_sum(gathering.bytes(at).expect("a codeword is held whole")))
-            .collect();
+    /// Keeps the CRCs of a group that was found to be right, all of whose data is held, and writes the sums sectors again of
+    /// which now all is known; returns whether there are any.
+    pub(crate) fn learn(&self, shown: ShownRun<'_>, group: u32, gathering: &Gathering<'_>) -> bool {
+        let (shape, run) = (self.shape(), shown.run);
+        let k = u64::from(shape.data);
+        let (first, mut any) = (u64::from(group) * k, false);
         let mut from = first;
-        while from < first + u64::from(shape.data) {
+        while from < first + k {
             let (number, at) = BulkRun::sums_of(from);
             let summed = run.summed(number);
-            let end = summed.end.min(first + u64::from(shape.data));
+            let part = from..summed.end.min(first + k);
+            from = part.end;
             let place = run.sums(number, shape);
-            let part = &sums[(from - first) as usize..(end - first) as usize];
-            let all = (summed.end - summed.start) as usize;
-            if let Some(sums) = self.sums_cache().learn(place, at, part, all) {
+            if !self.sums_cache().is_in_part(place) {
+                continue;
+            }
+            let sum = |sector| sector_sum(gathering.bytes((sector - first) as usize).expect("its data is held"));
+            let sums: Vec<u32> = part.map(sum).collect();
+            // What no window shows is never read, so nobody will learn it.
+            let wanted = |at: usize| {
+                let sector = summed.start + at as u64;
+                sector < summed.end && shown.shows((sector / k) as u32, shape)
+            };
+            if let Some(sums) = self.sums_cache().learn(place, at, &sums, wanted) {
                 count(&self.counts().sums_learnt, 1);
                 self.write_mended(place, &sums.encode(self.disk(), place));
+                any = true;
             }
-            from = end;
         }
+        any
     }
 
     /// The CRCs of positions of a group, `None` where their sums sector does not read.
@@ -562,14 +577,14 @@ impl Groups {
     }
 
     /// The CRCs of a group, from its sums sectors or else from itself.
-    fn known_sums(&self, run: BulkRun, group: u32) -> Result<Vec<u32>, GroupError> {
-        let k = self.shape().data as usize;
+    fn known_sums(&self, shown: ShownRun<'_>, group: u32) -> Result<Vec<u32>, GroupError> {
+        let (k, run) = (self.shape().data as usize, shown.run);
         let sums = self.group_sums(run, group, 0..k)?;
         if let Some(sums) = sums.iter().copied().collect() {
             return Ok(sums);
         }
         let mut gathering = Gathering::new(self, run.group(group, self.shape()), sums);
-        self.restore(run, group, &mut gathering, 0..k, false)?;
+        self.restore(shown, group, &mut gathering, 0..k, false)?;
         Ok((0..k).map(|at| sector_sum(gathering.bytes(at).expect("it was restored"))).collect())
     }
 
@@ -660,14 +675,16 @@ fn arrived(run: BulkRun, shape: GroupShape, parts: &[Part], data: &Bytes, betwee
 
 /// What a read of these data sectors takes of each group. Where it goes on farther than to what lies between two groups, it
 /// reads that too; and also where the caller will go on, wherever it reaches a group's end.
-fn parts(run: BulkRun, wanted: Range<u64>, shape: GroupShape, reads_on: bool) -> Vec<Part> {
-    let k = u64::from(shape.data);
+/// A group behind that no window shows is not gone on to.
+fn parts(shown: ShownRun<'_>, wanted: Range<u64>, shape: GroupShape, reads_on: bool) -> Vec<Part> {
+    let (run, k) = (shown.run, u64::from(shape.data));
     let groups = (wanted.start / k) as u32..wanted.end.div_ceil(k) as u32;
     let part = |group| {
         let group_first = u64::from(group) * k;
         let end = wanted.end.min(group_first + k);
         let positions = (wanted.start.max(group_first) - group_first) as usize..(end - group_first) as usize;
-        let is_passed = wanted.end > end || reads_on && positions.end as u64 == k && end < run.data.into();
+        let ends = reads_on && positions.end as u64 == k && end < run.data.into();
+        let is_passed = wanted.end > end || ends && shown.shows(group + 1, shape);
         let behind = shape.parity as usize + usize::from(is_passed && run.sums_before(group + 1, shape).is_some());
         let goes_on = reads_on || wanted.end - end >= behind as u64;
         Part { group, positions, behind: if goes_on && is_passed { behind } else { 0 } }

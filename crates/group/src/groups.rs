@@ -147,6 +147,7 @@ impl Groups {
         let data_bytes = buffer.len();
         buffer.resize(data_bytes + parity_bytes, 0);
         self.code.encode(data, &mut buffer[data_bytes..]);
+        self.forget(place.first.0..place.sector(Member::Parity(self.shape().parity)).0);
         if place.data == place.capacity || parity_bytes == 0 {
             self.device.write(place.first, &buffer)?;
         } else {
@@ -299,6 +300,12 @@ impl Groups {
         if self.device.write(first, bytes).is_err() {
             count(&self.counts.mends_not_written, bytes.len() / SECTOR_BYTES);
         }
+    }
+
+    /// Forgets what memory has of sectors whose place something new takes.
+    pub(crate) fn forget(&self, sectors: Range<u64>) {
+        self.recent.forget(sectors.clone());
+        self.sums.forget(sectors);
     }
 
     pub(crate) fn assert_place(&self, place: GroupPlace) {

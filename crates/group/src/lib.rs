@@ -31,7 +31,7 @@ pub use bulk::{BulkUpdate, GroupChanges, SumsUpdate};
 pub use code::{GroupCode, GroupCodeError};
 pub use groups::{Cached, GroupError, Groups, NOTHING_CACHED, NewGroup};
 pub use place::{GroupPlace, Member};
-pub use run::{BulkRun, GroupShape};
+pub use run::{BulkRun, GroupShape, ShownRun};
 pub use scrub::ScrubReport;
 pub use statistics::{Statistics, StatisticsNow};
 pub use sums::{DiskId, SUMS_PER_SECTOR, SumsDamage, SumsSector, sector_sum};

@@ -8,6 +8,7 @@
 //! 1. Pure functions of the run and the shape of its groups.
 //! 2. Sums sectors, data and parity of a run follow each other without a gap and do not overlap.
 //! 3. A group has at most one sums sector before it, because k is at most 1020.
+//! 4. A group of which no window shows a sector is free, and may be somebody else's by now: [`ShownRun`] tells.
 
 use std::ops::Range;
 
@@ -31,6 +32,37 @@ pub struct BulkRun {
     pub first: Sector,
     /// Its data sectors: a multiple of k, not 0.
     pub data: u32,
+}
+
+/// A bulk run, and what of it windows show. A group of which they show nothing is not read, vouches for nothing, and is not
+/// written; nor is a sums sector of which all groups are such.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownRun<'a> {
+    /// The run.
+    pub run: BulkRun,
+    /// `None` for all of it.
+    shown: Option<&'a [Range<u32>]>,
+}
+
+impl<'a> ShownRun<'a> {
+    /// A run of which windows show the data sectors `shown`: at least those in the groups that are asked for, in the ones
+    /// right behind them, and in all that have CRCs in the same sums sectors.
+    pub fn new(run: BulkRun, shown: &'a [Range<u32>]) -> ShownRun<'a> {
+        ShownRun { run, shown: Some(shown) }
+    }
+
+    /// Whether a window shows a sector of a group.
+    pub fn shows(&self, group: u32, shape: GroupShape) -> bool {
+        let data = group * shape.data..(group + 1) * shape.data;
+        self.shown.is_none_or(|shown| shown.iter().any(|shown| shown.start < data.end && data.start < shown.end))
+    }
+}
+
+impl From<BulkRun> for ShownRun<'_> {
+    /// A run of which all is shown.
+    fn from(run: BulkRun) -> Self {
+        ShownRun { run, shown: None }
+    }
 }
 
 impl BulkRun {

@@ -7,7 +7,7 @@
 use claystone_env::{SECTOR_BYTES, Sector, aligned_buffer};
 
 use crate::gathering::Gathering;
-use crate::{BulkRun, GroupError, GroupPlace, Groups, Member, SumsSector};
+use crate::{GroupError, GroupPlace, Groups, Member, ShownRun, SumsSector};
 
 /// What a scrub of a group found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,7 +16,7 @@ pub struct ScrubReport {
     pub mended: Vec<Member>,
     /// Data positions that are lost.
     pub lost: Vec<u32>,
-    /// Whether the sums sector before the group was mended. One that was learnt from its groups counts with none.
+    /// Whether a sums sector was mended: the one before the group, or one of which this group was the last to be learnt.
     pub sums_mended: bool,
 }
 
@@ -46,25 +46,30 @@ impl Groups {
         self.report(&gathering, place, restored)
     }
 
-    /// As [`Groups::scrub`], for a group of a bulk run and the sums sector right before it, if there is one. Scrubbing all
-    /// groups of a run scrubs all its sums sectors.
+    /// As [`Groups::scrub`], for a group of a bulk run, of which a window shows some, and the sums sector right before it, if
+    /// there is one. Scrubbing all groups of a run that windows show scrubs all its sums sectors.
     ///
     /// # Errors
     /// [`GroupError::Device`].
     ///
     /// # Panics
     /// If there is no such group.
-    pub fn scrub_bulk(&self, run: BulkRun, group: u32) -> Result<ScrubReport, GroupError> {
-        let (shape, place) = (self.shape(), run.group(group, self.shape()));
-        let sums_mended = match run.sums_before(group, shape) {
+    pub fn scrub_bulk<'r>(&self, run: impl Into<ShownRun<'r>>, group: u32) -> Result<ScrubReport, GroupError> {
+        let (shape, shown) = (self.shape(), run.into());
+        let (run, place) = (shown.run, shown.run.group(group, shape));
+        let mut sums_mended = match run.sums_before(group, shape) {
             Some(number) => self.scrub_sums(run.sums(number, shape))?,
             None => false,
         };
         let k = shape.data as usize;
         let mut gathering = Gathering::new(self, place, self.group_sums(run, group, 0..k)?);
         gathering.fetch(|_| true)?;
-        let restored = self.restore(run, group, &mut gathering, 0..k, true);
-        Ok(ScrubReport { sums_mended, ..self.report(&gathering, place, restored)? })
+        let restored = self.restore(shown, group, &mut gathering, 0..k, true);
+        if let Ok(learnt) = &restored {
+            // All that was still to be learnt may be of groups that were freed since.
+            sums_mended |= *learnt || self.learn(shown, group, &gathering);
+        }
+        Ok(ScrubReport { sums_mended, ..self.report(&gathering, place, restored.map(drop))? })
     }
 
     /// Reads a sums sector and writes it again if memory has it and the device does not. Returns whether it did.

@@ -4,7 +4,8 @@
 //! absent --put--> whole          read from the device or written there
 //! absent --begin--> in part      it did not read: nothing is known yet
 //! in part --learn--> in part     a group was found to be a codeword, so its sums are known
-//! in part --learn--> whole       that was the last group: the sector is to be written again
+//! in part --learn--> whole       that was the last group in use: the sector is to be written again
+//! any --forget--> absent         something else is written there
 //! ```
 //!
 //! Invariants:
@@ -77,8 +78,19 @@ impl SumsCache {
         }
     }
 
-    /// Adds sums from `first` on to a sector known in part that holds `count`. Returns it if now all are known.
-    pub fn learn(&self, place: Sector, first: usize, sums: &[u32], count: usize) -> Option<SumsSector> {
+    /// Whether a sector is here of which not all is known.
+    pub fn is_in_part(&self, place: Sector) -> bool {
+        self.state().entries.get(&place.0).is_some_and(|entry| entry.known.is_some())
+    }
+
+    /// Adds sums from `first` on to a sector known in part. Returns it if now all are known that are `wanted`.
+    pub fn learn(
+        &self,
+        place: Sector,
+        first: usize,
+        sums: &[u32],
+        wanted: impl Fn(usize) -> bool,
+    ) -> Option<SumsSector> {
         let mut state = self.state();
         let entry = state.used(place)?;
         let known = entry.known.as_mut()?;
@@ -86,15 +98,17 @@ impl SumsCache {
             entry.sums.set(at, *sum);
             known[at] = true;
         }
-        known[..count].iter().all(|known| *known).then(|| {
+        known.iter().enumerate().all(|(at, known)| *known || !wanted(at)).then(|| {
             entry.known = None;
             entry.sums.clone()
         })
     }
 
-    /// Forgets a sector.
-    pub fn forget(&self, place: Sector) {
-        self.state().remove(place.0);
+    /// Forgets all sectors in a range.
+    pub fn forget(&self, sectors: Range<u64>) {
+        let mut state = self.state();
+        let gone: Vec<u64> = state.entries.range(sectors).map(|(place, _)| *place).collect();
+        gone.into_iter().for_each(|place| state.remove(place));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -158,23 +172,35 @@ mod tests {
         assert_eq!((first(&cache, 1), first(&cache, 2), first(&cache, 3)), (Some(Some(1)), None, Some(Some(3))));
         cache.put(Sector(3), sums(4));
         assert_eq!((first(&cache, 1), first(&cache, 3)), (Some(Some(1)), Some(Some(4))));
-        cache.forget(Sector(3));
+        cache.forget(2..4);
         assert_eq!((first(&cache, 1), first(&cache, 3)), (Some(Some(1)), None));
     }
 
     #[test]
     fn sums_are_learnt_group_by_group() {
         let cache = SumsCache::new(2);
-        assert_eq!(cache.learn(Sector(1), 0, &[7], 3), None, "nobody asked for it");
+        let wanted = |at| at < 3;
+        assert_eq!(cache.learn(Sector(1), 0, &[7], wanted), None, "nobody asked for it");
         cache.begin(Sector(1));
         assert_eq!(first(&cache, 1), Some(None));
-        assert_eq!(cache.learn(Sector(1), 0, &[7, 8], 3), None);
+        assert_eq!(cache.learn(Sector(1), 0, &[7, 8], wanted), None);
         cache.begin(Sector(1));
         assert_eq!(first(&cache, 1), Some(Some(7)), "what is known stays");
-        assert_eq!(cache.whole(Sector(1)), None);
-        let whole = cache.learn(Sector(1), 2, &[9], 3).expect("the last one");
+        assert!(cache.whole(Sector(1)).is_none() && cache.is_in_part(Sector(1)));
+        let whole = cache.learn(Sector(1), 2, &[9], wanted).expect("the last one");
         assert_eq!((whole.at(0), whole.at(1), whole.at(2), whole.at(3)), (7, 8, 9, 0));
         assert_eq!(cache.whole(Sector(1)), Some(whole));
-        assert_eq!(cache.learn(Sector(1), 0, &[1], 3), None, "what is whole is not learnt");
+        assert!(!cache.is_in_part(Sector(1)));
+        assert_eq!(cache.learn(Sector(1), 0, &[1], wanted), None, "what is whole is not learnt");
+    }
+
+    #[test]
+    fn what_nobody_wants_needs_not_be_learnt() {
+        let cache = SumsCache::new(2);
+        cache.begin(Sector(1));
+        let wanted = |at| at == 0 || at == 1000;
+        assert_eq!(cache.learn(Sector(1), 0, &[7], wanted), None);
+        let whole = cache.learn(Sector(1), 1000, &[9], wanted).expect("the last one");
+        assert_eq!((whole.at(0), whole.at(1), whole.at(1000)), (7, 0, 9));
     }
 }

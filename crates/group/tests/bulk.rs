@@ -9,7 +9,8 @@ use bytes::Bytes;
 use claystone_env::testing::sector_pattern;
 use claystone_env::{Effort, Sector};
 use claystone_group::{
-    BulkRun, Change, GroupChanges, GroupError, GroupShape, Groups, Member, SumsSector, UpdateChoice, UpdateWay,
+    BulkRun, Change, GroupChanges, GroupError, GroupPlace, GroupShape, Groups, Member, ShownRun, SumsSector,
+    UpdateChoice, UpdateWay,
 };
 use proptest::prelude::*;
 use support::{DISK, FaultyDevice, groups, sectors};
@@ -327,6 +328,120 @@ fn sums_for_an_update_come_from_the_groups_if_they_must() {
     assert_eq!(case.groups.sums_sector(case.run, 1).expect("learnt"), expected);
     assert_eq!(case.device.retries(), 0);
     case.assert_as_written();
+}
+
+/// What windows show of a run of 204 groups of 10 under two sums sectors: not the groups 30 to 49.
+const SHOWN: [Range<u32>; 2] = [0..300, 500..2040];
+
+/// Such a run whose first sums sector is lost; others have the places of the groups that are not shown. One of these differs
+/// from what it was by so little that it would be mended.
+fn partly_freed() -> Case {
+    let case = case(10, 5, 204);
+    for group in 30..50 {
+        for at in 0..if group == 30 { 2 } else { 10 } {
+            case.device.overwrite(case.sector(group, Member::Data(at)), &[group as u8; 4096]);
+        }
+    }
+    case.device.state().lost.insert(case.sums(0));
+    case
+}
+
+impl Case {
+    fn shown(&self) -> ShownRun<'static> {
+        ShownRun::new(self.run, &SHOWN)
+    }
+
+    /// What lies where the groups were that are not shown.
+    fn others(&self) -> Vec<u8> {
+        self.device.content(self.sector(30, Member::Data(0))..self.sector(50, Member::Data(0)))
+    }
+
+    fn assert_sums_are_right(&self) {
+        let place = self.run.sums(0, self.shape);
+        let content = self.device.content(place.0..place.0 + 1);
+        let (found, expected) =
+            (SumsSector::parse(&content, DISK, place).expect("written"), SumsSector::of(&sectors(&self.data)[..1020]));
+        assert!((0..300).chain(500..1020).all(|at| found.at(at) == expected.at(at)));
+    }
+}
+
+#[test]
+fn groups_of_others_vouch_for_nothing_and_are_left_alone() {
+    // Read, scrubbed, asked for, updated.
+    for how in 0..4 {
+        let mut case = partly_freed();
+        let others = case.others();
+        match how {
+            0 => SHOWN.into_iter().for_each(|shown| {
+                let wanted = u64::from(shown.start)..shown.end.into();
+                let mut into = vec![0; (wanted.end - wanted.start) as usize * 4096];
+                case.groups.read_bulk(case.shown(), wanted.clone(), &|_| None, &mut into).expect("read");
+                assert!(into == case.expected(wanted));
+            }),
+            1 => {
+                let scrub = |group| case.groups.scrub_bulk(case.shown(), group).expect("scrubbed");
+                let mended: Vec<u32> = (0..30).chain(50..204).filter(|group| !scrub(*group).is_clean()).collect();
+                assert_eq!(mended, [101], "the last group of which it has CRCs");
+            }
+            2 => drop(case.groups.sums_sector(case.shown(), 0).expect("learnt")),
+            _ => {
+                let bytes = sector_pattern(99, 1);
+                let changes = [GroupChanges { group: 60, changes: vec![Change { position: 3, bytes: &bytes }] }];
+                let choice = UpdateChoice::Cheapest;
+                let update = case.groups.prepare_bulk_update(case.shown(), &changes, choice).expect("prepared");
+                case.groups.write_bulk_update(&update).expect("written");
+                case.data[603 * 4096..604 * 4096].copy_from_slice(&bytes);
+            }
+        }
+        assert!(case.others() == others, "{how}");
+        case.assert_sums_are_right();
+        assert_eq!(case.device.retries(), 0);
+    }
+}
+
+#[test]
+fn a_scrub_learns_what_is_left_when_the_rest_was_freed() {
+    let case = case(10, 5, 204);
+    case.device.state().lost.insert(case.sums(0));
+    case.read(0..300).expect("read");
+    case.read(500..1020).expect("read");
+    assert_eq!(case.groups.statistics().now().sums_learnt, 0);
+    assert!(case.groups.scrub_bulk(case.shown(), 3).expect("scrubbed").sums_mended);
+    case.assert_sums_are_right();
+    assert!(case.groups.scrub_bulk(case.shown(), 3).expect("scrubbed").is_clean());
+}
+
+#[test]
+fn what_lies_behind_the_last_group_shown_is_neither_read_nor_written() {
+    let case = case(10, 5, 204);
+    let place = case.sums(1);
+    // Its sums are in memory.
+    case.groups.sums_sector(case.run, 1).expect("read");
+    case.device.overwrite(place, &[9; 4096]);
+    case.device.quiet();
+    case.device.state().soft.extend([place, case.sector(101, Member::Data(3))]);
+    let shown = ShownRun::new(case.run, std::slice::from_ref(&(0..1020)));
+    for wanted in [1000..1020, 1010..1015, 1015..1020] {
+        assert!(case.groups.read_bulk_kept(shown, wanted.clone()).expect("read") == case.expected(wanted));
+    }
+    assert!(case.device.content(place..place + 1) == [9; 4096]);
+    assert_eq!(case.groups.statistics().now().mismatches, 0);
+    let reads = case.device.state().reads.clone();
+    assert!(reads.iter().all(|(first, sectors, _)| first + sectors <= place), "{reads:?}");
+}
+
+#[test]
+fn sums_are_forgotten_where_something_new_is_written() {
+    let case = case(10, 5, 204);
+    let place = case.sums(1);
+    case.groups.sums_sector(case.run, 1).expect("read");
+    let group = GroupPlace { first: Sector(place - 1), data: 3, capacity: 3 };
+    let data = sector_pattern(3, 3);
+    case.groups.write_new(group, &sectors(&data)).expect("written");
+    case.device.state().soft.insert(place);
+    // Whoever says that all is still shown.
+    case.groups.read_bulk_kept(case.run, 1000..1020).expect("read");
+    assert!(case.device.content(place..place + 1) == data[4096..2 * 4096]);
 }
 
 proptest! {

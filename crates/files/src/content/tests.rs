@@ -1,0 +1,187 @@
+//! Runs of which parts were freed, and are somebody else's by now.
+
+use std::sync::Arc;
+
+use claystone_env::{SECTOR_BYTES, Sector};
+use claystone_group::{BulkRun, GroupShape, SumsSector};
+use claystone_host::HostRandom;
+use claystone_sim::{HddModel, SimDevice};
+
+use crate::disk::guard;
+use crate::run::Run;
+use crate::testing::{SteppingClock, new_node};
+use crate::{Disk, FileTree, Format, Inode, Kind, NewAttributes, Tuning};
+
+const SHAPE: GroupShape = GroupShape { data: 10, parity: 5 };
+/// Of the first file: three sums sectors.
+const SECTORS: u64 = 2050;
+const BYTES: u64 = SECTOR_BYTES as u64;
+
+struct Case {
+    hand: SimDevice,
+    disk: Disk,
+    inode: Inode,
+    run: BulkRun,
+}
+
+impl Case {
+    /// A disk with a file in one bulk run.
+    fn new() -> Case {
+        let hand = SimDevice::alone("d", HddModel::new(1 << 14), 1);
+        let (clock, random) = (Arc::new(SteppingClock::default()), HostRandom::from_system().expect("the system's"));
+        let format =
+            Format { data: 10, parity: 5, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: String::new() };
+        Disk::format(&hand.attach(), &format, &*clock, &random).expect("formatted");
+        let disk = opened(&hand);
+        let inode = made(&disk, b"long", 0..SECTORS);
+        let run = run_of(&disk, inode, 0);
+        assert_eq!(run.sums_sectors(), 3, "{run:?}");
+        Case { hand, disk, inode, run }
+    }
+
+    fn punch(&self, sectors: std::ops::Range<u64>) {
+        self.disk.punch(self.inode, sectors.start * BYTES, (sectors.end - sectors.start) * BYTES).expect("punched");
+        self.disk.checkpoint(&self.disk.lock_flusher()).expect("made");
+    }
+
+    fn reopen(self) -> Case {
+        let Case { hand, disk, .. } = self;
+        disk.close().expect("closed");
+        Case { disk: opened(&hand), hand, ..self }
+    }
+
+    fn sums(&self, number: u32) -> Sector {
+        self.run.sums(number, SHAPE)
+    }
+
+    fn lose_sums(&self, number: u32) {
+        self.hand.make_lost(self.sums(number).0..self.sums(number).0 + 1);
+    }
+
+    fn sums_are_there(&self, number: u32) -> bool {
+        let content = self.hand.content(self.sums(number));
+        content.is_some_and(|bytes| SumsSector::parse(&bytes, self.disk.disk_id(), self.sums(number)).is_ok())
+    }
+
+    fn assert_sound(&self) {
+        assert_eq!(self.disk.check().expect("it reads").problems, []);
+        let found = self.disk.scrub(&mut |_| true).expect("scrubbed");
+        assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 0));
+    }
+}
+
+fn opened(hand: &SimDevice) -> Disk {
+    let tuning = Tuning { waiting_sectors_max: 20_000, bulk_sectors_max: 2400, ..Tuning::default() };
+    Disk::open(hand.attach(), Arc::new(SteppingClock::default()), tuning).expect("opens")
+}
+
+/// A file whose sectors each have the low byte of their number.
+fn made(disk: &Disk, name: &[u8], sectors: std::ops::Range<u64>) -> Inode {
+    let inode = disk.make(Inode::ROOT, name, &new_node(Kind::File, 0o600)).expect("made").inode;
+    let bytes: Vec<u8> = sectors.clone().flat_map(|sector| vec![sector as u8; SECTOR_BYTES]).collect();
+    disk.write(inode, sectors.start * BYTES, &bytes).expect("written");
+    disk.sync_all().expect("synced");
+    inode
+}
+
+fn run_of(disk: &Disk, inode: Inode, sector: u64) -> BulkRun {
+    let windows = guard(&disk.core).windows(inode, sector..sector + 1, SHAPE.data).expect("they read");
+    match windows[0].run {
+        Run::Bulk { run } => run,
+        Run::Single { .. } => panic!("it lies in a single run"),
+    }
+}
+
+fn assert_reads(disk: &Disk, inode: Inode, sectors: std::ops::Range<u64>) {
+    for sector in sectors {
+        let mut bytes = [0; SECTOR_BYTES];
+        disk.read(inode, sector * BYTES, &mut bytes).expect("read");
+        assert!(bytes == [sector as u8; SECTOR_BYTES], "sector {sector}");
+    }
+}
+
+/// Two files, the second of which lies where a hole was made in the first, with nothing in memory and the sums sector over the
+/// hole lost.
+fn reused() -> (Case, Inode) {
+    let case = Case::new();
+    case.punch(100..200);
+    let other = made(&case.disk, b"other", 0..90);
+    let hole = case.run.group(10, SHAPE).first..case.run.group(20, SHAPE).first;
+    assert!(hole.contains(&run_of(&case.disk, other, 0).first), "it lies in the hole");
+    let case = case.reopen();
+    case.lose_sums(0);
+    (case, other)
+}
+
+#[test]
+fn a_lost_sums_sector_over_groups_of_others_is_learnt_by_reading() {
+    let (case, other) = reused();
+    assert_reads(&case.disk, case.inode, 0..100);
+    assert!(!case.sums_are_there(0));
+    assert_reads(&case.disk, case.inode, 200..1020);
+    assert!(case.sums_are_there(0));
+    assert_reads(&case.disk, other, 0..90);
+    case.assert_sound();
+}
+
+#[test]
+fn a_lost_sums_sector_over_groups_of_others_is_learnt_by_a_scrub() {
+    let (case, other) = reused();
+    let found = case.disk.scrub(&mut |_| true).expect("scrubbed");
+    assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 1));
+    assert!(case.sums_are_there(0));
+    assert_reads(&case.disk, other, 0..90);
+    case.assert_sound();
+}
+
+#[test]
+fn what_was_learnt_of_a_sums_sector_suffices_when_the_rest_is_freed() {
+    let case = Case::new().reopen();
+    case.lose_sums(0);
+    assert_reads(&case.disk, case.inode, 0..500);
+    case.punch(500..1020);
+    assert!(!case.sums_are_there(0));
+    let found = case.disk.scrub(&mut |_| true).expect("scrubbed");
+    assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 1));
+    assert!(case.sums_are_there(0));
+    let case = case.reopen();
+    assert_reads(&case.disk, case.inode, 0..500);
+}
+
+#[test]
+fn updates_under_a_lost_sums_sector_over_groups_of_others_find_their_place() {
+    let (case, other) = reused();
+    // A little before the hole, and behind it; the whole sectors of the second file stay as they are.
+    for sector in [5, 1000] {
+        case.disk.write(case.inode, sector * BYTES, &[sector as u8; SECTOR_BYTES]).expect("written");
+        case.disk.sync(case.inode).expect("synced");
+    }
+    case.disk.flush_all(&case.disk.lock_flusher()).expect("flushed");
+    assert!(case.sums_are_there(0));
+    let case = case.reopen();
+    assert_reads(&case.disk, case.inode, 0..100);
+    assert_reads(&case.disk, case.inode, 200..SECTORS);
+    assert_reads(&case.disk, other, 0..90);
+    case.assert_sound();
+}
+
+#[test]
+fn sums_in_memory_are_not_written_over_what_came_in_their_place() {
+    let case = Case::new();
+    let place = case.sums(1);
+    let cut = NewAttributes { bytes: Some(1020 * BYTES), ..NewAttributes::default() };
+    case.disk.set_attributes(case.inode, &cut).expect("cut");
+    case.disk.checkpoint(&case.disk.lock_flusher()).expect("made");
+    // Small files all over the place that became free.
+    let names: Vec<Vec<u8>> = (0..40).map(|number| format!("small {number}").into_bytes()).collect();
+    let small: Vec<Inode> = names.iter().map(|name| made(&case.disk, name, 0..3)).collect();
+    let before = case.hand.content(place).expect("it reads");
+    assert!(before == [0; SECTOR_BYTES], "the first sector of a small file");
+    case.hand.make_lost(place.0..place.0 + 1);
+    // A stream that ends where the sums sector was, and a mending that reads on to there.
+    let read = case.disk.read_bytes(case.inode, 1000 * BYTES, 20 * SECTOR_BYTES).expect("read");
+    assert!(read.chunks(SECTOR_BYTES).zip(1000u64..).all(|(bytes, sector)| bytes == [sector as u8; SECTOR_BYTES]));
+    assert!(case.hand.content(place).is_none(), "nobody wrote there");
+    small.into_iter().for_each(|inode| assert_reads(&case.disk, inode, 0..3));
+    assert_eq!(case.disk.groups.statistics().now().mismatches, 0);
+}
