@@ -348,7 +348,8 @@ impl Inner {
         Err(self.fail("a page of the log is always gone when it is read".to_owned()))
     }
 
-    /// Where a range's bytes are now: ranges that follow each other, each within one kind of place.
+    /// Where a range's bytes are now: ranges that follow each other, each within one kind of place. The stripes of those that
+    /// have no diff are looked up later, when they are read: see [`Inner::look`].
     fn parts(&self, range: ByteRange) -> Vec<Part> {
         let diffs: Vec<(Page, Diff)> = self.diffs().range(self.pages(range)).collect();
         let page_bytes = u64::from(self.geometry.page_bytes);
@@ -572,10 +573,9 @@ impl Inner {
 
     /// Zeros whole pages of one stripe.
     async fn zero_pages(&self, pages: Range<Page>) -> Result<(), BlocksError> {
-        let is_hole = self.stripe(self.geometry.position(pages.start)).is_none()
-            && self.diffs().range(pages.clone()).next().is_none();
+        let (diffs, stripe) = self.look(self.geometry.position(pages.start), pages.clone());
         // A write that is on its way here runs at once with this, and may come after it.
-        if is_hole {
+        if diffs.is_empty() && stripe.is_none() {
             return Ok(());
         }
         self.admit(|| true).await?;
@@ -585,6 +585,13 @@ impl Inner {
         self.log_write(record, &pages).await
     }
 
+    /// The diffs of pages of one stripe, and the stripe at this position. They are looked at in this order: a merge makes a
+    /// stripe known before it releases the diffs that are in it, so a page that is in neither is nowhere.
+    fn look(&self, position: u64, pages: Range<Page>) -> (Vec<(Page, Diff)>, Option<Arc<StripeRecord>>) {
+        let diffs = self.diffs().range(pages).collect();
+        (diffs, self.stripe(position))
+    }
+
     fn spans(&self, range: ByteRange, spans_max: usize) -> Vec<Span> {
         let mut spans = Spans::new(spans_max);
         let mut at = range.offset;
@@ -592,9 +599,8 @@ impl Inner {
             // Stripe by stripe, so that a look at a few spans of a large volume is short.
             let position = self.geometry.spot(at).position;
             let end = ((position + 1) * self.geometry.stripe_bytes()).min(range.end());
-            let base = if self.stripe(position).is_some() { SpanKind::Data } else { SpanKind::Hole };
-            let diffs: Vec<(Page, Diff)> =
-                self.diffs().range(self.pages(ByteRange { offset: at, bytes: end - at })).collect();
+            let (diffs, stripe) = self.look(position, self.pages(ByteRange { offset: at, bytes: end - at }));
+            let base = if stripe.is_some() { SpanKind::Data } else { SpanKind::Hole };
             for (page, diff) in diffs {
                 let start = self.geometry.start(page);
                 let kind = if diff.kind == DiffKind::Zeros { SpanKind::Hole } else { SpanKind::Data };
@@ -693,3 +699,6 @@ const LOOKS_MAX: usize = 100;
 const READ_PAGES_MAX: usize = 256;
 /// Records of writes end at multiples of this.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests;
