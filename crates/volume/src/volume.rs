@@ -576,7 +576,8 @@ impl Inner {
         let (diffs, stripe) = self.look(self.geometry.position(pages.start), pages.clone());
         // A write that is on its way here runs at once with this, and may come after it.
         if diffs.is_empty() && stripe.is_none() {
-            return Ok(());
+            // What was a hole may have become another's since it failed.
+            return self.working();
         }
         self.admit(|| true).await?;
         self.working()?;
@@ -689,7 +690,11 @@ impl Blocks for Volume {
 
     async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {
         self.inner.within(range)?;
-        Ok(self.inner.spans(range, spans_max))
+        // As for a read: where it had nothing the next owner may have data.
+        self.inner.working()?;
+        let spans = self.inner.spans(range, spans_max);
+        self.inner.working()?;
+        Ok(spans)
     }
 }
 

@@ -198,6 +198,13 @@ async fn of_two_who_open_a_volume_the_first_is_refused_from_then_on() {
         assert!(matches!(refused, Err(BlocksError::Failed { .. })), "{call}: {refused:?}");
     }
     assert!(first.merge_all().await.is_err());
+    // It does not call a hole what the other writes either.
+    volume.write(MIB / 2, after.clone(), Durable::Now).await.expect("written");
+    let rest = ByteRange { offset: MIB / 2, bytes: 4096 };
+    let spans = first.spans(rest, 1).await;
+    assert!(matches!(spans, Err(BlocksError::Failed { .. })), "{spans:?}");
+    let discarded = first.discard(rest, Durable::Now).await;
+    assert!(matches!(discarded, Err(BlocksError::Failed { .. })), "{discarded:?}");
     volume.write(4096, after.clone(), Durable::Now).await.expect("written");
     let read = volume.read(ByteRange { offset: 0, bytes: 8192 }).await.expect("readable");
     assert!(claystone_volume::joined(read)[..] == [before, after].concat()[..]);
