@@ -262,6 +262,8 @@ fn upkeep_of_merged_stripes_is_that_of_all() {
         store.settle().await;
         let refused = store.keeper.convert(&[a.id], compact).await.map(|_| ());
         assert!(matches!(refused, Err(ConversionError::OtherCount { expected: 2, given: 1, .. })), "{refused:?}");
+        let refused = store.keeper.convert(&[a.id, a.id], compact).await.map(|_| ());
+        assert!(matches!(refused, Err(ConversionError::Repeated { stripe }) if stripe == a.id), "{refused:?}");
 
         let claim = store.stripes.claim_record(&a);
         let merged = store.keeper.convert(&[a.id, b.id], compact).await.expect("disks enough").remove(0);

@@ -424,6 +424,24 @@ async fn what_cannot_be_converted_is_refused_with_the_reason() {
     assert!(matches!(refused, Err(StripeError::OtherLayout { .. })), "{refused:?}");
 }
 
+/// Its chunks would lie beside themselves; and should they not, the records know it.
+#[tokio::test]
+async fn a_stripe_named_twice_is_refused() {
+    let world = FAMILIES[2].world(64 << 10).await;
+    let sources = world.live().await;
+    let plan = plan_conversion(sources[0].code, spec("rsm:12+3"), ConversionGoal::FewestReads).expect("a conversion");
+    let twice = [sources[0].clone(), sources[0].clone()];
+    let refused = world.stripes.convert(&twice, &plan, &Unpaced).await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::Crowded { .. })), "{refused:?}");
+    let converted = world.convert("rsm:12+3").await.expect("converted");
+    let mut change = converted.change.clone();
+    change.sources[1] = change.sources[0];
+    let refused = world.meta.convert(change).await;
+    assert!(matches!(refused, Err(MetaError::StripeChanged { .. })), "{refused:?}");
+    world.stripes.discard_converted(converted).await;
+    world.assert_reads("not converted").await;
+}
+
 /// An object that is deleted while its stripe is merged: the change is refused, and nothing is left of it.
 #[tokio::test]
 async fn a_delete_meanwhile_refuses_the_change() {

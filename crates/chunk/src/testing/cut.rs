@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_env::Space;
 
+use super::traps::Trap;
 use super::{MemoryStore, Traps};
 use crate::{
     ByteRange, ChunkError, ChunkId, ChunkInfo, ChunkStore, ChunkWriter, DiskId, Durability, Lease, Load, Overwrite,
@@ -28,6 +29,9 @@ struct CutState {
     /// Bytes of segments that do not read, until they are written again.
     bad: Mutex<Vec<(DiskId, u64)>>,
     reached: tokio::sync::Notify,
+    /// The change from which on all wait, and whether that one happens before it waits.
+    stopped: Mutex<Option<(u64, bool)>>,
+    goes_on: Trap,
     /// Reads of chunks wait for it.
     reads: Arc<tokio::sync::RwLock<()>>,
 }
@@ -46,6 +50,19 @@ impl Cut {
     /// The change of this number is the last: it happens or not, and nobody hears.
     pub fn set(&self, call: u64, happens: bool) {
         *self.0.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((call, happens));
+    }
+
+    /// The process stands still at the change of this number, without knowing it: that one happens at once or, like all after
+    /// it, when the process goes on.
+    pub fn stop(&self, call: u64, happens: bool) {
+        *self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some((call, happens));
+        self.0.goes_on.set();
+    }
+
+    /// Lets a process go on that stands still.
+    pub fn go_on(&self) {
+        *self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0.goes_on.open();
     }
 
     /// This disk fails every change from this call on.
@@ -79,7 +96,7 @@ impl Cut {
         bad.retain(|(spoiled, at)| *spoiled != disk || *at < range.offset || *at >= range.end());
     }
 
-    /// Waits until the cut is there.
+    /// Waits until the cut is there, or the process stands still.
     pub async fn reached(&self) {
         self.0.reached.notified().await;
     }
@@ -107,7 +124,21 @@ impl Cut {
         if killed.is_some_and(|(killed, from)| killed == disk && call >= from) {
             return dead(disk, "killed by the test".to_owned());
         }
-        let result = change.await;
+        let stopped = self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner).filter(|(at, _)| call >= *at);
+        let result = match stopped {
+            None => change.await,
+            Some((at, true)) if at == call => {
+                let result = change.await;
+                self.0.reached.notify_one();
+                self.0.goes_on.pass().await;
+                result
+            }
+            Some(_) => {
+                self.0.reached.notify_one();
+                self.0.goes_on.pass().await;
+                change.await
+            }
+        };
         if self.0.is_cut.load(Ordering::Acquire) {
             return std::future::pending().await;
         }
@@ -212,6 +243,7 @@ impl SegmentStore for CutStore {
     }
 
     async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        self.traps.creates().pass().await;
         self.cut.change(self.disk(), self.inner.segments().create_segment(number, lease, bytes), segment_dead).await
     }
 
@@ -228,6 +260,7 @@ impl SegmentStore for CutStore {
     }
 
     async fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.traps.syncs().pass().await;
         self.cut.change(self.disk(), self.inner.segments().sync_segment(number, lease), segment_dead).await
     }
 

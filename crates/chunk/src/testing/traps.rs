@@ -17,6 +17,8 @@ struct TrapState {
     overwrites: Trap,
     log_reads: Trap,
     forgets: Trap,
+    creates: Trap,
+    syncs: Trap,
     appends: Trap,
     /// Appends of disks that wait there, counted from when this was set, and how many came since.
     held: Mutex<BTreeMap<DiskId, (u64, u64)>>,
@@ -40,6 +42,16 @@ impl Traps {
     /// Who forgets the log of an owner waits here.
     pub fn forgets(&self) -> &Trap {
         &self.0.forgets
+    }
+
+    /// Who makes a segment waits here.
+    pub fn creates(&self) -> &Trap {
+        &self.0.creates
+    }
+
+    /// Who syncs a segment waits here.
+    pub fn syncs(&self) -> &Trap {
+        &self.0.syncs
     }
 
     /// This append to a disk's segments waits at [`Traps::appends`], counted from here on; others go on.

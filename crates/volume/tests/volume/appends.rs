@@ -8,22 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkStore, DiskId};
 use claystone_env::timeout;
-use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume, joined};
+use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume, VolumeError, joined};
 
-use crate::world::{World, settings};
+use crate::world::{World, moment, settings};
 
 /// A write of so much is an append of its own.
 const WRITE: u64 = 32 << 10;
 const WRITES: u64 = 5;
-/// More turns than everything takes that can go on: disks in memory wait for nobody.
-const TURNS: usize = 300;
-
-async fn moment() {
-    for _ in 0..TURNS {
-        tokio::task::yield_now().await;
-    }
-}
-
 /// Each write goes to a slot of its own and fills it with a version.
 async fn write(volume: &Volume, slot: u64, version: u8) -> Result<(), BlocksError> {
     volume.write(slot * WRITE, Bytes::from(vec![version; WRITE as usize]), Durable::WithFlush).await
@@ -316,6 +307,16 @@ async fn a_crash_at_any_change_about_the_end_of_a_segment_keeps_what_was_flushed
     assert!(steps > 100, "only {steps} changes were cut");
 }
 
+/// How many segments of the log the disks have.
+async fn segments(world: &World) -> usize {
+    let owner = world.meta.volume("v").await.expect("its record").id;
+    let mut numbers = BTreeSet::new();
+    for disk in &world.disks {
+        numbers.extend(disk.segments().segments(owner).await.expect("listed").iter().map(|info| info.id.number));
+    }
+    numbers.len()
+}
+
 /// A segment that was made ahead and is not used leaves a disk that is to be left, and nothing of it stays behind.
 #[tokio::test]
 async fn a_segment_made_ahead_is_left_too() {
@@ -325,15 +326,7 @@ async fn a_segment_made_ahead_is_left_too() {
         write(&volume, 0, 1).await.expect("written");
         moment().await;
     }
-    let owner = world.meta.volume("v").await.expect("its record").id;
-    let segments = async || {
-        let mut numbers = BTreeSet::new();
-        for disk in &world.disks {
-            numbers.extend(disk.segments().segments(owner).await.expect("listed").iter().map(|info| info.id.number));
-        }
-        numbers.len()
-    };
-    assert_eq!(segments().await, 2, "the next one is made");
+    assert_eq!(segments(&world).await, 2, "the next one is made");
     let disks = world.meta.volume("v").await.expect("its record").log_disks;
     assert_eq!(BTreeSet::from_iter(disks), BTreeSet::from_iter(volume.status().log_disks), "they are recorded");
     // Whichever disk goes, what is made ahead is not on it any more.
@@ -385,4 +378,58 @@ async fn upkeep_among_many_appends_leaves_none_behind() {
     world.traps.appends().open();
     moment().await;
     assert_eq!(slots(&returned), Vec::from_iter(0..MANY));
+}
+
+/// The log has failed while another segment was made, and making it fails too: it is not recorded that there are no copies to
+/// miss, or the next opening would do without them.
+#[tokio::test]
+async fn a_log_that_failed_does_not_record_that_no_copy_is_missed() {
+    let world = World::with(2, Settings { segment_bytes: SEGMENT, ..settings() }, 1).await;
+    let volume = world.create("v", WRITES * WRITE, "replica:2").await;
+    write(&volume, 0, 1).await.expect("written");
+    volume.flush().await.expect("flushed");
+    world.traps.creates().set();
+    while volume.status().log_bytes < SEGMENT * 3 / 4 + WRITE {
+        write(&volume, 1, 1).await.expect("written");
+    }
+    world.traps.creates().caught().await;
+    let before = world.meta.volume("v").await.expect("its record");
+    (0..2).for_each(|disk| world.traps.fail_append(disk, 0));
+    write(&volume, 0, 2).await.expect_err("no disk takes it");
+    world.cut.kill(0, 0);
+    world.traps.creates().open();
+    moment().await;
+    volume.flush().await.expect_err("the log has failed");
+    let after = world.meta.volume("v").await.expect("its record");
+    assert_eq!((after.log_copies, &after.log_disks), (2, &before.log_disks));
+    drop(volume);
+    let world = world.crash().await;
+    (0..2).for_each(|disk| world.lose(disk));
+    let refused = world.volumes.open("v").await.expect_err("all that was flushed is on these disks");
+    assert!(matches!(refused, VolumeError::LogAbsent { .. }), "{refused}");
+    (0..2).for_each(|disk| world.find(disk));
+    let volume = world.volumes.open("v").await.expect("they are back");
+    assert_eq!(version(&volume, 0, "then").await, 1);
+}
+
+/// A sync was under way when the log failed, and a disk fails it: the log does not go on in another segment.
+#[tokio::test]
+async fn a_log_that_failed_begins_no_segment() {
+    let (world, volume) = prepared(1).await;
+    write(&volume, 0, 2).await.expect("written");
+    world.traps.syncs().set();
+    let flushing = volume.clone();
+    let flushed = world.beside(async move { flushing.flush().await });
+    world.traps.syncs().caught().await;
+    // A disk fails, and that cannot be recorded.
+    world.database.refuse(0, u64::MAX);
+    world.traps.fail_append(0, 0);
+    write(&volume, 1, 2).await.expect_err("the log has failed");
+    world.database.refuse(0, 0);
+    world.cut.kill(1, 0);
+    world.traps.syncs().open();
+    let flushed = flushed.await.expect("it ends");
+    moment().await;
+    assert_eq!(segments(&world).await, 1, "that of the opening");
+    flushed.expect_err("the log has failed");
 }

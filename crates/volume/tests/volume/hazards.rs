@@ -12,7 +12,7 @@ use claystone_volume::{Blocks, BlocksError, Durable, MergeReport, Settings, Volu
 use futures::FutureExt;
 use tokio::sync::oneshot::Receiver;
 
-use crate::world::{World, check, settings};
+use crate::world::{World, check, moment, settings};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -110,6 +110,42 @@ async fn a_page_that_a_merge_writes_stays_in_the_log_though_it_is_written_again(
     let leaves = volume.status().log_disks[0];
     world.stores.update(leaves, |member| member.record.state = DiskState::Draining);
     world.until("the log without the disk", async || !volume.status().log_disks.contains(&leaves)).await;
+    world.cut.now();
+    drop((merge, volume));
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("what the merge was writing is there");
+    assert_eq!(read(&volume, 0, PAGE).await, Ok(page(3)));
+}
+
+/// Before a merge has said what it is about to write, nothing but the diffs that it read keeps their segments, and those may
+/// be written again: upkeep of the log waits for it.
+#[tokio::test]
+async fn a_log_that_leaves_a_disk_deletes_nothing_that_a_merge_has_read() {
+    let settings = Settings { segment_bytes: 5 * MIB, ..settings() };
+    let world = World::with(4, settings, 1).await;
+    let volume = merged(&world, 2 * MIB, &[(0, 1)]).await;
+    // The page is all that is needed of its segment.
+    write(&volume, 0, page(2)).await;
+    for seed in 1..6 {
+        write(&volume, MIB, pattern(seed, MIB as usize)).await;
+    }
+    volume.discard(ByteRange { offset: MIB, bytes: MIB }, Durable::Now).await.expect("it takes discards");
+    // It has read the page in the log, and not yet what the page was before.
+    let reads = world.cut.hold_reads().await;
+    world.traps.log_reads().set();
+    world.traps.overwrites().set();
+    let merging = volume.clone();
+    let merge = world.beside(async move { merging.merge_all().await });
+    world.traps.log_reads().caught().await;
+    world.traps.log_reads().open();
+    moment().await;
+    write(&volume, 0, page(3)).await;
+    let leaves = volume.status().log_disks[0];
+    world.stores.update(leaves, |member| member.record.state = DiskState::Draining);
+    // Whoever tends the log looks every second.
+    world.env.clock.sleep(Duration::from_millis(1500)).await;
+    drop(reads);
+    world.traps.overwrites().caught().await;
     world.cut.now();
     drop((merge, volume));
     let world = world.crash().await;
@@ -367,6 +403,46 @@ async fn what_is_carried_over_undoes_no_write() {
     check(&volume, &model, "after a crash").await;
     volume.merge_all().await.expect("merged");
     check(&volume, &model, "in the stripes").await;
+}
+
+/// A writer goes away while his record waits behind upkeep of the log, so that the page is nobody's: what is carried over then
+/// does not undo it.
+#[tokio::test]
+async fn what_is_carried_over_undoes_no_write_of_who_went_away() {
+    // Nothing is merged by itself.
+    let world = World::with(4, Settings { merge_from_percent: 100, reserve_bytes: 25 * MIB, ..tight() }, 2).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    write(&volume, 0, pattern(1, MIB as usize)).await;
+    volume.merge_all().await.expect("merged");
+    let holds = hold_all(&world, &volume, 8).await;
+    let fill = async |log_bytes| {
+        while volume.status().log_bytes < log_bytes {
+            write(&volume, MIB / 2, pattern(5, MIB as usize / 2)).await;
+        }
+    };
+    // The first segment is over then, the second is needed for two pages, and the fifth has just begun.
+    fill(6 * MIB).await;
+    write(&volume, 0, page(2)).await;
+    write(&volume, PAGE, page(3)).await;
+    fill(18 * MIB + MIB / 4).await;
+    assert!(volume.status().used_percent < 75, "writers do not wait");
+
+    world.traps.syncs().set();
+    let merging = volume.clone();
+    let merge = world.beside(async move { merging.merge_once(u64::MAX).await });
+    world.traps.syncs().caught().await;
+    (0..4).for_each(|disk| world.traps.hold_append(disk, 0));
+    let mut written = volume.write(0, page(4), Durable::WithFlush);
+    assert!(written.as_mut().now_or_never().is_none(), "its record is handed over");
+    drop(written);
+    world.traps.syncs().open();
+    world.traps.appends().caught().await;
+    moment().await;
+    world.traps.appends().open();
+    let report = merge.await.expect("it ends").expect("carried over");
+    assert_eq!(report.pages_carried, 1, "the other page");
+    assert_eq!(read(&volume, 0, 2 * PAGE).await, Ok([page(4), page(3)].concat().into()));
+    drop(holds);
 }
 
 #[tokio::test]

@@ -252,3 +252,11 @@ pub async fn scribble(volume: &dyn Blocks, model: &mut [u8], seed: u64, writes: 
         }
     }
 }
+
+/// Waits for all that can go on: disks in memory wait for nobody.
+pub async fn moment() {
+    // More turns than that takes.
+    for _ in 0..300 {
+        tokio::task::yield_now().await;
+    }
+}
