@@ -10,5 +10,6 @@ mod openings;
 mod recovery;
 mod snapshots;
 mod switches;
+mod takeovers;
 mod whole;
 mod world;
