@@ -240,7 +240,10 @@ impl Content {
         let before = self.bytes.len() as u64;
         if bytes > before {
             self.lengths.push(before);
-            self.bytes.resize(bytes as usize, 0);
+            // Zeros that take no memory until they are written: most of what is reserved never is.
+            let mut longer = vec![0; bytes as usize];
+            longer[..self.bytes.len()].copy_from_slice(&self.bytes);
+            self.bytes = longer;
         }
     }
 
