@@ -25,6 +25,7 @@ pub use redundancy::{Mirroring, Redundancy, RedundancyError};
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
     BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, KeyRecords, ListPage,
-    ListQuery, Meta, MetaError, NewContent, NewObject, ObjectRecords, Precondition, PutOutcome, Recode,
-    SnapshotRecords, StripeRecords, StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
+    ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, ObjectRecords, Pack, PackRecords, PackedPart,
+    Precondition, PutOutcome, Recode, Repack, SnapshotRecords, StripeRecords, StripeTally, Swap, UploadRecords,
+    VersionRef, Versioning, VolumeRecords,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claystone_chunk::{ChunkId, DiskId, Generation, NodeId, OwnerId, StripeId, Term};
+use claystone_chunk::{ByteRange, ChunkId, DiskId, Generation, NodeId, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
@@ -115,19 +115,36 @@ impl StripeRecord {
     }
 }
 
-/// A stripe, or a band of it, as the next bytes of a content.
+/// A stripe, a band of it, or a part of one, as the next bytes of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// The stripe.
     pub stripe: StripeRecord,
     /// Which of its bands.
     pub band: u16,
+    /// Which bytes of the band, if the stripe is a pack, which it shares with other contents; `None`: all.
+    pub part: Option<ByteRange>,
 }
 
 impl Span {
+    /// All bytes of a stripe of one band.
+    pub fn whole(stripe: StripeRecord) -> Span {
+        Span { stripe, band: 0, part: None }
+    }
+
+    /// The bytes of its band that it stands for; none if there is no such band.
+    pub fn range(&self) -> ByteRange {
+        self.part.unwrap_or_else(|| ByteRange { offset: 0, bytes: self.band_bytes() })
+    }
+
+    /// Bytes of its band; 0 if there is no such band.
+    pub(crate) fn band_bytes(&self) -> u64 {
+        self.stripe.bands().get(usize::from(self.band)).map_or(0, |band| band.data_bytes)
+    }
+
     /// Bytes of the content that it holds; 0 if there is no such band.
     pub fn data_bytes(&self) -> u64 {
-        self.stripe.bands().get(usize::from(self.band)).map_or(0, |band| band.data_bytes)
+        self.range().bytes
     }
 }
 

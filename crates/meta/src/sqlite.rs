@@ -17,6 +17,7 @@ mod keys;
 mod link;
 mod listing;
 mod objects;
+mod packs;
 mod rows;
 mod schema;
 mod snapshots;

@@ -1,13 +1,14 @@
 //! The traits of a metadata store. Each method is one transaction.
 
 use async_trait::async_trait;
-use claystone_chunk::{DiskId, Lease, OwnerId, StripeId, Term};
+use claystone_chunk::{ByteRange, DiskId, Lease, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
 use crate::{
-    AccessKey, BucketId, BucketRecord, ChunkPlace, DiskRecord, DiskState, ObjectRecord, PartRecord, Redundancy,
-    SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
+    AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, ObjectRecord, PartRecord,
+    Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName,
+    VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -193,8 +194,59 @@ pub enum NewContent {
     Empty,
     /// Stripes just written, in order; they become a new content.
     Stripes(Vec<StripeRecord>),
+    /// A part of a pack just written, which other contents share; it becomes a new content. Whoever names a pack holds a
+    /// claim on it from before it was written, so that it is not reclaimed when its first parts come and go.
+    Part(NewPart),
     /// The bytes of an existing object or part, shared. `NoSuchObject` if it went away meanwhile.
-    Shared(crate::ContentId),
+    Shared(ContentId),
+}
+
+/// A part of a pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPart {
+    /// The stripe, of one band. Its rows are made when the first of its parts is named.
+    pub pack: StripeRecord,
+    /// The code that its contents are to have: with more bytes, the pack would have this one.
+    pub wanted: CodeSpec,
+    /// Which of its bytes.
+    pub part: ByteRange,
+}
+
+/// A stripe that holds parts of several contents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pack {
+    /// The stripe.
+    pub stripe: StripeRecord,
+    /// Its bytes that contents name.
+    pub live_bytes: u64,
+    /// The code that its contents are to have.
+    pub wanted: CodeSpec,
+}
+
+/// A part of a pack that a content names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedPart {
+    /// The content.
+    pub content: ContentId,
+    /// Which of its spans this is.
+    pub position: u64,
+    /// The stripe where it lies.
+    pub stripe: StripeId,
+    /// In which band.
+    pub band: u16,
+    /// Which bytes of the band.
+    pub part: ByteRange,
+}
+
+/// Parts of packs move into a new pack, which holds a copy of their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repack {
+    /// The new pack, of one band.
+    pub pack: StripeRecord,
+    /// The code that its contents are to have.
+    pub wanted: CodeSpec,
+    /// Parts as they are, and where each begins in the new pack.
+    pub moves: Vec<(PackedPart, u64)>,
 }
 
 /// An object to be written.
@@ -512,6 +564,19 @@ pub trait StripeRecords: Send + Sync {
     async fn tally(&self) -> Result<StripeTally, MetaError>;
 }
 
+/// Packs: stripes that hold parts of several contents.
+#[async_trait]
+pub trait PackRecords: Send + Sync {
+    /// Live packs with fewer than `live_below` bytes that contents name, by the code that they are to have and then by
+    /// these bytes, fewest first; only those that hold nothing but parts.
+    async fn thin_packs(&self, live_below: u64, limit: usize) -> Result<Vec<Pack>, MetaError>;
+    /// The parts of a live pack that contents name, in the order in which they lie.
+    async fn packed_parts(&self, pack: StripeId) -> Result<Vec<PackedPart>, MetaError>;
+    /// Contents name the new pack instead of where their parts were. Parts that no content names any more like this are left
+    /// out; if none is left, nothing happens. Returns how many moved, and the stripes that died.
+    async fn repack(&self, repack: Repack) -> Result<(u64, Vec<StripeRecord>), MetaError>;
+}
+
 /// Disks.
 #[async_trait]
 pub trait DiskRecords: Send + Sync {
@@ -622,6 +687,7 @@ pub trait Meta:
     + VolumeRecords
     + SnapshotRecords
     + StripeRecords
+    + PackRecords
     + DiskRecords
     + KeyRecords
 {
@@ -634,6 +700,7 @@ impl<T> Meta for T where
         + VolumeRecords
         + SnapshotRecords
         + StripeRecords
+        + PackRecords
         + DiskRecords
         + KeyRecords
 {

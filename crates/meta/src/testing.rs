@@ -5,6 +5,7 @@
 mod buckets;
 mod listing;
 mod objects;
+mod packs;
 mod snapshots;
 mod stripes;
 mod uploads;
@@ -50,6 +51,10 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         objects::deleting_nothing_is_no_error,
         objects::preconditions_hold_or_nothing_happens,
         objects::attributes_change_in_one_version_only,
+        packs::parts_share_a_stripe_until_the_last_is_gone,
+        packs::a_part_of_a_pack_that_came_and_went_is_refused,
+        packs::repacks_move_what_is_still_named,
+        packs::conversions_keep_parts,
         listing::keys_come_in_byte_order,
         listing::delimiter_folds_and_pages_add_up,
         listing::markers_hide_keys_and_whole_prefixes,

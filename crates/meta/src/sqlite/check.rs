@@ -87,7 +87,7 @@ fn check_spans(
 }
 
 /// What must not be found, and a query of one text column that finds it.
-const RULES: [(&str, &str); 27] = [
+const RULES: [(&str, &str); 29] = [
     (
         "totals that are wrong",
         "SELECT printf('%d stripes, %d bytes, %d verified', stripes, data_bytes, verified) FROM totals \
@@ -155,8 +155,20 @@ const RULES: [(&str, &str); 27] = [
     (
         "object or part with other bytes than its stripes",
         "SELECT CAST(n.content AS TEXT) FROM (SELECT content, bytes FROM objects UNION SELECT content, bytes FROM parts) n \
-         WHERE n.bytes <> coalesce((SELECT sum(band_bytes(s.bands, s.data_bytes, p.band)) FROM spans p JOIN stripes s ON s.id = p.stripe \
+         WHERE n.bytes <> coalesce((SELECT sum(coalesce(p.bytes, band_bytes(s.bands, s.data_bytes, p.band))) FROM spans p JOIN stripes s ON s.id = p.stripe \
          WHERE p.content = n.content), 0)",
+    ),
+    (
+        "part that is not in its stripe",
+        "SELECT CAST(p.content AS TEXT) FROM spans p JOIN stripes s ON s.id = p.stripe \
+         WHERE (p.first IS NULL) <> (p.bytes IS NULL) OR p.first < 0 OR p.bytes < 1 \
+         OR p.first + p.bytes > coalesce(band_bytes(s.bands, s.data_bytes, p.band), 0)",
+    ),
+    (
+        "pack with wrong bytes that are named",
+        "SELECT hex(coalesce(k.stripe, p.stripe)) FROM packs k FULL JOIN \
+         (SELECT stripe, sum(bytes) AS bytes FROM spans WHERE bytes IS NOT NULL GROUP BY stripe) p \
+         ON p.stripe = k.stripe WHERE k.live_bytes IS NOT p.bytes",
     ),
     ("object without its bucket", "SELECT hex(key) FROM objects WHERE bucket NOT IN (SELECT id FROM buckets)"),
     ("upload without its bucket", "SELECT id FROM uploads WHERE bucket NOT IN (SELECT id FROM buckets)"),

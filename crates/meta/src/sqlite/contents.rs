@@ -12,8 +12,9 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::Fault;
-use super::rows::stripe_id;
-use super::stripes::{insert_stripe, release_stripe};
+use super::packs;
+use super::rows::{Int, stripe_id};
+use super::stripes::{insert_stripe, release_stripe, share_stripe};
 use crate::{ContentId, MetaError, NewContent, StripeRecord};
 
 /// Makes or shares what a new object or part of `key` holds.
@@ -29,6 +30,16 @@ pub(super) fn acquire(connection: &Connection, new: &NewContent, key: &str) -> R
                 insert_stripe(connection, stripe, 1)?;
                 span.execute(params![content.0, position, stripe.id.0.to_be_bytes()])?;
             }
+            Ok(Some(content))
+        }
+        NewContent::Part(new) => {
+            packs::name(connection, new)?;
+            let content = create(connection)?;
+            connection
+                .prepare_cached(
+                    "INSERT INTO spans (content, position, stripe, first, bytes) VALUES (?1, 0, ?2, ?3, ?4)",
+                )?
+                .execute(params![content.0, new.pack.id.0.to_be_bytes(), Int(new.part.offset), Int(new.part.bytes)])?;
             Ok(Some(content))
         }
         NewContent::Shared(content) => {
@@ -50,10 +61,15 @@ pub(super) fn release(connection: &Connection, content: Option<ContentId>) -> Re
         return Ok(Vec::new());
     }
     let mut dead = Vec::new();
-    let mut spans = connection.prepare_cached("SELECT stripe FROM spans WHERE content = ?1 ORDER BY position")?;
+    let mut spans =
+        connection.prepare_cached("SELECT stripe, bytes FROM spans WHERE content = ?1 ORDER BY position")?;
     let mut rows = spans.query(params![content.0])?;
     while let Some(row) = rows.next()? {
-        dead.extend(release_stripe(connection, stripe_id(row, 0)?)?);
+        let stripe = stripe_id(row, 0)?;
+        if let Some(bytes) = row.get::<_, Option<i64>>(1)? {
+            packs::count(connection, stripe, -bytes)?;
+        }
+        dead.extend(release_stripe(connection, stripe, 1)?);
     }
     drop(rows);
     connection.prepare_cached("DELETE FROM spans WHERE content = ?1")?.execute(params![content.0])?;
@@ -71,17 +87,20 @@ pub(super) fn join(connection: &Connection, parts: &[ContentId]) -> Result<Optio
         let shared = unname(connection, *part)? > 0;
         if shared {
             // Its stripes now lie in one content more; a stripe may do so several times.
-            let mut name = connection.prepare_cached("UPDATE stripes SET refs = refs + 1 WHERE id = ?1")?;
-            let mut spans = connection.prepare_cached("SELECT stripe FROM spans WHERE content = ?1")?;
+            let mut spans = connection.prepare_cached("SELECT stripe, bytes FROM spans WHERE content = ?1")?;
             let mut rows = spans.query(params![part.0])?;
             while let Some(row) = rows.next()? {
-                name.execute(params![stripe_id(row, 0)?.0.to_be_bytes()])?;
+                let stripe = stripe_id(row, 0)?;
+                share_stripe(connection, stripe)?;
+                if let Some(bytes) = row.get::<_, Option<i64>>(1)? {
+                    packs::count(connection, stripe, bytes)?;
+                }
             }
         }
         let spans = connection
             .prepare_cached(
-                "INSERT INTO spans (content, position, stripe, band) \
-                 SELECT ?2, ?3 + position, stripe, band FROM spans WHERE content = ?1 ORDER BY position",
+                "INSERT INTO spans (content, position, stripe, band, first, bytes) \
+                 SELECT ?2, ?3 + position, stripe, band, first, bytes FROM spans WHERE content = ?1 ORDER BY position",
             )?
             .execute(params![part.0, joined.0, position])?;
         if !shared {

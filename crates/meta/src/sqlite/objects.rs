@@ -12,6 +12,7 @@ use super::buckets::{bucket_from, require};
 use super::contents::{acquire, release};
 use super::fault::Fault;
 use super::listing;
+use super::packs;
 use super::rows::{Int, text, time, unsigned, version_column, version_name};
 use super::stripes::{Gather, PLACE_COLUMNS, STRIPE_COLUMNS};
 use crate::{
@@ -97,17 +98,25 @@ pub(super) fn assert_content(content: &NewContent, bytes: u64) {
         NewContent::Empty => assert_eq!(bytes, 0, "an empty content has no bytes"),
         NewContent::Stripes(stripes) => {
             assert_eq!(bytes, stripes.iter().map(|stripe| stripe.data_bytes).sum::<u64>(), "stripes hold all bytes");
-            for stripe in stripes {
-                assert!(stripe.data_bytes > 0, "a stripe holds at least one byte");
-                assert!(
-                    stripe.bands.is_empty() && stripe.origins.is_empty(),
-                    "a new stripe is one band, by its own name"
-                );
-                assert_eq!(stripe.places.len(), usize::from(stripe.code.shape().chunks()), "one place for each chunk");
-            }
+            stripes.iter().for_each(assert_new);
+        }
+        NewContent::Part(new) => {
+            assert_eq!(bytes, new.part.bytes, "the part holds all bytes");
+            assert!(bytes > 0 && new.part.end() <= new.pack.data_bytes, "a part lies in its pack");
+            assert_new(&new.pack);
         }
         NewContent::Shared(_) => {}
     }
+}
+
+/// Checks what the writer says of a stripe that no row names yet.
+///
+/// # Panics
+/// If lengths, chunk counts or places do not belong together.
+fn assert_new(stripe: &StripeRecord) {
+    assert!(stripe.data_bytes > 0, "a stripe holds at least one byte");
+    assert!(stripe.bands.is_empty() && stripe.origins.is_empty(), "a new stripe is one band, by its own name");
+    assert_eq!(stripe.places.len(), usize::from(stripe.code.shape().chunks()), "one place for each chunk");
 }
 
 /// One statement, seeking from the bucket's name down to the chunks.
@@ -120,8 +129,8 @@ pub(super) fn look_up_sql(version: &VersionRef) -> String {
         VersionRef::Named(_) => "o.version IS NULL".to_owned(),
     };
     format!(
-        "SELECT b.id, b.name, b.owner, b.created_ms, b.code, b.documents, o.seq = {newest}, {OBJECT_COLUMNS}, p.band, \
-         {STRIPE_COLUMNS}, {PLACE_COLUMNS} \
+        "SELECT b.id, b.name, b.owner, b.created_ms, b.code, b.documents, o.seq = {newest}, {OBJECT_COLUMNS}, \
+         p.band, p.first, p.bytes, {STRIPE_COLUMNS}, {PLACE_COLUMNS} \
          FROM buckets b \
          LEFT JOIN objects o ON o.bucket = b.id AND o.key = ?2 AND {which} \
          LEFT JOIN spans p ON p.content = o.content \
@@ -143,7 +152,7 @@ fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRe
         None => statement.query(params![bucket, key.as_bytes()])?,
     };
     let mut found = None;
-    let (mut stripes, mut bands) = (Gather::default(), Vec::new());
+    let (mut stripes, mut places) = (Gather::default(), Vec::new());
     while let Some(row) = rows.next()? {
         if found.is_none() {
             let current: Option<bool> = row.get(6)?;
@@ -152,13 +161,17 @@ fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRe
         }
         // A span of no stripe reads as none, and its bytes are missing below.
         let band: Option<u16> = row.get(7 + OBJECT_COLUMNS_COUNT)?;
-        if stripes.take(row, 8 + OBJECT_COLUMNS_COUNT)? {
-            bands.push(band.ok_or_else(|| Fault::corrupt(format!("the spans of object {key:?}")))?);
+        if stripes.take(row, 10 + OBJECT_COLUMNS_COUNT)? {
+            let band = band.ok_or_else(|| Fault::corrupt(format!("the spans of object {key:?}")))?;
+            places.push((band, packs::part(row, 8 + OBJECT_COLUMNS_COUNT)?));
         }
     }
     let (bucket, object) = found.ok_or_else(|| MetaError::NoSuchBucket { name: bucket.to_owned() })?;
-    let spans = stripes.finish()?.into_iter().zip(bands).map(|(stripe, band)| Span { stripe, band });
+    let spans = stripes.finish()?.into_iter().zip(places).map(|(stripe, (band, part))| Span { stripe, band, part });
     let spans: Vec<Span> = spans.collect();
+    if spans.iter().any(|span| span.range().end() > span.band_bytes()) {
+        return Err(Fault::corrupt(format!("the parts of object {key:?}")));
+    }
     let bytes: u64 = spans.iter().map(Span::data_bytes).sum();
     if object.as_ref().map_or(0, |object| object.bytes) != bytes {
         return Err(Fault::corrupt(format!("the stripes of object {key:?}")));

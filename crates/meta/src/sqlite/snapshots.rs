@@ -225,7 +225,7 @@ fn all_there(named: usize, shared: usize) -> Result<(), Fault> {
 fn release(connection: &Connection, stripes: Vec<StripeId>) -> Result<Vec<StripeRecord>, Fault> {
     let mut dead = Vec::new();
     for stripe in stripes {
-        dead.extend(release_stripe(connection, stripe)?);
+        dead.extend(release_stripe(connection, stripe, 1)?);
     }
     Ok(dead)
 }

@@ -19,6 +19,7 @@ use super::SqliteMeta;
 use super::bands;
 use super::disks::{find, loses_chunks};
 use super::fault::Fault;
+use super::packs;
 use super::rows::{Int, code, disk_id, rows, stripe_id, unsigned};
 use crate::{Band, ChunkPlace, Conversion, MetaError, Origin, Recode, StripeRecord, StripeRecords, StripeTally, Swap};
 
@@ -505,22 +506,25 @@ fn convert(connection: &Connection, conversion: &Conversion) -> Result<Vec<Strip
         }
         changed(connection, source.id)?;
     }
+    let ids = |stripes: &[StripeRecord]| stripes.iter().map(|stripe| stripe.id).collect::<Vec<_>>();
+    packs::converted(connection, &ids(&sources), &ids(&conversion.targets))?;
     let found = conversion.targets.iter().map(|target| load_any(connection, target.id));
     let found = found.collect::<Result<Vec<_>, _>>()?;
     Ok(found.into_iter().flatten().map(|(stripe, _)| stripe).collect())
 }
 
-/// One span less names a stripe; the caller deletes it. Returns the stripe if it died.
-pub(super) fn release_stripe(connection: &Connection, id: StripeId) -> Result<Option<StripeRecord>, Fault> {
+/// So many spans less name a stripe; the caller deletes or changes them. Returns the stripe if it died.
+pub(super) fn release_stripe(connection: &Connection, id: StripeId, spans: i64) -> Result<Option<StripeRecord>, Fault> {
     let refs: Option<i64> = connection
         .prepare_cached(
-            "UPDATE stripes SET refs = refs - 1, spare = CASE WHEN refs > 1 THEN spare END WHERE id = ?1 RETURNING refs",
+            "UPDATE stripes SET refs = refs - ?2, spare = CASE WHEN refs > ?2 THEN spare END WHERE id = ?1 RETURNING refs",
         )?
-        .query_row(params![id.0.to_be_bytes()], |row| row.get(0))
+        .query_row(params![id.0.to_be_bytes(), spans], |row| row.get(0))
         .optional()?;
     if refs.ok_or_else(|| Fault::corrupt(format!("a span without its stripe {id}")))? > 0 {
         return Ok(None);
     }
+    connection.prepare_cached("DELETE FROM packs WHERE stripe = ?1")?.execute(params![id.0.to_be_bytes()])?;
     let dead = load_any(connection, id)?.ok_or_else(|| Fault::corrupt(format!("the chunks of stripe {id}")))?.0;
     Ok(Some(dead))
 }
@@ -563,7 +567,7 @@ pub(super) fn load_any(connection: &Connection, id: StripeId) -> Result<Option<(
     Ok(gather.finish()?.pop().map(|stripe| (stripe, live)))
 }
 
-fn load_live(connection: &Connection, id: StripeId) -> Result<Option<StripeRecord>, Fault> {
+pub(super) fn load_live(connection: &Connection, id: StripeId) -> Result<Option<StripeRecord>, Fault> {
     Ok(load_any(connection, id)?.and_then(|(stripe, live)| live.then_some(stripe)))
 }
 

@@ -97,7 +97,7 @@ impl VolumeRecords for SqliteMeta {
             }
             let mut dead = Vec::new();
             for (_, stripe) in spans {
-                dead.extend(release_stripe(connection, stripe)?);
+                dead.extend(release_stripe(connection, stripe, 1)?);
             }
             Ok(dead)
         })
@@ -176,7 +176,7 @@ impl VolumeRecords for SqliteMeta {
                         .execute(params![num, Int(*position), stripe.id.0.to_be_bytes()])?;
                 }
                 if let Some(before) = before {
-                    dead.extend(release_stripe(connection, before)?);
+                    dead.extend(release_stripe(connection, before, 1)?);
                 }
             }
             Ok(dead)

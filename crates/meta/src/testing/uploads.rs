@@ -12,11 +12,11 @@ fn id(name: &str) -> UploadId {
     UploadId(name.to_owned())
 }
 
-fn upload(bucket: BucketId, key: &str, name: &str) -> UploadRecord {
+pub(super) fn upload(bucket: BucketId, key: &str, name: &str) -> UploadRecord {
     UploadRecord { id: id(name), bucket, key: key.to_owned(), created: at(50), attributes: b"headers".to_vec() }
 }
 
-fn part(number: u32, bytes: u64) -> PartRecord {
+pub(super) fn part(number: u32, bytes: u64) -> PartRecord {
     PartRecord {
         number,
         content: None,
@@ -37,7 +37,7 @@ async fn put(
     meta.put_part(&id(name), part(number, bytes), NewContent::Stripes(stripes)).await
 }
 
-fn completed(bucket: BucketId, name: &str, parts: &[(u32, u64)]) -> Completed {
+pub(super) fn completed(bucket: BucketId, name: &str, parts: &[(u32, u64)]) -> Completed {
     let parts = parts.iter().map(|(number, bytes)| (*number, part(*number, *bytes).etag));
     Completed {
         object: NewObject { etag: "whole-3".to_owned(), ..empty_object(bucket, "key") },

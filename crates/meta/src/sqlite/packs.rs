@@ -1,0 +1,180 @@
+//! Packs in SQLite: stripes that hold parts of several contents.
+//!
+//! Invariants:
+//! 1. `packs` has a row for each live stripe with a span that is a part, and for no other.
+//! 2. `packs.live_bytes` are the bytes of all spans that are parts of the stripe. A content that lies in two spans counts
+//!    twice.
+//! 3. The bytes of a pack never change: a part that moves is named at another place, and stays where it was for those who
+//!    read by the old record.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use claystone_chunk::{ByteRange, StripeId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::SqliteMeta;
+use super::fault::Fault;
+use super::rows::{Int, code, rows, stripe_id, unsigned};
+use super::stripes::{insert_stripe, load_live, release_stripe, share_stripe};
+use crate::{ContentId, MetaError, NewPart, Pack, PackRecords, PackedPart, Repack, StripeRecord};
+
+#[async_trait]
+impl PackRecords for SqliteMeta {
+    async fn thin_packs(&self, live_below: u64, limit: usize) -> Result<Vec<Pack>, MetaError> {
+        self.read_steps(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT stripe, live_bytes, wanted FROM packs p WHERE live_bytes < ?1 \
+                 AND NOT EXISTS (SELECT 1 FROM spans s WHERE s.stripe = p.stripe AND s.bytes IS NULL) \
+                 ORDER BY wanted, live_bytes LIMIT ?2",
+            )?;
+            let mut found = statement.query(params![Int(live_below), rows(limit)])?;
+            let mut packs = Vec::new();
+            while let Some(row) = found.next()? {
+                let id = stripe_id(row, 0)?;
+                match load_live(connection, id) {
+                    Ok(Some(stripe)) => {
+                        packs.push(Pack { stripe, live_bytes: unsigned(row, 1)?, wanted: code(row, 2)? })
+                    }
+                    Ok(None) => return Err(Fault::corrupt(format!("a pack without its stripe {id}"))),
+                    Err(Fault::Meta(error @ MetaError::Corrupt { .. })) => {
+                        tracing::error!(stripe = %id, %error, "a pack's record cannot be read");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(packs)
+        })
+        .await
+    }
+
+    async fn packed_parts(&self, pack: StripeId) -> Result<Vec<PackedPart>, MetaError> {
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT content, position, band, first, bytes FROM spans WHERE stripe = ?1 AND bytes IS NOT NULL \
+                 ORDER BY band, first, content, position",
+            )?;
+            let mut found = statement.query(params![pack.0.to_be_bytes()])?;
+            let mut parts = Vec::new();
+            while let Some(row) = found.next()? {
+                let part = part(row, 3)?.ok_or_else(|| Fault::corrupt(format!("a part of stripe {pack}")))?;
+                let content = ContentId(row.get(0)?);
+                parts.push(PackedPart { content, position: unsigned(row, 1)?, stripe: pack, band: row.get(2)?, part });
+            }
+            Ok(parts)
+        })
+        .await
+    }
+
+    async fn repack(&self, repack: Repack) -> Result<(u64, Vec<StripeRecord>), MetaError> {
+        for (part, to) in &repack.moves {
+            let end = to + part.part.bytes;
+            assert!(end <= repack.pack.data_bytes, "bytes up to {end} of {}", repack.pack.data_bytes);
+        }
+        self.write(move |connection| move_parts(connection, &repack)).await
+    }
+}
+
+/// Counts one name more for a pack that was just written, and makes its rows if this is the first. A pack that came and
+/// went meanwhile is not what it was: `StripeChanged`.
+pub(super) fn name(connection: &Connection, new: &NewPart) -> Result<(), Fault> {
+    let NewPart { pack, wanted, part } = new;
+    let refs: Option<i64> = connection
+        .prepare_cached("SELECT refs FROM stripes WHERE id = ?1")?
+        .query_row(params![pack.id.0.to_be_bytes()], |row| row.get(0))
+        .optional()?;
+    match refs {
+        None => {
+            insert_stripe(connection, pack, 1)?;
+            insert(connection, pack.id, &wanted.to_string(), part.bytes)
+        }
+        Some(0) => Err(MetaError::StripeChanged { stripe: pack.id, expected: pack.revision }.into()),
+        Some(_) => {
+            share_stripe(connection, pack.id)?;
+            count(connection, pack.id, part.bytes as i64)
+        }
+    }
+}
+
+/// Follows a part that is named once more, or once less.
+pub(super) fn count(connection: &Connection, pack: StripeId, bytes: i64) -> Result<(), Fault> {
+    let counted = connection
+        .prepare_cached("UPDATE packs SET live_bytes = live_bytes + ?2 WHERE stripe = ?1")?
+        .execute(params![pack.0.to_be_bytes(), bytes])?;
+    if counted == 1 { Ok(()) } else { Err(Fault::corrupt(format!("a part of stripe {pack}, which is no pack"))) }
+}
+
+/// Follows stripes that a conversion put in the place of others.
+pub(super) fn converted(connection: &Connection, sources: &[StripeId], targets: &[StripeId]) -> Result<(), Fault> {
+    let mut wanted = None::<String>;
+    for source in sources {
+        let found = connection
+            .prepare_cached("DELETE FROM packs WHERE stripe = ?1 RETURNING wanted")?
+            .query_row(params![source.0.to_be_bytes()], |row| row.get(0))
+            .optional()?;
+        wanted = wanted.or(found);
+    }
+    let Some(wanted) = wanted else { return Ok(()) };
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO packs (stripe, wanted, live_bytes) \
+         SELECT ?1, ?2, sum(bytes) FROM spans WHERE stripe = ?1 AND bytes IS NOT NULL HAVING count(*) > 0",
+    )?;
+    for target in targets {
+        insert.execute(params![target.0.to_be_bytes(), wanted])?;
+    }
+    Ok(())
+}
+
+/// Which bytes of a band a span has, from its columns `first` and `bytes`; `None`: all.
+pub(super) fn part(row: &Row<'_>, at: usize) -> Result<Option<ByteRange>, Fault> {
+    let (first, bytes): (Option<i64>, Option<i64>) = (row.get(at)?, row.get(at + 1)?);
+    match (first, bytes) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Ok(Some(ByteRange { offset: unsigned(row, at)?, bytes: unsigned(row, at + 1)? })),
+        _ => Err(Fault::corrupt("half a part of a stripe")),
+    }
+}
+
+fn insert(connection: &Connection, pack: StripeId, wanted: &str, live_bytes: u64) -> Result<(), Fault> {
+    connection
+        .prepare_cached("INSERT INTO packs (stripe, wanted, live_bytes) VALUES (?1, ?2, ?3)")?
+        .execute(params![pack.0.to_be_bytes(), wanted, Int(live_bytes)])?;
+    Ok(())
+}
+
+fn move_parts(connection: &Connection, repack: &Repack) -> Result<(u64, Vec<StripeRecord>), Fault> {
+    let mut left: BTreeMap<StripeId, (i64, u64)> = BTreeMap::new();
+    let mut update = connection.prepare_cached(
+        "UPDATE spans SET stripe = ?1, band = 0, first = ?2 \
+         WHERE content = ?3 AND position = ?4 AND stripe = ?5 AND band = ?6 AND first = ?7 AND bytes = ?8",
+    )?;
+    for (from, to) in &repack.moves {
+        let moved = update.execute(params![
+            repack.pack.id.0.to_be_bytes(),
+            Int(*to),
+            from.content.0,
+            Int(from.position),
+            from.stripe.0.to_be_bytes(),
+            from.band,
+            Int(from.part.offset),
+            Int(from.part.bytes),
+        ])?;
+        if moved > 0 {
+            let (parts, bytes) = left.entry(from.stripe).or_default();
+            *parts += 1;
+            *bytes += from.part.bytes;
+        }
+    }
+    let (parts, bytes) = left.values().fold((0, 0), |sum, left| (sum.0 + left.0, sum.1 + left.1));
+    if parts == 0 {
+        return Ok((0, Vec::new()));
+    }
+    insert_stripe(connection, &repack.pack, parts)?;
+    insert(connection, repack.pack.id, &repack.wanted.to_string(), bytes)?;
+    let mut dead = Vec::new();
+    for (source, (parts, bytes)) in left {
+        count(connection, source, -(bytes as i64))?;
+        dead.extend(release_stripe(connection, source, parts)?);
+    }
+    Ok((parts as u64, dead))
+}
