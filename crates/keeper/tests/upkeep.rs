@@ -155,7 +155,7 @@ impl Store {
     }
 
     async fn assert_stripe_reads(&self, stripe: &StripeRecord) {
-        self.assert_span_reads(&Span { stripe: stripe.clone(), band: 0 }).await;
+        self.assert_span_reads(&Span::whole(stripe.clone())).await;
     }
 
     async fn assert_span_reads(&self, span: &Span) {

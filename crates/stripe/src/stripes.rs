@@ -158,11 +158,14 @@ impl Stripes {
         StripeReader::new(self, record, 0, range)
     }
 
-    /// Reads a range of the object bytes of a stripe or of a band of it, window by window.
+    /// Reads a range of the object bytes of a span, window by window.
     ///
     /// # Panics
-    /// If there is no such band, or the range is not inside it.
+    /// If the range is not inside the span, or the span not inside its stripe.
     pub fn span_reader(&self, span: &Span, range: ByteRange) -> StripeReader {
+        let part = span.range();
+        assert!(range.end() <= part.bytes, "bytes up to {} of {}", range.end(), part.bytes);
+        let range = ByteRange { offset: part.offset + range.offset, ..range };
         StripeReader::new(self, &span.stripe, span.band, range)
     }
 
