@@ -232,6 +232,7 @@ impl Store {
                 }
             }),
         ));
+        tasks.push(self.env.tasks.spawn("repack", Box::pin(self.objects.clone().repack_loop())));
         tasks.push(self.env.tasks.spawn("disk watch", Box::pin(self.clone().watch_disks())));
         *self.tasks.lock().await = tasks;
     }

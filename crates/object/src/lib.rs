@@ -13,7 +13,9 @@ mod attributes;
 mod digest;
 mod error;
 mod objects;
+mod packs;
 mod policy;
+mod repack;
 mod transfer;
 mod uploads;
 
@@ -21,7 +23,9 @@ pub use attributes::{Attributes, PartAttributes};
 pub use digest::{Algorithm, Digests};
 pub use error::{BodyError, ObjectError};
 pub use objects::{Body, Confirm, Confirmed, Content, CopySource, Object, Objects, Put, Written};
+pub use packs::PACKED_BYTES_MAX;
 pub use policy::{SMALL_BYTES, Settings, fit_code, next_stripe};
+pub use repack::RepackRound;
 pub use uploads::{CompletePart, NewUpload, Part};
 
 pub use claystone_chunk::{ByteRange, Durability};

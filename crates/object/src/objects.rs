@@ -14,8 +14,9 @@ use claystone_meta::{
 use claystone_stripe::{Claim, Stripes};
 use futures::stream::BoxStream;
 
+use crate::packs::Packer;
 use crate::policy::serves;
-use crate::transfer::{self, Stored};
+use crate::transfer::{self, Source, Stored};
 use crate::{Algorithm, Attributes, BodyError, Digests, ObjectError, Settings};
 
 /// A stream of bytes, as it comes from or goes to a client.
@@ -119,12 +120,13 @@ pub struct Objects {
     pub(crate) meta: Arc<dyn Meta>,
     pub(crate) stripes: Stripes,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) packer: Packer,
 }
 
 impl Objects {
     /// Buckets and objects with records in `meta` and bytes in `stripes`.
     pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Objects {
-        Objects { env, meta, stripes, settings: Arc::new(settings) }
+        Objects { env, meta, stripes, settings: Arc::new(settings), packer: Packer::default() }
     }
 
     /// The code of buckets that name none.
@@ -226,7 +228,7 @@ impl Objects {
         let confirmed = match (put.confirm)(&stored.digests) {
             Ok(confirmed) => confirmed,
             Err(error) => {
-                self.abandon(stored.stripes);
+                self.abandon(stored.source);
                 return Err(error.into());
             }
         };
@@ -236,13 +238,13 @@ impl Objects {
             key: put.key,
             versioning: put.versioning,
             precondition: put.precondition,
-            content: stored.content(),
+            content: stored.source.content(),
             bytes: put.bytes,
             etag: confirmed.etag,
             created: self.env.clock.wall(),
             attributes: attributes.encode(),
         };
-        self.put_record(object, attributes.checksums, stored.stripes).await
+        self.put_record(object, attributes.checksums, stored.source).await
     }
 
     /// Copies an object with new attributes; entity tag and checksums stay. Shares the bytes if they are coded as
@@ -263,27 +265,23 @@ impl Objects {
         let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
         let wanted = bucket.code.unwrap_or(self.settings.code);
         let as_wanted = |span: &Span| serves(wanted, span.stripe.code, span.stripe.data_bytes);
-        let (content, stored) = match source.record.content {
-            None => (NewContent::Empty, None),
-            Some(content) if source.spans.iter().all(as_wanted) => (NewContent::Shared(content), None),
-            Some(_) => {
-                let stored = self.store(&bucket, source.record.bytes, self.read(source, None), &[]).await?;
-                (stored.content(), Some(stored))
-            }
+        let from = match source.record.content {
+            None => Source::Stripes(Vec::new()),
+            Some(content) if source.spans.iter().all(as_wanted) => Source::Shared(content),
+            Some(_) => self.store(&bucket, source.record.bytes, self.read(source, None), &[]).await?.source,
         };
         let object = NewObject {
             bucket: bucket.id,
             key: key.to_owned(),
             versioning,
             precondition,
-            content,
+            content: from.content(),
             bytes: source.record.bytes,
             etag: source.record.etag.clone(),
             created: self.env.clock.wall(),
             attributes: attributes.encode(),
         };
-        let stripes = stored.map(|stored| stored.stripes).unwrap_or_default();
-        self.put_record(object, attributes.checksums, stripes).await
+        self.put_record(object, attributes.checksums, from).await
     }
 
     /// Deletes. Deleting what is not there is no error.
@@ -330,38 +328,62 @@ impl Objects {
         &self,
         object: NewObject,
         checksums: BTreeMap<String, String>,
-        stripes: Vec<(StripeRecord, Claim)>,
+        source: Source,
     ) -> Result<Written, ObjectError> {
         let (bytes, etag, created) = (object.bytes, object.etag.clone(), object.created);
         let meta = self.meta.clone();
-        let outcome = self.commit(stripes, async move { meta.put_object(object).await }).await?;
+        let put = move |content| {
+            let (meta, object) = (meta.clone(), NewObject { content, ..object.clone() });
+            async move { meta.put_object(object).await }
+        };
+        let outcome = self.commit(source, put).await?;
         Ok(Written { version: outcome.version, etag, bytes, created, checksums })
     }
 
-    /// Runs the transaction that names `stripes`, as a task of its own: when the caller goes away with its client, the
-    /// transaction may still happen, and the claims must outlive it.
-    pub(crate) async fn commit<T: Send + 'static>(
+    /// Runs the transaction that names what is in `source`, as a task of its own: when the caller goes away with its client,
+    /// the transaction may still happen, and the claims must outlive it.
+    pub(crate) async fn commit<T, F>(
         &self,
-        stripes: Vec<(StripeRecord, Claim)>,
-        transaction: impl Future<Output = Result<T, MetaError>> + Send + 'static,
-    ) -> Result<T, ObjectError> {
+        mut source: Source,
+        transaction: impl Fn(NewContent) -> F + Send + Sync + 'static,
+    ) -> Result<T, ObjectError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, MetaError>> + Send + 'static,
+    {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let objects = self.clone();
         let task = async move {
-            let result = transaction.await;
-            // After `Unavailable` nobody knows whether it happened; reclaim will, by the records.
-            if matches!(&result, Err(error) if !matches!(error, MetaError::Unavailable { .. })) {
-                objects.abandon(stripes);
+            let result = loop {
+                let result = transaction(source.content()).await;
+                let (Err(MetaError::StripeChanged { .. }), Source::Pack { packed, bytes }) = (&result, &source) else {
+                    break result.map_err(ObjectError::from);
+                };
+                // Others' parts of the pack were named, and have gone or moved already, before this one was.
+                match objects.pack(packed.new.wanted, bytes.clone()).await {
+                    Ok(packed) => source = Source::Pack { packed, bytes: bytes.clone() },
+                    Err(error) => break Err(error),
+                }
+            };
+            match (&result, &source) {
+                // After `Unavailable` nobody knows whether it happened; reclaim will, by the records.
+                (Ok(_) | Err(ObjectError::Meta(MetaError::Unavailable { .. })), Source::Pack { packed, .. }) => {
+                    packed.hold.name();
+                }
+                (Ok(_) | Err(ObjectError::Meta(MetaError::Unavailable { .. })), _) => {}
+                (Err(_), _) => objects.abandon(source),
             }
             // A caller that went away does not need the result.
             let _ = sender.send(result);
         };
         self.env.tasks.spawn("commit", Box::pin(task));
-        Ok(receiver.await.map_err(|_| ObjectError::ShuttingDown)??)
+        receiver.await.map_err(|_| ObjectError::ShuttingDown)?
     }
 
-    /// Deletes the chunks of stripes that were written and will not be named. Reclaim would find them too.
-    pub(crate) fn abandon(&self, stripes: Vec<(StripeRecord, Claim)>) {
+    /// Deletes the chunks of stripes that were written and will not be named. Reclaim would find them too. A pack goes when
+    /// all have let it go.
+    pub(crate) fn abandon(&self, source: Source) {
+        let Source::Stripes(stripes) = source else { return };
         if stripes.is_empty() {
             return;
         }
@@ -372,6 +394,16 @@ impl Objects {
             }
         };
         self.env.tasks.spawn("abandon", Box::pin(discard));
+    }
+
+    /// Why no stripe of this code can be written now.
+    pub(crate) fn too_few_disks(&self, wanted: CodeSpec) -> ObjectError {
+        let stores = self.stripes.stores();
+        let (needed, available) = (usize::from(wanted.tolerance()) + 1, stores.candidates().len());
+        match stores.full() {
+            0 => ObjectError::TooFewDisks { code: wanted.to_string(), needed, available },
+            full => ObjectError::DisksFull { full, available, needed },
+        }
     }
 
     fn check_code(&self, code: Option<CodeSpec>) -> Result<(), ObjectError> {

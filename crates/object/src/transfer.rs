@@ -5,30 +5,43 @@
 //! 2. At most one batch of rows of one stripe, and one batch for the checksums, is held of a body that comes in; at
 //!    most three windows of one that goes out.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::Env;
-use claystone_meta::{NewContent, StripeRecord};
+use claystone_meta::{ContentId, NewContent, StripeRecord};
 use claystone_stripe::{Claim, StripeError, StripeReader, StripeWriter, Stripes};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
 use crate::objects::{Body, Object, Objects};
+use crate::packs::Packed;
 use crate::{Algorithm, BodyError, Digests, ObjectError, next_stripe};
 
-/// A body in stripes that nobody names yet.
+/// A body that nobody names yet.
 pub(crate) struct Stored {
-    pub(crate) stripes: Vec<(StripeRecord, Claim)>,
+    pub(crate) source: Source,
     pub(crate) digests: Digests,
 }
 
-impl Stored {
+/// Where the bytes of an object or part are before a transaction names them.
+pub(crate) enum Source {
+    /// In stripes of their own; none: there are no bytes.
+    Stripes(Vec<(StripeRecord, Claim)>),
+    /// In a pack, and in memory too: the pack may come and go with the bytes of others.
+    Pack { packed: Packed, bytes: Bytes },
+    /// Where others have named them.
+    Shared(ContentId),
+}
+
+impl Source {
     pub(crate) fn content(&self) -> NewContent {
-        if self.stripes.is_empty() {
-            return NewContent::Empty;
+        match self {
+            Source::Stripes(stripes) if stripes.is_empty() => NewContent::Empty,
+            Source::Stripes(stripes) => NewContent::Stripes(stripes.iter().map(|(record, _)| record.clone()).collect()),
+            Source::Pack { packed, .. } => NewContent::Part(packed.new.clone()),
+            Source::Shared(content) => NewContent::Shared(*content),
         }
-        NewContent::Stripes(self.stripes.iter().map(|(record, _)| record.clone()).collect())
     }
 }
 
@@ -40,15 +53,46 @@ pub(crate) async fn store(
     body: Body,
     algorithms: &[Algorithm],
 ) -> Result<Stored, ObjectError> {
+    if objects.packs(wanted, bytes) {
+        return store_packed(objects, wanted, bytes, body, algorithms).await;
+    }
     let mut taking = Taking { objects, wanted, bytes, taken: 0, writer: None, stripes: Vec::new() };
     let mut digesting = Digesting::new(objects.env.clone(), algorithms);
     match taking.take(body, &mut digesting).await {
-        Ok(()) => Ok(Stored { digests: digesting.finish().await?, stripes: taking.stripes }),
+        Ok(()) => Ok(Stored { digests: digesting.finish().await?, source: Source::Stripes(taking.stripes) }),
         Err(error) => {
-            objects.abandon(taking.stripes);
+            objects.abandon(Source::Stripes(taking.stripes));
             Err(error)
         }
     }
+}
+
+/// Takes a short body whole, and then into a pack.
+async fn store_packed(
+    objects: &Objects,
+    wanted: CodeSpec,
+    declared: u64,
+    mut body: Body,
+    algorithms: &[Algorithm],
+) -> Result<Stored, ObjectError> {
+    let mut digesting = Digesting::new(objects.env.clone(), algorithms);
+    let mut taken = BytesMut::with_capacity(declared as usize);
+    while let Some(bytes) = body.next().await {
+        let bytes = bytes?;
+        let got = (taken.len() + bytes.len()) as u64;
+        if got > declared {
+            return Err(BodyError::WrongLength { declared, got }.into());
+        }
+        taken.extend_from_slice(&bytes);
+        digesting.update(bytes).await?;
+    }
+    if (taken.len() as u64) < declared {
+        return Err(BodyError::WrongLength { declared, got: taken.len() as u64 }.into());
+    }
+    let digests = digesting.finish().await?;
+    let bytes = taken.freeze();
+    let packed = objects.pack(wanted, bytes.clone()).await?;
+    Ok(Stored { source: Source::Pack { packed, bytes }, digests })
 }
 
 struct Taking<'a> {
@@ -101,14 +145,8 @@ impl Taking<'_> {
         let stripes = &self.objects.stripes;
         let disks = stripes.stores().candidates().len();
         let left = self.bytes - self.taken;
-        let needed = usize::from(self.wanted.tolerance()) + 1;
-        let full = stripes.stores().full();
-        let too_few = || match full {
-            0 => ObjectError::TooFewDisks { code: self.wanted.to_string(), needed, available: disks },
-            full => ObjectError::DisksFull { full, available: disks, needed },
-        };
         let next = next_stripe(self.wanted, self.taken, left, disks, |code| stripes.data_bytes_max(code));
-        let (code, data_bytes) = next.ok_or_else(too_few)?;
+        let (code, data_bytes) = next.ok_or_else(|| self.objects.too_few_disks(self.wanted))?;
         Ok(stripes.writer(code, data_bytes, self.objects.settings.durability).await?)
     }
 }

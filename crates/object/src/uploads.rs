@@ -93,7 +93,7 @@ impl Objects {
                 self.commit_part(&part.upload, attributes, confirmed.etag, stored).await
             }
             Err(error) => {
-                self.abandon(stored.stripes);
+                self.abandon(stored.source);
                 Err(error.into())
             }
         }
@@ -224,8 +224,12 @@ impl Objects {
             created: self.env.clock.wall(),
             attributes: attributes.encode(),
         };
-        let (meta, upload, part, content) = (self.meta.clone(), upload.clone(), record.clone(), stored.content());
-        self.commit(stored.stripes, async move { meta.put_part(&upload, part, content).await }).await?;
+        let (meta, upload, part) = (self.meta.clone(), upload.clone(), record.clone());
+        let put = move |content| {
+            let (meta, upload, part) = (meta.clone(), upload.clone(), part.clone());
+            async move { meta.put_part(&upload, part, content).await }
+        };
+        self.commit(stored.source, put).await?;
         Ok(record)
     }
 

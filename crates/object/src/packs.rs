@@ -1,0 +1,222 @@
+//! Packs: small bodies share stripes.
+//!
+//! ```text
+//! waiting --> written --> named
+//!    |           |
+//!    |           +-- nobody names it: its chunks are deleted
+//!    +-- caller went away, or the pack could not be written: each that waits is tried alone
+//! ```
+//!
+//! | state | what holds |
+//! | --- | --- |
+//! | waiting | the body is in memory, its caller waits; one pack at a time is written for a code, all that wait go into the next |
+//! | written | the stripe is as durable as asked; a claim that all of its callers share keeps reclaim away |
+//! | named | a transaction names one part of it or more; what it named is a content as any other |
+//!
+//! Invariants:
+//! 1. A body waits for no other: where no pack of its code is being written, it is one by itself.
+//! 2. The claim on a pack is held until each of its callers is done, so its record is not forgotten while somebody may name
+//!    it for the first time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use claystone_chunk::ByteRange;
+use claystone_code::CodeSpec;
+use claystone_env::Env;
+use claystone_meta::{NewPart, StripeRecord};
+use claystone_stripe::{Claim, Stripes};
+use tokio::sync::oneshot;
+
+use crate::objects::Objects;
+use crate::{ObjectError, fit_code};
+
+/// Longer bodies get stripes of their own: at this length chunks of `rs:4+2` are 16 KiB, and what a file costs beside its
+/// bytes is little against that.
+pub const PACKED_BYTES_MAX: u64 = 64 << 10;
+/// The longest pack.
+pub(crate) const PACK_BYTES_MAX: u64 = 4 << 20;
+
+/// Bodies that wait, by the code that they are to have. An entry is there while packs of its code are being written.
+#[derive(Clone, Default)]
+pub(crate) struct Packer {
+    lanes: Arc<Mutex<BTreeMap<CodeSpec, VecDeque<Waiting>>>>,
+}
+
+struct Waiting {
+    bytes: Bytes,
+    reply: oneshot::Sender<Result<Packed, ObjectError>>,
+}
+
+/// A body in a pack.
+pub(crate) struct Packed {
+    pub(crate) new: NewPart,
+    pub(crate) hold: Arc<Hold>,
+}
+
+/// Held by all whose bodies are in a pack, until they are done.
+pub(crate) struct Hold {
+    env: Env,
+    stripes: Stripes,
+    /// The pack; taken when it is deleted.
+    pack: Mutex<Option<(StripeRecord, Claim)>>,
+    named: AtomicBool,
+}
+
+impl Packer {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CodeSpec, VecDeque<Waiting>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a body. Returns whether nobody writes packs of its code.
+    fn add(&self, wanted: CodeSpec, waiting: Waiting) -> bool {
+        let mut lanes = self.lock();
+        let begins = !lanes.contains_key(&wanted);
+        lanes.entry(wanted).or_default().push_back(waiting);
+        begins
+    }
+
+    /// The bodies of the next pack; ends the writing if there are none.
+    fn take(&self, wanted: CodeSpec, bytes_max: u64) -> Vec<Waiting> {
+        let mut lanes = self.lock();
+        let Some(lane) = lanes.get_mut(&wanted) else { return Vec::new() };
+        lane.retain(|waiting| !waiting.reply.is_closed());
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = lane.front() {
+            bytes += next.bytes.len() as u64;
+            if bytes > bytes_max && !batch.is_empty() {
+                break;
+            }
+            batch.extend(lane.pop_front());
+        }
+        if batch.is_empty() {
+            lanes.remove(&wanted);
+        }
+        batch
+    }
+}
+
+/// Ends the writing of packs of a code: when the task that writes them does not come to its end, who waits must not wait
+/// for ever.
+struct Lane {
+    packer: Packer,
+    wanted: CodeSpec,
+    /// Its entry is gone already, and another may have begun.
+    ended: bool,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.packer.lock().remove(&self.wanted);
+        }
+    }
+}
+
+impl Hold {
+    pub(crate) fn new(env: &Env, stripes: &Stripes, pack: StripeRecord, claim: Claim) -> Hold {
+        let (env, stripes) = (env.clone(), stripes.clone());
+        Hold { env, stripes, pack: Mutex::new(Some((pack, claim))), named: AtomicBool::new(false) }
+    }
+
+    /// A transaction named the pack, or may have.
+    pub(crate) fn name(&self) {
+        self.named.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((pack, claim)) = pack.filter(|_| !self.named.load(Ordering::Acquire)) else { return };
+        let stripes = self.stripes.clone();
+        let discard = async move {
+            stripes.discard(&pack).await;
+            drop(claim);
+        };
+        self.env.tasks.spawn("abandon", Box::pin(discard));
+    }
+}
+
+impl Objects {
+    /// Whether a body of so many bytes goes into a pack.
+    pub(crate) fn packs(&self, wanted: CodeSpec, bytes: u64) -> bool {
+        (1..=PACKED_BYTES_MAX.min(self.pack_bytes_max(wanted))).contains(&bytes)
+    }
+
+    /// The longest pack under this code.
+    pub(crate) fn pack_bytes_max(&self, wanted: CodeSpec) -> u64 {
+        PACK_BYTES_MAX.min(self.stripes.data_bytes_max(wanted))
+    }
+
+    /// Writes a body into a pack with others.
+    pub(crate) async fn pack(&self, wanted: CodeSpec, bytes: Bytes) -> Result<Packed, ObjectError> {
+        let (reply, answer) = oneshot::channel();
+        if self.packer.add(wanted, Waiting { bytes, reply }) {
+            self.env.tasks.spawn("pack", Box::pin(self.clone().write_packs(wanted)));
+        }
+        answer.await.map_err(|_| ObjectError::ShuttingDown)?
+    }
+
+    async fn write_packs(self, wanted: CodeSpec) {
+        let mut lane = Lane { packer: self.packer.clone(), wanted, ended: false };
+        loop {
+            let mut batch = self.packer.take(wanted, self.pack_bytes_max(wanted));
+            let alone = if batch.len() == 1 { batch.pop() } else { None };
+            if let Some(alone) = alone {
+                self.write_alone(wanted, alone).await;
+            } else if batch.is_empty() {
+                lane.ended = true;
+                return;
+            } else {
+                let bodies: Vec<Bytes> = batch.iter().map(|waiting| waiting.bytes.clone()).collect();
+                match self.write_pack(wanted, &bodies).await {
+                    Ok(written) => self.hand_out(wanted, written, batch),
+                    Err(_) => {
+                        let alone = batch.into_iter().map(|waiting| self.write_alone(wanted, waiting));
+                        futures::future::join_all(alone).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn write_alone(&self, wanted: CodeSpec, waiting: Waiting) {
+        match self.write_pack(wanted, std::slice::from_ref(&waiting.bytes)).await {
+            Ok(written) => self.hand_out(wanted, written, vec![waiting]),
+            Err(error) => {
+                // A caller that went away needs no answer.
+                let _ = waiting.reply.send(Err(error));
+            }
+        }
+    }
+
+    /// Writes bodies one behind the other into one stripe.
+    pub(crate) async fn write_pack(
+        &self,
+        wanted: CodeSpec,
+        bodies: &[Bytes],
+    ) -> Result<(StripeRecord, Claim), ObjectError> {
+        let bytes = bodies.iter().map(|body| body.len() as u64).sum();
+        let code = fit_code(wanted, bytes, self.stripes.stores().candidates().len());
+        let code = code.ok_or_else(|| self.too_few_disks(wanted))?;
+        let mut writer = self.stripes.writer(code, bytes, self.settings.durability).await?;
+        for body in bodies {
+            writer.append(body).await?;
+        }
+        Ok(writer.finish().await?)
+    }
+
+    fn hand_out(&self, wanted: CodeSpec, (pack, claim): (StripeRecord, Claim), batch: Vec<Waiting>) {
+        let hold = Arc::new(Hold::new(&self.env, &self.stripes, pack.clone(), claim));
+        let mut offset = 0;
+        for Waiting { bytes, reply } in batch {
+            let part = ByteRange { offset, bytes: bytes.len() as u64 };
+            offset = part.end();
+            // What a caller that went away has in the pack is lost space until the pack is written anew.
+            let _ = reply.send(Ok(Packed { new: NewPart { pack: pack.clone(), wanted, part }, hold: hold.clone() }));
+        }
+    }
+}
