@@ -184,7 +184,7 @@ async fn work(
     Ok(done)
 }
 
-async fn request(
+pub(super) async fn request(
     connection: &mut Connection,
     target: &Target,
     method: Method,
@@ -239,7 +239,7 @@ pub(super) fn content(bytes: usize) -> Bytes {
         .clone()
 }
 
-const BUCKET: &str = "bench";
+pub(super) const BUCKET: &str = "bench";
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ pub mod mount;
 pub mod noise;
 pub mod s3;
 pub mod server;
+pub mod small;
 pub mod trace;
 pub mod volume;
 

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use super::Kernels;
 use crate::bench::codes::{self, Choice, Measured};
 use crate::bench::volume::Curves;
-use crate::bench::{lec, mount, s3, volume};
+use crate::bench::{lec, mount, s3, small, volume};
 use crate::chart::Picture;
 use crate::rows::{self, Row};
 
@@ -35,6 +35,8 @@ enum What {
     Mount(Mount),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
+    /// Small objects over S3: space, files, and how fast they are put, read and listed
+    Small(Small),
     /// Recorded requests of block devices: updates of parity counted, or replayed on a volume on six disks
     Trace(trace::Trace),
     /// Random writes to volumes beside replicas and other ways to keep parity, on six disks in one directory, and emulated on
@@ -125,6 +127,25 @@ struct S3 {
 }
 
 #[derive(Debug, clap::Args)]
+struct Small {
+    /// Objects of 1 to 16 KiB that many clients put at once
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=1 << 30))]
+    objects: u64,
+    /// How many clients
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    clients: u64,
+    /// A look: few objects, and goals are not judged
+    #[arg(long)]
+    quick: bool,
+    /// Where to make the server's directories [default: the system's place for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct Volume {
     /// Only this case, such as "8KiB QD1"; may be given several times
     #[arg(long = "case", value_name = "NAME")]
@@ -188,6 +209,7 @@ impl Bench {
             }
             What::Mount(mount) => mount.run().await,
             What::S3(s3) => s3.run().await,
+            What::Small(small) => small.run().await,
             What::Trace(trace) => trace.run().await,
             What::Volume(volume) => volume.run().await,
         }
@@ -268,6 +290,7 @@ fn round(seconds: f64, rounds: usize) -> anyhow::Result<Duration> {
 const QUICK_FILE_BYTES: u64 = 64 << 20;
 const QUICK_DEVICE_BYTES: u64 = 16 << 20;
 const QUICK_WRITES: u64 = 1000;
+const QUICK_OBJECTS: usize = 2000;
 const QUICK_ROUND: Duration = Duration::from_millis(300);
 
 impl S3 {
@@ -279,6 +302,20 @@ impl S3 {
         }
         let plan = s3::Plan { minio, cases: self.cases, round, rounds: self.rounds, directory: self.dir };
         print(&s3::run(&plan).await?, self.json)
+    }
+}
+
+impl Small {
+    async fn run(self) -> anyhow::Result<()> {
+        let many = if self.quick { QUICK_OBJECTS } else { self.objects as usize };
+        let plan = small::Plan {
+            many,
+            alone: many.div_ceil(50),
+            clients: self.clients as usize,
+            judged: !self.quick,
+            directory: self.dir,
+        };
+        print(&small::run(&plan).await?, self.json)
     }
 }
 
