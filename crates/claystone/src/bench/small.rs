@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! many    objects of 1 to 16 KiB, many clients at once
-//! alone   objects of 4 KiB, one after the other, and what they take when the store has packed them
+//! alone   objects of 4 KiB, one after the other
 //! ```
 //!
 //! Invariants:
 //! 1. No two objects have the same bytes, and every one is read back and compared.
-//! 2. Space is what the file system says that the disks' files take, not the length of the files.
+//! 2. Objects are read back when they lie where they were put, and those of "alone" again when they were packed.
+//! 3. Space is what the file system says that the disks' files take, not the length of the files.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -83,20 +84,19 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     let server = Server::claystone(&directory).await?;
     let empty = taken(&directory)?;
     let put = on_all(&server.target, many, plan.clients, Step::Put).await?;
-    let full = taken(&directory)?;
+    let at_first = taken(&directory)?;
     row("many", "put_objects_per_s", put.rate(), "objects/s");
     for (metric, share) in [("put_p50_ms", 0.5), ("put_p99_ms", 0.99), ("put_p999_ms", 0.999)] {
         row("many", metric, put.percentile_ms(share), "ms");
     }
-    row("many", "space_ratio", (full.bytes - empty.bytes) as f64 / many.bytes() as f64, "x");
-    row("many", "files_per_object", (full.files - empty.files) as f64 / many.count as f64, "files");
-    row("many", "records_per_object", full.records_bytes as f64 / many.count as f64, "bytes");
     let lists = list(&server.target, many).await?;
     for (metric, share) in [("list_1000_p50_ms", 0.5), ("list_1000_p99_ms", 0.99)] {
         row("many", metric, lists.percentile_ms(share), "ms");
     }
     let get = on_all(&server.target, many, plan.clients, Step::Get).await?;
     row("many", "get_objects_per_s", get.rate(), "objects/s");
+    let settled = settled(&directory).await?;
+    space(&mut row, "many", many, [empty, at_first, settled]);
     drop(server);
 
     let alone = Objects { prefix: "alone", count: plan.alone, bytes_min: 4 << 10, bytes_max: 4 << 10 };
@@ -105,13 +105,25 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     let empty = taken(&directory)?;
     let put = on_all(&server.target, alone, 1, Step::Put).await?;
     row("alone", "put_objects_per_s", put.rate(), "objects/s");
-    let ratio = |taken: &Taken| (taken.bytes - empty.bytes) as f64 / alone.bytes() as f64;
-    row("alone", "space_at_first_ratio", ratio(&taken(&directory)?), "x");
-    let settled = settled(&directory).await?;
-    row("alone", "space_ratio", ratio(&settled), "x");
-    row("alone", "files_per_object", (settled.files - empty.files) as f64 / alone.count as f64, "files");
+    let taken = [empty, taken(&directory)?, self::settled(&directory).await?];
+    space(&mut row, "alone", alone, taken);
     on_all(&server.target, alone, plan.clients, Step::Get).await?;
     Ok(rows)
+}
+
+/// What objects take, of what was taken before them, right after them, and when the store had packed them.
+fn space(
+    row: &mut impl FnMut(&str, &str, f64, &'static str),
+    case: &str,
+    objects: Objects,
+    [empty, at_first, settled]: [Taken; 3],
+) {
+    let each = |all: u64, before: u64| (all as f64 - before as f64) / objects.count as f64;
+    let ratio = |taken: Taken| (taken.bytes as f64 - empty.bytes as f64) / objects.bytes() as f64;
+    row(case, "space_at_first_ratio", ratio(at_first), "x");
+    row(case, "space_ratio", ratio(settled), "x");
+    row(case, "files_per_object", each(settled.files, empty.files), "files");
+    row(case, "records_per_object", each(settled.records_bytes, 0), "bytes");
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,29 +201,32 @@ fn taken(directory: &Path) -> anyhow::Result<Taken> {
     let mut taken = Taken::default();
     for entry in std::fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            add_files(&entry.path(), &mut taken)?;
-        } else if entry.file_name().to_string_lossy().starts_with("meta.db") {
-            taken.records_bytes += entry.metadata()?.blocks() * 512;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("disk") {
+            let (bytes, files) = files_below(&entry.path())?;
+            taken.bytes += bytes;
+            taken.files += files;
+        } else if name == "meta" {
+            taken.records_bytes += files_below(&entry.path())?.0;
         }
     }
     ensure!(taken.files > 0, "{} has no disks", directory.display());
     Ok(taken)
 }
 
-fn add_files(directory: &Path, taken: &mut Taken) -> anyhow::Result<()> {
+/// What files below a directory take, and how many they are.
+fn files_below(directory: &Path) -> anyhow::Result<(u64, u64)> {
+    let (mut bytes, mut files) = (0, 0);
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         // A file that is deleted meanwhile takes nothing.
         let Ok(metadata) = entry.metadata() else { continue };
-        if metadata.is_dir() {
-            add_files(&entry.path(), taken)?;
-        } else {
-            taken.bytes += metadata.blocks() * 512;
-            taken.files += 1;
-        }
+        let (more_bytes, more_files) =
+            if metadata.is_dir() { files_below(&entry.path())? } else { (metadata.blocks() * 512, 1) };
+        bytes += more_bytes;
+        files += more_files;
     }
-    Ok(())
+    Ok((bytes, files))
 }
 
 /// What is taken when that has not changed for a while.
