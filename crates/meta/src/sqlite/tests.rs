@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_chunk::{Lease, OwnerId, StripeId, Term};
+use claystone_chunk::{ByteRange, Lease, OwnerId, StripeId, Term};
 use claystone_env::{Directory, DirectoryLock, File, Space};
 use claystone_host::ThreadWorker;
 use futures::future::join_all;
@@ -16,9 +16,9 @@ use super::objects::look_up_sql;
 use super::{SqliteMeta, Workers, schema};
 use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
-    BucketId, BucketRecords, Conversion, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError, NewObject,
-    ObjectRecords, Precondition, Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord,
-    VolumeRecords,
+    BucketId, BucketRecords, ChunkPlace, Conversion, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError,
+    NewContent, NewObject, NewPart, ObjectRecords, PackRecords, Precondition, Redundancy, SnapshotRecords,
+    StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
 };
 
 mod model;
@@ -188,6 +188,36 @@ async fn a_database_of_schema_4_is_brought_forward() {
     let term = meta.take_lease(OwnerId(1)).await.expect("room").term;
     let later = meta.create_snapshot(Lease { owner: OwnerId(1), term }, "later", at(9)).await.expect("room");
     assert_eq!((meta.volume("one").await.expect("kept").redundancy, later.redundancy), (both, both));
+    assert_sound(&meta).await;
+}
+
+/// What schema 5 had is found unchanged, and its stripes can be shared by parts.
+#[tokio::test]
+async fn a_database_of_schema_5_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v5.sql"));
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let buckets = meta.buckets().await.expect("kept").into_iter();
+        let buckets: Vec<_> = buckets.map(|bucket| (bucket.name, bucket.code.is_some())).collect();
+        assert_eq!(buckets, [("empty".to_owned(), false), ("photos".to_owned(), true)]);
+        let unused = meta.volume("unused").await.expect("kept").redundancy;
+        assert_eq!(unused.to_string(), "replica:3/rs:4+2<=200%");
+        assert_eq!(meta.thin_packs(u64::MAX >> 1, 9).await.expect("a new table"), []);
+    }
+    let meta = open(&path).await;
+    let bucket = meta.bucket("photos").await.expect("kept").id;
+    let disks = meta.disks().await.expect("kept");
+    let mut pack = stripe(77, "replica:3", 9);
+    for (place, disk) in pack.places.iter_mut().zip(&disks) {
+        *place = place.map(|place| ChunkPlace { disk: disk.id, ..place });
+    }
+    let part = NewPart { pack, wanted: "rs:4+2".parse().expect("valid"), part: ByteRange { offset: 4, bytes: 5 } };
+    let object = NewObject { content: NewContent::Part(part), bytes: 5, ..empty_object(bucket, "small") };
+    meta.put_object(object).await.expect("room");
     assert_sound(&meta).await;
 }
 
@@ -524,6 +554,7 @@ async fn a_released_migration_stays_as_it_is() {
             9_937_519_419_812_333_580,
             637_406_902_911_531_143,
             12_456_603_188_253_690_301,
+            4_713_118_909_432_552_011,
         ]
     );
 }
