@@ -192,5 +192,6 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
     }
     let keeper = Keeper::new(env, shared, stripes.clone(), damage, claystone_keeper::Settings::default())?;
     keeper.start();
+    process.env().tasks.spawn("repack", Box::pin(objects.clone().repack_loop()));
     Ok(Running { process, objects, stripes, volumes, keeper })
 }
