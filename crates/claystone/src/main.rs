@@ -4,6 +4,9 @@
 //! 1. Every error that reaches a person says what is wrong and what to do; secrets are in none of them.
 //! 2. Standard output carries what was asked for, standard error carries logs, progress and errors.
 //! 3. The exit code is 0 only if what was asked for was done, and every goal met where figures were asked for.
+//! 4. Everything is written by way of [`output`](mod@output): who reads may go away.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;
 mod backup;
@@ -20,6 +23,7 @@ mod exports;
 mod http;
 mod logs;
 mod model;
+mod output;
 mod progress;
 mod roots;
 mod rows;
@@ -33,6 +37,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+
+use crate::output::{UNREAD, is_unread, note};
 
 fn main() -> ExitCode {
     let start = Instant::now();
@@ -50,8 +56,9 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_unread(&error) => ExitCode::from(UNREAD),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            note(format_args!("error: {error:#}"));
             error.downcast_ref::<cli::Exit>().map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code))
         }
     }

@@ -5,10 +5,12 @@
 //! 2. With `--json` a row is one line with exactly the ten fields of [`Row`], `null` where there is nothing to say.
 
 use std::fmt::Write as _;
+use std::io;
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 
+use crate::output::output;
 use crate::table::{Table, bytes};
 
 /// One figure.
@@ -150,14 +152,18 @@ impl Row {
 }
 
 /// Prints rows for machines (one JSON object a line) or for people (a table).
-pub fn print(rows: &[Row], json: bool) {
+///
+/// # Errors
+/// Standard output takes no more.
+pub fn print(rows: &[Row], json: bool) -> io::Result<()> {
     if json {
         for row in rows {
-            println!("{}", serde_json::to_string(row).expect("plain fields always serialise"));
+            writeln!(output(), "{}", serde_json::to_string(row).expect("plain fields always serialise"))?;
         }
     } else {
-        print!("{}", for_people(rows));
+        write!(output(), "{}", for_people(rows))?;
     }
+    Ok(())
 }
 
 fn for_people(rows: &[Row]) -> String {

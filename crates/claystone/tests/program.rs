@@ -184,3 +184,27 @@ fn the_commands_of_the_documents_work() {
         assert!(up.stop().success());
     }
 }
+
+/// As `head` does when it has enough: no panic and no word, and the exit code that shells show of what SIGPIPE ended.
+#[test]
+fn a_command_whose_reader_went_away_ends_quietly() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &[]);
+    let unread = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let run = scratch.run_into(writer, arguments);
+        assert_eq!((run.code(), run.err.as_str()), (Some(141), ""), "{arguments:?}");
+    };
+    unread(&["code", "info", "--no-speed"]);
+    unread(&["code", "info", "--no-speed", "--json"]);
+    unread(&["bucket", "create", "photos"]);
+    unread(&["bucket", "list"]);
+    unread(&["status", "--watch"]);
+    assert!(scratch.run(&["bucket", "list"]).out.contains("photos"), "what was asked for was done");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
+    let run = scratch.run_into(full, &["bucket", "list"]);
+    assert_eq!(run.code(), Some(1));
+    assert!(run.err.contains("standard output takes no more: No space left"), "{}", run.err);
+    assert!(up.stop().success());
+}

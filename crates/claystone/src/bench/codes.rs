@@ -8,6 +8,7 @@ use anyhow::ensure;
 use claystone_bench::{Comparison, Effort, Peers, Plan, Step, cells, compare, reads};
 use claystone_code::Tier;
 
+use crate::output::note;
 use crate::progress::Progress;
 use crate::rows::{Against, Figure, Goals, Row};
 
@@ -38,11 +39,13 @@ pub struct Measured {
 pub fn codes(choice: &Choice) -> anyhow::Result<Measured> {
     let peers = if choice.peers { Peers::find()? } else { Peers::none() };
     for absent in peers.absent() {
-        eprintln!("not measured: {absent}");
+        note(format_args!("not measured: {absent}"));
     }
     match peers.names()[..] {
-        [] => eprintln!("no other library is measured: rows that are compared with one have no goal (--peers)"),
-        ref names => eprintln!("beside {}", names.join(", ")),
+        [] => {
+            note(format_args!("no other library is measured: rows that are compared with one have no goal (--peers)"))
+        }
+        ref names => note(format_args!("beside {}", names.join(", "))),
     }
     rows("codes", measured(cells::codes(), &peers, choice)?, choice)
 }
@@ -91,15 +94,15 @@ fn rows(bench: &'static str, all: Vec<Comparison>, choice: &Choice) -> anyhow::R
             () => goals.row_unjudged(figure),
         };
         if !is_settled {
-            eprintln!("not settled, too few quiet samples: {}", row.name());
+            note(format_args!("not settled, too few quiet samples: {}", row.name()));
         }
         if is_peer { measured.peer_rows.push(row) } else { measured.rows.push(row) }
     }
     if is_slower {
-        eprintln!("codes run with {}, and goals are for {}: not judged", Tier::chosen(), Tier::best());
+        note(format_args!("codes run with {}, and goals are for {}: not judged", Tier::chosen(), Tier::best()));
     }
     if choice.quick && measured.rows.iter().any(Row::is_unjudged) {
-        eprintln!("--quick takes too few samples to judge goals by");
+        note(format_args!("--quick takes too few samples to judge goals by"));
     }
     Ok(measured)
 }

@@ -8,6 +8,7 @@ use hyper::Method;
 
 use super::{At, print_json};
 use crate::admin::AdminClient;
+use crate::output::output;
 use crate::table::bytes;
 
 /// Copy the records of a running store, which name every object's chunks, into a new file.
@@ -33,9 +34,9 @@ impl Backup {
         let path = path.into_os_string().into_string().ok().context("the file's path is not UTF-8")?;
         let copied: api::BackedUp = client.send(Method::POST, "/backup", &api::BackUp { path }).await?;
         if self.json {
-            print_json(&copied);
+            print_json(&copied)?;
         } else {
-            println!("{} of records copied to {} and checked", bytes(copied.bytes), copied.path);
+            writeln!(output(), "{} of records copied to {} and checked", bytes(copied.bytes), copied.path)?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::bench::codes::{self, Choice, Measured};
 use crate::bench::volume::Curves;
 use crate::bench::{lec, mount, s3, small, volume};
 use crate::chart::Picture;
+use crate::output::note;
 use crate::rows::{self, Row};
 
 /// Measure this machine, beside other systems where they are installed.
@@ -197,7 +198,7 @@ impl Bench {
     pub async fn run(self) -> anyhow::Result<()> {
         self.kernels.choose()?;
         if cfg!(debug_assertions) {
-            eprintln!("warning: this is a debug build; its figures say nothing (build with --release)");
+            note(format_args!("warning: this is a debug build; its figures say nothing (build with --release)"));
         }
         match self.what {
             What::Codes(Codes { peers, cells }) => cells.run(peers, codes::codes),
@@ -298,7 +299,7 @@ impl S3 {
         let round = round(self.seconds, self.rounds)?;
         let minio = self.minio.or_else(|| on_path("minio"));
         if minio.is_none() {
-            eprintln!("no `minio` on PATH: measuring this program alone");
+            note(format_args!("no `minio` on PATH: measuring this program alone"));
         }
         let plan = s3::Plan { minio, cases: self.cases, round, rounds: self.rounds, directory: self.dir };
         print(&s3::run(&plan).await?, self.json)
@@ -321,7 +322,7 @@ impl Small {
 
 /// Prints the rows, and fails if a goal was missed.
 fn print(rows: &[Row], json: bool) -> anyhow::Result<()> {
-    rows::print(rows, json);
+    rows::print(rows, json)?;
     if rows.iter().any(Row::is_missed) {
         bail!("a goal was missed");
     }

@@ -1,5 +1,7 @@
 //! `claystone bucket`: buckets and their codes.
 
+use std::io;
+
 use anyhow::{Context, bail};
 use claystone_code::CodeSpec;
 use claystone_console::api;
@@ -8,6 +10,7 @@ use hyper::{Method, Request};
 use super::{At, print_json};
 use crate::admin::AdminClient;
 use crate::http::{self, Connection};
+use crate::output::output;
 use crate::signature::Signer;
 use crate::table::Table;
 
@@ -55,14 +58,14 @@ impl Bucket {
             Action::List => {
                 let buckets: api::Buckets = client.get("/buckets").await?;
                 if self.json {
-                    print_json(&buckets);
+                    print_json(&buckets)?;
                     return Ok(());
                 }
                 let mut table = Table::new(&["bucket", "code", "owner"]);
                 for bucket in buckets.buckets {
                     table.row([bucket.name, bucket.code.unwrap_or_else(|| "(default)".to_owned()), bucket.owner]);
                 }
-                print!("{table}");
+                write!(output(), "{table}")?;
             }
             Action::Create { name, code } => {
                 create(&client, &name).await?;
@@ -71,7 +74,7 @@ impl Bucket {
                         .await
                         .with_context(|| format!("{name} is made, but has the default code"))?;
                 }
-                self.at.say(self.json, &format!("made {name}"));
+                self.at.say(self.json, &format!("made {name}"))?;
             }
             Action::Code { name, code: text } => {
                 let wanted = if text == "default" { None } else { Some(code(&text).map_err(anyhow::Error::msg)?) };
@@ -79,7 +82,7 @@ impl Bucket {
                 self.at.say(
                     self.json,
                     &format!("new objects in {name} get {text}; those that are there stay as they are"),
-                );
+                )?;
             }
         }
         Ok(())
@@ -87,8 +90,8 @@ impl Bucket {
 }
 
 impl At {
-    fn say(&self, json: bool, text: &str) {
-        if json { print_json(&api::Done {}) } else { println!("{text}") }
+    fn say(&self, json: bool, text: &str) -> io::Result<()> {
+        if json { print_json(&api::Done {}) } else { writeln!(output(), "{text}") }
     }
 }
 

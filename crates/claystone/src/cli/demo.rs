@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::Kernels;
 use crate::demo::{Size, run};
+use crate::output::{note, output};
 use crate::rows;
 
 /// A tour on your own machine: store files, break disks, read everything back, repair.
@@ -45,26 +46,22 @@ impl Demo {
         };
         let directory =
             scratch.as_ref().map_or_else(|| self.dir.clone().unwrap_or_default(), |dir| dir.path().to_owned());
-        let tell = |line: &str| {
-            if !self.json {
-                println!("{line}");
-            }
-        };
-        tell(&format!("a store with six disks in {}", directory.display()));
+        let tell = |line: &str| if self.json { Ok(()) } else { writeln!(output(), "{line}") };
+        tell(&format!("a store with six disks in {}", directory.display()))?;
         let rows = run(&directory, self.size, tell).await;
         if self.keep {
             if let Some(scratch) = scratch {
                 let _ = scratch.keep();
             }
-            eprintln!("the store is left in {}", directory.display());
+            note(format_args!("the store is left in {}", directory.display()));
         } else if self.dir.is_some() {
             std::fs::remove_dir_all(&directory).with_context(|| format!("removing {}", directory.display()))?;
         }
         let rows = rows?;
         if !self.json {
-            println!();
+            writeln!(output())?;
         }
-        rows::print(&rows, self.json);
+        rows::print(&rows, self.json)?;
         if rows.iter().any(rows::Row::is_missed) {
             bail!("a goal was missed");
         }

@@ -5,6 +5,7 @@ use hyper::Method;
 
 use super::{At, print_json};
 use crate::admin::AdminClient;
+use crate::output::output;
 use crate::table::Table;
 
 /// Who may use a running store.
@@ -47,30 +48,35 @@ impl Key {
             Action::List => {
                 let keys: api::Keys = client.get("/keys").await?;
                 if self.json {
-                    print_json(&keys);
+                    print_json(&keys)?;
                     return Ok(());
                 }
                 let mut table = Table::new(&["access key", "account"]);
                 for key in keys.keys {
                     table.row([key.access_key, key.account]);
                 }
-                print!("{table}");
+                write!(output(), "{table}")?;
             }
             Action::Add { account } => {
                 let added: api::KeyAdded = client.send(Method::POST, "/keys", &api::AddKey { account }).await?;
                 if self.json {
-                    print_json(&added);
+                    print_json(&added)?;
                 } else {
-                    println!("access key  {}\nsecret key  {}\n(not shown again)", added.access_key, added.secret_key);
+                    writeln!(
+                        output(),
+                        "access key  {}\nsecret key  {}\n(not shown again)",
+                        added.access_key,
+                        added.secret_key
+                    )?;
                 }
             }
             Action::Delete { access_key } => {
                 let done: api::Done =
                     client.send(Method::DELETE, &format!("/keys/{access_key}"), &api::Done {}).await?;
                 if self.json {
-                    print_json(&done);
+                    print_json(&done)?;
                 } else {
-                    println!("deleted {access_key}");
+                    writeln!(output(), "deleted {access_key}")?;
                 }
             }
         }

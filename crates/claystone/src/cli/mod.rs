@@ -16,6 +16,7 @@ mod status;
 mod up;
 mod volume;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -25,6 +26,7 @@ use claystone_code::Tier;
 use serde::Serialize;
 
 pub use self::code::Exit;
+use crate::output::output;
 
 /// Stores objects on your own disks: S3 in front, erasure codes behind, nothing lost when disks are.
 #[derive(Debug, Parser)]
@@ -116,8 +118,8 @@ impl Cli {
 }
 
 /// One JSON document for machines.
-fn print_json(value: &impl Serialize) {
-    println!("{}", serde_json::to_string(value).expect("plain fields always serialise"));
+fn print_json(value: &impl Serialize) -> io::Result<()> {
+    writeln!(output(), "{}", serde_json::to_string(value).expect("plain fields always serialise"))
 }
 
 /// Asks the store which disk a person means by an id, the beginning of one, or a path.

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Subcommand;
 
 use crate::model::lec::{Figures, Tree};
+use crate::output::output;
 
 /// The arithmetic behind local coding
 #[derive(Debug, clap::Args)]
@@ -57,13 +58,13 @@ impl Model {
             }
         }
         if json {
-            figures.groups.iter().for_each(super::print_json);
-            figures.lengths.iter().for_each(super::print_json);
-            figures.tails.iter().for_each(super::print_json);
-            figures.files.iter().for_each(super::print_json);
+            figures.groups.iter().try_for_each(super::print_json)?;
+            figures.lengths.iter().try_for_each(super::print_json)?;
+            figures.tails.iter().try_for_each(super::print_json)?;
+            figures.files.iter().try_for_each(super::print_json)?;
         } else {
             for (heading, table) in figures.for_people() {
-                println!("{heading}\n\n{table}");
+                writeln!(output(), "{heading}\n\n{table}")?;
             }
         }
         Ok(())

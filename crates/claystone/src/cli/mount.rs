@@ -21,9 +21,9 @@ use tokio::task::spawn_blocking;
 
 use super::disk::{Coding, Report, Size};
 use super::emulated::{DriveReport, emulate};
-use super::print_json;
 use super::signals::Signals;
 use crate::logs;
+use crate::output::say;
 use crate::settings::LogFormat;
 use crate::tending::{Care, Tending};
 
@@ -140,11 +140,11 @@ impl Mount {
         if self.json {
             let ready =
                 json!({ "event": "ready", "ms": ms, "device": device, "directory": directory, "emulated": emulated });
-            print_json(&ready);
+            say(ready);
         } else {
-            println!("ready in {ms:.0} ms: {device} is mounted at {}", directory.display());
+            say(format_args!("ready in {ms:.0} ms: {device} is mounted at {}", directory.display()));
             if emulated {
-                println!("it is a hard disk in memory: what is written to it is gone when it is unmounted");
+                say(format_args!("it is a hard disk in memory: what is written to it is gone when it is unmounted"));
             }
         }
     }
@@ -152,9 +152,9 @@ impl Mount {
     fn tell_gone(&self, drive: &SimDevice) {
         let report = DriveReport::of(drive);
         if self.json {
-            print_json(&json!({ "event": "gone", "drive": report }));
+            say(json!({ "event": "gone", "drive": report }));
         } else {
-            println!("the hard disk in memory is gone; it was {report}");
+            say(format_args!("the hard disk in memory is gone; it was {report}"));
         }
     }
 }

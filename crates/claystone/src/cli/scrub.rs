@@ -9,6 +9,7 @@ use hyper::Method;
 
 use super::{DEFAULT_DIRECTORY, print_json};
 use crate::admin::AdminClient;
+use crate::output::output;
 use crate::progress::Progress;
 use crate::table::bytes;
 
@@ -36,9 +37,13 @@ impl Scrub {
         let started: api::ScrubReport = client.send(Method::POST, "/scrub", &api::Done {}).await?;
         if !self.wait {
             if self.json {
-                print_json(&started);
+                print_json(&started)?;
             } else {
-                println!("scrubbing {} stripes; `claystone status` shows how far it is", started.stripes_total);
+                writeln!(
+                    output(),
+                    "scrubbing {} stripes; `claystone status` shows how far it is",
+                    started.stripes_total
+                )?;
             }
             return Ok(());
         }
@@ -54,16 +59,17 @@ impl Scrub {
         };
         progress.end();
         if self.json {
-            print_json(&report);
+            print_json(&report)?;
         } else {
-            println!(
+            writeln!(
+                output(),
                 "read {} of {} stripes: {} whole and right, {} chunks damaged, {} stripes not fully readable now",
                 bytes(report.bytes_read),
                 report.stripes,
                 report.verified,
                 report.chunks_damaged,
                 report.unknown
-            );
+            )?;
         }
         if report.chunks_damaged + report.unknown > 0 {
             bail!("not everything is whole; repair is on its way: see `claystone status`");

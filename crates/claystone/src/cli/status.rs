@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{DEFAULT_DIRECTORY, print_json};
 use crate::admin::AdminClient;
+use crate::output::output;
 use crate::table::{Table, bytes, seconds};
 
 /// Show how a running store is.
@@ -37,16 +38,16 @@ impl Status {
             let status: api::Status = client.get("/status").await?;
             let volumes: api::Volumes = client.get("/volumes").await?;
             if self.json {
-                print_json(&Both { status: &status, volumes: &volumes.volumes });
+                print_json(&Both { status: &status, volumes: &volumes.volumes })?;
             } else {
                 if self.watch && std::io::stdout().is_terminal() {
                     // Clears the screen and goes to its corner.
-                    print!("\x1b[2J\x1b[H");
+                    write!(output(), "\x1b[2J\x1b[H")?;
                 }
-                print!("{}", for_people(&status));
+                write!(output(), "{}", for_people(&status))?;
                 for volume in volumes.volumes {
                     if let Some(reason) = volume.reason {
-                        println!("volume {} is {}: {reason}", volume.name, volume.state);
+                        writeln!(output(), "volume {} is {}: {reason}", volume.name, volume.state)?;
                     }
                 }
             }

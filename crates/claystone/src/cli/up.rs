@@ -1,6 +1,5 @@
 //! `claystone up`: starts a store and serves it until a signal.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use super::signals::Signals;
 use crate::components::Store;
 use crate::credentials::Credentials;
 use crate::logs;
+use crate::output::say;
 use crate::server::Server;
 use crate::settings::{Layers, LogFormat, Settings};
 
@@ -99,12 +99,12 @@ impl Up {
                 "console": format!("http://{}", endpoint.console), "nbd": endpoint.nbd, "nbd_socket": endpoint.nbd_socket,
                 "directory": directory, "process": endpoint.process,
             });
-            say(&line.to_string());
+            say(line);
         } else {
             if store.is_new {
                 tell_first_start(&store);
             }
-            say(&format!(
+            say(format_args!(
                 "ready in {ready_ms:.0} ms: S3 on http://{}, console on http://{}",
                 endpoint.s3, endpoint.console
             ));
@@ -151,15 +151,10 @@ impl Up {
 /// The only time that the secrets are shown.
 fn tell_first_start(store: &Store) {
     let Credentials { access_key, secret_key, admin_token } = &store.credentials;
-    say(&format!("made a new store in {}", store.settings.directory.display()));
-    say(&format!("  default code  {}", store.objects.default_code()));
-    say(&format!("  access key    {access_key}"));
-    say(&format!("  secret key    {secret_key}"));
-    say(&format!("  admin token   {admin_token}"));
-    say(&format!("  (kept in {}; not shown again)", Credentials::path(&store.settings.directory).display()));
-}
-
-/// A line on standard output, which may be closed.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+    say(format_args!("made a new store in {}", store.settings.directory.display()));
+    say(format_args!("  default code  {}", store.objects.default_code()));
+    say(format_args!("  access key    {access_key}"));
+    say(format_args!("  secret key    {secret_key}"));
+    say(format_args!("  admin token   {admin_token}"));
+    say(format_args!("  (kept in {}; not shown again)", Credentials::path(&store.settings.directory).display()));
 }

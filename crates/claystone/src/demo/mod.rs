@@ -13,6 +13,7 @@ mod damage;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub enum Size {
 ///
 /// # Errors
 /// Something could not be done at all; what was lost shows in the rows.
-pub async fn run(directory: &Path, size: Size, tell: impl Fn(&str)) -> anyhow::Result<Vec<Row>> {
+pub async fn run(directory: &Path, size: Size, tell: impl Fn(&str) -> io::Result<()>) -> anyhow::Result<Vec<Row>> {
     let mut settings = Settings::check(directory, &Layers::defaults())?;
     // New and rebuilt stripes are verified at once, so that the tour need not wait for them to cool down.
     settings.keeper.verify_after = Duration::ZERO;
@@ -64,7 +65,7 @@ struct Tour {
 }
 
 impl Tour {
-    async fn take(mut self, size: Size, tell: &impl Fn(&str)) -> anyhow::Result<Vec<Row>> {
+    async fn take(mut self, size: Size, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<Vec<Row>> {
         self.fill(size, tell).await?;
         self.lose_two_disks(tell).await?;
         self.damage_chunks(tell).await?;
@@ -73,7 +74,7 @@ impl Tour {
     }
 
     /// Stores everything in both buckets.
-    async fn fill(&mut self, size: Size, tell: &impl Fn(&str)) -> anyhow::Result<()> {
+    async fn fill(&mut self, size: Size, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
         let (files, bytes, big) = match size {
             Size::Small => (300, 24 << 20, 64 << 20),
             Size::Full => (3000, 128 << 20, 256 << 20),
@@ -106,7 +107,7 @@ impl Tour {
             BUCKETS[0].1,
             BUCKETS[1].1,
             table::bytes(total * 2),
-        ));
+        ))?;
         self.row("stored", "objects", self.hashes.len() as f64, "objects");
         self.row("stored", "bytes", total as f64 * 2.0, "bytes");
         self.row("stored", "time", seconds, "s");
@@ -114,25 +115,25 @@ impl Tour {
     }
 
     /// Reads everything back while two disks are away.
-    async fn lose_two_disks(&mut self, tell: &impl Fn(&str)) -> anyhow::Result<()> {
+    async fn lose_two_disks(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
         let disks = [self.disk("disk2"), self.disk("disk5")];
         let away = [damage::pull(&disks[0])?, damage::pull(&disks[1])?];
-        tell("pulled out two of six disks");
+        tell("pulled out two of six disks")?;
         self.read_back("two-disks-lost", tell).await?;
         for (away, disk) in away.iter().zip(&disks) {
             damage::plug(away, disk)?;
         }
         self.until("disks return", |status| (status.disks.iter().filter(|disk| disk.writable).count() as u64, 6))
             .await?;
-        tell("put both disks back");
+        tell("put both disks back")?;
         Ok(())
     }
 
     /// Reads everything back while chunks are damaged; then lets scrub and repair mend them.
-    async fn damage_chunks(&mut self, tell: &impl Fn(&str)) -> anyhow::Result<()> {
+    async fn damage_chunks(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
         let flipped = damage::flip_bits(&self.disk("disk1"), 40)?;
         let cut = damage::truncate(&self.disk("disk4"), 40)?;
-        tell(&format!("flipped a bit in {flipped} chunks of one disk, cut {cut} chunks of another in half"));
+        tell(&format!("flipped a bit in {flipped} chunks of one disk, cut {cut} chunks of another in half"))?;
         self.read_back("damaged", tell).await?;
         let start = Instant::now();
         self.store.keeper.start_scrub().await?;
@@ -144,19 +145,19 @@ impl Tour {
         .await?;
         self.until_whole("repair").await?;
         let seconds = start.elapsed().as_secs_f64();
-        tell(&format!("scrubbed: every damaged chunk was found and rebuilt in {seconds:.1} s"));
+        tell(&format!("scrubbed: every damaged chunk was found and rebuilt in {seconds:.1} s"))?;
         self.row("damaged", "chunks_damaged", (flipped + cut) as f64, "chunks");
         self.row("damaged", "time_to_mend", seconds, "s");
         Ok(())
     }
 
     /// Loses one disk for good, and counts what its repair reads.
-    async fn replace_a_disk(&mut self, tell: &impl Fn(&str)) -> anyhow::Result<()> {
+    async fn replace_a_disk(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
         let before = self.store.keeper.status().await?.repair;
         let path = self.disk("disk3");
         let old = self.store.find_disk(&path.display().to_string()).await?;
         std::fs::remove_dir_all(&path).context("wiping a disk")?;
-        tell("wiped one disk and put an empty one in its place");
+        tell("wiped one disk and put an empty one in its place")?;
         let start = Instant::now();
         self.store.replace_disk(old, &path).await?;
         self.until("repair", |status| {
@@ -168,7 +169,7 @@ impl Tour {
         let seconds = start.elapsed().as_secs_f64();
         self.until_whole("verify").await?;
         let status = self.store.keeper.status().await?;
-        tell(&format!("rebuilt everything that was on it in {seconds:.1} s; {}", status.summary));
+        tell(&format!("rebuilt everything that was on it in {seconds:.1} s; {}", status.summary))?;
         for totals in since(&before, &status.repair) {
             let small = if totals.large { "" } else { ", stripes below 256KiB" };
             let case = format!("repair {}{small}", totals.code);
@@ -185,7 +186,7 @@ impl Tour {
     }
 
     /// Reads every object and compares its hash.
-    async fn read_back(&mut self, case: &str, tell: &impl Fn(&str)) -> anyhow::Result<()> {
+    async fn read_back(&mut self, case: &str, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
         let start = Instant::now();
         let progress = Progress::new("reading back", self.hashes.len() as u64);
         let reads = stream::iter(self.hashes.clone()).map(|((bucket, key), hash)| {
@@ -205,13 +206,13 @@ impl Tour {
                     equal += 1;
                     bytes += length;
                 }
-                Ok(_) => tell(&format!("  {key}: other bytes than were stored")),
-                Err(error) => tell(&format!("  {key}: {error:#}")),
+                Ok(_) => tell(&format!("  {key}: other bytes than were stored"))?,
+                Err(error) => tell(&format!("  {key}: {error:#}"))?,
             }
         }
         let seconds = start.elapsed().as_secs_f64();
         let size = table::bytes(bytes);
-        tell(&format!("read everything back: {equal} of {} objects equal, {size} in {seconds:.1} s", reads.len()));
+        tell(&format!("read everything back: {equal} of {} objects equal, {size} in {seconds:.1} s", reads.len()))?;
         self.row(case, "objects_equal_ratio", equal as f64 / reads.len() as f64, "ratio");
         self.row(case, "mib_per_s", bytes as f64 / f64::from(1 << 20) / seconds, "MiB/s");
         Ok(())

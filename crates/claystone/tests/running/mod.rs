@@ -66,6 +66,11 @@ impl Scratch {
         finish(self.prepare(Command::new(PROGRAM)).args(arguments))
     }
 
+    /// Runs the program with this standard output.
+    pub fn run_into(&self, stdout: impl Into<Stdio>, arguments: &[&str]) -> Run {
+        finish(self.prepare(Command::new(PROGRAM)).args(arguments).stdout(stdout))
+    }
+
     /// Runs a line of shell in which `claystone` is the program.
     pub fn shell(&self, line: &str) -> Run {
         let command = Command::new("sh");

@@ -11,6 +11,7 @@ use crate::bench::trace::replay::{self, Pace, Speed};
 use crate::bench::trace::{Choice, simulate};
 use crate::chart::Picture;
 use crate::cli::disk::Size;
+use crate::output::output;
 use crate::rows::{self, Goals, Row};
 
 #[derive(Debug, clap::Args)]
@@ -83,10 +84,10 @@ impl Trace {
             }
             let rows: Vec<Row> = simulation.figures().into_iter().map(|figure| goals.row(figure)).collect();
             if self.json {
-                rows::print(&rows, true);
+                rows::print(&rows, true)?;
             } else {
                 for (heading, table) in simulation.for_people() {
-                    println!("{heading}\n\n{table}");
+                    writeln!(output(), "{heading}\n\n{table}")?;
                 }
             }
             let missed: Vec<String> = rows.iter().filter(|row| row.is_missed()).map(Row::name).collect();
@@ -97,7 +98,7 @@ impl Trace {
         let pace = Pace { speed: self.speed, depth, reserve_bytes: self.reserve.0, device_bytes_max: self.size.0 };
         let replay = replay::run(&choice, &pace).await?;
         if !self.json {
-            println!("{}", replay.for_people());
+            writeln!(output(), "{}", replay.for_people())?;
         }
         let rows: Vec<Row> = replay.figures().into_iter().map(|figure| goals.row(figure)).collect();
         super::print(&rows, self.json)

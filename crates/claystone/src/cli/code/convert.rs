@@ -1,5 +1,6 @@
 //! `claystone code convert`.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use serde_json::json;
 
 use super::encode::{begin, random_id};
 use super::place::Parts;
+use crate::output::output;
 use crate::progress::Progress;
 use crate::table::bytes;
 
@@ -61,7 +63,7 @@ impl Convert {
             Some(done) => done,
             None => self.anew(&parcels)?,
         };
-        done.print(self.code, self.json);
+        done.print(self.code, self.json)?;
         Ok(())
     }
 
@@ -146,10 +148,10 @@ impl Convert {
 }
 
 impl Done {
-    fn print(&self, to: CodeSpec, json: bool) {
+    fn print(&self, to: CodeSpec, json: bool) -> io::Result<()> {
         let Done { way, from, parcels, read_bytes, written_bytes, combined_bytes, written, removed } = self;
         if json {
-            crate::cli::print_json(&json!({
+            return crate::cli::print_json(&json!({
                 "way": way,
                 "from": from.to_string(),
                 "to": to.to_string(),
@@ -160,21 +162,21 @@ impl Done {
                 "written": written,
                 "removed": removed,
             }));
-            return;
         }
         let how = match *way {
             "in place" => "data stays where it is",
             "anew" => "encoded anew, the old chunk files stay",
             _ => "what was begun is finished",
         };
-        println!("{parcels} x {from} -> {to}: {how}");
-        println!(
+        writeln!(output(), "{parcels} x {from} -> {to}: {how}")?;
+        writeln!(
+            output(),
             "read {}, written {} in {} files, combined {}; {} old files removed",
             bytes(*read_bytes),
             bytes(*written_bytes),
             written.len(),
             bytes(*combined_bytes),
             removed.len()
-        );
+        )
     }
 }

@@ -10,6 +10,7 @@ use claystone_parcel::{Error, manifest_file_name};
 use serde::Serialize;
 
 use super::place::{Parts, split};
+use crate::output::output;
 use crate::progress::Progress;
 use crate::table::bytes;
 
@@ -90,12 +91,12 @@ impl Decode {
                 blake3: hex::encode(manifest.hash),
                 absent_chunks: absent,
                 read_bytes: parcel.read_bytes(),
-            });
+            })?;
             return Ok(());
         }
-        println!("{}: {}, hash as it was when it was encoded", out.display(), bytes(manifest.file_bytes));
+        writeln!(output(), "{}: {}, hash as it was when it was encoded", out.display(), bytes(manifest.file_bytes))?;
         if !absent.is_empty() {
-            println!("{} chunk files are missing; `claystone code repair` rebuilds them", absent.len());
+            writeln!(output(), "{} chunk files are missing; `claystone code repair` rebuilds them", absent.len())?;
         }
         Ok(())
     }

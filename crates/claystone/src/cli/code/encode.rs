@@ -1,5 +1,6 @@
 //! `claystone code encode`.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use claystone_parcel::{Encoder, Layout, Manifest, ParcelId, manifest_file_name};
 use serde::Serialize;
 
 use super::place::split;
+use crate::output::output;
 use crate::progress::Progress;
 use crate::table::bytes;
 
@@ -82,7 +84,7 @@ impl Encode {
         progress.say("syncing");
         let manifest = encoder.finish()?;
         progress.end();
-        Written::new(&manifest, &out).print(self.json);
+        Written::new(&manifest, &out).print(self.json)?;
         Ok(())
     }
 }
@@ -115,20 +117,23 @@ impl Written {
     }
 
     /// For machines or for people.
-    pub fn print(&self, json: bool) {
+    ///
+    /// # Errors
+    /// Standard output takes no more.
+    pub fn print(&self, json: bool) -> io::Result<()> {
         if json {
-            crate::cli::print_json(self);
-            return;
+            return crate::cli::print_json(self);
         }
         let tolerance = self.code.parse::<CodeSpec>().map_or(0, |code| code.tolerance());
-        println!(
+        writeln!(
+            output(),
             "{}: {} in {} chunk files of {}, {} in all; any {tolerance} of them may be lost",
             self.manifest,
             bytes(self.file_bytes),
             self.chunk_files,
             self.code,
             bytes(self.stored_bytes)
-        );
+        )
     }
 }
 

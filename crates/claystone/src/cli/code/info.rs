@@ -9,6 +9,7 @@ use claystone_code::CodeSpec;
 use crate::chart::Picture;
 use crate::codes::figures::Figures;
 use crate::codes::plot::{Family, draw};
+use crate::output::{note, output};
 use crate::table::Table;
 
 /// Compare codes: space, tolerance, bytes read for repair, speed on this machine.
@@ -35,9 +36,9 @@ impl Info {
     /// A code cannot be built, or the plot cannot be written.
     pub fn run(self) -> anyhow::Result<()> {
         if cfg!(debug_assertions) && !self.no_speed {
-            eprintln!(
+            note(format_args!(
                 "warning: this is a debug build; its speed says nothing (build with --release, or use --no-speed)"
-            );
+            ));
         }
         let codes = if self.codes.is_empty() {
             DEFAULT.iter().map(|code| code.parse().expect("a test parses them")).collect()
@@ -51,13 +52,19 @@ impl Info {
             fs::write(path, picture).with_context(|| path.display().to_string())?;
         }
         if self.json {
-            all.iter().for_each(crate::cli::print_json);
+            all.iter().try_for_each(crate::cli::print_json)?;
         } else {
-            print!("{}", for_people(&all));
-            println!("\nread: bytes read for each lost byte; writes: parity chunks written when a data chunk changes,");
+            write!(output(), "{}", for_people(&all))?;
+            writeln!(
+                output(),
+                "\nread: bytes read for each lost byte; writes: parity chunks written when a data chunk changes,"
+            )?;
             let tier = all.first().filter(|code| code.encode_gb_s.is_some()).map(|code| format!(" with {}", code.tier));
             let tier = tier.unwrap_or_default();
-            println!("* = by reading the row and encoding it again; speed: of one thread{tier}, 64 KiB chunks");
+            writeln!(
+                output(),
+                "* = by reading the row and encoding it again; speed: of one thread{tier}, 64 KiB chunks"
+            )?;
         }
         Ok(())
     }

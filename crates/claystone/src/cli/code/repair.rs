@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::place::Parts;
 use super::verify::for_people;
+use crate::output::output;
 use crate::progress::Progress;
 use crate::table::bytes;
 
@@ -55,13 +56,13 @@ impl Repair {
                 "read_bytes": repaired.read_bytes,
                 "checked_bytes": repaired.report.as_ref().map(|report| report.read_bytes),
                 "met_sectors": repaired.met_sectors,
-            }));
+            }))?;
             return Ok(());
         }
         if let Some(report) = &repaired.report {
-            print!("{}", for_people(&parcel, report));
+            write!(output(), "{}", for_people(&parcel, report))?;
         }
-        print!("{}", in_words(&repaired));
+        write!(output(), "{}", in_words(&repaired))?;
         Ok(())
     }
 }

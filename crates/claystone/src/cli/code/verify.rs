@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Exit;
 use super::place::Parts;
+use crate::output::output;
 use crate::progress::Progress;
 use crate::table::bytes;
 
@@ -31,9 +32,9 @@ impl Verify {
         let report = parcel.verify(&mut |bytes| progress.step(bytes));
         progress.end();
         if self.json {
-            crate::cli::print_json(&for_machines(&parcel, &report));
+            crate::cli::print_json(&for_machines(&parcel, &report))?;
         } else {
-            print!("{}", for_people(&parcel, &report));
+            write!(output(), "{}", for_people(&parcel, &report))?;
         }
         let (code, message) = match report.verdict() {
             Verdict::Whole => return Ok(()),

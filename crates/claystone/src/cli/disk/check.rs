@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::device::{close_disk, open_disk};
 use crate::cli::print_json;
+use crate::output::output;
 use crate::table::bytes;
 
 /// Check that names, files and free sectors of a disk agree. Reads its catalog only; `scrub` reads the files.
@@ -47,16 +48,17 @@ impl Check {
             problems: found.problems.iter().map(ToString::to_string).collect(),
         };
         if json {
-            print_json(&report);
+            print_json(&report)?;
         } else {
-            report.problems.iter().for_each(|problem| println!("{problem}"));
-            println!(
+            report.problems.iter().try_for_each(|problem| writeln!(output(), "{problem}"))?;
+            writeln!(
+                output(),
                 "{} nodes; files take {}, the catalog {}, {} are free",
                 report.nodes,
                 bytes(report.file_bytes),
                 bytes(report.catalog_bytes),
                 bytes(report.free_bytes)
-            );
+            )?;
         }
         match report.problems.len() {
             0 => Ok(()),

@@ -15,6 +15,7 @@ use super::info::Report;
 use super::occupant::occupant;
 use super::size::Size;
 use crate::cli::print_json;
+use crate::output::output;
 
 /// Make a disk of a drive, a partition or an image file. What it held is lost, so a device that holds something known is
 /// refused.
@@ -60,10 +61,10 @@ impl Format {
         let report = Report::of(&disk);
         close_disk(disk)?;
         if json {
-            print_json(&report);
+            print_json(&report)?;
         } else {
-            print!("{report}");
-            println!("it is a disk now: `claystone disk info {name}` shows how it is");
+            write!(output(), "{report}")?;
+            writeln!(output(), "it is a disk now: `claystone disk info {name}` shows how it is")?;
         }
         Ok(())
     }

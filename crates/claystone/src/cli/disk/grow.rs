@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::device::{close_disk, open_disk};
 use crate::cli::print_json;
+use crate::output::output;
 use crate::table::bytes;
 
 /// Take up the space of a device that became larger: a partition, a logical volume, an image (`truncate --size`).
@@ -35,11 +36,11 @@ impl Grow {
         let report = Report { more_bytes, bytes: disk.info().sectors * sector_bytes };
         close_disk(disk)?;
         if json {
-            print_json(&report);
+            print_json(&report)?;
         } else if more_bytes == 0 {
-            println!("the disk has all {} of the device already", bytes(report.bytes));
+            writeln!(output(), "the disk has all {} of the device already", bytes(report.bytes))?;
         } else {
-            println!("{} more: the disk has {} now", bytes(more_bytes), bytes(report.bytes));
+            writeln!(output(), "{} more: the disk has {} now", bytes(more_bytes), bytes(report.bytes))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! `claystone disk info`: what a disk is, how full, and how its sectors are.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use claystone_console::api::SectorStatus;
@@ -14,6 +15,7 @@ use time::format_description::well_known::Rfc3339;
 use super::device::{is_in_use, look_at_disk};
 use super::holder::{Answer, ask};
 use crate::cli::print_json;
+use crate::output::output;
 use crate::table::bytes;
 
 /// Show what a disk on a device is, how full, and how its sectors are. Nothing is written. Of a device that is in use, the
@@ -32,20 +34,25 @@ impl Info {
     /// There is no disk on the device, or it is in use by something else.
     pub async fn run(self, directory: &Path, json: bool) -> anyhow::Result<()> {
         match look_at_disk(&self.device) {
-            Ok(disk) => tell(&Report::of(&disk), json),
+            Ok(disk) => tell(&Report::of(&disk), json)?,
             Err(error) if is_in_use(&error) => match ask(&self.device, directory).await? {
                 Answer::Mount(at, report) => {
-                    tell(&report, json);
+                    tell(&report, json)?;
                     if !json {
-                        println!("mounted        at {}", at.display());
+                        writeln!(output(), "mounted        at {}", at.display())?;
                     }
                 }
-                Answer::Store(disk) if json => print_json(&disk),
+                Answer::Store(disk) if json => print_json(&disk)?,
                 Answer::Store(disk) => {
-                    println!("used by        the store in {}, as disk {}", directory.display(), disk.id);
-                    println!("space          {} free of {}", bytes(disk.free_bytes), bytes(disk.total_bytes));
+                    writeln!(output(), "used by        the store in {}, as disk {}", directory.display(), disk.id)?;
+                    writeln!(
+                        output(),
+                        "space          {} free of {}",
+                        bytes(disk.free_bytes),
+                        bytes(disk.total_bytes)
+                    )?;
                     if let Some(sectors) = &disk.sectors {
-                        print!("{}", Sectors(sectors));
+                        write!(output(), "{}", Sectors(sectors))?;
                     }
                 }
             },
@@ -55,12 +62,8 @@ impl Info {
     }
 }
 
-fn tell(report: &Report, json: bool) {
-    if json {
-        print_json(report);
-    } else {
-        print!("{report}");
-    }
+fn tell(report: &Report, json: bool) -> io::Result<()> {
+    if json { print_json(report) } else { write!(output(), "{report}") }
 }
 
 /// What is told of a disk. Sizes are in bytes.

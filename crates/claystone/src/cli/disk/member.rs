@@ -1,5 +1,6 @@
 //! `claystone disk list|add|replace|drain|remove`: the disks of a running store.
 
+use std::io;
 use std::path::Path;
 
 use anyhow::ensure;
@@ -9,6 +10,7 @@ use hyper::Method;
 use crate::admin::AdminClient;
 use crate::cli::status::disk_table;
 use crate::cli::{find_disk, print_json};
+use crate::output::output;
 
 /// DISK is an id, the beginning of one, or a path.
 #[derive(Debug, clap::Subcommand)]
@@ -55,12 +57,12 @@ impl Member {
         let api::Disks { disks } = client.get("/disks").await?;
         let watch = format!("`claystone status --watch {}` shows the rebuilding", dir.display());
         match self {
-            Member::List if json => print_json(&api::Disks { disks }),
+            Member::List if json => print_json(&api::Disks { disks })?,
             Member::List => {
-                print!("{}", disk_table(&disks));
+                write!(output(), "{}", disk_table(&disks))?;
                 for disk in disks.iter().filter(|disk| disk.state != "lost") {
                     if let Some(reason) = &disk.reason {
-                        println!("{}: {reason}", disk.path);
+                        writeln!(output(), "{}: {reason}", disk.path)?;
                     }
                 }
             }
@@ -68,20 +70,20 @@ impl Member {
                 let path = std::path::absolute(path)?.display().to_string();
                 let added: api::DiskAdded =
                     client.send(Method::POST, "/disks", &api::AddDisk { path, node: node.clone() }).await?;
-                tell(json, &added, &format!("added {} as disk {}", added.path, added.id));
+                tell(json, &added, &format!("added {} as disk {}", added.path, added.id))?;
             }
             Member::Replace { ref disk, ref path } => {
                 let old = find_disk(&disks, disk)?;
                 let path = Some(std::path::absolute(path)?.display().to_string());
                 let route = format!("/disks/{}/replace", old.id);
                 let replaced: api::DiskReplaced = client.send(Method::POST, &route, &api::ReplaceDisk { path }).await?;
-                tell(json, &replaced, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", old.id));
+                tell(json, &replaced, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", old.id))?;
             }
             Member::Drain { ref disk } => {
                 let disk = find_disk(&disks, disk)?;
                 let done: api::Done =
                     client.send(Method::POST, &format!("/disks/{}/drain", disk.id), &api::Done {}).await?;
-                tell(json, &done, &format!("disk {} is being emptied and then removed; {watch}", disk.id));
+                tell(json, &done, &format!("disk {} is being emptied and then removed; {watch}", disk.id))?;
             }
             Member::Remove { ref disk, now } => {
                 let disk = find_disk(&disks, disk)?;
@@ -95,17 +97,13 @@ impl Member {
                 let route = format!("/disks/{}/replace", disk.id);
                 let gone: api::DiskReplaced =
                     client.send(Method::POST, &route, &api::ReplaceDisk { path: None }).await?;
-                tell(json, &gone, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", disk.id));
+                tell(json, &gone, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", disk.id))?;
             }
         }
         Ok(())
     }
 }
 
-fn tell(json: bool, answer: &impl serde::Serialize, text: &str) {
-    if json {
-        print_json(answer);
-    } else {
-        println!("{text}");
-    }
+fn tell(json: bool, answer: &impl serde::Serialize, text: &str) -> io::Result<()> {
+    if json { print_json(answer) } else { writeln!(output(), "{text}") }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::device::{close_disk, open_disk};
 use crate::cli::print_json;
+use crate::output::output;
 use crate::progress::Progress;
 
 /// Read every sector of a disk back, parity and copies too, and mend what is damaged.
@@ -51,12 +52,13 @@ impl Scrub {
             lost: found.lost.iter().map(|(inode, sector)| (inode.0, *sector)).collect(),
         };
         if json {
-            print_json(&report);
+            print_json(&report)?;
         } else {
             for (inode, sector) in report.lost.iter().take(LOST_SHOWN) {
-                println!("inode {inode}: sector {sector} of the file is lost");
+                writeln!(output(), "inode {inode}: sector {sector} of the file is lost")?;
             }
-            println!(
+            writeln!(
+                output(),
                 "read {} groups and {} pages of the catalog: {} sectors, {} checksums and {} copies mended, {} sectors lost",
                 report.groups,
                 report.pages,
@@ -64,7 +66,7 @@ impl Scrub {
                 report.sums_mended,
                 report.copies_mended,
                 report.lost.len()
-            );
+            )?;
         }
         match report.lost.len() {
             0 => Ok(()),

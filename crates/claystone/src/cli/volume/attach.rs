@@ -37,7 +37,7 @@ pub async fn attach(client: &AdminClient, name: &str, json: bool) -> anyhow::Res
         bail!("this store serves no block devices: start it with --nbd-listen or --nbd-socket");
     }
     let text = for_people(name, unix.as_ref(), tcp.as_ref());
-    say(json, &Attach { name: name.to_owned(), unix, tcp }, text.trim_end());
+    say(json, &Attach { name: name.to_owned(), unix, tcp }, text.trim_end())?;
     Ok(())
 }
 

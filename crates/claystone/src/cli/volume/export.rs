@@ -45,7 +45,7 @@ pub async fn export(client: &AdminClient, name: &str, file: &Path, json: bool) -
     std::fs::rename(&part, file).with_context(|| format!("{shown} cannot be named"))?;
     let document = json!({ "file": file, "bytes": volume.bytes, "data_bytes": copied });
     let text = format!("{name} is in {shown}: {} of data, {} long", bytes(copied), bytes(volume.bytes));
-    say(json, &document, &text);
+    say(json, &document, &text)?;
     Ok(())
 }
 

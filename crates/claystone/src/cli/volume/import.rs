@@ -49,7 +49,7 @@ pub async fn import(
         format!("{name} has a part of {shown} only: `claystone volume delete {name}`, and begin again")
     })?;
     let document = json!({ "volume": name, "bytes": bytes, "data_bytes": copied });
-    say(json, &document, &format!("{shown} is in {name}: {} of data", table::bytes(copied)));
+    say(json, &document, &format!("{shown} is in {name}: {} of data", table::bytes(copied)))?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ mod export;
 mod import;
 mod snapshot;
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use serde_json::json;
 use super::disk::Size;
 use super::{At, print_json};
 use crate::admin::AdminClient;
+use crate::output::output;
 use crate::progress::Progress;
 use crate::table::{Table, bytes};
 
@@ -172,20 +173,20 @@ impl Volume {
                     made.code,
                     made.name
                 );
-                say(json, &made, &text);
+                say(json, &made, &text)?;
                 Ok(())
             }
             Action::Info { name } if name.contains('@') => snapshot::info(&client, &name, json).await,
             Action::Info { name } => {
                 let volume: api::Volume = client.get(&route(&name, "")?).await?;
-                say(json, &volume, info(&volume).trim_end());
+                say(json, &volume, info(&volume).trim_end())?;
                 Ok(())
             }
             Action::Set { name, redundancy, space_at_most } => {
                 let code = bounded(redundancy, space_at_most)?.to_string();
                 let path = route(&name, "/redundancy")?;
                 let volume: api::Volume = client.send(Method::PUT, &path, &api::SetRedundancy { code }).await?;
-                say(json, &volume, &format!("{name} is kept as {}; its stripes become so one by one", volume.code));
+                say(json, &volume, &format!("{name} is kept as {}; its stripes become so one by one", volume.code))?;
                 Ok(())
             }
             Action::Resize { name, size } => {
@@ -195,7 +196,7 @@ impl Volume {
                     json,
                     &volume,
                     &format!("{name} is {} long; clients see it when they attach anew", bytes(volume.bytes)),
-                );
+                )?;
                 Ok(())
             }
             Action::Delete { name, yes } if name.contains('@') => snapshot::delete(&client, &name, yes, json).await,
@@ -207,7 +208,7 @@ impl Volume {
                     confirm(&name, &what, "deleted")?;
                 }
                 let done: api::Done = client.send(Method::DELETE, &path, &api::Done {}).await?;
-                say(json, &done, &format!("deleted {name}"));
+                say(json, &done, &format!("deleted {name}"))?;
                 Ok(())
             }
             Action::Attach { name } => attach::attach(&client, &name, json).await,
@@ -263,14 +264,14 @@ fn route_of(name: &str, rest: &str) -> anyhow::Result<String> {
     if name.contains('@') { snapshot::route(&name.parse()?, rest) } else { route(name, rest) }
 }
 
-fn say(json: bool, document: &impl serde::Serialize, text: &str) {
-    if json { print_json(document) } else { println!("{text}") }
+fn say(json: bool, document: &impl serde::Serialize, text: &str) -> io::Result<()> {
+    if json { print_json(document) } else { writeln!(output(), "{text}") }
 }
 
 async fn list(client: &AdminClient, json: bool) -> anyhow::Result<()> {
     let volumes: api::Volumes = client.get("/volumes").await?;
     if json {
-        print_json(&volumes);
+        print_json(&volumes)?;
         return Ok(());
     }
     let mut table = Table::new(&["volume", "length", "code", "state", "log", "waiting", "clients"]);
@@ -292,10 +293,10 @@ async fn list(client: &AdminClient, json: bool) -> anyhow::Result<()> {
             table.row([name, bytes(snapshot.bytes), code, "snapshot".to_owned(), none(), none(), clients]);
         }
     }
-    print!("{table}");
+    write!(output(), "{table}")?;
     for volume in volumes.volumes {
         if let Some(reason) = volume.reason {
-            println!("{}: {reason}", volume.name);
+            writeln!(output(), "{}: {reason}", volume.name)?;
         }
     }
     Ok(())
@@ -380,11 +381,11 @@ fn log_pays(both: &Redundancy, open: &api::VolumeUse, data_bytes: u64) -> String
 
 /// Asks for the name again.
 fn confirm(name: &str, what: &str, done: &str) -> anyhow::Result<()> {
-    ensure!(std::io::stdin().is_terminal(), "{name} is not {done}: nobody can be asked here, so say --yes");
-    eprint!("{what}. Its name again: ");
-    std::io::stderr().flush()?;
+    ensure!(io::stdin().is_terminal(), "{name} is not {done}: nobody can be asked here, so say --yes");
+    // Without an end of the line: the answer is typed behind it.
+    write!(io::stderr(), "{what}. Its name again: ")?;
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
+    io::stdin().read_line(&mut answer)?;
     ensure!(answer.trim() == name, "{name} is not {done}: that is another name");
     Ok(())
 }
@@ -419,7 +420,7 @@ async fn merge(client: &AdminClient, name: &str, json: bool) -> anyhow::Result<(
         }
     };
     progress.end();
-    say(json, &json!({ "pages": pages, "left": left }), &format!("merged {pages} pages of {name}, {left} wait"));
+    say(json, &json!({ "pages": pages, "left": left }), &format!("merged {pages} pages of {name}, {left} wait"))?;
     Ok(())
 }
 

@@ -21,14 +21,14 @@ pub async fn take(client: &AdminClient, volume: &str, name: &str, json: bool) ->
     let taken: api::Snapshot = client.send(Method::POST, &path, &api::AddSnapshot { name: name.to_owned() }).await?;
     let text =
         format!("{} is {volume} as it is now; `claystone volume clone {0} NAME` makes a volume of it", taken.name);
-    say(json, &taken, &text);
+    say(json, &taken, &text)?;
     Ok(())
 }
 
 /// Shows one.
 pub async fn info(client: &AdminClient, name: &str, json: bool) -> anyhow::Result<()> {
     let snapshot: api::Snapshot = client.get(&route(&name.parse()?, "")?).await?;
-    say(json, &snapshot, for_people(&snapshot).trim_end());
+    say(json, &snapshot, for_people(&snapshot).trim_end())?;
     Ok(())
 }
 
@@ -51,7 +51,7 @@ pub async fn clone(client: &AdminClient, from: &SnapshotName, name: String, json
     let path = route(from, "/clone")?;
     let made: api::Volume = client.send(Method::POST, &path, &api::CloneSnapshot { name }).await?;
     let text = format!("made {}: what {from} is; `claystone volume attach {0}` shows how to use it", made.name);
-    say(json, &made, &text);
+    say(json, &made, &text)?;
     Ok(())
 }
 
@@ -64,7 +64,7 @@ pub async fn revert(client: &AdminClient, to: &SnapshotName, yes: bool, json: bo
         confirm(volume, &what, "reverted")?;
     }
     let reverted: api::Volume = client.send(Method::POST, &route(to, "/revert")?, &api::Done {}).await?;
-    say(json, &reverted, &format!("{volume} is what {to} is"));
+    say(json, &reverted, &format!("{volume} is what {to} is"))?;
     Ok(())
 }
 
@@ -76,6 +76,6 @@ pub async fn delete(client: &AdminClient, name: &str, yes: bool, json: bool) -> 
         confirm(name, &format!("{name}, {}, will be gone; its volume stays", bytes(snapshot.bytes)), "deleted")?;
     }
     let done: api::Done = client.send(Method::DELETE, &path, &api::Done {}).await?;
-    say(json, &done, &format!("deleted {name}"));
+    say(json, &done, &format!("deleted {name}"))?;
     Ok(())
 }
