@@ -1,4 +1,4 @@
-//! Records of buckets, objects, volumes, stripes and disks.
+//! Records of buckets, objects, volumes, stripes, their heat, and disks.
 //!
 //! Invariants:
 //! 1. A method of the traits here is one transaction: it happened whole, durably, or not at all.
@@ -9,6 +9,7 @@
 //!
 //! Left out: chunk bytes (crate `chunk`), what to do with damage (crate `keeper`).
 
+mod policy;
 mod record;
 mod redundancy;
 mod sqlite;
@@ -16,16 +17,17 @@ mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use policy::{HeatPolicy, PRESETS, PolicyError, Preset, Reads};
 pub use record::{
-    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, ObjectRecord, Origin,
-    PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName,
-    VolumeRecord,
+    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, ObjectRecord,
+    Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord,
+    VersionName, VolumeRecord,
 };
 pub use redundancy::{Mirroring, Redundancy, RedundancyError};
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
-    BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, KeyRecords, ListPage,
-    ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, ObjectRecords, Pack, PackRecords, PackedPart,
-    Precondition, PutOutcome, Recode, Repack, SnapshotRecords, StripeRecords, StripeTally, Swap, UploadRecords,
-    VersionRef, Versioning, VolumeRecords,
+    BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, HeatRecords,
+    KeyRecords, ListPage, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, ObjectRecords, Pack, PackRecords,
+    PackedPart, Precondition, PutOutcome, Recode, Repack, SnapshotRecords, SpanPlace, StripeRecords, StripeTally, Swap,
+    UploadRecords, VersionRef, Versioning, VolumeRecords,
 };

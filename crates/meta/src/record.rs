@@ -6,7 +6,7 @@ use claystone_chunk::{ByteRange, ChunkId, DiskId, Generation, NodeId, OwnerId, S
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
-use crate::Redundancy;
+use crate::{HeatPolicy, Redundancy};
 
 /// A bucket's row. Names can be used again after a delete, ids cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,8 @@ pub struct BucketRecord {
     pub created: WallTime,
     /// The code for new objects; `None`: the store's default.
     pub code: Option<CodeSpec>,
+    /// How redundancy follows heat; then new objects get its fast code, whatever `code` says. `None`: it does not.
+    pub policy: Option<HeatPolicy>,
     /// Documents of the protocol crates by name (`cors`, `tagging`, ...): opaque here.
     pub documents: BTreeMap<String, Vec<u8>>,
 }
@@ -146,6 +148,17 @@ impl Span {
     pub fn data_bytes(&self) -> u64 {
         self.range().bytes
     }
+}
+
+/// How much a stripe is read, as it was at one moment: it decays from there on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HeatRecord {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// Reads of all of its bytes, decayed; a read of a tenth of them counts a tenth. Not negative.
+    pub count: f64,
+    /// When it was that.
+    pub as_of: WallTime,
 }
 
 /// A version's name as users see it: `null` without versioning.

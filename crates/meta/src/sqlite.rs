@@ -13,6 +13,7 @@ mod check;
 mod contents;
 mod disks;
 mod fault;
+mod heat;
 mod keys;
 mod link;
 mod listing;

@@ -6,9 +6,9 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
 use crate::{
-    AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, ObjectRecord, PartRecord,
-    Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord, VersionName,
-    VolumeRecord,
+    AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatPolicy, HeatRecord,
+    ObjectRecord, PartRecord, Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId,
+    UploadRecord, VersionName, VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -402,6 +402,17 @@ pub struct Conversion {
     pub targets: Vec<StripeRecord>,
 }
 
+/// Where a walk through what a bucket holds has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpanPlace {
+    /// The key.
+    pub key: String,
+    /// Which of its versions, opaque.
+    pub sequence: i64,
+    /// Which span of its content.
+    pub position: u64,
+}
+
 /// What names a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskTally {
@@ -456,6 +467,8 @@ pub trait BucketRecords: Send + Sync {
     async fn set_document(&self, name: &str, document: &str, content: Option<Vec<u8>>) -> Result<(), MetaError>;
     /// Sets the code for new objects.
     async fn set_code(&self, name: &str, code: Option<CodeSpec>) -> Result<(), MetaError>;
+    /// Sets how redundancy follows heat. Stripes there are stay as they are until upkeep looks at them.
+    async fn set_policy(&self, name: &str, policy: Option<HeatPolicy>) -> Result<(), MetaError>;
 }
 
 /// Objects and their versions.
@@ -577,6 +590,27 @@ pub trait PackRecords: Send + Sync {
     async fn repack(&self, repack: Repack) -> Result<(u64, Vec<StripeRecord>), MetaError>;
 }
 
+/// What buckets hold and how much it is read, for upkeep. Nothing but the choice of codes depends on heat.
+#[async_trait]
+pub trait HeatRecords: Send + Sync {
+    /// What objects of a bucket hold, behind `after`, in the order of keys, versions and bytes. A stripe comes as
+    /// often as it is held; one whose record cannot be read is left out. Returns where the page ends, `None` at the end.
+    async fn bucket_spans(
+        &self,
+        bucket: BucketId,
+        after: Option<&SpanPlace>,
+        limit: usize,
+    ) -> Result<(Vec<Span>, Option<SpanPlace>), MetaError>;
+    /// Of stripes with ids greater than `after`, ascending.
+    async fn heats(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<HeatRecord>, MetaError>;
+    /// Remembers the heat of stripes, or with a count of 0 forgets it. Returns those that are not live, of which nothing is
+    /// remembered.
+    ///
+    /// # Panics
+    /// If a count is negative or none.
+    async fn put_heats(&self, heats: Vec<HeatRecord>) -> Result<Vec<StripeId>, MetaError>;
+}
+
 /// Disks.
 #[async_trait]
 pub trait DiskRecords: Send + Sync {
@@ -688,6 +722,7 @@ pub trait Meta:
     + SnapshotRecords
     + StripeRecords
     + PackRecords
+    + HeatRecords
     + DiskRecords
     + KeyRecords
 {
@@ -701,6 +736,7 @@ impl<T> Meta for T where
         + SnapshotRecords
         + StripeRecords
         + PackRecords
+        + HeatRecords
         + DiskRecords
         + KeyRecords
 {

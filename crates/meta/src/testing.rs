@@ -3,6 +3,7 @@
 //! Left out: durability and crashes, which each implementation tests by its own means.
 
 mod buckets;
+mod heat;
 mod listing;
 mod objects;
 mod packs;
@@ -91,6 +92,8 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         stripes::tally_counts_what_is_known,
         stripes::disk_states_change_what_counts_as_lost,
         stripes::unknown_disks_are_refused,
+        heat::heat_is_kept_of_live_stripes,
+        heat::what_a_bucket_holds_comes_in_order_and_pages_add_up,
         disks_are_kept_until_removed,
         keys_are_kept,
     );

@@ -9,9 +9,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::SqliteMeta;
 use super::fault::Fault;
-use super::rows::{Int, parse_code, time};
+use super::rows::{Int, parse_code, parse_policy, time};
 use super::uploads::abort_all;
-use crate::{BucketId, BucketRecord, BucketRecords, MetaError};
+use crate::{BucketId, BucketRecord, BucketRecords, HeatPolicy, MetaError};
 
 #[async_trait]
 impl BucketRecords for SqliteMeta {
@@ -39,6 +39,7 @@ impl BucketRecords for SqliteMeta {
                 owner: owner.clone(),
                 created: now,
                 code,
+                policy: None,
                 documents: BTreeMap::new(),
             })
         })
@@ -52,8 +53,9 @@ impl BucketRecords for SqliteMeta {
 
     async fn buckets(&self) -> Result<Vec<BucketRecord>, MetaError> {
         self.read(|connection| {
-            let mut statement = connection
-                .prepare_cached("SELECT id, name, owner, created_ms, code, documents FROM buckets ORDER BY name")?;
+            let mut statement = connection.prepare_cached(
+                "SELECT id, name, owner, created_ms, code, documents, policy FROM buckets ORDER BY name",
+            )?;
             let mut rows = statement.query([])?;
             let mut buckets = Vec::new();
             while let Some(row) = rows.next()? {
@@ -108,11 +110,23 @@ impl BucketRecords for SqliteMeta {
         })
         .await
     }
+
+    async fn set_policy(&self, name: &str, policy: Option<HeatPolicy>) -> Result<(), MetaError> {
+        let name = name.to_owned();
+        self.write(move |connection| {
+            let bucket = existing(connection, &name)?;
+            connection
+                .prepare_cached("UPDATE buckets SET policy = ?2 WHERE id = ?1")?
+                .execute(params![bucket.id.0, policy.map(|policy| policy.to_string())])?;
+            Ok(())
+        })
+        .await
+    }
 }
 
-/// A bucket from the columns `id, name, owner, created_ms, code, documents`, which come first in the row.
+/// A bucket from the columns `id, name, owner, created_ms, code, documents, policy`, which come first in the row.
 pub(super) fn bucket_from(row: &Row<'_>) -> Result<BucketRecord, Fault> {
-    let code: Option<String> = row.get(4)?;
+    let (code, policy): (Option<String>, Option<String>) = (row.get(4)?, row.get(6)?);
     let documents = row.get_ref(5)?.as_blob().map_err(|_| Fault::corrupt("bucket documents"))?;
     Ok(BucketRecord {
         id: BucketId(row.get(0)?),
@@ -120,6 +134,7 @@ pub(super) fn bucket_from(row: &Row<'_>) -> Result<BucketRecord, Fault> {
         owner: row.get(2)?,
         created: time(row, 3)?,
         code: code.as_deref().map(parse_code).transpose()?,
+        policy: policy.as_deref().map(parse_policy).transpose()?,
         documents: unpack(documents).ok_or_else(|| Fault::corrupt("bucket documents"))?,
     })
 }
@@ -139,7 +154,7 @@ fn existing(connection: &Connection, name: &str) -> Result<BucketRecord, Fault> 
 
 fn find(connection: &Connection, name: &str) -> Result<Option<BucketRecord>, Fault> {
     connection
-        .prepare_cached("SELECT id, name, owner, created_ms, code, documents FROM buckets WHERE name = ?1")?
+        .prepare_cached("SELECT id, name, owner, created_ms, code, documents, policy FROM buckets WHERE name = ?1")?
         .query_row(params![name], |row| Ok(bucket_from(row)))
         .optional()?
         .transpose()

@@ -87,7 +87,7 @@ fn check_spans(
 }
 
 /// What must not be found, and a query of one text column that finds it.
-const RULES: [(&str, &str); 29] = [
+const RULES: [(&str, &str); 31] = [
     (
         "totals that are wrong",
         "SELECT printf('%d stripes, %d bytes, %d verified', stripes, data_bytes, verified) FROM totals \
@@ -193,6 +193,8 @@ const RULES: [(&str, &str); 29] = [
          GROUP BY origin, origin_idx, generation HAVING count(*) > 1",
     ),
     ("chunk without its stripe", "SELECT hex(stripe) FROM chunks WHERE stripe NOT IN (SELECT id FROM stripes)"),
+    ("heat of no stripe", "SELECT hex(stripe) FROM heat WHERE stripe NOT IN (SELECT id FROM stripes)"),
+    ("heat that is no count", "SELECT hex(stripe) FROM heat WHERE count < 0 OR as_of_ms < 0"),
     (
         "chunk on no disk",
         "SELECT hex(stripe) FROM chunks WHERE disk IS NOT NULL AND disk NOT IN (SELECT num FROM disks)",

@@ -129,7 +129,7 @@ pub(super) fn look_up_sql(version: &VersionRef) -> String {
         VersionRef::Named(_) => "o.version IS NULL".to_owned(),
     };
     format!(
-        "SELECT b.id, b.name, b.owner, b.created_ms, b.code, b.documents, o.seq = {newest}, {OBJECT_COLUMNS}, \
+        "SELECT b.id, b.name, b.owner, b.created_ms, b.code, b.documents, b.policy, o.seq = {newest}, {OBJECT_COLUMNS}, \
          p.band, p.first, p.bytes, {STRIPE_COLUMNS}, {PLACE_COLUMNS} \
          FROM buckets b \
          LEFT JOIN objects o ON o.bucket = b.id AND o.key = ?2 AND {which} \
@@ -155,15 +155,15 @@ fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRe
     let (mut stripes, mut places) = (Gather::default(), Vec::new());
     while let Some(row) = rows.next()? {
         if found.is_none() {
-            let current: Option<bool> = row.get(6)?;
-            let object = current.map(|current| object_from(row, 7, current)).transpose()?;
+            let current: Option<bool> = row.get(7)?;
+            let object = current.map(|current| object_from(row, 8, current)).transpose()?;
             found = Some((bucket_from(row)?, object));
         }
         // A span of no stripe reads as none, and its bytes are missing below.
-        let band: Option<u16> = row.get(7 + OBJECT_COLUMNS_COUNT)?;
-        if stripes.take(row, 10 + OBJECT_COLUMNS_COUNT)? {
+        let band: Option<u16> = row.get(8 + OBJECT_COLUMNS_COUNT)?;
+        if stripes.take(row, 11 + OBJECT_COLUMNS_COUNT)? {
             let band = band.ok_or_else(|| Fault::corrupt(format!("the spans of object {key:?}")))?;
-            places.push((band, packs::part(row, 8 + OBJECT_COLUMNS_COUNT)?));
+            places.push((band, packs::part(row, 9 + OBJECT_COLUMNS_COUNT)?));
         }
     }
     let (bucket, object) = found.ok_or_else(|| MetaError::NoSuchBucket { name: bucket.to_owned() })?;

@@ -7,7 +7,7 @@ use rusqlite::Row;
 use rusqlite::types::{ToSql, ToSqlOutput};
 
 use super::fault::Fault;
-use crate::{Redundancy, VersionName};
+use crate::{HeatPolicy, Redundancy, VersionName};
 
 /// A count, size or time in a column; SQLite's integers end at 2^63.
 pub(super) struct Int(pub(super) u64);
@@ -54,6 +54,10 @@ pub(super) fn redundancy(row: &Row<'_>, column: usize) -> Result<Redundancy, Fau
 
 pub(super) fn parse_redundancy(text: &str) -> Result<Redundancy, Fault> {
     text.parse().map_err(|_| Fault::corrupt(format!("the redundancy {text:?}")))
+}
+
+pub(super) fn parse_policy(text: &str) -> Result<HeatPolicy, Fault> {
+    text.parse().map_err(|_| Fault::corrupt(format!("the policy {text:?}")))
 }
 
 pub(super) fn stripe_id(row: &Row<'_>, column: usize) -> Result<StripeId, Fault> {

@@ -233,10 +233,12 @@ impl StripeRecords for SqliteMeta {
         self.free(move |connection| {
             let mut stripe = connection.prepare_cached("DELETE FROM stripes WHERE id = ?1 AND refs = 0")?;
             let mut chunks = connection.prepare_cached("DELETE FROM chunks WHERE stripe = ?1")?;
+            let mut heat = connection.prepare_cached("DELETE FROM heat WHERE stripe = ?1")?;
             for id in &ids {
                 let id = id.0.to_be_bytes();
                 if stripe.execute(params![id])? > 0 {
                     chunks.execute(params![id])?;
+                    heat.execute(params![id])?;
                 }
             }
             Ok(())
@@ -388,7 +390,7 @@ fn origin_from(row: &Row<'_>, at: usize) -> Result<Option<Origin>, Fault> {
 }
 
 /// How many spans name a stripe; none name one that is not known.
-fn refs(connection: &Connection, id: StripeId) -> Result<i64, Fault> {
+pub(super) fn refs(connection: &Connection, id: StripeId) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT refs FROM stripes WHERE id = ?1")?;
     let refs = statement.query_row(params![id.0.to_be_bytes()], |row| row.get(0)).optional()?;
     Ok(refs.unwrap_or(0))
@@ -591,7 +593,7 @@ fn load_page(
     }
 }
 
-fn load_all(connection: &Connection, ids: &[StripeId]) -> Result<Vec<StripeRecord>, Fault> {
+pub(super) fn load_all(connection: &Connection, ids: &[StripeId]) -> Result<Vec<StripeRecord>, Fault> {
     let mut stripes = Vec::new();
     for id in ids {
         match load_any(connection, *id) {
@@ -617,7 +619,7 @@ fn ids(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Res
 }
 
 /// The bytes that ids must be greater than; no bytes are less than any id.
-fn after_column(after: Option<StripeId>) -> Vec<u8> {
+pub(super) fn after_column(after: Option<StripeId>) -> Vec<u8> {
     after.map_or_else(Vec::new, |id| id.0.to_be_bytes().to_vec())
 }
 

@@ -16,9 +16,9 @@ use super::objects::look_up_sql;
 use super::{SqliteMeta, Workers, schema};
 use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
-    BucketId, BucketRecords, ChunkPlace, Conversion, DiskRecords, DiskState, KeyRecords, ListQuery, Meta, MetaError,
-    NewContent, NewObject, NewPart, ObjectRecords, PackRecords, Precondition, Redundancy, SnapshotRecords,
-    StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
+    BucketId, BucketRecords, ChunkPlace, Conversion, DiskRecords, DiskState, HeatPolicy, HeatRecord, HeatRecords,
+    KeyRecords, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, ObjectRecords, PackRecords, Precondition,
+    Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
 };
 
 mod model;
@@ -218,6 +218,34 @@ async fn a_database_of_schema_5_is_brought_forward() {
     let part = NewPart { pack, wanted: "rs:4+2".parse().expect("valid"), part: ByteRange { offset: 4, bytes: 5 } };
     let object = NewObject { content: NewContent::Part(part), bytes: 5, ..empty_object(bucket, "small") };
     meta.put_object(object).await.expect("room");
+    assert_sound(&meta).await;
+}
+
+/// What schema 6 had is found unchanged, and it can be remembered how much its stripes are read.
+#[tokio::test]
+async fn a_database_of_schema_6_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v6.sql"));
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let buckets = meta.buckets().await.expect("kept").into_iter();
+        let buckets: Vec<_> = buckets.map(|bucket| (bucket.name, bucket.code.is_some(), bucket.policy)).collect();
+        assert_eq!(buckets, [("empty".to_owned(), false, None), ("photos".to_owned(), true, None)]);
+        let small = meta.object("photos", "small", &VersionRef::Current).await.expect("kept");
+        assert_eq!(small.spans[0].part, Some(ByteRange { offset: 4, bytes: 5 }));
+        assert_eq!(meta.thin_packs(9, 9).await.expect("kept").len(), 1);
+        assert_eq!(meta.heats(None, 9).await.expect("a new table"), []);
+    }
+    let meta = open(&path).await;
+    let policy = HeatPolicy::named("rsm-6+3").expect("a preset");
+    meta.set_policy("photos", Some(policy)).await.expect("room");
+    let heat = HeatRecord { stripe: StripeId(1), count: 0.5, as_of: at(9) };
+    meta.put_heats(vec![heat]).await.expect("room");
+    assert_eq!(meta.bucket("photos").await.expect("kept").policy, Some(policy));
+    assert_eq!(meta.heats(None, 9).await.expect("kept"), [heat]);
     assert_sound(&meta).await;
 }
 
@@ -555,6 +583,7 @@ async fn a_released_migration_stays_as_it_is() {
             637_406_902_911_531_143,
             12_456_603_188_253_690_301,
             4_713_118_909_432_552_011,
+            7_565_034_958_947_740_910,
         ]
     );
 }

@@ -1,7 +1,7 @@
 //! Buckets.
 
 use super::{at, bucket, current, delete, empty_object, ids, new_object, refused, stripe};
-use crate::{Meta, MetaError, NewContent, PartRecord, UploadId, UploadRecord};
+use crate::{HeatPolicy, Meta, MetaError, NewContent, PartRecord, UploadId, UploadRecord};
 
 pub(super) async fn names_are_unique_and_ids_are_not_used_again(meta: &dyn Meta) -> Result<(), MetaError> {
     let zoo = meta.create_bucket("zoo", "ann", None, at(7)).await?;
@@ -36,12 +36,18 @@ pub(super) async fn documents_and_code_are_kept(meta: &dyn Meta) -> Result<(), M
     meta.set_document("photos", "policy", None).await?;
     meta.set_document("photos", "never set", None).await?;
     meta.set_code("photos", None).await?;
+    let policy = HeatPolicy::named("lrc").ok();
+    meta.set_policy("photos", policy).await?;
 
     let bucket = meta.bucket("photos").await?;
     let documents = [("cors".to_owned(), b"\xff\0".to_vec()), ("tagging".to_owned(), Vec::new())];
     assert_eq!(bucket.documents, documents.into());
-    assert_eq!(bucket.code, None);
+    assert_eq!((bucket.code, bucket.policy), (None, policy));
     assert_eq!(current(meta, "key").await?.bucket, bucket);
+    assert_eq!(meta.buckets().await?, [bucket]);
+    meta.set_policy("photos", None).await?;
+    assert_eq!(meta.bucket("photos").await?.policy, None);
+    refused!(meta.set_policy("nowhere", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_document("nowhere", "cors", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_code("nowhere", None).await, MetaError::NoSuchBucket { .. });
     Ok(())

@@ -1,0 +1,333 @@
+//! How the redundancy of a bucket's stripes follows how much they are read: two codes of a family, the space that all of it
+//! may take, and the heat at which a stripe goes from one to the other.
+//!
+//! ```text
+//!  pc:2x5/pc:6x5<=150%,0.25..1.00
+//!  |      |        |   |     +-- read more than this, a compact stripe is split into fast ones while the bound allows it
+//!  |      |        |   +-------- read less than this, fast stripes are merged
+//!  |      |        +------------ chunks take at most so many bytes for a hundred bytes of objects, where that can be met
+//!  |      +--------------------- the compact code: of what is read little
+//!  +---------------------------- the fast code: of what is new, or read much
+//! ```
+//!
+//! Invariants:
+//! 1. `FromStr` accepts exactly what `Display` writes.
+//! 2. Whole stripes of the fast code make one of the compact code, which takes less space and survives no fewer losses.
+//! 3. Between the two thresholds there is room, so that a steady heat changes a stripe once at most.
+//!
+//! Source: [hacfs §3.1]
+
+use std::fmt;
+use std::str::FromStr;
+
+use claystone_code::{CodeSpec, SpecError};
+
+/// What a bucket's stripes get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeatPolicy {
+    /// Of new stripes, and of those that are read much.
+    pub fast: CodeSpec,
+    /// Of those that are read little.
+    pub compact: CodeSpec,
+    /// Bytes of chunks for a hundred bytes of objects, over the whole bucket, at most.
+    pub percent_max: u32,
+    /// A fast stripe that is read less is merged.
+    pub cold_below: Reads,
+    /// A compact stripe that is read more is split; more than `cold_below`.
+    pub hot_above: Reads,
+}
+
+/// Reads of all bytes of a stripe, decayed, in hundredths: `0.25`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reads {
+    /// So many hundredths of a read.
+    pub hundredths: u32,
+}
+
+/// A policy with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// What users type.
+    pub name: &'static str,
+    /// The policy, as [`HeatPolicy`] writes it.
+    pub text: &'static str,
+    /// What it is good for, in one sentence.
+    pub summary: &'static str,
+}
+
+/// Why a text or its numbers are no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// One of its codes is none.
+    #[error(transparent)]
+    Code(#[from] SpecError),
+    /// It has another form.
+    #[error("expected FAST/COMPACT<=PERCENT%,COLD..HOT with two decimals, such as pc:2x5/pc:6x5<=150%,0.25..1.00")]
+    Malformed,
+    /// Stripes of one code do not fill stripes of the other.
+    #[error("{fast} does not merge into {compact}: {data} data chunks are no multiple of {of}")]
+    NoMerge {
+        /// The fast code.
+        fast: CodeSpec,
+        /// The compact one.
+        compact: CodeSpec,
+        /// Data chunks of the compact one.
+        data: u16,
+        /// Data chunks of the fast one.
+        of: u16,
+    },
+    /// The compact code takes as much space, or more.
+    #[error("{compact} takes no less space than {fast}")]
+    NothingSaved {
+        /// The fast code.
+        fast: CodeSpec,
+        /// The compact one.
+        compact: CodeSpec,
+    },
+    /// The compact code survives fewer losses.
+    #[error("{compact} survives {compact_losses} losses and {fast} {fast_losses}: cold data is not to be less safe", compact_losses = .compact.tolerance(), fast_losses = .fast.tolerance())]
+    LessSafe {
+        /// The fast code.
+        fast: CodeSpec,
+        /// The compact one.
+        compact: CodeSpec,
+    },
+    /// All stripes compact take more than the bound.
+    #[error("a bound of {percent_max} % is less than the {least} % that {compact} takes")]
+    BoundTooLow {
+        /// The compact code.
+        compact: CodeSpec,
+        /// The bound.
+        percent_max: u32,
+        /// What it takes.
+        least: u32,
+    },
+    /// A stripe would be cold and hot at once.
+    #[error("the threshold of hot stripes ({hot_above}) must be above that of cold ones ({cold_below})")]
+    Thresholds {
+        /// Cold below.
+        cold_below: Reads,
+        /// Hot above.
+        hot_above: Reads,
+    },
+}
+
+impl HeatPolicy {
+    /// Fast stripes that make a compact one.
+    pub fn sources(&self) -> u16 {
+        self.compact.shape().data / self.fast.shape().data
+    }
+
+    /// Whether both codes cut a row that is not whole alike: they have the same number of sub-chunks.
+    pub fn rows_alike(&self) -> bool {
+        self.fast.shape().alpha == self.compact.shape().alpha
+    }
+
+    /// Failure domains that stripes of both codes need: disks, each on a node of its own where a node is to be lost whole.
+    pub fn disks_min(&self) -> u16 {
+        self.fast.disks_min().max(self.compact.disks_min())
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// All of [`PolicyError`] but `Malformed`.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = *self;
+        fast.validate()?;
+        compact.validate()?;
+        let (old, new) = (fast.shape(), compact.shape());
+        if new.data % old.data != 0 {
+            return Err(PolicyError::NoMerge { fast, compact, data: new.data, of: old.data });
+        }
+        let crossed = |chunks: u16, data: u16| u32::from(chunks) * u32::from(data);
+        if crossed(new.chunks(), old.data) >= crossed(old.chunks(), new.data) {
+            return Err(PolicyError::NothingSaved { fast, compact });
+        }
+        if compact.tolerance() < fast.tolerance() {
+            return Err(PolicyError::LessSafe { fast, compact });
+        }
+        let least = (100 * u32::from(new.chunks())).div_ceil(new.data.into());
+        if percent_max < least {
+            return Err(PolicyError::BoundTooLow { compact, percent_max, least });
+        }
+        if cold_below >= hot_above {
+            return Err(PolicyError::Thresholds { cold_below, hot_above });
+        }
+        Ok(())
+    }
+
+    /// The preset that this is, if it is one as it was made.
+    pub fn preset(&self) -> Option<&'static Preset> {
+        let text = self.to_string();
+        PRESETS.iter().find(|preset| preset.text == text)
+    }
+
+    /// The policy that people mean by a preset's name or a policy's text.
+    ///
+    /// # Errors
+    /// All of [`PolicyError`].
+    pub fn named(text: &str) -> Result<HeatPolicy, PolicyError> {
+        PRESETS.iter().find(|preset| preset.name == text).map_or(text, |preset| preset.text).parse()
+    }
+
+    /// The preset of a store of so many disks: the first that leaves one to spare, for repair; none if there are too few.
+    pub fn for_disks(disks: usize) -> Option<&'static Preset> {
+        let fits = |preset: &&Preset| {
+            let policy: HeatPolicy = preset.text.parse().expect("presets are valid");
+            usize::from(policy.disks_min()) < disks
+        };
+        PRESETS.iter().find(fits)
+    }
+}
+
+impl Reads {
+    /// As a number.
+    pub fn count(self) -> f64 {
+        f64::from(self.hundredths) / 100.0
+    }
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:02}", self.hundredths / 100, self.hundredths % 100)
+    }
+}
+
+impl FromStr for Reads {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Reads, PolicyError> {
+        let (whole, rest) = text.split_once('.').ok_or(PolicyError::Malformed)?;
+        let number = |text: &str| text.parse::<u32>().map_err(|_| PolicyError::Malformed);
+        let hundredths = number(whole)?.checked_mul(100).and_then(|whole| whole.checked_add(number(rest).ok()?));
+        let reads = Reads { hundredths: hundredths.ok_or(PolicyError::Malformed)? };
+        // One text for one number.
+        if reads.to_string() == text { Ok(reads) } else { Err(PolicyError::Malformed) }
+    }
+}
+
+impl fmt::Display for HeatPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = self;
+        write!(f, "{fast}/{compact}<={percent_max}%,{cold_below}..{hot_above}")
+    }
+}
+
+impl FromStr for HeatPolicy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<HeatPolicy, PolicyError> {
+        let malformed = || PolicyError::Malformed;
+        let (fast, rest) = text.split_once('/').ok_or_else(malformed)?;
+        let (compact, rest) = rest.split_once("<=").ok_or_else(malformed)?;
+        let (percent, thresholds) = rest.split_once("%,").ok_or_else(malformed)?;
+        let (cold, hot) = thresholds.split_once("..").ok_or_else(malformed)?;
+        let policy = HeatPolicy {
+            fast: fast.parse()?,
+            compact: compact.parse()?,
+            percent_max: percent.parse().map_err(|_| malformed())?,
+            cold_below: cold.parse()?,
+            hot_above: hot.parse()?,
+        };
+        policy.validate()?;
+        if policy.to_string() == text { Ok(policy) } else { Err(malformed()) }
+    }
+}
+
+/// The policies with names, in the order in which [`HeatPolicy::for_disks`] looks at them. Bounds of the first two: [hacfs §4].
+pub const PRESETS: [Preset; 5] = [
+    Preset {
+        name: "pc",
+        text: "pc:2x5/pc:6x5<=150%,0.25..1.00",
+        summary: "a lost chunk is read from 2 others while hot, from 5 when cold; any 3 disks may be lost",
+    },
+    Preset {
+        name: "rsm-10+4",
+        text: "rsm:10+4/rsm:20+4<=130%,0.25..1.00",
+        summary: "least space; a lost chunk is read from 10 others while hot, from 20 when cold; any 4 disks may be lost",
+    },
+    Preset {
+        name: "lrc",
+        text: "lrc:12+6+2/lrc:12+2+2<=140%,0.25..1.00",
+        summary: "a lost chunk is read from 2 others while hot, from 6 when cold; any 3 disks may be lost",
+    },
+    Preset {
+        name: "rsm-6+3",
+        text: "rsm:6+3/rsm:12+3<=135%,0.25..1.00",
+        summary: "a lost chunk is read from 6 others while hot, from 12 when cold; any 3 disks may be lost",
+    },
+    Preset {
+        name: "clay",
+        text: "mirror:6x3/clay:6+2:7<=160%,0.25..1.00",
+        summary: "three copies while hot; a lost chunk is read from halves of 7 others when cold; any 2 disks may be lost",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn presets_are_valid_and_found_by_name() {
+        for preset in PRESETS {
+            let policy = HeatPolicy::named(preset.name).expect(preset.name);
+            assert_eq!(policy.to_string(), preset.text);
+            assert_eq!(policy.preset(), Some(&preset));
+        }
+        let numbers = |name: &str| {
+            let policy = HeatPolicy::named(name).expect(name);
+            (policy.sources(), policy.disks_min(), policy.percent_max)
+        };
+        assert_eq!(
+            PRESETS.map(|preset| numbers(preset.name)),
+            [(3, 42, 150), (2, 24, 130), (1, 20, 140), (2, 15, 135), (1, 8, 160)]
+        );
+    }
+
+    #[test]
+    fn a_store_has_a_policy_if_repair_has_a_disk_to_go_to() {
+        let disks = [8, 9, 15, 16, 20, 21, 24, 25, 42, 43];
+        let names = disks.map(|disks| HeatPolicy::for_disks(disks).map_or("none", |preset| preset.name));
+        let (rsm, wide) = ("rsm-6+3", "rsm-10+4");
+        assert_eq!(names, ["none", "clay", "clay", rsm, rsm, "lrc", "lrc", wide, wide, "pc"]);
+    }
+
+    #[test]
+    fn what_saves_nothing_or_cannot_be_kept_is_refused() {
+        let refused = |text: &str| text.parse::<HeatPolicy>().expect_err(text);
+        for text in [
+            "pc:2x5",
+            "pc:2x5/pc:6x5",
+            "pc:2x5/pc:6x5<=150%",
+            "pc:2x5/pc:6x5<=0150%,0.25..1.00",
+            "pc:2x5/pc:6x5<=150%,0.25..1",
+            "pc:2x5/pc:6x5<=150%,0.250..1.00",
+            "pc:2x5/pc:6x5<=150%,0.25..99999999.00",
+        ] {
+            assert_eq!(refused(text), PolicyError::Malformed, "{text}");
+        }
+        let with = |codes: &str, bound: &str| refused(&format!("{codes}<={bound}%,0.25..1.00"));
+        assert!(matches!(with("rsm:6+3/rsm:10+3", "150"), PolicyError::NoMerge { data: 10, of: 6, .. }));
+        assert!(matches!(with("pc:6x5/pc:2x5", "150"), PolicyError::NoMerge { .. }));
+        assert!(matches!(with("rs:6+3/rs:6+3", "150"), PolicyError::NothingSaved { .. }));
+        assert!(matches!(with("rsm:6+3/rsm:12+2", "150"), PolicyError::LessSafe { .. }));
+        assert!(matches!(with("pc:2x5/pc:6x5", "139"), PolicyError::BoundTooLow { least: 140, .. }));
+        assert!(matches!(refused("pc:2x5/pc:6x5<=150%,1.00..1.00"), PolicyError::Thresholds { .. }));
+        assert!(matches!(with("raid:6/pc:6x5", "150"), PolicyError::Code(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_is_written_as_it_was_read(
+            text in "rsm:[1-9]\\+3/rsm:[1-9]{1,2}\\+3<=[0-9]{3}%,[0-9]{1,2}\\.[0-9]{1,3}\\.\\.[0-9]{1,2}\\.[0-9]{2}"
+        ) {
+            if let Ok(policy) = text.parse::<HeatPolicy>() {
+                prop_assert_eq!(policy.to_string(), text);
+                prop_assert_eq!(policy.validate(), Ok(()));
+            }
+        }
+    }
+}

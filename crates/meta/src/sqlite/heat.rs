@@ -1,0 +1,127 @@
+//! What buckets hold and how much it is read, in SQLite.
+//!
+//! Invariants:
+//! 1. A row is of a stripe that has one in `stripes`, live or dead.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use claystone_chunk::{ByteRange, StripeId};
+use rusqlite::{Connection, params};
+
+use super::SqliteMeta;
+use super::fault::Fault;
+use super::packs;
+use super::rows::{Int, rows, stripe_id, text, time, unsigned};
+use super::stripes::{after_column, load_all, refs};
+use crate::{BucketId, HeatRecord, HeatRecords, MetaError, Span, SpanPlace};
+
+#[async_trait]
+impl HeatRecords for SqliteMeta {
+    async fn bucket_spans(
+        &self,
+        bucket: BucketId,
+        after: Option<&SpanPlace>,
+        limit: usize,
+    ) -> Result<(Vec<Span>, Option<SpanPlace>), MetaError> {
+        let after = after.cloned();
+        self.read_steps(move |connection| {
+            let named = named_by(connection, bucket, after.as_ref(), limit)?;
+            let end = named.last().filter(|_| named.len() == limit).map(|named| named.place.clone());
+            let mut ids: Vec<StripeId> = named.iter().map(|named| named.stripe).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            let stripes: BTreeMap<StripeId, _> =
+                load_all(connection, &ids)?.into_iter().map(|stripe| (stripe.id, stripe)).collect();
+            let span = |named: Named| {
+                let Named { stripe, band, part, .. } = named;
+                Some(Span { stripe: stripes.get(&stripe)?.clone(), band, part })
+            };
+            Ok((named.into_iter().filter_map(span).collect(), end))
+        })
+        .await
+    }
+
+    async fn heats(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<HeatRecord>, MetaError> {
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT stripe, count, as_of_ms FROM heat WHERE stripe > ?1 ORDER BY stripe LIMIT ?2",
+            )?;
+            let mut found = statement.query(params![after_column(after), rows(limit)])?;
+            let mut heats = Vec::new();
+            while let Some(row) = found.next()? {
+                let count: f64 = row.get(1)?;
+                if !count.is_finite() || count < 0.0 {
+                    return Err(Fault::corrupt("a heat that is no count"));
+                }
+                heats.push(HeatRecord { stripe: stripe_id(row, 0)?, count, as_of: time(row, 2)? });
+            }
+            Ok(heats)
+        })
+        .await
+    }
+
+    async fn put_heats(&self, heats: Vec<HeatRecord>) -> Result<Vec<StripeId>, MetaError> {
+        for heat in &heats {
+            assert!(heat.count.is_finite() && heat.count >= 0.0, "a count: {heat:?}");
+        }
+        self.write(move |connection| {
+            let mut put = connection
+                .prepare_cached("INSERT OR REPLACE INTO heat (stripe, count, as_of_ms) VALUES (?1, ?2, ?3)")?;
+            let mut take = connection.prepare_cached("DELETE FROM heat WHERE stripe = ?1")?;
+            let mut dead = Vec::new();
+            for HeatRecord { stripe, count, as_of } in &heats {
+                let id = stripe.0.to_be_bytes();
+                let is_live = refs(connection, *stripe)? > 0;
+                if is_live && *count > 0.0 {
+                    put.execute(params![id, count, Int(as_of.unix_ms)])?;
+                } else {
+                    take.execute(params![id])?;
+                }
+                dead.extend((!is_live).then_some(*stripe));
+            }
+            Ok(dead)
+        })
+        .await
+    }
+}
+
+/// A row of `spans` and the object that it belongs to.
+struct Named {
+    place: SpanPlace,
+    stripe: StripeId,
+    band: u16,
+    part: Option<ByteRange>,
+}
+
+/// The next spans of a bucket: those left of the object version where the last page ended, its older versions, later keys.
+fn named_by(
+    connection: &Connection,
+    bucket: BucketId,
+    after: Option<&SpanPlace>,
+    limit: usize,
+) -> Result<Vec<Named>, Fault> {
+    let mut found: Vec<Named> = Vec::new();
+    let mut take = |which: &str, after: &SpanPlace| -> Result<(), Fault> {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT o.key, o.seq, p.position, p.stripe, p.band, p.first, p.bytes FROM objects o CROSS JOIN spans p ON p.content = o.content \
+             WHERE o.bucket = ?1 AND {which} AND ?3 = ?3 AND ?4 = ?4 ORDER BY o.key, o.seq DESC, p.position LIMIT ?5"
+        ))?;
+        let left = rows(limit - found.len());
+        let place = params![bucket.0, after.key.as_bytes(), after.sequence, Int(after.position), left];
+        let mut found_rows = statement.query(place)?;
+        while let Some(row) = found_rows.next()? {
+            let place = SpanPlace { key: text(row, 0)?, sequence: row.get(1)?, position: unsigned(row, 2)? };
+            found.push(Named { place, stripe: stripe_id(row, 3)?, band: row.get(4)?, part: packs::part(row, 5)? });
+        }
+        Ok(())
+    };
+    // No key is empty.
+    let begin = SpanPlace { key: String::new(), sequence: 0, position: 0 };
+    if let Some(after) = after {
+        take("o.key = ?2 AND o.seq = ?3 AND p.position > ?4", after)?;
+        take("o.key = ?2 AND o.seq < ?3", after)?;
+    }
+    take("o.key > ?2", after.unwrap_or(&begin))?;
+    Ok(found)
+}
