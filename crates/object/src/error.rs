@@ -1,7 +1,7 @@
 //! What can go wrong with an object.
 
-use claystone_code::SpecError;
-use claystone_meta::MetaError;
+use claystone_code::{CodeSpec, SpecError};
+use claystone_meta::{MetaError, PolicyError};
 use claystone_stripe::StripeError;
 
 /// Why a body could not be taken whole.
@@ -55,6 +55,17 @@ pub enum ObjectError {
     /// A code's text is wrong.
     #[error(transparent)]
     Code(#[from] SpecError),
+    /// A policy's numbers are wrong.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A policy's codes cut data into different tiles, so a stripe would have to be written anew.
+    #[error("{fast} and {compact} have tiles of different lengths: data would lie otherwise")]
+    OtherTiles {
+        /// The fast code.
+        fast: CodeSpec,
+        /// The compact one.
+        compact: CodeSpec,
+    },
     /// The object is longer than the store takes.
     #[error("an object of {bytes} bytes is longer than the limit of {limit_bytes}")]
     TooLarge {

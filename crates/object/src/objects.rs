@@ -8,10 +8,10 @@ use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{
-    BucketId, BucketRecord, DeleteObject, Deleted, DiskState, ListPage, ListQuery, Meta, MetaError, NewContent,
-    NewObject, ObjectRecord, Precondition, Span, StripeRecord, VersionName, VersionRef, Versioning,
+    BucketId, BucketRecord, DeleteObject, Deleted, DiskState, HeatPolicy, ListPage, ListQuery, Meta, MetaError,
+    NewContent, NewObject, ObjectRecord, Precondition, Span, StripeRecord, VersionName, VersionRef, Versioning,
 };
-use claystone_stripe::{Claim, Stripes};
+use claystone_stripe::{Claim, Layout, Stripes, sub_bytes_for};
 use futures::stream::BoxStream;
 
 use crate::packs::Packer;
@@ -194,6 +194,29 @@ impl Objects {
         Ok(self.meta.set_code(bucket, code).await?)
     }
 
+    /// Sets how redundancy follows heat in a bucket; with `None` its stripes stay as they are, and new ones get its code.
+    ///
+    /// # Errors
+    /// `Meta(NoSuchBucket)`, `TooFewDisks`, `Policy`, `OtherTiles` if data would lie otherwise under the compact code.
+    pub async fn set_policy(&self, bucket: &str, policy: Option<HeatPolicy>) -> Result<(), ObjectError> {
+        if let Some(policy) = policy {
+            policy.validate()?;
+            self.check_code(Some(policy.compact))?;
+            self.check_code(Some(policy.fast))?;
+            let HeatPolicy { fast, compact, .. } = policy;
+            let tile_bytes = |code: CodeSpec| Layout::new(code.shape(), sub_bytes_for(code), 1).tile_bytes();
+            if tile_bytes(fast) != tile_bytes(compact) {
+                return Err(ObjectError::OtherTiles { fast, compact });
+            }
+        }
+        Ok(self.meta.set_policy(bucket, policy).await?)
+    }
+
+    /// The code that new objects of a bucket get: the fast one of its policy, its own, or the store's default.
+    pub fn code_of(&self, bucket: &BucketRecord) -> CodeSpec {
+        bucket.policy.map(|policy| policy.fast).or(bucket.code).unwrap_or(self.settings.code)
+    }
+
     /// Finds bucket and object by one query. A missing object is not an error.
     ///
     /// # Errors
@@ -263,8 +286,12 @@ impl Objects {
     ) -> Result<Written, ObjectError> {
         let bucket = self.meta.bucket(bucket).await?;
         let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
-        let wanted = bucket.code.unwrap_or(self.settings.code);
-        let as_wanted = |span: &Span| serves(wanted, span.stripe.code, span.stripe.data_bytes);
+        let wanted = self.code_of(&bucket);
+        let compact = bucket.policy.map(|policy| policy.compact);
+        let as_wanted = |span: &Span| {
+            let StripeRecord { code, data_bytes, .. } = span.stripe;
+            Some(code) == compact || serves(wanted, code, data_bytes)
+        };
         let from = match source.record.content {
             None => Source::Stripes(Vec::new()),
             Some(content) if source.spans.iter().all(as_wanted) => Source::Shared(content),
@@ -319,8 +346,7 @@ impl Objects {
         if bytes > self.settings.object_bytes_max {
             return Err(ObjectError::TooLarge { bytes, limit_bytes: self.settings.object_bytes_max });
         }
-        let wanted = bucket.code.unwrap_or(self.settings.code);
-        transfer::store(self, wanted, bytes, body, digests).await
+        transfer::store(self, self.code_of(bucket), bucket.policy, bytes, body, digests).await
     }
 
     /// The commit point of a put: one transaction.

@@ -108,6 +108,19 @@ fn tail_code(code: CodeSpec) -> CodeSpec {
     }
 }
 
+/// How many of `bytes` go into a stripe that is to be merged. Stripes merge if their chunks have one length, and lengths in
+/// whole rows are few: what is left behind a good many rows gets a stripe of its own, which stays as it is.
+///
+/// Of 10 MiB under `pc:2x5`, 16 rows of 640 KiB, nothing is left; of 9 MiB, 14 rows become one stripe and 256 KiB another.
+///
+/// Codes with different sub-chunks cut short rows differently, so there every stripe that is to be converted has whole rows.
+pub(crate) fn mergeable_bytes(fast: CodeSpec, compact: CodeSpec, bytes: u64) -> u64 {
+    let row_bytes = Layout::new(fast.shape(), sub_bytes_for(fast), 1).row_bytes();
+    let full = bytes - bytes % row_bytes;
+    let rows_min = if fast.shape().alpha == compact.shape().alpha { MERGED_ROWS_MIN } else { 1 };
+    if full >= rows_min * row_bytes { full } else { bytes }
+}
+
 /// Whether a stripe has a code that a bucket of code `wanted` would give it on enough disks.
 pub(crate) fn serves(wanted: CodeSpec, code: CodeSpec, bytes: u64) -> bool {
     let fits = |wanted| fit_code(wanted, bytes, usize::MAX) == Some(code);
@@ -117,6 +130,10 @@ pub(crate) fn serves(wanted: CodeSpec, code: CodeSpec, bytes: u64) -> bool {
 /// A tail of less than one part in this many of the full rows stays with them. Decoding a chunk of it reads all of it,
 /// which adds at most `k / 50` to the bytes read for each lost one: 0.08 to the 2.5 of `clay:4+2:5`.
 const TAIL_SHARE: u64 = 50;
+
+/// Rows of an object from which on what is left behind them is cut off: the further stripe then has a ninth of the bytes at
+/// most.
+const MERGED_ROWS_MIN: u64 = 8;
 
 /// Stripes up to this length are replicated whatever the bucket's code.
 pub const SMALL_BYTES: u64 = 16 << 10;
@@ -196,6 +213,20 @@ mod tests {
         assert_eq!(stripes("clay:4+2:5", 272 * kib), [(clay.clone(), 256 * kib), (small, 16 * kib)]);
         assert_eq!(stripes("clay:4+2:5", 10_000 * kib), [(clay, 10_000 * kib)], "a short tail stays");
         assert_eq!(stripes("rs:4+2", 300 * kib).len(), 1);
+    }
+
+    #[test]
+    fn what_is_to_be_merged_has_whole_rows_or_few() {
+        let valid = |code: &str| code.parse().expect("valid");
+        let row = 6 * (64 << 10);
+        let cases =
+            [(1, 1), (row + 1, row + 1), (8 * row - 1, 8 * row - 1), (8 * row, 8 * row), (9 * row - 1, 8 * row)];
+        for (bytes, expected) in cases {
+            assert_eq!(mergeable_bytes(valid("rsm:6+3"), valid("rsm:12+3"), bytes), expected, "{bytes} bytes");
+        }
+        for (bytes, expected) in [(row - 1, row - 1), (row, row), (2 * row + 7, 2 * row)] {
+            assert_eq!(mergeable_bytes(valid("mirror:6x3"), valid("clay:6+2:7"), bytes), expected, "{bytes} bytes");
+        }
     }
 
     #[test]

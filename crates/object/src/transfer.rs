@@ -8,14 +8,15 @@
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
-use claystone_env::Env;
-use claystone_meta::{ContentId, NewContent, StripeRecord};
+use claystone_env::{Env, WallTime};
+use claystone_meta::{ContentId, HeatPolicy, NewContent, StripeRecord};
 use claystone_stripe::{Claim, StripeError, StripeReader, StripeWriter, Stripes};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
 use crate::objects::{Body, Object, Objects};
 use crate::packs::Packed;
+use crate::policy::mergeable_bytes;
 use crate::{Algorithm, BodyError, Digests, ObjectError, next_stripe};
 
 /// A body that nobody names yet.
@@ -45,10 +46,12 @@ impl Source {
     }
 }
 
-/// Takes a body of `bytes` bytes into stripes under the code `wanted`, or what fits the disks there are.
+/// Takes a body of `bytes` bytes into stripes under the code `wanted`, or what fits the disks there are. `policy`, whose fast
+/// code that is, may have them merged later.
 pub(crate) async fn store(
     objects: &Objects,
     wanted: CodeSpec,
+    policy: Option<HeatPolicy>,
     bytes: u64,
     body: Body,
     algorithms: &[Algorithm],
@@ -56,7 +59,7 @@ pub(crate) async fn store(
     if objects.packs(wanted, bytes) {
         return store_packed(objects, wanted, bytes, body, algorithms).await;
     }
-    let mut taking = Taking { objects, wanted, bytes, taken: 0, writer: None, stripes: Vec::new() };
+    let mut taking = Taking { objects, wanted, policy, bytes, taken: 0, writer: None, stripes: Vec::new() };
     let mut digesting = Digesting::new(objects.env.clone(), algorithms);
     match taking.take(body, &mut digesting).await {
         Ok(()) => Ok(Stored { digests: digesting.finish().await?, source: Source::Stripes(taking.stripes) }),
@@ -98,6 +101,7 @@ async fn store_packed(
 struct Taking<'a> {
     objects: &'a Objects,
     wanted: CodeSpec,
+    policy: Option<HeatPolicy>,
     bytes: u64,
     taken: u64,
     writer: Option<StripeWriter>,
@@ -146,8 +150,15 @@ impl Taking<'_> {
         let disks = stripes.stores().candidates().len();
         let left = self.bytes - self.taken;
         let next = next_stripe(self.wanted, self.taken, left, disks, |code| stripes.data_bytes_max(code));
-        let (code, data_bytes) = next.ok_or_else(|| self.objects.too_few_disks(self.wanted))?;
-        Ok(stripes.writer(code, data_bytes, self.objects.settings.durability).await?)
+        let (code, mut data_bytes) = next.ok_or_else(|| self.objects.too_few_disks(self.wanted))?;
+        let durability = self.objects.settings.durability;
+        match self.policy {
+            Some(HeatPolicy { fast, compact, .. }) if code == fast => {
+                data_bytes = mergeable_bytes(fast, compact, data_bytes);
+                Ok(stripes.writer_in_lane(code, compact, data_bytes, durability).await?)
+            }
+            _ => Ok(stripes.writer(code, data_bytes, durability).await?),
+        }
     }
 }
 
@@ -156,7 +167,7 @@ impl Taking<'_> {
 /// A short range is read when the body is asked for it. A long one is read ahead by a task of its own, so that disks
 /// and network work at the same time; it stops when the body is dropped.
 pub(crate) fn read(env: &Env, stripes: &Stripes, object: Object, range: ByteRange) -> Body {
-    let reading = Reading::new(stripes.clone(), object, range);
+    let reading = Reading::new(stripes.clone(), object, range, env.clock.wall());
     if range.bytes <= READ_AHEAD_BYTES_MIN {
         return stream::unfold(Some(reading), |reading| async {
             let mut reading = reading?;
@@ -193,12 +204,14 @@ struct Reading {
     next_span: usize,
     offset: u64,
     range: ByteRange,
+    /// When it began.
+    now: WallTime,
     reader: Option<StripeReader>,
 }
 
 impl Reading {
-    fn new(stripes: Stripes, object: Object, range: ByteRange) -> Reading {
-        Reading { stripes, object, next_span: 0, offset: 0, range, reader: None }
+    fn new(stripes: Stripes, object: Object, range: ByteRange, now: WallTime) -> Reading {
+        Reading { stripes, object, next_span: 0, offset: 0, range, now, reader: None }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, StripeError> {
@@ -214,6 +227,8 @@ impl Reading {
             let end = self.range.end().min(self.offset + span.data_bytes());
             if start < end {
                 let range = ByteRange { offset: start - self.offset, bytes: end - start };
+                let stripe = &span.stripe;
+                self.stripes.heats().read(stripe.id, range.bytes, stripe.data_bytes, self.now);
                 self.reader = Some(self.stripes.span_reader(span, range));
             }
             self.offset += span.data_bytes();

@@ -10,8 +10,8 @@ use claystone_chunk::{ByteRange, ChunkStore, DiskId, NodeId};
 use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Env, Space, WallTime};
 use claystone_meta::{
-    DeleteObject, DiskRecord, DiskRecords, DiskState, ListQuery, Meta, MetaError, Precondition, SqliteMeta,
-    StripeRecords, VersionName, VersionRef, Versioning,
+    DeleteObject, DiskRecord, DiskRecords, DiskState, HeatPolicy, ListQuery, Meta, MetaError, Precondition, SqliteMeta,
+    StripeRecord, StripeRecords, VersionName, VersionRef, Versioning,
 };
 use claystone_object::{
     Algorithm, Attributes, BodyError, CompletePart, Confirm, Confirmed, CopySource, Digests, NewUpload, Object,
@@ -340,6 +340,66 @@ async fn a_copy_to_a_bucket_of_another_code_writes_that_code() {
     let copy = world.objects.find("cold", "key", &VersionRef::Current).await.expect("there").object.expect("there");
     assert_eq!(copy.codes(), [clay]);
     assert!(world.read(&copy, None).await == data);
+}
+
+#[tokio::test]
+async fn objects_of_a_bucket_with_a_policy_can_be_merged_and_their_reads_count() {
+    let world = World::new(5, "rs:2+1").await;
+    let policy: HeatPolicy = "rsm:2+1/rsm:4+1<=150%,0.25..1.00".parse().expect("valid");
+    world.objects.set_policy("bucket", Some(policy)).await.expect("disks enough");
+    // Eight rows of two tiles, and what is left of it.
+    let (first, second) = (pattern(1, (1 << 20) + 20_000), pattern(2, (1 << 20) + 70_000));
+    world.put("first", &first).await.expect("room");
+    world.put("second", &second).await.expect("room");
+    let stripes = |object: &Object| -> Vec<(String, u64)> {
+        object.stripes().iter().map(|stripe| (stripe.code.to_string(), stripe.data_bytes)).collect()
+    };
+    let object = world.object("second").await.expect("there");
+    assert_eq!(stripes(&object), [("rsm:2+1".to_owned(), 1 << 20), ("rsm:2+1".to_owned(), 70_000)]);
+    let sources = [world.object("first").await.expect("there"), object].map(|object| object.stripes()[0].clone());
+    let data = |stripe: &StripeRecord| stripe.places[..2].iter().map(|place| place.expect("whole").disk).collect();
+    let disks: Vec<BTreeSet<DiskId>> = sources.iter().map(data).collect();
+    assert!(disks[0].is_disjoint(&disks[1]), "{disks:?}");
+
+    // A read of a half counts a half.
+    let object = world.object("first").await.expect("there");
+    world.read(&object, Some(ByteRange { offset: 0, bytes: 1 << 19 })).await;
+    world.read(&object, None).await;
+    let now = WallTime { unix_ms: 0 };
+    assert_eq!(world.stripes.heats().of(sources[0].id, now), 1.5);
+    assert_eq!(world.stripes.heats().of(sources[1].id, now), 0.0);
+
+    let plan = plan_conversion(policy.fast, policy.compact, ConversionGoal::FewestReads).expect("they merge");
+    let converted = world.stripes.convert(&sources, &plan, &Unpaced).await.expect("disks enough");
+    world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+    drop(converted);
+    world.assert_holds("first", &first).await;
+    world.assert_holds("second", &second).await;
+    // A copy within the bucket shares the merged stripe.
+    let before = world.chunks().await.0;
+    let source = world.object("second").await.expect("there");
+    let copied =
+        world.objects.copy(&source, "bucket", "copy", Versioning::Off, Precondition::None, Attributes::default());
+    copied.await.expect("shared");
+    assert_eq!(world.chunks().await.0, before, "no chunk was written");
+    world.assert_holds("copy", &second).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_does_not_fit_is_refused() {
+    let world = World::new(5, "rs:2+1").await;
+    let set = async |text: &str| {
+        let policy = HeatPolicy::named(text).expect("a policy");
+        world.objects.set_policy("bucket", Some(policy)).await
+    };
+    assert!(matches!(set("rsm-6+3").await, Err(ObjectError::TooFewDisks { needed: 15, available: 5, .. })));
+    let clay = set("mirror:3x3/clay:3+2:4<=200%,0.25..1.00").await;
+    assert!(matches!(clay, Err(ObjectError::OtherTiles { .. })), "{clay:?}");
+    let unknown = world.objects.set_policy("nowhere", None).await;
+    assert!(matches!(unknown, Err(ObjectError::Meta(MetaError::NoSuchBucket { .. }))));
+    set("rsm:2+1/rsm:4+1<=150%,0.25..1.00").await.expect("it fits");
+    world.objects.set_policy("bucket", None).await.expect("it is there");
+    assert_eq!(world.objects.bucket("bucket").await.expect("there").policy, None);
 }
 
 #[tokio::test]

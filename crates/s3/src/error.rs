@@ -25,7 +25,7 @@ pub(crate) fn from_object(error: ObjectError) -> S3Error {
             with(error, S3ErrorCode::ServiceUnavailable, message)
         }
         error @ ObjectError::DisksFull { .. } => insufficient_storage(error),
-        error @ ObjectError::Code(_) => {
+        error @ (ObjectError::Code(_) | ObjectError::Policy(_) | ObjectError::OtherTiles { .. }) => {
             let message = error.to_string();
             with(error, S3ErrorCode::InvalidArgument, message)
         }

@@ -113,6 +113,22 @@ impl Layout {
         Ok(Layout { shape, data_bytes: record.data_bytes, ..first })
     }
 
+    /// Bytes of each chunk of a recorded stripe.
+    ///
+    /// # Errors
+    /// `Malformed`.
+    pub fn chunk_bytes_of(record: &StripeRecord) -> Result<u64, StripeError> {
+        Ok(Layout::of(record)?.chunk_bytes())
+    }
+
+    /// Whether a recorded stripe has whole rows only.
+    ///
+    /// # Errors
+    /// `Malformed`.
+    pub fn is_whole_rows(record: &StripeRecord) -> Result<bool, StripeError> {
+        Ok(Layout::of(record)?.tail_sub_bytes == 0)
+    }
+
     /// Data chunks, parity chunks and sub-chunks.
     pub fn shape(&self) -> Shape {
         self.shape

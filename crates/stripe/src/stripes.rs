@@ -1,6 +1,6 @@
 //! The face of this crate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,10 @@ use tokio::sync::mpsc;
 
 use crate::claim::Claims;
 use crate::hold::Holds;
-use crate::{Converted, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader, StripeWriter, Verification};
+use crate::lanes::Lanes;
+use crate::{
+    Converted, Heats, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader, StripeWriter, Verification,
+};
 
 /// What the operator decided about stripes, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct Settings {
     pub read_timeout: Duration,
     /// A write to one store that takes longer than this has failed, and the store counts as absent until it answers.
     pub write_timeout: Duration,
+    /// A read counts half for a stripe's heat when it is this old; longer than 0.
+    pub heat_half_life: Duration,
 }
 
 impl Default for Settings {
@@ -38,6 +43,7 @@ impl Default for Settings {
             hedge_delay_min: Duration::from_millis(20),
             read_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
+            heat_half_life: Duration::from_secs(24 * 60 * 60),
         }
     }
 }
@@ -65,6 +71,8 @@ pub struct Stripes {
     pub(crate) settings: Arc<Settings>,
     pub(crate) claims: Claims,
     pub(crate) holds: Holds,
+    pub(crate) heats: Heats,
+    pub(crate) lanes: Lanes,
     pub(crate) damage: mpsc::Sender<Damage>,
 }
 
@@ -76,6 +84,8 @@ impl Stripes {
             Stripes {
                 env,
                 stores,
+                heats: Heats::new(settings.heat_half_life),
+                lanes: Lanes::default(),
                 settings: Arc::new(settings),
                 claims: Claims::default(),
                 holds: Holds::default(),
@@ -88,6 +98,11 @@ impl Stripes {
     /// The disks.
     pub fn stores(&self) -> &Stores {
         &self.stores
+    }
+
+    /// How much stripes are read.
+    pub fn heats(&self) -> &Heats {
+        &self.heats
     }
 
     /// The longest stripe in object bytes under this code: `stripe_bytes_max` in whole rows, at least one.
@@ -132,7 +147,30 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, data_bytes, durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, None, data_bytes, durability, code.tolerance() / 2).await
+    }
+
+    /// As [`Stripes::writer`], on disks where the stripe can be merged with others of its kind into one of `compact`.
+    ///
+    /// # Errors
+    /// As [`Stripes::writer`].
+    pub async fn writer_in_lane(
+        &self,
+        code: CodeSpec,
+        compact: CodeSpec,
+        data_bytes: u64,
+        durability: Durability,
+    ) -> Result<StripeWriter, StripeError> {
+        let (needed, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
+        if available < needed {
+            return Err(StripeError::TooFewDisks { needed, available });
+        }
+        StripeWriter::new(self, code, Some(compact), data_bytes, durability, code.tolerance() / 2).await
+    }
+
+    /// The chunks that a stripe of `fast` keeps when it is merged into one of `compact`; none if it cannot be.
+    pub fn kept_by_merge(&self, fast: CodeSpec, compact: CodeSpec) -> Arc<BTreeSet<ChunkIndex>> {
+        self.lanes.kept(fast, compact)
     }
 
     /// As [`Stripes::writer`], for what must be written though disks are missing: any number of chunks may be that the code
@@ -146,7 +184,7 @@ impl Stripes {
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        StripeWriter::new(self, code, data_bytes, durability, code.tolerance()).await
+        StripeWriter::new(self, code, None, data_bytes, durability, code.tolerance()).await
     }
 
     /// Reads a range of the stripe's object bytes, window by window.

@@ -42,6 +42,7 @@ impl StripeWriter {
     pub(crate) async fn new(
         stripes: &Stripes,
         spec: CodeSpec,
+        compact: Option<CodeSpec>,
         data_bytes: u64,
         durability: Durability,
         spent_max: u16,
@@ -57,7 +58,14 @@ impl StripeWriter {
         }
         // Where there are too few disks, parity is what is missing: it comes last.
         let chunks: Vec<ChunkIndex> = (0..shape.chunks()).map(ChunkIndex).collect();
-        let disks = place_chunks(spec, &candidates, &[], &chunks, |bound| stripes.env.random.below(bound));
+        let draw = |bound| stripes.env.random.below(bound);
+        let disks = match compact {
+            Some(compact) => {
+                let known: Vec<_> = stripes.stores.members().into_iter().map(|member| member.record).collect();
+                stripes.lanes.place((spec, compact), layout.chunk_bytes(), &candidates, &known, draw)
+            }
+            None => place_chunks(spec, &candidates, &[], &chunks, draw),
+        };
         let id = StripeId::new(stripes.env.clock.wall(), &*stripes.env.random);
         let claim = stripes.claim(id);
         let mut last_error = None;

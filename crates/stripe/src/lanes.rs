@@ -1,0 +1,194 @@
+//! Where fast stripes go so that they can be merged: each on the disks of one lane, and those of different lanes share none.
+//!
+//! A merge leaves data where it is, so its sources must lie on different disks. Chosen freely, two stripes of six chunks on
+//! fifteen disks do so once in sixty pairs. So the disks are dealt out to as many lanes as a merge has sources, and stripes
+//! with chunks of one length go to the lanes by turns: then any two of different lanes can be merged, whatever their heat.
+//!
+//! ```text
+//!            lane 0: disks 0 2 4 6 8 10 12 14      lane 1: disks 1 3 5 7 9 11 13        rsm:6+3 on fifteen disks
+//!   stripe a data on 0 2 4 8 10 12, parity anywhere else
+//!   stripe b                                       data on 1 3 5 7 9 11, parity anywhere else
+//!   merged   all of these data chunks, new parity on what is left: 6 13 14
+//! ```
+//!
+//! Invariants:
+//! 1. Lanes are a preference: where a lane lacks disks with room, a stripe is placed as any other.
+//! 2. A disk that is added leaves those there were in their lanes.
+//!
+//! Left out: where repair and drain move chunks; whether stripes can be merged is looked at when they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use claystone_chunk::DiskId;
+use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
+use claystone_meta::DiskRecord;
+
+use crate::{Candidate, Placed, place_chunks};
+
+/// What placing in lanes remembers. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lanes(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Chunks of a fast stripe that merging keeps, by both codes.
+    kept: BTreeMap<(CodeSpec, CodeSpec), Arc<BTreeSet<ChunkIndex>>>,
+    /// The lane of the next stripe, by its codes and the bytes of its chunks.
+    next: BTreeMap<(CodeSpec, CodeSpec, u64), u16>,
+}
+
+impl Lanes {
+    /// The chunks that a stripe of `fast` keeps when it becomes one of `compact`, alone or with others; none if it cannot.
+    pub(crate) fn kept(&self, fast: CodeSpec, compact: CodeSpec) -> Arc<BTreeSet<ChunkIndex>> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = state.kept.entry((fast, compact)).or_insert_with(|| {
+            let plan = plan_conversion(fast, compact, ConversionGoal::FewestReads);
+            let kept = plan.map(|plan| plan.kept.iter().map(|kept| kept.from.chunk).collect());
+            Arc::new(kept.unwrap_or_default())
+        });
+        found.clone()
+    }
+
+    fn next(&self, fast: CodeSpec, compact: CodeSpec, chunk_bytes: u64, lanes: u16) -> u16 {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.next.len() >= TURNS_MAX {
+            state.next.clear();
+        }
+        let next = state.next.entry((fast, compact, chunk_bytes)).or_insert(0);
+        let lane = *next % lanes;
+        *next = (lane + 1) % lanes;
+        lane
+    }
+
+    /// Chooses disks for all chunks of a stripe of `fast` that is to merge into one of `compact`, as [`place_chunks`] does.
+    /// `known` are all disks, also those that are no candidates now.
+    pub(crate) fn place(
+        &self,
+        (fast, compact): (CodeSpec, CodeSpec),
+        chunk_bytes: u64,
+        candidates: &[Candidate],
+        known: &[DiskRecord],
+        mut draw: impl FnMut(u64) -> u64,
+    ) -> Vec<Option<DiskId>> {
+        let chunks: Vec<ChunkIndex> = (0..fast.shape().chunks()).map(ChunkIndex).collect();
+        let lanes = compact.shape().data / fast.shape().data;
+        if lanes > 1 {
+            let kept = self.kept(fast, compact);
+            let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = chunks.iter().partition(|chunk| kept.contains(chunk));
+            let turn = self.next(fast, compact, chunk_bytes, lanes);
+            let members = lane(known, turn, lanes);
+            let of_lane: Vec<Candidate> =
+                candidates.iter().filter(|candidate| members.contains(&candidate.disk)).cloned().collect();
+            let first = place_chunks(fast, &of_lane, &[], &stay, &mut draw);
+            let placed: Vec<Placed> = stay
+                .iter()
+                .zip(&first)
+                .filter_map(|(chunk, disk)| {
+                    let candidate = of_lane.iter().find(|candidate| Some(candidate.disk) == *disk)?;
+                    Some(Placed { chunk: *chunk, disk: candidate.disk, node: candidate.node.clone() })
+                })
+                .collect();
+            if placed.len() == stay.len() {
+                let rest = place_chunks(fast, candidates, &placed, &go, &mut draw);
+                let mut disks: Vec<(ChunkIndex, Option<DiskId>)> =
+                    stay.into_iter().zip(first).chain(go.into_iter().zip(rest)).collect();
+                disks.sort_unstable_by_key(|(chunk, _)| *chunk);
+                return disks.into_iter().map(|(_, disk)| disk).collect();
+            }
+        }
+        place_chunks(fast, candidates, &[], &chunks, draw)
+    }
+}
+
+/// The disks of a lane: dealt out in the order in which they were added, those added at once node by node.
+fn lane(known: &[DiskRecord], lane: u16, lanes: u16) -> BTreeSet<DiskId> {
+    let mut known: Vec<&DiskRecord> = known.iter().collect();
+    known.sort_unstable_by_key(|disk| (disk.added, &disk.node, disk.id));
+    known.iter().skip(lane.into()).step_by(lanes.into()).map(|disk| disk.id).collect()
+}
+
+/// Lengths of chunks whose turn is remembered; then all begin anew, which costs a partner here and there.
+const TURNS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use claystone_chunk::NodeId;
+    use claystone_env::WallTime;
+    use claystone_meta::DiskState;
+
+    use super::*;
+
+    fn disks(count: u128) -> Vec<DiskRecord> {
+        let disk = |id: u128| DiskRecord {
+            id: DiskId(id),
+            node: NodeId(format!("n{}", id % 4)),
+            path: String::new(),
+            state: DiskState::Active,
+            added: WallTime::default(),
+        };
+        (0..count).map(disk).collect()
+    }
+
+    fn candidates(known: &[DiskRecord]) -> Vec<Candidate> {
+        let candidate = |disk: &DiskRecord| Candidate { disk: disk.id, node: disk.node.clone(), free_bytes: 1 << 40 };
+        known.iter().map(candidate).collect()
+    }
+
+    fn draws() -> impl FnMut(u64) -> u64 {
+        let mut state = 7u64;
+        move |bound| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % bound
+        }
+    }
+
+    /// On as few disks as the compact code has chunks, as many stripes as it takes can be merged, again and again.
+    #[test]
+    fn stripes_of_all_lanes_share_no_disk_that_a_merge_keeps() {
+        for (fast, compact) in [("rsm:6+3", "rsm:12+3"), ("rsm:10+4", "rsm:20+4"), ("pc:2x5", "pc:6x5")] {
+            let codes: (CodeSpec, CodeSpec) = (fast.parse().expect("valid"), compact.parse().expect("valid"));
+            let known = disks(codes.1.disks_min().into());
+            let (lanes, mut draw) = (Lanes::default(), draws());
+            let kept = lanes.kept(codes.0, codes.1);
+            let sources = usize::from(codes.1.shape().data / codes.0.shape().data);
+            for round in 0..20 {
+                let mut met: Vec<DiskId> = Vec::new();
+                for _ in 0..sources {
+                    let placed = lanes.place(codes, 1 << 20, &candidates(&known), &known, &mut draw);
+                    let mut all: Vec<DiskId> = placed.iter().map(|disk| disk.expect("disks enough")).collect();
+                    met.extend(kept.iter().map(|chunk| all[chunk.at()]));
+                    all.sort_unstable();
+                    all.dedup();
+                    assert_eq!(all.len(), placed.len(), "each chunk on a disk of its own");
+                }
+                let distinct: BTreeSet<DiskId> = met.iter().copied().collect();
+                assert_eq!(distinct.len(), met.len(), "{fast}, round {round}");
+                assert_eq!(met.len(), sources * kept.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_added_changes_no_lane() {
+        let mut known = disks(15);
+        let before = [0, 1].map(|turn| lane(&known, turn, 2));
+        assert_eq!(before.each_ref().map(BTreeSet::len), [8, 7]);
+        assert!(before[0].is_disjoint(&before[1]));
+        known.push(DiskRecord { id: DiskId(99), added: WallTime { unix_ms: 1 }, ..known[0].clone() });
+        let after = [0, 1].map(|turn| lane(&known, turn, 2));
+        assert_eq!(after[0], before[0]);
+        assert!(after[1].is_superset(&before[1]));
+    }
+
+    #[test]
+    fn where_a_lane_lacks_disks_a_stripe_is_placed_as_any_other() {
+        let codes = ("rsm:6+3".parse().expect("valid"), "rsm:12+3".parse().expect("valid"));
+        let (known, lanes, mut draw) = (disks(10), Lanes::default(), draws());
+        for _ in 0..4 {
+            let placed = lanes.place(codes, 1 << 20, &candidates(&known), &known, &mut draw);
+            let distinct: BTreeSet<DiskId> = placed.iter().flatten().copied().collect();
+            assert_eq!(distinct.len(), 9);
+        }
+    }
+}
