@@ -2,15 +2,19 @@
 //!
 //! Invariants:
 //! 1. The most endangered stripe comes first: fewest further losses tolerated, then those that lack a data chunk
-//!    (each read of them costs a recovery) before those that lack parity only, then the oldest.
+//!    (each read of them costs a recovery) before those that lack parity only, then those with more redundancy for their
+//!    data (fast ones, which are read more and rebuilt from fewer chunks) before others, then the oldest.
 //! 2. A task never asks for more new disks than there are: what has no place to go is counted as waiting, and nothing
 //!    is moved for it.
 //! 3. A stripe that cannot be recovered is reported, never made a task.
 //!
 //! Left out: where a chunk goes (crate `stripe` chooses when it writes).
+//! Source: [hacfs §4], which repairs fast data, then compact data, then parity; here what is nearest to loss comes before all.
+
+use std::cmp::Reverse;
 
 use claystone_chunk::{DiskId, StripeId};
-use claystone_code::ChunkIndex;
+use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_meta::{ChunkPlace, StripeRecord};
 
 use crate::snapshot::{Condition, Exposure, Outlook, Snapshot};
@@ -71,10 +75,16 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
     plan.tasks.sort_by_key(|task| {
         let data = task.stripe.code.shape().data;
         let parity_only = task.chunks.iter().all(|chunk| chunk.0 >= data);
-        (task.tolerance_left, parity_only, task.stripe.id)
+        (task.tolerance_left, parity_only, Reverse(redundancy(task.stripe.code)), task.stripe.id)
     });
     plan.tasks.truncate(limit);
     plan
+}
+
+/// Chunks for a thousand data chunks.
+fn redundancy(code: CodeSpec) -> u32 {
+    let shape = code.shape();
+    1000 * u32::from(shape.chunks()) / u32::from(shape.data)
 }
 
 /// The lost chunks that have a disk to go to: their own if it takes writes, else one that may have them. Where disks are

@@ -63,6 +63,21 @@ fn the_most_endangered_comes_first_then_data_then_the_oldest() {
     assert_eq!((plan.waiting_chunks, plan.unrecoverable.len()), (0, 0));
 }
 
+/// Test of: [hacfs §4], but for danger, which comes first.
+#[test]
+fn fast_data_is_repaired_before_compact_data_and_both_before_parity() {
+    let stripes = vec![
+        stripe_without(1, "pc:6x5", &[30]),
+        stripe_without(2, "pc:6x5", &[0]),
+        stripe_without(3, "pc:2x5", &[10]),
+        stripe_without(4, "pc:2x5", &[0]),
+        stripe_without(5, "pc:6x5", &[0, 1]),
+    ];
+    let plan = plan_repairs(&snapshot(&writable(50), stripes), 10);
+    let order: Vec<_> = plan.tasks.iter().map(|task| (task.stripe.id.0, task.tolerance_left)).collect();
+    assert_eq!(order, [(5, 1), (4, 2), (2, 2), (3, 2), (1, 2)]);
+}
+
 #[test]
 fn a_silent_disk_makes_stripes_more_urgent_but_is_not_rebuilt() {
     let mut disks = writable(8);
@@ -143,7 +158,7 @@ fn local_and_product_stripes_are_recoverable_by_which_chunks_are_left() {
     let plan = plan_repairs(&snapshot(&writable(12), stripes.clone()), 10);
     assert_eq!(plan.unrecoverable, [StripeId(1), StripeId(3)]);
     let order: Vec<_> = plan.tasks.iter().map(|task| (task.stripe.id.0, task.tolerance_left)).collect();
-    assert_eq!(order, [(2, 0), (4, 0), (5, 2), (6, 2)]);
+    assert_eq!(order, [(4, 0), (2, 0), (5, 2), (6, 2)]);
 
     // A silent disk that holds one of what is missing: waiting, not lost.
     let mut disks = writable(12);
