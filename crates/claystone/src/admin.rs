@@ -10,7 +10,7 @@ use claystone_chunk::DiskId;
 use claystone_code::CodeSpec;
 use claystone_console::api::{self, AddDisk, AddKey, DiskAdded, ErrorBody, KeyAdded};
 use claystone_console::{Admin, AdminError};
-use claystone_meta::{AccessKey, DiskRecord, DiskState, MetaError};
+use claystone_meta::{AccessKey, DiskRecord, DiskState, HeatPolicy, MetaError};
 use claystone_object::ObjectError;
 use hyper::{Method, Request};
 use serde::Serialize;
@@ -70,12 +70,19 @@ impl Admin for StoreAdmin {
             owner: bucket.owner,
             created_unix_ms: bucket.created.unix_ms,
             code: bucket.code.map(|code| code.to_string()),
+            policy: bucket.policy.map(|policy| policy.to_string()),
         });
         Ok(api::Buckets { buckets: buckets.collect() })
     }
 
     async fn set_code(&self, bucket: &str, code: Option<CodeSpec>) -> Result<(), AdminError> {
         self.0.objects.set_code(bucket, code).await.map_err(object)
+    }
+
+    async fn set_policy(&self, bucket: &str, policy: Option<HeatPolicy>) -> Result<(), AdminError> {
+        self.0.objects.set_policy(bucket, policy).await.map_err(object)?;
+        self.0.keeper.policy_changed();
+        Ok(())
     }
 
     async fn keys(&self) -> Result<api::Keys, AdminError> {
@@ -142,6 +149,9 @@ fn object(error: ObjectError) -> AdminError {
         ObjectError::Meta(error) => meta(error),
         error @ (ObjectError::TooFewDisks { .. } | ObjectError::Code(_)) => {
             AdminError::Invalid { field: "code", reason: error.to_string() }
+        }
+        error @ (ObjectError::Policy(_) | ObjectError::OtherTiles { .. }) => {
+            AdminError::Invalid { field: "policy", reason: error.to_string() }
         }
         other => AdminError::Unavailable { reason: other.to_string() },
     }

@@ -99,7 +99,11 @@ impl Store {
                 members.iter().filter_map(|m| Some(m.store.as_ref().err()?.reason.as_str())).collect();
             bail!("none of the store's {} disks can be used:\n  {}", members.len(), reasons.join("\n  "));
         }
-        let (stripes, damage) = Stripes::new(env.clone(), stores.clone(), claystone_stripe::Settings::default());
+        let of_stripes = claystone_stripe::Settings {
+            heat_half_life: settings.heat_half_life,
+            ..claystone_stripe::Settings::default()
+        };
+        let (stripes, damage) = Stripes::new(env.clone(), stores.clone(), of_stripes);
         let meta: Arc<dyn Meta> = meta;
         let keeper = Keeper::new(env.clone(), meta.clone(), stripes.clone(), damage, settings.keeper.clone())?;
         let volume_settings = claystone_volume::Settings::with_reserve(settings.volume_log_bytes);
@@ -136,6 +140,9 @@ impl Store {
         for task in self.tasks.lock().await.drain(..) {
             task.cancel();
             task.ended().await;
+        }
+        if let Err(claystone_keeper::KeeperError::Meta(error)) = self.keeper.write_heats().await {
+            tracing::warn!(%error, "how much stripes were read lately is not kept");
         }
         self.volumes.stop().await;
         for member in self.stores.members() {

@@ -60,8 +60,10 @@ pub struct Settings {
     pub region: String,
     /// The longest object.
     pub object_bytes_max: u64,
-    /// Upkeep: repair, scrub, reclaim.
+    /// Upkeep: repair, scrub, reclaim, conversions.
     pub keeper: claystone_keeper::Settings,
+    /// A read counts half for the heat of a stripe when it is this old.
+    pub heat_half_life: Duration,
     /// What drives are told that try to read a bad sector for as long as they like.
     pub recovery_limits: Option<RecoveryLimits>,
     /// How long requests may go on once the program was told to stop.
@@ -264,6 +266,7 @@ impl Settings {
             region: layers.parsed("region", "a region")?,
             object_bytes_max: layers.number("object_gib_max", 1, 50 << 10)? << 30,
             keeper: keeper(layers)?,
+            heat_half_life: Duration::from_secs(60 * layers.number("heat_half_life_minutes", 1, 60 * 24 * 365)?),
             recovery_limits: Care::limits_of(layers.number("error_recovery_seconds", 0, 99)? as u16),
             shutdown_limit: Duration::from_secs(layers.number("shutdown_seconds", 0, 3600)?),
             logs: match layers.parsed::<String>("logs", "a text")?.as_str() {
@@ -374,6 +377,7 @@ fn keeper(layers: &Layers) -> anyhow::Result<claystone_keeper::Settings> {
         bytes_per_second_max: limit,
         scrub_cycle: Duration::from_secs(24 * 3600 * layers.number("scrub_days", 1, 365)?),
         reclaim_after: Duration::from_secs(layers.number("reclaim_seconds", 0, 24 * 3600)?),
+        convert_after: Duration::from_secs(60 * layers.number("convert_after_minutes", 0, 60 * 24 * 365)?),
         ..claystone_keeper::Settings::default()
     };
     settings.check().context("the settings of upkeep")?;
@@ -433,7 +437,7 @@ const NONE: &str = "none";
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 26] = [
+const NAMES: [(&str, Option<&str>); 28] = [
     ("disks", None),
     ("nodes", None),
     ("listen", Some("127.0.0.1:9000")),
@@ -456,6 +460,8 @@ const NAMES: [(&str, Option<&str>); 26] = [
     ("scrub_days", Some("14")),
     ("reclaim_seconds", Some("60")),
     ("error_recovery_seconds", Some("7")),
+    ("heat_half_life_minutes", Some("1440")),
+    ("convert_after_minutes", Some("60")),
     ("shutdown_seconds", Some("20")),
     ("logs", Some("auto")),
     ("log_level", Some("info")),

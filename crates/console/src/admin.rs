@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use claystone_chunk::DiskId;
 use claystone_code::CodeSpec;
+use claystone_meta::HeatPolicy;
 
 use crate::api::{AddDisk, AddKey, BackedUp, Buckets, DiskAdded, ErrorBody, ErrorDetail, KeyAdded, Keys};
 
@@ -48,6 +49,12 @@ pub trait Admin: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `Invalid` if there are too few disks for it.
     async fn set_code(&self, bucket: &str, code: Option<CodeSpec>) -> Result<(), AdminError>;
+
+    /// Sets how the redundancy of a bucket follows heat.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` if there are too few disks for it, or its codes do not fit each other.
+    async fn set_policy(&self, bucket: &str, policy: Option<HeatPolicy>) -> Result<(), AdminError>;
 
     /// All credentials.
     ///

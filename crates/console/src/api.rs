@@ -11,6 +11,9 @@
 //! | `GET /admin/v1/scrub` | | [`Scrub`] |
 //! | `GET /admin/v1/buckets` | | [`Buckets`] |
 //! | `PUT /admin/v1/buckets/{name}/code` | [`SetCode`] | [`Done`] |
+//! | `GET /admin/v1/policies` | | [`Policies`] |
+//! | `PUT /admin/v1/buckets/{name}/policy` | [`SetPolicy`] | [`Done`] |
+//! | `GET /admin/v1/buckets/{name}/policy[?key=KEY]` | | [`PolicyReport`] |
 //! | `GET /admin/v1/keys` | | [`Keys`] |
 //! | `POST /admin/v1/keys` | [`AddKey`] | [`KeyAdded`] |
 //! | `DELETE /admin/v1/keys/{access_key}` | | [`Done`] |
@@ -39,8 +42,8 @@
 //! 1. Within `v1` fields are added, never renamed or removed; a reader ignores fields it does not know.
 
 pub use claystone_keeper::{
-    AtRisk, DiskStatus, JobKind, JobReport, Overall, RepairTotals, ScrubReport, SectorStatus, Status, StripeCounts,
-    Unreachable,
+    AtRisk, ConversionTotals, DiskStatus, JobKind, JobReport, Overall, PolicyStatus, RepairTotals, ScrubReport,
+    SectorStatus, Status, StripeCounts, Unreachable,
 };
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +124,9 @@ pub struct Bucket {
     pub created_unix_ms: u64,
     /// The code for new objects; none: the store's default.
     pub code: Option<String>,
+    /// How its redundancy follows heat; then new objects get its fast code.
+    #[serde(default)]
+    pub policy: Option<String>,
 }
 
 /// The code for new objects of a bucket.
@@ -129,6 +135,93 @@ pub struct Bucket {
 pub struct SetCode {
     /// Such as `rs:4+2`, `clay:4+2:5`, `replica:3`; none: the store's default.
     pub code: Option<String>,
+}
+
+/// The policies that have names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policies {
+    /// In the order in which `auto` looks at them.
+    pub policies: Vec<PolicyPreset>,
+    /// Disks that take writes.
+    pub disks: u64,
+    /// What `auto` is on so many; none if there are too few for any.
+    pub chosen: Option<String>,
+}
+
+/// A policy with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyPreset {
+    /// Its name.
+    pub name: String,
+    /// What it is: codes, bound and thresholds.
+    pub policy: String,
+    /// Disks that it needs.
+    pub disks_min: u16,
+    /// What it is good for.
+    pub summary: String,
+}
+
+/// How the redundancy of a bucket is to follow heat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetPolicy {
+    /// A name, or a policy such as `pc:2x5/pc:6x5<=150%,0.25..1.00`; none: it does not.
+    pub policy: Option<String>,
+}
+
+/// What a bucket with a policy has, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// The bucket.
+    pub bucket: String,
+    /// Its policy; with none all that follows is empty.
+    pub policy: Option<String>,
+    /// The policy's name, if it has one.
+    pub preset: Option<String>,
+    /// A read counts half after so long.
+    pub half_life_seconds: u64,
+    /// Bytes of its objects.
+    pub data_bytes: u64,
+    /// Bytes of chunks of fast stripes.
+    pub fast_bytes: u64,
+    /// Of compact ones.
+    pub compact_bytes: u64,
+    /// Of all others.
+    pub other_bytes: u64,
+    /// Bytes of chunks for a hundred bytes of objects.
+    pub percent: f64,
+    /// Stripes by the reason for what they have.
+    pub reasons: Vec<PolicyReason>,
+    /// The stripes of the object that was asked for, in order.
+    pub stripes: Vec<StripeReport>,
+}
+
+/// Stripes that have their codes for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyReason {
+    /// In one word.
+    pub reason: String,
+    /// How many.
+    pub stripes: u64,
+    /// Bytes of the bucket's objects in them.
+    pub data_bytes: u64,
+    /// The reason of one of them, in a sentence.
+    pub example: String,
+}
+
+/// A stripe of an object, and why it has its code.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StripeReport {
+    /// Its id.
+    pub stripe: String,
+    /// Its code.
+    pub code: String,
+    /// How often it was read lately.
+    pub heat: f64,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub why: String,
 }
 
 /// All credentials, without their secrets.

@@ -16,6 +16,7 @@ pub mod api;
 mod health;
 mod metrics;
 mod page;
+mod policies;
 mod router;
 mod volumes;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use claystone_keeper::{Overall, SectorStatus, Status};
+use claystone_keeper::{Overall, PolicyStatus, SectorStatus, Status};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -53,8 +53,22 @@ struct Gauges {
     repair_chunks: Family<RepairLabels, Counter>,
     repair_rebuilt: Family<RepairLabels, Counter>,
     repair_read: Family<RepairLabels, Counter>,
+    policies: Policies,
     requests_now: Gauge,
     memory_bytes: Gauge,
+}
+
+/// Of buckets whose redundancy follows heat, all together.
+#[derive(Clone, Default)]
+struct Policies {
+    buckets: Gauge,
+    data_bytes: Gauge,
+    bytes: Family<StateLabels, Gauge>,
+    bytes_max: Gauge,
+    left: Gauge,
+    conversions: Family<StateLabels, Counter>,
+    saved_bytes: Gauge,
+    moved_bytes: Counter,
 }
 
 /// Of disks that mend their own sectors.
@@ -196,6 +210,7 @@ impl Gauges {
         registry.register("repair_chunks", "Chunks rebuilt", self.repair_chunks.clone());
         registry.register("repair_rebuilt_bytes", "Bytes of chunks rebuilt", self.repair_rebuilt.clone());
         registry.register("repair_read_bytes", "Bytes read to rebuild them", self.repair_read.clone());
+        self.policies.register(registry);
         registry.register("requests_now", "Requests under way", self.requests_now.clone());
         registry.register("memory_bytes", "Resident memory of the program", self.memory_bytes.clone());
     }
@@ -225,6 +240,7 @@ impl Gauges {
         self.chunks_lost.set(whole(stripes.chunks_lost));
         self.set_disks(status);
         self.set_jobs(status);
+        self.policies.set(status);
         self.requests_now.set(whole(status.requests));
         self.memory_bytes.set(whole(memory_bytes.unwrap_or(0)));
     }
@@ -281,6 +297,45 @@ impl Gauges {
             store(&self.repair_rebuilt.get_or_create(&labels), totals.bytes_rebuilt);
             store(&self.repair_read.get_or_create(&labels), totals.bytes_read);
         }
+    }
+}
+
+impl Policies {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("policy_buckets", "Buckets whose redundancy follows heat", self.buckets.clone());
+        registry.register("policy_data_bytes", "Bytes of their objects", self.data_bytes.clone());
+        registry.register("policy_chunk_bytes", "Bytes of their chunks by state", self.bytes.clone());
+        registry.register(
+            "policy_chunk_bytes_max",
+            "What their bounds allow for these objects",
+            self.bytes_max.clone(),
+        );
+        registry.register("conversions_left", "Conversions that are planned", self.left.clone());
+        registry.register("conversions", "Compact stripes made, and split", self.conversions.clone());
+        let saved = "Bytes of chunks that conversions gave back, less those that they took, since the start";
+        registry.register("conversion_saved_bytes", saved, self.saved_bytes.clone());
+        registry.register("conversion_moved_bytes", "Bytes read and written to convert", self.moved_bytes.clone());
+    }
+
+    fn set(&self, status: &Status) {
+        let sum = |of: fn(&PolicyStatus) -> u64| whole(status.policies.iter().map(of).sum());
+        self.buckets.set(whole(status.policies.len() as u64));
+        self.data_bytes.set(sum(|bucket| bucket.data_bytes));
+        self.bytes_max.set(sum(|bucket| bucket.data_bytes.saturating_mul(bucket.percent_max.into()) / 100));
+        self.left.set(sum(|bucket| bucket.conversions_left));
+        for (state, bytes) in [
+            ("fast", sum(|bucket| bucket.fast_bytes)),
+            ("compact", sum(|bucket| bucket.compact_bytes)),
+            ("other", sum(|bucket| bucket.other_bytes)),
+        ] {
+            self.bytes.get_or_create(&StateLabels { state }).set(bytes);
+        }
+        let totals = &status.conversions;
+        for (state, count) in [("merged", totals.merged), ("split", totals.split)] {
+            store(&self.conversions.get_or_create(&StateLabels { state }), count);
+        }
+        self.saved_bytes.set(totals.saved_bytes);
+        store(&self.moved_bytes, totals.moved_bytes);
     }
 }
 

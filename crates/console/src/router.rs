@@ -33,7 +33,7 @@ use crate::api::{
 };
 use crate::health::health;
 use crate::page::page;
-use crate::{Admin, AdminError, Metrics, volumes};
+use crate::{Admin, AdminError, Metrics, policies, volumes};
 
 /// What the routes need. All of it is shared, nothing is owned.
 pub struct Parts {
@@ -83,6 +83,7 @@ pub fn router(parts: Parts) -> Router {
         .route("/keys/{access_key}", axum::routing::delete(delete_key))
         .route("/backup", post(back_up))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(policies::routes())
         .merge(volumes::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
@@ -103,7 +104,7 @@ pub fn router(parts: Parts) -> Router {
 }
 
 impl Console {
-    async fn status(&self) -> Result<Arc<Status>, AdminError> {
+    pub(crate) async fn status(&self) -> Result<Arc<Status>, AdminError> {
         let clock = &*self.parts.env.clock;
         let look = async {
             let mut cached = self.cached.lock().await;

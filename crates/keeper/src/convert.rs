@@ -6,7 +6,7 @@
 //!    chunks outlive it.
 //! 2. Dropped chunks are left to reclaim, which waits for whoever still reads by the old records.
 //!
-//! Left out: which stripes get which code, and when.
+//! Left out: which stripes get which code, and when (`conversions`, `policies`).
 
 use claystone_chunk::StripeId;
 use claystone_code::{CodeSpec, ConversionGoal, NoConversion, plan_conversion};
@@ -76,6 +76,15 @@ impl Keeper {
     /// # Errors
     /// All of [`ConversionError`]; everything is as it was, but for `Meta(Unavailable)`.
     pub async fn convert(&self, sources: &[StripeId], to: CodeSpec) -> Result<Vec<StripeRecord>, ConversionError> {
+        Ok(self.convert_counted(sources, to).await?.0)
+    }
+
+    /// As [`Keeper::convert`]; returns the bytes read and written too.
+    pub(crate) async fn convert_counted(
+        &self,
+        sources: &[StripeId],
+        to: CodeSpec,
+    ) -> Result<(Vec<StripeRecord>, u64), ConversionError> {
         let mut records: Vec<StripeRecord> = Vec::with_capacity(sources.len());
         for &stripe in sources {
             if records.iter().any(|record| record.id == stripe) {
@@ -88,7 +97,7 @@ impl Keeper {
             }
             records.push(record);
         }
-        let Some(from) = records.first().map(|record| record.code) else { return Ok(Vec::new()) };
+        let Some(from) = records.first().map(|record| record.code) else { return Ok((Vec::new(), 0)) };
         let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
         if usize::from(plan.sources) != records.len() {
             let (expected, given) = (plan.sources, records.len());
@@ -96,15 +105,27 @@ impl Keeper {
         }
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
         let converted = pacer.watch(self.inner.stripes.convert(&records, &plan, &pacer)).await;
-        self.name(converted.ok_or(ConversionError::Stuck { to })??).await
+        let converted = converted.ok_or(ConversionError::Stuck { to })??;
+        let moved_bytes = converted.bytes_read + converted.bytes_written + converted.bytes_verified;
+        let sources = records.iter().map(|record| (record.id, record.data_bytes)).collect();
+        Ok((self.name(converted, sources).await?, moved_bytes))
     }
 
-    /// Commits a conversion, or deletes its chunks.
-    async fn name(&self, converted: Converted) -> Result<Vec<StripeRecord>, ConversionError> {
+    /// Commits a conversion, or deletes its chunks. `sources` are the stripes with the bytes that each holds: the new ones are
+    /// as hot as they were.
+    async fn name(
+        &self,
+        converted: Converted,
+        sources: Vec<(StripeId, u64)>,
+    ) -> Result<Vec<StripeRecord>, ConversionError> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let (meta, stripes) = (self.inner.meta.clone(), self.inner.stripes.clone());
+        let (meta, stripes, env) = (self.inner.meta.clone(), self.inner.stripes.clone(), self.inner.env.clone());
         let task = async move {
             let result = meta.convert(converted.change.clone()).await;
+            if let Ok(targets) = &result {
+                let targets: Vec<StripeId> = targets.iter().map(|target| target.id).collect();
+                stripes.heats().inherit(&sources, &targets, env.clock.wall());
+            }
             // After `Unavailable` perhaps it is committed: the records tell the sweep later.
             if matches!(&result, Err(error) if !matches!(error, MetaError::Unavailable { .. })) {
                 stripes.discard_converted(converted).await;

@@ -1,12 +1,14 @@
 //! The face of this crate: what upkeep remembers, its loops, and the steps that a simulation takes one by one.
 //!
-//! Four loops run once [`Keeper::start`] was called; each only repeats a public step:
+//! Six loops run once [`Keeper::start`] was called; each only repeats a public step:
 //!
 //! ```text
 //! damage    handle_damage     as reports of reads arrive
 //! move      repair_once, drain_once, survey      until nothing is left, then at a wake-up or every 5 s
 //! scrub     scrub_once        page by page; rests while a repair is under way, unless somebody asked for a scrub
 //! reclaim   reclaim_once      every 10 s, and when a disk returns
+//! convert   convert_once      every minute while buckets have policies; rests while a repair is under way
+//! heat      write_heats       every 5 minutes
 //! ```
 //!
 //! Invariants:
@@ -29,9 +31,12 @@ use tokio::sync::Notify;
 
 use crate::backoff::{Backoff, Cause};
 use crate::pace::{Activity, Pacing};
+use crate::policies::Followed;
 use crate::progress::{JobKind, JobReport, Progress};
 use crate::snapshot::{Condition, Outlook, Snapshot};
-use crate::status::{AtRisk, DiskStatus, RepairTotals, ScrubReport, SectorStatus, Status, StripeCounts, Unreachable};
+use crate::status::{
+    AtRisk, ConversionTotals, DiskStatus, RepairTotals, ScrubReport, SectorStatus, Status, StripeCounts, Unreachable,
+};
 use crate::{KeeperError, Settings, SettingsError};
 
 /// Keeps the store in repair. Cheap to clone; calls may come from many tasks.
@@ -55,12 +60,17 @@ pub(crate) struct Inner {
     pub(crate) walk: tokio::sync::Mutex<Option<StripeId>>,
     /// Held by whoever reclaims.
     pub(crate) reclaiming: tokio::sync::Mutex<()>,
+    /// Whether what the records know of heat was read; held by whoever reads it.
+    pub(crate) heats_loaded: tokio::sync::Mutex<bool>,
+    /// When this began.
+    pub(crate) started: Moment,
     /// Something changed that may make another stripe more urgent than those planned: end the batch. `move_wake` is
     /// notified with it, so that planning anew does not depend on who clears this.
     pub(crate) replan: AtomicBool,
     move_wake: Notify,
     scrub_wake: Notify,
     reclaim_wake: Notify,
+    convert_wake: Notify,
 }
 
 /// What upkeep remembers between steps.
@@ -72,6 +82,10 @@ pub(crate) struct State {
     present: BTreeMap<DiskId, bool>,
     pub(crate) backoff: Backoff,
     pub(crate) verify_backoff: Backoff,
+    pub(crate) convert_backoff: Backoff,
+    /// Buckets with a policy, by name.
+    pub(crate) followed: BTreeMap<String, Followed>,
+    pub(crate) converted: ConversionTotals,
     jobs: BTreeMap<JobKind, Progress>,
     finished: BTreeMap<JobKind, JobReport>,
     totals: BTreeMap<(CodeSpec, bool), RepairTotals>,
@@ -130,6 +144,8 @@ pub struct Idle {
     pub forgotten: u64,
     /// Chunks deleted that no record named.
     pub orphans: u64,
+    /// Conversions carried out.
+    pub converted: u64,
 }
 
 impl Keeper {
@@ -147,6 +163,7 @@ impl Keeper {
         settings.check()?;
         let activity = Activity::new(env.clock.clone());
         let pacing = Pacing::new(env.clock.clone(), activity.clone(), settings.bytes_per_second_max);
+        let started = env.clock.now();
         let inner = Inner {
             env,
             meta,
@@ -159,10 +176,13 @@ impl Keeper {
             moving: tokio::sync::Mutex::default(),
             walk: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
+            heats_loaded: tokio::sync::Mutex::default(),
+            started,
             replan: AtomicBool::new(false),
             move_wake: Notify::new(),
             scrub_wake: Notify::new(),
             reclaim_wake: Notify::new(),
+            convert_wake: Notify::new(),
         };
         Ok(Keeper { inner: Arc::new(inner) })
     }
@@ -180,6 +200,8 @@ impl Keeper {
             tasks.spawn("keeper-move", Box::pin(self.clone().move_loop())),
             tasks.spawn("keeper-scrub", Box::pin(self.clone().scrub_loop())),
             tasks.spawn("keeper-reclaim", Box::pin(self.clone().reclaim_loop())),
+            tasks.spawn("keeper-convert", Box::pin(self.clone().convert_loop())),
+            tasks.spawn("keeper-heat", Box::pin(self.clone().heat_loop())),
         ]
     }
 
@@ -199,8 +221,10 @@ impl Keeper {
             let repair = self.repair_once().await?;
             let drain = self.drain_once().await?;
             let reclaim = self.reclaim_once().await?;
+            let convert = self.convert_once().await?;
             let scrub = self.scrub_once().await?;
             self.survey().await?;
+            idle.converted += convert.merged + convert.split;
             idle.repaired += repair.chunks;
             idle.moved += drain.chunks;
             idle.verified += scrub.verified;
@@ -208,6 +232,7 @@ impl Keeper {
             idle.forgotten += reclaim.forgotten;
             idle.orphans += reclaim.orphans;
             let worked = repair.chunks + repair.conflicts + drain.chunks + drain.conflicts + drain.removed;
+            let worked = worked + convert.merged + convert.split;
             let found = damage.damaged + scrub.damaged + scrub.verified + reclaim.forgotten + reclaim.orphans;
             if worked + found == 0 && scrub.wrapped {
                 idle.settled = true;
@@ -237,6 +262,7 @@ impl Keeper {
     pub fn disks_changed(&self) {
         self.state().backoff.lift();
         self.state().verify_backoff.lift();
+        self.state().convert_backoff.lift();
         self.wake_moves();
         self.inner.reclaim_wake.notify_one();
     }
@@ -278,8 +304,7 @@ impl Keeper {
     async fn scrub_loop(self) {
         loop {
             let asked = self.state().full_scrub.is_some();
-            let repairing = self.state().jobs.get(&JobKind::Repair).is_some_and(|job| !job.is_waiting());
-            if repairing && !asked {
+            if self.repairs() && !asked {
                 self.rest(&self.inner.scrub_wake, MOVE_EVERY).await;
                 continue;
             }
@@ -299,6 +324,44 @@ impl Keeper {
                 Err(error) => self.failed("reclaim", &error).await,
             }
         }
+    }
+
+    async fn convert_loop(self) {
+        loop {
+            if self.repairs() {
+                self.rest(&self.inner.convert_wake, MOVE_EVERY).await;
+                continue;
+            }
+            let began = self.now();
+            match self.convert_once().await {
+                Ok(round) if round.merged + round.split > 0 => {}
+                Ok(_) => {
+                    // Large buckets are looked through less often: it takes at most a twentieth of the time.
+                    let took = self.now().since(began);
+                    self.rest(&self.inner.convert_wake, self.inner.settings.convert_every.max(took * 20)).await;
+                }
+                Err(error) => self.failed("conversion", &error).await,
+            }
+        }
+    }
+
+    async fn heat_loop(self) {
+        loop {
+            self.inner.env.clock.sleep(self.inner.settings.heat_every).await;
+            if let Err(error) = self.write_heats().await {
+                self.failed("writing heat", &error).await;
+            }
+        }
+    }
+
+    /// Whether something is being repaired, or will be at once.
+    pub(crate) fn repairs(&self) -> bool {
+        self.state().jobs.get(&JobKind::Repair).is_some_and(|job| !job.is_waiting())
+    }
+
+    /// A bucket's policy was set: look at once.
+    pub fn policy_changed(&self) {
+        self.inner.convert_wake.notify_one();
     }
 
     async fn damage_loop(self) {
@@ -369,6 +432,7 @@ impl Keeper {
         if changed {
             state.backoff.lift();
             state.verify_backoff.lift();
+            state.convert_backoff.lift();
             state.survey = None;
         }
         drop(state);
@@ -511,6 +575,7 @@ impl Keeper {
         let looked_at = if tally.unrecoverable > 0 { AT_RISK_LOOKED_AT_MAX } else { AT_RISK_MAX };
         let mut at_risk: Vec<AtRisk> =
             self.inner.meta.degraded(looked_at).await?.iter().map(|stripe| at_risk_of(&snapshot, stripe)).collect();
+        let policies = self.policy_status();
         let state = self.state();
         let survey = state.survey.clone().filter(|_| unanswered).unwrap_or_default();
         at_risk.extend(survey.worst);
@@ -519,6 +584,7 @@ impl Keeper {
         at_risk.truncate(AT_RISK_MAX);
         let unreachable = unanswered.then_some(survey.unreachable);
         let unrecoverable = state.backoff.count(Cause::Unrecoverable) as u64;
+        let conversions = state.converted;
         let stripes = StripeCounts::new(tally, unrecoverable, unreachable);
         let overall = stripes.overall();
         let now = self.now();
@@ -539,6 +605,8 @@ impl Keeper {
             finished: state.finished.values().cloned().collect(),
             waiting,
             repair: state.totals.values().cloned().collect(),
+            policies,
+            conversions,
             scrub: state.full_scrub.as_ref().map(|scrub| scrub.report.clone()).or(state.last_scrub.clone()),
             requests: self.inner.activity.requests() as u64,
         })

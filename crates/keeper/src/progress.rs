@@ -24,6 +24,8 @@ pub enum JobKind {
     Verify,
     /// Reads back all stripes because somebody asked; counts stripes.
     Scrub,
+    /// Merges and splits stripes as policies want; counts conversions.
+    Convert,
 }
 
 impl JobKind {
@@ -32,6 +34,7 @@ impl JobKind {
         match self {
             JobKind::Repair | JobKind::Drain => "chunks",
             JobKind::Verify | JobKind::Scrub => "stripes",
+            JobKind::Convert => "conversions",
         }
     }
 
@@ -42,6 +45,7 @@ impl JobKind {
             JobKind::Drain => "drain",
             JobKind::Verify => "verify",
             JobKind::Scrub => "scrub",
+            JobKind::Convert => "convert",
         }
     }
 }
@@ -51,7 +55,7 @@ impl JobKind {
 pub struct JobReport {
     /// What it does.
     pub kind: JobKind,
-    /// What the counts count: `chunks` or `stripes`.
+    /// What the counts count: `chunks`, `stripes` or `conversions`.
     pub unit: String,
     /// Done so far.
     pub done: u64,

@@ -30,6 +30,12 @@ pub struct Settings {
     pub sweep_every: Duration,
     /// Incomplete multipart uploads older than this are aborted; `None`: never, as in S3.
     pub upload_age_max: Option<Duration>,
+    /// How often buckets with a policy are looked at.
+    pub convert_every: Duration,
+    /// A stripe is converted when it is this old and upkeep has run for as long, so that reads had time to show.
+    pub convert_after: Duration,
+    /// How often the heat of stripes is written to the records: what was counted since is lost in a crash.
+    pub heat_every: Duration,
     /// First pause after a failed attempt at a stripe; each further failure doubles it.
     pub retry_min: Duration,
     /// Longest pause between attempts at a stripe.
@@ -49,6 +55,9 @@ impl Default for Settings {
             reclaim_after: Duration::from_secs(60),
             sweep_every: Duration::from_secs(6 * 60 * 60),
             upload_age_max: None,
+            convert_every: Duration::from_secs(60),
+            convert_after: Duration::from_secs(60 * 60),
+            heat_every: Duration::from_secs(5 * 60),
             retry_min: Duration::from_secs(30),
             retry_max: Duration::from_secs(60 * 60),
         }
@@ -72,7 +81,8 @@ impl Settings {
         if self.bytes_per_second_max == Some(0) {
             return Err(SettingsError::NoBytes);
         }
-        if self.scrub_cycle.is_zero() || self.sweep_every.is_zero() || self.retry_min.is_zero() {
+        let intervals = [self.scrub_cycle, self.sweep_every, self.retry_min, self.convert_every, self.heat_every];
+        if intervals.iter().any(Duration::is_zero) {
             return Err(SettingsError::ZeroInterval);
         }
         if self.retry_max < self.retry_min {
@@ -107,7 +117,7 @@ pub enum SettingsError {
     #[error("bytes_per_second_max must be at least 1; leave it out for no limit")]
     NoBytes,
     /// An interval of no length would be a busy loop.
-    #[error("scrub_cycle, sweep_every and retry_min must be longer than 0")]
+    #[error("scrub_cycle, sweep_every, retry_min, convert_every and heat_every must be longer than 0")]
     ZeroInterval,
     /// `retry_min` and `retry_max`.
     #[error("retry_max ({max:?}) must be at least retry_min ({min:?})")]
@@ -139,6 +149,8 @@ mod tests {
             Settings { scrub_share: 0.0, ..Settings::default() },
             Settings { bytes_per_second_max: Some(0), ..Settings::default() },
             Settings { scrub_cycle: Duration::ZERO, ..Settings::default() },
+            Settings { convert_every: Duration::ZERO, ..Settings::default() },
+            Settings { heat_every: Duration::ZERO, ..Settings::default() },
             Settings { retry_max: Duration::from_secs(1), ..Settings::default() },
         ];
         for settings in broken {

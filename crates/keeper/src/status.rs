@@ -290,6 +290,46 @@ impl RepairTotals {
     }
 }
 
+/// A bucket whose redundancy follows heat, as it was when it was last looked at.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PolicyStatus {
+    /// Its name.
+    pub bucket: String,
+    /// Its policy.
+    pub policy: String,
+    /// The policy's name, if it has one.
+    pub preset: Option<String>,
+    /// Bytes of its objects.
+    pub data_bytes: u64,
+    /// Bytes of chunks of fast stripes.
+    pub fast_bytes: u64,
+    /// Of compact ones.
+    pub compact_bytes: u64,
+    /// Of all others: small objects, and what was written before the policy.
+    pub other_bytes: u64,
+    /// Bytes of chunks for a hundred bytes of objects.
+    pub percent: f64,
+    /// The bound on that.
+    pub percent_max: u32,
+    /// Conversions that are planned.
+    pub conversions_left: u64,
+    /// These numbers are of the whole bucket; otherwise of the part that was looked at last.
+    pub whole: bool,
+}
+
+/// What conversions did since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ConversionTotals {
+    /// Compact stripes made.
+    pub merged: u64,
+    /// Compact stripes made fast.
+    pub split: u64,
+    /// Bytes of chunks given back, less those taken.
+    pub saved_bytes: i64,
+    /// Bytes read and written for it.
+    pub moved_bytes: u64,
+}
+
 /// A scrub of everything that somebody asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScrubReport {
@@ -338,6 +378,12 @@ pub struct Status {
     pub repair: Vec<RepairTotals>,
     /// The last scrub that was asked for.
     pub scrub: Option<ScrubReport>,
+    /// Buckets with a policy, by name, as of the last look.
+    #[serde(default)]
+    pub policies: Vec<PolicyStatus>,
+    /// What conversions did since the start.
+    #[serde(default)]
+    pub conversions: ConversionTotals,
     /// Requests of clients under way.
     pub requests: u64,
 }

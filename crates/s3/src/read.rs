@@ -4,7 +4,8 @@
 //! 1. One look-up finds the bucket, its documents, the object and its stripes.
 //! 2. Nothing of a body is promised before its first piece was read.
 
-use claystone_meta::BucketRecord;
+use claystone_code::CodeSpec;
+use claystone_meta::{BucketRecord, HeatPolicy};
 use claystone_object::{ByteRange, Object};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use s3s::dto::{
@@ -88,6 +89,9 @@ impl Answer {
         let codes: Vec<String> = self.object.codes().iter().map(ToString::to_string).collect();
         if !codes.is_empty() {
             put(CODE_HEADER, codes.join(","));
+        }
+        if let Some(state) = state_of(self.bucket.policy, &self.object.codes()) {
+            put(STATE_HEADER, state.to_owned());
         }
         headers
     }
@@ -326,6 +330,21 @@ fn not_modified(object: &Object) -> S3Error {
     error
 }
 
+/// How an object of a bucket whose redundancy follows heat is kept: `fast`, `compact`, `mixed` if some of its stripes are
+/// the one and some the other, or `other` if all have other codes. Ends of objects may be too short for any of the two.
+fn state_of(policy: Option<HeatPolicy>, codes: &[CodeSpec]) -> Option<&'static str> {
+    let HeatPolicy { fast, compact, .. } = policy?;
+    Some(match (codes.contains(&fast), codes.contains(&compact)) {
+        _ if codes.is_empty() => return None,
+        (true, false) => "fast",
+        (false, true) => "compact",
+        (true, true) => "mixed",
+        (false, false) => "other",
+    })
+}
+
+/// Header that tells how an object of a bucket with a policy is kept.
+const STATE_HEADER: &str = "x-claystone-state";
 /// Header that tells the code of a bucket or object.
 pub(crate) const CODE_HEADER: &str = "x-claystone-code";
 const PARTS_SHOWN_MAX: i32 = 1000;

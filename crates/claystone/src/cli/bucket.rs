@@ -63,7 +63,8 @@ impl Bucket {
                 }
                 let mut table = Table::new(&["bucket", "code", "owner"]);
                 for bucket in buckets.buckets {
-                    table.row([bucket.name, bucket.code.unwrap_or_else(|| "(default)".to_owned()), bucket.owner]);
+                    let code = bucket.policy.or(bucket.code);
+                    table.row([bucket.name, code.unwrap_or_else(|| "(default)".to_owned()), bucket.owner]);
                 }
                 write!(output(), "{table}")?;
             }

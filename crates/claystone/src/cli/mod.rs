@@ -10,6 +10,7 @@ mod emulated;
 mod key;
 mod model;
 mod mount;
+mod policy;
 mod scrub;
 mod signals;
 mod status;
@@ -50,6 +51,8 @@ enum Command {
     Scrub(scrub::Scrub),
     /// List and make buckets, choose their codes
     Bucket(bucket::Bucket),
+    /// How the redundancy of buckets follows what is read: list, show, set and explain policies
+    Policy(policy::Policy),
     /// Block devices: list, make, attach, copy and merge volumes
     Volume(volume::Volume),
     /// List, make and delete access keys
@@ -106,6 +109,7 @@ impl Cli {
             Command::Disk(disk) => disk.run().await,
             Command::Scrub(scrub) => scrub.run().await,
             Command::Bucket(bucket) => bucket.run().await,
+            Command::Policy(policy) => policy.run().await,
             Command::Volume(volume) => volume.run().await,
             Command::Key(key) => key.run().await,
             Command::Backup(backup) => backup.run().await,

@@ -5,13 +5,13 @@ use axum::http::Request;
 use claystone_chunk::testing::MemoryStore;
 use claystone_chunk::{NodeId, StoreState};
 use claystone_env::Space;
-use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, HeatPolicy, SqliteMeta};
 use claystone_stripe::{Member, Stores, Stripes};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use super::*;
-use crate::api::{ErrorBody, Health};
+use crate::api::{self, ErrorBody, Health};
 
 const TOKEN: &str = "a-token-for-tests";
 
@@ -61,6 +61,11 @@ impl Admin for Recorder {
 
     async fn set_code(&self, bucket: &str, code: Option<CodeSpec>) -> Result<(), AdminError> {
         self.note(format!("code of {bucket}: {code:?}"));
+        Ok(())
+    }
+
+    async fn set_policy(&self, bucket: &str, policy: Option<HeatPolicy>) -> Result<(), AdminError> {
+        self.note(format!("policy of {bucket}: {}", policy.map_or("none".to_owned(), |policy| policy.to_string())));
         Ok(())
     }
 
@@ -349,5 +354,23 @@ fn the_page_loads_nothing_from_elsewhere() {
         for outside in ["src=", "https://", "@import", "innerHTML"] {
             assert!(!page.contains(outside), "{outside}");
         }
+    });
+}
+
+#[test]
+fn policies_are_listed_set_by_name_and_explained() {
+    with_console(true, async |console| {
+        let list: api::Policies = console.admin("GET", "/policies", "").await;
+        let names: Vec<&str> = list.policies.iter().map(|policy| policy.name.as_str()).collect();
+        assert_eq!((names, list.disks, list.chosen), (vec!["pc", "rsm-10+4", "lrc", "rsm-6+3", "clay"], 1, None));
+        let _: Done = console.admin("PUT", "/buckets/b/policy", r#"{"policy":"lrc"}"#).await;
+        let _: Done = console.admin("PUT", "/buckets/b/policy", r#"{"policy":null}"#).await;
+        let lrc = "policy of b: lrc:12+6+2/lrc:12+2+2<=140%,0.25..1.00";
+        assert_eq!(console.admin.notes(), [lrc, "policy of b: none"]);
+        let (status, code, message) = console.error("PUT", "/buckets/b/policy", r#"{"policy":"raid"}"#).await;
+        assert_eq!((status, code.as_str()), (400, "invalid"));
+        assert!(message.starts_with("policy: expected FAST/COMPACT"), "{message}");
+        let (status, code, _) = console.error("GET", "/buckets/nowhere/policy?key=k", "").await;
+        assert_eq!((status, code.as_str()), (404, "not_found"));
     });
 }

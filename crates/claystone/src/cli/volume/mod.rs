@@ -224,7 +224,7 @@ impl Volume {
 
 /// Bytes on disks for each byte, in percent; written as 2.0x.
 #[derive(Debug, Clone, Copy)]
-struct Ratio(u32);
+pub(super) struct Ratio(pub(super) u32);
 
 impl std::str::FromStr for Ratio {
     type Err = anyhow::Error;

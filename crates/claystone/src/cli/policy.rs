@@ -1,0 +1,214 @@
+//! `claystone policy`: how the redundancy of buckets follows what is read.
+
+use anyhow::{Context, anyhow};
+use claystone_console::api;
+use claystone_meta::{HeatPolicy, Reads};
+use hyper::Method;
+
+use super::{At, print_json};
+use crate::admin::AdminClient;
+use crate::output::output;
+use crate::table::{Table, bytes, seconds};
+
+/// How the redundancy of buckets follows what is read.
+#[derive(Debug, clap::Args)]
+pub struct Policy {
+    #[command(flatten)]
+    at: At,
+    /// JSON instead of sentences
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// The policies with names, and the disks that they need
+    List,
+    /// What a bucket has, and what its objects take
+    Show {
+        /// The bucket
+        bucket: String,
+    },
+    /// Choose what a bucket has; its objects become so one by one, and those to come get the fast code
+    Set {
+        /// The bucket
+        bucket: String,
+        /// A name of `claystone policy list`; `auto`: by the number of disks; a policy as `show` prints it; or `none`
+        policy: String,
+        /// Bytes on disks for each byte of objects, such as 1.5x, over the whole bucket
+        #[arg(long, value_name = "RATIO")]
+        space_at_most: Option<super::volume::Ratio>,
+        /// What is read less often lately is made compact, such as 0.25
+        #[arg(long, value_name = "READS", value_parser = reads)]
+        cold_below: Option<Reads>,
+        /// What is read more often lately is made fast, such as 1.00
+        #[arg(long, value_name = "READS", value_parser = reads)]
+        hot_above: Option<Reads>,
+    },
+    /// Why the objects of a bucket, or one of them, have the codes that they have
+    Explain {
+        /// The bucket
+        bucket: String,
+        /// The object
+        key: Option<String>,
+    },
+}
+
+impl Policy {
+    /// Acts.
+    ///
+    /// # Errors
+    /// No store answers, or it says no.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let client = AdminClient::of(&self.at.dir)?;
+        match self.action {
+            Action::List => {
+                let policies: api::Policies = client.get("/policies").await?;
+                if self.json {
+                    print_json(&policies)?;
+                } else {
+                    write!(output(), "{}", listed(&policies))?;
+                }
+            }
+            Action::Show { bucket } => {
+                let report: api::PolicyReport = client.get(&route(&bucket)).await?;
+                if self.json { print_json(&report)? } else { write!(output(), "{}", shown(&report))? }
+            }
+            Action::Set { bucket, policy: text, space_at_most, cold_below, hot_above } => {
+                let mut policy = match text.as_str() {
+                    "none" => None,
+                    "auto" => Some(chosen(&client).await?),
+                    text => Some(HeatPolicy::named(text).with_context(|| unknown(text))?),
+                };
+                if let Some(policy) = &mut policy {
+                    policy.percent_max = space_at_most.map_or(policy.percent_max, |ratio| ratio.0);
+                    policy.cold_below = cold_below.unwrap_or(policy.cold_below);
+                    policy.hot_above = hot_above.unwrap_or(policy.hot_above);
+                    policy.validate()?;
+                }
+                let body = api::SetPolicy { policy: policy.map(|policy| policy.to_string()) };
+                let _: api::Done = client.send(Method::PUT, &route(&bucket), &body).await?;
+                if self.json {
+                    print_json(&body)?;
+                } else {
+                    match body.policy {
+                        Some(policy) => {
+                            writeln!(output(), "{bucket} is kept as {policy}; its objects become so one by one")?
+                        }
+                        None => writeln!(output(), "{bucket} has no policy; its objects stay as they are")?,
+                    }
+                }
+            }
+            Action::Explain { bucket, key } => {
+                let path = match &key {
+                    Some(key) => format!("{}?key={}", route(&bucket), escaped(key)),
+                    None => route(&bucket),
+                };
+                let report: api::PolicyReport = client.get(&path).await?;
+                if self.json {
+                    print_json(&report)?
+                } else {
+                    write!(output(), "{}", explained(&report, key.as_deref()))?
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn chosen(client: &AdminClient) -> anyhow::Result<HeatPolicy> {
+    let policies: api::Policies = client.get("/policies").await?;
+    let name = policies.chosen.ok_or_else(|| {
+        anyhow!("{} disks take writes, too few for any of `claystone policy list` and a repair", policies.disks)
+    })?;
+    Ok(HeatPolicy::named(&name)?)
+}
+
+fn unknown(text: &str) -> String {
+    format!("{text:?} is neither a name of `claystone policy list`, nor `auto` or `none`, nor a policy")
+}
+
+fn listed(policies: &api::Policies) -> String {
+    let mut table = Table::new(&["name", "disks", "policy", "what"]);
+    for policy in &policies.policies {
+        let api::PolicyPreset { name, policy: text, disks_min, summary } = policy.clone();
+        table.row([name, disks_min.to_string(), text, summary]);
+    }
+    let disks = policies.disks;
+    let chosen = match &policies.chosen {
+        Some(name) => format!("{disks} disks take writes: `auto` is {name}"),
+        None => format!("{disks} disks take writes: too few for `auto`"),
+    };
+    format!("{table}\n{chosen}\n")
+}
+
+fn shown(report: &api::PolicyReport) -> String {
+    let Some(policy) = &report.policy else { return format!("{} has no policy\n", report.bucket) };
+    let name = report.preset.as_ref().map_or(String::new(), |name| format!("{name}: "));
+    let mut table = Table::new(&["of chunks", "bytes"]);
+    for (what, number) in [
+        ("fast", report.fast_bytes),
+        ("compact", report.compact_bytes),
+        ("other", report.other_bytes),
+        ("for objects of", report.data_bytes),
+    ] {
+        table.row([what.to_owned(), bytes(number)]);
+    }
+    format!("{name}{policy}\n\n{table}\n{:.1} % of the bytes of its objects\n", report.percent)
+}
+
+/// The policy in sentences, and what it comes to now.
+fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
+    let bucket = &report.bucket;
+    let Some(policy) = report.policy.as_ref().and_then(|text| text.parse::<HeatPolicy>().ok()) else {
+        return format!("{bucket} has no policy: its objects keep the codes that they were written with.\n");
+    };
+    let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = policy;
+    let becomes = match policy.sources() {
+        1 => format!("a stripe becomes {compact}"),
+        sources => format!("{sources} stripes become one of {compact}"),
+    };
+    let mut text = format!(
+        "New objects in {bucket} get {fast}: a lost chunk is rebuilt from few others.\n\
+         Where stripes are read less than {cold_below} times lately, {becomes}, which takes less space; data stays where it is.\n\
+         What is read more than {hot_above} times becomes {fast} again, while the bucket takes at most {percent_max} % of its data.\n\
+         If it takes more, what is read least is made compact, however much that is.\n\
+         A read of all bytes of a stripe counts 1, and half as much {} later.\n\
+         Both codes need {} disks, and survive the loss of any {}.\n",
+        seconds(report.half_life_seconds),
+        policy.disks_min(),
+        fast.tolerance()
+    );
+    text.push_str(&format!("\nNow it takes {:.1} % of {}.\n", report.percent, bytes(report.data_bytes)));
+    if let Some(key) = key {
+        if report.stripes.is_empty() {
+            text.push_str(&format!("{key} has no bytes.\n"));
+        }
+        for stripe in &report.stripes {
+            text.push_str(&format!("{key}, stripe {}, {}: {}.\n", stripe.stripe, stripe.code, stripe.why));
+        }
+        return text;
+    }
+    for reason in &report.reasons {
+        let (stripes, of) = (reason.stripes, bytes(reason.data_bytes));
+        let many = if stripes == 1 { "1 stripe".to_owned() } else { format!("{stripes} stripes, one of them") };
+        text.push_str(&format!("{of} in {many}: {}.\n", reason.example));
+    }
+    text
+}
+
+fn route(bucket: &str) -> String {
+    format!("/buckets/{}/policy", escaped(bucket))
+}
+
+/// As a part of a path or a query.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+fn reads(text: &str) -> Result<Reads, String> {
+    text.parse().map_err(|_| "expected a number with two decimals, such as 0.25".to_owned())
+}

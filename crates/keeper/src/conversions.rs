@@ -1,0 +1,378 @@
+//! Decides which stripes of a bucket are merged and split as its policy wants: a pure function.
+//!
+//! ```text
+//!   heat    0 ........ cold_below ........................ hot_above ........
+//!   fast    merged     stays; merged only over the bound, coldest first
+//!   compact stays                                          split while the bound less a margin allows it, hottest first
+//! ```
+//!
+//! Invariants:
+//! 1. A split is planned only if all planned splits together leave the bucket below its bound by [`MARGIN_PERCENT`], counted
+//!    from what there is now and not from what planned merges will save: so the bound is kept, whatever of the plan fails.
+//! 2. With a fixed heat, carrying plans out comes to an end. Merged for cold: the heat of the whole is that of its parts, so it
+//!    is below `hot_above`. Split for heat: the parts are above `cold_below`, and what would merge them is a bucket over its
+//!    bound, which no split brings about. Merged for the bound: that happens until the bucket is below it and never again.
+//! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps.
+//! 4. What is young, hurt, or failed lately is left alone, and so is what has another code.
+//!
+//! Left out: what lies on disks of one node; the codes ask for disks only.
+//! Source: [hacfs §3.1]; it names no thresholds and no margin, and as it is written it goes to and fro at the bound.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claystone_chunk::{DiskId, StripeId};
+use claystone_code::CodeSpec;
+use claystone_meta::HeatPolicy;
+
+use crate::why::Why;
+
+/// A bucket, or a part of a large one, at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BucketSnapshot {
+    /// What it wants.
+    pub policy: HeatPolicy,
+    /// Disks that take new chunks.
+    pub disks: usize,
+    /// Its stripes, each once.
+    pub stripes: Vec<Resident>,
+}
+
+/// A stripe that holds objects of the bucket.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resident {
+    /// Its name.
+    pub stripe: StripeId,
+    /// Its code.
+    pub code: CodeSpec,
+    /// Bytes of objects of the bucket in it.
+    pub data_bytes: u64,
+    /// Bytes of each of its chunks.
+    pub chunk_bytes: u64,
+    /// Its bands.
+    pub bands: u16,
+    /// Of these, those that objects of the bucket hold.
+    pub bands_held: u16,
+    /// Disks of the chunks that a merge keeps, ascending; of fast stripes only.
+    pub disks: Vec<DiskId>,
+    /// How often it was read lately.
+    pub heat: f64,
+    /// Whether it may be changed.
+    pub standing: Standing,
+}
+
+/// Whether a stripe may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It may.
+    Ready,
+    /// It is new, or was not watched for long enough.
+    Young {
+        /// Seconds until it counts.
+        seconds_left: u64,
+    },
+    /// Chunks of it are lost or do not answer.
+    Hurt {
+        /// How many.
+        chunks: u16,
+    },
+    /// An attempt failed a short while ago.
+    Waits,
+    /// It ends within a row, which the policy's codes cut differently.
+    ShortRow,
+}
+
+/// A conversion to carry out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The stripes, in the order of their data chunks afterwards.
+    pub sources: Vec<StripeId>,
+    /// The code of those that take their place.
+    pub to: CodeSpec,
+    /// Bytes of chunks that it gives back; negative: that it takes.
+    pub saved_bytes: i64,
+    /// Why.
+    pub why: Why,
+}
+
+/// Bytes by what they have, of a bucket with a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// Bytes of objects.
+    pub data_bytes: u64,
+    /// Bytes of chunks of fast stripes.
+    pub fast_bytes: u64,
+    /// Of compact ones.
+    pub compact_bytes: u64,
+    /// Of all others.
+    pub other_bytes: u64,
+}
+
+impl Space {
+    /// Bytes of all chunks.
+    pub fn chunks_bytes(&self) -> u64 {
+        self.fast_bytes + self.compact_bytes + self.other_bytes
+    }
+
+    /// Bytes of chunks for a hundred bytes of objects; 100 where there is nothing.
+    pub fn percent(&self) -> f64 {
+        self.percent_with(0)
+    }
+
+    /// The same with so many bytes of chunks more.
+    fn percent_with(&self, more: i64) -> f64 {
+        if self.data_bytes == 0 {
+            return 100.0;
+        }
+        100.0 * (self.chunks_bytes() as f64 + more as f64) / self.data_bytes as f64
+    }
+}
+
+impl BucketSnapshot {
+    /// What its stripes take.
+    pub fn space(&self) -> Space {
+        let mut space = Space::default();
+        for stripe in &self.stripes {
+            let bytes = stripe.chunks_bytes();
+            space.data_bytes += stripe.data_bytes;
+            match stripe.code {
+                code if code == self.policy.fast => space.fast_bytes += bytes,
+                code if code == self.policy.compact => space.compact_bytes += bytes,
+                _ => space.other_bytes += bytes,
+            }
+        }
+        space
+    }
+
+    /// Why each stripe is changed or stays, if no more than the planned changes are carried out.
+    pub fn reasons(&self) -> BTreeMap<StripeId, Why> {
+        let changes = plan_conversions(self, usize::MAX);
+        let of = |change: &Change| -> Vec<(StripeId, Why)> {
+            change.sources.iter().map(|source| (*source, change.why)).collect()
+        };
+        let mut reasons: BTreeMap<StripeId, Why> = changes.iter().flat_map(of).collect();
+        let alike = self.mergeable();
+        for stripe in &self.stripes {
+            reasons.entry(stripe.stripe).or_insert_with(|| self.stays(stripe, &alike));
+        }
+        reasons
+    }
+
+    /// Fast stripes that may be merged, by the bytes of their chunks.
+    fn mergeable(&self) -> BTreeMap<u64, usize> {
+        let mut alike = BTreeMap::new();
+        for stripe in self.ready(self.policy.fast) {
+            *alike.entry(stripe.chunk_bytes).or_insert(0) += 1;
+        }
+        alike
+    }
+
+    fn ready(&self, code: CodeSpec) -> impl Iterator<Item = &Resident> {
+        self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.standing == Standing::Ready)
+    }
+
+    /// Why a stripe that no change names stays as it is.
+    fn stays(&self, stripe: &Resident, alike: &BTreeMap<u64, usize>) -> Why {
+        let HeatPolicy { fast, compact, cold_below, hot_above, percent_max } = self.policy;
+        let heat = stripe.heat;
+        let is_fast = stripe.code == fast;
+        if !is_fast && stripe.code != compact {
+            return Why::OtherCode { code: stripe.code };
+        }
+        match stripe.standing {
+            Standing::Ready => {}
+            Standing::Young { seconds_left } => return Why::Young { seconds_left },
+            Standing::Hurt { chunks } => return Why::Hurt { chunks },
+            Standing::Waits => return Why::Waits,
+            Standing::ShortRow => return Why::ShortRow { code: if is_fast { compact } else { fast } },
+        }
+        let wants_more = if is_fast { heat < cold_below.count() } else { heat > hot_above.count() };
+        let to = if is_fast { compact } else { fast };
+        if wants_more && self.disks < usize::from(to.disks_min()) {
+            return Why::TooFewDisks { code: to, needed: to.disks_min(), available: self.disks };
+        }
+        match (is_fast, wants_more) {
+            (true, false) => Why::Warm { heat, cold_below },
+            (false, false) => Why::Cool { heat, hot_above },
+            (true, true) => {
+                let others = alike.get(&stripe.chunk_bytes).map_or(0, |alike| alike - 1);
+                Why::NoPartner { needed: self.policy.sources() - 1, alike: others }
+            }
+            (false, true) => {
+                let percent = self.space().percent_with(-split_saves(&self.policy, stripe));
+                Why::NoRoom { heat, percent, percent_max }
+            }
+        }
+    }
+}
+
+impl Resident {
+    /// Bytes of all its chunks.
+    fn chunks_bytes(&self) -> u64 {
+        u64::from(self.code.shape().chunks()) * self.chunk_bytes
+    }
+}
+
+/// Plans at most `limit` conversions, in the order to carry them out.
+pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> {
+    let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = snapshot.policy;
+    let space = snapshot.space();
+    let percent = space.percent();
+    let bound_bytes = i128::from(space.data_bytes) * i128::from(percent_max) / 100;
+    let mut over_bytes = i128::from(space.chunks_bytes()) - bound_bytes;
+    let mut changes = Vec::new();
+    if snapshot.disks >= usize::from(fast.disks_min()) {
+        changes.extend(splits_of_dead(snapshot));
+    }
+    if snapshot.disks >= usize::from(compact.disks_min()) {
+        let mut pool = Pool::new(snapshot);
+        while let Some(group) = pool.next(|stripe| stripe.heat < cold_below.count()) {
+            let why = Why::Cold { heat: hottest(&group), cold_below, sources: group.len() as u16 };
+            let change = merge(&snapshot.policy, &group, why);
+            over_bytes -= i128::from(change.saved_bytes);
+            changes.push(change);
+        }
+        // Who had no partner among the cold may find one now.
+        let mut pool = pool.anew();
+        while over_bytes > 0
+            && let Some(group) = pool.next(|_| true)
+        {
+            let why = Why::OverBound { heat: hottest(&group), percent, percent_max };
+            let change = merge(&snapshot.policy, &group, why);
+            over_bytes -= i128::from(change.saved_bytes);
+            changes.push(change);
+        }
+    }
+    if snapshot.disks >= usize::from(fast.disks_min()) {
+        let mut hot: Vec<&Resident> =
+            snapshot.ready(compact).filter(|stripe| stripe.heat > hot_above.count()).collect();
+        hot.sort_by(|one, other| other.heat.total_cmp(&one.heat).then(one.stripe.cmp(&other.stripe)));
+        let planned: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
+        let mut taken: i64 = 0;
+        for stripe in hot.into_iter().filter(|stripe| !planned.contains(&stripe.stripe)) {
+            let saved_bytes = split_saves(&snapshot.policy, stripe);
+            let after = space.percent_with(taken - saved_bytes);
+            if after > f64::from(percent_max) - MARGIN_PERCENT {
+                continue;
+            }
+            taken -= saved_bytes;
+            let why = Why::Hot { heat: stripe.heat, hot_above, percent: after, percent_max };
+            changes.push(Change { sources: vec![stripe.stripe], to: fast, saved_bytes, why });
+        }
+    }
+    changes.truncate(limit);
+    changes
+}
+
+/// Compact stripes that take more than their living bands would alone. A band that only another bucket's objects hold counts
+/// as dead: split off, it is theirs alone.
+fn splits_of_dead(snapshot: &BucketSnapshot) -> impl Iterator<Item = Change> {
+    let HeatPolicy { fast, compact, .. } = snapshot.policy;
+    snapshot.ready(compact).filter_map(move |stripe| {
+        let dead = stripe.bands - stripe.bands_held;
+        let living = i128::from(stripe.bands_held) * i128::from(fast.shape().chunks()) * i128::from(stripe.chunk_bytes);
+        let saved_bytes = (i128::from(stripe.chunks_bytes()) - living) as i64;
+        let why = Why::BandsDead { dead, bands: stripe.bands };
+        (dead > 0 && saved_bytes > 0).then(|| Change { sources: vec![stripe.stripe], to: fast, saved_bytes, why })
+    })
+}
+
+/// Bytes of chunks that splitting gives back: less than none.
+fn split_saves(policy: &HeatPolicy, stripe: &Resident) -> i64 {
+    let after = u64::from(policy.sources()) * u64::from(policy.fast.shape().chunks()) * stripe.chunk_bytes;
+    stripe.chunks_bytes() as i64 - after as i64
+}
+
+fn merge(policy: &HeatPolicy, group: &[&Resident], why: Why) -> Change {
+    let before: u64 = group.iter().map(|stripe| stripe.chunks_bytes()).sum();
+    let after = u64::from(policy.compact.shape().chunks()) * group[0].chunk_bytes;
+    Change {
+        sources: group.iter().map(|stripe| stripe.stripe).collect(),
+        to: policy.compact,
+        saved_bytes: before as i64 - after as i64,
+        why,
+    }
+}
+
+fn hottest(group: &[&Resident]) -> f64 {
+    group.iter().map(|stripe| stripe.heat).fold(0.0, f64::max)
+}
+
+/// Fast stripes that may be merged, coldest first.
+struct Pool<'a> {
+    sources: usize,
+    /// In the order of heat; those that found their group are `None`.
+    stripes: Vec<Option<&'a Resident>>,
+    /// Where those of one length of chunks are in it, ascending.
+    alike: BTreeMap<u64, Vec<usize>>,
+    /// How many of `stripes` were looked at as the coldest of a group.
+    looked: usize,
+}
+
+impl<'a> Pool<'a> {
+    fn new(snapshot: &'a BucketSnapshot) -> Pool<'a> {
+        let mut stripes: Vec<&Resident> = snapshot.ready(snapshot.policy.fast).collect();
+        stripes.sort_by(|one, other| one.heat.total_cmp(&other.heat).then(one.stripe.cmp(&other.stripe)));
+        Pool::of(snapshot.policy.sources().into(), stripes)
+    }
+
+    fn of(sources: usize, stripes: Vec<&'a Resident>) -> Pool<'a> {
+        let mut alike: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (at, stripe) in stripes.iter().enumerate() {
+            alike.entry(stripe.chunk_bytes).or_default().push(at);
+        }
+        Pool { sources, stripes: stripes.into_iter().map(Some).collect(), alike, looked: 0 }
+    }
+
+    /// Those that have no group, each to be looked at once more.
+    fn anew(self) -> Pool<'a> {
+        Pool::of(self.sources, self.stripes.into_iter().flatten().collect())
+    }
+
+    /// The coldest stripes that can be merged, of those that `may` be.
+    fn next(&mut self, may: impl Fn(&Resident) -> bool) -> Option<Vec<&'a Resident>> {
+        while let Some(seed) = self.stripes.get(self.looked).copied() {
+            let at = self.looked;
+            self.looked += 1;
+            let Some(seed) = seed else { continue };
+            if !may(seed) {
+                // Whatever follows is hotter.
+                return None;
+            }
+            if let Some(group) = self.group(at, seed, &may) {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    fn group(&mut self, at: usize, seed: &'a Resident, may: impl Fn(&Resident) -> bool) -> Option<Vec<&'a Resident>> {
+        let alike = &self.alike[&seed.chunk_bytes];
+        let after = alike.partition_point(|other| *other <= at);
+        let mut disks: BTreeSet<DiskId> = seed.disks.iter().copied().collect();
+        let mut group = vec![(at, seed)];
+        let living = alike[after..].iter().filter_map(|other| Some((*other, self.stripes[*other]?)));
+        for (other, stripe) in living.take(PARTNERS_MAX) {
+            if group.len() == self.sources || !may(stripe) {
+                break;
+            }
+            if stripe.disks.iter().all(|disk| !disks.contains(disk)) {
+                disks.extend(&stripe.disks);
+                group.push((other, stripe));
+            }
+        }
+        if group.len() < self.sources {
+            return None;
+        }
+        group.iter().for_each(|(at, _)| self.stripes[*at] = None);
+        Some(group.into_iter().map(|(_, stripe)| stripe).collect())
+    }
+}
+
+/// Splits end this far below the bound, so that what is written next does not have them undone.
+const MARGIN_PERCENT: f64 = 2.0;
+/// Partners looked at for one stripe: with fast stripes written in lanes, the chance that none of so many is on other disks
+/// is nil.
+const PARTNERS_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests;

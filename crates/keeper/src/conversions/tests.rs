@@ -1,0 +1,277 @@
+//! What the planner must choose: on small buckets made by hand, and on random ones until nothing is left to do.
+
+use std::collections::BTreeMap;
+
+use claystone_chunk::{DiskId, StripeId};
+use proptest::prelude::*;
+
+use super::*;
+
+fn policy(text: &str) -> HeatPolicy {
+    HeatPolicy::named(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// A fast stripe with chunks of `kib`, its data on the disks from `first`.
+fn fast(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Resident {
+    let data = u64::from(policy.fast.shape().data);
+    Resident {
+        stripe: StripeId(id),
+        code: policy.fast,
+        data_bytes: data * (kib << 10),
+        chunk_bytes: kib << 10,
+        bands: 1,
+        bands_held: 1,
+        disks: (first..first + u128::from(policy.fast.shape().data)).map(DiskId).collect(),
+        heat,
+        standing: Standing::Ready,
+    }
+}
+
+fn compact(policy: &HeatPolicy, id: u128, kib: u64, heat: f64) -> Resident {
+    let sources = policy.sources();
+    Resident {
+        code: policy.compact,
+        data_bytes: u64::from(policy.compact.shape().data) * (kib << 10),
+        bands: sources,
+        bands_held: sources,
+        disks: Vec::new(),
+        ..fast(policy, id, kib, 0, heat)
+    }
+}
+
+fn snapshot(policy: HeatPolicy, stripes: Vec<Resident>) -> BucketSnapshot {
+    BucketSnapshot { policy, disks: 99, stripes }
+}
+
+fn sources(changes: &[Change]) -> Vec<Vec<u128>> {
+    changes.iter().map(|change| change.sources.iter().map(|stripe| stripe.0).collect()).collect()
+}
+
+#[test]
+fn cold_stripes_of_one_length_on_other_disks_are_merged_coldest_first() {
+    let rsm = policy("rsm:6+3/rsm:12+3<=150%,0.25..1.00");
+    let stripes = vec![
+        fast(&rsm, 1, 64, 0, 0.2),
+        fast(&rsm, 2, 64, 5, 0.0),
+        fast(&rsm, 3, 64, 6, 0.1),
+        fast(&rsm, 4, 32, 20, 0.0),
+        fast(&rsm, 5, 64, 20, 0.3),
+    ];
+    let now = snapshot(rsm, stripes);
+    let changes = plan_conversions(&now, 9);
+    // 2 shares a disk with both 1 and 3, which share none; 4 is shorter, 5 warmer.
+    assert_eq!(sources(&changes), [[3, 1]]);
+    assert_eq!(changes[0].to, rsm.compact);
+    assert_eq!(changes[0].saved_bytes, (3 * 64) << 10);
+    assert_eq!(changes[0].why, Why::Cold { heat: 0.2, cold_below: rsm.cold_below, sources: 2 });
+    let reasons = now.reasons();
+    let no_partner = |alike| Why::NoPartner { needed: 1, alike };
+    assert_eq!([2, 4].map(|id| reasons[&StripeId(id)]), [no_partner(3), no_partner(0)]);
+    assert_eq!(reasons[&StripeId(5)], Why::Warm { heat: 0.3, cold_below: rsm.cold_below });
+    assert_eq!(plan_conversions(&now, 0), []);
+    let too_few = BucketSnapshot { disks: 14, ..now };
+    assert_eq!(plan_conversions(&too_few, 9), []);
+    let expected = Why::TooFewDisks { code: rsm.compact, needed: 15, available: 14 };
+    assert_eq!(too_few.reasons()[&StripeId(3)], expected);
+}
+
+#[test]
+fn three_product_stripes_make_one_and_a_local_code_changes_alone() {
+    let pc = policy("pc");
+    let three = (0..3).map(|at| fast(&pc, 1 + at, 64, 20 * at, 0.0)).collect();
+    let changes = plan_conversions(&snapshot(pc, three), 9);
+    assert_eq!(sources(&changes), [[1, 2, 3]]);
+    assert_eq!(changes[0].saved_bytes, ((3 * 18 - 42) * 64) << 10);
+    let lrc = policy("lrc");
+    let one = vec![fast(&lrc, 1, 64, 0, 0.0)];
+    assert_eq!(sources(&plan_conversions(&snapshot(lrc, one), 9)), [[1]]);
+}
+
+#[test]
+fn over_the_bound_the_coldest_are_merged_until_it_is_met() {
+    // All fast take 166.7 %, all compact 133.3 %: 140 % are met when eight of ten are compact.
+    let lrc = policy("lrc");
+    let stripes = (0..10).map(|at| fast(&lrc, at, 64, 0, 10.0 - at as f64)).collect();
+    let now = snapshot(lrc, stripes);
+    let changes = plan_conversions(&now, usize::MAX);
+    assert_eq!(sources(&changes), [9, 8, 7, 6, 5, 4, 3, 2].map(|id| [id]));
+    let percent = now.space().percent();
+    assert_eq!(changes[0].why, Why::OverBound { heat: 1.0, percent, percent_max: 140 });
+    assert!(matches!(now.reasons()[&StripeId(0)], Why::Warm { .. }));
+}
+
+#[test]
+fn the_hottest_are_split_while_the_bound_less_a_margin_allows_it() {
+    // One of five fast takes 140 %, which is the bound: the margin of 2 % keeps it from that.
+    let lrc = policy("lrc");
+    let five = |heat| (0..5).map(|at| compact(&lrc, at, 64, if at == 3 { heat } else { 0.0 })).collect::<Vec<_>>();
+    let now = snapshot(lrc, five(2.0));
+    assert_eq!(plan_conversions(&now, 9), []);
+    assert!(matches!(now.reasons()[&StripeId(3)], Why::NoRoom { percent, .. } if (percent - 140.0).abs() < 1e-9));
+    let ten =
+        [five(2.0), five(3.0).into_iter().map(|it| Resident { stripe: StripeId(it.stripe.0 + 5), ..it }).collect()];
+    let now = snapshot(lrc, ten.concat());
+    let changes = plan_conversions(&now, 9);
+    assert_eq!(sources(&changes), [[8]], "the hotter of both");
+    assert_eq!((changes[0].to, changes[0].saved_bytes), (lrc.fast, -((4 * 64) << 10)));
+    assert!(matches!(changes[0].why, Why::Hot { heat: 3.0, percent_max: 140, .. }));
+    assert!(matches!(now.reasons()[&StripeId(0)], Why::Cool { heat: 0.0, .. }));
+    // At the threshold they stay.
+    let edge = snapshot(lrc, (0..10).map(|at| compact(&lrc, at, 64, 1.0)).collect());
+    assert_eq!(plan_conversions(&edge, 9), []);
+}
+
+#[test]
+fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
+    let lrc = policy("lrc");
+    let with = |id, standing| Resident { standing, ..fast(&lrc, id, 64, 0, 0.0) };
+    let mut stripes = vec![
+        with(1, Standing::Young { seconds_left: 7 }),
+        with(2, Standing::Hurt { chunks: 1 }),
+        with(3, Standing::Waits),
+        Resident { code: "replica:4".parse().expect("valid"), ..with(4, Standing::Ready) },
+    ];
+    for at in 0..3 {
+        let stripe = StripeId(11 + at as u128);
+        stripes.push(Resident { code: lrc.compact, heat: 9.0, stripe, ..stripes[at].clone() });
+    }
+    let now = snapshot(lrc, stripes);
+    assert_eq!(plan_conversions(&now, 9), []);
+    let reasons = now.reasons();
+    let (young, hurt) = (Why::Young { seconds_left: 7 }, Why::Hurt { chunks: 1 });
+    for (ids, why) in [([1, 11], young), ([2, 12], hurt), ([3, 13], Why::Waits)] {
+        assert_eq!(ids.map(|id| reasons[&StripeId(id)]), [why, why]);
+    }
+    assert!(matches!(reasons[&StripeId(4)], Why::OtherCode { .. }));
+}
+
+#[test]
+fn a_merged_stripe_that_is_mostly_dead_is_split() {
+    let pc = policy("pc");
+    let held = |bands_held| Resident { bands_held, ..compact(&pc, u128::from(bands_held), 64, 0.0) };
+    let changes = plan_conversions(&snapshot(pc, vec![held(1), held(2), held(3)]), 9);
+    // Two fast stripes take 36 chunks, the compact one 42.
+    assert_eq!(sources(&changes), [[1], [2]]);
+    assert_eq!(changes[1].saved_bytes, (6 * 64) << 10);
+    assert_eq!(changes[0].why, Why::BandsDead { dead: 2, bands: 3 });
+    // One of two bands takes 9 chunks alone, and 15 with the other.
+    let rsm = policy("rsm-6+3");
+    let half = Resident { bands_held: 1, ..compact(&rsm, 1, 64, 0.0) };
+    assert_eq!(plan_conversions(&snapshot(rsm, vec![half]), 9)[0].saved_bytes, (6 * 64) << 10);
+}
+
+#[test]
+fn reasons_are_sentences() {
+    let lrc = policy("lrc");
+    let stripes = vec![fast(&lrc, 1, 64, 0, 0.1), Resident { heat: 0.5, ..fast(&lrc, 2, 64, 0, 0.0) }];
+    let reasons = snapshot(lrc, stripes).reasons();
+    assert_eq!(reasons[&StripeId(1)].to_string(), "it is made compact: it was read 0.10 times lately, less than 0.25");
+    assert!(reasons[&StripeId(2)].to_string().starts_with("it is made compact: the bucket takes 166.7 % of its data"));
+}
+
+/// What conversions do to a bucket whose heat stays as it is.
+struct World {
+    now: BucketSnapshot,
+    next: u128,
+    /// What was merged, by the merged stripe.
+    parts: BTreeMap<StripeId, Vec<Resident>>,
+}
+
+impl World {
+    fn carry_out(&mut self, change: &Change) {
+        let is_source = |stripe: &Resident| change.sources.contains(&stripe.stripe);
+        let (gone, left): (Vec<Resident>, Vec<Resident>) = self.now.stripes.iter().cloned().partition(is_source);
+        assert_eq!(gone.len(), change.sources.len(), "each source is there, once");
+        self.now.stripes = left;
+        let weigh = |stripe: &Resident| stripe.heat * stripe.data_bytes as f64;
+        let data_bytes: u64 = gone.iter().map(|stripe| stripe.data_bytes).sum();
+        let heat = gone.iter().map(weigh).sum::<f64>() / data_bytes as f64;
+        let mut made = if change.to == self.now.policy.compact {
+            self.next += 1;
+            let merged = compact(&self.now.policy, self.next, gone[0].chunk_bytes >> 10, heat);
+            self.parts.insert(merged.stripe, gone);
+            vec![merged]
+        } else {
+            self.parts.remove(&gone[0].stripe).expect("it was merged")
+        };
+        for stripe in &mut made {
+            self.next += 1;
+            stripe.heat = heat;
+            if let Some(parts) = self.parts.remove(&stripe.stripe) {
+                self.parts.insert(StripeId(self.next), parts);
+            }
+            stripe.stripe = StripeId(self.next);
+        }
+        self.now.stripes.extend(made);
+    }
+
+    fn percent(&self) -> f64 {
+        self.now.space().percent()
+    }
+}
+
+proptest! {
+    /// Whatever part of each plan fails, a fixed heat comes to an end with the bound met, if it can be.
+    #[test]
+    fn a_fixed_heat_comes_to_an_end_within_the_bound(
+        name in prop::sample::select(vec!["rsm-6+3", "lrc"]),
+        slack in 0u32..30,
+        stripes in prop::collection::vec((0u64..2, 0u128..12, 0.0f64..3.0, any::<bool>()), 0..40),
+        limit in 1usize..9,
+        fails in any::<u64>(),
+    ) {
+        let mut policy = policy(name);
+        policy.percent_max = policy.percent_max - 6 + slack;
+        policy.validate().expect("above what the compact code takes");
+        let mut world = World { now: snapshot(policy, Vec::new()), next: 0, parts: BTreeMap::new() };
+        for (kib, first, heat, is_fast) in stripes {
+            world.next += 1;
+            let kib = 64 + kib;
+            if is_fast {
+                world.now.stripes.push(fast(&policy, world.next, kib, first, heat));
+            } else {
+                let merged = compact(&policy, world.next, kib, heat);
+                let parts = (0..policy.sources()).map(|at| fast(&policy, 0, kib, 20 * u128::from(at), heat));
+                world.parts.insert(merged.stripe, parts.collect());
+                world.now.stripes.push(merged);
+            }
+        }
+        let (mut rounds, mut carried, all) = (0, 0, 2 * world.now.stripes.len());
+        loop {
+            let changes = plan_conversions(&world.now, limit);
+            if changes.is_empty() {
+                break;
+            }
+            for (at, change) in changes.iter().enumerate() {
+                // Some fail, at first.
+                if rounds < 64 && fails.rotate_left(rounds + at as u32) & 1 == 1 {
+                    continue;
+                }
+                let before = world.percent();
+                let space = world.now.space().chunks_bytes();
+                world.carry_out(change);
+                prop_assert_eq!(space as i64 - world.now.space().chunks_bytes() as i64, change.saved_bytes);
+                let bound = f64::from(policy.percent_max);
+                prop_assert!(world.percent() <= before.max(bound), "{} % after {} %", world.percent(), before);
+                carried += 1;
+            }
+            rounds += 1;
+            prop_assert!(rounds < 200, "it goes to and fro");
+        }
+        // A stripe is merged once and split once at most, or the other way.
+        prop_assert!(carried <= 3 * all, "{} changes of {} stripes", carried, all);
+        if world.percent() > f64::from(policy.percent_max) {
+            let left: Vec<&Resident> = world.now.ready(policy.fast).collect();
+            for (at, one) in left.iter().enumerate() {
+                prop_assert!(policy.sources() > 1, "each can change alone");
+                for other in &left[at + 1..] {
+                    let apart = one.disks.iter().all(|disk| !other.disks.contains(disk));
+                    prop_assert!(one.chunk_bytes != other.chunk_bytes || !apart, "these two can merge");
+                }
+            }
+        }
+        for (_, why) in world.now.reasons() {
+            prop_assert!(!why.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Carries out what the policies of buckets want: one conversion after another, at the pace of upkeep.
+//!
+//! ```text
+//!   buckets with a policy -> look (their stripes, heat, disks) -> plan_conversions (pure) -> Keeper::convert, one by one
+//! ```
+//!
+//! Invariants:
+//! 1. While something is to be repaired and can be, nothing is converted.
+//! 2. A stripe that failed is left alone for a bounded, growing while. What the attempt made is deleted by who made it.
+//! 3. At most [`STRIPES_MAX`] stripes of a bucket are looked at at once; of a larger one the next ones the next time, and the
+//!    bound is kept for each part by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use claystone_chunk::StripeId;
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeRecord, VersionRef};
+use claystone_stripe::{Layout, StripeError};
+
+use crate::backoff::Cause;
+use crate::conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};
+use crate::convert::ConversionError;
+use crate::keeper::{PAGE, View};
+use crate::progress::JobKind;
+use crate::snapshot::Snapshot;
+use crate::status::PolicyStatus;
+use crate::why::Why;
+use crate::{Keeper, KeeperError};
+
+/// What one step of conversions did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PolicyRound {
+    /// Compact stripes made.
+    pub merged: u64,
+    /// Compact stripes made fast.
+    pub split: u64,
+    /// Conversions that failed and wait for their next attempt.
+    pub failed: u64,
+    /// Conversions planned and not carried out yet.
+    pub left: u64,
+}
+
+/// What is remembered of a bucket with a policy between looks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Followed {
+    pub(crate) space: Space,
+    pub(crate) policy: Option<HeatPolicy>,
+    pub(crate) left: u64,
+    /// The whole bucket was looked at at once.
+    pub(crate) whole: bool,
+    /// Where the next look begins.
+    after: Option<SpanPlace>,
+}
+
+/// Why a bucket's stripes have the codes that they have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// What the bucket wants; none: its stripes stay as they are.
+    pub policy: Option<HeatPolicy>,
+    /// What its stripes take.
+    pub space: Space,
+    /// A read counts half after so long.
+    pub half_life: Duration,
+    /// Of an object's stripes in order, or of the bucket's: each once.
+    pub stripes: Vec<Explained>,
+}
+
+/// Why a stripe has the code that it has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Its record.
+    pub stripe: StripeId,
+    /// Its code.
+    pub code: CodeSpec,
+    /// Bytes of the bucket's objects in it.
+    pub data_bytes: u64,
+    /// How often it was read lately.
+    pub heat: f64,
+    /// Why.
+    pub why: Why,
+}
+
+impl Keeper {
+    /// Looks at every bucket with a policy and carries out at most [`BATCH`] of the conversions that each wants.
+    ///
+    /// # Errors
+    /// The metadata store failed; what was committed before stays.
+    pub async fn convert_once(&self) -> Result<PolicyRound, KeeperError> {
+        let mut round = PolicyRound::default();
+        let buckets = self.inner.meta.buckets().await?;
+        let with_policy = |bucket: BucketRecord| bucket.policy.map(|policy| (bucket, policy));
+        let buckets: Vec<(BucketRecord, HeatPolicy)> = buckets.into_iter().filter_map(with_policy).collect();
+        self.state().followed.retain(|name, _| buckets.iter().any(|(bucket, _)| bucket.name == *name));
+        if buckets.is_empty() {
+            self.conversions_left();
+            return Ok(round);
+        }
+        self.load_heats().await?;
+        let view = self.observe().await?;
+        for (bucket, policy) in buckets {
+            let after = self.state().followed.get(&bucket.name).and_then(|known| known.after.clone());
+            let starts = after.is_none();
+            let (snapshot, end) = self.look_at_bucket(&bucket, policy, &view, after).await?;
+            let changes = plan_conversions(&snapshot, usize::MAX);
+            let mut left = changes.len() as u64;
+            let whole = starts && end.is_none();
+            let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end };
+            self.state().followed.insert(bucket.name.clone(), known);
+            self.conversions_left();
+            for change in changes.into_iter().take(BATCH) {
+                if self.repairs() {
+                    break;
+                }
+                match self.carry_out(&change).await {
+                    Ok(()) if change.to == policy.compact => round.merged += 1,
+                    Ok(()) => round.split += 1,
+                    Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => return Err(error.into()),
+                    Err(error) => {
+                        self.conversion_failed(&change, &error);
+                        round.failed += 1;
+                    }
+                }
+                left -= 1;
+                if let Some(known) = self.state().followed.get_mut(&bucket.name) {
+                    known.left = left;
+                }
+                self.conversions_left();
+            }
+            round.left += left;
+        }
+        self.conversions_left();
+        Ok(round)
+    }
+
+    /// Why the stripes of an object, or all of a bucket, have the codes that they have. Of a large bucket the first
+    /// [`STRIPES_MAX`] stripes are told of, and an object's are told of as if they were beside those.
+    ///
+    /// # Errors
+    /// The metadata store failed, or has no such bucket or object.
+    pub async fn explain_policy(&self, bucket: &str, key: Option<&str>) -> Result<Explanation, KeeperError> {
+        self.load_heats().await?;
+        let half_life = self.inner.stripes.heats().half_life();
+        let bucket = self.inner.meta.bucket(bucket).await?;
+        let object = match key {
+            None => None,
+            Some(key) => {
+                let found = self.inner.meta.object(&bucket.name, key, &VersionRef::Current).await?;
+                if found.object.is_none_or(|object| object.delete_marker) {
+                    return Err(MetaError::NoSuchObject { key: key.to_owned() }.into());
+                }
+                let mut ids: Vec<StripeId> = Vec::new();
+                for span in &found.spans {
+                    if !ids.contains(&span.stripe.id) {
+                        ids.push(span.stripe.id);
+                    }
+                }
+                Some((ids, found.spans))
+            }
+        };
+        let Some(policy) = bucket.policy else {
+            return Ok(Explanation { policy: None, space: Space::default(), half_life, stripes: Vec::new() });
+        };
+        let view = self.observe().await?;
+        let (mut snapshot, _) = self.look_at_bucket(&bucket, policy, &view, None).await?;
+        if let Some((_, spans)) = &object {
+            let mut beyond = Looking::new(self, policy, &view);
+            let known = |id: StripeId| snapshot.stripes.iter().any(|stripe| stripe.stripe == id);
+            spans.iter().filter(|span| !known(span.stripe.id)).for_each(|span| beyond.add(span));
+            snapshot.stripes.extend(beyond.finish());
+        }
+        let reasons = snapshot.reasons();
+        let explained = |stripe: &Resident| Explained {
+            stripe: stripe.stripe,
+            code: stripe.code,
+            data_bytes: stripe.data_bytes,
+            heat: stripe.heat,
+            why: reasons[&stripe.stripe],
+        };
+        let all: BTreeMap<StripeId, Explained> =
+            snapshot.stripes.iter().map(|stripe| (stripe.stripe, explained(stripe))).collect();
+        let stripes = match object {
+            Some((ids, _)) => ids.iter().filter_map(|id| all.get(id).cloned()).collect(),
+            None => all.into_values().collect(),
+        };
+        Ok(Explanation { policy: Some(policy), space: snapshot.space(), half_life, stripes })
+    }
+
+    /// How far conversions are, bucket by bucket.
+    pub(crate) fn policy_status(&self) -> Vec<PolicyStatus> {
+        let state = self.state();
+        let status = |(bucket, known): (&String, &Followed)| {
+            let policy = known.policy?;
+            Some(PolicyStatus {
+                bucket: bucket.clone(),
+                policy: policy.to_string(),
+                preset: policy.preset().map(|preset| preset.name.to_owned()),
+                data_bytes: known.space.data_bytes,
+                fast_bytes: known.space.fast_bytes,
+                compact_bytes: known.space.compact_bytes,
+                other_bytes: known.space.other_bytes,
+                percent: known.space.percent(),
+                percent_max: policy.percent_max,
+                conversions_left: known.left,
+                whole: known.whole,
+            })
+        };
+        state.followed.iter().filter_map(status).collect()
+    }
+
+    /// The bucket's stripes behind `after`, and where the look ended if there are more.
+    async fn look_at_bucket(
+        &self,
+        bucket: &BucketRecord,
+        policy: HeatPolicy,
+        view: &View,
+        mut after: Option<SpanPlace>,
+    ) -> Result<(BucketSnapshot, Option<SpanPlace>), KeeperError> {
+        let starts = after.is_none();
+        let mut looking = Looking::new(self, policy, view);
+        let mut end;
+        loop {
+            let (page, next) = self.inner.meta.bucket_spans(bucket.id, after.as_ref(), PAGE).await?;
+            page.iter().for_each(|span| looking.add(span));
+            end = next;
+            if end.is_none() || looking.stripes.len() >= STRIPES_MAX {
+                break;
+            }
+            after.clone_from(&end);
+        }
+        let is_whole = starts && end.is_none();
+        let disks = looking.writable;
+        let mut stripes = looking.finish();
+        if !is_whole {
+            // Objects that hold the other bands may be in the next part.
+            stripes.iter_mut().for_each(|stripe| stripe.bands_held = stripe.bands);
+        }
+        Ok((BucketSnapshot { policy, disks, stripes }, end))
+    }
+
+    async fn carry_out(&self, change: &Change) -> Result<(), ConversionError> {
+        let (_, moved_bytes) = self.convert_counted(&change.sources, change.to).await?;
+        tracing::debug!(stripes = ?change.sources, to = %change.to, why = %change.why, "stripes were converted");
+        let mut state = self.state();
+        let merges = matches!(change.why, Why::Cold { .. } | Why::OverBound { .. });
+        state.converted.merged += u64::from(merges);
+        state.converted.split += u64::from(!merges);
+        state.converted.saved_bytes += change.saved_bytes;
+        state.converted.moved_bytes += moved_bytes;
+        drop(state);
+        self.job_advance(JobKind::Convert, 1, moved_bytes);
+        Ok(())
+    }
+
+    /// Leaves the stripes of a change alone for a while.
+    fn conversion_failed(&self, change: &Change, error: &ConversionError) {
+        let settings = &self.inner.settings;
+        let (cause, pause) = match error {
+            ConversionError::Stripe(StripeError::TooFewDisks { .. }) => (Cause::NoDisk, settings.retry_min),
+            // These wait for repair, drain or their readers.
+            ConversionError::Stripe(
+                StripeError::Exposed { .. } | StripeError::Held { .. } | StripeError::Unrecoverable { .. },
+            )
+            | ConversionError::Meta(MetaError::StripeChanged { .. })
+            | ConversionError::Gone { .. }
+            | ConversionError::OtherCode { .. }
+            | ConversionError::Stuck { .. }
+            | ConversionError::Stripe(StripeError::Chunk(_) | StripeError::NotVerified { .. }) => {
+                (Cause::Failed, settings.retry_min)
+            }
+            // And these are as they are.
+            _ => (Cause::Failed, settings.retry_max),
+        };
+        tracing::info!(stripes = ?change.sources, to = %change.to, %error, "a conversion is tried again later");
+        let now = self.now();
+        let mut state = self.state();
+        for stripe in &change.sources {
+            state.convert_backoff.failed(*stripe, now, cause, pause, settings.retry_max);
+        }
+    }
+
+    fn conversions_left(&self) {
+        let left = self.state().followed.values().map(|known| known.left).sum();
+        self.job_left(JobKind::Convert, left, None);
+    }
+}
+
+/// Puts the stripes of a bucket together, span by span.
+struct Looking<'a> {
+    keeper: &'a Keeper,
+    policy: HeatPolicy,
+    /// Where chunks are that answer.
+    disks: Snapshot,
+    writable: usize,
+    /// With the bands and parts of bands that are held, each by where it begins.
+    stripes: BTreeMap<StripeId, (Resident, BTreeSet<(u16, u64)>)>,
+}
+
+impl<'a> Looking<'a> {
+    fn new(keeper: &'a Keeper, policy: HeatPolicy, view: &View) -> Looking<'a> {
+        let deferred = keeper.state().convert_backoff.deferred(keeper.now());
+        let disks = Snapshot { disks: view.conditions.clone(), deferred, ..Snapshot::default() };
+        let writable = keeper.inner.stripes.stores().candidates().len();
+        Looking { keeper, policy, disks, writable, stripes: BTreeMap::new() }
+    }
+
+    /// An object of the bucket holds a band, or a part of one. What several hold counts once.
+    fn add(&mut self, span: &Span) {
+        let Span { stripe, band, .. } = span;
+        let part = (*band, span.range().offset);
+        if let Some((known, parts)) = self.stripes.get_mut(&stripe.id) {
+            known.bands_held += u16::from(parts.range((*band, 0)..=(*band, u64::MAX)).next().is_none());
+            if parts.insert(part) {
+                known.data_bytes += span.data_bytes();
+            }
+            return;
+        }
+        let resident = self.resident(stripe, span.data_bytes());
+        self.stripes.insert(stripe.id, (resident, BTreeSet::from([part])));
+    }
+
+    fn resident(&self, stripe: &StripeRecord, data_bytes: u64) -> Resident {
+        let keeper = self.keeper;
+        let HeatPolicy { fast, compact, .. } = self.policy;
+        let mut disks = Vec::new();
+        if stripe.code == fast {
+            let kept = keeper.inner.stripes.kept_by_merge(fast, compact);
+            let place = |chunk: &ChunkIndex| Some(stripe.places.get(chunk.at())?.as_ref()?.disk);
+            disks = kept.iter().filter_map(place).collect();
+            disks.sort_unstable();
+        }
+        let now = keeper.inner.env.clock.wall();
+        Resident {
+            stripe: stripe.id,
+            code: stripe.code,
+            data_bytes,
+            chunk_bytes: Layout::chunk_bytes_of(stripe).unwrap_or(0),
+            bands: stripe.bands().len() as u16,
+            bands_held: 1,
+            disks,
+            heat: keeper.inner.stripes.heats().of(stripe.id, now),
+            standing: self.standing(stripe),
+        }
+    }
+
+    fn standing(&self, stripe: &StripeRecord) -> Standing {
+        let keeper = self.keeper;
+        let age_min = keeper.inner.settings.convert_after;
+        let written = keeper.inner.env.clock.wall().unix_ms.saturating_sub(stripe.id.created().unix_ms);
+        let age = Duration::from_millis(written).min(keeper.now().since(keeper.inner.started));
+        let exposure = self.disks.exposure(stripe);
+        if !exposure.whole() {
+            Standing::Hurt { chunks: exposure.lost.len() as u16 + exposure.unreachable }
+        } else if !self.policy.rows_alike() && !Layout::is_whole_rows(stripe).unwrap_or(false) {
+            Standing::ShortRow
+        } else if self.disks.deferred.contains(&stripe.id) {
+            Standing::Waits
+        } else if age < age_min {
+            Standing::Young { seconds_left: (age_min - age).as_secs().max(1) }
+        } else {
+            Standing::Ready
+        }
+    }
+
+    fn finish(self) -> Vec<Resident> {
+        self.stripes.into_values().map(|(stripe, _)| stripe).collect()
+    }
+}
+
+/// Conversions of one bucket before it is looked at anew.
+pub(crate) const BATCH: usize = 64;
+/// Some 80 MiB of memory.
+const STRIPES_MAX: usize = 1 << 17;

@@ -1,0 +1,378 @@
+//! Buckets whose redundancy follows heat, over stores in memory, in simulated time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
+use claystone_chunk::{ByteRange, DiskId, Durability, NodeId};
+use claystone_env::{Env, Space};
+use claystone_keeper::{Keeper, Overall, Settings, Why};
+use claystone_meta::{
+    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, HeatPolicy, HeatRecords,
+    NewContent, NewObject, ObjectRecords, Precondition, SqliteMeta, StripeRecord, StripeRecords, VersionRef,
+    Versioning,
+};
+use claystone_stripe::{DamageReports, Member, Stores, Stripes};
+
+struct Store {
+    env: Env,
+    meta: SqliteMeta,
+    bucket: BucketId,
+    policy: HeatPolicy,
+    stripes: Stripes,
+    keeper: Keeper,
+    memory: Vec<MemoryStore>,
+    faulty: Vec<Arc<FaultyStore>>,
+}
+
+/// Runs a scenario on a bucket `b` with this policy.
+fn with_policy<F: Future<Output = ()>>(disks: u128, policy: &str, scenario: impl FnOnce(Store) -> F) {
+    let policy: HeatPolicy = policy.parse().expect("valid");
+    claystone_sim::run(42, |world| async move {
+        let env = world.process("node").env().clone();
+        let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("a database in memory");
+        let bucket = meta.create_bucket("b", "me", None, env.clock.wall()).await.expect("a new name").id;
+        meta.set_policy("b", Some(policy)).await.expect("it is there");
+        let (stripes, reports) = Stripes::new(env.clone(), Stores::default(), stripe_settings());
+        let keeper = keeper(&env, &meta, &stripes, reports);
+        let (memory, faulty) = (Vec::new(), Vec::new());
+        let mut store = Store { env, meta, bucket, policy, stripes, keeper, memory, faulty };
+        for _ in 0..disks {
+            store.add_disk().await;
+        }
+        scenario(store).await;
+    });
+}
+
+fn stripe_settings() -> claystone_stripe::Settings {
+    claystone_stripe::Settings { heat_half_life: Duration::from_secs(3600), ..claystone_stripe::Settings::default() }
+}
+
+fn keeper(env: &Env, meta: &SqliteMeta, stripes: &Stripes, reports: DamageReports) -> Keeper {
+    let settings = Settings {
+        verify_after: Duration::ZERO,
+        reclaim_after: Duration::ZERO,
+        convert_after: Duration::from_secs(600),
+        ..Settings::default()
+    };
+    Keeper::new(env.clone(), Arc::new(meta.clone()), stripes.clone(), reports, settings).expect("good settings")
+}
+
+impl Store {
+    async fn add_disk(&mut self) {
+        let id = DiskId(1 + self.memory.len() as u128);
+        let memory = MemoryStore::new(id);
+        let faulty = Arc::new(FaultyStore::new(Arc::new(memory.clone()), self.env.clock.clone()));
+        let record = DiskRecord {
+            id,
+            node: NodeId(id.to_string()),
+            path: format!("/disks/{}", id.0),
+            state: DiskState::Active,
+            added: self.env.clock.wall(),
+        };
+        self.meta.put_disk(record.clone()).await.expect("a new disk");
+        let space = Space { total_bytes: 1 << 40, free_bytes: 1 << 40 };
+        self.stripes.stores().put(Member { record, store: Ok(faulty.clone()), space });
+        self.memory.push(memory);
+        self.faulty.push(faulty);
+    }
+
+    /// An object of one fast stripe.
+    async fn put(&self, key: &str, bytes: usize) {
+        let HeatPolicy { fast, compact, .. } = self.policy;
+        let writer = self.stripes.writer_in_lane(fast, compact, bytes as u64, Durability::Synced).await;
+        let mut writer = writer.expect("enough disks");
+        writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
+        let (stripe, _claim) = writer.finish().await.expect("stores commit");
+        let object = NewObject {
+            bucket: self.bucket,
+            key: key.to_owned(),
+            versioning: Versioning::Off,
+            precondition: Precondition::None,
+            content: NewContent::Stripes(vec![stripe]),
+            bytes: bytes as u64,
+            etag: "e".to_owned(),
+            created: self.env.clock.wall(),
+            attributes: Vec::new(),
+        };
+        self.meta.put_object(object).await.expect("a put without conditions");
+    }
+
+    async fn delete(&self, key: &str) {
+        let delete = DeleteObject {
+            bucket: self.bucket,
+            key: key.to_owned(),
+            version: VersionRef::Current,
+            marker: None,
+            precondition: Precondition::None,
+            now: self.env.clock.wall(),
+        };
+        self.meta.delete_object(delete).await.expect("a delete without conditions");
+    }
+
+    async fn span(&self, key: &str) -> claystone_meta::Span {
+        let found: Found = self.meta.object("b", key, &VersionRef::Current).await.expect("the bucket is there");
+        found.spans[0].clone()
+    }
+
+    async fn code(&self, key: &str) -> String {
+        self.span(key).await.stripe.code.to_string()
+    }
+
+    /// Reads an object whole, as the crate `object` does.
+    async fn read(&self, key: &str) {
+        let span = self.span(key).await;
+        let bytes = span.data_bytes();
+        self.stripes.heats().read(span.stripe.id, bytes, span.stripe.data_bytes, self.env.clock.wall());
+        let mut reader = self.stripes.span_reader(&span, ByteRange { offset: 0, bytes });
+        let mut got = Vec::new();
+        while let Some(piece) = reader.next().await.expect("it can be read") {
+            got.extend_from_slice(&piece);
+        }
+        assert!(got == pattern(bytes, bytes as usize), "{key} reads other bytes");
+    }
+
+    async fn why(&self, key: &str) -> Why {
+        self.keeper.explain_policy("b", Some(key)).await.expect("it is there").stripes[0].why
+    }
+
+    async fn overall(&self) -> Overall {
+        self.keeper.status().await.expect("the database answers").overall
+    }
+
+    async fn age(&self) {
+        self.env.clock.sleep(Duration::from_secs(601)).await;
+    }
+
+    async fn settle(&self) -> u64 {
+        let idle = self.keeper.run_until_idle(100).await.expect("the database answers");
+        assert!(idle.settled, "{idle:?}");
+        idle.converted
+    }
+
+    async fn live(&self) -> Vec<StripeRecord> {
+        self.meta.stripes(None, 99).await.expect("the database answers")
+    }
+}
+
+const SMALL_RSM: &str = "rsm:3+2/rsm:6+2<=160%,0.25..1.00";
+/// The length of the objects: three chunks of 64 KiB.
+const BYTES: usize = 3 << 16;
+
+#[test]
+fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            store.put(key, BYTES).await;
+        }
+        assert_eq!(store.settle().await, 0);
+        assert!(matches!(store.why("a").await, Why::Young { seconds_left: 540..=600 }));
+        store.age().await;
+        // Fast stripes take 167 %, compact ones 133 %.
+        store.read("c").await;
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!((status.policies[0].percent.round(), status.policies[0].percent_max), (167.0, 160));
+        assert!(matches!(store.why("a").await, Why::Cold { sources: 2, .. }));
+        assert_eq!(store.settle().await, 2, "c is warm, and so one of the others has no partner");
+        assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), 2), ("rsm:6+2".to_owned(), 2)]);
+        assert_eq!(store.code("c").await, "rsm:3+2");
+        assert!(matches!(store.why("c").await, Why::Warm { .. }));
+        let status = store.keeper.status().await.expect("the database answers");
+        let of = &status.policies[0];
+        assert_eq!((of.percent.round(), of.conversions_left, of.other_bytes), (144.0, 0, 0));
+        assert_eq!((of.fast_bytes, of.compact_bytes), ((2 * 5) << 16, (2 * 8) << 16));
+        assert_eq!((status.conversions.merged, status.conversions.split), (2, 0));
+        assert_eq!(status.conversions.saved_bytes, 4 << 16);
+        assert_eq!(status.overall, Overall::Healthy);
+
+        // A merged one is read much: both halves become fast, which takes 155 %.
+        let hot = ["a", "b", "d", "e", "f"];
+        let mut merged = Vec::new();
+        for key in hot {
+            if store.code(key).await == "rsm:6+2" {
+                merged.push(key);
+            }
+        }
+        store.age().await;
+        assert!(matches!(store.why(merged[0]).await, Why::Cool { .. }));
+        for _ in 0..4 {
+            store.read(merged[0]).await;
+        }
+        assert!(matches!(store.why(merged[0]).await, Why::Hot { heat, .. } if heat > 1.9));
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.code(merged[0]).await, "rsm:3+2");
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            store.read(key).await;
+        }
+        // It all cools, and is made compact as far as there are partners.
+        store.env.clock.sleep(Duration::from_secs(10 * 3600)).await;
+        assert!(store.settle().await > 0);
+        assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 3)]);
+        assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+    });
+}
+
+impl Store {
+    /// Live stripes by code.
+    async fn overall_codes(&self) -> Vec<(String, usize)> {
+        let mut codes: Vec<String> = self.live().await.iter().map(|stripe| stripe.code.to_string()).collect();
+        codes.sort();
+        codes.dedup();
+        let live = self.live().await;
+        let count = |code: &String| live.iter().filter(|stripe| stripe.code.to_string() == *code).count();
+        codes.iter().map(|code| (code.clone(), count(code))).collect()
+    }
+}
+
+#[test]
+fn heat_is_kept_over_a_restart_and_what_was_not_written_is_lost() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        for _ in 0..4 {
+            store.read("a").await;
+        }
+        assert_eq!(store.keeper.write_heats().await.expect("room"), 1);
+        assert_eq!(store.keeper.write_heats().await.expect("room"), 0, "nothing changed");
+        store.read("b").await;
+        store.env.clock.sleep(Duration::from_secs(3600)).await;
+
+        let (stripes, reports) = Stripes::new(store.env.clone(), store.stripes.stores().clone(), stripe_settings());
+        let keeper = keeper(&store.env, &store.meta, &stripes, reports);
+        keeper.load_heats().await.expect("readable");
+        let now = store.env.clock.wall();
+        let heat = |stripe| stripes.heats().of(stripe, now);
+        let (a, b) = (store.span("a").await.stripe.id, store.span("b").await.stripe.id);
+        assert!((heat(a) - 2.0).abs() < 0.01, "{}", heat(a));
+        assert_eq!(heat(b), 0.0);
+
+        // With the stripe its heat goes.
+        store.delete("a").await;
+        store.settle().await;
+        assert_eq!(store.meta.heats(None, 9).await.expect("readable"), []);
+        stripes.heats().read(a, 1, 1, now);
+        keeper.write_heats().await.expect("room");
+        assert_eq!((stripes.heats().of(a, now), store.meta.heats(None, 9).await.expect("readable")), (0.0, vec![]));
+    });
+}
+
+#[test]
+fn a_conversion_inherits_heat() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        for _ in 0..3 {
+            store.read("a").await;
+        }
+        store.read("b").await;
+        let sources = [store.span("a").await.stripe.id, store.span("b").await.stripe.id];
+        let merged = store.keeper.convert(&sources, store.policy.compact).await.expect("disks enough");
+        let now = store.env.clock.wall();
+        let heat = |stripe| store.stripes.heats().of(stripe, now);
+        assert!((heat(merged[0].id) - 2.0).abs() < 0.01);
+        assert_eq!(sources.map(heat), [0.0, 0.0]);
+        let halves = store.keeper.convert(&[merged[0].id], store.policy.fast).await.expect("disks enough");
+        assert!(halves.iter().all(|half| (heat(half.id) - 2.0).abs() < 0.01));
+    });
+}
+
+#[test]
+fn a_conversion_that_fails_is_left_alone_for_a_while() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        store.age().await;
+        let before = store.live().await;
+        store
+            .faulty
+            .iter()
+            .for_each(|disk| disk.set(Faults { writes_fail: Some("a test".to_owned()), ..Faults::default() }));
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.merged, round.failed), (0, 1));
+        store.faulty.iter().for_each(|disk| disk.set(Faults::default()));
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.merged, round.failed, round.left), (0, 0, 0));
+        assert_eq!(store.why("a").await, Why::Waits);
+        assert_eq!(store.live().await, before);
+        store.read("a").await;
+        store.keeper.disks_changed();
+        assert!(matches!(store.why("b").await, Why::OverBound { .. }), "a was read, but 167 % are too much");
+        store.env.clock.sleep(Duration::from_secs(5 * 3600)).await;
+        assert_eq!(store.settle().await, 1);
+    });
+}
+
+#[test]
+fn hurt_stripes_are_repaired_and_then_converted() {
+    with_policy(10, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        store.age().await;
+        let disk = store.span("a").await.stripe.places[0].expect("whole").disk;
+        store.keeper.set_disk_state(disk, DiskState::Lost).await.expect("a known disk");
+        assert!(matches!(store.why("a").await, Why::Hurt { chunks: 1 }));
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.merged, round.failed, round.left), (0, 0, 0));
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 1)]);
+        store.read("a").await;
+        store.read("b").await;
+    });
+}
+
+#[test]
+fn a_merged_stripe_of_which_half_is_deleted_is_split() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        store.age().await;
+        assert_eq!(store.settle().await, 1);
+        store.delete("a").await;
+        store.age().await;
+        assert!(matches!(store.why("b").await, Why::BandsDead { dead: 1, bands: 2 }));
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), 1)]);
+        store.read("b").await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 5, "the other half is gone");
+    });
+}
+
+#[test]
+fn mirrored_stripes_become_clay_and_mirrored_again_if_they_have_whole_rows() {
+    let row = 6 << 16;
+    with_policy(9, "mirror:6x3/clay:6+2:7<=400%,0.25..1.00", |store| async move {
+        store.put("whole", 2 * row).await;
+        store.put("short", row + 5000).await;
+        store.age().await;
+        assert_eq!(store.settle().await, 1);
+        assert_eq!([store.code("whole").await, store.code("short").await], ["clay:6+2:7", "mirror:6x3"]);
+        assert!(matches!(store.why("short").await, Why::ShortRow { .. }));
+        store.age().await;
+        for _ in 0..2 {
+            store.read("whole").await;
+        }
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.code("whole").await, "mirror:6x3");
+        store.read("whole").await;
+        store.read("short").await;
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+#[test]
+fn buckets_without_a_policy_stay_as_they_are_and_their_stripes_are_told_of() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        store.meta.set_policy("b", None).await.expect("it is there");
+        store.age().await;
+        assert_eq!(store.settle().await, 0);
+        assert_eq!(store.keeper.explain_policy("b", None).await.expect("it is there").policy, None);
+        assert!(store.keeper.explain_policy("c", None).await.is_err());
+        assert!(store.keeper.explain_policy("b", Some("none")).await.is_err());
+        assert!(store.keeper.status().await.expect("the database answers").policies.is_empty());
+        // Under another policy they are neither fast nor compact.
+        store.meta.set_policy("b", HeatPolicy::named("lrc").ok()).await.expect("it is there");
+        assert!(matches!(store.why("a").await, Why::OtherCode { .. }));
+    });
+}
