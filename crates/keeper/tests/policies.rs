@@ -9,7 +9,7 @@ use claystone_env::{Env, Space};
 use claystone_keeper::{Keeper, Overall, Settings, Why};
 use claystone_meta::{
     BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, HeatPolicy, HeatRecords,
-    NewContent, NewObject, ObjectRecords, Precondition, SqliteMeta, StripeRecord, StripeRecords, VersionRef,
+    NewContent, NewObject, ObjectRecords, PRESETS, Precondition, SqliteMeta, StripeRecord, StripeRecords, VersionRef,
     Versioning,
 };
 use claystone_stripe::{DamageReports, Member, Stores, Stripes};
@@ -357,6 +357,34 @@ fn mirrored_stripes_become_clay_and_mirrored_again_if_they_have_whole_rows() {
         store.read("short").await;
         assert_eq!(store.overall().await, Overall::Healthy);
     });
+}
+
+/// On exactly so many disks a merge has no choice: lanes must have left it the right ones.
+#[test]
+fn every_preset_converts_there_and_back_on_as_few_disks_as_it_says() {
+    for preset in PRESETS {
+        let policy = HeatPolicy { percent_max: 400, ..HeatPolicy::named(preset.name).expect("a preset") };
+        let row = usize::from(policy.fast.shape().data) << 16;
+        with_policy(policy.disks_min().into(), &policy.to_string(), |store| async move {
+            let keys: Vec<String> = (0..2 * policy.sources()).map(|key| key.to_string()).collect();
+            for key in &keys {
+                store.put(key, row).await;
+            }
+            store.age().await;
+            assert_eq!(store.settle().await, 2, "{}", preset.name);
+            assert_eq!(store.overall_codes().await, [(policy.compact.to_string(), 2)]);
+            store.age().await;
+            for _ in 0..2 * policy.sources() {
+                store.read(&keys[0]).await;
+            }
+            assert_eq!(store.settle().await, 1, "{}", preset.name);
+            assert_eq!(store.code(&keys[0]).await, policy.fast.to_string());
+            for key in &keys {
+                store.read(key).await;
+            }
+            assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+        });
+    }
 }
 
 #[test]
