@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A write puts all copies of all its sectors down in one write of the device.
+//! 1. No write of the device has two sectors that are kept several times: one that goes astray takes one copy with it where it
+//!    was meant for, and one where it ends. A call writes the leads first, then the first shadows, and so on: what lies side by
+//!    side is not handed in together, for the system would make one write of it.
 //! 2. A copy counts only if it reads and `valid` says so: the lead first, else a shadow that reads at once, else what
-//!    retrying one by one gives.
-//! 3. A copy found bad beside a good one is written again, unless the disk is only looked at.
+//!    retrying one by one gives. Where copies may be of several times, the newest of those that read at once counts.
+//! 3. A copy found bad or older beside a good one is written again, unless the disk is only looked at.
 //!
 //! Left out: who else writes these sectors at the same time. A caller that mends must hold off its own writers.
 //
@@ -40,6 +42,9 @@ pub enum Scope {
 
 /// Tells whether these bytes are the sector of this number, counted from the first of the read.
 pub type Valid<'a> = &'a dyn Fn(usize, &[u8]) -> bool;
+
+/// When what is in these bytes was written, greater for what is newer; `None` if they are not the sector of this number.
+pub type Age<'a> = &'a dyn Fn(usize, &[u8]) -> Option<u64>;
 
 /// A device, and how often things are kept on it.
 pub struct Copies {
@@ -103,13 +108,13 @@ impl Copies {
         if self.copies == 1 {
             return self.device.write(first, bytes);
         }
-        let mut repeated = Vec::with_capacity(bytes.len() * self.copies);
-        for sector in bytes.chunks(SECTOR_BYTES) {
-            for _ in 0..self.copies {
-                repeated.extend_from_slice(sector);
-            }
+        for copy in 0..self.count() {
+            let leads = (first.0..).step_by(self.copies);
+            let writes: Vec<(Sector, &[u8])> =
+                leads.map(|lead| Sector(lead + copy)).zip(bytes.chunks(SECTOR_BYTES)).collect();
+            self.device.write_each(&writes)?;
         }
-        self.device.write(first, &repeated)
+        Ok(())
     }
 
     /// Fills `into`, whole sectors, from the copies from `first` on. Returns the numbers of those of which no copy is
@@ -127,23 +132,33 @@ impl Copies {
         scope: Scope,
         valid: Valid<'_>,
     ) -> Result<Vec<usize>, DeviceError> {
+        self.read_aged(first, into, scope, &|number, bytes| valid(number, bytes).then_some(0))
+    }
+
+    /// As [`Copies::read`] of every copy, of which the newest counts: who wrote some of them may have been cut short, or a write
+    /// may have gone astray.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read_newest(&self, first: Sector, into: &mut [u8], age: Age<'_>) -> Result<Vec<usize>, DeviceError> {
+        self.read_aged(first, into, Scope::Every, age)
+    }
+
+    fn read_aged(&self, first: Sector, into: &mut [u8], scope: Scope, age: Age<'_>) -> Result<Vec<usize>, DeviceError> {
         let mut lost = Vec::new();
         for (number, part) in (0..).zip(into.chunks_mut(PART_SECTORS * SECTOR_BYTES)) {
             let at = number * PART_SECTORS;
             let first = Sector(first.0 + at as u64 * self.count());
-            let found = self.read_part(first, part, scope, &|number, bytes| valid(at + number, bytes))?;
+            let found = self.read_part(first, part, scope, &|number, bytes| age(at + number, bytes))?;
             lost.extend(found.into_iter().map(|number| at + number));
         }
         Ok(lost)
     }
 
-    fn read_part(
-        &self,
-        first: Sector,
-        into: &mut [u8],
-        scope: Scope,
-        valid: Valid<'_>,
-    ) -> Result<Vec<usize>, DeviceError> {
+    fn read_part(&self, first: Sector, into: &mut [u8], scope: Scope, age: Age<'_>) -> Result<Vec<usize>, DeviceError> {
         // A single lead alone; of several sectors, the head passes over their shadows anyway.
         let single = into.len() == SECTOR_BYTES && scope == Scope::Needed;
         let seen = if single { 1 } else { self.copies };
@@ -157,15 +172,15 @@ impl Copies {
             let lead = Sector(first.0 + number as u64 * self.count());
             let copies = bytes[number * seen * SECTOR_BYTES..].chunks_exact(SECTOR_BYTES).take(seen);
             let readable = &readable[number * seen..][..seen];
-            let mut search = Search { lead, number, into, valid, good: false, bad: Vec::new(), unread: Vec::new() };
+            let mut search = Search::new(lead, number, into, age);
             for (copy, (bytes, readable)) in copies.zip(readable).enumerate() {
-                if search.good && scope == Scope::Needed {
+                if search.is_good() && scope == Scope::Needed {
                     break;
                 }
                 search.offer(copy, bytes, *readable);
             }
             self.finish(&mut search, seen)?;
-            if !search.good {
+            if !search.is_good() {
                 search.into.fill(0);
                 lost.push(number);
             }
@@ -175,7 +190,7 @@ impl Copies {
 
     /// Looks on where no copy of what was `seen` is good, and mends.
     fn finish(&self, search: &mut Search<'_>, seen: usize) -> Result<(), DeviceError> {
-        if !search.good && seen < self.copies {
+        if !search.is_good() && seen < self.copies {
             let mut shadows = vec![0; (self.copies - seen) * SECTOR_BYTES];
             let first = Sector(search.lead.0 + seen as u64);
             let failed = self.device.read(first, &mut shadows, Effort::FailFast)?;
@@ -185,7 +200,7 @@ impl Copies {
             }
         }
         for copy in std::mem::take(&mut search.unread) {
-            if search.good {
+            if search.is_good() {
                 break;
             }
             let mut bytes = [0; SECTOR_BYTES];
@@ -194,7 +209,7 @@ impl Copies {
             search.bad.retain(|bad| *bad != copy);
             search.offer(copy, &bytes, readable);
         }
-        if search.good && self.access == Access::Write {
+        if search.is_good() && self.access == Access::Write {
             self.mend(search);
         }
         Ok(())
@@ -221,23 +236,35 @@ struct Search<'a> {
     lead: Sector,
     number: usize,
     into: &'a mut [u8],
-    valid: Valid<'a>,
-    good: bool,
-    /// Copies found bad so far, and those of them that did not read.
+    age: Age<'a>,
+    /// Of what is in `into`.
+    newest: Option<u64>,
+    /// Copies that are as `into`, those found bad or older so far, and of these those that did not read.
+    good: Vec<usize>,
     bad: Vec<usize>,
     unread: Vec<usize>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(lead: Sector, number: usize, into: &'a mut [u8], age: Age<'a>) -> Search<'a> {
+        Search { lead, number, into, age, newest: None, good: Vec::new(), bad: Vec::new(), unread: Vec::new() }
+    }
+
+    fn is_good(&self) -> bool {
+        self.newest.is_some()
+    }
+
     fn offer(&mut self, copy: usize, bytes: &[u8], readable: bool) {
-        if readable && (self.valid)(self.number, bytes) {
-            if !self.good {
-                self.into.copy_from_slice(bytes);
-            }
-            self.good = true;
-            return;
+        let age = if readable { (self.age)(self.number, bytes) } else { None };
+        if age > self.newest {
+            self.into.copy_from_slice(bytes);
+            self.newest = age;
+            self.bad.append(&mut self.good);
         }
-        self.bad.push(copy);
+        match age.is_some() && age == self.newest {
+            true => self.good.push(copy),
+            false => self.bad.push(copy),
+        }
         if !readable {
             self.unread.push(copy);
         }

@@ -8,9 +8,9 @@
 //! Invariants:
 //! 1. A page is given out only if its sum is right. Pages that a power cut left torn are those that the database had
 //!    free, and those it never reads.
-//! 2. A sync writes pages and changed sums, syncs the device, and then writes the header into its older slot, copy by
-//!    copy, so that no single misdirected write takes all copies, and syncs again. Until then the older header and
-//!    all it reaches are whole: the database writes no page that its last header reaches.
+//! 2. A sync writes pages and changed sums, syncs the device, and then writes the header into its older slot and syncs again.
+//!    Until then the older header and all it reaches are whole: the database writes no page that its last header
+//!    reaches. Each copy of anything is a write of its own, so that none of them that goes astray takes all copies.
 //! 3. Sums are of a sync no later than the one after the header's. Where they are, a newer header is lost, and the
 //!    pages of the one found may have been written over with good sums: that is an error.
 //! 4. A page that was never written is an error to read, not zeros: the database reads no such page, so its sums are
@@ -199,8 +199,8 @@ impl PageFile {
         for held in &mut state.slabs {
             for (number, sector) in (0..).zip(&mut held.sectors) {
                 let place = held.slab.sums_place(number, sector.slot, copies.count());
-                let valid = |_, bytes: &[u8]| parse_sums(id, place, bytes).is_some();
-                let bad = copies.read(place, &mut [0; SECTOR_BYTES], Scope::Every, &valid)?;
+                let age = |_, bytes: &[u8]| parse_sums(id, place, bytes);
+                let bad = copies.read_newest(place, &mut [0; SECTOR_BYTES], &age)?;
                 sector.changed |= !bad.is_empty();
                 lost += bad.len() as u64;
             }
@@ -356,7 +356,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Writes the dirty pages, those that follow each other in one write of the device.
+    /// Writes the dirty pages, those that follow each other in one call.
     fn write_pages(&self, state: &mut State) -> Result<(), DiskError> {
         let copies = &self.shared.copies;
         let dirty = std::mem::take(&mut state.dirty);
@@ -414,9 +414,7 @@ impl PageFile {
         if unsynced {
             copies.device().sync()?;
         }
-        for copy in 0..copies.count() {
-            copies.device().write(Sector(self.shared.header_slots[slot].0 + copy), &header)?;
-        }
+        copies.write(self.shared.header_slots[slot], &header)?;
         Ok(copies.device().sync()?)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A superblock that was parsed describes a disk that fits on `sectors` sectors, and parses to the same bytes again.
-//! 2. Storing writes the copies in front, syncs, writes those at the end, syncs: at any moment one end is whole.
+//! 2. Storing writes the copies at the end, syncs, writes those in front, syncs: at any moment one end is whole. Each copy is a
+//!    write of its own, so that one that goes astray takes no two copies of anything.
 //! 3. Of the valid copies the highest generation counts, and opening a disk to write it makes all others the same.
 //!
 //! Left out: what lies where between its ends, beyond the journal and the slabs.
@@ -250,9 +251,9 @@ impl Superblock {
     /// # Errors
     /// [`DiskError::Device`]: the newest superblock may be the old one or this one.
     pub fn store(&self, device: &dyn Device) -> Result<(), DiskError> {
-        let bytes = self.encode().repeat(self.copies.into());
+        let bytes = self.encode();
         for copies in [self.back(), self.front()] {
-            device.write(copies.first, &bytes)?;
+            (copies.first.0..copies.end().0).try_for_each(|copy| device.write(Sector(copy), &bytes))?;
             device.sync()?;
         }
         Ok(())

@@ -80,9 +80,10 @@ fn load_sums(copies: &Copies, id: DiskId, slab: Slab, first_page: u64) -> Result
     for first in (0..slab.sums_sectors()).step_by(READ_SUMS_MAX) {
         let end = slab.sums_sectors().min(first + READ_SUMS_MAX as u64);
         let place = |number: usize| slab.sums_place(first + number as u64 / 2, number as u64 % 2, copies.count());
-        let valid = |number: usize, bytes: &[u8]| parse_sums(id, place(number), bytes).is_some();
+        // The copies of a slot may be of two syncs, too.
+        let age = |number: usize, bytes: &[u8]| parse_sums(id, place(number), bytes);
         let mut bytes = vec![0; 2 * (end - first) as usize * SECTOR_BYTES];
-        copies.read(place(0), &mut bytes, Scope::Every, &valid)?;
+        copies.read_newest(place(0), &mut bytes, &age)?;
         for (number, slots) in bytes.chunks_exact(2 * SECTOR_BYTES).enumerate() {
             let (a, b) = slots.split_at(SECTOR_BYTES);
             let sequence = |slot: usize, bytes| parse_sums(id, place(2 * number + slot), bytes);
