@@ -107,7 +107,8 @@ pub struct SumsUpdate {
 }
 
 impl Groups {
-    /// Writes a run: `data` are its sectors. Its sums are then in memory.
+    /// Writes a run: `data` are its sectors. Its sums are then in memory. They are written by themselves, behind the rest: where a
+    /// write goes astray, an earlier run may be left, and if its sums were left with it they would vouch for it.
     ///
     /// # Errors
     /// [`GroupError::Device`]; the run may then hold anything.
@@ -122,15 +123,15 @@ impl Groups {
         let total = BulkRun::sectors_total(run.groups(shape), shape) as usize * SECTOR_BYTES;
         let mut buffer = aligned_buffer(total.min(WRITE_BYTES + group_bytes + SECTOR_BYTES));
         let mut next = run.first.0;
-        let mut written: Vec<(Sector, SumsSector)> = Vec::new();
+        let mut all_sums: Vec<(Sector, SumsSector)> = Vec::new();
         self.forget(next..next + total as u64 / SECTOR_BYTES as u64);
         for (group, sectors) in (0..).zip(data.chunks_exact(shape.data as usize)) {
             if let Some(number) = run.sums_before(group, shape) {
+                self.write_out(&mut next, &mut buffer)?;
                 let summed = run.summed(number);
                 let sums = SumsSector::of(&data[summed.start as usize..summed.end as usize]);
-                let place = run.sums(number, shape);
-                buffer.extend_from_slice(&sums.encode(self.disk(), place));
-                written.push((place, sums));
+                all_sums.push((run.sums(number, shape), sums));
+                next += 1;
             }
             for sector in sectors {
                 buffer.extend_from_slice(sector);
@@ -138,14 +139,26 @@ impl Groups {
             let data_end = buffer.len();
             buffer.resize(data_end + parity_bytes, 0);
             self.code().encode(sectors, &mut buffer[data_end..]);
-            if buffer.len() >= WRITE_BYTES || group + 1 == run.groups(shape) {
-                self.device().write(Sector(next), &buffer)?;
-                next += (buffer.len() / SECTOR_BYTES) as u64;
-                buffer.clear();
+            if buffer.len() >= WRITE_BYTES {
+                self.write_out(&mut next, &mut buffer)?;
             }
         }
-        for (place, sums) in written {
+        self.write_out(&mut next, &mut buffer)?;
+        let encoded = all_sums.iter().map(|(place, sums)| (*place, sums.encode(self.disk(), *place)));
+        let encoded: Vec<(Sector, Vec<u8>)> = encoded.collect();
+        self.device().write_each(&encoded.iter().map(|(place, bytes)| (*place, &bytes[..])).collect::<Vec<_>>())?;
+        for (place, sums) in all_sums {
             self.sums_cache().put(place, sums);
+        }
+        Ok(())
+    }
+
+    /// Writes what is in a buffer from sector `next` on, if anything is.
+    fn write_out(&self, next: &mut u64, buffer: &mut BytesMut) -> Result<(), GroupError> {
+        if !buffer.is_empty() {
+            self.device().write(Sector(*next), buffer)?;
+            *next += (buffer.len() / SECTOR_BYTES) as u64;
+            buffer.clear();
         }
         Ok(())
     }

@@ -15,6 +15,8 @@ use claystone_group::{
 use proptest::prelude::*;
 use support::{DISK, FaultyDevice, groups, sectors};
 
+const SHAPE: GroupShape = GroupShape { data: 250, parity: 5 };
+
 struct Case {
     device: Arc<FaultyDevice>,
     groups: Groups,
@@ -80,8 +82,11 @@ fn a_run_is_written_in_long_strides() {
     let data = sector_pattern(1, 20 * 250);
     let run = BulkRun { first: Sector(0), data: 5000 };
     groups.write_bulk(run, &sectors(&data)).expect("written");
-    let writes = device.state().writes.clone();
-    assert!(writes.len() <= 5 && writes.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "{writes:?}");
+    let mut writes = device.state().writes.clone();
+    let sums = writes.split_off(writes.len() - 5);
+    assert!(sums.iter().zip(0..).all(|(sums, number)| *sums == (run.sums(number, SHAPE).0, 1)), "{sums:?}");
+    // What is between them.
+    assert!(writes.len() <= 5 && writes.windows(2).all(|pair| pair[0].0 + pair[0].1 + 1 == pair[1].0), "{writes:?}");
     // Sums are in memory now.
     device.quiet();
     let mut into = vec![0; 4096];
@@ -90,6 +95,30 @@ fn a_run_is_written_in_long_strides() {
     let fresh = support::groups(&device, 250, 5);
     fresh.read_bulk(run, 4000..4001, &|_| None, &mut [0; 4096]).expect("read");
     assert_eq!(device.sectors_read(), 2);
+}
+
+#[test]
+fn what_a_lost_write_leaves_of_an_earlier_run_is_not_read() {
+    let mut lost = 0;
+    // Data in two writes, data, and two sums sectors.
+    for write in 0..5 {
+        let case = case(10, 2, 150);
+        let new = sector_pattern(8, case.data.len() / 4096);
+        case.device.state().loses_write = Some(write);
+        groups(&case.device, 10, 2).write_bulk(case.run, &sectors(&new)).expect("nothing is seen of it");
+        assert_eq!(case.device.state().writes.len(), 5);
+        for (first, expected) in (0..).step_by(10).zip(new.chunks(10 * 4096)) {
+            match case.read(first..first + 10) {
+                Ok(found) => assert!(found == expected, "write {write}, from {first} on"),
+                Err(error) => {
+                    assert!(matches!(error, GroupError::Lost { .. }), "{error}");
+                    lost += 1;
+                }
+            }
+        }
+    }
+    // Each group once with its data, and once with its sums.
+    assert_eq!(lost, 2 * 150);
 }
 
 // Test of: [lec §3.2]

@@ -25,6 +25,8 @@ pub struct State {
     pub soft: BTreeSet<u64>,
     pub lost: BTreeSet<u64>,
     pub read_only: bool,
+    /// The write after so many others is nowhere to be found.
+    pub loses_write: Option<usize>,
     /// Every read since the last look: first sector, sectors, effort.
     pub reads: Vec<(u64, u64, Effort)>,
     /// Every write since the last look.
@@ -109,6 +111,9 @@ impl Device for FaultyDevice {
             return Err(DeviceError::ReadOnly { range });
         }
         state.writes.push((first.0, range.sectors));
+        if state.loses_write == Some(state.writes.len() - 1) {
+            return Ok(());
+        }
         for sector in first.0..range.end().0 {
             state.soft.remove(&sector);
             state.lost.remove(&sector);
