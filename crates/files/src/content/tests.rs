@@ -185,3 +185,75 @@ fn sums_in_memory_are_not_written_over_what_came_in_their_place() {
     small.into_iter().for_each(|inode| assert_reads(&case.disk, inode, 0..3));
     assert_eq!(case.disk.groups.statistics().now().mismatches, 0);
 }
+
+/// Two files in long runs are written, cut and given holes; now and then nothing is in memory, and a sums sector is lost.
+#[test]
+fn whatever_is_freed_and_reused_a_lost_sums_sector_loses_nothing() {
+    let (mut lost, mut learnt) = (0, 0);
+    for seed in 0..5 {
+        let mut case = Case::new();
+        let other = case.disk.make(Inode::ROOT, b"other", &new_node(Kind::File, 0o600)).expect("made").inode;
+        // What fills each sector.
+        let mut files = [(case.inode, (0..SECTORS).map(|sector| sector as u8).collect()), (other, Vec::new())];
+        let mut state: u64 = seed;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        for step in 1..=60u8 {
+            let (inode, fills): &mut (Inode, Vec<u8>) = &mut files[below(2) as usize];
+            let count_max = [30, 300, SECTORS][below(3) as usize];
+            let (first, count) = (below(SECTORS), 1 + below(count_max));
+            let (from, to) = (first as usize, (first + count).min(SECTORS) as usize);
+            match below(6) {
+                0 => {
+                    fills.resize(from, 0);
+                    let cut = NewAttributes { bytes: Some(first * BYTES), ..NewAttributes::default() };
+                    case.disk.set_attributes(*inode, &cut).expect("cut");
+                }
+                1 | 2 => {
+                    case.disk.punch(*inode, first * BYTES, (to - from) as u64 * BYTES).expect("punched");
+                    let end = to.min(fills.len());
+                    fills[from.min(end)..end].fill(0);
+                }
+                _ => {
+                    case.disk.write(*inode, first * BYTES, &vec![step; (to - from) * SECTOR_BYTES]).expect("written");
+                    fills.resize(fills.len().max(to), 0);
+                    fills[from..to].fill(step);
+                }
+            }
+            match below(4) {
+                0 => case.disk.sync(*inode).expect("synced"),
+                1 => case.disk.flush_all(&case.disk.lock_flusher()).expect("flushed"),
+                2 => {
+                    learnt += case.disk.groups.statistics().now().sums_learnt;
+                    case = case.reopen();
+                    let sums: Vec<u64> = (0..1 << 14).filter(|sector| is_sums(&case.hand, *sector)).collect();
+                    if let Some(&sector) = sums.get(below(sums.len().max(1) as u64) as usize) {
+                        case.hand.make_lost(sector..sector + 1);
+                        lost += 1;
+                    }
+                }
+                _ => {}
+            }
+            let request = 1 + below(300) as usize;
+            for (inode, fills) in &files {
+                let sector = below(SECTORS) as usize;
+                let expected = &fills[sector.min(fills.len())..(sector + request).min(fills.len())];
+                let read = case.disk.read_bytes(*inode, sector as u64 * BYTES, request * SECTOR_BYTES).expect("read");
+                assert_eq!(read.len(), expected.len() * SECTOR_BYTES, "seed {seed} step {step}");
+                let is_right = |(bytes, fill): (&[u8], &u8)| bytes.iter().all(|byte| byte == fill);
+                assert!(read.chunks(SECTOR_BYTES).zip(expected).all(is_right), "seed {seed} step {step}");
+            }
+        }
+        let found = case.disk.scrub(&mut |_| true).expect("scrubbed");
+        assert_eq!(found.lost, vec![]);
+        learnt += case.disk.groups.statistics().now().sums_learnt;
+        case.assert_sound();
+    }
+    assert!(lost > 30 && learnt > 15, "{lost} lost, {learnt} learnt");
+}
+
+fn is_sums(hand: &SimDevice, sector: u64) -> bool {
+    hand.content(Sector(sector)).is_some_and(|bytes| bytes.starts_with(b"CLAYSUMS"))
+}
