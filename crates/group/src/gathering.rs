@@ -43,7 +43,7 @@ struct Slot {
     // How it failed first.
     failed: Option<Failure>,
     retried: bool,
-    // What is held was read by retrying, so there is nothing to mend.
+    // What is held was read by retrying, so nothing was mended.
     by_retry: bool,
     // It failed for another read, which mends it.
     skipped: bool,
@@ -308,21 +308,31 @@ impl<'a> Gathering<'a> {
         Ok(())
     }
 
-    /// Counts what was mended, and writes it again; what failed softly for the first time only if `all` is asked for.
+    /// Counts what was mended, and writes it again; what failed softly for the first time only if `all` is asked for. So with
+    /// what was read by retrying, as long as no more than m are written: a power cut may tear them all, and those could be read.
     pub fn settle(&self, all: bool) {
         let counts = self.groups.counts();
-        let mut run: Vec<usize> = Vec::new();
+        let (mut again, mut by_retrying) = (Vec::new(), Vec::new());
         for at in 0..self.slots.len() {
-            let Slot { held: Some(_), failed: Some(failure), retried, by_retry: false, .. } = self.slots[at] else {
+            let Slot { held: Some(_), failed: Some(failure), retried, by_retry, .. } = self.slots[at] else {
                 continue;
             };
-            count(&counts.mended, 1);
-            count(&counts.mismatches_mended, usize::from(failure == Failure::Wrong));
-            count(&counts.retries_avoided, usize::from(failure == Failure::Soft && !retried));
+            if !by_retry {
+                count(&counts.mended, 1);
+                count(&counts.mismatches_mended, usize::from(failure == Failure::Wrong));
+                count(&counts.retries_avoided, usize::from(failure == Failure::Soft && !retried));
+            }
             let suspect = self.groups.suspect(self.place.sector(self.member(at)));
             if failure == Failure::Soft && !suspect && !all {
                 continue;
             }
+            if by_retry { by_retrying.push(at) } else { again.push(at) }
+        }
+        let room = (self.groups.shape().parity as usize).saturating_sub(again.len());
+        again.extend(by_retrying.into_iter().take(room));
+        again.sort_unstable();
+        let mut run: Vec<usize> = Vec::new();
+        for at in again {
             if run.last().is_some_and(|last| last + 1 != at || !self.follows(at)) {
                 self.write_again(&std::mem::take(&mut run));
             }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. Device calls happen here and in `gathering`; every sector read is counted once.
-//! 2. What a read mends is written again if it was wrong, or failed softly before: a drive that fails one read in a thousand
-//!    softly would else write a sector, at 5 ms, for each thousand that it reads in 33 ms. A scrub writes all.
+//! 2. What a read mends or retries is written again if it was wrong, or failed softly before: a drive that fails one read in a
+//!    thousand softly would else write a sector, at 5 ms, for each thousand that it reads in 33 ms. A scrub writes all.
 //! 3. A mended sector that cannot be written again is counted, and fails nothing: who asked has the right bytes.
 
 use std::collections::BTreeSet;

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -99,6 +100,33 @@ fn what_failed_softly_before_or_is_wrong_is_written_again() {
     case.device.state().soft.extend([10, 14]);
     case.groups.scrub(PLACE, &case.sums).expect("scrubbed");
     assert_eq!(case.device.state().writes[3..], [(10, 1), (14, 1)]);
+}
+
+#[test]
+fn what_was_read_by_retrying_is_written_again_when_it_comes_back() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().soft.extend(3..7);
+    assert_eq!(case.read(0..4).expect("read"), case.expected(0..4));
+    let retried = case.device.state().reads.iter().find(|read| read.2 == Effort::Retry).expect("four of three").0;
+    case.device.state().soft = BTreeSet::from([retried]);
+    assert_eq!(case.read(0..4).expect("read"), case.expected(0..4));
+    assert_eq!(case.device.state().writes, [(retried, 1)]);
+    // It may be retried the second time too.
+    let case = self::case(PLACE, 10, 3);
+    (13..16).for_each(|sector| case.device.overwrite(sector, &sector_pattern(sector, 1)));
+    case.device.state().soft.insert(4);
+    for writes in [vec![], vec![(4, 1)]] {
+        assert_eq!(case.read(1..2).expect("read"), case.expected(1..2));
+        assert_eq!(case.device.state().writes, writes);
+    }
+    assert_eq!(case.device.retries(), 2);
+    // A power cut may tear no more than parity makes good.
+    let case = self::case(PLACE, 10, 3);
+    case.device.state().soft.extend(3..8);
+    for left in [2, 0] {
+        case.groups.scrub(PLACE, &case.sums).expect("scrubbed");
+        assert_eq!(case.device.state().soft.len(), left);
+    }
 }
 
 // Test of: [lec §3.1]
