@@ -7,7 +7,8 @@
 //! Invariants:
 //! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_bulk_update`]).
 //! 2. A read that goes on behind a group reads its parity, and the sums sector behind it, in the same call of the device:
-//!    the head of a hard disk never waits, and nothing is copied.
+//!    the head of a hard disk never waits, and nothing is copied. Sums that it needs and memory does not have come in that call
+//!    too, which for a read by itself is a second place on the device (docs/formats/disk.md, *Downsides*).
 //! 3. What no window shows is neither read nor written ([`ShownRun`]); whoever writes a place anew forgets what memory has
 //!    of it.
 
@@ -40,8 +41,6 @@ struct Pieces<'a> {
     between: &'a [u8],
     /// Of the data of each part, and of what is behind it if that was read.
     unread: Vec<Result<Vec<FailedSector>, DeviceError>>,
-    /// The CRCs of the first part, if they were had before.
-    first_sums: Option<Vec<Option<u32>>>,
 }
 
 /// Consecutive sectors that were asked for.
@@ -187,10 +186,9 @@ impl Groups {
         let parts = parts(shown, wanted, shape, false);
         let mut between = between(&parts);
         // They lie before what is wanted; those of later groups are read with it.
-        let first_sums = Some(self.group_sums(run, parts[0].group, parts[0].positions.clone())?);
-        let mut reads = requests(run, shape, &parts, into, &mut between);
-        let unread = self.device().read_each(&mut reads, effort(shape.parity));
-        let pieces = Pieces { parts, data: into, between: &between, unread, first_sums };
+        let first_sums = self.sums_missing(run, parts[0].group, parts[0].positions.clone());
+        let unread = self.read_with_sums(&first_sums, requests(run, shape, &parts, into, &mut between))?;
+        let pieces = Pieces { parts, data: into, between: &between, unread };
         let (mendings, result) = self.check(shown, pieces, cached, false);
         mendings.iter().for_each(|mending| mending.apply(into));
         result
@@ -227,18 +225,15 @@ impl Groups {
             parts = self::parts(shown, wanted, shape, true);
         }
         let mut between = between(&parts);
-        let first = &parts[0];
+        let mut first_sums = self.sums_missing(run, parts[0].group, parts[0].positions.clone());
         // Those that come with a read before this one are there when this one is done.
-        let first_sums = match self.sums_come(run, first) {
-            true => None,
-            false => Some(self.group_sums(run, first.group, first.positions.clone())?),
-        };
-        let mut reads = requests(run, shape, &parts, &mut buffer[taken * SECTOR_BYTES..], &mut between);
-        let unread = self.device().read_each(&mut reads, effort(shape.parity));
+        first_sums.retain(|place| !recent.is_under_way(*place));
+        let reads = requests(run, shape, &parts, &mut buffer[taken * SECTOR_BYTES..], &mut between);
+        let unread = self.read_with_sums(&first_sums, reads)?;
         let (buffer, between) = (buffer.freeze(), between.freeze());
         let data = buffer.slice(taken * SECTOR_BYTES..);
         entry.arrive(buffer.clone(), arrived(run, shape, &parts, &data, &between), &unread);
-        let pieces = Pieces { parts, data: &data, between: &between, unread, first_sums };
+        let pieces = Pieces { parts, data: &data, between: &between, unread };
         let (mendings, result) = self.check(shown, pieces, &|_| None, true);
         result?;
         if mendings.is_empty() {
@@ -277,12 +272,31 @@ impl Groups {
         Ok(taken)
     }
 
-    /// Whether the CRCs of a part are not in memory, and a read under way brings them.
-    fn sums_come(&self, run: BulkRun, part: &Part) -> bool {
-        let group_first = u64::from(part.group) * u64::from(self.shape().data);
-        let (number, at) = BulkRun::sums_of(group_first + part.positions.start as u64);
-        let place = run.sums(number, self.shape());
-        !self.sums_cache().copy(place, at..at, &mut Vec::new()) && self.recent().is_under_way(place)
+    /// The sums sectors over positions of a group that are not in memory.
+    fn sums_missing(&self, run: BulkRun, group: u32, positions: Range<usize>) -> Vec<Sector> {
+        let first = u64::from(group) * u64::from(self.shape().data);
+        let number = |position: usize| BulkRun::sums_of(first + position as u64).0;
+        let places = (number(positions.start)..=number(positions.end - 1)).map(|number| run.sums(number, self.shape()));
+        places.filter(|place| !self.sums_cache().holds(*place)).collect()
+    }
+
+    /// Reads these sums sectors into memory, and in the same call of the device what else is asked for, which lies behind them.
+    /// Returns what of that was not read.
+    fn read_with_sums(
+        &self,
+        sums: &[Sector],
+        others: Vec<(Sector, &mut [u8])>,
+    ) -> Result<Vec<Result<Vec<FailedSector>, DeviceError>>, GroupError> {
+        let mut bytes = room(sums.len());
+        let mut reads: Vec<(Sector, &mut [u8])> =
+            sums.iter().copied().zip(bytes.chunks_exact_mut(SECTOR_BYTES)).chain(others).collect();
+        let mut unread = self.device().read_each(&mut reads, effort(self.shape().parity));
+        let of_others = unread.split_off(sums.len());
+        for ((place, bytes), unread) in sums.iter().zip(bytes.chunks_exact(SECTOR_BYTES)).zip(unread) {
+            let is_read = self.checked(*place, bytes, unread?, |_| None).is_empty();
+            self.keep_sums(*place, is_read.then_some(bytes));
+        }
+        Ok(of_others)
     }
 
     /// A sums sector of a run, from memory or the device; if it does not read there, from its groups. For groups that no
@@ -354,6 +368,12 @@ impl Groups {
     ) -> Result<BulkUpdate, GroupError> {
         let (shape, shown) = (self.shape(), run.into());
         let run = shown.run;
+        let mut missing: Vec<Sector> =
+            groups.iter().flat_map(|of| self.sums_missing(run, of.group, 0..shape.data as usize)).collect();
+        missing.dedup();
+        if !missing.is_empty() {
+            self.read_with_sums(&missing, Vec::new())?;
+        }
         let mut preparations = Vec::with_capacity(groups.len());
         for GroupChanges { group, changes } in groups {
             let (place, sums) = (run.group(*group, shape), self.known_sums(shown, *group)?);
@@ -386,7 +406,7 @@ impl Groups {
         cached: &dyn Fn(u64) -> Option<Bytes>,
         reads_on: bool,
     ) -> (Vec<Mending>, Result<(), GroupError>) {
-        let Pieces { parts, data, between, unread, mut first_sums } = pieces;
+        let Pieces { parts, data, between, unread } = pieces;
         let (mut unread, mut at, mut at_between) = (unread.into_iter(), 0, 0);
         let mut mendings = Vec::new();
         for part in parts {
@@ -405,7 +425,7 @@ impl Groups {
                 Member::Parity(_) => None,
             };
             let (sectors, behind_sectors) = (part.positions.len(), part.behind);
-            match self.check_part(run, part, first_sums.take(), (own, behind), &cached, reads_on) {
+            match self.check_part(run, part, (own, behind), &cached, reads_on) {
                 Ok(None) => {}
                 Ok(Some(mut mending)) => {
                     mending.at = at;
@@ -423,14 +443,12 @@ impl Groups {
         (mendings, Ok(()))
     }
 
-    /// Checks what was read of a group, and what was read behind it, which is kept. `sums` are the CRCs of the positions, if
-    /// they were had before; `reads_on` says that what follows is likely to be asked for next. Where something is wrong it is
-    /// mended; returns what is to be put right then, and whether all can be.
+    /// Checks what was read of a group, and what was read behind it, which is kept. `reads_on` says that what follows is likely to
+    /// be asked for next. Where something is wrong it is mended; returns what is to be put right then, and whether all can be.
     fn check_part(
         &self,
         shown: ShownRun<'_>,
         part: Part,
-        sums: Option<Vec<Option<u32>>>,
         (data, behind): (Piece<'_>, Option<Piece<'_>>),
         cached: Cached<'_>,
         reads_on: bool,
@@ -448,10 +466,7 @@ impl Groups {
             Ok::<_, GroupError>((parity, failed))
         });
         let behind = behind.transpose()?;
-        let sums = match sums {
-            Some(sums) => sums,
-            None => self.group_sums(run, group, positions.clone())?,
-        };
+        let sums = self.group_sums(run, group, positions.clone())?;
         let failed = self.checked(data.first, data.bytes, data.unread?, |at| *sums.get(at)?);
         if failed.is_empty() && sums.iter().all(Option::is_some) {
             return Ok(None);
@@ -637,10 +652,15 @@ impl Groups {
 
 /// Room for what lies behind the data of parts.
 fn between(parts: &[Part]) -> BytesMut {
-    let bytes = parts.iter().map(|part| part.behind).sum::<usize>() * SECTOR_BYTES;
-    let mut between = if bytes == 0 { BytesMut::new() } else { aligned_buffer(bytes) };
-    between.resize(bytes, 0);
-    between
+    room(parts.iter().map(|part| part.behind).sum())
+}
+
+/// Room for so many sectors, or none.
+fn room(sectors: usize) -> BytesMut {
+    let bytes = sectors * SECTOR_BYTES;
+    let mut room = if bytes == 0 { BytesMut::new() } else { aligned_buffer(bytes) };
+    room.resize(bytes, 0);
+    room
 }
 
 /// The reads of the device for parts, in the order of the sectors: data of a part into `into`, what is behind it into

@@ -78,6 +78,11 @@ impl SumsCache {
         }
     }
 
+    /// Whether a sector is here, if only in part.
+    pub fn holds(&self, place: Sector) -> bool {
+        self.state().used(place).is_some()
+    }
+
     /// Whether a sector is here of which not all is known.
     pub fn is_in_part(&self, place: Sector) -> bool {
         self.state().entries.get(&place.0).is_some_and(|entry| entry.known.is_some())

@@ -158,6 +158,7 @@ fn one_sector_takes_its_sums_and_a_failure_its_group() {
     let sums = (case.sums(1), 1, Effort::FailFast);
     let sector = (case.sector(5, Member::Data(50)), 1, Effort::FailFast);
     assert_eq!(case.device.state().reads, [sums, sector]);
+    assert_eq!(case.device.state().calls, 1);
     case.device.quiet();
     case.device.state().soft.insert(sector.0);
     assert_eq!(case.read(1300..1301).expect("read"), case.expected(1300..1301));
@@ -305,6 +306,7 @@ fn an_update_changes_groups_and_sums_together() {
     let update = case.groups.prepare_bulk_update(case.run, &changes, UpdateChoice::Cheapest).expect("prepared");
     let sums: Vec<_> = update.sums.iter().map(|sums| (sums.place.0, sums.differs)).collect();
     assert_eq!(sums, [(case.sums(0), true), (case.sums(1), true)]);
+    assert_eq!(case.device.state().calls, 2, "both sums sectors, and then what is needed");
     let read = case.device.sectors_read();
     assert_eq!(read, 2 + 3 + 5 + 2 + 1 + 5, "sums, old data, parity, and what lies between the data");
     case.groups.write_bulk_update(&update).expect("written");

@@ -29,6 +29,8 @@ pub struct State {
     pub loses_write: Option<usize>,
     /// Every read since the last look: first sector, sectors, effort.
     pub reads: Vec<(u64, u64, Effort)>,
+    /// Calls that read since all was forgotten.
+    pub calls: usize,
     /// Every write since the last look.
     pub writes: Vec<(u64, u64)>,
 }
@@ -76,16 +78,8 @@ impl FaultyDevice {
     }
 }
 
-impl Device for FaultyDevice {
-    fn label(&self) -> String {
-        "faulty".to_owned()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
-
-    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+impl FaultyDevice {
+    fn read_one(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         let mut state = self.state();
         let range = self.geometry().range(first, into.len());
         state.reads.push((first.0, range.sectors, effort));
@@ -102,6 +96,30 @@ impl Device for FaultyDevice {
             failed.push(FailedSector { sector: Sector(sector), failure });
         }
         Ok(failed)
+    }
+}
+
+impl Device for FaultyDevice {
+    fn label(&self) -> String {
+        "faulty".to_owned()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.state().calls += 1;
+        self.read_one(first, into, effort)
+    }
+
+    fn read_each(
+        &self,
+        reads: &mut [(Sector, &mut [u8])],
+        effort: Effort,
+    ) -> Vec<Result<Vec<FailedSector>, DeviceError>> {
+        self.state().calls += usize::from(!reads.is_empty());
+        reads.iter_mut().map(|(first, into)| self.read_one(*first, into, effort)).collect()
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
