@@ -49,7 +49,7 @@ pub enum Space {
     /// It is given back where whole pages are zeroed: they become holes.
     #[default]
     Return,
-    /// It is kept, or taken, so that a later write there does not fail for lack of space.
+    /// It is kept, or taken, so that a later write there does not fail for lack of space: there are no holes then.
     Keep,
 }
 
@@ -58,7 +58,8 @@ pub enum Space {
 pub struct Zeroing {
     /// What becomes of the space.
     pub space: Space,
-    /// Refuse with [`BlocksError::Slow`], at once and changing nothing, where it would take as long as writing zeros.
+    /// Refuse with [`BlocksError::Slow`], at once and changing nothing, where it would take as long as writing zeros, or may do
+    /// so. Without it nothing is refused for that.
     pub only_fast: bool,
     /// When the zeros are durable.
     pub durable: Durable,

@@ -276,6 +276,9 @@ impl Blocks for InPlace {
 
     async fn write_zeroes(&self, range: ByteRange, how: Zeroing) -> Result<(), BlocksError> {
         within(range, self.bytes())?;
+        if how.only_fast && range.bytes > 0 {
+            return Err(BlocksError::Slow { range });
+        }
         self.write(range.offset, Bytes::from(vec![0; range.bytes as usize]), how.durable).await
     }
 

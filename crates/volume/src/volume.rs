@@ -39,8 +39,8 @@ use crate::log::{Log, LogFailure};
 use crate::readers::Readers;
 use crate::switch::{Form, Heats, form_of};
 use crate::{
-    Access, Blocks, BlocksError, Durable, FormTally, MergeReport, Settings, Span, SpanKind, Stretch, SwitchReport,
-    VolumeStatus, Zeroing, joined, within,
+    Access, Blocks, BlocksError, Durable, FormTally, MergeReport, Settings, Space, Span, SpanKind, Stretch,
+    SwitchReport, VolumeStatus, Zeroing, joined, within,
 };
 
 /// A volume that is open: the one owner of its lease. Cheap to clone.
@@ -459,21 +459,26 @@ impl Inner {
     // ---- Writing ----
 
     async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
-        self.within(ByteRange { offset, bytes: content.len() as u64 })?;
+        let range = ByteRange { offset, bytes: content.len() as u64 };
+        self.within(range)?;
         self.working()?;
-        let mut at = 0;
-        while at < content.len() {
-            let start = offset + at as u64;
-            // Records end where pages do.
-            let end = (start / RECORD_BYTES_MAX + 1) * RECORD_BYTES_MAX;
-            let next = content.len().min(at + (end - start) as usize);
-            self.write_record(start, content.slice(at..next)).await?;
-            at = next;
+        for part in records(range.offset..range.end()) {
+            let content = content.slice((part.start - offset) as usize..(part.end - offset) as usize);
+            self.write_record(part.start, content).await?;
         }
         match durable {
-            Durable::Now if !content.is_empty() => self.log.sync().await.map_err(|error| self.log_failed(error)),
+            Durable::Now if range.bytes > 0 => self.log.sync().await.map_err(|error| self.log_failed(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Writes zeros as any bytes are written: they take space.
+    async fn write_zeros(&self, bytes: Range<u64>) -> Result<(), BlocksError> {
+        let zeros = Bytes::from(vec![0; RECORD_BYTES_MAX.min(bytes.end.saturating_sub(bytes.start)) as usize]);
+        for part in records(bytes) {
+            self.write_record(part.start, zeros.slice(..(part.end - part.start) as usize)).await?;
+        }
+        Ok(())
     }
 
     async fn write_record(&self, offset: u64, content: Bytes) -> Result<(), BlocksError> {
@@ -544,26 +549,27 @@ impl Inner {
             return Ok(());
         }
         let page_bytes = u64::from(self.geometry.page_bytes);
-        let whole = range.offset.next_multiple_of(page_bytes)..range.end() / page_bytes * page_bytes;
-        if whole.start >= whole.end {
+        let bytes = range.offset..range.end();
+        let whole = bytes.start.next_multiple_of(page_bytes)..bytes.end / page_bytes * page_bytes;
+        match how.space {
+            // Of a page in part the rest has to be read; and what takes space is written.
+            _ if how.only_fast && (how.space == Space::Keep || whole != bytes) => {
+                return Err(BlocksError::Slow { range });
+            }
+            Space::Keep => self.write_zeros(bytes).await?,
             // Within one page, or parts of two.
-            let zeros = Bytes::from(vec![0; range.bytes as usize]);
-            return self.write(range.offset, zeros, how.durable).await;
-        }
-        if range.offset < whole.start {
-            let zeros = Bytes::from(vec![0; (whole.start - range.offset) as usize]);
-            self.write_record(range.offset, zeros).await?;
-        }
-        if whole.end < range.end() {
-            let zeros = Bytes::from(vec![0; (range.end() - whole.end) as usize]);
-            self.write_record(whole.end, zeros).await?;
-        }
-        let mut at = whole.start;
-        while at < whole.end {
-            let position = self.geometry.spot(at).position;
-            let end = ((position + 1) * self.geometry.stripe_bytes()).min(whole.end);
-            self.zero_pages(self.geometry.page(at)..self.geometry.page(end)).await?;
-            at = end;
+            Space::Return if whole.is_empty() => self.write_zeros(bytes).await?,
+            Space::Return => {
+                self.write_zeros(bytes.start..whole.start).await?;
+                self.write_zeros(whole.end..bytes.end).await?;
+                let mut at = whole.start;
+                while at < whole.end {
+                    let position = self.geometry.spot(at).position;
+                    let end = ((position + 1) * self.geometry.stripe_bytes()).min(whole.end);
+                    self.zero_pages(self.geometry.page(at)..self.geometry.page(end)).await?;
+                    at = end;
+                }
+            }
         }
         match how.durable {
             Durable::Now => self.log.sync().await.map_err(|error| self.log_failed(error)),
@@ -636,6 +642,16 @@ pub(crate) enum LogRead {
     Over,
     /// No disk has them.
     Lost,
+}
+
+/// What is written of these bytes by one record each: records end where pages do.
+fn records(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut at = bytes.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = ((start / RECORD_BYTES_MAX + 1) * RECORD_BYTES_MAX).min(bytes.end);
+        (start < bytes.end).then_some(start..at)
+    })
 }
 
 /// Whether a page lies in the log behind those before it, or is zeros as they are.

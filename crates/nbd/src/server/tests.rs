@@ -410,6 +410,25 @@ async fn refusals_are_errors_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
+async fn zeros_leave_holes_unless_they_may_not_and_are_slow_only_for_who_wants_them_fast() {
+    let blocks = memory();
+    let mut client = client_of(Arc::new(blocks.clone()), Tls::Off);
+    client.go("a", true).await;
+    let (data, hole) = (0, 3);
+    client.write(0, &[7; 12288]).await;
+    assert_eq!(client.ask(NO_HOLE | FAST_ZERO, WRITE_ZEROES, 0, 4096, b"").await, Reply::Error(95));
+    assert_eq!(client.read(0, 4096).await, [7; 4096], "what is refused changes nothing");
+    assert_eq!(client.ask(NO_HOLE, WRITE_ZEROES, 0, 4096, b"").await, Reply::Done);
+    assert_eq!(client.ask(0, WRITE_ZEROES, 4096, 4096, b"").await, Reply::Done);
+    let status = vec![(4096, data), (4096, hole), (4096, data)];
+    assert_eq!(client.ask(0, BLOCK_STATUS, 0, 12288, b"").await, Reply::Status(status));
+    assert_eq!(client.read(0, 8192).await, [0; 8192]);
+    // What was nowhere takes space.
+    assert_eq!(client.ask(NO_HOLE, WRITE_ZEROES, 65536, 8192, b"").await, Reply::Done);
+    assert_eq!(client.ask(0, BLOCK_STATUS, 65536, 8192, b"").await, Reply::Status(vec![(8192, data)]));
+}
+
+#[tokio::test]
 async fn flushed_and_forced_writes_survive_a_power_cut() {
     let blocks = memory();
     let mut client = client_of(Arc::new(blocks.clone()), Tls::Off);

@@ -215,7 +215,8 @@ pub(crate) struct ExportFacts {
     pub(crate) read_only: bool,
 }
 
-/// What an export can do. All of it holds for every device; reads in one part only with structured replies.
+/// What an export can do. All of it holds for every device; reads in one part only with structured replies. That zeros can be
+/// asked for only if they are fast says that a refusal is fast, for devices too that refuse all of them.
 fn transmission_flags(facts: ExportFacts, structured: bool) -> u16 {
     let mut flags = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN;
     if facts.read_only {

@@ -22,6 +22,7 @@ pub async fn blocks<F: Future<Output = Arc<dyn Blocks>>>(mut make: impl FnMut() 
     no_bytes_are_no_change(&*make().await).await;
     zeroed_bytes_read_as_zeros(&*make().await).await;
     discarded_pages_are_holes(&*make().await).await;
+    zeros_that_keep_their_space_are_no_holes(&*make().await).await;
     only_fast_zeros_are_zeros_or_refused(&*make().await).await;
     spans_cover_what_was_asked(&*make().await).await;
     writes_that_overlap_end_as_one_of_them(make().await).await;
@@ -184,6 +185,25 @@ async fn discarded_pages_are_holes(blocks: &dyn Blocks) {
     blocks.discard(all, Durable::Now).await.expect("discard");
     assert_eq!(spans(blocks, all).await, [Span { bytes: all.bytes, kind: SpanKind::Hole }]);
     assert!(is_zero(&read(blocks, 0, 16 * page).await));
+}
+
+async fn zeros_that_keep_their_space_are_no_holes(blocks: &dyn Blocks) {
+    let page = u64::from(blocks.page_bytes());
+    let kept = Zeroing { space: Space::Keep, ..Zeroing::default() };
+    write(blocks, 2 * page, pattern(1, 4 * page as usize)).await;
+    // Where something was, and where nothing was.
+    for asked in [range(0, 4 * page), range(20 * page + 1, page), range(30 * page, blocks.bytes() - 30 * page)] {
+        blocks.write_zeroes(asked, kept).await.expect("write_zeroes");
+        for _ in 0..2 {
+            assert_eq!(spans(blocks, asked).await, [Span { bytes: asked.bytes, kind: SpanKind::Data }], "{asked:?}");
+            assert!(is_zero(&read(blocks, asked.offset, asked.bytes).await), "{asked:?}");
+            blocks.flush().await.expect("flush");
+        }
+    }
+    // It is given back as any other.
+    let all = range(0, blocks.bytes());
+    blocks.write_zeroes(all, Zeroing::default()).await.expect("write_zeroes");
+    assert_eq!(spans(blocks, all).await, [Span { bytes: all.bytes, kind: SpanKind::Hole }]);
 }
 
 async fn only_fast_zeros_are_zeros_or_refused(blocks: &dyn Blocks) {

@@ -10,7 +10,8 @@ use claystone_chunk::testing::pattern;
 use claystone_code::ChunkIndex;
 use claystone_volume::testing::blocks;
 use claystone_volume::{
-    Access, Blocks, BlocksError, Durable, MergeReport, NewVolume, Settings, Span, Stretch, Volume, Zeroing,
+    Access, Blocks, BlocksError, Durable, MergeReport, NewVolume, Settings, Space, Span, SpanKind, Stretch, Volume,
+    Zeroing,
 };
 
 const MIB: u64 = 1 << 20;
@@ -84,6 +85,53 @@ async fn merges_between_the_calls_change_nothing() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn zeros_that_keep_their_space_are_in_stripes() {
+    let world = World::new(4).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let all = ByteRange { offset: 0, bytes: MIB };
+    let kept = Zeroing { space: Space::Keep, ..Zeroing::default() };
+    let data = Ok(vec![Span { bytes: MIB, kind: SpanKind::Data }]);
+    volume.write_zeroes(all, kept).await.expect("it takes zeros");
+    assert_eq!(volume.merge_all().await.expect("merged").stripes_begun, 8);
+    assert_eq!((volume.spans(all, 10).await, volume.status().stripes), (data.clone(), 8));
+    // Over what is in stripes too: none of them is given back.
+    volume.write(0, pattern(1, 1 << 20), Durable::WithFlush).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    volume.write_zeroes(all, kept).await.expect("it takes zeros");
+    assert_eq!(volume.merge_all().await.expect("merged").stripes_dropped, 0);
+    assert_eq!((volume.spans(all, 10).await, volume.status().stripes), (data, 8));
+    check(&volume, &vec![0; 1 << 20], "zeros").await;
+    volume.write_zeroes(all, Zeroing::default()).await.expect("it takes zeros");
+    assert_eq!(volume.merge_all().await.expect("merged").stripes_dropped, 8);
+}
+
+#[tokio::test]
+async fn zeros_are_fast_where_they_are_whole_pages_and_leave_holes() {
+    let world = World::new(4).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let model = pattern(1, 1 << 20);
+    volume.write(0, model.clone(), Durable::WithFlush).await.expect("written");
+    let before = volume.status();
+    let fast = Zeroing { only_fast: true, ..Zeroing::default() };
+    for (offset, bytes, space) in [
+        (0, 4096, Space::Keep),
+        (4096, 4095, Space::Return),
+        (1, MIB - 1, Space::Return),
+        (4000, 200, Space::Return),
+        (100, 100, Space::Return),
+    ] {
+        let range = ByteRange { offset, bytes };
+        let refused = volume.write_zeroes(range, Zeroing { space, ..fast }).await;
+        assert_eq!(refused, Err(BlocksError::Slow { range }));
+    }
+    assert_eq!(volume.status(), before, "nothing was changed");
+    check(&volume, &model, "refused").await;
+    volume.write_zeroes(ByteRange { offset: 0, bytes: MIB }, fast).await.expect("it is fast");
+    assert!(volume.status().log_bytes - before.log_bytes < 4096, "no zero was written");
+    check(&volume, &vec![0; 1 << 20], "zeros").await;
 }
 
 #[tokio::test]
