@@ -182,6 +182,15 @@ pub enum BlocksError {
         /// Bytes that are lost and in the way: what was asked of the first lost page, or that page.
         range: ByteRange,
     },
+    /// Bytes cannot be read now, and are not known to be lost: what tells where they are does not answer, or somebody changes
+    /// them for too long. Nothing was changed; it may go later.
+    #[error("{} bytes at {} cannot be read now: {reason}", .range.bytes, .range.offset)]
+    Unavailable {
+        /// Bytes that are in the way.
+        range: ByteRange,
+        /// What was seen.
+        reason: String,
+    },
     /// The operation had an unknown result, or the device is not ours any more: it takes nothing until it is opened anew.
     #[error("the device failed: {reason}")]
     Failed {
@@ -213,13 +222,13 @@ pub trait Blocks: Send + Sync + std::fmt::Debug {
     /// Reads a range; what is returned covers it exactly, in order.
     ///
     /// # Errors
-    /// `OutOfRange`, `Lost` if any byte of the range is, `Failed`.
+    /// `OutOfRange`, `Lost` if any byte of the range is, `Unavailable`, `Failed`.
     async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError>;
 
     /// Writes `content` at `offset`.
     ///
     /// # Errors
-    /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Lost` (a part of a page whose other bytes are lost), `Failed`.
+    /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Lost` and `Unavailable` (a part of a page whose other bytes are), `Failed`.
     async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError>;
 
     /// Makes a range read as zeros.
@@ -247,7 +256,7 @@ pub trait Blocks: Send + Sync + std::fmt::Debug {
     /// written, or discarded whole, are holes, until the device moves what lies around them: it may keep them as zeros then.
     ///
     /// # Errors
-    /// `OutOfRange`, `Failed`.
+    /// `OutOfRange`, `Unavailable`, `Failed`.
     async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError>;
 }
 

@@ -21,6 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
+use claystone_env::Clock;
 use claystone_meta::{Meta, SnapshotRecord, StripeRecord};
 use claystone_stripe::Stripes;
 use futures::future::try_join_all;
@@ -130,13 +131,18 @@ impl std::fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(meta: Arc<dyn Meta>, stripes: Stripes, record: SnapshotRecord) -> Snapshot {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        meta: Arc<dyn Meta>,
+        stripes: Stripes,
+        record: SnapshotRecord,
+    ) -> Snapshot {
         let geometry = Geometry {
             page_bytes: record.page_bytes,
             chunk_bytes: record.chunk_bytes,
             columns: record.redundancy.code.shape().data,
         };
-        let base = Base { meta, stripes, geometry };
+        let base = Base { clock, meta, stripes, geometry };
         Snapshot { inner: Arc::new(SnapshotInner { record, base, windows: Mutex::default() }) }
     }
 
@@ -154,7 +160,7 @@ impl SnapshotInner {
         let positions = number * WINDOW_STRIPES..(number + 1) * WINDOW_STRIPES;
         let after = positions.start.checked_sub(1);
         let found = self.base.meta.snapshot_stripes(self.record.id, after, WINDOW_STRIPES as usize).await;
-        let found = found.map_err(|error| BlocksError::Failed { reason: error.to_string() })?;
+        let found = found.map_err(|error| self.unavailable(number, error.to_string()))?;
         let window: Window = Arc::new(found.into_iter().filter(|(position, _)| positions.contains(position)).collect());
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() >= WINDOWS_MAX {
@@ -165,13 +171,20 @@ impl SnapshotInner {
         Ok(window)
     }
 
+    fn unavailable(&self, window: u64, reason: String) -> BlocksError {
+        let bytes = WINDOW_STRIPES * self.base.geometry.stripe_bytes();
+        BlocksError::Unavailable { range: ByteRange { offset: window * bytes, bytes }, reason }
+    }
+
     /// Bytes of one chunk.
     async fn read_chunk(&self, range: ByteRange) -> Result<Stretch, BlocksError> {
         let position = self.base.geometry.spot(range.offset).position;
         let number = position / WINDOW_STRIPES;
         let window = self.window(number).await?;
         let Some(stripe) = window.get(&position) else { return Ok(Stretch::Hole(range.bytes)) };
-        let read = self.base.read(stripe, range).await?;
+        // Nobody changes a snapshot's stripes: one that is held was shared no more when this snapshot was deleted.
+        let held = || BlocksError::Unavailable { range, reason: "somebody changes its stripe".to_owned() };
+        let read = self.base.read(stripe, range, || Err(held())).await?;
         if read.current.is_some_and(|current| current.places != stripe.places) {
             // A repair moved its chunks: later reads find them.
             self.windows.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);

@@ -125,7 +125,7 @@ pub(crate) struct Parts {
 impl Volume {
     pub(crate) fn new(parts: Parts) -> Volume {
         let Parts { env, meta, stripes, record, geometry, settings, diffs, known, log } = parts;
-        let base = Base { meta: meta.clone(), stripes: stripes.clone(), geometry };
+        let base = Base { clock: env.clock.clone(), meta: meta.clone(), stripes: stripes.clone(), geometry };
         let redundancy = record.redundancy;
         let heats = Heats::new(settings.heat_half_life, env.clock.now());
         let inner = Inner {
@@ -443,7 +443,8 @@ impl Inner {
         let mut tries = 0;
         loop {
             let Some(stripe) = self.stripe(position) else { return Ok(Stretch::Hole(range.bytes)) };
-            match self.base.read(&stripe, range).await {
+            // Who merges comes to an end, or the volume fails.
+            match self.base.read(&stripe, range, || self.working()).await {
                 Ok(read) => return Ok(Stretch::Data(read.content)),
                 Err(error) => {
                     // Another stripe may have taken its place meanwhile.

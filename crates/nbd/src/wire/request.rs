@@ -139,7 +139,7 @@ impl Rejection {
             BlocksError::ReadOnly => Rejection::NotPermitted,
             BlocksError::NoSpace { .. } => Rejection::NoSpace,
             BlocksError::Slow { .. } => Rejection::NotSupported,
-            BlocksError::Lost { .. } | BlocksError::Failed { .. } => Rejection::Io,
+            BlocksError::Lost { .. } | BlocksError::Unavailable { .. } | BlocksError::Failed { .. } => Rejection::Io,
         }
     }
 
@@ -265,6 +265,7 @@ mod tests {
             (write, BlocksError::NoSpace { needed_bytes: 1, free_bytes: 0 }, 28),
             (zeroes, BlocksError::Slow { range }, 95),
             (read, BlocksError::Lost { range }, 5),
+            (read, BlocksError::Unavailable { range, reason: String::new() }, 5),
             (Command::Flush, BlocksError::Failed { reason: String::new() }, 5),
         ] {
             assert_eq!(Rejection::of(&command, &error).number(), number, "{command:?} {error}");

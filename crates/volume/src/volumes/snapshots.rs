@@ -78,7 +78,7 @@ impl Volumes {
         }
         open.retain(|_, inner| inner.strong_count() > 0);
         let id = record.id;
-        let snapshot = Snapshot::new(self.meta.clone(), self.stripes.clone(), record);
+        let snapshot = Snapshot::new(self.env.clock.clone(), self.meta.clone(), self.stripes.clone(), record);
         open.insert(id, Arc::downgrade(&snapshot.inner));
         Ok(snapshot)
     }

@@ -11,5 +11,6 @@ mod recovery;
 mod snapshots;
 mod switches;
 mod takeovers;
+mod waits;
 mod whole;
 mod world;
