@@ -48,6 +48,8 @@ pub struct Diffs {
     intents: BTreeMap<LogPlace, BTreeSet<u64>>,
     live: BTreeMap<u64, u64>,
     pages: u64,
+    /// Diffs that were released since these are kept.
+    released: u64,
     ticks: u64,
     /// The last place that a diff was put at.
     last: LogPlace,
@@ -79,6 +81,7 @@ impl Diffs {
             intents: BTreeMap::new(),
             live: BTreeMap::new(),
             pages: 0,
+            released: 0,
             ticks: 0,
             last: LogPlace { segment: 0, offset: 0 },
             frozen: None,
@@ -222,6 +225,7 @@ impl Diffs {
             if stripe.pages.get(page).is_some_and(|diff| diff.at == *at) {
                 stripe.pages.remove(page);
                 self.pages -= 1;
+                self.released += 1;
                 if stripe.pages.is_empty() {
                     self.by_age.remove(&stripe.touched);
                     self.stripes.remove(&position);
@@ -242,6 +246,7 @@ impl Diffs {
         if older.is_empty() {
             frozen.older.remove(&position);
         }
+        self.released += 1;
         self.unpin(at.segment);
         true
     }
@@ -274,6 +279,11 @@ impl Diffs {
     /// How many.
     pub fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// How many were released since the volume was opened: how far merging has come.
+    pub fn released(&self) -> u64 {
+        self.released
     }
 
     /// How many have content in the log.

@@ -1,25 +1,22 @@
-//! When a volume is merged, and how writers wait for it.
+//! When a volume is merged.
 //!
 //! ```text
-//!  share of the reserve used   0 %        merge_from        75 %            100 %              125 %
-//!  merging                      when idle  |  always          always          always             always
-//!  a writer                     goes on       goes on         waits a little  waits for a merge  waits for a merge
-//!  one who may bring help       goes on       goes on         waits a little  the same; goes on  waits for a merge
-//!                                                                             if none comes
+//!  share of the reserve used   0 %        merge_from        75 %               100 %                         125 %
+//!  merging                      when idle  |  always          always             always                        always
+//!  a writer                     goes on       goes on         pays (crate::toll) pays; refused if nothing can  the same
+//!                                                                                be merged
+//!  one who may bring help       goes on       goes on         pays               pays; goes on if nothing can  the same;
+//!                                                                                be merged                     refused
 //! ```
 //!
-//! Where nothing can be merged, since disks or parts of stripes are missing, or stripes are held by others for longer than
-//! the timeout, who waits for a merge is refused. Help is a discard, or whole pages of stripes with diffs that wait: it may be
-//! what is lost that they bring back.
+//! Nothing can be merged where disks or parts of stripes are missing, or stripes are held by others for longer than the
+//! timeout. Help is a discard, or whole pages of stripes with diffs that wait: it may be what is lost that they bring back.
 //!
 //! Every 10 s, and at once when what they get was set, stripes are given the form that fits how much they are written
 //! ([`crate::switch`]), unless merging is due: room in the log comes first.
 //!
 //! Between its rounds merging rests while somebody writes, four times as long as a round where it begins, not at all from
 //! 75 % on. Its reads and writes are few at a time, and its records in the log short: no writer waits long for it.
-//!
-//! The wait grows with the square of what is used beyond three quarters, so that writers come down to the speed of
-//! merging without a step.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -139,42 +136,6 @@ impl Inner {
     fn has_many_segments(&self) -> bool {
         self.log.view().segment_count() > self.settings.segments_max()
     }
-
-    /// Lets a writer go on when there is room for it. `helps`: what it writes may let something be merged.
-    ///
-    /// # Errors
-    /// `NoSpace`: the reserve is full and cannot be merged, since disks or parts of stripes are missing.
-    pub(crate) async fn admit(&self, helps: impl Fn() -> bool) -> Result<(), BlocksError> {
-        self.records.fetch_add(1, Ordering::Relaxed);
-        loop {
-            let merged = self.merge_ended.notified();
-            let used = self.used_percent();
-            if used >= self.settings.merge_from_percent {
-                self.merge_wanted.notify_one();
-            }
-            if used < SLOW_FROM_PERCENT {
-                return Ok(());
-            }
-            if used < 100 {
-                let over = (used - SLOW_FROM_PERCENT) as f64 / (100 - SLOW_FROM_PERCENT) as f64;
-                self.env.clock.sleep(DELAY_MAX.mul_f64(over * over)).await;
-                return Ok(());
-            }
-            if used < HELP_UNTIL_PERCENT && self.is_stuck.load(Ordering::Acquire) && helps() {
-                return Ok(());
-            }
-            if timeout(&*self.env.clock, WAIT_MAX, merged).await.is_some() {
-                continue;
-            }
-            if self.has_failed() {
-                // The write meets the failure.
-                return Ok(());
-            }
-            if self.is_stuck.load(Ordering::Acquire) {
-                return Err(BlocksError::NoSpace { needed_bytes: self.geometry.page_bytes.into(), free_bytes: 0 });
-            }
-        }
-    }
 }
 
 /// How long merging rests after a round that took so long, while somebody writes: the longer the more room is left, and not
@@ -190,11 +151,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const ROUND_PAGES: u64 = 512;
-const SLOW_FROM_PERCENT: u64 = 75;
-/// What may bring help is let in up to here.
-const HELP_UNTIL_PERCENT: u64 = 125;
-const DELAY_MAX: Duration = Duration::from_millis(20);
-const WAIT_MAX: Duration = Duration::from_millis(200);
+/// From here on writers are slowed down, and merging gives way to nobody.
+pub(crate) const SLOW_FROM_PERCENT: u64 = 75;
 /// Where merging begins it rests so many times as long as it works.
 const RESTS_MAX: f64 = 4.0;
 const REST_MAX: Duration = Duration::from_secs(1);

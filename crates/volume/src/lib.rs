@@ -31,6 +31,7 @@ mod snapshot;
 mod switch;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod toll;
 mod volume;
 mod volumes;
 

@@ -38,6 +38,7 @@ use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
 use crate::readers::Readers;
 use crate::switch::{Form, Heats, form_of};
+use crate::toll::Toll;
 use crate::{
     Access, Blocks, BlocksError, Durable, FormTally, MergeReport, Settings, Space, Span, SpanKind, Stretch,
     SwitchReport, VolumeStatus, Zeroing, joined, within,
@@ -101,6 +102,8 @@ pub(crate) struct Inner {
     /// Who reads now.
     pub(crate) readers: Readers,
     pub(crate) gate: Gate,
+    /// What writers pay while the reserve is nearly used up.
+    pub(crate) toll: Toll,
 }
 
 impl std::fmt::Debug for Volume {
@@ -161,6 +164,7 @@ impl Volume {
             unswitchable: Mutex::default(),
             switched: Mutex::default(),
             gate: Gate::default(),
+            toll: Toll::default(),
         };
         Volume { inner: Arc::new(inner), user: Arc::default() }
     }
@@ -487,7 +491,8 @@ impl Inner {
         let range = ByteRange { offset, bytes: content.len() as u64 };
         let pages = self.pages(range);
         let parts = !offset.is_multiple_of(page_bytes) || !range.end().is_multiple_of(page_bytes);
-        self.admit(|| !parts && self.all_have_diffs(&pages)).await?;
+        let bytes = (pages.end.0 - pages.start.0) * page_bytes;
+        self.admit(bytes, || !parts && self.all_have_diffs(&pages)).await?;
         // It may have failed while this waited.
         self.working()?;
         let _pass = self.gate.enter(pages.clone(), parts).await;
@@ -586,7 +591,8 @@ impl Inner {
             // What was a hole may have become another's since it failed.
             return self.working();
         }
-        self.admit(|| true).await?;
+        // However many they are, zeros take no room in the log.
+        self.admit(self.geometry.page_bytes.into(), || true).await?;
         self.working()?;
         let _pass = self.gate.enter(pages.clone(), false).await;
         let record = Record::Zero { first: pages.start, pages: pages.end.0 - pages.start.0 };

@@ -8,6 +8,7 @@ mod hazards;
 mod histories;
 mod openings;
 mod recovery;
+mod slowdown;
 mod snapshots;
 mod switches;
 mod takeovers;

@@ -1,0 +1,110 @@
+//! Writers while the reserve fills up, on disks in simulated time: they come down to the speed of merging, and never stop.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use claystone_chunk::testing::pattern;
+use claystone_chunk::{ChunkStore, DiskId, NodeId};
+use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
+use claystone_env::{Clock, Moment, Random, Space};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta};
+use claystone_sim::{DiskModel, SimRandom, World, run};
+use claystone_stripe::{Member, Stores, Stripes};
+use claystone_volume::{Blocks, Durable, NewVolume, Settings, Volume, Volumes};
+use futures::future::join_all;
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+const CLUSTER: ClusterId = ClusterId(1);
+/// A disk that appends fast, and reads slowly what is anywhere.
+const DISK: DiskModel = DiskModel {
+    capacity_bytes: 1 << 30,
+    read: Duration::from_millis(4),
+    write: Duration::from_micros(50),
+    sync: Duration::from_millis(4),
+    name: Duration::from_micros(50),
+    bytes_per_second: 180_000_000,
+};
+
+/// A volume of 64 MiB on six disks, all of it in stripes, with a reserve of 24 MiB; and what merges it in the background.
+async fn volume(world: &World) -> (Volumes, Volume) {
+    let process = world.process("node");
+    let env = process.env().clone();
+    let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database");
+    let stores = Stores::default();
+    for number in 0..6 {
+        let sim = world.disk(&number.to_string(), DISK);
+        let (disk, node) = (DiskId(number), NodeId(number.to_string()));
+        let worker = process.worker(&sim);
+        let identity = Identity { disk, cluster: CLUSTER, node: node.clone(), created: env.clock.wall() };
+        format(&*worker, sim.attach(), identity).await.expect("an empty disk");
+        let options = Options { reserve_bytes: Some(MIB), ..Options::default() };
+        let expected = Expected { cluster: CLUSTER, disk };
+        let store = DirectoryStore::open(&env, sim.attach(), worker, expected, options).await.expect("a disk");
+        let (path, added) = (number.to_string(), env.clock.wall());
+        let record = DiskRecord { id: disk, node, path, state: DiskState::Active, added };
+        meta.put_disk(record.clone()).await.expect("a new disk");
+        let store: Arc<dyn ChunkStore> = Arc::new(store);
+        stores.put(Member { record, store: Ok(store), space: Space { total_bytes: 1 << 30, free_bytes: 1 << 30 } });
+    }
+    let (stripes, _) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
+    let settings = Settings { reserve_bytes: 24 * MIB, segment_bytes: 6 * MIB, ..Settings::default() };
+    let volumes = Volumes::new(env, Arc::new(meta), stripes, settings);
+    let code: claystone_code::CodeSpec = "rs:2+1".parse().expect("a valid code");
+    let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new("v", 64 * MIB, code.into()) };
+    volumes.create(new).await.expect("a new volume");
+    let volume = volumes.open("v").await.expect("it opens");
+    for at in 0..64 {
+        volume.write(at * MIB, pattern(at, MIB as usize), Durable::WithFlush).await.expect("there is room");
+    }
+    volume.merge_all().await.expect("merged");
+    (volumes, volume)
+}
+
+/// Writes pages anywhere, `depth` at once, for so long. Returns when each was acknowledged.
+async fn write_anywhere(clock: &dyn Clock, volume: &Volume, depth: u64, time: Duration) -> Vec<Moment> {
+    let end = clock.now().after(time);
+    let acknowledged = Mutex::new(vec![clock.now()]);
+    let writers = (0..depth).map(|writer| {
+        let acknowledged = &acknowledged;
+        async move {
+            let random = SimRandom::new(writer);
+            while clock.now() < end {
+                let offset = random.below(volume.bytes() / PAGE) * PAGE;
+                let content = pattern(random.below(u64::MAX), PAGE as usize);
+                volume.write(offset, content, Durable::WithFlush).await.expect("it can be merged");
+                acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(clock.now());
+            }
+        }
+    });
+    join_all(writers).await;
+    acknowledged.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn writers_come_down_to_the_speed_of_merging_and_never_stop() {
+    for depth in [1, 32] {
+        run(depth, |world| async move {
+            let (_volumes, volume) = volume(&world).await;
+            let clock = world.clock();
+            // Until the reserve is nearly used up, and then for much longer than it takes to merge all of it.
+            let first = write_anywhere(&*clock, &volume, depth, Duration::from_secs(5)).await;
+            assert!(volume.status().used_percent > 50, "{depth} at once do not fill the reserve");
+            let before = volume.status();
+            let then = write_anywhere(&*clock, &volume, depth, Duration::from_secs(115)).await;
+            let after = volume.status();
+            let all: Vec<Moment> = first.into_iter().chain(then.iter().copied()).collect();
+            let longest = all.windows(2).map(|pair| pair[1].since(pair[0])).max().expect("there are some");
+            let (written, merged) = (then.len() as u64 - 1, after.merged.pages - before.merged.pages);
+            let used = after.used_percent;
+            let figures = format!(
+                "{depth} at once: none for {longest:?}; {written} pages written, {merged} merged; {used} % used, {} before",
+                before.used_percent
+            );
+            assert!(longest < Duration::from_secs(1), "{figures}");
+            assert!(used < 200, "{figures}");
+            // Pages that are written again while they wait are merged once.
+            assert!(merged > 1000 && written > merged / 2 && written < 4 * merged, "{figures}");
+        });
+    }
+}
