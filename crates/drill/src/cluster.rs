@@ -1,5 +1,6 @@
 //! The store under test: simulated disks and records that outlive a process, and the process on them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use claystone_chunk::{ChunkStore, DiskId, Durability, NodeId};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options};
 use claystone_env::{Env, Space};
 use claystone_keeper::Keeper;
-use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta, StripeRecords};
 use claystone_object::{Objects, Settings};
 use claystone_sim::{DiskModel, Process, SimDisk, World};
 use claystone_stripe::{Absence, Member, Stores, Stripes};
@@ -34,6 +35,14 @@ pub struct Running {
     pub volumes: Volumes,
     /// Its upkeep.
     pub keeper: Keeper,
+}
+
+/// An owner of volumes, in a process that has nothing else: the stores are in others.
+pub struct Owner {
+    /// The process.
+    pub process: Process,
+    /// What it opens.
+    pub volumes: Volumes,
 }
 
 /// A store of one node for each disk.
@@ -83,6 +92,16 @@ impl Cluster {
         Ok(())
     }
 
+    /// A process beside the one that has the stores.
+    pub fn owner(&self, name: &str) -> Owner {
+        let process = self.world.process(name);
+        let stores = Stores::default();
+        self.running.stripes.stores().members().into_iter().for_each(|member| stores.put(member));
+        let (stripes, _) = Stripes::new(process.env().clone(), stores, claystone_stripe::Settings::default());
+        let volumes = Volumes::new(process.env().clone(), self.meta.clone(), stripes, volume_settings());
+        Owner { process, volumes }
+    }
+
     /// Opens the disk in a slot again, as an operator would after fixing a cable.
     pub async fn reopen(&self, slot: usize) -> Result<()> {
         let slot = &self.slots[slot];
@@ -117,6 +136,41 @@ impl Cluster {
         let disk = format_disk(&self.running.process, &sim, self.cluster, number, &self.meta).await?;
         self.slots[number] = Slot { sim, disk };
         self.reopen(number).await
+    }
+
+    /// Healthy is the truth: every chunk of every stripe reads back.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn check_verified(&self) -> Result<()> {
+        for stripe in self.meta.stripes(None, 100_000).await? {
+            let verification = self.running.stripes.verify(&stripe, &claystone_stripe::Unpaced).await;
+            ensure!(verification.healthy(), "called healthy: {stripe:?} is {verification:?}");
+            let disks: BTreeSet<_> = stripe.places.iter().flatten().map(|place| place.disk).collect();
+            ensure!(disks.len() == stripe.places.len(), "two chunks on one disk: {stripe:?}");
+        }
+        Ok(())
+    }
+
+    /// After reclaim a disk holds the chunks that records name, and no others.
+    ///
+    /// # Errors
+    /// Some do.
+    pub async fn check_no_orphans(&self) -> Result<()> {
+        let mut named = BTreeSet::new();
+        for stripe in self.meta.stripes(None, 100_000).await? {
+            for (index, place) in stripe.places.iter().enumerate() {
+                let id = stripe.chunk_id(claystone_code::ChunkIndex(index as u16));
+                named.extend(place.zip(id).map(|(place, id)| (place.disk, id)));
+            }
+        }
+        for record in self.meta.disks().await? {
+            let Some(store) = self.running.stripes.stores().readable(record.id) else { continue };
+            for id in store.list(None, 100_000).await? {
+                ensure!(named.contains(&(record.id, id)), "chunk {id} on {} is named by nothing", record.id);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -181,9 +235,7 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
     let code = "rs:4+2".parse().expect("a valid code");
     let settings = Settings { durability: Durability::Synced, part_bytes_min: 1, ..Settings::new(code) };
     let objects = Objects::new(env.clone(), shared.clone(), stripes.clone(), settings);
-    // A small reserve, so that merging, waiting and going on in the next segment happen in short runs too.
-    let settings = claystone_volume::Settings { reserve_bytes: 16 << 20, segment_bytes: 8 << 20, ..Default::default() };
-    let volumes = Volumes::new(env.clone(), shared.clone(), stripes.clone(), settings);
+    let volumes = Volumes::new(env.clone(), shared.clone(), stripes.clone(), volume_settings());
     // Merges that were interrupted are finished before anybody repairs their stripes.
     let recovered = volumes.recover().await?;
     ensure!(recovered.unprotected.is_empty(), "stripes of {:?} are not held", recovered.unprotected);
@@ -194,4 +246,9 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
     keeper.start();
     process.env().tasks.spawn("repack", Box::pin(objects.clone().repack_loop()));
     Ok(Running { process, objects, stripes, volumes, keeper })
+}
+
+/// A small reserve, so that merging, waiting and going on in the next segment happen in short runs too.
+fn volume_settings() -> claystone_volume::Settings {
+    claystone_volume::Settings { reserve_bytes: 16 << 20, segment_bytes: 8 << 20, ..Default::default() }
 }

@@ -17,6 +17,7 @@
 
 mod atlas;
 mod cluster;
+mod conversions;
 pub mod disk;
 mod model;
 mod run;
@@ -24,6 +25,7 @@ mod volume;
 
 pub use atlas::Atlas;
 pub use cluster::Cluster;
+pub use conversions::{ConversionStep, run_conversion};
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};
-pub use volume::{Step, StepFault, VolumeReport, Work, run_step, run_volume_seed};
+pub use volume::{Step, StepFault, Takeover, VolumeReport, Work, run_step, run_takeover, run_volume_seed};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use claystone_code::CodeSpec;
 use claystone_env::{Random, Task};
 use claystone_keeper::Overall;
-use claystone_meta::{DeleteObject, DiskRecords, ListQuery, Precondition, StripeRecords, VersionRef, Versioning};
+use claystone_meta::{DeleteObject, ListQuery, Precondition, VersionRef, Versioning};
 use claystone_object::{
     Algorithm, Attributes, CompletePart, Confirm, Confirmed, NewUpload, ObjectError, Objects, Part, Put,
 };
@@ -306,38 +306,9 @@ impl Drill {
         keeper.request_sweep();
         clock.sleep(Duration::from_secs(120)).await;
         self.atlas.repaired();
-        self.check_verified().await?;
-        self.check_no_orphans().await?;
+        self.cluster.check_verified().await?;
+        self.cluster.check_no_orphans().await?;
         self.check().await
-    }
-
-    /// Healthy is the truth: every chunk of every stripe reads back.
-    async fn check_verified(&self) -> Result<()> {
-        for stripe in self.cluster.meta.stripes(None, 100_000).await? {
-            let verification = self.cluster.running.stripes.verify(&stripe, &claystone_stripe::Unpaced).await;
-            ensure!(verification.healthy(), "called healthy: {stripe:?} is {verification:?}");
-            let disks: BTreeSet<_> = stripe.places.iter().flatten().map(|place| place.disk).collect();
-            ensure!(disks.len() == stripe.places.len(), "two chunks on one disk: {stripe:?}");
-        }
-        Ok(())
-    }
-
-    /// After reclaim a disk holds what records name, and nothing else.
-    async fn check_no_orphans(&self) -> Result<()> {
-        let mut named = BTreeSet::new();
-        for stripe in self.cluster.meta.stripes(None, 100_000).await? {
-            for (index, place) in stripe.places.iter().enumerate() {
-                let id = stripe.chunk_id(claystone_code::ChunkIndex(index as u16));
-                named.extend(place.zip(id).map(|(place, id)| (place.disk, id)));
-            }
-        }
-        for record in self.cluster.meta.disks().await? {
-            let Some(store) = self.cluster.running.stripes.stores().readable(record.id) else { continue };
-            for id in store.list(None, 100_000).await? {
-                ensure!(named.contains(&(record.id, id)), "chunk {id} on {} is named by nothing", record.id);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -360,7 +331,7 @@ fn labelled(stored: Stored) -> Attributes {
     Attributes { user: user.map(|(name, value)| (name.to_owned(), value.to_string())).into(), ..Attributes::default() }
 }
 
-async fn put(objects: &Objects, key: &str, stored: Stored) -> Result<(), ObjectError> {
+pub(crate) async fn put(objects: &Objects, key: &str, stored: Stored) -> Result<(), ObjectError> {
     let put = Put {
         bucket: BUCKET.to_owned(),
         key: key.to_owned(),
@@ -427,7 +398,11 @@ async fn found(objects: &Objects, key: &str) -> Result<Option<(claystone_object:
 }
 
 /// An object's bytes; `None` if there is no object.
-async fn read(objects: &Objects, key: &str, range: Option<claystone_object::ByteRange>) -> Result<Option<Vec<u8>>> {
+pub(crate) async fn read(
+    objects: &Objects,
+    key: &str,
+    range: Option<claystone_object::ByteRange>,
+) -> Result<Option<Vec<u8>>> {
     let Some((object, _)) = found(objects, key).await? else { return Ok(None) };
     let mut body = objects.read(&object, range);
     let mut bytes = Vec::new();

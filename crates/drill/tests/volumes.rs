@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use claystone_drill::{Cluster, Step, StepFault, Work, run_step, run_volume_seed};
+use claystone_drill::{Cluster, Step, StepFault, Takeover, Work, run_step, run_takeover, run_volume_seed};
 use claystone_volume::{Blocks, Durable, Form, NewVolume};
 
 #[test]
@@ -88,4 +88,30 @@ fn every_step_of_a_merge_is_killed_and_loses_a_disk() {
         let steps = every_step(Work::Merge(form));
         assert!(steps > 80, "only {steps} steps of {form:?}");
     }
+}
+
+fn takeover(after: u64, fault: Option<(StepFault, usize, u64)>) -> bool {
+    run_takeover(Takeover { after, fault }).unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+#[test]
+fn a_volume_is_taken_over_at_every_step_of_its_owner() {
+    let steps = (0..).take_while(|after| takeover(*after, None)).count();
+    assert!(steps > 100, "only {steps} steps");
+}
+
+#[test]
+fn every_step_of_taking_over_is_killed_and_loses_a_disk() {
+    let mut steps = 0;
+    for disk in 0..4 {
+        // The one after the other; and the former owner is writing, flushing, merging or switching then.
+        let fault = |operation: u64| {
+            if (disk as u64 + operation).is_multiple_of(2) { StepFault::Kill } else { StepFault::Loss }
+        };
+        let after = |operation: u64| 1 + (operation * 17 + disk as u64 * 5) % 100;
+        let is_there = |operation: &u64| takeover(after(*operation), Some((fault(*operation), disk, *operation)));
+        steps += (0..).take_while(is_there).count();
+    }
+    println!("{steps} steps");
+    assert!(steps > 100, "only {steps} steps");
 }

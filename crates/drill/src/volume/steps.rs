@@ -154,7 +154,7 @@ async fn check(volume: &Volume, model: &[u8]) -> Result<()> {
 }
 
 /// Returns when a disk has no power.
-async fn dark(world: &World, disk: &SimDisk) {
+pub(crate) async fn dark(world: &World, disk: &SimDisk) {
     while disk.is_powered() {
         world.clock().sleep(Duration::from_micros(10)).await;
     }

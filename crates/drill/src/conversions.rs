@@ -1,0 +1,172 @@
+//! Stripes of objects that are merged, split or given another code where they lie, with one fault at one operation of one
+//! disk: run for every operation of every disk, each step has its fault once.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use claystone_chunk::DiskId;
+use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
+use claystone_keeper::Overall;
+use claystone_meta::{StripeRecord, StripeRecords};
+use claystone_sim::World;
+use futures::future::{Either, select};
+
+use crate::Stored;
+use crate::cluster::{BUCKET, Cluster};
+use crate::run::{put, read};
+use crate::volume::{StepFault, dark};
+
+/// A conversion, and a fault in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConversionStep {
+    /// The code that objects are written under.
+    pub fast: CodeSpec,
+    /// The one that their stripes are converted to.
+    pub compact: CodeSpec,
+    /// They were converted to it before, and are converted back.
+    pub back: bool,
+    /// What happens.
+    pub fault: StepFault,
+    /// The disk at whose operation it happens.
+    pub disk: usize,
+    /// How many operations of that disk are carried out before.
+    pub operation: u64,
+}
+
+impl ConversionStep {
+    /// How many stripes one conversion merges.
+    pub fn sources(&self) -> usize {
+        let plan =
+            plan_conversion(self.fast, self.compact, ConversionGoal::FewestReads).expect("they have a conversion");
+        plan.sources.into()
+    }
+
+    /// Disks of the store: all chunks of all stripes lie apart, and lost ones find another place.
+    pub fn disks(&self) -> usize {
+        let chunks = self.sources() * usize::from(self.fast.shape().chunks());
+        chunks.max(self.compact.shape().chunks().into()) + 1
+    }
+}
+
+/// Runs a step. False: the disk has fewer operations.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_conversion(step: ConversionStep) -> Result<bool> {
+    claystone_sim::run(1, |world| run(world, step)).with_context(|| format!("{step:?}"))
+}
+
+async fn run(world: World, step: ConversionStep) -> Result<bool> {
+    let mut cluster = Cluster::new(world, step.disks()).await?;
+    cluster.running.objects.set_code(BUCKET, Some(step.fast)).await?;
+    write(&cluster, step).await?;
+    let (from, to) = if step.back { (step.compact, step.fast) } else { (step.fast, step.compact) };
+    if step.back {
+        convert(&cluster, step.compact).await?;
+    }
+
+    let sim = cluster.slots[step.disk].sim.clone();
+    sim.cut_power_after(step.operation);
+    let converted = match step.fault {
+        StepFault::Loss => Some(convert(&cluster, to).await),
+        StepFault::Kill => {
+            let dark = std::pin::pin!(dark(&cluster.world, &sim));
+            match select(std::pin::pin!(convert(&cluster, to)), dark).await {
+                Either::Left((converted, _)) => Some(converted),
+                Either::Right(_) => None,
+            }
+        }
+    };
+    if sim.is_powered() {
+        converted.context("nothing happened")?.context("without a fault")?;
+        return Ok(false);
+    }
+    if step.fault == StepFault::Loss {
+        check(&cluster, step).await.context("without the disk")?;
+    }
+    cluster.crash().await?;
+    check(&cluster, step).await.context("opened again")?;
+    heal(&cluster).await?;
+    cluster.check_verified().await?;
+    cluster.check_no_orphans().await?;
+    // All of it happened, or nothing.
+    let codes: Vec<CodeSpec> = live(&cluster).await?.iter().map(|stripe| stripe.code).collect();
+    ensure!(codes.iter().all(|code| *code == from) || codes.iter().all(|code| *code == to), "some are {codes:?}");
+    if codes[0] == from {
+        convert(&cluster, to).await.context("once more")?;
+    }
+    // Another disk is away, each in its turn.
+    let away = (step.disk + step.operation as usize) % cluster.slots.len();
+    cluster.slots[away].sim.set_removed(true);
+    check(&cluster, step).await.with_context(|| format!("without disk {away}"))?;
+    Ok(true)
+}
+
+/// An object of one stripe for each that is merged, on disks of their own.
+async fn write(cluster: &Cluster, step: ConversionStep) -> Result<()> {
+    let chunks = usize::from(step.fast.shape().chunks());
+    let all: Vec<DiskId> = cluster.slots.iter().map(|slot| slot.disk).collect();
+    let stores = cluster.running.stripes.stores();
+    for at in 0..step.sources() {
+        let mine = at * chunks..(at + 1) * chunks;
+        let spaces: Vec<_> = all.iter().filter_map(|disk| Some((*disk, stores.member(*disk)?.space))).collect();
+        for (disk, _) in spaces.iter().enumerate().filter(|(number, _)| !mine.contains(number)).map(|(_, disk)| disk) {
+            stores.update(*disk, |member| member.space.free_bytes = 0);
+        }
+        put(&cluster.running.objects, &key(at), stored(step, at)).await?;
+        for (disk, space) in spaces {
+            stores.update(disk, |member| member.space = space);
+        }
+    }
+    Ok(())
+}
+
+fn key(object: usize) -> String {
+    format!("object {object}")
+}
+
+fn stored(step: ConversionStep, object: usize) -> Stored {
+    // Their chunks have one length; what they hold has not.
+    Stored { seed: 1 + object as u64, bytes: usize::from(step.fast.shape().data) * CHUNK_BYTES - 7 * object }
+}
+
+async fn live(cluster: &Cluster) -> Result<Vec<StripeRecord>> {
+    Ok(cluster.meta.stripes(None, 1000).await?)
+}
+
+/// All stripes at once, in the order in which they were made.
+async fn convert(cluster: &Cluster, to: CodeSpec) -> Result<()> {
+    let sources: Vec<_> = live(cluster).await?.iter().map(|stripe| stripe.id).collect();
+    cluster.running.keeper.convert(&sources, to).await?;
+    Ok(())
+}
+
+/// Every object holds what was written.
+async fn check(cluster: &Cluster, step: ConversionStep) -> Result<()> {
+    for object in 0..step.sources() {
+        let found = read(&cluster.running.objects, &key(object), None).await?;
+        ensure!(found.as_deref() == Some(&stored(step, object).content()[..]), "object {object} holds other bytes");
+    }
+    Ok(())
+}
+
+/// Waits until upkeep has brought everything back, and nothing is left that nobody names.
+async fn heal(cluster: &Cluster) -> Result<()> {
+    let keeper = &cluster.running.keeper;
+    keeper.start_scrub().await?;
+    for _ in 0..HEAL_ROUNDS {
+        cluster.world.clock().sleep(Duration::from_secs(120)).await;
+        let status = keeper.status().await?;
+        let scrubbed = status.scrub.as_ref().is_some_and(|scrub| scrub.finished);
+        if scrubbed && status.overall == Overall::Healthy && status.stripes.dead == 0 {
+            keeper.request_sweep();
+            cluster.world.clock().sleep(Duration::from_secs(120)).await;
+            return Ok(());
+        }
+    }
+    anyhow::bail!("upkeep does not settle: {:?}", keeper.status().await?)
+}
+
+/// One tile.
+const CHUNK_BYTES: usize = 64 << 10;
+const HEAL_ROUNDS: usize = 40;
