@@ -219,6 +219,8 @@ pub struct Pack {
     pub stripe: StripeRecord,
     /// Its bytes that contents name.
     pub live_bytes: u64,
+    /// Spans that name parts of it.
+    pub parts: u64,
     /// The code that its contents are to have.
     pub wanted: CodeSpec,
 }
@@ -581,7 +583,8 @@ pub trait StripeRecords: Send + Sync {
 #[async_trait]
 pub trait PackRecords: Send + Sync {
     /// Live packs with fewer than `live_below` bytes that contents name, by the code that they are to have and then by
-    /// these bytes, fewest first; only those that hold nothing but parts.
+    /// these bytes, fewest first; only those that hold nothing but parts, at most `limit` of each code. A record that cannot
+    /// be read is left out.
     async fn thin_packs(&self, live_below: u64, limit: usize) -> Result<Vec<Pack>, MetaError>;
     /// The parts of a live pack that contents name, in the order in which they lie.
     async fn packed_parts(&self, pack: StripeId) -> Result<Vec<PackedPart>, MetaError>;

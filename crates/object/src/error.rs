@@ -101,6 +101,12 @@ pub enum ObjectError {
         /// What it is.
         what: String,
     },
+    /// What was written does not read back whole.
+    #[error("stripe {stripe} was written and does not read back whole")]
+    NotVerified {
+        /// The stripe.
+        stripe: String,
+    },
     /// The program is stopping.
     #[error("the store is shutting down")]
     ShuttingDown,

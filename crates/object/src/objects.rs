@@ -288,9 +288,11 @@ impl Objects {
         let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
         let wanted = self.code_of(&bucket);
         let compact = bucket.policy.map(|policy| policy.compact);
+        // What a pack is to become when it is written anew is known of those of the same bucket.
         let as_wanted = |span: &Span| {
             let StripeRecord { code, data_bytes, .. } = span.stripe;
-            Some(code) == compact || serves(wanted, code, data_bytes)
+            let becomes = span.part.is_none() || source.record.bucket == bucket.id;
+            becomes && (Some(code) == compact || serves(wanted, code, data_bytes))
         };
         let from = match source.record.content {
             None => Source::Stripes(Vec::new()),
@@ -381,24 +383,30 @@ impl Objects {
         let objects = self.clone();
         let task = async move {
             let result = loop {
+                if let Source::Pack { packed, .. } = &source {
+                    packed.hold.name();
+                }
                 let result = transaction(source.content()).await;
-                let (Err(MetaError::StripeChanged { .. }), Source::Pack { packed, bytes }) = (&result, &source) else {
+                // After `Unavailable` nobody knows whether it happened; reclaim will, by the records.
+                let refused = matches!(&result, Err(error) if !matches!(error, MetaError::Unavailable { .. }));
+                let Source::Pack { packed, bytes } = &source else {
+                    if refused {
+                        objects.abandon(source);
+                    }
                     break result.map_err(ObjectError::from);
                 };
+                if refused {
+                    packed.hold.refused();
+                }
+                if !matches!(result, Err(MetaError::StripeChanged { .. })) {
+                    break result.map_err(ObjectError::from);
+                }
                 // Others' parts of the pack were named, and have gone or moved already, before this one was.
                 match objects.pack(packed.new.wanted, bytes.clone()).await {
                     Ok(packed) => source = Source::Pack { packed, bytes: bytes.clone() },
                     Err(error) => break Err(error),
                 }
             };
-            match (&result, &source) {
-                // After `Unavailable` nobody knows whether it happened; reclaim will, by the records.
-                (Ok(_) | Err(ObjectError::Meta(MetaError::Unavailable { .. })), Source::Pack { packed, .. }) => {
-                    packed.hold.name();
-                }
-                (Ok(_) | Err(ObjectError::Meta(MetaError::Unavailable { .. })), _) => {}
-                (Err(_), _) => objects.abandon(source),
-            }
             // A caller that went away does not need the result.
             let _ = sender.send(result);
         };

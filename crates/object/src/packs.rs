@@ -17,15 +17,16 @@
 //! 1. A body waits for no other: where no pack of its code is being written, it is one by itself.
 //! 2. The claim on a pack is held until each of its callers is done, so its record is not forgotten while somebody may name
 //!    it for the first time.
+//! 3. A pack is deleted here only if every transaction that was to name it is known not to have happened.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use claystone_chunk::ByteRange;
+use claystone_chunk::{ByteRange, Durability, StripeId};
 use claystone_code::CodeSpec;
-use claystone_env::Env;
+use claystone_env::{Env, Moment};
 use claystone_meta::{NewPart, StripeRecord};
 use claystone_stripe::{Claim, Stripes};
 use tokio::sync::oneshot;
@@ -38,11 +39,15 @@ use crate::{ObjectError, fit_code};
 pub const PACKED_BYTES_MAX: u64 = 64 << 10;
 /// The longest pack.
 pub(crate) const PACK_BYTES_MAX: u64 = 4 << 20;
+/// Bodies in a pack at most: a repack names each anew in one transaction, for which all others wait.
+pub(crate) const PACK_PARTS_MAX: usize = 1024;
 
 /// Bodies that wait, by the code that they are to have. An entry is there while packs of its code are being written.
 #[derive(Clone, Default)]
 pub(crate) struct Packer {
     lanes: Arc<Mutex<BTreeMap<CodeSpec, VecDeque<Waiting>>>>,
+    /// Packs that could not be read when they were to be written anew, and when that is tried again.
+    pub(crate) unreadable: Arc<Mutex<BTreeMap<StripeId, Moment>>>,
 }
 
 struct Waiting {
@@ -62,7 +67,8 @@ pub(crate) struct Hold {
     stripes: Stripes,
     /// The pack; taken when it is deleted.
     pack: Mutex<Option<(StripeRecord, Claim)>>,
-    named: AtomicBool,
+    /// Transactions that named it, or may have: begun and not refused.
+    named: AtomicUsize,
 }
 
 impl Packer {
@@ -86,7 +92,7 @@ impl Packer {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(next) = lane.front() {
             bytes += next.bytes.len() as u64;
-            if bytes > bytes_max && !batch.is_empty() {
+            if (bytes > bytes_max && !batch.is_empty()) || batch.len() == PACK_PARTS_MAX {
                 break;
             }
             batch.extend(lane.pop_front());
@@ -118,19 +124,24 @@ impl Drop for Lane {
 impl Hold {
     pub(crate) fn new(env: &Env, stripes: &Stripes, pack: StripeRecord, claim: Claim) -> Hold {
         let (env, stripes) = (env.clone(), stripes.clone());
-        Hold { env, stripes, pack: Mutex::new(Some((pack, claim))), named: AtomicBool::new(false) }
+        Hold { env, stripes, pack: Mutex::new(Some((pack, claim))), named: AtomicUsize::new(0) }
     }
 
-    /// A transaction named the pack, or may have.
+    /// A transaction that names the pack is about to begin. If nobody hears how it ended, reclaim finds out by the records.
     pub(crate) fn name(&self) {
-        self.named.store(true, Ordering::Release);
+        self.named.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// That transaction did not happen.
+    pub(crate) fn refused(&self) {
+        self.named.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         let pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some((pack, claim)) = pack.filter(|_| !self.named.load(Ordering::Acquire)) else { return };
+        let Some((pack, claim)) = pack.filter(|_| self.named.load(Ordering::Acquire) == 0) else { return };
         let stripes = self.stripes.clone();
         let discard = async move {
             stripes.discard(&pack).await;
@@ -155,13 +166,15 @@ impl Objects {
     pub(crate) async fn pack(&self, wanted: CodeSpec, bytes: Bytes) -> Result<Packed, ObjectError> {
         let (reply, answer) = oneshot::channel();
         if self.packer.add(wanted, Waiting { bytes, reply }) {
-            self.env.tasks.spawn("pack", Box::pin(self.clone().write_packs(wanted)));
+            // Made here: the task may end before it ever runs.
+            let lane = Lane { packer: self.packer.clone(), wanted, ended: false };
+            self.env.tasks.spawn("pack", Box::pin(self.clone().write_packs(lane)));
         }
         answer.await.map_err(|_| ObjectError::ShuttingDown)?
     }
 
-    async fn write_packs(self, wanted: CodeSpec) {
-        let mut lane = Lane { packer: self.packer.clone(), wanted, ended: false };
+    async fn write_packs(self, mut lane: Lane) {
+        let wanted = lane.wanted;
         loop {
             let mut batch = self.packer.take(wanted, self.pack_bytes_max(wanted));
             let alone = if batch.len() == 1 { batch.pop() } else { None };
@@ -172,7 +185,7 @@ impl Objects {
                 return;
             } else {
                 let bodies: Vec<Bytes> = batch.iter().map(|waiting| waiting.bytes.clone()).collect();
-                match self.write_pack(wanted, &bodies).await {
+                match self.write_pack(wanted, &bodies, self.settings.durability).await {
                     Ok(written) => self.hand_out(wanted, written, batch),
                     Err(_) => {
                         let alone = batch.into_iter().map(|waiting| self.write_alone(wanted, waiting));
@@ -184,7 +197,7 @@ impl Objects {
     }
 
     async fn write_alone(&self, wanted: CodeSpec, waiting: Waiting) {
-        match self.write_pack(wanted, std::slice::from_ref(&waiting.bytes)).await {
+        match self.write_pack(wanted, std::slice::from_ref(&waiting.bytes), self.settings.durability).await {
             Ok(written) => self.hand_out(wanted, written, vec![waiting]),
             Err(error) => {
                 // A caller that went away needs no answer.
@@ -198,11 +211,12 @@ impl Objects {
         &self,
         wanted: CodeSpec,
         bodies: &[Bytes],
+        durability: Durability,
     ) -> Result<(StripeRecord, Claim), ObjectError> {
         let bytes = bodies.iter().map(|body| body.len() as u64).sum();
         let code = fit_code(wanted, bytes, self.stripes.stores().candidates().len());
         let code = code.ok_or_else(|| self.too_few_disks(wanted))?;
-        let mut writer = self.stripes.writer(code, bytes, self.settings.durability).await?;
+        let mut writer = self.stripes.writer(code, bytes, durability).await?;
         for body in bodies {
             writer.append(body).await?;
         }

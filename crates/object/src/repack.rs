@@ -4,21 +4,24 @@
 //! 1. The plan is a pure function; the executor makes no choice.
 //! 2. Contents name their new place in one transaction, after all bytes are there. A content that went away or moved
 //!    meanwhile stays as it is.
-//! 3. A body is copied a bounded number of times: a new pack holds [`GROWTH`] times what the longest of the old ones did,
+//! 3. What it replaces is given up only for a pack that is synced, was read back, and lacks no chunk.
+//! 4. A pack that cannot be read, or a code that cannot be written, keeps no other from being written anew.
+//! 5. A body is copied a bounded number of times: a new pack holds [`GROWTH`] times what the longest of the old ones did,
 //!    or half of what a pack can hold, or gives back as much as it holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::ByteRange;
+use claystone_chunk::{ByteRange, Durability, StripeId};
 use claystone_code::CodeSpec;
-use claystone_meta::{Pack, PackedPart, Repack, Span};
-use claystone_stripe::Claim;
+use claystone_meta::{MetaError, Pack, PackedPart, Repack, Span};
+use claystone_stripe::{Claim, Unpaced};
 
 use crate::ObjectError;
 use crate::objects::Objects;
-use crate::packs::Hold;
+use crate::packs::{Hold, PACK_PARTS_MAX};
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,11 +51,12 @@ pub(crate) fn plan_repacks(packs: &[Pack], pack_bytes_max: impl Fn(CodeSpec) -> 
 
 /// How many of the first packs are worth to be written anew as one: as many as possible.
 fn worthwhile(packs: &[Pack], bytes_max: u64) -> Option<usize> {
-    let (mut live, mut held, mut found) = (0, 0, None);
+    let (mut live, mut held, mut parts, mut found) = (0, 0, 0, None);
     for (at, pack) in packs.iter().enumerate() {
         live += pack.live_bytes;
         held += pack.stripe.data_bytes;
-        if live > bytes_max {
+        parts += pack.parts;
+        if live > bytes_max || parts > PACK_PARTS_MAX as u64 {
             break;
         }
         let grows = at > 0 && (live >= GROWTH * pack.live_bytes || 2 * live >= bytes_max);
@@ -63,23 +67,62 @@ fn worthwhile(packs: &[Pack], bytes_max: u64) -> Option<usize> {
     found
 }
 
+/// The stretches to be read of a band for these parts, in the order in which they lie, and how many parts are in each.
+/// Parts with little between them are read as one.
+fn stretches(parts: &[PackedPart]) -> Vec<(ByteRange, usize)> {
+    let mut stretches: Vec<(ByteRange, usize)> = Vec::new();
+    for part in parts {
+        match stretches.last_mut() {
+            Some((stretch, count))
+                if part.part.offset <= stretch.end() + GAP_BYTES_MAX
+                    && part.part.end() - stretch.offset <= STRETCH_BYTES_MAX =>
+            {
+                stretch.bytes = stretch.end().max(part.part.end()) - stretch.offset;
+                *count += 1;
+            }
+            _ => stretches.push((part.part, 1)),
+        }
+    }
+    stretches
+}
+
 impl Objects {
-    /// Writes thin packs anew, as many as are worth it now.
+    /// Writes thin packs anew, as many as are worth it now. Packs that cannot be read, and codes that cannot be written, are
+    /// left for later.
     ///
     /// # Errors
-    /// As [`Objects::put`]; what is done by then is done.
+    /// `Meta`; what is done by then is done.
     pub async fn repack_once(&self) -> Result<RepackRound, ObjectError> {
+        let now = self.env.clock.now();
+        let unreadable: BTreeSet<StripeId> = {
+            let mut unreadable = self.packer.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+            unreadable.retain(|_, until| now < *until);
+            unreadable.keys().copied().collect()
+        };
         let bytes_max = self.pack_bytes_max(self.settings.code);
-        let thin = self.meta.thin_packs(bytes_max / 2, THIN_MAX).await?;
+        // As many more as are left out, so that these hide no others.
+        let mut thin = self.meta.thin_packs(bytes_max / 2, THIN_MAX + unreadable.len()).await?;
+        thin.retain(|pack| !unreadable.contains(&pack.stripe.id));
         let mut round = RepackRound::default();
+        let mut unwritable: BTreeSet<CodeSpec> = BTreeSet::new();
         for group in plan_repacks(&thin, |code| self.pack_bytes_max(code)) {
+            let wanted = group[0].wanted;
+            if unwritable.contains(&wanted) {
+                continue;
+            }
             let began = self.env.clock.now();
-            let claims: Vec<Claim> = group.iter().map(|pack| self.stripes.claim_record(&pack.stripe)).collect();
-            let done = self.repack(&group).await?;
-            drop(claims);
-            round.packs += done.packs;
-            round.parts += done.parts;
-            round.bytes_written += done.bytes_written;
+            match self.repack(&group).await {
+                Ok(done) => {
+                    round.packs += done.packs;
+                    round.parts += done.parts;
+                    round.bytes_written += done.bytes_written;
+                }
+                Err(ObjectError::Meta(error)) => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(code = %wanted, %error, "thin packs could not be written anew");
+                    unwritable.insert(wanted);
+                }
+            }
             self.env.clock.sleep(self.env.clock.now().since(began) * REST).await;
         }
         Ok(round)
@@ -88,21 +131,31 @@ impl Objects {
     /// Repacks for ever, at a part of the time.
     pub async fn repack_loop(self) {
         loop {
-            self.env.clock.sleep(REPACK_EVERY).await;
             match self.repack_once().await {
-                Ok(RepackRound { packs: 0, .. }) => {}
+                Ok(RepackRound { packs: 0, .. }) => self.env.clock.sleep(REPACK_EVERY).await,
                 Ok(round) => tracing::debug!(?round, "packs were written anew"),
                 Err(error) => {
-                    tracing::warn!(%error, "packs could not be written anew; tried again in {REPACK_EVERY:?}")
+                    tracing::warn!(%error, "packs could not be written anew; tried again in {REPACK_EVERY:?}");
+                    self.env.clock.sleep(REPACK_EVERY).await;
                 }
             }
         }
     }
 
     async fn repack(&self, group: &[Pack]) -> Result<RepackRound, ObjectError> {
+        let _claims: Vec<Claim> = group.iter().map(|pack| self.stripes.claim_record(&pack.stripe)).collect();
         let mut bodies = Vec::new();
         for pack in group {
-            self.read_parts(pack, &mut bodies).await?;
+            match self.read_parts(pack).await {
+                Ok(parts) => bodies.extend(parts),
+                Err(ObjectError::Meta(error)) => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(stripe = %pack.stripe.id, %error, "a thin pack cannot be read; tried again later");
+                    let until = self.env.clock.now().after(UNREADABLE_FOR);
+                    let mut unreadable = self.packer.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+                    unreadable.insert(pack.stripe.id, until);
+                }
+            }
         }
         // By age, so that what was written together lies together.
         bodies.sort_by_key(|(part, _)| (part.content, part.position));
@@ -111,8 +164,12 @@ impl Objects {
             return Ok(RepackRound::default());
         }
         let wanted = group[0].wanted;
-        let (pack, claim) = self.write_pack(wanted, &bodies).await?;
+        // What it replaces is durable, whatever is asked of new objects.
+        let (pack, claim) = self.write_pack(wanted, &bodies, Durability::Synced).await?;
         let hold = Hold::new(&self.env, &self.stripes, pack.clone(), claim);
+        if !self.stripes.verify(&pack, &Unpaced).await.healthy() {
+            return Err(ObjectError::NotVerified { stripe: pack.id.to_string() });
+        }
         let mut offset = 0;
         let moves = parts.into_iter().map(|part| {
             offset += part.part.bytes;
@@ -120,51 +177,60 @@ impl Objects {
         });
         let repack = Repack { wanted, moves: moves.collect(), pack };
         let bytes_written = repack.pack.data_bytes;
-        match self.meta.repack(repack).await {
-            // Nobody named it.
-            Ok((0, _)) => Ok(RepackRound::default()),
-            Ok((parts, dead)) => {
-                hold.name();
-                Ok(RepackRound { packs: dead.len() as u64, parts, bytes_written })
-            }
-            Err(error) => {
-                // Nobody knows whether it happened; reclaim will, by the records.
-                if matches!(error, claystone_meta::MetaError::Unavailable { .. }) {
-                    hold.name();
-                }
-                Err(error.into())
+        hold.name();
+        let named = self.meta.repack(repack).await;
+        match named {
+            Ok((parts, dead)) if parts > 0 => Ok(RepackRound { packs: dead.len() as u64, parts, bytes_written }),
+            // After `Unavailable` nobody knows whether it happened; reclaim will, by the records.
+            Err(error @ MetaError::Unavailable { .. }) => Err(error.into()),
+            refused => {
+                hold.refused();
+                Ok(refused.map(|_| RepackRound::default())?)
             }
         }
     }
 
-    /// The parts of a pack with their bytes, each band read at once from its first part to its last.
-    async fn read_parts(&self, pack: &Pack, into: &mut Vec<(PackedPart, Bytes)>) -> Result<(), ObjectError> {
+    /// The parts of a pack with their bytes.
+    async fn read_parts(&self, pack: &Pack) -> Result<Vec<(PackedPart, Bytes)>, ObjectError> {
         let mut bands: BTreeMap<u16, Vec<PackedPart>> = BTreeMap::new();
         for part in self.meta.packed_parts(pack.stripe.id).await? {
             bands.entry(part.band).or_default().push(part);
         }
+        let mut bodies = Vec::new();
         for (band, parts) in bands {
-            let first = parts.iter().map(|part| part.part.offset).min().unwrap_or_default();
-            let end = parts.iter().map(|part| part.part.end()).max().unwrap_or_default();
             let span = Span { stripe: pack.stripe.clone(), band, part: None };
-            let mut reader = self.stripes.span_reader(&span, ByteRange { offset: first, bytes: end - first });
-            let mut bytes = BytesMut::new();
-            while let Some(piece) = reader.next().await? {
-                bytes.extend_from_slice(&piece);
+            if parts.iter().any(|part| part.part.end() > span.data_bytes()) {
+                return Err(ObjectError::Corrupt { what: format!("the parts of stripe {}", pack.stripe.id) });
             }
-            let bytes = bytes.freeze();
-            into.extend(parts.into_iter().map(|part| {
-                let at = (part.part.offset - first) as usize;
-                (part, bytes.slice(at..at + part.part.bytes as usize))
-            }));
+            let mut parts = &parts[..];
+            for (stretch, count) in stretches(parts) {
+                let mut reader = self.stripes.span_reader(&span, stretch);
+                let mut bytes = BytesMut::with_capacity(stretch.bytes as usize);
+                while let Some(piece) = reader.next().await? {
+                    bytes.extend_from_slice(&piece);
+                }
+                let (within, rest) = parts.split_at(count);
+                bodies.extend(within.iter().map(|part| {
+                    let at = (part.part.offset - stretch.offset) as usize;
+                    // A copy, so that what lies between the parts is not held.
+                    (*part, Bytes::copy_from_slice(&bytes[at..at + part.part.bytes as usize]))
+                }));
+                parts = rest;
+            }
         }
-        Ok(())
+        Ok(bodies)
     }
 }
 
 /// How much longer a new pack is than the longest that went into it, unless it is long enough or much is given back.
 const GROWTH: u64 = 4;
+/// Thin packs of one code that are looked at in a round.
 const THIN_MAX: usize = 4096;
+/// What lies between two parts is read with them if it is no longer than this: about what a read takes of itself.
+const GAP_BYTES_MAX: u64 = 32 << 10;
+const STRETCH_BYTES_MAX: u64 = 1 << 20;
+/// How long a pack that cannot be read is left alone.
+const UNREADABLE_FOR: Duration = Duration::from_secs(60 * 60);
 const REPACK_EVERY: Duration = Duration::from_secs(30);
 /// How many times as long as it worked it rests.
 const REST: u32 = 4;
@@ -173,7 +239,6 @@ const REST: u32 = 4;
 mod tests {
     use std::collections::BTreeMap as Map;
 
-    use claystone_chunk::StripeId;
     use claystone_meta::StripeRecord;
 
     use super::*;
@@ -188,7 +253,7 @@ mod tests {
             let (bands, places, origins) = (Vec::new(), Vec::new(), Map::new());
             let (code, sub_bytes, revision, verified) = (wanted, 4096, 0, None);
             let stripe = StripeRecord { id, code, data_bytes, bands, sub_bytes, places, origins, revision, verified };
-            Pack { stripe, live_bytes, wanted }
+            Pack { stripe, live_bytes, parts: 1, wanted }
         };
         sizes.iter().enumerate().map(pack).collect()
     }

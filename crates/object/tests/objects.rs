@@ -699,3 +699,68 @@ async fn a_body_whose_pack_died_is_packed_again() {
     assert_ne!(world.object("late").await.expect("there").stripes()[0].id, pack.id);
     assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
 }
+
+/// A pack that cannot be read keeps no other from being written anew, and one that would lack a chunk is no gain.
+#[tokio::test]
+async fn packs_that_cannot_be_read_or_written_whole_are_left() {
+    let world = World::new(9, "rs:4+2").await;
+    let bodies: Vec<(String, Bytes)> = (0..40).map(|at| (format!("key {at}"), pattern(at, 3000))).collect();
+    let room = |disks: std::ops::RangeInclusive<u128>, bytes| {
+        disks.for_each(|disk| world.stripes.stores().update(DiskId(disk), |member| member.space.free_bytes = bytes));
+    };
+    // The first lies on three disks that are lost then.
+    room(1..=6, 0);
+    world.put("lost", &pattern(77, 3000)).await.expect("room");
+    room(1..=6, 1 << 40);
+    room(7..=9, 0);
+    for (key, data) in &bodies {
+        world.put(key, data).await.expect("room");
+    }
+    for store in &world.faulty[6..] {
+        store.set(Faults { reads_fail: Some("lost".to_owned()), ..Faults::default() });
+    }
+    // A disk that takes no writes costs the new pack a chunk.
+    world.faulty[2].set(Faults { writes_fail: Some("broken".to_owned()), ..Faults::default() });
+    assert_eq!(world.objects.repack_once().await.expect("records").packs, 0);
+    world.faulty[2].set(Faults::default());
+    let round = world.objects.repack_once().await.expect("records");
+    assert_eq!((round.packs, round.parts), (40, 40));
+    for (key, data) in &bodies {
+        world.assert_holds(key, data).await;
+    }
+    assert_eq!(stripes_of(&world).await.len(), 2, "the lost one, and one of all others");
+}
+
+/// A repack that is stopped anywhere, as the store is when it stops, leaves every body readable.
+#[tokio::test]
+async fn a_repack_that_is_cut_off_anywhere_loses_nothing() {
+    let mut cut = 0;
+    let whole = loop {
+        let world = World::new(6, "rs:4+2").await;
+        let bodies: Vec<(String, Bytes)> = (0..5).map(|at| (format!("key {at}"), pattern(at, 4000))).collect();
+        for (key, data) in &bodies {
+            world.put(key, data).await.expect("room");
+        }
+        let mut repack = Box::pin(world.objects.repack_once());
+        let mut whole = false;
+        for _ in 0..cut {
+            whole = whole || futures::poll!(&mut repack).is_ready();
+            if whole {
+                break;
+            }
+            world.env.clock.sleep(Duration::from_micros(300)).await;
+        }
+        drop(repack);
+        // Whatever was spawned or waits in the records' queue gets its time.
+        world.env.clock.sleep(Duration::from_millis(10)).await;
+        for (key, data) in &bodies {
+            world.assert_holds(key, data).await;
+        }
+        assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
+        if whole {
+            break cut;
+        }
+        cut += 1;
+    };
+    assert!(whole > 2, "cut at {whole} places");
+}

@@ -45,7 +45,7 @@ pub(crate) fn from_object(error: ObjectError) -> S3Error {
             let message = error.to_string();
             with(error, S3ErrorCode::InvalidRange, message)
         }
-        error @ ObjectError::Corrupt { .. } => internal(error),
+        error @ (ObjectError::Corrupt { .. } | ObjectError::NotVerified { .. }) => internal(error),
         error @ ObjectError::ShuttingDown => {
             with(error, S3ErrorCode::ServiceUnavailable, "the store is shutting down".to_owned())
         }

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use claystone_chunk::{ByteRange, StripeId};
+use claystone_code::CodeSpec;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::SqliteMeta;
 use super::fault::Fault;
-use super::rows::{Int, code, rows, stripe_id, unsigned};
+use super::rows::{Int, parse_code, rows, stripe_id, unsigned};
 use super::stripes::{insert_stripe, load_live, release_stripe, share_stripe};
 use crate::{ContentId, MetaError, NewPart, Pack, PackRecords, PackedPart, Repack, StripeRecord};
 
@@ -23,25 +24,16 @@ use crate::{ContentId, MetaError, NewPart, Pack, PackRecords, PackedPart, Repack
 impl PackRecords for SqliteMeta {
     async fn thin_packs(&self, live_below: u64, limit: usize) -> Result<Vec<Pack>, MetaError> {
         self.read_steps(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT stripe, live_bytes, wanted FROM packs p WHERE live_bytes < ?1 \
-                 AND NOT EXISTS (SELECT 1 FROM spans s WHERE s.stripe = p.stripe AND s.bytes IS NULL) \
-                 ORDER BY wanted, live_bytes LIMIT ?2",
-            )?;
-            let mut found = statement.query(params![Int(live_below), rows(limit)])?;
-            let mut packs = Vec::new();
-            while let Some(row) = found.next()? {
-                let id = stripe_id(row, 0)?;
-                match load_live(connection, id) {
-                    Ok(Some(stripe)) => {
-                        packs.push(Pack { stripe, live_bytes: unsigned(row, 1)?, wanted: code(row, 2)? })
-                    }
-                    Ok(None) => return Err(Fault::corrupt(format!("a pack without its stripe {id}"))),
-                    Err(Fault::Meta(error @ MetaError::Corrupt { .. })) => {
-                        tracing::error!(stripe = %id, %error, "a pack's record cannot be read");
-                    }
-                    Err(error) => return Err(error),
+            // Code by code: among all of them the index finds none by its bytes.
+            let mut codes =
+                connection.prepare_cached("SELECT wanted FROM packs WHERE wanted > ?1 ORDER BY wanted LIMIT 1")?;
+            let (mut packs, mut last) = (Vec::new(), String::new());
+            while let Some(wanted) = codes.query_row(params![last], |row| row.get::<_, String>(0)).optional()? {
+                match parse_code(&wanted) {
+                    Ok(code) => packs.extend(thin(connection, &wanted, code, live_below, limit)?),
+                    Err(_) => tracing::error!(code = wanted, "packs are to have a code that cannot be read"),
                 }
+                last = wanted;
             }
             Ok(packs)
         })
@@ -73,6 +65,35 @@ impl PackRecords for SqliteMeta {
         }
         self.write(move |connection| move_parts(connection, &repack)).await
     }
+}
+
+/// The thin packs of one code.
+fn thin(
+    connection: &Connection,
+    wanted: &str,
+    code: CodeSpec,
+    live_below: u64,
+    limit: usize,
+) -> Result<Vec<Pack>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT p.stripe, p.live_bytes, s.refs FROM packs p JOIN stripes s ON s.id = p.stripe \
+         WHERE p.wanted = ?1 AND p.live_bytes < ?2 \
+         AND NOT EXISTS (SELECT 1 FROM spans w WHERE w.stripe = p.stripe AND w.bytes IS NULL) \
+         ORDER BY p.live_bytes LIMIT ?3",
+    )?;
+    let mut found = statement.query(params![wanted, Int(live_below), rows(limit)])?;
+    let mut packs = Vec::new();
+    while let Some(row) = found.next()? {
+        let (id, live_bytes, parts) = (stripe_id(row, 0)?, unsigned(row, 1)?, unsigned(row, 2)?);
+        match load_live(connection, id) {
+            Ok(stripe) => packs.extend(stripe.map(|stripe| Pack { stripe, live_bytes, parts, wanted: code })),
+            Err(Fault::Meta(error @ MetaError::Corrupt { .. })) => {
+                tracing::error!(stripe = %id, %error, "a pack's record cannot be read");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(packs)
 }
 
 /// Counts one name more for a pack that was just written, and makes its rows if this is the first. A pack that came and

@@ -46,7 +46,7 @@ pub(super) async fn parts_share_a_stripe_until_the_last_is_gone(meta: &dyn Meta)
     assert_eq!(place_of(meta, "b").await?, (1, 0, Some(range(30, 50))));
     assert_eq!(current(meta, "b").await?.spans[0].data_bytes(), 50);
     let found = meta.thin_packs(81, 9).await?;
-    assert_eq!(found, [Pack { stripe: pack.clone(), live_bytes: 80, wanted: wanted() }]);
+    assert_eq!(found, [Pack { stripe: pack.clone(), live_bytes: 80, parts: 2, wanted: wanted() }]);
     assert_eq!((meta.thin_packs(80, 9).await?, meta.tally().await?.stripes), (Vec::new(), 1));
 
     // An object of several such parts, of which one is shared with the object it was copied from.
