@@ -1,15 +1,17 @@
 //! One run: rounds of clients and faults, a check after each, and a full repair at the end.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
-use claystone_code::CodeSpec;
+use claystone_chunk::{DiskId, StripeId};
+use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Random, Task};
 use claystone_keeper::Overall;
-use claystone_meta::{DeleteObject, ListQuery, Precondition, VersionRef, Versioning};
+use claystone_meta::{DeleteObject, ListQuery, Precondition, StripeRecord, StripeRecords, VersionRef, Versioning};
 use claystone_object::{
     Algorithm, Attributes, CompletePart, Confirm, Confirmed, NewUpload, ObjectError, Objects, Part, Put,
 };
@@ -34,6 +36,8 @@ pub struct Report {
     pub crashes: u64,
     /// Chunks rebuilt in the final repair.
     pub repaired: u64,
+    /// Stripes that were merged, split or given another code where they lie: conversions that were carried out.
+    pub conversions: u64,
 }
 
 /// Runs one seed.
@@ -45,8 +49,18 @@ pub fn run_seed(seed: u64) -> Result<Report> {
         .with_context(|| format!("replay it with: cargo run -p claystone-drill -- --seed {seed}"))
 }
 
-/// Codes of the bucket: each recovers what is left of a stripe by rules of its own. `None`: the default, `rs:4+2`.
-const CODES: [Option<&str>; 5] = [None, Some("clay:4+2:5"), Some("replica:3"), Some("lrc:4+2+2"), Some("pc:2x2")];
+/// Codes of the bucket, each of which recovers what is left of a stripe by rules of its own, and what its stripes may be
+/// converted to, and back.
+const CODES: [(&str, Option<&str>); 8] = [
+    ("rs:4+2", Some("rs:4+3")),
+    ("clay:4+2:5", None),
+    ("replica:3", None),
+    ("lrc:4+2+2", Some("lrc:4+1+2")),
+    ("pc:2x2", None),
+    ("pc:1x2", Some("pc:2x2")),
+    ("rsm:3+2", Some("rsm:6+2")),
+    ("clay:6+2:7", Some("rs:6+2")),
+];
 
 struct Drill {
     cluster: Cluster,
@@ -57,19 +71,27 @@ struct Drill {
     faults: u64,
     crashes: u64,
     repaired: u64,
+    conversions: Arc<AtomicU64>,
     next_content: u64,
+    /// The bucket's code, and the other one of its stripes.
+    codes: (CodeSpec, Option<CodeSpec>),
 }
 
 impl Drill {
     async fn new(world: World) -> Result<Drill> {
         let random = world.random().fork("drill");
-        let code = CODES[random.below(CODES.len() as u64) as usize];
-        let code: Option<CodeSpec> = code.map(|code| code.parse().expect("a valid code"));
-        let widest = code.map_or(6, |code| code.shape().chunks().max(6));
-        let disks = usize::from(widest) + random.below(3) as usize;
-        let cluster = Cluster::new(world, disks).await?;
-        cluster.running.objects.set_code(BUCKET, code).await?;
-        let tolerance = code.map_or(2, |code| code.tolerance());
+        let parse = |code: &str| code.parse::<CodeSpec>().expect("a valid code");
+        let (code, other) = CODES[random.below(CODES.len() as u64) as usize];
+        let codes = (parse(code), other.map(parse));
+        let both = || std::iter::once(codes.0).chain(codes.1);
+        // Those that are merged lie on disks of their own.
+        let sources = codes.1.map_or(1, |other| other.shape().data / codes.0.shape().data).max(1);
+        let widest = both().map(|code| code.shape().chunks()).max().expect("there is one").max(6);
+        let disks = widest.max(sources * codes.0.shape().chunks()) + random.below(3) as u16;
+        let cluster = Cluster::new(world, disks.into()).await?;
+        cluster.running.objects.set_code(BUCKET, Some(codes.0)).await?;
+        // Small objects are copies on as many disks as a code loses, and one more.
+        let tolerance = both().map(|code| code.tolerance()).min().expect("there is one");
         Ok(Drill {
             cluster,
             random,
@@ -79,7 +101,9 @@ impl Drill {
             faults: 0,
             crashes: 0,
             repaired: 0,
+            conversions: Arc::default(),
             next_content: 0,
+            codes,
         })
     }
 
@@ -99,23 +123,28 @@ impl Drill {
             faults: self.faults,
             crashes: self.crashes,
             repaired: self.repaired,
+            conversions: self.conversions.load(Ordering::Relaxed),
         })
     }
 
     /// Clients at work, faults between their steps, perhaps a crash; then everything is read.
     async fn round(&mut self) -> Result<()> {
-        let clients = self.start_clients();
+        let mut tasks = self.start_clients();
         for _ in 0..self.random.below(4) {
             self.pause().await;
             self.fault().await?;
+        }
+        for _ in 0..self.random.below(16) {
+            self.pause().await;
+            tasks.extend(self.start_conversion().await?);
         }
         if self.random.below(3) == 0 {
             self.pause().await;
             self.crashes += 1;
             self.cluster.crash().await?;
         } else {
-            for client in clients {
-                client.ended().await;
+            for task in tasks {
+                task.ended().await;
             }
         }
         self.check().await
@@ -180,8 +209,45 @@ impl Drill {
         self.cluster.running.process.env().tasks.spawn("client", Box::pin(operation))
     }
 
+    /// Stripes of one code become stripes of the other, as a task that dies with the process. `None`: there are none for it.
+    async fn start_conversion(&mut self) -> Result<Option<Task>> {
+        let (code, Some(other)) = self.codes else { return Ok(None) };
+        let stripes = self.cluster.meta.stripes(None, 100_000).await?;
+        let (from, to) = if self.random.below(3) > 0 { (code, other) } else { (other, code) };
+        let mut able: Vec<&StripeRecord> = stripes.iter().filter(|stripe| stripe.code == from).collect();
+        if able.is_empty() {
+            return Ok(None);
+        }
+        let first = able.swap_remove(self.random.below(able.len() as u64) as usize);
+        let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
+        let mut sources = vec![first];
+        for stripe in able {
+            let disks = |stripe: &StripeRecord| -> BTreeSet<DiskId> {
+                stripe.places.iter().flatten().map(|place| place.disk).collect()
+            };
+            let is_apart = |source: &&StripeRecord| disks(source).is_disjoint(&disks(stripe));
+            let fits = stripe.data_bytes == first.data_bytes && sources.iter().all(is_apart);
+            if sources.len() < usize::from(plan.sources) && fits {
+                sources.push(stripe);
+            }
+        }
+        let sources: Vec<StripeId> = sources.iter().map(|stripe| stripe.id).collect();
+        let (keeper, conversions) = (self.cluster.running.keeper.clone(), self.conversions.clone());
+        let conversion = async move {
+            // Clients change the objects meanwhile, disks are hurt, and some have no partners: they stay as they are.
+            if keeper.convert(&sources, to).await.is_ok() {
+                conversions.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        Ok(Some(self.cluster.running.process.env().tasks.spawn("conversion", Box::pin(conversion))))
+    }
+
     fn new_content(&mut self) -> Stored {
         self.next_content += 1;
+        if self.random.below(3) == 0 {
+            // Of the same length as others, so that their stripes can be merged.
+            return Stored { seed: self.next_content, bytes: 150_000 };
+        }
         let most = [1, 100, 5_000, 20_000, 70_000, 300_000, 900_000][self.random.below(7) as usize];
         Stored { seed: self.next_content, bytes: self.random.below(most + 1) as usize }
     }

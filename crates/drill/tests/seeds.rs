@@ -6,11 +6,13 @@ use claystone_drill::run_seed;
 const SEEDS: u64 = 50;
 
 fn run(seeds: std::ops::Range<u64>) {
+    let mut conversions = 0;
     for seed in seeds {
-        if let Err(error) = run_seed(seed) {
-            panic!("seed {seed}: {error:?}");
-        }
+        let report = run_seed(seed).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        conversions += report.conversions;
     }
+    // More than 300 in all.
+    assert!(conversions > 75, "only {conversions} conversions");
 }
 
 #[test]
