@@ -187,6 +187,7 @@ impl Disk {
             Run::Single { place, .. } => {
                 vec![SectorRange { first: place.first, sectors: u64::from(place.capacity + m) }]
             }
+            Run::Promised { first } => vec![SectorRange { first: *first, sectors: u64::from(window.sectors + m) }],
             Run::Bulk { run } => {
                 let shown = window.in_run();
                 let groups = shown.start / k..shown.end.div_ceil(k);

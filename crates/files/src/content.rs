@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use claystone_env::{SECTOR_BYTES, aligned_buffer};
+use claystone_env::{SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 use claystone_group::{GroupError, NOTHING_CACHED, ShownRun};
 
 use crate::core::Core;
-use crate::disk::{Disk, guard, read_gate, write_gate};
+use crate::disk::{Disk, FlushLock, guard, read_gate, write_gate};
 use crate::error::with_sources;
 use crate::inode::{InodeRecord, TINY_BYTES_MAX};
 use crate::node::Live;
@@ -225,11 +225,12 @@ impl Disk {
         let Source { window, shown } = source;
         let wanted = window.position(part.start)..window.position(part.start) + (part.end - part.start) as u32;
         match &window.run {
-            Run::Single { place, sums } => self.groups.read(*place, wanted, sums, NOTHING_CACHED, into),
+            Run::Single { place, sums, .. } => self.groups.read(*place, wanted, sums, NOTHING_CACHED, into),
             Run::Bulk { run } => {
                 let wanted = u64::from(wanted.start)..wanted.end.into();
                 self.groups.read_bulk(ShownRun::new(*run, shown), wanted, &|_| None, into)
             }
+            Run::Promised { .. } => unreachable!("sources have data"),
         }
     }
 
@@ -244,7 +245,7 @@ impl Disk {
         while at < end {
             let piece_end = end.min((at / BYTES * BYTES).saturating_add(piece_max));
             let piece = &bytes[(at - offset) as usize..(piece_end - offset) as usize];
-            self.make_way(inode, (piece_end.div_ceil(BYTES)) - at / BYTES)?;
+            self.make_way(inode, at / BYTES..piece_end.div_ceil(BYTES))?;
             self.write_piece(inode, at, piece)?;
             at = piece_end;
         }
@@ -297,16 +298,27 @@ impl Disk {
         Ok(())
     }
 
-    /// Flushes until `sectors` more may wait, and there is room for the worst placing of them.
-    fn make_way(&self, inode: Inode, sectors: u64) -> Result<(), FileError> {
+    /// Flushes until these sectors of a file may wait, and there is room for the worst placing of them. Those that have a place, or
+    /// room that is kept for them, need no other.
+    fn make_way(&self, inode: Inode, range: Range<u64>) -> Result<(), FileError> {
+        let sectors = range.end - range.start;
+        // The sum counts what waits and is at home too, which makes others flush sooner than they need to.
+        let is_tight = |core: &Core| -> Result<bool, FileError> {
+            let needed = |sectors: u64| self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2);
+            let usable = self.usable(&guard(&self.space));
+            if needed(sectors) <= usable {
+                return Ok(false);
+            }
+            let homeless = core.homeless(inode, range.clone(), self.shape.data)?;
+            Ok(homeless > 0 && needed(homeless) > usable)
+        };
         for tried in 0..MAKE_WAY_TRIES {
             let (full, tight) = {
                 let core = guard(&self.core);
                 core.assert_writable()?;
                 core.file(inode)?;
                 let full = core.nodes.waiting + sectors > self.tuning.waiting_sectors_max;
-                let needed = self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2) + core.promised;
-                (full, needed > self.usable(&guard(&self.space)))
+                (full, is_tight(&core)?)
             };
             if !full && !tight {
                 return Ok(());
@@ -319,12 +331,10 @@ impl Disk {
                 // What cannot be flushed takes its worst in the sum below.
                 let _ = self.flush_all(&flushing);
                 self.checkpoint(&flushing)?;
-                let core = guard(&self.core);
-                let needed = self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2) + core.promised;
-                if needed > self.usable(&guard(&self.space)) {
-                    return Err(FileError::NoSpace);
-                }
-                return Ok(());
+                return match is_tight(&guard(&self.core))? {
+                    true => Err(FileError::NoSpace),
+                    false => Ok(()),
+                };
             }
             self.flush_in(inode, Scope::Share, &flushing)?;
             let is_full = || guard(&self.core).nodes.waiting + sectors > self.tuning.waiting_sectors_max;
@@ -385,7 +395,6 @@ impl Disk {
                 // With the new size, so that no crash leaves old bytes behind the end.
                 core.journal_waiting(inode, [bytes / BYTES]);
             }
-            self.keep_promise(&mut core, &mut record, 0);
         }
         let now = self.now();
         (record.bytes, record.modified, record.changed) = (bytes, now, now);
@@ -483,7 +492,9 @@ impl Disk {
         while sector < end {
             // A row of sectors with a place or waiting, and where the next one begins.
             let held = core.windows_around(inode, sector..sector + 1, self.shape.data)?;
-            let holding = held.iter().find(|window| window.first <= sector && sector < window.end());
+            let at = |window: &&Window| window.first <= sector && sector < window.end();
+            let holding = held.iter().find(|window| at(window) && !window.is_promised());
+            let promised = held.iter().find(|window| at(window) && window.is_promised());
             let node = core.nodes.find(inode);
             let waits = node.is_some_and(|node| node.waiting.contains_key(&sector));
             let is_data = waits || holding.is_some();
@@ -491,7 +502,8 @@ impl Disk {
                 (Seek::Data, true) | (Seek::Hole, false) => return Ok((sector * BYTES).max(offset)),
                 (Seek::Hole, true) => sector = holding.map_or(sector + 1, Window::end),
                 (Seek::Data, false) => {
-                    let window = held.iter().map(|window| window.first).find(|&first| first > sector);
+                    let behind = held.iter().map(|window| window.first).find(|&first| first > sector);
+                    let window = promised.map(Window::end).or(behind);
                     let waiting = node.and_then(|node| node.waiting.range(sector..).next()).map(|(&sector, _)| sector);
                     match window.into_iter().chain(waiting).min() {
                         Some(next) => sector = next,
@@ -506,7 +518,7 @@ impl Disk {
         }
     }
 
-    /// Promises space for sectors that have none.
+    /// Keeps room for sectors that have no place.
     pub(crate) fn allocate_file(
         &self,
         inode: Inode,
@@ -518,39 +530,111 @@ impl Disk {
         if end > FILE_BYTES_MAX {
             return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
         }
-        {
-            let flushing = self.lock_flusher();
-            self.flush_all(&flushing)?;
+        let flushing = self.lock_flusher();
+        self.flush_all(&flushing)?;
+        let holes = {
+            let core = guard(&self.core);
+            core.file(inode)?;
+            self.holes(&core, inode, offset / BYTES..end.div_ceil(BYTES))?
+        };
+        let missing = holes.iter().map(|hole| hole.end - hole.start).sum();
+        if missing > 0 && self.worst(missing, holes.len() as u64) > self.usable(&guard(&self.space)) {
+            return Err(FileError::NoSpace);
+        }
+        let promised_max = PROMISES_AT_ONCE * u64::from(self.shape.data);
+        for hole in holes {
+            for first in (hole.start..hole.end).step_by(promised_max as usize) {
+                self.promise(inode, first..hole.end.min(first + promised_max), &flushing)?;
+            }
         }
         let mut core = guard(&self.core);
         core.assert_writable()?;
         let mut record = core.file(inode)?;
-        let sectors = offset / BYTES..end.div_ceil(BYTES);
-        let held: u64 = core
-            .windows(inode, sectors.clone(), self.shape.data)?
-            .iter()
-            .map(|window| window.end().min(sectors.end) - window.first.max(sectors.start))
-            .sum();
-        let missing = (sectors.end - sectors.start).saturating_sub(held);
-        let more = missing.saturating_sub(record.promised_sectors);
-        if self.worst(core.promised + more, 1) > self.usable(&guard(&self.space)) {
-            return Err(FileError::NoSpace);
-        }
-        let promised = record.promised_sectors + more;
-        self.keep_promise(&mut core, &mut record, promised);
-        if !keep_size && end > record.bytes {
-            record.bytes = end;
-        }
+        record.bytes = record.bytes.max(if keep_size { 0 } else { end });
         let now = self.now();
         (record.modified, record.changed) = (now, now);
         core.set_inode(inode, &record);
         Ok(())
     }
 
-    /// Sets how many sectors are promised to a file.
-    pub(crate) fn keep_promise(&self, core: &mut Core, record: &mut InodeRecord, promised: u64) {
-        core.promised = core.promised + promised - record.promised_sectors;
-        record.promised_sectors = promised;
+    /// The parts of a range of a file that have neither a place nor room that is kept for them.
+    fn holes(&self, core: &Core, inode: Inode, range: Range<u64>) -> Result<Vec<Range<u64>>, FileError> {
+        let (mut holes, mut at) = (Vec::new(), range.start);
+        for window in core.windows_around(inode, range.clone(), self.shape.data)? {
+            holes.push(at..window.first.min(range.end));
+            at = at.max(window.end() + window.promised_room());
+        }
+        holes.push(at..range.end);
+        holes.retain(|hole| !hole.is_empty());
+        Ok(holes)
+    }
+
+    /// Keeps room for sectors that are a hole; on a disk whose gaps are small, in groups as small as they are.
+    fn promise(&self, inode: Inode, hole: Range<u64>, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let found = match self.find_room(hole.clone()) {
+            Err(FileError::NoSpace) if guard(&self.space).given_sectors() > 0 => {
+                self.checkpoint(flushing)?;
+                self.find_room(hole)?
+            }
+            found => found?,
+        };
+        let gate = self.gate(inode);
+        let _alone = write_gate(&gate);
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        let mut changes = Vec::new();
+        {
+            let mut space = guard(&self.space);
+            for (range, _) in &found {
+                space.take(*range, &mut changes);
+            }
+        }
+        core.apply(changes);
+        for (_, window) in found.iter().flat_map(|(range, windows)| windows.iter().map(move |window| (range, window))) {
+            core.set_window(inode, window);
+        }
+        let heavy = self.is_heavy(&core);
+        drop(core);
+        if heavy {
+            self.checkpoint(flushing)?;
+        }
+        Ok(())
+    }
+
+    /// Reserves room for sectors of a file, one group of it a window, and leaves enough for what waits.
+    fn find_room(&self, hole: Range<u64>) -> Result<Vec<(SectorRange, Vec<Window>)>, FileError> {
+        let (k, m) = (u64::from(self.shape.data), u64::from(self.shape.parity));
+        let mut found: Vec<(SectorRange, Vec<Window>)> = Vec::new();
+        let mut at = hole.start;
+        let mut sectors = hole.end - at;
+        while at < hole.end {
+            sectors = sectors.min(hole.end - at);
+            if let Some(range) = self.reserve(sectors + sectors.div_ceil(k) * m) {
+                let window = |first: u64| Window {
+                    first: at + first,
+                    sectors: k.min(sectors - first) as u32,
+                    skipped: 0,
+                    run: Run::Promised { first: Sector(range.first.0 + first / k * (k + m)) },
+                };
+                found.push((range, (0..sectors).step_by(k as usize).map(window).collect()));
+                at += sectors;
+            } else if sectors > k {
+                sectors = (sectors / 2).next_multiple_of(k);
+            } else if sectors > 1 {
+                sectors /= 2;
+            } else {
+                break;
+            }
+        }
+        let core = guard(&self.core);
+        let mut space = guard(&self.space);
+        if at < hole.end || self.worst(core.nodes.waiting, core.nodes.clusters) > self.usable(&space) {
+            for (range, _) in found {
+                space.unreserve(range);
+            }
+            return Err(FileError::NoSpace);
+        }
+        Ok(found)
     }
 
     /// Sets when a file was last read, where that matters: before it was changed, or a day ago.
@@ -587,6 +671,8 @@ pub(crate) fn is_tiny(bytes: u64) -> bool {
 }
 
 const DAY_SECONDS: i64 = 86_400;
+/// Groups for which room is found at once: 256 MiB with k = 250, in rows of a checkpoint's size.
+const PROMISES_AT_ONCE: u64 = 256;
 /// Other writers may take the room that a flush made; then it is flushed again, but not for ever.
 const MAKE_WAY_TRIES: usize = 8;
 

@@ -18,7 +18,7 @@ use crate::journal::JournalPosition;
 use crate::keys::{self, Span};
 use crate::node::{Live, Nodes, OlderJournaled, Waiting};
 use crate::overlay::Overlay;
-use crate::run::{Run, Window, freed_of_bulk, reach};
+use crate::run::{Run, Window, cut_promise, freed_of_bulk, reach};
 use crate::space::SpaceMap;
 use crate::state::{Forgotten, JournalStart};
 use crate::view::View;
@@ -39,8 +39,6 @@ pub(crate) struct Core {
     pub flushing: bool,
     /// Why the disk takes no writes any more.
     pub failed: Option<String>,
-    /// Sectors promised by `allocate`, of all files.
-    pub promised: u64,
     /// Nodes there are.
     pub inodes: u64,
     changes: Overlay,
@@ -75,7 +73,6 @@ impl Core {
             unsynced: false,
             flushing: false,
             failed: None,
-            promised: 0,
             inodes: 0,
             changes: Overlay::default(),
             records: Vec::new(),
@@ -370,11 +367,21 @@ impl Core {
         self.nodes.node(inode).live = Some(live);
     }
 
-    /// The windows with sectors in a range of the file, ascending.
+    /// The windows with data in a range of the file, ascending.
     ///
     /// # Errors
     /// [`FileError::Failed`] if the catalog does not read or a row makes no sense.
     pub fn windows(&self, inode: Inode, range: Range<u64>, data: u32) -> Result<Vec<Window>, FileError> {
+        let mut windows = self.all_windows(inode, range, data)?;
+        windows.retain(|window| !window.is_promised());
+        Ok(windows)
+    }
+
+    /// The windows with sectors in a range of the file, ascending: those with data, and those for which room is kept.
+    ///
+    /// # Errors
+    /// As [`Core::windows`].
+    pub fn all_windows(&self, inode: Inode, range: Range<u64>, data: u32) -> Result<Vec<Window>, FileError> {
         let mut windows = Vec::new();
         if range.is_empty() {
             return Ok(windows);
@@ -400,7 +407,7 @@ impl Core {
         Ok(windows)
     }
 
-    /// The windows with sectors in a range, and their neighbours on both sides.
+    /// All windows with sectors in a range, and their neighbours on both sides.
     ///
     /// # Errors
     /// As [`Core::windows`].
@@ -419,11 +426,26 @@ impl Core {
         {
             end = first + 1;
         }
-        self.windows(inode, start..end, data)
+        self.all_windows(inode, start..end, data)
+    }
+
+    /// How many sectors of a range have neither a place nor room that is kept for them.
+    ///
+    /// # Errors
+    /// As [`Core::windows`].
+    pub fn homeless(&self, inode: Inode, range: Range<u64>, data: u32) -> Result<u64, FileError> {
+        let (mut homeless, mut at) = (0, range.start);
+        for window in self.windows_around(inode, range.clone(), data)? {
+            let end = window.end() + window.promised_room();
+            let (first, end) = (window.first.min(range.end), end.min(range.end));
+            homeless += first.saturating_sub(at);
+            at = at.max(end);
+        }
+        Ok(homeless + (range.end - at))
     }
 
     /// Puts windows in place of what is in their ranges of the file, or nothing in place of a range. What the
-    /// windows before lose becomes free.
+    /// windows before lose becomes free, but for room that was promised and that the new window is in.
     ///
     /// # Errors
     /// As [`Core::windows`].
@@ -440,9 +462,37 @@ impl Core {
     ) -> Result<(), FileError> {
         let mut changes = Vec::new();
         let key = |first: u64| keys::run(inode, first).to_vec();
-        let olds = self.windows(inode, range.clone(), shape.data)?;
+        let olds = self.all_windows(inode, range.clone(), shape.data)?;
         let mut bulks: BTreeMap<Sector, Bulk> = BTreeMap::new();
         for old in &olds {
+            let mut cut = |room: &Window, first: Sector, gone: &Range<u64>| {
+                let (left, free) = cut_promise(room, first, gone, shape.parity);
+                changes.push(Change { table: Table::Runs, key: key(old.first), value: None });
+                if let Some(left) = left {
+                    changes.push(Change { table: Table::Runs, key: key(left.first), value: Some(left.encode()) });
+                }
+                space.give(free, &mut changes);
+            };
+            match &old.run {
+                Run::Promised { first } if new.is_some_and(|new| new.is_at(*first)) => {
+                    changes.push(Change { table: Table::Runs, key: key(old.first), value: None });
+                    continue;
+                }
+                Run::Promised { first } => {
+                    cut(old, *first, &range);
+                    continue;
+                }
+                Run::Single { place, .. }
+                    if old.promised_room() > 0 && range.start <= old.first && old.end() <= range.end =>
+                {
+                    // Its data goes, and what its room was promised to keeps that.
+                    let (start, first) = (old.first - u64::from(old.skipped), place.first);
+                    let run = Run::Promised { first };
+                    cut(&Window { first: start, sectors: place.capacity, skipped: 0, run }, first, &(0..range.end));
+                    continue;
+                }
+                Run::Single { .. } | Run::Bulk { .. } => {}
+            }
             let left = (old.first < range.start).then(|| old.cut(old.first..range.start));
             let right = (range.end < old.end()).then(|| old.cut(range.end..old.end()));
             let row = |first, value| Change { table: Table::Runs, key: key(first), value };
@@ -460,6 +510,7 @@ impl Core {
                         space.give(SectorRange { first: place.first, sectors }, &mut changes);
                     }
                 }
+                Run::Promised { .. } => unreachable!("promised room is cut above"),
                 Run::Bulk { run } => {
                     let start = old.position(range.start.max(old.first));
                     let gone = start..start + (range.end.min(old.end()) - range.start.max(old.first)) as u32;

@@ -161,7 +161,6 @@ impl File for DiskFile {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        // A promise of the data: the parity of what is written in small flushes may take more than was counted for it.
         self.disk.allocate(self.inode, 0, bytes, false).map_err(told)
     }
 

@@ -25,7 +25,7 @@ use crate::content::is_tiny;
 use crate::disk::{Disk, FlushLock, guard, write_gate};
 use crate::error::with_sources;
 use crate::node::Waiting;
-use crate::placing::{Limits, Scope, Step, clusters, plan_placing};
+use crate::placing::{Limits, Scope, Step, clusters, gaps_in_promised_room, plan};
 use crate::run::{Run, Window};
 use crate::{FileError, Inode, Record};
 
@@ -74,38 +74,36 @@ impl Disk {
     /// # Errors
     /// As there.
     pub(crate) fn flush_in(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        let mut result = self.flush_once(inode, scope, flushing);
+        let mut result = self.flush_once(inode, scope, false, flushing);
         if result == Err(FileError::NoSpace) && guard(&self.space).given_sectors() > 0 {
             self.checkpoint(flushing)?;
-            result = self.flush_once(inode, scope, flushing);
+            result = self.flush_once(inode, scope, false, flushing);
+        }
+        if result == Err(FileError::NoSpace) {
+            // What has a place, or was promised one, needs no other.
+            result = self.flush_once(inode, scope, true, flushing);
         }
         guard(&self.core).nodes.sweep(inode);
         result
     }
 
-    fn flush_once(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+    /// One try. `in_place`: what has a place stays there, and comes first.
+    fn flush_once(
+        &self,
+        inode: Inode,
+        scope: Scope,
+        in_place: bool,
+        flushing: &FlushLock<'_>,
+    ) -> Result<(), FileError> {
         let mut left = self.choose(inode, scope);
         // New groups take in neighbours, so what goes home is planned again once they are there.
         for _ in 0..PASSES_MAX {
-            let Some((snapshot, steps)) = self.plan_flush(inode, &mut left, scope)? else { break };
+            let Some((snapshot, steps)) = self.plan_flush(inode, &mut left, scope, in_place)? else { break };
             let partial = scope.leaves_rest() && covered(&steps) < snapshot.len() as u64;
             let (homes, new): (Vec<Step>, Vec<Step>) =
                 steps.into_iter().partition(|step| matches!(step, Step::Home { .. }));
-            for step in &new {
-                let placed = match step {
-                    Step::Bulk { sectors } => self.place_bulk(inode, sectors.clone(), &snapshot)?,
-                    Step::Single { sectors, capacity } => {
-                        self.place_single(inode, sectors.clone(), *capacity, &snapshot)?
-                    }
-                    Step::Home { .. } => continue,
-                };
-                left.retain(|sector| !placed.contains(sector));
-            }
-            if partial {
-                return Ok(());
-            }
-            if new.is_empty() {
-                let mut first = Ok(());
+            let mut first = Ok(());
+            if new.is_empty() || in_place {
                 for step in homes {
                     let Step::Home { window, sectors } = step else { continue };
                     match self.apply_home(inode, window, &sectors, flushing) {
@@ -115,7 +113,21 @@ impl Disk {
                         Err(error) => return Err(error),
                     }
                 }
-                first?;
+            }
+            for step in &new {
+                let placed = match step {
+                    Step::Bulk { sectors } => self.place_bulk(inode, sectors.clone(), &snapshot)?,
+                    Step::Single { sectors, capacity } => {
+                        self.place_single(inode, sectors.clone(), *capacity, &snapshot)?
+                    }
+                    Step::Promised { sectors, .. } => self.place_promised(inode, sectors.clone(), &snapshot)?,
+                    Step::Home { .. } => continue,
+                };
+                left.retain(|sector| !placed.contains(sector));
+            }
+            first?;
+            if partial {
+                return Ok(());
             }
         }
         if !left.is_empty() {
@@ -156,12 +168,13 @@ impl Disk {
         inode: Inode,
         left: &mut BTreeSet<u64>,
         scope: Scope,
+        in_place: bool,
     ) -> Result<Option<(Snapshot, Vec<Step>)>, FileError> {
         let mut core = guard(&self.core);
         core.assert_writable()?;
         let Some(node) = core.nodes.find(inode).filter(|_| !left.is_empty()) else { return Ok(None) };
         let waits = |sector: &u64| Some((*sector, node.waiting.get(sector)?.clone()));
-        let snapshot: Snapshot = left.iter().filter_map(waits).collect();
+        let mut snapshot: Snapshot = left.iter().filter_map(waits).collect();
         left.retain(|sector| snapshot.contains_key(sector));
         let (Some((&first, _)), Some((&last, _))) = (snapshot.first_key_value(), snapshot.last_key_value()) else {
             return Ok(None);
@@ -171,10 +184,19 @@ impl Disk {
             return Ok(None);
         }
         let windows = core.windows_around(inode, first..last + 1, self.shape.data)?;
-        let sectors: Vec<u64> = snapshot.keys().copied().collect();
-        let in_place = core.nodes.find(inode).is_some_and(|node| node.distrusts_parity);
+        let mut sectors: Vec<u64> = snapshot.keys().copied().collect();
+        for gap in gaps_in_promised_room(&sectors, &windows) {
+            if core.nodes.find_waiting(inode, gap).is_none() {
+                core.nodes.put(inode, gap, vec![0; SECTOR_BYTES]);
+            }
+            snapshot.extend(core.nodes.find_waiting(inode, gap).map(|waiting| (gap, waiting.clone())));
+            left.insert(gap);
+        }
+        sectors.clear();
+        sectors.extend(snapshot.keys());
+        let in_place = in_place || core.nodes.find(inode).is_some_and(|node| node.distrusts_parity);
         let limits = Limits { data: self.shape.data, sectors_max: self.tuning.bulk_sectors_max, in_place, scope };
-        let steps = plan_placing(&sectors, &windows, limits);
+        let steps = plan(&sectors, &windows, limits);
         Ok(Some((snapshot, steps)))
     }
 
@@ -206,7 +228,7 @@ impl Disk {
                 return Err(self.write_failed(&with_sources(&error)));
             }
             let window = Window { first: part.start, sectors: run.data, skipped: 0, run: Run::Bulk { run } };
-            self.name(inode, &window, range, snapshot)?;
+            self.name(inode, &window, Some(range), snapshot)?;
             at = part.end;
         }
         Ok(sectors)
@@ -243,23 +265,50 @@ impl Disk {
         let Some((capacity, range)) = reserved else {
             return self.place_split(inode, sectors, snapshot);
         };
-        let owned: Vec<Arc<Vec<u8>>> = match self.content_of(inode, sectors.clone(), snapshot) {
+        let place = GroupPlace { first: range.first, data: count, capacity };
+        self.write_single(inode, sectors.start, place, Some(range), snapshot)?;
+        Ok(sectors)
+    }
+
+    /// Writes groups where room for them is promised, up to their last sectors that wait. Returns what it placed: all.
+    fn place_promised(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<Range<u64>, FileError> {
+        // What was written just before may have taken a part of it.
+        let windows = guard(&self.core).all_windows(inode, sectors.clone(), self.shape.data)?;
+        for window in windows {
+            let Run::Promised { first } = window.run else { continue };
+            let Some((&last, _)) = snapshot.range(window.first..window.end()).next_back() else { continue };
+            let place = GroupPlace { first, data: (last + 1 - window.first) as u32, capacity: window.sectors };
+            self.write_single(inode, window.first, place, None, snapshot)?;
+        }
+        Ok(sectors)
+    }
+
+    /// Writes one group of the sectors of a file from `first` on and names it: in reserved sectors, or where room is promised.
+    fn write_single(
+        &self,
+        inode: Inode,
+        first: u64,
+        place: GroupPlace,
+        reserved: Option<SectorRange>,
+        snapshot: &Snapshot,
+    ) -> Result<(), FileError> {
+        let owned: Vec<Arc<Vec<u8>>> = match self.content_of(inode, first..first + u64::from(place.data), snapshot) {
             Ok(content) => content,
             Err(error) => {
-                guard(&self.space).unreserve(range);
+                if let Some(range) = reserved {
+                    guard(&self.space).unreserve(range);
+                }
                 return Err(error);
             }
         };
         let data: Vec<&[u8]> = owned.iter().map(|bytes| bytes.as_slice()).collect();
-        let place = GroupPlace { first: range.first, data: count, capacity };
         let NewGroup { sums, parity } = match self.groups.write_new(place, &data) {
             Ok(new) => new,
             Err(error) => return Err(self.write_failed(&with_sources(&error))),
         };
         guard(&self.core).growing.keep(inode, place, &sums, parity);
-        let window = Window { first: sectors.start, sectors: count, skipped: 0, run: Run::Single { place, sums } };
-        self.name(inode, &window, range, snapshot)?;
-        Ok(sectors)
+        let run = Run::Single { place, sums, promised: reserved.is_none() };
+        self.name(inode, &Window { first, sectors: place.data, skipped: 0, run }, reserved, snapshot)
     }
 
     /// On a disk whose gaps are all too small for the group: several small ones. Returns what it placed.
@@ -304,8 +353,15 @@ impl Disk {
         Ok(content)
     }
 
-    /// Names a run that was written: what was in its place before becomes free, and its sectors wait no more.
-    fn name(&self, inode: Inode, window: &Window, reserved: SectorRange, snapshot: &Snapshot) -> Result<(), FileError> {
+    /// Names a run that was written, in reserved sectors or in promised room: what was in its place before becomes free, and its
+    /// sectors wait no more.
+    fn name(
+        &self,
+        inode: Inode,
+        window: &Window,
+        reserved: Option<SectorRange>,
+        snapshot: &Snapshot,
+    ) -> Result<(), FileError> {
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         // No entry is on its way into the journal now, so all that it has of these sectors is known.
@@ -314,7 +370,9 @@ impl Disk {
         core.unsynced = true;
         let mut changes = Vec::new();
         let mut space = guard(&self.space);
-        space.take(reserved, &mut changes);
+        if let Some(reserved) = reserved {
+            space.take(reserved, &mut changes);
+        }
         core.apply(changes);
         let sectors = window.first..window.end();
         core.replace(inode, sectors.clone(), Some(window), self.shape, &mut space)?;
@@ -327,8 +385,6 @@ impl Disk {
         if window.first == 0 {
             record.tail.clear();
         }
-        let promised = record.promised_sectors.saturating_sub(window.sectors.into());
-        self.keep_promise(&mut core, &mut record, promised);
         core.set_stored(inode, &record);
         self.room.notify_all();
         Ok(())
@@ -367,6 +423,7 @@ impl Disk {
                 false => UpdateChoice::Only(UpdateWay::Reencode),
             };
             let applied = match window.run {
+                Run::Promised { .. } => unreachable!("nothing is at home where there is no data"),
                 Run::Single { .. } => self.apply_single(inode, window, &content, choice, flushing),
                 Run::Bulk { .. } => self.apply_bulk(inode, &window, &content, choice, flushing),
             };
@@ -397,7 +454,7 @@ impl Disk {
         for &sector in sectors {
             let group = match &window.run {
                 // It grows in order.
-                Run::Single { .. } => (all || sector < window.end()).then_some(0),
+                Run::Single { .. } | Run::Promised { .. } => (all || sector < window.end()).then_some(0),
                 Run::Bulk { .. } => Some(window.position(sector) / self.shape.data),
             };
             match group.filter(|_| journaled(&sector)) {
@@ -419,7 +476,7 @@ impl Disk {
         choice: UpdateChoice,
         flushing: &FlushLock<'_>,
     ) -> Result<(), FileError> {
-        let Run::Single { place, mut sums } = window.run.clone() else { unreachable!("a single run") };
+        let Run::Single { place, mut sums, promised } = window.run.clone() else { unreachable!("a single run") };
         let at = |sector: u64| window.skipped + (sector - window.first) as u32;
         let changes: Vec<Change<'_>> =
             content.iter().map(|(sector, waiting)| Change { position: at(*sector), bytes: &waiting.bytes }).collect();
@@ -441,7 +498,7 @@ impl Disk {
         }
         let end = content.last().map_or(0, |(sector, _)| at(*sector) + 1);
         let sectors = window.sectors.max(end - window.skipped);
-        let window = Window { sectors, run: Run::Single { place: update.place, sums }, ..window };
+        let window = Window { sectors, run: Run::Single { place: update.place, sums, promised }, ..window };
         // Its sums are those of what is written below.
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
@@ -455,7 +512,7 @@ impl Disk {
         if let Err(error) = update.write(&*self.device) {
             return Err(self.write_failed(&with_sources(&error)));
         }
-        if let Run::Single { place, sums } = &window.run {
+        if let Run::Single { place, sums, .. } = &window.run {
             guard(&self.core).growing.keep(inode, *place, sums, update.parity);
         }
         self.applied(inode, content);
@@ -562,6 +619,7 @@ fn whole_groups(sectors: &[(u32, u64)], most: usize) -> Vec<Vec<u64>> {
 fn covered(steps: &[Step]) -> u64 {
     let sectors = |step: &Step| match step {
         Step::Bulk { sectors } | Step::Single { sectors, .. } => sectors.end - sectors.start,
+        Step::Promised { waiting, .. } => *waiting,
         Step::Home { sectors, .. } => sectors.len() as u64,
     };
     steps.iter().map(sectors).sum()

@@ -26,8 +26,8 @@ pub(crate) struct InodeRecord {
     pub names: u32,
     /// Bytes of a file or of a link's target.
     pub bytes: u64,
-    /// Sectors promised by an allocation and not yet written.
-    pub promised_sectors: u64,
+    /// Says nothing, and stays as it is: 0, but on disks that were made before room was kept for what is promised.
+    pub unused: u64,
     /// The number of a device.
     pub device: u64,
     /// When it was last read.
@@ -65,7 +65,7 @@ impl InodeRecord {
         value.extend(self.owner_group.to_le_bytes());
         value.extend(self.names.to_le_bytes());
         value.extend(self.bytes.to_le_bytes());
-        value.extend(self.promised_sectors.to_le_bytes());
+        value.extend(self.unused.to_le_bytes());
         value.extend(self.device.to_le_bytes());
         for time in [self.accessed, self.modified, self.changed, self.made] {
             value.extend(time.seconds.to_le_bytes());
@@ -94,7 +94,7 @@ impl InodeRecord {
             owner_group: fields.u32()?,
             names: fields.u32()?,
             bytes: fields.u64()?,
-            promised_sectors: fields.u64()?,
+            unused: fields.u64()?,
             device: fields.u64()?,
             accessed: fields.time()?,
             modified: fields.time()?,

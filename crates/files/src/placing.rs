@@ -23,6 +23,13 @@ pub(crate) enum Step {
         /// Sectors to keep room for.
         capacity: u32,
     },
+    /// Write a group where room for it is promised.
+    Promised {
+        /// Sectors of the file that the room is promised to.
+        sectors: Range<u64>,
+        /// How many of them wait.
+        waiting: u64,
+    },
     /// Apply them where they are, or into the room behind what is there: journal first, then in place.
     Home {
         /// The first sector of the window.
@@ -65,8 +72,56 @@ pub(crate) struct Limits {
     pub scope: Scope,
 }
 
-/// Plans for `waiting` sectors of a file, ascending, over the `windows` that hold, precede and follow them.
-pub(crate) fn plan_placing(waiting: &[u64], windows: &[Window], limits: Limits) -> Vec<Step> {
+/// Plans for `waiting` sectors of a file, ascending, over the `windows` that hold, precede and follow them: those with data, and
+/// those for which room is kept. What fills bulk runs may be written elsewhere, so that its room becomes free; what is less goes
+/// where it has room.
+pub(crate) fn plan(waiting: &[u64], windows: &[Window], limits: Limits) -> Vec<Step> {
+    let (promised, windows): (Vec<&Window>, Vec<&Window>) = windows.iter().partition(|window| window.is_promised());
+    let windows: Vec<Window> = windows.into_iter().cloned().collect();
+    if promised.is_empty() {
+        return plan_placing(waiting, &windows, limits);
+    }
+    let mut steps = Vec::new();
+    let mut left: Vec<u64> = waiting.to_vec();
+    if !limits.in_place {
+        steps = plan_placing(waiting, &windows, limits);
+        steps.retain(|step| matches!(step, Step::Bulk { .. }));
+        let covered =
+            |sector: &u64| steps.iter().any(|step| matches!(step, Step::Bulk { sectors } if sectors.contains(sector)));
+        left.retain(|sector| !covered(sector));
+        if limits.scope.leaves_rest() && !steps.is_empty() {
+            return steps;
+        }
+    }
+    for window in promised {
+        let before = left.len();
+        left.retain(|sector| !(window.first..window.end()).contains(sector));
+        if left.len() < before {
+            steps.push(Step::Promised { sectors: window.first..window.end(), waiting: (before - left.len()) as u64 });
+        }
+    }
+    steps.extend(plan_placing(&left, &windows, limits));
+    steps
+}
+
+/// Sectors that do not wait and are to be filled with zeros, so that what waits behind them in promised room can be written
+/// there: a group is in use up to its last sector.
+pub(crate) fn gaps_in_promised_room(waiting: &[u64], windows: &[Window]) -> Vec<u64> {
+    let mut gaps = Vec::new();
+    for &sector in waiting {
+        let behind = windows.partition_point(|window| window.first <= sector);
+        let Some(before) = behind.checked_sub(1).map(|index| &windows[index]) else { continue };
+        if (before.end()..before.end() + before.promised_room()).contains(&sector) {
+            let known = gaps.last().map_or(0, |last| last + 1);
+            gaps.extend(before.end().max(known)..sector);
+        }
+    }
+    gaps.retain(|gap| waiting.binary_search(gap).is_err());
+    gaps
+}
+
+/// Plans over windows with data only.
+fn plan_placing(waiting: &[u64], windows: &[Window], limits: Limits) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let Limits { data, sectors_max, in_place, scope } = limits;
     let k = u64::from(data);
@@ -82,7 +137,7 @@ pub(crate) fn plan_placing(waiting: &[u64], windows: &[Window], limits: Limits) 
                 home(&mut steps, window.first, at..end);
                 at = end;
             } else if let Some(window) = before.filter(|window| window.end() == at)
-                && let room @ 1.. = room(window)
+                && let room @ 1.. = window.room()
                 && holding.is_none()
             {
                 let end = cluster.end.min(at + room).min(next);
@@ -135,16 +190,9 @@ fn alone(sectors: Range<u64>, before: Option<&Window>, after: Option<&Window>, d
     Step::Single { sectors: all, capacity: if joined { (2 * len).min(data) } else { len } }
 }
 
+/// Whether it may move: what has promised room keeps it.
 fn is_single(window: &Window) -> bool {
-    matches!(window.run, Run::Single { .. })
-}
-
-/// How many sectors can be added behind a window without moving it.
-fn room(window: &Window) -> u64 {
-    match &window.run {
-        Run::Single { place, .. } if place.data == window.in_run().end => u64::from(place.capacity - place.data),
-        _ => 0,
-    }
+    matches!(window.run, Run::Single { promised: false, .. })
 }
 
 fn home(steps: &mut Vec<Step>, window: u64, sectors: Range<u64>) {
@@ -179,12 +227,23 @@ mod tests {
     use claystone_env::Sector;
     use claystone_group::{BulkRun, GroupPlace};
 
-    use super::{Limits, Scope, Step, plan_placing};
+    use super::{Limits, Scope, Step};
     use crate::run::{Run, Window};
 
     fn single(first: u64, sectors: u32, capacity: u32) -> Window {
         let place = GroupPlace { first: Sector(1000), data: sectors, capacity };
-        Window { first, sectors, skipped: 0, run: Run::Single { place, sums: vec![0; sectors as usize] } }
+        let run = Run::Single { place, sums: vec![0; sectors as usize], promised: false };
+        Window { first, sectors, skipped: 0, run }
+    }
+
+    fn promised(first: u64, sectors: u32) -> Window {
+        Window { first, sectors, skipped: 0, run: Run::Promised { first: Sector(9000) } }
+    }
+
+    fn roomy(first: u64, sectors: u32, capacity: u32) -> Window {
+        let place = GroupPlace { first: Sector(9000), data: sectors, capacity };
+        let run = Run::Single { place, sums: vec![0; sectors as usize], promised: true };
+        Window { first, sectors, skipped: 0, run }
     }
 
     fn bulk(first: u64, sectors: u32) -> Window {
@@ -197,7 +256,32 @@ mod tests {
 
     fn plan_in(scope: Scope, waiting: impl IntoIterator<Item = u64>, windows: &[Window]) -> Vec<Step> {
         let limits = Limits { data: 10, sectors_max: 100, in_place: false, scope };
-        plan_placing(&waiting.into_iter().collect::<Vec<_>>(), windows, limits)
+        super::plan(&waiting.into_iter().collect::<Vec<_>>(), windows, limits)
+    }
+
+    fn plan_in_place(waiting: impl IntoIterator<Item = u64>, windows: &[Window]) -> Vec<Step> {
+        let limits = Limits { data: 10, sectors_max: 100, in_place: true, scope: Scope::All };
+        super::plan(&waiting.into_iter().collect::<Vec<_>>(), windows, limits)
+    }
+
+    #[test]
+    fn a_little_goes_where_room_is_promised_and_what_fills_runs_need_not() {
+        let windows = [promised(0, 10), promised(10, 10), promised(20, 10), promised(30, 10), promised(40, 10)];
+        let promised = |first: u64, waiting| Step::Promised { sectors: first..first + 10, waiting };
+        assert_eq!(plan([3, 4, 17], &windows), [promised(0, 2), promised(10, 1)]);
+        assert_eq!(plan(5..48, &windows), [Step::Bulk { sectors: 5..45 }, promised(40, 3)]);
+        assert_eq!(plan_in_place(5..25, &windows), [promised(0, 5), promised(10, 10), promised(20, 5)]);
+        assert_eq!(plan([9, 60], &windows), [promised(0, 1), Step::Single { sectors: 60..61, capacity: 1 }]);
+    }
+
+    #[test]
+    fn what_waits_in_promised_room_behind_a_gap_takes_the_gap_along() {
+        let windows = [roomy(0, 2, 10), promised(10, 10)];
+        assert_eq!(super::gaps_in_promised_room(&[1, 4, 7, 12], &windows), [2, 3, 5, 6]);
+        assert_eq!(plan(2..8, &windows), [Step::Home { window: 0, sectors: (2..8).collect() }]);
+        assert_eq!(super::gaps_in_promised_room(&[4], &[single(0, 2, 10)]), [0; 0]);
+        // What has promised room does not move.
+        assert_eq!(plan([4], &[roomy(5, 2, 10)]), [Step::Single { sectors: 4..5, capacity: 1 }]);
     }
 
     #[test]

@@ -58,12 +58,10 @@ impl Disk {
         let mut core = guard(&self.core);
         let orphaned = core.catalog.get(Table::Orphans, &keys::inode(inode))?.is_some();
         if orphaned && !is_open(&core) && core.failed.is_none() {
-            let mut record = core.inode(inode)?;
-            if record.kind == Kind::File {
+            if core.inode(inode)?.kind == Kind::File {
                 core.record(Record::Forget { inode, first: 0, end: u64::MAX });
                 core.nodes.take_range(inode, 0, u64::MAX);
                 core.replace(inode, 0..u64::MAX, None, self.shape, &mut guard(&self.space))?;
-                self.keep_promise(&mut core, &mut record, 0);
             }
             core.nodes.node(inode).live = None;
             let mut view = View::new(&core.catalog);
@@ -91,10 +89,11 @@ impl Disk {
     fn sectors_of(&self, core: &Core, inode: Inode) -> Result<u64, FileError> {
         let (k, m) = (u64::from(self.shape.data), u64::from(self.shape.parity));
         let placed: u64 = core
-            .windows(inode, 0..u64::MAX, self.shape.data)?
+            .all_windows(inode, 0..u64::MAX, self.shape.data)?
             .iter()
             .map(|window| match &window.run {
                 Run::Single { place, .. } => u64::from(place.capacity) + m,
+                Run::Promised { .. } => u64::from(window.sectors) + m,
                 Run::Bulk { .. } => {
                     let data = u64::from(window.sectors);
                     data + data.div_ceil(k) * m + data.div_ceil(claystone_group::SUMS_PER_SECTOR as u64)
@@ -266,7 +265,7 @@ impl FileTree for Disk {
     fn space(&self) -> SpaceFigures {
         let core = guard(&self.core);
         let free = self.usable(&guard(&self.space));
-        let spoken_for = self.worst(core.nodes.waiting, core.nodes.clusters) + self.worst(core.promised, 0);
+        let spoken_for = self.worst(core.nodes.waiting, core.nodes.clusters);
         let superblock = self.superblock.current();
         SpaceFigures {
             data_sectors: self.data_of(superblock.sectors),

@@ -74,7 +74,7 @@ impl Disk {
                 guard(&self.space).withhold(SectorRange { first: slab.first, sectors }, &mut changes);
             }
             core.apply(changes);
-            (core.inodes, core.promised) = count_inodes(&core.catalog)?;
+            core.inodes = count_inodes(&core.catalog)?;
             waiting.retain(|&(inode, _), _| View::new(&core.catalog).inode(inode).is_ok());
             for ((inode, sector), bytes) in waiting {
                 core.nodes.put_journaled(inode, sector, bytes, from);
@@ -140,16 +140,15 @@ fn free_row(change: &Change) -> Option<SectorRange> {
     Some(SectorRange { first: Sector(first), sectors })
 }
 
-/// How many nodes there are, and the sectors promised to them.
-fn count_inodes(catalog: &Catalog) -> Result<(u64, u64), DiskError> {
-    let (mut inodes, mut promised) = (0, 0);
+/// How many nodes there are.
+fn count_inodes(catalog: &Catalog) -> Result<u64, DiskError> {
+    let mut inodes = 0;
     for row in catalog.ascending(Table::Inodes, &Span::all())? {
         let (key, value) = row?;
-        let record = InodeRecord::decode(&value).map_err(|_| Damage::Row { table: Table::Inodes, key })?;
+        InodeRecord::decode(&value).map_err(|_| Damage::Row { table: Table::Inodes, key })?;
         inodes += 1;
-        promised += record.promised_sectors;
     }
-    Ok((inodes, promised))
+    Ok(inodes)
 }
 
 const REAP_AT_ONCE: usize = 256;

@@ -254,6 +254,7 @@ impl Disk {
         let shown = window.in_run();
         match window.run {
             Run::Single { .. } => 0..1,
+            Run::Promised { .. } => 0..0,
             Run::Bulk { .. } => shown.start / self.shape.data..shown.end.div_ceil(self.shape.data),
         }
     }
@@ -281,8 +282,9 @@ impl Disk {
             let shown = guard(&self.core).shown_of(inode, &window, &window.in_run(), self.shape)?;
             for group in groups.skip(wanted.start as usize).take(some) {
                 let report = match &window.run {
-                    Run::Single { place, sums } => self.groups.scrub(*place, sums),
+                    Run::Single { place, sums, .. } => self.groups.scrub(*place, sums),
                     Run::Bulk { run } => self.groups.scrub_bulk(ShownRun::new(*run, &shown), group),
+                    Run::Promised { .. } => continue,
                 };
                 self.count_scrub(inode, &window, group, report, found)?;
             }
@@ -308,7 +310,7 @@ impl Disk {
         found.mended += report.mended.len() as u64;
         found.sums_mended += u64::from(report.sums_mended);
         let first = match window.run {
-            Run::Single { .. } => 0,
+            Run::Single { .. } | Run::Promised { .. } => 0,
             Run::Bulk { .. } => group * self.shape.data,
         };
         for position in report.lost.iter().map(|position| first + position) {

@@ -88,7 +88,7 @@ fn run_of(disk: &Disk, inode: Inode, sector: u64) -> BulkRun {
     let windows = guard(&disk.core).windows(inode, sector..sector + 1, SHAPE.data).expect("they read");
     match windows[0].run {
         Run::Bulk { run } => run,
-        Run::Single { .. } => panic!("it lies in a single run"),
+        Run::Single { .. } | Run::Promised { .. } => panic!("it lies in no bulk run"),
     }
 }
 

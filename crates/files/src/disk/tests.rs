@@ -12,7 +12,9 @@ use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 use super::{Disk, Format, Tuning, guard, write_gate};
 use crate::placing::Scope;
 use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conformance};
-use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode};
+use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode, Seek};
+
+mod promises;
 
 fn format(parity: u16) -> Format {
     Format { data: 10, parity, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: "test".into() }

@@ -13,7 +13,7 @@ fn example() -> InodeRecord {
         owner_group: 0x05060708,
         names: 3,
         bytes: 5,
-        promised_sectors: 0x1112,
+        unused: 0x1112,
         device: 0x2122232425262728,
         accessed: time(-1, 999_999_999),
         modified: time(1, 2),
@@ -29,7 +29,7 @@ fn stored_bytes_of_a_record() {
     let value = example().encode();
     let golden: [u8; 101] = [
         1, 3, 0xed, 0x09, 4, 3, 2, 1, 8, 7, 6, 5, 3, 0, 0, 0, // version, kind, permissions, owners, names
-        5, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x11, 0, 0, 0, 0, 0, 0, // bytes, promised sectors
+        5, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x11, 0, 0, 0, 0, 0, 0, // bytes, unused
         0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // device
         0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xc9, 0x9a, 0x3b, // accessed
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // modified

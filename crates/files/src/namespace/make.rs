@@ -113,7 +113,7 @@ fn new_record(node: &NewNode, directory: Inode, now: Timestamp) -> InodeRecord {
         owner_group: node.owner_group,
         names: if is_directory { 2 } else { 1 },
         bytes: target.len() as u64,
-        promised_sectors: 0,
+        unused: 0,
         device: if is_device { node.device } else { 0 },
         accessed: now,
         modified: now,
