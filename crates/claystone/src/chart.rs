@@ -135,6 +135,80 @@ impl Lines<'_> {
     }
 }
 
+/// Bars side by side in one plot, in groups.
+#[derive(Debug)]
+pub struct Bars<'a> {
+    /// Above the plot.
+    pub title: &'a str,
+    /// Beside the vertical axis, which begins at 0.
+    pub y: &'a str,
+    /// What the bars of a group are, in their order.
+    pub names: Vec<String>,
+    /// Each with what it is called, and the height of each bar.
+    pub groups: Vec<(String, Vec<f64>)>,
+}
+
+impl Bars<'_> {
+    /// The plot as SVG.
+    ///
+    /// # Errors
+    /// There is nothing to draw.
+    pub fn draw(&self) -> anyhow::Result<String> {
+        let mut text = String::new();
+        self.render(&mut text).with_context(|| format!("drawing {:?}", self.title))?;
+        Ok(text)
+    }
+
+    fn render(&self, text: &mut String) -> anyhow::Result<()> {
+        let says = |error: DrawingAreaErrorKind<_>| anyhow!("{error:?}");
+        let highest = self.groups.iter().flat_map(|(_, heights)| heights).copied().fold(f64::NAN, f64::max);
+        if highest.is_nan() || highest <= 0.0 {
+            return Err(anyhow!("there are no bars to draw"));
+        }
+        let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(says)?;
+        let mut chart = ChartBuilder::on(&area)
+            .margin(16)
+            .caption(self.title, (FONT, 18))
+            .x_label_area_size(48)
+            .y_label_area_size(60)
+            .margin_right(LEGEND_WIDTH)
+            .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..highest * 1.1)
+            .map_err(says)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .y_desc(self.y)
+            .y_label_formatter(&|y| y.to_string())
+            .label_style((FONT, 13))
+            .axis_desc_style((FONT, 14))
+            .light_line_style(WHITE)
+            .draw()
+            .map_err(says)?;
+        let width = 0.8 / self.names.len() as f64;
+        for (group, (name, heights)) in self.groups.iter().enumerate() {
+            let left = group as f64 + 0.1;
+            for ((bar, height), color) in heights.iter().enumerate().zip(COLORS.iter().cycle()) {
+                let from = left + bar as f64 * width;
+                let bar = Rectangle::new([(from, 0.0), (from + width * 0.94, *height)], color.filled());
+                chart.draw_series([bar]).map_err(says)?;
+                let (x, y) = chart.backend_coord(&(from, *height));
+                area.draw(&Text::new(format!("{height:.2}"), (x + 2, y - 14), (FONT, 12))).map_err(says)?;
+            }
+            let (x, y) = chart.backend_coord(&(left, 0.0));
+            area.draw(&Text::new(name.clone(), (x, y + 10), (FONT, 13))).map_err(says)?;
+        }
+        let left = SIZE.0 as i32 - LEGEND_WIDTH as i32 + 14;
+        for (number, (name, color)) in (0..).zip(self.names.iter().zip(COLORS.iter().cycle())) {
+            let y = 56 + 20 * number;
+            area.draw(&Rectangle::new([(left, y - 6), (left + 18, y + 6)], color.filled())).map_err(says)?;
+            area.draw(&Text::new(name.clone(), (left + 24, y - 6), (FONT, 13))).map_err(says)?;
+        }
+        area.present().map_err(says)
+    }
+}
+
 /// Width and height.
 pub const SIZE: (u32, u32) = (960, 640);
 /// Of all text.
@@ -174,6 +248,16 @@ mod tests {
             assert!(svg.contains(text), "{text}");
         }
         plot(&[]).expect_err("nothing to draw");
+    }
+
+    #[test]
+    fn every_bar_is_in_the_plot() {
+        let bars = |groups| Bars { title: "a title", y: "per cent", names: vec!["one".into(), "two".into()], groups };
+        let svg = bars(vec![("files".into(), vec![2.25, 1.5]), ("more".into(), vec![3.0, 0.0])]).draw().expect("drawn");
+        for text in ["<svg", "a title", "per cent", "one", "two", "files", "more", "2.25", "1.50", "3.00"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        bars(vec![]).draw().expect_err("nothing to draw");
     }
 
     #[test]

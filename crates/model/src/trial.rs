@@ -1,11 +1,12 @@
-//! The same reads by chance: groups lose sectors at random, many times over, as a check of the formulas.
+//! The same by chance: groups lose sectors at random, and files have sizes at random, many times over, as a check of the formulas.
 //!
 //! Invariants:
 //! 1. The same random numbers give the same times.
 
 use rand::Rng;
 
-use crate::{GroupShape, ReadTimes, distribution::counts};
+use crate::overhead::parity_sectors;
+use crate::{GroupShape, ReadTimes, SECTOR_BYTES, SizeMix, distribution::counts};
 
 /// Times of reads that were tried, ascending: without and with local coding.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +69,56 @@ pub fn try_reads(
     all
 }
 
+/// The chance that more than `parity` of `sectors` fail softly, each with chance `soft`: groups are tried in which sectors fail so
+/// often that a few of them lose one, and each counts as often as it would come about. Sectors fail one by one: no formula of
+/// [`loss_chance`](crate::loss_chance) is in it.
+///
+/// # Panics
+/// If `soft` is no chance.
+pub fn try_loss(sectors: u32, parity: u32, soft: f64, trials: usize, random: &mut impl Rng) -> f64 {
+    assert!((0.0..1.0).contains(&soft), "{soft} is no chance");
+    let chance = soft.max((f64::from(parity) + 1.0) / f64::from(sectors)).min(0.5);
+    let (failed_weight, read_weight) = ((soft / chance).ln(), ((1.0 - soft) / (1.0 - chance)).ln());
+    let mut sum = 0.0;
+    for _ in 0..trials {
+        let (mut failed, mut at) = (0, 0);
+        loop {
+            // How many sectors read until one fails.
+            let read = (1.0 - random.random::<f64>()).ln() / (1.0 - chance).ln();
+            at += read as u64 + 1;
+            if at > u64::from(sectors) {
+                break;
+            }
+            failed += 1;
+        }
+        if failed > parity {
+            sum += (f64::from(failed) * failed_weight + f64::from(sectors - failed) * read_weight).exp();
+        }
+    }
+    sum / trials as f64
+}
+
+/// Parity bytes for each data byte of files that are drawn from a mix: each as often as its share of the bytes and its size say.
+pub fn try_mix(mix: &SizeMix, group: GroupShape, trials: usize, random: &mut impl Rng) -> f64 {
+    let (mut data, mut parity) = (0.0, 0.0);
+    for _ in 0..trials {
+        let mut at = random.random::<f64>();
+        let range = mix.ranges.iter().find(|range| {
+            at -= range.share;
+            at < 0.0
+        });
+        let Some(range) = range.or(mix.ranges.last()) else { return 0.0 };
+        let (low, high) = (range.least_bytes.ln(), range.most_bytes.ln());
+        let bytes = (low + (high - low) * random.random::<f64>()).exp();
+        let sectors = (bytes / f64::from(SECTOR_BYTES)).ceil() as u64;
+        // A byte was drawn, and its file with it: large ones are drawn more often than there are of them.
+        let files = 1.0 / sectors as f64;
+        data += files * sectors as f64;
+        parity += files * parity_sectors(sectors, group) as f64;
+    }
+    parity / data
+}
+
 /// Draws how many of some sectors fail.
 struct Draw {
     /// The chance of at most so many.
@@ -94,8 +145,43 @@ mod tests {
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
-    use super::{Trials, try_reads};
-    use crate::{GroupShape, ReadTimes, coded_read, plain_read};
+    use super::{Trials, try_loss, try_mix, try_reads};
+    use crate::{
+        GroupShape, ReadTimes, SizeMix, SizeRange, coded_read, loss_chance, mix_overhead, parity_of_data, plain_read,
+    };
+
+    // Test of: [lec §3.1]
+    #[test]
+    fn groups_lose_sectors_as_often_as_the_formula_says() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let codes = [(255, 3, 1e-4), (255, 4, 5e-4), (255, 5, 1e-3), (255, 9, 5e-3)];
+        let long = [(1023, 4, 1e-4), (1023, 7, 5e-4), (1023, 9, 1e-3), (1023, 19, 5e-3)];
+        for (sectors, parity, soft) in codes.into_iter().chain(long) {
+            for parity in [parity - 1, parity] {
+                let (tried, exact) =
+                    (try_loss(sectors, parity, soft, 20_000, &mut random), loss_chance(sectors, parity, soft));
+                assert!((tried / exact - 1.0).abs() < 0.06, "{sectors}, {parity}, {soft}: {tried:e} and {exact:e}");
+            }
+        }
+        // The least parity by trial is that by formula, where the bound is not within the error of a trial.
+        for data in [16, 128, 1024, 2048] {
+            let parity = parity_of_data(data, 1e-3, 1e-8);
+            let mut lost = |parity| try_loss(data + parity, parity, 1e-3, 20_000, &mut random);
+            assert!(lost(parity) < 1e-8 && lost(parity - 1) > 1e-8, "{data} + {parity}");
+        }
+        assert_eq!(try_loss(255, 3, 0.0, 100, &mut random), 0.0);
+    }
+
+    // Test of: [lec §3.1]
+    #[test]
+    fn drawn_files_cost_what_their_mix_does() {
+        let range = |share, least_bytes, most_bytes| SizeRange { share, least_bytes, most_bytes };
+        let ranges = vec![range(0.2, 1e3, 1e5), range(0.8, 1e5, 1e7)];
+        let (mix, group) = (SizeMix { name: "mix", ranges }, GroupShape { data: 250, parity: 5 });
+        let tried = try_mix(&mix, group, 100_000, &mut ChaCha8Rng::seed_from_u64(5));
+        let exact = mix_overhead(&mix, group);
+        assert!((tried / exact - 1.0).abs() < 0.02, "{tried} and {exact}");
+    }
 
     // Test of: [lec §3.2]
     #[test]

@@ -27,16 +27,16 @@ enum Part {
 /// Arguments of `claystone model lec`.
 #[derive(Debug, clap::Args)]
 struct Lec {
-    /// Also the overhead of the files in this directory
+    /// Also the overhead of the files in this directory: parity, checksums, and copies of small files, as a disk keeps them
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
-    /// Reads to try by chance beside each formula; 0 for none
+    /// Trials by chance beside each formula; 0 for none
     #[arg(long, value_name = "N", default_value_t = 2000)]
     trials: usize,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
-    /// Also write the plots lec-overhead and lec-tails, as SVG and as PNG, into this directory
+    /// Also write the plots lec-overhead, lec-gains, lec-tails-P for each chance P, and lec-files, as SVG and as PNG, into this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }

@@ -2,13 +2,13 @@
 
 use claystone_model::{
     GroupShape, ReadTimes, SizeMix, SizeRange, Trials, coded_read, copies, loss_chance, mix_overhead, parity_of_data,
-    parity_of_group, plain_read, tree_overhead, try_reads,
+    parity_of_group, plain_read, tree_overhead, try_loss, try_mix, try_reads,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use crate::chart::{Lines, Picture};
+use crate::chart::{Bars, Lines, Picture};
 use crate::table::Table;
 
 /// A code that suffices for a length of group.
@@ -24,6 +24,8 @@ pub struct Group {
     shape: GroupShape,
     overhead_percent: f64,
     loss_chance: f64,
+    /// The same by trial, where there were trials.
+    tried_loss_chance: Option<f64>,
     loss_chance_with_one_less: f64,
     metadata_copies: u32,
 }
@@ -36,6 +38,10 @@ pub struct Length {
     data_sectors: u32,
     parity_sectors: u32,
     overhead_percent: f64,
+    /// The chance of losing a sector of a group, by trial, where there were trials;
+    tried_loss_chance: Option<f64>,
+    /// and with one parity sector less, which is too much.
+    tried_loss_chance_with_one_less: Option<f64>,
 }
 
 /// The slowest one in a hundred of long reads.
@@ -53,13 +59,17 @@ pub struct Tail {
     tried_lower_percent: Option<f64>,
 }
 
-/// What parity costs over files of many sizes.
+/// What files of many sizes cost beyond their data: of a mix its parity, of a directory all that a disk keeps.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Files {
     table: &'static str,
     files: String,
     code: String,
+    #[serde(skip)]
+    group_sectors: u32,
     overhead_percent: f64,
+    /// The same by trial, where there were trials.
+    tried_overhead_percent: Option<f64>,
 }
 
 /// All figures.
@@ -85,28 +95,37 @@ pub struct Tree {
 }
 
 impl Figures {
-    /// Computes them; reads are also tried `trials` times, if that is above 0.
+    /// Computes them; all but a directory's are also tried `trials` times, if that is above 0.
     pub fn of(trials: usize, tree: Option<&Tree>) -> Self {
-        let groups: Vec<Group> = LENGTHS.iter().flat_map(|sectors| SOFT.map(|soft| group(*sectors, soft))).collect();
-        let lengths = SOFT.iter().flat_map(|soft| DATA_SECTORS.map(|data| length(data, *soft))).collect();
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        let of = LENGTHS.iter().flat_map(|sectors| SOFT.map(|soft| (*sectors, soft)));
+        let groups: Vec<Group> = of.map(|(sectors, soft)| group(sectors, soft, trials, &mut random)).collect();
+        let of = SOFT.iter().flat_map(|soft| DATA_SECTORS.map(|data| (data, *soft)));
+        let lengths = of.map(|(data, soft)| length(data, soft, trials, &mut random)).collect();
         let mut tails = Vec::new();
         for file_sectors in FILE_SECTORS {
             for (group, retry_s) in groups.iter().flat_map(|group| RETRY_S.map(|retry_s| (group, retry_s))) {
                 tails.push(tail(file_sectors, group, retry_s, trials, &mut random));
             }
         }
-        let files = groups.iter().filter(|group| group.soft_failure == SOFT[2]).flat_map(|group| {
-            let row = |files: String, overhead: f64| Files {
+        let mut files = Vec::new();
+        for group in groups.iter().filter(|group| group.soft_failure == SOFT[2]) {
+            let row = |files: String, overhead: f64, tried: Option<f64>| Files {
                 table: "files",
                 files,
                 code: group.code.clone(),
+                group_sectors: group.sectors,
                 overhead_percent: 100.0 * overhead,
+                tried_overhead_percent: tried.map(|tried| 100.0 * tried),
             };
-            let mixes = mixes().into_iter().map(move |mix| row(mix.name.to_owned(), mix_overhead(&mix, group.shape)));
-            mixes.chain(tree.map(|tree| row(tree.name.clone(), tree_overhead(&tree.file_bytes, group.shape))))
-        });
-        let files = files.collect();
+            for mix in mixes() {
+                let tried = (trials > 0).then(|| try_mix(&mix, group.shape, trials, &mut random));
+                files.push(row(mix.name.to_owned(), mix_overhead(&mix, group.shape), tried));
+            }
+            files.extend(tree.map(|tree| {
+                row(tree.name.clone(), tree_overhead(&tree.file_bytes, group.shape, group.metadata_copies), None)
+            }));
+        }
         Self { groups, lengths, tails, files }
     }
 
@@ -118,6 +137,7 @@ impl Figures {
             "code",
             "overhead",
             "loses a sector",
+            "tried",
             "with one less",
             "metadata",
         ]);
@@ -128,11 +148,12 @@ impl Figures {
                 row.code.clone(),
                 format!("{:.2} %", row.overhead_percent),
                 format!("{:.2e}", row.loss_chance),
+                row.tried_loss_chance.map_or("-".to_owned(), |chance| format!("{chance:.2e}")),
                 format!("{:.2e}", row.loss_chance_with_one_less),
                 format!("{} copies", row.metadata_copies),
             ]);
         }
-        let mut lengths = Table::new(&["data sectors", "0.0001", "0.0005", "0.001", "0.005"]);
+        let mut lengths = Table::new(&["data sectors", "0.0001", "0.0005", "0.001", "0.005", "tried"]);
         for data in DATA_SECTORS {
             let of = |soft: f64| {
                 let mut rows = self.lengths.iter();
@@ -140,7 +161,12 @@ impl Figures {
                 row.map_or(String::new(), |row| format!("{:.2} %", row.overhead_percent))
             };
             let [a, b, c, d] = SOFT.map(of);
-            lengths.row([data.to_string(), a, b, c, d]);
+            // How near to the bound the nearest is, with the least parity and with one less, which is beyond.
+            let of_data = || self.lengths.iter().filter(|row| row.data_sectors == data);
+            let most = of_data().filter_map(|row| row.tried_loss_chance).reduce(f64::max);
+            let least = of_data().filter_map(|row| row.tried_loss_chance_with_one_less).reduce(f64::min);
+            let tried = most.zip(least).map_or("-".to_owned(), |(most, least)| format!("{most:.1e} to {least:.1e}"));
+            lengths.row([data.to_string(), a, b, c, d, tried]);
         }
         let mut tails = Table::new(&[
             "sectors read",
@@ -164,9 +190,14 @@ impl Figures {
                 row.tried_lower_percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %")),
             ]);
         }
-        let mut files = Table::new(&["files", "code", "overhead"]);
+        let mut files = Table::new(&["files", "code", "overhead", "tried"]);
         for row in &self.files {
-            files.row([row.files.clone(), row.code.clone(), format!("{:.2} %", row.overhead_percent)]);
+            files.row([
+                row.files.clone(),
+                row.code.clone(),
+                format!("{:.2} %", row.overhead_percent),
+                row.tried_overhead_percent.map_or("-".to_owned(), |percent| format!("{percent:.2} %")),
+            ]);
         }
         vec![
             ("Least parity by length of group: a sector lost once in a million groups at most", groups),
@@ -201,20 +232,61 @@ impl Figures {
             (format!("{soft} soft failures, retry {} ms", retry_s * 1e3), points)
         };
         let cases = SOFT.iter().flat_map(|soft| RETRY_S.map(|retry_s| (*soft, retry_s)));
-        let tails = Lines {
+        let gains = Lines {
             title: "How much local coding lowers the slowest hundredth of reads, groups of 255 sectors",
             x: "sectors read",
             y: "lower by, per cent",
             lines: cases.map(per_case).collect(),
         };
+        let mut plots = vec![("lec-overhead".to_owned(), lengths.draw()?), ("lec-gains".to_owned(), gains.draw()?)];
+        for soft in SOFT {
+            plots.push((format!("lec-tails-{soft}"), self.tails_plot(soft)?));
+        }
+        plots.push(("lec-files".to_owned(), self.files_plot()?));
         let mut files = Vec::new();
-        for (name, plot) in [("lec-overhead", lengths), ("lec-tails", tails)] {
-            let svg = plot.draw()?;
+        for (name, svg) in plots {
             for picture in Picture::ALL {
                 files.push((format!("{name}.{}", picture.extension()), picture.encode(svg.clone())?));
             }
         }
         Ok(files)
+    }
+
+    /// The slowest hundredth of reads by their length: without local coding, and with it for both lengths of group.
+    // Source: [lec §3.2]
+    fn tails_plot(&self, soft: f64) -> anyhow::Result<String> {
+        let mut lines = Vec::new();
+        for retry_ms in RETRY_S.map(|retry_s| retry_s * 1e3) {
+            let rows = || self.tails.iter().filter(move |row| row.soft_failure == soft && row.retry_ms == retry_ms);
+            let short = rows().filter(|row| self.is_short(&row.code, soft));
+            let points = short.map(|row| (row.file_sectors as f64, row.plain_p99_s)).collect();
+            lines.push((format!("uncoded, retry {retry_ms} ms"), points));
+            for group in self.groups.iter().filter(|group| group.soft_failure == soft) {
+                let coded = rows().filter(|row| row.code == group.code);
+                let points = coded.map(|row| (row.file_sectors as f64, row.coded_p99_s)).collect();
+                lines.push((format!("{}, retry {retry_ms} ms", group.code), points));
+            }
+        }
+        let title = format!("The slowest hundredth of reads, {soft} soft failures");
+        Lines { title: &title, x: "sectors read", y: "seconds", lines }.draw()
+    }
+
+    /// Overhead by files, one soft failure in a thousand.
+    // Source: [lec §4]
+    fn files_plot(&self) -> anyhow::Result<String> {
+        let mut names: Vec<String> = Vec::new();
+        let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
+        for row in &self.files {
+            let name = format!("{}, groups of {} sectors", row.code, row.group_sectors);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+            match groups.iter_mut().find(|(files, _)| *files == row.files) {
+                Some((_, heights)) => heights.push(row.overhead_percent),
+                None => groups.push((row.files.clone(), vec![row.overhead_percent])),
+            }
+        }
+        Bars { title: "Overhead by files, 0.001 soft failures", y: "overhead, per cent", names, groups }.draw()
     }
 
     /// Whether a code is that of the short groups.
@@ -224,7 +296,7 @@ impl Figures {
 }
 
 // Source: [lec §3.1]
-fn group(sectors: u32, soft_failure: f64) -> Group {
+fn group(sectors: u32, soft_failure: f64, trials: usize, random: &mut ChaCha8Rng) -> Group {
     let parity = parity_of_group(sectors, soft_failure, LOSS_BOUND).expect("groups of hundreds of sectors suffice");
     let shape = GroupShape { data: sectors - parity, parity };
     Group {
@@ -235,15 +307,26 @@ fn group(sectors: u32, soft_failure: f64) -> Group {
         shape,
         overhead_percent: 100.0 * f64::from(parity) / f64::from(shape.data),
         loss_chance: loss_chance(sectors, parity, soft_failure),
+        tried_loss_chance: (trials > 0).then(|| try_loss(sectors, parity, soft_failure, trials, random)),
         loss_chance_with_one_less: loss_chance(sectors, parity.saturating_sub(1), soft_failure),
         metadata_copies: copies(soft_failure, LOSS_BOUND),
     }
 }
 
-fn length(data_sectors: u32, soft_failure: f64) -> Length {
+// Source: [lec §3.1]
+fn length(data_sectors: u32, soft_failure: f64, trials: usize, random: &mut ChaCha8Rng) -> Length {
     let parity_sectors = parity_of_data(data_sectors, soft_failure, STRICT_LOSS_BOUND);
-    let overhead_percent = 100.0 * f64::from(parity_sectors) / f64::from(data_sectors);
-    Length { table: "lengths", soft_failure, data_sectors, parity_sectors, overhead_percent }
+    let mut tried =
+        |parity: u32| (trials > 0).then(|| try_loss(data_sectors + parity, parity, soft_failure, trials, random));
+    Length {
+        table: "lengths",
+        soft_failure,
+        data_sectors,
+        parity_sectors,
+        overhead_percent: 100.0 * f64::from(parity_sectors) / f64::from(data_sectors),
+        tried_loss_chance: tried(parity_sectors),
+        tried_loss_chance_with_one_less: tried(parity_sectors.saturating_sub(1)),
+    }
 }
 
 // Source: [lec §3.2]
@@ -301,12 +384,20 @@ const SEED: u64 = 1;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use claystone_env::testing::MemoryDevice;
+    use claystone_env::{Device, SECTOR_BYTES};
+    use claystone_files::{Disk, FileTree, Format, Inode, Kind, NewNode, Tuning};
+    use claystone_host::{HostClock, HostRandom};
+    use claystone_model::{GroupShape, file_sectors};
+
     use super::{Figures, Tree};
 
     #[test]
     fn the_published_figures_are_in_the_tables() {
         let tree = Tree { name: "a tree".to_owned(), file_bytes: vec![4096 * 250, 1] };
-        let figures = Figures::of(0, Some(&tree));
+        let figures = Figures::of(200, Some(&tree));
         let codes: Vec<&str> = figures.groups.iter().map(|row| row.code.as_str()).collect();
         let short = ["rs:252+3", "rs:251+4", "rs:250+5", "rs:246+9"];
         let long = ["rs:1019+4", "rs:1016+7", "rs:1014+9", "rs:1004+19"];
@@ -321,7 +412,22 @@ mod tests {
         assert!((lower(10_000, 1e-3, 20.0, "rs:250+5") - 51.2).abs() < 0.1);
         assert!((lower(10_000, 5e-3, 40.0, "rs:246+9") - 88.6).abs() < 0.1);
         let of_tree = figures.files.iter().find(|row| row.files == "a tree").expect("a row");
-        assert!((of_tree.overhead_percent - 100.0 * 10.0 / 251.0).abs() < 1e-9);
+        // Parity, two copies of 250 checksums, and of the byte in the catalog.
+        let kept = 5.0 * 4096.0 + 2.0 * 4.0 * 250.0 + 1.0;
+        assert!((of_tree.overhead_percent - 100.0 * kept / (250.0 * 4096.0 + 1.0)).abs() < 1e-9);
+        // Test of: [lec §3.1]: by trial it is the same, as far as 200 trials tell.
+        for row in &figures.groups {
+            let ratio = row.tried_loss_chance.expect("tried") / row.loss_chance;
+            assert!((0.5..2.0).contains(&ratio), "{}: {ratio}", row.code);
+        }
+        for row in &figures.lengths {
+            let (least, less) = (row.tried_loss_chance, row.tried_loss_chance_with_one_less);
+            assert!(least.expect("tried") < 2e-8 && less.expect("tried") > 5e-9, "{row:?}");
+        }
+        for row in figures.files.iter().filter(|row| row.files != "a tree") {
+            let ratio = row.tried_overhead_percent.expect("tried") / row.overhead_percent;
+            assert!((0.5..2.0).contains(&ratio), "{row:?}");
+        }
         // Test of: [lec §4]: more than 12 per cent of many middling files, less than 2 of large ones.
         let of_mix = |files: &str| {
             let is_it = |row: &&super::Files| row.files == files && row.code == "rs:1014+9";
@@ -330,11 +436,47 @@ mod tests {
         assert!(of_mix("like pagerank") > 12.0 && of_mix("like hivebench") < 2.0);
         assert_eq!(figures.for_people().len(), 4);
         let plots = figures.plots().expect("drawn");
-        assert_eq!(plots.len(), 4);
+        let names: Vec<&str> =
+            plots.iter().map(|(name, _)| name.as_str()).filter(|name| name.ends_with("svg")).collect();
+        let tails = ["lec-tails-0.0001.svg", "lec-tails-0.0005.svg", "lec-tails-0.001.svg", "lec-tails-0.005.svg"];
+        assert_eq!(names, [&["lec-overhead.svg", "lec-gains.svg"][..], &tails, &["lec-files.svg"]].concat());
+        let svg = |wanted: &str| {
+            let (_, bytes) = plots.iter().find(|(name, _)| name == wanted).expect("plotted");
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        for text in ["uncoded, retry 20 ms", "rs:250+5, retry 40 ms", "rs:1014+9, retry 20 ms"] {
+            assert!(svg("lec-tails-0.001.svg").contains(text), "{text}");
+        }
+        for text in ["like pagerank", "like hivebench", "a tree", "rs:250+5", "rs:1014+9"] {
+            assert!(svg("lec-files.svg").contains(text), "{text}");
+        }
         for (name, bytes) in plots {
             let text = String::from_utf8_lossy(&bytes);
             let is_svg = text.starts_with("<svg") && text.contains("soft failures");
             assert!(if name.ends_with(".svg") { is_svg } else { bytes.starts_with(b"\x89PNG") }, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_disk_keeps_of_a_file_what_the_model_says() {
+        let shape = GroupShape { data: 50, parity: 3 };
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+        let (clock, random) = (HostClock::start(), HostRandom::from_system().expect("the system's"));
+        let (soft_failures, loss_target, label) = (1e-3, 1e-6, String::new());
+        let format = Format { data: 50, parity: 3, copies: 2, soft_failures, loss_target, label };
+        Disk::format(&device, &format, &clock, &random).expect("formatted");
+        let disk = Disk::open(device, Arc::new(clock), Tuning::default()).expect("opened");
+        let sector = SECTOR_BYTES as u64;
+        for bytes in [0, 1, 2048, 2049, sector, 50 * sector, 51 * sector, 199 * sector, 200 * sector, 1300 * sector + 7]
+        {
+            let before = disk.check().expect("checked").file_sectors;
+            let (kind, target) = (Kind::File, Vec::new());
+            let node = NewNode { kind, permissions: 0o600, owner: 0, owner_group: 0, device: 0, target };
+            let made = disk.make(Inode::ROOT, bytes.to_string().as_bytes(), &node).expect("made");
+            disk.write(made.inode, 0, &vec![7; bytes as usize]).expect("written");
+            disk.sync_all().expect("synced");
+            let kept = disk.check().expect("checked").file_sectors - before;
+            assert_eq!(kept, file_sectors(bytes, shape), "{bytes} bytes");
         }
     }
 }
