@@ -21,7 +21,9 @@
 //! all writes in 0.9 to 1.5 ms, where plain calls took 3.0 to 4.6 and 2.8 to 7.0 ms.
 //!
 //! Where a drive's command duration limits are on (Linux 6.5, `cdl_enable` in sysfs), reads that shall fail fast go through a ring
-//! even alone: only there a single request has an I/O priority of its own, which asks for a limit.
+//! even alone: only there a single request has an I/O priority of its own, which asks for a limit. Who opens a device with limits
+//! has them turned on until it is closed. The limits are in a list that the drive keeps and that may be empty: so such a
+//! device does not count as one that fails fast, as one does whose administrator turned them on, but what it gives up on is soft.
 
 mod drive;
 mod engine;
@@ -54,6 +56,7 @@ use claystone_env::{
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, major, minor};
 use rustix::io::Errno;
 
+use self::drive::TurnedOn;
 pub use self::drive::{Attachment, Drive, DurationLimits};
 pub use self::engine::Engine;
 use self::engine::{BETWEEN_BYTES, Rings};
@@ -76,6 +79,8 @@ pub struct HostDevice {
     /// `None` for an image, and where the system tells nothing.
     drive: Option<Drive>,
     error_recovery: ErrorRecovery,
+    /// Command duration limits that were turned on until this is closed.
+    _turned_on: Option<TurnedOn>,
     syncs: Mutex<Syncs>,
 }
 
@@ -101,8 +106,9 @@ impl HostDevice {
         HostDevice::open_and_tell(path.into(), None)
     }
 
-    /// As [`HostDevice::open`], and tells a drive that has no limits for its error recovery these. Whether it took them is
-    /// no error: [`HostDevice::error_recovery`] tells which hold.
+    /// As [`HostDevice::open`], and tells a drive that has no limits for its error recovery these, and turns on its command
+    /// duration limits until it is closed. Whether it took them is no error: [`HostDevice::error_recovery`] and
+    /// [`HostDevice::drive`] tell which hold.
     ///
     /// # Errors
     /// As [`HostDevice::open`].
@@ -155,10 +161,14 @@ impl HostDevice {
         let rings =
             if direct.is_some() { Rings::new() } else { Err("the system reads it through the page cache only") };
         let metadata = file.metadata()?;
+        let mut turned_on = None;
         let (drive, error_recovery) = if metadata.file_type().is_block_device() {
             let number = metadata.rdev();
             match Drive::of_device(Path::new(SYSFS), major(number), minor(number)) {
-                Ok(drive) => {
+                Ok(mut drive) => {
+                    if limits.is_some() && rings.is_ok() {
+                        turned_on = TurnedOn::of(&mut drive, Path::new(SYSFS), major(number), minor(number));
+                    }
                     let recovery = Smartctl::default().recovery(&drive, limits);
                     (Some(drive), recovery)
                 }
@@ -168,7 +178,8 @@ impl HostDevice {
             (None, ErrorRecovery::Unsupported { why: "an image has no drive of its own" })
         };
         let syncs = Mutex::new(Syncs::None);
-        Ok(HostDevice { path, file, direct, rings, writable, sectors, drive, error_recovery, syncs })
+        let _turned_on = turned_on;
+        Ok(HostDevice { path, file, direct, rings, writable, sectors, drive, error_recovery, _turned_on, syncs })
     }
 
     /// Whether reads and writes go around the page cache.
@@ -202,7 +213,8 @@ impl HostDevice {
     /// The rings, if reads through them can be given less time than others.
     fn limited_rings(&self) -> Option<(&Rings, &fs::File)> {
         let limits = self.drive.as_ref().map(|drive| drive.duration_limits);
-        (limits == Some(DurationLimits::On)).then_some((self.rings.as_ref().ok()?, self.direct.as_ref()?))
+        let are_on = matches!(limits, Some(DurationLimits::On | DurationLimits::TurnedOn));
+        are_on.then_some((self.rings.as_ref().ok()?, self.direct.as_ref()?))
     }
 
     /// The priority that a read asks with.
@@ -280,7 +292,7 @@ impl HostDevice {
         let limited = self.error_recovery.limits_reads();
         let mut found = Vec::with_capacity(failed.len());
         for sector in failed {
-            let is_soft = effort == Effort::FailFast && self.fails_fast();
+            let is_soft = effort == Effort::FailFast && self.may_give_up();
             let failure = if is_soft { SectorFailure::Soft } else { SectorFailure::Lost };
             let part = &mut into[(sector.0 - first.0) as usize * SECTOR_BYTES..][..SECTOR_BYTES];
             if !limited
@@ -334,8 +346,14 @@ impl HostDevice {
         done.map_err(|source| write_error(range, source))
     }
 
-    /// Whether a read can end before the drive has tried all it knows.
+    /// Whether reads end before the drive has tried all it knows.
     fn fails_fast(&self) -> bool {
+        let limits = self.drive.as_ref().map(|drive| drive.duration_limits);
+        self.error_recovery.limits_reads() || (limits == Some(DurationLimits::On) && self.may_give_up())
+    }
+
+    /// Whether a read may have ended so.
+    fn may_give_up(&self) -> bool {
         self.error_recovery.limits_reads() || self.limited_rings().is_some()
     }
 

@@ -1,7 +1,8 @@
 //! What the system tells of the drive that a block device is, or is a part of.
 //!
 //! Invariants:
-//! 1. All is read from sysfs, whose place is given; nothing is changed and the drive is not asked.
+//! 1. All is read from sysfs, whose place is given, and the drive is not asked; nothing is changed but by [`TurnedOn`], which
+//!    changes it back.
 //! 2. What the system does not tell is `None`, never a guess.
 
 use std::fmt;
@@ -53,6 +54,8 @@ pub enum DurationLimits {
     Off,
     /// The system uses them.
     On,
+    /// The system uses them because it was told to here. Whether the drive's list holds a limit is not known.
+    TurnedOn,
 }
 
 impl fmt::Display for DurationLimits {
@@ -64,6 +67,9 @@ impl fmt::Display for DurationLimits {
                 "the drive has some; the system does not use them (`device/cdl_enable` in sysfs is 0)"
             }
             DurationLimits::On => "the first one of the drive's list ends reads that can be decoded instead",
+            DurationLimits::TurnedOn => {
+                "turned on; the first one of the drive's list, if it holds any, ends reads that can be decoded instead"
+            }
         })
     }
 }
@@ -74,18 +80,15 @@ impl Drive {
     /// # Errors
     /// There is no such device, or no sysfs.
     pub fn of_device(sysfs: &Path, major: u32, minor: u32) -> io::Result<Drive> {
-        let device = fs::canonicalize(sysfs.join(format!("dev/block/{major}:{minor}")))?;
-        let whole =
-            if device.join("partition").exists() { device.parent().map(Path::to_path_buf) } else { Some(device) };
-        let whole = whole.ok_or(io::ErrorKind::NotFound)?;
+        let whole = whole(sysfs, major, minor)?;
         let name = whole.file_name().ok_or(io::ErrorKind::NotFound)?.to_string_lossy().into_owned();
         let text = |file: &str| {
             let text = fs::read_to_string(whole.join(file)).ok()?;
             Some(text.trim().to_owned()).filter(|text| !text.is_empty())
         };
         let flag = |file| match text(file)?.as_str() {
-            "0" => Some(false),
-            "1" => Some(true),
+            OFF => Some(false),
+            ON => Some(true),
             _ => None,
         };
         let attachment = if !whole.join("device").exists() {
@@ -97,7 +100,7 @@ impl Drive {
         } else {
             Attachment::Other
         };
-        let duration_limits = match (flag("device/cdl_supported"), flag("device/cdl_enable")) {
+        let duration_limits = match (flag("device/cdl_supported"), flag(CDL_ENABLE)) {
             (None, _) => DurationLimits::Unknown,
             (Some(false), _) => DurationLimits::Unsupported,
             (Some(true), Some(true)) => DurationLimits::On,
@@ -119,6 +122,63 @@ impl Drive {
         dev.join(self.name.replace('!', "/"))
     }
 }
+
+/// Command duration limits of a drive that are on as long as this is there, and were off before. After a kill they stay on, which
+/// changes nothing for programs that do not ask for one.
+#[derive(Debug)]
+pub struct TurnedOn {
+    file: PathBuf,
+}
+
+impl TurnedOn {
+    /// Turns them on where the drive has some and they are off, and notes that in `drive`, which is that of the device with
+    /// this number. Where the system refuses, they stay off, and a warning says why.
+    pub fn of(drive: &mut Drive, sysfs: &Path, major: u32, minor: u32) -> Option<TurnedOn> {
+        if drive.duration_limits != DurationLimits::Off {
+            return None;
+        }
+        match TurnedOn::turn_on(sysfs, major, minor) {
+            Ok(turned) => {
+                drive.duration_limits = DurationLimits::TurnedOn;
+                Some(turned)
+            }
+            Err(error) => {
+                let name = &drive.name;
+                tracing::warn!(drive = name, %error, "the command duration limits of the drive cannot be turned on");
+                None
+            }
+        }
+    }
+
+    fn turn_on(sysfs: &Path, major: u32, minor: u32) -> io::Result<TurnedOn> {
+        let file = whole(sysfs, major, minor)?.join(CDL_ENABLE);
+        fs::write(&file, ON)?;
+        let turned = TurnedOn { file };
+        match fs::read_to_string(&turned.file)?.trim() {
+            ON => Ok(turned),
+            _ => Err(io::Error::other("the system took it and did not do it")),
+        }
+    }
+}
+
+impl Drop for TurnedOn {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(&self.file, OFF) {
+            tracing::warn!(file = %self.file.display(), %error, "command duration limits stay on");
+        }
+    }
+}
+
+/// Where sysfs tells of the drive that the device with this number is or is a part of.
+fn whole(sysfs: &Path, major: u32, minor: u32) -> io::Result<PathBuf> {
+    let device = fs::canonicalize(sysfs.join(format!("dev/block/{major}:{minor}")))?;
+    let whole = if device.join("partition").exists() { device.parent().map(Path::to_path_buf) } else { Some(device) };
+    Ok(whole.ok_or(io::ErrorKind::NotFound)?)
+}
+
+const CDL_ENABLE: &str = "device/cdl_enable";
+const OFF: &str = "0";
+const ON: &str = "1";
 
 impl fmt::Display for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -199,6 +259,48 @@ mod tests {
             files.extend(enabled.map(|text| ("block/sdb/device/cdl_enable", text)));
             assert_eq!(drive("block/sdb", &files).duration_limits, expected);
         }
+    }
+
+    #[test]
+    fn limits_of_commands_are_turned_on_for_a_while_where_they_are_off() {
+        let turned = |sysfs: &Path| {
+            let mut drive = Drive::of_device(sysfs, 8, 1).expect("a drive");
+            let turned = TurnedOn::of(&mut drive, sysfs, 8, 1);
+            (turned, drive.duration_limits)
+        };
+        let with = |supported, enabled| {
+            let files = [
+                ("ata1/block/sda/sda1/partition", "1"),
+                ("ata1/block/sda/device/cdl_supported", supported),
+                ("ata1/block/sda/device/cdl_enable", enabled),
+            ];
+            sysfs("ata1/block/sda/sda1", &files)
+        };
+        let told = |sysfs: &Path| {
+            let text = fs::read_to_string(sysfs.join("devices/ata1/block/sda/device/cdl_enable")).expect("a file");
+            text.trim().to_owned()
+        };
+        let off = with("1", "0");
+        let (held, limits) = turned(off.path());
+        assert_eq!((limits, told(off.path()).as_str()), (DurationLimits::TurnedOn, "1"));
+        assert!(turned(off.path()).0.is_none(), "another finds them on, and leaves them so");
+        assert_eq!(told(off.path()), "1");
+        drop(held);
+        assert_eq!(told(off.path()), "0");
+        for (supported, enabled, expected) in [("1", "1", DurationLimits::On), ("0", "0", DurationLimits::Unsupported)]
+        {
+            let sysfs = with(supported, enabled);
+            let (held, limits) = turned(sysfs.path());
+            assert!(held.is_none() && limits == expected, "{limits:?}");
+            assert_eq!(told(sysfs.path()), enabled);
+        }
+        // The system refuses.
+        let refusing = with("1", "0");
+        let file = refusing.path().join("devices/ata1/block/sda/device/cdl_enable");
+        fs::remove_file(&file).expect("removed");
+        fs::create_dir(&file).expect("made");
+        let (held, limits) = turned(refusing.path());
+        assert!(held.is_none() && limits == DurationLimits::Off, "{limits:?}");
     }
 
     #[test]

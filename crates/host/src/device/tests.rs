@@ -399,6 +399,10 @@ fn reads_that_may_fail_fast_ask_for_the_drive_s_first_duration_limit() {
     assert!(device.geometry().fails_fast);
     // Class best effort, hint 1, level 4.
     assert_eq!([Effort::FailFast, Effort::Retry].map(|effort| device.priority(effort)), [0x400c, 0]);
+    // Turned on here, they are asked for; whether there is one is not known.
+    device.drive = Some(drive(DurationLimits::TurnedOn));
+    assert!(!device.geometry().fails_fast);
+    assert_eq!([Effort::FailFast, Effort::Retry].map(|effort| device.priority(effort)), [0x400c, 0]);
     let (rings, direct) = device.limited_rings().expect("it has rings");
     let mut into = aligned_buffer(SECTOR_BYTES);
     into.resize(SECTOR_BYTES, 1);
