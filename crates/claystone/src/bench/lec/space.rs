@@ -99,6 +99,10 @@ pub fn figures(space: &Space) -> Vec<Figure> {
     let percent = |sectors: u64, of: f64| 100.0 * sectors as f64 / of;
     vec![
         figure("overhead_percent", percent(space.groups + space.catalog, space.file as f64) - 100.0),
+        figure(
+            "overhead_of_all_percent",
+            percent(space.groups + space.catalog + space.empty_catalog + space.fixed, space.file as f64) - 100.0,
+        ),
         // Whatever is stored: of the device, which is a quarter larger than the file.
         figure("journal_and_superblocks_percent", percent(space.fixed, space.device as f64)),
         figure("empty_catalog_percent", percent(space.empty_catalog, space.device as f64)),
@@ -236,9 +240,11 @@ mod tests {
     #[test]
     fn a_file_takes_what_its_groups_take() {
         let space = measure(1 << 14).expect("counted");
-        let [overhead, fixed, empty] = figures(&space).try_into().expect("three figures");
+        let [overhead, all, fixed, empty] = figures(&space).try_into().expect("four figures");
         // 5 of 250, and a checksum sector for each 1020.
         assert!((2.05..2.2).contains(&overhead.value), "{overhead:?}");
+        let of_file = space.device as f64 / space.file as f64;
+        assert!((all.value - overhead.value - (fixed.value + empty.value) * of_file).abs() < 1e-9, "{all:?}");
         assert!(fixed.value > 0.0 && empty.value > 0.0);
     }
 }

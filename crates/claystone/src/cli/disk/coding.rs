@@ -145,10 +145,15 @@ mod tests {
     #[test]
     fn what_cannot_be_says_what_can() {
         let refused = |options: &str| coded(options).expect_err(options).to_string();
-        let told = "--group 1023 with --parity 2 has 1021 data sectors, at most 1020 can be: give --parity 3 or --group 1022";
+        let told =
+            "--group 1023 with --parity 2 has 1021 data sectors, at most 1020 can be: give --parity 3 or --group 1022";
         assert_eq!(refused("--group 1023 --parity 2"), told);
         assert!(refused("--group 5 --parity 5").contains("leaves no data sector"));
-        assert!(refused("--soft-failures 0.2 --group 64").contains("or give --copies"), "{}", refused("--soft-failures 0.2 --group 64"));
+        assert!(
+            refused("--soft-failures 0.2 --group 64").contains("or give --copies"),
+            "{}",
+            refused("--soft-failures 0.2 --group 64")
+        );
         assert!(refused("--soft-failures 0.2").contains("or give --parity"));
         assert!(refused("--loss 0").contains("above 0"));
     }
