@@ -120,7 +120,9 @@ impl Disk {
                     Step::Single { sectors, capacity } => {
                         self.place_single(inode, sectors.clone(), *capacity, &snapshot)?
                     }
-                    Step::Promised { sectors, .. } => self.place_promised(inode, sectors.clone(), &snapshot)?,
+                    Step::Promised { sectors, .. } => {
+                        self.place_promised(inode, sectors.clone(), &snapshot, flushing)?
+                    }
                     Step::Home { .. } => continue,
                 };
                 left.retain(|sector| !placed.contains(sector));
@@ -271,7 +273,15 @@ impl Disk {
     }
 
     /// Writes groups where room for them is promised, up to their last sectors that wait. Returns what it placed: all.
-    fn place_promised(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<Range<u64>, FileError> {
+    fn place_promised(
+        &self,
+        inode: Inode,
+        sectors: Range<u64>,
+        snapshot: &Snapshot,
+        flushing: &FlushLock<'_>,
+    ) -> Result<Range<u64>, FileError> {
+        // The room may be what is left of a group's, with the sectors of its parity: first that group must be named nowhere.
+        self.commit_flushing(flushing)?;
         // What was written just before may have taken a part of it.
         let windows = guard(&self.core).all_windows(inode, sectors.clone(), self.shape.data)?;
         for window in windows {

@@ -34,17 +34,17 @@ impl Core {
 
 impl Disk {
     pub(crate) fn replay(&self, entries: Vec<Vec<Record>>, start: JournalStart) -> Result<(), DiskError> {
-        let from = JournalPosition { sequence: start.sequence, position: start.position };
-        let mut waiting: BTreeMap<(Inode, u64), Vec<u8>> = BTreeMap::new();
+        let mut waiting: BTreeMap<(Inode, u64), (Vec<u8>, JournalPosition)> = BTreeMap::new();
         let mut sums: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let replayed = entries.len();
         {
             let mut core = guard(&self.core);
             let forgotten = core.load_forgotten()?.to_vec();
-            let numbered = (start.sequence..=u64::MAX).zip(entries);
-            let records =
-                numbered.flat_map(|(sequence, entry)| entry.into_iter().map(move |record| (sequence, record)));
-            for (sequence, record) in records {
+            // Each sector keeps its own entry, so that the journal can be freed while they are brought to their places.
+            let placed = self.entries_with_places(start, entries);
+            let records = placed.into_iter().flat_map(|(at, entry)| entry.into_iter().map(move |record| (at, record)));
+            for (at, record) in records {
+                let sequence = at.sequence;
                 match record {
                     Record::Change(_) | Record::Sums { .. } if sequence < start.changes => {}
                     Record::Change(change) => {
@@ -56,7 +56,7 @@ impl Disk {
                     Record::Written { inode, sector, .. }
                         if forgotten.iter().any(|forgotten| forgotten.covers(sequence, inode, sector)) => {}
                     Record::Written { inode, sector, bytes } => {
-                        waiting.insert((inode, sector), bytes);
+                        waiting.insert((inode, sector), (bytes, at));
                     }
                     Record::Sums { place, bytes } => {
                         sums.insert(place, bytes);
@@ -76,8 +76,8 @@ impl Disk {
             core.apply(changes);
             core.inodes = count_inodes(&core.catalog)?;
             waiting.retain(|&(inode, _), _| View::new(&core.catalog).inode(inode).is_ok());
-            for ((inode, sector), bytes) in waiting {
-                core.nodes.put_journaled(inode, sector, bytes, from);
+            for ((inode, sector), (bytes, at)) in waiting {
+                core.nodes.put_journaled(inode, sector, bytes, at);
                 core.nodes.node(inode).distrusts_parity = true;
             }
         }
@@ -88,6 +88,8 @@ impl Disk {
             tracing::info!(disk = %self.device.label(), entries = replayed, "replayed the journal");
         }
         let flushing = self.lock_flusher();
+        // Each crash while the journal was applied has left more in it: without room nothing could be applied at all.
+        self.make_room(&flushing)?;
         for inode in self.restless() {
             match self.flush(inode, &flushing) {
                 // The sectors stay in the journal and in memory; the next flush tries again.
@@ -100,6 +102,25 @@ impl Disk {
         drop(flushing);
         self.reap_all()?;
         self.checkpoint(&self.lock_flusher()).map_err(DiskError::from)
+    }
+
+    /// The entries with where each begins.
+    fn entries_with_places(
+        &self,
+        start: JournalStart,
+        entries: Vec<Vec<Record>>,
+    ) -> Vec<(JournalPosition, Vec<Record>)> {
+        let journal = guard(&self.journal);
+        let mut at = JournalPosition { sequence: start.sequence, position: start.position };
+        let place = |entry: Vec<Record>| {
+            let begin = at;
+            let behind = (at.position + journal.positions_of(&entry)) % journal.sectors();
+            at = JournalPosition { sequence: at.sequence + 1, position: behind };
+            (begin, entry)
+        };
+        let placed = entries.into_iter().map(place).collect();
+        assert_eq!(at, journal.next(), "the last entry ends where the next one begins");
+        placed
     }
 
     fn free_rows(&self, catalog: &Catalog) -> Result<SpaceMap, DiskError> {

@@ -1,6 +1,7 @@
 //! Space that was allocated is there when it is needed, whatever others did with the rest; and what has a place needs no other.
 
 use super::*;
+use crate::run::Window;
 
 /// A disk with an allocated file, and nothing left for others.
 struct Full {
@@ -192,4 +193,37 @@ fn allocated_space_is_a_hole_and_is_given_back_with_the_file() {
     disk.sync_all().expect("synced");
     assert_eq!(disk.space().free_sectors, before.free_sectors);
     assert_sound(&disk);
+}
+
+/// What is left of a group's room has its parity's sectors, and the group is named until the journal says otherwise.
+#[test]
+fn a_group_whose_room_is_written_again_is_whole_until_it_is_named_nowhere() {
+    let mut written_again = 0;
+    for seed in 0..12 {
+        let drive = SimDevice::alone("d", HddModel::new(1 << 13), seed);
+        let disk = formatted(&drive.attach(), 2);
+        let file = made(&disk, "f");
+        disk.allocate(file, 0, at(60), false).expect("there is space");
+        disk.write(file, at(40), &whole(40)).expect("written");
+        disk.flush(file, &disk.lock_flusher()).expect("flushed");
+        disk.checkpoint(&disk.lock_flusher()).expect("made");
+        // Over the group's data and a part of its room, and then into the rest of it.
+        disk.write(file, at(5), &vec![1; 40 * SECTOR_BYTES]).expect("written");
+        disk.flush(file, &disk.lock_flusher()).expect("flushed");
+        let before = guard(&disk.core).all_windows(file, 40..50, 10).expect("it reads");
+        assert!(before.iter().any(Window::is_promised), "{before:?}");
+        disk.write(file, at(47), &whole(47)).expect("written");
+        disk.flush(file, &disk.lock_flusher()).expect("flushed");
+        drive.crash();
+        drop(disk);
+        let disk = opened(drive.attach(), Arc::new(SteppingClock::default()));
+        let mut bytes = whole(0);
+        disk.read(file, at(40), &mut bytes).expect("reads");
+        written_again += u32::from(bytes == whole(1));
+        assert!(bytes == whole(40) || bytes == whole(1), "seed {seed}");
+        let found = disk.scrub(&mut |_| true).expect("it reads");
+        assert_eq!((found.mended, found.sums_mended, found.lost.len()), (0, 0, 0), "seed {seed}: {found:?}");
+        assert_sound(&disk);
+    }
+    assert!(written_again > 0);
 }
