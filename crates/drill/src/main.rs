@@ -1,7 +1,7 @@
 //! Runs drills by seed, for a time, or for ever: `cargo run --release -p claystone-drill -- --seeds 1000`.
 
 use clap::Parser;
-use claystone_drill::disk::{Case, Fault, FaultCounts, SCENARIOS, run_case};
+use claystone_drill::disk::{Case, Fault, FaultCounts, SCENARIOS, Scale, Scenario, run_case};
 
 /// Runs simulated stores under faults. Prints a line a seed; a failing seed ends the run.
 #[derive(Parser)]
@@ -39,8 +39,14 @@ fn main() -> anyhow::Result<()> {
     for seed in seeds.clone().filter(|_| arguments.disk) {
         let mut faults = FaultCounts::default();
         for scenario in SCENARIOS {
-            for fault in [Fault::Crashes, Fault::Hurts] {
-                faults += run_case(Case { scenario, seed, fault })?.faults;
+            for fault in [Fault::Crashes, Fault::Storm, Fault::Hurts] {
+                faults += run_case(Case { scale: Scale::Small, scenario, seed, fault })?.faults;
+            }
+        }
+        let large = [Scale::Summed, Scale::Usual].into_iter().chain((seed % 4 == 0).then_some(Scale::Long));
+        for (scale, fault) in large.flat_map(|scale| [(scale, Fault::Crashes), (scale, Fault::Hurts)]) {
+            for scenario in [Scenario::Shapes, Scenario::Mixed] {
+                faults += run_case(Case { scale, scenario, seed, fault })?.faults;
             }
         }
         println!("seed {seed}: {faults}");

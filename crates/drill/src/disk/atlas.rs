@@ -2,8 +2,10 @@
 //!
 //! Invariants:
 //! 1. Of any sectors that may be one group or copies of one thing, no more are hurt than it can lose: wherever groups lie,
-//!    at most m of k + m sectors side by side are hurt, and at most m' - 1 of m'.
-//! 2. A group whose sums sector is hurt is not hurt itself, and the other way round: with its checksums gone, the group's own
+//!    at most m of k + m sectors side by side are hurt, and where copies may be, at most m' - 1 of m'.
+//! 2. Parity has no checksum. Where a group has more than two, no more than one of the hurt sectors reads all the same: one
+//!    sector of wrong parity is found out by leaving out each in turn, several are not.
+//! 3. A group whose sums sector is hurt is not hurt itself, and the other way round: with its checksums gone, the group's own
 //!    parity has to vouch for it.
 
 use std::collections::BTreeSet;
@@ -26,16 +28,18 @@ pub struct Atlas {
     code: Code,
     hurt: BTreeSet<u64>,
     sums: BTreeSet<u64>,
+    silent: BTreeSet<u64>,
 }
 
 impl Atlas {
     /// Nothing is hurt.
     pub fn new(code: Code) -> Atlas {
-        Atlas { code, hurt: BTreeSet::new(), sums: BTreeSet::new() }
+        Atlas { code, hurt: BTreeSet::new(), sums: BTreeSet::new(), silent: BTreeSet::new() }
     }
 
     /// Notes that a sector is about to be hurt, if it may be.
-    pub fn hurts(&mut self, sector: u64, content: &[u8]) -> bool {
+    /// `is_copy`: it is a copy of something that is in no group.
+    pub fn hurts(&mut self, sector: u64, content: &[u8], is_copy: bool) -> bool {
         let Code { data, parity, copies } = self.code;
         let is_sums = content.starts_with(SUMS_MAGIC);
         // What was hurt as something else may be a sums sector by now.
@@ -45,7 +49,7 @@ impl Atlas {
         // With a sums sector between them.
         let group = data + parity + 1;
         let side_by_side = around(sector, group, group);
-        let most = parity.min(copies - 1) as usize;
+        let most = if is_copy { parity.min(copies - 1) } else { parity } as usize;
         let others = |range: Range<u64>| self.hurt.range(range).filter(|&&other| other != sector).count();
         let summed = SUMS_OF_A_SECTOR.div_ceil(data) * group;
         let vouches = match is_sums {
@@ -62,10 +66,22 @@ impl Atlas {
         fits && vouches
     }
 
+    /// Notes that a hurt sector that is in no copy is about to read all the same, if it may.
+    pub fn silences(&mut self, sector: u64) -> bool {
+        let group = self.code.data + self.code.parity + 1;
+        let others = self.silent.range(around(sector, group, group)).filter(|&&other| other != sector).count();
+        let may = self.code.parity <= 2 || others == 0;
+        if may {
+            self.silent.insert(sector);
+        }
+        may
+    }
+
     /// Some sectors were read and mended.
     pub fn mended(&mut self, which: impl Fn(u64) -> bool) {
         self.hurt.retain(|&sector| !which(sector));
         self.sums.retain(|&sector| !which(sector));
+        self.silent.retain(|&sector| !which(sector));
     }
 
     /// How many sectors are hurt.
@@ -92,7 +108,7 @@ mod tests {
     #[test]
     fn no_group_and_no_copies_are_hurt_beyond_repair() {
         let mut atlas = Atlas::new(CODE);
-        let hurt: Vec<u64> = (0..200).filter(|&sector| atlas.hurts(sector, &[])).collect();
+        let hurt: Vec<u64> = (0..200).filter(|&sector| atlas.hurts(sector, &[], false)).collect();
         assert_eq!(hurt.len(), atlas.count());
         for first in 0..200 {
             let within = |sectors: u64| hurt.iter().filter(|hurt| (first..first + sectors).contains(hurt)).count();
@@ -101,18 +117,28 @@ mod tests {
         }
         assert!(hurt.len() > 30, "{hurt:?}");
         atlas.mended(|sector| sector < 100);
-        assert!(atlas.hurts(2, &[]) && atlas.hurts(2, &[]) && atlas.count() > 10);
+        assert!(atlas.hurts(2, &[], false) && atlas.hurts(2, &[], false) && atlas.count() > 10);
     }
 
     #[test]
     fn a_hurt_sums_sector_spares_its_groups() {
         let mut atlas = Atlas::new(CODE);
-        assert!(atlas.hurts(100, SUMS_MAGIC));
-        assert!(!atlas.hurts(105, &[]) && !atlas.hurts(100 + 1020 / 6 * 9, &[]));
-        assert!(atlas.hurts(100 + 1020 / 6 * 9 + 100, &[]));
-        assert!(!atlas.hurts(1000, SUMS_MAGIC) && !atlas.hurts(101, SUMS_MAGIC));
+        assert!(atlas.hurts(100, SUMS_MAGIC, false));
+        assert!(!atlas.hurts(105, &[], false) && !atlas.hurts(100 + 1020 / 6 * 9, &[], false));
+        assert!(atlas.hurts(100 + 1020 / 6 * 9 + 100, &[], false));
+        assert!(!atlas.hurts(1000, SUMS_MAGIC, false) && !atlas.hurts(101, SUMS_MAGIC, false));
         // A sector that was hurt before it became one.
-        assert!(atlas.hurts(4000, &[]) && atlas.hurts(4002, &[]));
-        assert!(!atlas.hurts(4000, SUMS_MAGIC) && atlas.hurts(4000, &[]));
+        assert!(atlas.hurts(4000, &[], false) && atlas.hurts(4002, &[], false));
+        assert!(!atlas.hurts(4000, SUMS_MAGIC, false) && atlas.hurts(4000, &[], false));
+    }
+
+    #[test]
+    fn copies_are_spared_as_there_are_few_and_groups_as_they_have_parity() {
+        let mut atlas = Atlas::new(Code { data: 250, parity: 5, copies: 2 });
+        let hurt: Vec<u64> = (0..200).filter(|&sector| atlas.hurts(sector, &[], false)).collect();
+        assert_eq!(hurt, [0, 1, 2, 3, 4]);
+        assert!(atlas.silences(2) && atlas.silences(2) && !atlas.silences(3));
+        let copies: Vec<u64> = (1000..1400).filter(|&sector| atlas.hurts(sector, &[], true)).collect();
+        assert_eq!(copies, [1000, 1257]);
     }
 }

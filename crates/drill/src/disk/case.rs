@@ -1,10 +1,12 @@
-//! Which run: a scenario, a seed and a fault, and how a person writes them down: `mixed/7/cut:137`, `names/2/fail:opening:5`.
+//! Which run: a scenario, a seed and a fault, and how a person writes them down: `mixed/7/cut:137`, `names/2/fail:opening:5`, and
+//! of another scale than the small one `long:shapes/3/hurts`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
 
+use super::scale::Scale;
 use super::scenario::Scenario;
 
 /// What the disk is at when a single fault comes.
@@ -33,6 +35,8 @@ pub enum Fault {
     Fail(Work, u64),
     /// Power cuts, failed operations and hurt copies, at random.
     Crashes,
+    /// A power cut or a failed operation every few operations of the device.
+    Storm,
     /// Lost, flipped, stale and misdirected sectors, at random, as many as can be mended.
     Hurts,
     /// More sectors of one thing are lost than can be mended: of the thing after so many.
@@ -42,6 +46,8 @@ pub enum Fault {
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
+    /// How large everything is.
+    pub scale: Scale,
     /// What callers do.
     pub scenario: Scenario,
     /// What decides all chance.
@@ -65,11 +71,16 @@ impl std::error::Error for NoCase {}
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scenario = self.scenario.to_possible_value().expect("no scenario is hidden");
+        if self.scale != Scale::Small {
+            let scale = self.scale.to_possible_value().expect("no scale is hidden");
+            write!(f, "{}:", scale.get_name())?;
+        }
         write!(f, "{}/{}/", scenario.get_name(), self.seed)?;
         match self.fault {
             Fault::Cut(work, after) => write!(f, "cut:{}{after}", prefix(work)),
             Fault::Fail(work, after) => write!(f, "fail:{}{after}", prefix(work)),
             Fault::Crashes => f.write_str("crashes"),
+            Fault::Storm => f.write_str("storm"),
             Fault::Hurts => f.write_str("hurts"),
             Fault::Beyond(after) => write!(f, "beyond:{after}"),
         }
@@ -82,7 +93,10 @@ impl FromStr for Case {
     fn from_str(text: &str) -> Result<Case, NoCase> {
         let mut parts = text.splitn(3, '/');
         let mut part = || parts.next().ok_or(NoCase);
-        let scenario = Scenario::from_str(part()?, false).map_err(|_| NoCase)?;
+        let scenario = part()?;
+        let (scale, scenario) = scenario.split_once(':').unwrap_or(("small", scenario));
+        let scale = Scale::from_str(scale, false).map_err(|_| NoCase)?;
+        let scenario = Scenario::from_str(scenario, false).map_err(|_| NoCase)?;
         let seed = part()?.parse().map_err(|_| NoCase)?;
         let fault = part()?;
         let (kind, place) = fault.split_once(':').unwrap_or((fault, ""));
@@ -95,10 +109,11 @@ impl FromStr for Case {
             ("fail", Ok(after)) => Fault::Fail(work, after),
             ("beyond", Ok(after)) if work == Work::Calls => Fault::Beyond(after),
             _ if fault == "crashes" => Fault::Crashes,
+            _ if fault == "storm" => Fault::Storm,
             _ if fault == "hurts" => Fault::Hurts,
             _ => return Err(NoCase),
         };
-        Ok(Case { scenario, seed, fault })
+        Ok(Case { scale, scenario, seed, fault })
     }
 }
 
@@ -117,16 +132,21 @@ mod tests {
     #[test]
     fn a_case_is_read_as_it_is_shown() {
         let single = Work::value_variants().iter().flat_map(|&work| [Fault::Cut(work, 137), Fault::Fail(work, 0)]);
-        for fault in single.chain([Fault::Crashes, Fault::Hurts, Fault::Beyond(7)]) {
-            let case = Case { scenario: Scenario::Appends, seed: 7, fault };
-            assert_eq!(case.to_string().parse(), Ok(case));
+        for fault in single.chain([Fault::Crashes, Fault::Storm, Fault::Hurts, Fault::Beyond(7)]) {
+            for &scale in Scale::value_variants() {
+                let case = Case { scale, scenario: Scenario::Appends, seed: 7, fault };
+                assert_eq!(case.to_string().parse(), Ok(case));
+            }
         }
+        let case = Case { scale: Scale::Small, scenario: Scenario::Mixed, seed: 7, fault: Fault::Cut(Work::Calls, 1) };
+        assert_eq!(case.to_string(), "mixed/7/cut:1");
         for text in [
             "",
             "mixed/7",
             "mixed/7/cut",
             "mixed/7/cut:x",
             "none/7/cut:1",
+            "tall:mixed/7/cut:1",
             "mixed/x/hurts",
             "mixed/7/none",
             "mixed/7/cut:lunch:1",

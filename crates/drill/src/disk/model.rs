@@ -31,6 +31,8 @@ pub struct Model {
     touched: BTreeMap<Inode, u64>,
     open: BTreeSet<Inode>,
     calls: u64,
+    /// Whether files are compared as who reads streams reads them: into buffers that the disk keeps.
+    pub streams: bool,
 }
 
 impl Model {
@@ -42,6 +44,7 @@ impl Model {
             touched: BTreeMap::new(),
             open: BTreeSet::new(),
             calls: 0,
+            streams: false,
         }
     }
 
@@ -137,7 +140,7 @@ impl Model {
         let named = self.shape().files();
         for inode in named.chain(self.open.iter().copied().filter(|inode| !self.shape().has(*inode))) {
             if let Some(content) = self.files.get(&inode) {
-                content.verify(tree, inode).with_context(|| format!("inode {inode}"))?;
+                content.verify(tree, inode, self.streams).with_context(|| format!("inode {inode}"))?;
             }
         }
         Ok(())

@@ -52,10 +52,10 @@ impl Sum for FaultCounts {
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FaultCounts { cuts, failed, soft, hurt } = self;
-        let total = self.total();
+        let hard = self.hard();
         write!(
             f,
-            "{total} faults: {cuts} power cuts, {failed} failed operations, {hurt} hurt sectors, {soft} soft failures"
+            "{hard} hard faults: {cuts} power cuts, {failed} failed operations, {hurt} hurt sectors; and {soft} soft failures"
         )
     }
 }

@@ -12,12 +12,12 @@ use claystone_env::{Random, SECTOR_BYTES, Sector};
 use claystone_files::FileError;
 use claystone_sim::World;
 
-use super::atlas::Atlas;
 use super::case::{Case, Fault};
 use super::model::Model;
 use super::report::{DiskReport, FaultCounts};
+use super::scale::Scale;
 use super::scenario::Step;
-use super::subject::{CODE, Subject};
+use super::subject::Subject;
 
 /// Runs one case.
 ///
@@ -36,11 +36,12 @@ struct Run {
     random: Arc<dyn Random>,
     /// Its draws do not shift the steps.
     faults: Arc<dyn Random>,
-    atlas: Atlas,
     /// A cut or a failure is announced, and had not happened when last looked.
     armed: bool,
     /// One has happened since the disk was last opened after a crash.
     hit: bool,
+    /// Sums sectors, as last looked for.
+    sums: Vec<u64>,
     /// What sectors held before, to bring it back.
     former: BTreeMap<u64, Vec<u8>>,
     /// For who looks for what went wrong.
@@ -59,7 +60,7 @@ enum Outcome {
 
 impl Run {
     fn new(world: World, case: Case) -> Run {
-        let subject = Subject::new(&world);
+        let subject = Subject::new(&world, case.scale);
         let (random, faults) = (world.random().fork("steps"), world.random().fork("faults"));
         Run {
             world,
@@ -68,7 +69,7 @@ impl Run {
             model: Model::new(),
             random,
             faults,
-            atlas: Atlas::new(CODE),
+            sums: Vec::new(),
             armed: false,
             hit: false,
             former: BTreeMap::new(),
@@ -80,12 +81,22 @@ impl Run {
     /// Makes the disk, and opens it.
     fn start(&mut self) -> Result<()> {
         self.subject.format(&self.world, LABEL).context("formatting")?;
-        self.subject.set_soft(match self.case.fault {
+        let rate = match self.case.fault {
             // The same for each operation, so that all of one run are met.
-            Fault::Cut(..) | Fault::Fail(..) => SOFT_RATE_ONCE,
+            Fault::Cut(..) | Fault::Fail(..) | Fault::Storm => SOFT_RATE_ONCE,
             Fault::Beyond(_) => 0.0,
             Fault::Crashes | Fault::Hurts => SOFT_RATES[self.faults.below(SOFT_RATES.len() as u64) as usize],
-        });
+        };
+        // Runs of the small scale are as they were when they found something.
+        let burst_sectors = match self.case.scale {
+            Scale::Small => 0.0,
+            _ => BURST_SECTORS[self.faults.below(BURST_SECTORS.len() as u64) as usize],
+        };
+        self.subject.set_soft(rate, burst_sectors);
+        self.model.streams = self.case.scale != Scale::Small || self.case.fault == Fault::Hurts;
+        if self.case.fault == Fault::Hurts {
+            self.subject.do_mischief(self.world.random().fork("mischief"));
+        }
         self.subject.open().context("opening what was formatted")
     }
 
@@ -100,6 +111,7 @@ impl Run {
             Fault::Cut(work, after) => self.run_once(work, &|device| device.cut_power_after(after))?,
             Fault::Fail(work, after) => self.run_once(work, &|device| device.fail_after(after))?,
             Fault::Crashes => self.run_crashes()?,
+            Fault::Storm => self.run_storm()?,
             Fault::Hurts => self.run_hurts()?,
             Fault::Beyond(after) => self.run_beyond(after)?,
         }
@@ -108,12 +120,13 @@ impl Run {
             self.finish()?;
         }
         let stats = self.subject.device.stats();
-        let faults = FaultCounts { soft: stats.soft_failures, ..self.report.faults };
+        let hurt = self.report.faults.hurt + self.subject.mischief_done();
+        let faults = FaultCounts { soft: stats.soft_failures, hurt, ..self.report.faults };
         Ok(DiskReport { trace: self.world.trace(), operations: stats.operations, faults, ..self.report })
     }
 
     fn run_crashes(&mut self) -> Result<()> {
-        for _ in 0..ROUNDS {
+        for _ in 0..self.case.scale.rounds() {
             self.spare();
             let after = self.faults.below(1 << (3 + self.faults.below(8)));
             match self.faults.below(3) {
@@ -140,8 +153,29 @@ impl Run {
         Ok(())
     }
 
+    /// A cut or a failure every few operations: what recovers from one meets the next.
+    fn run_storm(&mut self) -> Result<()> {
+        for _ in 0..STORM_FAULTS {
+            let after = self.faults.below(STORM_OPERATIONS);
+            match self.faults.below(2) {
+                0 => self.subject.device.fail_after(after),
+                _ => self.subject.device.cut_power_after(after),
+            }
+            self.armed = true;
+            for _ in 0..STEPS {
+                if !self.armed {
+                    break;
+                }
+                self.step()?;
+            }
+            self.spare();
+        }
+        Ok(())
+    }
+
     fn run_hurts(&mut self) -> Result<()> {
-        for _ in 0..ROUNDS {
+        for _ in 0..self.case.scale.rounds() {
+            self.sums = self.subject.sums();
             for _ in 0..self.faults.below(STEPS) {
                 self.step()?;
                 for _ in 0..self.faults.below(8) {
@@ -150,7 +184,7 @@ impl Run {
             }
             self.model
                 .verify(self.subject.disk())
-                .with_context(|| format!("{} sectors are hurt", self.atlas.count()))?;
+                .with_context(|| format!("{} sectors are hurt", self.subject.atlas().count()))?;
         }
         Ok(())
     }
@@ -175,7 +209,7 @@ impl Run {
     // ---- Steps ----
 
     fn step(&mut self) -> Result<()> {
-        let step = self.case.scenario.step(&self.model, &*self.random);
+        let step = self.case.scenario.step(self.case.scale, &self.model, &*self.random);
         self.act(&step)
     }
 
@@ -262,20 +296,30 @@ impl Run {
 
     /// Hurts a sector in one of four ways, if the atlas lets it.
     fn hurt(&mut self, place: Where) {
+        // There are few sums sectors, and much depends on them.
+        let sums =
+            (place == Where::Anywhere && !self.sums.is_empty() && self.faults.below(4) == 0).then_some(&self.sums);
         let found = (0..HURT_TRIES).find_map(|_| {
-            let sector = self.faults.below(self.subject.sectors());
+            let sector = match sums {
+                Some(sums) => sums[self.faults.below(sums.len() as u64) as usize],
+                None => self.faults.below(self.subject.sectors()),
+            };
             let content = self.subject.device.content(Sector(sector))?;
             let empty = content == [0; SECTOR_BYTES];
             (!empty && (place == Where::Anywhere || self.subject.is_copy(sector))).then_some((sector, content))
         });
         let Some((sector, content)) = found else { return };
         let former = self.former.insert(sector, content.clone());
-        if !self.atlas.hurts(sector, &content) {
+        let is_copy = self.subject.is_copy(sector);
+        if !self.subject.atlas().hurts(sector, &content, is_copy) {
             return;
         }
-        let device = &self.subject.device;
         self.report.faults.hurt += 1;
-        let kind = self.faults.below(4);
+        let kind = match self.faults.below(4) {
+            kind if is_copy || self.subject.atlas().silences(sector) => kind,
+            _ => 3,
+        };
+        let device = &self.subject.device;
         self.world.note("hurt", &[sector, kind]);
         match (kind, former) {
             (0, _) => device.flip_bit(Sector(sector), self.faults.below(SECTOR_BYTES as u64 * 8) as usize),
@@ -308,12 +352,17 @@ const LABEL: &str = "drill";
 const STEPS: u64 = 30;
 /// Shown of a run that failed.
 const LAST_STEPS: usize = 20;
-const ROUNDS: u64 = 8;
+/// Faults of a storm,
+const STORM_FAULTS: u64 = 60;
+/// and operations of the device between them at most.
+const STORM_OPERATIONS: u64 = 60;
 /// Most sectors of a device are empty.
 const HURT_TRIES: u64 = 20;
 const RECOVERIES_MAX: u64 = 40;
 /// How often sectors fail softly; each run with random faults has one of them.
 const SOFT_RATES: [f64; 5] = [0.0, 1e-3, 1e-2, 0.1, 0.3];
+/// How many sectors fail softly side by side; 0 for each by itself.
+const BURST_SECTORS: [f64; 4] = [0.0, 0.0, 3.0, 10.0];
 /// The same for runs with one fault.
 const SOFT_RATE_ONCE: f64 = 0.1;
 

@@ -7,6 +7,7 @@ use claystone_env::{Random, SECTOR_BYTES};
 use claystone_files::{Inode, Kind};
 
 use super::model::{Model, ShapeChange};
+use super::scale::Scale;
 
 /// What a run is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -152,7 +153,7 @@ enum Act {
 
 impl Scenario {
     /// How often each act comes, and what comes in every scenario.
-    fn acts(self) -> Vec<(Act, u64)> {
+    fn acts(self, scale: Scale) -> Vec<(Act, u64)> {
         let mut acts = vec![
             (Act::Read, 6),
             (Act::Sync, 6),
@@ -179,9 +180,18 @@ impl Scenario {
                 (Act::Open, 4),
                 (Act::Release, 3),
             ],
-            Scenario::Shapes => {
+            Scenario::Shapes if scale == Scale::Small => {
                 &[(Act::Write, 20), (Act::Overwrite, 10), (Act::Cut, 14), (Act::Punch, 14), (Act::Allocate, 8)]
             }
+            // Of bulk runs parts are freed by what is written over them, too.
+            Scenario::Shapes => &[
+                (Act::WriteMuch, 16),
+                (Act::Write, 8),
+                (Act::Overwrite, 10),
+                (Act::Cut, 6),
+                (Act::Punch, 14),
+                (Act::Allocate, 4),
+            ],
             Scenario::Full => &[(Act::WriteMuch, 50), (Act::Overwrite, 15), (Act::Allocate, 3), (Act::Remove, 5)],
             Scenario::Mixed => &[
                 (Act::MakeOther, 5),
@@ -206,8 +216,8 @@ impl Scenario {
     }
 
     /// Chooses the next step.
-    pub fn step(self, model: &Model, random: &dyn Random) -> Step {
-        let acts = self.acts();
+    pub fn step(self, scale: Scale, model: &Model, random: &dyn Random) -> Step {
+        let acts = self.acts(scale);
         let total: u64 = acts.iter().map(|(_, weight)| weight).sum();
         for _ in 0..TRIES {
             let mut at = random.below(total);
@@ -216,7 +226,7 @@ impl Scenario {
                 at = at.saturating_sub(*weight);
                 found
             });
-            let choice = Choice { scenario: self, model, random };
+            let choice = Choice { scenario: self, scale, model, random };
             if model.shape().files().next().is_none()
                 && let Some(step) = choice.step(Act::MakeFile)
             {
@@ -230,10 +240,10 @@ impl Scenario {
     }
 
     /// How large a file may become, in sectors of data.
-    fn file_sectors_max(self) -> u64 {
+    fn file_sectors_max(self, scale: Scale) -> u64 {
         match self {
-            Scenario::Full => 2000,
-            _ => 120,
+            Scenario::Full => scale.file_sectors_max().max(2000),
+            _ => scale.file_sectors_max(),
         }
     }
 
@@ -255,6 +265,7 @@ const NAMES: u64 = 6;
 /// The choice of one step.
 struct Choice<'a> {
     scenario: Scenario,
+    scale: Scale,
     model: &'a Model,
     random: &'a dyn Random,
 }
@@ -293,7 +304,10 @@ impl Choice<'_> {
             }
             Act::Write => self.write(self.file()?, 12, self.below(4) == 0),
             Act::WriteMuch => {
-                let sectors = if self.scenario == Scenario::Full { 400 } else { 80 };
+                let sectors = match self.scenario {
+                    Scenario::Full => self.scale.write_sectors_max().max(400),
+                    _ => self.scale.write_sectors_max(),
+                };
                 self.write(self.file()?, sectors, self.below(8) == 0)
             }
             Act::Append => {
@@ -351,7 +365,8 @@ impl Choice<'_> {
     }
 
     fn make(&self, kind: Kind) -> Option<Step> {
-        (self.model.shape().nodes().len() < self.scenario.nodes_max()).then_some(())?;
+        let nodes_max = self.scenario.nodes_max().min(self.scale.nodes_max());
+        (self.model.shape().nodes().len() < nodes_max).then_some(())?;
         let (directory, name) = self.free_name()?;
         let target = if kind == Kind::Link { self.bytes(20) } else { Vec::new() };
         let permissions = self.below(0o1000) as u16;
@@ -403,7 +418,8 @@ impl Choice<'_> {
         let inode = self.file()?;
         let held = self.model.content(inode).bytes() + 100;
         let offset = self.below(held);
-        let bytes = 1 + self.below(held.min(60 * SECTOR));
+        // A part that frees whole groups, and leaves some.
+        let bytes = 1 + self.below(held.min(self.scale.file_sectors_max() / 2 * SECTOR));
         (offset + bytes <= self.bytes_max()).then_some((inode, offset, bytes))
     }
 
@@ -443,7 +459,7 @@ impl Choice<'_> {
     }
 
     fn bytes_max(&self) -> u64 {
-        self.scenario.file_sectors_max() * SECTOR
+        self.scenario.file_sectors_max(self.scale) * SECTOR
     }
 
     fn below(&self, bound: u64) -> u64 {

@@ -106,6 +106,19 @@ impl Content {
         // Not zeros, so that what is not filled shows.
         let mut found = vec![0xa5; bytes as usize];
         let count = tree.read(inode, offset, &mut found)?;
+        self.compare(&found, count, offset, bytes)
+    }
+
+    /// As [`Content::verify_part`], of what is read into a buffer of the tree's own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_stream(&self, tree: &dyn FileTree, inode: Inode, offset: u64, bytes: u64) -> Result<()> {
+        let found = tree.read_bytes(inode, offset, bytes as usize)?;
+        self.compare(&found, found.len(), offset, bytes)
+    }
+
+    fn compare(&self, found: &[u8], count: usize, offset: u64, bytes: u64) -> Result<()> {
         let expected = self.bytes.saturating_sub(offset).min(bytes);
         ensure!(count as u64 == expected, "read {count} bytes of {expected} at {offset}");
         for (sector, within, part) in parts(offset, expected) {
@@ -122,11 +135,14 @@ impl Content {
     ///
     /// # Errors
     /// What differs.
-    pub fn verify(&self, tree: &dyn FileTree, inode: Inode) -> Result<()> {
+    pub fn verify(&self, tree: &dyn FileTree, inode: Inode, streams: bool) -> Result<()> {
         let bytes = tree.attributes(inode)?.bytes;
         ensure!(bytes == self.bytes, "it has {bytes} bytes, not {}", self.bytes);
         for (offset, bytes) in windows(self.bytes) {
-            self.verify_part(tree, inode, offset, bytes)?;
+            match streams {
+                true => self.verify_stream(tree, inode, offset, bytes)?,
+                false => self.verify_part(tree, inode, offset, bytes)?,
+            }
         }
         Ok(())
     }

@@ -10,8 +10,9 @@ use claystone_env::{SECTOR_BYTES, Sector};
 use claystone_files::{FileError, Inode};
 
 use super::Run;
+use crate::disk::atlas::Code;
 use crate::disk::scenario::Step;
-use crate::disk::subject::{CODE, number};
+use crate::disk::subject::number;
 
 /// What is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,7 @@ enum Thing {
 impl Run {
     /// Steps, a crash, and the loss of one thing, of which `after` others come before.
     pub(super) fn run_beyond(&mut self, after: u64) -> Result<()> {
+        ensure!(self.case.scale.code() == CODE, "what is lost beyond repair is found on small disks");
         for _ in 0..STEPS_BEFORE {
             self.step()?;
         }
@@ -235,3 +237,5 @@ const STEPS_BEFORE: u64 = 30;
 const REWRITES: u64 = 6;
 /// Pages whose checksums a sums sector of the page file holds.
 const SUMS: u64 = 1018;
+/// Of the small scale, which these cases are of.
+const CODE: Code = Code { data: 6, parity: 2, copies: 3 };

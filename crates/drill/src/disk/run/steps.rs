@@ -87,13 +87,16 @@ impl Run {
             }
             Step::Tend => outcome_of(disk.tend()),
             Step::Scrub => {
-                let found = match disk.scrub(&mut |_| true) {
+                self.subject.pause_mischief(true);
+                let scrubbed = disk.scrub(&mut |_| true);
+                self.subject.pause_mischief(false);
+                let found = match scrubbed {
                     Ok(found) => found,
                     Err(error) => return Ok(down("scrubbing", &error)),
                 };
                 ensure!(found.lost.is_empty(), "the scrub finds {:?} lost", found.lost);
                 let subject = &self.subject;
-                self.atlas.mended(|sector| subject.is_scrubbed(sector));
+                subject.atlas().mended(|sector| subject.is_scrubbed(sector));
                 Ok(Outcome::Done)
             }
             Step::Reopen => self.reopen(),
