@@ -124,6 +124,120 @@ fn who_is_not_root_formats_mounts_writes_and_unmounts() {
 
 /// Needs a root with /dev/fuse; without, nothing is tested.
 #[test]
+fn what_was_synced_is_there_when_a_killed_mount_is_mounted_again() {
+    let scratch = Scratch::new();
+    let run = scratch.shell(
+        r#"
+        set -eu
+        [ "$(id -u)" = 0 ] && : 2>/dev/null <>/dev/fuse || exit 77
+        trap 'umount -l at 2>/dev/null || true; [ -z "${served:-}" ] || kill -KILL $served 2>/dev/null || true' EXIT
+        mkdir at kept
+        claystone disk format disk.img --size 256M >/dev/null
+        mounted() {
+            rm -f ready
+            claystone mount disk.img at >ready 2>log &
+            served=$!
+            until grep -qs ready ready; do kill -0 $served || { cat log >&2; exit 1; }; sleep 0.05; done
+        }
+        # put NAME BYTES: a file with these many bytes, synced, and kept beside the disk too.
+        put() {
+            head -c $2 /dev/urandom >kept/$1
+            dd if=kept/$1 of=at/$1 bs=64k conv=fsync 2>/dev/null
+            sync at
+        }
+        for round in 1 2 3; do
+            mounted
+            diff -r -x unsynced kept at
+            put tiny$round 100
+            put small$round 9000
+            put large$round 9000001
+            # In place, and behind the end.
+            head -c 12288 /dev/urandom >part
+            for to in kept/large1 at/large1; do dd if=part of=$to bs=4k seek=7 conv=notrunc,fsync 2>/dev/null; done
+            for to in kept/small1 at/small1; do dd if=part of=$to bs=100 oflag=append conv=notrunc,fsync 2>/dev/null; done
+            # A name and an attribute are synced with their directory.
+            mkdir -p at/below kept/below
+            mv at/tiny$round at/below/moved$round && mv kept/tiny$round kept/below/moved$round
+            echo x >at/gone && sync at/gone && rm at/gone
+            sync at at/below
+            # Somebody writes all the time, and syncs nothing.
+            (while :; do head -c 300000 /dev/urandom >at/unsynced || exit; done) 2>/dev/null &
+            writer=$!
+            sleep 0.7
+            kill -KILL $served
+            wait $served || true
+            served=
+            wait $writer || true
+            umount -l at
+            claystone disk check disk.img >/dev/null
+        done
+        mounted
+        diff -r -x unsynced kept at
+        kill -TERM $served
+        wait $served
+        served=
+        claystone disk check disk.img >/dev/null
+        claystone disk scrub disk.img | grep -o '0 sectors lost'
+        "#,
+    );
+    if run.code() == Some(77) {
+        eprintln!("skipped: {}", run.err);
+        return;
+    }
+    assert!(run.ok(), "{}{}", run.out, run.err);
+    assert_eq!(run.out, "0 sectors lost\n");
+}
+
+/// Needs a root with /dev/fuse and loop devices; without, nothing is tested.
+#[test]
+fn a_block_device_is_formatted_mounted_written_and_checked() {
+    let scratch = Scratch::new();
+    let run = scratch.shell(
+        r#"
+        set -eu
+        skip() { echo "$*" >&2; exit 77; }
+        [ "$(id -u)" = 0 ] && : 2>/dev/null <>/dev/fuse || skip "needs root and /dev/fuse"
+        head -c 134217728 /dev/zero >image
+        device=$(losetup --find --show image 2>&1) || skip "there is no loop device: $device"
+        trap 'umount -l at 2>/dev/null || true; losetup --detach $device' EXIT
+        : 2>/dev/null <>$device || skip "the loop device does not open"
+        mkdir at
+        claystone disk format $device --label looped | grep -c looped
+        served() {
+            rm -f ready
+            claystone mount $device at >ready 2>log &
+            served=$!
+            until grep -qs ready ready; do kill -0 $served || { cat log >&2; exit 1; }; sleep 0.05; done
+        }
+        served
+        head -c 20000003 /dev/urandom >content
+        cp content at/large
+        echo small >at/small
+        # A mount has it to itself.
+        ! claystone disk check $device 2>busy
+        grep -c 'in use' busy
+        kill -TERM $served
+        wait $served
+        claystone disk check $device >/dev/null
+        served
+        cmp content at/large
+        cat at/small
+        kill -TERM $served
+        wait $served
+        claystone disk scrub $device | grep -o '0 sectors lost'
+        claystone disk info $device | grep -c 'drive'
+        "#,
+    );
+    if run.code() == Some(77) {
+        eprintln!("skipped: {}", run.err);
+        return;
+    }
+    assert!(run.ok(), "{}{}", run.out, run.err);
+    assert_eq!(run.out.lines().collect::<Vec<_>>()[..4], ["1", "1", "small", "0 sectors lost"], "{}", run.out);
+}
+
+/// Needs a root with /dev/fuse; without, nothing is tested.
+#[test]
 fn an_emulated_drive_is_mounted_and_gone_when_it_is_unmounted() {
     let scratch = Scratch::new();
     let run = scratch.shell(

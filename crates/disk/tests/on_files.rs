@@ -1,5 +1,6 @@
 //! The store on a disk with local coding: on a device in memory, and on an emulated one whose sectors fail softly.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -7,7 +8,7 @@ use claystone_chunk::testing::{Reopen, conformance, pattern, put, segments};
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, ChunkStore, DiskId, Lease, NodeId, OwnerId, SegmentId, Term};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
 use claystone_env::testing::MemoryDevice;
-use claystone_env::{Device, Directory, Env, WallTime};
+use claystone_env::{Device, Directory, Env, SectorHealth, WallTime};
 use claystone_files::{Disk, DiskDirectory, Format, Tuning};
 use claystone_host::ThreadWorker;
 use claystone_sim::{DeviceFaults, HddModel, Process, SimDevice, World, run};
@@ -99,6 +100,34 @@ async fn conforms() {
     .await;
 }
 
+/// The same store, while sectors fail softly, alone and in bursts, and some of those that are read are lost until they are
+/// written.
+#[test]
+fn conforms_on_a_device_whose_sectors_fail() {
+    run(5, async |world| {
+        let (made, bursts) = (RefCell::new(Vec::new()), [0.0, 4.0]);
+        conformance(|| {
+            let number = made.borrow().len();
+            let hand = world.device(&format!("d{number}"), HddModel::new(16_384));
+            let (process, made) = (world.process(&format!("p{number}")), &made);
+            async move {
+                let directory = directory(hand.attach(), process.env());
+                let store = store(directory.clone(), process.env(), process.device_worker(&hand)).await;
+                let burst_sectors = bursts[number % bursts.len()];
+                hand.set_faults(DeviceFaults { soft: 0.02, burst_sectors, latent: 1e-4, ..DeviceFaults::default() });
+                made.borrow_mut().push((directory, process));
+                store
+            }
+        })
+        .await;
+        let of = made.borrow().iter().map(|(directory, _)| directory.sectors().expect("a disk")).collect::<Vec<_>>();
+        let sum = |count: fn(&SectorHealth) -> u64| of.iter().map(count).sum::<u64>();
+        assert!(sum(|of| of.soft_failures) > 10, "{of:?}");
+        assert!(sum(|of| of.mended) > 10, "{of:?}");
+        assert_eq!(sum(|of| of.sectors_lost), 0, "{of:?}");
+    });
+}
+
 #[test]
 fn chunks_read_right_where_one_sector_in_fifty_fails() {
     run(3, async |world| {
@@ -121,7 +150,7 @@ fn chunks_read_right_where_one_sector_in_fifty_fails() {
     });
 }
 
-// What is promised to a file counts its data, not the parity of each flush: the store's reserve has room for that.
+// What a segment reserves is room for groups, so the store needs no reserve of its own for their parity.
 #[test]
 fn appends_to_a_full_disk_find_what_was_reserved() {
     for step in [8192, 4160] {
@@ -131,7 +160,8 @@ fn appends_to_a_full_disk_find_what_was_reserved() {
             let directory = directory(hand.attach(), process.env());
             let worker = process.device_worker(&hand);
             drop(store(directory.clone(), process.env(), worker.clone()).await);
-            let store = DirectoryStore::open(process.env(), directory, worker, EXPECTED, Options::default());
+            let options = Options { reserve_bytes: Some(0), ..Options::default() };
+            let store = DirectoryStore::open(process.env(), directory, worker, EXPECTED, options);
             let store = store.await.expect("open");
             let lease = Lease { owner: OwnerId(1), term: Term(1) };
             let bytes = 8 << 20;
