@@ -4,12 +4,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use claystone_chunk::testing::{Reopen, conformance, pattern, put, segments};
-use claystone_chunk::{ChunkError, ChunkId, ChunkStore, DiskId, Lease, NodeId, Overwrite, OwnerId, Term};
+use claystone_chunk::{
+    ChunkError, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, SegmentError, Term,
+};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
 use claystone_env::{Directory, DirectoryLock, Env, File, Space, WallTime};
 use claystone_host::{HostDirectory, ThreadWorker};
@@ -194,13 +196,18 @@ struct Hand {
     entered: AtomicBool,
     returned: AtomicBool,
     returned_meanwhile: AtomicBool,
+    /// Whether what is held waits for the other to return, whatever that takes.
+    is_patient: AtomicBool,
+    /// Syncs that were announced.
+    prepared: AtomicU32,
 }
 
 impl Hand {
     fn hold(&self, holds: &AtomicBool) {
         if holds.swap(false, Ordering::SeqCst) {
             self.entered.store(true, Ordering::SeqCst);
-            for _ in 0..100 {
+            let patience_ms = if self.is_patient.load(Ordering::SeqCst) { 20_000 } else { 100 };
+            for _ in 0..patience_ms {
                 if self.returned.load(Ordering::SeqCst) {
                     self.returned_meanwhile.store(true, Ordering::SeqCst);
                     break;
@@ -252,6 +259,10 @@ impl Directory for Slow {
     }
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         self.inner.sync_dir(path)
+    }
+    fn prepare_sync(&self) {
+        self.hand.prepared.fetch_add(1, Ordering::SeqCst);
+        self.inner.prepare_sync();
     }
     fn space(&self) -> io::Result<Space> {
         self.inner.space()
@@ -356,4 +367,52 @@ async fn a_read_waits_for_the_overwrite_that_is_under_way() {
     hand.returned.store(true, Ordering::SeqCst);
     writing.await.expect("task").expect("overwrite");
     assert!(!hand.returned_meanwhile.load(Ordering::SeqCst), "a read came in between");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_of_the_same_term_waits_for_no_sync() {
+    let disk = Disk::formatted().await;
+    let (store, hand) = slow_store(&disk).await;
+    store.segments().fence(lease(1)).await.expect("fence");
+    store.segments().create_segment(1, lease(1), 1000).await.expect("create");
+    store.segments().append(1, lease(1), 0, pattern(1, 100)).await.expect("append");
+    hand.is_patient.store(true, Ordering::SeqCst);
+    hand.holds_sync.store(true, Ordering::SeqCst);
+    let syncing = tokio::spawn({
+        let store = store.clone();
+        async move { store.segments().sync_segment(1, lease(1)).await }
+    });
+    hand.is_entered().await;
+    store.segments().fence(lease(1)).await.expect("fence");
+    hand.returned.store(true, Ordering::SeqCst);
+    syncing.await.expect("task").expect("sync");
+    assert!(hand.returned_meanwhile.load(Ordering::SeqCst), "it waited for the sync");
+    store.segments().fence(lease(2)).await.expect("fence");
+    let former = store.segments().fence(lease(1)).await;
+    assert!(matches!(former, Err(SegmentError::Fenced { .. })), "{former:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_of_overwrites_makes_the_file_system_sync_nothing_else() {
+    let disk = Disk::formatted().await;
+    let (store, hand) = slow_store(&disk).await;
+    let prepared = || hand.prepared.swap(0, Ordering::SeqCst);
+    for number in 1..=3 {
+        put(&*store, chunk(number), pattern(1, 5000)).await.expect("put");
+    }
+    store.sync().await.expect("sync");
+    prepared();
+    for number in 1..=3 {
+        let change = [Overwrite { offset: 0, bytes: pattern(2, 4096) }];
+        store.overwrite(chunk(number), lease(1), &change).await.expect("overwrite");
+    }
+    store.sync().await.expect("sync");
+    assert_eq!(prepared(), 0);
+    for number in 4..=5 {
+        let mut writer = store.create(chunk(number), 5000).await.expect("create");
+        writer.append(pattern(1, 5000)).await.expect("append");
+        writer.commit(Durability::Buffered).await.expect("commit");
+    }
+    store.sync().await.expect("sync");
+    assert_eq!(prepared(), 1, "new files are one commit of the journal");
 }

@@ -211,6 +211,10 @@ impl Files {
     pub fn fence(&self, lease: Lease) -> Result<(), SegmentError> {
         self.writable()?;
         let owner = self.owner(lease.owner);
+        // Whoever fenced this term waited for what was under way then. Nothing is held up to say so again.
+        if matches!(lock(&owner.state).fence, Fence::Known { term, kept: Kept::Durable } if term == lease.term) {
+            return Ok(());
+        }
         let _alone = owner.gate.write().unwrap_or_else(PoisonError::into_inner);
         match self.fence_of(&owner, lease.owner)? {
             Fence::Known { term: fenced, .. } if lease.term < fenced => {

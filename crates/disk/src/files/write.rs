@@ -188,7 +188,9 @@ impl Files {
         let _alone = lock(&self.syncing);
         self.writable()?;
         let unsynced = std::mem::take(&mut *lock(&self.unsynced));
-        if unsynced.len() > 1 {
+        // Several new files are one commit of the file system's journal. What is overwritten needs none: its bytes have their
+        // place, and a commit for it would hold up whoever writes beside it.
+        if unsynced.values().filter(|waiting| waiting.is_new).count() > 1 {
             self.directory.prepare_sync();
         }
         for waiting in unsynced.values() {
