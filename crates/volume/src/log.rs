@@ -30,7 +30,7 @@ mod view;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -74,6 +74,7 @@ pub struct LogFailure {
 #[derive(Debug)]
 pub struct Log {
     view: LogView,
+    diffs: Arc<Mutex<Diffs>>,
     requests: mpsc::Sender<Request>,
 }
 
@@ -106,11 +107,11 @@ impl Log {
         start: LogStart,
         diffs: Arc<Mutex<Diffs>>,
     ) -> Result<Log, LogFailure> {
-        let writer = Writer::start(env, meta, stores, lease, settings, start, diffs).await?;
+        let writer = Writer::start(env, meta, stores, lease, settings, start, diffs.clone()).await?;
         let view = writer.view().clone();
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         env.tasks.spawn("volume log", run(writer, receiver).boxed());
-        Ok(Log { view, requests })
+        Ok(Log { view, diffs, requests })
     }
 
     /// The log as readers know it.
@@ -143,12 +144,29 @@ impl Log {
         self.ask(Request::Sync).await
     }
 
-    /// Deletes the segments that nothing needs, and copies those that miss copies.
+    /// Deletes the segments that nothing needs, and copies those that miss copies. Appends go on beside it. One caller at a
+    /// time.
     ///
     /// # Errors
     /// The log failed.
     pub async fn tend(&self) -> Result<(), LogFailure> {
+        self.view.fence_again().await?;
+        self.trim().await?;
         self.ask(Request::Tend).await
+    }
+
+    /// Ends and deletes the segments before the oldest one that is needed.
+    async fn trim(&self) -> Result<(), LogFailure> {
+        let oldest = self.diffs.lock().unwrap_or_else(PoisonError::into_inner).oldest_live();
+        let Some((below, over)) = self.view.over(oldest) else { return Ok(()) };
+        // First it is durable that they are over: they may be back after a crash, and one without the others.
+        self.append(Record::Over { below }).await?;
+        self.sync().await?;
+        for (number, segment) in over {
+            self.view.segments().remove(&number);
+            self.view.delete(number, &segment.disks).await;
+        }
+        Ok(())
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Done<T>) -> Request) -> Result<T, LogFailure> {

@@ -274,6 +274,7 @@ impl SegmentStore for CutStore {
     }
 
     async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
+        self.traps.deletes().pass().await;
         self.cut.change(self.disk(), self.inner.segments().delete_segment(number, lease), segment_dead).await
     }
 

@@ -19,6 +19,7 @@ struct TrapState {
     forgets: Trap,
     creates: Trap,
     syncs: Trap,
+    deletes: Trap,
     appends: Trap,
     /// Appends of disks that wait there, counted from when this was set, and how many came since.
     held: Mutex<BTreeMap<DiskId, (u64, u64)>>,
@@ -52,6 +53,11 @@ impl Traps {
     /// Who syncs a segment waits here.
     pub fn syncs(&self) -> &Trap {
         &self.0.syncs
+    }
+
+    /// Who deletes a segment waits here.
+    pub fn deletes(&self) -> &Trap {
+        &self.0.deletes
     }
 
     /// This append to a disk's segments waits at [`Traps::appends`], counted from here on; others go on.

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use claystone_chunk::{ByteRange, DiskId, Lease, SegmentError, SegmentId};
 use claystone_env::{Clock, timeout};
 use claystone_stripe::Stores;
+use futures::future::join_all;
 
+use super::LogFailure;
 use super::record::LogPlace;
 
 /// The disks that logs are on, and how long one may take to answer.
@@ -94,6 +96,45 @@ impl LogView {
             disks = slow;
         }
         None
+    }
+
+    /// Writes the fence of this lease again where it was damaged, which stops every change there; one that is well stays.
+    pub(super) async fn fence_again(&self) -> Result<(), LogFailure> {
+        let (stores, lease) = (&self.stores, self.lease);
+        let fences = stores.stores.members().into_iter().filter_map(|member| {
+            let disk = member.record.id;
+            let store = stores.stores.readable(disk)?;
+            Some(async move { (disk, stores.in_time(disk, store.segments().fence(lease)).await) })
+        });
+        for (disk, fenced) in join_all(fences).await {
+            match fenced {
+                Ok(()) => {}
+                Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
+                Err(error) => tracing::debug!(%disk, %error, "a disk cannot be fenced"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a segment that is over. A disk that does not do it keeps it until the volume is opened again.
+    pub(super) async fn delete(&self, number: u64, disks: &[DiskId]) {
+        for &disk in disks {
+            let Some(store) = self.stores.stores.readable(disk) else { continue };
+            let deleted = store.segments().delete_segment(number, self.lease);
+            if let Err(error) = self.stores.in_time(disk, deleted).await {
+                tracing::debug!(number, %disk, %error, "a segment that is over was left");
+            }
+        }
+    }
+
+    /// Segments before `oldest` and before the last, and the number that all of them are below. `None`: there are none.
+    pub(super) fn over(&self, oldest: Option<u64>) -> Option<(u64, BTreeMap<u64, Segment>)> {
+        let segments = self.segments();
+        let last = *segments.keys().next_back()?;
+        let below = oldest.unwrap_or(last).min(last);
+        let over: BTreeMap<u64, Segment> =
+            segments.range(..below).map(|(at, segment)| (*at, segment.clone())).collect();
+        (!over.is_empty()).then_some((below, over))
     }
 
     /// Whether the segment is not over.

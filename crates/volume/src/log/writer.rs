@@ -114,7 +114,7 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
                     match taken {
                         Request::Append(record, done) => {
                             batch_bytes += record.bytes();
-                            writer.queue.push_back((record, Some(done)));
+                            writer.queue.push_back((record, done));
                         }
                         Request::Sync(done) => sync_wanted.push(done),
                         Request::Tend(done) => tends.push(done),
@@ -208,7 +208,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Does what waits. Upkeep first: it leaves nothing under way, so nothing would come to an end that lets the rest go on.
+    /// Does what waits. Upkeep first: it may leave nothing under way, and nothing would come to an end that lets the rest go on.
     async fn go_on(&mut self, tends: &mut Vec<Done<()>>) -> Result<(), LogFailure> {
         while let Some(done) = tends.pop() {
             let tended = self.tend().await;

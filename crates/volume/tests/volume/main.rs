@@ -12,6 +12,7 @@ mod slowdown;
 mod snapshots;
 mod switches;
 mod takeovers;
+mod upkeep;
 mod waits;
 mod whole;
 mod world;

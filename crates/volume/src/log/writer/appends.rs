@@ -21,8 +21,8 @@ use super::{Done, Writer, answer};
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
 
-/// Who waits for a record to be in effect, if anybody does.
-pub(super) type Waiting = Option<Done<Option<LogPlace>>>;
+/// Who waits for a record to be in effect.
+pub(super) type Waiting = Done<Option<LogPlace>>;
 
 /// How an append went, by disk.
 pub(super) type Outcome = Vec<(DiskId, Result<(), SegmentError>)>;
@@ -52,17 +52,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a record and all that waits before it, and returns when they are in effect. Whether a disk was lost.
-    pub(super) async fn append_now(&mut self, record: Record) -> Result<bool, LogFailure> {
-        self.queue.push_back((record, None));
-        let mut lost = false;
-        while !self.queue.is_empty() {
-            self.append_queued().await?;
-            lost |= self.settle().await?;
-        }
-        Ok(lost)
-    }
-
     /// Appends the first of what waits, in a new segment if this one has no room for it.
     async fn append_some(&mut self) -> Result<(), LogFailure> {
         let mut batch = Batch::default();
@@ -80,7 +69,7 @@ impl Writer {
                 let has_room = !matches!(record, Record::Write { .. }) || self.has_room_for_writes();
                 if has_room {
                     self.go_on_in_another(record.bytes() as u64).await?;
-                } else if let Some((_, Some(done))) = self.queue.pop_front() {
+                } else if let Some((_, done)) = self.queue.pop_front() {
                     answer(done, Ok(None));
                 }
                 continue;
@@ -166,10 +155,8 @@ impl Writer {
                 let mut diffs = self.diffs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 batch.records.iter().for_each(|(record, place, _)| diffs.apply(record, *place));
             }
-            for (_, place, waiting) in batch.records {
-                if let Some(done) = waiting {
-                    answer(done, Ok(Some(place)));
-                }
+            for (_, place, done) in batch.records {
+                answer(done, Ok(Some(place)));
             }
         }
     }
@@ -180,7 +167,7 @@ impl Writer {
         self.next_made = Next::default();
         let launched = self.batches.drain(..).flat_map(|batch| batch.records).map(|(_, _, waiting)| waiting);
         let queued = self.queue.drain(..).map(|(_, waiting)| waiting);
-        launched.chain(queued).flatten().for_each(|done| answer(done, Err(failure.clone())));
+        launched.chain(queued).for_each(|done| answer(done, Err(failure.clone())));
     }
 }
 

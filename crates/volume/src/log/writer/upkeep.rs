@@ -1,24 +1,22 @@
-//! What keeps a log whole and short: copies where some are missing, segments that are over deleted, disks left.
+//! What keeps a log whole: copies where some are missing, disks left. Appends wait for it only where their disks change.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use claystone_chunk::{ChunkStore, DiskId, SegmentError, SegmentId};
 use claystone_stripe::place;
-use futures::future::join_all;
 
 use super::{FAILED_FOR, Writer, gone};
-use crate::log::record::{LogPlace, Record};
+use crate::log::record::LogPlace;
 use crate::log::view::Segment;
 use crate::log::{LogFailure, records_end};
 
 impl Writer {
-    /// See [`Log::tend`].
+    /// See [`Log::tend`](crate::log::Log::tend).
     pub(super) async fn tend(&mut self) -> Result<(), LogFailure> {
         let now = self.env.clock.now();
         self.failed.retain(|_, failed| now.since(*failed) < FAILED_FOR);
-        self.fence_again().await?;
-        let lost = self.settle().await?;
+        let lost = self.is_to_leave_disks() && self.settle().await?;
         self.leave_disks();
         if !self.is_next_good() {
             self.forget_next().await?;
@@ -28,7 +26,6 @@ impl Writer {
             self.begin_segment().await?;
         }
         self.restore().await?;
-        self.trim().await?;
         // Disks that keep nothing of the log any more can be removed.
         self.record(&[]).await
     }
@@ -78,7 +75,11 @@ impl Writer {
                     Ok(()) => {
                         if let Some(segment) = self.view.segments().get_mut(&number) {
                             segment.disks.push(disk);
+                            continue;
                         }
+                        // It came to be over meanwhile.
+                        self.view.delete(number, &[disk]).await;
+                        break;
                     }
                     Err(error) => {
                         tracing::warn!(%disk, %error, "a segment of a volume's log was not copied");
@@ -105,22 +106,10 @@ impl Writer {
         self.stores.in_time(disk, copy).await
     }
 
-    /// A fence that was damaged on its disk stops every change there until it is written again; one that is well stays.
-    async fn fence_again(&mut self) -> Result<(), LogFailure> {
-        let (stores, lease) = (&self.stores, self.lease);
-        let fences = stores.stores.members().into_iter().filter_map(|member| {
-            let disk = member.record.id;
-            let store = stores.stores.readable(disk)?;
-            Some(async move { (disk, stores.in_time(disk, store.segments().fence(lease)).await) })
-        });
-        for (disk, fenced) in join_all(fences).await {
-            match fenced {
-                Ok(()) => {}
-                Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
-                Err(error) => tracing::debug!(%disk, %error, "a disk cannot be fenced"),
-            }
-        }
-        Ok(())
+    /// Whether a segment is on a disk that takes no writes any more.
+    fn is_to_leave_disks(&self) -> bool {
+        let stays = |disk: &DiskId| self.stores.stores.member(*disk).is_some_and(|member| member.writable());
+        !self.view.segments().values().flat_map(|segment| &segment.disks).all(stays)
     }
 
     /// Counts on disks that are to be left no more, where enough others have the same.
@@ -136,30 +125,5 @@ impl Writer {
         if self.homes.keys().any(stays) {
             self.homes.retain(|disk, _| stays(disk));
         }
-    }
-
-    /// Ends and deletes the segments before the oldest one that is needed.
-    async fn trim(&mut self) -> Result<(), LogFailure> {
-        let oldest = self.diffs.lock().unwrap_or_else(PoisonError::into_inner).oldest_live();
-        let below = oldest.unwrap_or(self.number).min(self.number);
-        let over: Vec<(u64, Segment)> =
-            self.view.segments().range(..below).map(|(number, segment)| (*number, segment.clone())).collect();
-        if over.is_empty() {
-            return Ok(());
-        }
-        // First it is durable that they are over: they may be back after a crash, and one without the others.
-        self.append_now(Record::Over { below }).await?;
-        self.sync_all().await?;
-        for (number, segment) in over {
-            self.view.segments().remove(&number);
-            for disk in segment.disks {
-                let Some(store) = self.stores.stores.readable(disk) else { continue };
-                let deleted = store.segments().delete_segment(number, self.lease);
-                if let Err(error) = self.stores.in_time(disk, deleted).await {
-                    tracing::debug!(number, %disk, %error, "a segment that is over was left");
-                }
-            }
-        }
-        Ok(())
     }
 }
