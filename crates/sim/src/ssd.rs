@@ -209,12 +209,13 @@ impl SimSsd {
         let shared = &*self.shared;
         shared.now("ssd flush", 0).1.stats.flushes += 1;
         if !shared.model.is_protected {
-            self.empty_memory().await;
+            self.rest().await;
         }
         shared.clock.sleep(shared.model.flush).await;
     }
 
-    async fn empty_memory(&self) {
+    /// Waits until what was written is in the flash, and no unit does anything any more.
+    pub async fn rest(&self) {
         let shared = &*self.shared;
         loop {
             let (wait, is_last) = {

@@ -74,6 +74,20 @@ fn a_read_waits_for_one_program_and_not_for_those_that_wait() {
 }
 
 #[test]
+fn after_a_rest_a_read_waits_for_nothing() {
+    run(3, |world| async move {
+        let ssd = world.ssd("d", SsdModel { bytes_per_second: u64::MAX, ..SsdModel::sata_server() });
+        ssd.write(256 * 4096, WriteOrder::Random).await;
+        ssd.flush().await;
+        let reads: Vec<Duration> = join_all((0..8).map(|_| time(&world, ssd.read(4096)))).await;
+        assert!(reads.iter().any(|took| *took > micros(1000)), "{reads:?}");
+        ssd.rest().await;
+        assert!(ssd.stats().collections > 0);
+        assert_eq!(time(&world, ssd.read(4096)).await, SsdModel::sata_server().read);
+    });
+}
+
+#[test]
 fn a_flush_waits_for_memory_that_a_power_cut_would_empty() {
     run(4, |world| async move {
         for (name, is_protected, least) in [("p", true, micros(0)), ("u", false, plain().program * 10)] {

@@ -153,10 +153,15 @@ impl Wire {
         EmulatedStore { inner, cache, wire: self.clone() }
     }
 
-    /// Waits until every cache has written what is dirty.
+    /// Waits until every cache has written what is dirty, and every drive has done what that asks of it: who writes next does
+    /// not wait for collections that others left.
     pub async fn settle(&self) {
         let caches = locked(&self.caches).clone();
-        join_all(caches.iter().map(|(cache, _)| cache.sync())).await;
+        join_all(caches.iter().map(|(cache, drive)| async {
+            cache.sync().await;
+            drive.rest().await;
+        }))
+        .await;
     }
 
     /// What was done since the last call.
