@@ -132,7 +132,7 @@ async fn delete(State(console): Shared, Path(name): Path<String>) -> Reply<Done>
 
 async fn merge(State(console): Shared, Path(name): Path<String>) -> Reply<VolumeMerged> {
     let volume = console.opened(&name).await?;
-    let report = volume.merge_once(MERGE_PAGES).await.map_err(failed)?;
+    let report = volume.merge_beside_writers(MERGE_PAGES).await.map_err(failed)?;
     let left = volume.status().diff_pages;
     Ok(Json(VolumeMerged { pages: report.pages, left, stripes_lost: report.stripes_lost }))
 }
@@ -296,4 +296,4 @@ fn failed(error: BlocksError) -> AdminError {
 const CONTENT_BYTES_MAX: u64 = 16 << 20;
 const SPANS_MAX: usize = 4096;
 /// Pages of one round of merging: a fraction of a second, so that progress shows.
-const MERGE_PAGES: u64 = 4096;
+const MERGE_PAGES: u64 = 1024;

@@ -16,7 +16,8 @@
 //! ([`crate::switch`]), unless merging is due: room in the log comes first.
 //!
 //! Between its rounds merging rests while somebody writes, four times as long as a round where it begins, not at all from
-//! 75 % on. Its reads and writes are few at a time, and its records in the log short: no writer waits long for it.
+//! 75 % on; what somebody asks for goes the same way. Its steps are short, few at a time, and begin between writes
+//! ([`crate::pace`]); its records in the log are short too: no writer waits long for it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -68,10 +69,21 @@ impl Inner {
     /// Merges while more of the reserve is used than shall be, or all there is.
     async fn flush_diffs(self: &Arc<Self>, all: bool) -> Result<(), BlocksError> {
         let is_due = || all || self.has_many_segments() || self.used_percent() >= self.settings.merge_from_percent;
-        while self.diffs().pages() > 0 && is_due() {
+        self.merge_in_rounds(|_| self.diffs().pages() > 0 && is_due()).await.map(|_| ())
+    }
+
+    /// Merges in short rounds, as long as this wants another one and something is merged. Between them it rests while somebody
+    /// writes.
+    pub(crate) async fn merge_in_rounds(
+        self: &Arc<Self>,
+        goes_on: impl Fn(&MergeReport) -> bool,
+    ) -> Result<MergeReport, BlocksError> {
+        let mut all = MergeReport::default();
+        while goes_on(&all) {
             let (began, written) = (self.env.clock.now(), self.records.load(Ordering::Relaxed));
             let report = self.merge_as_task(ROUND_PAGES).await?;
             self.note_progress(&report);
+            all.add(&report);
             if report.pages + report.pages_carried == 0 {
                 break;
             }
@@ -80,7 +92,20 @@ impl Inner {
                 self.env.clock.sleep(pause(took, self.used_percent(), self.settings.merge_from_percent)).await;
             }
         }
-        Ok(())
+        Ok(all)
+    }
+
+    /// Before a step of a merge: lets writers go first, unless they are slowed down to the speed of merging already.
+    pub(crate) async fn give_way(&self) {
+        if self.used_percent() < SLOW_FROM_PERCENT {
+            self.pace.give_way(&*self.env.clock).await;
+        }
+    }
+
+    /// How many reads, overwrites or syncs a merge has under way: a writer's append waits behind them at a disk.
+    pub(crate) fn at_once(&self) -> usize {
+        let is_wanted = self.pace.is_wanted(self.env.clock.now()) && self.used_percent() < SLOW_FROM_PERCENT;
+        if is_wanted { AT_ONCE_BESIDE_WRITERS } else { AT_ONCE }
     }
 
     /// Gives stripes the form that fits them until merging is due. Returns whether more can be done at once.
@@ -151,6 +176,9 @@ const TICK: Duration = Duration::from_secs(1);
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const ROUND_PAGES: u64 = 512;
+/// See [`Inner::at_once`].
+const AT_ONCE: usize = 8;
+const AT_ONCE_BESIDE_WRITERS: usize = 2;
 /// From here on writers are slowed down, and merging gives way to nobody.
 pub(crate) const SLOW_FROM_PERCENT: u64 = 75;
 /// Where merging begins it rests so many times as long as it works.

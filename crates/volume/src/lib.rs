@@ -25,6 +25,7 @@ mod geometry;
 mod log;
 mod merge;
 mod open;
+mod pace;
 mod readers;
 mod settings;
 mod snapshot;

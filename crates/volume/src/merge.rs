@@ -32,7 +32,7 @@ use claystone_code::ChunkIndex;
 use claystone_env::timeout;
 use claystone_meta::{ChunkPlace, DiskState, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold};
-use futures::future::{join_all, try_join_all};
+use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
 
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
@@ -64,6 +64,15 @@ impl Volume {
     /// The volume failed; or bytes of a stripe that is in the way are lost.
     pub async fn merge_once(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
         self.inner.merge_as_task(pages_max).await
+    }
+
+    /// Merges as [`Volume::merge_once`] does, about `pages_max` pages, and gives way to writers as merging in the background
+    /// does: for who asks for it beside them.
+    ///
+    /// # Errors
+    /// As [`Volume::merge_once`].
+    pub async fn merge_beside_writers(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
+        self.inner.merge_in_rounds(|done| done.pages + done.pages_carried < pages_max).await
     }
 
     /// Merges until no diff is left that was there when this was called, for closing and for tests. Gives up on stripes
@@ -261,14 +270,37 @@ impl Inner {
     /// The contents of diffs, zeros included; those that no disk gives now are left out.
     async fn contents_there(&self, diffs: &[(Page, Diff)]) -> Contents {
         let zeros = Bytes::from(vec![0; self.geometry.page_bytes as usize]);
-        let read = async |(page, diff): (Page, Diff)| match diff.kind {
-            DiffKind::Zeros => Some((page, (zeros.clone(), None))),
-            DiffKind::Content { .. } => {
-                // Its segment cannot be over: these diffs need it.
-                self.read_log(&[(page, diff)]).await.ok().map(|read| (page, (read, Some(diff.at))))
-            }
-        };
-        iter(diffs.to_vec()).map(read).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
+        let (empty, mut written): (Vec<_>, Vec<_>) =
+            diffs.iter().copied().partition(|(_, diff)| diff.kind == DiffKind::Zeros);
+        written.sort_unstable_by_key(|(_, diff)| diff.at);
+        let of_segments = written.chunk_by(|(_, one), (_, next)| one.at.segment == next.at.segment);
+        let together: Vec<&[(Page, Diff)]> = of_segments.flat_map(|diffs| diffs.chunks(READ_TOGETHER)).collect();
+        let reads: Vec<_> = together.into_iter().map(|diffs| self.contents_of_segment(diffs)).collect();
+        let read: Vec<Vec<(Page, Bytes, LogPlace)>> = iter(reads).buffered(self.at_once()).collect().await;
+        let read = read.into_iter().flatten().map(|(page, content, at)| (page, (content, Some(at))));
+        empty.into_iter().map(|(page, _)| (page, (zeros.clone(), None))).chain(read).collect()
+    }
+
+    /// Of a few diffs in one segment, the contents of those that a disk gives now. The segment cannot be over: they need it.
+    async fn contents_of_segment(&self, diffs: &[(Page, Diff)]) -> Vec<(Page, Bytes, LogPlace)> {
+        self.give_way().await;
+        let bytes = u64::from(self.geometry.page_bytes);
+        let ranges: Vec<_> = diffs.iter().map(|(_, diff)| ByteRange { offset: diff.at.offset, bytes }).collect();
+        let read = self.log.view().read_together(diffs[0].1.at.segment, &ranges).await;
+        let mut read = read.into_iter().flatten();
+        let mut contents = Vec::with_capacity(diffs.len());
+        for (page, diff) in diffs {
+            let content = match read.next() {
+                Some(content) if diff.kind == (DiffKind::Content { crc: crc32c(&content) }) => content,
+                // Another disk may have it.
+                _ => match self.read_log(&[(*page, *diff)]).await {
+                    Ok(content) => content,
+                    Err(_) => continue,
+                },
+            };
+            contents.push((*page, content, diff.at));
+        }
+        contents
     }
 
     /// The contents of diffs, all of them.
@@ -300,6 +332,7 @@ impl Inner {
         let mut intents = Vec::new();
         for intent in intents_of(batch) {
             // One after another: what writers append meanwhile goes between them.
+            self.give_way().await;
             let place = self.log.append(Record::Intent(intent)).await;
             intents.push(place.map_err(|error| self.log_failed(error))?);
         }
@@ -338,6 +371,7 @@ impl Inner {
         let overwrites = chunks.into_iter().map(|(at, index, changes)| {
             let stripe = &writes[at].stripe;
             async move {
+                self.give_way().await;
                 let sectors = changes.len() as u64;
                 let (Some(id), Some(place)) = (stripe.chunk_id(index), stripe.places[index.at()]) else {
                     return (at, index, None, Ok((0, None)));
@@ -352,7 +386,7 @@ impl Inner {
                 (at, index, Some(place.disk), written)
             }
         });
-        let outcomes: Vec<_> = iter(overwrites).buffered(AT_ONCE).collect().await;
+        let outcomes: Vec<_> = iter(overwrites).buffered(self.at_once()).collect().await;
         // The very store that took them: one that was opened in its place since knows nothing of them.
         let mut stores: BTreeMap<DiskId, Arc<dyn ChunkStore>> = BTreeMap::new();
         let mut unsynced: BTreeMap<DiskId, ChunkError> = BTreeMap::new();
@@ -363,9 +397,12 @@ impl Inner {
                 unsynced.insert(*disk, absent(*disk));
             }
         }
-        let syncs =
-            stores.into_iter().map(|(disk, store)| async move { (disk, self.in_time(disk, store.sync()).await) });
-        unsynced.extend(join_all(syncs).await.into_iter().filter_map(|(disk, synced)| Some((disk, synced.err()?))));
+        let sync = |(disk, store): (DiskId, Arc<dyn ChunkStore>)| async move {
+            (disk, self.in_time(disk, store.sync()).await)
+        };
+        let syncs: Vec<_> = stores.into_iter().map(sync).collect();
+        let synced: Vec<_> = iter(syncs).buffered(self.at_once()).collect().await;
+        unsynced.extend(synced.into_iter().filter_map(|(disk, synced)| Some((disk, synced.err()?))));
         let mut missed: BTreeMap<usize, Vec<ChunkIndex>> = BTreeMap::new();
         let mut sectors = 0;
         for (at, index, disk, written) in outcomes {
@@ -631,8 +668,8 @@ const STRIPES_MAX: usize = 256;
 const BATCH_SECTORS: usize = 1024;
 /// Sectors after which an intent gets no further row.
 pub(crate) const INTENT_SECTORS: usize = 32;
-/// Reads of the log, and overwrites, that a merge has under way at once: a writer's append waits behind them at a disk.
-const AT_ONCE: usize = 8;
+/// Pages that are read from the log by one call.
+const READ_TOGETHER: usize = 16;
 const ROUNDS_MAX: usize = 1000;
 /// A stripe that could not be merged is left out for so many rounds.
 const PUT_OFF_ROUNDS: u64 = 16;

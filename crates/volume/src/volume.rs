@@ -36,6 +36,7 @@ use crate::gate::Gate;
 use crate::geometry::{Geometry, Page};
 use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
+use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::switch::{Form, Heats, form_of};
 use crate::toll::Toll;
@@ -104,6 +105,8 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     /// What writers pay while the reserve is nearly used up.
     pub(crate) toll: Toll,
+    /// Who writes now.
+    pub(crate) pace: Pace,
 }
 
 impl std::fmt::Debug for Volume {
@@ -165,6 +168,7 @@ impl Volume {
             switched: Mutex::default(),
             gate: Gate::default(),
             toll: Toll::default(),
+            pace: Pace::default(),
         };
         Volume { inner: Arc::new(inner), user: Arc::default() }
     }
@@ -504,6 +508,7 @@ impl Inner {
     }
 
     async fn log_write(&self, record: Record, pages: &Range<Page>) -> Result<(), BlocksError> {
+        let _writing = self.pace.enter(self.env.clock.now());
         match self.log.write(record).await {
             Ok(Some(_)) => {
                 self.try_again(pages);

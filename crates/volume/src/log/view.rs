@@ -98,6 +98,16 @@ impl LogView {
         None
     }
 
+    /// Bytes of a segment in several places, by one call to one of its disks; nothing of them is checked. `None`: that disk
+    /// does not have them soon, if the segment is not over. Then [`LogView::read`] asks the others too, place by place.
+    pub async fn read_together(&self, segment: u64, ranges: &[ByteRange]) -> Option<Vec<Bytes>> {
+        let disks = self.segments().get(&segment)?.disks.clone();
+        let store = disks.into_iter().find_map(|disk| self.stores.stores.readable(disk))?;
+        let id = SegmentId { owner: self.lease.owner, number: segment };
+        let read = store.segments().read_segment(id, ranges);
+        timeout(&*self.stores.clock, PATIENCE.min(self.stores.limit), read).await?.ok()
+    }
+
     /// Writes the fence of this lease again where it was damaged, which stops every change there; one that is well stays.
     pub(super) async fn fence_again(&self) -> Result<(), LogFailure> {
         let (stores, lease) = (&self.stores, self.lease);

@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
 
-use super::{AT_ONCE, Inner};
+use super::Inner;
 use crate::BlocksError;
 use crate::diffs::{Diff, DiffKind};
 use crate::gate::Pass;
@@ -92,7 +92,7 @@ impl Inner {
             }
         };
         let contents: Vec<(Page, Option<(u32, Bytes)>)> =
-            iter(still).map(read).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+            iter(still).map(read).buffered(self.at_once()).filter_map(std::future::ready).collect().await;
         let mut records = Vec::new();
         let mut left = contents.as_slice();
         for (pages, zeros) in runs_of(&contents) {

@@ -121,8 +121,8 @@ pub fn plan_merge(
     runs
 }
 
-/// Bounds the memory of a run: chunks of it are this many sectors.
-const RUN_ROWS_MAX: u32 = 256;
+/// Bounds the memory of a run, and how long making its parity takes: chunks of it are this many sectors.
+const RUN_ROWS_MAX: u32 = 32;
 
 #[cfg(test)]
 mod tests {

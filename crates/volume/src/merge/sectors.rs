@@ -35,6 +35,7 @@ impl Inner {
         patch.diffs.retain(|(page, _)| contents.contains_key(page));
         let mut lost_rows: BTreeSet<u32> = BTreeSet::new();
         for run in plan_merge(&self.geometry, &coding.reach, &self.parity_of(&patch.stripe), &patch.diffs) {
+            self.give_way().await;
             if self.fill_either_way(patch, coding, &run, hold, &contents, report).await {
                 continue;
             }

@@ -73,3 +73,38 @@ async fn a_crash_while_segments_are_deleted_loses_nothing() {
         check(&volume, &model, "in the stripes").await;
     }
 }
+
+#[tokio::test]
+async fn a_merge_beside_writers_ends_when_it_has_merged_what_was_asked_for() {
+    let world = World::new(4).await;
+    let volume = world.create("v", 8 * MIB, "rs:2+1").await;
+    let mut model = vec![0; 8 << 20];
+    fill(&volume, &mut model, 1).await;
+    let all = 8 * MIB / PAGE;
+    let some = volume.merge_beside_writers(all / 4 + 1).await.expect("merged");
+    assert!((all / 4 + 1..all).contains(&some.pages), "{some:?}");
+    assert!(volume.status().merges > 1, "in rounds");
+    let rest = volume.merge_beside_writers(u64::MAX).await.expect("merged");
+    assert_eq!((some.pages + rest.pages, volume.status().diff_pages), (all, 0));
+    check(&volume, &model, "merged").await;
+}
+
+/// Pages are read from one copy of the log, many by a call; a page that it has not right comes from another copy.
+#[tokio::test]
+async fn a_merge_reads_what_one_copy_of_the_log_lacks_from_another() {
+    let world = World::with(4, settings(), 3).await;
+    let volume = world.create("v", 2 * MIB, "rs:2+1").await;
+    let mut model = vec![0; 2 << 20];
+    for (number, page) in (0..).zip(model.chunks_mut(PAGE as usize)) {
+        page.copy_from_slice(&pattern(number, page.len()));
+        let content = Bytes::copy_from_slice(page);
+        volume.write(number * PAGE, content.clone(), Durable::WithFlush).await.expect("written");
+        let disks = volume.status().log_disks;
+        if number % 10 < 2 {
+            world.traps.spoil(disks[number as usize % 10], &content);
+        }
+    }
+    let merged = volume.merge_all().await.expect("merged");
+    assert_eq!((merged.pages, merged.stripes_lost), (2 * MIB / PAGE, 0));
+    check(&volume, &model, "merged").await;
+}
