@@ -1,4 +1,5 @@
-//! An emulated hard disk: sectors in memory, behind a head, a spindle, a volatile write cache and their faults.
+//! An emulated drive: sectors in memory, behind a volatile write cache and its faults; and before them a head and a spindle, a hard
+//! disk's write buffer, or flash, which take time.
 //!
 //! ```text
 //! powered --cut_power_after(n) and n operations--> off --crash--> powered, with what survived
@@ -18,6 +19,7 @@
 //! Left out: caches for reading, but for one thing: a read that goes on where the last one ended finds its sectors
 //! read ahead, and neither seeks nor waits for the spindle.
 
+mod buffer;
 mod faults;
 mod medium;
 mod model;
@@ -32,15 +34,38 @@ use claystone_env::{
     SectorFailure, SectorRange,
 };
 
+use self::buffer::{Begin, Buffer};
 use self::faults::{FaultState, Found};
 use self::medium::Medium;
 use self::model::Head;
 use crate::clock::SimClock;
 use crate::random::SimRandom;
+use crate::ssd::{Flash, SsdModel, WriteOrder};
 use crate::trace::Trace;
 
+pub use self::buffer::{BufferModel, BufferedWrite};
 pub use self::faults::DeviceFaults;
 pub use self::model::HddModel;
+
+/// What an emulated device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriveModel {
+    /// A hard disk.
+    Hdd(HddModel),
+    /// A solid-state drive that does one request after another.
+    Ssd {
+        /// Its sectors.
+        sectors: u64,
+        /// How fast it is.
+        model: SsdModel,
+    },
+}
+
+impl From<HddModel> for DriveModel {
+    fn from(model: HddModel) -> DriveModel {
+        DriveModel::Hdd(model)
+    }
+}
 
 /// What an emulated device did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,6 +106,11 @@ struct State {
     medium: Medium,
     faults: FaultState,
     head: Head,
+    /// In place of plain [`HddModel`] times.
+    buffer: Option<Buffer>,
+    flash: Option<(SsdModel, Flash)>,
+    /// When the last operation ended.
+    idle_since: Duration,
     boot: u64,
     powered: bool,
     removed: bool,
@@ -122,24 +152,31 @@ impl SimDevice {
     ///
     /// # Panics
     /// If the model's numbers make no drive.
-    pub fn alone(name: &str, model: HddModel, seed: u64) -> SimDevice {
-        SimDevice::new(name, model, Arc::new(SimRandom::new(seed)), None, Arc::default())
+    pub fn alone(name: &str, model: impl Into<DriveModel>, seed: u64) -> SimDevice {
+        SimDevice::new(name, model.into(), Arc::new(SimRandom::new(seed)), None, Arc::default())
     }
 
     /// # Panics
     /// If the model's numbers make no drive.
     pub(crate) fn new(
         name: &str,
-        model: HddModel,
+        model: DriveModel,
         random: Arc<dyn Random>,
         clock: Option<SimClock>,
         trace: Arc<Trace>,
     ) -> SimDevice {
+        let (model, flash) = match model {
+            DriveModel::Hdd(model) => (model, None),
+            DriveModel::Ssd { sectors, model } => (behind_flash(sectors, &model), Some((model, Flash::new(&model)))),
+        };
         model.check();
         let state = State {
             medium: Medium::default(),
             faults: FaultState::default(),
             head: Head::default(),
+            buffer: model.buffer.map(|buffer| Buffer::new(buffer, &*random)),
+            flash,
+            idle_since: Duration::ZERO,
             boot: 0,
             powered: true,
             removed: false,
@@ -286,6 +323,55 @@ impl State {
         cost
     }
 
+    /// Time of reading from the medium, and where that leaves the drive.
+    fn pass_read(&mut self, model: &HddModel, begun: Duration, range: SectorRange, random: &dyn Random) -> Duration {
+        if let Some((ssd, flash)) = &mut self.flash {
+            flash.program_until(begun, ssd, random);
+            let bytes = range.sectors * SECTOR_BYTES as u64;
+            return flash.read(bytes, begun, ssd, random) - begun + ssd.transfer(bytes);
+        }
+        if let Some(buffer) = &mut self.buffer {
+            buffer.was_read(random);
+        }
+        self.move_head(model, begun, range.first.0, range.sectors)
+    }
+
+    /// Time of taking a write into the cache, and of writing that out where it is full.
+    fn pass_write(&mut self, model: &HddModel, begin: Begin, range: SectorRange, random: &dyn Random) -> Duration {
+        let (took, writes_out) = match (&mut self.flash, &mut self.buffer) {
+            (Some((ssd, flash)), _) => (taken_by(flash, ssd, range, begin.at, random), false),
+            (None, Some(buffer)) => buffer.write(model, &mut self.head, range, begin, random),
+            (None, None) => (model.cache_transfer * range.sectors as u32, false),
+        };
+        if writes_out && self.powered {
+            self.medium.write_back();
+        }
+        took + self.make_room(model, begin.at + took)
+    }
+
+    /// Writes the cache to the medium where it is full.
+    fn make_room(&mut self, model: &HddModel, begun: Duration) -> Duration {
+        if !self.powered || self.medium.cached() <= model.cache_sectors {
+            return Duration::ZERO;
+        }
+        if self.flash.is_none() && self.buffer.is_none() {
+            return self.write_back(model, begun);
+        }
+        self.medium.write_back();
+        Duration::ZERO
+    }
+
+    /// Time until all is on the medium.
+    fn pass_sync(&mut self, model: &HddModel, begin: Begin, random: &dyn Random) -> Duration {
+        let took = match (&mut self.flash, &mut self.buffer) {
+            (Some((ssd, flash)), _) => flushed_by(flash, ssd, begin.at, random),
+            (None, Some(buffer)) => buffer.sync(model, begin, random),
+            (None, None) => return self.write_back(model, begin.at),
+        };
+        self.medium.write_back();
+        took
+    }
+
     /// Writes the cache to the medium, in one sweep. The drive writes while it takes in, so what was already charged for
     /// the way into the cache is not charged again.
     fn write_back(&mut self, model: &HddModel, begun: Duration) -> Duration {
@@ -299,6 +385,48 @@ impl State {
     }
 }
 
+/// How long until a solid-state drive has taken a write.
+fn taken_by(flash: &mut Flash, ssd: &SsdModel, range: SectorRange, begun: Duration, random: &dyn Random) -> Duration {
+    let mut now = begun;
+    loop {
+        flash.program_until(now, ssd, random);
+        match flash.take(range.sectors as usize, WriteOrder::Random, now, ssd, random) {
+            Ok(()) => break,
+            Err(wait) => now += wait,
+        }
+    }
+    now - begun + ssd.write + ssd.serial.unwrap_or_default() + ssd.transfer(range.sectors * SECTOR_BYTES as u64)
+}
+
+/// How long until a solid-state drive has flushed.
+fn flushed_by(flash: &mut Flash, ssd: &SsdModel, begun: Duration, random: &dyn Random) -> Duration {
+    flash.count_flush();
+    let mut now = begun;
+    flash.program_until(now, ssd, random);
+    while let Some(next) = flash.next_program().filter(|_| !ssd.is_protected) {
+        now = now.max(next) + TICK;
+        flash.program_until(now, ssd, random);
+    }
+    let ends = if ssd.is_protected { now } else { now.max(flash.busy_until()) };
+    ends - begun + ssd.flush
+}
+
+/// What lies behind flash that takes time: sectors in a cache that takes none.
+fn behind_flash(sectors: u64, ssd: &SsdModel) -> HddModel {
+    HddModel {
+        fails_fast: false,
+        transfer: Duration::ZERO,
+        cache_transfer: Duration::ZERO,
+        seek_min: Duration::ZERO,
+        seek_max: Duration::ZERO,
+        cache_sectors: ssd.memory_sectors as u64,
+        ..HddModel::new(sectors)
+    }
+}
+
+/// The least time that an emulated drive knows.
+const TICK: Duration = Duration::from_micros(1);
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -307,6 +435,7 @@ impl Shared {
     /// Ends an operation that took `cost`.
     fn charge(&self, state: &mut State, begun: Duration, cost: Duration) {
         state.head.set_free_at(begun + cost);
+        state.idle_since = begun + cost;
         state.spent += cost;
         state.uncharged += cost;
         self.trace.note("took", &[cost.as_nanos() as u64], &[]);
@@ -322,6 +451,7 @@ struct Attached {
 struct Begun<'a> {
     state: MutexGuard<'a, State>,
     at: Duration,
+    idle_since: Duration,
     fails: bool,
 }
 
@@ -349,7 +479,8 @@ impl Attached {
         if state.removed {
             return Err(operation.error("injected: the device is gone"));
         }
-        Ok(Begun { state, at, fails })
+        let idle_since = state.idle_since;
+        Ok(Begun { state, at, idle_since, fails })
     }
 
     /// Puts sectors into the cache, zeros without `bytes`, and all of the cache on the medium where it is full.
@@ -366,14 +497,13 @@ impl Attached {
                 state.medium.write(first + at, content);
             }
         }
-        let mut cost = Duration::ZERO;
-        if bytes.is_some() {
+        let cost = if bytes.is_some() {
             state.stats.sectors_written += range.sectors;
-            cost = model.cache_transfer * range.sectors as u32;
-        }
-        if state.powered && state.medium.cached() > model.cache_sectors {
-            cost += state.write_back(model, begun.at + cost);
-        }
+            let begin = Begin { at: begun.at, idle_since: begun.idle_since };
+            state.pass_write(model, begin, SectorRange { first: Sector(first), ..range }, random)
+        } else {
+            state.make_room(model, begun.at)
+        };
         self.shared.charge(state, begun.at, cost);
         if begun.fails { Err(operation.error("injected: I/O error")) } else { Ok(()) }
     }
@@ -387,9 +517,18 @@ impl Device for Attached {
     fn manner(&self) -> Vec<String> {
         let HddModel { transfer, seek_min, seek_max, retry, .. } = self.shared.model;
         let turn = self.shared.model.turn();
-        vec![format!(
+        if self.shared.state().flash.is_some() {
+            return vec!["emulated: flash".to_owned()];
+        }
+        let buffer = self.shared.model.buffer.map(|BufferModel { fast_bytes, mid_bytes, slow, .. }| {
+            let [fast, mid] = [fast_bytes, mid_bytes].map(|bytes| bytes >> 10);
+            format!("emulated: takes {fast} KiB after a sync and {mid} KiB between slow writes of {slow:?}")
+        });
+        let mut manner = vec![format!(
             "emulated: {transfer:?} a sector, {turn:?} a turn, {seek_min:?} to {seek_max:?} a seek, {retry:?} to retry a sector"
-        )]
+        )];
+        manner.extend(buffer);
+        manner
     }
 
     fn geometry(&self) -> Geometry {
@@ -399,7 +538,7 @@ impl Device for Attached {
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         let range = self.geometry().range(first, into.len());
         let operation = Operation::Read(range);
-        let Begun { mut state, at, fails } = self.begin(operation)?;
+        let Begun { mut state, at, fails, .. } = self.begin(operation)?;
         let (model, random) = (&self.shared.model, &*self.shared.random);
         let effort = if model.fails_fast { effort } else { Effort::Retry };
         let state = &mut *state;
@@ -408,7 +547,7 @@ impl Device for Attached {
         let mut cost = if from_cache {
             model.cache_transfer * range.sectors as u32
         } else {
-            state.move_head(model, at, first.0, range.sectors)
+            state.pass_read(model, at, range, random)
         };
         let mut failed = Vec::new();
         if !fails {
@@ -451,7 +590,7 @@ impl Device for Attached {
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        let Begun { mut state, at, fails } = self.begin(Operation::Sync)?;
+        let Begun { mut state, at, idle_since, fails } = self.begin(Operation::Sync)?;
         state.stats.syncs += 1;
         if state.sync_failed {
             return Err(Operation::Sync.error("an earlier sync failed"));
@@ -463,7 +602,7 @@ impl Device for Attached {
             }
             return Err(Operation::Sync.error("injected: I/O error"));
         }
-        let cost = state.write_back(&self.shared.model, at);
+        let cost = state.pass_sync(&self.shared.model, Begin { at, idle_since }, &*self.shared.random);
         self.shared.charge(&mut state, at, cost);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use claystone_env::{Clock, Random};
 
 use crate::clock::SimClock;
-use crate::device::{HddModel, SimDevice};
+use crate::device::{DriveModel, SimDevice};
 use crate::disk::{DiskModel, SimDisk};
 use crate::link::{LinkModel, SimLink};
 use crate::process::Process;
@@ -75,13 +75,13 @@ impl World {
         SimDisk::new(name, model, random, self.clock.clone(), self.trace.clone())
     }
 
-    /// An emulated hard disk whose sectors hold zeros.
+    /// An emulated drive whose sectors hold zeros.
     ///
     /// # Panics
     /// If the model's numbers make no drive.
-    pub fn device(&self, name: &str, model: HddModel) -> SimDevice {
+    pub fn device(&self, name: &str, model: impl Into<DriveModel>) -> SimDevice {
         let random = self.random.fork(&format!("device {name}"));
-        SimDevice::new(name, model, random, Some(self.clock.clone()), self.trace.clone())
+        SimDevice::new(name, model.into(), random, Some(self.clock.clone()), self.trace.clone())
     }
 
     /// A solid-state drive that has nothing to do yet.

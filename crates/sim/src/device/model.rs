@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use super::buffer::BufferModel;
+
 /// How large and fast a hard disk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HddModel {
@@ -30,6 +32,9 @@ pub struct HddModel {
     pub cache_sectors: u64,
     /// Time of a sector between host and cache, at most [`HddModel::transfer`].
     pub cache_transfer: Duration,
+    /// How the write cache takes sequential writes, where its fast, middle and slow stages are to be seen. `None`: every write
+    /// takes [`HddModel::cache_transfer`] a sector, and whoever fills the cache waits until all of it is on the medium.
+    pub buffer: Option<BufferModel>,
 }
 
 impl HddModel {
@@ -49,7 +54,13 @@ impl HddModel {
             // 64 MiB.
             cache_sectors: 16 * 1024,
             cache_transfer: Duration::from_micros(8),
+            buffer: None,
         }
+    }
+
+    /// The same with a buffer.
+    pub fn buffered(sectors: u64, buffer: BufferModel) -> HddModel {
+        HddModel { buffer: Some(buffer), ..HddModel::new(sectors) }
     }
 
     /// # Panics
