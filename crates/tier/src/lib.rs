@@ -1,0 +1,34 @@
+//! Writes that know the drive: a hard disk takes sequential writes into a buffer of its own in microseconds, until the buffer
+//! is full and one write waits for milliseconds. Whoever counts bytes knows which write that will be, and sends it elsewhere.
+//!
+//! ```text
+//! profile_device -> Staircase -> Finding::Buffered(Profile)        once for a drive
+//! Predictor::new(profile): predict, queue, wrote, upkeep           for each drive, beside every write
+//! steer(rule, ssd queue, views of the drives)                      for each write
+//! ```
+//!
+//! Source: [bcw §BCW], [bcw §MIOS].
+//!
+//! Invariants:
+//! 1. All but [`profile_device`] are pure functions and a state machine that is told what happened: no I/O, no clock, no chance.
+//! 2. A write for which [`Predictor::predict`] says [`WriteState::Slow`] is never sent to a hard disk by [`steer`].
+//!
+//! Left out, so far: the store over both kinds of devices, its log and its recovery.
+
+mod latency;
+mod padding;
+mod predictor;
+mod profile;
+mod profiler;
+mod scheduler;
+mod stage;
+mod staircase;
+
+pub use latency::{SizeLatency, WriteState};
+pub use padding::{Padding, Upkeep};
+pub use predictor::{Counts, Predictor, Sender, Stage, Tuning};
+pub use profile::{FORMAT_VERSION, Profile, ProfileError};
+pub use profiler::{ProfilePlan, profile_device};
+pub use scheduler::{DiskView, Mode, Rule, Target, disk_to_advance, queue_threshold, steer};
+pub use stage::StageBytes;
+pub use staircase::{Finding, Irregularity, Run, Staircase};

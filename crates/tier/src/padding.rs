@@ -1,0 +1,45 @@
+//! What a drive is given when no user writes: bytes that nobody needs, so that its buffer stays where the predictor thinks it is.
+
+use std::time::Duration;
+
+/// When a drive is padded, and with how much.
+// Source: [bcw §Buffer-Controlled Writes]: 4 KiB while the buffer takes writes, 64 KiB to leave a slow stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Padding {
+    /// Bytes of a padding that only keeps the drive from flushing by itself.
+    pub keep_bytes: u64,
+    /// How long the drive may be idle before it gets one. Less than what it takes to flush by itself.
+    pub keep_every: Duration,
+    /// Whether a fast stage is kept up too. It needs none: a drive that was synced has nothing to flush.
+    pub keeps_fast: bool,
+    /// Bytes of a padding that leaves a slow stage.
+    pub leave_bytes: u64,
+    /// After so long without a user's write the drive is synced instead of padded: then it is fast, and needs no padding until
+    /// somebody writes. `None`: it is padded for ever.
+    pub sync_after: Option<Duration>,
+}
+
+impl Default for Padding {
+    fn default() -> Padding {
+        Padding {
+            keep_bytes: 4 << 10,
+            keep_every: Duration::from_millis(1),
+            keeps_fast: false,
+            leave_bytes: 64 << 10,
+            sync_after: None,
+        }
+    }
+}
+
+/// What a drive needs now, while no user's write is for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Nothing, until a user writes or something else happens.
+    Nothing,
+    /// Nothing for so long.
+    After(Duration),
+    /// So many bytes that nobody needs.
+    Pad(u64),
+    /// A sync, and [`Predictor::synced`](crate::Predictor::synced) behind it.
+    Sync,
+}

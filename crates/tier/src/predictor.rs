@@ -1,0 +1,378 @@
+//! Which state a drive's next write will meet, by counting bytes since the last change.
+//!
+//! ```text
+//!            new, synced                          advance, or hardly anything fits any more
+//!                |                          .-----------------------------------------> Due
+//!                v                          |                                            | a slow write
+//!              Fast --a slow write-----.    |                                            v
+//!                |                     |----+------------------------------------------> Slow --a quick write--> Mid
+//!                '-------> (Due)       |                                                 ^                        |
+//!              Mid ---a slow write-----'                                                 |                        '--> (Due, Slow)
+//!                                                                                        |
+//!   any --suspend--> Suspended --resume of the last--> Lost --a slow write---------------'
+//!                        '--resume_synced of the last--> Fast
+//! ```
+//!
+//! | stage | what holds | what is predicted | what upkeep wants |
+//! |---|---|---|---|
+//! | Fast | `taken` bytes were written since a sync, all quickly | Fast, if the write still fits below the limit | nothing |
+//! | Mid | `taken` bytes were written since the last slow one | Mid, if the write still fits below the limit | a little padding when idle |
+//! | Due | the limit is reached; the slow write has not come yet | Slow | padding until it comes |
+//! | Slow | the last write was slow | Slow | padding until one is not |
+//! | Lost | where the drive is nobody knows | Slow | padding until a slow write tells |
+//! | Suspended | somebody reads or syncs | Slow | nothing |
+//!
+//! Source: [bcw §Predict Write State], [bcw §Buffer-Controlled Writes]. Where the paper is silent or differs
+//! (docs/decisions): padding leaves a slow stage only after a slow write was seen in it, because a limit of caution is reached
+//! earlier than the buffer's; a write that does not fit raises no flag, because shorter ones may fit still; the quick write
+//! that ends a slow stage counts in the next one.
+//!
+//! Invariants:
+//! 1. When in doubt, Slow: a write is predicted as Fast or Mid only if all bytes before it, those that are queued too, and its
+//!    own are below the limit of the stage, and it is no longer than any that was measured.
+//! 2. `taken` never exceeds what was written since the stage began.
+//! 3. Nothing is written for ever: after [`Tuning::give_up_after`] times the most that a stage takes without a slow write the drive
+//!    is not what its profile says, and [`Predictor::is_off`] stays true until it is profiled again.
+
+mod limit;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use self::limit::Limit;
+use crate::latency::WriteState;
+use crate::padding::{Padding, Upkeep};
+use crate::profile::Profile;
+
+/// Where a drive is believed to be; see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Since a sync.
+    Fast,
+    /// Since a slow stage.
+    Mid,
+    /// A slow write is awaited.
+    Due,
+    /// The last write was slow.
+    Slow,
+    /// Nobody knows.
+    Lost,
+    /// Somebody reads or syncs.
+    Suspended,
+}
+
+/// Whose a write is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// Somebody waits for it.
+    User,
+    /// Nobody needs it.
+    Padding,
+}
+
+/// How a predictor decides what its profile leaves open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// What the drive is padded with.
+    pub padding: Padding,
+    /// A stage is over when no more than this fits into it.
+    pub due_below: u64,
+    /// Of the last [`Tuning::stages_judged`] stages, so many may end outside of what the profile says. More, and the limits are
+    /// made anew from them.
+    pub wrong_max: usize,
+    /// See [`Tuning::wrong_max`].
+    pub stages_judged: usize,
+    /// So many times the most that a stage takes may be written without a slow write.
+    pub give_up_after: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning { padding: Padding::default(), due_below: 64 << 10, wrong_max: 3, stages_judged: 16, give_up_after: 4 }
+    }
+}
+
+/// What a predictor saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Writes of users.
+    pub user_writes: u64,
+    /// Their bytes.
+    pub user_bytes: u64,
+    /// Those of them that met a slow stage, which they were not sent into.
+    pub user_surprises: u64,
+    /// Paddings.
+    pub paddings: u64,
+    /// Their bytes.
+    pub padding_bytes: u64,
+    /// Paddings that met a slow stage before it was due.
+    pub padding_surprises: u64,
+    /// Slow stages.
+    pub slow_stages: u64,
+    /// Times that a read or a flush of the drive's own made all counting void.
+    pub losses: u64,
+    /// Times that limits were made anew.
+    pub recalibrations: u64,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Predictor {
+    profile: Profile,
+    tuning: Tuning,
+    fast: Limit,
+    mid: Limit,
+    stage: Stage,
+    /// The stage that becomes due: Fast or Mid.
+    within: Stage,
+    /// Written since `within` began; in Lost, since then.
+    taken: u64,
+    /// Bytes of users' writes on their way, in their order.
+    queued: VecDeque<u64>,
+    queued_bytes: u64,
+    suspensions: u32,
+    is_off: bool,
+    counts: Counts,
+}
+
+impl Predictor {
+    /// Of a drive whose state nobody knows yet: [`Predictor::synced`] or padding finds out.
+    ///
+    /// # Panics
+    /// If the profile does not pass [`Profile::check`].
+    pub fn new(profile: Profile, tuning: Tuning) -> Predictor {
+        assert_eq!(profile.check(), Ok(()), "a profile is checked before it is used");
+        let (fast, mid) = (Limit::new(profile.fast), Limit::new(profile.mid));
+        Predictor {
+            profile,
+            tuning,
+            fast,
+            mid,
+            stage: Stage::Lost,
+            within: Stage::Mid,
+            taken: 0,
+            queued: VecDeque::new(),
+            queued_bytes: 0,
+            suspensions: 0,
+            is_off: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What it was made from.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Where the drive is believed to be.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// What it saw.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Users' writes on their way.
+    pub fn queued(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// The drive does not do what its profile says: nothing is predicted but Slow, and nothing is padded.
+    pub fn is_off(&self) -> bool {
+        self.is_off
+    }
+
+    /// Bytes that the present stage takes for certain, beside those on their way; 0 in other stages than Fast and Mid.
+    pub fn left_bytes(&self) -> u64 {
+        match self.stage {
+            Stage::Fast | Stage::Mid => self.limit_bytes().saturating_sub(self.taken + self.queued_bytes),
+            Stage::Due | Stage::Slow | Stage::Lost | Stage::Suspended => 0,
+        }
+    }
+
+    /// What a write of so many bytes would meet if it was sent now, behind those on their way.
+    pub fn predict(&self, bytes: u64) -> WriteState {
+        let longest = self.profile.sizes.last().map_or(0, |size| size.bytes);
+        match self.stage {
+            _ if self.is_off || bytes > longest || bytes > self.left_bytes() => WriteState::Slow,
+            Stage::Fast => WriteState::Fast,
+            Stage::Mid => WriteState::Mid,
+            Stage::Due | Stage::Slow | Stage::Lost | Stage::Suspended => WriteState::Slow,
+        }
+    }
+
+    /// A user's write is on its way. It comes to an end by [`Predictor::wrote`] or [`Predictor::unqueue`].
+    pub fn queue(&mut self, bytes: u64) {
+        self.queued.push_back(bytes);
+        self.queued_bytes += bytes;
+    }
+
+    /// Whether the first of those on their way may be written still: what came meanwhile may have made it slow.
+    pub fn may_begin(&self) -> bool {
+        let bytes = self.queued.front().copied().unwrap_or(0);
+        let takes = matches!(self.stage, Stage::Fast | Stage::Mid);
+        !self.is_off && takes && self.taken + bytes <= self.limit_bytes()
+    }
+
+    /// The first of those on their way goes elsewhere.
+    ///
+    /// # Panics
+    /// If none is.
+    pub fn unqueue(&mut self) -> u64 {
+        let bytes = self.queued.pop_front().expect("a write is on its way");
+        self.queued_bytes -= bytes;
+        bytes
+    }
+
+    /// A write ended: of a user the first of those on their way, or a padding.
+    ///
+    /// # Panics
+    /// If it is a user's, and none was on its way, or the first is of another length.
+    pub fn wrote(&mut self, sender: Sender, bytes: u64, took: Duration) {
+        let is_slow = self.profile.is_slow(bytes, took);
+        let is_surprise = is_slow && matches!(self.stage, Stage::Fast | Stage::Mid);
+        match sender {
+            Sender::User => {
+                assert_eq!(self.unqueue(), bytes, "writes end in their order");
+                self.counts.user_writes += 1;
+                self.counts.user_bytes += bytes;
+                self.counts.user_surprises += u64::from(is_surprise);
+            }
+            Sender::Padding => {
+                self.counts.paddings += 1;
+                self.counts.padding_bytes += bytes;
+                self.counts.padding_surprises += u64::from(is_surprise);
+            }
+        }
+        match (self.stage, is_slow) {
+            (Stage::Fast | Stage::Mid | Stage::Due, true) => self.stage_ended(bytes),
+            (Stage::Fast | Stage::Mid, false) => {
+                self.taken += bytes;
+                if self.limit_bytes().saturating_sub(self.taken) <= self.tuning.due_below {
+                    self.stage = Stage::Due;
+                }
+            }
+            (Stage::Due | Stage::Lost, false) => {
+                self.taken += bytes;
+                let most = self.limit(self.within).bytes().most();
+                self.is_off |= self.taken > most.saturating_mul(self.tuning.give_up_after);
+            }
+            (Stage::Lost, true) => self.enter_slow(),
+            (Stage::Slow, true) | (Stage::Suspended, _) => {}
+            (Stage::Slow, false) => self.enter(Stage::Mid, bytes),
+        }
+    }
+
+    /// The drive was synced, and nothing was asked of it since.
+    pub fn synced(&mut self) {
+        if self.suspensions == 0 {
+            self.enter(Stage::Fast, 0);
+        }
+    }
+
+    /// A read or a sync of this drive begins: until [`Predictor::resume`] or [`Predictor::resume_synced`] nothing is sent to it.
+    // Source: [bcw §Buffer-Controlled Writes]: suspended while the drive reads.
+    pub fn suspend(&mut self) {
+        self.suspensions += 1;
+        self.stage = Stage::Suspended;
+    }
+
+    /// It ended. After the last one nobody knows where the drive is.
+    ///
+    /// # Panics
+    /// If nothing was suspended.
+    pub fn resume(&mut self) {
+        self.suspensions = self.suspensions.checked_sub(1).expect("only what was suspended is resumed");
+        if self.suspensions == 0 {
+            self.lose();
+        }
+    }
+
+    /// A sync ended: if nobody reads, the drive is fast now.
+    ///
+    /// # Panics
+    /// As [`Predictor::resume`].
+    pub fn resume_synced(&mut self) {
+        self.suspensions = self.suspensions.checked_sub(1).expect("only what was suspended is resumed");
+        self.synced();
+    }
+
+    /// The drive did something of its own, or may have: it was idle for too long.
+    pub fn lose(&mut self) {
+        if self.suspensions == 0 && self.stage != Stage::Lost {
+            self.counts.losses += 1;
+            self.enter(Stage::Lost, 0);
+        }
+    }
+
+    /// Ends a stage before it must: what is left of it is padded. So the slow stages of several drives come apart.
+    pub fn advance(&mut self) {
+        if matches!(self.stage, Stage::Fast | Stage::Mid) {
+            self.stage = Stage::Due;
+        }
+    }
+
+    /// What the drive needs now: it was idle for `idle`, and no user wrote for `unused`.
+    pub fn upkeep(&self, idle: Duration, unused: Duration) -> Upkeep {
+        let padding = &self.tuning.padding;
+        let keeps = match self.stage {
+            _ if self.is_off || !self.queued.is_empty() => return Upkeep::Nothing,
+            Stage::Suspended => return Upkeep::Nothing,
+            _ if padding.sync_after.is_some_and(|after| unused >= after) && self.stage != Stage::Fast => {
+                return Upkeep::Sync;
+            }
+            Stage::Due | Stage::Slow | Stage::Lost => return Upkeep::Pad(padding.leave_bytes),
+            Stage::Fast => padding.keeps_fast,
+            Stage::Mid => true,
+        };
+        match padding.keep_every.checked_sub(idle) {
+            _ if !keeps => Upkeep::Nothing,
+            Some(left) if !left.is_zero() => Upkeep::After(left),
+            _ => Upkeep::Pad(padding.keep_bytes),
+        }
+    }
+
+    /// Its limits as they are now, of the fast and the middle stage.
+    pub fn limits(&self) -> (u64, u64) {
+        (self.fast.bytes().limit(), self.mid.bytes().limit())
+    }
+
+    fn limit(&self, stage: Stage) -> &Limit {
+        if stage == Stage::Fast { &self.fast } else { &self.mid }
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.limit(self.within).bytes().limit()
+    }
+
+    fn enter(&mut self, stage: Stage, taken: u64) {
+        self.stage = stage;
+        self.within = if stage == Stage::Fast { Stage::Fast } else { Stage::Mid };
+        self.taken = taken;
+    }
+
+    fn enter_slow(&mut self) {
+        self.counts.slow_stages += 1;
+        self.enter(Stage::Slow, 0);
+    }
+
+    /// A slow write of so many bytes ended a stage that was counted from its beginning.
+    fn stage_ended(&mut self, next: u64) {
+        let (taken, tuning) = (self.taken, self.tuning);
+        let least = self.profile.sizes.last().map_or(0, |size| size.bytes);
+        let limit = if self.within == Stage::Fast { &mut self.fast } else { &mut self.mid };
+        match limit.ended(taken, next, tuning.stages_judged, tuning.wrong_max) {
+            limit::Judgement::Right => {}
+            limit::Judgement::Recalibrated => {
+                self.counts.recalibrations += 1;
+                self.is_off |= limit.bytes().limit() < least;
+            }
+        }
+        self.enter_slow();
+    }
+}
+
+#[cfg(test)]
+mod tests;

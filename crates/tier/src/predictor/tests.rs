@@ -1,0 +1,322 @@
+//! A predictor beside drives whose stages the test knows: what it says of the next write, and what it learns from the last one.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::profile::tests::profile;
+
+const US: Duration = Duration::from_micros(1);
+const QUICK: Duration = Duration::from_micros(60);
+const SPIKE: Duration = Duration::from_millis(12);
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn predictor() -> Predictor {
+    let mut predictor = Predictor::new(profile(), Tuning::default());
+    predictor.synced();
+    predictor
+}
+
+fn pad(predictor: &mut Predictor, bytes: u64, took: Duration) {
+    predictor.wrote(Sender::Padding, bytes, took);
+}
+
+fn user(predictor: &mut Predictor, bytes: u64, took: Duration) {
+    predictor.queue(bytes);
+    predictor.wrote(Sender::User, bytes, took);
+}
+
+/// Takes a predictor from a stage that is due into the middle one.
+fn pass_slow(predictor: &mut Predictor) {
+    assert_eq!(predictor.stage(), Stage::Due);
+    pad(predictor, 64 * KIB, SPIKE);
+    assert_eq!(predictor.stage(), Stage::Slow);
+    pad(predictor, 64 * KIB, 5 * QUICK);
+    assert_eq!(predictor.stage(), Stage::Mid);
+}
+
+/// A drive as the notes have it: it takes so many bytes in each stage, and is slow for one write between two.
+struct Drive {
+    lengths: Vec<u64>,
+    stage: usize,
+    taken: u64,
+}
+
+impl Drive {
+    fn write(&mut self, bytes: u64) -> Duration {
+        if self.taken + bytes > self.lengths[self.stage % self.lengths.len()] {
+            (self.stage, self.taken) = (self.stage + 1, 0);
+            return SPIKE;
+        }
+        self.taken += bytes;
+        QUICK
+    }
+}
+
+// Test of: [bcw §Predict Write State]
+#[test]
+fn a_drive_goes_from_fast_through_slow_to_middle_and_slow_again() {
+    let mut predictor = predictor();
+    let (fast, mid) = predictor.limits();
+    assert_eq!(predictor.predict(16 * KIB), WriteState::Fast);
+    let mut written = 0;
+    while predictor.predict(16 * KIB) == WriteState::Fast {
+        user(&mut predictor, 16 * KIB, QUICK);
+        written += 16 * KIB;
+    }
+    // What is left takes less than is worth a flag.
+    assert!(written <= fast && written + 96 * KIB > fast, "{written} of {fast}");
+    assert_eq!(predictor.upkeep(Duration::ZERO, Duration::ZERO), Upkeep::Pad(64 * KIB));
+    pass_slow(&mut predictor);
+    // The quick write that ended the slow stage is in the middle one already.
+    assert_eq!(predictor.left_bytes(), mid - 64 * KIB);
+    assert_eq!(predictor.predict(16 * KIB), WriteState::Mid);
+    while predictor.predict(4 * KIB) == WriteState::Mid {
+        user(&mut predictor, 4 * KIB, QUICK);
+    }
+    pass_slow(&mut predictor);
+    let counts = predictor.counts();
+    assert_eq!((counts.slow_stages, counts.user_surprises, counts.padding_surprises), (2, 0, 0));
+    assert_eq!((counts.paddings, counts.padding_bytes), (4, 256 * KIB));
+    assert_eq!(counts.user_bytes, counts.user_writes * 4 * KIB + written / 4 * 3);
+}
+
+#[test]
+fn a_limit_reached_early_is_padded_until_the_slow_write_comes() {
+    let mut predictor = predictor();
+    predictor.advance();
+    // Quick paddings do not make it a middle stage: the buffer is not full yet.
+    for _ in 0..5 {
+        assert_eq!(predictor.stage(), Stage::Due);
+        assert_eq!(predictor.predict(4 * KIB), WriteState::Slow);
+        pad(&mut predictor, 64 * KIB, QUICK);
+    }
+    pass_slow(&mut predictor);
+}
+
+#[test]
+fn writes_on_their_way_count() {
+    let mut predictor = predictor();
+    let (fast, _) = predictor.limits();
+    let mut queued = 0;
+    while predictor.predict(64 * KIB) == WriteState::Fast {
+        predictor.queue(64 * KIB);
+        queued += 64 * KIB;
+    }
+    assert!(queued <= fast && queued + 64 * KIB > fast);
+    assert!(predictor.may_begin());
+    // The first one meets a slow stage, unforeseen: none of the others may begin, and they go elsewhere in their order.
+    predictor.wrote(Sender::User, 64 * KIB, SPIKE);
+    assert_eq!((predictor.stage(), predictor.counts().user_surprises), (Stage::Slow, 1));
+    assert!(!predictor.may_begin());
+    assert_eq!(predictor.unqueue(), 64 * KIB);
+    assert_eq!(predictor.queued() as u64, queued / (64 * KIB) - 2);
+}
+
+#[test]
+fn what_is_longer_than_any_that_was_measured_is_slow() {
+    let predictor = predictor();
+    assert_eq!(predictor.predict(64 * KIB), WriteState::Fast);
+    assert_eq!(predictor.predict(64 * KIB + 4096), WriteState::Slow);
+}
+
+// Test of: [bcw §Buffer-Controlled Writes]
+#[test]
+fn only_a_slow_write_tells_where_a_drive_is_that_was_read() {
+    let mut predictor = predictor();
+    predictor.suspend();
+    predictor.suspend();
+    predictor.resume();
+    assert_eq!((predictor.stage(), predictor.predict(4 * KIB)), (Stage::Suspended, WriteState::Slow));
+    assert_eq!(predictor.upkeep(SPIKE, SPIKE), Upkeep::Nothing);
+    predictor.resume();
+    assert_eq!((predictor.stage(), predictor.predict(4 * KIB)), (Stage::Lost, WriteState::Slow));
+    assert_eq!(predictor.upkeep(Duration::ZERO, Duration::ZERO), Upkeep::Pad(64 * KIB));
+    pad(&mut predictor, 64 * KIB, QUICK);
+    assert_eq!(predictor.stage(), Stage::Lost);
+    pad(&mut predictor, 64 * KIB, SPIKE);
+    pad(&mut predictor, 64 * KIB, QUICK);
+    assert_eq!((predictor.stage(), predictor.counts().losses), (Stage::Mid, 1));
+    // What was found in between says nothing of how long stages are.
+    assert_eq!(predictor.counts().recalibrations, 0);
+    // A sync says it without a slow write, unless somebody reads.
+    predictor.suspend();
+    predictor.suspend();
+    predictor.resume_synced();
+    assert_eq!(predictor.stage(), Stage::Suspended);
+    predictor.resume_synced();
+    assert_eq!(predictor.stage(), Stage::Fast);
+}
+
+// Test of: [bcw §Buffer-Controlled Writes]
+#[test]
+fn idle_drives_are_padded_as_the_setting_says() {
+    let mut predictor = predictor();
+    let upkeep = |predictor: &Predictor, idle: u64, unused: u64| predictor.upkeep(US * idle as u32, US * unused as u32);
+    assert_eq!(upkeep(&predictor, 9000, 9000), Upkeep::Nothing, "a drive that was synced has nothing to flush");
+    predictor.advance();
+    pass_slow(&mut predictor);
+    assert_eq!(upkeep(&predictor, 400, 400), Upkeep::After(US * 600));
+    assert_eq!(upkeep(&predictor, 1000, 1000), Upkeep::Pad(4 * KIB));
+    predictor.queue(4 * KIB);
+    assert_eq!(upkeep(&predictor, 1000, 1000), Upkeep::Nothing, "a user's write is on its way");
+    predictor.unqueue();
+
+    let padding = Padding { keeps_fast: true, sync_after: Some(US * 5000), ..Padding::default() };
+    let mut eager = Predictor::new(profile(), Tuning { padding, ..Tuning::default() });
+    assert_eq!(upkeep(&eager, 0, 5000), Upkeep::Sync, "a sync finds a lost drive too");
+    eager.synced();
+    assert_eq!(upkeep(&eager, 1000, 5000), Upkeep::Pad(4 * KIB));
+    eager.advance();
+    pass_slow(&mut eager);
+    assert_eq!(upkeep(&eager, 1000, 4999), Upkeep::Pad(4 * KIB));
+    assert_eq!(upkeep(&eager, 0, 5000), Upkeep::Sync);
+}
+
+#[test]
+fn a_drive_whose_buffer_became_smaller_is_calibrated_anew() {
+    let mut predictor = predictor();
+    let later = (0..40).map(|stage| 5 * MIB + 64 * KIB * (stage % 3) - 64 * KIB);
+    let mut drive = Drive { lengths: std::iter::once(16 * MIB).chain(later).collect(), stage: 0, taken: 0 };
+    let mut surprises = Vec::new();
+    for _ in 0..40 * MIB / (4 * KIB) * 4 {
+        let before = predictor.counts().user_surprises;
+        if predictor.predict(4 * KIB) != WriteState::Slow {
+            user(&mut predictor, 4 * KIB, drive.write(4 * KIB));
+        } else {
+            pad(&mut predictor, 64 * KIB, drive.write(64 * KIB));
+        }
+        surprises.push(predictor.counts().user_surprises - before);
+    }
+    let counts = predictor.counts();
+    let stages = Tuning::default().wrong_max as u64 + 1;
+    assert!(counts.recalibrations >= 1, "{counts:?}");
+    assert!(predictor.limits().1 <= 5 * MIB, "{:?}", predictor.limits());
+    let half = surprises.len() / 2;
+    assert_eq!(surprises[half..].iter().sum::<u64>(), 0, "none any more");
+    assert!((1..=stages).contains(&counts.user_surprises), "{counts:?}");
+    assert!(!predictor.is_off());
+}
+
+#[test]
+fn a_drive_that_is_never_slow_is_given_up() {
+    let mut predictor = predictor();
+    predictor.suspend();
+    predictor.resume();
+    let mut padded = 0;
+    while let Upkeep::Pad(bytes) = predictor.upkeep(Duration::ZERO, Duration::ZERO) {
+        pad(&mut predictor, bytes, QUICK);
+        padded += bytes;
+        assert!(padded < 100 * MIB, "for ever");
+    }
+    assert!(predictor.is_off());
+    assert_eq!(predictor.predict(4 * KIB), WriteState::Slow);
+    predictor.synced();
+    assert_eq!(predictor.predict(4 * KIB), WriteState::Slow, "until it is profiled again");
+}
+
+/// Lines "who bytes microseconds", as an emulated drive of 1 MiB after a sync and 512 KiB between slow writes made them, with a
+/// write of 64 KiB each 192 KiB. What is expected of each: the stage behind it.
+const RECORDED: &str = "\
+    user 65536 181 Fast\n user 65536 179 Fast\n user 131072 331 Fast\n user 262144 640 Fast\n user 262144 655 Fast\n\
+    user 196608 487 Due\n padding 65536 180 Due\n padding 65536 11873 Slow\n padding 65536 12210 Slow\n padding 65536 281 Mid\n\
+    user 4096 55 Mid\n user 4096 57 Mid\n user 262144 973 Mid\n user 131072 11950 Slow\n padding 65536 279 Mid\n";
+
+#[test]
+fn a_recorded_sequence_is_followed_step_by_step() {
+    let stage = |mean: u64| crate::StageBytes { mean, deviation: 8 << 10, least: mean - (32 << 10), seen: 9 };
+    let mut profile = profile();
+    (profile.fast, profile.mid) = (stage(1 << 20), stage(512 << 10));
+    profile.sizes.push(crate::SizeLatency { bytes: 262144, fast_ns: 640_000, mid_ns: 980_000, ..profile.sizes[2] });
+    let mut predictor = Predictor::new(profile, Tuning::default());
+    predictor.synced();
+    let mut lines = 0;
+    for line in RECORDED.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [sender, bytes, took, stage] = words[..] else { panic!("{line}") };
+        let (bytes, took) = (bytes.parse().expect("bytes"), US * took.parse::<u32>().expect("microseconds"));
+        match sender {
+            "user" => {
+                assert_ne!(predictor.predict(bytes), WriteState::Slow, "{line}");
+                user(&mut predictor, bytes, took);
+            }
+            _ => pad(&mut predictor, bytes, took),
+        }
+        assert_eq!(format!("{:?}", predictor.stage()), stage, "{line}");
+        lines += 1;
+    }
+    assert_eq!((lines, predictor.counts().user_surprises, predictor.counts().slow_stages), (15, 1, 2));
+}
+
+proptest! {
+    // Test of: [bcw §Predict Write State]: it prefers Slow when in doubt.
+    #[test]
+    fn no_user_meets_a_slow_stage_of_a_drive_that_is_as_profiled(
+        lengths in prop::collection::vec(0..100u64, 4..12),
+        sizes in prop::collection::vec(1..16u64, 50),
+        reads in prop::collection::vec(0..400usize, 0..5),
+    ) {
+        let mut predictor = predictor();
+        let (fast, mid) = (profile().fast, profile().mid);
+        let between = |stage: &crate::StageBytes, percent: u64| {
+            stage.limit() + (stage.most() - stage.limit()) * percent / 100
+        };
+        let lengths = lengths.iter().enumerate();
+        let lengths = lengths.map(|(at, percent)| between(if at == 0 { &fast } else { &mid }, *percent)).collect();
+        let mut drive = Drive { lengths, stage: 0, taken: 0 };
+        for at in 0..4000 {
+            let bytes = sizes[at % sizes.len()] * 4 * KIB;
+            if reads.contains(&(at / 10)) && at % 10 == 0 {
+                predictor.suspend();
+                predictor.resume();
+            } else if predictor.predict(bytes) != WriteState::Slow {
+                user(&mut predictor, bytes, drive.write(bytes));
+            } else if let Upkeep::Pad(bytes) = predictor.upkeep(SPIKE, SPIKE) {
+                pad(&mut predictor, bytes, drive.write(bytes));
+            }
+            // The first stage of a drive is the only fast one here.
+            prop_assert!(drive.stage < drive.lengths.len(), "the test's drive has more stages");
+            if drive.stage + 1 == drive.lengths.len() {
+                break;
+            }
+        }
+        let counts = predictor.counts();
+        prop_assert_eq!((counts.user_surprises, counts.padding_surprises, counts.recalibrations), (0, 0, 0));
+        prop_assert!(!predictor.is_off());
+    }
+
+    #[test]
+    fn on_any_drive_at_most_one_write_of_a_stage_is_a_surprise(
+        lengths in prop::collection::vec(1..400u64, 3..20),
+        steps in prop::collection::vec((0..6u8, 1..17u64), 600),
+    ) {
+        let mut predictor = predictor();
+        let lengths = lengths.iter().map(|length| length * 64 * KIB).collect();
+        let mut drive = Drive { lengths, stage: 0, taken: 0 };
+        let mut readers = 0;
+        for (what, sectors) in steps {
+            let bytes = sectors * 4 * KIB;
+            match what {
+                0 if readers < 3 => {
+                    predictor.suspend();
+                    readers += 1;
+                }
+                1 | 2 if readers > 0 => {
+                    predictor.resume();
+                    readers -= 1;
+                }
+                3 => predictor.advance(),
+                _ if predictor.predict(bytes) != WriteState::Slow => user(&mut predictor, bytes, drive.write(bytes)),
+                _ => {
+                    if let Upkeep::Pad(bytes) = predictor.upkeep(SPIKE, Duration::ZERO) {
+                        pad(&mut predictor, bytes, drive.write(bytes));
+                    }
+                }
+            }
+            prop_assert_eq!(predictor.stage() == Stage::Suspended, readers > 0);
+            let counts = predictor.counts();
+            prop_assert!(counts.user_surprises + counts.padding_surprises <= counts.slow_stages);
+            prop_assert!(counts.slow_stages <= drive.stage as u64);
+        }
+    }
+}
