@@ -4,6 +4,7 @@ pub mod codes;
 pub mod lec;
 pub mod load;
 pub mod mount;
+pub mod nbd;
 pub mod noise;
 pub mod s3;
 pub mod server;

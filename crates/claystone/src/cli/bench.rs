@@ -1,5 +1,6 @@
 //! `claystone bench`: measures.
 
+mod nbd;
 mod trace;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ enum What {
     Lec(Lec),
     /// A file through the mount with coding on and off, in one run; takes root and /dev/fuse
     Mount(Mount),
+    /// fio on a volume over NBD: alone, while the log is merged, with a disk gone; takes fio
+    Nbd(nbd::Nbd),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
     /// Small objects over S3: space, files, and how fast they are put, read and listed
@@ -209,6 +212,7 @@ impl Bench {
                 print(&rows, json)
             }
             What::Mount(mount) => mount.run().await,
+            What::Nbd(nbd) => nbd.run().await,
             What::S3(s3) => s3.run().await,
             What::Small(small) => small.run().await,
             What::Trace(trace) => trace.run().await,

@@ -1,0 +1,263 @@
+//! fio on a volume over NBD, as a database or a virtual machine writes to it: on six disks, while the log is merged, and with
+//! one disk gone.
+//!
+//! ```text
+//! quiet     nothing else goes on
+//! merging   `volume merge` again and again
+//! disk lost the store was stopped, and started without one of its disks
+//! ```
+//!
+//! Quiet rounds and rounds that merge take turns; rounds with a lost disk come after them and are held against the quiet
+//! ones. What is compared is the median of rounds. "one file" is the same load on one file of the same file system, without
+//! any store: what the machine itself can do.
+//!
+//! Invariants:
+//! 1. A merging round in which nothing was merged ends the benchmark: its figure would say nothing.
+//! 2. fio ends without an error, or the benchmark ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use claystone_bench::gate::median;
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::noise;
+use super::server::Server;
+use crate::progress::Progress;
+use crate::rows::{Against, Figure, Goals, Row};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Length of the volume.
+    pub volume_bytes: u64,
+    /// Length of a round.
+    pub round: Duration,
+    /// Rounds of each case.
+    pub rounds: usize,
+    /// Whether goals are judged.
+    pub judged: bool,
+    /// Where the server's directory is made; `None`: the system's place for temporary files.
+    pub directory: Option<PathBuf>,
+}
+
+/// Random writes of one kind.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    name: &'static str,
+    block: &'static str,
+    depth: &'static str,
+    /// After each write.
+    flushed: bool,
+}
+
+const LOADS: [Load; 2] = [
+    Load { name: "8KiB QD1 flushed", block: "8k", depth: "1", flushed: true },
+    Load { name: "4KiB QD16", block: "4k", depth: "16", flushed: false },
+];
+
+/// What goes on beside the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    OneFile,
+    Quiet,
+    Merging,
+    DiskLost,
+}
+
+impl State {
+    fn of(self, load: Load) -> String {
+        match self {
+            State::OneFile => format!("{} one file", load.name),
+            State::Quiet => load.name.to_owned(),
+            State::Merging => format!("{} merging", load.name),
+            State::DiskLost => format!("{} disk lost", load.name),
+        }
+    }
+}
+
+/// Runs all cases.
+///
+/// # Errors
+/// fio is not there or cannot do NBD, the server does not start, or a write fails.
+pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
+    let engines = Command::new("fio").arg("--enghelp").output().await;
+    let engines = engines.context("fio cannot be started: install it (on Debian: apt-get install fio)")?;
+    ensure!(String::from_utf8_lossy(&engines.stdout).contains("nbd"), "this fio has no engine `nbd`");
+    let place = super::scratch(plan.directory.as_deref())?;
+    let directory = place.path().join("store");
+    let server = Server::claystone(&directory).await?;
+    volume(&directory, &["create", VOLUME, "--size", &plan.volume_bytes.to_string(), "--redundancy", "rs:4+2"]).await?;
+    let nbd = format!("nbd+unix:///{VOLUME}?socket={}", directory.join("nbd.sock").display());
+    let store = Place { engine: ["--ioengine=nbd".to_owned(), format!("--uri={nbd}")], bytes: plan.volume_bytes };
+    // Stripes under the code everywhere, as of a volume in use.
+    fio(&store, &["--rw=write", "--bs=1m", "--iodepth=4", "--end_fsync=1"]).await?;
+    volume(&directory, &["merge", VOLUME]).await?;
+    let file = place.path().join("file");
+    let one_file = Place {
+        engine: ["--ioengine=libaio".to_owned(), format!("--filename={}", file.display())],
+        bytes: plan.volume_bytes,
+    };
+    fio(&one_file, &["--rw=write", "--bs=1m", "--end_fsync=1"]).await?;
+
+    let progress = Progress::new("measuring", (LOADS.len() * plan.rounds * 4) as u64);
+    let mut results: Vec<(State, usize, Vec<Measured>)> = Vec::new();
+    for state in [State::OneFile, State::Quiet, State::Merging, State::DiskLost] {
+        results.extend((0..LOADS.len()).map(|load| (state, load, Vec::new())));
+    }
+    let mut measure = async |number: usize, state: State| -> anyhow::Result<()> {
+        for (of, load) in LOADS.into_iter().enumerate() {
+            progress.say(&state.of(load));
+            noise::pressure(QUIET_WINDOW).await;
+            let at = if state == State::OneFile { &one_file } else { &store };
+            let measured = if state == State::Merging {
+                merging(&directory, round(at, load, plan, number)).await?
+            } else {
+                round(at, load, plan, number).await?
+            };
+            let kept = results.iter_mut().find(|(of_state, of_load, _)| *of_state == state && *of_load == of);
+            kept.expect("all were made above").2.push(measured);
+            progress.step(1);
+        }
+        Ok(())
+    };
+    for number in 0..plan.rounds {
+        for state in [State::OneFile, State::Quiet, State::Merging] {
+            measure(number, state).await?;
+        }
+    }
+    drop(server);
+    fs::rename(directory.join("disk2"), place.path().join("lost"))?;
+    let server = Server::claystone(&directory).await?;
+    for number in 0..plan.rounds {
+        measure(number, State::DiskLost).await?;
+    }
+    progress.end();
+    drop(server);
+    Ok(rows(plan, &results))
+}
+
+/// Where fio writes.
+struct Place {
+    engine: [String; 2],
+    bytes: u64,
+}
+
+/// A round's figures.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    writes_per_s: f64,
+    /// 50th, 99th and 99.9th percentile of writes.
+    write_ms: [f64; 3],
+    /// Of flushes, if there were any.
+    flush_ms: Option<[f64; 3]>,
+}
+
+async fn round(place: &Place, load: Load, plan: &Plan, number: usize) -> anyhow::Result<Measured> {
+    let runtime = format!("--runtime={:.1}", plan.round.as_secs_f64());
+    let (block, depth) = (format!("--bs={}", load.block), format!("--iodepth={}", load.depth));
+    let seed = format!("--randseed={}", number + 1);
+    let flush = if load.flushed { "--fsync=1" } else { "--fsync=0" };
+    let how =
+        ["--rw=randwrite", "--norandommap", "--time_based", "--ramp_time=1", &runtime, &block, &depth, &seed, flush];
+    let said = fio(place, &how).await?;
+    let job = &said["jobs"][0];
+    let number = |value: &Value| value.as_f64().context("fio left out a figure");
+    let percentiles = |of: &Value| -> anyhow::Result<[f64; 3]> {
+        let at = |key: &str| number(&of["percentile"][key]).map(|ns| ns / 1e6);
+        Ok([at("50.000000")?, at("99.000000")?, at("99.900000")?])
+    };
+    Ok(Measured {
+        writes_per_s: number(&job["write"]["iops"])?,
+        write_ms: percentiles(&job["write"]["clat_ns"])?,
+        flush_ms: if load.flushed { Some(percentiles(&job["sync"]["lat_ns"])?) } else { None },
+    })
+}
+
+async fn fio(place: &Place, how: &[&str]) -> anyhow::Result<Value> {
+    let output = Command::new("fio")
+        .args(["--name=bench", "--output-format=json", "--direct=1", "--thread", "--group_reporting"])
+        .args(&place.engine)
+        .arg(format!("--size={}", place.bytes))
+        .args(how)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        bail!("fio failed ({}): {said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    // It may say something before the object.
+    let begin = said.find('{').context("fio printed no figures")?;
+    serde_json::from_str(&said[begin..]).context("what fio printed")
+}
+
+/// The round, while the volume is merged again and again.
+async fn merging(directory: &Path, round: impl Future<Output = anyhow::Result<Measured>>) -> anyhow::Result<Measured> {
+    let before = merged_pages(directory).await?;
+    let merge = async {
+        loop {
+            if let Err(error) = volume(directory, &["merge", VOLUME]).await {
+                return error;
+            }
+        }
+    };
+    let measured = tokio::select! {
+        measured = round => measured?,
+        error = merge => return Err(error),
+    };
+    ensure!(merged_pages(directory).await? > before, "nothing was merged while fio wrote");
+    Ok(measured)
+}
+
+async fn merged_pages(directory: &Path) -> anyhow::Result<u64> {
+    let info: Value = serde_json::from_str(&volume(directory, &["info", VOLUME, "--json"]).await?)?;
+    info["open"]["merged_pages"].as_u64().context("`volume info` says nothing of merged pages")
+}
+
+/// `claystone volume`.
+async fn volume(directory: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+    let program = std::env::current_exe().context("finding this program's own file")?;
+    let mut command = Command::new(program);
+    command.args(["volume", "--dir"]).arg(directory).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let output = command.output().await?;
+    if !output.status.success() {
+        bail!("volume {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn rows(plan: &Plan, results: &[(State, usize, Vec<Measured>)]) -> Vec<Row> {
+    let goals = Goals::built_in();
+    let mut rows = Vec::new();
+    for &(state, load, ref measured) in results {
+        let quiet = results.iter().find(|(other, of, _)| *other == State::Quiet && *of == load).map(|found| &found.2);
+        let quiet = quiet.expect("quiet rounds are always made");
+        let mut row = |metric: &str, unit, value: &dyn Fn(&Measured) -> f64| {
+            let of = |measured: &[Measured]| median(measured.iter().map(value).collect()).unwrap_or(f64::NAN);
+            let against = matches!(state, State::Merging | State::DiskLost)
+                .then(|| Against { name: "quiet".to_owned(), value: of(quiet) });
+            let (case, metric) = (state.of(LOADS[load]), metric.to_owned());
+            let figure = Figure { bench: "nbd", case, metric, value: of(measured), unit, against };
+            rows.push(if plan.judged { goals.row(figure) } else { goals.row_unjudged(figure) });
+        };
+        row("writes_per_s", "/s", &|measured| measured.writes_per_s);
+        for (at, share) in ["p50", "p99", "p999"].into_iter().enumerate() {
+            row(&format!("latency_{share}_ms"), "ms", &|measured| measured.write_ms[at]);
+        }
+        if LOADS[load].flushed {
+            for (at, share) in ["p50", "p99", "p999"].into_iter().enumerate() {
+                row(&format!("flush_{share}_ms"), "ms", &|measured| measured.flush_ms.map_or(f64::NAN, |ms| ms[at]));
+            }
+        }
+    }
+    rows
+}
+
+const VOLUME: &str = "bench";
+const QUIET_WINDOW: Duration = Duration::from_millis(300);
