@@ -194,7 +194,10 @@ impl Bars<'_> {
                 let bar = Rectangle::new([(from, 0.0), (from + width * 0.94, *height)], color.filled());
                 chart.draw_series([bar]).map_err(says)?;
                 let (x, y) = chart.backend_coord(&(from, *height));
-                area.draw(&Text::new(format!("{height:.2}"), (x + 2, y - 14), (FONT, 12))).map_err(says)?;
+                let (right, _) = chart.backend_coord(&(from + width, *height));
+                if right - x >= NUMBER_WIDTH {
+                    area.draw(&Text::new(format!("{height:.2}"), (x + 2, y - 14), (FONT, 12))).map_err(says)?;
+                }
             }
             let (x, y) = chart.backend_coord(&(left, 0.0));
             area.draw(&Text::new(name.clone(), (x, y + 10), (FONT, 13))).map_err(says)?;
@@ -219,6 +222,8 @@ const SANS_NAME: &str = "DejaVu Sans";
 /// Of a PNG, for each unit of the plot.
 const PIXELS: u32 = 2;
 const LEGEND_WIDTH: u32 = 250;
+/// Numbers are over bars that are as wide as one.
+const NUMBER_WIDTH: i32 = 28;
 const X_LABELS: usize = 6;
 /// Told apart by people who do not see all colours (Okabe and Ito).
 pub const COLORS: [RGBColor; 8] = [
@@ -258,6 +263,15 @@ mod tests {
             assert!(svg.contains(text), "{text}");
         }
         bars(vec![]).draw().expect_err("nothing to draw");
+    }
+
+    #[test]
+    fn narrow_bars_have_no_numbers_over_each_other() {
+        let group = |name: u32| (name.to_string(), vec![2.25; 7]);
+        let names = (0..7).map(|name| format!("way {name}")).collect();
+        let svg = Bars { title: "a title", y: "per cent", names, groups: (1..6).map(group).collect() }.draw();
+        let svg = svg.expect("drawn");
+        assert!(svg.contains("way 6") && !svg.contains("2.25"));
     }
 
     #[test]
