@@ -38,7 +38,11 @@ struct Heat {
 }
 
 impl Heats {
-    pub(crate) fn new(half_life: Duration) -> Heats {
+    /// Nothing was read yet.
+    ///
+    /// # Panics
+    /// If the half-life is nothing.
+    pub fn new(half_life: Duration) -> Heats {
         assert!(!half_life.is_zero(), "a half-life is longer than nothing");
         Heats(Arc::new(Mutex::new(State { half_life, stripes: BTreeMap::new(), unwritten: BTreeSet::new() })))
     }
