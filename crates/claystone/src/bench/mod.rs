@@ -1,5 +1,6 @@
 //! `claystone bench`: measures this program, beside others where they are at hand.
 
+pub mod adapt;
 pub mod codes;
 pub mod lec;
 pub mod load;

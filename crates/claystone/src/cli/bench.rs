@@ -1,5 +1,6 @@
 //! `claystone bench`: measures.
 
+mod adapt;
 mod nbd;
 mod trace;
 
@@ -27,6 +28,9 @@ pub struct Bench {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// Redundancy that follows heat beside codes that stay: made workloads and Facebook's jobs on a thousand simulated drives,
+    /// and objects on this machine
+    Adapt(adapt::Adapt),
     /// Encoding, repair and planning of every code, beside other libraries with --peers
     Codes(Codes),
     /// Clay codes: what repairs read beside theory, and encoding beside our own Reed-Solomon
@@ -204,6 +208,7 @@ impl Bench {
             note(format_args!("warning: this is a debug build; its figures say nothing (build with --release)"));
         }
         match self.what {
+            What::Adapt(adapt) => adapt.run().await,
             What::Codes(Codes { peers, cells }) => cells.run(peers, codes::codes),
             What::Clay(cells) => cells.run(false, codes::clay),
             What::Lec(Lec { part, quick, json }) => {

@@ -1,0 +1,425 @@
+//! The real store with its real upkeep, on directories of this machine as disks: few objects, and every chunk counted that is
+//! read and written.
+//!
+//! ```text
+//! codes     each chunk of a stripe is lost in turn and rebuilt; stripes are merged and split again
+//! systems   objects are put, a few of them read, converted by what was read; then every disk is away in turn, and one is lost
+//! ```
+//!
+//! Invariants:
+//! 1. All counts are of the stores, which know nothing of plans.
+//! 2. What is read is compared with what was put.
+//! 3. Nothing is hedged, so that a slow moment adds no reads.
+//!
+//! Left out: drives. The directories lie on one file system and most of what is read is in memory: times are of the program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, ensure};
+use bytes::Bytes;
+use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, StripeId};
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_keeper::Keeper;
+use claystone_meta::{DiskRecords, DiskState, HeatPolicy, Meta, StripeRecord};
+use claystone_object::{
+    Attributes, Confirmed, Durability, Object, Objects, Precondition, Put, Settings, VersionRef, Versioning,
+};
+use claystone_stripe::{Absence, Layout, Stores, Stripes, Unpaced, sub_bytes_for};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::counted::{Counts, Tally};
+use super::simulate::Keeping;
+use crate::bench::load;
+use crate::bench::volume::world::Machine;
+
+/// How much.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Size {
+    /// Objects of a system.
+    pub objects: usize,
+    /// Of these so many are read.
+    pub hot: usize,
+    /// Bytes of each: whole rows of all codes.
+    pub object_bytes: u64,
+}
+
+/// Rebuilding each chunk of a stripe, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PerChunk {
+    /// Chunks read for a lost one, on average.
+    pub read: f64,
+    /// At most.
+    pub read_most: f64,
+    /// At most, of data chunks.
+    pub read_data_most: f64,
+    /// Chunks read and written for all of them, for each data chunk.
+    pub moved_per_data: f64,
+}
+
+/// What a conversion moved, in chunks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Transfers {
+    /// Data chunks read.
+    pub data_read: f64,
+    /// Parity chunks read.
+    pub parity_read: f64,
+    /// Chunks written.
+    pub written: f64,
+}
+
+/// A way to keep data, measured.
+#[derive(Debug, Clone, Default)]
+pub struct System {
+    /// Bytes of chunks for a hundred bytes of objects, as they were put.
+    pub space_before: f64,
+    /// When they were converted.
+    pub space: f64,
+    /// Bytes written to put all.
+    pub put_bytes: u64,
+    /// Bytes read to convert.
+    pub convert_read_bytes: u64,
+    /// Bytes written for it.
+    pub convert_written_bytes: u64,
+    /// And read back.
+    pub convert_verified_bytes: u64,
+    /// Conversions.
+    pub conversions: u64,
+    /// Tiles of a chunk whose disk was away: how long each read took, how many tiles were read for it, whether its object was
+    /// read before.
+    pub degraded: Vec<(Duration, f64, bool)>,
+    /// Bytes lost with the disk that was given up.
+    pub lost_bytes: u64,
+    /// Bytes read to rebuild them.
+    pub rebuild_read_bytes: u64,
+    /// How long it took.
+    pub rebuild_seconds: f64,
+}
+
+/// Merges and splits with these policies, each with one conversion there and back.
+///
+/// # Errors
+/// Something was refused, or other bytes came back.
+pub async fn codes(
+    place: &Path,
+    policies: &[HeatPolicy],
+    singles: &[CodeSpec],
+) -> anyhow::Result<(BTreeMap<CodeSpec, PerChunk>, Vec<(CodeSpec, CodeSpec, Transfers)>)> {
+    let store = Store::new(place).await?;
+    let (mut per_chunk, mut transfers) = (BTreeMap::new(), Vec::new());
+    for (number, policy) in policies.iter().enumerate() {
+        let bucket = store.bucket(&format!("policy{number}"), Keeping::Policy(*policy)).await?;
+        let mut stripes: Vec<StripeId> = Vec::new();
+        for at in 0..usize::from(policy.sources()) {
+            store.put(&bucket, at, CODES_OBJECT_BYTES).await?;
+            stripes.push(store.only_stripe(&bucket, at).await?.id);
+        }
+        per_chunk.insert(policy.fast, store.lose_each_chunk(stripes[0]).await?);
+        let (merged, there) = store.convert(&stripes, policy.compact).await?;
+        transfers.push((policy.fast, policy.compact, there));
+        per_chunk.insert(policy.compact, store.lose_each_chunk(merged[0].id).await?);
+        let merged: Vec<StripeId> = merged.iter().map(|stripe| stripe.id).collect();
+        let (_, back) = store.convert(&merged, policy.fast).await?;
+        transfers.push((policy.compact, policy.fast, back));
+        for at in 0..stripes.len() {
+            store.read(&bucket, at, CODES_OBJECT_BYTES).await?;
+        }
+    }
+    for (number, code) in singles.iter().enumerate() {
+        let bucket = store.bucket(&format!("code{number}"), Keeping::Code(*code)).await?;
+        store.put(&bucket, 0, CODES_OBJECT_BYTES).await?;
+        let stripe = store.only_stripe(&bucket, 0).await?;
+        per_chunk.insert(*code, store.lose_each_chunk(stripe.id).await?);
+    }
+    Ok((per_chunk, transfers))
+}
+
+/// One way to keep objects.
+///
+/// # Errors
+/// As [`codes`].
+pub async fn system(place: &Path, keeping: Keeping, size: Size) -> anyhow::Result<System> {
+    let store = Store::new(place).await?;
+    let bucket = store.bucket("objects", keeping).await?;
+    let mut system = System::default();
+    store.tally.take();
+    for at in 0..size.objects {
+        store.put(&bucket, at, size.object_bytes).await?;
+    }
+    system.put_bytes = store.tally.take().written_bytes();
+    let data_bytes = size.objects as f64 * size.object_bytes as f64;
+    system.space_before = 100.0 * store.chunks_bytes(None).await? as f64 / data_bytes;
+    // The hot ones are not neighbours.
+    let step = size.objects / size.hot;
+    let is_hot = |at: usize| at.is_multiple_of(step) && at / step < size.hot;
+    for at in (0..size.objects).filter(|at| is_hot(*at)) {
+        for _ in 0..READS_OF_HOT {
+            store.read(&bucket, at, size.object_bytes).await?;
+        }
+    }
+    store.tally.take();
+    loop {
+        let round = store.keeper.convert_once().await?;
+        ensure!(round.failed == 0, "{} conversions failed", round.failed);
+        system.conversions += round.merged + round.split;
+        if round.merged + round.split == 0 {
+            break;
+        }
+    }
+    let converted = store.tally.take();
+    system.convert_read_bytes = converted.read_bytes();
+    system.convert_written_bytes = converted.written_bytes();
+    system.convert_verified_bytes = converted.verified_bytes;
+    while store.keeper.reclaim_once().await?.forgotten > 0 {}
+    system.space = 100.0 * store.chunks_bytes(None).await? as f64 / data_bytes;
+    system.degraded = store.degraded(&bucket, keeping.first(), size, is_hot).await?;
+    store.lose_a_disk(&mut system).await?;
+    for at in 0..size.objects {
+        store.read(&bucket, at, size.object_bytes).await?;
+    }
+    Ok(system)
+}
+
+struct Store {
+    meta: Arc<dyn Meta>,
+    stripes: Stripes,
+    objects: Objects,
+    keeper: Keeper,
+    tally: Tally,
+    /// Of all disks, also those that are away.
+    stores: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
+}
+
+impl Store {
+    async fn new(place: &Path) -> anyhow::Result<Store> {
+        let Machine { env, meta, members } = Machine::new(place, DISKS).await?;
+        let (tally, known) = (Tally::default(), Stores::default());
+        let mut stores = BTreeMap::new();
+        for mut member in members {
+            let inner = member.store.map_err(|absence| anyhow!(absence.reason))?;
+            let store = tally.around(inner);
+            stores.insert(member.record.id, store.clone());
+            member.store = Ok(store);
+            meta.put_disk(member.record.clone()).await?;
+            known.put(member);
+        }
+        let settings = claystone_stripe::Settings { hedge_delay_min: NO_HEDGE, ..Default::default() };
+        let (stripes, damage) = Stripes::new(env.clone(), known, settings);
+        let meta: Arc<dyn Meta> = meta;
+        let settings = Settings { durability: Durability::Buffered, ..Settings::new("rs:6+3".parse()?) };
+        let objects = Objects::new(env.clone(), meta.clone(), stripes.clone(), settings);
+        let settings = claystone_keeper::Settings {
+            convert_after: Duration::ZERO,
+            reclaim_after: Duration::ZERO,
+            ..Default::default()
+        };
+        let keeper = Keeper::new(env, meta.clone(), stripes.clone(), damage, settings)?;
+        Ok(Store { meta, stripes, objects, keeper, tally, stores })
+    }
+
+    async fn bucket(&self, name: &str, keeping: Keeping) -> anyhow::Result<String> {
+        self.objects.create_bucket(name, "owner", Some(keeping.first())).await?;
+        if let Keeping::Policy(policy) = keeping {
+            self.objects.set_policy(name, Some(policy)).await?;
+        }
+        Ok(name.to_owned())
+    }
+
+    async fn put(&self, bucket: &str, at: usize, bytes: u64) -> anyhow::Result<()> {
+        let etag = format!("{at}");
+        let put = Put {
+            bucket: bucket.to_owned(),
+            key: key(at),
+            versioning: Versioning::Off,
+            precondition: Precondition::None,
+            attributes: Attributes::default(),
+            bytes,
+            body: stream::iter([Ok(content(at, bytes))]).boxed(),
+            digests: Vec::new(),
+            confirm: Box::new(move |_| Ok(Confirmed { etag, checksums: BTreeMap::new() })),
+        };
+        self.objects.put(put).await?;
+        Ok(())
+    }
+
+    async fn find(&self, bucket: &str, at: usize) -> anyhow::Result<Object> {
+        let found = self.objects.find(bucket, &key(at), &VersionRef::Current).await?;
+        found.object.with_context(|| format!("object {at} is gone"))
+    }
+
+    async fn only_stripe(&self, bucket: &str, at: usize) -> anyhow::Result<StripeRecord> {
+        let object = self.find(bucket, at).await?;
+        match object.stripes()[..] {
+            [stripe] => Ok(stripe.clone()),
+            ref stripes => Err(anyhow!("object {at} has {} stripes", stripes.len())),
+        }
+    }
+
+    /// Reads an object and compares it.
+    async fn read(&self, bucket: &str, at: usize, bytes: u64) -> anyhow::Result<()> {
+        let object = self.find(bucket, at).await?;
+        self.read_range(&object, at, ByteRange { offset: 0, bytes }, bytes).await
+    }
+
+    async fn read_range(&self, object: &Object, at: usize, range: ByteRange, bytes: u64) -> anyhow::Result<()> {
+        let parts: Vec<Bytes> = self.objects.read(object, Some(range)).try_collect().await?;
+        let expected = content(at, bytes).slice(range.offset as usize..range.end() as usize);
+        ensure!(parts.concat() == expected, "object {at} has other bytes at {}", range.offset);
+        Ok(())
+    }
+
+    /// Loses each chunk of a stripe in turn and rebuilds it.
+    async fn lose_each_chunk(&self, stripe: StripeId) -> anyhow::Result<PerChunk> {
+        let mut record = self.meta.stripe(stripe).await?.context("the stripe is there")?;
+        let chunk_bytes = Layout::chunk_bytes_of(&record)? as f64;
+        let (mut all, mut most, mut data_most, mut written) = (0.0, 0.0, 0.0, 0.0);
+        let chunks = record.code.shape().chunks();
+        for index in (0..chunks).map(ChunkIndex) {
+            let id = record.chunk_id(index).context("a chunk has a place")?;
+            let place = record.places[index.at()].context("a chunk has a place")?;
+            self.stores[&place.disk].delete(id).await?;
+            self.tally.take();
+            let rebuilt = self.stripes.rebuild(&record, &[index], &Unpaced).await?;
+            let counts = self.tally.take();
+            record = self.meta.swap(rebuilt.swap).await?;
+            let read = counts.read_bytes() as f64 / chunk_bytes;
+            all += read;
+            most = f64::max(most, read);
+            if index.0 < record.code.shape().data {
+                data_most = f64::max(data_most, read);
+            }
+            written += counts.written_bytes() as f64 / chunk_bytes;
+        }
+        let data = f64::from(record.code.shape().data);
+        let (read, moved_per_data) = (all / f64::from(chunks), (all + written) / data);
+        Ok(PerChunk { read, read_most: most, read_data_most: data_most, moved_per_data })
+    }
+
+    /// Converts stripes; returns the new ones, and what was moved.
+    async fn convert(&self, stripes: &[StripeId], to: CodeSpec) -> anyhow::Result<(Vec<StripeRecord>, Transfers)> {
+        let mut data: BTreeSet<ChunkId> = BTreeSet::new();
+        let mut chunk_bytes = 1.0;
+        for stripe in stripes {
+            let record = self.meta.stripe(*stripe).await?.context("the stripe is there")?;
+            chunk_bytes = Layout::chunk_bytes_of(&record)? as f64;
+            data.extend((0..record.code.shape().data).filter_map(|index| record.chunk_id(ChunkIndex(index))));
+        }
+        self.tally.take();
+        let made = self.keeper.convert(stripes, to).await?;
+        let Counts { read, written, .. } = self.tally.take();
+        let of = |is_data: bool| {
+            let chunks = read.iter().filter(|((_, chunk), _)| data.contains(chunk) == is_data);
+            chunks.map(|(_, bytes)| *bytes).sum::<u64>() as f64 / chunk_bytes
+        };
+        let written = written.values().sum::<u64>() as f64 / chunk_bytes;
+        Ok((made, Transfers { data_read: of(true), parity_read: of(false), written }))
+    }
+
+    /// Bytes of all committed chunks, as the stores say; of one disk, or all.
+    async fn chunks_bytes(&self, only: Option<DiskId>) -> anyhow::Result<u64> {
+        let mut bytes = 0;
+        for (_, store) in self.stores.iter().filter(|(disk, _)| only.is_none_or(|only| only == **disk)) {
+            let chunks = store.list(None, CHUNKS_MAX).await?;
+            ensure!(chunks.len() < CHUNKS_MAX, "more chunks than are listed at once");
+            for chunk in chunks {
+                bytes += store.info(chunk).await?.bytes;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Takes each disk away in turn, and reads every tile of a data chunk on it.
+    async fn degraded(
+        &self,
+        bucket: &str,
+        code: CodeSpec,
+        size: Size,
+        is_hot: impl Fn(usize) -> bool,
+    ) -> anyhow::Result<Vec<(Duration, f64, bool)>> {
+        let layout = Layout::new(code.shape(), sub_bytes_for(code), size.object_bytes);
+        let tile_bytes = layout.tile_bytes();
+        let columns = u64::from(code.shape().data);
+        // Where the tiles of each column are is seen by reading one.
+        let mut tiles: BTreeMap<DiskId, Vec<(usize, u64)>> = BTreeMap::new();
+        for at in 0..size.objects {
+            let object = self.find(bucket, at).await?;
+            for column in 0..columns {
+                self.tally.take();
+                let range = ByteRange { offset: column * tile_bytes, bytes: tile_bytes };
+                self.read_range(&object, at, range, size.object_bytes).await?;
+                let read: Vec<DiskId> = self.tally.take().read.into_keys().map(|(disk, _)| disk).collect();
+                ensure!(read.len() == 1, "a tile is read of one disk, not of {}", read.len());
+                tiles.entry(read[0]).or_default().push((at, column));
+            }
+        }
+        let mut reads = Vec::new();
+        for (disk, tiles) in tiles {
+            let away = || Absence { reason: "taken away".to_owned() };
+            self.stripes.stores().update(disk, |member| member.store = Err(away()));
+            for (at, column) in tiles {
+                let object = self.find(bucket, at).await?;
+                for row in 0..layout.rows() {
+                    let range = ByteRange { offset: (row * columns + column) * tile_bytes, bytes: tile_bytes };
+                    self.tally.take();
+                    let begin = Instant::now();
+                    let parts: Vec<Bytes> = self.objects.read(&object, Some(range)).try_collect().await?;
+                    let took = begin.elapsed();
+                    let expected = content(at, size.object_bytes).slice(range.offset as usize..range.end() as usize);
+                    ensure!(parts.concat() == expected, "object {at} has other bytes at {}", range.offset);
+                    let read = self.tally.take().read_bytes() as f64 / tile_bytes as f64;
+                    reads.push((took, read, is_hot(at)));
+                }
+            }
+            let back = self.stores[&disk].clone();
+            self.stripes.stores().update(disk, |member| member.store = Ok(back));
+        }
+        Ok(reads)
+    }
+
+    /// Gives up the disk with most on it, and rebuilds what was there.
+    async fn lose_a_disk(&self, system: &mut System) -> anyhow::Result<()> {
+        let mut fullest = (0, DiskId(0));
+        for disk in self.stores.keys() {
+            fullest = fullest.max((self.chunks_bytes(Some(*disk)).await?, *disk));
+        }
+        let (lost_bytes, disk) = fullest;
+        self.tally.take();
+        let begin = Instant::now();
+        self.keeper.set_disk_state(disk, DiskState::Lost).await?;
+        loop {
+            let round = self.keeper.repair_once().await?;
+            ensure!(round.failed + round.unrecoverable + round.waiting_chunks == 0, "not all was rebuilt: {round:?}");
+            if round.chunks == 0 {
+                break;
+            }
+        }
+        system.rebuild_seconds = begin.elapsed().as_secs_f64();
+        let counts = self.tally.take();
+        ensure!(counts.written_bytes() == lost_bytes, "{} bytes of {lost_bytes} were rebuilt", counts.written_bytes());
+        system.lost_bytes = lost_bytes;
+        system.rebuild_read_bytes = counts.read_bytes();
+        Ok(())
+    }
+}
+
+fn key(at: usize) -> String {
+    format!("object-{at:04}")
+}
+
+/// Bytes of an object, unlike those of others.
+fn content(at: usize, bytes: u64) -> Bytes {
+    let begin = at * 4093 % POOL_BYTES;
+    load::content(POOL_BYTES + bytes as usize).slice(begin..begin + bytes as usize)
+}
+
+/// 42 for a stripe of `pc:6x5`, and some to go to.
+const DISKS: u128 = 45;
+/// Whole rows of 6, 10 and 12 tiles of 64 KiB.
+pub const CODES_OBJECT_BYTES: u64 = 60 * (64 << 10);
+/// More than the threshold, and some for the time until they are looked at.
+const READS_OF_HOT: usize = 3;
+const NO_HEDGE: Duration = Duration::from_secs(20);
+const CHUNKS_MAX: usize = 100_000;
+const POOL_BYTES: usize = 1 << 20;

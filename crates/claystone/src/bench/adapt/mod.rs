@@ -1,0 +1,208 @@
+//! Redundancy that follows heat beside codes that stay: five made workloads and recorded jobs of Facebook's clusters, on a
+//! thousand simulated drives (`simulate`), and the real store on directories of this machine (`machine`).
+//!
+//! Invariants:
+//! 1. What is converted, rebuilt and read is decided by the store's own planners and codes in both.
+//! 2. What is said to be the paper's is printed beside what was counted, not mixed with it.
+//!
+//! Source: [hacfs §5]
+
+mod cluster;
+mod costs;
+mod counted;
+mod machine;
+mod report;
+mod simulate;
+mod workload;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, anyhow, ensure};
+use claystone_meta::HeatPolicy;
+
+pub use self::report::Report;
+use self::report::{Codes, OnMachine, Simulated};
+use self::simulate::{Keeping, Outcome, simulate};
+use self::workload::{MADE, Scale, Workload, facebook};
+use crate::progress::Progress;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Made workloads, by name; empty: all.
+    pub workloads: Vec<String>,
+    /// Ways to keep data, by name; empty: all.
+    pub systems: Vec<String>,
+    /// Samples of Facebook's jobs: a file or a directory.
+    pub facebook: Option<PathBuf>,
+    /// In simulated time, if at all.
+    pub simulation: Option<InSimulation>,
+    /// On this machine, if at all.
+    pub machine: Option<OnThisMachine>,
+}
+
+/// How to simulate.
+#[derive(Debug, Clone)]
+pub struct InSimulation {
+    /// Drives.
+    pub disks: usize,
+    /// Bytes of all files of a workload.
+    pub data_bytes: u64,
+    /// Files of a made workload.
+    pub files: usize,
+    /// Days of a made workload, the first two included, which do not count.
+    pub days: u32,
+    /// What decides all chance.
+    pub seed: u64,
+}
+
+/// How to measure on this machine.
+#[derive(Debug, Clone)]
+pub struct OnThisMachine {
+    /// Objects for each way to keep them.
+    pub objects: usize,
+    /// Where the disks are made; `None`: the system's place for temporary files.
+    pub directory: Option<PathBuf>,
+}
+
+/// A way to keep data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct System {
+    /// What it is called.
+    pub name: &'static str,
+    /// A code, or a policy's name.
+    kept: Kept,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Code(&'static str),
+    Policy(&'static str),
+}
+
+/// All ways: three codes that stay, as the paper compares with, and four policies.
+pub const SYSTEMS: [System; 7] = [
+    System { name: "rs:6+3", kept: Kept::Code("rs:6+3") },
+    System { name: "rs:10+4", kept: Kept::Code("rs:10+4") },
+    System { name: "lrc:12+2+2", kept: Kept::Code("lrc:12+2+2") },
+    System { name: "hacfs-pc", kept: Kept::Policy("pc") },
+    System { name: "hacfs-lrc", kept: Kept::Policy("lrc") },
+    System { name: "rs-merge", kept: Kept::Policy("rsm-6+3") },
+    System { name: "clay-cold", kept: Kept::Policy("clay") },
+];
+
+impl System {
+    fn keeping(&self) -> Keeping {
+        match self.kept {
+            Kept::Code(code) => Keeping::Code(code.parse().expect("the codes of this table are valid")),
+            Kept::Policy(name) => Keeping::Policy(policy(name)),
+        }
+    }
+}
+
+fn policy(name: &str) -> HeatPolicy {
+    HeatPolicy::named(name).expect("the policies of this table have these names")
+}
+
+/// Runs all.
+///
+/// # Errors
+/// A name is that of none, a sample cannot be read, or the store refuses something.
+pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
+    let systems = super::chosen(&SYSTEMS, |system| system.name.to_owned(), &plan.systems)?;
+    let made = super::chosen(&MADE, |made| made.name.to_owned(), &plan.workloads)?;
+    let mut report = Report::default();
+    if let Some(simulation) = &plan.simulation {
+        let scale = Scale { data_bytes: simulation.data_bytes, files: simulation.files, days: simulation.days };
+        ensure!(simulation.days > 2, "--days: the first two do not count");
+        let mut workloads: Vec<Workload> = made.iter().map(|made| made.make(scale, simulation.seed)).collect();
+        if let Some(path) = &plan.facebook {
+            workloads.extend(facebook(path, simulation.data_bytes)?);
+        }
+        let (simulation, systems) = (simulation.clone(), systems.clone());
+        report.simulated = tokio::task::spawn_blocking(move || all(&workloads, &systems, &simulation)).await??;
+    }
+    if let Some(machine) = &plan.machine {
+        report.codes = codes(machine).await?;
+        report.on_machine = on_machine(machine, &systems).await?;
+    }
+    Ok(report)
+}
+
+/// Every workload against every way to keep it, and those that meet their bound also without one; several at a time.
+fn all(workloads: &[Workload], systems: &[System], simulation: &InSimulation) -> anyhow::Result<Vec<Simulated>> {
+    let mut jobs: Vec<(&Workload, System, bool)> = Vec::new();
+    for workload in workloads {
+        for system in systems {
+            jobs.push((workload, *system, true));
+            let is_papers = matches!(system.kept, Kept::Policy("pc" | "lrc"));
+            if is_papers && ["cc3", "cc4"].contains(&workload.name.as_str()) {
+                jobs.push((workload, *system, false));
+            }
+        }
+    }
+    let progress = Progress::new("simulating", jobs.len() as u64);
+    let next = AtomicUsize::new(0);
+    let done: Vec<Mutex<Option<anyhow::Result<Outcome>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < jobs.len()) {
+                    let (workload, system, bounded) = jobs[at];
+                    let keeping = match system.keeping() {
+                        Keeping::Policy(policy) if !bounded => {
+                            Keeping::Policy(HeatPolicy { percent_max: UNBOUNDED_PERCENT, ..policy })
+                        }
+                        keeping => keeping,
+                    };
+                    let outcome = simulate(workload, keeping, simulation.disks, simulation.seed);
+                    *done[at].lock().expect("nobody panics here") = Some(outcome);
+                    progress.step(1);
+                }
+            });
+        }
+    });
+    progress.end();
+    let outcomes = jobs.into_iter().zip(done).map(|((workload, system, bounded), done)| {
+        let outcome = done.into_inner().ok().flatten().ok_or_else(|| anyhow!("a simulation panicked"))?;
+        let name = format!("{} {}", workload.name, system.name);
+        let outcome = outcome.with_context(|| name)?;
+        Ok(Simulated { workload: workload.name.clone(), system, bounded, outcome })
+    });
+    outcomes.collect()
+}
+
+async fn codes(machine: &OnThisMachine) -> anyhow::Result<Codes> {
+    let place = super::scratch(machine.directory.as_deref())?;
+    let policies = ["pc", "lrc", "rsm-6+3", "rsm-10+4", "clay"].map(policy);
+    let singles = ["rs:6+3", "rs:10+4"].map(|code| code.parse().expect("valid"));
+    let (per_chunk, transfers) = machine::codes(place.path(), &policies, &singles).await?;
+    Ok(Codes { per_chunk, transfers })
+}
+
+async fn on_machine(machine: &OnThisMachine, systems: &[System]) -> anyhow::Result<Vec<OnMachine>> {
+    let progress = Progress::new("measuring", systems.len() as u64);
+    let size = machine::Size {
+        objects: machine.objects,
+        // One of eight: all policies keep that fast within their bounds.
+        hot: machine.objects / 8,
+        object_bytes: 2 * machine::CODES_OBJECT_BYTES,
+    };
+    let mut measured = Vec::new();
+    for system in systems {
+        progress.say(system.name);
+        let place = super::scratch(machine.directory.as_deref())?;
+        let result = machine::system(place.path(), system.keeping(), size).await.with_context(|| system.name)?;
+        measured.push(OnMachine { system: *system, measured: result });
+        progress.step(1);
+    }
+    progress.end();
+    Ok(measured)
+}
+
+const THREADS_MAX: usize = 8;
+/// More than any code here takes.
+const UNBOUNDED_PERCENT: u32 = 400;

@@ -1,0 +1,97 @@
+//! `claystone bench adapt` as a user runs it, at its smallest.
+
+mod running;
+
+use std::fs;
+
+use running::{Run, Scratch};
+use serde_json::Value;
+
+fn rows(run: &Run) -> Vec<Value> {
+    assert!(run.ok(), "{}", run.err);
+    run.out.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
+}
+
+fn value(rows: &[Value], case: &str, metric: &str) -> f64 {
+    let row = rows.iter().find(|row| row["case"] == case && row["metric"] == metric);
+    row.unwrap_or_else(|| panic!("{case} {metric}"))["value"].as_f64().expect("a number")
+}
+
+/// Test of: [hacfs §3.2], [hacfs §3.3], [hacfs §5.3]
+#[test]
+fn what_codes_move_is_counted_at_the_stores() {
+    let scratch = Scratch::new();
+    // A thousand chunks are synced: in memory where the system has a place for that.
+    let memory = tempfile::tempdir_in("/dev/shm");
+    let place = memory.as_ref().map_or(".", |memory| memory.path().to_str().expect("text"));
+    let run = ["bench", "adapt", "--quick", "--set-up", "machine", "--system", "hacfs-lrc", "--json", "--dir", place];
+    let rows = rows(&scratch.run(&run));
+    for (case, data, parity, written) in [
+        ("pc:2x5 to pc:6x5", 0.0, 15.0, 6.0),
+        ("pc:6x5 to pc:2x5", 20.0, 5.0, 18.0),
+        ("lrc:12+6+2 to lrc:12+2+2", 0.0, 6.0, 2.0),
+        ("lrc:12+2+2 to lrc:12+6+2", 8.0, 2.0, 6.0),
+        ("rsm:6+3 to rsm:12+3", 0.0, 6.0, 3.0),
+        ("rsm:10+4 to rsm:20+4", 0.0, 8.0, 4.0),
+    ] {
+        let counted = ["data_chunks_read", "parity_chunks_read", "chunks_written"].map(|of| value(&rows, case, of));
+        assert_eq!(counted, [data, parity, written], "{case}");
+    }
+    for (case, data_most, moved) in [
+        ("rebuild pc:2x5", 2.0, 5.4),
+        ("rebuild pc:6x5", 5.0, 8.4),
+        ("rebuild lrc:12+6+2", 2.0, 20.0 / 3.0),
+        ("rebuild lrc:12+2+2", 6.0, 31.0 / 3.0),
+        ("rebuild rs:6+3", 6.0, 10.5),
+        ("rebuild rs:10+4", 10.0, 15.4),
+    ] {
+        assert_eq!(value(&rows, case, "data_chunk_read_most"), data_most, "{case}");
+        let counted = value(&rows, case, "moved_per_data_chunk");
+        assert!((counted - moved).abs() < 1e-9, "{case}: {counted}");
+    }
+    // One of eight objects was read: 20 and seven times 16 chunks for twelve.
+    let space = value(&rows, "machine hacfs-lrc", "space_percent");
+    assert!((space - 100.0 * (20.0 + 7.0 * 16.0) / 96.0).abs() < 0.01, "{space}");
+    assert_eq!(value(&rows, "machine hacfs-lrc", "conversions"), 7.0);
+    // Two tiles for those that are read, six for the others.
+    let tiles = value(&rows, "machine hacfs-lrc", "degraded_tiles_mean");
+    assert!((tiles - (0.88 * 2.0 + 0.12 * 6.0)).abs() < 1e-9, "{tiles}");
+}
+
+#[test]
+fn a_workload_is_simulated_in_tables_json_and_plots() {
+    let scratch = Scratch::new();
+    let simulated = ["bench", "adapt", "--quick", "--set-up", "simulated"];
+    let with = |more: &[&str]| scratch.run(&[&simulated[..], more].concat());
+    let systems = ["--system", "rs:10+4", "--system", "hacfs-pc"];
+    let json = with(&[&["--workload", "cc3", "--json"], &systems[..]].concat());
+    let rows = rows(&json);
+    assert_eq!(value(&rows, "cc3 rs:10+4", "space_max_percent"), 140.0);
+    let most = value(&rows, "cc3 hacfs-pc", "space_max_percent");
+    assert!(most > 141.0 && most <= 150.0, "{most}");
+    assert_eq!(value(&rows, "cc3 hacfs-pc", "space_while_written_max_percent"), 180.0);
+    assert!(value(&rows, "cc3 hacfs-pc unbounded", "space_mean_percent") > 150.0);
+    let moved = |system| value(&rows, &format!("cc3 {system}"), "rebuild_moved_per_data_chunk");
+    assert!((14.5..16.5).contains(&moved("rs:10+4")) && (7.0..8.6).contains(&moved("hacfs-pc")));
+    let chunks = |system| value(&rows, &format!("cc3 {system}"), "degraded_chunks_mean");
+    assert_eq!(chunks("rs:10+4"), 10.0);
+    assert!((2.0..4.6).contains(&chunks("hacfs-pc")), "{}", chunks("hacfs-pc"));
+    assert_eq!(value(&rows, "cc3 hacfs-pc", "unreadable"), 0.0);
+    assert!(json.out == with(&[&["--workload", "cc3", "--json"], &systems[..]].concat()).out, "a seed repeats all");
+
+    fs::write(scratch.path("FB-1.tsv"), "job0\t9\t9\t2000000000\t0\t5\ta\njob1\t50\t9\t1000000\t0\t5\tb\n")
+        .expect("written");
+    let facebook = ["--workload", "cc1", "--facebook", "FB-1.tsv", "--plot", "plots", "--system", "clay-cold"];
+    let tables = with(&facebook);
+    for text in ["cc1 (synthetic", "fb-1 (recorded", "clay-cold", "160 %"] {
+        assert!(tables.out.contains(text), "{text}: {}{}", tables.out, tables.err);
+    }
+    for name in ["degraded-reads", "rebuilding", "space"] {
+        let plot = fs::read_to_string(scratch.path(&format!("plots/adapt-{name}.svg"))).expect("written");
+        assert!(plot.contains("</svg>") && plot.contains("clay-cold"), "{name}");
+    }
+    let missing = with(&["--facebook", "nowhere"]);
+    assert!(!missing.ok() && missing.err.contains("SWIM"), "{}", missing.err);
+    let unknown = with(&["--system", "raid"]);
+    assert!(!unknown.ok() && unknown.err.contains("hacfs-lrc"), "{}", unknown.err);
+}
