@@ -101,7 +101,9 @@ async fn conforms() {
 }
 
 /// The same store, while sectors fail softly, alone and in bursts, and some of those that are read are lost until they are
-/// written.
+/// written. At twenty times this rate a whole read of a group loses one sector in two, which is mended at once and written again
+/// when it fails a second time: with 60 reads in a row, six of a group are lost together in 4 of 100 runs, which no parity of five
+/// mends. So it was in one of 33 seeds: six sectors, of which a retry read none.
 #[test]
 fn conforms_on_a_device_whose_sectors_fail() {
     run(5, async |world| {

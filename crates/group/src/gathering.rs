@@ -40,7 +40,7 @@ pub(crate) struct Gathering<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     held: Option<Held>,
-    // How it failed first.
+    // How it failed last.
     failed: Option<Failure>,
     retried: bool,
     // What is held was read by retrying, so nothing was mended.
@@ -259,6 +259,10 @@ impl<'a> Gathering<'a> {
                 (true, misfit) => others.into_iter().take(if misfit { 1 } else { excess }).collect(),
             };
             if batch.is_empty() {
+                // Nothing is left to be read, so parity alone can be in the way.
+                if misfit && excess == 0 && self.decode_without_any(&gone) {
+                    continue;
+                }
                 return Err(self.lost(&missing));
             }
             for at in batch {
@@ -440,6 +444,9 @@ impl<'a> Gathering<'a> {
         if right {
             self.hold_own(at, bytes.freeze());
             self.slots[at].by_retry = true;
+        } else {
+            // The device has nothing that is worth more than what may be decoded.
+            self.slots[at].failed = Some(if read { Failure::Wrong } else { Failure::Lost });
         }
         Ok(right)
     }
@@ -461,11 +468,65 @@ impl<'a> Gathering<'a> {
                 return true;
             }
         }
-        spare && self.discard_wrong() && {
+        let before = self.slots.clone();
+        if spare && self.discard_wrong() {
             let gone = self.data_gone();
             let decoded = self.decode_once(&self.codeword(), &gone);
-            decoded.is_some_and(|out| self.hold_decoded(&gone, out))
+            if decoded.is_some_and(|out| self.hold_decoded(&gone, out)) {
+                return true;
+            }
         }
+        // With more wrong than can be found, the code may have named others: they are as good as before.
+        self.slots = before;
+        false
+    }
+
+    /// Decodes the data that is gone as [`Gathering::decode`], leaving out each set of parity sectors in turn, the smallest first:
+    /// what was left out is wrong if the data that comes out has its CRCs and fits all other parity, and is mended then. At most
+    /// [`TRIES_MAX`] times: all sets of up to ten parity sectors, and of 19 those of two and of most of three.
+    fn decode_without_any(&mut self, gone: &[usize]) -> bool {
+        let parity: Vec<usize> = (self.sums.len()..self.slots.len()).filter(|at| self.holds(*at)).collect();
+        let spare = parity.len().saturating_sub(gone.len());
+        let sets = (1..=spare).flat_map(|count| subsets(parity.len(), count)).take(TRIES_MAX);
+        for set in sets {
+            let wrong: Vec<usize> = set.into_iter().map(|number| parity[number]).collect();
+            let mut codeword = self.codeword();
+            wrong.iter().for_each(|at| codeword[self.chunk(*at)] = None);
+            let Some(out) = self.decode_once(&codeword, gone) else { continue };
+            let fits = |(at, bytes): (&usize, &[u8])| self.matches(*at, bytes);
+            if !gone.iter().zip(out.chunks_exact(SECTOR_BYTES)).all(fits) {
+                continue;
+            }
+            let right = self.parity_with(gone, &out);
+            let right_of = |at: usize| {
+                let number = at - self.sums.len();
+                right.slice(number * SECTOR_BYTES..(number + 1) * SECTOR_BYTES)
+            };
+            if parity.iter().any(|at| !wrong.contains(at) && self.bytes(*at) != Some(&right_of(*at)[..])) {
+                continue;
+            }
+            count(&self.groups.counts().mismatches, wrong.len());
+            for (at, bytes) in wrong.into_iter().map(|at| (at, right_of(at))).collect::<Vec<(usize, Bytes)>>() {
+                self.slots[at] = Slot { failed: Some(Failure::Wrong), ..Slot::default() };
+                self.hold_own(at, bytes);
+            }
+            return self.hold_decoded(gone, out);
+        }
+        false
+    }
+
+    /// The parity of the data that is held and of what was decoded.
+    fn parity_with(&self, gone: &[usize], decoded: &Bytes) -> Bytes {
+        let mut decoded = gone.iter().zip(decoded.chunks_exact(SECTOR_BYTES)).peekable();
+        let data = (0..self.sums.len()).map(|at| match decoded.next_if(|(gone, _)| **gone == at) {
+            Some((_, bytes)) => bytes,
+            None => self.bytes(at).expect("what is not gone is held"),
+        });
+        let data: Vec<&[u8]> = data.collect();
+        let mut parity = aligned_buffer(self.groups.shape().parity as usize * SECTOR_BYTES);
+        parity.resize(self.groups.shape().parity as usize * SECTOR_BYTES, 0);
+        self.groups.code().encode(&data, &mut parity);
+        parity.freeze()
     }
 
     /// Lets go of the members that the others show to be wrong; returns whether what is left is a codeword. At least one
@@ -549,6 +610,22 @@ impl From<SectorFailure> for Failure {
         }
     }
 }
+
+/// All sets of `count` of the numbers below `of`, ascending.
+fn subsets(of: usize, count: usize) -> impl Iterator<Item = Vec<usize>> {
+    let first = (count <= of).then(|| (0..count).collect::<Vec<usize>>());
+    std::iter::successors(first, move |set| {
+        let moves = (0..count).rev().find(|at| set[*at] < of - count + at)?;
+        let mut next = set.clone();
+        for (index, behind) in next[moves..].iter_mut().zip(1..) {
+            *index = set[moves] + behind;
+        }
+        Some(next)
+    })
+}
+
+/// Tries of [`Gathering::decode_without_any`]: each is a decoding, 1 to 10 ms.
+const TRIES_MAX: usize = 1024;
 
 /// How groups without parity are read: there is nothing to decode from.
 pub(crate) fn effort(parity: u32) -> Effort {
