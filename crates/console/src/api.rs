@@ -42,8 +42,8 @@
 //! 1. Within `v1` fields are added, never renamed or removed; a reader ignores fields it does not know.
 
 pub use claystone_keeper::{
-    AtRisk, ConversionTotals, DiskStatus, JobKind, JobReport, Overall, PolicyStatus, RepairTotals, ScrubReport,
-    SectorStatus, Status, StripeCounts, Unreachable,
+    AtRisk, ConversionBytes, ConversionTotals, DiskStatus, JobKind, JobReport, Overall, PolicyStatus, RepairTotals,
+    ScrubReport, SectorStatus, Status, StripeCounts, Unreachable,
 };
 use serde::{Deserialize, Serialize};
 
@@ -165,7 +165,7 @@ pub struct PolicyPreset {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetPolicy {
-    /// A name, or a policy such as `pc:2x5/pc:6x5<=150%,0.25..1.00`; none: it does not.
+    /// A name, or a policy such as `replica:3/pc:2x5/pc:6x5<=150%,0.25..1.00`; none: it does not.
     pub policy: Option<String>,
 }
 
@@ -182,7 +182,10 @@ pub struct PolicyReport {
     pub half_life_seconds: u64,
     /// Bytes of its objects.
     pub data_bytes: u64,
-    /// Bytes of chunks of fast stripes.
+    /// Bytes of chunks of fresh stripes: replicas of what is new.
+    #[serde(default)]
+    pub fresh_bytes: u64,
+    /// Of fast ones.
     pub fast_bytes: u64,
     /// Of compact ones.
     pub compact_bytes: u64,

@@ -311,7 +311,7 @@ impl Policies {
             self.bytes_max.clone(),
         );
         registry.register("conversions_left", "Conversions that are planned", self.left.clone());
-        registry.register("conversions", "Compact stripes made, and split", self.conversions.clone());
+        registry.register("conversions", "Replicas encoded, compact stripes made, and split", self.conversions.clone());
         let saved = "Bytes of chunks that conversions gave back, less those that they took, since the start";
         registry.register("conversion_saved_bytes", saved, self.saved_bytes.clone());
         registry.register("conversion_moved_bytes", "Bytes read and written to convert", self.moved_bytes.clone());
@@ -324,6 +324,7 @@ impl Policies {
         self.bytes_max.set(sum(|bucket| bucket.data_bytes.saturating_mul(bucket.percent_max.into()) / 100));
         self.left.set(sum(|bucket| bucket.conversions_left));
         for (state, bytes) in [
+            ("fresh", sum(|bucket| bucket.fresh_bytes)),
             ("fast", sum(|bucket| bucket.fast_bytes)),
             ("compact", sum(|bucket| bucket.compact_bytes)),
             ("other", sum(|bucket| bucket.other_bytes)),
@@ -331,7 +332,7 @@ impl Policies {
             self.bytes.get_or_create(&StateLabels { state }).set(bytes);
         }
         let totals = &status.conversions;
-        for (state, count) in [("merged", totals.merged), ("split", totals.split)] {
+        for (state, count) in [("encoded", totals.encoded), ("merged", totals.merged), ("split", totals.split)] {
             store(&self.conversions.get_or_create(&StateLabels { state }), count);
         }
         self.saved_bytes.set(totals.saved_bytes);

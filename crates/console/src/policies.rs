@@ -81,6 +81,7 @@ fn report(bucket: String, explanation: Explanation, of_object: bool) -> PolicyRe
         preset: policy.and_then(|policy| policy.preset()).map(|preset| preset.name.to_owned()),
         half_life_seconds: half_life.as_secs(),
         data_bytes: space.data_bytes,
+        fresh_bytes: space.fresh_bytes,
         fast_bytes: space.fast_bytes,
         compact_bytes: space.compact_bytes,
         other_bytes: space.other_bytes,

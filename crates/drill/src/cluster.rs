@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use claystone_chunk::{ChunkStore, DiskId, Durability, NodeId};
+use claystone_code::ChunkIndex;
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options};
 use claystone_env::{Env, Space};
 use claystone_keeper::Keeper;
@@ -146,8 +147,15 @@ impl Cluster {
         for stripe in self.meta.stripes(None, 100_000).await? {
             let verification = self.running.stripes.verify(&stripe, &claystone_stripe::Unpaced).await;
             ensure!(verification.healthy(), "called healthy: {stripe:?} is {verification:?}");
-            let disks: BTreeSet<_> = stripe.places.iter().flatten().map(|place| place.disk).collect();
-            ensure!(disks.len() == stripe.places.len(), "two chunks on one disk: {stripe:?}");
+            let places = || (0..).map(ChunkIndex).zip(stripe.places.iter().flatten());
+            let together = places().flat_map(|(one, place)| {
+                places()
+                    .filter(move |(other, beside)| *other > one && beside.disk == place.disk)
+                    .map(move |it| (one, it.0))
+            });
+            for (one, other) in together {
+                ensure!(stripe.code.may_share_disk(one, other), "{one} and {other} on one disk: {stripe:?}");
+            }
         }
         Ok(())
     }
@@ -160,7 +168,7 @@ impl Cluster {
         let mut named = BTreeSet::new();
         for stripe in self.meta.stripes(None, 100_000).await? {
             for (index, place) in stripe.places.iter().enumerate() {
-                let id = stripe.chunk_id(claystone_code::ChunkIndex(index as u16));
+                let id = stripe.chunk_id(ChunkIndex(index as u16));
                 named.extend(place.zip(id).map(|(place, id)| (place.disk, id)));
             }
         }
@@ -230,7 +238,9 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
         };
         stores.put(member);
     }
-    let (stripes, damage) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
+    let stripe_settings =
+        claystone_stripe::Settings { heat_half_life: Duration::from_millis(500), ..Default::default() };
+    let (stripes, damage) = Stripes::new(env.clone(), stores, stripe_settings);
     let shared: Arc<dyn Meta> = meta.clone();
     let code = "rs:4+2".parse().expect("a valid code");
     let settings = Settings { durability: Durability::Synced, part_bytes_min: 1, ..Settings::new(code) };
@@ -242,10 +252,15 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
     for (volume, error) in recovered.refused {
         tracing::warn!(volume, %error, "a volume does not open");
     }
-    let keeper = Keeper::new(env, shared, stripes.clone(), damage, claystone_keeper::Settings::default())?;
+    let keeper = Keeper::new(env, shared, stripes.clone(), damage, keeper_settings())?;
     keeper.start();
     process.env().tasks.spawn("repack", Box::pin(objects.clone().repack_loop()));
     Ok(Running { process, objects, stripes, volumes, keeper })
+}
+
+/// Rounds take a fraction of a second: what is written in one is no longer new in the next.
+fn keeper_settings() -> claystone_keeper::Settings {
+    claystone_keeper::Settings { convert_after: Duration::from_millis(20), ..Default::default() }
 }
 
 /// A small reserve, so that merging, waiting and going on in the next segment happen in short runs too.

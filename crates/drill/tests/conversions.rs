@@ -51,3 +51,16 @@ fn every_step_of_a_local_codes_conversion_is_killed_and_loses_a_disk() {
 fn every_step_of_a_clay_codes_conversion_is_killed_and_loses_a_disk() {
     both_ways("clay:6+2:7", "rs:6+2");
 }
+
+/// The first step of what is new: parity is made of the data, and copies are dropped after.
+#[test]
+fn every_step_of_encoding_copies_is_killed_and_loses_a_disk() {
+    both_ways("mirror:2x2", "rsm:2+1");
+}
+
+#[test]
+fn every_step_of_merging_copies_is_killed_and_loses_a_disk() {
+    let steps = every_step("mirror:2x2", "rsm:4+1", false);
+    // One parity is written in all.
+    assert!(steps > 15, "only {steps} steps");
+}

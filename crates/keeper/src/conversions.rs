@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   heat    0 ........ cold_below ........................ hot_above ........
+//!   fresh   merged     made fast; merged only over the bound, coldest first
 //!   fast    merged     stays; merged only over the bound, coldest first
 //!   compact stays                                          split while the bound less a margin allows it, hottest first
 //! ```
+//!
+//! Nothing is made fresh again. What is fresh and cold but has no partner is made fast, and may find one among those.
 //!
 //! Invariants:
 //! 1. A split is planned only if all planned splits together leave the bucket below its bound by [`MARGIN_PERCENT`], counted
@@ -52,7 +55,7 @@ pub struct Resident {
     pub bands: u16,
     /// Of these, those that objects of the bucket hold.
     pub bands_held: u16,
-    /// Disks of the chunks that a merge keeps, ascending; of fast stripes only.
+    /// Disks of the chunks that a merge keeps, ascending; of fast and fresh stripes only.
     pub disks: Vec<DiskId>,
     /// How often it was read lately.
     pub heat: f64,
@@ -99,7 +102,9 @@ pub struct Change {
 pub struct Space {
     /// Bytes of objects.
     pub data_bytes: u64,
-    /// Bytes of chunks of fast stripes.
+    /// Bytes of chunks of fresh stripes: replicas.
+    pub fresh_bytes: u64,
+    /// Of fast ones.
     pub fast_bytes: u64,
     /// Of compact ones.
     pub compact_bytes: u64,
@@ -110,7 +115,7 @@ pub struct Space {
 impl Space {
     /// Bytes of all chunks.
     pub fn chunks_bytes(&self) -> u64 {
-        self.fast_bytes + self.compact_bytes + self.other_bytes
+        self.fresh_bytes + self.fast_bytes + self.compact_bytes + self.other_bytes
     }
 
     /// Bytes of chunks for a hundred bytes of objects; 100 where there is nothing.
@@ -137,6 +142,7 @@ impl BucketSnapshot {
             match stripe.code {
                 code if code == self.policy.fast => space.fast_bytes += bytes,
                 code if code == self.policy.compact => space.compact_bytes += bytes,
+                code if Some(code) == self.policy.fresh() => space.fresh_bytes += bytes,
                 _ => space.other_bytes += bytes,
             }
         }
@@ -172,10 +178,11 @@ impl BucketSnapshot {
 
     /// Why a stripe that no change names stays as it is.
     fn stays(&self, stripe: &Resident, alike: &BTreeMap<u64, usize>) -> Why {
-        let HeatPolicy { fast, compact, cold_below, hot_above, percent_max } = self.policy;
+        let HeatPolicy { fast, compact, cold_below, hot_above, percent_max, .. } = self.policy;
         let heat = stripe.heat;
         let is_fast = stripe.code == fast;
-        if !is_fast && stripe.code != compact {
+        let is_fresh = Some(stripe.code) == self.policy.fresh();
+        if !is_fast && !is_fresh && stripe.code != compact {
             return Why::OtherCode { code: stripe.code };
         }
         match stripe.standing {
@@ -185,10 +192,14 @@ impl BucketSnapshot {
             Standing::Waits => return Why::Waits,
             Standing::ShortRow => return Why::ShortRow { code: if is_fast { compact } else { fast } },
         }
-        let wants_more = if is_fast { heat < cold_below.count() } else { heat > hot_above.count() };
+        // What is fresh and ready is changed if disks allow it.
+        let wants_more = if is_fast { heat < cold_below.count() } else { is_fresh || heat > hot_above.count() };
         let to = if is_fast { compact } else { fast };
         if wants_more && self.disks < usize::from(to.disks_min()) {
             return Why::TooFewDisks { code: to, needed: to.disks_min(), available: self.disks };
+        }
+        if wants_more && !stripe.is_apart() {
+            return Why::Crowded { code: to };
         }
         match (is_fast, wants_more) {
             (true, false) => Why::Warm { heat, cold_below },
@@ -210,39 +221,65 @@ impl Resident {
     fn chunks_bytes(&self) -> u64 {
         u64::from(self.code.shape().chunks()) * self.chunk_bytes
     }
+
+    /// Whether what a merge keeps lies on disks of its own. Copies may have brought data chunks together on one.
+    fn is_apart(&self) -> bool {
+        self.disks.windows(2).all(|pair| pair[0] != pair[1])
+    }
 }
 
 /// Plans at most `limit` conversions, in the order to carry them out.
 pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> {
-    let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = snapshot.policy;
+    let HeatPolicy { fast, compact, percent_max, cold_below, hot_above, .. } = snapshot.policy;
     let space = snapshot.space();
     let percent = space.percent();
     let bound_bytes = i128::from(space.data_bytes) * i128::from(percent_max) / 100;
     let mut over_bytes = i128::from(space.chunks_bytes()) - bound_bytes;
     let mut changes = Vec::new();
-    if snapshot.disks >= usize::from(fast.disks_min()) {
+    let fast_fits = snapshot.disks >= usize::from(fast.disks_min());
+    let compact_fits = snapshot.disks >= usize::from(compact.disks_min());
+    if fast_fits {
         changes.extend(splits_of_dead(snapshot));
     }
-    if snapshot.disks >= usize::from(compact.disks_min()) {
-        let mut pool = Pool::new(snapshot);
+    // Replicas go the whole way at once only if both codes cut short rows alike: a fresh stripe may end within one.
+    let fresh = snapshot.policy.fresh().filter(|_| compact_fits && snapshot.policy.rows_alike());
+    let mut pools: Vec<Pool> =
+        compact_fits.then_some(fast).into_iter().chain(fresh).map(|code| Pool::new(snapshot, code)).collect();
+    for pool in &mut pools {
         while let Some(group) = pool.next(|stripe| stripe.heat < cold_below.count()) {
             let why = Why::Cold { heat: hottest(&group), cold_below, sources: group.len() as u16 };
             let change = merge(&snapshot.policy, &group, why);
             over_bytes -= i128::from(change.saved_bytes);
             changes.push(change);
         }
-        // Who had no partner among the cold may find one now.
-        let mut pool = pool.anew();
+    }
+    let merged: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
+    let fresh = snapshot.policy.fresh().filter(|_| fast_fits);
+    let stripes = fresh.into_iter().flat_map(|code| snapshot.ready(code));
+    let stripes = stripes.filter(|stripe| stripe.is_apart() && !merged.contains(&stripe.stripe));
+    let mut settled: BTreeMap<StripeId, &Resident> = stripes.map(|stripe| (stripe.stripe, stripe)).collect();
+    // All of these give back what encoding them does, if not more.
+    let encoding_saves = |stripe: &Resident| encoding_saves(&snapshot.policy, stripe);
+    over_bytes -= settled.values().map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
+    // Who had no partner among the cold may find one now.
+    for mut pool in pools.into_iter().map(Pool::anew) {
         while over_bytes > 0
             && let Some(group) = pool.next(|_| true)
         {
             let why = Why::OverBound { heat: hottest(&group), percent, percent_max };
             let change = merge(&snapshot.policy, &group, why);
-            over_bytes -= i128::from(change.saved_bytes);
+            let counted = change.sources.iter().filter_map(|source| settled.remove(source)).map(encoding_saves);
+            over_bytes -= i128::from(change.saved_bytes) - i128::from(counted.sum::<i64>());
             changes.push(change);
         }
     }
-    if snapshot.disks >= usize::from(fast.disks_min()) {
+    changes.extend(settled.into_values().map(|stripe| Change {
+        sources: vec![stripe.stripe],
+        to: fast,
+        saved_bytes: encoding_saves(stripe),
+        why: Why::Settled { heat: stripe.heat, cold_below },
+    }));
+    if fast_fits {
         let mut hot: Vec<&Resident> =
             snapshot.ready(compact).filter(|stripe| stripe.heat > hot_above.count()).collect();
         hot.sort_by(|one, other| other.heat.total_cmp(&one.heat).then(one.stripe.cmp(&other.stripe)));
@@ -282,6 +319,12 @@ fn split_saves(policy: &HeatPolicy, stripe: &Resident) -> i64 {
     stripe.chunks_bytes() as i64 - after as i64
 }
 
+/// Bytes of chunks that making a fresh stripe fast gives back.
+fn encoding_saves(policy: &HeatPolicy, stripe: &Resident) -> i64 {
+    let after = u64::from(policy.fast.shape().chunks()) * stripe.chunk_bytes;
+    stripe.chunks_bytes() as i64 - after as i64
+}
+
 fn merge(policy: &HeatPolicy, group: &[&Resident], why: Why) -> Change {
     let before: u64 = group.iter().map(|stripe| stripe.chunks_bytes()).sum();
     let after = u64::from(policy.compact.shape().chunks()) * group[0].chunk_bytes;
@@ -297,7 +340,7 @@ fn hottest(group: &[&Resident]) -> f64 {
     group.iter().map(|stripe| stripe.heat).fold(0.0, f64::max)
 }
 
-/// Fast stripes that may be merged, coldest first.
+/// Stripes of one code that may be merged, coldest first.
 struct Pool<'a> {
     sources: usize,
     /// In the order of heat; those that found their group are `None`.
@@ -309,8 +352,8 @@ struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    fn new(snapshot: &'a BucketSnapshot) -> Pool<'a> {
-        let mut stripes: Vec<&Resident> = snapshot.ready(snapshot.policy.fast).collect();
+    fn new(snapshot: &'a BucketSnapshot, code: CodeSpec) -> Pool<'a> {
+        let mut stripes: Vec<&Resident> = snapshot.ready(code).collect();
         stripes.sort_by(|one, other| one.heat.total_cmp(&other.heat).then(one.stripe.cmp(&other.stripe)));
         Pool::of(snapshot.policy.sources().into(), stripes)
     }
@@ -338,7 +381,9 @@ impl<'a> Pool<'a> {
                 // Whatever follows is hotter.
                 return None;
             }
-            if let Some(group) = self.group(at, seed, &may) {
+            if seed.is_apart()
+                && let Some(group) = self.group(at, seed, &may)
+            {
                 return Some(group);
             }
         }
@@ -355,7 +400,7 @@ impl<'a> Pool<'a> {
             if group.len() == self.sources || !may(stripe) {
                 break;
             }
-            if stripe.disks.iter().all(|disk| !disks.contains(disk)) {
+            if stripe.is_apart() && stripe.disks.iter().all(|disk| !disks.contains(disk)) {
                 disks.extend(&stripe.disks);
                 group.push((other, stripe));
             }

@@ -11,9 +11,10 @@
 use claystone_chunk::StripeId;
 use claystone_code::{CodeSpec, ConversionGoal, NoConversion, plan_conversion};
 use claystone_meta::{MetaError, StripeRecord};
-use claystone_stripe::{Converted, StripeError};
+use claystone_stripe::{Converted, Family, StripeError};
 
 use crate::Keeper;
+use crate::status::ConversionBytes;
 
 /// Why stripes stay as they are.
 #[derive(Debug, thiserror::Error)]
@@ -76,15 +77,17 @@ impl Keeper {
     /// # Errors
     /// All of [`ConversionError`]; everything is as it was, but for `Meta(Unavailable)`.
     pub async fn convert(&self, sources: &[StripeId], to: CodeSpec) -> Result<Vec<StripeRecord>, ConversionError> {
-        Ok(self.convert_counted(sources, to).await?.0)
+        Ok(self.convert_counted(sources, to, None).await?.0)
     }
 
-    /// As [`Keeper::convert`]; returns the bytes read and written too.
+    /// As [`Keeper::convert`], into stripes that can be merged if they are fast ones of `family`; returns the bytes read and
+    /// written too.
     pub(crate) async fn convert_counted(
         &self,
         sources: &[StripeId],
         to: CodeSpec,
-    ) -> Result<(Vec<StripeRecord>, u64), ConversionError> {
+        family: Option<Family>,
+    ) -> Result<(Vec<StripeRecord>, ConversionBytes), ConversionError> {
         let mut records: Vec<StripeRecord> = Vec::with_capacity(sources.len());
         for &stripe in sources {
             if records.iter().any(|record| record.id == stripe) {
@@ -97,18 +100,28 @@ impl Keeper {
             }
             records.push(record);
         }
-        let Some(from) = records.first().map(|record| record.code) else { return Ok((Vec::new(), 0)) };
+        let Some(from) = records.first().map(|record| record.code) else {
+            return Ok((Vec::new(), ConversionBytes::default()));
+        };
         let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
         if usize::from(plan.sources) != records.len() {
             let (expected, given) = (plan.sources, records.len());
             return Err(ConversionError::OtherCount { from, to, expected, given });
         }
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
-        let converted = pacer.watch(self.inner.stripes.convert(&records, &plan, &pacer)).await;
+        let converted = match family {
+            Some(family) => pacer.watch(self.inner.stripes.convert_in_lanes(&records, &plan, family, &pacer)).await,
+            None => pacer.watch(self.inner.stripes.convert(&records, &plan, &pacer)).await,
+        };
         let converted = converted.ok_or(ConversionError::Stuck { to })??;
-        let moved_bytes = converted.bytes_read + converted.bytes_written + converted.bytes_verified;
+        let bytes = ConversionBytes {
+            data_bytes: records.iter().map(|record| record.data_bytes).sum(),
+            read_bytes: converted.bytes_read,
+            written_bytes: converted.bytes_written,
+            verified_bytes: converted.bytes_verified,
+        };
         let sources = records.iter().map(|record| (record.id, record.data_bytes)).collect();
-        Ok((self.name(converted, sources).await?, moved_bytes))
+        Ok((self.name(converted, sources).await?, bytes))
     }
 
     /// Commits a conversion, or deletes its chunks. `sources` are the stripes with the bytes that each holds: the new ones are

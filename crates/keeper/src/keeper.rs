@@ -224,15 +224,16 @@ impl Keeper {
             let convert = self.convert_once().await?;
             let scrub = self.scrub_once().await?;
             self.survey().await?;
-            idle.converted += convert.merged + convert.split;
+            idle.converted += convert.converted();
             idle.repaired += repair.chunks;
             idle.moved += drain.chunks;
             idle.verified += scrub.verified;
             idle.damaged += damage.damaged + scrub.damaged;
             idle.forgotten += reclaim.forgotten;
             idle.orphans += reclaim.orphans;
-            let worked = repair.chunks + repair.conflicts + drain.chunks + drain.conflicts + drain.removed;
-            let worked = worked + convert.merged + convert.split;
+            let worked =
+                repair.chunks + repair.conflicts + drain.chunks + drain.conflicts + drain.removed;
+            let worked = worked + convert.converted();
             let found = damage.damaged + scrub.damaged + scrub.verified + reclaim.forgotten + reclaim.orphans;
             if worked + found == 0 && scrub.wrapped {
                 idle.settled = true;
@@ -334,7 +335,7 @@ impl Keeper {
             }
             let began = self.now();
             match self.convert_once().await {
-                Ok(round) if round.merged + round.split > 0 => {}
+                Ok(round) if round.converted() > 0 => {}
                 Ok(_) => {
                     // Large buckets are looked through less often: it takes at most a twentieth of the time.
                     let took = self.now().since(began);

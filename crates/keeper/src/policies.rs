@@ -16,7 +16,7 @@ use std::time::Duration;
 use claystone_chunk::StripeId;
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeRecord, VersionRef};
-use claystone_stripe::{Layout, StripeError};
+use claystone_stripe::{Family, Layout, StripeError};
 
 use crate::backoff::Cause;
 use crate::conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};
@@ -31,6 +31,8 @@ use crate::{Keeper, KeeperError};
 /// What one step of conversions did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolicyRound {
+    /// Replicated stripes made fast.
+    pub encoded: u64,
     /// Compact stripes made.
     pub merged: u64,
     /// Compact stripes made fast.
@@ -39,6 +41,13 @@ pub struct PolicyRound {
     pub failed: u64,
     /// Conversions planned and not carried out yet.
     pub left: u64,
+}
+
+impl PolicyRound {
+    /// Conversions carried out.
+    pub fn converted(&self) -> u64 {
+        self.encoded + self.merged + self.split
+    }
 }
 
 /// What is remembered of a bucket with a policy between looks.
@@ -112,9 +121,12 @@ impl Keeper {
                 if self.repairs() {
                     break;
                 }
-                match self.carry_out(&change).await {
-                    Ok(()) if change.to == policy.compact => round.merged += 1,
-                    Ok(()) => round.split += 1,
+                match self.carry_out(&policy, &change).await {
+                    Ok(()) => match Kind::of(&change.why) {
+                        Kind::Encodes => round.encoded += 1,
+                        Kind::Merges => round.merged += 1,
+                        Kind::Splits => round.split += 1,
+                    },
                     Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => return Err(error.into()),
                     Err(error) => {
                         self.conversion_failed(&change, &error);
@@ -196,6 +208,7 @@ impl Keeper {
                 policy: policy.to_string(),
                 preset: policy.preset().map(|preset| preset.name.to_owned()),
                 data_bytes: known.space.data_bytes,
+                fresh_bytes: known.space.fresh_bytes,
                 fast_bytes: known.space.fast_bytes,
                 compact_bytes: known.space.compact_bytes,
                 other_bytes: known.space.other_bytes,
@@ -238,13 +251,20 @@ impl Keeper {
         Ok((BucketSnapshot { policy, disks, stripes }, end))
     }
 
-    async fn carry_out(&self, change: &Change) -> Result<(), ConversionError> {
-        let (_, moved_bytes) = self.convert_counted(&change.sources, change.to).await?;
+    async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {
+        let family = Family { fast: policy.fast, compact: policy.compact };
+        let (_, bytes) = self.convert_counted(&change.sources, change.to, Some(family)).await?;
         tracing::debug!(stripes = ?change.sources, to = %change.to, why = %change.why, "stripes were converted");
         let mut state = self.state();
-        let merges = matches!(change.why, Why::Cold { .. } | Why::OverBound { .. });
-        state.converted.merged += u64::from(merges);
-        state.converted.split += u64::from(!merges);
+        let totals = &mut state.converted;
+        let (count, of_kind) = match Kind::of(&change.why) {
+            Kind::Encodes => (&mut totals.encoded, &mut totals.encoding),
+            Kind::Merges => (&mut totals.merged, &mut totals.merging),
+            Kind::Splits => (&mut totals.split, &mut totals.splitting),
+        };
+        *count += 1;
+        of_kind.add(bytes);
+        let moved_bytes = bytes.moved_bytes();
         state.converted.saved_bytes += change.saved_bytes;
         state.converted.moved_bytes += moved_bytes;
         drop(state);
@@ -282,6 +302,23 @@ impl Keeper {
     fn conversions_left(&self) {
         let left = self.state().followed.values().map(|known| known.left).sum();
         self.job_left(JobKind::Convert, left, None);
+    }
+}
+
+/// What a conversion is to people.
+enum Kind {
+    Encodes,
+    Merges,
+    Splits,
+}
+
+impl Kind {
+    fn of(why: &Why) -> Kind {
+        match why {
+            Why::Settled { .. } => Kind::Encodes,
+            Why::Cold { .. } | Why::OverBound { .. } => Kind::Merges,
+            _ => Kind::Splits,
+        }
     }
 }
 
@@ -323,8 +360,8 @@ impl<'a> Looking<'a> {
         let keeper = self.keeper;
         let HeatPolicy { fast, compact, .. } = self.policy;
         let mut disks = Vec::new();
-        if stripe.code == fast {
-            let kept = keeper.inner.stripes.kept_by_merge(fast, compact);
+        if stripe.code == fast || Some(stripe.code) == self.policy.fresh() {
+            let kept = keeper.inner.stripes.kept_by_merge(stripe.code, compact);
             let place = |chunk: &ChunkIndex| Some(stripe.places.get(chunk.at())?.as_ref()?.disk);
             disks = kept.iter().filter_map(place).collect();
             disks.sort_unstable();
@@ -349,9 +386,10 @@ impl<'a> Looking<'a> {
         let written = keeper.inner.env.clock.wall().unix_ms.saturating_sub(stripe.id.created().unix_ms);
         let age = Duration::from_millis(written).min(keeper.now().since(keeper.inner.started));
         let exposure = self.disks.exposure(stripe);
+        let is_fresh = Some(stripe.code) == self.policy.fresh();
         if !exposure.whole() {
             Standing::Hurt { chunks: exposure.lost.len() as u16 + exposure.unreachable }
-        } else if !self.policy.rows_alike() && !Layout::is_whole_rows(stripe).unwrap_or(false) {
+        } else if !self.policy.rows_alike() && !is_fresh && !Layout::is_whole_rows(stripe).unwrap_or(false) {
             Standing::ShortRow
         } else if self.disks.deferred.contains(&stripe.id) {
             Standing::Waits

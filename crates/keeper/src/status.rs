@@ -301,7 +301,10 @@ pub struct PolicyStatus {
     pub preset: Option<String>,
     /// Bytes of its objects.
     pub data_bytes: u64,
-    /// Bytes of chunks of fast stripes.
+    /// Bytes of chunks of fresh stripes: replicas of what is new.
+    #[serde(default)]
+    pub fresh_bytes: u64,
+    /// Of fast ones.
     pub fast_bytes: u64,
     /// Of compact ones.
     pub compact_bytes: u64,
@@ -320,6 +323,9 @@ pub struct PolicyStatus {
 /// What conversions did since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ConversionTotals {
+    /// Replicated stripes made fast.
+    #[serde(default)]
+    pub encoded: u64,
     /// Compact stripes made.
     pub merged: u64,
     /// Compact stripes made fast.
@@ -328,6 +334,43 @@ pub struct ConversionTotals {
     pub saved_bytes: i64,
     /// Bytes read and written for it.
     pub moved_bytes: u64,
+    /// Of these, those of replicas made fast.
+    #[serde(default)]
+    pub encoding: ConversionBytes,
+    /// Those of stripes made compact.
+    #[serde(default)]
+    pub merging: ConversionBytes,
+    /// Those of stripes made fast again.
+    #[serde(default)]
+    pub splitting: ConversionBytes,
+}
+
+/// What conversions of one kind moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ConversionBytes {
+    /// Bytes of objects in what was converted.
+    pub data_bytes: u64,
+    /// Bytes read of it.
+    pub read_bytes: u64,
+    /// Bytes of new chunks.
+    pub written_bytes: u64,
+    /// Bytes read back to verify them.
+    pub verified_bytes: u64,
+}
+
+impl ConversionBytes {
+    /// Adds others to these.
+    pub fn add(&mut self, other: ConversionBytes) {
+        self.data_bytes += other.data_bytes;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.verified_bytes += other.verified_bytes;
+    }
+
+    /// Bytes read and written, what was read back included.
+    pub fn moved_bytes(&self) -> u64 {
+        self.read_bytes + self.written_bytes + self.verified_bytes
+    }
 }
 
 /// A scrub of everything that somebody asked for.

@@ -8,7 +8,7 @@ use claystone_meta::Reads;
 /// Why upkeep does what it does about a stripe of a bucket with a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Why {
-    /// Fast stripes become one compact one, because all of them are read little.
+    /// Fast stripes, or fresh ones, become one compact one, because all of them are read little.
     Cold {
         /// Reads of the one that is read most.
         heat: f64,
@@ -17,7 +17,7 @@ pub enum Why {
         /// How many there are.
         sources: u16,
     },
-    /// Fast stripes become one compact one, because the bucket takes more than its bound and these are read least.
+    /// Fast stripes, or fresh ones, become one compact one, because the bucket takes more than its bound and these are read least.
     OverBound {
         /// Reads of the one that is read most.
         heat: f64,
@@ -25,6 +25,13 @@ pub enum Why {
         percent: f64,
         /// The bound.
         percent_max: u32,
+    },
+    /// Replicas become a fast stripe: it is no longer new, and is read or has nothing to be merged with.
+    Settled {
+        /// Reads.
+        heat: f64,
+        /// The threshold.
+        cold_below: Reads,
     },
     /// A compact stripe becomes fast ones, because it is read much and there is room.
     Hot {
@@ -74,6 +81,11 @@ pub enum Why {
         /// Others with chunks of this length that may be merged now.
         alike: usize,
     },
+    /// Two of its data chunks lie on one disk, as copies may: other codes want them apart.
+    Crowded {
+        /// The other code.
+        code: CodeSpec,
+    },
     /// Too few disks take new chunks.
     TooFewDisks {
         /// The code.
@@ -113,12 +125,14 @@ impl Why {
         match self {
             Why::Cold { .. } => "cold",
             Why::OverBound { .. } => "over_bound",
+            Why::Settled { .. } => "settled",
             Why::Hot { .. } => "hot",
             Why::BandsDead { .. } => "bands_dead",
             Why::Warm { .. } => "warm",
             Why::Cool { .. } => "cool",
             Why::NoRoom { .. } => "no_room",
             Why::NoPartner { .. } => "no_partner",
+            Why::Crowded { .. } => "crowded",
             Why::TooFewDisks { .. } => "too_few_disks",
             Why::OtherCode { .. } => "other_code",
             Why::ShortRow { .. } => "short_row",
@@ -145,6 +159,15 @@ impl fmt::Display for Why {
                 "it is made compact: the bucket takes {percent:.1} % of its data, more than its bound of {percent_max} %, and \
                  this is among what is read least ({heat:.2} times lately)"
             ),
+            Why::Settled { heat, cold_below } if heat < cold_below.count() => write!(
+                f,
+                "its copies become parity: it is no longer new, and nothing that it could be merged with at once is read as \
+                 little ({heat:.2} times lately)"
+            ),
+            Why::Settled { heat, cold_below } => write!(
+                f,
+                "its copies become parity: it is no longer new, and was read {heat:.2} times lately, not less than {cold_below}"
+            ),
             Why::Hot { heat, hot_above, percent, percent_max } => write!(
                 f,
                 "it is made fast: it was read {heat:.2} times lately, more than {hot_above}, and the bucket will take \
@@ -169,6 +192,9 @@ impl fmt::Display for Why {
                 "it stays fast though it is read little: a merge needs {needed} more with chunks as long as its own and on other \
                  disks, and {alike} have such chunks"
             ),
+            Why::Crowded { code } => {
+                write!(f, "it stays as it is: data chunks of it lie on one disk, and {code} wants them apart")
+            }
             Why::TooFewDisks { code, needed, available } => {
                 write!(f, "it stays as it is: {code} needs {needed} disks that take writes, there are {available}")
             }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
-use claystone_chunk::{ByteRange, DiskId, Durability, NodeId};
+use claystone_chunk::{ByteRange, ChunkStore, DiskId, Durability, NodeId};
+use claystone_code::ChunkIndex;
 use claystone_env::{Env, Space};
-use claystone_keeper::{Keeper, Overall, Settings, Why};
+use claystone_keeper::{ConversionError, Keeper, Overall, Settings, Why};
 use claystone_meta::{
     BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, HeatPolicy, HeatRecords,
     NewContent, NewObject, ObjectRecords, PRESETS, Precondition, SqliteMeta, StripeRecord, StripeRecords, VersionRef,
     Versioning,
 };
-use claystone_stripe::{DamageReports, Member, Stores, Stripes};
+use claystone_stripe::{Absence, DamageReports, Family, Member, Stores, StripeError, Stripes};
 
 struct Store {
     env: Env,
@@ -77,10 +78,11 @@ impl Store {
         self.faulty.push(faulty);
     }
 
-    /// An object of one fast stripe.
+    /// An object of one stripe, of copies if the policy has them, else fast.
     async fn put(&self, key: &str, bytes: usize) {
         let HeatPolicy { fast, compact, .. } = self.policy;
-        let writer = self.stripes.writer_in_lane(fast, compact, bytes as u64, Durability::Synced).await;
+        let (code, family) = (self.policy.fresh().unwrap_or(fast), Family { fast, compact });
+        let writer = self.stripes.writer_in_lane(code, family, bytes as u64, Durability::Synced).await;
         let mut writer = writer.expect("enough disks");
         writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
         let (stripe, _claim) = writer.finish().await.expect("stores commit");
@@ -130,6 +132,23 @@ impl Store {
             got.extend_from_slice(&piece);
         }
         assert!(got == pattern(bytes, bytes as usize), "{key} reads other bytes");
+    }
+
+    /// Bytes that all disks have read and written.
+    fn moved(&self) -> (u64, u64) {
+        let counts = || self.faulty.iter().map(|store| store.counts());
+        (counts().map(|counts| counts.bytes_read).sum(), counts().map(|counts| counts.bytes_written).sum())
+    }
+
+    /// Takes disks away, or brings them back.
+    fn set_away(&self, disks: &[DiskId], away: bool) {
+        let stores = self.stripes.stores();
+        for disk in disks {
+            let member = stores.member(*disk).expect("a disk of this store");
+            let store: Arc<dyn ChunkStore> = self.faulty[disk.0 as usize - 1].clone();
+            let absence = Absence { reason: "a test".to_owned() };
+            stores.put(Member { store: if away { Err(absence) } else { Ok(store) }, ..member });
+        }
     }
 
     async fn why(&self, key: &str) -> Why {
@@ -317,6 +336,103 @@ fn hurt_stripes_are_repaired_and_then_converted() {
         assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 1)]);
         store.read("a").await;
         store.read("b").await;
+    });
+}
+
+/// From copies to fast to compact to fast, with bytes counted at the stores.
+#[test]
+fn copies_are_encoded_where_they_lie_when_they_are_no_longer_new() {
+    with_policy(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        assert_eq!(store.overall_codes().await, [("mirror:3x3".to_owned(), 2)]);
+        assert_eq!(store.settle().await, 0);
+        assert!(matches!(store.why("a").await, Why::Young { .. }));
+        store.age().await;
+        store.read("a").await;
+        store.read("b").await;
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!((status.policies[0].fresh_bytes, status.policies[0].percent), ((2 * 9) << 16, 300.0));
+        assert!(matches!(store.why("a").await, Why::Settled { .. }));
+        let places = |stripe: &StripeRecord| stripe.places[..3].to_vec();
+        let before = store.span("a").await.stripe;
+        let (read, written) = store.moved();
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.merged, round.split), (2, 0, 0));
+        let (read_after, written_after) = store.moved();
+        // Three data chunks are read of each, and two parities written.
+        assert_eq!((read_after - read, written_after - written), ((2 * 3) << 16, (2 * 2) << 16));
+        let after = store.span("a").await.stripe;
+        assert_eq!((after.code.to_string().as_str(), places(&after)), ("rsm:3+2", places(&before)));
+        store.read("a").await;
+        store.settle().await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 10, "the copies are gone");
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!((status.conversions.encoded, status.conversions.saved_bytes), (2, (2 * (9 - 5)) << 16));
+        assert_eq!(status.policies[0].fresh_bytes, 0);
+        store.env.clock.sleep(Duration::from_secs(10 * 3600)).await;
+        assert_eq!(store.settle().await, 1, "their data chunks lay in two lanes");
+        assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 1)]);
+        store.age().await;
+        for _ in 0..6 {
+            store.read("b").await;
+        }
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), 2)]);
+        assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn copies_that_nobody_reads_become_compact_at_once() {
+    with_policy(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        store.age().await;
+        let (read, written) = store.moved();
+        assert!(matches!(store.why("a").await, Why::Cold { sources: 2, .. }));
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.merged), (0, 1));
+        let (read_after, written_after) = store.moved();
+        assert_eq!((read_after - read, written_after - written), (6 << 16, 2 << 16));
+        store.read("a").await;
+        store.read("b").await;
+        store.settle().await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 8);
+    });
+}
+
+/// Whatever chunks are lost meanwhile, a stripe survives no fewer further losses after it was encoded than before.
+#[test]
+fn encoding_copies_lowers_no_tolerance() {
+    with_policy(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+        for lost in [vec![], vec![0], vec![3], vec![0, 4], vec![0, 3], vec![6, 7], vec![0, 1]] {
+            let key = format!("{lost:?}");
+            store.put(&key, BYTES).await;
+            let before = store.span(&key).await.stripe;
+            let disks: Vec<DiskId> = lost.iter().map(|at: &usize| before.places[*at].expect("whole").disk).collect();
+            let away = |stripe: &StripeRecord| -> Vec<ChunkIndex> {
+                let gone = |at: &u16| stripe.places[usize::from(*at)].is_none_or(|place| disks.contains(&place.disk));
+                (0..stripe.places.len() as u16).filter(gone).map(ChunkIndex).collect()
+            };
+            store.set_away(&disks, true);
+            let converted = store.keeper.convert(&[before.id], store.policy.fast).await;
+            let left = before.code.tolerance_left(&away(&before));
+            match converted {
+                Ok(fast) => {
+                    let after = fast[0].code.tolerance_left(&away(&fast[0]));
+                    assert!(after >= left, "{key}: {after} after {left}");
+                }
+                // Of a fast stripe without both it would be none.
+                Err(ConversionError::Stripe(StripeError::Exposed { before: 1, after: 0, .. })) if lost == [0, 1] => {
+                    assert_eq!(store.span(&key).await.stripe, before);
+                }
+                Err(error) => panic!("{key}: {error}"),
+            }
+            store.read(&key).await;
+            store.set_away(&disks, false);
+            store.read(&key).await;
+        }
     });
 }
 

@@ -1,19 +1,22 @@
-//! How the redundancy of a bucket's stripes follows how much they are read: two codes of a family, the space that all of it
-//! may take, and the heat at which a stripe goes from one to the other.
+//! How the redundancy of a bucket's stripes follows their age and how much they are read: replicas of what is new, two codes of
+//! a family, the space that all of it may take, and the heat at which a stripe goes from one to the other.
 //!
 //! ```text
-//!  pc:2x5/pc:6x5<=150%,0.25..1.00
-//!  |      |        |   |     +-- read more than this, a compact stripe is split into fast ones while the bound allows it
-//!  |      |        |   +-------- read less than this, fast stripes are merged
-//!  |      |        +------------ chunks take at most so many bytes for a hundred bytes of objects, where that can be met
-//!  |      +--------------------- the compact code: of what is read little
-//!  +---------------------------- the fast code: of what is new, or read much
+//!  replica:3/pc:2x5/pc:6x5<=150%,0.25..1.00
+//!  |         |      |        |   |     +-- read more than this, a compact stripe is split into fast ones while the bound allows it
+//!  |         |      |        |   +-------- read less than this, fast stripes are merged
+//!  |         |      |        +------------ chunks take at most so many bytes for a hundred bytes of objects, where that can be met
+//!  |         |      +--------------------- the compact code: of what is read little
+//!  |         +---------------------------- the fast code: of what is read much
+//!  +-------------------------------------- copies of each data chunk while a stripe is new; without it, what is new is fast
 //! ```
 //!
 //! Invariants:
 //! 1. `FromStr` accepts exactly what `Display` writes.
 //! 2. Whole stripes of the fast code make one of the compact code, which takes less space and survives no fewer losses.
 //! 3. Between the two thresholds there is room, so that a steady heat changes a stripe once at most.
+//! 4. What is new has the data chunks of a fast stripe, takes more space, and survives no more losses: to encode it, parity is
+//!    made and copies are dropped.
 //!
 //! Source: [hacfs §3.1]
 
@@ -25,7 +28,9 @@ use claystone_code::{CodeSpec, SpecError};
 /// What a bucket's stripes get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeatPolicy {
-    /// Of new stripes, and of those that are read much.
+    /// Chunks with the bytes of each data chunk of a new stripe, itself included; `None`: new stripes are fast.
+    pub fresh_copies: Option<u8>,
+    /// Of those that are read much.
     pub fast: CodeSpec,
     /// Of those that are read little.
     pub compact: CodeSpec,
@@ -62,8 +67,33 @@ pub enum PolicyError {
     #[error(transparent)]
     Code(#[from] SpecError),
     /// It has another form.
-    #[error("expected FAST/COMPACT<=PERCENT%,COLD..HOT with two decimals, such as pc:2x5/pc:6x5<=150%,0.25..1.00")]
+    #[error(
+        "expected FAST/COMPACT<=PERCENT%,COLD..HOT with two decimals, such as pc:2x5/pc:6x5<=150%,0.25..1.00, or the same \
+         behind replica:COPIES/"
+    )]
     Malformed,
+    /// New stripes take as much space as fast ones, or less.
+    #[error("{copies} copies take no more space than {fast}: there is nothing to encode")]
+    NothingEncoded {
+        /// Copies of new stripes.
+        copies: u8,
+        /// The fast code.
+        fast: CodeSpec,
+    },
+    /// The fast code survives fewer losses than the copies.
+    #[error("{fast} survives {losses} losses and {copies} copies more: what was new is not to be less safe", losses = .fast.tolerance())]
+    LessSafeThanCopies {
+        /// Copies of new stripes.
+        copies: u8,
+        /// The fast code.
+        fast: CodeSpec,
+    },
+    /// The fast code cuts chunks into sub-chunks, and copies do not.
+    #[error("copies are not encoded to {fast} where they lie: it cuts rows that are not whole otherwise")]
+    FreshSubChunks {
+        /// The fast code.
+        fast: CodeSpec,
+    },
     /// Stripes of one code do not fill stripes of the other.
     #[error("{fast} does not merge into {compact}: {data} data chunks are no multiple of {of}")]
     NoMerge {
@@ -113,7 +143,13 @@ pub enum PolicyError {
 }
 
 impl HeatPolicy {
-    /// Fast stripes that make a compact one.
+    /// The code of new stripes, if it is another than the fast one: the same data chunks, each in several copies.
+    pub fn fresh(&self) -> Option<CodeSpec> {
+        let data = u8::try_from(self.fast.shape().data).ok()?;
+        self.fresh_copies.map(|copies| CodeSpec::Mirror { data, copies })
+    }
+
+    /// Fast stripes, or new ones, that make a compact one.
     pub fn sources(&self) -> u16 {
         self.compact.shape().data / self.fast.shape().data
     }
@@ -133,7 +169,7 @@ impl HeatPolicy {
     /// # Errors
     /// All of [`PolicyError`] but `Malformed`.
     pub fn validate(&self) -> Result<(), PolicyError> {
-        let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = *self;
+        let HeatPolicy { fresh_copies, fast, compact, percent_max, cold_below, hot_above } = *self;
         fast.validate()?;
         compact.validate()?;
         let (old, new) = (fast.shape(), compact.shape());
@@ -153,6 +189,28 @@ impl HeatPolicy {
         }
         if cold_below >= hot_above {
             return Err(PolicyError::Thresholds { cold_below, hot_above });
+        }
+        fresh_copies.map_or(Ok(()), |copies| self.validate_fresh(copies))
+    }
+
+    fn validate_fresh(&self, copies: u8) -> Result<(), PolicyError> {
+        let fast = self.fast;
+        if copies < 2 {
+            return Err(PolicyError::Malformed);
+        }
+        let shape = fast.shape();
+        let (data, parity) = (shape.data, shape.data.saturating_mul(u16::from(copies) - 1));
+        let too_many = SpecError::TooManyChunks { data, parity, limit: CodeSpec::CHUNKS_MAX };
+        let fresh = self.fresh().ok_or(too_many)?;
+        fresh.validate()?;
+        if fresh.shape().chunks() <= shape.chunks() {
+            return Err(PolicyError::NothingEncoded { copies, fast });
+        }
+        if fast.tolerance() < fresh.tolerance() {
+            return Err(PolicyError::LessSafeThanCopies { copies, fast });
+        }
+        if shape.alpha > 1 {
+            return Err(PolicyError::FreshSubChunks { fast });
         }
         Ok(())
     }
@@ -209,7 +267,10 @@ impl FromStr for Reads {
 
 impl fmt::Display for HeatPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = self;
+        let HeatPolicy { fresh_copies, fast, compact, percent_max, cold_below, hot_above } = self;
+        if let Some(copies) = fresh_copies {
+            write!(f, "replica:{copies}/")?;
+        }
         write!(f, "{fast}/{compact}<={percent_max}%,{cold_below}..{hot_above}")
     }
 }
@@ -219,13 +280,19 @@ impl FromStr for HeatPolicy {
 
     fn from_str(text: &str) -> Result<HeatPolicy, PolicyError> {
         let malformed = || PolicyError::Malformed;
-        let (fast, rest) = text.split_once('/').ok_or_else(malformed)?;
-        let (compact, rest) = rest.split_once("<=").ok_or_else(malformed)?;
+        let (codes, rest) = text.split_once("<=").ok_or_else(malformed)?;
+        let codes: Vec<CodeSpec> = codes.split('/').map(str::parse).collect::<Result<_, _>>()?;
+        let (fresh_copies, fast, compact) = match codes[..] {
+            [fast, compact] => (None, fast, compact),
+            [CodeSpec::Replicated { copies }, fast, compact] => (Some(copies), fast, compact),
+            _ => return Err(malformed()),
+        };
         let (percent, thresholds) = rest.split_once("%,").ok_or_else(malformed)?;
         let (cold, hot) = thresholds.split_once("..").ok_or_else(malformed)?;
         let policy = HeatPolicy {
-            fast: fast.parse()?,
-            compact: compact.parse()?,
+            fresh_copies,
+            fast,
+            compact,
             percent_max: percent.parse().map_err(|_| malformed())?,
             cold_below: cold.parse()?,
             hot_above: hot.parse()?,
@@ -236,7 +303,7 @@ impl FromStr for HeatPolicy {
 }
 
 /// The policies with names, in the order in which [`HeatPolicy::for_disks`] looks at them. Bounds of the first two: [hacfs §4].
-pub const PRESETS: [Preset; 5] = [
+pub const PRESETS: [Preset; 7] = [
     Preset {
         name: "pc",
         text: "pc:2x5/pc:6x5<=150%,0.25..1.00",
@@ -262,6 +329,16 @@ pub const PRESETS: [Preset; 5] = [
         text: "mirror:6x3/clay:6+2:7<=160%,0.25..1.00",
         summary: "three copies while hot; a lost chunk is read from halves of 7 others when cold; any 2 disks may be lost",
     },
+    Preset {
+        name: "replica-pc",
+        text: "replica:3/pc:2x5/pc:6x5<=150%,0.25..1.00",
+        summary: "as pc, but three copies while new: any 2 disks may be lost then",
+    },
+    Preset {
+        name: "replica-rsm-6+3",
+        text: "replica:3/rsm:6+3/rsm:12+3<=135%,0.25..1.00",
+        summary: "as rsm-6+3, but three copies while new: any 2 disks may be lost then",
+    },
 ];
 
 #[cfg(test)]
@@ -283,8 +360,16 @@ mod tests {
         };
         assert_eq!(
             PRESETS.map(|preset| numbers(preset.name)),
-            [(3, 42, 150), (2, 24, 130), (1, 20, 140), (2, 15, 135), (1, 8, 160)]
+            [(3, 42, 150), (2, 24, 130), (1, 20, 140), (2, 15, 135), (1, 8, 160), (3, 42, 150), (2, 15, 135)]
         );
+    }
+
+    #[test]
+    fn what_is_new_has_copies_of_the_fast_codes_data_chunks() {
+        let fresh = |name: &str| HeatPolicy::named(name).expect(name).fresh().map(|code| code.to_string());
+        assert_eq!(fresh("replica-pc").as_deref(), Some("mirror:10x3"));
+        assert_eq!(fresh("replica:4/rsm:6+3/rsm:12+3<=135%,0.25..1.00").as_deref(), Some("mirror:6x4"));
+        assert_eq!(fresh("pc"), None);
     }
 
     #[test]
@@ -317,12 +402,22 @@ mod tests {
         assert!(matches!(with("pc:2x5/pc:6x5", "139"), PolicyError::BoundTooLow { least: 140, .. }));
         assert!(matches!(refused("pc:2x5/pc:6x5<=150%,1.00..1.00"), PolicyError::Thresholds { .. }));
         assert!(matches!(with("raid:6/pc:6x5", "150"), PolicyError::Code(_)));
+        for text in ["rs:2+1/rsm:6+3/rsm:12+3", "replica:1/rsm:6+3/rsm:12+3", "replica:3/replica:3/rsm:6+3/rsm:12+3"] {
+            assert_eq!(with(text, "150"), PolicyError::Malformed, "{text}");
+        }
+        assert!(matches!(with("replica:2/rs:2+2/rs:4+2", "150"), PolicyError::NothingEncoded { copies: 2, .. }));
+        assert!(matches!(with("replica:4/rs:6+2/rs:12+2", "150"), PolicyError::LessSafeThanCopies { copies: 4, .. }));
+        assert!(matches!(with("replica:3/clay:6+2:7/clay:12+2:13", "150"), PolicyError::FreshSubChunks { .. }));
+        assert!(matches!(
+            with("replica:3/rs:200+2/rs:400+2", "150"),
+            PolicyError::Code(SpecError::TooManyChunks { .. })
+        ));
     }
 
     proptest! {
         #[test]
         fn what_is_accepted_is_written_as_it_was_read(
-            text in "rsm:[1-9]\\+3/rsm:[1-9]{1,2}\\+3<=[0-9]{3}%,[0-9]{1,2}\\.[0-9]{1,3}\\.\\.[0-9]{1,2}\\.[0-9]{2}"
+            text in "(replica:[0-9]/)?rsm:[1-9]\\+3/rsm:[1-9]{1,2}\\+3<=[0-9]{3}%,[0-9]{1,2}\\.[0-9]{1,3}\\.\\.[0-9]{1,2}\\.[0-9]{2}"
         ) {
             if let Ok(policy) = text.parse::<HeatPolicy>() {
                 prop_assert_eq!(policy.to_string(), text);

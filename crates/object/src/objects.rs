@@ -212,7 +212,7 @@ impl Objects {
         Ok(self.meta.set_policy(bucket, policy).await?)
     }
 
-    /// The code that new objects of a bucket get: the fast one of its policy, its own, or the store's default.
+    /// The code of a bucket's objects when they are no longer new: the fast one of its policy, its own, or the store's default.
     pub fn code_of(&self, bucket: &BucketRecord) -> CodeSpec {
         bucket.policy.map(|policy| policy.fast).or(bucket.code).unwrap_or(self.settings.code)
     }
@@ -287,12 +287,13 @@ impl Objects {
         let bucket = self.meta.bucket(bucket).await?;
         let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
         let wanted = self.code_of(&bucket);
-        let compact = bucket.policy.map(|policy| policy.compact);
+        let of_policy: Vec<CodeSpec> =
+            bucket.policy.iter().flat_map(|policy| policy.fresh().into_iter().chain([policy.compact])).collect();
         // What a pack is to become when it is written anew is known of those of the same bucket.
         let as_wanted = |span: &Span| {
             let StripeRecord { code, data_bytes, .. } = span.stripe;
             let becomes = span.part.is_none() || source.record.bucket == bucket.id;
-            becomes && (Some(code) == compact || serves(wanted, code, data_bytes))
+            becomes && (of_policy.contains(&code) || serves(wanted, code, data_bytes))
         };
         let from = match source.record.content {
             None => Source::Stripes(Vec::new()),

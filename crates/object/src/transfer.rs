@@ -10,7 +10,7 @@ use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{ContentId, HeatPolicy, NewContent, StripeRecord};
-use claystone_stripe::{Claim, StripeError, StripeReader, StripeWriter, Stripes};
+use claystone_stripe::{Claim, Family, StripeError, StripeReader, StripeWriter, Stripes};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
@@ -47,7 +47,7 @@ impl Source {
 }
 
 /// Takes a body of `bytes` bytes into stripes under the code `wanted`, or what fits the disks there are. `policy`, whose fast
-/// code that is, may have them merged later.
+/// code that is, may have them merged later, and replicated before if the body is not long.
 pub(crate) async fn store(
     objects: &Objects,
     wanted: CodeSpec,
@@ -153,9 +153,11 @@ impl Taking<'_> {
         let (code, mut data_bytes) = next.ok_or_else(|| self.objects.too_few_disks(self.wanted))?;
         let durability = self.objects.settings.durability;
         match self.policy {
-            Some(HeatPolicy { fast, compact, .. }) if code == fast => {
+            Some(policy @ HeatPolicy { fast, compact, .. }) if code == fast => {
                 data_bytes = mergeable_bytes(fast, compact, data_bytes);
-                Ok(stripes.writer_in_lane(code, compact, data_bytes, durability).await?)
+                let fresh = policy.fresh().filter(|_| self.bytes <= FRESH_BYTES_MAX);
+                let family = Family { fast, compact };
+                Ok(stripes.writer_in_lane(fresh.unwrap_or(fast), family, data_bytes, durability).await?)
             }
             _ => Ok(stripes.writer(code, data_bytes, durability).await?),
         }
@@ -241,6 +243,8 @@ fn refused(error: StripeError) -> BodyError {
     BodyError::Refused(Box::new(error))
 }
 
+/// What is longer gets the fast code at once, and so do parts of uploads: their copies would be much to write and soon to drop.
+const FRESH_BYTES_MAX: u64 = 16 << 20;
 const READ_AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Tiles are 32 or 64 KiB: this is at most one window.
 const READ_AHEAD_ITEMS: usize = 64;

@@ -1,8 +1,8 @@
 //! Multipart uploads: parts are contents of their own until the upload is completed.
 
 use claystone_meta::{
-    BucketId, Completed, ListPage, ListQuery, NewContent, NewObject, PartRecord, Precondition, UploadId, UploadRecord,
-    Versioning,
+    BucketId, BucketRecord, Completed, HeatPolicy, ListPage, ListQuery, NewContent, NewObject, PartRecord,
+    Precondition, UploadId, UploadRecord, Versioning,
 };
 
 use crate::objects::{Confirm, CopySource, Objects, Written};
@@ -83,7 +83,7 @@ impl Objects {
     /// # Errors
     /// As [`Objects::put`], and `Meta(NoSuchUpload)`.
     pub async fn put_part(&self, part: Part) -> Result<PartRecord, ObjectError> {
-        let bucket = self.meta.bucket(&part.bucket).await?;
+        let bucket = self.bucket_of_parts(&part.bucket).await?;
         self.meta.upload(bucket.id, &part.key, &part.upload).await?;
         let stored = self.store(&bucket, part.bytes, part.body, &part.digests).await?;
         match (part.confirm)(&stored.digests) {
@@ -111,7 +111,7 @@ impl Objects {
         number: u32,
         source: CopySource,
     ) -> Result<PartRecord, ObjectError> {
-        let bucket = self.meta.bucket(bucket).await?;
+        let bucket = self.bucket_of_parts(bucket).await?;
         self.meta.upload(bucket.id, key, upload).await?;
         let object_bytes = source.object.record.bytes;
         if let Some(range) = source.range
@@ -125,6 +125,13 @@ impl Objects {
         let etag = hex::encode(&stored.digests.values[&Algorithm::Md5]);
         let attributes = PartAttributes { number, bytes, ..PartAttributes::default() };
         self.commit_part(upload, attributes, etag, stored).await
+    }
+
+    /// A bucket as parts are written into it: they belong to long objects, which are not replicated first.
+    async fn bucket_of_parts(&self, name: &str) -> Result<BucketRecord, ObjectError> {
+        let mut bucket = self.meta.bucket(name).await?;
+        bucket.policy = bucket.policy.map(|policy| HeatPolicy { fresh_copies: None, ..policy });
+        Ok(bucket)
     }
 
     /// Parts with numbers greater than `after`, and whether more follow.

@@ -330,16 +330,17 @@ fn not_modified(object: &Object) -> S3Error {
     error
 }
 
-/// How an object of a bucket whose redundancy follows heat is kept: `fast`, `compact`, `mixed` if some of its stripes are
-/// the one and some the other, or `other` if all have other codes. Ends of objects may be too short for any of the two.
+/// How an object of a bucket whose redundancy follows heat is kept: `fresh`, `fast`, `compact`, `mixed` if some of its stripes
+/// are the one and some another, or `other` if all have other codes. Ends of objects may be too short for any of these.
 fn state_of(policy: Option<HeatPolicy>, codes: &[CodeSpec]) -> Option<&'static str> {
-    let HeatPolicy { fast, compact, .. } = policy?;
-    Some(match (codes.contains(&fast), codes.contains(&compact)) {
+    let policy = policy?;
+    let states = [(policy.fresh(), "fresh"), (Some(policy.fast), "fast"), (Some(policy.compact), "compact")];
+    let mut found = states.into_iter().filter(|(code, _)| code.is_some_and(|code| codes.contains(&code)));
+    Some(match (found.next(), found.next()) {
         _ if codes.is_empty() => return None,
-        (true, false) => "fast",
-        (false, true) => "compact",
-        (true, true) => "mixed",
-        (false, false) => "other",
+        (Some((_, state)), None) => state,
+        (Some(_), Some(_)) => "mixed",
+        (None, _) => "other",
     })
 }
 

@@ -41,7 +41,7 @@ use crate::fresh::{Target, create, delete_all, settle};
 use crate::gather::{Sources, Window, gather};
 use crate::rebuild::windows;
 use crate::writer::in_time;
-use crate::{Candidate, Claim, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks, sub_bytes_for};
+use crate::{Candidate, Claim, Family, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks, sub_bytes_for};
 
 /// New chunks of the targets on their disks, synced and read back, not yet named.
 #[derive(Debug)]
@@ -64,6 +64,7 @@ pub(crate) async fn convert(
     stripes: &Stripes,
     sources: &[StripeRecord],
     plan: &ConversionPlan,
+    family: Option<Family>,
     pace: &dyn Pace,
 ) -> Result<Converted, StripeError> {
     assert_eq!(sources.len(), usize::from(plan.sources), "as many stripes as the plan takes");
@@ -81,7 +82,8 @@ pub(crate) async fn convert(
     let nobody_failed: Vec<Sources> =
         sources.iter().map(|source| Sources::new(stripes, source, stripes.settings.read_timeout)).collect();
     check_exposure(stripes, sources, plan, &nobody_failed)?;
-    let fresh = place_writes(stripes, &mut targets, plan, layout.chunk_bytes())?;
+    let family = family.filter(|family| family.fast == plan.to);
+    let fresh = place_writes(stripes, &mut targets, plan, family, layout.chunk_bytes())?;
     match fill(stripes, sources, plan, &fresh, &layout, pace).await {
         Ok((bytes_read, bytes_verified)) => {
             let expected = sources.iter().map(|source| (source.id, source.revision));
@@ -220,6 +222,7 @@ fn place_writes(
     stripes: &Stripes,
     targets: &mut [StripeRecord],
     plan: &ConversionPlan,
+    family: Option<Family>,
     chunk_bytes: u64,
 ) -> Result<Vec<Target>, StripeError> {
     let has_room = |candidate: &Candidate| candidate.free_bytes > 2 * chunk_bytes;
@@ -229,7 +232,14 @@ fn place_writes(
         let taken = placed(stripes, target)?;
         let writes: Vec<ChunkIndex> =
             plan.writes.iter().filter(|write| write.stripe == at).map(|write| write.chunk).collect();
-        let disks = place_chunks(plan.to, &candidates, &taken, &writes, |bound| stripes.env.random.below(bound));
+        let draw = |bound| stripes.env.random.below(bound);
+        let disks = match family {
+            Some(family) => {
+                let known: Vec<_> = stripes.stores.members().into_iter().map(|member| member.record).collect();
+                stripes.lanes.place_beside(family, &candidates, &known, &taken, &writes, draw)
+            }
+            None => place_chunks(plan.to, &candidates, &taken, &writes, draw),
+        };
         for (chunk, disk) in writes.into_iter().zip(disks) {
             let too_few =
                 || StripeError::TooFewDisks { needed: plan.to.disks_min().into(), available: candidates.len() };

@@ -11,6 +11,9 @@
 //!   merged   all of these data chunks, new parity on what is left: 6 13 14
 //! ```
 //!
+//! What is new may have copies of its data chunks instead of parity: then the data chunks lie where those of a fast stripe
+//! would, and copies anywhere; parity that a merge keeps is made in the lane of the data.
+//!
 //! Invariants:
 //! 1. Lanes are a preference: where a lane lacks disks with room, a stripe is placed as any other.
 //! 2. A disk that is added leaves those there were in their lanes.
@@ -25,6 +28,15 @@ use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
 use claystone_meta::DiskRecord;
 
 use crate::{Candidate, Placed, place_chunks};
+
+/// What becomes of a stripe that is written under one of these codes, or under that of copies of the same data chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Family {
+    /// Those that are merged.
+    pub fast: CodeSpec,
+    /// What they are merged into.
+    pub compact: CodeSpec,
+}
 
 /// What placing in lanes remembers. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -61,44 +73,92 @@ impl Lanes {
         lane
     }
 
-    /// Chooses disks for all chunks of a stripe of `fast` that is to merge into one of `compact`, as [`place_chunks`] does.
-    /// `known` are all disks, also those that are no candidates now.
+    /// Chooses disks for all chunks of a stripe of `code`, the fast one of its family or copies of its data chunks, that is to
+    /// merge into one of the compact code, as [`place_chunks`] does. `known` are all disks, also those that are no candidates
+    /// now.
     pub(crate) fn place(
         &self,
-        (fast, compact): (CodeSpec, CodeSpec),
+        code: CodeSpec,
+        Family { fast, compact }: Family,
         chunk_bytes: u64,
         candidates: &[Candidate],
         known: &[DiskRecord],
         mut draw: impl FnMut(u64) -> u64,
     ) -> Vec<Option<DiskId>> {
-        let chunks: Vec<ChunkIndex> = (0..fast.shape().chunks()).map(ChunkIndex).collect();
-        let lanes = compact.shape().data / fast.shape().data;
-        if lanes > 1 {
-            let kept = self.kept(fast, compact);
-            let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = chunks.iter().partition(|chunk| kept.contains(chunk));
-            let turn = self.next(fast, compact, chunk_bytes, lanes);
-            let members = lane(known, turn, lanes);
-            let of_lane: Vec<Candidate> =
-                candidates.iter().filter(|candidate| members.contains(&candidate.disk)).cloned().collect();
-            let first = place_chunks(fast, &of_lane, &[], &stay, &mut draw);
-            let placed: Vec<Placed> = stay
-                .iter()
-                .zip(&first)
-                .filter_map(|(chunk, disk)| {
-                    let candidate = of_lane.iter().find(|candidate| Some(candidate.disk) == *disk)?;
-                    Some(Placed { chunk: *chunk, disk: candidate.disk, node: candidate.node.clone() })
-                })
-                .collect();
-            if placed.len() == stay.len() {
-                let rest = place_chunks(fast, candidates, &placed, &go, &mut draw);
+        let data = fast.shape().data;
+        assert_eq!(code.shape().data, data, "{code} has the data chunks of {fast}");
+        let chunks: Vec<ChunkIndex> = (0..code.shape().chunks()).map(ChunkIndex).collect();
+        let lanes = compact.shape().data / data;
+        let kept = self.kept(fast, compact);
+        let is_kept = |chunk: &ChunkIndex| chunk.0 < data || (code == fast && kept.contains(chunk));
+        let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = chunks.iter().partition(|chunk| is_kept(chunk));
+        // Data chunks lie as the fast code wants them, whatever is beside them.
+        let mut attempt = |of: &[Candidate]| {
+            let first = place_chunks(fast, of, &[], &stay, &mut draw);
+            let placed = placed(&stay, &first, of);
+            (placed.len() == stay.len()).then(|| {
+                let rest = place_chunks(code, candidates, &placed, &go, &mut draw);
                 let mut disks: Vec<(ChunkIndex, Option<DiskId>)> =
-                    stay.into_iter().zip(first).chain(go.into_iter().zip(rest)).collect();
+                    stay.iter().copied().zip(first).chain(go.iter().copied().zip(rest)).collect();
                 disks.sort_unstable_by_key(|(chunk, _)| *chunk);
-                return disks.into_iter().map(|(_, disk)| disk).collect();
+                disks.into_iter().map(|(_, disk)| disk).collect::<Vec<_>>()
+            })
+        };
+        if lanes > 1 {
+            let turn = self.next(fast, compact, chunk_bytes, lanes);
+            if let Some(disks) = attempt(&of_lane(candidates, &lane(known, turn, lanes))) {
+                return disks;
             }
         }
-        place_chunks(fast, candidates, &[], &chunks, draw)
+        let copies = (code != fast).then(|| attempt(candidates)).flatten();
+        copies.unwrap_or_else(|| place_chunks(code, candidates, &[], &chunks, draw))
     }
+
+    /// Chooses disks for new chunks `writes` of a stripe of the fast code of which `taken` lies already: those that a merge
+    /// keeps go to the lane of the data where it has room, all others as [`place_chunks`] does.
+    pub(crate) fn place_beside(
+        &self,
+        Family { fast, compact }: Family,
+        candidates: &[Candidate],
+        known: &[DiskRecord],
+        taken: &[Placed],
+        writes: &[ChunkIndex],
+        mut draw: impl FnMut(u64) -> u64,
+    ) -> Vec<Option<DiskId>> {
+        let kept = self.kept(fast, compact);
+        let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = writes.iter().partition(|chunk| kept.contains(chunk));
+        let lanes = compact.shape().data / fast.shape().data;
+        if stay.is_empty() || lanes < 2 {
+            return place_chunks(fast, candidates, taken, writes, draw);
+        }
+        let there = |turn: &u16| {
+            let members = lane(known, *turn, lanes);
+            taken.iter().filter(|placed| members.contains(&placed.disk)).count()
+        };
+        let turn = (0..lanes).max_by_key(there).expect("there are lanes");
+        let first = place_chunks(fast, &of_lane(candidates, &lane(known, turn, lanes)), taken, &stay, &mut draw);
+        if first.iter().any(Option::is_none) {
+            return place_chunks(fast, candidates, taken, writes, draw);
+        }
+        let taken: Vec<Placed> = taken.iter().cloned().chain(placed(&stay, &first, candidates)).collect();
+        let rest = place_chunks(fast, candidates, &taken, &go, draw);
+        let disks: BTreeMap<ChunkIndex, Option<DiskId>> =
+            stay.into_iter().zip(first).chain(go.into_iter().zip(rest)).collect();
+        writes.iter().map(|chunk| disks[chunk]).collect()
+    }
+}
+
+fn of_lane(candidates: &[Candidate], lane: &BTreeSet<DiskId>) -> Vec<Candidate> {
+    candidates.iter().filter(|candidate| lane.contains(&candidate.disk)).cloned().collect()
+}
+
+/// Those of the chunks that were given one of the candidates.
+fn placed(chunks: &[ChunkIndex], disks: &[Option<DiskId>], candidates: &[Candidate]) -> Vec<Placed> {
+    let placed = |(chunk, disk): (&ChunkIndex, &Option<DiskId>)| {
+        let candidate = candidates.iter().find(|candidate| Some(candidate.disk) == *disk)?;
+        Some(Placed { chunk: *chunk, disk: candidate.disk, node: candidate.node.clone() })
+    };
+    chunks.iter().zip(disks).filter_map(placed).collect()
 }
 
 /// The disks of a lane: dealt out in the order in which they were added, those added at once node by node.
@@ -151,11 +211,26 @@ mod tests {
             let known = disks(codes.1.disks_min().into());
             let (lanes, mut draw) = (Lanes::default(), draws());
             let kept = lanes.kept(codes.0, codes.1);
+            let family = Family { fast: codes.0, compact: codes.1 };
+            let data = u8::try_from(codes.0.shape().data).expect("narrow");
+            let copies = CodeSpec::Mirror { data, copies: 3 };
             let sources = usize::from(codes.1.shape().data / codes.0.shape().data);
             for round in 0..20 {
                 let mut met: Vec<DiskId> = Vec::new();
                 for _ in 0..sources {
-                    let placed = lanes.place(codes, 1 << 20, &candidates(&known), &known, &mut draw);
+                    let all_candidates = candidates(&known);
+                    // Written as copies and then encoded, or at once.
+                    let placed = if round % 2 == 0 {
+                        let mirrored = lanes.place(copies, family, 1 << 20, &all_candidates, &known, &mut draw);
+                        let (data, parity): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
+                            (0..codes.0.shape().chunks()).map(ChunkIndex).partition(|chunk| chunk.0 < data.into());
+                        assert!(mirrored.iter().all(Option::is_some));
+                        let beside = super::placed(&data, &mirrored, &all_candidates);
+                        let parity = lanes.place_beside(family, &all_candidates, &known, &beside, &parity, &mut draw);
+                        mirrored[..data.len()].iter().copied().chain(parity).collect()
+                    } else {
+                        lanes.place(codes.0, family, 1 << 20, &all_candidates, &known, &mut draw)
+                    };
                     let mut all: Vec<DiskId> = placed.iter().map(|disk| disk.expect("disks enough")).collect();
                     met.extend(kept.iter().map(|chunk| all[chunk.at()]));
                     all.sort_unstable();
@@ -183,12 +258,17 @@ mod tests {
 
     #[test]
     fn where_a_lane_lacks_disks_a_stripe_is_placed_as_any_other() {
-        let codes = ("rsm:6+3".parse().expect("valid"), "rsm:12+3".parse().expect("valid"));
+        let family = Family { fast: "rsm:6+3".parse().expect("valid"), compact: "rsm:12+3".parse().expect("valid") };
         let (known, lanes, mut draw) = (disks(10), Lanes::default(), draws());
         for _ in 0..4 {
-            let placed = lanes.place(codes, 1 << 20, &candidates(&known), &known, &mut draw);
+            let placed = lanes.place(family.fast, family, 1 << 20, &candidates(&known), &known, &mut draw);
             let distinct: BTreeSet<DiskId> = placed.iter().flatten().copied().collect();
             assert_eq!(distinct.len(), 9);
+            // Copies may share disks with other data, data chunks may not.
+            let copies = "mirror:6x3".parse().expect("valid");
+            let placed = lanes.place(copies, family, 1 << 20, &candidates(&known), &known, &mut draw);
+            let distinct: BTreeSet<DiskId> = placed[..6].iter().flatten().copied().collect();
+            assert_eq!((distinct.len(), placed.iter().flatten().count()), (6, 18));
         }
     }
 }

@@ -34,6 +34,7 @@ pub use convert::Converted;
 pub use error::StripeError;
 pub use heat::Heats;
 pub use hold::Hold;
+pub use lanes::Family;
 pub use layout::{Layout, Row, sub_bytes_for};
 pub use place::{Candidate, Placed, place, place_chunks};
 pub use reader::StripeReader;

@@ -15,7 +15,8 @@ use crate::claim::Claims;
 use crate::hold::Holds;
 use crate::lanes::Lanes;
 use crate::{
-    Converted, Heats, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader, StripeWriter, Verification,
+    Converted, Family, Heats, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader,
+    StripeWriter, Verification,
 };
 
 /// What the operator decided about stripes, checked.
@@ -150,14 +151,15 @@ impl Stripes {
         StripeWriter::new(self, code, None, data_bytes, durability, code.tolerance() / 2).await
     }
 
-    /// As [`Stripes::writer`], on disks where the stripe can be merged with others of its kind into one of `compact`.
+    /// As [`Stripes::writer`], on disks where the stripe can be merged with others of its family: `code` is its fast one, or
+    /// that of copies of the same data chunks.
     ///
     /// # Errors
     /// As [`Stripes::writer`].
     pub async fn writer_in_lane(
         &self,
         code: CodeSpec,
-        compact: CodeSpec,
+        family: Family,
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
@@ -165,7 +167,7 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, Some(compact), data_bytes, durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, Some(family), data_bytes, durability, code.tolerance() / 2).await
     }
 
     /// The chunks that a stripe of `fast` keeps when it is merged into one of `compact`; none if it cannot be.
@@ -316,7 +318,24 @@ impl Stripes {
         plan: &ConversionPlan,
         pace: &dyn Pace,
     ) -> Result<Converted, StripeError> {
-        crate::convert::convert(self, sources, plan, pace).await
+        crate::convert::convert(self, sources, plan, None, pace).await
+    }
+
+    /// As [`Stripes::convert`]; new stripes of the fast code of `family` come to lie where they can be merged.
+    ///
+    /// # Errors
+    /// As [`Stripes::convert`].
+    ///
+    /// # Panics
+    /// As [`Stripes::convert`].
+    pub async fn convert_in_lanes(
+        &self,
+        sources: &[StripeRecord],
+        plan: &ConversionPlan,
+        family: Family,
+        pace: &dyn Pace,
+    ) -> Result<Converted, StripeError> {
+        crate::convert::convert(self, sources, plan, Some(family), pace).await
     }
 
     /// Deletes the new chunks of a conversion that was refused.

@@ -10,7 +10,7 @@ use claystone_env::{aligned_buffer, timeout};
 use claystone_meta::{ChunkPlace, StripeRecord};
 use futures::future::join_all;
 
-use crate::{Claim, Layout, StripeError, Stripes, place_chunks, sub_bytes_for};
+use crate::{Claim, Family, Layout, StripeError, Stripes, place_chunks, sub_bytes_for};
 
 /// A stripe being written. Dropping it leaves chunks that nobody names.
 ///
@@ -42,7 +42,7 @@ impl StripeWriter {
     pub(crate) async fn new(
         stripes: &Stripes,
         spec: CodeSpec,
-        compact: Option<CodeSpec>,
+        family: Option<Family>,
         data_bytes: u64,
         durability: Durability,
         spent_max: u16,
@@ -59,10 +59,10 @@ impl StripeWriter {
         // Where there are too few disks, parity is what is missing: it comes last.
         let chunks: Vec<ChunkIndex> = (0..shape.chunks()).map(ChunkIndex).collect();
         let draw = |bound| stripes.env.random.below(bound);
-        let disks = match compact {
-            Some(compact) => {
+        let disks = match family {
+            Some(family) => {
                 let known: Vec<_> = stripes.stores.members().into_iter().map(|member| member.record).collect();
-                stripes.lanes.place((spec, compact), layout.chunk_bytes(), &candidates, &known, draw)
+                stripes.lanes.place(spec, family, layout.chunk_bytes(), &candidates, &known, draw)
             }
             None => place_chunks(spec, &candidates, &[], &chunks, draw),
         };

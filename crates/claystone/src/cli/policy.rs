@@ -31,7 +31,7 @@ enum Action {
         /// The bucket
         bucket: String,
     },
-    /// Choose what a bucket has; its objects become so one by one, and those to come get the fast code
+    /// Choose what a bucket has; its objects become so one by one, and those to come get the fast code or copies
     Set {
         /// The bucket
         bucket: String,
@@ -40,6 +40,9 @@ enum Action {
         /// Bytes on disks for each byte of objects, such as 1.5x, over the whole bucket
         #[arg(long, value_name = "RATIO")]
         space_at_most: Option<super::volume::Ratio>,
+        /// Copies of each data chunk of what is new, such as 3; 0: what is new gets the fast code
+        #[arg(long, value_name = "COPIES")]
+        new_copies: Option<u8>,
         /// What is read less often lately is made compact, such as 0.25
         #[arg(long, value_name = "READS", value_parser = reads)]
         cold_below: Option<Reads>,
@@ -76,7 +79,7 @@ impl Policy {
                 let report: api::PolicyReport = client.get(&route(&bucket)).await?;
                 if self.json { print_json(&report)? } else { write!(output(), "{}", shown(&report))? }
             }
-            Action::Set { bucket, policy: text, space_at_most, cold_below, hot_above } => {
+            Action::Set { bucket, policy: text, space_at_most, new_copies, cold_below, hot_above } => {
                 let mut policy = match text.as_str() {
                     "none" => None,
                     "auto" => Some(chosen(&client).await?),
@@ -84,6 +87,8 @@ impl Policy {
                 };
                 if let Some(policy) = &mut policy {
                     policy.percent_max = space_at_most.map_or(policy.percent_max, |ratio| ratio.0);
+                    policy.fresh_copies =
+                        new_copies.map_or(policy.fresh_copies, |copies| (copies > 0).then_some(copies));
                     policy.cold_below = cold_below.unwrap_or(policy.cold_below);
                     policy.hot_above = hot_above.unwrap_or(policy.hot_above);
                     policy.validate()?;
@@ -149,6 +154,7 @@ fn shown(report: &api::PolicyReport) -> String {
     let name = report.preset.as_ref().map_or(String::new(), |name| format!("{name}: "));
     let mut table = Table::new(&["of chunks", "bytes"]);
     for (what, number) in [
+        ("fresh", report.fresh_bytes),
         ("fast", report.fast_bytes),
         ("compact", report.compact_bytes),
         ("other", report.other_bytes),
@@ -165,21 +171,32 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
     let Some(policy) = report.policy.as_ref().and_then(|text| text.parse::<HeatPolicy>().ok()) else {
         return format!("{bucket} has no policy: its objects keep the codes that they were written with.\n");
     };
-    let HeatPolicy { fast, compact, percent_max, cold_below, hot_above } = policy;
+    let HeatPolicy { fresh_copies, fast, compact, percent_max, cold_below, hot_above } = policy;
+    let new = match fresh_copies {
+        Some(copies) => format!(
+            "New objects in {bucket} get {copies} copies of each of the data chunks that they will have; long ones, and parts of \
+             uploads, get {fast} at once.\n\
+             When they are no longer new, they get {fast} where they are, or {compact} at once if they are read little.\n"
+        ),
+        None => format!("New objects in {bucket} get {fast}: a lost chunk is rebuilt from few others.\n"),
+    };
+    let survived = match fresh_copies {
+        Some(copies) => format!("and survive the loss of any {}; the copies that of {}", fast.tolerance(), copies - 1),
+        None => format!("and survive the loss of any {}", fast.tolerance()),
+    };
     let becomes = match policy.sources() {
         1 => format!("a stripe becomes {compact}"),
         sources => format!("{sources} stripes become one of {compact}"),
     };
     let mut text = format!(
-        "New objects in {bucket} get {fast}: a lost chunk is rebuilt from few others.\n\
+        "{new}\
          Where stripes are read less than {cold_below} times lately, {becomes}, which takes less space; data stays where it is.\n\
          What is read more than {hot_above} times becomes {fast} again, while the bucket takes at most {percent_max} % of its data.\n\
          If it takes more, what is read least is made compact, however much that is.\n\
          A read of all bytes of a stripe counts 1, and half as much {} later.\n\
-         Both codes need {} disks, and survive the loss of any {}.\n",
+         Both codes need {} disks, {survived}.\n",
         seconds(report.half_life_seconds),
         policy.disks_min(),
-        fast.tolerance()
     );
     text.push_str(&format!("\nNow it takes {:.1} % of {}.\n", report.percent, bytes(report.data_bytes)));
     if let Some(key) = key {

@@ -102,12 +102,13 @@ fn for_people(status: &api::Status) -> String {
     }
     if !status.policies.is_empty() {
         let _ = write!(text, "\n{}", policy_table(&status.policies));
-        let api::ConversionTotals { merged, split, saved_bytes, moved_bytes } = status.conversions;
+        let api::ConversionTotals { encoded, merged, split, saved_bytes, moved_bytes, .. } = status.conversions;
         let saved =
             if saved_bytes < 0 { format!("-{}", bytes(saved_bytes.unsigned_abs())) } else { bytes(saved_bytes as u64) };
         let _ = writeln!(
             text,
-            "converted since the start: {merged} made compact, {split} made fast; {saved} given back, {} moved",
+            "converted since the start: {merged} made compact, {split} made fast, {encoded} encoded of replicas; {saved} given \
+             back, {} moved",
             bytes(moved_bytes)
         );
     }
@@ -189,13 +190,15 @@ fn sector_table(disks: &[api::DiskStatus]) -> Table {
 }
 
 fn policy_table(policies: &[api::PolicyStatus]) -> Table {
-    let mut table = Table::new(&["bucket", "policy", "objects", "fast", "compact", "other", "takes", "bound", "left"]);
+    let mut table =
+        Table::new(&["bucket", "policy", "objects", "fresh", "fast", "compact", "other", "takes", "bound", "left"]);
     for of in policies {
         let takes = if of.whole { format!("{:.1} %", of.percent) } else { format!("{:.1} % of a part", of.percent) };
         table.row([
             of.bucket.clone(),
             of.preset.clone().unwrap_or_else(|| of.policy.clone()),
             bytes(of.data_bytes),
+            bytes(of.fresh_bytes),
             bytes(of.fast_bytes),
             bytes(of.compact_bytes),
             bytes(of.other_bytes),
