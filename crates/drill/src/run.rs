@@ -10,8 +10,10 @@ use bytes::Bytes;
 use claystone_chunk::{DiskId, StripeId};
 use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Random, Task};
-use claystone_keeper::Overall;
-use claystone_meta::{DeleteObject, ListQuery, Precondition, StripeRecord, StripeRecords, VersionRef, Versioning};
+use claystone_keeper::{ConversionTotals, Overall};
+use claystone_meta::{
+    DeleteObject, HeatPolicy, ListQuery, Precondition, StripeRecord, StripeRecords, VersionRef, Versioning,
+};
 use claystone_object::{
     Algorithm, Attributes, CompletePart, Confirm, Confirmed, NewUpload, ObjectError, Objects, Part, Put,
 };
@@ -38,6 +40,8 @@ pub struct Report {
     pub repaired: u64,
     /// Stripes that were merged, split or given another code where they lie: conversions that were carried out.
     pub conversions: u64,
+    /// Those besides that upkeep carried out because the bucket's policy wanted them.
+    pub followed: u64,
 }
 
 /// Runs one seed.
@@ -62,6 +66,16 @@ const CODES: [(&str, Option<&str>); 8] = [
     ("clay:6+2:7", Some("rs:6+2")),
 ];
 
+/// Policies of the bucket, without bounds: upkeep converts by itself then, too.
+const POLICIES: [&str; 6] = [
+    "rsm:3+2/rsm:6+2",
+    "replica:3/rsm:3+2/rsm:6+2",
+    "lrc:4+2+2/lrc:4+1+2",
+    "replica:3/lrc:4+2+2/lrc:4+1+2",
+    "pc:1x2/pc:2x2",
+    "mirror:6x3/clay:6+2:7",
+];
+
 struct Drill {
     cluster: Cluster,
     random: Arc<dyn Random>,
@@ -72,6 +86,10 @@ struct Drill {
     crashes: u64,
     repaired: u64,
     conversions: Arc<AtomicU64>,
+    /// The bucket has a policy.
+    follows: bool,
+    /// Conversions that upkeep carried out by itself in processes that have ended.
+    followed: u64,
     next_content: u64,
     /// The bucket's code, and the other one of its stripes.
     codes: (CodeSpec, Option<CodeSpec>),
@@ -82,7 +100,12 @@ impl Drill {
         let random = world.random().fork("drill");
         let parse = |code: &str| code.parse::<CodeSpec>().expect("a valid code");
         let (code, other) = CODES[random.below(CODES.len() as u64) as usize];
-        let codes = (parse(code), other.map(parse));
+        let policy = (random.below(3) == 0).then(|| draw_policy(&*random));
+        let codes = match policy {
+            Some(policy) => (policy.fast, Some(policy.compact)),
+            None => (parse(code), other.map(parse)),
+        };
+        let fresh = policy.and_then(|policy| policy.fresh());
         let both = || std::iter::once(codes.0).chain(codes.1);
         // Those that are merged lie on disks of their own.
         let sources = codes.1.map_or(1, |other| other.shape().data / codes.0.shape().data).max(1);
@@ -90,8 +113,9 @@ impl Drill {
         let disks = widest.max(sources * codes.0.shape().chunks()) + random.below(3) as u16;
         let cluster = Cluster::new(world, disks.into()).await?;
         cluster.running.objects.set_code(BUCKET, Some(codes.0)).await?;
+        cluster.running.objects.set_policy(BUCKET, policy).await?;
         // Small objects are copies on as many disks as a code loses, and one more.
-        let tolerance = both().map(|code| code.tolerance()).min().expect("there is one");
+        let tolerance = both().chain(fresh).map(|code| code.tolerance()).min().expect("there is one");
         Ok(Drill {
             cluster,
             random,
@@ -102,6 +126,8 @@ impl Drill {
             crashes: 0,
             repaired: 0,
             conversions: Arc::default(),
+            follows: policy.is_some(),
+            followed: 0,
             next_content: 0,
             codes,
         })
@@ -115,6 +141,7 @@ impl Drill {
             }
             self.repair_all().await?;
         }
+        self.followed += self.followed_now().await?;
         let (operations, refused) = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Report {
             trace: self.cluster.world.trace(),
@@ -124,6 +151,7 @@ impl Drill {
             crashes: self.crashes,
             repaired: self.repaired,
             conversions: self.conversions.load(Ordering::Relaxed),
+            followed: self.followed,
         })
     }
 
@@ -141,6 +169,7 @@ impl Drill {
         if self.random.below(3) == 0 {
             self.pause().await;
             self.crashes += 1;
+            self.followed += self.followed_now().await?;
             self.cluster.crash().await?;
         } else {
             for task in tasks {
@@ -148,6 +177,12 @@ impl Drill {
             }
         }
         self.check().await
+    }
+
+    /// Conversions that upkeep carried out by itself in this process.
+    async fn followed_now(&self) -> Result<u64> {
+        let ConversionTotals { encoded, merged, split, .. } = self.cluster.running.keeper.status().await?.conversions;
+        Ok(encoded + merged + split)
     }
 
     async fn pause(&self) {
@@ -209,9 +244,18 @@ impl Drill {
         self.cluster.running.process.env().tasks.spawn("client", Box::pin(operation))
     }
 
-    /// Stripes of one code become stripes of the other, as a task that dies with the process. `None`: there are none for it.
+    /// Upkeep takes a step of conversions, or stripes of one code become stripes of the other, as a task that dies with the process. `None`: there are none for it.
     async fn start_conversion(&mut self) -> Result<Option<Task>> {
         let (code, Some(other)) = self.codes else { return Ok(None) };
+        if self.follows && self.random.below(4) > 0 {
+            let keeper = self.cluster.running.keeper.clone();
+            let step = async move {
+                // What fails is tried again, and what was written of heat is what a crash leaves of it.
+                let _ = keeper.convert_once().await;
+                let _ = keeper.write_heats().await;
+            };
+            return Ok(Some(self.cluster.running.process.env().tasks.spawn("policy", Box::pin(step))));
+        }
         let stripes = self.cluster.meta.stripes(None, 100_000).await?;
         let (from, to) = if self.random.below(3) > 0 { (code, other) } else { (other, code) };
         let mut able: Vec<&StripeRecord> = stripes.iter().filter(|stripe| stripe.code == from).collect();
@@ -379,6 +423,15 @@ impl Drill {
 }
 
 const SETTLE_ROUNDS: usize = 40;
+
+/// One of [`POLICIES`] with the least bound or none to speak of.
+fn draw_policy(random: &dyn Random) -> HeatPolicy {
+    let codes = POLICIES[random.below(POLICIES.len() as u64) as usize];
+    let policy: HeatPolicy = format!("{codes}<=400%,0.25..1.00").parse().expect("a valid policy");
+    let shape = policy.compact.shape();
+    let least = (100 * u32::from(shape.chunks())).div_ceil(shape.data.into());
+    HeatPolicy { percent_max: if random.below(2) == 0 { least } else { 400 }, ..policy }
+}
 
 fn confirm() -> Confirm {
     Box::new(|digests| {

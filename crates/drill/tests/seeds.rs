@@ -6,13 +6,15 @@ use claystone_drill::run_seed;
 const SEEDS: u64 = 50;
 
 fn run(seeds: std::ops::Range<u64>) {
-    let mut conversions = 0;
+    let (mut conversions, mut followed) = (0, 0);
     for seed in seeds {
         let report = run_seed(seed).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
         conversions += report.conversions;
+        followed += report.followed;
     }
     // More than 300 in all.
     assert!(conversions > 75, "only {conversions} conversions");
+    assert!(followed > 20, "only {followed} conversions by policies");
 }
 
 #[test]
