@@ -73,7 +73,7 @@ pub enum Standing {
         /// Seconds until it counts.
         seconds_left: u64,
     },
-    /// Chunks of it are lost or do not answer.
+    /// It could be, but chunks of it are lost or do not answer.
     Hurt {
         /// How many.
         chunks: u16,

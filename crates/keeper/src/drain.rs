@@ -107,7 +107,7 @@ impl Keeper {
         if !stripes.is_empty() {
             self.state().empty_since.remove(&disk);
         }
-        let snapshot = Snapshot { disks: view.conditions.clone(), stripes, deferred };
+        let snapshot = Snapshot { disks: view.conditions.clone(), stripes, deferred, ..Snapshot::default() };
         let plan = plan_drain(&snapshot, disk, BATCH);
         for (stripes, cause) in [(&plan.unreachable, Cause::Unreachable), (&plan.waiting, Cause::NoDisk)] {
             for stripe in stripes {
@@ -123,7 +123,7 @@ impl Keeper {
         while let Some(outcome) = outcomes.next().await {
             match outcome? {
                 Outcome::Done { chunks, .. } => round.chunks += chunks,
-                Outcome::Changed => round.conflicts += 1,
+                Outcome::Converted | Outcome::Changed => round.conflicts += 1,
                 Outcome::Failed => round.failed += 1,
             }
         }

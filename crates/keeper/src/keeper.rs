@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 
 use crate::backoff::{Backoff, Cause};
 use crate::pace::{Activity, Pacing};
-use crate::policies::Followed;
+use crate::policies::{Followed, WaitingChanges};
 use crate::progress::{JobKind, JobReport, Progress};
 use crate::snapshot::{Condition, Outlook, Snapshot};
 use crate::status::{
@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) backoff: Backoff,
     pub(crate) verify_backoff: Backoff,
     pub(crate) convert_backoff: Backoff,
+    /// Conversions that wait for repair, by each of their stripes, and when they were planned.
+    pub(crate) waiting_changes: WaitingChanges,
     /// Buckets with a policy, by name.
     pub(crate) followed: BTreeMap<String, Followed>,
     pub(crate) converted: ConversionTotals,
@@ -232,7 +234,7 @@ impl Keeper {
             idle.forgotten += reclaim.forgotten;
             idle.orphans += reclaim.orphans;
             let worked =
-                repair.chunks + repair.conflicts + drain.chunks + drain.conflicts + drain.removed;
+                repair.chunks + repair.converted + repair.conflicts + drain.chunks + drain.conflicts + drain.removed;
             let worked = worked + convert.converted();
             let found = damage.damaged + scrub.damaged + scrub.verified + reclaim.forgotten + reclaim.orphans;
             if worked + found == 0 && scrub.wrapped {
@@ -299,7 +301,7 @@ impl Keeper {
         let repair = self.repair_once().await?;
         let drain = self.drain_once().await?;
         self.survey().await?;
-        Ok(repair.chunks + repair.conflicts + drain.chunks + drain.conflicts + drain.removed > 0)
+        Ok(repair.chunks + repair.converted + repair.conflicts + drain.chunks + drain.conflicts + drain.removed > 0)
     }
 
     async fn scrub_loop(self) {
@@ -443,8 +445,8 @@ impl Keeper {
         Ok(View { records, members, conditions, absent })
     }
 
-    /// The stripes to look at for repair: those that the records call degraded, and those with chunks on disks that
-    /// have been absent for too long. Stripes that wait after a failure are among them and beyond the batch, so that
+    /// The stripes to look at for repair: those that the records call degraded, those with chunks on disks that have been
+    /// absent for too long, and those that readers had to decode several times lately. Stripes that wait after a failure are among them and beyond the batch, so that
     /// however many wait, there is room for those that do not.
     pub(crate) async fn snapshot(&self, view: &View) -> Result<(Snapshot, bool), KeeperError> {
         let (deferred, remembered) = {
@@ -462,8 +464,14 @@ impl Keeper {
         for disk in self.given_up_by_time(view) {
             add(self.inner.meta.stripes_on(disk, None, limit).await?);
         }
+        let mut hot = self.inner.stripes.degraded_reads().hot(self.now());
+        for stripe in hot.iter().filter(|stripe| !stripes.contains_key(stripe)).take(BATCH).copied().collect::<Vec<_>>()
+        {
+            stripes.extend(self.inner.meta.stripe(stripe).await?.map(|record| (stripe, record)));
+        }
+        hot.retain(|stripe| stripes.contains_key(stripe));
         let disks = view.conditions.clone();
-        Ok((Snapshot { disks, stripes: stripes.into_values().collect(), deferred }, complete))
+        Ok((Snapshot { disks, stripes: stripes.into_values().collect(), deferred, hot }, complete))
     }
 
     /// Disks that count as gone because they have been absent for too long, not because a record says so.

@@ -1,7 +1,8 @@
 //! Background upkeep: pure planners propose tasks, one executor carries them out at a pace.
 //!
 //! Invariants:
-//! 1. Decisions ([`plan_repairs`], [`plan_drain`], [`plan_conversions`], [`due`], [`pause`]) are pure functions over plain data.
+//! 1. Decisions ([`plan_repairs`], [`plan_drain`], [`plan_conversions`], [`order_costs`], [`due`],
+//!    [`pause`]) are pure functions over plain data.
 //! 2. Data goes nowhere but through [`Stripes`](claystone_stripe::Stripes), records change through
 //!    [`Meta`](claystone_meta::Meta) only; after a crash at any instant upkeep starts from the records alone.
 //! 3. A chunk is deleted only if it is superseded by a committed record, its stripe is dead, or no claim and then no
@@ -17,6 +18,7 @@ mod drain;
 mod error;
 mod heat;
 mod keeper;
+mod order;
 mod pace;
 mod plan;
 mod policies;
@@ -34,6 +36,7 @@ pub use convert::ConversionError;
 pub use drain::DrainRound;
 pub use error::KeeperError;
 pub use keeper::{Idle, Keeper};
+pub use order::{OrderCosts, order_costs};
 pub use pace::{Activity, ActivityGuard, FADE, RateLimit, load, pause};
 pub use plan::{Plan, Task, plan_drain, plan_repairs};
 pub use policies::{Explained, Explanation, PolicyRound};

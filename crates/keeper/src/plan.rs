@@ -1,7 +1,8 @@
 //! Decides which stripes to rebuild and which chunks to move, and in what order: pure functions.
 //!
 //! Invariants:
-//! 1. The most endangered stripe comes first: fewest further losses tolerated, then those that lack a data chunk
+//! 1. The most endangered stripe comes first: fewest further losses tolerated, then those that readers had to decode several
+//!    times lately, then those that lack a data chunk
 //!    (each read of them costs a recovery) before those that lack parity only, then those with more redundancy for their
 //!    data (fast ones, which are read more and rebuilt from fewer chunks) before others, then the oldest.
 //! 2. A task never asks for more new disks than there are: what has no place to go is counted as waiting, and nothing
@@ -65,9 +66,12 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
             }
         }
         let chunks = placeable(snapshot, stripe, &exposure);
-        plan.waiting_chunks += (exposure.lost.len() - chunks.len()) as u64;
+        // What lies on a disk that may come back can wait for that.
+        let waits = |chunk: &&ChunkIndex| !chunks.contains(chunk) && !snapshot.is_awaited(stripe, **chunk);
+        let waiting = exposure.lost.iter().filter(waits).count() as u64;
+        plan.waiting_chunks += waiting;
         if chunks.is_empty() {
-            plan.waiting.push(stripe.id);
+            plan.waiting.extend((waiting > 0).then_some(stripe.id));
         } else if !snapshot.deferred.contains(&stripe.id) {
             plan.tasks.push(Task { stripe: stripe.clone(), chunks, tolerance_left: exposure.tolerance_left });
         }
@@ -75,7 +79,13 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
     plan.tasks.sort_by_key(|task| {
         let data = task.stripe.code.shape().data;
         let parity_only = task.chunks.iter().all(|chunk| chunk.0 >= data);
-        (task.tolerance_left, parity_only, Reverse(redundancy(task.stripe.code)), task.stripe.id)
+        (
+            task.tolerance_left,
+            !snapshot.hot.contains(&task.stripe.id),
+            parity_only,
+            Reverse(redundancy(task.stripe.code)),
+            task.stripe.id,
+        )
     });
     plan.tasks.truncate(limit);
     plan

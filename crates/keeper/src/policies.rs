@@ -5,16 +5,18 @@
 //! ```
 //!
 //! Invariants:
-//! 1. While something is to be repaired and can be, nothing is converted.
+//! 1. While something is to be repaired and can be, nothing is converted but what reads less so (`order`).
 //! 2. A stripe that failed is left alone for a bounded, growing while. What the attempt made is deleted by who made it.
 //! 3. At most [`STRIPES_MAX`] stripes of a bucket are looked at at once; of a larger one the next ones the next time, and the
 //!    bound is kept for each part by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_chunk::StripeId;
 use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_env::Moment;
 use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeRecord, VersionRef};
 use claystone_stripe::{Family, Layout, StripeError};
 
@@ -60,6 +62,30 @@ pub(crate) struct Followed {
     pub(crate) whole: bool,
     /// Where the next look begins.
     after: Option<SpanPlace>,
+}
+
+/// A conversion that would be carried out if none of its stripes had lost anything.
+#[derive(Debug, Clone)]
+pub(crate) struct WaitingChange {
+    pub(crate) policy: HeatPolicy,
+    pub(crate) change: Change,
+}
+
+/// What was planned for stripes that have lost chunks. At most [`WAITING_MAX`] changes.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingChanges {
+    by_stripe: BTreeMap<StripeId, Arc<WaitingChange>>,
+    /// When to look again.
+    next: Option<Moment>,
+}
+
+impl WaitingChanges {
+    /// The change of a stripe, which is given once, whichever of its stripes is asked for.
+    pub(crate) fn take(&mut self, stripe: StripeId) -> Option<WaitingChange> {
+        let waiting = self.by_stripe.get(&stripe)?.clone();
+        waiting.change.sources.iter().for_each(|source| drop(self.by_stripe.remove(source)));
+        Some(WaitingChange::clone(&waiting))
+    }
 }
 
 /// Why a bucket's stripes have the codes that they have.
@@ -251,7 +277,40 @@ impl Keeper {
         Ok((BucketSnapshot { policy, disks, stripes }, end))
     }
 
-    async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {
+    /// Plans what would be converted if it had lost nothing, unless that was done a short while ago.
+    pub(crate) async fn plan_waiting_changes(&self, view: &View) -> Result<(), KeeperError> {
+        let began = self.now();
+        if self.state().waiting_changes.next.is_some_and(|next| began < next) {
+            return Ok(());
+        }
+        let mut by_stripe = BTreeMap::new();
+        for bucket in self.inner.meta.buckets().await? {
+            let Some(policy) = bucket.policy else { continue };
+            self.load_heats().await?;
+            let (mut snapshot, _) = self.look_at_bucket(&bucket, policy, view, None).await?;
+            let hurt = |stripe: &Resident| matches!(stripe.standing, Standing::Hurt { .. });
+            let ids: BTreeSet<StripeId> =
+                snapshot.stripes.iter().filter(|stripe| hurt(stripe)).map(|stripe| stripe.stripe).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            let is_hurt = |stripe: &&mut Resident| ids.contains(&stripe.stripe);
+            snapshot.stripes.iter_mut().filter(is_hurt).for_each(|stripe| stripe.standing = Standing::Ready);
+            let changes = plan_conversions(&snapshot, usize::MAX).into_iter();
+            let changes = changes.filter(|change| change.sources.iter().any(|source| ids.contains(source)));
+            for change in changes.take(WAITING_MAX) {
+                let waiting = Arc::new(WaitingChange { policy, change });
+                by_stripe.extend(waiting.change.sources.iter().map(|source| (*source, waiting.clone())));
+            }
+        }
+        // As the loop of conversions: it takes at most a twentieth of the time.
+        let took = self.now().since(began);
+        let next = Some(self.now().after(self.inner.settings.convert_every.max(took * 20)));
+        self.state().waiting_changes = WaitingChanges { by_stripe, next };
+        Ok(())
+    }
+
+    pub(crate) async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {
         let family = Family { fast: policy.fast, compact: policy.compact };
         let (_, bytes) = self.convert_counted(&change.sources, change.to, Some(family)).await?;
         tracing::debug!(stripes = ?change.sources, to = %change.to, why = %change.why, "stripes were converted");
@@ -273,7 +332,7 @@ impl Keeper {
     }
 
     /// Leaves the stripes of a change alone for a while.
-    fn conversion_failed(&self, change: &Change, error: &ConversionError) {
+    pub(crate) fn conversion_failed(&self, change: &Change, error: &ConversionError) {
         let settings = &self.inner.settings;
         let (cause, pause) = match error {
             ConversionError::Stripe(StripeError::TooFewDisks { .. }) => (Cause::NoDisk, settings.retry_min),
@@ -387,14 +446,14 @@ impl<'a> Looking<'a> {
         let age = Duration::from_millis(written).min(keeper.now().since(keeper.inner.started));
         let exposure = self.disks.exposure(stripe);
         let is_fresh = Some(stripe.code) == self.policy.fresh();
-        if !exposure.whole() {
-            Standing::Hurt { chunks: exposure.lost.len() as u16 + exposure.unreachable }
-        } else if !self.policy.rows_alike() && !is_fresh && !Layout::is_whole_rows(stripe).unwrap_or(false) {
+        if !self.policy.rows_alike() && !is_fresh && !Layout::is_whole_rows(stripe).unwrap_or(false) {
             Standing::ShortRow
         } else if self.disks.deferred.contains(&stripe.id) {
             Standing::Waits
         } else if age < age_min {
             Standing::Young { seconds_left: (age_min - age).as_secs().max(1) }
+        } else if !exposure.whole() {
+            Standing::Hurt { chunks: exposure.lost.len() as u16 + exposure.unreachable }
         } else {
             Standing::Ready
         }
@@ -407,5 +466,7 @@ impl<'a> Looking<'a> {
 
 /// Conversions of one bucket before it is looked at anew.
 pub(crate) const BATCH: usize = 64;
+/// Conversions of a bucket that are remembered while their stripes wait for repair.
+const WAITING_MAX: usize = 4096;
 /// Some 80 MiB of memory.
 const STRIPES_MAX: usize = 1 << 17;

@@ -28,22 +28,30 @@
 //! Invariants:
 //! 1. Old chunks are deleted only after the swap that supersedes them is known to be committed.
 //! 2. A claim on the stripe is held from before the first new chunk until after the swap.
-//! 3. A stripe that failed is left alone for a bounded, growing while; it never holds up others.
+//! 3. A stripe that is to be converted too is converted first if that reads less (`order`).
+//! 4. A stripe that failed is left alone for a bounded, growing while; it never holds up others.
 
 use std::sync::atomic::Ordering;
 
-use claystone_chunk::{ChunkError, ChunkId};
+use std::collections::BTreeSet;
+
+use claystone_chunk::{ChunkError, ChunkId, StripeId};
+use claystone_code::{ChunkIndex, ConversionGoal, StripeChunk, plan_conversion};
 use claystone_meta::{ChunkPlace, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold, Rebuilt, StripeError};
 use futures::StreamExt;
 use futures::stream;
 
 use crate::backoff::Cause;
+use crate::conversions::Change;
+use crate::convert::ConversionError;
 use crate::keeper::{BATCH, View};
+use crate::order::{OrderCosts, order_costs};
 use crate::plan::{Plan, Task, plan_repairs};
+use crate::policies::WaitingChange;
 use crate::progress::JobKind;
 use crate::scrub::Look;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Condition, Snapshot};
 use crate::status::RepairTotals;
 use crate::{Keeper, KeeperError};
 
@@ -54,6 +62,8 @@ pub struct RepairRound {
     pub stripes: u64,
     /// Chunks rebuilt.
     pub chunks: u64,
+    /// Conversions carried out because that was the cheaper way to begin with.
+    pub converted: u64,
     /// Bytes read to rebuild them.
     pub bytes_read: u64,
     /// Stripes that changed under a repair and are planned again.
@@ -71,10 +81,20 @@ pub struct RepairRound {
 /// What a swap must not outlive.
 type Held = (Claim, Hold);
 
+/// What is done for a task.
+enum Work {
+    /// It is carried out.
+    Repair(Task),
+    /// Its stripe is converted first, with others perhaps; if that fails, it is carried out.
+    Convert(WaitingChange, Task),
+}
+
 /// How a task ended.
 pub(crate) enum Outcome {
     /// New places are committed.
     Done { chunks: u64, bytes_read: u64 },
+    /// Stripes were converted, and what is still lost of them is planned anew.
+    Converted,
     /// The stripe is not as it was planned on.
     Changed,
     /// It was deferred.
@@ -101,11 +121,13 @@ impl Keeper {
             unreachable: plan.unreachable.len() as u64,
             ..RepairRound::default()
         };
-        let tasks = std::mem::take(&mut plan.tasks);
-        let urgent = || self.inner.replan.load(Ordering::Relaxed);
-        let mut outcomes = stream::iter(tasks)
+        let work = self.arrange(std::mem::take(&mut plan.tasks), &view, &snapshot).await?;
+        let degraded_reads = self.inner.stripes.degraded_reads();
+        let hot = degraded_reads.turned_hot();
+        let urgent = || self.inner.replan.load(Ordering::Relaxed) || degraded_reads.turned_hot() != hot;
+        let mut outcomes = stream::iter(work)
             .take_while(|_| std::future::ready(!urgent()))
-            .map(|task| self.repair(task))
+            .map(|work| self.carry_out_work(work))
             .buffer_unordered(self.inner.settings.repair_concurrency);
         while let Some(outcome) = outcomes.next().await {
             match outcome? {
@@ -114,12 +136,13 @@ impl Keeper {
                     round.chunks += chunks;
                     round.bytes_read += bytes_read;
                 }
+                Outcome::Converted => round.converted += 1,
                 Outcome::Changed => round.conflicts += 1,
                 Outcome::Failed => round.failed += 1,
             }
         }
         drop(outcomes);
-        if round.stripes > 0 {
+        if round.stripes + round.converted > 0 {
             let left = self.chunks_left(&view).await?;
             self.job_left(JobKind::Repair, left, waiting_for(&plan));
             self.wake_scrub();
@@ -153,6 +176,65 @@ impl Keeper {
             left += tally.chunks - tally.damaged.min(tally.chunks);
         }
         Ok(left)
+    }
+
+    /// What to do for these repairs, in their order: where stripes wait to be converted, and doing that first reads less, the
+    /// conversion stands in for the repairs of all its stripes.
+    async fn arrange(&self, tasks: Vec<Task>, view: &View, snapshot: &Snapshot) -> Result<Vec<Work>, KeeperError> {
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.plan_waiting_changes(view).await?;
+        let mut converted: BTreeSet<StripeId> = BTreeSet::new();
+        let mut work = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            if converted.contains(&task.stripe.id) {
+                continue;
+            }
+            let waiting = self.state().waiting_changes.take(task.stripe.id);
+            match waiting {
+                Some(waiting) if self.converts_first(&waiting.change, snapshot).await? => {
+                    converted.extend(&waiting.change.sources);
+                    work.push(Work::Convert(waiting, task));
+                }
+                _ => work.push(Work::Repair(task)),
+            }
+        }
+        Ok(work)
+    }
+
+    async fn converts_first(&self, change: &Change, snapshot: &Snapshot) -> Result<bool, KeeperError> {
+        let mut lost: Vec<StripeChunk> = Vec::new();
+        let mut from = None;
+        for (stripe, source) in (0..).zip(&change.sources) {
+            let Some(record) = self.inner.meta.stripe(*source).await? else { return Ok(false) };
+            let is_lost = |chunk: &ChunkIndex| {
+                let place = record.places[chunk.at()].as_ref().filter(|place| !place.damaged);
+                let answers = [Condition::Writable, Condition::Readable];
+                place.is_none_or(|place| !answers.contains(&snapshot.condition(place.disk)))
+            };
+            let chunks = (0..record.code.shape().chunks()).map(ChunkIndex);
+            lost.extend(chunks.filter(is_lost).map(|chunk| StripeChunk { stripe, chunk }));
+            from = Some(record.code);
+        }
+        let plan = from.and_then(|from| plan_conversion(from, change.to, ConversionGoal::FewestReads).ok());
+        let plan = plan.filter(|plan| usize::from(plan.sources) == change.sources.len());
+        Ok(plan.and_then(|plan| order_costs(&plan, &lost)).is_some_and(OrderCosts::converts_first))
+    }
+
+    async fn carry_out_work(&self, work: Work) -> Result<Outcome, KeeperError> {
+        match work {
+            Work::Repair(task) => self.repair(task).await,
+            Work::Convert(waiting, task) => match self.carry_out(&waiting.policy, &waiting.change).await {
+                Ok(()) => Ok(Outcome::Converted),
+                Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => Err(error.into()),
+                Err(error) => {
+                    // The others are planned again with the next batch.
+                    self.conversion_failed(&waiting.change, &error);
+                    self.repair(task).await
+                }
+            },
+        }
     }
 
     async fn repair(&self, task: Task) -> Result<Outcome, KeeperError> {
@@ -191,6 +273,7 @@ impl Keeper {
             return Ok(Outcome::Changed);
         }
         self.state().backoff.forget(stripe.id);
+        self.inner.stripes.degraded_reads().forget(stripe.id);
         self.job_advance(job, chunks, cost.bytes_read + cost.bytes_rebuilt + cost.bytes_verified);
         let bytes_read = cost.bytes_read;
         if job == JobKind::Repair {

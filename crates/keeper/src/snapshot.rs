@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Everything here is computed from the snapshot alone: the same snapshot gives the same answer.
 //! 2. A chunk on a disk that has merely been silent for a while is unreachable, not lost; it becomes lost when its
-//!    disk is given up, by a person or after `absent_after`.
+//!    disk is given up, by a person or after `absent_after`. Of a hot stripe it is rebuilt at once, but counts as lost for
+//!    nothing else: it is still there when the disk returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,12 +34,14 @@ pub struct Snapshot {
     pub stripes: Vec<StripeRecord>,
     /// Stripes to leave alone for now, because an attempt at them failed a short while ago.
     pub deferred: BTreeSet<StripeId>,
+    /// Stripes that are read much though chunks of them do not answer: these are not waited for.
+    pub hot: BTreeSet<StripeId>,
 }
 
 /// How near a stripe is to losing data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposure {
-    /// Chunks without a place, damaged, or on disks that are gone. Ascending.
+    /// Chunks without a place, damaged, or on disks that are gone, of a hot stripe on absent ones too. Ascending.
     pub lost: Vec<ChunkIndex>,
     /// Sound chunks on disks that do not answer now.
     pub unreachable: u16,
@@ -78,13 +81,14 @@ impl Snapshot {
         for (index, place) in (0..).map(ChunkIndex).zip(&stripe.places) {
             let condition = place.as_ref().map_or(Condition::Gone, |place| self.condition(place.disk));
             let damaged = place.as_ref().is_some_and(|place| place.damaged);
-            let is_lost = damaged || condition == Condition::Gone;
+            let is_gone = damaged || condition == Condition::Gone;
+            let is_lost = is_gone || self.is_awaited(stripe, index);
             let answers = matches!(condition, Condition::Writable | Condition::Readable);
             for (set, belongs) in [
                 (&mut lost, is_lost),
-                (&mut gone, is_lost || condition == Condition::Absent),
+                (&mut gone, is_gone || condition == Condition::Absent),
                 (&mut unreadable, !answers),
-                (&mut never, !answers && is_lost),
+                (&mut never, !answers && is_gone),
             ] {
                 if belongs {
                     set.push(index);
@@ -99,6 +103,12 @@ impl Snapshot {
         };
         let unreachable = (gone.len() - lost.len()) as u16;
         Exposure { lost, unreachable, outlook, tolerance_left: stripe.code.tolerance_left(&gone) }
+    }
+
+    /// Whether a chunk is rebuilt though its disk may come back with it: it is of a hot stripe.
+    pub(crate) fn is_awaited(&self, stripe: &StripeRecord, chunk: ChunkIndex) -> bool {
+        let place = stripe.places[chunk.at()].as_ref().filter(|place| !place.damaged);
+        self.hot.contains(&stripe.id) && place.is_some_and(|place| self.condition(place.disk) == Condition::Absent)
     }
 
     /// Whether a chunk may be rebuilt on the disk where it lies.

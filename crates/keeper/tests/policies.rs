@@ -169,6 +169,11 @@ impl Store {
         idle.converted
     }
 
+    /// Chunks that a step of repair rebuilds.
+    async fn repair(&self) -> u64 {
+        self.keeper.repair_once().await.expect("the database answers").chunks
+    }
+
     async fn live(&self) -> Vec<StripeRecord> {
         self.meta.stripes(None, 99).await.expect("the database answers")
     }
@@ -432,6 +437,73 @@ fn encoding_copies_lowers_no_tolerance() {
             store.read(&key).await;
             store.set_away(&disks, false);
             store.read(&key).await;
+        }
+    });
+}
+
+/// A disk is away for a minute: nothing is rebuilt before it counts as gone, but what is read.
+#[test]
+fn what_is_read_degraded_again_and_again_is_repaired_before_its_disk_is_given_up() {
+    with_policy(10, SMALL_RSM, |store| async move {
+        store.put("read", BYTES).await;
+        store.put("idle", BYTES).await;
+        store.settle().await;
+        let first = |stripe: &StripeRecord| stripe.places[0].expect("whole").disk;
+        let before = [store.span("read").await.stripe, store.span("idle").await.stripe];
+        let disks: Vec<DiskId> = before.iter().map(first).collect();
+        store.set_away(&disks, true);
+        for _ in 0..2 {
+            store.read("read").await;
+        }
+        assert_eq!(store.repair().await, 0, "twice is not often");
+        let written = store.moved().1;
+        store.read("read").await;
+        assert_eq!(store.moved().1, written, "a reader writes nothing");
+        store.settle().await;
+        let (read, idle) = (store.span("read").await.stripe, store.span("idle").await.stripe);
+        assert!(!disks.contains(&first(&read)), "its chunk is elsewhere now");
+        assert_eq!(first(&idle), disks[1]);
+        assert_eq!(read.places.iter().filter(|place| disks.contains(&place.expect("whole").disk)).count(), 0);
+        let (before_read, _) = store.moved();
+        store.read("read").await;
+        assert_eq!(store.moved().0 - before_read, BYTES as u64, "as it lies");
+        // The disk is back: what it has of the stripe is swept.
+        store.set_away(&disks, false);
+        store.keeper.disks_changed();
+        store.settle().await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 10);
+        store.read("idle").await;
+    });
+}
+
+#[test]
+fn a_lost_copy_of_what_is_no_longer_new_is_not_repaired_but_dropped() {
+    with_policy(10, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+        store.put("copy", BYTES).await;
+        store.put("data", BYTES).await;
+        store.settle().await;
+        store.age().await;
+        for key in ["copy", "data"] {
+            store.read(key).await;
+        }
+        let lost = [("copy", ChunkIndex(4)), ("data", ChunkIndex(1))];
+        for (key, chunk) in lost {
+            let record = store.span(key).await.stripe;
+            let id = record.chunk_id(chunk).expect("it has a name");
+            store.meta.mark_damaged(&[id]).await.expect("the database answers");
+        }
+        let (read, written) = store.moved();
+        let round = store.keeper.repair_once().await.expect("the database answers");
+        assert_eq!((round.converted, round.stripes), (1, 1));
+        assert_eq!([store.code("copy").await, store.code("data").await], ["rsm:3+2", "mirror:3x3"]);
+        let (read_after, written_after) = store.moved();
+        // The one reads its three data chunks and writes two parities, the other copies one chunk.
+        assert_eq!((read_after - read, written_after - written), ((3 + 1) << 16, (2 + 1) << 16));
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), 2)]);
+        assert_eq!(store.overall().await, Overall::Healthy);
+        for key in ["copy", "data"] {
+            store.read(key).await;
         }
     });
 }

@@ -294,6 +294,58 @@ async fn objects_of_a_bucket_with_a_policy_can_be_merged_and_their_reads_count()
 }
 
 #[tokio::test]
+async fn what_is_new_is_copies_of_the_data_chunks_unless_it_is_long_or_a_part() {
+    let world = World::new(6, "rs:2+1").await;
+    let policy: HeatPolicy = "replica:3/rsm:2+2/rsm:4+2<=300%,0.25..1.00".parse().expect("valid");
+    world.objects.set_policy("bucket", Some(policy)).await.expect("disks enough");
+    let codes = async |key: &str| -> Vec<String> {
+        world.object(key).await.expect("there").codes().iter().map(ToString::to_string).collect()
+    };
+    // Eight rows of two tiles, and what is left of it.
+    let data = pattern(1, (1 << 20) + 70_000);
+    world.put("short", &data).await.expect("room");
+    assert_eq!(codes("short").await, ["mirror:2x3"]);
+    let object = world.object("short").await.expect("there");
+    assert_eq!(object.stripes().iter().map(|stripe| stripe.data_bytes).collect::<Vec<_>>(), [1 << 20, 70_000]);
+    for stripe in object.stripes() {
+        let disks: BTreeSet<DiskId> = stripe.places[..2].iter().map(|place| place.expect("whole").disk).collect();
+        assert_eq!(disks.len(), 2, "data chunks lie apart");
+    }
+    world.put("edge", &pattern(2, 16 << 20)).await.expect("room");
+    world.put("long", &pattern(3, (16 << 20) + (1 << 17))).await.expect("room");
+    assert_eq!([codes("edge").await, codes("long").await], [["mirror:2x3"], ["rsm:2+2"]]);
+    // A copy within the bucket shares them; what is small shares packs as without copies.
+    let before = world.chunks().await.0;
+    let none = || Attributes::default();
+    let copied = world.objects.copy(&object, "bucket", "copy", Versioning::Off, Precondition::None, none()).await;
+    copied.expect("shared");
+    assert_eq!(world.chunks().await.0, before, "no chunk was written");
+    world.put("small", &pattern(4, 100)).await.expect("room");
+    assert_eq!(codes("small").await, ["replica:3"]);
+
+    let new = NewUpload { bucket: "bucket".into(), key: "parts".into(), attributes: none() };
+    let upload = world.objects.create_upload(new).await.expect("begun");
+    let part = Part {
+        bucket: "bucket".into(),
+        key: "parts".into(),
+        upload: upload.id.clone(),
+        number: 1,
+        bytes: data.len() as u64,
+        body: stream::iter([Ok(data.clone())]).boxed(),
+        digests: vec![Algorithm::Md5],
+        confirm: etag_of_md5(),
+    };
+    let parts = [CompletePart { number: 1, etag: world.objects.put_part(part).await.expect("taken").etag }];
+    let (etag, off) = ("etag-1".to_owned(), Versioning::Off);
+    let complete =
+        world.objects.complete_upload("bucket", &upload, &parts, off, Precondition::None, etag, none()).await;
+    complete.expect("completed");
+    assert_eq!(codes("parts").await, ["rsm:2+2"]);
+    world.assert_holds("parts", &data).await;
+    world.assert_holds("short", &data).await;
+}
+
+#[tokio::test]
 async fn a_policy_that_does_not_fit_is_refused() {
     let world = World::new(5, "rs:2+1").await;
     let set = async |text: &str| {

@@ -97,6 +97,11 @@ impl Sources {
         self.usable(index).is_some_and(|source| !source.damaged) && !self.slow.contains(&index)
     }
 
+    /// Whether this chunk cannot be read as it lies, now or ever; one that is merely late can.
+    pub(crate) fn is_lost(&self, index: ChunkIndex) -> bool {
+        self.failed.contains(&index) || self.usable(index).is_none_or(|source| source.damaged)
+    }
+
     /// Whether a read of this chunk has failed.
     pub(crate) fn has_failed(&self, index: ChunkIndex) -> bool {
         self.failed.contains(&index)

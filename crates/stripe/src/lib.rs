@@ -13,6 +13,7 @@
 mod claim;
 mod columns;
 mod convert;
+mod degraded;
 mod error;
 mod fresh;
 mod gather;
@@ -31,6 +32,7 @@ mod writer;
 
 pub use claim::Claim;
 pub use convert::Converted;
+pub use degraded::DegradedReads;
 pub use error::StripeError;
 pub use heat::Heats;
 pub use hold::Hold;

@@ -25,6 +25,8 @@ pub struct StripeReader {
     /// An error of the first read, if the record is damaged.
     layout: Option<BandLayout>,
     sources: Sources,
+    /// This read was counted as degraded.
+    counted: bool,
     next: u64,
     end: u64,
     ready: VecDeque<Bytes>,
@@ -39,6 +41,7 @@ impl StripeReader {
             code: None,
             layout: None,
             sources: Sources::new(stripes, record, stripes.settings.hedge_delay_min),
+            counted: false,
             record: record.clone(),
             band,
             next: range.offset,
@@ -106,6 +109,10 @@ impl StripeReader {
         range: ByteRange,
         ranges: &BTreeMap<ChunkIndex, ByteRange>,
     ) -> Result<(BTreeMap<ChunkIndex, ByteRange>, BTreeMap<ChunkIndex, Bytes>), StripeError> {
+        if !self.counted && ranges.keys().any(|chunk| self.sources.is_lost(*chunk)) {
+            self.counted = true;
+            self.stripes.degraded.read(self.record.id, self.stripes.env.clock.now());
+        }
         let code = match &self.code {
             Some(code) => code.clone(),
             None => self.code.insert(self.record.code.build()?).clone(),

@@ -15,7 +15,7 @@ use crate::claim::Claims;
 use crate::hold::Holds;
 use crate::lanes::Lanes;
 use crate::{
-    Converted, Family, Heats, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader,
+    Converted, DegradedReads, Family, Heats, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader,
     StripeWriter, Verification,
 };
 
@@ -73,6 +73,7 @@ pub struct Stripes {
     pub(crate) claims: Claims,
     pub(crate) holds: Holds,
     pub(crate) heats: Heats,
+    pub(crate) degraded: DegradedReads,
     pub(crate) lanes: Lanes,
     pub(crate) damage: mpsc::Sender<Damage>,
 }
@@ -86,6 +87,7 @@ impl Stripes {
                 env,
                 stores,
                 heats: Heats::new(settings.heat_half_life),
+                degraded: DegradedReads::default(),
                 lanes: Lanes::default(),
                 settings: Arc::new(settings),
                 claims: Claims::default(),
@@ -104,6 +106,11 @@ impl Stripes {
     /// How much stripes are read.
     pub fn heats(&self) -> &Heats {
         &self.heats
+    }
+
+    /// Which stripes readers had to decode lately.
+    pub fn degraded_reads(&self) -> &DegradedReads {
+        &self.degraded
     }
 
     /// The longest stripe in object bytes under this code: `stripe_bytes_max` in whole rows, at least one.

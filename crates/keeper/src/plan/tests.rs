@@ -30,7 +30,7 @@ fn stripe(id: u128, disks: [i32; 6]) -> StripeRecord {
 
 fn snapshot(disks: &[(u128, Condition)], stripes: Vec<StripeRecord>) -> Snapshot {
     let disks = disks.iter().map(|(disk, condition)| (DiskId(*disk), *condition)).collect();
-    Snapshot { disks, stripes, deferred: BTreeSet::new() }
+    Snapshot { disks, stripes, ..Snapshot::default() }
 }
 
 fn writable(count: u128) -> Vec<(u128, Condition)> {
@@ -86,6 +86,28 @@ fn a_silent_disk_makes_stripes_more_urgent_but_is_not_rebuilt() {
     let plan = plan_repairs(&snapshot(&disks, stripes), 10);
     let order: Vec<_> = plan.tasks.iter().map(|task| (chunks(task), task.tolerance_left)).collect();
     assert_eq!(order, [((2, vec![1]), 0), ((1, vec![0]), 1)]);
+}
+
+/// It goes before others that are as endangered, and is not waited for; but no disk is to be found for it at any price.
+#[test]
+fn what_is_read_degraded_goes_first_and_does_not_wait_for_its_disk() {
+    let mut disks = writable(8);
+    disks[5].1 = Condition::Absent;
+    let stripes = vec![
+        stripe(1, [-1, 2, 3, 4, 5, 7]),
+        stripe(2, [1, 2, 3, 4, 7, 6]),
+        stripe(3, [1, 2, 3, 4, 5, -7]),
+        stripe(4, [-1, 2, -3, 4, 5, 8]),
+    ];
+    let cool = snapshot(&disks, stripes);
+    let order = |snapshot: &Snapshot| plan_repairs(snapshot, 10).tasks.iter().map(chunks).collect::<Vec<_>>();
+    assert_eq!(order(&cool), [(4, vec![0, 2]), (1, vec![0]), (3, vec![5])]);
+    let hot = Snapshot { hot: [2, 3].map(StripeId).into(), ..cool };
+    assert_eq!(order(&hot), [(4, vec![0, 2]), (2, vec![5]), (3, vec![5]), (1, vec![0])]);
+    disks.retain(|(disk, _)| ![5, 8].contains(disk));
+    let only = Snapshot { hot: [StripeId(2)].into(), ..snapshot(&disks, vec![stripe(2, [1, 2, 3, 4, 7, 6])]) };
+    let plan = plan_repairs(&only, 10);
+    assert_eq!((plan.tasks.len(), plan.waiting_chunks, plan.waiting.len()), (0, 0, 0));
 }
 
 #[test]

@@ -596,7 +596,7 @@ impl<'a> World<'a> {
         let living = self.stripes.iter().enumerate().filter_map(|(id, stripe)| Some((id, stripe.as_ref()?)));
         let hurt = living.filter(|(_, stripe)| !self.down(stripe).is_empty());
         let stripes = hurt.map(|(id, stripe)| record(id, stripe)).collect();
-        let plan = plan_repairs(&Snapshot { disks, stripes, deferred: BTreeSet::new() }, usize::MAX);
+        let plan = plan_repairs(&Snapshot { disks, stripes, ..Snapshot::default() }, usize::MAX);
         ensure!(plan.unrecoverable.is_empty() && plan.waiting.is_empty(), "one server's chunks can be rebuilt");
         self.gone_s = self.now_s;
         for task in plan.tasks {
