@@ -566,11 +566,9 @@ impl Groups {
             }
             let sum = |sector| sector_sum(gathering.bytes((sector - first) as usize).expect("its data is held"));
             let sums: Vec<u32> = part.map(sum).collect();
-            // What no window shows is never read, so nobody will learn it.
-            let wanted = |at: usize| {
-                let sector = summed.start + at as u64;
-                sector < summed.end && shown.shows((sector / k) as u32, shape)
-            };
+            // What no window shows any more may be shown again after a power cut, while it is not durable that it was freed. So a
+            // sector with sums that nobody learnt is not written: those that the device has may be read by retrying.
+            let wanted = |at: usize| summed.start + (at as u64) < summed.end;
             if let Some(sums) = self.sums_cache().learn(place, at, &sums, wanted) {
                 count(&self.counts().sums_learnt, 1);
                 self.write_mended(place, &sums.encode(self.disk(), place));
