@@ -16,7 +16,8 @@
 //!    is below `hot_above`. Split for heat: the parts are above `cold_below`, and what would merge them is a bucket over its
 //!    bound, which no split brings about. Merged for the bound: that happens until the bucket is below it and never again.
 //! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps.
-//! 4. What is young, hurt, or failed lately is left alone, and so is what has another code.
+//! 4. What is young, failed lately, or hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
+//!    what has another code.
 //!
 //! Left out: what lies on disks of one node; the codes ask for disks only.
 //! Source: [hacfs §3.1]; it names no thresholds and no margin, and as it is written it goes to and fro at the bound.
@@ -142,7 +143,7 @@ impl BucketSnapshot {
             match stripe.code {
                 code if code == self.policy.fast => space.fast_bytes += bytes,
                 code if code == self.policy.compact => space.compact_bytes += bytes,
-                code if Some(code) == self.policy.fresh() => space.fresh_bytes += bytes,
+                code if self.policy.is_fresh(code) => space.fresh_bytes += bytes,
                 _ => space.other_bytes += bytes,
             }
         }
@@ -181,7 +182,7 @@ impl BucketSnapshot {
         let HeatPolicy { fast, compact, cold_below, hot_above, percent_max, .. } = self.policy;
         let heat = stripe.heat;
         let is_fast = stripe.code == fast;
-        let is_fresh = Some(stripe.code) == self.policy.fresh();
+        let is_fresh = self.policy.is_fresh(stripe.code);
         if !is_fast && !is_fresh && stripe.code != compact {
             return Why::OtherCode { code: stripe.code };
         }
@@ -242,7 +243,9 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
         changes.extend(splits_of_dead(snapshot));
     }
     // Replicas go the whole way at once only if both codes cut short rows alike: a fresh stripe may end within one.
-    let fresh = snapshot.policy.fresh().filter(|_| compact_fits && snapshot.policy.rows_alike());
+    let fresh_codes: BTreeSet<CodeSpec> =
+        snapshot.stripes.iter().map(|stripe| stripe.code).filter(|code| snapshot.policy.is_fresh(*code)).collect();
+    let fresh = fresh_codes.iter().copied().filter(|_| compact_fits && snapshot.policy.rows_alike());
     let mut pools: Vec<Pool> =
         compact_fits.then_some(fast).into_iter().chain(fresh).map(|code| Pool::new(snapshot, code)).collect();
     for pool in &mut pools {
@@ -254,13 +257,17 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
         }
     }
     let merged: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
-    let fresh = snapshot.policy.fresh().filter(|_| fast_fits);
-    let stripes = fresh.into_iter().flat_map(|code| snapshot.ready(code));
+    let fresh = fresh_codes.iter().copied().filter(|_| fast_fits);
+    let stripes = fresh.flat_map(|code| snapshot.ready(code));
     let stripes = stripes.filter(|stripe| stripe.is_apart() && !merged.contains(&stripe.stripe));
     let mut settled: BTreeMap<StripeId, &Resident> = stripes.map(|stripe| (stripe.stripe, stripe)).collect();
-    // All of these give back what encoding them does, if not more.
+    // All of these give back what encoding them does, if not more; and so will those that may not be changed yet, for which nothing
+    // hot is to be merged.
     let encoding_saves = |stripe: &Resident| encoding_saves(&snapshot.policy, stripe);
     over_bytes -= settled.values().map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
+    let later = |stripe: &&Resident| stripe.standing != Standing::Ready && fresh_codes.contains(&stripe.code);
+    let later = snapshot.stripes.iter().filter(later).filter(|_| fast_fits);
+    over_bytes -= later.map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
     // Who had no partner among the cold may find one now.
     for mut pool in pools.into_iter().map(Pool::anew) {
         while over_bytes > 0

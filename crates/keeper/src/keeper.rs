@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 
 use crate::backoff::{Backoff, Cause};
 use crate::pace::{Activity, Pacing};
-use crate::policies::{Followed, WaitingChanges};
+use crate::policies::{Followed, LOOK_SHARE, WaitingChanges};
 use crate::progress::{JobKind, JobReport, Progress};
 use crate::snapshot::{Condition, Outlook, Snapshot};
 use crate::status::{
@@ -337,11 +337,12 @@ impl Keeper {
             }
             let began = self.now();
             match self.convert_once().await {
-                Ok(round) if round.converted() > 0 => {}
+                // What is left was planned a while ago.
+                Ok(round) if round.converted() > 0 && round.left > 0 => {}
                 Ok(_) => {
                     // Large buckets are looked through less often: it takes at most a twentieth of the time.
                     let took = self.now().since(began);
-                    self.rest(&self.inner.convert_wake, self.inner.settings.convert_every.max(took * 20)).await;
+                    self.rest(&self.inner.convert_wake, self.inner.settings.convert_every.max(took * LOOK_SHARE)).await;
                 }
                 Err(error) => self.failed("conversion", &error).await,
             }
@@ -364,6 +365,7 @@ impl Keeper {
 
     /// A bucket's policy was set: look at once.
     pub fn policy_changed(&self) {
+        self.state().waiting_changes = WaitingChanges::default();
         self.inner.convert_wake.notify_one();
     }
 
@@ -465,9 +467,15 @@ impl Keeper {
             add(self.inner.meta.stripes_on(disk, None, limit).await?);
         }
         let mut hot = self.inner.stripes.degraded_reads().hot(self.now());
-        for stripe in hot.iter().filter(|stripe| !stripes.contains_key(stripe)).take(BATCH).copied().collect::<Vec<_>>()
-        {
-            stripes.extend(self.inner.meta.stripe(stripe).await?.map(|record| (stripe, record)));
+        let others: Vec<StripeId> =
+            hot.iter().filter(|stripe| !stripes.contains_key(stripe)).take(BATCH).copied().collect();
+        let conditions = Snapshot { disks: view.conditions.clone(), ..Snapshot::default() };
+        for stripe in others {
+            match self.inner.meta.stripe(stripe).await? {
+                Some(record) if !conditions.exposure(&record).whole() => drop(stripes.insert(stripe, record)),
+                // It was deleted or converted, or its disks are back.
+                _ => self.inner.stripes.degraded_reads().forget(stripe),
+            }
         }
         hot.retain(|stripe| stripes.contains_key(stripe));
         let disks = view.conditions.clone();

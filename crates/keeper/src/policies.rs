@@ -71,7 +71,7 @@ pub(crate) struct WaitingChange {
     pub(crate) change: Change,
 }
 
-/// What was planned for stripes that have lost chunks. At most [`WAITING_MAX`] changes.
+/// What was planned for stripes that have lost chunks: some [`WAITING_MAX`] stripes.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingChanges {
     by_stripe: BTreeMap<StripeId, Arc<WaitingChange>>,
@@ -117,7 +117,8 @@ pub struct Explained {
 }
 
 impl Keeper {
-    /// Looks at every bucket with a policy and carries out at most [`BATCH`] of the conversions that each wants.
+    /// Looks at every bucket with a policy and carries out of the conversions that each wants [`BATCH`], and more while that takes
+    /// less than [`LOOK_SHARE`] times what the look took.
     ///
     /// # Errors
     /// The metadata store failed; what was committed before stays.
@@ -134,6 +135,7 @@ impl Keeper {
         self.load_heats().await?;
         let view = self.observe().await?;
         for (bucket, policy) in buckets {
+            let began = self.now();
             let after = self.state().followed.get(&bucket.name).and_then(|known| known.after.clone());
             let starts = after.is_none();
             let (snapshot, end) = self.look_at_bucket(&bucket, policy, &view, after).await?;
@@ -143,8 +145,10 @@ impl Keeper {
             let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end };
             self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
-            for change in changes.into_iter().take(BATCH) {
-                if self.repairs() {
+            let (looked, began) = (self.now().since(began), self.now());
+            for (done, change) in changes.into_iter().enumerate() {
+                let is_long_ago = done >= BATCH && self.now().since(began) >= looked * LOOK_SHARE;
+                if is_long_ago || self.repairs() {
                     break;
                 }
                 match self.carry_out(&policy, &change).await {
@@ -283,6 +287,8 @@ impl Keeper {
         if self.state().waiting_changes.next.is_some_and(|next| began < next) {
             return Ok(());
         }
+        // Until then, whatever comes of it.
+        self.state().waiting_changes.next = Some(began.after(self.inner.settings.convert_every));
         let mut by_stripe = BTreeMap::new();
         for bucket in self.inner.meta.buckets().await? {
             let Some(policy) = bucket.policy else { continue };
@@ -298,14 +304,19 @@ impl Keeper {
             snapshot.stripes.iter_mut().filter(is_hurt).for_each(|stripe| stripe.standing = Standing::Ready);
             let changes = plan_conversions(&snapshot, usize::MAX).into_iter();
             let changes = changes.filter(|change| change.sources.iter().any(|source| ids.contains(source)));
-            for change in changes.take(WAITING_MAX) {
+            for change in changes {
+                // A stripe that two buckets share is in one change.
+                let is_known = change.sources.iter().any(|source| by_stripe.contains_key(source));
+                if by_stripe.len() >= WAITING_MAX || is_known {
+                    continue;
+                }
                 let waiting = Arc::new(WaitingChange { policy, change });
                 by_stripe.extend(waiting.change.sources.iter().map(|source| (*source, waiting.clone())));
             }
         }
         // As the loop of conversions: it takes at most a twentieth of the time.
         let took = self.now().since(began);
-        let next = Some(self.now().after(self.inner.settings.convert_every.max(took * 20)));
+        let next = Some(self.now().after(self.inner.settings.convert_every.max(took * LOOK_SHARE)));
         self.state().waiting_changes = WaitingChanges { by_stripe, next };
         Ok(())
     }
@@ -419,7 +430,7 @@ impl<'a> Looking<'a> {
         let keeper = self.keeper;
         let HeatPolicy { fast, compact, .. } = self.policy;
         let mut disks = Vec::new();
-        if stripe.code == fast || Some(stripe.code) == self.policy.fresh() {
+        if stripe.code == fast || self.policy.is_fresh(stripe.code) {
             let kept = keeper.inner.stripes.kept_by_merge(stripe.code, compact);
             let place = |chunk: &ChunkIndex| Some(stripe.places.get(chunk.at())?.as_ref()?.disk);
             disks = kept.iter().filter_map(place).collect();
@@ -445,7 +456,7 @@ impl<'a> Looking<'a> {
         let written = keeper.inner.env.clock.wall().unix_ms.saturating_sub(stripe.id.created().unix_ms);
         let age = Duration::from_millis(written).min(keeper.now().since(keeper.inner.started));
         let exposure = self.disks.exposure(stripe);
-        let is_fresh = Some(stripe.code) == self.policy.fresh();
+        let is_fresh = self.policy.is_fresh(stripe.code);
         if !self.policy.rows_alike() && !is_fresh && !Layout::is_whole_rows(stripe).unwrap_or(false) {
             Standing::ShortRow
         } else if self.disks.deferred.contains(&stripe.id) {
@@ -466,7 +477,9 @@ impl<'a> Looking<'a> {
 
 /// Conversions of one bucket before it is looked at anew.
 pub(crate) const BATCH: usize = 64;
-/// Conversions of a bucket that are remembered while their stripes wait for repair.
+/// Stripes whose conversions are remembered while they wait for repair.
 const WAITING_MAX: usize = 4096;
+/// Looks at buckets take one part in so many of the time.
+pub(crate) const LOOK_SHARE: u32 = 20;
 /// Some 80 MiB of memory.
 const STRIPES_MAX: usize = 1 << 17;

@@ -32,6 +32,7 @@
 //! 4. A stripe that failed is left alone for a bounded, growing while; it never holds up others.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use std::collections::BTreeSet;
 
@@ -78,6 +79,9 @@ pub struct RepairRound {
     pub unreachable: u64,
 }
 
+/// A stripe that turned hot waits so long at most until a batch that has begun gives way to it.
+const HOT_WAITS_MAX: Duration = Duration::from_secs(30);
+
 /// What a swap must not outlive.
 type Held = (Claim, Hold);
 
@@ -121,10 +125,14 @@ impl Keeper {
             unreachable: plan.unreachable.len() as u64,
             ..RepairRound::default()
         };
-        let work = self.arrange(std::mem::take(&mut plan.tasks), &view, &snapshot).await?;
+        let work = self.arrange(std::mem::take(&mut plan.tasks), &view, &snapshot).await;
         let degraded_reads = self.inner.stripes.degraded_reads();
         let hot = degraded_reads.turned_hot();
-        let urgent = || self.inner.replan.load(Ordering::Relaxed) || degraded_reads.turned_hot() != hot;
+        let began = self.now();
+        let urgent = || {
+            let turned_hot = || degraded_reads.turned_hot() != hot && self.now().since(began) >= HOT_WAITS_MAX;
+            self.inner.replan.load(Ordering::Relaxed) || turned_hot()
+        };
         let mut outcomes = stream::iter(work)
             .take_while(|_| std::future::ready(!urgent()))
             .map(|work| self.carry_out_work(work))
@@ -179,28 +187,32 @@ impl Keeper {
     }
 
     /// What to do for these repairs, in their order: where stripes wait to be converted, and doing that first reads less, the
-    /// conversion stands in for the repairs of all its stripes.
-    async fn arrange(&self, tasks: Vec<Task>, view: &View, snapshot: &Snapshot) -> Result<Vec<Work>, KeeperError> {
-        if tasks.is_empty() {
-            return Ok(Vec::new());
+    /// conversion stands in for the repairs of all its stripes. Policies that cannot be read keep no repair from its turn, and what
+    /// survives no further loss waits for no look at them.
+    async fn arrange(&self, tasks: Vec<Task>, view: &View, snapshot: &Snapshot) -> Vec<Work> {
+        let may_wait = |task: &Task| task.tolerance_left > 0;
+        if !tasks.is_empty()
+            && tasks.iter().all(may_wait)
+            && let Err(error) = self.plan_waiting_changes(view).await
+        {
+            tracing::warn!(%error, "what waits to be converted cannot be planned: stripes are repaired first");
         }
-        self.plan_waiting_changes(view).await?;
         let mut converted: BTreeSet<StripeId> = BTreeSet::new();
         let mut work = Vec::with_capacity(tasks.len());
         for task in tasks {
             if converted.contains(&task.stripe.id) {
                 continue;
             }
-            let waiting = self.state().waiting_changes.take(task.stripe.id);
+            let waiting = may_wait(&task).then(|| self.state().waiting_changes.take(task.stripe.id)).flatten();
             match waiting {
-                Some(waiting) if self.converts_first(&waiting.change, snapshot).await? => {
+                Some(waiting) if matches!(self.converts_first(&waiting.change, snapshot).await, Ok(true)) => {
                     converted.extend(&waiting.change.sources);
                     work.push(Work::Convert(waiting, task));
                 }
                 _ => work.push(Work::Repair(task)),
             }
         }
-        Ok(work)
+        work
     }
 
     async fn converts_first(&self, change: &Change, snapshot: &Snapshot) -> Result<bool, KeeperError> {
@@ -215,7 +227,9 @@ impl Keeper {
             };
             let chunks = (0..record.code.shape().chunks()).map(ChunkIndex);
             lost.extend(chunks.filter(is_lost).map(|chunk| StripeChunk { stripe, chunk }));
-            from = Some(record.code);
+            if from.replace(record.code).is_some_and(|code| code != record.code) {
+                return Ok(false);
+            }
         }
         let plan = from.and_then(|from| plan_conversion(from, change.to, ConversionGoal::FewestReads).ok());
         let plan = plan.filter(|plan| usize::from(plan.sources) == change.sources.len());

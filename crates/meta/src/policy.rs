@@ -149,6 +149,13 @@ impl HeatPolicy {
         self.fresh_copies.map(|copies| CodeSpec::Mirror { data, copies })
     }
 
+    /// Whether stripes of a code are new ones of this policy, or of one that differs in the number of copies.
+    pub fn is_fresh(&self, code: CodeSpec) -> bool {
+        let CodeSpec::Mirror { data, copies } = code else { return false };
+        let replicated = HeatPolicy { fresh_copies: Some(copies), ..*self };
+        u16::from(data) == self.fast.shape().data && replicated.validate_fresh(copies).is_ok()
+    }
+
     /// Fast stripes, or new ones, that make a compact one.
     pub fn sources(&self) -> u16 {
         self.compact.shape().data / self.fast.shape().data

@@ -287,13 +287,13 @@ impl Objects {
         let bucket = self.meta.bucket(bucket).await?;
         let attributes = Attributes { checksums: source.attributes.checksums.clone(), ..attributes };
         let wanted = self.code_of(&bucket);
-        let of_policy: Vec<CodeSpec> =
-            bucket.policy.iter().flat_map(|policy| policy.fresh().into_iter().chain([policy.compact])).collect();
+        let of_policy =
+            |code: CodeSpec| bucket.policy.is_some_and(|policy| policy.is_fresh(code) || code == policy.compact);
         // What a pack is to become when it is written anew is known of those of the same bucket.
         let as_wanted = |span: &Span| {
             let StripeRecord { code, data_bytes, .. } = span.stripe;
             let becomes = span.part.is_none() || source.record.bucket == bucket.id;
-            becomes && (of_policy.contains(&code) || serves(wanted, code, data_bytes))
+            becomes && (of_policy(code) || serves(wanted, code, data_bytes))
         };
         let from = match source.record.content {
             None => Source::Stripes(Vec::new()),

@@ -10,7 +10,7 @@ use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{ContentId, HeatPolicy, NewContent, StripeRecord};
-use claystone_stripe::{Claim, Family, StripeError, StripeReader, StripeWriter, Stripes};
+use claystone_stripe::{Claim, Family, Member, StripeError, StripeReader, StripeWriter, Stripes};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
@@ -144,6 +144,17 @@ impl Taking<'_> {
         Ok(())
     }
 
+    /// Whether disks have so much room that copies can still be encoded when more of them come: that takes room before it gives
+    /// some back.
+    fn has_room_for_copies(&self, fast: CodeSpec, chunk_bytes: u64) -> bool {
+        let members = self.objects.stripes.stores().members().into_iter();
+        let has_room = |member: &Member| {
+            let spare = (member.space.total_bytes / 10).max(SPARE_CHUNKS * chunk_bytes);
+            member.writable() && member.space.free_bytes > spare
+        };
+        members.filter(has_room).count() >= usize::from(fast.disks_min())
+    }
+
     /// Begins the next stripe: as long as a stripe may be, or what is left.
     async fn begin(&mut self) -> Result<StripeWriter, ObjectError> {
         let stripes = &self.objects.stripes;
@@ -155,7 +166,10 @@ impl Taking<'_> {
         match self.policy {
             Some(policy @ HeatPolicy { fast, compact, .. }) if code == fast => {
                 data_bytes = mergeable_bytes(fast, compact, data_bytes);
-                let fresh = policy.fresh().filter(|_| self.bytes <= FRESH_BYTES_MAX);
+                let chunk_bytes = data_bytes.div_ceil(fast.shape().data.into());
+                let fresh = policy
+                    .fresh()
+                    .filter(|_| self.bytes <= FRESH_BYTES_MAX && self.has_room_for_copies(fast, chunk_bytes));
                 let family = Family { fast, compact };
                 Ok(stripes.writer_in_lane(fresh.unwrap_or(fast), family, data_bytes, durability).await?)
             }
@@ -245,6 +259,8 @@ fn refused(error: StripeError) -> BodyError {
 
 /// What is longer gets the fast code at once, and so do parts of uploads: their copies would be much to write and soon to drop.
 const FRESH_BYTES_MAX: u64 = 16 << 20;
+/// Room for so many chunks, and for a tenth of the disk, is left to encode what is copies.
+const SPARE_CHUNKS: u64 = 64;
 const READ_AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Tiles are 32 or 64 KiB: this is at most one window.
 const READ_AHEAD_ITEMS: usize = 64;

@@ -334,11 +334,16 @@ fn not_modified(object: &Object) -> S3Error {
 /// are the one and some another, or `other` if all have other codes. Ends of objects may be too short for any of these.
 fn state_of(policy: Option<HeatPolicy>, codes: &[CodeSpec]) -> Option<&'static str> {
     let policy = policy?;
-    let states = [(policy.fresh(), "fresh"), (Some(policy.fast), "fast"), (Some(policy.compact), "compact")];
-    let mut found = states.into_iter().filter(|(code, _)| code.is_some_and(|code| codes.contains(&code)));
+    let has = |is: &dyn Fn(CodeSpec) -> bool| codes.iter().any(|code| is(*code));
+    let states = [
+        (has(&|code| policy.is_fresh(code)), "fresh"),
+        (has(&|code| code == policy.fast), "fast"),
+        (has(&|code| code == policy.compact), "compact"),
+    ];
+    let mut found = states.into_iter().filter_map(|(has, state)| has.then_some(state));
     Some(match (found.next(), found.next()) {
         _ if codes.is_empty() => return None,
-        (Some((_, state)), None) => state,
+        (Some(state), None) => state,
         (Some(_), Some(_)) => "mixed",
         (None, _) => "other",
     })

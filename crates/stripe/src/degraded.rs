@@ -3,7 +3,7 @@
 //! A degraded read decodes for its reader and writes nothing back. Upkeep asks here whose repair would spare the most.
 //!
 //! Invariants:
-//! 1. At most [`STRIPES_MAX`] stripes are remembered; the least read make room.
+//! 1. At most [`STRIPES_MAX`] stripes are remembered; those that are not hot make room, then the oldest.
 //! 2. A read that is decoded because a disk is slow does not count: nothing is to be repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,9 @@ impl DegradedReads {
     pub(crate) fn read(&self, stripe: StripeId, now: Moment) {
         let mut state = self.state();
         let before = state.of(stripe, now);
-        state.stripes.insert(stripe, Reads { count: before + 1.0, as_of: now });
+        // However often it was read: it is forgotten within minutes when it is whole again.
+        let count = (before + 1.0).min(2.0 * HOT_READS);
+        state.stripes.insert(stripe, Reads { count, as_of: now });
         state.turned_hot += u64::from(before < HOT_READS && before + 1.0 >= HOT_READS);
         state.make_room(now);
     }
@@ -120,6 +122,14 @@ mod tests {
         (0..3).for_each(|_| reads.read(StripeId(2), at(40_000)));
         reads.forget(StripeId(2));
         assert_eq!(reads.hot(at(40_000)), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_stripe_that_was_read_very_often_cools_as_soon() {
+        let reads = DegradedReads::default();
+        (0..10_000).for_each(|_| reads.read(StripeId(1), at(0)));
+        assert_eq!(reads.hot(at(599)).len(), 1);
+        assert_eq!(reads.hot(at(602)), BTreeSet::new());
     }
 
     #[test]

@@ -210,6 +210,36 @@ fn copies_are_merged_if_they_are_cold_and_made_fast_otherwise() {
 }
 
 #[test]
+fn copies_of_an_earlier_policy_are_encoded_too() {
+    let thrice = policy("replica:3/rsm:6+3/rsm:12+3<=400%,0.25..1.00");
+    let four = policy("replica:4/rsm:6+3/rsm:12+3<=400%,0.25..1.00");
+    let stripes = vec![fresh(&thrice, 1, 64, 0, 0.5), fresh(&four, 2, 64, 6, 0.0), fresh(&thrice, 3, 64, 12, 0.0)];
+    for text in ["rsm:6+3/rsm:12+3<=400%,0.25..1.00", "replica:4/rsm:6+3/rsm:12+3<=400%,0.25..1.00"] {
+        let now = snapshot(policy(text), stripes.clone());
+        // Copies of two numbers are not merged with each other.
+        assert_eq!(sources(&plan_conversions(&now, 9)), [[1], [2], [3]], "{text}");
+        assert_eq!((now.space().fresh_bytes, now.space().other_bytes), (((18 + 24 + 18) * 64) << 10, 0));
+    }
+    // Of other data chunks they are not this policy's.
+    let other = snapshot(policy("rsm:4+3/rsm:8+3<=400%,0.25..1.00"), stripes);
+    assert_eq!((plan_conversions(&other, 9), other.space().fresh_bytes), (vec![], 0));
+}
+
+#[test]
+fn what_is_hot_is_not_merged_for_copies_that_will_be_encoded() {
+    let rsm = policy("replica:3/rsm:6+3/rsm:12+3<=150%,0.25..1.00");
+    let young = |id| Resident { standing: Standing::Young { seconds_left: 9 }, ..fresh(&rsm, id, 64, 24, 0.0) };
+    let hot = [fast(&rsm, 1, 64, 0, 9.0), fast(&rsm, 2, 64, 6, 9.0)];
+    let now = snapshot(rsm, hot.iter().cloned().chain([young(3), young(4)]).collect());
+    assert!(now.space().percent() > 200.0);
+    assert_eq!(plan_conversions(&now, 9), []);
+    // What stays over the bound when all are encoded is merged.
+    let tight = policy("replica:3/rsm:6+3/rsm:12+3<=140%,0.25..1.00");
+    let now = snapshot(tight, now.stripes);
+    assert_eq!(sources(&plan_conversions(&now, 9)), [[1, 2]]);
+}
+
+#[test]
 fn copies_of_which_data_chunks_share_a_disk_are_not_merged() {
     let rsm = policy("replica:3/rsm:6+3/rsm:12+3<=400%,0.25..1.00");
     let mut crowded = fresh(&rsm, 1, 64, 0, 0.0);
@@ -261,7 +291,7 @@ impl World {
             let code = self.now.policy.fast;
             self.parts.insert(merged.stripe, gone.into_iter().map(|part| Resident { code, ..part }).collect());
             vec![merged]
-        } else if Some(gone[0].code) == self.now.policy.fresh() {
+        } else if self.now.policy.is_fresh(gone[0].code) {
             let code = self.now.policy.fast;
             vec![Resident { code, ..gone[0].clone() }]
         } else {
