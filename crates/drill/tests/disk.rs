@@ -10,6 +10,8 @@ use claystone_drill::disk::{Case, DiskReport, Fault, FaultCounts, SCENARIOS, Sca
 
 /// Seeds of each scenario that run with random faults.
 const SEEDS: u64 = 3;
+/// The same, with a power cut in every operation.
+const CUT_SEEDS: u64 = 1;
 /// The same, with a storm of them.
 const STORM_SEEDS: u64 = 8;
 
@@ -49,9 +51,11 @@ fn count(faults: FaultCounts, faults_min: u64, hard_min: u64) {
     assert!(faults.total() >= faults_min && faults.hard() >= hard_min, "{faults}");
 }
 
+/// Seed 1 of the mixed scenario found a sums sector that was written without CRCs of groups of which it was not durable yet that they
+/// were freed.
 #[test]
 fn the_power_may_go_during_any_operation() {
-    count(at_every_call(Fault::Cut), 300_000, 1800);
+    count(with_random_faults(Fault::Cuts, 1..1 + CUT_SEEDS), 100_000, 4000);
 }
 
 #[test]

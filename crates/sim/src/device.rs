@@ -86,6 +86,20 @@ pub struct DeviceStats {
     pub syncs: u64,
 }
 
+/// What a device holds at one moment: see [`SimDevice::keep_moments`]. Sectors that others hold too take no memory.
+#[derive(Clone)]
+pub struct DeviceMoment {
+    operation: u64,
+    medium: Medium,
+}
+
+impl DeviceMoment {
+    /// Operations of the device before it.
+    pub fn operation(&self) -> u64 {
+        self.operation
+    }
+}
+
 /// The hand on an emulated device: attaches it, damages it, crashes it. Clones are the same device.
 #[derive(Clone)]
 pub struct SimDevice {
@@ -116,6 +130,8 @@ struct State {
     removed: bool,
     sync_failed: bool,
     stats: DeviceStats,
+    // Where moments are kept: those so far.
+    moments: Option<Vec<DeviceMoment>>,
     // All time taken, and what of it no worker has charged yet.
     spent: Duration,
     uncharged: Duration,
@@ -182,6 +198,7 @@ impl SimDevice {
             removed: false,
             sync_failed: false,
             stats: DeviceStats::default(),
+            moments: None,
             spent: Duration::ZERO,
             uncharged: Duration::ZERO,
         };
@@ -219,6 +236,28 @@ impl SimDevice {
     /// Power goes during the operation after the next `operations`. Call [`SimDevice::crash`] then.
     pub fn cut_power_after(&self, operations: u64) {
         self.state().faults.cut_after = Some(operations);
+    }
+
+    /// From now on each operation that changes something leaves behind what a power cut during it would find.
+    pub fn keep_moments(&self) {
+        self.state().moments.get_or_insert_default();
+    }
+
+    /// The moments since they were last taken, in their order.
+    pub fn take_moments(&self) -> Vec<DeviceMoment> {
+        self.state().moments.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Another device, which is at a moment of this one: as fast, with the same faults, and chance of its own. Both go on by
+    /// themselves. One with flash behind it becomes one without.
+    pub fn branch(&self, moment: &DeviceMoment, random: Arc<dyn Random>) -> SimDevice {
+        let Shared { name, model, clock, trace, .. } = &*self.shared;
+        let branch = SimDevice::new(name, DriveModel::Hdd(*model), random, clock.clone(), trace.clone());
+        let mut state = branch.state();
+        state.medium = moment.medium.clone();
+        state.faults.rates = self.state().faults.rates;
+        drop(state);
+        branch
     }
 
     /// Whether power is there.
@@ -316,6 +355,13 @@ impl EmulatedTime for SimDevice {
 }
 
 impl State {
+    /// Keeps this moment, in the operation that was begun last, if it is to be kept.
+    fn keep_moment(&mut self) {
+        if let Some(moments) = &mut self.moments {
+            moments.push(DeviceMoment { operation: self.stats.operations - 1, medium: self.medium.clone() });
+        }
+    }
+
     /// Takes the time of bringing the head to `first` and moving `sectors` sectors past it.
     fn move_head(&mut self, model: &HddModel, begun: Duration, first: u64, sectors: u64) -> Duration {
         let cost = self.head.position(model, begun, first) + model.transfer * sectors as u32;
@@ -497,6 +543,9 @@ impl Attached {
                 state.medium.write(first + at, content);
             }
         }
+        if !begun.fails {
+            state.keep_moment();
+        }
         let cost = if bytes.is_some() {
             state.stats.sectors_written += range.sectors;
             let begin = Begin { at: begun.at, idle_since: begun.idle_since };
@@ -602,6 +651,7 @@ impl Device for Attached {
             }
             return Err(Operation::Sync.error("injected: I/O error"));
         }
+        state.keep_moment();
         let cost = state.pass_sync(&self.shared.model, Begin { at, idle_since }, &*self.shared.random);
         self.shared.charge(&mut state, at, cost);
         Ok(())

@@ -35,7 +35,9 @@ mod world;
 
 pub use cache::{CacheModel, CacheStats, CachedFile, SimCache};
 pub use clock::SimClock;
-pub use device::{BufferModel, BufferedWrite, DeviceFaults, DeviceStats, DriveModel, HddModel, SimDevice};
+pub use device::{
+    BufferModel, BufferedWrite, DeviceFaults, DeviceMoment, DeviceStats, DriveModel, HddModel, SimDevice,
+};
 pub use disk::{DiskModel, Fault, SimDisk, Stats};
 pub use link::{LinkModel, SimLink};
 pub use process::Process;

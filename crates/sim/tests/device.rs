@@ -391,6 +391,37 @@ fn a_power_cut_keeps_what_was_synced_and_of_the_rest_only_what_was_written() {
 }
 
 #[test]
+fn a_branch_is_at_the_moment_of_an_operation_and_goes_on_by_itself() {
+    run(9, |world| async move {
+        let hand = device(&world, 100);
+        let attached = hand.attach();
+        attached.write(Sector(0), &numbered(1)).expect("written");
+        hand.keep_moments();
+        attached.sync().expect("synced");
+        attached.write(Sector(1), &numbered(2)).expect("written");
+        read(&*attached, 0, 2, Effort::Retry);
+        attached.write(Sector(1), &numbered(3)).expect("written");
+        let moments = hand.take_moments();
+        assert_eq!(moments.iter().map(|moment| moment.operation()).collect::<Vec<u64>>(), [1, 2, 4]);
+        let found = |at: usize, sector: u64| {
+            let found = (0..60).map(|number: u32| {
+                let branch = hand.branch(&moments[at], world.random().fork(&number.to_string()));
+                branch.crash();
+                versions(&read(&*branch.attach(), sector, 1, Effort::Retry).0)
+            });
+            found.flatten().collect::<BTreeSet<_>>()
+        };
+        assert_eq!(found(0, 0), BTreeSet::from([0, 1]), "a sync that is cut short keeps all or nothing or some");
+        assert_eq!(found(0, 1), BTreeSet::from([0]));
+        assert_eq!(found(1, 0), BTreeSet::from([1]));
+        assert_eq!(found(1, 1), BTreeSet::from([0, 2]));
+        assert_eq!(found(2, 1), BTreeSet::from([0, 2, 3]));
+        assert!(hand.is_powered() && read(&*attached, 1, 1, Effort::Retry).0 == numbered(3), "the device goes on");
+        assert!(hand.take_moments().is_empty());
+    });
+}
+
+#[test]
 fn an_announced_failure_comes_once() {
     run(9, |world| async move {
         let hand = device(&world, 100);

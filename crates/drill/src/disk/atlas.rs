@@ -3,9 +3,7 @@
 //! Invariants:
 //! 1. Of any sectors that may be one group or copies of one thing, no more are hurt than it can lose: wherever groups lie,
 //!    at most m of k + m sectors side by side are hurt, and where copies may be, at most m' - 1 of m'.
-//! 2. Parity has no checksum. Where a group has more than two, no more than one of the hurt sectors reads all the same: one
-//!    sector of wrong parity is found out by leaving out each in turn, several are not.
-//! 3. A group whose sums sector is hurt is not hurt itself, and the other way round: with its checksums gone, the group's own
+//! 2. A group whose sums sector is hurt is not hurt itself, and the other way round: with its checksums gone, the group's own
 //!    parity has to vouch for it.
 
 use std::collections::BTreeSet;
@@ -28,13 +26,12 @@ pub struct Atlas {
     code: Code,
     hurt: BTreeSet<u64>,
     sums: BTreeSet<u64>,
-    silent: BTreeSet<u64>,
 }
 
 impl Atlas {
     /// Nothing is hurt.
     pub fn new(code: Code) -> Atlas {
-        Atlas { code, hurt: BTreeSet::new(), sums: BTreeSet::new(), silent: BTreeSet::new() }
+        Atlas { code, hurt: BTreeSet::new(), sums: BTreeSet::new() }
     }
 
     /// Notes that a sector is about to be hurt, if it may be.
@@ -66,22 +63,10 @@ impl Atlas {
         fits && vouches
     }
 
-    /// Notes that a hurt sector that is in no copy is about to read all the same, if it may.
-    pub fn silences(&mut self, sector: u64) -> bool {
-        let group = self.code.data + self.code.parity + 1;
-        let others = self.silent.range(around(sector, group, group)).filter(|&&other| other != sector).count();
-        let may = self.code.parity <= 2 || others == 0;
-        if may {
-            self.silent.insert(sector);
-        }
-        may
-    }
-
     /// Some sectors were read and mended.
     pub fn mended(&mut self, which: impl Fn(u64) -> bool) {
         self.hurt.retain(|&sector| !which(sector));
         self.sums.retain(|&sector| !which(sector));
-        self.silent.retain(|&sector| !which(sector));
     }
 
     /// How many sectors are hurt.
@@ -137,7 +122,6 @@ mod tests {
         let mut atlas = Atlas::new(Code { data: 250, parity: 5, copies: 2 });
         let hurt: Vec<u64> = (0..200).filter(|&sector| atlas.hurts(sector, &[], false)).collect();
         assert_eq!(hurt, [0, 1, 2, 3, 4]);
-        assert!(atlas.silences(2) && atlas.silences(2) && !atlas.silences(3));
         let copies: Vec<u64> = (1000..1400).filter(|&sector| atlas.hurts(sector, &[], true)).collect();
         assert_eq!(copies, [1000, 1257]);
     }

@@ -33,6 +33,8 @@ pub enum Fault {
     Cut(Work, u64),
     /// The operation of the device after so many of this work fails.
     Fail(Work, u64),
+    /// The power is cut during every operation of the device that changes something, each time in a branch of the run.
+    Cuts,
     /// Power cuts, failed operations and hurt copies, at random.
     Crashes,
     /// A power cut or a failed operation every few operations of the device.
@@ -79,6 +81,7 @@ impl fmt::Display for Case {
         match self.fault {
             Fault::Cut(work, after) => write!(f, "cut:{}{after}", prefix(work)),
             Fault::Fail(work, after) => write!(f, "fail:{}{after}", prefix(work)),
+            Fault::Cuts => f.write_str("cuts"),
             Fault::Crashes => f.write_str("crashes"),
             Fault::Storm => f.write_str("storm"),
             Fault::Hurts => f.write_str("hurts"),
@@ -108,6 +111,7 @@ impl FromStr for Case {
             ("cut", Ok(after)) => Fault::Cut(work, after),
             ("fail", Ok(after)) => Fault::Fail(work, after),
             ("beyond", Ok(after)) if work == Work::Calls => Fault::Beyond(after),
+            _ if fault == "cuts" => Fault::Cuts,
             _ if fault == "crashes" => Fault::Crashes,
             _ if fault == "storm" => Fault::Storm,
             _ if fault == "hurts" => Fault::Hurts,
@@ -132,7 +136,7 @@ mod tests {
     #[test]
     fn a_case_is_read_as_it_is_shown() {
         let single = Work::value_variants().iter().flat_map(|&work| [Fault::Cut(work, 137), Fault::Fail(work, 0)]);
-        for fault in single.chain([Fault::Crashes, Fault::Storm, Fault::Hurts, Fault::Beyond(7)]) {
+        for fault in single.chain([Fault::Cuts, Fault::Crashes, Fault::Storm, Fault::Hurts, Fault::Beyond(7)]) {
             for &scale in Scale::value_variants() {
                 let case = Case { scale, scenario: Scenario::Appends, seed: 7, fault };
                 assert_eq!(case.to_string().parse(), Ok(case));

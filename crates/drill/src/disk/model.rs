@@ -20,7 +20,7 @@ pub use self::content::Content;
 pub use self::shape::{Node, Shape, ShapeChange};
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Model {
     /// Names as they may be after a crash, oldest first, each with the number of the call that made it; the last is how
     /// they are.

@@ -1,6 +1,7 @@
 //! One run: steps, the fault of its case, and after each crash all that was promised.
 
 mod beyond;
+mod cuts;
 mod steps;
 mod works;
 
@@ -83,7 +84,7 @@ impl Run {
         self.subject.format(&self.world, LABEL).context("formatting")?;
         let rate = match self.case.fault {
             // The same for each operation, so that all of one run are met.
-            Fault::Cut(..) | Fault::Fail(..) | Fault::Storm => SOFT_RATE_ONCE,
+            Fault::Cut(..) | Fault::Fail(..) | Fault::Cuts | Fault::Storm => SOFT_RATE_ONCE,
             Fault::Beyond(_) => 0.0,
             Fault::Crashes | Fault::Hurts => SOFT_RATES[self.faults.below(SOFT_RATES.len() as u64) as usize],
         };
@@ -110,6 +111,7 @@ impl Run {
         match self.case.fault {
             Fault::Cut(work, after) => self.run_once(work, &|device| device.cut_power_after(after))?,
             Fault::Fail(work, after) => self.run_once(work, &|device| device.fail_after(after))?,
+            Fault::Cuts => self.run_cuts()?,
             Fault::Crashes => self.run_crashes()?,
             Fault::Storm => self.run_storm()?,
             Fault::Hurts => self.run_hurts()?,
@@ -120,8 +122,9 @@ impl Run {
             self.finish()?;
         }
         let stats = self.subject.device.stats();
-        let hurt = self.report.faults.hurt + self.subject.mischief_done();
-        let faults = FaultCounts { soft: stats.soft_failures, hurt, ..self.report.faults };
+        let (soft, hurt) = (stats.soft_failures, self.subject.mischief_done());
+        let mut faults = FaultCounts { soft, hurt, ..FaultCounts::default() };
+        faults += self.report.faults;
         Ok(DiskReport { trace: self.world.trace(), operations: stats.operations, faults, ..self.report })
     }
 
@@ -315,10 +318,7 @@ impl Run {
             return;
         }
         self.report.faults.hurt += 1;
-        let kind = match self.faults.below(4) {
-            kind if is_copy || self.subject.atlas().silences(sector) => kind,
-            _ => 3,
-        };
+        let kind = self.faults.below(4);
         let device = &self.subject.device;
         self.world.note("hurt", &[sector, kind]);
         match (kind, former) {

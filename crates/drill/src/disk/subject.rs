@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Random, SECTOR_BYTES, Sector, SectorRange};
 use claystone_files::testing::SteppingClock;
 use claystone_files::{Disk, DiskError, Format};
-use claystone_sim::{DeviceFaults, HddModel, SimDevice, World};
+use claystone_sim::{DeviceFaults, DeviceMoment, HddModel, SimDevice, World};
 
 use super::atlas::{Atlas, Code};
 use super::scale::Scale;
@@ -33,6 +33,13 @@ impl Subject {
         let atlas = Arc::new(Mutex::new(Atlas::new(scale.code())));
         let sectors = scale.sectors();
         Subject { device, disk: None, clock: Arc::default(), scale, sectors, atlas, mischief: None }
+    }
+
+    /// Another device, which is at a moment of this one, on which no disk is open.
+    pub fn branch(&self, moment: &DeviceMoment, random: Arc<dyn Random>) -> Subject {
+        let atlas = Arc::new(Mutex::new(Atlas::new(self.scale.code())));
+        let device = self.device.branch(moment, random);
+        Subject { device, disk: None, clock: Arc::default(), atlas, mischief: None, ..*self }
     }
 
     /// The device as a process sees it, until the next crash.
@@ -209,7 +216,7 @@ impl Mischief {
     /// Whether a sector may be hurt that is to hold these bytes; then it counts as hurt.
     fn hurts(&self, sector: u64, bytes: &[u8]) -> bool {
         let mut atlas = self.atlas.lock().unwrap_or_else(PoisonError::into_inner);
-        !is_copy(&self.device, self.scale.code(), sector) && atlas.hurts(sector, bytes, false) && atlas.silences(sector)
+        !is_copy(&self.device, self.scale.code(), sector) && atlas.hurts(sector, bytes, false)
     }
 
     /// Writes so.

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use claystone_env::{Random, SECTOR_BYTES};
 
@@ -18,13 +19,13 @@ const ZEROS: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
 const VERSIONS_MAX: usize = 8;
 
 /// Content of a sector; `None` is zeros, which most sectors of a large device hold.
-type Content = Option<Box<[u8]>>;
+type Content = Option<Arc<[u8]>>;
 
-/// See the module.
-#[derive(Default)]
+/// See the module. A clone shares what sectors hold.
+#[derive(Clone, Default)]
 pub struct Medium {
     // Without those that hold zeros.
-    sectors: BTreeMap<u64, Box<[u8]>>,
+    sectors: BTreeMap<u64, Arc<[u8]>>,
     cache: BTreeMap<u64, Vec<Content>>,
     lost: BTreeSet<u64>,
 }
@@ -75,7 +76,7 @@ impl Medium {
         if versions.len() == VERSIONS_MAX {
             versions.remove(0);
         }
-        versions.push(content.map(Box::from));
+        versions.push(content.map(Arc::from));
     }
 
     /// As [`Medium::write`], but only perhaps, and perhaps torn.

@@ -4,8 +4,31 @@ use anyhow::{Context, Result, ensure};
 use claystone_files::{DiskError, FileError, FileTree, NewAttributes, NewNode, RenameMode};
 
 use super::{Outcome, Run};
-use crate::disk::model::ShapeChange;
+use crate::disk::model::{Model, ShapeChange};
 use crate::disk::scenario::Step;
+
+/// Takes a step in the model that was begun, and of whose end nobody was told: it happened, or not.
+pub(super) fn begin(model: &mut Model, step: &Step) {
+    match step {
+        Step::Change(change) => model.change(change.clone()),
+        Step::Write { bytes: 0, .. } | Step::Allocate { keep_size: true, .. } => {}
+        Step::Write { inode, offset, bytes, seed, .. } => {
+            model.content_mut(*inode).write(*offset, &content(*seed, *bytes));
+        }
+        Step::Cut { inode, bytes } => model.content_mut(*inode).cut(*bytes),
+        Step::Punch { inode, offset, bytes } => model.content_mut(*inode).punch(*offset, *bytes),
+        Step::Allocate { inode, offset, bytes, .. } => model.content_mut(*inode).grow(offset + bytes),
+        Step::Read { .. }
+        | Step::Open { .. }
+        | Step::Release { .. }
+        | Step::Sync { .. }
+        | Step::SyncAll
+        | Step::Tend
+        | Step::Scrub
+        | Step::Reopen
+        | Step::Grow { .. } => {}
+    }
+}
 
 impl Run {
     /// Takes a step on the disk and in the model.
