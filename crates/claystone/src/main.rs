@@ -30,6 +30,7 @@ mod rows;
 mod server;
 mod settings;
 mod signature;
+mod staircase;
 mod table;
 mod tending;
 

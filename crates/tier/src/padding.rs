@@ -14,8 +14,8 @@ pub struct Padding {
     pub keeps_fast: bool,
     /// Bytes of a padding that leaves a slow stage.
     pub leave_bytes: u64,
-    /// After so long without a user's write the drive is synced instead of padded: then it is fast, and needs no padding until
-    /// somebody writes. `None`: it is padded for ever.
+    /// After so long without a user's write the drive is synced instead of padded, unless it is fast and little is in it: then it is
+    /// fast, and needs no padding until somebody writes. `None`: it is padded for ever.
     pub sync_after: Option<Duration>,
 }
 

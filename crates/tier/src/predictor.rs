@@ -320,9 +320,7 @@ impl Predictor {
         let keeps = match self.stage {
             _ if self.is_off || !self.queued.is_empty() => return Upkeep::Nothing,
             Stage::Suspended => return Upkeep::Nothing,
-            _ if padding.sync_after.is_some_and(|after| unused >= after) && self.stage != Stage::Fast => {
-                return Upkeep::Sync;
-            }
+            _ if padding.sync_after.is_some_and(|after| unused >= after) && self.is_worn() => return Upkeep::Sync,
             Stage::Due | Stage::Slow | Stage::Lost => return Upkeep::Pad(padding.leave_bytes),
             Stage::Fast => padding.keeps_fast,
             Stage::Mid => true,
@@ -332,6 +330,11 @@ impl Predictor {
             Some(left) if !left.is_zero() => Upkeep::After(left),
             _ => Upkeep::Pad(padding.keep_bytes),
         }
+    }
+
+    /// Whether a sync gains much: not a fast stage of which more than three quarters are left.
+    fn is_worn(&self) -> bool {
+        self.stage != Stage::Fast || self.taken * 4 >= self.limit_bytes()
     }
 
     /// Its limits as they are now, of the fast and the middle stage.

@@ -2,6 +2,7 @@
 
 pub mod adapt;
 pub mod codes;
+pub mod jobs;
 pub mod lec;
 pub mod load;
 pub mod mount;
@@ -10,6 +11,7 @@ pub mod noise;
 pub mod s3;
 pub mod server;
 pub mod small;
+pub mod tier;
 pub mod trace;
 pub mod volume;
 

@@ -12,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 use super::Kernels;
 use crate::bench::codes::{self, Choice, Measured};
 use crate::bench::volume::Curves;
-use crate::bench::{lec, mount, s3, small, volume};
+use crate::bench::{lec, mount, s3, small, tier, volume};
 use crate::chart::Picture;
 use crate::output::note;
 use crate::rows::{self, Row};
@@ -45,6 +45,9 @@ enum What {
     S3(S3),
     /// Small objects over S3: space, files, and how fast they are put, read and listed
     Small(Small),
+    /// Writes that know the drive, over an emulated solid-state drive and hard disks in simulated time, beside that drive alone and as a
+    /// cache that writes back
+    Tier(Tier),
     /// Recorded requests of block devices: updates of parity counted, or replayed on a volume on six disks
     Trace(trace::Trace),
     /// Random writes to volumes beside replicas and other ways to keep parity, on six disks in one directory, and emulated on
@@ -154,6 +157,29 @@ struct Small {
 }
 
 #[derive(Debug, clap::Args)]
+struct Tier {
+    /// Only cases with this text in their names: a workload (A to D), "every 20us", a way ("ssd only", "write-back cache", "mios_d",
+    /// "mios_e")
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
+    /// Of the time of each workload (26 to 45 minutes), this part
+    #[arg(long, default_value_t = 0.1)]
+    part: f64,
+    /// The seed that decides all chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A look: little time, and goals are not judged
+    #[arg(long)]
+    quick: bool,
+    /// Also write plots of how long writes took, as SVG and as PNG, into this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    plot: Option<PathBuf>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct Volume {
     /// Only this case, such as "8KiB QD1"; may be given several times
     #[arg(long = "case", value_name = "NAME")]
@@ -220,6 +246,7 @@ impl Bench {
             What::Nbd(nbd) => nbd.run().await,
             What::S3(s3) => s3.run().await,
             What::Small(small) => small.run().await,
+            What::Tier(tier) => tier.run().await,
             What::Trace(trace) => trace.run().await,
             What::Volume(volume) => volume.run().await,
         }
@@ -271,18 +298,33 @@ impl Volume {
         };
         let measured = volume::run(&plan).await?;
         if let Some(directory) = &self.plot {
-            plot(directory, &measured.curves)?;
+            let drawn = |curves: &Curves| Ok((format!("volume {}", curves.name), curves.draw()?));
+            plot(directory, &measured.curves.iter().map(drawn).collect::<anyhow::Result<Vec<_>>>()?)?;
         }
         print(&measured.rows, self.json)
     }
 }
 
-fn plot(directory: &Path, curves: &[Curves]) -> anyhow::Result<()> {
+impl Tier {
+    async fn run(self) -> anyhow::Result<()> {
+        ensure!(self.part > 0.0 && self.part <= 1.0, "--part {}: above 0, at most 1", self.part);
+        let part = if self.quick { QUICK_PART.min(self.part) } else { self.part };
+        let choice = tier::Choice { case: self.case, part, seed: self.seed, judged: !self.quick };
+        // A simulated world has a runtime of its own, which must not run inside of this one.
+        let measured = tokio::task::spawn_blocking(move || tier::tier(&choice)).await??;
+        if let Some(directory) = &self.plot {
+            plot(directory, &measured.plots)?;
+        }
+        print(&measured.rows, self.json)
+    }
+}
+
+/// Writes plots, given by name as SVG.
+fn plot(directory: &Path, plots: &[(String, String)]) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    for curves in curves {
-        let svg = curves.draw()?;
+    for (name, svg) in plots {
         for picture in Picture::ALL {
-            let name = format!("volume {}.{}", curves.name, picture.extension()).replace(' ', "-");
+            let name = format!("{name}.{}", picture.extension()).replace(' ', "-");
             let path = directory.join(name);
             std::fs::write(&path, picture.encode(svg.clone())?).with_context(|| path.display().to_string())?;
         }
@@ -300,6 +342,7 @@ fn round(seconds: f64, rounds: usize) -> anyhow::Result<Duration> {
 const QUICK_FILE_BYTES: u64 = 64 << 20;
 const QUICK_DEVICE_BYTES: u64 = 16 << 20;
 const QUICK_WRITES: u64 = 1000;
+const QUICK_PART: f64 = 0.005;
 const QUICK_OBJECTS: usize = 2000;
 const QUICK_ROUND: Duration = Duration::from_millis(300);
 

@@ -67,6 +67,7 @@ mod tests {
 
     use claystone_env::{Effort, Moment, Sector};
     use claystone_host::WaitingClock;
+    use claystone_sim::{BufferModel, DriveModel, SsdModel};
 
     use super::*;
 
@@ -100,5 +101,36 @@ mod tests {
             assert_eq!(clock.now().0, drive.spent());
         }
         assert!(drive.stats().retries > 0);
+    }
+
+    #[test]
+    fn a_write_buffer_and_flash_take_their_time_in_real_time_too_and_idleness_counts() {
+        let hdd = HddModel::buffered(20_000, BufferModel { noise_percent: 0, ..BufferModel::wd_10tb_like() });
+        let ssd = DriveModel::Ssd { sectors: 20_000, model: SsdModel::nvme_desktop() };
+        for (model, quick) in [(DriveModel::Hdd(hdd), 66.0), (ssd, 28.5)] {
+            let drive = SimDevice::alone("drive", model, 5);
+            let clock = TestClock::default();
+            let device = RealTimeDevice::with_clock(drive.attach(), Arc::new(drive.clone()), clock.clone());
+            let mut next = 0;
+            let mut write = || {
+                let begun = clock.now();
+                device.write(Sector(next), &[3; 4 * SECTOR_BYTES]).expect("written");
+                next += 4;
+                clock.now().since(begun)
+            };
+            let took = write().as_secs_f64() * 1e6;
+            assert!((took - quick).abs() < 0.1, "{took} us");
+            if model == ssd {
+                continue;
+            }
+            while write() < Duration::from_millis(1) {}
+            while write() < Duration::from_millis(1) {}
+            for _ in 0..100 {
+                write();
+            }
+            // Long enough for the drive to begin writing its buffer out by itself, not long enough to end it.
+            clock.wait_until(clock.now().after(Duration::from_millis(11)));
+            assert!(write() > Duration::from_millis(5), "who comes meanwhile waits");
+        }
     }
 }

@@ -167,6 +167,14 @@ fn idle_drives_are_padded_as_the_setting_says() {
     assert_eq!(upkeep(&eager, 0, 5000), Upkeep::Sync, "a sync finds a lost drive too");
     eager.synced();
     assert_eq!(upkeep(&eager, 1000, 5000), Upkeep::Pad(4 * KIB));
+    for _ in 0..3 * MIB / (64 * KIB) {
+        assert_eq!(upkeep(&eager, 0, 5000), Upkeep::After(US * 1000), "little is in it");
+        user(&mut eager, 64 * KIB, QUICK);
+    }
+    for _ in 0..MIB / (64 * KIB) {
+        user(&mut eager, 64 * KIB, QUICK);
+    }
+    assert_eq!(upkeep(&eager, 0, 5000), Upkeep::Sync);
     eager.advance();
     pass_slow(&mut eager);
     assert_eq!(upkeep(&eager, 1000, 4999), Upkeep::Pad(4 * KIB));

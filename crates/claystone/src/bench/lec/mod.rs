@@ -15,14 +15,12 @@ mod updates;
 mod workloads;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 
 use self::tails::{Case, Parts, Times};
 use self::workloads::{WORKLOADS, Workload};
-use crate::progress::Progress;
+use super::jobs::on_all_processors;
 use crate::rows::{Figure, Goals, Row};
 
 /// What to measure.
@@ -77,7 +75,7 @@ pub fn lec(choice: &Choice) -> anyhow::Result<Vec<Row>> {
     let file_gib = if choice.quick { 1 } else { SPACE_GIB };
     jobs.extend(is_chosen("space").then_some(Job::Space { file_gib }));
     ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, files, updates, space");
-    let done = on_all_processors(&jobs, choice.quick)?;
+    let done = on_all_processors(&jobs, |job| carry_out(*job, choice.quick))?;
     let goals = Goals::built_in();
     let row = |figure| if choice.quick { goals.row_unjudged(figure) } else { goals.row(figure) };
     Ok(figures(&cases, &jobs, done).into_iter().map(row).collect())
@@ -124,29 +122,6 @@ fn figures(cases: &[Case], jobs: &[Job], done: Vec<Done>) -> Vec<Figure> {
     figures
 }
 
-/// Carries out jobs, several at a time; returns their results in order.
-fn on_all_processors(jobs: &[Job], quick: bool) -> anyhow::Result<Vec<Done>> {
-    let progress = Progress::new("measuring", jobs.len() as u64);
-    let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<anyhow::Result<Done>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < jobs.len()) {
-                    let result = carry_out(jobs[at], quick);
-                    *done[at].lock().expect("nobody panics here") = Some(result);
-                    progress.step(1);
-                }
-            });
-        }
-    });
-    progress.end();
-    let result =
-        |done: Mutex<Option<anyhow::Result<Done>>>| done.into_inner().ok().flatten().context("a job panicked")?;
-    done.into_iter().map(result).collect()
-}
-
 fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
     let cases = cases();
     let few = |times: usize| if quick { times.div_ceil(20) } else { times };
@@ -182,5 +157,3 @@ const SPACE_GIB: u64 = 10;
 /// Reads with coding: they hardly differ, because groups hardly ever lose more sectors than they have parity.
 const SHORT_READS: usize = 150;
 const LONG_READS: usize = 15;
-/// Each has a drive of 400 MB in memory.
-const THREADS_MAX: usize = 8;

@@ -10,6 +10,7 @@ mod info;
 mod look;
 mod member;
 mod occupant;
+mod profile;
 mod scrub;
 mod size;
 
@@ -21,7 +22,7 @@ pub use info::Report;
 pub use size::Size;
 
 /// Disks of a running store (list, add, replace, drain, remove), and disks on a drive, a partition or an image, which mend
-/// their own sectors (format, info, check, scrub, grow)
+/// their own sectors (format, info, check, scrub, grow, profile)
 #[derive(Debug, clap::Args)]
 pub struct Disk {
     #[command(flatten)]
@@ -45,6 +46,8 @@ enum Action {
     Check(check::Check),
     /// Device: read everything back, mend what is damaged
     Scrub(scrub::Scrub),
+    /// Device: measure its write buffer, which writes that know the drive go by; what it holds is lost
+    Profile(profile::Profile),
     /// Device: take up the space of a device that became larger
     Grow(grow::Grow),
 }
@@ -61,6 +64,7 @@ impl Disk {
             Action::Info(info) => info.run(&self.at.dir, self.json).await,
             Action::Check(check) => check.run(self.json),
             Action::Scrub(scrub) => scrub.run(self.json),
+            Action::Profile(profile) => profile.run(self.json),
             Action::Grow(grow) => grow.run(self.json),
         }
     }
