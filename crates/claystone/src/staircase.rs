@@ -104,7 +104,7 @@ mod tests {
         }
         assert_eq!(svg.matches("of 4.0 KiB").count(), 1);
         // Spikes are kept, though thousands of writes are not.
-        let points = outline(&run(4096), 1.0);
+        let points = outline(&run(4096), 20.0);
         assert!(points.len() < 5000 && points.iter().any(|(_, us)| *us == 9000.0), "{}", points.len());
         draw(&Staircase { runs: vec![], ..staircase }).expect_err("nothing to draw");
     }
