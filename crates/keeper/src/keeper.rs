@@ -337,8 +337,8 @@ impl Keeper {
             }
             let began = self.now();
             match self.convert_once().await {
-                // What is left was planned a while ago.
-                Ok(round) if round.converted() > 0 && round.left > 0 => {}
+                // The next look says what came of it, and what is left.
+                Ok(round) if round.converted() > 0 => {}
                 Ok(_) => {
                     // Large buckets are looked through less often: it takes at most a twentieth of the time.
                     let took = self.now().since(began);
