@@ -114,36 +114,36 @@ fn reused() -> (Case, Inode) {
 }
 
 #[test]
-fn a_lost_sums_sector_over_groups_of_others_is_learnt_by_reading() {
+fn a_lost_sums_sector_over_groups_of_others_is_done_without_by_readers() {
     let (case, other) = reused();
     assert_reads(&case.disk, case.inode, 0..100);
-    assert!(!case.sums_are_there(0));
     assert_reads(&case.disk, case.inode, 200..1020);
-    assert!(case.sums_are_there(0));
+    // The sums of the hole are not known, and that it was made may not be durable.
+    assert!(!case.sums_are_there(0));
     assert_reads(&case.disk, other, 0..90);
     case.assert_sound();
 }
 
 #[test]
-fn a_lost_sums_sector_over_groups_of_others_is_learnt_by_a_scrub() {
+fn a_lost_sums_sector_over_groups_of_others_is_done_without_by_a_scrub() {
     let (case, other) = reused();
     let found = case.disk.scrub(&mut |_| true).expect("scrubbed");
-    assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 1));
-    assert!(case.sums_are_there(0));
+    assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 0));
+    assert!(!case.sums_are_there(0));
     assert_reads(&case.disk, other, 0..90);
     case.assert_sound();
 }
 
 #[test]
-fn what_was_learnt_of_a_sums_sector_suffices_when_the_rest_is_freed() {
+fn a_lost_sums_sector_is_done_without_when_what_was_not_learnt_of_it_is_freed() {
     let case = Case::new().reopen();
     case.lose_sums(0);
     assert_reads(&case.disk, case.inode, 0..500);
     case.punch(500..1020);
     assert!(!case.sums_are_there(0));
     let found = case.disk.scrub(&mut |_| true).expect("scrubbed");
-    assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 1));
-    assert!(case.sums_are_there(0));
+    assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 0));
+    assert!(!case.sums_are_there(0));
     let case = case.reopen();
     assert_reads(&case.disk, case.inode, 0..500);
 }
@@ -251,7 +251,7 @@ fn whatever_is_freed_and_reused_a_lost_sums_sector_loses_nothing() {
         learnt += case.disk.groups.statistics().now().sums_learnt;
         case.assert_sound();
     }
-    assert!(lost > 30 && learnt > 15, "{lost} lost, {learnt} learnt");
+    assert!(lost > 30 && learnt > 10, "{lost} lost, {learnt} learnt");
 }
 
 fn is_sums(hand: &SimDevice, sector: u64) -> bool {
