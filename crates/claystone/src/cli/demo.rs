@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 
 use super::Kernels;
-use crate::demo::{Size, run};
+use crate::demo::{Size, adaptive, run};
 use crate::output::{note, output};
 use crate::rows;
 
@@ -18,6 +18,9 @@ pub struct Demo {
     /// How much to store
     #[arg(long, value_enum, default_value_t = Size::Small)]
     size: Size,
+    /// Instead of that tour: follow a bucket whose redundancy follows what is read, over two kills and a lost disk
+    #[arg(long)]
+    adaptive: bool,
     #[command(flatten)]
     kernels: Kernels,
     /// Leave the store there afterwards
@@ -47,8 +50,13 @@ impl Demo {
         let directory =
             scratch.as_ref().map_or_else(|| self.dir.clone().unwrap_or_default(), |dir| dir.path().to_owned());
         let tell = |line: &str| if self.json { Ok(()) } else { writeln!(output(), "{line}") };
-        tell(&format!("a store with six disks in {}", directory.display()))?;
-        let rows = run(&directory, self.size, tell).await;
+        let rows = if self.adaptive {
+            tell(&format!("a store with eighteen disks in {}", directory.display()))?;
+            adaptive::run(&directory, self.size, tell).await
+        } else {
+            tell(&format!("a store with six disks in {}", directory.display()))?;
+            run(&directory, self.size, tell).await
+        };
         if self.keep {
             if let Some(scratch) = scratch {
                 let _ = scratch.keep();

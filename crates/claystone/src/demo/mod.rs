@@ -9,7 +9,10 @@
 //!
 //! Nothing here is simulated: the store is the real one, the damage is done to its files behind its back.
 
+pub mod adaptive;
+mod child;
 mod damage;
+mod readers;
 mod tree;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,487 @@
+//! `claystone demo --adaptive`: one bucket from copies to a fast code, to a compact one, and back, by what is read.
+//!
+//! ```text
+//! new       objects are put: three copies of each data chunk
+//! fast      they are read much: parity is made, copies are dropped
+//! compact   only one slow client reads them: stripes are merged; a disk is lost and the process killed meanwhile
+//! hot       they are read much again: stripes are split; the process is killed meanwhile
+//! whole     what was lost is rebuilt, everything is read once more
+//! ```
+//!
+//! The slow client reads and compares hashes from the first phase to the last. The store is this program in a process of its
+//! own, on directories; it is killed as by a loss of power to the process, and the disk's directory is deleted.
+//!
+//! Bytes moved are those that the store counted for its conversions up to a moment before each kill. Copying is what writing
+//! the same objects anew under the other code would move: all data read, and all chunks of the new code written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use claystone_console::api;
+use claystone_keeper::{ConversionBytes, ConversionTotals, Overall, Status};
+use claystone_meta::HeatPolicy;
+use hyper::Method;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+use super::Size;
+use super::child::Child;
+use super::readers::{Known, Reader, Seen, Target, request};
+use super::tree::Content;
+use crate::admin::AdminClient;
+use crate::http::Connection;
+use crate::rows::{Against, Figure, Goals, Row};
+use crate::table;
+
+/// Follows a bucket in `directory`, which must be empty. `tell` receives one line for each thing that happened.
+///
+/// # Errors
+/// Something could not be done at all; what went wrong for readers shows in the rows.
+pub async fn run(directory: &Path, size: Size, tell: impl Fn(&str) -> io::Result<()>) -> anyhow::Result<Vec<Row>> {
+    // Paths of disks are kept absolute.
+    let directory = &std::path::absolute(directory)?;
+    let store = directory.join("store");
+    fs::create_dir_all(&store)?;
+    let disks: Vec<PathBuf> = (1..=DISKS).map(|disk| directory.join(format!("disk{disk}"))).collect();
+    fs::write(store.join("claystone.toml"), settings(&disks))?;
+    let policy: HeatPolicy = POLICY.parse().expect("the policy of this tour is valid");
+    let (target, watched) = watch::channel(None);
+    let mut tour = Tour {
+        child: None,
+        store,
+        disks,
+        policy,
+        target,
+        seen: Arc::default(),
+        objects: Vec::new(),
+        totals: ConversionTotals::default(),
+        ended: ConversionTotals::default(),
+        kills: 0,
+        disks_lost: 0,
+        rows: Vec::new(),
+        goals: Goals::built_in(),
+    };
+    let objects = match size {
+        Size::Small => 24,
+        Size::Full => 96,
+    };
+    tour.start().await?;
+    tour.fill(objects, &tell).await?;
+    let mut reader = Reader::new(watched.clone(), tour.seen.clone());
+    let known = tour.objects.clone();
+    let pause = CHECKED_EVERY / objects as u32;
+    let checker = tokio::spawn(async move {
+        // Until the demo is over.
+        for object in known.iter().cycle() {
+            let next = tokio::time::sleep(pause);
+            if reader.read(object).await.is_err() {
+                return;
+            }
+            next.await;
+        }
+    });
+    let result = tour.follow(&watched, &tell).await;
+    checker.abort();
+    result?;
+    if let Some(child) = tour.child.take() {
+        child.stop().await?;
+    }
+    Ok(tour.rows)
+}
+
+struct Tour {
+    /// `None` while it is down.
+    child: Option<Child>,
+    store: PathBuf,
+    disks: Vec<PathBuf>,
+    policy: HeatPolicy,
+    target: watch::Sender<Option<Target>>,
+    seen: Arc<Seen>,
+    objects: Vec<Known>,
+    /// Of the process that runs, when it was last asked.
+    totals: ConversionTotals,
+    /// Of those that were killed.
+    ended: ConversionTotals,
+    kills: u32,
+    disks_lost: u32,
+    rows: Vec<Row>,
+    goals: Goals,
+}
+
+/// Objects by their state.
+type States = BTreeMap<String, usize>;
+
+impl Tour {
+    async fn follow(
+        &mut self,
+        watched: &watch::Receiver<Option<Target>>,
+        tell: &impl Fn(&str) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.become_fast(watched, tell).await?;
+        self.become_compact(tell).await?;
+        self.become_fast_again(watched, tell).await?;
+        self.become_whole(watched, tell).await?;
+        self.report()
+    }
+
+    async fn start(&mut self) -> anyhow::Result<()> {
+        let child = Child::start(&self.store).await?;
+        let (authority, signer) = (child.authority.clone(), child.signer.clone());
+        self.target.send_replace(Some(Target { start: self.kills.into(), authority, signer }));
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Kills the store and starts it again.
+    async fn kill(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
+        let child = self.child.take().context("it runs")?;
+        // Said first, so that readers know what cut them off.
+        self.target.send_replace(None);
+        child.kill()?;
+        self.kills += 1;
+        let ended = std::mem::take(&mut self.totals);
+        for (sum, of) in kinds_mut(&mut self.ended).into_iter().zip(kinds(&ended)) {
+            *sum.0 += of.0;
+            sum.1.add(of.1);
+        }
+        tell("killed the store (SIGKILL) while it converted, and started it again")?;
+        self.start().await
+    }
+
+    fn admin(&self) -> anyhow::Result<AdminClient> {
+        self.child.as_ref().context("it runs")?.admin()
+    }
+
+    async fn status(&mut self) -> anyhow::Result<Status> {
+        let status: Status = self.admin()?.get("/status").await?;
+        self.totals = status.conversions;
+        Ok(status)
+    }
+
+    /// Sets the policy, which has upkeep look at the bucket at once instead of within a minute.
+    async fn look(&self) -> anyhow::Result<()> {
+        let body = api::SetPolicy { policy: Some(self.policy.to_string()) };
+        let _: api::Done = self.admin()?.send(Method::PUT, &format!("/buckets/{BUCKET}/policy"), &body).await?;
+        Ok(())
+    }
+
+    async fn states(&self) -> anyhow::Result<States> {
+        let target = self.target.borrow().clone().context("it runs")?;
+        let mut connection = Connection::open(&target.authority).await?;
+        let mut states = States::new();
+        for object in &self.objects {
+            let (head, _) = request(&mut connection, &target, Method::HEAD, &object.path, Bytes::new()).await?;
+            let state = head.get("x-claystone-state").and_then(|state| state.to_str().ok()).unwrap_or("none");
+            *states.entry(state.to_owned()).or_insert(0) += 1;
+        }
+        Ok(states)
+    }
+
+    fn all(&self, states: &States, state: &str) -> bool {
+        states.get(state) == Some(&self.objects.len())
+    }
+
+    /// Makes the bucket and puts the objects, each one stripe of whole rows.
+    async fn fill(&mut self, objects: usize, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
+        let target = self.target.borrow().clone().context("it runs")?;
+        let mut connection = Connection::open(&target.authority).await?;
+        request(&mut connection, &target, Method::PUT, &format!("/{BUCKET}"), Bytes::new()).await?;
+        self.look().await?;
+        for seed in 0..objects {
+            let content = Content::Made { seed: 1000 + seed as u64, bytes: OBJECT_BYTES };
+            let content: Bytes = content.parts().flatten().collect();
+            let object = Known { path: format!("/{BUCKET}/{seed}"), sha256: Sha256::digest(&content).to_vec() };
+            request(&mut connection, &target, Method::PUT, &object.path, content).await?;
+            self.objects.push(object);
+        }
+        let states = self.states().await?;
+        tell(&format!(
+            "put {objects} objects of {} in a bucket of the policy {}: {}",
+            table::bytes(OBJECT_BYTES),
+            self.policy,
+            said(&states)
+        ))?;
+        self.row("adaptive", "objects", objects as f64, "objects");
+        self.row(
+            "adaptive",
+            "objects_new_as_copies",
+            *states.get("fresh").unwrap_or(&0) as f64 / objects as f64,
+            "ratio",
+        );
+        Ok(())
+    }
+
+    /// Reads every object once, several at once, as fast as it goes.
+    async fn read_all(&self, watched: &watch::Receiver<Option<Target>>) -> anyhow::Result<()> {
+        let share = self.objects.len().div_ceil(HOT_READERS);
+        let readers = self.objects.chunks(share).map(|objects| {
+            let (mut reader, objects) = (Reader::new(watched.clone(), self.seen.clone()), objects.to_vec());
+            tokio::spawn(async move {
+                for object in &objects {
+                    reader.read(object).await?;
+                }
+                anyhow::Ok(())
+            })
+        });
+        for reader in readers.collect::<Vec<_>>() {
+            reader.await??;
+        }
+        Ok(())
+    }
+
+    /// The least heat of all objects.
+    async fn heat(&self) -> anyhow::Result<f64> {
+        let mut least = f64::MAX;
+        for seed in 0..self.objects.len() {
+            let report: api::PolicyReport = self.admin()?.get(&format!("/buckets/{BUCKET}/policy?key={seed}")).await?;
+            least = report.stripes.iter().map(|stripe| stripe.heat).fold(least, f64::min);
+        }
+        Ok(least)
+    }
+
+    async fn become_fast(
+        &mut self,
+        watched: &watch::Receiver<Option<Target>>,
+        tell: &impl Fn(&str) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let wanted = self.policy.cold_below.count() * 1.1;
+        while self.heat().await? < wanted {
+            self.read_all(watched).await?;
+        }
+        tell(&format!("read every object {:.0} times and more: they are hot", wanted.floor()))?;
+        self.look().await?;
+        self.until(begin, async |tour| {
+            tour.status().await?;
+            let states = tour.states().await?;
+            Ok(tour.all(&states, "fast").then_some(()))
+        })
+        .await
+        .context("waiting for copies to be encoded")?;
+        self.told(begin, ("fast", "adaptive fast"), tell).await
+    }
+
+    async fn become_compact(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        tell("only one slow client reads on: they cool")?;
+        let states = loop {
+            self.look().await?;
+            self.status().await?;
+            let states = self.states().await?;
+            if self.kills == 0 && states.contains_key("compact") {
+                tell(&format!("some are compact: {}", said(&states)))?;
+                self.lose_disk(tell).await?;
+                self.status().await?;
+                self.kill(tell).await?;
+            } else if self.all(&states, "compact") || (self.kills > 0 && self.has_merged().await?) {
+                break states;
+            }
+            if begin.elapsed() > PHASE_LIMIT {
+                bail!("stripes are not merged: {}, {}", said(&states), self.status().await?.summary);
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        if !self.all(&states, "compact") {
+            tell(&format!(
+                "{}: what is fast still lost its partner, since repair moved a chunk to its disks",
+                said(&states)
+            ))?;
+        }
+        let compact = *states.get("compact").unwrap_or(&0) as f64 / self.objects.len() as f64;
+        self.row("adaptive compact", "objects_ratio", compact, "ratio");
+        self.told(begin, ("compact", "adaptive compact"), tell).await
+    }
+
+    /// Whether nothing is left that could be merged.
+    async fn has_merged(&self) -> anyhow::Result<bool> {
+        let report: api::PolicyReport = self.admin()?.get(&format!("/buckets/{BUCKET}/policy")).await?;
+        Ok(report.reasons.iter().all(|reason| ["cool", "no_partner"].contains(&&*reason.reason)))
+    }
+
+    async fn become_fast_again(
+        &mut self,
+        watched: &watch::Receiver<Option<Target>>,
+        tell: &impl Fn(&str) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        tell("all are read much again")?;
+        while {
+            let states = self.states().await?;
+            if self.kills < 2 && states.contains_key("fast") {
+                tell(&format!("some are fast: {}", said(&states)))?;
+                self.status().await?;
+                self.kill(tell).await?;
+            }
+            !self.all(&states, "fast")
+        } {
+            self.read_all(watched).await?;
+            self.look().await?;
+            self.status().await?;
+            if begin.elapsed() > PHASE_LIMIT {
+                bail!("stripes are not split: {}", said(&self.states().await?));
+            }
+        }
+        self.told(begin, ("fast", "adaptive fast again"), tell).await
+    }
+
+    async fn become_whole(
+        &mut self,
+        watched: &watch::Receiver<Option<Target>>,
+        tell: &impl Fn(&str) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        self.until(begin, async |tour| {
+            let status = tour.status().await?;
+            let whole = status.stripes.chunks_lost == 0 && status.stripes.unreachable.is_none();
+            Ok((whole && matches!(status.overall, Overall::Healthy | Overall::Unverified { .. })).then_some(()))
+        })
+        .await
+        .context("waiting for repair")?;
+        let (wrong, errors) = (self.seen.count(|seen| &seen.wrong), self.seen.count(|seen| &seen.errors));
+        self.read_all(watched).await?;
+        let bad = self.seen.count(|seen| &seen.wrong) - wrong + self.seen.count(|seen| &seen.errors) - errors;
+        let equal = self.objects.len() as f64 - bad as f64;
+        tell(&format!("everything that was lost is rebuilt; {equal} of {} objects are equal", self.objects.len()))?;
+        self.row("adaptive", "objects_equal_ratio", equal / self.objects.len() as f64, "ratio");
+        Ok(())
+    }
+
+    /// Deletes the directory of the first disk and gives it up.
+    async fn lose_disk(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
+        let path = self.disks[0].display().to_string();
+        let status = self.status().await?;
+        let disk = status.disks.iter().find(|disk| disk.path == path).context("the first disk is known")?;
+        fs::remove_dir_all(&self.disks[0]).context("deleting a disk")?;
+        let body = api::ReplaceDisk { path: None };
+        let _: api::DiskReplaced =
+            self.admin()?.send(Method::POST, &format!("/disks/{}/replace", disk.id), &body).await?;
+        self.disks_lost += 1;
+        tell(&format!("deleted all of one disk, and gave it up; {} are left", self.disks.len() - 1))?;
+        Ok(())
+    }
+
+    /// Tries until there is something, or the phase takes absurdly long.
+    async fn until<T>(
+        &mut self,
+        begin: Instant,
+        mut look: impl AsyncFnMut(&mut Tour) -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
+        loop {
+            if let Some(found) = look(self).await? {
+                return Ok(found);
+            }
+            if begin.elapsed() > PHASE_LIMIT {
+                bail!("nothing more happens: {}, {}", said(&self.states().await?), self.status().await?.summary);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn told(
+        &mut self,
+        begin: Instant,
+        (state, case): (&str, &str),
+        tell: &impl Fn(&str) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let seconds = begin.elapsed().as_secs_f64();
+        let report: api::PolicyReport = self.admin()?.get(&format!("/buckets/{BUCKET}/policy")).await?;
+        tell(&format!("{state} after {seconds:.1} s: the bucket takes {:.0} % of its data", report.percent))?;
+        self.row(case, "time", seconds, "s");
+        self.row(case, "space_percent", report.percent, "%");
+        Ok(())
+    }
+
+    fn report(&mut self) -> anyhow::Result<()> {
+        let seen = self.seen.clone();
+        for (metric, count) in [
+            ("reads", seen.count(|seen| &seen.reads)),
+            ("wrong_bytes", seen.count(|seen| &seen.wrong)),
+            ("errors", seen.count(|seen| &seen.errors)),
+            ("cut_off_by_kills", seen.count(|seen| &seen.cut_off)),
+        ] {
+            self.row("adaptive", metric, count as f64, "reads");
+        }
+        self.row("adaptive", "kills", f64::from(self.kills), "kills");
+        self.row("adaptive", "disks_lost", f64::from(self.disks_lost), "disks");
+        let complaints = seen.complaints.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        for complaint in complaints {
+            crate::output::note(format_args!("{complaint}"));
+        }
+        let mut totals = self.ended;
+        for (sum, of) in kinds_mut(&mut totals).into_iter().zip(kinds(&self.totals)) {
+            *sum.0 += of.0;
+            sum.1.add(of.1);
+        }
+        let HeatPolicy { fast, compact, .. } = self.policy;
+        for ((case, to), (count, bytes)) in
+            [("copies to fast", fast), ("fast to compact", compact), ("compact to fast", fast)]
+                .into_iter()
+                .zip(kinds(&totals))
+        {
+            let shape = to.shape();
+            let copied = bytes.data_bytes as f64 * f64::from(shape.chunks()) / f64::from(shape.data);
+            self.row(case, "conversions", count as f64, "conversions");
+            self.against(case, "written_bytes", bytes.written_bytes as f64, copied);
+            let moved = (bytes.read_bytes + bytes.written_bytes) as f64;
+            self.against(case, "moved_bytes", moved, bytes.data_bytes as f64 + copied);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, case: &str, metric: &str, value: f64, unit: &'static str) {
+        let (case, metric) = (case.to_owned(), metric.to_owned());
+        self.rows.push(self.goals.row(Figure { bench: "demo", case, metric, value, unit, against: None }));
+    }
+
+    fn against(&mut self, case: &str, metric: &str, value: f64, copying: f64) {
+        let (case, metric) = (case.to_owned(), metric.to_owned());
+        let against = Some(Against { name: "copying".to_owned(), value: copying });
+        self.rows.push(self.goals.row(Figure { bench: "demo", case, metric, value, unit: "bytes", against }));
+    }
+}
+
+/// Copies made fast, fast made compact, compact made fast.
+fn kinds(totals: &ConversionTotals) -> [(u64, ConversionBytes); 3] {
+    [(totals.encoded, totals.encoding), (totals.merged, totals.merging), (totals.split, totals.splitting)]
+}
+
+fn kinds_mut(totals: &mut ConversionTotals) -> [(&mut u64, &mut ConversionBytes); 3] {
+    [
+        (&mut totals.encoded, &mut totals.encoding),
+        (&mut totals.merged, &mut totals.merging),
+        (&mut totals.split, &mut totals.splitting),
+    ]
+}
+
+fn said(states: &States) -> String {
+    let said: Vec<String> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    said.join(", ")
+}
+
+/// What makes minutes of days: heat that halves within a minute, and upkeep slow enough to be killed at work.
+fn settings(disks: &[PathBuf]) -> String {
+    let disks: Vec<String> = disks.iter().map(|disk| format!("{:?}", disk.display().to_string())).collect();
+    format!(
+        "disks = [{}]\nheat_half_life_minutes = 1\nconvert_after_minutes = 0\nreclaim_seconds = 1\n\
+         repair_mib_per_second = 16\nrepair_share = 1.0\n",
+        disks.join(", ")
+    )
+}
+
+const BUCKET: &str = "photos";
+/// The compact code takes 15 disks. One is lost, and repair wants some to go to.
+const DISKS: usize = 18;
+/// The slow client alone keeps the heat at 4; what is read 24 times within seconds is hot.
+const POLICY: &str = "replica:3/rsm:6+3/rsm:12+3<=160%,20.00..24.00";
+/// Four rows of the fast code: all chunks have one length.
+const OBJECT_BYTES: u64 = 4 * 6 * (64 << 10);
+/// In which the slow client reads every object once.
+const CHECKED_EVERY: Duration = Duration::from_secs(20);
+const HOT_READERS: usize = 4;
+const POLL: Duration = Duration::from_millis(100);
+const PHASE_LIMIT: Duration = Duration::from_secs(240);
