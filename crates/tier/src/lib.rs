@@ -5,25 +5,35 @@
 //! profile_device -> Staircase -> Finding::Buffered(Profile)        once for a drive
 //! Predictor::new(profile): predict, queue, wrote, upkeep           for each drive, beside every write
 //! steer(rule, ssd queue, views of the drives)                      for each write
+//! TieredDevice::format, open: write_each, read_each, sync, tend    one device over a hard disk and a solid-state drive
 //! ```
 //!
 //! Source: [bcw §BCW], [bcw §MIOS].
 //!
 //! Invariants:
-//! 1. All but [`profile_device`] are pure functions and a state machine that is told what happened: no I/O, no clock, no chance.
+//! 1. All but [`profile_device`] and [`TieredDevice`] are pure functions and a state machine that is told what happened: no I/O, no
+//!    clock, no chance.
 //! 2. A write for which [`Predictor::predict`] says [`WriteState::Slow`] is never sent to a hard disk by [`steer`].
-//!
-//! Left out, so far: the store over both kinds of devices, its log and its recovery.
 
+mod device;
+mod error;
+mod fields;
 mod latency;
+mod overlay;
 mod padding;
 mod predictor;
 mod profile;
 mod profiler;
+mod record;
+mod recovery;
+mod ring;
 mod scheduler;
 mod stage;
 mod staircase;
+mod superblock;
 
+pub use device::{LogFill, Now, Steering, Tended, TierCounts, TierFormat, TierInfo, TierTuning, TieredDevice};
+pub use error::{Damage, TierError};
 pub use latency::{SizeLatency, WriteState};
 pub use padding::{Padding, Upkeep};
 pub use predictor::{Counts, Predictor, Sender, Stage, Tuning};
@@ -32,3 +42,4 @@ pub use profiler::{ProfilePlan, profile_device};
 pub use scheduler::{DiskView, Mode, Rule, Target, disk_to_advance, queue_threshold, steer};
 pub use stage::StageBytes;
 pub use staircase::{Finding, Irregularity, Run, Staircase};
+pub use superblock::PairId;

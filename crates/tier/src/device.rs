@@ -1,0 +1,163 @@
+//! A hard disk and a solid-state drive as one device: writes go to a log on one of them, reads overlay the logs on the hard disk's
+//! home, and what was written is brought home later, in the order of the home.
+//!
+//! ```text
+//! write_each -> append -> a log, and the overlay          read_each -> memory, a log, or home
+//! sync -> a mark of all records in none, in the solid-state drive's log
+//! drain (tend, or who writes while a log is full) -> home, synced -> superblock: the log is free up to there
+//! open -> scan, recover -> the same overlay, and a mark of what it holds
+//! ```
+//!
+//! The format, its states and what holds in each: docs/formats/tiered-device.md.
+//!
+//! Invariants:
+//! 1. The overlay changes when a sequence is given out, in one step with it: so memory, and whoever reads the logs after a power cut,
+//!    agree on which of two writes is the later one.
+//! 2. A record's content is in memory until a mark that lists it is durable. So a solid-state drive that fails takes nothing
+//!    with it that no sync promised.
+//! 3. No place of a log is written while it is above the floor of the superblock on the devices, or while somebody reads there.
+//! 4. What is read from a log has the checksum that its record says, or it is a failed sector. Content that is older than what was
+//!    promised is never read.
+//! 5. After a sync of the hard disk failed, nothing is written any more.
+//!
+//! Locks, in this order: `draining`, `syncing`, `state`. No call of a device is under `state`.
+
+mod append;
+mod drain;
+mod info;
+mod open;
+mod read;
+mod state;
+mod sync;
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Moment, Sector, SectorRange};
+
+use self::state::{SsdState, State};
+use crate::superblock::Side;
+
+pub use self::drain::Tended;
+pub use self::info::{LogFill, TierCounts, TierInfo};
+pub use self::open::{Steering, TierFormat, TierTuning};
+
+/// What time it is: of the machine, of a simulated world, or of an emulated device.
+pub type Now = Arc<dyn Fn() -> Moment + Send + Sync>;
+
+/// See the module.
+pub struct TieredDevice {
+    hdd: Arc<dyn Device>,
+    /// `None`: it is lost, and the superblock says so.
+    ssd: Option<Arc<dyn Device>>,
+    now: Now,
+    tuning: TierTuning,
+    /// Where the home begins on the hard disk.
+    home: SectorRange,
+    logs: [SectorRange; 2],
+    draining: Mutex<()>,
+    syncing: Mutex<()>,
+    state: Mutex<State>,
+    /// A record has landed, or a read has ended.
+    landed: Condvar,
+}
+
+impl TieredDevice {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.landed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A side's device.
+    fn device(&self, side: Side) -> Result<&dyn Device, io::Error> {
+        match side {
+            Side::Hdd => Ok(&*self.hdd),
+            Side::Ssd => self.ssd.as_deref().ok_or_else(|| io::Error::other("the solid-state drive is lost")),
+        }
+    }
+
+    /// The solid-state drive did not do what it was asked.
+    fn ssd_failed(&self, source: &dyn std::error::Error) {
+        let mut state = self.state();
+        if state.ssd == SsdState::Present {
+            tracing::warn!(error = %source, "the solid-state drive failed; writes go to the hard disk alone");
+            state.ssd = SsdState::Failed;
+        }
+    }
+
+    /// The hard disk cannot be trusted any more.
+    fn failed(&self) {
+        self.state().failed = true;
+    }
+}
+
+/// Takes a lock that nobody holds broken things under.
+fn held(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device for TieredDevice {
+    fn label(&self) -> String {
+        self.hdd.label()
+    }
+
+    fn manner(&self) -> Vec<String> {
+        let mut manner = self.hdd.manner();
+        manner.push(match &self.ssd {
+            Some(ssd) => format!("writes wait in logs on {} and on the disk itself", ssd.label()),
+            None => "its solid-state drive is lost: writes wait in a log on the disk itself".to_owned(),
+        });
+        manner
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { sectors: self.home.sectors, fails_fast: self.hdd.geometry().fails_fast }
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.read_each(&mut [(first, into)], effort).pop().expect("one result for each")
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.write_each(&[(first, bytes)])
+    }
+
+    fn read_each(
+        &self,
+        reads: &mut [(Sector, &mut [u8])],
+        effort: Effort,
+    ) -> Vec<Result<Vec<FailedSector>, DeviceError>> {
+        for (first, into) in reads.iter() {
+            self.geometry().range(*first, into.len());
+        }
+        self.state().used_at = (self.now)();
+        self.read_all(reads, effort)
+    }
+
+    fn write_each(&self, writes: &[(Sector, &[u8])]) -> Result<(), DeviceError> {
+        for (first, bytes) in writes {
+            self.geometry().range(*first, bytes.len());
+        }
+        self.state().used_at = (self.now)();
+        self.write_all(writes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.sync_all()
+    }
+
+    /// Drops what waits of these sectors in the logs. The hard disk is not told: it may be bringing them home.
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.geometry().assert_holds(range);
+        let mut state = self.state();
+        state.check(|source| DeviceError::Write { range, source })?;
+        state.forget(range);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

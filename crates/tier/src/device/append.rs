@@ -1,0 +1,199 @@
+//! Writing: a request becomes records at the end of a log.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use claystone_env::{DeviceError, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+
+use super::TieredDevice;
+use super::open::Steering;
+use super::state::{Held, SsdState, State};
+use crate::record::{Entry, Header, Kind, entry_bytes, fits_header, sector_crcs};
+use crate::superblock::Side;
+
+/// A record that has a place and is to be written there.
+pub struct Staged {
+    pub seq: u64,
+    pub side: Side,
+    /// On its device.
+    pub first: Sector,
+    pub bytes: Bytes,
+}
+
+/// What a record will be of.
+struct Load {
+    extents: Vec<SectorRange>,
+    /// A sector for the header, and the payload.
+    bytes: BytesMut,
+    crcs: Vec<u32>,
+}
+
+impl TieredDevice {
+    pub(super) fn write_all(&self, writes: &[(Sector, &[u8])]) -> Result<(), DeviceError> {
+        let sectors_max = usize::from(self.state().superblock.record_sectors_max);
+        let mut parts: Vec<(Sector, &[u8])> = Vec::new();
+        let mut sectors = 0;
+        for (first, bytes) in writes {
+            let (mut first, mut bytes) = (first.0, *bytes);
+            while !bytes.is_empty() {
+                let fits = (sectors_max - sectors).min(bytes.len() / SECTOR_BYTES);
+                if fits == 0 || !fits_header(parts.len() + 1, sectors + fits) {
+                    self.append(&parts)?;
+                    parts.clear();
+                    sectors = 0;
+                    continue;
+                }
+                let (part, rest) = bytes.split_at(fits * SECTOR_BYTES);
+                parts.push((Sector(first), part));
+                (first, bytes, sectors) = (first + fits as u64, rest, sectors + fits);
+            }
+        }
+        if parts.is_empty() { Ok(()) } else { self.append(&parts) }
+    }
+
+    /// Writes one record.
+    fn append(&self, parts: &[(Sector, &[u8])]) -> Result<(), DeviceError> {
+        let mut load = load(parts);
+        let staged = loop {
+            match self.try_stage(load)? {
+                Ok(staged) => break staged,
+                Err(back) => load = back,
+            }
+        };
+        let (seq, side) = (staged.seq, staged.side);
+        let written = self.write_staged(&staged);
+        if let (Err(error), Side::Ssd) = (&written, side) {
+            // Memory has it: the next sync brings it to the hard disk.
+            self.ssd_failed(error);
+        }
+        let mut state = self.state();
+        state.in_flight.remove(&seq);
+        if written.is_err()
+            && side == Side::Hdd
+            && let Some(held) = state.records.get_mut(&seq)
+        {
+            // What of it is there, its checksums tell.
+            held.memory = None;
+        }
+        drop(state);
+        self.landed.notify_all();
+        if side == Side::Hdd { written } else { Ok(()) }
+    }
+
+    /// Gives a record its sequence and its place; or makes room, and gives it back.
+    fn try_stage(&self, load: Load) -> Result<Result<Staged, Load>, DeviceError> {
+        let range = load.extents[0];
+        let failed = |source: io::Error| DeviceError::Write { range, source };
+        let sectors = 1 + load.crcs.len() as u64;
+        let mut state = self.state();
+        state.check(failed)?;
+        let mut side = self.side_for(&state);
+        if side == Side::Hdd && state.ssd == SsdState::Present && !takes(&state, side, sectors, &load) {
+            side = Side::Ssd;
+        }
+        if !state.may_await(side, sectors, entry_bytes(load.extents.len(), load.crcs.len())) {
+            drop(state);
+            self.sync_all().map_err(|error| DeviceError::Write { range, source: io::Error::other(error) })?;
+            return Ok(Err(load));
+        }
+        if !takes(&state, side, sectors, &load) {
+            state.counts.waits += 1;
+            drop(state);
+            self.make_room(side, sectors)
+                .map_err(|error| DeviceError::Write { range, source: io::Error::other(error) })?;
+            return Ok(Err(load));
+        }
+        state.writes += 1;
+        state.counts.writes += 1;
+        state.counts.write_sectors += sectors - 1;
+        if side == Side::Hdd {
+            state.counts.redirected_writes += 1;
+            state.counts.redirected_sectors += sectors - 1;
+        }
+        let Load { extents, bytes, crcs } = load;
+        Ok(Ok(self.stage(&mut state, side, Kind::Data, extents, crcs, bytes)))
+    }
+
+    /// Where the next write goes.
+    fn side_for(&self, state: &State) -> Side {
+        match self.tuning.steering {
+            _ if state.ssd != SsdState::Present => Side::Hdd,
+            Steering::Ssd => Side::Ssd,
+            Steering::EveryNth(nth) => {
+                if (state.writes + 1).is_multiple_of(nth.get()) {
+                    Side::Hdd
+                } else {
+                    Side::Ssd
+                }
+            }
+        }
+    }
+
+    /// Takes a sequence and a place for a record that has room, and notes what it is of. `bytes` begins with a sector for the header.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(super) fn stage(
+        &self,
+        state: &mut State,
+        side: Side,
+        kind: Kind,
+        extents: Vec<SectorRange>,
+        crcs: Vec<u32>,
+        mut bytes: BytesMut,
+    ) -> Staged {
+        let sectors = 1 + crcs.len() as u64;
+        let ring = &mut state.rings[side as usize];
+        let position = ring.take(sectors, 0).expect("the caller looked for room");
+        let place = ring.place(position);
+        let seq = state.next_seq;
+        state.next_seq += 1;
+        let header = Header {
+            kind,
+            side,
+            seq,
+            place,
+            generation: state.superblock.generation,
+            mark: state.durable_mark,
+            extents,
+            crcs,
+            list: None,
+        };
+        bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
+        let bytes = bytes.freeze();
+        let entries = vec![Entry::of(&header)];
+        state.hold(seq, Held { side, position, sectors, kind, entries, memory: Some(bytes.clone()) });
+        state.await_mark(seq);
+        state.in_flight.insert(seq);
+        if side == Side::Ssd {
+            state.counts.ssd_sectors += sectors;
+        }
+        Staged { seq, side, first: Sector(self.logs[side as usize].first.0 + place), bytes }
+    }
+
+    pub(super) fn write_staged(&self, staged: &Staged) -> Result<(), DeviceError> {
+        let sectors = (staged.bytes.len() / SECTOR_BYTES) as u64;
+        let range = SectorRange { first: staged.first, sectors };
+        let device = self.device(staged.side).map_err(|source| DeviceError::Write { range, source })?;
+        device.write(staged.first, &staged.bytes)
+    }
+}
+
+/// Whether a log has room for a record, and may have it in no mark.
+fn takes(state: &State, side: Side, sectors: u64, load: &Load) -> bool {
+    state.rings[side as usize].has_room(sectors, state.reserve(side))
+        && state.may_await(side, sectors, entry_bytes(load.extents.len(), load.crcs.len()))
+}
+
+fn load(parts: &[(Sector, &[u8])]) -> Load {
+    let payload: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
+    let mut bytes = aligned_buffer(SECTOR_BYTES + payload);
+    bytes.resize(SECTOR_BYTES, 0);
+    for (_, part) in parts {
+        bytes.extend_from_slice(part);
+    }
+    let extent =
+        |(first, bytes): &(Sector, &[u8])| SectorRange { first: *first, sectors: (bytes.len() / SECTOR_BYTES) as u64 };
+    let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
+    Load { extents: parts.iter().map(extent).collect(), bytes, crcs }
+}

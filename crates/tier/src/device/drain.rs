@@ -1,0 +1,292 @@
+//! Bringing home: the oldest records of both logs, what of them counts still, in the order of the home.
+//!
+//! Source: [bcw §MIOS], where it is left open how; the order over both logs and the floor are ours.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use bytes::Bytes;
+use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+
+use super::append::Staged;
+use super::state::{LOST_OF_A_RECORD, SsdState};
+use super::{TieredDevice, held};
+use crate::fields::crc32c;
+use crate::record::Kind;
+use crate::superblock::Side;
+
+/// What [`TieredDevice::tend`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tended {
+    /// Sectors that were brought home.
+    pub drained_sectors: u64,
+    /// Whether there is more to do at once.
+    pub more: bool,
+}
+
+/// Sectors that are brought home: where they are in a log, and their checksums.
+struct Load {
+    range: SectorRange,
+    side: Side,
+    /// On the side's device.
+    first: Sector,
+    crcs: Vec<u32>,
+    /// If memory has it.
+    content: Option<Bytes>,
+}
+
+impl TieredDevice {
+    /// What the device does from time to time: brings home what waits in a log that fills, or when nobody
+    /// uses it, a batch at a time. Blocks, as a write does.
+    ///
+    /// # Errors
+    /// A device failed; nothing is lost by that.
+    pub fn tend(&self) -> Result<Tended, DeviceError> {
+        let is_due = {
+            let state = self.state();
+            let fills =
+                state.rings.iter().any(|ring| ring.used() * 100 > ring.sectors() * self.tuning.drain_from_percent);
+            let is_idle = (self.now)().since(state.used_at) >= self.tuning.drain_when_idle;
+            fills || (is_idle && state.overlay.sectors() > state.overlay.lost())
+        };
+        if !is_due {
+            return Ok(Tended::default());
+        }
+        let drained_sectors = self.drain()?;
+        Ok(Tended { drained_sectors, more: drained_sectors > 0 })
+    }
+
+    /// Brings a batch home, whether it is due or not. Returns its sectors.
+    ///
+    /// # Errors
+    /// As [`TieredDevice::tend`].
+    pub fn drain(&self) -> Result<u64, DeviceError> {
+        let _draining = held(&self.draining);
+        let before = self.state().counts.drained_sectors;
+        self.sync_draining()?;
+        self.drain_batch()?;
+        Ok(self.state().counts.drained_sectors - before)
+    }
+
+    /// Makes room in a log for a record.
+    pub(super) fn make_room(&self, side: Side, sectors: u64) -> Result<(), DeviceError> {
+        let _draining = held(&self.draining);
+        loop {
+            let mut state = self.state();
+            state.check(|source| DeviceError::Sync { source })?;
+            let has_room = |state: &super::State| {
+                // A solid-state drive that failed meanwhile is for the caller to see.
+                state.rings[side as usize].has_room(sectors, state.reserve(side))
+                    || (side == Side::Ssd && state.ssd != SsdState::Present)
+            };
+            if has_room(&state) {
+                return Ok(());
+            }
+            if !state.freed.is_empty() {
+                // Reads that are under way keep it.
+                state = self.wait(state);
+                drop(state);
+                continue;
+            }
+            let is_marked = state.pending.is_empty();
+            let (floor, next) = (state.superblock.floor, state.mark_from);
+            drop(state);
+            if floor >= next {
+                if is_marked {
+                    let what = io::Error::other("a log is full, and nothing of it can be brought home");
+                    return Err(DeviceError::Sync { source: what });
+                }
+                self.sync_draining()?;
+                continue;
+            }
+            self.drain_batch()?;
+        }
+    }
+
+    /// Brings the oldest marked records home. The caller holds `draining`.
+    fn drain_batch(&self) -> Result<(), DeviceError> {
+        let Some(floor) = self.batch_end() else { return Ok(()) };
+        let lost = self.bring_home(floor)?;
+        if !lost.is_empty() {
+            self.say_lost(&lost, floor)?;
+            self.sync_draining()?;
+        }
+        if self.state().ssd == SsdState::Failed {
+            // The sync that settles it moves the floor.
+            return self.sync_draining();
+        }
+        if self.state().superblock.floor >= floor {
+            return Ok(());
+        }
+        match self.move_floor(floor) {
+            Err(_) if self.state().ssd == SsdState::Failed => self.sync_draining(),
+            other => other,
+        }
+    }
+
+    /// The sequence behind the records of the next batch; `None`: there is nothing to bring home.
+    fn batch_end(&self) -> Option<u64> {
+        let state = self.state();
+        let mut waiting: BTreeMap<u64, u64> = BTreeMap::new();
+        for (range, place) in state.overlay.all() {
+            *waiting.entry(place.seq).or_default() += range.sectors;
+        }
+        let (mut sectors, mut end) = (0, None);
+        for seq in state.records.range(..state.mark_from).map(|(seq, _)| *seq) {
+            let of_this = waiting.get(&seq).copied().unwrap_or(0);
+            if sectors > 0 && sectors + of_this > self.tuning.drain_sectors_max {
+                break;
+            }
+            sectors += of_this;
+            end = Some(seq + 1);
+        }
+        end
+    }
+
+    /// Writes home what counts of the records below `floor`, and makes it durable. Returns what cannot be: it is lost. The caller holds
+    /// `draining`.
+    pub(super) fn bring_home(&self, floor: u64) -> Result<Vec<SectorRange>, DeviceError> {
+        let (loads, mut lost) = self.loads(floor);
+        let mut whole: Vec<(SectorRange, Bytes)> = Vec::new();
+        for load in loads {
+            let (content, bad) = match load.content.clone() {
+                Some(content) => (content, Vec::new()),
+                None => self.read_load(&load)?,
+            };
+            // Up to each sector that is lost, and to the end.
+            let mut at = 0;
+            for end in bad.iter().copied().chain([load.range.sectors]) {
+                if at < end {
+                    let range = SectorRange { first: Sector(load.range.first.0 + at), sectors: end - at };
+                    whole.push((range, content.slice(at as usize * SECTOR_BYTES..end as usize * SECTOR_BYTES)));
+                }
+                at = end + 1;
+            }
+            lost.extend(bad.iter().map(|at| SectorRange { first: Sector(load.range.first.0 + at), sectors: 1 }));
+        }
+        if !whole.is_empty() {
+            self.write_home(&whole)?;
+        }
+        let mut state = self.state();
+        for (range, _) in &whole {
+            let removed = state.overlay.remove_where(*range, |place| place.seq < floor);
+            state.counts.drained_sectors += removed.iter().map(|removed| removed.sectors).sum::<u64>();
+        }
+        Ok(lost)
+    }
+
+    /// What of the records below `floor` is to be brought home, in the order of the home; and what is lost already.
+    fn loads(&self, floor: u64) -> (Vec<Load>, Vec<SectorRange>) {
+        let state = self.state();
+        let (mut loads, mut lost) = (Vec::new(), Vec::new());
+        for (range, place) in state.overlay.all().filter(|(_, place)| place.seq < floor) {
+            let held = &state.records[&place.seq];
+            let content = held.content(place.at, range.sectors);
+            if place.lost || (content.is_none() && held.side == Side::Ssd && state.ssd != SsdState::Present) {
+                lost.push(range);
+                continue;
+            }
+            let in_log = state.rings[held.side as usize].place(held.position) + 1 + u64::from(place.at);
+            let first = Sector(self.logs[held.side as usize].first.0 + in_log);
+            let crcs = held.crcs(place.at, range.sectors).to_vec();
+            loads.push(Load { range, side: held.side, first, crcs, content });
+        }
+        (loads, lost)
+    }
+
+    /// The content of sectors in a log, and those of them that are lost.
+    fn read_load(&self, load: &Load) -> Result<(Bytes, Vec<u64>), DeviceError> {
+        let bytes = load.range.sectors as usize * SECTOR_BYTES;
+        let mut content = aligned_buffer(bytes);
+        content.resize(bytes, 0);
+        let range = SectorRange { first: load.first, ..load.range };
+        let device = self.device(load.side).map_err(|source| DeviceError::Read { range, source })?;
+        let result = device.read(load.first, &mut content, Effort::Retry);
+        let unread: Vec<u64> = match (result, load.side) {
+            (Ok(failed), _) => failed.iter().map(|failed| failed.sector.0 - load.first.0).collect(),
+            (Err(error), Side::Hdd) => return Err(error),
+            (Err(error), Side::Ssd) => {
+                self.ssd_failed(&error);
+                (0..load.range.sectors).collect()
+            }
+        };
+        let sectors = (0u64..).zip(content.chunks_exact(SECTOR_BYTES)).zip(&load.crcs);
+        let is_bad = |at: u64, sector: &[u8], crc: u32| unread.contains(&at) || crc32c(sector) != crc;
+        let bad = sectors.filter(|((at, sector), crc)| is_bad(*at, sector, **crc)).map(|((at, _), _)| at).collect();
+        Ok((content.freeze(), bad))
+    }
+
+    /// Writes sectors home, in their order, neighbours together, and syncs.
+    fn write_home(&self, whole: &[(SectorRange, Bytes)]) -> Result<(), DeviceError> {
+        let mut writes: Vec<(Sector, bytes::BytesMut)> = Vec::new();
+        for (range, bytes) in whole {
+            let first = Sector(self.home.first.0 + range.first.0);
+            match writes.last_mut() {
+                Some((before, joined))
+                    if before.0 + (joined.len() / SECTOR_BYTES) as u64 == first.0
+                        && joined.len() + bytes.len() <= HOME_BYTES_MAX =>
+                {
+                    joined.extend_from_slice(bytes);
+                }
+                _ => {
+                    let mut joined = aligned_buffer(bytes.len().max(HOME_BYTES_MAX / 16));
+                    joined.extend_from_slice(bytes);
+                    writes.push((first, joined));
+                }
+            }
+        }
+        let writes: Vec<(Sector, &[u8])> = writes.iter().map(|(first, bytes)| (*first, &bytes[..])).collect();
+        self.hdd.write_each(&writes)?;
+        self.sync_hdd()
+    }
+
+    /// Puts into a log that sectors are lost which records below `floor` had. It is in no mark yet.
+    pub(super) fn say_lost(&self, lost: &[SectorRange], floor: u64) -> Result<(), DeviceError> {
+        let mut staged: Vec<Staged> = Vec::new();
+        let mut state = self.state();
+        let mut extents = Vec::new();
+        for range in lost {
+            let still = state
+                .overlay
+                .over(*range)
+                .into_iter()
+                .filter(|piece| piece.place.is_some_and(|place| place.seq < floor));
+            extents.extend(still.map(|piece| piece.range));
+        }
+        extents.sort_by_key(|range| range.first);
+        extents.dedup_by(|next, before| {
+            let touches = before.end() == next.first && before.sectors + next.sectors < u64::from(u32::MAX);
+            if touches {
+                before.sectors += next.sectors;
+            }
+            touches
+        });
+        for extents in extents.chunks(LOST_OF_A_RECORD as usize) {
+            let side = state.mark_side();
+            if !state.rings[side as usize].has_room(1, 0) {
+                let source = io::Error::other("a log has no room to say what is lost");
+                return Err(DeviceError::Sync { source });
+            }
+            let mut bytes = aligned_buffer(SECTOR_BYTES);
+            bytes.resize(SECTOR_BYTES, 0);
+            state.counts.lost_sectors += extents.iter().map(|range| range.sectors).sum::<u64>();
+            staged.push(self.stage(&mut state, side, Kind::Lost, extents.to_vec(), Vec::new(), bytes));
+        }
+        drop(state);
+        for staged in staged {
+            let written = self.write_staged(&staged);
+            self.state().in_flight.remove(&staged.seq);
+            self.landed.notify_all();
+            match (written, staged.side) {
+                (Ok(()), _) => {}
+                // It is in memory, and settled by the next sync.
+                (Err(error), Side::Ssd) => self.ssd_failed(&error),
+                (Err(error), Side::Hdd) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Neighbours are written home in writes of so many bytes at most.
+const HOME_BYTES_MAX: usize = 4 << 20;

@@ -1,0 +1,82 @@
+//! What a tiered device did, and how it is: for people and metrics.
+
+use super::TieredDevice;
+use super::state::SsdState;
+use crate::superblock::{PairId, SIDES};
+
+/// Counts since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TierCounts {
+    /// Writes, as records.
+    pub writes: u64,
+    /// Sectors that were written.
+    pub write_sectors: u64,
+    /// Of them, writes that went to the hard disk's log.
+    pub redirected_writes: u64,
+    /// Their sectors.
+    pub redirected_sectors: u64,
+    /// Sectors written to the solid-state drive: data, headers, marks and superblocks.
+    pub ssd_sectors: u64,
+    /// Sectors of padding on the hard disk.
+    pub padding_sectors: u64,
+    /// Syncs that had something to make durable.
+    pub syncs: u64,
+    /// Of them, those that synced the hard disk.
+    pub hdd_syncs: u64,
+    /// Sectors written home from the logs.
+    pub drained_sectors: u64,
+    /// Times that somebody waited for room in a log.
+    pub waits: u64,
+    /// Sectors of logs that were found lost.
+    pub lost_sectors: u64,
+}
+
+/// How full a log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogFill {
+    /// Sectors that are taken.
+    pub used: u64,
+    /// Sectors that it has.
+    pub sectors: u64,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierInfo {
+    /// Which pair.
+    pub id: PairId,
+    /// How often it was opened.
+    pub epoch: u32,
+    /// Whether the solid-state drive is there and works.
+    pub ssd_works: bool,
+    /// Sectors of the home.
+    pub sectors: u64,
+    /// The log of the solid-state drive, and that of the hard disk.
+    pub logs: [LogFill; 2],
+    /// Sectors that wait in the logs.
+    pub waiting_sectors: u64,
+    /// Sectors of them that cannot be read until they are written.
+    pub lost_sectors: u64,
+    /// What it did.
+    pub counts: TierCounts,
+}
+
+impl TieredDevice {
+    /// How it is. Takes no time.
+    pub fn info(&self) -> TierInfo {
+        let state = self.state();
+        TierInfo {
+            id: state.superblock.id,
+            epoch: state.superblock.epoch,
+            ssd_works: state.ssd == SsdState::Present,
+            sectors: self.home.sectors,
+            logs: SIDES.map(|side| {
+                let ring = &state.rings[side as usize];
+                LogFill { used: ring.used(), sectors: ring.sectors() }
+            }),
+            waiting_sectors: state.overlay.sectors(),
+            lost_sectors: state.overlay.lost(),
+            counts: state.counts,
+        }
+    }
+}

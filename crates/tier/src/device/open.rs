@@ -1,0 +1,367 @@
+//! Making a pair, and opening it: what the logs say, and a mark that makes it stay so.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use claystone_env::{Device, Effort, Random, SECTOR_BYTES, Sector, SectorRange};
+
+use super::state::{Held, State};
+use super::{Now, TieredDevice};
+use crate::error::{Damage, TierError};
+use crate::fields::crc32c;
+use crate::profile::Profile;
+use crate::record::{Entry, Kind, epoch_of, first_of};
+use crate::recovery::{Scan, recover, scan};
+use crate::ring::Ring;
+use crate::superblock::{self, PairId, RECORD_SECTORS, SIDES, SIZES_MAX, Side, Superblock, SuperblockFault, VERSION};
+
+/// What a pair is formatted with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierFormat {
+    /// Sectors of the hard disk's log; `None`: a 64th of the hard disk, 16 GiB at most, but no less than the least that works.
+    pub hdd_log_sectors: Option<u64>,
+    /// Sectors of a record's payload at most.
+    pub record_sectors_max: u16,
+    /// Sectors of each log that may wait for a sync: what memory keeps, and what is looked for behind the last mark.
+    pub unmarked_sectors_max: u32,
+    /// What is known of the hard disk's write buffer; without it nothing is redirected.
+    pub profile: Option<Profile>,
+}
+
+impl Default for TierFormat {
+    fn default() -> TierFormat {
+        TierFormat { hdd_log_sectors: None, record_sectors_max: 256, unmarked_sectors_max: 4096, profile: None }
+    }
+}
+
+/// Which log a write goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steering {
+    /// The solid-state drive's, while it works.
+    Ssd,
+    /// Every so many writes the hard disk's: for tests and drills.
+    EveryNth(NonZeroU64),
+}
+
+/// How an open pair does its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TierTuning {
+    /// Which log a write goes to.
+    pub steering: Steering,
+    /// Sectors that are brought home together.
+    pub drain_sectors_max: u64,
+    /// From here on [`TieredDevice::tend`] brings home what waits: so full is one of the logs.
+    pub drain_from_percent: u64,
+    /// And whatever waits, once nobody has read or written for so long.
+    pub drain_when_idle: Duration,
+}
+
+impl Default for TierTuning {
+    fn default() -> TierTuning {
+        TierTuning {
+            steering: Steering::Ssd,
+            drain_sectors_max: 4096,
+            drain_from_percent: 50,
+            drain_when_idle: Duration::from_secs(5),
+        }
+    }
+}
+
+impl TieredDevice {
+    /// Makes a pair of two devices. **What they held is lost.**
+    ///
+    /// # Errors
+    /// [`TierError::TooSmall`], [`TierError::Setting`], [`TierError::Profile`], [`TierError::Device`].
+    pub fn format(
+        hdd: &dyn Device,
+        ssd: &dyn Device,
+        format: &TierFormat,
+        random: &dyn Random,
+    ) -> Result<PairId, TierError> {
+        let superblock = plan_format(hdd, ssd, format, PairId::new(random))?;
+        // The hard disk last: what has its superblock is a pair.
+        superblock.store(ssd, Side::Ssd)?;
+        superblock.store(hdd, Side::Hdd)?;
+        Ok(superblock.id)
+    }
+
+    /// Opens a pair. `ssd` may be missing if its loss is known to the hard disk.
+    ///
+    /// # Errors
+    /// Any of [`TierError`] but those of [`TieredDevice::format`].
+    pub fn open(
+        hdd: Arc<dyn Device>,
+        ssd: Option<Arc<dyn Device>>,
+        now: Now,
+        tuning: TierTuning,
+    ) -> Result<TieredDevice, TierError> {
+        let of_hdd = side_of(&*hdd, Side::Hdd)?;
+        let (superblock, ssd) = match (of_hdd.ssd_lost, ssd) {
+            (true, _) => (of_hdd, None),
+            (false, None) => return Err(TierError::SsdMissing { hdd: hdd.label() }),
+            (false, Some(ssd)) => {
+                let of_ssd = side_of(&*ssd, Side::Ssd)?;
+                if of_ssd.id != of_hdd.id {
+                    return Err(TierError::OtherPair { hdd: hdd.label(), ssd: ssd.label() });
+                }
+                let newer = if of_ssd.generation > of_hdd.generation { of_ssd } else { of_hdd };
+                (newer, Some(ssd))
+            }
+        };
+        let mut scans = [Scan::default(), Scan::default()];
+        scans[Side::Hdd as usize] = scan(&*hdd, Side::Hdd, &superblock)?;
+        if let Some(ssd) = &ssd {
+            scans[Side::Ssd as usize] = scan(&**ssd, Side::Ssd, &superblock)?;
+        }
+        let device = TieredDevice {
+            now,
+            tuning,
+            home: superblock.home,
+            logs: superblock.logs,
+            draining: Mutex::default(),
+            syncing: Mutex::default(),
+            state: Mutex::new(State::new(superblock, [Ring::new(1, 0, 0); 2])),
+            landed: Condvar::new(),
+            hdd,
+            ssd,
+        };
+        device.take_up(&scans)?;
+        device.settle_opening()?;
+        Ok(device)
+    }
+
+    /// Makes memory's picture of what the logs say.
+    fn take_up(&self, scans: &[Scan; 2]) -> Result<(), TierError> {
+        let mut state = self.state();
+        let damaged = |damage| TierError::Damaged { label: self.hdd.label(), damage };
+        let recovered = recover(&state.superblock, &[&scans[0], &scans[1]]).map_err(damaged)?;
+        let mut unlisted = recovered.unlisted;
+        for entry in &recovered.unpromised {
+            unlisted.extend(self.readable(entry)?);
+        }
+        let mut records: BTreeMap<u64, Held> = BTreeMap::new();
+        let mut heads = [0, 1].map(|side: usize| scans[side].head);
+        for (position, header) in scans.iter().flat_map(|scan| &scan.headers) {
+            let (side, kind, sectors) = (header.side, header.kind, header.sectors());
+            let held = Held { side, position: *position, sectors, kind, entries: Vec::new(), memory: None };
+            records.insert(header.seq, held);
+        }
+        for entry in recovered.listed.iter().chain(&unlisted) {
+            let (tail, ring) = (state.superblock.tails[entry.side as usize], self.logs[entry.side as usize].sectors);
+            let held = records.entry(entry.seq).or_insert_with(|| Held {
+                side: entry.side,
+                // Its header is lost; the mark says where it was.
+                position: tail + (entry.place + ring - tail) % ring,
+                sectors: 1 + u64::from(entry.record_sectors),
+                kind: entry.kind,
+                entries: Vec::new(),
+                memory: None,
+            });
+            let head = &mut heads[entry.side as usize];
+            *head = (*head).max(held.position + held.sectors);
+            let is_home = |extent: &SectorRange| extent.end().0 <= self.home.sectors;
+            if !entry.extents.iter().all(is_home) {
+                return Err(damaged(Damage::Missing { seq: entry.seq }));
+            }
+            held.entries.push(entry.clone());
+        }
+        let last = records.last_key_value().map_or(0, |(seq, _)| *seq);
+        let epoch = state.superblock.epoch.max(epoch_of(last)) + 1;
+        state.rings = SIDES.map(|side| {
+            let (log, tail) = (self.logs[side as usize], state.superblock.tails[side as usize]);
+            Ring::new(log.sectors, tail, heads[side as usize].clamp(tail, tail + log.sectors))
+        });
+        for (seq, held) in records {
+            state.hold(seq, held);
+        }
+        state.next_seq = first_of(epoch);
+        state.mark_from = recovered.from;
+        let mut seqs: Vec<u64> = unlisted.iter().map(|entry| entry.seq).collect();
+        seqs.sort_unstable();
+        seqs.dedup();
+        for seq in seqs {
+            state.await_mark(seq);
+        }
+        state.superblock.epoch = epoch;
+        Ok(())
+    }
+
+    /// The parts of a record that are there.
+    fn readable(&self, entry: &Entry) -> Result<Vec<Entry>, TierError> {
+        if entry.kind != Kind::Data {
+            return Ok(vec![entry.clone()]);
+        }
+        let mut bytes = vec![0; entry.crcs.len() * SECTOR_BYTES];
+        let first = Sector(self.logs[entry.side as usize].first.0 + entry.place + 1);
+        let device = match entry.side {
+            Side::Ssd => self.ssd.as_ref().expect("its log was read"),
+            Side::Hdd => &self.hdd,
+        };
+        let failed = device.read(first, &mut bytes, Effort::Retry)?;
+        let unread: Vec<u64> = failed.iter().map(|failed| failed.sector.0 - first.0).collect();
+        let is_there = |at: u64| {
+            let sector = &bytes[at as usize * SECTOR_BYTES..][..SECTOR_BYTES];
+            !unread.contains(&at) && crc32c(sector) == entry.crcs[at as usize]
+        };
+        let mut parts: Vec<Entry> = Vec::new();
+        let mut at = 0;
+        for extent in &entry.extents {
+            for sector in extent.first.0..extent.end().0 {
+                if is_there(at) {
+                    let crc = entry.crcs[at as usize];
+                    let one = SectorRange { first: Sector(sector), sectors: 1 };
+                    match parts.last_mut() {
+                        Some(part) if u64::from(part.at) + part.crcs.len() as u64 == at => {
+                            part.crcs.push(crc);
+                            match part.extents.last_mut() {
+                                Some(last) if last.end() == one.first => last.sectors += 1,
+                                _ => part.extents.push(one),
+                            }
+                        }
+                        _ => parts.push(Entry { at: at as u32, extents: vec![one], crcs: vec![crc], ..entry.clone() }),
+                    }
+                }
+                at += 1;
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Makes what was decided stay so: marks of a new epoch, and its superblock.
+    fn settle_opening(&self) -> Result<(), TierError> {
+        let mut state = self.state();
+        let list_max = usize::from(state.superblock.record_sectors_max) * SECTOR_BYTES;
+        let mark_sectors = 1 + (state.list_bytes.div_ceil(SECTOR_BYTES)) as u64;
+        let sides: &[Side] = if self.ssd.is_some() { &SIDES } else { &[Side::Hdd] };
+        let has_room = |side: &Side| state.rings[*side as usize].has_room(mark_sectors, mark_sectors);
+        let fits = state.list_bytes <= list_max && sides.iter().all(has_room);
+        if !fits {
+            let floor = state.next_seq;
+            drop(state);
+            self.start_over(floor)?;
+            return Ok(());
+        }
+        state.marking = std::mem::take(&mut state.pending);
+        let mut marks = Vec::new();
+        for side in sides {
+            marks.push(self.stage_mark(&mut state, *side)?);
+        }
+        drop(state);
+        // A process that died leaves what it wrote in the devices' caches.
+        self.sync_hdd()?;
+        for mark in &marks {
+            self.write_mark(mark)?;
+        }
+        let mut state = self.state();
+        let marked = std::mem::take(&mut state.marking);
+        state.marked(&marked);
+        let last = marks.last().expect("there is a log").seq;
+        (state.durable_mark, state.mark_from) = (last, last + 1);
+        let floor = state.superblock.floor;
+        drop(state);
+        self.store_everywhere(floor)
+    }
+
+    /// Where a log has no room even for a mark: all comes home, and the logs begin anew with the next epoch.
+    fn start_over(&self, floor: u64) -> Result<(), TierError> {
+        let lost = self.bring_home(floor)?;
+        let mut state = self.state();
+        let below: Vec<u64> = std::mem::take(&mut state.pending);
+        state.marked(&below);
+        drop(state);
+        self.say_lost(&lost, floor)?;
+        self.sync_all()?;
+        self.store_everywhere(floor)
+    }
+
+    /// Stores the superblock on both devices, with this floor.
+    fn store_everywhere(&self, floor: u64) -> Result<(), TierError> {
+        let mut state = self.state();
+        let mut superblock = state.superblock.clone();
+        superblock.generation += 1;
+        superblock.floor = floor;
+        superblock.tails = SIDES.map(|side| state.rings[side as usize].place(state.first_position(side, floor)));
+        if let Some(ssd) = &self.ssd {
+            superblock.store(&**ssd, Side::Ssd)?;
+        }
+        superblock.store(&*self.hdd, Side::Hdd)?;
+        state.superblock = superblock;
+        state.free_below(floor);
+        Ok(())
+    }
+}
+
+fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: PairId) -> Result<Superblock, TierError> {
+    let setting = |what, found: u64, least: u64, most: u64| match (least..=most).contains(&found) {
+        true => Ok(()),
+        false => Err(TierError::Setting { what, found, least, most }),
+    };
+    let record = u64::from(format.record_sectors_max);
+    setting("a record's sectors", record, (*RECORD_SECTORS.start()).into(), (*RECORD_SECTORS.end()).into())?;
+    let unmarked = u64::from(format.unmarked_sectors_max);
+    setting("the sectors that may wait for a sync", unmarked, 2 * (record + 1), 1 << 20)?;
+    if let Some(profile) = &format.profile {
+        profile.check()?;
+        setting("the profile's lengths", profile.sizes.len() as u64, 1, SIZES_MAX as u64)?;
+    }
+    let sectors = [ssd.geometry().sectors, hdd.geometry().sectors];
+    // What is left free, and as much again.
+    let log_min = 8 * (record + 1) + unmarked;
+    let too_small = |device: &dyn Device, sectors_min: u64| {
+        let sectors = device.geometry().sectors;
+        if sectors < sectors_min {
+            Err(TierError::TooSmall { label: device.label(), sectors, sectors_min })
+        } else {
+            Ok(())
+        }
+    };
+    too_small(ssd, log_min + 2)?;
+    let ssd_log = SectorRange { first: Sector(1), sectors: sectors[0] - 2 };
+    let hdd_log_min = log_min + ssd_log.sectors.div_ceil(LOST_SHARE);
+    let wanted = format.hdd_log_sectors.unwrap_or((sectors[1] / 64).min(HDD_LOG_SECTORS)).max(hdd_log_min);
+    too_small(hdd, wanted + 3)?;
+    let hdd_log = SectorRange { first: Sector(1), sectors: wanted };
+    let home = SectorRange { first: hdd_log.end(), sectors: sectors[1] - 2 - wanted };
+    let tails = [0; 2];
+    Ok(Superblock {
+        ssd_lost: false,
+        id,
+        generation: 1,
+        floor: first_of(1),
+        epoch: 0,
+        record_sectors_max: format.record_sectors_max,
+        unmarked_sectors_max: format.unmarked_sectors_max,
+        sectors,
+        logs: [ssd_log, hdd_log],
+        home,
+        tails,
+        profile: format
+            .profile
+            .clone()
+            .map(|profile| Profile { device: superblock::shortened(&profile.device).to_owned(), ..profile }),
+    })
+}
+
+/// The superblock of a device that shall be one side.
+fn side_of(device: &dyn Device, side: Side) -> Result<Superblock, TierError> {
+    let label = device.label();
+    match superblock::newest(device)? {
+        Err(SuperblockFault::Foreign) => Err(TierError::NotATier { label }),
+        Err(SuperblockFault::Other(found)) => Err(TierError::OtherVersion { label, found, supported: VERSION }),
+        Ok((found, superblock)) => {
+            let is_whole = superblock.sectors[side as usize] == device.geometry().sectors;
+            if found == side && is_whole {
+                Ok(superblock)
+            } else {
+                Err(TierError::OtherSide { label, side: side.name() })
+            }
+        }
+    }
+}
+
+/// Of the solid-state drive's log, what its lost records would take of the other one.
+const LOST_SHARE: u64 = 64;
+/// 16 GiB.
+const HDD_LOG_SECTORS: u64 = 4 << 20;

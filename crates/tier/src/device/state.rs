@@ -1,0 +1,229 @@
+//! What memory knows of the two logs, under one lock.
+//!
+//! Invariants:
+//! 1. `records` has every record whose place is taken, so a log's tail is where the first of its records begins.
+//! 2. `pending` and `marking` are the records that no durable mark lists; `unmarked` are their sectors in each log.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+
+use bytes::Bytes;
+use claystone_env::{DeviceError, Moment, SECTOR_BYTES, SectorRange};
+
+use super::info::TierCounts;
+use crate::overlay::{Overlay, Place, Removed};
+use crate::record::{Entry, Kind};
+use crate::ring::Ring;
+use crate::superblock::{SIDES, Side, Superblock};
+
+/// What is known of the solid-state drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SsdState {
+    /// It works.
+    Present,
+    /// It failed, and the next sync says so on the hard disk.
+    Failed,
+    /// The superblock says that it is lost, or the one that is being stored.
+    Lost,
+}
+
+/// A record.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub side: Side,
+    /// In its ring.
+    pub position: u64,
+    /// All, with the header.
+    pub sectors: u64,
+    pub kind: Kind,
+    /// What of it counts: all of it, or what was whole after a power cut.
+    pub entries: Vec<Entry>,
+    /// Its bytes, with the header, while no mark that lists it is durable.
+    pub memory: Option<Bytes>,
+}
+
+impl Held {
+    /// The checksums of payload sectors that follow each other.
+    ///
+    /// # Panics
+    /// If they do not count.
+    pub fn crcs(&self, at: u32, sectors: u64) -> &[u32] {
+        let within = |entry: &&Entry| entry.at <= at && at < entry.at + entry.crcs.len() as u32;
+        let entry = self.entries.iter().find(within).expect("the overlay names sectors that count");
+        &entry.crcs[(at - entry.at) as usize..][..sectors as usize]
+    }
+
+    /// The content of payload sectors, if it is in memory.
+    pub fn content(&self, at: u32, sectors: u64) -> Option<Bytes> {
+        let memory = self.memory.as_ref()?;
+        let first = (1 + at as usize) * SECTOR_BYTES;
+        Some(memory.slice(first..first + sectors as usize * SECTOR_BYTES))
+    }
+}
+
+/// See the module.
+pub struct State {
+    /// As it is on the devices.
+    pub superblock: Superblock,
+    pub rings: [Ring; 2],
+    pub records: BTreeMap<u64, Held>,
+    pub overlay: Overlay,
+    pub next_seq: u64,
+    /// What the next mark covers from.
+    pub mark_from: u64,
+    pub durable_mark: u64,
+    pub pending: Vec<u64>,
+    pub marking: Vec<u64>,
+    /// Bytes of their entries in a mark's list.
+    pub list_bytes: usize,
+    pub unmarked: [u64; 2],
+    /// Given out, and not written yet.
+    pub in_flight: BTreeSet<u64>,
+    pub ssd: SsdState,
+    pub failed: bool,
+    /// Reads under way.
+    pub readers: BTreeSet<u64>,
+    pub next_reader: u64,
+    /// Tails as they will be when reads that began before have ended.
+    pub freed: VecDeque<(u64, [u64; 2])>,
+    /// Writes so far, for steering by number.
+    pub writes: u64,
+    /// When somebody read or wrote.
+    pub used_at: Moment,
+    pub counts: TierCounts,
+}
+
+impl State {
+    pub fn new(superblock: Superblock, rings: [Ring; 2]) -> State {
+        let ssd = if superblock.ssd_lost { SsdState::Lost } else { SsdState::Present };
+        State {
+            superblock,
+            rings,
+            records: BTreeMap::new(),
+            overlay: Overlay::default(),
+            next_seq: 0,
+            mark_from: 0,
+            durable_mark: 0,
+            pending: Vec::new(),
+            marking: Vec::new(),
+            list_bytes: 0,
+            unmarked: [0; 2],
+            in_flight: BTreeSet::new(),
+            ssd,
+            failed: false,
+            readers: BTreeSet::new(),
+            next_reader: 0,
+            freed: VecDeque::new(),
+            writes: 0,
+            used_at: Moment::default(),
+            counts: TierCounts::default(),
+        }
+    }
+
+    /// # Errors
+    /// The device has failed.
+    pub fn check(&self, error: impl FnOnce(io::Error) -> DeviceError) -> Result<(), DeviceError> {
+        match self.failed {
+            true => Err(error(io::Error::other("the hard disk did not make writes durable before"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Where marks go.
+    pub fn mark_side(&self) -> Side {
+        if self.ssd == SsdState::Present { Side::Ssd } else { Side::Hdd }
+    }
+
+    /// Sectors of a log that data leaves free: for a mark or two and what a skipped end of the ring takes; and on the hard disk for the
+    /// lost records of a solid-state drive that fails, an extent of 12 bytes for each sector of its log at the most.
+    pub fn reserve(&self, side: Side) -> u64 {
+        let record = u64::from(self.superblock.record_sectors_max) + 1;
+        let could_be_lost = match (side, self.ssd) {
+            (Side::Hdd, SsdState::Present | SsdState::Failed) => self.superblock.logs[Side::Ssd as usize].sectors,
+            _ => 0,
+        };
+        4 * record + (could_be_lost + self.overlay.lost()).div_ceil(LOST_OF_A_RECORD) * 2
+    }
+
+    /// Notes a record that has its place, from now on the newest of what it has.
+    pub fn hold(&mut self, seq: u64, held: Held) {
+        for entry in held.entries.clone() {
+            let mut at = entry.at;
+            for extent in entry.extents {
+                match entry.kind {
+                    Kind::Data | Kind::Lost => {
+                        let place = Place { seq, at, lost: entry.kind == Kind::Lost };
+                        self.overlay.insert(extent, place);
+                    }
+                    Kind::Void => drop(self.overlay.remove(extent)),
+                    Kind::Padding | Kind::Mark => {}
+                }
+                at += extent.sectors as u32;
+            }
+        }
+        self.records.insert(seq, held);
+    }
+
+    /// Notes that a record is in no mark.
+    pub fn await_mark(&mut self, seq: u64) {
+        let held = &self.records[&seq];
+        self.list_bytes += held.entries.iter().map(Entry::bytes).sum::<usize>();
+        self.unmarked[held.side as usize] += held.sectors;
+        self.pending.push(seq);
+    }
+
+    /// Takes records off those that are in no mark.
+    pub fn marked(&mut self, seqs: &[u64]) {
+        for seq in seqs {
+            let Some(held) = self.records.get_mut(seq) else { continue };
+            held.memory = None;
+            self.list_bytes -= held.entries.iter().map(Entry::bytes).sum::<usize>();
+            self.unmarked[held.side as usize] -= held.sectors;
+        }
+    }
+
+    /// Whether a record may be in no mark beside those that are not.
+    pub fn may_await(&self, side: Side, sectors: u64, entry_bytes: usize) -> bool {
+        let list_max = usize::from(self.superblock.record_sectors_max) * SECTOR_BYTES;
+        self.unmarked[side as usize] + sectors <= u64::from(self.superblock.unmarked_sectors_max)
+            && self.list_bytes + entry_bytes <= list_max
+    }
+
+    /// What waits of these sectors counts no more.
+    pub fn forget(&mut self, range: SectorRange) -> Vec<Removed> {
+        self.overlay.remove(range)
+    }
+
+    /// Where the first of a log's records from a sequence on begins; its head if there is none.
+    pub fn first_position(&self, side: Side, seq: u64) -> u64 {
+        let of_side = |held: &&Held| held.side == side;
+        let first = self.records.range(seq..).map(|(_, held)| held).find(of_side);
+        first.map_or(self.rings[side as usize].head(), |held| held.position)
+    }
+
+    /// Nobody needs records below the floor any more, but reads that are under way.
+    pub fn free_below(&mut self, floor: u64) {
+        let tails = SIDES.map(|side| self.first_position(side, floor));
+        self.records = self.records.split_off(&floor);
+        self.freed.push_back((self.next_reader, tails));
+        self.free_unread();
+    }
+
+    /// Frees what reads that have ended kept.
+    pub fn free_unread(&mut self) {
+        let oldest = self.readers.first().copied().unwrap_or(u64::MAX);
+        while let Some((reader, tails)) = self.freed.front().copied() {
+            // Reads below that number began before.
+            if oldest < reader {
+                break;
+            }
+            self.freed.pop_front();
+            for (ring, tail) in self.rings.iter_mut().zip(tails) {
+                ring.free(tail);
+            }
+        }
+    }
+}
+
+/// Extents that a record without payload has, at least.
+pub const LOST_OF_A_RECORD: u64 = 300;

@@ -1,0 +1,240 @@
+//! Making durable: a mark of all records that are in none; and what follows when the solid-state drive fails.
+
+use std::io;
+
+use bytes::BytesMut;
+use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
+
+use super::append::Staged;
+use super::state::{Held, SsdState, State};
+use super::{TieredDevice, held};
+use crate::record::{Header, Kind, List, TABLES_BYTES, sector_crcs};
+use crate::superblock::{SIDES, Side, Superblock};
+
+/// What came of a sync.
+pub enum Synced {
+    Done,
+    /// The solid-state drive failed: nothing was promised.
+    SsdFailed,
+}
+
+impl TieredDevice {
+    /// Makes all durable that was written before.
+    pub(super) fn sync_all(&self) -> Result<(), DeviceError> {
+        let syncing = held(&self.syncing);
+        let synced = self.sync_held();
+        drop(syncing);
+        match synced {
+            Ok(Synced::Done) => Ok(()),
+            Ok(Synced::SsdFailed) => {
+                let _draining = held(&self.draining);
+                self.sync_draining()
+            }
+            Err(error) => Err(self.sync_failed(error)),
+        }
+    }
+
+    /// The same for who holds `draining`.
+    pub(super) fn sync_draining(&self) -> Result<(), DeviceError> {
+        let _syncing = held(&self.syncing);
+        let synced = match self.sync_held() {
+            Ok(Synced::Done) => Ok(()),
+            Ok(Synced::SsdFailed) => self.settle_loss(),
+            Err(error) => Err(error),
+        };
+        synced.map_err(|error| self.sync_failed(error))
+    }
+
+    /// After a sync that failed nothing is promised any more.
+    fn sync_failed(&self, error: DeviceError) -> DeviceError {
+        self.failed();
+        match error {
+            DeviceError::Sync { .. } => error,
+            error => DeviceError::Sync { source: io::Error::other(error) },
+        }
+    }
+
+    /// The same for who holds `syncing`.
+    fn sync_held(&self) -> Result<Synced, DeviceError> {
+        let mut state = self.state();
+        state.check(|source| DeviceError::Sync { source })?;
+        if state.ssd == SsdState::Failed {
+            return Ok(Synced::SsdFailed);
+        }
+        if state.pending.is_empty() {
+            return Ok(Synced::Done);
+        }
+        state.marking = std::mem::take(&mut state.pending);
+        let hdd_has_some = state.marking.iter().any(|seq| {
+            let held = &state.records[seq];
+            held.side == Side::Hdd || held.kind == Kind::Void
+        });
+        let side = state.mark_side();
+        let mark = self.stage_mark(&mut state, side)?;
+        while state.in_flight.first().is_some_and(|seq| *seq < mark.seq) {
+            state = self.wait(state);
+        }
+        state.counts.syncs += 1;
+        drop(state);
+        if side == Side::Ssd && hdd_has_some {
+            self.sync_hdd()?;
+        }
+        if let Err(error) = self.write_mark(&mark) {
+            if side == Side::Hdd {
+                self.failed();
+                return Err(error);
+            }
+            self.ssd_failed(&error);
+            let mut state = self.state();
+            let pending = std::mem::take(&mut state.pending);
+            state.pending = std::mem::take(&mut state.marking);
+            state.pending.extend(pending);
+            return Ok(Synced::SsdFailed);
+        }
+        let mut state = self.state();
+        let marked = std::mem::take(&mut state.marking);
+        state.marked(&marked);
+        state.durable_mark = mark.seq;
+        state.mark_from = mark.seq + 1;
+        Ok(Synced::Done)
+    }
+
+    /// Takes sequence and place for a mark of `marking`.
+    pub(super) fn stage_mark(&self, state: &mut State, side: Side) -> Result<Staged, DeviceError> {
+        let mut list = Vec::with_capacity(state.list_bytes);
+        for seq in &state.marking {
+            state.records[seq].entries.iter().for_each(|entry| entry.encode(&mut list));
+        }
+        let is_inline = list.len() <= TABLES_BYTES;
+        let mut bytes = aligned_buffer(SECTOR_BYTES + list.len().next_multiple_of(SECTOR_BYTES));
+        bytes.resize(SECTOR_BYTES, 0);
+        let list_bytes = list.len() as u32;
+        let inline = if is_inline {
+            Some(list)
+        } else {
+            bytes.extend_from_slice(&list);
+            bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
+            None
+        };
+        let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
+        let list = List { from: state.mark_from, bytes: list_bytes, inline };
+        self.stage_header(state, side, crcs, list, bytes)
+    }
+
+    fn stage_header(
+        &self,
+        state: &mut State,
+        side: Side,
+        crcs: Vec<u32>,
+        list: List,
+        mut bytes: BytesMut,
+    ) -> Result<Staged, DeviceError> {
+        let sectors = 1 + crcs.len() as u64;
+        let ring = &mut state.rings[side as usize];
+        let Some(position) = ring.take(sectors, 0) else {
+            return Err(DeviceError::Sync { source: io::Error::other("a log has no room for a mark") });
+        };
+        let place = ring.place(position);
+        let seq = state.next_seq;
+        state.next_seq += 1;
+        let header = Header {
+            kind: Kind::Mark,
+            side,
+            seq,
+            place,
+            generation: state.superblock.generation,
+            mark: state.durable_mark,
+            extents: Vec::new(),
+            crcs,
+            list: Some(list),
+        };
+        bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
+        let held = Held { side, position, sectors, kind: Kind::Mark, entries: Vec::new(), memory: None };
+        state.records.insert(seq, held);
+        if side == Side::Ssd {
+            state.counts.ssd_sectors += sectors;
+        }
+        let first = Sector(self.logs[side as usize].first.0 + place);
+        Ok(Staged { seq, side, first, bytes: bytes.freeze() })
+    }
+
+    /// Writes a mark and makes its log durable.
+    pub(super) fn write_mark(&self, mark: &Staged) -> Result<(), DeviceError> {
+        self.write_staged(mark)?;
+        match mark.side {
+            Side::Hdd => self.sync_hdd(),
+            Side::Ssd => self.device(Side::Ssd).map_err(|source| DeviceError::Sync { source })?.sync(),
+        }
+    }
+
+    pub(super) fn sync_hdd(&self) -> Result<(), DeviceError> {
+        let synced = self.hdd.sync();
+        match &synced {
+            Ok(()) => self.state().counts.hdd_syncs += 1,
+            Err(_) => self.failed(),
+        }
+        synced
+    }
+
+    /// The solid-state drive has failed: brings all home that it and memory do not keep from us, and says of the rest on the hard disk
+    /// that it is lost. The caller holds `draining` and `syncing`.
+    fn settle_loss(&self) -> Result<(), DeviceError> {
+        let mut state = self.state();
+        let floor = state.next_seq;
+        // Those that are given out from now on go to the hard disk.
+        while state.in_flight.first().is_some_and(|seq| *seq < floor) {
+            state = self.wait(state);
+        }
+        drop(state);
+        let lost = self.bring_home(floor)?;
+        let mut state = self.state();
+        // The next mark covers them and lists them not: the home has them.
+        let (below, above) =
+            std::mem::take(&mut state.pending).into_iter().partition::<Vec<u64>, _>(|seq| *seq < floor);
+        state.marked(&below);
+        state.pending = above;
+        state.ssd = SsdState::Lost;
+        drop(state);
+        self.say_lost(&lost, floor)?;
+        if let Synced::SsdFailed = self.sync_held()? {
+            return Err(DeviceError::Sync { source: io::Error::other("the solid-state drive failed twice") });
+        }
+        self.move_floor(floor)
+    }
+
+    /// Stores a superblock with a higher floor, and frees what is below.
+    pub(super) fn move_floor(&self, floor: u64) -> Result<(), DeviceError> {
+        let state = self.state();
+        let tails = SIDES.map(|side| {
+            let position = state.first_position(side, floor);
+            state.rings[side as usize].place(position)
+        });
+        let ssd_lost = state.ssd == SsdState::Lost;
+        let superblock = Superblock {
+            floor,
+            tails,
+            ssd_lost,
+            generation: state.superblock.generation + 1,
+            ..state.superblock.clone()
+        };
+        let side = if ssd_lost { Side::Hdd } else { Side::Ssd };
+        drop(state);
+        let device = self.device(side).map_err(|source| DeviceError::Sync { source })?;
+        if let Err(error) = superblock.store(device, side) {
+            match side {
+                Side::Hdd => self.failed(),
+                Side::Ssd => self.ssd_failed(&error),
+            }
+            return Err(error);
+        }
+        let mut state = self.state();
+        if side == Side::Ssd {
+            state.counts.ssd_sectors += 2;
+        }
+        state.superblock = superblock;
+        state.free_below(floor);
+        drop(state);
+        self.landed.notify_all();
+        Ok(())
+    }
+}

@@ -1,0 +1,398 @@
+//! The pair as a device: what every device does, what a model says, and what is there after it was opened again.
+
+use std::num::NonZeroU64;
+
+use claystone_env::testing::{MemoryDevice, device_conformance, sector_pattern};
+use claystone_env::{SECTOR_BYTES, SectorFailure};
+use claystone_sim::{HddModel, SimDevice, SimRandom};
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::{Damage, TierError};
+use crate::superblock::SIDES;
+
+/// Sectors of each log: few, so that it goes round and is brought home.
+const LOG: u64 = 200;
+const HOME: u64 = 60;
+
+fn format() -> TierFormat {
+    TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max: 8, unmarked_sectors_max: 40, profile: None }
+}
+
+fn tuning(nth: u64) -> TierTuning {
+    let nth = NonZeroU64::new(nth).expect("not 0");
+    TierTuning { steering: Steering::EveryNth(nth), drain_sectors_max: 30, ..TierTuning::default() }
+}
+
+fn now() -> Now {
+    Arc::new(Moment::default)
+}
+
+fn formatted(hdd: &dyn Device, ssd: &dyn Device) {
+    TieredDevice::format(hdd, ssd, &format(), &SimRandom::new(1)).expect("format");
+}
+
+/// A pair of emulated devices that can fail.
+struct Pair {
+    hdd: SimDevice,
+    ssd: SimDevice,
+    nth: u64,
+}
+
+impl Pair {
+    fn new(seed: u64, nth: u64) -> Pair {
+        let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
+        let hdd = SimDevice::alone("hdd", model(HOME + LOG + 2), seed);
+        let ssd = SimDevice::alone("ssd", model(LOG + 2), seed + 1000);
+        formatted(&*hdd.attach(), &*ssd.attach());
+        Pair { hdd, ssd, nth }
+    }
+
+    fn open(&self) -> Result<TieredDevice, TierError> {
+        TieredDevice::open(self.hdd.attach(), Some(self.ssd.attach()), now(), tuning(self.nth))
+    }
+
+    fn opened(&self) -> TieredDevice {
+        self.open().expect("open")
+    }
+
+    /// The power goes.
+    fn crash(&self) {
+        self.hdd.crash();
+        self.ssd.crash();
+    }
+
+    /// The sectors of a log that begin with these bytes.
+    fn sectors_with(&self, side: Side, magic: &[u8]) -> Vec<u64> {
+        let device = if side == Side::Ssd { &self.ssd } else { &self.hdd };
+        let holds = |sector: &u64| device.content(Sector(*sector)).is_some_and(|content| content.starts_with(magic));
+        (1..=LOG).filter(holds).collect()
+    }
+}
+
+/// What a sector holds; `None`: it is lost.
+fn content(device: &dyn Device, sector: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0xa5; SECTOR_BYTES];
+    let failed = device.read(Sector(sector), &mut bytes, Effort::Retry).expect("the device answers");
+    match failed[..] {
+        [] => Some(bytes),
+        [failed] => {
+            assert_eq!((failed.sector, failed.failure), (Sector(sector), SectorFailure::Lost));
+            None
+        }
+        _ => panic!("one sector, {failed:?}"),
+    }
+}
+
+fn write(device: &dyn Device, sector: u64, seed: u64) {
+    device.write(Sector(sector), &sector_pattern(seed, 1)).expect("write");
+}
+
+#[test]
+fn a_pair_is_a_device() {
+    for nth in [1, 2, 3, 1_000_000] {
+        device_conformance(|sectors| {
+            let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(sectors + LOG + 2));
+            let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+            formatted(&*hdd, &*ssd);
+            Arc::new(TieredDevice::open(hdd, Some(ssd), now(), tuning(nth)).expect("open"))
+        });
+    }
+}
+
+#[test]
+fn it_is_told_what_is_no_pair() {
+    let devices = || [LOG + HOME + 2, LOG + 2].map(|sectors| Arc::new(MemoryDevice::new(sectors)) as Arc<dyn Device>);
+    let open = |hdd: &Arc<dyn Device>, ssd: Option<&Arc<dyn Device>>| {
+        TieredDevice::open(hdd.clone(), ssd.cloned(), now(), tuning(2)).map(|_| ()).expect_err("no pair")
+    };
+    let ([hdd, ssd], [other_hdd, other_ssd]) = (devices(), devices());
+    assert!(matches!(open(&hdd, Some(&ssd)), TierError::NotATier { .. }));
+    formatted(&*hdd, &*ssd);
+    TieredDevice::format(&*other_hdd, &*other_ssd, &format(), &SimRandom::new(2)).expect("format");
+    assert!(matches!(open(&hdd, Some(&other_ssd)), TierError::OtherPair { .. }));
+    assert!(matches!(open(&ssd, Some(&hdd)), TierError::OtherSide { .. }));
+    let missing = open(&hdd, None);
+    assert!(
+        matches!(missing, TierError::SsdMissing { .. }) && missing.to_string().contains("give it with"),
+        "{missing}"
+    );
+    let small = MemoryDevice::new(100);
+    let formatted = TieredDevice::format(&*hdd, &small, &format(), &SimRandom::new(1));
+    assert!(matches!(formatted, Err(TierError::TooSmall { sectors_min: 114, .. })), "{formatted:?}");
+    let odd = TierFormat { record_sectors_max: 7, ..format() };
+    assert!(TieredDevice::format(&*hdd, &*ssd, &odd, &SimRandom::new(1)).is_err());
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_power_cut_and_nothing_is_older() {
+    for seed in 0..40 {
+        let pair = Pair::new(seed, 2);
+        let device = pair.opened();
+        for sector in 0..12 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        for sector in 0..6 {
+            write(&device, sector, 100 + sector);
+        }
+        pair.crash();
+        let device = pair.opened();
+        let old = |sector: u64| Some(sector_pattern(sector, 1));
+        for sector in 0..12 {
+            let found = content(&device, sector);
+            let is_new = sector < 6 && found == Some(sector_pattern(100 + sector, 1));
+            assert!(found == old(sector) || is_new, "seed {seed}, sector {sector}");
+        }
+        // What was found stays so.
+        let found: Vec<_> = (0..6).map(|sector| content(&device, sector)).collect();
+        for _ in 0..3 {
+            pair.crash();
+            let device = pair.opened();
+            assert!((0..6).all(|sector| content(&device, sector) == found[sector as usize]), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_hurt_header_takes_nothing_and_a_hurt_payload_is_lost_for_good() {
+    for side in SIDES {
+        let pair = Pair::new(3, if side == Side::Hdd { 1 } else { 100 });
+        let device = pair.opened();
+        write(&device, 5, 1);
+        device.sync().expect("sync");
+        let before = pair.sectors_with(side, b"CLAYTREC");
+        write(&device, 5, 2);
+        device.sync().expect("sync");
+        let after = pair.sectors_with(side, b"CLAYTREC");
+        let header = *after.iter().find(|sector| !before.contains(sector)).expect("a header was written");
+        pair.crash();
+        let hurt = if side == Side::Ssd { &pair.ssd } else { &pair.hdd };
+        hurt.make_lost(header..header + 1);
+        let device = pair.opened();
+        assert_eq!(content(&device, 5), Some(sector_pattern(2, 1)), "{side:?}");
+        pair.crash();
+        hurt.flip_bit(Sector(header + 1), 77);
+        for round in 0..3 {
+            let device = pair.opened();
+            assert_eq!(content(&device, 5), None, "{side:?}, {round}");
+            // It stays lost when it is brought home, and until it is written.
+            device.drain().expect("drain");
+            assert_eq!(content(&device, 5), None, "{side:?}, {round}");
+            pair.crash();
+        }
+        let device = pair.opened();
+        write(&device, 5, 3);
+        device.sync().expect("sync");
+        device.drain().expect("drain");
+        pair.crash();
+        assert_eq!(content(&pair.opened(), 5), Some(sector_pattern(3, 1)), "{side:?}");
+    }
+}
+
+#[test]
+fn a_mark_that_is_hurt_with_a_header_is_damage_that_is_told() {
+    let pair = Pair::new(4, 100);
+    let device = pair.opened();
+    let before = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+    for seed in 0..3 {
+        write(&device, 7, seed);
+        device.sync().expect("sync");
+    }
+    let after = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+    let [header, mark, ..] = after.iter().copied().filter(|sector| !before.contains(sector)).collect::<Vec<_>>()[..]
+    else {
+        panic!("records and marks were written")
+    };
+    pair.crash();
+    pair.ssd.make_lost(mark..mark + 1);
+    assert_eq!(content(&pair.opened(), 7), Some(sector_pattern(2, 1)));
+    pair.crash();
+    pair.ssd.make_lost(header..header + 1);
+    let error = pair.open().map(|_| ()).expect_err("damaged");
+    // Its opening has covered all since then, so what is missing is told by the mark before it only.
+    assert!(matches!(error, TierError::Damaged { damage: Damage::Missing { .. }, .. }), "{error:?}");
+}
+
+#[test]
+fn a_solid_state_drive_that_fails_takes_only_what_it_alone_had() {
+    for seed in 0..20 {
+        let pair = Pair::new(seed, 2);
+        let device = pair.opened();
+        for sector in 0..20 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        for sector in 0..4 {
+            write(&device, sector, 50 + sector);
+        }
+        pair.ssd.set_removed(true);
+        for sector in 30..40 {
+            write(&device, sector, sector);
+        }
+        let lost: Vec<u64> = (0..40).filter(|sector| content(&device, *sector).is_none()).collect();
+        // Half of what was synced; what was not is in memory.
+        assert_eq!(lost, [4, 6, 8, 10, 12, 14, 16, 18], "seed {seed}");
+        device.sync().expect("it goes on with the hard disk");
+        write(&device, 6, 66);
+        device.sync().expect("sync");
+        pair.hdd.crash();
+        let check = |device: &TieredDevice| {
+            assert!(!device.info().ssd_works);
+            for sector in 0..40 {
+                let expected = match sector {
+                    0..4 => Some(50 + sector),
+                    6 => Some(66),
+                    4..20 if sector % 2 == 0 => None,
+                    20..30 => {
+                        assert_eq!(content(device, sector), Some(vec![0; SECTOR_BYTES]));
+                        continue;
+                    }
+                    _ => Some(sector),
+                };
+                assert_eq!(content(device, sector), expected.map(|seed| sector_pattern(seed, 1)), "sector {sector}");
+            }
+        };
+        let open = || TieredDevice::open(pair.hdd.attach(), None, now(), tuning(2)).expect("the loss is known");
+        check(&open());
+        let device = open();
+        device.drain().expect("drain");
+        check(&device);
+        drop(device);
+        pair.hdd.crash();
+        check(&open());
+    }
+}
+
+#[test]
+fn a_failed_sync_of_the_hard_disk_is_for_good() {
+    let pair = Pair::new(5, 1);
+    let device = pair.opened();
+    write(&device, 1, 1);
+    pair.hdd.fail_after(0);
+    assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
+    assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
+    assert!(matches!(device.write(Sector(1), &[0; SECTOR_BYTES]), Err(DeviceError::Write { .. })));
+}
+
+/// What happens to a pair in a run.
+#[derive(Debug, Clone)]
+enum Act {
+    Write { first: u64, sectors: usize, seed: u64 },
+    WriteEach { firsts: Vec<u64>, seed: u64 },
+    Discard { first: u64, sectors: u64 },
+    Sync,
+    Drain,
+    Tend,
+    Reopen,
+    Crash,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (0..HOME, 1..20usize, any::<u64>()).prop_map(|(first, sectors, seed)| {
+            Act::Write { first, sectors: sectors.min((HOME - first) as usize), seed }
+        }),
+        3 => (proptest::collection::vec(0..HOME, 1..12), any::<u64>())
+            .prop_map(|(firsts, seed)| Act::WriteEach { firsts, seed }),
+        1 => (0..HOME, 1..9u64).prop_map(|(first, sectors)| {
+            Act::Discard { first, sectors: sectors.min(HOME - first) }
+        }),
+        3 => Just(Act::Sync),
+        2 => Just(Act::Drain),
+        1 => Just(Act::Tend),
+        1 => Just(Act::Reopen),
+        2 => Just(Act::Crash),
+    ]
+}
+
+/// What a sector may hold: anything, or one of these, the last of which it holds while nothing fails.
+#[derive(Debug, Clone)]
+struct Cell {
+    any: bool,
+    may: Vec<Vec<u8>>,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #[test]
+    fn a_pair_is_as_a_model_says_through_power_cuts(
+        acts in proptest::collection::vec(act(), 1..80),
+        nth in 1u64..5,
+        seed in any::<u16>(),
+    ) {
+        let pair = Pair::new(seed.into(), nth);
+        let mut device = pair.opened();
+        let mut model = vec![Cell { any: false, may: vec![vec![0; SECTOR_BYTES]] }; HOME as usize];
+        for act in acts {
+            match &act {
+                Act::Write { first, sectors, seed } => {
+                    let bytes = sector_pattern(*seed, *sectors);
+                    device.write(Sector(*first), &bytes).expect("write");
+                    for (cell, bytes) in model[*first as usize..].iter_mut().zip(bytes.chunks_exact(SECTOR_BYTES)) {
+                        cell.may.push(bytes.to_vec());
+                    }
+                }
+                Act::WriteEach { firsts, seed } => {
+                    let mut firsts = firsts.clone();
+                    firsts.sort_unstable();
+                    firsts.dedup();
+                    let bytes = sector_pattern(*seed, firsts.len());
+                    let parts = firsts.iter().copied().map(Sector).zip(bytes.chunks_exact(SECTOR_BYTES));
+                    let writes: Vec<(Sector, &[u8])> = parts.collect();
+                    device.write_each(&writes).expect("write");
+                    for (first, bytes) in writes {
+                        model[first.0 as usize].may.push(bytes.to_vec());
+                    }
+                }
+                Act::Discard { first, sectors } => {
+                    let range = SectorRange { first: Sector(*first), sectors: *sectors };
+                    device.discard(range).expect("discard");
+                    for cell in &mut model[*first as usize..(first + sectors) as usize] {
+                        *cell = Cell { any: true, may: Vec::new() };
+                    }
+                }
+                Act::Sync | Act::Drain => {
+                    if matches!(act, Act::Drain) {
+                        device.drain().expect("drain");
+                    }
+                    device.sync().expect("sync");
+                    for cell in &mut model {
+                        let from = cell.may.len().saturating_sub(1);
+                        cell.any &= cell.may.is_empty();
+                        cell.may.drain(..from);
+                    }
+                }
+                Act::Tend => drop(device.tend().expect("tend")),
+                Act::Reopen => {
+                    device = pair.opened();
+                    // An opening makes durable what it finds.
+                    for cell in &mut model {
+                        let from = cell.may.len().saturating_sub(1);
+                        cell.any &= cell.may.is_empty();
+                        cell.may.drain(..from);
+                    }
+                }
+                Act::Crash => {
+                    pair.crash();
+                    device = pair.opened();
+                    for (sector, cell) in (0..).zip(&mut model) {
+                        match content(&device, sector) {
+                            _ if cell.any => cell.may.clear(),
+                            Some(found) if cell.may.contains(&found) => cell.may = vec![found],
+                            // Torn, or unreadable until it is written: nothing was promised.
+                            _ if cell.may.len() > 1 => *cell = Cell { any: true, may: Vec::new() },
+                            found => prop_assert!(false, "sector {} is {}", sector, found.map_or("lost", |_| "stale")),
+                        }
+                    }
+                }
+            }
+            for (sector, cell) in (0..).zip(&model) {
+                if let Some(newest) = cell.may.last() {
+                    let found = content(&device, sector);
+                    prop_assert!(found.as_ref() == Some(newest), "sector {} after {:?}", sector, act);
+                }
+            }
+        }
+    }
+}
