@@ -17,6 +17,11 @@ pub struct Padding {
     /// After so long without a user's write the drive is synced instead of padded, unless it is fast and little is in it: then it is
     /// fast, and needs no padding until somebody writes. `None`: it is padded for ever.
     pub sync_after: Option<Duration>,
+    /// What a stage shall have left for users, and no more than three quarters of what it takes: with less, the drive is taken to
+    /// the next one while it is not needed. So a stall of the solid-state drive does not find it near a slow stage. 0: it is not.
+    pub reserve_bytes: u64,
+    /// After so long without a user's write it is not needed.
+    pub reserve_after: Duration,
 }
 
 impl Default for Padding {
@@ -27,6 +32,8 @@ impl Default for Padding {
             keeps_fast: false,
             leave_bytes: 64 << 10,
             sync_after: None,
+            reserve_bytes: 0,
+            reserve_after: Duration::from_millis(1),
         }
     }
 }

@@ -16,7 +16,7 @@
 //! | stage | what holds | what is predicted | what upkeep wants |
 //! |---|---|---|---|
 //! | Fast | `taken` bytes were written since a sync, all quickly | Fast, if the write still fits below the limit | nothing |
-//! | Mid | `taken` bytes were written since the last slow one | Mid, if the write still fits below the limit | a little padding when idle |
+//! | Mid | `taken` bytes were written since the last slow one | Mid, if the write still fits below the limit | a little padding when idle; much, in Fast too, when less than the reserve is left |
 //! | Due | the limit is reached; the slow write has not come yet | Slow | padding until it comes |
 //! | Slow | the last write was slow | Slow | padding until one is not |
 //! | Lost | where the drive is nobody knows | Slow | padding until a slow write tells |
@@ -314,14 +314,21 @@ impl Predictor {
         }
     }
 
-    /// What the drive needs now: it was idle for `idle`, and no user wrote for `unused`.
-    pub fn upkeep(&self, idle: Duration, unused: Duration) -> Upkeep {
+    /// What the drive needs now: it was idle for `idle`, and no user wrote for `unused`. `is_calm`: the solid-state drive takes what
+    /// comes.
+    pub fn upkeep(&self, idle: Duration, unused: Duration, is_calm: bool) -> Upkeep {
         let padding = &self.tuning.padding;
         let keeps = match self.stage {
             _ if self.is_off || !self.queued.is_empty() => return Upkeep::Nothing,
             Stage::Suspended => return Upkeep::Nothing,
             _ if padding.sync_after.is_some_and(|after| unused >= after) && self.is_worn() => return Upkeep::Sync,
             Stage::Due | Stage::Slow | Stage::Lost => return Upkeep::Pad(padding.leave_bytes),
+            Stage::Fast | Stage::Mid if is_calm && self.is_below_reserve() => {
+                return match padding.reserve_after.checked_sub(unused) {
+                    Some(left) if !left.is_zero() => Upkeep::After(left),
+                    _ => Upkeep::Pad(padding.leave_bytes),
+                };
+            }
             Stage::Fast => padding.keeps_fast,
             Stage::Mid => true,
         };
@@ -335,6 +342,12 @@ impl Predictor {
     /// Whether a sync gains much: not a fast stage of which more than three quarters are left.
     fn is_worn(&self) -> bool {
         self.stage != Stage::Fast || self.taken * 4 >= self.limit_bytes()
+    }
+
+    /// Whether a stall of the solid-state drive may use up what is left.
+    fn is_below_reserve(&self) -> bool {
+        let reserve = self.tuning.padding.reserve_bytes.min(self.limit_bytes() / 4 * 3);
+        self.left_bytes() < reserve
     }
 
     /// Its limits as they are now, of the fast and the middle stage.

@@ -185,9 +185,13 @@ impl Bed {
         let disk = |number: usize| {
             let hand = world.device(&format!("hdd {number}"), HddModel::buffered(LOG_SECTORS, devices.buffer));
             let process = world.process(&format!("hdd {number}"));
-            // Disabled, a disk is synced and left alone, so that it is fast when it is needed.
-            let sync_after = (mode == Mode::Disabled).then_some(SYNC_AFTER);
-            let padding = Padding { sync_after, ..Padding::default() };
+            // Disabled, a disk is synced and left alone, so that it is fast when it is needed, and never about to be slow.
+            let padding = match mode {
+                Mode::Disabled => {
+                    Padding { sync_after: Some(SYNC_AFTER), reserve_bytes: RESERVE_BYTES, ..Padding::default() }
+                }
+                Mode::EnabledFast | Mode::Enabled => Padding::default(),
+            };
             let mut predictor = Predictor::new(known.profile.clone(), Tuning { padding, ..Tuning::default() });
             predictor.synced();
             Disk {
@@ -351,7 +355,8 @@ impl Bed {
             }
             let now = self.clock.now();
             let (idle, unused) = (now.since(disk.idle_since.get()), now.since(disk.unused_since.get()));
-            let upkeep = disk.predictor.borrow().upkeep(idle, unused);
+            let is_calm = self.in_ssd.get() <= self.rule.queue_max;
+            let upkeep = disk.predictor.borrow().upkeep(idle, unused, is_calm);
             match upkeep {
                 Upkeep::Nothing => disk.came.notified().await,
                 Upkeep::After(wait) => {
@@ -434,6 +439,8 @@ const LOG_SECTORS: u64 = 1 << 32;
 const WAITING_MAX: usize = 32;
 /// A tenth of the middle stage of the drive of the paper.
 const APART_BYTES: u64 = 1 << 20;
+/// What the heaviest workload brings within a stall of the solid-state drive at its peak.
+const RESERVE_BYTES: u64 = 6 << 20;
 /// Without a user's write, before a disk that is not enabled is synced.
 const SYNC_AFTER: Duration = Duration::from_millis(20);
 const WRITE_BACK_BYTES: u64 = 1 << 20;
