@@ -1,7 +1,7 @@
-//! Carries out what the policies of buckets want: one conversion after another, at the pace of upkeep.
+//! Carries out what the policies of buckets want: a few conversions at once, at the pace of upkeep.
 //!
 //! ```text
-//!   buckets with a policy -> look (their stripes, heat, disks) -> plan_conversions (pure) -> Keeper::convert, one by one
+//!   buckets with a policy -> look (their stripes, heat, disks) -> plan_conversions (pure) -> Keeper::convert, `repair_concurrency` at once
 //! ```
 //!
 //! Invariants:
@@ -19,6 +19,8 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::Moment;
 use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeRecord, VersionRef};
 use claystone_stripe::{Family, Layout, StripeError};
+use futures::StreamExt;
+use futures::stream;
 
 use crate::backoff::Cause;
 use crate::conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};
@@ -118,7 +120,7 @@ pub struct Explained {
 
 impl Keeper {
     /// Looks at every bucket with a policy and carries out of the conversions that each wants [`BATCH`], and more while that takes
-    /// less than [`LOOK_SHARE`] times what the look took.
+    /// less than [`LOOK_SHARE`] times what the look took; as many at once as stripes are repaired.
     ///
     /// # Errors
     /// The metadata store failed; what was committed before stays.
@@ -146,12 +148,17 @@ impl Keeper {
             self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
             let (looked, began) = (self.now().since(began), self.now());
-            for (done, change) in changes.into_iter().enumerate() {
-                let is_long_ago = done >= BATCH && self.now().since(began) >= looked * LOOK_SHARE;
-                if is_long_ago || self.repairs() {
-                    break;
-                }
-                match self.carry_out(&policy, &change).await {
+            let goes_on = |begun: usize| {
+                let is_long_ago = begun >= BATCH && self.now().since(began) >= looked * LOOK_SHARE;
+                !is_long_ago && !self.repairs()
+            };
+            // No two changes of a plan have a stripe in common.
+            let mut outcomes = stream::iter(changes.into_iter().enumerate())
+                .take_while(|(begun, _)| std::future::ready(goes_on(*begun)))
+                .map(|(_, change)| async move { (self.carry_out(&policy, &change).await, change) })
+                .buffer_unordered(self.inner.settings.repair_concurrency);
+            while let Some((outcome, change)) = outcomes.next().await {
+                match outcome {
                     Ok(()) => match Kind::of(&change.why) {
                         Kind::Encodes => round.encoded += 1,
                         Kind::Merges => round.merged += 1,

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Settings {
     /// A disk that has not answered for this long counts as gone: its chunks are rebuilt elsewhere.
     pub absent_after: Duration,
-    /// Stripes that are rebuilt or moved at once, at least 1.
+    /// Stripes that are rebuilt or moved at once, and conversions carried out at once; at least 1.
     pub repair_concurrency: usize,
     /// Share of the time that repair and drain take while clients are busy, above 0 and up to 1. Without clients they
     /// take all.

@@ -27,7 +27,16 @@ struct Store {
 }
 
 /// Runs a scenario on a bucket `b` with this policy.
-fn with_policy<F: Future<Output = ()>>(disks: u128, policy: &str, scenario: impl FnOnce(Store) -> F) {
+fn with_policy<T, F: Future<Output = T>>(disks: u128, policy: &str, scenario: impl FnOnce(Store) -> F) -> T {
+    with_settings(disks, policy, settings(), scenario)
+}
+
+fn with_settings<T, F: Future<Output = T>>(
+    disks: u128,
+    policy: &str,
+    settings: Settings,
+    scenario: impl FnOnce(Store) -> F,
+) -> T {
     let policy: HeatPolicy = policy.parse().expect("valid");
     claystone_sim::run(42, |world| async move {
         let env = world.process("node").env().clone();
@@ -35,27 +44,30 @@ fn with_policy<F: Future<Output = ()>>(disks: u128, policy: &str, scenario: impl
         let bucket = meta.create_bucket("b", "me", None, env.clock.wall()).await.expect("a new name").id;
         meta.set_policy("b", Some(policy)).await.expect("it is there");
         let (stripes, reports) = Stripes::new(env.clone(), Stores::default(), stripe_settings());
-        let keeper = keeper(&env, &meta, &stripes, reports);
+        let keeper = keeper(&env, &meta, &stripes, reports, settings);
         let (memory, faulty) = (Vec::new(), Vec::new());
         let mut store = Store { env, meta, bucket, policy, stripes, keeper, memory, faulty };
         for _ in 0..disks {
             store.add_disk().await;
         }
-        scenario(store).await;
-    });
+        scenario(store).await
+    })
 }
 
 fn stripe_settings() -> claystone_stripe::Settings {
     claystone_stripe::Settings { heat_half_life: Duration::from_secs(3600), ..claystone_stripe::Settings::default() }
 }
 
-fn keeper(env: &Env, meta: &SqliteMeta, stripes: &Stripes, reports: DamageReports) -> Keeper {
-    let settings = Settings {
+fn settings() -> Settings {
+    Settings {
         verify_after: Duration::ZERO,
         reclaim_after: Duration::ZERO,
         convert_after: Duration::from_secs(600),
         ..Settings::default()
-    };
+    }
+}
+
+fn keeper(env: &Env, meta: &SqliteMeta, stripes: &Stripes, reports: DamageReports, settings: Settings) -> Keeper {
     Keeper::new(env.clone(), Arc::new(meta.clone()), stripes.clone(), reports, settings).expect("good settings")
 }
 
@@ -262,7 +274,7 @@ fn heat_is_kept_over_a_restart_and_what_was_not_written_is_lost() {
         store.env.clock.sleep(Duration::from_secs(3600)).await;
 
         let (stripes, reports) = Stripes::new(store.env.clone(), store.stripes.stores().clone(), stripe_settings());
-        let keeper = keeper(&store.env, &store.meta, &stripes, reports);
+        let keeper = keeper(&store.env, &store.meta, &stripes, reports, settings());
         keeper.load_heats().await.expect("readable");
         let now = store.env.clock.wall();
         let heat = |stripe| stripes.heats().of(stripe, now);
@@ -386,6 +398,45 @@ fn copies_are_encoded_where_they_lie_when_they_are_no_longer_new() {
         assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), 2)]);
         assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
     });
+}
+
+/// Every change of a store takes a second, so conversions one after another take as many times as long as one.
+#[test]
+fn as_many_conversions_as_repairs_go_on_at_once_and_the_pace_stays() {
+    const STRIPES: u64 = 12;
+    let seconds = |repair_concurrency, bytes_per_second_max| {
+        let settings = Settings { repair_concurrency, bytes_per_second_max, ..settings() };
+        with_settings(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", settings, |store| async move {
+            for key in 0..STRIPES {
+                store.put(&key.to_string(), BYTES).await;
+            }
+            store.age().await;
+            for key in 0..STRIPES {
+                store.read(&key.to_string()).await;
+            }
+            let slow = || Faults { write_delay: Duration::from_secs(1), ..Faults::default() };
+            store.faulty.iter().for_each(|disk| disk.set(slow()));
+            let began = store.env.clock.now();
+            let round = store.keeper.convert_once().await.expect("the database answers");
+            let took = store.env.clock.now().since(began);
+            store.faulty.iter().for_each(|disk| disk.set(Faults::default()));
+            assert_eq!((round.encoded, round.failed, round.left), (STRIPES, 0, 0));
+            assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), STRIPES as usize)]);
+            for key in 0..STRIPES {
+                store.read(&key.to_string()).await;
+            }
+            assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+            took.as_secs_f64()
+        })
+    };
+    let one = seconds(1, None);
+    assert!(one >= STRIPES as f64, "{one}");
+    let four = seconds(4, None);
+    assert!((four / one - 0.25).abs() < 0.01, "{one} and {four}");
+    // Each reads three chunks of 64 KiB, and writes two.
+    let bytes = STRIPES * (3 + 2) * (64 << 10);
+    let paced = seconds(4, Some(bytes / 600));
+    assert!(paced > 540.0, "{paced}");
 }
 
 #[test]
