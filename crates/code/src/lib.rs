@@ -78,7 +78,7 @@ mod tests;
 
 pub use code::ErasureCode;
 pub use convert::{
-    CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Kept, Making, NoConversion, StripeChunk,
+    CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Kept, Making, NoConversion, StripeChunk, Weakened,
     plan_conversion,
 };
 pub use kernel::{ForceError, Matrix, Tier, UnknownTier};

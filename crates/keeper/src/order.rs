@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! 1. What is converted first survives, until it is repaired, as many further losses as the safest of its stripes did, or as the new
-//!    code as a whole: no stripe that is merged with a hurt one is the less safe for it.
+//!    code as a whole: no stripe that is merged with a hurt one is the less safe for it. The executor refuses the same
+//!    (`ConversionPlan::weakens`), so nothing is begun here that it would not end.
 //! 2. Of two ways that read alike the repair comes first.
 
 use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan, ReadCosts, StripeChunk};
@@ -36,11 +37,12 @@ pub fn order_costs(plan: &ConversionPlan, lost: &[StripeChunk]) -> Option<OrderC
     let of = |chunks: &[StripeChunk], stripe: u16| -> Vec<ChunkIndex> {
         chunks.iter().filter(|chunk| chunk.stripe == stripe).map(|chunk| chunk.chunk).collect()
     };
+    if plan.weakens(lost).is_some() {
+        return None;
+    }
     let (mut repair_first, mut conversion_first) = (plan.reads.len() as f64, 0.0);
-    let mut before = i32::MIN;
     for stripe in 0..plan.sources {
         let lost = of(lost, stripe);
-        before = before.max(plan.from.tolerance_left(&lost));
         repair_first += reads(plan.from, &lost, &lost)?;
         conversion_first += reads(plan.from, &of(&plan.reads, stripe), &lost)?;
     }
@@ -48,9 +50,6 @@ pub fn order_costs(plan: &ConversionPlan, lost: &[StripeChunk]) -> Option<OrderC
     let kept_lost: Vec<StripeChunk> = kept_lost.collect();
     for stripe in 0..plan.targets {
         let lost = of(&kept_lost, stripe);
-        if plan.to.tolerance_left(&lost) < before.min(plan.to.tolerance().into()) {
-            return None;
-        }
         conversion_first += reads(plan.to, &lost, &lost)?;
     }
     Some(OrderCosts { repair_first, conversion_first })

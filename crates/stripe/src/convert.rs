@@ -21,7 +21,7 @@
 //! 1. What is read of healthy stripes is what the plan says, and what is written is too, in whole chunks. Lost chunks that
 //!    the plan reads are decoded, which reads more.
 //! 2. New chunks have names that no chunk had before: those of the targets, which are new. Kept chunks keep theirs.
-//! 3. A target does not survive fewer further losses than every source did, unless the new code as a whole does.
+//! 3. A target survives, whatever is lost, as many further losses as the safest of its sources did, or as the new code as a whole.
 //! 4. Bytes stay in their bands: a target holds whole bands of the sources, in order.
 //!
 //! Left out: padding. Chunks are files of one length, so stripes whose chunks are shorter, such as the last of most
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
-use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan, Converter, StripeChunk};
+use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan, Converter, StripeChunk, Weakened};
 use claystone_env::aligned_buffer;
 use claystone_meta::{Band, ChunkPlace, Conversion, Origin, StripeRecord};
 use futures::future::try_join_all;
@@ -188,7 +188,7 @@ fn keep(
     targets
 }
 
-/// Whether each target survives as much as its sources do now, without the chunks that cannot be read whole.
+/// Whether each target survives as much as every source of it does now, without the chunks that cannot be read whole.
 fn check_exposure(
     stripes: &Stripes,
     sources: &[StripeRecord],
@@ -200,21 +200,15 @@ fn check_exposure(
         let is_there = place.is_some_and(|place| !place.damaged && stripes.stores.readable(place.disk).is_some());
         !is_there || states[usize::from(chunk.stripe)].has_failed(chunk.chunk)
     };
-    let left_of_source = |stripe: u16| {
-        let chunks = (0..plan.from.shape().chunks()).map(|chunk| StripeChunk { stripe, chunk: ChunkIndex(chunk) });
-        let lost: Vec<ChunkIndex> = chunks.filter(is_lost).map(|chunk| chunk.chunk).collect();
-        plan.from.tolerance_left(&lost)
-    };
-    let before = (0..plan.sources).map(left_of_source).min().expect("a conversion has sources");
-    for target in 0..plan.targets {
-        let kept = plan.kept.iter().filter(|kept| kept.to.stripe == target && is_lost(&kept.from));
-        let lost: Vec<ChunkIndex> = kept.map(|kept| kept.to.chunk).collect();
-        let after = plan.to.tolerance_left(&lost);
-        if after < before.min(plan.to.tolerance().into()) {
-            return Err(StripeError::Exposed { stripe: sources[0].id, to: plan.to, before, after });
+    let all = (0..plan.sources).flat_map(|stripe| (0..plan.from.shape().chunks()).map(move |chunk| (stripe, chunk)));
+    let all = all.map(|(stripe, chunk)| StripeChunk { stripe, chunk: ChunkIndex(chunk) });
+    let lost: Vec<StripeChunk> = all.filter(is_lost).collect();
+    match plan.weakens(&lost) {
+        None => Ok(()),
+        Some(Weakened { before, after, .. }) => {
+            Err(StripeError::Exposed { stripe: sources[0].id, to: plan.to, before, after })
         }
     }
-    Ok(())
 }
 
 /// Gives each written chunk a disk, in `targets` too, and returns them in the order of the plan.

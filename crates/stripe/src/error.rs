@@ -107,7 +107,7 @@ pub enum StripeError {
         /// The disk.
         disk: DiskId,
     },
-    /// With what it has lost now, the stripe would survive less under another code.
+    /// With what is lost now, the stripe, or one that it was to be merged with, would survive less under another code.
     #[error("stripe {stripe} survives {before} more losses as it is, and {after} under {to}: repair comes first")]
     Exposed {
         /// The stripe.

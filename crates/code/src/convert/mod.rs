@@ -127,6 +127,38 @@ impl ConversionPlan {
         let all = all.map(|(stripe, chunk)| StripeChunk { stripe, chunk });
         all.filter(|chunk| stay.binary_search(chunk).is_err()).collect()
     }
+
+    /// The first new stripe that, while the old chunks `lost` cannot be read, survives fewer further losses than some old
+    /// stripe whose data it has: none of those that are merged is to become less safe for the others. A new code that survives less
+    /// even when all is whole is held to what it does then.
+    pub fn weakens(&self, lost: &[StripeChunk]) -> Option<Weakened> {
+        let of = |chunks: &[StripeChunk], stripe: u16| -> Vec<ChunkIndex> {
+            chunks.iter().filter(|chunk| chunk.stripe == stripe).map(|chunk| chunk.chunk).collect()
+        };
+        let left: Vec<i32> =
+            (0..self.sources).map(|source| self.from.tolerance_left(&of(lost, source))).collect();
+        let whole = i32::from(self.to.tolerance());
+        let weakened = |target: u16| {
+            let kept: Vec<&Kept> = self.kept.iter().filter(|kept| kept.to.stripe == target).collect();
+            let before = kept.iter().map(|kept| left[usize::from(kept.from.stripe)]).max()?.min(whole);
+            let gone: Vec<ChunkIndex> =
+                kept.iter().filter(|kept| lost.contains(&kept.from)).map(|kept| kept.to.chunk).collect();
+            let after = self.to.tolerance_left(&gone);
+            (after < before).then_some(Weakened { target, before, after })
+        };
+        (0..self.targets).find_map(weakened)
+    }
+}
+
+/// A new stripe that survives less than it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weakened {
+    /// Which of the new stripes.
+    pub target: u16,
+    /// Further losses it should survive: what the safest of its old stripes does, or the new code as a whole.
+    pub before: i32,
+    /// Those that it would.
+    pub after: i32,
 }
 
 /// Why there is no plan.

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::{CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Making, NoConversion, plan_conversion};
+use super::{
+    CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Making, NoConversion, StripeChunk, plan_conversion,
+};
 use crate::{
     ChunkIndex, CodeSpec, SpecError, Tier,
     tests::{noise, stripe, tier},
@@ -161,6 +163,32 @@ fn what_cannot_be_converted_says_why() {
     let (from, to) = (spec("rs:64+2"), spec("rs:65+2"));
     assert_eq!(error(from, to), NoConversion::TooWide { from, to, data: 4160, limit: CONVERSION_DATA_MAX });
     assert_eq!(error(from, to).to_string(), "rs:64+2 and rs:65+2 meet at 4160 data chunks, the limit is 4096");
+}
+
+#[test]
+fn no_stripe_becomes_less_safe_for_those_it_is_merged_with() {
+    let weakened = |from, to, lost: &[(u16, u16)]| {
+        let lost = lost.iter().map(|(stripe, chunk)| StripeChunk { stripe: *stripe, chunk: ChunkIndex(*chunk) });
+        let weakened = plan(from, to, ConversionGoal::FewestReads).weakens(&lost.collect::<Vec<_>>());
+        weakened.map(|weakened| (weakened.target, weakened.before, weakened.after))
+    };
+    let merged = |lost| weakened("rsm:6+3", "rsm:12+3", lost);
+    assert_eq!(merged(&[]), None);
+    assert_eq!(merged(&[(0, 6), (0, 7), (1, 8)]), None, "parity is made anew");
+    assert_eq!(merged(&[(1, 0)]), Some((0, 3, 2)), "the other one is whole");
+    assert_eq!(merged(&[(0, 8), (1, 0)]), None, "both survive two");
+    assert_eq!(merged(&[(0, 0), (1, 0)]), Some((0, 2, 1)));
+    assert_eq!(merged(&[(0, 0), (0, 1), (1, 0), (1, 1)]), Some((0, 1, -1)));
+    // Copies survive two losses of any chunks, as many as the code: one data chunk is one loss, a copy none.
+    assert_eq!(weakened("mirror:6x3", "rsm:6+2", &[(0, 7)]), None);
+    assert_eq!(weakened("mirror:6x3", "rsm:6+2", &[(0, 0)]), None);
+    assert_eq!(weakened("mirror:6x3", "rsm:6+2", &[(0, 0), (0, 1)]), Some((0, 1, 0)));
+    // A new code that survives less is held to that.
+    assert_eq!(weakened("rsm:6+3", "rsm:12+2", &[]), None);
+    assert_eq!(weakened("rsm:6+3", "rsm:12+2", &[(0, 0)]), Some((0, 2, 1)));
+    // Split, each half has its own losses.
+    assert_eq!(weakened("rsm:12+3", "rsm:6+3", &[(0, 7)]), None);
+    assert_eq!(weakened("rsm:12+3", "rsm:6+3", &[(0, 7), (0, 14)]), None);
 }
 
 #[test]
