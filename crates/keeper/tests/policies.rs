@@ -14,6 +14,7 @@ use claystone_meta::{
     Versioning,
 };
 use claystone_stripe::{Absence, DamageReports, Family, Member, Stores, StripeError, Stripes};
+use futures::future::join;
 
 struct Store {
     env: Env,
@@ -191,6 +192,7 @@ impl Store {
     }
 }
 
+const COPIES_RSM: &str = "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00";
 const SMALL_RSM: &str = "rsm:3+2/rsm:6+2<=160%,0.25..1.00";
 /// The length of the objects: three chunks of 64 KiB.
 const BYTES: usize = 3 << 16;
@@ -359,7 +361,7 @@ fn hurt_stripes_are_repaired_and_then_converted() {
 /// From copies to fast to compact to fast, with bytes counted at the stores.
 #[test]
 fn copies_are_encoded_where_they_lie_when_they_are_no_longer_new() {
-    with_policy(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+    with_policy(9, COPIES_RSM, |store| async move {
         store.put("a", BYTES).await;
         store.put("b", BYTES).await;
         assert_eq!(store.overall_codes().await, [("mirror:3x3".to_owned(), 2)]);
@@ -406,7 +408,7 @@ fn as_many_conversions_as_repairs_go_on_at_once_and_the_pace_stays() {
     const STRIPES: u64 = 12;
     let seconds = |repair_concurrency, bytes_per_second_max| {
         let settings = Settings { repair_concurrency, bytes_per_second_max, ..settings() };
-        with_settings(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", settings, |store| async move {
+        with_settings(9, COPIES_RSM, settings, |store| async move {
             for key in 0..STRIPES {
                 store.put(&key.to_string(), BYTES).await;
             }
@@ -440,8 +442,51 @@ fn as_many_conversions_as_repairs_go_on_at_once_and_the_pace_stays() {
 }
 
 #[test]
+fn copies_of_an_earlier_policy_are_merged_by_where_they_lie_and_encoded_where_they_end() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        for key in ["a", "b", "c", "d"] {
+            store.put(key, BYTES).await;
+        }
+        store.meta.set_policy("b", Some(SMALL_RSM.parse().expect("valid"))).await.expect("it is there");
+        // The coldest but for one lies in the lane of the coldest.
+        for key in ["c", "b", "b", "d", "d"] {
+            store.read(key).await;
+        }
+        store.env.clock.sleep(Duration::from_secs(5 * 3600)).await;
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.merged, round.encoded, round.failed), (2, 0, 0));
+        assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 2)]);
+    });
+    // What ends within a row is not cut anew: its data chunks stay.
+    with_policy(14, "replica:3/rs:6+2/clay:12+2:13<=300%,0.25..1.00", |store| async move {
+        store.put("short", 5000).await;
+        let policy = HeatPolicy { fresh_copies: None, ..store.policy };
+        store.meta.set_policy("b", Some(policy)).await.expect("it is there");
+        store.age().await;
+        assert!(matches!(store.why("short").await, Why::Settled { .. }), "{:?}", store.why("short").await);
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.code("short").await, "rs:6+2");
+        store.read("short").await;
+    });
+}
+
+#[test]
+fn a_look_leads_to_so_many_conversions_and_then_to_another() {
+    with_policy(5, COPIES_RSM, |store| async move {
+        for key in 0..70 {
+            store.put(&key.to_string(), 3).await;
+        }
+        store.age().await;
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.left), (64, 6));
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.left), (6, 0));
+    });
+}
+
+#[test]
 fn copies_that_nobody_reads_become_compact_at_once() {
-    with_policy(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+    with_policy(9, COPIES_RSM, |store| async move {
         store.put("a", BYTES).await;
         store.put("b", BYTES).await;
         store.age().await;
@@ -461,7 +506,7 @@ fn copies_that_nobody_reads_become_compact_at_once() {
 /// Whatever chunks are lost meanwhile, a stripe survives no fewer further losses after it was encoded than before.
 #[test]
 fn encoding_copies_lowers_no_tolerance() {
-    with_policy(9, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+    with_policy(9, COPIES_RSM, |store| async move {
         for lost in [vec![], vec![0], vec![3], vec![0, 4], vec![0, 3], vec![6, 7], vec![0, 1]] {
             let key = format!("{lost:?}");
             store.put(&key, BYTES).await;
@@ -529,7 +574,7 @@ fn what_is_read_degraded_again_and_again_is_repaired_before_its_disk_is_given_up
 
 #[test]
 fn a_lost_copy_of_what_is_no_longer_new_is_not_repaired_but_dropped() {
-    with_policy(10, "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+    with_policy(10, COPIES_RSM, |store| async move {
         store.put("copy", BYTES).await;
         store.put("data", BYTES).await;
         store.settle().await;
@@ -641,5 +686,128 @@ fn buckets_without_a_policy_stay_as_they_are_and_their_stripes_are_told_of() {
         // Under another policy they are neither fast nor compact.
         store.meta.set_policy("b", HeatPolicy::named("lrc").ok()).await.expect("it is there");
         assert!(matches!(store.why("a").await, Why::OtherCode { .. }));
+    });
+}
+
+impl Store {
+    /// Chunks of an object's stripe are found damaged.
+    async fn damage(&self, key: &str, chunks: &[u16]) {
+        let record = self.span(key).await.stripe;
+        let ids: Vec<_> =
+            chunks.iter().map(|chunk| record.chunk_id(ChunkIndex(*chunk)).expect("it has a name")).collect();
+        self.meta.mark_damaged(&ids).await.expect("the database answers");
+    }
+
+    /// Stripes that a step of repair converts, and those that it rebuilds.
+    async fn converted_and_repaired(&self) -> (u64, u64) {
+        let round = self.keeper.repair_once().await.expect("the database answers");
+        assert_eq!((round.failed, round.conflicts), (0, 0));
+        (round.converted, round.stripes)
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_holds_up_no_repair() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.age().await;
+        store.damage("a", &[4]).await;
+        let damaged = store.span("a").await.stripe;
+        // Its bound is less than its codes take.
+        let policy = HeatPolicy { percent_max: 101, ..store.policy };
+        store.meta.set_policy("b", Some(policy)).await.expect("it is not looked at");
+        assert!(store.meta.buckets().await.is_err());
+        assert_eq!(store.converted_and_repaired().await, (0, 1));
+        let repaired = store.meta.stripe(damaged.id).await.expect("readable").expect("it is there");
+        assert!(repaired.places.iter().all(|place| place.is_some_and(|place| !place.damaged)));
+    });
+}
+
+/// Both would read less if they were converted first: copies are dropped then.
+#[test]
+fn what_survives_no_further_loss_waits_for_no_conversion() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        for (key, copies, expected) in [("one", &[4][..], (1, 0)), ("both", &[4, 7], (0, 1))] {
+            store.put(key, BYTES).await;
+            store.age().await;
+            store.read(key).await;
+            store.damage(key, copies).await;
+            assert_eq!(store.converted_and_repaired().await, expected, "{key}");
+            store.read(key).await;
+        }
+    });
+}
+
+#[test]
+fn a_policy_that_was_set_counts_for_the_next_repair() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        store.put("before", BYTES).await;
+        store.put("after", BYTES).await;
+        store.meta.set_policy("b", None).await.expect("it is there");
+        store.age().await;
+        for key in ["before", "after"] {
+            store.read(key).await;
+        }
+        store.damage("before", &[4]).await;
+        assert_eq!(store.converted_and_repaired().await, (0, 1));
+        store.meta.set_policy("b", Some(store.policy)).await.expect("it is there");
+        store.keeper.policy_changed();
+        store.damage("after", &[4]).await;
+        assert_eq!(store.converted_and_repaired().await, (1, 0));
+    });
+}
+
+#[test]
+fn degraded_reads_are_forgotten_when_the_disk_is_back() {
+    with_policy(10, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.settle().await;
+        let disk = store.span("a").await.stripe.places[0].expect("whole").disk;
+        store.set_away(&[disk], true);
+        for _ in 0..4 {
+            store.read("a").await;
+        }
+        store.set_away(&[disk], false);
+        assert_eq!(store.repair().await, 0, "it is whole");
+        store.set_away(&[disk], true);
+        assert_eq!(store.repair().await, 0, "nobody reads it now");
+        store.read("a").await;
+        assert_eq!(store.repair().await, 0, "once is not often");
+    });
+}
+
+/// Every change of a store takes a second: the repairs of all take minutes.
+#[test]
+fn what_turns_hot_while_others_are_repaired_is_next_after_half_a_minute() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        const STRIPES: u64 = 80;
+        for key in 0..STRIPES {
+            store.put(&key.to_string(), BYTES).await;
+        }
+        for key in 0..STRIPES {
+            store.damage(&key.to_string(), &[0]).await;
+        }
+        let slow = || Faults { write_delay: Duration::from_secs(1), ..Faults::default() };
+        store.faulty.iter().for_each(|disk| disk.set(slow()));
+        let last = (STRIPES - 1).to_string();
+        let read = async {
+            store.env.clock.sleep(Duration::from_secs(1)).await;
+            for _ in 0..3 {
+                store.read(&last).await;
+            }
+        };
+        let began = store.env.clock.now();
+        let ((_, repaired), ()) = join(store.converted_and_repaired(), read).await;
+        let took = store.env.clock.now().since(began);
+        assert!((30..40).contains(&took.as_secs()), "{took:?}");
+        assert!((10..STRIPES / 2).contains(&repaired), "{repaired}");
+        let is_hurt = |stripe: &StripeRecord| stripe.places.iter().flatten().any(|place| place.damaged);
+        assert!(is_hurt(&store.span(&last).await.stripe));
+        let next = async {
+            store.env.clock.sleep(Duration::from_secs(9)).await;
+            assert!(!is_hurt(&store.span(&last).await.stripe), "it is the first of the next");
+        };
+        let ((_, left), ()) = join(store.converted_and_repaired(), next).await;
+        assert_eq!(repaired + left, STRIPES);
     });
 }

@@ -320,6 +320,13 @@ async fn what_is_new_is_copies_of_the_data_chunks_unless_it_is_long_or_a_part() 
     let none = || Attributes::default();
     let copied = world.objects.copy(&object, "bucket", "copy", Versioning::Off, Precondition::None, none()).await;
     copied.expect("shared");
+    // And so it does when the bucket makes no copies of what is new any more.
+    let without = HeatPolicy { fresh_copies: None, ..policy };
+    world.objects.set_policy("bucket", Some(without)).await.expect("disks enough");
+    let again = world.objects.copy(&object, "bucket", "again", Versioning::Off, Precondition::None, none()).await;
+    again.expect("shared");
+    assert_eq!(codes("again").await, ["mirror:2x3"]);
+    world.objects.set_policy("bucket", Some(policy)).await.expect("disks enough");
     assert_eq!(world.chunks().await.0, before, "no chunk was written");
     world.put("small", &pattern(4, 100)).await.expect("room");
     assert_eq!(codes("small").await, ["replica:3"]);

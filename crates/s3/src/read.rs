@@ -354,3 +354,35 @@ const STATE_HEADER: &str = "x-claystone-state";
 /// Header that tells the code of a bucket or object.
 pub(crate) const CODE_HEADER: &str = "x-claystone-code";
 const PARTS_SHOWN_MAX: i32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_what_all_of_its_stripes_are() {
+        let policy = |text: &str| text.parse::<HeatPolicy>().expect("a valid policy");
+        let now = policy("replica:3/rsm:6+3/rsm:12+3<=400%,0.25..1.00");
+        let state = |policy: Option<HeatPolicy>, codes: &[&str]| {
+            let codes: Vec<CodeSpec> = codes.iter().map(|code| code.parse().expect("a valid code")).collect();
+            state_of(policy, &codes)
+        };
+        for (codes, expected) in [
+            (&["mirror:6x3"][..], "fresh"),
+            (&["rsm:6+3", "rsm:6+3"], "fast"),
+            (&["rsm:12+3"], "compact"),
+            (&["rsm:12+3", "rsm:6+3"], "mixed"),
+            // The end of a long object.
+            (&["rsm:6+3", "rs:4+2"], "fast"),
+            (&["rs:4+2"], "other"),
+            // Copies that it does not make, but of its data chunks, of an earlier policy.
+            (&["mirror:6x4"], "fresh"),
+            (&["mirror:4x3"], "other"),
+        ] {
+            assert_eq!(state(Some(now), codes), Some(expected), "{codes:?}");
+        }
+        assert_eq!(state(Some(policy("rsm:6+3/rsm:12+3<=400%,0.25..1.00")), &["mirror:6x3"]), Some("fresh"));
+        assert_eq!(state(Some(now), &[]), None);
+        assert_eq!(state(None, &["rsm:6+3"]), None);
+    }
+}

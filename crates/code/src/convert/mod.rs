@@ -135,8 +135,7 @@ impl ConversionPlan {
         let of = |chunks: &[StripeChunk], stripe: u16| -> Vec<ChunkIndex> {
             chunks.iter().filter(|chunk| chunk.stripe == stripe).map(|chunk| chunk.chunk).collect()
         };
-        let left: Vec<i32> =
-            (0..self.sources).map(|source| self.from.tolerance_left(&of(lost, source))).collect();
+        let left: Vec<i32> = (0..self.sources).map(|source| self.from.tolerance_left(&of(lost, source))).collect();
         let whole = i32::from(self.to.tolerance());
         let weakened = |target: u16| {
             let kept: Vec<&Kept> = self.kept.iter().filter(|kept| kept.to.stripe == target).collect();
