@@ -164,6 +164,15 @@ impl BucketSnapshot {
         reasons
     }
 
+    /// Stripes that only wait for their data chunks to lie apart: they are to be converted, and no plan names them before.
+    pub fn crowded(&self) -> Vec<StripeId> {
+        let nobody = BTreeMap::new();
+        let waits = |stripe: &&Resident| {
+            stripe.standing == Standing::Ready && matches!(self.stays(stripe, &nobody), Why::Crowded { .. })
+        };
+        self.stripes.iter().filter(waits).map(|stripe| stripe.stripe).collect()
+    }
+
     /// Fast stripes that may be merged, by the bytes of their chunks.
     fn mergeable(&self) -> BTreeMap<u64, usize> {
         let mut alike = BTreeMap::new();

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Repair and drain never work at the same time, so no two tasks move chunks of one stripe.
+//! 1. Repair, drain and spread never work at the same time, so no two tasks move chunks of one stripe.
 //! 2. What is remembered here is a cache: absences, pauses, progress. All that decides about data is in the records.
 //! 3. The state's lock is never held across an await.
 
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     activity: Activity,
     state: Mutex<State>,
     pub(crate) damage: tokio::sync::Mutex<DamageReports>,
-    /// Held by whoever moves chunks: repair or drain.
+    /// Held by whoever moves chunks: repair, drain or spread.
     pub(crate) moving: tokio::sync::Mutex<()>,
     /// Held by whoever verifies; the last stripe that the background walk looked at.
     pub(crate) walk: tokio::sync::Mutex<Option<StripeId>>,
@@ -235,7 +235,7 @@ impl Keeper {
             idle.orphans += reclaim.orphans;
             let worked =
                 repair.chunks + repair.converted + repair.conflicts + drain.chunks + drain.conflicts + drain.removed;
-            let worked = worked + convert.converted();
+            let worked = worked + convert.converted() + convert.spread;
             let found = damage.damaged + scrub.damaged + scrub.verified + reclaim.forgotten + reclaim.orphans;
             if worked + found == 0 && scrub.wrapped {
                 idle.settled = true;
@@ -338,7 +338,7 @@ impl Keeper {
             let began = self.now();
             match self.convert_once().await {
                 // The next look says what came of it, and what is left.
-                Ok(round) if round.converted() > 0 => {}
+                Ok(round) if round.converted() + round.spread > 0 => {}
                 Ok(_) => {
                     // Large buckets are looked through less often: it takes at most a twentieth of the time.
                     let took = self.now().since(began);

@@ -28,6 +28,7 @@ mod repair;
 mod scrub;
 mod settings;
 mod snapshot;
+mod spread;
 mod status;
 mod why;
 

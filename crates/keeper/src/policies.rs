@@ -41,6 +41,8 @@ pub struct PolicyRound {
     pub merged: u64,
     /// Compact stripes made fast.
     pub split: u64,
+    /// Stripes whose data chunks were moved apart, so that they can be converted.
+    pub spread: u64,
     /// Conversions that failed and wait for their next attempt.
     pub failed: u64,
     /// Conversions planned and not carried out yet.
@@ -120,7 +122,8 @@ pub struct Explained {
 
 impl Keeper {
     /// Looks at every bucket with a policy and carries out of the conversions that each wants [`BATCH`], and more while that takes
-    /// less than [`LOOK_SHARE`] times what the look took; as many at once as stripes are repaired.
+    /// less than [`LOOK_SHARE`] times what the look took; as many at once as stripes are repaired. Before, stripes of which data
+    /// chunks share disks are moved apart.
     ///
     /// # Errors
     /// The metadata store failed; what was committed before stays.
@@ -143,6 +146,7 @@ impl Keeper {
             let (snapshot, end) = self.look_at_bucket(&bucket, policy, &view, after).await?;
             let changes = plan_conversions(&snapshot, usize::MAX);
             let mut left = changes.len() as u64;
+            round.spread += self.spread(&snapshot.crowded()).await?;
             let whole = starts && end.is_none();
             let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end };
             self.state().followed.insert(bucket.name.clone(), known);

@@ -193,7 +193,11 @@ impl fmt::Display for Why {
                  disks, and {alike} have such chunks"
             ),
             Why::Crowded { code } => {
-                write!(f, "it stays as it is: data chunks of it lie on one disk, and {code} wants them apart")
+                write!(
+                    f,
+                    "it stays as it is until some of its data chunks are moved: they lie on one disk, {code} wants them apart, \
+                     and disks with room must have none of them"
+                )
             }
             Why::TooFewDisks { code, needed, available } => {
                 write!(f, "it stays as it is: {code} needs {needed} disks that take writes, there are {available}")

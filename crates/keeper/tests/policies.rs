@@ -1,10 +1,11 @@
 //! Buckets whose redundancy follows heat, over stores in memory, in simulated time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
-use claystone_chunk::{ByteRange, ChunkStore, DiskId, Durability, NodeId};
+use claystone_chunk::{ByteRange, ChunkStore, DiskId, Durability, NodeId, StoreState};
 use claystone_code::ChunkIndex;
 use claystone_env::{Env, Space};
 use claystone_keeper::{ConversionError, Keeper, Overall, Settings, Why};
@@ -601,6 +602,41 @@ fn a_lost_copy_of_what_is_no_longer_new_is_not_repaired_but_dropped() {
         for key in ["copy", "data"] {
             store.read(key).await;
         }
+    });
+}
+
+/// Copies are written where few disks have room; codes want all chunks apart, and a conversion moves no data.
+#[test]
+fn copies_that_were_written_on_few_disks_are_spread_when_more_have_room_and_converted_then() {
+    with_policy(15, "replica:3/rsm:6+3/rsm:12+3<=300%,0.25..1.00", |store| async move {
+        let set_state = |disks: std::ops::Range<usize>, state: StoreState| {
+            store.memory[disks].iter().for_each(|memory| memory.set_state(state.clone()));
+        };
+        set_state(3..15, StoreState::ReadOnly { reason: "a test".to_owned() });
+        store.put("a", 2 * BYTES).await;
+        let data = |stripe: &StripeRecord| {
+            stripe.places[..6].iter().map(|place| place.expect("whole").disk).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(data(&store.span("a").await.stripe).len(), 3);
+        store.settle().await;
+        store.age().await;
+        store.read("a").await;
+        assert_eq!(store.settle().await, 0);
+        assert!(matches!(store.why("a").await, Why::TooFewDisks { needed: 9, available: 3, .. }));
+        set_state(3..15, StoreState::Serving);
+        assert!(matches!(store.why("a").await, Why::Crowded { .. }));
+        let (read, written) = store.moved();
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.spread, round.encoded, round.failed), (1, 0, 0));
+        let (read_after, written_after) = store.moved();
+        assert_eq!((read_after - read, written_after - written), (3 << 16, 3 << 16));
+        assert_eq!(data(&store.span("a").await.stripe).len(), 6);
+        store.read("a").await;
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.code("a").await, "rsm:6+3");
+        store.read("a").await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 9);
+        assert_eq!(store.overall().await, Overall::Healthy);
     });
 }
 

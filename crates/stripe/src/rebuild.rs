@@ -3,7 +3,7 @@
 //! A rebuilt chunk passes through `writing -> synced -> read back`; only then the caller gets the swap that names it.
 //! A crash before the swap is committed leaves a chunk in a generation that no record names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, Generation};
@@ -56,8 +56,33 @@ pub(crate) async fn rebuild(
     let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
     let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
+    rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await
+}
+
+/// Copies data chunks that lie on one disk with others of them to disks without any. `None`: they lie apart, or there are too
+/// few such disks.
+pub(crate) async fn spread(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    pace: &dyn Pace,
+) -> Result<Option<Rebuilt>, StripeError> {
+    let layout = Layout::of(record)?;
+    let claim = stripes.claim_record(record);
+    let hold = stripes.share(record.id).await?;
+    let Some(targets) = targets_apart(stripes, record, layout.chunk_bytes()) else { return Ok(None) };
+    rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await.map(Some)
+}
+
+async fn rebuild_on(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    targets: Vec<(ChunkId, DiskId)>,
+    layout: &Layout,
+    (claim, hold): (Claim, Hold),
+    pace: &dyn Pace,
+) -> Result<Rebuilt, StripeError> {
     let lost: Vec<ChunkIndex> = targets.iter().map(|(chunk, _)| chunk.index).collect();
-    match fill(stripes, record, &lost, &targets, &layout, pace).await {
+    match fill(stripes, record, &lost, &targets, layout, pace).await {
         Ok((bytes_read, bytes_verified)) => {
             let place = |(chunk, disk): &(ChunkId, DiskId)| {
                 let place = ChunkPlace { disk: *disk, generation: chunk.generation, damaged: false };
@@ -135,13 +160,7 @@ fn targets(
     let has_room = |free_bytes: u64| free_bytes > 2 * chunk_bytes;
     let members: BTreeMap<DiskId, _> =
         stripes.stores.members().into_iter().map(|member| (member.record.id, member)).collect();
-    // A chunk that nothing names any more may still lie on a disk under the next generation; a random start keeps
-    // the new name apart from it.
-    let generation = |index: ChunkIndex| {
-        let old = record.places[index.at()].as_ref().map_or(0, |place| place.generation.0);
-        Generation(old.wrapping_add(1 + stripes.env.random.below(1 << 20) as u32))
-    };
-    let chunk = |index| ChunkId { stripe: record.id, index, generation: generation(index) };
+    let chunk = |index| new_name(stripes, record, index);
     let mut targets: BTreeMap<ChunkIndex, DiskId> = BTreeMap::new();
     let mut taken: Vec<Placed> = Vec::new();
     for (at, place) in record.places.iter().enumerate() {
@@ -164,6 +183,38 @@ fn targets(
         return Err(StripeError::TooFewDisks { needed: homeless.len(), available: 0 });
     }
     Ok(lost.iter().filter_map(|index| Some((chunk(*index), *targets.get(index)?))).collect())
+}
+
+/// Names and disks of the data chunks that are to leave a disk that has another of them: each goes to one that has none. `None`
+/// if nothing is to leave, or there are too few disks for all of it.
+fn targets_apart(stripes: &Stripes, record: &StripeRecord, chunk_bytes: u64) -> Option<Vec<(ChunkId, DiskId)>> {
+    let data = record.code.shape().data;
+    let mut with_data: BTreeSet<DiskId> = BTreeSet::new();
+    let (mut taken, mut leave): (Vec<Placed>, Vec<ChunkIndex>) = (Vec::new(), Vec::new());
+    for (index, place) in (0..).map(ChunkIndex).zip(&record.places) {
+        let Some(place) = place else { continue };
+        if index.0 < data && !with_data.insert(place.disk) {
+            leave.push(index);
+        } else if let Some(member) = stripes.stores.member(place.disk) {
+            taken.push(Placed { chunk: index, disk: place.disk, node: member.record.node });
+        }
+    }
+    let candidates: Vec<Candidate> = stripes.stores.candidates();
+    let candidates: Vec<Candidate> =
+        candidates.into_iter().filter(|candidate| candidate.free_bytes > 2 * chunk_bytes).collect();
+    let disks = place_chunks(record.code, &candidates, &taken, &leave, |bound| stripes.env.random.below(bound));
+    let apart = disks.into_iter().map(|disk| disk.filter(|disk| with_data.insert(*disk)));
+    let disks: Vec<DiskId> = apart.collect::<Option<_>>()?;
+    let targets = leave.into_iter().map(|index| new_name(stripes, record, index)).zip(disks).collect();
+    Some(targets).filter(|targets: &Vec<_>| !targets.is_empty())
+}
+
+/// A name that no chunk of the stripe had. A chunk that nothing names any more may still lie on a disk under the next generation;
+/// a random start keeps the new name apart from it.
+fn new_name(stripes: &Stripes, record: &StripeRecord, index: ChunkIndex) -> ChunkId {
+    let old = record.places[index.at()].as_ref().map_or(0, |place| place.generation.0);
+    let generation = Generation(old.wrapping_add(1 + stripes.env.random.below(1 << 20) as u32));
+    ChunkId { stripe: record.id, index, generation }
 }
 
 /// The stripe's rows in steps: full rows together up to the window's length, the tail by itself.

@@ -278,6 +278,16 @@ impl Stripes {
         crate::rebuild::rebuild(self, record, lost, pace).await
     }
 
+    /// Copies data chunks that lie on one disk with others, as those of copies may, to disks that have none of the stripe's: then
+    /// it can get a code that wants all apart. `None`: nothing is to be moved, or too few such disks have room. Returns the
+    /// swap to commit.
+    ///
+    /// # Errors
+    /// As [`Stripes::rebuild`].
+    pub async fn spread(&self, record: &StripeRecord, pace: &dyn Pace) -> Result<Option<Rebuilt>, StripeError> {
+        crate::rebuild::spread(self, record, pace).await
+    }
+
     /// Writes the parity of `code` over the data chunks of a stripe, which stay as they are, reads it back, and returns the
     /// change of the record to commit. Its data is decoded where it is lost.
     ///

@@ -247,6 +247,11 @@ fn copies_of_which_data_chunks_share_a_disk_are_not_merged() {
     let now = snapshot(rsm, vec![crowded, fresh(&rsm, 2, 64, 6, 0.0), fresh(&rsm, 3, 64, 12, 0.0)]);
     assert_eq!(sources(&plan_conversions(&now, 9)), [[2, 3]]);
     assert_eq!(now.reasons()[&StripeId(1)], Why::Crowded { code: rsm.fast });
+    assert_eq!(now.crowded(), [StripeId(1)]);
+    // Nothing is gained by moving them while too few disks take chunks, or what is not to be converted.
+    assert_eq!(BucketSnapshot { disks: 8, ..now.clone() }.crowded(), []);
+    let young = |stripe: Resident| Resident { standing: Standing::Young { seconds_left: 9 }, ..stripe };
+    assert_eq!(BucketSnapshot { stripes: now.stripes.into_iter().map(young).collect(), ..now }.crowded(), []);
 }
 
 #[test]
