@@ -20,11 +20,12 @@ use futures::StreamExt;
 use futures::stream;
 
 use crate::backoff::Cause;
-use crate::keeper::{BATCH, View};
+use crate::keeper::BATCH;
 use crate::plan::{Task, plan_drain};
 use crate::progress::JobKind;
 use crate::repair::Outcome;
 use crate::snapshot::Snapshot;
+use crate::view::View;
 use crate::{Keeper, KeeperError};
 
 /// What one step of draining did.

@@ -18,7 +18,9 @@ mod drain;
 mod error;
 mod heat;
 mod keeper;
+mod loops;
 mod order;
+mod overview;
 mod pace;
 mod plan;
 mod policies;
@@ -30,6 +32,8 @@ mod settings;
 mod snapshot;
 mod spread;
 mod status;
+mod survey;
+mod view;
 mod why;
 
 pub use conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};

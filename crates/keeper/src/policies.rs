@@ -25,10 +25,11 @@ use futures::stream;
 use crate::backoff::Cause;
 use crate::conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};
 use crate::convert::ConversionError;
-use crate::keeper::{PAGE, View};
+use crate::keeper::PAGE;
 use crate::progress::JobKind;
 use crate::snapshot::Snapshot;
 use crate::status::PolicyStatus;
+use crate::view::View;
 use crate::why::Why;
 use crate::{Keeper, KeeperError};
 

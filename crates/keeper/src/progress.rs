@@ -12,6 +12,8 @@ use std::time::Duration;
 use claystone_env::Moment;
 use serde::{Deserialize, Serialize};
 
+use crate::Keeper;
+
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -164,6 +166,32 @@ impl Progress {
             eta_seconds,
             waiting: self.waiting.clone(),
             finished: false,
+        }
+    }
+}
+
+impl Keeper {
+    /// Begins, updates or ends a job by what is left of it.
+    pub(crate) fn job_left(&self, kind: JobKind, left: u64, waiting: Option<String>) {
+        let now = self.now();
+        let mut state = self.state();
+        if left > 0 {
+            let job = state.jobs.entry(kind).or_insert_with(|| Progress::new(kind, now, left));
+            job.set_left(left);
+            job.set_waiting(waiting);
+        } else if let Some(mut job) = state.jobs.remove(&kind) {
+            job.set_left(0);
+            job.set_waiting(None);
+            let report = JobReport { finished: true, ..job.report(now) };
+            state.finished.insert(kind, report);
+        }
+    }
+
+    /// Counts work of a job.
+    pub(crate) fn job_advance(&self, kind: JobKind, done: u64, bytes: u64) {
+        let now = self.now();
+        if let Some(job) = self.state().jobs.get_mut(&kind) {
+            job.advance(now, done, bytes);
         }
     }
 }

@@ -46,7 +46,7 @@ use futures::stream;
 use crate::backoff::Cause;
 use crate::conversions::Change;
 use crate::convert::ConversionError;
-use crate::keeper::{BATCH, View};
+use crate::keeper::BATCH;
 use crate::order::{OrderCosts, order_costs};
 use crate::plan::{Plan, Task, plan_repairs};
 use crate::policies::WaitingChange;
@@ -54,6 +54,7 @@ use crate::progress::JobKind;
 use crate::scrub::Look;
 use crate::snapshot::{Condition, Snapshot};
 use crate::status::RepairTotals;
+use crate::view::View;
 use crate::{Keeper, KeeperError};
 
 /// What one step of repair did.
@@ -81,6 +82,9 @@ pub struct RepairRound {
 
 /// A stripe that turned hot waits so long at most until a batch that has begun gives way to it.
 const HOT_WAITS_MAX: Duration = Duration::from_secs(30);
+
+/// Stripes below are counted apart: with few sectors a chunk, whole sectors weigh more than the code.
+const LARGE_BYTES: u64 = 256 << 10;
 
 /// What a swap must not outlive.
 type Held = (Claim, Hold);
@@ -294,6 +298,22 @@ impl Keeper {
             self.count_repair(stripe, cost);
         }
         Ok(Outcome::Done { chunks, bytes_read })
+    }
+
+    /// Counts what a rebuild cost.
+    fn count_repair(&self, stripe: &StripeRecord, cost: RepairTotals) {
+        let large = stripe.data_bytes >= LARGE_BYTES;
+        let mut state = self.state();
+        let totals = state.totals.entry((stripe.code, large)).or_insert_with(|| RepairTotals {
+            code: stripe.code.to_string(),
+            large,
+            ..RepairTotals::default()
+        });
+        totals.stripes += 1;
+        totals.chunks += cost.chunks;
+        totals.bytes_rebuilt += cost.bytes_rebuilt;
+        totals.bytes_read += cost.bytes_read;
+        totals.bytes_verified += cost.bytes_verified;
     }
 
     /// Names the new chunks and deletes those they supersede. `false`: the stripe changed, and the new chunks are
