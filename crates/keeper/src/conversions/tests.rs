@@ -219,6 +219,8 @@ fn copies_of_an_earlier_policy_are_encoded_too() {
         // Copies of two numbers are not merged with each other.
         assert_eq!(sources(&plan_conversions(&now, 9)), [[1], [2], [3]], "{text}");
         assert_eq!((now.space().fresh_bytes, now.space().other_bytes), (((18 + 24 + 18) * 64) << 10, 0));
+        let too_few = BucketSnapshot { disks: 8, ..now.clone() };
+        assert!(too_few.reasons().values().all(|why| matches!(why, Why::TooFewDisks { .. })));
     }
     // Of other data chunks they are not this policy's.
     let other = snapshot(policy("rsm:4+3/rsm:8+3<=400%,0.25..1.00"), stripes);
