@@ -1,40 +1,41 @@
 //! Buckets whose redundancy follows heat, over stores in memory, in simulated time.
 
+mod support;
+
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
-use claystone_chunk::{ByteRange, ChunkStore, DiskId, Durability, NodeId, StoreState};
+use claystone_chunk::testing::{Faults, pattern};
+use claystone_chunk::{ChunkStore, DiskId, Durability, StoreState};
 use claystone_code::ChunkIndex;
-use claystone_env::{Env, Space};
-use claystone_keeper::{ConversionError, Keeper, Overall, Settings, Why};
-use claystone_meta::{
-    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, HeatPolicy, HeatRecords,
-    NewContent, NewObject, ObjectRecords, PRESETS, Precondition, SqliteMeta, StripeRecord, StripeRecords, VersionRef,
-    Versioning,
-};
-use claystone_stripe::{Absence, DamageReports, Family, Member, Stores, StripeError, Stripes};
+use claystone_keeper::{ConversionError, Overall, Settings, Why};
+use claystone_meta::{BucketRecords, DiskState, HeatPolicy, HeatRecords, PRESETS, StripeRecord, StripeRecords};
+use claystone_stripe::{Absence, Family, Member, StripeError, Stripes};
 use futures::future::join;
 
+/// The store, and what its bucket wants.
 struct Store {
-    env: Env,
-    meta: SqliteMeta,
-    bucket: BucketId,
+    store: support::Store,
     policy: HeatPolicy,
-    stripes: Stripes,
-    keeper: Keeper,
-    memory: Vec<MemoryStore>,
-    faulty: Vec<Arc<FaultyStore>>,
+}
+
+impl Deref for Store {
+    type Target = support::Store;
+
+    fn deref(&self) -> &support::Store {
+        &self.store
+    }
 }
 
 /// Runs a scenario on a bucket `b` with this policy.
-fn with_policy<T, F: Future<Output = T>>(disks: u128, policy: &str, scenario: impl FnOnce(Store) -> F) -> T {
+fn with_policy<T, F: Future<Output = T>>(disks: usize, policy: &str, scenario: impl FnOnce(Store) -> F) -> T {
     with_settings(disks, policy, settings(), scenario)
 }
 
 fn with_settings<T, F: Future<Output = T>>(
-    disks: u128,
+    disks: usize,
     policy: &str,
     settings: Settings,
     scenario: impl FnOnce(Store) -> F,
@@ -42,17 +43,9 @@ fn with_settings<T, F: Future<Output = T>>(
     let policy: HeatPolicy = policy.parse().expect("valid");
     claystone_sim::run(42, |world| async move {
         let env = world.process("node").env().clone();
-        let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("a database in memory");
-        let bucket = meta.create_bucket("b", "me", None, env.clock.wall()).await.expect("a new name").id;
-        meta.set_policy("b", Some(policy)).await.expect("it is there");
-        let (stripes, reports) = Stripes::new(env.clone(), Stores::default(), stripe_settings());
-        let keeper = keeper(&env, &meta, &stripes, reports, settings);
-        let (memory, faulty) = (Vec::new(), Vec::new());
-        let mut store = Store { env, meta, bucket, policy, stripes, keeper, memory, faulty };
-        for _ in 0..disks {
-            store.add_disk().await;
-        }
-        scenario(store).await
+        let store = support::Store::new(env, disks, settings, stripe_settings()).await;
+        store.meta.set_policy("b", Some(policy)).await.expect("it is there");
+        scenario(Store { store, policy }).await
     })
 }
 
@@ -69,29 +62,7 @@ fn settings() -> Settings {
     }
 }
 
-fn keeper(env: &Env, meta: &SqliteMeta, stripes: &Stripes, reports: DamageReports, settings: Settings) -> Keeper {
-    Keeper::new(env.clone(), Arc::new(meta.clone()), stripes.clone(), reports, settings).expect("good settings")
-}
-
 impl Store {
-    async fn add_disk(&mut self) {
-        let id = DiskId(1 + self.memory.len() as u128);
-        let memory = MemoryStore::new(id);
-        let faulty = Arc::new(FaultyStore::new(Arc::new(memory.clone()), self.env.clock.clone()));
-        let record = DiskRecord {
-            id,
-            node: NodeId(id.to_string()),
-            path: format!("/disks/{}", id.0),
-            state: DiskState::Active,
-            added: self.env.clock.wall(),
-        };
-        self.meta.put_disk(record.clone()).await.expect("a new disk");
-        let space = Space { total_bytes: 1 << 40, free_bytes: 1 << 40 };
-        self.stripes.stores().put(Member { record, store: Ok(faulty.clone()), space });
-        self.memory.push(memory);
-        self.faulty.push(faulty);
-    }
-
     /// An object of one stripe, of copies if the policy has them, else fast.
     async fn put(&self, key: &str, bytes: usize) {
         let HeatPolicy { fast, compact, .. } = self.policy;
@@ -100,35 +71,7 @@ impl Store {
         let mut writer = writer.expect("enough disks");
         writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
         let (stripe, _claim) = writer.finish().await.expect("stores commit");
-        let object = NewObject {
-            bucket: self.bucket,
-            key: key.to_owned(),
-            versioning: Versioning::Off,
-            precondition: Precondition::None,
-            content: NewContent::Stripes(vec![stripe]),
-            bytes: bytes as u64,
-            etag: "e".to_owned(),
-            created: self.env.clock.wall(),
-            attributes: Vec::new(),
-        };
-        self.meta.put_object(object).await.expect("a put without conditions");
-    }
-
-    async fn delete(&self, key: &str) {
-        let delete = DeleteObject {
-            bucket: self.bucket,
-            key: key.to_owned(),
-            version: VersionRef::Current,
-            marker: None,
-            precondition: Precondition::None,
-            now: self.env.clock.wall(),
-        };
-        self.meta.delete_object(delete).await.expect("a delete without conditions");
-    }
-
-    async fn span(&self, key: &str) -> claystone_meta::Span {
-        let found: Found = self.meta.object("b", key, &VersionRef::Current).await.expect("the bucket is there");
-        found.spans[0].clone()
+        self.commit(key, &stripe).await;
     }
 
     async fn code(&self, key: &str) -> String {
@@ -140,12 +83,7 @@ impl Store {
         let span = self.span(key).await;
         let bytes = span.data_bytes();
         self.stripes.heats().read(span.stripe.id, bytes, span.stripe.data_bytes, self.env.clock.wall());
-        let mut reader = self.stripes.span_reader(&span, ByteRange { offset: 0, bytes });
-        let mut got = Vec::new();
-        while let Some(piece) = reader.next().await.expect("it can be read") {
-            got.extend_from_slice(&piece);
-        }
-        assert!(got == pattern(bytes, bytes as usize), "{key} reads other bytes");
+        self.assert_span_reads(&span).await;
     }
 
     /// Bytes that all disks have read and written.
@@ -169,18 +107,12 @@ impl Store {
         self.keeper.explain_policy("b", Some(key)).await.expect("it is there").stripes[0].why
     }
 
-    async fn overall(&self) -> Overall {
-        self.keeper.status().await.expect("the database answers").overall
-    }
-
     async fn age(&self) {
         self.env.clock.sleep(Duration::from_secs(601)).await;
     }
 
     async fn settle(&self) -> u64 {
-        let idle = self.keeper.run_until_idle(100).await.expect("the database answers");
-        assert!(idle.settled, "{idle:?}");
-        idle.converted
+        self.store.settle().await.converted
     }
 
     /// Chunks that a step of repair rebuilds.
@@ -277,7 +209,7 @@ fn heat_is_kept_over_a_restart_and_what_was_not_written_is_lost() {
         store.env.clock.sleep(Duration::from_secs(3600)).await;
 
         let (stripes, reports) = Stripes::new(store.env.clone(), store.stripes.stores().clone(), stripe_settings());
-        let keeper = keeper(&store.env, &store.meta, &stripes, reports, settings());
+        let keeper = support::keeper(&store.env, &store.meta, &stripes, reports, settings());
         keeper.load_heats().await.expect("readable");
         let now = store.env.clock.wall();
         let heat = |stripe| stripes.heats().of(stripe, now);

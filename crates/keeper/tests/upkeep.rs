@@ -1,38 +1,28 @@
 //! Upkeep of whole stripes over stores in memory, in simulated time: what is lost comes back, and nothing is called
 //! healthy before it was read back.
 
-use std::sync::Arc;
+mod support;
+
 use std::time::Duration;
 
-use claystone_chunk::testing::{Faults, FaultyStore, MemoryStore, pattern};
-use claystone_chunk::{ByteRange, DiskId, Durability, Lease, NodeId, OwnerId, StoreState, StripeId, Term};
+use claystone_chunk::testing::{Faults, pattern};
+use claystone_chunk::{DiskId, Durability, Lease, OwnerId, StoreState, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_env::{Env, Space, WallTime};
-use claystone_keeper::{ConversionError, JobKind, Keeper, Overall, Settings};
+use claystone_env::WallTime;
+use claystone_keeper::{ConversionError, JobKind, Overall, Settings};
 use claystone_meta::{
-    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, MetaError, NewContent, NewObject,
-    ObjectRecords, Precondition, SnapshotRecords, Span, SqliteMeta, StripeRecord, StripeRecords, UploadId,
-    UploadRecord, UploadRecords, VersionRef, Versioning, VolumeRecord, VolumeRecords,
+    DiskRecords, DiskState, MetaError, SnapshotRecords, Span, StripeRecord, StripeRecords, UploadId, UploadRecord,
+    UploadRecords, VolumeRecord, VolumeRecords,
 };
-use claystone_stripe::{Claim, Damage, Member, Stores, Stripes};
-use tokio::sync::mpsc;
-
-struct Store {
-    env: Env,
-    meta: SqliteMeta,
-    stripes: Stripes,
-    keeper: Keeper,
-    bucket: BucketId,
-    memory: Vec<MemoryStore>,
-    faulty: Vec<Arc<FaultyStore>>,
-    damage: mpsc::Sender<Damage>,
-}
+use claystone_stripe::{Claim, Damage};
+use support::Store;
 
 /// Runs a scenario on a store with this many disks.
 fn with_store<F: Future<Output = ()>>(disks: usize, settings: Settings, scenario: impl FnOnce(Store) -> F) {
     claystone_sim::run(42, |world| async move {
         let process = world.process("node");
-        scenario(Store::new(process.env().clone(), disks, settings).await).await;
+        let stripe_settings = claystone_stripe::Settings::default();
+        scenario(Store::new(process.env().clone(), disks, settings, stripe_settings).await).await;
     });
 }
 
@@ -42,40 +32,6 @@ fn at_once() -> Settings {
 }
 
 impl Store {
-    async fn new(env: Env, disks: usize, settings: Settings) -> Store {
-        let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("a database in memory");
-        let bucket = meta.create_bucket("b", "me", None, env.clock.wall()).await.expect("a new name").id;
-        let (stripes, _) = Stripes::new(env.clone(), Stores::default(), claystone_stripe::Settings::default());
-        // Reports come from the tests, so that they can be wrong.
-        let (damage, reports) = mpsc::channel(16);
-        let records = Arc::new(meta.clone());
-        let keeper = Keeper::new(env.clone(), records, stripes.clone(), reports, settings).expect("good settings");
-        let (memory, faulty) = (Vec::new(), Vec::new());
-        let mut store = Store { env, meta, stripes, keeper, bucket, memory, faulty, damage };
-        for _ in 0..disks {
-            store.add_disk().await;
-        }
-        store
-    }
-
-    async fn add_disk(&mut self) {
-        let id = DiskId(1 + self.memory.len() as u128);
-        let memory = MemoryStore::new(id);
-        let faulty = Arc::new(FaultyStore::new(Arc::new(memory.clone()), self.env.clock.clone()));
-        let record = DiskRecord {
-            id,
-            node: NodeId(id.to_string()),
-            path: format!("/disks/{}", id.0),
-            state: DiskState::Active,
-            added: self.env.clock.wall(),
-        };
-        self.meta.put_disk(record.clone()).await.expect("a new disk");
-        let space = Space { total_bytes: 1 << 40, free_bytes: 1 << 40 };
-        self.stripes.stores().put(Member { record, store: Ok(faulty.clone()), space });
-        self.memory.push(memory);
-        self.faulty.push(faulty);
-    }
-
     async fn put(&self, key: &str, code: &str, bytes: usize) -> StripeRecord {
         let (stripe, claim) = self.write(code, bytes).await;
         self.commit(key, &stripe).await;
@@ -122,64 +78,16 @@ impl Store {
         Lease { owner, term }
     }
 
-    async fn commit(&self, key: &str, stripe: &StripeRecord) {
-        let object = NewObject {
-            bucket: self.bucket,
-            key: key.to_owned(),
-            versioning: Versioning::Off,
-            precondition: Precondition::None,
-            content: NewContent::Stripes(vec![stripe.clone()]),
-            bytes: stripe.data_bytes,
-            etag: "e".to_owned(),
-            created: self.env.clock.wall(),
-            attributes: Vec::new(),
-        };
-        self.meta.put_object(object).await.expect("a put without conditions");
-    }
-
-    async fn delete(&self, key: &str) {
-        let delete = DeleteObject {
-            bucket: self.bucket,
-            key: key.to_owned(),
-            version: VersionRef::Current,
-            marker: None,
-            precondition: Precondition::None,
-            now: self.env.clock.wall(),
-        };
-        self.meta.delete_object(delete).await.expect("a delete without conditions");
-    }
-
     async fn assert_reads(&self, key: &str) {
-        let found: Found = self.meta.object("b", key, &VersionRef::Current).await.expect("the bucket is there");
-        self.assert_span_reads(&found.spans[0]).await;
+        self.assert_span_reads(&self.span(key).await).await;
     }
 
     async fn assert_stripe_reads(&self, stripe: &StripeRecord) {
         self.assert_span_reads(&Span::whole(stripe.clone())).await;
     }
 
-    async fn assert_span_reads(&self, span: &Span) {
-        let data_bytes = span.data_bytes();
-        let mut reader = self.stripes.span_reader(span, ByteRange { offset: 0, bytes: data_bytes });
-        let mut bytes = Vec::new();
-        while let Some(piece) = reader.next().await.expect("it can be read") {
-            bytes.extend_from_slice(&piece);
-        }
-        assert!(bytes == pattern(data_bytes, data_bytes as usize), "{} reads other bytes", span.stripe.id);
-    }
-
     async fn stripe(&self, id: StripeId) -> StripeRecord {
         self.meta.stripe(id).await.expect("the database answers").expect("a live stripe")
-    }
-
-    async fn overall(&self) -> Overall {
-        self.keeper.status().await.expect("the database answers").overall
-    }
-
-    async fn settle(&self) -> claystone_keeper::Idle {
-        let idle = self.keeper.run_until_idle(100).await.expect("the database answers");
-        assert!(idle.settled, "{idle:?}");
-        idle
     }
 
     async fn lose(&self, disk: usize) {
@@ -852,7 +760,7 @@ fn a_disk_is_kept_until_the_logs_of_volumes_have_left_it() {
 fn wall_time_has_no_part_in_decisions_about_data() {
     claystone_sim::run(7, |world| async move {
         let process = world.process("node");
-        let store = Store::new(process.env().clone(), 6, at_once()).await;
+        let store = Store::new(process.env().clone(), 6, at_once(), claystone_stripe::Settings::default()).await;
         store.put("o", "rs:4+2", 10_000).await;
         process.clock().set_wall_error_ms(-400_000_000_000);
         store.settle().await;
