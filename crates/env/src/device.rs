@@ -21,6 +21,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// The unit in which a device reads, writes and fails.
 pub const SECTOR_BYTES: usize = 4096;
@@ -163,6 +164,12 @@ pub trait Device: Send + Sync + 'static {
 
     /// How large it is and what it can do. Does not change while it is open.
     fn geometry(&self) -> Geometry;
+
+    /// The time by which requests take theirs, from any moment on: what passes of it during a call is what the call took. `None` where
+    /// nobody measures it.
+    fn elapsed(&self) -> Option<Duration> {
+        None
+    }
 
     /// Fills `into`, whole sectors, from `first`. Returns the sectors that were not read, in ascending order, usually
     /// none; their bytes are zeros, so that nobody takes what was in `into` for theirs.

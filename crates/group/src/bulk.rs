@@ -39,6 +39,7 @@ struct Pieces<'a> {
     parts: Vec<Part>,
     data: &'a [u8],
     between: &'a [u8],
+    effort: Effort,
     /// Of the data of each part, and of what is behind it if that was read.
     unread: Vec<Result<Vec<FailedSector>, DeviceError>>,
 }
@@ -47,6 +48,7 @@ struct Pieces<'a> {
 struct Piece<'a> {
     first: Sector,
     bytes: &'a [u8],
+    effort: Effort,
     unread: Result<Vec<FailedSector>, DeviceError>,
 }
 
@@ -187,8 +189,9 @@ impl Groups {
         let mut between = between(&parts);
         // They lie before what is wanted; those of later groups are read with it.
         let first_sums = self.sums_missing(run, parts[0].group, parts[0].positions.clone());
-        let unread = self.read_with_sums(&first_sums, requests(run, shape, &parts, into, &mut between))?;
-        let pieces = Pieces { parts, data: into, between: &between, unread };
+        let effort = self.effort_of(&parts);
+        let unread = self.read_with_sums(&first_sums, effort, requests(run, shape, &parts, into, &mut between))?;
+        let pieces = Pieces { parts, data: into, between: &between, effort, unread };
         let (mendings, result) = self.check(shown, pieces, cached, false);
         mendings.iter().for_each(|mending| mending.apply(into));
         result
@@ -215,6 +218,7 @@ impl Groups {
             return Ok(recent.keep_buffer(buffer));
         }
         let mut parts = parts(shown, wanted.clone(), shape, true);
+        let goes_on = wanted.start.checked_sub(1).is_none_or(|before| recent.is_known(run.place_of(before, shape)));
         let (entry, ahead) = recent.begin(sectors(run, shape, &parts));
         let taken = self.take_ahead(run, &parts[0], &ahead, &mut buffer)?;
         let wanted = wanted.start + taken as u64..wanted.end;
@@ -229,11 +233,13 @@ impl Groups {
         // Those that come with a read before this one are there when this one is done.
         first_sums.retain(|place| !recent.is_under_way(*place));
         let reads = requests(run, shape, &parts, &mut buffer[taken * SECTOR_BYTES..], &mut between);
-        let unread = self.read_with_sums(&first_sums, reads)?;
+        // What a stream reads to decode it reads anyway.
+        let effort = if goes_on || taken > 0 { effort(shape.parity) } else { self.effort_of(&parts) };
+        let unread = self.read_with_sums(&first_sums, effort, reads)?;
         let (buffer, between) = (buffer.freeze(), between.freeze());
         let data = buffer.slice(taken * SECTOR_BYTES..);
         entry.arrive(buffer.clone(), arrived(run, shape, &parts, &data, &between), &unread);
-        let pieces = Pieces { parts, data: &data, between: &between, unread };
+        let pieces = Pieces { parts, data: &data, between: &between, effort, unread };
         let (mendings, result) = self.check(shown, pieces, &|_| None, true);
         result?;
         if mendings.is_empty() {
@@ -272,6 +278,14 @@ impl Groups {
         Ok(taken)
     }
 
+    /// How parts are read: what fails of one is decoded from the rest of its group.
+    fn effort_of(&self, parts: &[Part]) -> Effort {
+        let of_group = (self.shape().data + self.shape().parity) as usize;
+        let fetched = parts.iter().map(|part| of_group.saturating_sub(part.positions.len() + part.behind)).min();
+        let most = parts.iter().map(|part| part.positions.len()).max();
+        self.plan_effort(most.unwrap_or(0), fetched.unwrap_or(0))
+    }
+
     /// The sums sectors over positions of a group that are not in memory.
     fn sums_missing(&self, run: BulkRun, group: u32, positions: Range<usize>) -> Vec<Sector> {
         let first = u64::from(group) * u64::from(self.shape().data);
@@ -285,15 +299,16 @@ impl Groups {
     fn read_with_sums(
         &self,
         sums: &[Sector],
+        effort: Effort,
         others: Vec<(Sector, &mut [u8])>,
     ) -> Result<Vec<Result<Vec<FailedSector>, DeviceError>>, GroupError> {
         let mut bytes = room(sums.len());
         let mut reads: Vec<(Sector, &mut [u8])> =
             sums.iter().copied().zip(bytes.chunks_exact_mut(SECTOR_BYTES)).chain(others).collect();
-        let mut unread = self.device().read_each(&mut reads, effort(self.shape().parity));
+        let mut unread = self.read_each(&mut reads, effort);
         let of_others = unread.split_off(sums.len());
         for ((place, bytes), unread) in sums.iter().zip(bytes.chunks_exact(SECTOR_BYTES)).zip(unread) {
-            let is_read = self.checked(*place, bytes, unread?, |_| None).is_empty();
+            let is_read = self.checked(*place, bytes, effort, unread?, |_| None).is_empty();
             self.keep_sums(*place, is_read.then_some(bytes));
         }
         Ok(of_others)
@@ -372,7 +387,7 @@ impl Groups {
             groups.iter().flat_map(|of| self.sums_missing(run, of.group, 0..shape.data as usize)).collect();
         missing.dedup();
         if !missing.is_empty() {
-            self.read_with_sums(&missing, Vec::new())?;
+            self.read_with_sums(&missing, effort(shape.parity), Vec::new())?;
         }
         let mut preparations = Vec::with_capacity(groups.len());
         for GroupChanges { group, changes } in groups {
@@ -406,14 +421,14 @@ impl Groups {
         cached: &dyn Fn(u64) -> Option<Bytes>,
         reads_on: bool,
     ) -> (Vec<Mending>, Result<(), GroupError>) {
-        let Pieces { parts, data, between, unread } = pieces;
+        let Pieces { parts, data, between, effort, unread } = pieces;
         let (mut unread, mut at, mut at_between) = (unread.into_iter(), 0, 0);
         let mut mendings = Vec::new();
         for part in parts {
             let place = run.run.group(part.group, self.shape());
             let mut piece = |member, bytes| {
                 let unread = unread.next().expect("each piece was read");
-                Piece { first: place.sector(member), bytes, unread }
+                Piece { first: place.sector(member), bytes, effort, unread }
             };
             let bytes = &data[at * SECTOR_BYTES..][..part.positions.len() * SECTOR_BYTES];
             let own = piece(Member::Data(part.positions.start as u32), bytes);
@@ -456,8 +471,8 @@ impl Groups {
         let (shape, run) = (self.shape(), shown.run);
         let (k, m) = (shape.data as usize, shape.parity as usize);
         let Part { group, positions, .. } = part;
-        let behind = behind.map(|Piece { first, bytes, unread }| {
-            let failed = self.checked(first, bytes, unread?, |_| None);
+        let behind = behind.map(|Piece { first, bytes, effort, unread }| {
+            let failed = self.checked(first, bytes, effort, unread?, |_| None);
             let (parity, sums) = bytes.split_at(m * SECTOR_BYTES);
             if !sums.is_empty() {
                 let read = failed.last().is_none_or(|(last, _)| *last != m);
@@ -467,7 +482,7 @@ impl Groups {
         });
         let behind = behind.transpose()?;
         let sums = self.group_sums(run, group, positions.clone())?;
-        let failed = self.checked(data.first, data.bytes, data.unread?, |at| *sums.get(at)?);
+        let failed = self.checked(data.first, data.bytes, data.effort, data.unread?, |at| *sums.get(at)?);
         if failed.is_empty() && sums.iter().all(Option::is_some) {
             return Ok(None);
         }
@@ -485,6 +500,9 @@ impl Groups {
         let claim = gathering.sums_are_known().then(|| gathering.take_recent(self.recent()));
         let ahead = (positions.end..k).take_while(|at| claim.is_some() && reads_on && !gathering.holds(*at)).count();
         let goes_back = (0..positions.start).any(|at| !gathering.holds(at));
+        if reads_on && (0..positions.start).all(|at| gathering.knows(at)) {
+            gathering.read_on();
+        }
         let restored = self.restore(shown, group, &mut gathering, positions.clone(), false).map(drop);
         let ahead: Vec<&[u8]> = (positions.end..positions.end + ahead).map_while(|at| gathering.bytes(at)).collect();
         if restored.is_ok() && !ahead.is_empty() {
@@ -619,7 +637,7 @@ impl Groups {
         let mut bytes = aligned_buffer(SECTOR_BYTES);
         bytes.resize(SECTOR_BYTES, 0);
         let read = match effort {
-            Effort::FailFast => self.read_checked(place, &mut bytes, |_| None)?.is_empty(),
+            Effort::FailFast => self.read_checked(place, &mut bytes, effort, |_| None)?.is_empty(),
             Effort::Retry => self.device().read(place, &mut bytes, effort)?.is_empty(),
         };
         Ok(self.keep_sums(place, read.then_some(&bytes)))

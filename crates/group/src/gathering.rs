@@ -24,7 +24,7 @@ use crate::code::ZEROS;
 use crate::groups::{Cached, Failure};
 use crate::recent::{Entry, Found, Recent};
 use crate::statistics::count;
-use crate::{GroupError, GroupPlace, Groups, Member, sector_sum};
+use crate::{GroupError, GroupPlace, Groups, Member, Mending, sector_sum};
 
 /// See the module.
 pub(crate) struct Gathering<'a> {
@@ -35,6 +35,8 @@ pub(crate) struct Gathering<'a> {
     segments: Vec<Segment<'a>>,
     // Where the head of a hard disk is likely to be.
     next: usize,
+    // Whoever asks reads on, and what is read to decode is for that too.
+    reads_on: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,7 +83,12 @@ impl<'a> Gathering<'a> {
     pub fn new(groups: &'a Groups, place: GroupPlace, sums: Vec<Option<u32>>) -> Gathering<'a> {
         assert_eq!(sums.len(), place.data as usize, "one CRC for each data sector in use");
         let slots = vec![Slot::default(); place.data as usize + groups.shape().parity as usize];
-        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0 }
+        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0, reads_on: false }
+    }
+
+    /// What is read to decode is not read for that alone, so nothing is retried that can be decoded.
+    pub fn read_on(&mut self) {
+        self.reads_on = true;
     }
 
     /// Holds members that were just read, from `first` on, and were checked; `failed` of them, by their place in
@@ -142,11 +149,15 @@ impl<'a> Gathering<'a> {
     /// Reads, at once or not at all, the chosen members of which nothing is known.
     pub fn fetch(&mut self, chosen: impl Fn(usize) -> bool) -> Result<(), DeviceError> {
         let members: Vec<usize> = (0..self.slots.len()).filter(|at| chosen(*at)).collect();
-        Gathering::fetch_each(self.groups, &mut [(self, &members)])
+        Gathering::fetch_each(self.groups, effort(self.groups.shape().parity), &mut [(self, &members)])
     }
 
     /// As [`Gathering::fetch`] of several groups, each with its members, ascending: all in one call of the device.
-    pub fn fetch_each(groups: &Groups, asked: &mut [(&mut Gathering<'a>, &[usize])]) -> Result<(), DeviceError> {
+    pub fn fetch_each(
+        groups: &Groups,
+        effort: Effort,
+        asked: &mut [(&mut Gathering<'a>, &[usize])],
+    ) -> Result<(), DeviceError> {
         let runs: Vec<(usize, Range<usize>)> = asked
             .iter()
             .enumerate()
@@ -168,7 +179,7 @@ impl<'a> Gathering<'a> {
             let (which, run) = &runs[read];
             *asked[*which].0.sums.get(run.start + sector)?
         };
-        let failed = groups.read_checked_each(&mut reads, sum)?;
+        let failed = groups.read_checked_each(&mut reads, effort, sum)?;
         for (((which, run), bytes), failed) in runs.into_iter().zip(rooms).zip(failed) {
             asked[which].0.take(run, bytes.freeze(), failed);
         }
@@ -221,7 +232,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Sees to it that the members `needed`, all of them data, are held: fetches the rest of the group and decodes, and
-    /// retries no more than it must.
+    /// retries no more than it must, unless retrying takes less time than fetching.
     ///
     /// # Errors
     /// [`GroupError::Lost`] names those that could not be had; the others are held.
@@ -231,7 +242,7 @@ impl<'a> Gathering<'a> {
     // Source: [lec §3.1]
     pub fn restore(&mut self, needed: &[usize]) -> Result<(), GroupError> {
         assert!(self.sums_are_known(), "the CRCs are known");
-        if self.groups.shape().parity > 0 && needed.iter().any(|at| !self.holds(*at)) {
+        if self.groups.shape().parity > 0 && !self.retry_if_cheaper(needed)? {
             self.fetch(|_| true)?;
         }
         // Whether decoding from what is held gives other bytes than the CRCs want.
@@ -269,6 +280,29 @@ impl<'a> Gathering<'a> {
                 misfit &= !self.retry(at)?;
             }
         }
+    }
+
+    /// Retries those of the members `needed` that are not held, if all of them failed softly and that takes less time than to
+    /// fetch what decoding takes. Returns whether all are held.
+    pub fn retry_if_cheaper(&mut self, needed: &[usize]) -> Result<bool, DeviceError> {
+        let missing: Vec<usize> = needed.iter().copied().filter(|at| !self.holds(*at)).collect();
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        let is_soft = |at: &usize| self.slots[*at].failed == Some(Failure::Soft) && !self.slots[*at].retried;
+        let fetched = self.unknown() as u64;
+        if self.reads_on
+            || !missing.iter().all(is_soft)
+            || self.groups.pace().plan_mending(missing.len() as u64, fetched) == Mending::Decode
+        {
+            return Ok(false);
+        }
+        for at in missing {
+            if !self.retry(at)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Makes sure of data whose CRCs are not known: fetches the whole group and holds all of it if it is a codeword, but
@@ -363,6 +397,16 @@ impl<'a> Gathering<'a> {
     pub fn failed_and_mended(&self, range: Range<usize>) -> Vec<Member> {
         let mended = |at: &usize| self.slots[*at].failed.is_some() && self.slots[*at].held.is_some();
         range.filter(mended).map(|at| self.member(at)).collect()
+    }
+
+    /// Whether something is known of a member: that it is held, or that it failed.
+    pub fn knows(&self, at: usize) -> bool {
+        !self.slots[at].is_unknown()
+    }
+
+    /// How many members nothing is known of.
+    pub fn unknown(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_unknown()).count()
     }
 
     /// Whether a member is held.

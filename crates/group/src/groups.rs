@@ -16,10 +16,11 @@ use claystone_env::{Device, DeviceError, Effort, FailedSector, SECTOR_BYTES, Sec
 use thiserror::Error;
 
 use crate::gathering::{Gathering, effort};
+use crate::pace::PaceMeter;
 use crate::recent::Recent;
 use crate::statistics::count;
 use crate::sums_cache::SumsCache;
-use crate::{DiskId, GroupCode, GroupPlace, GroupShape, Member, Statistics, sector_sum};
+use crate::{DiskId, GroupCode, GroupPlace, GroupShape, Member, Pace, Statistics, sector_sum};
 
 /// What a caller has of a group in memory: a data sector, which counts only if it has the CRC of the one on the device,
 /// or a parity sector, which must be as on the device.
@@ -72,6 +73,7 @@ pub struct Groups {
     sums: SumsCache,
     recent: Recent,
     bridge: usize,
+    pace: PaceMeter,
     counts: Statistics,
     // Sectors that failed softly once.
     suspects: Mutex<BTreeSet<u64>>,
@@ -101,6 +103,7 @@ impl Groups {
             sums: SumsCache::new(sums_cached),
             recent: Recent::default(),
             bridge: BRIDGE_SECTORS,
+            pace: PaceMeter::default(),
             counts: Statistics::default(),
             suspects: Mutex::default(),
         }
@@ -120,6 +123,11 @@ impl Groups {
     /// The device.
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// What the device was seen to take.
+    pub fn pace(&self) -> Pace {
+        self.pace.pace()
     }
 
     /// What was counted so far.
@@ -181,7 +189,9 @@ impl Groups {
         assert!(!wanted.is_empty() && wanted.end <= place.data, "positions {wanted:?} of {}", place.data);
         assert_eq!(into.len(), wanted.len() * SECTOR_BYTES, "room for what is wanted");
         let first = wanted.start as usize;
-        let failed = self.read_checked(place.sector(Member::Data(wanted.start)), into, |at| Some(sums[first + at]))?;
+        let effort = self.plan_effort(wanted.len(), self.group_sectors(place) - wanted.len());
+        let start = place.sector(Member::Data(wanted.start));
+        let failed = self.read_checked(start, into, effort, |at| Some(sums[first + at]))?;
         if failed.is_empty() {
             return Ok(());
         }
@@ -223,28 +233,68 @@ impl Groups {
         &self.counts
     }
 
-    /// Reads consecutive sectors, at once or not at all if there is parity, and checks those whose CRC is given. Returns
-    /// the places of those that failed, ascending.
+    /// Sectors of a group that are on the device.
+    pub(crate) fn group_sectors(&self, place: GroupPlace) -> usize {
+        (place.data + self.shape().parity) as usize
+    }
+
+    /// How `wanted` sectors of a group are read, where `fetched` more would be read to decode what fails of them.
+    pub(crate) fn plan_effort(&self, wanted: usize, fetched: usize) -> Effort {
+        let usual = effort(self.shape().parity);
+        if usual == Effort::Retry || !self.device.geometry().fails_fast {
+            return usual;
+        }
+        let planned = self.pace.pace().plan_effort(wanted as u64, fetched as u64, self.counts.now().soft_rate());
+        if planned == Effort::Retry && self.pace.retries_at_once() { planned } else { usual }
+    }
+
+    /// Reads consecutive sectors, and checks those whose CRC is given. Returns the places of those that failed, ascending.
     pub(crate) fn read_checked(
         &self,
         first: Sector,
         into: &mut [u8],
+        effort: Effort,
         sum: impl Fn(usize) -> Option<u32>,
     ) -> Result<Vec<(usize, Failure)>, DeviceError> {
-        let unread = self.device.read(first, into, effort(self.shape().parity))?;
-        Ok(self.checked(first, into, unread, sum))
+        let mut unread = self.read_each(&mut [(first, &mut *into)], effort);
+        Ok(self.checked(first, into, effort, unread.pop().expect("one for each read")?, sum))
+    }
+
+    /// As [`Device::read_each`](claystone_env::Device::read_each), timed.
+    pub(crate) fn read_each(
+        &self,
+        reads: &mut [(Sector, &mut [u8])],
+        effort: Effort,
+    ) -> Vec<Result<Vec<FailedSector>, DeviceError>> {
+        let begun = self.device.elapsed();
+        let unread = match reads {
+            [(first, into)] => vec![self.device.read(*first, into, effort)],
+            _ => self.device.read_each(reads, effort),
+        };
+        if let (Some(begun), Some(ended)) = (begun, self.device.elapsed()) {
+            let took = ended.saturating_sub(begun);
+            let failed = |failure| move |failed: &&FailedSector| failed.failure == failure;
+            let given_up = unread.iter().flatten().flatten().filter(failed(SectorFailure::Lost)).count();
+            if given_up > 0 {
+                self.pace.note_retry(took / given_up as u32);
+            } else {
+                self.pace.note_read(reads.iter().map(|(_, into)| into.len() / SECTOR_BYTES).sum(), took);
+            }
+        }
+        unread
     }
 
     /// As [`Groups::read_checked`] of several places at once, each with what gives the CRCs of its sectors.
     pub(crate) fn read_checked_each(
         &self,
         reads: &mut [(Sector, &mut [u8])],
+        effort: Effort,
         sum: impl Fn(usize, usize) -> Option<u32>,
     ) -> Result<Vec<Vec<(usize, Failure)>>, DeviceError> {
-        let done = self.device.read_each(reads, effort(self.shape().parity));
+        let done = self.read_each(reads, effort);
         let reads = reads.iter().zip(done).enumerate();
         reads
-            .map(|(read, ((first, into), unread))| Ok(self.checked(*first, into, unread?, |at| sum(read, at))))
+            .map(|(read, ((first, into), unread))| Ok(self.checked(*first, into, effort, unread?, |at| sum(read, at))))
             .collect()
     }
 
@@ -253,12 +303,13 @@ impl Groups {
         &self,
         first: Sector,
         bytes: &[u8],
+        effort: Effort,
         unread: Vec<FailedSector>,
         sum: impl Fn(usize) -> Option<u32>,
     ) -> Vec<(usize, Failure)> {
         let sectors = bytes.len() / SECTOR_BYTES;
         count(&self.counts.sectors_read, sectors);
-        if effort(self.shape().parity) == Effort::FailFast && self.device.geometry().fails_fast {
+        if effort == Effort::FailFast && self.device.geometry().fails_fast {
             count(&self.counts.sectors_fail_fast, sectors);
             count(
                 &self.counts.soft_failures,
@@ -282,7 +333,12 @@ impl Groups {
     pub(crate) fn read_retrying(&self, place: Sector, into: &mut [u8]) -> Result<bool, DeviceError> {
         count(&self.counts.sectors_read, 1);
         count(&self.counts.retries, 1);
-        Ok(self.device.read(place, into, Effort::Retry)?.is_empty())
+        let begun = self.device.elapsed();
+        let read = self.device.read(place, into, Effort::Retry)?.is_empty();
+        if let (Some(begun), Some(ended)) = (begun, self.device.elapsed()) {
+            self.pace.note_retry(ended.saturating_sub(begun));
+        }
+        Ok(read)
     }
 
     /// Notes that a sector failed; returns whether it had before.

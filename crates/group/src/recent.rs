@@ -121,6 +121,11 @@ impl Recent {
         self.state().under_way.iter().any(|other| other.sectors.iter().any(|range| range.contains(&sector.0)))
     }
 
+    /// Whether a sector was read a moment ago, or its reading is under way.
+    pub fn is_known(&self, sector: Sector) -> bool {
+        self.is_under_way(sector) || self.state().find(sector).is_some()
+    }
+
     /// Looks for sectors, ascending: waits for all those that are under way, and claims the ones that are not to be had.
     /// Who calls reads them then, and keeps nobody waiting.
     pub fn gather(&self, sectors: &[Sector]) -> (Vec<Option<Found>>, Entry<'_>) {

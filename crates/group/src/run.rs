@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use claystone_env::Sector;
 
-use crate::{GroupPlace, SUMS_PER_SECTOR};
+use crate::{GroupPlace, Member, SUMS_PER_SECTOR};
 
 /// Data and parity sectors of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,6 +99,15 @@ impl BulkRun {
         let (group, k, m) = (u64::from(group), u64::from(shape.data), u64::from(shape.parity));
         let first = self.first.0 + group * (k + m) + sums_count((group + 1) * k);
         GroupPlace { first: Sector(first), data: shape.data, capacity: shape.data }
+    }
+
+    /// Where a data sector lies.
+    ///
+    /// # Panics
+    /// If there is no such sector.
+    pub fn place_of(&self, sector: u64, shape: GroupShape) -> Sector {
+        let k = u64::from(shape.data);
+        self.group((sector / k) as u32, shape).sector(Member::Data((sector % k) as u32))
     }
 
     /// Where a sums sector lies.

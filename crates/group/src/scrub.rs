@@ -6,7 +6,7 @@
 
 use claystone_env::{SECTOR_BYTES, Sector, aligned_buffer};
 
-use crate::gathering::Gathering;
+use crate::gathering::{Gathering, effort};
 use crate::{GroupError, GroupPlace, Groups, Member, ShownRun, SumsSector};
 
 /// What a scrub of a group found.
@@ -80,7 +80,7 @@ impl Groups {
         };
         let mut bytes = aligned_buffer(SECTOR_BYTES);
         bytes.resize(SECTOR_BYTES, 0);
-        let failed = self.read_checked(place, &mut bytes, |_| None)?;
+        let failed = self.read_checked(place, &mut bytes, effort(self.shape().parity), |_| None)?;
         let found = SumsSector::parse(&bytes, self.disk(), place).ok().filter(|_| failed.is_empty());
         let is_wrong = found.is_none_or(|found| found != sums);
         if is_wrong {

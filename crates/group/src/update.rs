@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. [`plan_update`] decides; whoever carries the plan out makes no choice, but to encode again where the old parity or
-//!    old data does not read.
+//!    old data does not read, and no retry is cheaper.
 //! 2. Preparing writes nothing but mended sectors; the caller writes when its journal has what it needs.
 
 use std::ops::Range;
@@ -178,14 +178,18 @@ impl<'a> Preparation<'a> {
 
     /// Reads what the plans of all take, in one call of the device.
     pub fn fetch_each(groups: &Groups, preparations: &mut [Preparation<'a>]) -> Result<(), DeviceError> {
+        // What fails of one of them is decoded from the rest of its group.
+        let most = preparations.iter().map(|one| one.reads.len()).max().unwrap_or(0);
+        let rest = |one: &Preparation<'_>| one.gathering.unknown().saturating_sub(one.reads.len());
+        let effort = groups.plan_effort(most, preparations.iter().map(rest).min().unwrap_or(0));
         let asked = preparations.iter_mut().map(|one| (&mut one.gathering, &one.reads[..]));
-        Gathering::fetch_each(groups, &mut asked.collect::<Vec<_>>())
+        Gathering::fetch_each(groups, effort, &mut asked.collect::<Vec<_>>())
     }
 
     /// Makes new parity of what was read, or if some of that failed of what is read now.
     pub fn finish(self) -> Result<Update, GroupError> {
         let Preparation { groups, place, changes, changed, grown, mut way, reads, mut gathering } = self;
-        if way == UpdateWay::Delta && !reads.iter().all(|at| gathering.holds(*at)) {
+        if way == UpdateWay::Delta && !gathering.retry_if_cheaper(&reads)? {
             way = UpdateWay::Reencode;
         }
         let parity_count = groups.shape().parity;

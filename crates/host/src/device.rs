@@ -48,6 +48,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use claystone_env::{
     Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorFailure, SectorRange,
@@ -82,6 +83,7 @@ pub struct HostDevice {
     /// Command duration limits that were turned on until this is closed.
     _turned_on: Option<TurnedOn>,
     syncs: Mutex<Syncs>,
+    opened: Instant,
 }
 
 /// What syncs came to so far.
@@ -179,7 +181,20 @@ impl HostDevice {
         };
         let syncs = Mutex::new(Syncs::None);
         let _turned_on = turned_on;
-        Ok(HostDevice { path, file, direct, rings, writable, sectors, drive, error_recovery, _turned_on, syncs })
+        let opened = Instant::now();
+        Ok(HostDevice {
+            path,
+            file,
+            direct,
+            rings,
+            writable,
+            sectors,
+            drive,
+            error_recovery,
+            _turned_on,
+            syncs,
+            opened,
+        })
     }
 
     /// Whether reads and writes go around the page cache.
@@ -382,6 +397,10 @@ impl Device for HostDevice {
 
     fn geometry(&self) -> Geometry {
         Geometry { sectors: self.sectors, fails_fast: self.fails_fast() }
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        Some(self.opened.elapsed())
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {

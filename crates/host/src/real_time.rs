@@ -132,6 +132,10 @@ impl<C: WaitingClock> Device for RealTimeDevice<C> {
         self.device.geometry()
     }
 
+    fn elapsed(&self) -> Option<Duration> {
+        Some(self.clock.now().0)
+    }
+
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         self.take_time(Some(range(first, into)), |device| device.read(first, into, effort))
     }

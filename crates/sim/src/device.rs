@@ -584,6 +584,10 @@ impl Device for Attached {
         Geometry { sectors: self.shared.model.sectors, fails_fast: self.shared.model.fails_fast }
     }
 
+    fn elapsed(&self) -> Option<Duration> {
+        Some(self.shared.state().spent)
+    }
+
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         let range = self.geometry().range(first, into.len());
         let operation = Operation::Read(range);

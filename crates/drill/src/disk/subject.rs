@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Random, SECTOR_BYTES, Sector, SectorRange};
@@ -286,6 +287,10 @@ impl Device for Shown {
 
     fn geometry(&self) -> Geometry {
         Geometry { sectors: self.sectors, ..self.device.geometry() }
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        self.device.elapsed()
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use claystone_env::testing::MemoryDevice;
 use claystone_env::{
@@ -33,6 +34,8 @@ pub struct State {
     pub calls: usize,
     /// Every write since the last look.
     pub writes: Vec<(u64, u64)>,
+    /// The time that reads took, where it is measured: each 5 ms, 33 us a sector, and 20 ms a retry.
+    pub elapsed: Option<Duration>,
 }
 
 impl FaultyDevice {
@@ -84,6 +87,9 @@ impl FaultyDevice {
         let range = self.geometry().range(first, into.len());
         state.reads.push((first.0, range.sectors, effort));
         self.memory.read(first, into, effort)?;
+        let retried = (first.0..range.end().0).filter(|sector| effort == Effort::Retry && state.soft.contains(sector));
+        let took = 5000 + 33 * range.sectors + 20_000 * retried.count() as u64;
+        state.elapsed = state.elapsed.map(|elapsed| elapsed + Duration::from_micros(took));
         let mut failed = Vec::new();
         for (sector, bytes) in (first.0..).zip(into.chunks_exact_mut(SECTOR_BYTES)) {
             let failure = match (effort, state.lost.contains(&sector)) {
@@ -106,6 +112,10 @@ impl Device for FaultyDevice {
 
     fn geometry(&self) -> Geometry {
         self.memory.geometry()
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        self.state().elapsed
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {

@@ -157,6 +157,10 @@ impl Device for Metered {
         self.device.geometry()
     }
 
+    fn elapsed(&self) -> Option<Duration> {
+        self.device.elapsed()
+    }
+
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         let (result, ended) = self.meter(|| self.device.read(first, into, effort));
         self.last_read.store(ended);
