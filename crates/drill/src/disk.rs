@@ -9,6 +9,7 @@
 //! | `fail:n` | that operation fails |
 //! | `cut:opening:n`, `fail:growing:n` | the same, counted from the begin of some [`Work`] of the disk |
 //! | `cuts` | the power is cut during every operation that changes something, each in a branch of one run |
+//! | `fails` | every operation of some steps fails, each in a branch of one run |
 //! | `crashes` | both, again and again, also while the disk opens, with copies of metadata hurt |
 //! | `storm` | both, every few operations of the device |
 //! | `hurts` | sectors are lost, flipped, stale or misdirected, as many as a group or copies can lose, between calls and in writes |

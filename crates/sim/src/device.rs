@@ -243,6 +243,12 @@ impl SimDevice {
         self.state().moments.get_or_insert_default();
     }
 
+    /// What it holds now, and would hold if the process at it were killed.
+    pub fn moment(&self) -> DeviceMoment {
+        let state = self.state();
+        DeviceMoment { operation: state.stats.operations, medium: state.medium.clone() }
+    }
+
     /// The moments since they were last taken, in their order.
     pub fn take_moments(&self) -> Vec<DeviceMoment> {
         self.state().moments.as_mut().map(std::mem::take).unwrap_or_default()

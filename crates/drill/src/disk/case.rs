@@ -35,6 +35,8 @@ pub enum Fault {
     Fail(Work, u64),
     /// The power is cut during every operation of the device that changes something, each time in a branch of the run.
     Cuts,
+    /// Every operation of the device in some steps fails, each time in a branch of the run.
+    Fails,
     /// Power cuts, failed operations and hurt copies, at random.
     Crashes,
     /// A power cut or a failed operation every few operations of the device.
@@ -82,6 +84,7 @@ impl fmt::Display for Case {
             Fault::Cut(work, after) => write!(f, "cut:{}{after}", prefix(work)),
             Fault::Fail(work, after) => write!(f, "fail:{}{after}", prefix(work)),
             Fault::Cuts => f.write_str("cuts"),
+            Fault::Fails => f.write_str("fails"),
             Fault::Crashes => f.write_str("crashes"),
             Fault::Storm => f.write_str("storm"),
             Fault::Hurts => f.write_str("hurts"),
@@ -112,6 +115,7 @@ impl FromStr for Case {
             ("fail", Ok(after)) => Fault::Fail(work, after),
             ("beyond", Ok(after)) if work == Work::Calls => Fault::Beyond(after),
             _ if fault == "cuts" => Fault::Cuts,
+            _ if fault == "fails" => Fault::Fails,
             _ if fault == "crashes" => Fault::Crashes,
             _ if fault == "storm" => Fault::Storm,
             _ if fault == "hurts" => Fault::Hurts,
@@ -136,7 +140,8 @@ mod tests {
     #[test]
     fn a_case_is_read_as_it_is_shown() {
         let single = Work::value_variants().iter().flat_map(|&work| [Fault::Cut(work, 137), Fault::Fail(work, 0)]);
-        for fault in single.chain([Fault::Cuts, Fault::Crashes, Fault::Storm, Fault::Hurts, Fault::Beyond(7)]) {
+        let others = [Fault::Cuts, Fault::Fails, Fault::Crashes, Fault::Storm, Fault::Hurts, Fault::Beyond(7)];
+        for fault in single.chain(others) {
             for &scale in Scale::value_variants() {
                 let case = Case { scale, scenario: Scenario::Appends, seed: 7, fault };
                 assert_eq!(case.to_string().parse(), Ok(case));

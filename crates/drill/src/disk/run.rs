@@ -2,6 +2,7 @@
 
 mod beyond;
 mod cuts;
+mod fails;
 mod steps;
 mod works;
 
@@ -84,7 +85,7 @@ impl Run {
         self.subject.format(&self.world, LABEL).context("formatting")?;
         let rate = match self.case.fault {
             // The same for each operation, so that all of one run are met.
-            Fault::Cut(..) | Fault::Fail(..) | Fault::Cuts | Fault::Storm => SOFT_RATE_ONCE,
+            Fault::Cut(..) | Fault::Fail(..) | Fault::Cuts | Fault::Fails | Fault::Storm => SOFT_RATE_ONCE,
             Fault::Beyond(_) => 0.0,
             Fault::Crashes | Fault::Hurts => SOFT_RATES[self.faults.below(SOFT_RATES.len() as u64) as usize],
         };
@@ -112,6 +113,7 @@ impl Run {
             Fault::Cut(work, after) => self.run_once(work, &|device| device.cut_power_after(after))?,
             Fault::Fail(work, after) => self.run_once(work, &|device| device.fail_after(after))?,
             Fault::Cuts => self.run_cuts()?,
+            Fault::Fails => self.run_fails()?,
             Fault::Crashes => self.run_crashes()?,
             Fault::Storm => self.run_storm()?,
             Fault::Hurts => self.run_hurts()?,
@@ -270,31 +272,49 @@ impl Run {
 
     /// The power goes, and what is found then is held against the model.
     fn crash_and_recover(&mut self) -> Result<()> {
-        let nested = !matches!(self.case.fault, Fault::Hurts);
-        for _ in 0..RECOVERIES_MAX {
+        for number in 0..RECOVERIES_MAX {
             self.report.faults.cuts += 1;
             self.tell(format!("crash during operation {} of the device", self.subject.device.stats().operations));
             self.subject.crash();
             (self.armed, self.hit) = (false, false);
-            if nested && self.faults.below(3) == 0 {
-                self.subject.device.cut_power_after(self.faults.below(150));
-                self.armed = true;
-            }
-            match self.subject.open() {
-                Ok(()) if self.subject.device.is_powered() => {
+            self.arm_opening(number);
+            let opened = self.subject.open();
+            self.look();
+            match opened {
+                Ok(()) if !self.hit => {
                     self.spare();
-                    self.hit = false;
                     self.model.recover(self.subject.disk()).context("after a crash")?;
                     return self.subject.check().context("after a crash");
                 }
+                // What failed once it may have done without; then it loses its power all the same.
                 Ok(()) => {}
                 Err(error) => {
                     let cause = anyhow::Error::from(error);
-                    ensure!(self.armed && !self.subject.device.is_powered(), "opening after a crash: {cause:#}");
+                    ensure!(self.hit, "opening after a crash: {cause:#}");
                 }
             }
         }
         bail!("{RECOVERIES_MAX} power cuts in a row")
+    }
+
+    /// Announces a fault for the opening after a crash, which `number` openings came before; or none. Branches meet one after the
+    /// other, for an opening costs less than looking at everything that is there.
+    fn arm_opening(&mut self, number: u64) {
+        let device = &self.subject.device;
+        match self.case.fault {
+            Fault::Hurts => return,
+            Fault::Cuts | Fault::Fails if number < CHAIN && self.faults.below(8) > 0 => {
+                let after = self.faults.below(CHAIN_OPERATIONS);
+                match self.faults.below(2) {
+                    0 => device.fail_after(after),
+                    _ => device.cut_power_after(after),
+                }
+            }
+            Fault::Cuts | Fault::Fails => return,
+            _ if self.faults.below(3) == 0 => device.cut_power_after(self.faults.below(150)),
+            _ => return,
+        }
+        self.armed = true;
     }
 
     /// Hurts a sector in one of four ways, if the atlas lets it.
@@ -359,6 +379,10 @@ const STORM_OPERATIONS: u64 = 60;
 /// Most sectors of a device are empty.
 const HURT_TRIES: u64 = 20;
 const RECOVERIES_MAX: u64 = 40;
+/// Openings in a row that meet a fault in a branch, at most,
+const CHAIN: u64 = 16;
+/// and operations of the device until they do.
+const CHAIN_OPERATIONS: u64 = 40;
 /// How often sectors fail softly; each run with random faults has one of them.
 const SOFT_RATES: [f64; 5] = [0.0, 1e-3, 1e-2, 0.1, 0.3];
 /// How many sectors fail softly side by side; 0 for each by itself.

@@ -29,15 +29,22 @@ impl Run {
         for moment in self.subject.device.take_moments() {
             for cut in 0..CUTS {
                 let name = format!("cut {cut} of operation {}", moment.operation());
-                self.branch(&moment, &model, &name)?;
+                self.branch(&moment, &model, (&name, &name), Run::go_on)?;
             }
         }
         Ok(())
     }
 
-    /// Goes on from a power cut.
-    fn branch(&mut self, moment: &DeviceMoment, model: &Model, name: &str) -> Result<()> {
-        let random = self.world.random().fork(name);
+    /// Does something in a run by itself, which begins with what the device held at a moment, and with no disk open. All its
+    /// chance comes from `chance`; its faults are counted here.
+    pub(super) fn branch<T>(
+        &mut self,
+        moment: &DeviceMoment,
+        model: &Model,
+        (name, chance): (&str, &str),
+        act: impl FnOnce(&mut Run) -> Result<T>,
+    ) -> Result<T> {
+        let random = self.world.random().fork(chance);
         let mut branch = Run {
             world: self.world.clone(),
             case: self.case,
@@ -52,7 +59,7 @@ impl Run {
             last_steps: Default::default(),
             report: DiskReport::default(),
         };
-        let done = branch.go_on();
+        let done = act(&mut branch);
         let mut faults = branch.report.faults;
         faults.soft += branch.subject.device.stats().soft_failures;
         self.report.faults += faults;

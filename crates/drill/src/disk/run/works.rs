@@ -73,7 +73,7 @@ impl Run {
         Ok(())
     }
 
-    fn announce(&mut self, announce: Announce<'_>) {
+    pub(super) fn announce(&mut self, announce: Announce<'_>) {
         announce(&self.subject.device);
         self.armed = true;
     }
