@@ -162,16 +162,27 @@ impl Disk {
         clock: &dyn Clock,
         random: &dyn Random,
     ) -> Result<(), DiskError> {
+        let copies_each = u64::from(format.copies.clamp(1, COPIES_MAX));
+        let positions = device.geometry().sectors / 64 / copies_each;
+        let positions = positions.clamp(JOURNAL_SECTORS_MIN, JOURNAL_SECTORS_MAX);
+        Disk::format_with_journal(device, format, positions, clock, random)
+    }
+
+    /// The same with a journal of so many positions.
+    pub(crate) fn format_with_journal(
+        device: &Arc<dyn Device>,
+        format: &Format,
+        positions: u64,
+        clock: &dyn Clock,
+        random: &dyn Random,
+    ) -> Result<(), DiskError> {
         let sectors = device.geometry().sectors;
         if sectors < DISK_SECTORS_MIN {
             return Err(DiskError::TooSmall { sectors, sectors_min: DISK_SECTORS_MIN });
         }
         GroupCode::new(format.data.into(), format.parity.into())?;
         let copies_each = u64::from(format.copies.clamp(1, COPIES_MAX));
-        let journal = SectorRange {
-            first: Sector(3 * copies_each),
-            sectors: (sectors / 64 / copies_each).clamp(JOURNAL_SECTORS_MIN, JOURNAL_SECTORS_MAX),
-        };
+        let journal = SectorRange { first: Sector(3 * copies_each), sectors: positions };
         let superblock = Superblock {
             copies: format.copies,
             id: DiskId::new(random),
@@ -296,7 +307,7 @@ impl Disk {
         }
         let journal_filled = {
             let journal = guard(&self.journal);
-            journal.used() > journal.sectors() / 6
+            journal.used() > journal.sectors() * 5 / 16
         };
         if journal_filled {
             // Before an fsync finds no room.
@@ -408,8 +419,8 @@ const DISK_SECTORS_MIN: u64 = 4096;
 const CROWDED_SHARE: u64 = 8;
 /// 64 positions: 256 KiB of mirrored entries.
 const JOURNAL_SECTORS_MIN: u64 = 64;
-/// 128 MiB of mirrored entries.
-const JOURNAL_SECTORS_MAX: u64 = 32_768;
+/// 64 MiB of mirrored entries: more of them wait only until they are crowded ([`CROWDED_SHARE`]).
+const JOURNAL_SECTORS_MAX: u64 = 16_384;
 /// What the database takes at the start,
 const SLAB_PAGES_MIN: u64 = 320;
 /// and up to 4 MiB.

@@ -574,7 +574,7 @@ impl Disk {
     /// Sectors are in their groups: they wait no more, unless they were written since.
     fn applied(&self, inode: Inode, content: &[(u64, Waiting)]) {
         let mut core = guard(&self.core);
-        core.unsynced = true;
+        // The journal has them until a checkpoint, which syncs first: no entry before that builds on what was written here.
         for (sector, placed) in content {
             core.nodes.placed(inode, *sector, placed.version);
         }

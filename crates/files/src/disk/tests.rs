@@ -15,6 +15,7 @@ use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conforma
 use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode, Seek};
 
 mod promises;
+mod synced;
 
 fn format(parity: u16) -> Format {
     Format { data: 10, parity, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: "test".into() }
