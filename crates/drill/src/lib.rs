@@ -21,6 +21,7 @@ mod conversions;
 pub mod disk;
 mod model;
 mod run;
+pub mod tier;
 mod volume;
 
 pub use atlas::Atlas;

@@ -15,6 +15,9 @@ struct Arguments {
     /// Drills volumes.
     #[arg(long, conflicts_with = "disk")]
     volume: bool,
+    /// Drills tiered devices.
+    #[arg(long, conflicts_with_all = ["disk", "volume"])]
+    tier: bool,
     /// Replays a drill of a disk.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "disk"])]
     case: Option<Case>,
@@ -55,7 +58,10 @@ fn main() -> anyhow::Result<()> {
         let report = claystone_drill::run_volume_seed(seed)?;
         println!("seed {seed}: {report:?}");
     }
-    for seed in seeds.filter(|_| !arguments.disk && !arguments.volume) {
+    for seed in seeds.clone().filter(|_| arguments.tier) {
+        println!("seed {seed}: {}", claystone_drill::tier::run_seed(seed)?);
+    }
+    for seed in seeds.filter(|_| !arguments.disk && !arguments.volume && !arguments.tier) {
         let report = claystone_drill::run_seed(seed)?;
         println!("seed {seed}: {report:?}");
     }

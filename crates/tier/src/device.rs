@@ -32,6 +32,7 @@ mod sync;
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Moment, Sector, SectorRange};
 
@@ -115,6 +116,11 @@ impl Device for TieredDevice {
 
     fn geometry(&self) -> Geometry {
         Geometry { sectors: self.home.sectors, fails_fast: self.hdd.geometry().fails_fast }
+    }
+
+    /// The hard disk's: what the solid-state drive takes is little beside it.
+    fn elapsed(&self) -> Option<Duration> {
+        self.hdd.elapsed()
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {

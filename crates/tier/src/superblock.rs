@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A superblock that was parsed has logs and a home that lie on its devices without overlapping, and parses to the same bytes again.
-//! 2. Storing one on a device writes the first slot, syncs, writes the second, syncs: at any moment one of them is whole.
+//! 2. Storing one on a device writes the slot of the lower generation, syncs, writes the other, syncs: at any moment the newest that
+//!    was read or stored is whole in one of them.
 //! 3. Of the valid slots the highest generation counts.
 //!
 //! The format: docs/formats/tiered-device.md.
@@ -193,7 +194,10 @@ impl Superblock {
     pub fn store(&self, device: &dyn Device, side: Side) -> Result<(), DeviceError> {
         let mut bytes = aligned_buffer(SECTOR_BYTES);
         bytes.extend_from_slice(&self.encode(side));
-        for slot in slots(device) {
+        // A power cut may have left the newest one in one slot only: that is written last.
+        let mut by_age = slots(device).map(|slot| (generation_in(device, slot), slot));
+        by_age.sort_unstable();
+        for (_, slot) in by_age {
             device.write(slot, &bytes)?;
             device.sync()?;
         }
@@ -223,6 +227,17 @@ pub fn newest(device: &dyn Device) -> Result<Result<(Side, Superblock), Superblo
         };
     }
     Ok(newest)
+}
+
+/// Of the superblock in a slot; 0 if there is none.
+fn generation_in(device: &dyn Device, slot: Sector) -> u64 {
+    let mut bytes = aligned_buffer(SECTOR_BYTES);
+    bytes.resize(SECTOR_BYTES, 0);
+    // Whether it cannot be read or is none: it is to be written first.
+    match device.read(slot, &mut bytes, Effort::Retry) {
+        Ok(failed) if failed.is_empty() => Superblock::parse(&bytes).map_or(0, |(_, found)| found.generation),
+        Ok(_) | Err(_) => 0,
+    }
 }
 
 /// Where a device has its superblock.
@@ -305,6 +320,7 @@ const EPOCHS: u32 = 1 << 24;
 #[cfg(test)]
 mod tests {
     use claystone_env::testing::MemoryDevice;
+    use claystone_sim::{HddModel, SimDevice};
 
     use super::*;
     use crate::fields::crc32c;
@@ -387,6 +403,26 @@ mod tests {
         device.write(Sector(0), &next.encode(Side::Ssd)).expect("write");
         device.write(Sector(99), &[9; SECTOR_BYTES]).expect("write");
         assert_eq!(newest(&device).expect("read"), Ok((Side::Ssd, next)));
+    }
+
+    #[test]
+    fn a_power_cut_never_takes_the_newest_that_was_found() {
+        for seed in 0..60 {
+            let device = SimDevice::alone("ssd", HddModel::new(100), seed);
+            superblock().store(&*device.attach(), Side::Ssd).expect("write");
+            // A cut left the next one in one slot only, and it was found there.
+            let next = Superblock { generation: 4, ..superblock() };
+            let slot = slots(&*device.attach())[(seed % 2) as usize];
+            device.attach().write(slot, &next.encode(Side::Ssd)).expect("write");
+            device.attach().sync().expect("sync");
+            // Two reads, and then writes and syncs.
+            device.cut_power_after(2 + seed / 2 % 4);
+            let stored = Superblock { generation: 5, ..superblock() }.store(&*device.attach(), Side::Ssd);
+            assert!(stored.is_err());
+            device.crash();
+            let (_, found) = newest(&*device.attach()).expect("read").expect("a superblock");
+            assert!(found.generation >= 4, "seed {seed}");
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Held {
 
     /// The content of payload sectors, if it is in memory.
     pub fn content(&self, at: u32, sectors: u64) -> Option<Bytes> {
-        let memory = self.memory.as_ref()?;
+        let memory = self.memory.as_ref().filter(|_| self.kind == Kind::Data)?;
         let first = (1 + at as usize) * SECTOR_BYTES;
         Some(memory.slice(first..first + sectors as usize * SECTOR_BYTES))
     }

@@ -1,0 +1,25 @@
+//! Drills of a tiered device: two emulated devices under power cuts, failing operations, hurt sectors, and one of them gone.
+//!
+//! A run takes steps on a pair and in a [`Model`] of what callers were told. Its logs are so short that they are full all the time.
+//!
+//! | fault | what happens |
+//! |---|---|
+//! | cuts | the power of both is cut during every operation that changes something, some times each, in a branch of one run; in some branches again in every operation of the opening |
+//! | hurts | in branches, after the cut or between calls: a sector of a log or of a superblock is lost, or a bit flips |
+//! | ssd gone, hdd gone | from the operation after so many on, every call of the device fails |
+//! | ssd fails, hdd fails | that operation fails |
+//!
+//! Invariants:
+//! 1. A seed replays a run exactly.
+//! 2. A sector is the newest that a sync promised or newer, or it is said to be lost where a sector of a log was hurt or the solid-state
+//!    drive is gone. What was read stays so until it is written.
+//!
+//! Left out: the files above; a mark and a record of its list hurt at once, which the format cannot tell apart from a power cut when
+//! nothing was written behind them.
+
+mod model;
+mod pair;
+mod run;
+
+pub use model::{Model, Step};
+pub use run::{Fault, TierReport, run_fault, run_seed};

@@ -1,0 +1,214 @@
+//! The pair under drill: two emulated devices, and what they hold at every moment at which the power could go.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use claystone_env::{
+    Device, DeviceError, Effort, FailedSector, Geometry, Moment, Random, SECTOR_BYTES, Sector, SectorRange,
+};
+use claystone_sim::{DeviceMoment, HddModel, SimDevice, SimRandom};
+use claystone_tier::{Steering, TierError, TierFormat, TierTuning, TieredDevice};
+
+use super::model::{Found, HOME, Step};
+
+/// Sectors of each log.
+pub const LOG: u64 = 140;
+
+/// What both devices hold at one moment.
+#[derive(Clone)]
+pub struct PairMoment {
+    hdd: DeviceMoment,
+    ssd: DeviceMoment,
+}
+
+/// See the module.
+pub struct Pair {
+    pub hdd: SimDevice,
+    pub ssd: SimDevice,
+    /// Every so many writes go to the hard disk's log.
+    nth: NonZeroU64,
+    tiered: Option<TieredDevice>,
+    moments: Moments,
+    time: Arc<AtomicU64>,
+}
+
+/// Moments so far; `None`: they are not kept.
+type Moments = Arc<Mutex<Option<Vec<PairMoment>>>>;
+
+impl Pair {
+    /// A new pair, formatted.
+    pub fn new(seed: u64) -> Result<Pair> {
+        let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
+        let hdd = SimDevice::alone("hdd", model(HOME + LOG + 2), seed);
+        let ssd = SimDevice::alone("ssd", model(LOG + 2), seed ^ 0x5555_5555);
+        let format =
+            TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max: 8, unmarked_sectors_max: 24, profile: None };
+        TieredDevice::format(&*hdd.attach(), &*ssd.attach(), &format, &SimRandom::new(seed)).context("formatting")?;
+        let nth = NonZeroU64::new(1 + seed % 4).expect("it is 1 at least");
+        Ok(Pair { hdd, ssd, nth, tiered: None, moments: Moments::default(), time: Arc::default() })
+    }
+
+    /// Both as they were at a moment, after a power cut then.
+    pub fn branch(&self, moment: &PairMoment, random: &dyn Random) -> Pair {
+        let hdd = self.hdd.branch(&moment.hdd, random.fork("hdd"));
+        let ssd = self.ssd.branch(&moment.ssd, random.fork("ssd"));
+        hdd.crash();
+        ssd.crash();
+        Pair { hdd, ssd, nth: self.nth, tiered: None, moments: Moments::default(), time: Arc::default() }
+    }
+
+    /// Opens it, without the solid-state drive if it is gone.
+    pub fn open(&mut self, with_ssd: bool) -> Result<(), TierError> {
+        self.tiered = None;
+        let time = self.time.clone();
+        let now = move || Moment(Duration::from_millis(time.fetch_add(1, Ordering::Relaxed)));
+        let tuning = TierTuning {
+            steering: Steering::EveryNth(self.nth),
+            drain_sectors_max: 12,
+            drain_when_idle: Duration::from_millis(1),
+            ..TierTuning::default()
+        };
+        let (hdd, ssd) = (self.watched(&self.hdd), with_ssd.then(|| self.watched(&self.ssd)));
+        self.tiered = Some(TieredDevice::open(hdd, ssd, Arc::new(now), tuning)?);
+        Ok(())
+    }
+
+    /// The power of both goes and comes back.
+    pub fn crash(&mut self) {
+        self.tiered = None;
+        self.hdd.crash();
+        self.ssd.crash();
+    }
+
+    /// The device.
+    ///
+    /// # Panics
+    /// If it is not open.
+    pub fn tiered(&self) -> &TieredDevice {
+        self.tiered.as_ref().expect("the pair is open")
+    }
+
+    /// Does a step.
+    pub fn act(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Write(tags) => {
+                let bytes: Vec<(u64, Vec<u8>)> = tags.iter().map(|(sector, tag)| (*sector, content(*tag))).collect();
+                let mut joined: Vec<(Sector, Vec<u8>)> = Vec::new();
+                for (sector, bytes) in bytes {
+                    match joined.last_mut() {
+                        Some((first, run)) if first.0 + (run.len() / SECTOR_BYTES) as u64 == sector => {
+                            run.extend(bytes)
+                        }
+                        _ => joined.push((Sector(sector), bytes)),
+                    }
+                }
+                let writes: Vec<(Sector, &[u8])> = joined.iter().map(|(first, run)| (*first, &run[..])).collect();
+                self.tiered().write_each(&writes)?;
+            }
+            Step::Sync => self.tiered().sync()?,
+            Step::Drain => drop(self.tiered().drain()?),
+            Step::Tend => drop(self.tiered().tend()?),
+            Step::Discard(sectors) => {
+                let range = SectorRange { first: Sector(sectors.start), sectors: sectors.end - sectors.start };
+                self.tiered().discard(range)?;
+            }
+            Step::Reopen => self.open(true)?,
+        }
+        Ok(())
+    }
+
+    /// What all sectors hold.
+    pub fn contents(&self) -> Result<Vec<Found>> {
+        let mut bytes = vec![0xa5; HOME as usize * SECTOR_BYTES];
+        let failed = self.tiered().read(Sector(0), &mut bytes, Effort::Retry)?;
+        let mut found: Vec<Found> = bytes.chunks_exact(SECTOR_BYTES).map(found_in).collect();
+        for failed in failed {
+            found[failed.sector.0 as usize] = Found::Lost;
+        }
+        Ok(found)
+    }
+
+    /// From now on, or not, moments are kept.
+    pub fn keep_moments(&self, keep: bool) {
+        *self.moments() = keep.then(Vec::new);
+    }
+
+    /// Those since they were last taken.
+    pub fn take_moments(&self) -> Vec<PairMoment> {
+        self.moments().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What both hold now.
+    pub fn moment(&self) -> PairMoment {
+        PairMoment { hdd: self.hdd.moment(), ssd: self.ssd.moment() }
+    }
+
+    fn moments(&self) -> MutexGuard<'_, Option<Vec<PairMoment>>> {
+        self.moments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watched(&self, device: &SimDevice) -> Arc<dyn Device> {
+        let (hdd, ssd, moments) = (self.hdd.clone(), self.ssd.clone(), self.moments.clone());
+        Arc::new(Watched { device: device.attach(), hdd, ssd, moments })
+    }
+}
+
+/// A device of the pair, which keeps what both hold in each operation that changes something.
+struct Watched {
+    device: Arc<dyn Device>,
+    hdd: SimDevice,
+    ssd: SimDevice,
+    moments: Moments,
+}
+
+impl Watched {
+    fn keep(&self) {
+        if let Some(moments) = self.moments.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            moments.push(PairMoment { hdd: self.hdd.moment(), ssd: self.ssd.moment() });
+        }
+    }
+}
+
+impl Device for Watched {
+    fn label(&self) -> String {
+        self.device.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.device.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let written = self.device.write(first, bytes);
+        // All of it is in the write cache: what of it survives is the power cut's choice.
+        self.keep();
+        written
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.keep();
+        self.device.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+}
+
+/// What is written with a tag.
+fn content(tag: u64) -> Vec<u8> {
+    tag.to_le_bytes().repeat(SECTOR_BYTES / 8)
+}
+
+fn found_in(sector: &[u8]) -> Found {
+    let tag = u64::from_le_bytes(sector[..8].try_into().expect("8 bytes"));
+    let is_whole = sector.chunks_exact(8).all(|word| word == &sector[..8]);
+    if is_whole { Found::Tag(tag) } else { Found::Torn }
+}
