@@ -1,6 +1,7 @@
 //! Drills of a tiered device: two emulated devices under power cuts, failing operations, hurt sectors, and one of them gone.
 //!
-//! A run takes steps on a pair and in a [`Model`] of what callers were told. Its logs are so short that they are full all the time.
+//! A run takes steps on a pair and in a [`Model`] of what callers were told. Its logs are so short that they are full all the time. Of five
+//! seeds one steers by a profile and pads, the others send every so many writes to the hard disk's log.
 //!
 //! | fault | what happens |
 //! |---|---|

@@ -24,6 +24,7 @@
 
 mod append;
 mod drain;
+mod guide;
 mod info;
 mod open;
 mod read;

@@ -10,7 +10,10 @@ use claystone_env::{
     Device, DeviceError, Effort, FailedSector, Geometry, Moment, Random, SECTOR_BYTES, Sector, SectorRange,
 };
 use claystone_sim::{DeviceMoment, HddModel, SimDevice, SimRandom};
-use claystone_tier::{Steering, TierError, TierFormat, TierTuning, TieredDevice};
+use claystone_tier::{
+    FORMAT_VERSION, Mode, Profile, Rule, SizeLatency, StageBytes, Steering, TierError, TierFormat, TierTuning,
+    TieredDevice, Tuning,
+};
 
 use super::model::{Found, HOME, Step};
 
@@ -28,8 +31,7 @@ pub struct PairMoment {
 pub struct Pair {
     pub hdd: SimDevice,
     pub ssd: SimDevice,
-    /// Every so many writes go to the hard disk's log.
-    nth: NonZeroU64,
+    steering: Steering,
     tiered: Option<TieredDevice>,
     moments: Moments,
     time: Arc<AtomicU64>,
@@ -44,11 +46,21 @@ impl Pair {
         let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
         let hdd = SimDevice::alone("hdd", model(HOME + LOG + 2), seed);
         let ssd = SimDevice::alone("ssd", model(LOG + 2), seed ^ 0x5555_5555);
-        let format =
-            TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max: 8, unmarked_sectors_max: 24, profile: None };
+        let format = TierFormat {
+            hdd_log_sectors: Some(LOG),
+            record_sectors_max: 8,
+            unmarked_sectors_max: 24,
+            profile: Some(profile()),
+        };
         TieredDevice::format(&*hdd.attach(), &*ssd.attach(), &format, &SimRandom::new(seed)).context("formatting")?;
-        let nth = NonZeroU64::new(1 + seed % 4).expect("it is 1 at least");
-        Ok(Pair { hdd, ssd, nth, tiered: None, moments: Moments::default(), time: Arc::default() })
+        let steering = match seed % 5 {
+            0 => {
+                let rule = Rule { mode: Mode::Enabled, queue_max: 0, waiting_max: 1, longest: None };
+                Steering::Predicted { rule, tuning: Tuning::default() }
+            }
+            nth => Steering::EveryNth(NonZeroU64::new(nth).expect("it is 1 at least")),
+        };
+        Ok(Pair { hdd, ssd, steering, tiered: None, moments: Moments::default(), time: Arc::default() })
     }
 
     /// Both as they were at a moment, after a power cut then.
@@ -57,18 +69,23 @@ impl Pair {
         let ssd = self.ssd.branch(&moment.ssd, random.fork("ssd"));
         hdd.crash();
         ssd.crash();
-        Pair { hdd, ssd, nth: self.nth, tiered: None, moments: Moments::default(), time: Arc::default() }
+        Pair { hdd, ssd, steering: self.steering, tiered: None, moments: Moments::default(), time: Arc::default() }
     }
 
     /// Opens it, without the solid-state drive if it is gone.
     pub fn open(&mut self, with_ssd: bool) -> Result<(), TierError> {
         self.tiered = None;
         let time = self.time.clone();
-        let now = move || Moment(Duration::from_millis(time.fetch_add(1, Ordering::Relaxed)));
+        // A call takes 100 us, and some take as long as a slow write.
+        let now = move || {
+            let passed = time.load(Ordering::Relaxed);
+            let step = if (passed / 100).is_multiple_of(7) { 5000 } else { 100 };
+            Moment(Duration::from_micros(time.fetch_add(step, Ordering::Relaxed)))
+        };
         let tuning = TierTuning {
-            steering: Steering::EveryNth(self.nth),
+            steering: self.steering,
             drain_sectors_max: 12,
-            drain_when_idle: Duration::from_millis(1),
+            drain_when_idle: Duration::from_millis(4),
             ..TierTuning::default()
         };
         let (hdd, ssd) = (self.watched(&self.hdd), with_ssd.then(|| self.watched(&self.ssd)));
@@ -199,6 +216,26 @@ impl Device for Watched {
 
     fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
         self.device.discard(range)
+    }
+}
+
+/// Of a drive with a small buffer.
+fn profile() -> Profile {
+    let stage = |mean: u64| StageBytes { mean, deviation: 1000, least: mean - 4096, seen: 20 };
+    let size = |bytes: u64| SizeLatency {
+        bytes,
+        fast_ns: 100_000,
+        mid_ns: 150_000,
+        slow_ns: 5_000_000,
+        slow_from_ns: 2_000_000,
+    };
+    Profile {
+        version: FORMAT_VERSION,
+        device: "drill".to_owned(),
+        fast: stage(512 << 10),
+        mid: stage(256 << 10),
+        slow: stage(64 << 10),
+        sizes: vec![size(4096), size(64 << 10)],
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Staged {
     /// On its device.
     pub first: Sector,
     pub bytes: Bytes,
+    /// The predictor waits for what it takes.
+    pub is_guided: bool,
 }
 
 /// What a record will be of.
@@ -61,13 +63,24 @@ impl TieredDevice {
             }
         };
         let (seq, side) = (staged.seq, staged.side);
+        let begun = (self.now)();
         let written = self.write_staged(&staged);
+        let now = (self.now)();
         if let (Err(error), Side::Ssd) = (&written, side) {
             // Memory has it: the next sync brings it to the hard disk.
             self.ssd_failed(error);
         }
         let mut state = self.state();
         state.in_flight.remove(&seq);
+        if staged.is_guided
+            && let Some(guide) = &mut state.guide
+        {
+            let took = written.is_ok().then(|| now.since(begun));
+            guide.end(staged.bytes.len() as u64, took, now);
+        }
+        if side == Side::Ssd {
+            state.ssd_queue -= 1;
+        }
         if written.is_err()
             && side == Side::Hdd
             && let Some(held) = state.records.get_mut(&seq)
@@ -87,7 +100,7 @@ impl TieredDevice {
         let sectors = 1 + load.crcs.len() as u64;
         let mut state = self.state();
         state.check(failed)?;
-        let mut side = self.side_for(&state);
+        let mut side = self.side_for(&state, sectors);
         if side == Side::Hdd && state.ssd == SsdState::Present && !takes(&state, side, sectors, &load) {
             side = Side::Ssd;
         }
@@ -111,14 +124,29 @@ impl TieredDevice {
             state.counts.redirected_sectors += sectors - 1;
         }
         let Load { extents, bytes, crcs } = load;
-        Ok(Ok(self.stage(&mut state, side, Kind::Data, extents, crcs, bytes)))
+        let mut staged = self.stage(&mut state, side, Kind::Data, extents, crcs, bytes);
+        if side == Side::Ssd {
+            state.ssd_queue += 1;
+        }
+        if side == Side::Hdd
+            && state.ssd == SsdState::Present
+            && let Some(guide) = &mut state.guide
+        {
+            guide.begin(sectors * SECTOR_BYTES as u64);
+            staged.is_guided = true;
+        }
+        Ok(Ok(staged))
     }
 
     /// Where the next write goes.
-    fn side_for(&self, state: &State) -> Side {
+    fn side_for(&self, state: &State, sectors: u64) -> Side {
         match self.tuning.steering {
             _ if state.ssd != SsdState::Present => Side::Hdd,
             Steering::Ssd => Side::Ssd,
+            Steering::Predicted { .. } => {
+                let bytes = sectors * SECTOR_BYTES as u64;
+                state.guide.as_ref().map_or(Side::Ssd, |guide| guide.side_for(state.ssd_queue, bytes))
+            }
             Steering::EveryNth(nth) => {
                 if (state.writes + 1).is_multiple_of(nth.get()) {
                     Side::Hdd
@@ -168,7 +196,7 @@ impl TieredDevice {
         if side == Side::Ssd {
             state.counts.ssd_sectors += sectors;
         }
-        Staged { seq, side, first: Sector(self.logs[side as usize].first.0 + place), bytes }
+        Staged { seq, side, first: Sector(self.logs[side as usize].first.0 + place), bytes, is_guided: false }
     }
 
     pub(super) fn write_staged(&self, staged: &Staged) -> Result<(), DeviceError> {

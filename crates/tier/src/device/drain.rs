@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::append::Staged;
-use super::state::{LOST_OF_A_RECORD, SsdState};
+use super::guide::Kept;
+use super::state::{LOST_OF_A_RECORD, SsdState, State};
 use super::{TieredDevice, held};
 use crate::fields::crc32c;
 use crate::record::Kind;
@@ -22,6 +24,8 @@ pub struct Tended {
     pub drained_sectors: u64,
     /// Whether there is more to do at once.
     pub more: bool,
+    /// When there is something to do again, as far as is known: the hard disk's buffer wants padding then.
+    pub after: Option<Duration>,
 }
 
 /// Sectors that are brought home: where they are in a log, and their checksums.
@@ -50,10 +54,13 @@ impl TieredDevice {
             fills || (is_idle && state.overlay.sectors() > state.overlay.lost())
         };
         if !is_due {
-            return Ok(Tended::default());
+            return Ok(match self.keep_up()? {
+                Kept::Something => Tended { more: true, ..Tended::default() },
+                Kept::Nothing(after) => Tended { after, ..Tended::default() },
+            });
         }
         let drained_sectors = self.drain()?;
-        Ok(Tended { drained_sectors, more: drained_sectors > 0 })
+        Ok(Tended { drained_sectors, more: drained_sectors > 0, after: None })
     }
 
     /// Brings a batch home, whether it is due or not. Returns its sectors.
@@ -74,7 +81,7 @@ impl TieredDevice {
         loop {
             let mut state = self.state();
             state.check(|source| DeviceError::Sync { source })?;
-            let has_room = |state: &super::State| {
+            let has_room = |state: &State| {
                 // A solid-state drive that failed meanwhile is for the caller to see.
                 state.rings[side as usize].has_room(sectors, state.reserve(side))
                     || (side == Side::Ssd && state.ssd != SsdState::Present)
@@ -88,24 +95,25 @@ impl TieredDevice {
                 drop(state);
                 continue;
             }
-            let is_marked = state.pending.is_empty();
-            let (floor, next) = (state.superblock.floor, state.mark_from);
-            drop(state);
-            if floor >= next {
-                if is_marked {
-                    let what = io::Error::other("a log is full, and nothing of it can be brought home");
-                    return Err(DeviceError::Sync { source: what });
-                }
+            if self.batch_end(&state).is_some() {
+                drop(state);
+                self.drain_batch()?;
+            } else if !state.pending.is_empty() {
+                drop(state);
                 self.sync_draining()?;
-                continue;
+            } else if !state.in_flight.is_empty() {
+                drop(self.wait(state));
+            } else {
+                let what = io::Error::other("a log is full, and nothing of it can be brought home");
+                return Err(DeviceError::Sync { source: what });
             }
-            self.drain_batch()?;
         }
     }
 
     /// Brings the oldest marked records home. The caller holds `draining`.
     fn drain_batch(&self) -> Result<(), DeviceError> {
-        let Some(floor) = self.batch_end() else { return Ok(()) };
+        let end = self.batch_end(&self.state());
+        let Some(floor) = end else { return Ok(()) };
         let lost = self.bring_home(floor)?;
         if !lost.is_empty() {
             self.say_lost(&lost, floor)?;
@@ -125,14 +133,16 @@ impl TieredDevice {
     }
 
     /// The sequence behind the records of the next batch; `None`: there is nothing to bring home.
-    fn batch_end(&self) -> Option<u64> {
-        let state = self.state();
+    fn batch_end(&self, state: &State) -> Option<u64> {
         let mut waiting: BTreeMap<u64, u64> = BTreeMap::new();
         for (range, place) in state.overlay.all() {
             *waiting.entry(place.seq).or_default() += range.sectors;
         }
         let (mut sectors, mut end) = (0, None);
-        for seq in state.records.range(..state.mark_from).map(|(seq, _)| *seq) {
+        // Where nothing waits for a mark, what is left is padding, and marks.
+        let unmarked = state.pending.len() + state.marking.len() + state.in_flight.len();
+        let limit = if unmarked == 0 { state.next_seq } else { state.mark_from };
+        for seq in state.records.range(..limit).map(|(seq, _)| *seq) {
             let of_this = waiting.get(&seq).copied().unwrap_or(0);
             if sectors > 0 && sectors + of_this > self.tuning.drain_sectors_max {
                 break;
@@ -201,7 +211,8 @@ impl TieredDevice {
         content.resize(bytes, 0);
         let range = SectorRange { first: load.first, ..load.range };
         let device = self.device(load.side).map_err(|source| DeviceError::Read { range, source })?;
-        let result = device.read(load.first, &mut content, Effort::Retry);
+        let mut read = || device.read(load.first, &mut content, Effort::Retry);
+        let result = if load.side == Side::Hdd { self.disturb(false, read) } else { read() };
         let unread: Vec<u64> = match (result, load.side) {
             (Ok(failed), _) => failed.iter().map(|failed| failed.sector.0 - load.first.0).collect(),
             (Err(error), Side::Hdd) => return Err(error),
@@ -236,7 +247,7 @@ impl TieredDevice {
             }
         }
         let writes: Vec<(Sector, &[u8])> = writes.iter().map(|(first, bytes)| (*first, &bytes[..])).collect();
-        self.hdd.write_each(&writes)?;
+        self.disturb(false, || self.hdd.write_each(&writes))?;
         self.sync_hdd()
     }
 

@@ -2,6 +2,7 @@
 
 use super::TieredDevice;
 use super::state::SsdState;
+use crate::predictor::{Counts, Stage};
 use crate::superblock::{PairId, SIDES};
 
 /// Counts since it was opened.
@@ -59,6 +60,8 @@ pub struct TierInfo {
     pub lost_sectors: u64,
     /// What it did.
     pub counts: TierCounts,
+    /// Where the hard disk's buffer is believed to be, and what its predictor saw; `None`: nothing is predicted.
+    pub predicted: Option<(Stage, Counts)>,
 }
 
 impl TieredDevice {
@@ -77,6 +80,7 @@ impl TieredDevice {
             waiting_sectors: state.overlay.sectors(),
             lost_sectors: state.overlay.lost(),
             counts: state.counts,
+            predicted: state.guide.as_ref().map(super::guide::Guide::seen),
         }
     }
 }

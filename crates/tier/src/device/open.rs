@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use claystone_env::{Device, Effort, Random, SECTOR_BYTES, Sector, SectorRange};
 
+use super::guide::Guide;
 use super::state::{Held, State};
 use super::{Now, TieredDevice};
 use crate::error::{Damage, TierError};
 use crate::fields::crc32c;
+use crate::predictor::Tuning;
 use crate::profile::Profile;
 use crate::record::{Entry, Kind, epoch_of, first_of};
 use crate::recovery::{Scan, recover, scan};
 use crate::ring::Ring;
+use crate::scheduler::Rule;
 use crate::superblock::{self, PairId, RECORD_SECTORS, SIDES, SIZES_MAX, Side, Superblock, SuperblockFault, VERSION};
 
 /// What a pair is formatted with.
@@ -41,6 +44,14 @@ impl Default for TierFormat {
 pub enum Steering {
     /// The solid-state drive's, while it works.
     Ssd,
+    /// The one where it completes sooner, by the profile of the hard disk that the pair was formatted with; without one the
+    /// solid-state drive's.
+    Predicted {
+        /// When a write is redirected.
+        rule: Rule,
+        /// How the predictor decides what the profile leaves open, and with what the drive is padded.
+        tuning: Tuning,
+    },
     /// Every so many writes the hard disk's: for tests and drills.
     EveryNth(NonZeroU64),
 }
@@ -177,6 +188,10 @@ impl TieredDevice {
             state.hold(seq, held);
         }
         state.next_seq = first_of(epoch);
+        if let (Steering::Predicted { rule, tuning }, Some(profile)) = (self.tuning.steering, &state.superblock.profile)
+        {
+            state.guide = Some(Guide::new(profile.clone(), rule, tuning));
+        }
         state.mark_from = recovered.from;
         let mut seqs: Vec<u64> = unlisted.iter().map(|entry| entry.seq).collect();
         seqs.sort_unstable();

@@ -1,5 +1,7 @@
 //! Reading: what the overlay has from memory or from a log, the rest from home.
 
+use std::convert::Infallible;
+
 use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorFailure, SectorRange};
 
 use super::TieredDevice;
@@ -108,7 +110,8 @@ impl TieredDevice {
             };
             let mut requests: Vec<(Sector, &mut [u8])> =
                 of_side.iter_mut().map(|part| (part.on_device, &mut *part.into)).collect();
-            let results = device.read_each(&mut requests, effort);
+            let mut read = || Ok::<_, Infallible>(device.read_each(&mut requests, effort));
+            let Ok(results) = if side == Side::Hdd { self.disturb(false, read) } else { read() };
             for (part, result) in of_side.into_iter().zip(results) {
                 match (result, side) {
                     (Ok(failed), _) => {

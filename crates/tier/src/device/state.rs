@@ -10,6 +10,7 @@ use std::io;
 use bytes::Bytes;
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, SectorRange};
 
+use super::guide::Guide;
 use super::info::TierCounts;
 use crate::overlay::{Overlay, Place, Removed};
 use crate::record::{Entry, Kind};
@@ -88,6 +89,10 @@ pub struct State {
     pub freed: VecDeque<(u64, [u64; 2])>,
     /// Writes so far, for steering by number.
     pub writes: u64,
+    /// Writes of ours on their way to the solid-state drive.
+    pub ssd_queue: usize,
+    /// What knows the hard disk's buffer, if its profile is known.
+    pub guide: Option<Guide>,
     /// When somebody read or wrote.
     pub used_at: Moment,
     pub counts: TierCounts,
@@ -115,6 +120,8 @@ impl State {
             next_reader: 0,
             freed: VecDeque::new(),
             writes: 0,
+            ssd_queue: 0,
+            guide: None,
             used_at: Moment::default(),
             counts: TierCounts::default(),
         }

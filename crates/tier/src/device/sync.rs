@@ -155,7 +155,7 @@ impl TieredDevice {
             state.counts.ssd_sectors += sectors;
         }
         let first = Sector(self.logs[side as usize].first.0 + place);
-        Ok(Staged { seq, side, first, bytes: bytes.freeze() })
+        Ok(Staged { seq, side, first, bytes: bytes.freeze(), is_guided: false })
     }
 
     /// Writes a mark and makes its log durable.
@@ -168,7 +168,7 @@ impl TieredDevice {
     }
 
     pub(super) fn sync_hdd(&self) -> Result<(), DeviceError> {
-        let synced = self.hdd.sync();
+        let synced = self.disturb(true, || self.hdd.sync());
         match &synced {
             Ok(()) => self.state().counts.hdd_syncs += 1,
             Err(_) => self.failed(),

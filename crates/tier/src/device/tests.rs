@@ -1,6 +1,7 @@
 //! The pair as a device: what every device does, what a model says, and what is there after it was opened again.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use claystone_env::testing::{MemoryDevice, device_conformance, sector_pattern};
 use claystone_env::{SECTOR_BYTES, SectorFailure};
@@ -10,6 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::{Damage, TierError};
 use crate::superblock::SIDES;
+use crate::{Mode, Profile, Rule, SizeLatency, Stage, StageBytes};
 
 /// Sectors of each log: few, so that it goes round and is brought home.
 const LOG: u64 = 200;
@@ -273,6 +275,117 @@ fn a_failed_sync_of_the_hard_disk_is_for_good() {
     assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
     assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
     assert!(matches!(device.write(Sector(1), &[0; SECTOR_BYTES]), Err(DeviceError::Write { .. })));
+}
+
+/// A hard disk whose write buffer takes 512 KiB after a sync and 256 KiB between slow writes; with a clock of its own.
+struct Buffered {
+    device: MemoryDevice,
+    time: Arc<AtomicU64>,
+    left: Mutex<u64>,
+}
+
+impl Device for Buffered {
+    fn label(&self) -> String {
+        "buffered".to_owned()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.time.fetch_add(8000, Ordering::Relaxed);
+        self.device.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let mut left = self.left.lock().expect("one thread");
+        let bytes_now = bytes.len() as u64;
+        let takes = *left >= bytes_now;
+        *left = if takes { *left - bytes_now } else { 256 << 10 };
+        self.time.fetch_add(if takes { 60 } else { 12_000 }, Ordering::Relaxed);
+        self.device.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        *self.left.lock().expect("one thread") = 512 << 10;
+        self.time.fetch_add(30_000, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+}
+
+fn small_profile() -> Profile {
+    let stage = |mean: u64| StageBytes { mean, deviation: 1000, least: mean - 4096, seen: 20 };
+    let size = |bytes: u64| SizeLatency {
+        bytes,
+        fast_ns: 60_000,
+        mid_ns: 60_000,
+        slow_ns: 12_000_000,
+        slow_from_ns: 2_000_000,
+    };
+    Profile {
+        version: crate::FORMAT_VERSION,
+        device: "buffered".to_owned(),
+        fast: stage(512 << 10),
+        mid: stage(256 << 10),
+        slow: stage(64 << 10),
+        sizes: vec![size(4096), size(64 << 10)],
+    }
+}
+
+#[test]
+fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_slow_one() {
+    const LOG: u64 = 8000;
+    let time = Arc::new(AtomicU64::new(0));
+    let device = MemoryDevice::new(LOG + 300 + 2);
+    let hdd: Arc<dyn Device> = Arc::new(Buffered { device, time: time.clone(), left: Mutex::new(0) });
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000));
+    let format = TierFormat {
+        hdd_log_sectors: Some(LOG),
+        record_sectors_max: 15,
+        unmarked_sectors_max: 3000,
+        profile: Some(small_profile()),
+    };
+    TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
+    let rule = Rule { mode: Mode::Enabled, queue_max: 0, waiting_max: 1, longest: None };
+    let steering = Steering::Predicted { rule, tuning: crate::Tuning::default() };
+    let open = || {
+        let time = time.clone();
+        let now: Now = Arc::new(move || Moment(Duration::from_micros(time.load(Ordering::Relaxed))));
+        TieredDevice::open(hdd.clone(), Some(ssd.clone()), now, TierTuning { steering, ..TierTuning::default() })
+            .expect("open")
+    };
+    let device = open();
+    let seen = |device: &TieredDevice| device.info().predicted.expect("its profile is known");
+    // An opening ends with a sync.
+    assert_eq!(seen(&device).0, Stage::Fast);
+    let mut rounds = 0;
+    for seed in 0..600 {
+        device.write(Sector(seed % 300), &sector_pattern(seed, 1)).expect("write");
+        while !matches!(seen(&device).0, Stage::Mid | Stage::Fast) && rounds < 10_000 {
+            device.tend().expect("tend");
+            rounds += 1;
+        }
+    }
+    let info = device.info();
+    let (_, counts) = seen(&device);
+    assert!(info.counts.redirected_writes > 500 && info.counts.padding_sectors > 0, "{info:?}");
+    assert!(counts.slow_stages > 5 && counts.user_surprises == 0, "{counts:?}");
+    // A read makes it unknown, and a sync fast.
+    drop(device.read(Sector(299), &mut [0; SECTOR_BYTES], Effort::Retry));
+    device.sync().expect("sync");
+    assert_eq!(seen(&device).0, Stage::Fast);
+    device.drain().expect("drain");
+    let device = open();
+    for sector in 0..300 {
+        assert_eq!(content(&device, sector), Some(sector_pattern(300 + sector, 1)), "sector {sector}");
+    }
+    // Which the reads have taken from it.
+    assert_eq!(seen(&device).0, Stage::Lost);
 }
 
 /// What happens to a pair in a run.

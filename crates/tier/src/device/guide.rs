@@ -1,0 +1,208 @@
+//! Which log a write goes to: what the hard disk would do next, and how long the solid-state drive's queue is.
+//!
+//! Invariants:
+//! 1. At most one write of a user or of padding is on its way to the hard disk's log that the predictor knows of, so they reach it in the
+//!    order of their places. Who comes meanwhile goes to the solid-state drive.
+//! 2. Every other request to the hard disk suspends the predictor.
+//!
+//! Left out: several hard disks. Each pair has its own.
+
+use std::time::Duration;
+
+use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, aligned_buffer};
+
+use super::TieredDevice;
+use super::append::Staged;
+use super::open::Steering;
+use super::state::{Held, SsdState, State};
+use crate::padding::Upkeep;
+use crate::predictor::{Counts, Predictor, Sender, Stage, Tuning};
+use crate::profile::Profile;
+use crate::record::{Header, Kind, sector_crcs};
+use crate::scheduler::{DiskView, Rule, Target, steer};
+use crate::superblock::Side;
+
+/// See the module.
+pub struct Guide {
+    predictor: Predictor,
+    rule: Rule,
+    /// A write that the predictor knows of is on its way.
+    busy: bool,
+    /// When the hard disk was last asked for anything,
+    idle_since: Moment,
+    /// and when a write was last redirected.
+    unused_since: Moment,
+}
+
+impl Guide {
+    pub fn new(profile: Profile, rule: Rule, tuning: Tuning) -> Guide {
+        Guide {
+            predictor: Predictor::new(profile, tuning),
+            rule,
+            busy: false,
+            idle_since: Moment::default(),
+            unused_since: Moment::default(),
+        }
+    }
+
+    /// Where a record of so many bytes goes.
+    pub fn side_for(&self, ssd_queue: usize, bytes: u64) -> Side {
+        if self.busy {
+            return Side::Ssd;
+        }
+        let view = DiskView {
+            predicted: self.predictor.predict(bytes),
+            left_bytes: self.predictor.left_bytes(),
+            waiting: self.predictor.queued(),
+        };
+        match steer(&self.rule, ssd_queue, bytes, &[view]) {
+            Target::Ssd => Side::Ssd,
+            Target::Hdd(_) => Side::Hdd,
+        }
+    }
+
+    /// What the predictor saw, and where it believes the drive to be.
+    pub fn seen(&self) -> (Stage, Counts) {
+        (self.predictor.stage(), self.predictor.counts())
+    }
+
+    /// A user's record goes to the hard disk's log.
+    pub fn begin(&mut self, bytes: u64) {
+        self.predictor.queue(bytes);
+        self.busy = true;
+    }
+
+    /// It is there; `None`: it failed.
+    pub fn end(&mut self, bytes: u64, took: Option<Duration>, now: Moment) {
+        match took {
+            Some(took) => self.predictor.wrote(Sender::User, bytes, took),
+            None => {
+                self.predictor.unqueue();
+                self.predictor.lose();
+            }
+        }
+        self.busy = false;
+        (self.idle_since, self.unused_since) = (now, now);
+    }
+
+    /// The hard disk is asked for something else.
+    pub fn suspend(&mut self) {
+        self.predictor.suspend();
+    }
+
+    /// It has done it.
+    pub fn resume(&mut self, synced: bool, now: Moment) {
+        match synced {
+            true => self.predictor.resume_synced(),
+            false => self.predictor.resume(),
+        }
+        self.idle_since = now;
+    }
+}
+
+/// What a drive was given to stay where the predictor believes it to be.
+pub enum Kept {
+    /// Nothing; it may need something after so long.
+    Nothing(Option<Duration>),
+    /// Padding, or a sync.
+    Something,
+}
+
+impl TieredDevice {
+    /// Does something to the hard disk that is no write to its log. `synced`: it ends with a sync.
+    pub(super) fn disturb<T, E>(&self, synced: bool, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let with = |change: &dyn Fn(&mut Guide)| {
+            if let Some(guide) = &mut self.state().guide {
+                change(guide);
+            }
+        };
+        with(&|guide| guide.suspend());
+        let done = act();
+        let now = (self.now)();
+        with(&|guide| guide.resume(synced && done.is_ok(), now));
+        done
+    }
+
+    /// Gives the hard disk what its predictor wants now.
+    pub(super) fn keep_up(&self) -> Result<Kept, DeviceError> {
+        let now = (self.now)();
+        let mut state = self.state();
+        let is_calm = state.ssd_queue <= self.queue_max();
+        let works = state.ssd == SsdState::Present && !state.failed;
+        let Some(guide) = state.guide.as_mut().filter(|guide| works && !guide.busy) else {
+            return Ok(Kept::Nothing(None));
+        };
+        let (idle, unused) = (now.since(guide.idle_since), now.since(guide.unused_since));
+        let bytes = match guide.predictor.upkeep(idle, unused, is_calm) {
+            Upkeep::Nothing => return Ok(Kept::Nothing(None)),
+            Upkeep::After(wait) => return Ok(Kept::Nothing(Some(wait))),
+            Upkeep::Sync => {
+                drop(state);
+                return self.sync_hdd().map(|()| Kept::Something);
+            }
+            Upkeep::Pad(bytes) => bytes,
+        };
+        let sectors = (bytes / SECTOR_BYTES as u64).clamp(1, u64::from(state.superblock.record_sectors_max) + 1);
+        // Padding never takes the room of writes: a log that is half full is not padded.
+        let ring = &state.rings[Side::Hdd as usize];
+        if ring.used() * 2 > ring.sectors() || !ring.has_room(sectors, state.reserve(Side::Hdd)) {
+            return Ok(Kept::Nothing(None));
+        }
+        if let Some(guide) = &mut state.guide {
+            guide.busy = true;
+        }
+        let staged = self.stage_padding(&mut state, sectors);
+        drop(state);
+        let begun = (self.now)();
+        let written = self.write_staged(&staged);
+        let now = (self.now)();
+        let mut state = self.state();
+        state.in_flight.remove(&staged.seq);
+        state.counts.padding_sectors += sectors;
+        if let Some(guide) = &mut state.guide {
+            match &written {
+                Ok(()) => guide.predictor.wrote(Sender::Padding, sectors * SECTOR_BYTES as u64, now.since(begun)),
+                Err(_) => guide.predictor.lose(),
+            }
+            (guide.busy, guide.idle_since) = (false, now);
+        }
+        drop(state);
+        self.landed.notify_all();
+        written.map(|()| Kept::Something)
+    }
+
+    fn queue_max(&self) -> usize {
+        match self.tuning.steering {
+            Steering::Predicted { rule, .. } => rule.queue_max,
+            Steering::Ssd | Steering::EveryNth(_) => 0,
+        }
+    }
+
+    /// Takes sequence and place for padding. No mark lists it.
+    fn stage_padding(&self, state: &mut State, sectors: u64) -> Staged {
+        let ring = &mut state.rings[Side::Hdd as usize];
+        let position = ring.take(sectors, 0).expect("the caller looked for room");
+        let place = ring.place(position);
+        let seq = state.next_seq;
+        state.next_seq += 1;
+        let mut bytes = aligned_buffer(sectors as usize * SECTOR_BYTES);
+        bytes.resize(sectors as usize * SECTOR_BYTES, 0);
+        let header = Header {
+            kind: Kind::Padding,
+            side: Side::Hdd,
+            seq,
+            place,
+            generation: state.superblock.generation,
+            mark: state.durable_mark,
+            extents: Vec::new(),
+            crcs: sector_crcs(&bytes[SECTOR_BYTES..]),
+            list: None,
+        };
+        bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
+        let held = Held { side: Side::Hdd, position, sectors, kind: Kind::Padding, entries: Vec::new(), memory: None };
+        state.records.insert(seq, held);
+        state.in_flight.insert(seq);
+        let first = Sector(self.logs[Side::Hdd as usize].first.0 + place);
+        Staged { seq, side: Side::Hdd, first, bytes: bytes.freeze(), is_guided: false }
+    }
+}
