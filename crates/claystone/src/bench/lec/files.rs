@@ -168,6 +168,8 @@ impl Work<'_> {
                 self.drive.fail_softly(soft);
             }
         }
+        // The journal may have taken all of them so far.
+        self.all += self.drive.time(|| self.disk.sync_all())?;
         Ok(())
     }
 

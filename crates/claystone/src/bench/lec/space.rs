@@ -106,6 +106,15 @@ pub fn figures(space: &Space) -> Vec<Figure> {
         // Whatever is stored: of the device, which is a quarter larger than the file.
         figure("journal_and_superblocks_percent", percent(space.fixed, space.device as f64)),
         figure("empty_catalog_percent", percent(space.empty_catalog, space.device as f64)),
+        // A cost once, which does not grow with what is stored, nor with devices of more than 8 GiB.
+        Figure {
+            bench: "lec",
+            case: format!("a disk of {:.1} GiB before anything is stored", space.device as f64 / f64::from(1 << 18)),
+            metric: "fixed_mib".to_owned(),
+            value: (space.fixed + space.empty_catalog) as f64 / 256.0,
+            unit: "MiB",
+            against: None,
+        },
     ]
 }
 
@@ -240,11 +249,13 @@ mod tests {
     #[test]
     fn a_file_takes_what_its_groups_take() {
         let space = measure(1 << 14).expect("counted");
-        let [overhead, all, fixed, empty] = figures(&space).try_into().expect("four figures");
+        let [overhead, all, fixed, empty, kept] = figures(&space).try_into().expect("five figures");
         // 5 of 250, and a checksum sector for each 1020.
         assert!((2.05..2.2).contains(&overhead.value), "{overhead:?}");
         let of_file = space.device as f64 / space.file as f64;
         assert!((all.value - overhead.value - (fixed.value + empty.value) * of_file).abs() < 1e-9, "{all:?}");
         assert!(fixed.value > 0.0 && empty.value > 0.0);
+        let sectors = (fixed.value + empty.value) / 100.0 * space.device as f64;
+        assert!((kept.value - sectors / 256.0).abs() < 1e-9, "{kept:?}");
     }
 }
