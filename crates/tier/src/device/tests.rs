@@ -373,14 +373,14 @@ fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_sl
     for seed in 0..600 {
         device.write(Sector(seed % 300), &sector_pattern(seed, 1)).expect("write");
         // Some come while it is slow, and go to the other log.
-        while seed % 5 > 0 && !matches!(seen(&device).0, Stage::Mid | Stage::Fast) && rounds < 10_000 {
+        while seed % 100 < 60 && !matches!(seen(&device).0, Stage::Mid | Stage::Fast) && rounds < 10_000 {
             device.tend().expect("tend");
             rounds += 1;
         }
     }
     let info = device.info();
     let (_, counts) = seen(&device);
-    assert!(info.counts.redirected_writes > 500 && info.counts.padding_sectors > 0, "{info:?}");
+    assert!(info.counts.redirected_writes > 300 && info.counts.padding_sectors > 0, "{info:?}");
     assert!(counts.slow_stages > 5 && counts.user_surprises == 0, "{counts:?}");
     assert_eq!(slow.load(Ordering::Relaxed), 0, "{counts:?}");
     // Padding alone goes round the log: nobody marks it, and it is freed.
