@@ -42,8 +42,8 @@
 //! 1. Within `v1` fields are added, never renamed or removed; a reader ignores fields it does not know.
 
 pub use claystone_keeper::{
-    AtRisk, ConversionBytes, ConversionTotals, DiskStatus, JobKind, JobReport, Overall, PolicyStatus, RepairTotals,
-    ScrubReport, SectorStatus, Status, StripeCounts, Unreachable,
+    AtRisk, ConversionBytes, ConversionTotals, DiskStatus, JobKind, JobReport, Overall, PairStatus, PolicyStatus,
+    RepairTotals, ScrubReport, SectorStatus, Status, StripeCounts, Unreachable,
 };
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use claystone_keeper::{Overall, PolicyStatus, SectorStatus, Status};
+use claystone_keeper::{Overall, PairStatus, PolicyStatus, SectorStatus, Status};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -362,7 +362,9 @@ impl Sectors {
     /// What is not known has no sample.
     fn set(&self, labels: &DiskLabels, sectors: &SectorStatus) {
         for ((_, _, of), counter) in SECTOR_COUNTS.iter().zip(&self.counts) {
-            store(&counter.get_or_create(labels), of(sectors));
+            if let Some(value) = of(sectors) {
+                store(&counter.get_or_create(labels), value);
+            }
         }
         for ((_, _, of), gauge) in SECTOR_NUMBERS.iter().zip(&self.numbers) {
             if let Some(value) = of(sectors) {
@@ -446,18 +448,35 @@ const VOLUME_COUNTS: [OfVolume; 5] = [
     ("volume_remirrored_stripes", "Stripes that were coded and became mirrored", |of| of.mirrored_switches),
 ];
 
-const SECTOR_COUNTS: [Of<u64>; 8] = [
-    ("disk_sectors_read", "Sectors asked of the device", |of| of.read),
-    ("disk_sectors_soft_failures", "Sectors that did not read at once", |of| of.soft_failures),
-    ("disk_sectors_mended", "Sectors that failed in any way and were mended", |of| of.mended),
-    ("disk_sectors_mismatches_mended", "Sectors that read wrong and were mended", |of| of.mismatches_mended),
-    ("disk_sectors_retries", "Sectors that the device had to retry", |of| of.retries),
-    ("disk_sectors_retries_avoided", "Soft failures that were mended without a retry", |of| of.retries_avoided),
-    ("disk_sectors_lost", "Times that a sector was wanted and could not be had", |of| of.lost),
-    ("disk_sectors_copies_mended", "Copies of what is not in groups that were mended", |of| of.copies_mended),
+fn pair(of: &SectorStatus, what: fn(&PairStatus) -> u64) -> Option<u64> {
+    of.pair.as_ref().map(what)
+}
+
+const SECTOR_COUNTS: [Of<Option<u64>>; 13] = [
+    ("disk_sectors_read", "Sectors asked of the device", |of| Some(of.read)),
+    ("disk_sectors_soft_failures", "Sectors that did not read at once", |of| Some(of.soft_failures)),
+    ("disk_sectors_mended", "Sectors that failed in any way and were mended", |of| Some(of.mended)),
+    ("disk_sectors_mismatches_mended", "Sectors that read wrong and were mended", |of| Some(of.mismatches_mended)),
+    ("disk_sectors_retries", "Sectors that the device had to retry", |of| Some(of.retries)),
+    ("disk_sectors_retries_avoided", "Soft failures that were mended without a retry", |of| Some(of.retries_avoided)),
+    ("disk_sectors_lost", "Times that a sector was wanted and could not be had", |of| Some(of.lost)),
+    ("disk_sectors_copies_mended", "Copies of what is not in groups that were mended", |of| Some(of.copies_mended)),
+    ("disk_pair_written_bytes", "Bytes that writers brought to a hard disk and its solid-state drive", |of| {
+        pair(of, |pair| pair.written_bytes)
+    }),
+    ("disk_pair_ssd_bytes", "Bytes of these that went to the solid-state drive", |of| pair(of, |pair| pair.ssd_bytes)),
+    ("disk_pair_redirected_bytes", "Bytes of these that the hard disk's write buffer took instead", |of| {
+        pair(of, |pair| pair.redirected_bytes)
+    }),
+    ("disk_pair_padding_bytes", "Bytes written to a hard disk to know its write buffer", |of| {
+        pair(of, |pair| pair.padding_bytes)
+    }),
+    ("disk_pair_surprises", "Redirected writes that met a slow stage which was not foreseen", |of| {
+        pair(of, |pair| pair.surprises)
+    }),
 ];
 
-const SECTOR_NUMBERS: [Of<Option<u64>>; 7] = [
+const SECTOR_NUMBERS: [Of<Option<u64>>; 12] = [
     ("disk_parity", "Parity sectors of a group", |of| Some(of.parity.into())),
     ("disk_parity_wanted", "Parity sectors that the soft failures as measured need", |of| {
         of.parity_wanted.map(u64::from)
@@ -470,6 +489,19 @@ const SECTOR_NUMBERS: [Of<Option<u64>>; 7] = [
     ("disk_scrub_lost_sectors", "Sectors that this scrub and the last one found lost", |of| Some(of.scrub_lost)),
     ("disk_scrub_ended_seconds", "When the last whole scrub ended, Unix time", |of| {
         of.scrub_ended_unix_ms.map(|ended| ended / 1000)
+    }),
+    ("disk_pair_ssd_lost", "1 if a hard disk goes on without its solid-state drive", |of| {
+        pair(of, |pair| u64::from(pair.ssd != "present"))
+    }),
+    ("disk_pair_lost_sectors", "Sectors that only the lost solid-state drive had", |of| {
+        pair(of, |pair| pair.lost_sectors)
+    }),
+    ("disk_pair_ssd_log_used_bytes", "Bytes in the solid-state drive's log", |of| {
+        pair(of, |pair| pair.ssd_log_used_bytes)
+    }),
+    ("disk_pair_hdd_log_used_bytes", "Bytes in the hard disk's log", |of| pair(of, |pair| pair.hdd_log_used_bytes)),
+    ("disk_pair_buffer_slow", "1 if the hard disk's write buffer would make the next write wait", |of| {
+        pair(of, |pair| u64::from(pair.buffer == "slow"))
     }),
 ];
 

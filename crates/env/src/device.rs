@@ -23,6 +23,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use crate::PairHealth;
+
 /// The unit in which a device reads, writes and fails.
 pub const SECTOR_BYTES: usize = 4096;
 
@@ -160,6 +162,11 @@ pub trait Device: Send + Sync + 'static {
     /// How it does requests and gives up on sectors: a sentence each, for people. None where there is nothing to say.
     fn manner(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// How its two devices are, if it is made of a hard disk and a solid-state drive.
+    fn pair(&self) -> Option<PairHealth> {
+        None
     }
 
     /// How large it is and what it can do. Does not change while it is open.

@@ -13,6 +13,7 @@ mod clock;
 mod device;
 mod directory;
 mod emulated;
+mod pair;
 mod random;
 mod sectors;
 mod tasks;
@@ -26,6 +27,7 @@ pub use device::{
 };
 pub use directory::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space, aligned_buffer};
 pub use emulated::EmulatedTime;
+pub use pair::{BufferState, LogFill, PairHealth, SsdState};
 pub use random::Random;
 pub use sectors::{ParityVerdict, ScrubProgress, SectorHealth, SoftChance};
 pub use tasks::{Task, Tasks};

@@ -1,6 +1,6 @@
 //! How the sectors under a place for files are, where something mends them.
 
-use crate::WallTime;
+use crate::{PairHealth, WallTime};
 
 /// Counts since a disk was formatted, but for what a crash took from them, and what follows from them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -32,6 +32,8 @@ pub struct SectorHealth {
     pub verdict: ParityVerdict,
     /// Reading everything back.
     pub scrub: ScrubProgress,
+    /// How the two devices are, if a hard disk and a solid-state drive are its device.
+    pub pair: Option<PairHealth>,
 }
 
 /// The chance that a sector does not read at once, as it was stated and as it was seen.

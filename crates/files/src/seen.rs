@@ -167,6 +167,7 @@ impl Disk {
             parity_wanted,
             verdict,
             scrub: guard(&self.pass).progress(),
+            pair: self.device.pair(),
         }
     }
 

@@ -52,7 +52,7 @@ pub use scrub::{DamageRound, ScrubRound, due};
 pub use settings::{Settings, SettingsError};
 pub use snapshot::{Condition, Exposure, Outlook, Snapshot};
 pub use status::{
-    AtRisk, ConversionBytes, ConversionTotals, DiskStatus, Overall, PolicyStatus, RepairTotals, ScrubReport,
-    SectorStatus, Status, StripeCounts, Unreachable,
+    AtRisk, ConversionBytes, ConversionTotals, DiskStatus, Overall, PairStatus, PolicyStatus, RepairTotals,
+    ScrubReport, SectorStatus, Status, StripeCounts, Unreachable,
 };
 pub use why::Why;

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use claystone_env::SectorHealth;
+use claystone_env::{PairHealth, SectorHealth};
 use claystone_meta::StripeTally;
 use serde::{Deserialize, Serialize};
 
@@ -235,6 +235,63 @@ pub struct SectorStatus {
     pub scrub_ended_unix_ms: Option<u64>,
     /// Sectors that the last whole scrub and the one under way found lost.
     pub scrub_lost: u64,
+    /// How its two devices are, if a hard disk and a solid-state drive are its device.
+    #[serde(default)]
+    pub pair: Option<PairStatus>,
+}
+
+/// A hard disk and the solid-state drive in front of it. Counts are since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PairStatus {
+    /// Whether the solid-state drive can be used: `present`, `failed`, `lost`.
+    pub ssd: String,
+    /// What the hard disk's write buffer is believed to do with the next write: `fast`, `middle`, `slow`, `unknown`.
+    pub buffer: String,
+    /// Bytes that writers brought.
+    pub written_bytes: u64,
+    /// Bytes that went to the solid-state drive, with what describes them.
+    pub ssd_bytes: u64,
+    /// Writes that went to the hard disk's log instead.
+    pub redirected_writes: u64,
+    /// Their bytes.
+    pub redirected_bytes: u64,
+    /// Bytes of padding.
+    pub padding_bytes: u64,
+    /// Redirected writes that met a slow stage which was not foreseen.
+    pub surprises: u64,
+    /// Bytes brought from the logs to their place.
+    pub drained_bytes: u64,
+    /// Sectors that only the lost solid-state drive had, and that were not written since.
+    pub lost_sectors: u64,
+    /// Bytes in use of the solid-state drive's log,
+    pub ssd_log_used_bytes: u64,
+    /// of these.
+    pub ssd_log_bytes: u64,
+    /// Bytes in use of the hard disk's log,
+    pub hdd_log_used_bytes: u64,
+    /// of these.
+    pub hdd_log_bytes: u64,
+}
+
+impl From<PairHealth> for PairStatus {
+    fn from(health: PairHealth) -> PairStatus {
+        PairStatus {
+            ssd: health.ssd.word().to_owned(),
+            buffer: health.buffer.word().to_owned(),
+            written_bytes: health.written_bytes,
+            ssd_bytes: health.ssd_bytes,
+            redirected_writes: health.redirected_writes,
+            redirected_bytes: health.redirected_bytes,
+            padding_bytes: health.padding_bytes,
+            surprises: health.surprises,
+            drained_bytes: health.drained_bytes,
+            lost_sectors: health.lost_sectors,
+            ssd_log_used_bytes: health.ssd_log.used_bytes,
+            ssd_log_bytes: health.ssd_log.bytes,
+            hdd_log_used_bytes: health.hdd_log.used_bytes,
+            hdd_log_bytes: health.hdd_log.bytes,
+        }
+    }
 }
 
 impl From<SectorHealth> for SectorStatus {
@@ -260,6 +317,7 @@ impl From<SectorHealth> for SectorStatus {
             scrub_groups_total: health.scrub.groups_total,
             scrub_ended_unix_ms: health.scrub.ended.map(|ended| ended.unix_ms),
             scrub_lost: health.scrub.lost + health.scrub.ended_lost,
+            pair: health.pair.map(PairStatus::from),
         }
     }
 }

@@ -35,7 +35,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Moment, Sector, SectorRange};
+use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Moment, PairHealth, Sector, SectorRange};
 
 use self::state::{SsdState, State};
 use crate::superblock::Side;
@@ -113,6 +113,10 @@ impl Device for TieredDevice {
             None => "its solid-state drive is lost: writes wait in a log on the disk itself".to_owned(),
         });
         manner
+    }
+
+    fn pair(&self) -> Option<PairHealth> {
+        Some(self.health())
     }
 
     fn geometry(&self) -> Geometry {

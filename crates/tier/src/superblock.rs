@@ -90,6 +90,8 @@ pub struct Superblock {
     pub tails: [u64; 2],
     /// What is known of the hard disk's write buffer.
     pub profile: Option<Profile>,
+    /// What the solid-state drive was called when the pair was opened last; empty if that is too long to be kept.
+    pub ssd_label: String,
 }
 
 /// Why a sector is no superblock.
@@ -128,6 +130,7 @@ impl Superblock {
         if let Some(profile) = &self.profile {
             encode_profile(&mut bytes, profile);
         }
+        bytes[LABEL_AT..][..self.ssd_label.len()].copy_from_slice(self.ssd_label.as_bytes());
         let crc = crc32c_without(&bytes, CRC_AT);
         put(&mut bytes, CRC_AT, crc.to_le_bytes());
         assert_eq!(Superblock::parse(&bytes).as_ref(), Ok(&(side, self.clone())), "what is stored can be read");
@@ -163,6 +166,7 @@ impl Superblock {
             home: range(112),
             tails: [u64_at(bytes, 128), u64_at(bytes, 136)],
             profile: parse_profile(bytes)?,
+            ssd_label: text(&bytes[LABEL_AT..][..LABEL_BYTES]),
         };
         let is_right = bytes[11] <= 1 && bytes[60] == 0 && superblock.is_right();
         is_right.then_some((side, superblock)).ok_or(SuperblockFault::Foreign)
@@ -283,10 +287,9 @@ fn parse_profile(bytes: &[u8]) -> Result<Option<Profile>, SuperblockFault> {
         slow_ns: u64_at(bytes, at + 24),
         slow_from_ns: u64_at(bytes, at + 32),
     };
-    let name = bytes[NAME_AT..NAME_AT + NAME_BYTES].split(|byte| *byte == 0).next().unwrap_or_default();
     let profile = Profile {
         version: profile::FORMAT_VERSION,
-        device: String::from_utf8_lossy(name).into_owned(),
+        device: text(&bytes[NAME_AT..][..NAME_BYTES]),
         fast: stage(0),
         mid: stage(1),
         slow: stage(2),
@@ -295,6 +298,21 @@ fn parse_profile(bytes: &[u8]) -> Result<Option<Profile>, SuperblockFault> {
     match profile.check() {
         Ok(()) => Ok(Some(profile)),
         Err(_) => Err(SuperblockFault::Foreign),
+    }
+}
+
+/// A text that ends with its field, or before a 0.
+fn text(field: &[u8]) -> String {
+    let text = field.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// A label, if it can be kept: a part of a path names something else.
+pub fn kept_label(label: String) -> String {
+    if label.len() <= LABEL_BYTES && !label.contains(['\0', char::REPLACEMENT_CHARACTER]) {
+        label
+    } else {
+        String::new()
     }
 }
 
@@ -314,6 +332,8 @@ const SIZE_BYTES: usize = 40;
 pub const SIZES_MAX: usize = 32;
 const NAME_AT: usize = 2048;
 const NAME_BYTES: usize = 64;
+const LABEL_AT: usize = 2112;
+const LABEL_BYTES: usize = 512;
 /// Epochs are the high 24 bits of a sequence.
 const EPOCHS: u32 = 1 << 24;
 
@@ -341,6 +361,7 @@ mod tests {
             home: range(101, 898),
             tails: [97, 0],
             profile: Some(profile()),
+            ssd_label: "/dev/nvme0n1p3".to_owned(),
         }
     }
 
@@ -351,13 +372,14 @@ mod tests {
         assert_eq!([u64_at(&bytes, 64), u64_at(&bytes, 72), u64_at(&bytes, 120)], [1000, 100, 898]);
         assert_eq!([u64_at(&bytes, 128), u64_at(&bytes, 136), u64_at(&bytes, 256)], [97, 0, 16 << 20]);
         assert_eq!((u64_at(&bytes, 352 + 40), &bytes[2048..2057]), (16384, &b"a drive\0\0"[..]));
+        assert_eq!(&bytes[2112..2127], b"/dev/nvme0n1p3\0");
         assert_eq!(crc32c(&bytes), GOLDEN);
         let bare = Superblock { profile: None, ssd_lost: true, ..superblock() };
         assert_eq!(Superblock::parse(&bare.encode(Side::Ssd)), Ok((Side::Ssd, bare)));
     }
 
     /// Of all bytes of the example.
-    const GOLDEN: u32 = 2_453_798_149;
+    const GOLDEN: u32 = 1_731_890_215;
 
     #[test]
     fn a_changed_byte_or_a_missing_one_is_found() {
@@ -430,5 +452,6 @@ mod tests {
         assert_eq!(shortened(&"ä".repeat(40)), "ä".repeat(32));
         assert_eq!(shortened(&format!("x{}", "ä".repeat(40))), format!("x{}", "ä".repeat(31)));
         assert_eq!(shortened("a\0b"), "a");
+        assert_eq!((kept_label("x".repeat(512)).len(), kept_label("x".repeat(513))), (512, String::new()));
     }
 }

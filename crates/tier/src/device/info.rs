@@ -1,7 +1,8 @@
 //! What a tiered device did, and how it is: for people and metrics.
 
+use claystone_env::{BufferState, PairHealth, SECTOR_BYTES, SsdState};
+
 use super::TieredDevice;
-use super::state::SsdState;
 use crate::predictor::{Counts, Stage};
 use crate::superblock::{PairId, SIDES};
 
@@ -81,6 +82,35 @@ impl TieredDevice {
             lost_sectors: state.overlay.lost(),
             counts: state.counts,
             predicted: state.guide.as_ref().map(super::guide::Guide::seen),
+        }
+    }
+}
+
+impl TieredDevice {
+    /// How it is, in the words of every device.
+    pub(super) fn health(&self) -> PairHealth {
+        let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
+        let TierInfo { logs, lost_sectors, counts, predicted, .. } = self.info();
+        let [ssd_log, hdd_log] =
+            logs.map(|log| claystone_env::LogFill { used_bytes: bytes(log.used), bytes: bytes(log.sectors) });
+        PairHealth {
+            ssd: self.state().ssd,
+            buffer: match predicted {
+                None => BufferState::Unknown,
+                Some((Stage::Fast, _)) => BufferState::Fast,
+                Some((Stage::Mid, _)) => BufferState::Mid,
+                Some((Stage::Due | Stage::Slow | Stage::Lost | Stage::Suspended, _)) => BufferState::Slow,
+            },
+            written_bytes: bytes(counts.write_sectors),
+            ssd_bytes: bytes(counts.ssd_sectors),
+            redirected_writes: counts.redirected_writes,
+            redirected_bytes: bytes(counts.redirected_sectors),
+            padding_bytes: bytes(counts.padding_sectors),
+            surprises: predicted.map_or(0, |(_, counts)| counts.user_surprises),
+            drained_bytes: bytes(counts.drained_sectors),
+            lost_sectors,
+            ssd_log,
+            hdd_log,
         }
     }
 }

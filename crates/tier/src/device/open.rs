@@ -18,7 +18,9 @@ use crate::record::{Entry, Kind, epoch_of, first_of};
 use crate::recovery::{Scan, recover, scan};
 use crate::ring::Ring;
 use crate::scheduler::Rule;
-use crate::superblock::{self, PairId, RECORD_SECTORS, SIDES, SIZES_MAX, Side, Superblock, SuperblockFault, VERSION};
+use crate::superblock::{
+    self, PairId, RECORD_SECTORS, SIDES, SIZES_MAX, Side, Superblock, SuperblockFault, VERSION, kept_label,
+};
 
 /// What a pair is formatted with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +111,7 @@ impl TieredDevice {
         tuning: TierTuning,
     ) -> Result<TieredDevice, TierError> {
         let of_hdd = side_of(&*hdd, Side::Hdd)?;
-        let (superblock, ssd) = match (of_hdd.ssd_lost, ssd) {
+        let (mut superblock, ssd) = match (of_hdd.ssd_lost, ssd) {
             (true, _) => (of_hdd, None),
             (false, None) => return Err(TierError::SsdMissing { hdd: hdd.label() }),
             (false, Some(ssd)) => {
@@ -121,6 +123,9 @@ impl TieredDevice {
                 (newer, Some(ssd))
             }
         };
+        if let Some(ssd) = &ssd {
+            superblock.ssd_label = kept_label(ssd.label());
+        }
         let mut scans = [Scan::default(), Scan::default()];
         scans[Side::Hdd as usize] = scan(&*hdd, Side::Hdd, &superblock)?;
         if let Some(ssd) = &ssd {
@@ -352,6 +357,7 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
         logs: [ssd_log, hdd_log],
         home,
         tails,
+        ssd_label: kept_label(ssd.label()),
         profile: format
             .profile
             .clone()

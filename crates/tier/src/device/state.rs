@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
 use bytes::Bytes;
+pub use claystone_env::SsdState;
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, SectorRange};
 
 use super::guide::Guide;
@@ -16,17 +17,6 @@ use crate::overlay::{Overlay, Place, Removed};
 use crate::record::{Entry, Kind};
 use crate::ring::Ring;
 use crate::superblock::{SIDES, Side, Superblock};
-
-/// What is known of the solid-state drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SsdState {
-    /// It works.
-    Present,
-    /// It failed, and the next sync says so on the hard disk.
-    Failed,
-    /// The superblock says that it is lost, or the one that is being stored.
-    Lost,
-}
 
 /// A record.
 #[derive(Debug, Clone)]

@@ -23,6 +23,7 @@ fn superblock() -> Superblock {
         home: range(101, 898),
         tails: [0, 0],
         profile: None,
+        ssd_label: String::new(),
     }
 }
 

@@ -1,0 +1,88 @@
+//! How two devices are that are one: a hard disk, and the solid-state drive that takes writes for it.
+
+/// How such a pair is. Counts are since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PairHealth {
+    /// Whether the solid-state drive can be used.
+    pub ssd: SsdState,
+    /// What the hard disk's write buffer is believed to do with the next write.
+    pub buffer: BufferState,
+    /// Bytes that writers brought.
+    pub written_bytes: u64,
+    /// Bytes that went to the solid-state drive, with what describes them.
+    pub ssd_bytes: u64,
+    /// Writes that went to the hard disk's log instead.
+    pub redirected_writes: u64,
+    /// Their bytes: what the solid-state drive was spared.
+    pub redirected_bytes: u64,
+    /// Bytes written to the hard disk that nobody needs: they take it through its slow stages.
+    pub padding_bytes: u64,
+    /// Redirected writes that met a slow stage which was not foreseen.
+    pub surprises: u64,
+    /// Bytes brought from the logs to their place.
+    pub drained_bytes: u64,
+    /// Sectors that only the lost solid-state drive had, and that were not written since.
+    pub lost_sectors: u64,
+    /// The solid-state drive's log.
+    pub ssd_log: LogFill,
+    /// The hard disk's.
+    pub hdd_log: LogFill,
+}
+
+/// How full a log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogFill {
+    /// Bytes that are not free.
+    pub used_bytes: u64,
+    /// All of it.
+    pub bytes: u64,
+}
+
+/// Whether a pair's solid-state drive can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SsdState {
+    /// It is.
+    #[default]
+    Present,
+    /// It did not do what it was asked, and the hard disk does not have that in writing yet.
+    Failed,
+    /// The pair goes on without it.
+    Lost,
+}
+
+impl SsdState {
+    /// In one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            SsdState::Present => "present",
+            SsdState::Failed => "failed",
+            SsdState::Lost => "lost",
+        }
+    }
+}
+
+/// What a hard disk's write buffer is believed to do with the next write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BufferState {
+    /// There is no profile of the drive, or it does not behave as that says: nothing is redirected.
+    #[default]
+    Unknown,
+    /// It takes it at once.
+    Fast,
+    /// It takes it nearly so.
+    Mid,
+    /// It makes it wait.
+    Slow,
+}
+
+impl BufferState {
+    /// In one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            BufferState::Unknown => "unknown",
+            BufferState::Fast => "fast",
+            BufferState::Mid => "middle",
+            BufferState::Slow => "slow",
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Which side of which pair a device is, before the pair is opened.
+
+use claystone_env::Device;
+
+use crate::error::TierError;
+use crate::superblock::{PairId, Side, SuperblockFault, VERSION, newest};
+
+/// What a device says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Which pair it belongs to.
+    pub pair: PairId,
+    /// Which of the two it is.
+    pub side: Side,
+    /// Whether the pair goes on without its solid-state drive.
+    pub ssd_lost: bool,
+    /// Where the solid-state drive was when the pair was opened last; empty where that is not known.
+    pub ssd_label: String,
+}
+
+impl Member {
+    /// Of a device; `None` if it is of no pair.
+    ///
+    /// # Errors
+    /// [`TierError::OtherVersion`], [`TierError::Device`].
+    pub fn of(device: &dyn Device) -> Result<Option<Member>, TierError> {
+        match newest(device)? {
+            Ok((side, superblock)) => Ok(Some(Member {
+                pair: superblock.id,
+                side,
+                ssd_lost: superblock.ssd_lost,
+                ssd_label: superblock.ssd_label,
+            })),
+            Err(SuperblockFault::Foreign) => Ok(None),
+            Err(SuperblockFault::Other(found)) => {
+                Err(TierError::OtherVersion { label: device.label(), found, supported: VERSION })
+            }
+        }
+    }
+}
