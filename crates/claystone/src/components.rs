@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, write_private};
 use crate::disks::{DEFAULT_NODE, Disks, Wanted, cluster_of, first_disks};
+use crate::drives::Opening;
 use crate::settings::Settings;
 use crate::tending::Care;
 
@@ -80,7 +81,8 @@ impl Store {
         let is_new = !birth.complete;
         let options = Options { sync_interval: settings.sync_interval, ..Options::default() };
         let cluster = birth.cluster.parse()?;
-        let care = Care { scrub_cycle: Some(settings.keeper.scrub_cycle), limits: settings.recovery_limits };
+        let opening = Opening { limits: settings.recovery_limits, ssds: settings.ssds.clone() };
+        let care = Care { scrub_cycle: Some(settings.keeper.scrub_cycle), opening };
         let disks = Disks::new(env.clone(), cluster, options, care);
         if is_new {
             first_start(&disks, &*meta, &known, &settings).await?;

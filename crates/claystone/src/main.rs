@@ -18,6 +18,7 @@ mod components;
 mod credentials;
 mod demo;
 mod disks;
+mod drives;
 mod endpoint;
 mod exports;
 mod http;

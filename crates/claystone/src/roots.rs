@@ -16,6 +16,7 @@ use claystone_env::{Directory, Env, call};
 use claystone_files::{Disk, DiskDirectory, Tuning};
 use claystone_host::{HostDirectory, ThreadWorker};
 
+use crate::drives::{self, Drive};
 use crate::tending::{Care, Tending};
 
 /// See the module. Clones share the devices.
@@ -69,10 +70,16 @@ impl Roots {
         if let Some(disk) = devices.get(&path).and_then(Weak::upgrade) {
             return Ok(Some(Arc::new(DiskDirectory::new(disk))));
         }
-        let device = self.care.open(&path).map_err(in_use).with_context(|| path.display().to_string())?;
-        let disk = Disk::open(Arc::new(device), self.env.clock.clone(), tuning())?;
+        let drive = Drive::open(&path, &self.care.opening, self.env.clock.clone(), |device| device);
+        let drive = drive.map_err(in_use).with_context(|| path.display().to_string())?;
+        let disk = Disk::open(drive.device, self.env.clock.clone(), tuning())?;
         let disk = Arc::new(disk);
         devices.insert(path, Arc::downgrade(&disk));
+        if let Some(pair) = drive.pair {
+            let worker = ThreadWorker::start("tier", 1)?;
+            let tending = drives::tend(Arc::downgrade(&pair), self.env.clock.clone(), worker);
+            self.env.tasks.spawn("tier", Box::pin(tending));
+        }
         self.tend(Arc::downgrade(&disk))?;
         Ok(Some(Arc::new(DiskDirectory::new(disk))))
     }
@@ -116,12 +123,12 @@ impl Roots {
     }
 }
 
-fn in_use(error: io::Error) -> anyhow::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => {
-            anyhow::Error::new(error).context("somebody has it open: is it mounted, or used by another store?")
+fn in_use(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy) => {
+            error.context("somebody has it open: is it mounted, or used by another store?")
         }
-        _ => error.into(),
+        _ => error,
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The disks to begin with, in order; empty: six directories below `directory`, or those that the store has.
     pub disks: Vec<PathBuf>,
+    /// Where solid-state drives of disks may be, beside where they were.
+    pub ssds: Vec<PathBuf>,
     /// The failure domain of each disk in `disks`; empty: all on one node.
     pub nodes: Vec<String>,
     /// Where S3 is served.
@@ -231,7 +233,8 @@ impl Settings {
     pub fn check(directory: &Path, layers: &Layers) -> anyhow::Result<Settings> {
         let settings = Settings {
             directory: std::path::absolute(directory).with_context(|| format!("{} is no path", directory.display()))?,
-            disks: paths(&layers.list("disks"))?,
+            disks: paths("disks", &layers.list("disks"))?,
+            ssds: paths("ssds", &layers.list("ssds"))?,
             nodes: layers.list("nodes"),
             listen: layers.parsed("listen", ADDRESS)?,
             console: layers.parsed("console", ADDRESS)?,
@@ -428,8 +431,9 @@ fn plain(value: &toml::Value) -> Option<String> {
     }
 }
 
-fn paths(texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
-    texts.iter().map(|text| std::path::absolute(text).with_context(|| format!("disks: {text:?} is no path"))).collect()
+fn paths(setting: &str, texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+    let path = |text: &String| std::path::absolute(text).with_context(|| format!("{setting}: {text:?} is no path"));
+    texts.iter().map(path).collect()
 }
 
 /// Turns a listener off.
@@ -437,8 +441,9 @@ const NONE: &str = "none";
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 28] = [
+const NAMES: [(&str, Option<&str>); 29] = [
     ("disks", None),
+    ("ssds", None),
     ("nodes", None),
     ("listen", Some("127.0.0.1:9000")),
     ("console", Some("127.0.0.1:9001")),
@@ -469,7 +474,7 @@ const NAMES: [(&str, Option<&str>); 28] = [
 ];
 
 /// Settings that may have several values, with commas between them in the environment.
-const LISTS: [&str; 2] = ["disks", "nodes"];
+const LISTS: [&str; 3] = ["disks", "ssds", "nodes"];
 
 #[cfg(test)]
 mod tests {

@@ -4,21 +4,21 @@
 //! Invariants:
 //! 1. What stays wrong is said once, and again only after it was right in between.
 
-use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use claystone_env::ParityVerdict;
 use claystone_files::{Disk, TendAgain};
-use claystone_host::{HostDevice, RecoveryLimits};
+use claystone_host::RecoveryLimits;
+
+use crate::drives::Opening;
 
 /// How disks on devices are cared for while they are open. By default they are left as they are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Care {
     /// Everything is read once in so long; `None`: nothing is scrubbed.
     pub scrub_cycle: Option<Duration>,
-    /// What a drive is told that tries to read a bad sector for as long as it likes.
-    pub limits: Option<RecoveryLimits>,
+    /// How their devices are opened.
+    pub opening: Opening,
 }
 
 impl Care {
@@ -26,17 +26,6 @@ impl Care {
     pub fn limits_of(seconds: u16) -> Option<RecoveryLimits> {
         let ms = 1000 * u32::from(seconds);
         RecoveryLimits::new(Some(ms), Some(ms))
-    }
-
-    /// Opens a device.
-    ///
-    /// # Errors
-    /// As [`HostDevice::open`].
-    pub fn open(&self, path: &Path) -> io::Result<HostDevice> {
-        match self.limits {
-            Some(limits) => HostDevice::open_with_limits(path, limits),
-            None => HostDevice::open(path),
-        }
     }
 }
 

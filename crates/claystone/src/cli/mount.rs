@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use claystone_files::{Disk, FileTree, Tuning};
 use claystone_fuse::{Description, MountError, MountOptions};
-use claystone_host::HostClock;
+use claystone_host::{HostClock, ThreadWorker};
 use claystone_sim::SimDevice;
+use claystone_tier::TieredDevice;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -22,6 +23,7 @@ use tokio::task::spawn_blocking;
 use super::disk::{Coding, Report, Size};
 use super::emulated::{DriveReport, emulate};
 use super::signals::Signals;
+use crate::drives::{Drive, Opening, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
@@ -38,6 +40,9 @@ pub struct Mount {
     /// An existing directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// Its solid-state drive, if that is no longer where it was
+    #[arg(long, value_name = "DEVICE", conflicts_with = "emulate")]
+    ssd: Option<PathBuf>,
     /// Refuse changes of files (what a crash left to be finished on the disk is finished all the same)
     #[arg(long)]
     read_only: bool,
@@ -76,6 +81,15 @@ pub struct Mount {
     coding: Coding,
 }
 
+/// What is mounted.
+struct Opened {
+    disk: Disk,
+    /// Its device, if that is two.
+    pair: Option<Arc<TieredDevice>>,
+    /// Its device, if that is emulated.
+    drive: Option<SimDevice>,
+}
+
 const EMULATED: &str = "An emulated hard disk (--emulate)";
 
 impl Mount {
@@ -88,9 +102,12 @@ impl Mount {
         logs::for_server(format, &self.log_level)?;
         let mut signals = Signals::new()?;
         let scrub_cycle = self.scrub_cycle();
-        let (this, disk, drive) =
-            spawn_blocking(move || self.open().map(|(disk, drive)| (self, disk, drive))).await??;
+        let (this, opened) = spawn_blocking(move || self.open().map(|opened| (self, opened))).await??;
+        let Opened { disk, pair, drive } = opened;
         let disk = Arc::new(disk);
+        if let Some(pair) = &pair {
+            tokio::spawn(tend(Arc::downgrade(pair), Arc::new(HostClock::start()), ThreadWorker::start("tier", 1)?));
+        }
         let options = MountOptions {
             source: disk.label(),
             read_only: this.read_only,
@@ -119,14 +136,24 @@ impl Mount {
         served
     }
 
-    /// The disk; and the drive, if it is emulated. Blocks.
-    fn open(&self) -> anyhow::Result<(Disk, Option<SimDevice>)> {
+    /// Blocks.
+    fn open(&self) -> anyhow::Result<Opened> {
         if let Some(size) = self.emulate {
-            return emulate(size, &self.coding).map(|(disk, drive)| (disk, Some(drive)));
+            let (disk, drive) = emulate(size, &self.coding)?;
+            return Ok(Opened { disk, pair: None, drive: Some(drive) });
         }
-        let device = self.device.as_ref().context("DEVICE or --emulate is needed")?;
-        let care = Care { scrub_cycle: self.scrub_cycle(), limits: Care::limits_of(self.error_recovery_seconds) };
-        Ok((open_disk(&std::path::absolute(device)?, care)?, None))
+        let device = std::path::absolute(self.device.as_ref().context("DEVICE or --emulate is needed")?)?;
+        let opening = Opening {
+            limits: Care::limits_of(self.error_recovery_seconds),
+            ssds: self.ssd.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
+        };
+        let name = device.display();
+        let clock = Arc::new(HostClock::start());
+        let Drive { device, pair } = Drive::open(&device, &opening, clock.clone(), |device| device)
+            .with_context(|| format!("{name} cannot be opened"))?;
+        let disk = Disk::open(device, clock, Tuning::default());
+        let disk = disk.with_context(|| format!("the disk on {name} cannot be opened"))?;
+        Ok(Opened { disk, pair, drive: None })
     }
 
     fn scrub_cycle(&self) -> Option<Duration> {
@@ -261,11 +288,4 @@ fn close_disk(disk: Arc<Disk>) -> anyhow::Result<()> {
         Err(disk) => disk.sync_all(),
     };
     closed.context("not everything was brought to its place; the next mount does that from the journal")
-}
-
-fn open_disk(path: &Path, care: Care) -> anyhow::Result<Disk> {
-    let name = path.display();
-    let device = care.open(path).with_context(|| format!("{name} cannot be opened"))?;
-    let disk = Disk::open(Arc::new(device), Arc::new(HostClock::start()), Tuning::default());
-    disk.with_context(|| format!("the disk on {name} cannot be opened"))
 }

@@ -27,6 +27,9 @@ pub struct Up {
     /// Directories that are the store's disks, best each on a device of its own [default: DIR/disk1 .. DIR/disk6]
     #[arg(long, num_args = 1.., value_name = "PATH")]
     disks: Option<Vec<String>>,
+    /// Where solid-state drives of disks are that are no longer where they were (`claystone disk format DEVICE --ssd SSD`)
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    ssds: Option<Vec<String>>,
     /// Failure domain of each disk, in the same order [default: all on one node]
     #[arg(long, num_args = 1.., value_name = "NAME")]
     nodes: Option<Vec<String>>,
@@ -130,6 +133,7 @@ impl Up {
         layers.environment(std::env::vars())?;
         let one = |value: Option<String>| value.map(|value| vec![value]);
         layers.flag("disks", self.disks);
+        layers.flag("ssds", self.ssds);
         layers.flag("nodes", self.nodes);
         layers.flag("listen", one(self.listen));
         layers.flag("console", one(self.console));

@@ -1,12 +1,10 @@
 //! `claystone disk check`: whether the catalog of a disk is right.
 
-use std::path::PathBuf;
-
 use anyhow::bail;
 use claystone_env::SECTOR_BYTES;
 use serde::Serialize;
 
-use super::device::{close_disk, open_disk};
+use super::device::{At, close_disk, open_disk};
 use crate::cli::print_json;
 use crate::output::output;
 use crate::table::bytes;
@@ -14,9 +12,8 @@ use crate::table::bytes;
 /// Check that names, files and free sectors of a disk agree. Reads its catalog only; `scrub` reads the files.
 #[derive(Debug, clap::Args)]
 pub struct Check {
-    /// The drive, partition or image file
-    #[arg(value_name = "DEVICE")]
-    device: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,7 +32,7 @@ impl Check {
     /// # Errors
     /// Something is wrong; there is no disk on the device, or it is in use.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
-        let disk = open_disk(&self.device)?;
+        let disk = open_disk(&self.at)?;
         let found = disk.check()?;
         close_disk(disk)?;
         let sector_bytes = SECTOR_BYTES as u64;

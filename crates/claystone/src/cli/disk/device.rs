@@ -1,7 +1,7 @@
 //! The device of a disk, opened, or why it cannot be and what to do.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
@@ -10,15 +10,43 @@ use claystone_files::{Disk, DiskError, Tuning};
 use claystone_host::{HostClock, HostDevice};
 
 use super::look::Looked;
+use crate::drives::{Drive, Opening};
 
-/// Opens a device.
+/// Where a disk is.
+#[derive(Debug, clap::Args)]
+pub struct At {
+    /// The drive, partition or image file; of two, the hard disk
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+    /// Its solid-state drive, if that is no longer where it was
+    #[arg(long, value_name = "DEVICE")]
+    pub ssd: Option<PathBuf>,
+}
+
+impl At {
+    fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>) -> anyhow::Result<Arc<dyn Device>> {
+        let opening = Opening { ssds: self.ssd.iter().cloned().collect(), ..Opening::default() };
+        let drive = Drive::open(&self.device, &opening, Arc::new(HostClock::start()), seen);
+        Ok(drive.map_err(|error| advised(&self.device, error))?.device)
+    }
+}
+
+/// Opens a device as it is.
 ///
 /// # Errors
 /// It is not there, in use, or no device.
 pub fn open_device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
+    let device = HostDevice::open(path).map_err(|error| advised(path, error.into()))?;
+    Ok(Arc::new(device))
+}
+
+/// What to do where a device cannot be opened.
+fn advised(path: &Path, error: anyhow::Error) -> anyhow::Error {
     let name = path.display();
-    let device = HostDevice::open(path).map_err(|error| {
-        let advice = match error.kind() {
+    // Only what the device itself says is about this path; other errors say what they are about.
+    match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        None => error,
+        Some(kind) => error.context(match kind {
             io::ErrorKind::NotFound => {
                 format!("there is no {name}: `claystone disk format {name} --size 10G` makes an image of that name")
             }
@@ -28,26 +56,24 @@ pub fn open_device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
             }
             io::ErrorKind::ResourceBusy => format!("{name} is in use by the system: is it mounted, or part of a RAID?"),
             _ => format!("{name} cannot be opened"),
-        };
-        anyhow::Error::from(error).context(advice)
-    })?;
-    Ok(Arc::new(device))
+        }),
+    }
 }
 
 /// Opens the disk on a device.
 ///
 /// # Errors
 /// As [`open_device`], and where there is no disk on it, or it cannot be opened.
-pub fn open_disk(path: &Path) -> anyhow::Result<Disk> {
-    disk_on(path, open_device(path)?)
+pub fn open_disk(at: &At) -> anyhow::Result<Disk> {
+    disk_on(&at.device, at.drive(|device| device)?)
 }
 
 /// Opens the disk on a device that is only looked at: nothing is written, so a read-only one will do.
 ///
 /// # Errors
 /// As [`open_disk`].
-pub fn look_at_disk(path: &Path) -> anyhow::Result<Disk> {
-    disk_on(path, Arc::new(Looked::at(open_device(path)?)))
+pub fn look_at_disk(at: &At) -> anyhow::Result<Disk> {
+    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)))?)
 }
 
 /// Whether [`open_device`] failed because another program has the device open.

@@ -1,21 +1,23 @@
 //! `claystone disk format`: a device becomes a disk.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use claystone_env::{Device, SECTOR_BYTES};
+use claystone_env::{Clock, Device, SECTOR_BYTES};
 use claystone_files::{Disk, FileTree, Inode, NewAttributes};
 use claystone_host::{HostClock, HostDevice, HostRandom};
+use claystone_tier::{Finding, Profile, ProfilePlan, TierFormat, TierTuning, TieredDevice};
 
 use super::coding::Coding;
-use super::device::{close_disk, open_device, open_disk};
+use super::device::{At, close_disk, open_device, open_disk};
 use super::info::Report;
 use super::occupant::occupant;
+use super::profile::{measure, read_profile};
 use super::size::Size;
 use crate::cli::print_json;
-use crate::output::output;
+use crate::output::{note, output};
 
 /// Make a disk of a drive, a partition or an image file. What it held is lost, so a device that holds something known is
 /// refused.
@@ -32,6 +34,16 @@ pub struct Format {
     label: String,
     #[command(flatten)]
     coding: Coding,
+    /// A solid-state drive, partition or image that takes writes for it: both become one disk, which needs both
+    #[arg(long, value_name = "DEVICE")]
+    ssd: Option<PathBuf>,
+    /// Make an image file of this size for --ssd
+    #[arg(long, value_name = "SIZE", requires = "ssd")]
+    ssd_size: Option<Size>,
+    /// How the hard disk's write buffer takes writes, as `claystone disk profile --keep` wrote it; `none`: nothing is sent there
+    /// [default: it is measured now]
+    #[arg(long, value_name = "FILE", requires = "ssd")]
+    profile: Option<PathBuf>,
     /// Also if the device holds a file system or a disk: it is lost
     #[arg(long)]
     force: bool,
@@ -44,19 +56,17 @@ impl Format {
     /// The device is in use, holds something, or is too small; no such code.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
         let format = self.coding.format(&self.label)?;
-        let device = self.device()?;
+        let mut device = self.free(&self.device, self.size)?;
         let name = self.device.display();
-        if !self.force
-            && let Some(occupant) = occupant(&*device).with_context(|| name.to_string())?
-        {
-            bail!("{name} holds {occupant}, which would be lost: name another device, or give it up with --force");
-        }
         let random = HostRandom::from_system().context("the system gives no random numbers")?;
+        if let Some(path) = &self.ssd {
+            device = self.pair(device, self.free(path, self.ssd_size)?, &random)?;
+        }
         Disk::format(&device, &format, &HostClock::start(), &random)
             .with_context(|| format!("{name} is not formatted"))?;
         drop(device);
         // Opened again, so what is told is what is there.
-        let disk = open_disk(&self.device)?;
+        let disk = open_disk(&At { device: self.device.clone(), ssd: None })?;
         give_to_user(&disk)?;
         let report = Report::of(&disk);
         close_disk(disk)?;
@@ -69,19 +79,61 @@ impl Format {
         Ok(())
     }
 
-    /// The device, or a new image.
-    fn device(&self) -> anyhow::Result<Arc<dyn Device>> {
-        let Some(Size(bytes)) = self.size else { return open_device(&self.device) };
-        let name = self.device.display();
-        let sectors = bytes / SECTOR_BYTES as u64;
-        ensure!(sectors > 0, "--size {bytes} is less than a sector");
-        match HostDevice::create(&self.device, sectors) {
-            Ok(device) => Ok(Arc::new(device)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                bail!("{name} is there already: --size makes a new image; without it, {name} itself is formatted")
-            }
-            Err(error) => Err(error).with_context(|| format!("the image {name} cannot be made")),
+    /// A device that holds nothing which would be lost, or a new image.
+    fn free(&self, path: &Path, size: Option<Size>) -> anyhow::Result<Arc<dyn Device>> {
+        let name = path.display();
+        let device = match size {
+            Some(Size(bytes)) => create(path, bytes)?,
+            None => open_device(path)?,
+        };
+        if !self.force
+            && let Some(occupant) = occupant(&*device).with_context(|| name.to_string())?
+        {
+            bail!("{name} holds {occupant}, which would be lost: name another device, or give it up with --force");
         }
+        Ok(device)
+    }
+
+    /// Makes one device of two.
+    fn pair(&self, hdd: Arc<dyn Device>, ssd: Arc<dyn Device>, random: &HostRandom) -> anyhow::Result<Arc<dyn Device>> {
+        let profile = match &self.profile {
+            Some(path) if path.as_os_str() == "none" => None,
+            Some(path) => Some(read_profile(path)?),
+            None => measured(&*hdd)?,
+        };
+        let format = TierFormat { profile, ..TierFormat::default() };
+        let name = self.device.display();
+        TieredDevice::format(&*hdd, &*ssd, &format, random).with_context(|| format!("{name} is not formatted"))?;
+        let clock = HostClock::start();
+        let pair = TieredDevice::open(hdd, Some(ssd), Arc::new(move || clock.now()), TierTuning::default())?;
+        Ok(Arc::new(pair))
+    }
+}
+
+/// How a hard disk's write buffer takes writes; `None`, and said, if that cannot be told in advance.
+fn measured(hdd: &dyn Device) -> anyhow::Result<Option<Profile>> {
+    let clock = HostClock::start();
+    let mut plan = ProfilePlan { rounds: 1, ..ProfilePlan::default() };
+    plan.run_bytes = plan.run_bytes.min(hdd.geometry().sectors * SECTOR_BYTES as u64);
+    match measure(hdd, &|| clock.now(), &plan)?.finding() {
+        Finding::Buffered(profile) => Ok(Some(profile)),
+        Finding::Unpredictable(why) => {
+            note(format_args!("all writes go to the solid-state drive first: of {}, {why}", hdd.label()));
+            Ok(None)
+        }
+    }
+}
+
+fn create(path: &Path, bytes: u64) -> anyhow::Result<Arc<dyn Device>> {
+    let name = path.display();
+    let sectors = bytes / SECTOR_BYTES as u64;
+    ensure!(sectors > 0, "a size of {bytes} is less than a sector");
+    match HostDevice::create(path, sectors) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("{name} is there already: a size makes a new image; without it, {name} itself is formatted")
+        }
+        Err(error) => Err(error).with_context(|| format!("the image {name} cannot be made")),
     }
 }
 

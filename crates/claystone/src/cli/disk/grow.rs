@@ -1,11 +1,9 @@
 //! `claystone disk grow`: a disk takes up a device that became larger.
 
-use std::path::PathBuf;
-
 use claystone_env::SECTOR_BYTES;
 use serde::Serialize;
 
-use super::device::{close_disk, open_disk};
+use super::device::{At, close_disk, open_disk};
 use crate::cli::print_json;
 use crate::output::output;
 use crate::table::bytes;
@@ -13,9 +11,8 @@ use crate::table::bytes;
 /// Take up the space of a device that became larger: a partition, a logical volume, an image (`truncate --size`).
 #[derive(Debug, clap::Args)]
 pub struct Grow {
-    /// The drive, partition or image file
-    #[arg(value_name = "DEVICE")]
-    device: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, Serialize)]
@@ -30,7 +27,7 @@ impl Grow {
     /// # Errors
     /// There is no disk on the device, or it is in use.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
-        let disk = open_disk(&self.device)?;
+        let disk = open_disk(&self.at)?;
         let sector_bytes = SECTOR_BYTES as u64;
         let more_bytes = disk.grow()? * sector_bytes;
         let report = Report { more_bytes, bytes: disk.info().sectors * sector_bytes };

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use claystone_console::api::SectorStatus;
+use claystone_console::api::{PairStatus, SectorStatus};
 use claystone_env::SECTOR_BYTES;
 use claystone_files::Disk;
 use claystone_model::loss_chance;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::device::{is_in_use, look_at_disk};
+use super::device::{At, is_in_use, look_at_disk};
 use super::holder::{Answer, ask};
 use crate::cli::print_json;
 use crate::output::output;
@@ -22,9 +22,8 @@ use crate::table::bytes;
 /// mount or the store that has it open is asked.
 #[derive(Debug, clap::Args)]
 pub struct Info {
-    /// The drive, partition or image file
-    #[arg(value_name = "DEVICE")]
-    device: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 impl Info {
@@ -33,9 +32,9 @@ impl Info {
     /// # Errors
     /// There is no disk on the device, or it is in use by something else.
     pub async fn run(self, directory: &Path, json: bool) -> anyhow::Result<()> {
-        match look_at_disk(&self.device) {
+        match look_at_disk(&self.at) {
             Ok(disk) => tell(&Report::of(&disk), json)?,
-            Err(error) if is_in_use(&error) => match ask(&self.device, directory).await? {
+            Err(error) if is_in_use(&error) => match ask(&self.at.device, directory).await? {
                 Answer::Mount(at, report) => {
                     tell(&report, json)?;
                     if !json {
@@ -206,9 +205,60 @@ impl fmt::Display for Sectors<'_> {
             all => format!("; now at {} of {all} groups", of.scrub_groups),
         };
         match of.scrub_ended_unix_ms {
-            Some(ended) => writeln!(f, "read back      whole on {}{now}", moment(ended)),
-            None => writeln!(f, "read back      never whole so far{now}"),
+            Some(ended) => writeln!(f, "read back      whole on {}{now}", moment(ended))?,
+            None => writeln!(f, "read back      never whole so far{now}")?,
         }
+        of.pair.as_ref().map_or(Ok(()), |pair| write!(f, "{}", Pair(pair)))
+    }
+}
+
+/// For people: how a hard disk and its solid-state drive are.
+struct Pair<'a>(&'a PairStatus);
+
+impl fmt::Display for Pair<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.0;
+        match &*of.ssd {
+            "present" => {}
+            "failed" => {
+                writeln!(f, "solid-state    FAILED: what only it had cannot be read until it is written again")?
+            }
+            _ if of.lost_sectors == 0 => writeln!(f, "solid-state    LOST: the hard disk goes on alone")?,
+            _ => writeln!(
+                f,
+                "solid-state    LOST, and with it {} sectors: the hard disk goes on alone",
+                of.lost_sectors
+            )?,
+        }
+        let log = |used, all| format!("{} of {}", bytes(used), bytes(all));
+        writeln!(
+            f,
+            "logs           {} in use on the solid-state drive, {} on the hard disk",
+            log(of.ssd_log_used_bytes, of.ssd_log_bytes),
+            log(of.hdd_log_used_bytes, of.hdd_log_bytes)
+        )?;
+        let slow = match of.surprises {
+            0 => String::new(),
+            surprises => format!(", {surprises} met a slow stage"),
+        };
+        writeln!(
+            f,
+            "writes         {} since it was opened: {} to the solid-state drive, {} in {} writes to the hard disk{slow}",
+            bytes(of.written_bytes),
+            bytes(of.ssd_bytes),
+            bytes(of.redirected_bytes),
+            of.redirected_writes
+        )?;
+        let buffer = match &*of.buffer {
+            "unknown" => "not known".to_owned(),
+            state => format!("{state} now"),
+        };
+        writeln!(
+            f,
+            "write buffer   {buffer}; {} of padding, {} brought to their place",
+            bytes(of.padding_bytes),
+            bytes(of.drained_bytes)
+        )
     }
 }
 

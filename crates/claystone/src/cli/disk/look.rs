@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorRange};
+use claystone_env::{
+    Device, DeviceError, Effort, FailedSector, Geometry, PairHealth, SECTOR_BYTES, Sector, SectorRange,
+};
 
 /// See the module.
 pub struct Looked {
@@ -36,6 +38,10 @@ impl Device for Looked {
 
     fn manner(&self) -> Vec<String> {
         self.device.manner()
+    }
+
+    fn pair(&self) -> Option<PairHealth> {
+        self.device.pair()
     }
 
     fn geometry(&self) -> Geometry {

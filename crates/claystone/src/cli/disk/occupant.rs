@@ -41,8 +41,9 @@ fn read(device: &dyn Device, first: Sector, sectors: u64) -> Result<Vec<u8>, Dev
 const NEAR_SECTORS: u64 = 256;
 
 /// More telling ones first.
-const SIGNATURES: [Signature; 35] = [
+const SIGNATURES: [Signature; 36] = [
     ("a Claystone disk", 0, b"CLAYDISK"),
+    ("a side of a Claystone disk", 0, b"CLAYTIER"),
     ("a LUKS volume", 0, b"LUKS\xba\xbe"),
     ("a LUKS volume", 0, b"SKUL\xba\xbe"),
     ("an LVM volume", 512, b"LABELONE"),
@@ -80,8 +81,9 @@ const SIGNATURES: [Signature; 35] = [
 ];
 
 /// What begins a 512-byte part near the end.
-const ENDS: [(&str, &[u8]); 4] = [
+const ENDS: [(&str, &[u8]); 5] = [
     ("a Claystone disk", b"CLAYDISK"),
+    ("a side of a Claystone disk", b"CLAYTIER"),
     ("the end of a GPT partition table", b"EFI PART"),
     ("a member of a Linux RAID", b"\xfc\x4e\x2b\xa9"),
     ("a DDF RAID", b"\xde\x11\xde\x11"),

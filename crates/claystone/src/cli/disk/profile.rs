@@ -120,14 +120,12 @@ impl Profile {
             bytes(device_bytes),
             bytes(RUN_BYTES_MIN)
         );
-        let progress = Progress::new("measuring", plan.bytes());
-        let staircase = profile_device(&*device, &now, &plan, &mut |bytes| progress.step(bytes));
-        progress.end();
+        let staircase = measure(&*device, &now, &plan);
         drop(device);
         if let (Some(_), Some(path)) = (self.size, &self.device) {
             fs::remove_file(path).with_context(|| format!("the image {} cannot be deleted", path.display()))?;
         }
-        staircase.context("the device failed")
+        staircase
     }
 
     fn open(&self, path: &Path) -> anyhow::Result<Watched> {
@@ -144,6 +142,29 @@ impl Profile {
         let clock = HostClock::start();
         Ok(Watched { device, now: Box::new(move || clock.now()) })
     }
+}
+
+/// Writes all over a device, and shows how far it is.
+///
+/// # Errors
+/// The device fails.
+pub fn measure(device: &dyn Device, now: &dyn Fn() -> Moment, plan: &ProfilePlan) -> anyhow::Result<Staircase> {
+    let progress = Progress::bytes("measuring", plan.bytes());
+    let staircase = profile_device(device, now, plan, &mut |bytes| progress.step(bytes));
+    progress.end();
+    staircase.context("the device failed")
+}
+
+/// The profile that a file keeps.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn read_profile(path: &Path) -> anyhow::Result<claystone_tier::Profile> {
+    let name = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("the profile {name} cannot be read"))?;
+    let profile: claystone_tier::Profile = toml::from_str(&text).with_context(|| format!("{name} is no profile"))?;
+    profile.check().with_context(|| format!("the profile {name} cannot be used"))?;
+    Ok(profile)
 }
 
 fn create(path: &Path, bytes: u64) -> anyhow::Result<Arc<dyn Device>> {

@@ -1,11 +1,9 @@
 //! `claystone disk scrub`: everything on a disk is read back, and mended.
 
-use std::path::PathBuf;
-
 use anyhow::bail;
 use serde::Serialize;
 
-use super::device::{close_disk, open_disk};
+use super::device::{At, close_disk, open_disk};
 use crate::cli::print_json;
 use crate::output::output;
 use crate::progress::Progress;
@@ -13,9 +11,8 @@ use crate::progress::Progress;
 /// Read every sector of a disk back, parity and copies too, and mend what is damaged.
 #[derive(Debug, clap::Args)]
 pub struct Scrub {
-    /// The drive, partition or image file
-    #[arg(value_name = "DEVICE")]
-    device: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,7 +32,7 @@ impl Scrub {
     /// # Errors
     /// Something is lost; there is no disk on the device, or it is in use.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
-        let disk = open_disk(&self.device)?;
+        let disk = open_disk(&self.at)?;
         let progress = Progress::timed("scrubbing groups", 0);
         let found = disk.scrub(&mut |found| {
             progress.of(found.groups, found.groups_total);

@@ -1,0 +1,142 @@
+//! The device that a disk lies on: a drive by itself, or a hard disk and the solid-state drive that takes writes for it.
+//!
+//! Invariants:
+//! 1. A pair is named by the path of its hard disk. Its solid-state drive is looked for where a person said, and where it was when
+//!    the pair was opened last; what is written on it says whether it is the one.
+//! 2. A pair that is in use for long is given to [`tend`].
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use claystone_env::{Clock, Device, call};
+use claystone_host::{HostDevice, RecoveryLimits, ThreadWorker};
+use claystone_tier::{Member, Now, Side, TierTuning, TieredDevice};
+
+/// How a device is opened. By default as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// What a drive is told that tries to read a bad sector for as long as it likes.
+    pub limits: Option<RecoveryLimits>,
+    /// Where solid-state drives of pairs may be, beside where they were.
+    pub ssds: Vec<PathBuf>,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Drive {
+    /// What a disk lies on.
+    pub device: Arc<dyn Device>,
+    /// The same, if it is two.
+    pub pair: Option<Arc<TieredDevice>>,
+}
+
+impl Drive {
+    /// Opens the drive at a path, or the pair of which it is the hard disk. Each device is seen through `seen`.
+    ///
+    /// # Errors
+    /// As [`HostDevice::open`], as an [`io::Error`] in the chain; the solid-state drive is not found; the pair is damaged.
+    pub fn open(
+        path: &Path,
+        opening: &Opening,
+        clock: Arc<dyn Clock>,
+        seen: fn(Arc<dyn Device>) -> Arc<dyn Device>,
+    ) -> anyhow::Result<Drive> {
+        let device: Arc<dyn Device> = Arc::new(opening.device(path)?);
+        let Some(member) = Member::of(&*device).with_context(|| format!("{} cannot be read", path.display()))? else {
+            return Ok(Drive { device: seen(device), pair: None });
+        };
+        if member.side == Side::Ssd {
+            bail!("{} is the solid-state drive of a disk: name its hard disk", path.display());
+        }
+        let ssd = match member.ssd_lost {
+            true => None,
+            false => Some(opening.ssd_of(&member)?.ok_or_else(|| opening.not_found(path, &member))?),
+        };
+        let now: Now = Arc::new(move || clock.now());
+        let pair = Arc::new(TieredDevice::open(seen(device), ssd.map(seen), now, TierTuning::default())?);
+        Ok(Drive { device: pair.clone(), pair: Some(pair) })
+    }
+}
+
+impl Opening {
+    /// Opens the device at a path.
+    ///
+    /// # Errors
+    /// As [`HostDevice::open`].
+    fn device(&self, path: &Path) -> io::Result<HostDevice> {
+        match self.limits {
+            Some(limits) => HostDevice::open_with_limits(path, limits),
+            None => HostDevice::open(path),
+        }
+    }
+
+    /// The solid-state drive of a hard disk, where it can be found.
+    ///
+    /// # Errors
+    /// It may be one that is in use.
+    fn ssd_of(&self, member: &Member) -> anyhow::Result<Option<Arc<dyn Device>>> {
+        for path in self.places(member) {
+            let device = match self.device(&path) {
+                Ok(device) => device,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy) => {
+                    return Err(error).with_context(|| format!("the solid-state drive {} is in use", path.display()));
+                }
+                Err(_) => continue,
+            };
+            let found = Member::of(&device).ok().flatten();
+            if found.is_some_and(|found| found.side == Side::Ssd && found.pair == member.pair) {
+                return Ok(Some(Arc::new(device)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where it may be: each place once.
+    fn places(&self, member: &Member) -> Vec<PathBuf> {
+        let was = Some(PathBuf::from(&member.ssd_label)).filter(|path| !path.as_os_str().is_empty());
+        let mut places = self.ssds.clone();
+        places.extend(was.filter(|was| !self.ssds.contains(was)));
+        places
+    }
+
+    fn not_found(&self, hdd: &Path, member: &Member) -> anyhow::Error {
+        let places: Vec<String> = self.places(member).iter().map(|path| path.display().to_string()).collect();
+        anyhow!(
+            "the solid-state drive of {} is not found ({}), and holds writes that are nowhere else: name it with --ssd. If it \
+             is gone, the disk is lost: `claystone disk replace` has it rebuilt from the others",
+            hdd.display(),
+            match places.is_empty() {
+                true => "nobody knows where it was".to_owned(),
+                false => format!("looked at {}", places.join(", ")),
+            }
+        )
+    }
+}
+
+/// Tends a pair until nobody uses it any more.
+pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: ThreadWorker) {
+    let mut is_said = false;
+    loop {
+        let Some(tended) = pair.upgrade() else { return };
+        let Ok((tended, label)) = call(&worker, move || (tended.tend(), tended.label())).await else { return };
+        let pause = match tended {
+            Ok(tended) => {
+                is_said = false;
+                if tended.more { Duration::ZERO } else { tended.after.unwrap_or(TEND_EVERY).min(TEND_EVERY) }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_said, true) {
+                    tracing::error!(disk = label, %error, "what waits in the logs is not brought to its place");
+                }
+                AFTER_AN_ERROR
+            }
+        };
+        clock.sleep(pause).await;
+    }
+}
+
+const TEND_EVERY: Duration = Duration::from_millis(50);
+const AFTER_AN_ERROR: Duration = Duration::from_secs(1);

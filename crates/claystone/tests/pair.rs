@@ -1,0 +1,79 @@
+//! Disks of a hard disk and a solid-state drive, as a user makes, moves and serves them: of image files.
+
+mod running;
+
+use std::fs;
+
+use running::store::content;
+use running::{Scratch, Up};
+use serde_json::Value;
+
+fn json(out: &str) -> Value {
+    serde_json::from_str(out).expect("one JSON document")
+}
+
+fn format(scratch: &Scratch, hdd: &str, ssd: &str) {
+    let made =
+        scratch.run(&["disk", "format", hdd, "--size", "192M", "--ssd", ssd, "--ssd-size", "64M", "--profile", "none"]);
+    assert!(made.ok(), "{}", made.err);
+    assert!(made.out.contains("logs           ") && made.out.contains("writes wait in logs on"), "{}", made.out);
+}
+
+#[test]
+fn a_solid_state_drive_is_found_where_it_was_or_where_it_is_said_to_be() {
+    let scratch = Scratch::new();
+    format(&scratch, "hdd.img", "ssd.img");
+    let info = json(&scratch.run(&["disk", "info", "hdd.img", "--json"]).out);
+    assert_eq!(info["sectors"]["pair"]["ssd"], "present", "{info}");
+    assert_eq!(info["sectors"]["pair"]["ssd_log_bytes"], (64 << 20) - 2 * 4096);
+    let side = scratch.run(&["disk", "info", "ssd.img"]);
+    assert!(!side.ok() && side.err.contains("name its hard disk"), "{}", side.err);
+    let again = scratch.run(&["disk", "format", "ssd.img"]);
+    assert!(!again.ok() && again.err.contains("a side of a Claystone disk"), "{}", again.err);
+
+    fs::rename(scratch.path("ssd.img"), scratch.path("moved.img")).expect("renamed");
+    let missing = scratch.run(&["disk", "check", "hdd.img"]);
+    assert!(!missing.ok() && missing.err.contains("--ssd") && missing.err.contains("ssd.img"), "{}", missing.err);
+    format(&scratch, "other.img", "ssd.img");
+    let other = scratch.run(&["disk", "check", "hdd.img"]);
+    assert!(!other.ok() && other.err.contains("is not found"), "what lies there is of another pair: {}", other.err);
+    let found = scratch.run(&["disk", "check", "hdd.img", "--ssd", "moved.img"]);
+    assert!(found.ok(), "{}", found.err);
+    // It is known from now on.
+    assert!(scratch.run(&["disk", "scrub", "hdd.img"]).ok());
+}
+
+#[test]
+fn a_store_on_pairs_is_killed_and_started_again() {
+    let scratch = Scratch::new();
+    let disks = ["one.img", "two.img", "three.img"];
+    for (disk, ssd) in disks.iter().zip(["one.ssd", "two.ssd", "three.ssd"]) {
+        format(&scratch, disk, ssd);
+    }
+    let start = || Up::start(&scratch, &[&["--disks"][..], &disks].concat());
+    let up = start();
+    let client = up.client(&scratch);
+    assert!(client.put("/box", Vec::new()).expect("an answer").ok());
+    let objects = [(1, 1), (2, 300_000), (3, 9 << 20)];
+    for (key, bytes) in objects {
+        let put = client.put(&format!("/box/{key}"), content(key, bytes)).expect("an answer");
+        assert!(put.ok(), "{put:?}");
+    }
+    let status = running::store::status(&scratch);
+    let pair = &status["disks"][0]["sectors"]["pair"];
+    assert!(pair["ssd_bytes"].as_u64() > Some(9 << 20), "{pair}");
+    up.kill();
+    fs::rename(scratch.path("two.ssd"), scratch.path("moved.ssd")).expect("renamed");
+    let up = start();
+    let status = running::store::status(&scratch);
+    let absent = &status["disks"][1];
+    assert!(absent["reason"].as_str().is_some_and(|reason| reason.contains("--ssd")), "{absent}");
+    up.kill();
+    let up = Up::start(&scratch, &[&["--disks"][..], &disks, &["--ssds", "moved.ssd"]].concat());
+    let client = up.client(&scratch);
+    for (key, bytes) in objects {
+        let answer = client.get(&format!("/box/{key}")).expect("an answer");
+        assert!(answer.status == 200 && answer.body == content(key, bytes), "{key}: {}", answer.status);
+    }
+    assert!(up.stop().success());
+}
