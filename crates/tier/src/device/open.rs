@@ -251,6 +251,12 @@ impl TieredDevice {
 
     /// Makes what was decided stay so: marks of a new epoch, and its superblock.
     fn settle_opening(&self) -> Result<(), TierError> {
+        // A process that died leaves what it wrote in the devices' caches: a mark must not stay without what it goes on from.
+        // The hard disk first, as in a sync.
+        self.sync_hdd()?;
+        if let Some(ssd) = &self.ssd {
+            ssd.sync()?;
+        }
         let mut state = self.state();
         let list_max = usize::from(state.superblock.record_sectors_max) * SECTOR_BYTES;
         let mark_sectors = 1 + (state.list_bytes.div_ceil(SECTOR_BYTES)) as u64;
@@ -269,8 +275,6 @@ impl TieredDevice {
             marks.push(self.stage_mark(&mut state, *side)?);
         }
         drop(state);
-        // A process that died leaves what it wrote in the devices' caches.
-        self.sync_hdd()?;
         for mark in &marks {
             self.write_mark(mark)?;
         }

@@ -126,6 +126,18 @@ impl State {
         }
     }
 
+    /// Whether a device failed to which a mark is going.
+    pub fn has_lost(&self, side: Side) -> bool {
+        side == Side::Ssd && self.ssd != SsdState::Present
+    }
+
+    /// Puts what a mark was to list back to what is in none.
+    pub fn unmark(&mut self) {
+        let behind = std::mem::take(&mut self.pending);
+        self.pending = std::mem::take(&mut self.marking);
+        self.pending.extend(behind);
+    }
+
     /// Where marks go.
     pub fn mark_side(&self) -> Side {
         if self.ssd == SsdState::Present { Side::Ssd } else { Side::Hdd }

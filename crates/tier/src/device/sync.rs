@@ -1,6 +1,7 @@
 //! Making durable: a mark of all records that are in none; and what follows when the solid-state drive fails.
 
 use std::io;
+use std::sync::MutexGuard;
 
 use bytes::BytesMut;
 use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
@@ -22,15 +23,15 @@ impl TieredDevice {
     /// Makes all durable that was written before.
     pub(super) fn sync_all(&self) -> Result<(), DeviceError> {
         let syncing = held(&self.syncing);
-        let synced = self.sync_held();
+        // Whoever syncs next must find it failed.
+        let synced = self.sync_held().map_err(|error| self.sync_failed(error));
         drop(syncing);
-        match synced {
-            Ok(Synced::Done) => Ok(()),
-            Ok(Synced::SsdFailed) => {
+        match synced? {
+            Synced::Done => Ok(()),
+            Synced::SsdFailed => {
                 let _draining = held(&self.draining);
                 self.sync_draining()
             }
-            Err(error) => Err(self.sync_failed(error)),
         }
     }
 
@@ -58,9 +59,16 @@ impl TieredDevice {
     fn sync_held(&self) -> Result<Synced, DeviceError> {
         let mut state = self.state();
         state.check(|source| DeviceError::Sync { source })?;
-        if state.ssd == SsdState::Failed {
-            return Ok(Synced::SsdFailed);
+        // Where a sync before did not come to its end.
+        state.unmark();
+        match state.ssd {
+            SsdState::Failed => Ok(Synced::SsdFailed),
+            SsdState::Present | SsdState::Lost => self.mark_pending(state),
         }
+    }
+
+    /// Writes a mark of all that is in none, and makes it durable. The caller holds `syncing`.
+    fn mark_pending(&self, mut state: MutexGuard<'_, State>) -> Result<Synced, DeviceError> {
         if state.pending.is_empty() {
             return Ok(Synced::Done);
         }
@@ -74,6 +82,11 @@ impl TieredDevice {
         while state.in_flight.first().is_some_and(|seq| *seq < mark.seq) {
             state = self.wait(state);
         }
+        if state.has_lost(side) {
+            // One of those writes failed: memory alone has it.
+            state.unmark();
+            return Ok(Synced::SsdFailed);
+        }
         state.counts.syncs += 1;
         drop(state);
         if side == Side::Ssd && hdd_has_some {
@@ -85,13 +98,12 @@ impl TieredDevice {
                 return Err(error);
             }
             self.ssd_failed(&error);
-            let mut state = self.state();
-            let pending = std::mem::take(&mut state.pending);
-            state.pending = std::mem::take(&mut state.marking);
-            state.pending.extend(pending);
-            return Ok(Synced::SsdFailed);
         }
         let mut state = self.state();
+        if state.has_lost(side) {
+            state.unmark();
+            return Ok(Synced::SsdFailed);
+        }
         let marked = std::mem::take(&mut state.marking);
         state.marked(&marked);
         state.durable_mark = mark.seq;

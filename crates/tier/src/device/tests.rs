@@ -1,7 +1,8 @@
 //! The pair as a device: what every device does, what a model says, and what is there after it was opened again.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use claystone_env::testing::{MemoryDevice, device_conformance, sector_pattern};
 use claystone_env::{SECTOR_BYTES, SectorFailure};
@@ -275,6 +276,192 @@ fn a_failed_sync_of_the_hard_disk_is_for_good() {
     assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
     assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
     assert!(matches!(device.write(Sector(1), &[0; SECTOR_BYTES]), Err(DeviceError::Write { .. })));
+}
+
+/// A device that waits in a write, and fails it.
+struct Gated {
+    device: Arc<dyn Device>,
+    /// Writes before that one.
+    left: AtomicI64,
+    /// It is there.
+    at_gate: Mutex<Sender<()>>,
+    opened: Mutex<Receiver<()>>,
+}
+
+impl Device for Gated {
+    fn label(&self) -> String {
+        self.device.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.device.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            held_by_test(&self.at_gate).send(()).expect("the test waits");
+            held_by_test(&self.opened).recv().expect("the test opens it");
+            let range = SectorRange { first, sectors: (bytes.len() / SECTOR_BYTES) as u64 };
+            return Err(DeviceError::Write { range, source: io::Error::other("it was not taken") });
+        }
+        self.device.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.device.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+}
+
+fn held_by_test<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().expect("nobody panicked")
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a write and a sync at once")]
+fn a_write_that_fails_while_a_sync_waits_for_it_is_not_lost() {
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + LOG + 2));
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    formatted(&*hdd, &*ssd);
+    let ((at_gate, reached), (open_gate, opened)) = (channel(), channel());
+    let gated = Arc::new(Gated {
+        device: ssd,
+        left: AtomicI64::new(i64::MAX),
+        at_gate: Mutex::new(at_gate),
+        opened: Mutex::new(opened),
+    });
+    let device = TieredDevice::open(hdd.clone(), Some(gated.clone()), now(), tuning(1_000_000)).expect("open");
+    gated.left.store(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&device, 7, 1));
+        reached.recv().expect("the write came");
+        let syncer = scope.spawn(|| device.sync());
+        // It has taken the record, and waits for it.
+        while device.state().marking.is_empty() {
+            std::thread::yield_now();
+        }
+        open_gate.send(()).expect("the write waits");
+        writer.join().expect("memory has it");
+        syncer.join().expect("no panic").expect("it goes on with the hard disk");
+    });
+    assert_eq!(content(&device, 7), Some(sector_pattern(1, 1)));
+    device.sync().expect("sync");
+    assert_eq!(content(&device, 7), Some(sector_pattern(1, 1)));
+    drop(device);
+    let device = TieredDevice::open(hdd, None, now(), tuning(2)).expect("the loss is known");
+    assert_eq!(content(&device, 7), Some(sector_pattern(1, 1)));
+}
+
+#[test]
+fn what_a_sync_that_did_not_end_had_taken_is_of_the_next_one() {
+    for seed in 0..20 {
+        let pair = Pair::new(seed, 1_000_000);
+        let device = pair.opened();
+        write(&device, 9, 1);
+        let mut state = device.state();
+        state.marking = std::mem::take(&mut state.pending);
+        drop(state);
+        device.sync().expect("sync");
+        pair.crash();
+        assert_eq!(content(&pair.opened(), 9), Some(sector_pattern(1, 1)), "seed {seed}");
+    }
+}
+
+/// A device of a process that is killed after so many writes and syncs of both.
+struct Mortal {
+    device: Arc<dyn Device>,
+    left: Arc<AtomicI64>,
+}
+
+impl Mortal {
+    fn live(&self, takes: i64) -> io::Result<()> {
+        match self.left.fetch_sub(takes, Ordering::Relaxed) {
+            ..=0 => Err(io::Error::other("the process is dead")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Device for Mortal {
+    fn label(&self) -> String {
+        self.device.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        let range = SectorRange { first, sectors: (into.len() / SECTOR_BYTES) as u64 };
+        self.live(0).map_err(|source| DeviceError::Read { range, source })?;
+        self.device.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let range = SectorRange { first, sectors: (bytes.len() / SECTOR_BYTES) as u64 };
+        self.live(1).map_err(|source| DeviceError::Write { range, source })?;
+        self.device.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.live(1).map_err(|source| DeviceError::Sync { source })?;
+        self.device.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+}
+
+#[test]
+fn a_killed_process_and_then_a_power_cut_while_opening_damage_nothing() {
+    // Killed after so many writes and syncs, and the power goes after so many operations of the solid-state drive.
+    let run = |seed: u64, killed_after: i64, cut_after: u64| {
+        let pair = Pair::new(seed, 1_000_000);
+        let device = pair.opened();
+        write(&device, 5, 1);
+        device.sync().expect("sync");
+        drop(device);
+        let left = Arc::new(AtomicI64::new(killed_after));
+        let mortal = |device| Arc::new(Mortal { device, left: left.clone() }) as Arc<dyn Device>;
+        let (hdd, ssd) = (mortal(pair.hdd.attach()), mortal(pair.ssd.attach()));
+        let synced = TieredDevice::open(hdd, Some(ssd), now(), tuning(1_000_000)).is_ok_and(|device| {
+            let written = device.write(Sector(5), &sector_pattern(2, 1));
+            written.is_ok() && device.sync().is_ok()
+        });
+        pair.ssd.cut_power_after(cut_after);
+        let was_cut = pair.open().is_err();
+        pair.crash();
+        let case = format!("seed {seed}, killed after {killed_after}, cut after {cut_after}");
+        let device = pair.open().unwrap_or_else(|error| panic!("{case}: {error}"));
+        let found = content(&device, 5);
+        // A torn write may be in a mark that nobody waited for: then it is lost. What a sync promised is there.
+        let is_right = match found {
+            Some(bytes) => bytes == sector_pattern(2, 1) || (!synced && bytes == sector_pattern(1, 1)),
+            None => !synced,
+        };
+        assert!(is_right, "{case}");
+        (synced, was_cut)
+    };
+    // Whether the sync was done, with a cut in each operation of the opening after it.
+    let all_cuts = |seed: u64, killed_after: i64| {
+        let runs = (0..).map(|cut_after| run(seed, killed_after, cut_after));
+        let (synced, _) = runs.into_iter().find(|(_, was_cut)| !was_cut).expect("an opening ends");
+        synced
+    };
+    let whole = (0..).find(|killed_after| all_cuts(0, *killed_after)).expect("a process ends");
+    assert!(whole > 12, "an opening and a sync");
+    // Between the write and the end of its sync.
+    for seed in 1..200 {
+        (whole - 2..whole).for_each(|killed_after| assert!(!all_cuts(seed, killed_after)));
+    }
 }
 
 /// A hard disk whose write buffer takes 512 KiB after a sync and 256 KiB between slow writes; with a clock of its own.
