@@ -14,7 +14,7 @@ use super::guide::Kept;
 use super::state::{LOST_OF_A_RECORD, SsdState, State};
 use super::{TieredDevice, held};
 use crate::fields::crc32c;
-use crate::record::Kind;
+use crate::record::{Kind, entry_bytes};
 use crate::superblock::Side;
 
 /// What [`TieredDevice::tend`] did.
@@ -116,7 +116,7 @@ impl TieredDevice {
         let Some(floor) = end else { return Ok(()) };
         let lost = self.bring_home(floor)?;
         if !lost.is_empty() {
-            self.say_lost(&lost, floor)?;
+            self.say_lost(&lost, floor, &|| self.sync_draining())?;
             self.sync_draining()?;
         }
         if self.state().ssd == SsdState::Failed {
@@ -251,12 +251,45 @@ impl TieredDevice {
         self.sync_hdd()
     }
 
-    /// Puts into a log that sectors are lost which records below `floor` had. It is in no mark yet.
-    pub(super) fn say_lost(&self, lost: &[SectorRange], floor: u64) -> Result<(), DeviceError> {
+    /// Puts into a log that sectors are lost which records below `floor` had: in parts, as many as a mark has room for, with a sync behind
+    /// each but the last, which is in no mark yet.
+    pub(super) fn say_lost(
+        &self,
+        lost: &[SectorRange],
+        floor: u64,
+        sync: &dyn Fn() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        loop {
+            let (staged, is_all) = self.stage_lost(lost, floor)?;
+            // All of them, whatever becomes of the first: none stays in flight.
+            let mut written = Ok(());
+            for staged in staged {
+                let of_this = self.write_staged(&staged);
+                if let (Err(error), Side::Ssd) = (&of_this, staged.side) {
+                    // It is in memory, and settled by the next sync.
+                    self.ssd_failed(error);
+                }
+                self.state().in_flight.remove(&staged.seq);
+                self.landed.notify_all();
+                if staged.side == Side::Hdd {
+                    written = written.and(of_this);
+                }
+            }
+            written?;
+            if is_all {
+                return Ok(());
+            }
+            sync()?;
+        }
+    }
+
+    /// Stages lost records, as many as may be in no mark, and says whether those are all.
+    fn stage_lost(&self, lost: &[SectorRange], floor: u64) -> Result<(Vec<Staged>, bool), DeviceError> {
         let mut staged: Vec<Staged> = Vec::new();
         let mut state = self.state();
         let mut extents = Vec::new();
         for range in lost {
+            // What was said before is not below the floor.
             let still = state
                 .overlay
                 .over(*range)
@@ -274,7 +307,13 @@ impl TieredDevice {
         });
         for extents in extents.chunks(LOST_OF_A_RECORD as usize) {
             let side = state.mark_side();
+            if !state.may_await(side, 1, entry_bytes(extents.len(), 0)) {
+                return Ok((staged, false));
+            }
             if !state.rings[side as usize].has_room(1, 0) {
+                if !staged.is_empty() {
+                    return Ok((staged, false));
+                }
                 let source = io::Error::other("a log has no room to say what is lost");
                 return Err(DeviceError::Sync { source });
             }
@@ -283,19 +322,7 @@ impl TieredDevice {
             state.counts.lost_sectors += extents.iter().map(|range| range.sectors).sum::<u64>();
             staged.push(self.stage(&mut state, side, Kind::Lost, extents.to_vec(), Vec::new(), bytes));
         }
-        drop(state);
-        for staged in staged {
-            let written = self.write_staged(&staged);
-            self.state().in_flight.remove(&staged.seq);
-            self.landed.notify_all();
-            match (written, staged.side) {
-                (Ok(()), _) => {}
-                // It is in memory, and settled by the next sync.
-                (Err(error), Side::Ssd) => self.ssd_failed(&error),
-                (Err(error), Side::Hdd) => return Err(error),
-            }
-        }
-        Ok(())
+        Ok((staged, true))
     }
 }
 

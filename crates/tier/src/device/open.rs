@@ -258,11 +258,10 @@ impl TieredDevice {
             ssd.sync()?;
         }
         let mut state = self.state();
-        let list_max = usize::from(state.superblock.record_sectors_max) * SECTOR_BYTES;
         let mark_sectors = 1 + (state.list_bytes.div_ceil(SECTOR_BYTES)) as u64;
         let sides: &[Side] = if self.ssd.is_some() { &SIDES } else { &[Side::Hdd] };
         let has_room = |side: &Side| state.rings[*side as usize].has_room(mark_sectors, mark_sectors);
-        let fits = state.list_bytes <= list_max && sides.iter().all(has_room);
+        let fits = state.list_bytes <= state.list_bytes_max() && sides.iter().all(has_room);
         if !fits {
             let floor = state.next_seq;
             drop(state);
@@ -293,9 +292,17 @@ impl TieredDevice {
         let lost = self.bring_home(floor)?;
         let mut state = self.state();
         let below: Vec<u64> = std::mem::take(&mut state.pending);
+        let in_no_mark = |range: &SectorRange| {
+            let pieces = state.overlay.over(*range);
+            pieces.iter().filter_map(|piece| piece.place).any(|place| below.binary_search(&place.seq).is_ok())
+        };
+        // These first: the first mark makes their records void.
+        let (first, rest): (Vec<_>, Vec<_>) = lost.into_iter().partition(in_no_mark);
         state.marked(&below);
         drop(state);
-        self.say_lost(&lost, floor)?;
+        for lost in [first, rest] {
+            self.say_lost(&lost, floor, &|| self.sync_all())?;
+        }
         self.sync_all()?;
         self.store_everywhere(floor)
     }

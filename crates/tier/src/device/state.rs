@@ -193,9 +193,13 @@ impl State {
 
     /// Whether a record may be in no mark beside those that are not.
     pub fn may_await(&self, side: Side, sectors: u64, entry_bytes: usize) -> bool {
-        let list_max = usize::from(self.superblock.record_sectors_max) * SECTOR_BYTES;
         self.unmarked[side as usize] + sectors <= u64::from(self.superblock.unmarked_sectors_max)
-            && self.list_bytes + entry_bytes <= list_max
+            && self.list_bytes + entry_bytes <= self.list_bytes_max()
+    }
+
+    /// Bytes that a mark has for its list, at most.
+    pub fn list_bytes_max(&self) -> usize {
+        usize::from(self.superblock.record_sectors_max) * SECTOR_BYTES
     }
 
     /// What waits of these sectors counts no more.

@@ -117,6 +117,7 @@ impl TieredDevice {
         for seq in &state.marking {
             state.records[seq].entries.iter().for_each(|entry| entry.encode(&mut list));
         }
+        assert!(list.len() <= state.list_bytes_max(), "who stages a record looks whether a mark has room for it");
         let is_inline = list.len() <= TABLES_BYTES;
         let mut bytes = aligned_buffer(SECTOR_BYTES + list.len().next_multiple_of(SECTOR_BYTES));
         bytes.resize(SECTOR_BYTES, 0);
@@ -205,12 +206,12 @@ impl TieredDevice {
             std::mem::take(&mut state.pending).into_iter().partition::<Vec<u64>, _>(|seq| *seq < floor);
         state.marked(&below);
         state.pending = above;
-        state.ssd = SsdState::Lost;
         drop(state);
-        self.say_lost(&lost, floor)?;
-        if let Synced::SsdFailed = self.sync_held()? {
-            return Err(DeviceError::Sync { source: io::Error::other("the solid-state drive failed twice") });
-        }
+        // The hard disk's log keeps the room for it until all is said.
+        let sync = || self.mark_pending(self.state()).map(|_| ());
+        self.say_lost(&lost, floor, &sync)?;
+        sync()?;
+        self.state().ssd = SsdState::Lost;
         self.move_floor(floor)
     }
 

@@ -11,6 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::{Damage, TierError};
+use crate::overlay::Place;
+use crate::record::{Header, Kind};
 use crate::superblock::SIDES;
 use crate::{Mode, Padding, Profile, Rule, SizeLatency, Stage, StageBytes};
 
@@ -462,6 +464,70 @@ fn a_killed_process_and_then_a_power_cut_while_opening_damage_nothing() {
     for seed in 1..200 {
         (whole - 2..whole).for_each(|killed_after| assert!(!all_cuts(seed, killed_after)));
     }
+}
+
+/// Fails the solid-state drive of a pair that has a record of data, as if that had so many sectors, each apart from the others.
+fn lose(device: &TieredDevice, sectors: u64) {
+    let mut state = device.state();
+    let (seq, _) = state.records.iter().find(|(_, held)| held.kind == Kind::Data).expect("it was written");
+    let place = Place { seq: *seq, at: 0, lost: false };
+    for sector in 0..sectors {
+        state.overlay.insert(SectorRange { first: Sector(2 * sector), sectors: 1 }, place);
+    }
+    state.ssd = SsdState::Failed;
+}
+
+#[test]
+fn a_solid_state_drive_that_had_very_much_is_said_to_be_lost_in_parts() {
+    const LOST: u64 = 90_000;
+    const LOG: u64 = 3000;
+    for record_sectors_max in [8, 256] {
+        let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
+        let hdd = SimDevice::alone("hdd", model(2 * LOST + LOG + 3), 1);
+        let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000));
+        let format =
+            TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max, unmarked_sectors_max: 600, profile: None };
+        TieredDevice::format(&*hdd.attach(), &*ssd, &format, &SimRandom::new(1)).expect("format");
+        let device = TieredDevice::open(hdd.attach(), Some(ssd), now(), tuning(1_000_000)).expect("open");
+        write(&device, 0, 1);
+        device.sync().expect("sync");
+        lose(&device, LOST);
+        let id = device.info().id;
+        device.sync().expect("it goes on with the hard disk");
+        drop(device);
+        hdd.crash();
+        let mut marks = 0;
+        for sector in 1..=LOG {
+            let bytes = hdd.content(Sector(sector)).expect("nothing is hurt");
+            if bytes.starts_with(b"CLAYTREC") {
+                let header = Header::parse(&bytes, id, Side::Hdd, sector - 1);
+                marks += u64::from(header.expect("all can be read").kind == Kind::Mark);
+            }
+        }
+        assert!(marks > 2, "{marks} marks of {record_sectors_max} sectors");
+        let device = TieredDevice::open(hdd.attach(), None, now(), tuning(2)).expect("the loss is known");
+        assert_eq!(device.info().lost_sectors, LOST);
+        for sector in (0..2 * LOST).step_by(2) {
+            assert_eq!(content(&device, sector), None, "sector {sector}");
+        }
+        assert_eq!(content(&device, 1), Some(vec![0; SECTOR_BYTES]));
+    }
+}
+
+#[test]
+fn a_record_of_what_is_lost_that_cannot_be_written_leaves_nothing_in_flight() {
+    let model = |sectors| HddModel { fails_fast: false, ..HddModel::new(sectors) };
+    let hdd = SimDevice::alone("hdd", model(2000 + LOG + 2), 1);
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    formatted(&*hdd.attach(), &*ssd);
+    let device = TieredDevice::open(hdd.attach(), Some(ssd), now(), tuning(1_000_000)).expect("open");
+    write(&device, 0, 1);
+    device.sync().expect("sync");
+    // Three records of it.
+    lose(&device, 700);
+    hdd.fail_after(0);
+    assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
+    assert_eq!(device.state().in_flight.len(), 0);
 }
 
 /// A hard disk whose write buffer takes 512 KiB after a sync and 256 KiB between slow writes; with a clock of its own.
