@@ -41,6 +41,20 @@ pub enum TierError {
         /// The solid-state drive.
         ssd: String,
     },
+    /// The solid-state drive is as it was before the pair was opened last.
+    #[error(
+        "{ssd} is an older copy of the solid-state drive of {hdd} (superblock {found}, and {known} is known): what was written since then is not on it. Give the drive that the pair was opened with last"
+    )]
+    OlderCopy {
+        /// The hard disk.
+        hdd: String,
+        /// The solid-state drive.
+        ssd: String,
+        /// The generation of its superblock.
+        found: u64,
+        /// The hard disk's, which is never the newer one.
+        known: u64,
+    },
     /// Newer writes may be on the solid-state drive, which was not given.
     #[error(
         "{hdd} is one of a pair, and its solid-state drive holds writes that are nowhere else: give it with the hard disk. If it is gone, format the hard disk anew and let the store rebuild it from the other disks"

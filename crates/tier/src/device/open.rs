@@ -119,8 +119,16 @@ impl TieredDevice {
                 if of_ssd.id != of_hdd.id {
                     return Err(TierError::OtherPair { hdd: hdd.label(), ssd: ssd.label() });
                 }
-                let newer = if of_ssd.generation > of_hdd.generation { of_ssd } else { of_hdd };
-                (newer, Some(ssd))
+                // It is always stored on the solid-state drive first, in both slots.
+                if of_ssd.generation < of_hdd.generation {
+                    return Err(TierError::OlderCopy {
+                        hdd: hdd.label(),
+                        ssd: ssd.label(),
+                        found: of_ssd.generation,
+                        known: of_hdd.generation,
+                    });
+                }
+                (of_ssd, Some(ssd))
             }
         };
         if let Some(ssd) = &ssd {

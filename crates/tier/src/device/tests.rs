@@ -530,6 +530,29 @@ fn a_record_of_what_is_lost_that_cannot_be_written_leaves_nothing_in_flight() {
     assert_eq!(device.state().in_flight.len(), 0);
 }
 
+#[test]
+fn an_older_copy_of_the_solid_state_drive_is_refused() {
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + LOG + 2));
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    formatted(&*hdd, &*ssd);
+    let open = |ssd: &Arc<dyn Device>| TieredDevice::open(hdd.clone(), Some(ssd.clone()), now(), tuning(1_000_000));
+    let device = open(&ssd).expect("open");
+    write(&device, 3, 1);
+    device.sync().expect("sync");
+    drop(device);
+    let mut bytes = vec![0; (LOG as usize + 2) * SECTOR_BYTES];
+    assert_eq!(ssd.read(Sector(0), &mut bytes, Effort::Retry).expect("read"), []);
+    let copy: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    copy.write(Sector(0), &bytes).expect("write");
+    let device = open(&ssd).expect("open");
+    write(&device, 3, 2);
+    device.sync().expect("sync");
+    drop(device);
+    let refused = open(&copy).map(|device| content(&device, 3));
+    assert!(matches!(refused, Err(TierError::OlderCopy { found: 2, known: 3, .. })), "{refused:?}");
+    assert_eq!(content(&open(&ssd).expect("open"), 3), Some(sector_pattern(2, 1)));
+}
+
 /// A hard disk whose write buffer takes 512 KiB after a sync and 256 KiB between slow writes; with a clock of its own.
 struct Buffered {
     device: MemoryDevice,
