@@ -209,8 +209,7 @@ impl TieredDevice {
 
 /// Whether a log has room for a record, and may have it in no mark.
 fn takes(state: &State, side: Side, sectors: u64, load: &Load) -> bool {
-    state.rings[side as usize].has_room(sectors, state.reserve(side))
-        && state.may_await(side, sectors, entry_bytes(load.extents.len(), load.crcs.len()))
+    state.has_room(side, sectors) && state.may_await(side, sectors, entry_bytes(load.extents.len(), load.crcs.len()))
 }
 
 fn load(parts: &[(Sector, &[u8])]) -> Load {

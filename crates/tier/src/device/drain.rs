@@ -83,8 +83,7 @@ impl TieredDevice {
             state.check(|source| DeviceError::Sync { source })?;
             let has_room = |state: &State| {
                 // A solid-state drive that failed meanwhile is for the caller to see.
-                state.rings[side as usize].has_room(sectors, state.reserve(side))
-                    || (side == Side::Ssd && state.ssd != SsdState::Present)
+                state.has_room(side, sectors) || (side == Side::Ssd && state.ssd != SsdState::Present)
             };
             if has_room(&state) {
                 return Ok(());
@@ -98,7 +97,7 @@ impl TieredDevice {
             if self.batch_end(&state).is_some() {
                 drop(state);
                 self.drain_batch()?;
-            } else if !state.pending.is_empty() {
+            } else if !state.pending.is_empty() || !state.marking.is_empty() {
                 drop(state);
                 self.sync_draining()?;
             } else if !state.in_flight.is_empty() {

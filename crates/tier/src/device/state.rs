@@ -154,6 +154,12 @@ impl State {
         4 * record + (could_be_lost + self.overlay.lost()).div_ceil(LOST_OF_A_RECORD) * 2
     }
 
+    /// Whether a log has room for a record of data; and, for one in the hard disk's, the other one for the mark that follows.
+    pub fn has_room(&self, side: Side, sectors: u64) -> bool {
+        let has = |side: Side, sectors: u64| self.rings[side as usize].has_room(sectors, self.reserve(side));
+        has(side, sectors) && (side == self.mark_side() || has(self.mark_side(), 1))
+    }
+
     /// Notes a record that has its place, from now on the newest of what it has.
     pub fn hold(&mut self, seq: u64, held: Held) {
         for entry in held.entries.clone() {

@@ -553,6 +553,20 @@ fn an_older_copy_of_the_solid_state_drive_is_refused() {
     assert_eq!(content(&open(&ssd).expect("open"), 3), Some(sector_pattern(2, 1)));
 }
 
+#[test]
+fn marks_of_what_the_hard_disk_alone_takes_do_not_fill_the_other_log() {
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + 2002));
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    let format = TierFormat { hdd_log_sectors: Some(2000), ..format() };
+    TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
+    let device = TieredDevice::open(hdd, Some(ssd), now(), tuning(1)).expect("open");
+    for seed in 0..600 {
+        write(&device, seed % HOME, seed);
+        device.sync().expect("sync");
+    }
+    assert!(device.info().counts.redirected_writes > 500, "{:?}", device.info());
+}
+
 /// A hard disk whose write buffer takes 512 KiB after a sync and 256 KiB between slow writes; with a clock of its own.
 struct Buffered {
     device: MemoryDevice,
