@@ -76,13 +76,16 @@ impl Opening {
     /// The solid-state drive of a hard disk, where it can be found.
     ///
     /// # Errors
-    /// It may be one that is in use.
+    /// It is not found, and may be one that is in use.
     fn ssd_of(&self, member: &Member) -> anyhow::Result<Option<Arc<dyn Device>>> {
+        let mut busy = None;
         for path in self.places(member) {
             let device = match self.device(&path) {
                 Ok(device) => device,
+                // It may as well be that of another pair.
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy) => {
-                    return Err(error).with_context(|| format!("the solid-state drive {} is in use", path.display()));
+                    busy = Some((path, error));
+                    continue;
                 }
                 Err(_) => continue,
             };
@@ -91,15 +94,20 @@ impl Opening {
                 return Ok(Some(Arc::new(device)));
             }
         }
-        Ok(None)
+        match busy {
+            None => Ok(None),
+            Some((path, error)) => Err(error).with_context(|| {
+                let path = path.display();
+                format!("its solid-state drive is not found, unless it is {path}, which is in use: name another place with --ssd")
+            }),
+        }
     }
 
     /// Where it may be: each place once.
     fn places(&self, member: &Member) -> Vec<PathBuf> {
         let was = Some(PathBuf::from(&member.ssd_label)).filter(|path| !path.as_os_str().is_empty());
-        let mut places = self.ssds.clone();
-        places.extend(was.filter(|was| !self.ssds.contains(was)));
-        places
+        let others = self.ssds.iter().filter(|path| Some(*path) != was.as_ref()).cloned();
+        was.iter().cloned().chain(others).collect()
     }
 
     fn not_found(&self, hdd: &Path, member: &Member) -> anyhow::Error {
@@ -118,11 +126,13 @@ impl Opening {
 
 /// Tends a pair until nobody uses it any more.
 pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: ThreadWorker) {
-    let mut is_said = false;
+    let (mut is_said, mut pause) = (false, TEND_EVERY);
     loop {
+        // First: who looks at a disk and closes it again shall find it closed.
+        clock.sleep(pause).await;
         let Some(tended) = pair.upgrade() else { return };
         let Ok((tended, label)) = call(&worker, move || (tended.tend(), tended.label())).await else { return };
-        let pause = match tended {
+        pause = match tended {
             Ok(tended) => {
                 is_said = false;
                 if tended.more { Duration::ZERO } else { tended.after.unwrap_or(TEND_EVERY).min(TEND_EVERY) }
@@ -134,7 +144,6 @@ pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: Threa
                 AFTER_AN_ERROR
             }
         };
-        clock.sleep(pause).await;
     }
 }
 

@@ -15,6 +15,7 @@ use anyhow::Context;
 use claystone_env::{Directory, Env, call};
 use claystone_files::{Disk, DiskDirectory, Tuning};
 use claystone_host::{HostDirectory, ThreadWorker};
+use claystone_tier::TieredDevice;
 
 use crate::drives::{self, Drive};
 use crate::tending::{Care, Tending};
@@ -24,7 +25,15 @@ use crate::tending::{Care, Tending};
 pub struct Roots {
     env: Env,
     care: Care,
-    devices: Arc<Mutex<BTreeMap<PathBuf, Weak<Disk>>>>,
+    devices: Arc<Mutex<BTreeMap<PathBuf, Opened>>>,
+}
+
+/// A device that was opened, as long as somebody uses it.
+#[derive(Clone, Default)]
+struct Opened {
+    disk: Weak<Disk>,
+    /// If it is two: tending it may outlive the disk for a while.
+    pair: Option<Weak<TieredDevice>>,
 }
 
 impl Roots {
@@ -67,19 +76,26 @@ impl Roots {
         }
         let path = std::fs::canonicalize(path)?;
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(disk) = devices.get(&path).and_then(Weak::upgrade) {
+        let opened = devices.get(&path).cloned().unwrap_or_default();
+        if let Some(disk) = opened.disk.upgrade() {
             return Ok(Some(Arc::new(DiskDirectory::new(disk))));
         }
-        let drive = Drive::open(&path, &self.care.opening, self.env.clock.clone(), |device| device);
-        let drive = drive.map_err(in_use).with_context(|| path.display().to_string())?;
-        let disk = Disk::open(drive.device, self.env.clock.clone(), tuning())?;
-        let disk = Arc::new(disk);
-        devices.insert(path, Arc::downgrade(&disk));
-        if let Some(pair) = drive.pair {
-            let worker = ThreadWorker::start("tier", 1)?;
-            let tending = drives::tend(Arc::downgrade(&pair), self.env.clock.clone(), worker);
-            self.env.tasks.spawn("tier", Box::pin(tending));
-        }
+        let drive = match opened.pair.and_then(|pair| pair.upgrade()) {
+            Some(pair) => Drive { device: pair.clone(), pair: Some(pair) },
+            None => {
+                let drive = Drive::open(&path, &self.care.opening, self.env.clock.clone(), |device| device);
+                let drive = drive.map_err(in_use).with_context(|| path.display().to_string())?;
+                if let Some(pair) = &drive.pair {
+                    let worker = ThreadWorker::start("tier", 1)?;
+                    let tending = drives::tend(Arc::downgrade(pair), self.env.clock.clone(), worker);
+                    self.env.tasks.spawn("tier", Box::pin(tending));
+                }
+                drive
+            }
+        };
+        let disk = Arc::new(Disk::open(drive.device, self.env.clock.clone(), tuning())?);
+        let pair = drive.pair.as_ref().map(Arc::downgrade);
+        devices.insert(path, Opened { disk: Arc::downgrade(&disk), pair });
         self.tend(Arc::downgrade(&disk))?;
         Ok(Some(Arc::new(DiskDirectory::new(disk))))
     }
@@ -88,7 +104,7 @@ impl Roots {
     pub async fn rest(&self) {
         let open: Vec<Arc<Disk>> = {
             let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-            devices.values().filter_map(Weak::upgrade).collect()
+            devices.values().filter_map(|opened| opened.disk.upgrade()).collect()
         };
         let Ok(worker) = ThreadWorker::start("rest", 1) else { return };
         for disk in open {

@@ -69,7 +69,13 @@ fn a_store_on_pairs_is_killed_and_started_again() {
     let absent = &status["disks"][1];
     assert!(absent["reason"].as_str().is_some_and(|reason| reason.contains("--ssd")), "{absent}");
     up.kill();
-    let up = Up::start(&scratch, &[&["--disks"][..], &disks, &["--ssds", "moved.ssd"]].concat());
+    fs::rename(scratch.path("three.ssd"), scratch.path("also.ssd")).expect("renamed");
+    // Neither is kept from its own by that of the other.
+    let up = Up::start(&scratch, &[&["--disks"][..], &disks, &["--ssds", "moved.ssd", "also.ssd"]].concat());
+    let status = running::store::status(&scratch);
+    for disk in 0..3 {
+        assert_eq!(status["disks"][disk]["reason"], Value::Null, "{}", status["disks"][disk]);
+    }
     let client = up.client(&scratch);
     for (key, bytes) in objects {
         let answer = client.get(&format!("/box/{key}")).expect("an answer");

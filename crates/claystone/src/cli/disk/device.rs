@@ -25,7 +25,8 @@ pub struct At {
 
 impl At {
     fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>) -> anyhow::Result<Arc<dyn Device>> {
-        let opening = Opening { ssds: self.ssd.iter().cloned().collect(), ..Opening::default() };
+        let ssds = self.ssd.iter().map(std::path::absolute).collect::<io::Result<_>>()?;
+        let opening = Opening { ssds, ..Opening::default() };
         let drive = Drive::open(&self.device, &opening, Arc::new(HostClock::start()), seen);
         Ok(drive.map_err(|error| advised(&self.device, error))?.device)
     }

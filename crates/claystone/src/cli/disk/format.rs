@@ -60,13 +60,15 @@ impl Format {
         let name = self.device.display();
         let random = HostRandom::from_system().context("the system gives no random numbers")?;
         if let Some(path) = &self.ssd {
-            device = self.pair(device, self.free(path, self.ssd_size)?, &random)?;
+            // As it is written on the hard disk: it shall be found from everywhere.
+            let path = std::path::absolute(path)?;
+            device = self.pair(device, self.free(&path, self.ssd_size)?, &random)?;
         }
         Disk::format(&device, &format, &HostClock::start(), &random)
             .with_context(|| format!("{name} is not formatted"))?;
         drop(device);
         // Opened again, so what is told is what is there.
-        let disk = open_disk(&At { device: self.device.clone(), ssd: None })?;
+        let disk = open_disk(&At { device: self.device.clone(), ssd: self.ssd.clone() })?;
         give_to_user(&disk)?;
         let report = Report::of(&disk);
         close_disk(disk)?;
