@@ -15,7 +15,7 @@ use crate::{DiskError, FileError, Inode};
 /// How much of the journal an entry may fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Nine sixteenths: what waits in the journal needs room to be applied.
+    /// Half: what waits in the journal needs room to be applied.
     Waiting,
     /// All: applying makes room.
     Applying,
@@ -87,7 +87,7 @@ impl Disk {
         let needed = journal.positions_of(&entry.records);
         let used = journal.used();
         let allowed = match share {
-            Share::Waiting => journal.sectors() * 9 / 16,
+            Share::Waiting => journal.sectors() / 2,
             Share::Applying => journal.sectors(),
         };
         if used + needed > allowed {
@@ -144,8 +144,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Sees to it that sectors may go into the journal to wait there: at most seven sixteenths of it are taken. What is queued at
-    /// once is an eighth ([`Disk`]'s `journal_share`), so what waits never keeps more than nine. Returns whether they may.
+    /// Sees to it that sectors may go into the journal to wait there: at most three eighths of it are taken. What is queued at
+    /// once is an eighth ([`Disk`]'s `journal_share`), so what waits never keeps more than half. Returns whether they may.
     ///
     /// The more waits, the more changes of a group are applied together, and the fewer sectors of parity are read and written
     /// for each.
@@ -155,7 +155,7 @@ impl Disk {
     pub(crate) fn admit(&self) -> Result<bool, FileError> {
         let is_open = || {
             let journal = guard(&self.journal);
-            journal.used() <= journal.sectors() * 7 / 16
+            journal.used() <= journal.sectors() * 3 / 8
         };
         if is_open() {
             return Ok(true);
@@ -169,17 +169,17 @@ impl Disk {
         Ok(is_open())
     }
 
-    /// Sees to it that three eighths of the journal are free, so that more can be applied: by a checkpoint, and if old entries
-    /// must stay for what waits elsewhere, by writing that again behind all others. It is less than the rest
-    /// ([`Disk::admit`]). What is applied at once takes a quarter at most, an eighth for sectors and as much for sums, so an
-    /// eighth is left to whoever opens the disk after a crash, and writes again what must stay.
+    /// Sees to it that half of the journal is free, so that more can be applied: by a checkpoint, and if old entries
+    /// must stay for what waits elsewhere, by writing that again behind all others. It is less than half
+    /// ([`Disk::admit`]). What is applied at once takes a quarter and a little, for sectors and as much for sums, and writing again
+    /// what must stay an eighth and a little, for whoever opens the disk after a crash.
     ///
     /// # Errors
     /// As [`Disk::commit`].
     pub(crate) fn make_room(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         let is_filled = || {
             let journal = guard(&self.journal);
-            journal.used() > journal.sectors() * 5 / 8
+            journal.used() > journal.sectors() / 2
         };
         if !is_filled() {
             return Ok(());

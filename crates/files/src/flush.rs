@@ -574,7 +574,9 @@ impl Disk {
     /// Sectors are in their groups: they wait no more, unless they were written since.
     fn applied(&self, inode: Inode, content: &[(u64, Waiting)]) {
         let mut core = guard(&self.core);
-        // The journal has them until a checkpoint, which syncs first: no entry before that builds on what was written here.
+        // The journal has them until a checkpoint, which syncs first. But an entry that takes a sector out of the journal, for a hole or
+        // a cut, tells whoever replays it that the sector's group need not be made anew: what was written here is durable before.
+        core.unsynced = true;
         for (sector, placed) in content {
             core.nodes.placed(inode, *sector, placed.version);
         }

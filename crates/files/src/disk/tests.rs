@@ -270,6 +270,43 @@ fn nothing_synced_is_lost_wherever_power_is_cut() {
     assert!(operations > 100, "{operations} operations");
 }
 
+/// What was brought to its place is in the journal no more once a cut took it, so that whoever replays the journal takes its group for
+/// whole.
+#[test]
+fn a_cut_of_what_was_brought_to_its_place_leaves_a_whole_group_wherever_power_is_cut() {
+    for seed in 0..200 {
+        run(seed, async |world| {
+            let hand: SimDevice = world.device("d", HddModel::new(4096));
+            let clock: Arc<dyn Clock> = Arc::new(SteppingClock::default());
+            let device = hand.attach();
+            Disk::format(&device, &format(2), &*clock, world.random()).expect("formatted");
+            let disk = opened(device, clock.clone());
+            let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+            let bytes = SECTOR_BYTES as u64;
+            disk.write(file, 0, &vec![1; 30 * SECTOR_BYTES]).expect("written");
+            disk.sync_all().expect("synced");
+            disk.checkpoint(&disk.lock_flusher()).expect("made");
+            disk.write(file, 14 * bytes, &[2; SECTOR_BYTES]).expect("written");
+            disk.sync(file).expect("synced");
+            disk.flush_in(file, Scope::Journaled, &disk.lock_flusher()).expect("brought to its place");
+            let cut = NewAttributes { bytes: Some(14 * bytes), ..NewAttributes::default() };
+            disk.set_attributes(file, &cut).expect("cut");
+            hand.cut_power_after(seed % 12);
+            let _ = disk.sync(file);
+            drop(disk);
+            hand.crash();
+            let disk = opened(hand.attach(), clock);
+            let scrubbed = disk.scrub(&mut |_| true).expect("scrubbed");
+            assert_eq!(
+                (scrubbed.lost, scrubbed.mended),
+                (Vec::new(), 0),
+                "power was cut after {} operations",
+                seed % 12
+            );
+        });
+    }
+}
+
 #[test]
 fn nothing_synced_is_lost_on_a_device_with_soft_failures() {
     for operations in (0..400).step_by(17) {
