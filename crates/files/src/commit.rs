@@ -144,7 +144,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Sees to it that sectors may go into the journal to wait there: at most three eighths of it are taken. What is queued at
+    /// Sees to it that sectors may go into the journal to wait there: at most a quarter of it is taken. What is queued at
     /// once is an eighth ([`Disk`]'s `journal_share`), so what waits never keeps more than half. Returns whether they may.
     ///
     /// The more waits, the more changes of a group are applied together, and the fewer sectors of parity are read and written
@@ -155,7 +155,7 @@ impl Disk {
     pub(crate) fn admit(&self) -> Result<bool, FileError> {
         let is_open = || {
             let journal = guard(&self.journal);
-            journal.used() <= journal.sectors() * 3 / 8
+            journal.used() <= journal.sectors() / 4
         };
         if is_open() {
             return Ok(true);
