@@ -419,8 +419,8 @@ const DISK_SECTORS_MIN: u64 = 4096;
 const CROWDED_SHARE: u64 = 8;
 /// 64 positions: 256 KiB of mirrored entries.
 const JOURNAL_SECTORS_MIN: u64 = 64;
-/// 64 MiB of mirrored entries: more of them wait only until they are crowded ([`CROWDED_SHARE`]).
-const JOURNAL_SECTORS_MAX: u64 = 16_384;
+/// 128 MiB of mirrored entries.
+const JOURNAL_SECTORS_MAX: u64 = 32_768;
 /// What the database takes at the start,
 const SLAB_PAGES_MIN: u64 = 320;
 /// and up to 4 MiB.
