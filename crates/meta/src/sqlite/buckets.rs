@@ -114,11 +114,11 @@ impl BucketRecords for SqliteMeta {
     async fn set_policy(&self, name: &str, policy: Option<HeatPolicy>) -> Result<(), MetaError> {
         let name = name.to_owned();
         self.write(move |connection| {
-            let bucket = existing(connection, &name)?;
-            connection
-                .prepare_cached("UPDATE buckets SET policy = ?2 WHERE id = ?1")?
-                .execute(params![bucket.id.0, policy.map(|policy| policy.to_string())])?;
-            Ok(())
+            // What it was is not read: it may be what cannot be.
+            let changed = connection
+                .prepare_cached("UPDATE buckets SET policy = ?2 WHERE name = ?1")?
+                .execute(params![name, policy.map(|policy| policy.to_string())])?;
+            if changed == 0 { Err(MetaError::NoSuchBucket { name: name.clone() }.into()) } else { Ok(()) }
         })
         .await
     }
