@@ -359,14 +359,21 @@ async fn what_is_new_is_no_longer_copies_where_disks_fill_up() {
     let policy: HeatPolicy = "replica:3/rsm:2+2/rsm:4+2<=300%,0.25..1.00".parse().expect("valid");
     world.objects.set_policy("bucket", Some(policy)).await.expect("disks enough");
     let data = pattern(1, 1 << 20);
-    let (total_bytes, roomy, spare) = (1 << 30, 1 << 29, 1 << 26);
-    // Three disks without room leave too few to encode on, and one disk more leaves enough.
-    for (full, code) in [(0, policy.fresh().expect("copies")), (2, policy.fresh().expect("copies")), (3, policy.fast)] {
+    let copies = policy.fresh().expect("copies");
+    // Three disks without room leave too few to encode on, and one disk more leaves enough. Room is a tenth of the disk, and for 64
+    // chunks, each of 512 KiB here.
+    for (total_bytes, spare, full, code) in [
+        (1 << 30, 1 << 26, 0, copies),
+        (1 << 30, 1 << 26, 2, copies),
+        (1 << 30, 1 << 26, 3, policy.fast),
+        (100 << 20, 32 << 20, 3, policy.fast),
+        (100 << 20, (32 << 20) + 1, 3, copies),
+    ] {
         for (at, member) in world.stripes.stores().members().into_iter().enumerate() {
-            let space = Space { total_bytes, free_bytes: if at < full { spare } else { roomy } };
+            let space = Space { total_bytes, free_bytes: if at < full { spare } else { total_bytes / 2 } };
             world.stripes.stores().put(Member { space, ..member });
         }
-        let key = format!("with {full} full");
+        let key = format!("with {full} of {total_bytes} full at {spare}");
         world.put(&key, &data).await.expect("room");
         let object = world.object(&key).await.expect("there");
         assert!(object.codes().contains(&code), "{key}: {:?}", object.codes());
