@@ -195,16 +195,18 @@ impl BucketSnapshot {
         if !is_fast && !is_fresh && stripe.code != compact {
             return Why::OtherCode { code: stripe.code };
         }
+        // What is fresh and ready is changed if disks allow it.
+        let wants_more = if is_fast { heat < cold_below.count() } else { is_fresh || heat > hot_above.count() };
+        let to = if is_fast { compact } else { fast };
         match stripe.standing {
+            // What was tried was to move its chunks apart.
+            Standing::Waits if wants_more && !stripe.is_apart() => {}
             Standing::Ready => {}
             Standing::Young { seconds_left } => return Why::Young { seconds_left },
             Standing::Hurt { chunks } => return Why::Hurt { chunks },
             Standing::Waits => return Why::Waits,
-            Standing::ShortRow => return Why::ShortRow { code: if is_fast { compact } else { fast } },
+            Standing::ShortRow => return Why::ShortRow { code: to },
         }
-        // What is fresh and ready is changed if disks allow it.
-        let wants_more = if is_fast { heat < cold_below.count() } else { is_fresh || heat > hot_above.count() };
-        let to = if is_fast { compact } else { fast };
         if wants_more && self.disks < usize::from(to.disks_min()) {
             return Why::TooFewDisks { code: to, needed: to.disks_min(), available: self.disks };
         }

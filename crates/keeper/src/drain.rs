@@ -16,10 +16,9 @@ use std::sync::atomic::Ordering;
 
 use claystone_chunk::DiskId;
 use claystone_meta::{DiskRecord, DiskState, DiskTally};
-use futures::StreamExt;
-use futures::stream;
 
 use crate::backoff::Cause;
+use crate::batch::carry_out_all;
 use crate::keeper::BATCH;
 use crate::plan::{Task, plan_drain};
 use crate::progress::JobKind;
@@ -117,18 +116,13 @@ impl Keeper {
         }
         round.waiting_chunks += plan.waiting_chunks;
         let urgent = || self.inner.replan.load(Ordering::Relaxed);
-        let mut outcomes = stream::iter(plan.tasks)
-            .take_while(|_| std::future::ready(!urgent()))
-            .map(|task| self.relocate(task))
-            .buffer_unordered(self.inner.settings.repair_concurrency);
-        while let Some(outcome) = outcomes.next().await {
-            match outcome? {
-                Outcome::Done { chunks, .. } => round.chunks += chunks,
-                Outcome::Converted | Outcome::Changed => round.conflicts += 1,
-                Outcome::Failed => round.failed += 1,
-            }
-        }
-        Ok(())
+        let take = |outcome: Outcome| match outcome {
+            Outcome::Done { chunks, .. } => round.chunks += chunks,
+            Outcome::Converted | Outcome::Changed => round.conflicts += 1,
+            Outcome::Failed => round.failed += 1,
+        };
+        let at_once = self.inner.settings.repair_concurrency;
+        carry_out_all(plan.tasks, at_once, |_| !urgent(), |task| self.relocate(task), take).await
     }
 
     async fn relocate(&self, task: Task) -> Result<Outcome, KeeperError> {

@@ -19,10 +19,11 @@ use tokio::sync::Notify;
 
 use crate::backoff::{Backoff, Cause};
 use crate::pace::{Activity, Pacing};
-use crate::policies::{Followed, WaitingChanges};
+use crate::policies::Followed;
 use crate::progress::{JobKind, JobReport, Progress};
 use crate::status::{ConversionTotals, RepairTotals, ScrubReport};
 use crate::survey::Survey;
+use crate::waiting::WaitingChanges;
 use crate::{KeeperError, Settings, SettingsError};
 
 /// Keeps the store in repair. Cheap to clone; calls may come from many tasks.

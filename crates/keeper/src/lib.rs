@@ -12,6 +12,7 @@
 //! Left out: diffs (merge) and the redundancy of volumes, which are crate `volume`'s.
 
 mod backoff;
+mod batch;
 mod conversions;
 mod convert;
 mod drain;
@@ -34,6 +35,7 @@ mod spread;
 mod status;
 mod survey;
 mod view;
+mod waiting;
 mod why;
 
 pub use conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};

@@ -11,18 +11,15 @@
 //!    bound is kept for each part by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_chunk::StripeId;
 use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_env::Moment;
 use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeRecord, VersionRef};
 use claystone_stripe::{Family, Layout, StripeError};
-use futures::StreamExt;
-use futures::stream;
 
 use crate::backoff::Cause;
+use crate::batch::carry_out_all;
 use crate::conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};
 use crate::convert::ConversionError;
 use crate::keeper::PAGE;
@@ -67,30 +64,6 @@ pub(crate) struct Followed {
     pub(crate) whole: bool,
     /// Where the next look begins.
     after: Option<SpanPlace>,
-}
-
-/// A conversion that would be carried out if none of its stripes had lost anything.
-#[derive(Debug, Clone)]
-pub(crate) struct WaitingChange {
-    pub(crate) policy: HeatPolicy,
-    pub(crate) change: Change,
-}
-
-/// What was planned for stripes that have lost chunks: some [`WAITING_MAX`] stripes.
-#[derive(Debug, Default)]
-pub(crate) struct WaitingChanges {
-    by_stripe: BTreeMap<StripeId, Arc<WaitingChange>>,
-    /// When to look again.
-    next: Option<Moment>,
-}
-
-impl WaitingChanges {
-    /// The change of a stripe, which is given once, whichever of its stripes is asked for.
-    pub(crate) fn take(&mut self, stripe: StripeId) -> Option<WaitingChange> {
-        let waiting = self.by_stripe.get(&stripe)?.clone();
-        waiting.change.sources.iter().for_each(|source| drop(self.by_stripe.remove(source)));
-        Some(WaitingChange::clone(&waiting))
-    }
 }
 
 /// Why a bucket's stripes have the codes that they have.
@@ -147,40 +120,40 @@ impl Keeper {
             let (snapshot, end) = self.look_at_bucket(&bucket, policy, &view, after).await?;
             let changes = plan_conversions(&snapshot, usize::MAX);
             let mut left = changes.len() as u64;
-            round.spread += self.spread(&snapshot.crowded()).await?;
+            let looked = self.now().since(began);
             let whole = starts && end.is_none();
             let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end };
             self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
-            let (looked, began) = (self.now().since(began), self.now());
-            let goes_on = |begun: usize| {
-                let is_long_ago = begun >= BATCH && self.now().since(began) >= looked * LOOK_SHARE;
-                !is_long_ago && !self.repairs()
-            };
-            // No two changes of a plan have a stripe in common.
-            let mut outcomes = stream::iter(changes.into_iter().enumerate())
-                .take_while(|(begun, _)| std::future::ready(goes_on(*begun)))
-                .map(|(_, change)| async move { (self.carry_out(&policy, &change).await, change) })
-                .buffer_unordered(self.inner.settings.repair_concurrency);
-            while let Some((outcome, change)) = outcomes.next().await {
-                match outcome {
-                    Ok(()) => match Kind::of(&change.why) {
-                        Kind::Encodes => round.encoded += 1,
-                        Kind::Merges => round.merged += 1,
-                        Kind::Splits => round.split += 1,
-                    },
-                    Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => return Err(error.into()),
+            round.spread += self.spread(&snapshot.crowded()).await?;
+            let began = self.now();
+            let goes_on = |begun: usize| is_recent(looked, self.now().since(began), begun) && !self.repairs();
+            let act = |change: Change| async move {
+                match self.carry_out(&policy, &change).await {
+                    Ok(()) => Ok(Some(Kind::of(&change.why))),
+                    Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => Err(KeeperError::from(error)),
                     Err(error) => {
                         self.conversion_failed(&change, &error);
-                        round.failed += 1;
+                        Ok(None)
                     }
                 }
+            };
+            let take = |kind: Option<Kind>| {
+                let count = match kind {
+                    Some(Kind::Encodes) => &mut round.encoded,
+                    Some(Kind::Merges) => &mut round.merged,
+                    Some(Kind::Splits) => &mut round.split,
+                    None => &mut round.failed,
+                };
+                *count += 1;
                 left -= 1;
                 if let Some(known) = self.state().followed.get_mut(&bucket.name) {
                     known.left = left;
                 }
                 self.conversions_left();
-            }
+            };
+            // No two changes of a plan have a stripe in common.
+            carry_out_all(changes, self.inner.settings.repair_concurrency, goes_on, act, take).await?;
             round.left += left;
         }
         self.conversions_left();
@@ -264,7 +237,7 @@ impl Keeper {
     }
 
     /// The bucket's stripes behind `after`, and where the look ended if there are more.
-    async fn look_at_bucket(
+    pub(crate) async fn look_at_bucket(
         &self,
         bucket: &BucketRecord,
         policy: HeatPolicy,
@@ -291,46 +264,6 @@ impl Keeper {
             stripes.iter_mut().for_each(|stripe| stripe.bands_held = stripe.bands);
         }
         Ok((BucketSnapshot { policy, disks, stripes }, end))
-    }
-
-    /// Plans what would be converted if it had lost nothing, unless that was done a short while ago.
-    pub(crate) async fn plan_waiting_changes(&self, view: &View) -> Result<(), KeeperError> {
-        let began = self.now();
-        if self.state().waiting_changes.next.is_some_and(|next| began < next) {
-            return Ok(());
-        }
-        // Until then, whatever comes of it.
-        self.state().waiting_changes.next = Some(began.after(self.inner.settings.convert_every));
-        let mut by_stripe = BTreeMap::new();
-        for bucket in self.inner.meta.buckets().await? {
-            let Some(policy) = bucket.policy else { continue };
-            self.load_heats().await?;
-            let (mut snapshot, _) = self.look_at_bucket(&bucket, policy, view, None).await?;
-            let hurt = |stripe: &Resident| matches!(stripe.standing, Standing::Hurt { .. });
-            let ids: BTreeSet<StripeId> =
-                snapshot.stripes.iter().filter(|stripe| hurt(stripe)).map(|stripe| stripe.stripe).collect();
-            if ids.is_empty() {
-                continue;
-            }
-            let is_hurt = |stripe: &&mut Resident| ids.contains(&stripe.stripe);
-            snapshot.stripes.iter_mut().filter(is_hurt).for_each(|stripe| stripe.standing = Standing::Ready);
-            let changes = plan_conversions(&snapshot, usize::MAX).into_iter();
-            let changes = changes.filter(|change| change.sources.iter().any(|source| ids.contains(source)));
-            for change in changes {
-                // A stripe that two buckets share is in one change.
-                let is_known = change.sources.iter().any(|source| by_stripe.contains_key(source));
-                if by_stripe.len() >= WAITING_MAX || is_known {
-                    continue;
-                }
-                let waiting = Arc::new(WaitingChange { policy, change });
-                by_stripe.extend(waiting.change.sources.iter().map(|source| (*source, waiting.clone())));
-            }
-        }
-        // As the loop of conversions: it takes at most a twentieth of the time.
-        let took = self.now().since(began);
-        let next = Some(self.now().after(self.inner.settings.convert_every.max(took * LOOK_SHARE)));
-        self.state().waiting_changes = WaitingChanges { by_stripe, next };
-        Ok(())
     }
 
     pub(crate) async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {
@@ -385,6 +318,12 @@ impl Keeper {
         let left = self.state().followed.values().map(|known| known.left).sum();
         self.job_left(JobKind::Convert, left, None);
     }
+}
+
+/// Whether a plan is still to be carried out: so long ago bucket and plan were looked at, for so long, and so many of its conversions
+/// were begun.
+fn is_recent(looked: Duration, ago: Duration, begun: usize) -> bool {
+    begun < BATCH || ago < looked * LOOK_SHARE
 }
 
 /// What a conversion is to people.
@@ -489,9 +428,20 @@ impl<'a> Looking<'a> {
 
 /// Conversions of one bucket before it is looked at anew.
 pub(crate) const BATCH: usize = 64;
-/// Stripes whose conversions are remembered while they wait for repair.
-const WAITING_MAX: usize = 4096;
 /// Looks at buckets take one part in so many of the time.
 pub(crate) const LOOK_SHARE: u32 = 20;
 /// Some 80 MiB of memory.
 const STRIPES_MAX: usize = 1 << 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_carried_out_for_twenty_times_what_the_look_took_or_a_batch() {
+        let recent =
+            |looked_s, ago_s, begun| is_recent(Duration::from_secs(looked_s), Duration::from_secs(ago_s), begun);
+        assert!(recent(0, 999, BATCH - 1) && !recent(0, 0, BATCH));
+        assert!(recent(3, 59, 10 * BATCH) && !recent(3, 60, 10 * BATCH));
+    }
+}

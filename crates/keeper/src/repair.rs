@@ -40,21 +40,20 @@ use claystone_chunk::{ChunkError, ChunkId, StripeId};
 use claystone_code::{ChunkIndex, ConversionGoal, StripeChunk, plan_conversion};
 use claystone_meta::{ChunkPlace, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold, Rebuilt, StripeError};
-use futures::StreamExt;
-use futures::stream;
 
 use crate::backoff::Cause;
+use crate::batch::carry_out_all;
 use crate::conversions::Change;
 use crate::convert::ConversionError;
 use crate::keeper::BATCH;
 use crate::order::{OrderCosts, order_costs};
 use crate::plan::{Plan, Task, plan_repairs};
-use crate::policies::WaitingChange;
 use crate::progress::JobKind;
 use crate::scrub::Look;
 use crate::snapshot::{Condition, Snapshot};
 use crate::status::RepairTotals;
 use crate::view::View;
+use crate::waiting::WaitingChange;
 use crate::{Keeper, KeeperError};
 
 /// What one step of repair did.
@@ -137,23 +136,18 @@ impl Keeper {
             let turned_hot = || degraded_reads.turned_hot() != hot && self.now().since(began) >= HOT_WAITS_MAX;
             self.inner.replan.load(Ordering::Relaxed) || turned_hot()
         };
-        let mut outcomes = stream::iter(work)
-            .take_while(|_| std::future::ready(!urgent()))
-            .map(|work| self.carry_out_work(work))
-            .buffer_unordered(self.inner.settings.repair_concurrency);
-        while let Some(outcome) = outcomes.next().await {
-            match outcome? {
-                Outcome::Done { chunks, bytes_read } => {
-                    round.stripes += 1;
-                    round.chunks += chunks;
-                    round.bytes_read += bytes_read;
-                }
-                Outcome::Converted => round.converted += 1,
-                Outcome::Changed => round.conflicts += 1,
-                Outcome::Failed => round.failed += 1,
+        let take = |outcome: Outcome| match outcome {
+            Outcome::Done { chunks, bytes_read } => {
+                round.stripes += 1;
+                round.chunks += chunks;
+                round.bytes_read += bytes_read;
             }
-        }
-        drop(outcomes);
+            Outcome::Converted => round.converted += 1,
+            Outcome::Changed => round.conflicts += 1,
+            Outcome::Failed => round.failed += 1,
+        };
+        let at_once = self.inner.settings.repair_concurrency;
+        carry_out_all(work, at_once, |_| !urgent(), |work| self.carry_out_work(work), take).await?;
         if round.stripes + round.converted > 0 {
             let left = self.chunks_left(&view).await?;
             self.job_left(JobKind::Repair, left, waiting_for(&plan));

@@ -7,13 +7,12 @@
 //! Invariants:
 //! 1. A move passes through the states of a repair (module `repair`): copy, read back, swap, delete.
 //! 2. All that share disks are moved, or nothing: what is half apart cannot be converted.
+//! 3. A repair waits for no more stripes than are moved at once.
 
 use claystone_chunk::StripeId;
-use claystone_stripe::StripeError;
-use futures::StreamExt;
-use futures::stream;
 
 use crate::backoff::Cause;
+use crate::batch::carry_out_all;
 use crate::plan::Task;
 use crate::policies::BATCH;
 use crate::progress::JobKind;
@@ -23,40 +22,34 @@ use crate::{Keeper, KeeperError};
 impl Keeper {
     /// Moves the data chunks of a batch of these stripes apart. Returns how many stripes are apart now.
     pub(crate) async fn spread(&self, crowded: &[StripeId]) -> Result<u64, KeeperError> {
-        if crowded.is_empty() {
-            return Ok(0);
-        }
-        let _moving = self.inner.moving.lock().await;
-        let mut outcomes = stream::iter(crowded.iter().copied().take(BATCH))
-            .take_while(|_| std::future::ready(!self.repairs()))
-            .map(|stripe| self.spread_one(stripe))
-            .buffer_unordered(self.inner.settings.repair_concurrency);
+        let at_once = self.inner.settings.repair_concurrency;
         let mut spread = 0;
-        while let Some(outcome) = outcomes.next().await {
-            spread += u64::from(matches!(outcome?, Some(Outcome::Done { .. })));
+        for some in crowded[..crowded.len().min(BATCH)].chunks(at_once) {
+            // Who waits for it is next: it is let go of after each few.
+            let _moving = self.inner.moving.lock().await;
+            let take = |outcome: Outcome| spread += u64::from(matches!(outcome, Outcome::Done { .. }));
+            let act = |stripe| self.spread_one(stripe);
+            carry_out_all(some.iter().copied(), at_once, |_| !self.repairs(), act, take).await?;
         }
         Ok(spread)
     }
 
-    /// `None`: there are too few disks for it.
-    async fn spread_one(&self, stripe: StripeId) -> Result<Option<Outcome>, KeeperError> {
-        let Some(stripe) = self.inner.meta.stripe(stripe).await? else { return Ok(Some(Outcome::Changed)) };
+    async fn spread_one(&self, stripe: StripeId) -> Result<Outcome, KeeperError> {
+        let Some(stripe) = self.inner.meta.stripe(stripe).await? else { return Ok(Outcome::Changed) };
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
-        let result = match pacer.watch(self.inner.stripes.spread(&stripe, &pacer)).await {
-            Some(Ok(None)) => return Ok(None),
-            Some(Ok(Some(rebuilt))) => Ok(rebuilt),
-            Some(Err(error)) => Err(error),
-            None => Err(StripeError::Held { stripe: stripe.id }),
+        let (cause, error) = match pacer.watch(self.inner.stripes.spread(&stripe, &pacer)).await {
+            Some(Ok(Some(rebuilt))) => {
+                let task = Task { tolerance_left: stripe.code.tolerance().into(), chunks: Vec::new(), stripe };
+                return self.conclude(JobKind::Drain, &task, Some(Ok(rebuilt))).await;
+            }
+            Some(Ok(None)) => (Cause::NoDisk, "no disks have room for them".to_owned()),
+            Some(Err(error)) => (Cause::Failed, error.to_string()),
+            None => (Cause::Failed, "it hung".to_owned()),
         };
-        if let Err(error) = &result {
-            tracing::info!(stripe = %stripe.id, %error, "data chunks are moved apart later");
-            let settings = &self.inner.settings;
-            let now = self.now();
-            let (min, max) = (settings.retry_min, settings.retry_max);
-            self.state().convert_backoff.failed(stripe.id, now, Cause::Failed, min, max);
-            return Ok(Some(Outcome::Failed));
-        }
-        let task = Task { tolerance_left: stripe.code.tolerance().into(), chunks: Vec::new(), stripe };
-        self.conclude(JobKind::Drain, &task, Some(result)).await.map(Some)
+        tracing::info!(stripe = %stripe.id, error, "data chunks are moved apart later");
+        // Others come first meanwhile, for which there may be disks.
+        let (now, settings) = (self.now(), &self.inner.settings);
+        self.state().convert_backoff.failed(stripe.id, now, cause, settings.retry_min, settings.retry_max);
+        Ok(Outcome::Failed)
     }
 }

@@ -250,6 +250,11 @@ fn copies_of_which_data_chunks_share_a_disk_are_not_merged() {
     assert_eq!(sources(&plan_conversions(&now, 9)), [[2, 3]]);
     assert_eq!(now.reasons()[&StripeId(1)], Why::Crowded { code: rsm.fast });
     assert_eq!(now.crowded(), [StripeId(1)]);
+    // Where that was tried, others come first, and it is still what it waits for.
+    let tried = |stripe: Resident| Resident { standing: Standing::Waits, ..stripe };
+    let tried = BucketSnapshot { stripes: now.stripes.iter().cloned().map(tried).collect(), ..now.clone() };
+    assert_eq!((tried.crowded(), tried.reasons()[&StripeId(1)]), (vec![], Why::Crowded { code: rsm.fast }));
+    assert_eq!(tried.reasons()[&StripeId(2)], Why::Waits);
     // Nothing is gained by moving them while too few disks take chunks, or what is not to be converted.
     assert_eq!(BucketSnapshot { disks: 8, ..now.clone() }.crowded(), []);
     let young = |stripe: Resident| Resident { standing: Standing::Young { seconds_left: 9 }, ..stripe };

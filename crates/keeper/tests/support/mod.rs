@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod adaptive;
+
 use std::sync::Arc;
 
 use claystone_chunk::testing::{FaultyStore, MemoryStore, pattern};

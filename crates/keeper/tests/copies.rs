@@ -1,0 +1,311 @@
+//! What is new in a bucket with a policy may be copies: how they are encoded, merged and spread.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use claystone_chunk::testing::{Faults, MemoryStore};
+use claystone_chunk::{DiskId, StoreState};
+use claystone_code::ChunkIndex;
+use claystone_keeper::{ConversionError, Overall, Settings, Why};
+use claystone_meta::{BucketRecords, HeatPolicy, StripeRecord};
+use claystone_stripe::{Member, StripeError};
+use futures::future::join;
+use support::adaptive::{BYTES, COPIES_RSM, SMALL_RSM, Store, settings, with_policy, with_settings};
+
+/// From copies to fast to compact to fast, with bytes counted at the stores.
+#[test]
+fn copies_are_encoded_where_they_lie_when_they_are_no_longer_new() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        assert_eq!(store.overall_codes().await, [("mirror:3x3".to_owned(), 2)]);
+        assert_eq!(store.settle().await, 0);
+        assert!(matches!(store.why("a").await, Why::Young { .. }));
+        store.age().await;
+        store.read("a").await;
+        store.read("b").await;
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!((status.policies[0].fresh_bytes, status.policies[0].percent), ((2 * 9) << 16, 300.0));
+        assert!(matches!(store.why("a").await, Why::Settled { .. }));
+        let places = |stripe: &StripeRecord| stripe.places[..3].to_vec();
+        let before = store.span("a").await.stripe;
+        let (read, written) = store.moved();
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.merged, round.split), (2, 0, 0));
+        let (read_after, written_after) = store.moved();
+        // Three data chunks are read of each, and two parities written.
+        assert_eq!((read_after - read, written_after - written), ((2 * 3) << 16, (2 * 2) << 16));
+        let after = store.span("a").await.stripe;
+        assert_eq!((after.code.to_string().as_str(), places(&after)), ("rsm:3+2", places(&before)));
+        store.read("a").await;
+        store.settle().await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 10, "the copies are gone");
+        let status = store.keeper.status().await.expect("the database answers");
+        assert_eq!((status.conversions.encoded, status.conversions.saved_bytes), (2, (2 * (9 - 5)) << 16));
+        assert_eq!(status.policies[0].fresh_bytes, 0);
+        store.env.clock.sleep(Duration::from_secs(10 * 3600)).await;
+        assert_eq!(store.settle().await, 1, "their data chunks lay in two lanes");
+        assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 1)]);
+        store.age().await;
+        for _ in 0..6 {
+            store.read("b").await;
+        }
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), 2)]);
+        assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+    });
+}
+
+/// Every change of a store takes a second, so conversions one after another take as many times as long as one.
+#[test]
+fn as_many_conversions_as_repairs_go_on_at_once_and_the_pace_stays() {
+    const STRIPES: u64 = 12;
+    let seconds = |repair_concurrency, bytes_per_second_max| {
+        let settings = Settings { repair_concurrency, bytes_per_second_max, ..settings() };
+        with_settings(9, COPIES_RSM, settings, |store| async move {
+            for key in 0..STRIPES {
+                store.put(&key.to_string(), BYTES).await;
+            }
+            store.age().await;
+            for key in 0..STRIPES {
+                store.read(&key.to_string()).await;
+            }
+            store.slow_down();
+            let began = store.env.clock.now();
+            let round = store.keeper.convert_once().await.expect("the database answers");
+            let took = store.env.clock.now().since(began);
+            store.faulty.iter().for_each(|disk| disk.set(Faults::default()));
+            assert_eq!((round.encoded, round.failed, round.left), (STRIPES, 0, 0));
+            assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), STRIPES as usize)]);
+            for key in 0..STRIPES {
+                store.read(&key.to_string()).await;
+            }
+            assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+            took.as_secs_f64()
+        })
+    };
+    let one = seconds(1, None);
+    assert!(one >= STRIPES as f64, "{one}");
+    let four = seconds(4, None);
+    assert!((four / one - 0.25).abs() < 0.01, "{one} and {four}");
+    // Each reads three chunks of 64 KiB, and writes two.
+    let bytes = STRIPES * (3 + 2) * (64 << 10);
+    let paced = seconds(4, Some(bytes / 600));
+    assert!(paced > 540.0, "{paced}");
+}
+
+#[test]
+fn copies_of_an_earlier_policy_are_merged_by_where_they_lie_and_encoded_where_they_end() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        for key in ["a", "b", "c", "d"] {
+            store.put(key, BYTES).await;
+        }
+        store.meta.set_policy("b", Some(SMALL_RSM.parse().expect("valid"))).await.expect("it is there");
+        // The coldest but for one lies in the lane of the coldest.
+        for key in ["c", "b", "b", "d", "d"] {
+            store.read(key).await;
+        }
+        store.env.clock.sleep(Duration::from_secs(5 * 3600)).await;
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.merged, round.encoded, round.failed), (2, 0, 0));
+        assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 2)]);
+    });
+    // What ends within a row is not cut anew: its data chunks stay.
+    with_policy(14, "replica:3/rs:6+2/clay:12+2:13<=300%,0.25..1.00", |store| async move {
+        store.put("short", 5000).await;
+        let policy = HeatPolicy { fresh_copies: None, ..store.policy };
+        store.meta.set_policy("b", Some(policy)).await.expect("it is there");
+        store.age().await;
+        assert!(matches!(store.why("short").await, Why::Settled { .. }), "{:?}", store.why("short").await);
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.code("short").await, "rs:6+2");
+        store.read("short").await;
+    });
+}
+
+#[test]
+fn a_look_leads_to_so_many_conversions_and_then_to_another() {
+    with_policy(5, COPIES_RSM, |store| async move {
+        for key in 0..70 {
+            store.put(&key.to_string(), 3).await;
+        }
+        store.age().await;
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.left), (64, 6));
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.left), (6, 0));
+    });
+}
+
+#[test]
+fn copies_that_nobody_reads_become_compact_at_once() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        store.age().await;
+        let (read, written) = store.moved();
+        assert!(matches!(store.why("a").await, Why::Cold { sources: 2, .. }));
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.encoded, round.merged), (0, 1));
+        let (read_after, written_after) = store.moved();
+        assert_eq!((read_after - read, written_after - written), (6 << 16, 2 << 16));
+        store.read("a").await;
+        store.read("b").await;
+        store.settle().await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 8);
+    });
+}
+
+/// Whatever chunks are lost meanwhile, a stripe survives no fewer further losses after it was encoded than before.
+#[test]
+fn encoding_copies_lowers_no_tolerance() {
+    with_policy(9, COPIES_RSM, |store| async move {
+        for lost in [vec![], vec![0], vec![3], vec![0, 4], vec![0, 3], vec![6, 7], vec![0, 1]] {
+            let key = format!("{lost:?}");
+            store.put(&key, BYTES).await;
+            let before = store.span(&key).await.stripe;
+            let disks: Vec<DiskId> = lost.iter().map(|at: &usize| before.places[*at].expect("whole").disk).collect();
+            let away = |stripe: &StripeRecord| -> Vec<ChunkIndex> {
+                let gone = |at: &u16| stripe.places[usize::from(*at)].is_none_or(|place| disks.contains(&place.disk));
+                (0..stripe.places.len() as u16).filter(gone).map(ChunkIndex).collect()
+            };
+            store.set_away(&disks, true);
+            let converted = store.keeper.convert(&[before.id], store.policy.fast).await;
+            let left = before.code.tolerance_left(&away(&before));
+            match converted {
+                Ok(fast) => {
+                    let after = fast[0].code.tolerance_left(&away(&fast[0]));
+                    assert!(after >= left, "{key}: {after} after {left}");
+                }
+                // Of a fast stripe without both it would be none.
+                Err(ConversionError::Stripe(StripeError::Exposed { before: 1, after: 0, .. })) if lost == [0, 1] => {
+                    assert_eq!(store.span(&key).await.stripe, before);
+                }
+                Err(error) => panic!("{key}: {error}"),
+            }
+            store.read(&key).await;
+            store.set_away(&disks, false);
+            store.read(&key).await;
+        }
+    });
+}
+
+const COPIES_WIDE: &str = "replica:3/rsm:6+3/rsm:12+3<=300%,0.25..1.00";
+
+impl Store {
+    /// Objects as copies on the first few disks, several data chunks on one.
+    async fn put_crowded(&self, few: usize, keys: &[&str], bytes: usize) {
+        let others = &self.memory[few..];
+        others.iter().for_each(|memory| memory.set_state(StoreState::ReadOnly { reason: "a test".to_owned() }));
+        for key in keys {
+            self.put(key, bytes).await;
+            // Stripes are looked at in the order in which they were written.
+            self.env.clock.sleep(Duration::from_millis(1)).await;
+        }
+        others.iter().for_each(|memory| memory.set_state(StoreState::Serving));
+    }
+}
+
+/// Copies are written where few disks have room; codes want all chunks apart, and a conversion moves no data.
+#[test]
+fn copies_that_were_written_on_few_disks_are_spread_when_more_have_room_and_converted_then() {
+    with_policy(15, COPIES_WIDE, |store| async move {
+        store.put_crowded(3, &["a"], 2 * BYTES).await;
+        let refuse = || StoreState::ReadOnly { reason: "a test".to_owned() };
+        store.memory[3..].iter().for_each(|memory| memory.set_state(refuse()));
+        let data = |stripe: &StripeRecord| {
+            stripe.places[..6].iter().map(|place| place.expect("whole").disk).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(data(&store.span("a").await.stripe).len(), 3);
+        store.settle().await;
+        store.age().await;
+        store.read("a").await;
+        assert_eq!(store.settle().await, 0);
+        assert!(matches!(store.why("a").await, Why::TooFewDisks { needed: 9, available: 3, .. }));
+        store.memory[3..].iter().for_each(|memory| memory.set_state(StoreState::Serving));
+        assert!(matches!(store.why("a").await, Why::Crowded { .. }));
+        let (read, written) = store.moved();
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.spread, round.encoded, round.failed), (1, 0, 0));
+        let (read_after, written_after) = store.moved();
+        assert_eq!((read_after - read, written_after - written), (3 << 16, 3 << 16));
+        assert_eq!(data(&store.span("a").await.stripe).len(), 6);
+        store.read("a").await;
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.code("a").await, "rsm:6+3");
+        store.read("a").await;
+        assert_eq!(store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>(), 9);
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+#[test]
+fn a_repair_waits_for_no_more_stripes_than_are_spread_at_once() {
+    with_policy(15, COPIES_WIDE, |store| async move {
+        let keys: Vec<String> = (0..20).map(|key| key.to_string()).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        store.put_crowded(3, &keys, 2 * BYTES).await;
+        store.put("hurt", 2 * BYTES).await;
+        store.age().await;
+        store.slow_down();
+        let begin = store.env.clock.now();
+        let repair = async {
+            store.env.clock.sleep(Duration::from_millis(1500)).await;
+            store.damage("hurt", &[0]).await;
+            assert_eq!(store.repair().await, 1);
+            store.env.clock.now().since(begin)
+        };
+        let (round, repaired) = join(store.keeper.convert_once(), repair).await;
+        let spread = store.env.clock.now().since(begin);
+        assert!(4 * repaired < spread, "repaired after {repaired:?}, spread after {spread:?}");
+        assert_eq!(round.expect("the database answers").spread, 20);
+    });
+}
+
+#[test]
+fn what_cannot_be_spread_lets_others_go_first() {
+    with_policy(9, "replica:2/rsm:3+2/rsm:6+2<=300%,0.25..1.00", |store| async move {
+        let keys: Vec<String> = (0..64).map(|key| key.to_string()).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        store.put_crowded(2, &keys, 10 * BYTES).await;
+        store.put_crowded(2, &["short"], 600).await;
+        store.age().await;
+        // Disks that have none of them have too little room for the chunks of the long ones.
+        for member in store.stripes.stores().members().into_iter().filter(|member| member.record.id.0 > 2) {
+            let small = MemoryStore::with_capacity(member.record.id, (1 << 20) + (1 << 16));
+            store.stripes.stores().put(Member { store: Ok(Arc::new(small)), ..member });
+        }
+        let mut spread = Vec::new();
+        for _ in 0..2 {
+            let round = store.keeper.convert_once().await.expect("the database answers");
+            spread.push(round.spread);
+        }
+        assert_eq!(spread, [0, 1]);
+        assert!(matches!(store.why("0").await, Why::Crowded { .. }), "it says what it waits for");
+        assert_eq!(store.keeper.convert_once().await.expect("the database answers").encoded, 1);
+        store.read("short").await;
+    });
+}
+
+#[test]
+fn a_plan_is_not_carried_out_for_longer_because_stripes_were_spread_before() {
+    with_policy(15, COPIES_WIDE, |store| async move {
+        let keys: Vec<String> = (0..80).map(|key| key.to_string()).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let (crowded, apart) = keys.split_at(10);
+        store.put_crowded(3, crowded, 600).await;
+        for key in apart {
+            store.put(key, 600).await;
+        }
+        store.age().await;
+        for key in apart {
+            store.read(key).await;
+        }
+        store.slow_down();
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.spread, round.encoded, round.left), (10, 64, 6));
+    });
+}
