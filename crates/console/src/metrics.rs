@@ -452,7 +452,7 @@ fn pair(of: &SectorStatus, what: fn(&PairStatus) -> u64) -> Option<u64> {
     of.pair.as_ref().map(what)
 }
 
-const SECTOR_COUNTS: [Of<Option<u64>>; 13] = [
+const SECTOR_COUNTS: [Of<Option<u64>>; 17] = [
     ("disk_sectors_read", "Sectors asked of the device", |of| Some(of.read)),
     ("disk_sectors_soft_failures", "Sectors that did not read at once", |of| Some(of.soft_failures)),
     ("disk_sectors_mended", "Sectors that failed in any way and were mended", |of| Some(of.mended)),
@@ -471,12 +471,24 @@ const SECTOR_COUNTS: [Of<Option<u64>>; 13] = [
     ("disk_pair_padding_bytes", "Bytes written to a hard disk to know its write buffer", |of| {
         pair(of, |pair| pair.padding_bytes)
     }),
+    (
+        "disk_pair_spared_bytes",
+        "Bytes that the solid-state drive was spared: redirected, and copied by no sync",
+        |of| pair(of, |pair| pair.spared_bytes),
+    ),
+    ("disk_pair_predicted", "Redirected writes, which were predicted not to wait", |of| {
+        pair(of, |pair| pair.redirected_writes)
+    }),
+    ("disk_pair_upkeep_syncs", "Syncs of a hard disk that make its write buffer quick", |of| {
+        pair(of, |pair| pair.upkeep_syncs)
+    }),
+    ("disk_pair_slow_stages", "Slow stages of a hard disk's write buffer", |of| pair(of, |pair| pair.slow_stages)),
     ("disk_pair_surprises", "Redirected writes that met a slow stage which was not foreseen", |of| {
         pair(of, |pair| pair.surprises)
     }),
 ];
 
-const SECTOR_NUMBERS: [Of<Option<u64>>; 12] = [
+const SECTOR_NUMBERS: [Of<Option<u64>>; 13] = [
     ("disk_parity", "Parity sectors of a group", |of| Some(of.parity.into())),
     ("disk_parity_wanted", "Parity sectors that the soft failures as measured need", |of| {
         of.parity_wanted.map(u64::from)
@@ -500,6 +512,9 @@ const SECTOR_NUMBERS: [Of<Option<u64>>; 12] = [
         pair(of, |pair| pair.ssd_log_used_bytes)
     }),
     ("disk_pair_hdd_log_used_bytes", "Bytes in the hard disk's log", |of| pair(of, |pair| pair.hdd_log_used_bytes)),
+    ("disk_pair_buffer_known", "1 if it is predicted what the hard disk's write buffer will do", |of| {
+        pair(of, |pair| u64::from(pair.buffer != "unknown"))
+    }),
     ("disk_pair_buffer_slow", "1 if the hard disk's write buffer would make the next write wait", |of| {
         pair(of, |pair| u64::from(pair.buffer == "slow"))
     }),

@@ -13,10 +13,17 @@ pub struct PairHealth {
     pub ssd_bytes: u64,
     /// Writes that went to the hard disk's log instead.
     pub redirected_writes: u64,
-    /// Their bytes: what the solid-state drive was spared.
+    /// Their bytes.
     pub redirected_bytes: u64,
+    /// Of them, bytes that went to the solid-state drive after all: a sync has copied them, because that was sooner done. What is left the
+    /// solid-state drive was spared.
+    pub copied_bytes: u64,
     /// Bytes written to the hard disk that nobody needs: they take it through its slow stages.
     pub padding_bytes: u64,
+    /// Syncs of the hard disk that nobody asked for: they make its buffer quick.
+    pub upkeep_syncs: u64,
+    /// Slow stages of the hard disk's buffer.
+    pub slow_stages: u64,
     /// Redirected writes that met a slow stage which was not foreseen.
     pub surprises: u64,
     /// Bytes brought from the logs to their place.

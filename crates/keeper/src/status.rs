@@ -255,8 +255,20 @@ pub struct PairStatus {
     pub redirected_writes: u64,
     /// Their bytes.
     pub redirected_bytes: u64,
+    /// Of them, bytes that a sync has copied to the solid-state drive.
+    #[serde(default)]
+    pub copied_bytes: u64,
+    /// Bytes that the solid-state drive was spared: redirected and not copied.
+    #[serde(default)]
+    pub spared_bytes: u64,
     /// Bytes of padding.
     pub padding_bytes: u64,
+    /// Syncs of the hard disk that nobody asked for.
+    #[serde(default)]
+    pub upkeep_syncs: u64,
+    /// Slow stages of the hard disk's write buffer.
+    #[serde(default)]
+    pub slow_stages: u64,
     /// Redirected writes that met a slow stage which was not foreseen.
     pub surprises: u64,
     /// Bytes brought from the logs to their place.
@@ -282,7 +294,11 @@ impl From<PairHealth> for PairStatus {
             ssd_bytes: health.ssd_bytes,
             redirected_writes: health.redirected_writes,
             redirected_bytes: health.redirected_bytes,
+            copied_bytes: health.copied_bytes,
+            spared_bytes: health.redirected_bytes.saturating_sub(health.copied_bytes),
             padding_bytes: health.padding_bytes,
+            upkeep_syncs: health.upkeep_syncs,
+            slow_stages: health.slow_stages,
             surprises: health.surprises,
             drained_bytes: health.drained_bytes,
             lost_sectors: health.lost_sectors,

@@ -23,6 +23,7 @@
 //! Locks, in this order: `draining`, `syncing`, `state`. No call of a device is under `state`.
 
 mod append;
+mod copy;
 mod drain;
 mod guide;
 mod info;

@@ -15,9 +15,12 @@
 //!    clock, no chance.
 //! 2. A write for which [`Predictor::predict`] says [`WriteState::Slow`] is never sent to a hard disk by [`steer`].
 
+mod credit;
 mod device;
 mod error;
 mod fields;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod latency;
 mod member;
 mod overlay;

@@ -14,6 +14,10 @@ pub struct Member {
     pub side: Side,
     /// Whether the pair goes on without its solid-state drive.
     pub ssd_lost: bool,
+    /// Whether it is known how the hard disk's write buffer takes writes.
+    pub has_profile: bool,
+    /// The queue of the solid-state drive that is not long yet, if it was measured.
+    pub queue_max: Option<u16>,
     /// Where the solid-state drive was when the pair was opened last; empty where that is not known.
     pub ssd_label: String,
 }
@@ -29,6 +33,8 @@ impl Member {
                 pair: superblock.id,
                 side,
                 ssd_lost: superblock.ssd_lost,
+                has_profile: superblock.profile.is_some(),
+                queue_max: superblock.queue_max,
                 ssd_label: superblock.ssd_label,
             })),
             Err(SuperblockFault::Foreign) => Ok(None),

@@ -116,13 +116,6 @@ impl Overlay {
         pieces
     }
 
-    /// All that is not at home.
-    pub fn all(&self) -> impl Iterator<Item = (SectorRange, Place)> {
-        self.pieces
-            .iter()
-            .map(|(first, (sectors, place))| (SectorRange { first: Sector(*first), sectors: *sectors }, *place))
-    }
-
     fn touching(&self, first: u64, end: u64) -> Vec<(u64, u64, Place)> {
         let before = self.pieces.range(..first).next_back();
         let before = before.filter(|(start, (sectors, _))| *start + sectors > first);

@@ -19,7 +19,7 @@
 //! | Mid | `taken` bytes were written since the last slow one | Mid, if the write still fits below the limit | a little padding when idle; much, in Fast too, when less than the reserve is left |
 //! | Due | the limit is reached; the slow write has not come yet | Slow | padding until it comes |
 //! | Slow | the last write was slow | Slow | padding until one is not |
-//! | Lost | where the drive is nobody knows | Slow | padding until a slow write tells |
+//! | Lost | where the drive is nobody knows | Slow | padding until a slow write tells, or a sync; when nobody has read for a while |
 //! | Suspended | somebody reads or syncs | Slow | nothing |
 //!
 //! Source: [bcw §Predict Write State], [bcw §Buffer-Controlled Writes]. Where the paper is silent or differs
@@ -321,6 +321,7 @@ impl Predictor {
         let keeps = match self.stage {
             _ if self.is_off || !self.queued.is_empty() => return Upkeep::Nothing,
             Stage::Suspended => return Upkeep::Nothing,
+            Stage::Lost if idle < padding.settle_after => return Upkeep::After(padding.settle_after - idle),
             _ if padding.sync_after.is_some_and(|after| unused >= after) && self.is_worn() => return Upkeep::Sync,
             Stage::Due | Stage::Slow | Stage::Lost => return Upkeep::Pad(padding.leave_bytes),
             Stage::Fast | Stage::Mid if is_calm && self.is_below_reserve() => {

@@ -9,7 +9,7 @@
 use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
 
 use crate::fields::{array_at, crc32c, crc32c_without, put, u16_at, u32_at, u64_at};
-use crate::superblock::{PairId, RECORD_SECTORS, SIDES, Side};
+use crate::superblock::{EPOCHS, PairId, RECORD_SECTORS, SIDES, Side};
 
 /// What a record means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub enum Kind {
     Padding = 2,
     /// Of the sequences that it covers, those in its list are there.
     Mark = 3,
-    /// What was in the logs of the extents counts no more.
+    /// The record that it replaces counts no more.
     Void = 4,
     /// What the extents held is lost.
     Lost = 5,
@@ -49,7 +49,10 @@ pub struct Header {
     pub generation: u64,
     /// The last mark that was durable then.
     pub mark: u64,
-    /// Sectors of the home, data, void and lost records only.
+    /// Sequence of a record in the hard disk's log for which this one stands, and which need not be there; 0: none. Data and void records
+    /// only.
+    pub replaces: u64,
+    /// Sectors of the home, data and lost records only.
     pub extents: Vec<SectorRange>,
     /// CRC of each sector of the payload.
     pub crcs: Vec<u32>,
@@ -95,6 +98,7 @@ impl Header {
         put(&mut bytes, 48, self.generation.to_le_bytes());
         put(&mut bytes, 56, self.mark.to_le_bytes());
         put(&mut bytes, 64, (self.crcs.len() as u32).to_le_bytes());
+        put(&mut bytes, 72, self.replaces.to_le_bytes());
         let mut at = HEAD_BYTES;
         if let Some(list) = &self.list {
             put(&mut bytes, 68, list.bytes.to_le_bytes());
@@ -146,6 +150,10 @@ impl Header {
             place,
             generation: u64_at(bytes, 48),
             mark: u64_at(bytes, 56),
+            replaces: match kind {
+                Kind::Data | Kind::Void => u64_at(bytes, 72),
+                Kind::Padding | Kind::Mark | Kind::Lost => 0,
+            },
             extents,
             crcs,
             list,
@@ -155,6 +163,9 @@ impl Header {
 
     fn is_right(&self) -> bool {
         let held = sectors_of(&self.extents);
+        if !can_be(self.seq) {
+            return false;
+        }
         match self.kind {
             Kind::Data => held == Some(self.payload_sectors()) && !self.crcs.is_empty(),
             Kind::Padding => self.extents.is_empty(),
@@ -163,7 +174,8 @@ impl Header {
                 self.extents.is_empty()
                     && (self.crcs.is_empty() || list.div_ceil(SECTOR_BYTES as u64) == self.payload_sectors())
             }
-            Kind::Void | Kind::Lost => held.is_some() && self.crcs.is_empty(),
+            Kind::Void => self.extents.is_empty() && self.crcs.is_empty(),
+            Kind::Lost => held.is_some() && self.crcs.is_empty(),
         }
     }
 }
@@ -245,7 +257,7 @@ impl Entry {
             let held = sectors_of(&entry.extents)?;
             let fits = entry.kind != Kind::Data || held == sectors as u64;
             let end = u64::from(entry.at) + sectors as u64;
-            if !fits || end > u64::from(entry.record_sectors) {
+            if !fits || end > u64::from(entry.record_sectors) || !can_be(entry.seq) {
                 return None;
             }
             entries.push(entry);
@@ -294,6 +306,11 @@ fn sectors_of(extents: &[SectorRange]) -> Option<u64> {
     extents.iter().all(is_right).then(|| extents.iter().map(|extent| extent.sectors).sum())
 }
 
+/// Whether a sequence is of an epoch that has one behind it.
+fn can_be(seq: u64) -> bool {
+    epoch_of(seq) < EPOCHS - 1
+}
+
 /// The first sequence of an epoch.
 pub fn first_of(epoch: u32) -> u64 {
     u64::from(epoch) << 40
@@ -340,6 +357,7 @@ mod tests {
             extents: vec![range(1000, 2), range(5, 1)],
             crcs: vec![0xaabb_ccdd, 2, 3],
             list: None,
+            replaces: 0,
         }
     }
 
@@ -356,6 +374,11 @@ mod tests {
         assert_eq!(u32_at(&bytes, 80 + 2 * 12), 0xaabb_ccdd);
         assert_eq!(crc32c(&bytes), GOLDEN);
         assert_eq!(parse(&bytes), Some(header()));
+        let copy = Header { replaces: first_of(2) + 71, ..header() };
+        assert_eq!(u64_at(&copy.encode(ID), 72), first_of(2) + 71);
+        assert_eq!(parse(&copy.encode(ID)), Some(copy.clone()));
+        let void = Header { kind: Kind::Void, extents: vec![], crcs: vec![], ..copy };
+        assert_eq!(parse(&void.encode(ID)), Some(void));
     }
 
     /// Of all bytes of the example.
@@ -387,6 +410,7 @@ mod tests {
         wrong(&|header| header.extents[0].first = Sector(u64::MAX));
         wrong(&|header| header.kind = Kind::Padding);
         wrong(&|header| header.kind = Kind::Lost);
+        wrong(&|header| (header.kind, header.crcs) = (Kind::Void, vec![]));
         wrong(&|header| header.crcs = vec![0; 300]);
     }
 

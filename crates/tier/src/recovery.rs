@@ -191,8 +191,11 @@ fn taken_by_headers(
     if epoch_of(range.start) != epoch_of(range.end - 1) {
         return Err(Damage::Missing { seq: range.start });
     }
+    // What stands for them is of a later sequence, and there.
+    let replaced: BTreeSet<u64> = headers.values().map(|header| header.replaces).collect();
     for seq in range {
         match headers.get(&seq) {
+            _ if replaced.contains(&seq) => {}
             Some(header) if counts(header.kind) => taken.push(Entry::of(header)),
             Some(_) => {}
             None if known.contains(&seq) => {}

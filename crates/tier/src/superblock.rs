@@ -90,6 +90,8 @@ pub struct Superblock {
     pub tails: [u64; 2],
     /// What is known of the hard disk's write buffer.
     pub profile: Option<Profile>,
+    /// The queue of the solid-state drive that is not long yet, if it was measured.
+    pub queue_max: Option<u16>,
     /// What the solid-state drive was called when the pair was opened last; empty if that is too long to be kept.
     pub ssd_label: String,
 }
@@ -120,6 +122,7 @@ impl Superblock {
         put(&mut bytes, 48, self.epoch.to_le_bytes());
         put(&mut bytes, 52, self.record_sectors_max.to_le_bytes());
         put(&mut bytes, 56, self.unmarked_sectors_max.to_le_bytes());
+        put(&mut bytes, 62, self.queue_max.map_or(0, |queue| queue + 1).to_le_bytes());
         let [ssd, hdd] = self.sectors;
         let [ssd_log, hdd_log] = self.logs;
         let ranges = [ssd_log, hdd_log, self.home].map(|range| [range.first.0, range.sectors]);
@@ -166,6 +169,7 @@ impl Superblock {
             home: range(112),
             tails: [u64_at(bytes, 128), u64_at(bytes, 136)],
             profile: parse_profile(bytes)?,
+            queue_max: u16_at(bytes, 62).checked_sub(1),
             ssd_label: text(&bytes[LABEL_AT..][..LABEL_BYTES]),
         };
         let is_right = bytes[11] <= 1 && bytes[60] == 0 && superblock.is_right();
@@ -335,7 +339,7 @@ const NAME_BYTES: usize = 64;
 const LABEL_AT: usize = 2112;
 const LABEL_BYTES: usize = 512;
 /// Epochs are the high 24 bits of a sequence.
-const EPOCHS: u32 = 1 << 24;
+pub const EPOCHS: u32 = 1 << 24;
 
 #[cfg(test)]
 mod tests {
@@ -361,6 +365,7 @@ mod tests {
             home: range(101, 898),
             tails: [97, 0],
             profile: Some(profile()),
+            queue_max: None,
             ssd_label: "/dev/nvme0n1p3".to_owned(),
         }
     }
@@ -374,7 +379,8 @@ mod tests {
         assert_eq!((u64_at(&bytes, 352 + 40), &bytes[2048..2057]), (16384, &b"a drive\0\0"[..]));
         assert_eq!(&bytes[2112..2127], b"/dev/nvme0n1p3\0");
         assert_eq!(crc32c(&bytes), GOLDEN);
-        let bare = Superblock { profile: None, ssd_lost: true, ..superblock() };
+        let bare = Superblock { profile: None, ssd_lost: true, queue_max: Some(6), ..superblock() };
+        assert_eq!(u16_at(&bare.encode(Side::Ssd), 62), 7);
         assert_eq!(Superblock::parse(&bare.encode(Side::Ssd)), Ok((Side::Ssd, bare)));
     }
 

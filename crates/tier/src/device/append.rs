@@ -23,16 +23,18 @@ pub struct Staged {
 }
 
 /// What a record will be of.
-struct Load {
-    extents: Vec<SectorRange>,
+pub struct Load {
+    pub extents: Vec<SectorRange>,
     /// A sector for the header, and the payload.
-    bytes: BytesMut,
-    crcs: Vec<u32>,
+    pub bytes: BytesMut,
+    pub crcs: Vec<u32>,
+    /// The record for which it stands; 0: none.
+    pub replaces: u64,
 }
 
 impl TieredDevice {
     pub(super) fn write_all(&self, writes: &[(Sector, &[u8])]) -> Result<(), DeviceError> {
-        let sectors_max = usize::from(self.state().superblock.record_sectors_max);
+        let sectors_max = self.state().payload_sectors_max();
         let mut parts: Vec<(Sector, &[u8])> = Vec::new();
         let mut sectors = 0;
         for (first, bytes) in writes {
@@ -119,12 +121,14 @@ impl TieredDevice {
         state.writes += 1;
         state.counts.writes += 1;
         state.counts.write_sectors += sectors - 1;
+        if let Some(guide) = &mut state.guide {
+            guide.earn(side, (sectors - 1) * SECTOR_BYTES as u64);
+        }
         if side == Side::Hdd {
             state.counts.redirected_writes += 1;
             state.counts.redirected_sectors += sectors - 1;
         }
-        let Load { extents, bytes, crcs } = load;
-        let mut staged = self.stage(&mut state, side, Kind::Data, extents, crcs, bytes);
+        let mut staged = self.stage(&mut state, side, Kind::Data, load);
         if side == Side::Ssd {
             state.ssd_queue += 1;
         }
@@ -157,19 +161,12 @@ impl TieredDevice {
         }
     }
 
-    /// Takes a sequence and a place for a record that has room, and notes what it is of. `bytes` begins with a sector for the header.
+    /// Takes a sequence and a place for a record that has room, and notes what it is of.
     ///
     /// # Panics
     /// If there is no room.
-    pub(super) fn stage(
-        &self,
-        state: &mut State,
-        side: Side,
-        kind: Kind,
-        extents: Vec<SectorRange>,
-        crcs: Vec<u32>,
-        mut bytes: BytesMut,
-    ) -> Staged {
+    pub(super) fn stage(&self, state: &mut State, side: Side, kind: Kind, load: Load) -> Staged {
+        let Load { extents, mut bytes, crcs, replaces } = load;
         let sectors = 1 + crcs.len() as u64;
         let ring = &mut state.rings[side as usize];
         let position = ring.take(sectors, 0).expect("the caller looked for room");
@@ -183,6 +180,7 @@ impl TieredDevice {
             place,
             generation: state.superblock.generation,
             mark: state.durable_mark,
+            replaces,
             extents,
             crcs,
             list: None,
@@ -222,5 +220,5 @@ fn load(parts: &[(Sector, &[u8])]) -> Load {
     let extent =
         |(first, bytes): &(Sector, &[u8])| SectorRange { first: *first, sectors: (bytes.len() / SECTOR_BYTES) as u64 };
     let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
-    Load { extents: parts.iter().map(extent).collect(), bytes, crcs }
+    Load { extents: parts.iter().map(extent).collect(), bytes, crcs, replaces: 0 }
 }

@@ -2,14 +2,13 @@
 //!
 //! Source: [bcw §MIOS], where it is left open how; the order over both logs and the floor are ours.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
-use super::append::Staged;
+use super::append::{self, Staged};
 use super::guide::Kept;
 use super::state::{LOST_OF_A_RECORD, SsdState, State};
 use super::{TieredDevice, held};
@@ -133,16 +132,14 @@ impl TieredDevice {
 
     /// The sequence behind the records of the next batch; `None`: there is nothing to bring home.
     fn batch_end(&self, state: &State) -> Option<u64> {
-        let mut waiting: BTreeMap<u64, u64> = BTreeMap::new();
-        for (range, place) in state.overlay.all() {
-            *waiting.entry(place.seq).or_default() += range.sectors;
-        }
         let (mut sectors, mut end) = (0, None);
         // Where nothing waits for a mark, what is left is padding, and marks.
         let unmarked = state.pending.len() + state.marking.len() + state.in_flight.len();
         let limit = if unmarked == 0 { state.next_seq } else { state.mark_from };
+        // Nobody else writes where one is on its way: padding, or what a sync has copied.
+        let limit = state.in_flight.first().map_or(limit, |seq| limit.min(*seq));
         for seq in state.records.range(..limit).map(|(seq, _)| *seq) {
-            let of_this = waiting.get(&seq).copied().unwrap_or(0);
+            let of_this: u64 = state.newest_of(seq).iter().map(|(range, _)| range.sectors).sum();
             if sectors > 0 && sectors + of_this > self.tuning.drain_sectors_max {
                 break;
             }
@@ -156,6 +153,7 @@ impl TieredDevice {
     /// `draining`.
     pub(super) fn bring_home(&self, floor: u64) -> Result<Vec<SectorRange>, DeviceError> {
         let (loads, mut lost) = self.loads(floor);
+        let (mut brought, mut held_bytes) = (Vec::new(), 0);
         let mut whole: Vec<(SectorRange, Bytes)> = Vec::new();
         for load in loads {
             let (content, bad) = match load.content.clone() {
@@ -167,18 +165,26 @@ impl TieredDevice {
             for end in bad.iter().copied().chain([load.range.sectors]) {
                 if at < end {
                     let range = SectorRange { first: Sector(load.range.first.0 + at), sectors: end - at };
-                    whole.push((range, content.slice(at as usize * SECTOR_BYTES..end as usize * SECTOR_BYTES)));
+                    let content = content.slice(at as usize * SECTOR_BYTES..end as usize * SECTOR_BYTES);
+                    held_bytes += content.len();
+                    brought.push(range);
+                    whole.push((range, content));
                 }
                 at = end + 1;
             }
             lost.extend(bad.iter().map(|at| SectorRange { first: Sector(load.range.first.0 + at), sectors: 1 }));
+            if held_bytes >= HELD_BYTES_MAX {
+                self.write_home(&std::mem::take(&mut whole))?;
+                held_bytes = 0;
+            }
         }
-        if !whole.is_empty() {
-            self.write_home(&whole)?;
+        self.write_home(&whole)?;
+        if !brought.is_empty() {
+            self.sync_hdd()?;
         }
         let mut state = self.state();
-        for (range, _) in &whole {
-            let removed = state.overlay.remove_where(*range, |place| place.seq < floor);
+        for range in brought {
+            let removed = state.overlay.remove_where(range, |place| place.seq < floor);
             state.counts.drained_sectors += removed.iter().map(|removed| removed.sectors).sum::<u64>();
         }
         Ok(lost)
@@ -188,7 +194,8 @@ impl TieredDevice {
     fn loads(&self, floor: u64) -> (Vec<Load>, Vec<SectorRange>) {
         let state = self.state();
         let (mut loads, mut lost) = (Vec::new(), Vec::new());
-        for (range, place) in state.overlay.all().filter(|(_, place)| place.seq < floor) {
+        let below = state.records.range(..floor).flat_map(|(seq, _)| state.newest_of(*seq));
+        for (range, place) in below {
             let held = &state.records[&place.seq];
             let content = held.content(place.at, range.sectors);
             if place.lost || (content.is_none() && held.side == Side::Ssd && state.ssd != SsdState::Present) {
@@ -200,6 +207,7 @@ impl TieredDevice {
             let crcs = held.crcs(place.at, range.sectors).to_vec();
             loads.push(Load { range, side: held.side, first, crcs, content });
         }
+        loads.sort_by_key(|load| load.range.first);
         (loads, lost)
     }
 
@@ -226,7 +234,7 @@ impl TieredDevice {
         Ok((content.freeze(), bad))
     }
 
-    /// Writes sectors home, in their order, neighbours together, and syncs.
+    /// Writes sectors home, in their order, neighbours together.
     fn write_home(&self, whole: &[(SectorRange, Bytes)]) -> Result<(), DeviceError> {
         let mut writes: Vec<(Sector, bytes::BytesMut)> = Vec::new();
         for (range, bytes) in whole {
@@ -246,8 +254,7 @@ impl TieredDevice {
             }
         }
         let writes: Vec<(Sector, &[u8])> = writes.iter().map(|(first, bytes)| (*first, &bytes[..])).collect();
-        self.disturb(false, || self.hdd.write_each(&writes))?;
-        self.sync_hdd()
+        if writes.is_empty() { Ok(()) } else { self.disturb(false, || self.hdd.write_each(&writes)) }
     }
 
     /// Puts into a log that sectors are lost which records below `floor` had: in parts, as many as a mark has room for, with a sync behind
@@ -319,7 +326,8 @@ impl TieredDevice {
             let mut bytes = aligned_buffer(SECTOR_BYTES);
             bytes.resize(SECTOR_BYTES, 0);
             state.counts.lost_sectors += extents.iter().map(|range| range.sectors).sum::<u64>();
-            staged.push(self.stage(&mut state, side, Kind::Lost, extents.to_vec(), Vec::new(), bytes));
+            let load = append::Load { extents: extents.to_vec(), bytes, crcs: Vec::new(), replaces: 0 };
+            staged.push(self.stage(&mut state, side, Kind::Lost, load));
         }
         Ok((staged, true))
     }
@@ -327,3 +335,5 @@ impl TieredDevice {
 
 /// Neighbours are written home in writes of so many bytes at most.
 const HOME_BYTES_MAX: usize = 4 << 20;
+/// What is brought home is written when so much is in memory.
+const HELD_BYTES_MAX: usize = 32 << 20;

@@ -4,6 +4,7 @@
 //! 1. At most one write of a user or of padding is on its way to the hard disk's log that the predictor knows of, so they reach it in the
 //!    order of their places. Who comes meanwhile goes to the solid-state drive.
 //! 2. Every other request to the hard disk suspends the predictor.
+//! 3. What is written or synced for the predictor alone is paid for by what users write: see [`Credit`].
 //!
 //! Left out: several hard disks. Each pair has its own.
 
@@ -15,7 +16,8 @@ use super::TieredDevice;
 use super::append::Staged;
 use super::open::Steering;
 use super::state::{Held, SsdState, State};
-use crate::padding::Upkeep;
+use crate::credit::Credit;
+use crate::padding::{Padding, Upkeep};
 use crate::predictor::{Counts, Predictor, Sender, Stage, Tuning};
 use crate::profile::Profile;
 use crate::record::{Header, Kind, sector_crcs};
@@ -26,6 +28,9 @@ use crate::superblock::Side;
 pub struct Guide {
     predictor: Predictor,
     rule: Rule,
+    /// For padding and syncs that only the predictor wants.
+    credit: Credit,
+    padding: Padding,
     /// A write that the predictor knows of is on its way.
     busy: bool,
     /// When the hard disk was last asked for anything,
@@ -39,6 +44,8 @@ impl Guide {
         Guide {
             predictor: Predictor::new(profile, tuning),
             rule,
+            credit: Credit::new(tuning.padding.credit_bytes),
+            padding: tuning.padding,
             busy: false,
             idle_since: Moment::default(),
             unused_since: Moment::default(),
@@ -61,9 +68,28 @@ impl Guide {
         }
     }
 
-    /// What the predictor saw, and where it believes the drive to be.
-    pub fn seen(&self) -> (Stage, Counts) {
-        (self.predictor.stage(), self.predictor.counts())
+    /// What the predictor saw, and where it believes the drive to be; `None`: it does not believe its profile any more.
+    pub fn seen(&self) -> (Option<Stage>, Counts) {
+        let stage = Some(self.predictor.stage()).filter(|_| !self.predictor.is_off());
+        (stage, self.predictor.counts())
+    }
+
+    /// A user writes so many bytes, to the log of this side.
+    pub fn earn(&mut self, side: Side, bytes: u64) {
+        self.credit.earn(bytes, self.padding.credit_percent);
+        if side == Side::Hdd {
+            self.credit.earn(bytes, self.padding.credit_percent_redirected);
+        }
+    }
+
+    /// Whether so much may be written for the predictor alone.
+    fn spend(&mut self, bytes: u64) -> bool {
+        let may = self.credit.spend(bytes);
+        if !may && self.predictor.stage() == Stage::Mid {
+            // What is not kept in a middle stage leaves it.
+            self.predictor.lose();
+        }
+        may
     }
 
     /// A user's record goes to the hard disk's log.
@@ -137,6 +163,10 @@ impl TieredDevice {
             Upkeep::Nothing => return Ok(Kept::Nothing(None)),
             Upkeep::After(wait) => return Ok(Kept::Nothing(Some(wait))),
             Upkeep::Sync => {
+                if !guide.spend(Padding::SYNC_BYTES) {
+                    return Ok(Kept::Nothing(None));
+                }
+                state.counts.upkeep_syncs += 1;
                 drop(state);
                 return self.sync_hdd().map(|()| Kept::Something);
             }
@@ -149,6 +179,9 @@ impl TieredDevice {
             return Ok(Kept::Nothing(None));
         }
         if let Some(guide) = &mut state.guide {
+            if !guide.spend(sectors * SECTOR_BYTES as u64) {
+                return Ok(Kept::Nothing(None));
+            }
             guide.busy = true;
         }
         let staged = self.stage_padding(&mut state, sectors);
@@ -194,6 +227,7 @@ impl TieredDevice {
             place,
             generation: state.superblock.generation,
             mark: state.durable_mark,
+            replaces: 0,
             extents: Vec::new(),
             crcs: sector_crcs(&bytes[SECTOR_BYTES..]),
             list: None,

@@ -21,6 +21,10 @@ pub struct TierCounts {
     pub ssd_sectors: u64,
     /// Sectors of padding on the hard disk.
     pub padding_sectors: u64,
+    /// Syncs of the hard disk that only its predictor wanted.
+    pub upkeep_syncs: u64,
+    /// Redirected sectors that were copied to the solid-state drive by a sync, because that was cheaper.
+    pub copied_sectors: u64,
     /// Syncs that had something to make durable.
     pub syncs: u64,
     /// Of them, those that synced the hard disk.
@@ -61,8 +65,8 @@ pub struct TierInfo {
     pub lost_sectors: u64,
     /// What it did.
     pub counts: TierCounts,
-    /// Where the hard disk's buffer is believed to be, and what its predictor saw; `None`: nothing is predicted.
-    pub predicted: Option<(Stage, Counts)>,
+    /// Where the hard disk's buffer is believed to be, if that can be told, and what its predictor saw; `None`: nothing is predicted.
+    pub predicted: Option<(Option<Stage>, Counts)>,
 }
 
 impl TieredDevice {
@@ -96,16 +100,19 @@ impl TieredDevice {
         PairHealth {
             ssd: self.state().ssd,
             buffer: match predicted {
-                None => BufferState::Unknown,
-                Some((Stage::Fast, _)) => BufferState::Fast,
-                Some((Stage::Mid, _)) => BufferState::Mid,
-                Some((Stage::Due | Stage::Slow | Stage::Lost | Stage::Suspended, _)) => BufferState::Slow,
+                None | Some((None, _)) => BufferState::Unknown,
+                Some((Some(Stage::Fast), _)) => BufferState::Fast,
+                Some((Some(Stage::Mid), _)) => BufferState::Mid,
+                Some((Some(Stage::Due | Stage::Slow | Stage::Lost | Stage::Suspended), _)) => BufferState::Slow,
             },
             written_bytes: bytes(counts.write_sectors),
             ssd_bytes: bytes(counts.ssd_sectors),
             redirected_writes: counts.redirected_writes,
             redirected_bytes: bytes(counts.redirected_sectors),
+            copied_bytes: bytes(counts.copied_sectors),
             padding_bytes: bytes(counts.padding_sectors),
+            upkeep_syncs: counts.upkeep_syncs,
+            slow_stages: predicted.map_or(0, |(_, counts)| counts.slow_stages),
             surprises: predicted.map_or(0, |(_, counts)| counts.user_surprises),
             drained_bytes: bytes(counts.drained_sectors),
             lost_sectors,

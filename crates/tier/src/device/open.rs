@@ -12,12 +12,13 @@ use super::state::{Held, State};
 use super::{Now, TieredDevice};
 use crate::error::{Damage, TierError};
 use crate::fields::crc32c;
+use crate::padding::Padding;
 use crate::predictor::Tuning;
 use crate::profile::Profile;
 use crate::record::{Entry, Kind, epoch_of, first_of};
 use crate::recovery::{Scan, recover, scan};
 use crate::ring::Ring;
-use crate::scheduler::Rule;
+use crate::scheduler::{Mode, Rule};
 use crate::superblock::{
     self, PairId, RECORD_SECTORS, SIDES, SIZES_MAX, Side, Superblock, SuperblockFault, VERSION, kept_label,
 };
@@ -33,11 +34,19 @@ pub struct TierFormat {
     pub unmarked_sectors_max: u32,
     /// What is known of the hard disk's write buffer; without it nothing is redirected.
     pub profile: Option<Profile>,
+    /// The queue of the solid-state drive that is not long yet, if it was measured.
+    pub queue_max: Option<u16>,
 }
 
 impl Default for TierFormat {
     fn default() -> TierFormat {
-        TierFormat { hdd_log_sectors: None, record_sectors_max: 256, unmarked_sectors_max: 4096, profile: None }
+        TierFormat {
+            hdd_log_sectors: None,
+            record_sectors_max: 256,
+            unmarked_sectors_max: 4096,
+            profile: None,
+            queue_max: None,
+        }
     }
 }
 
@@ -69,6 +78,26 @@ pub struct TierTuning {
     pub drain_from_percent: u64,
     /// And whatever waits, once nobody has read or written for so long.
     pub drain_when_idle: Duration,
+    /// A sync copies to the solid-state drive what the hard disk's buffer holds, if that is so many sectors at most, instead of syncing
+    /// the hard disk too.
+    pub copy_sectors_max: u64,
+}
+
+impl TierTuning {
+    /// Writes are steered by the profile of the hard disk. `queue_max`: the queue of the solid-state drive that is not long yet, from
+    /// [`queue_threshold`](crate::queue_threshold).
+    pub fn steered(mode: Mode, queue_max: usize) -> TierTuning {
+        let (padding, copy_sectors_max) = match mode {
+            // 1 MiB takes a solid-state drive 2 ms, and a hard disk's sync 8 ms at the least.
+            Mode::Disabled => (Padding::for_latency(), 256),
+            // What is copied wears it.
+            Mode::EnabledFast | Mode::Enabled => (Padding::for_wear(), 0),
+        };
+        // One at a time: the places of a log are written in their order.
+        let rule = Rule { mode, queue_max, waiting_max: 1, longest: None };
+        let steering = Steering::Predicted { rule, tuning: Tuning { padding, ..Tuning::default() } };
+        TierTuning { steering, copy_sectors_max, ..TierTuning::default() }
+    }
 }
 
 impl Default for TierTuning {
@@ -78,6 +107,7 @@ impl Default for TierTuning {
             drain_sectors_max: 4096,
             drain_from_percent: 50,
             drain_when_idle: Duration::from_secs(5),
+            copy_sectors_max: 0,
         }
     }
 }
@@ -174,6 +204,10 @@ impl TieredDevice {
         }
         for entry in recovered.listed.iter().chain(&unlisted) {
             let (tail, ring) = (state.superblock.tails[entry.side as usize], self.logs[entry.side as usize].sectors);
+            let end = entry.place.checked_add(1 + u64::from(entry.record_sectors));
+            if end.is_none_or(|end| end > ring) {
+                return Err(damaged(Damage::Missing { seq: entry.seq }));
+            }
             let held = records.entry(entry.seq).or_insert_with(|| Held {
                 side: entry.side,
                 // Its header is lost; the mark says where it was.
@@ -186,10 +220,15 @@ impl TieredDevice {
             let head = &mut heads[entry.side as usize];
             *head = (*head).max(held.position + held.sectors);
             let is_home = |extent: &SectorRange| extent.end().0 <= self.home.sectors;
-            if !entry.extents.iter().all(is_home) {
+            let known = (held.side, held.kind, held.position % ring, held.sectors);
+            let is_it = known == (entry.side, entry.kind, entry.place, 1 + u64::from(entry.record_sectors));
+            if !is_it || !entry.extents.iter().all(is_home) {
                 return Err(damaged(Damage::Missing { seq: entry.seq }));
             }
-            held.entries.push(entry.clone());
+            // A mark may list again what headers have told.
+            if !held.entries.contains(entry) {
+                held.entries.push(entry.clone());
+            }
         }
         let last = records.last_key_value().map_or(0, |(seq, _)| *seq);
         let epoch = state.superblock.epoch.max(epoch_of(last)) + 1;
@@ -377,6 +416,7 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
         home,
         tails,
         ssd_label: kept_label(ssd.label()),
+        queue_max: format.queue_max.map(|queue| queue.min(u16::MAX - 1)),
         profile: format
             .profile
             .clone()

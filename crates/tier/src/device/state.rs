@@ -39,7 +39,8 @@ impl Held {
     /// # Panics
     /// If they do not count.
     pub fn crcs(&self, at: u32, sectors: u64) -> &[u32] {
-        let within = |entry: &&Entry| entry.at <= at && at < entry.at + entry.crcs.len() as u32;
+        let end = u64::from(at) + sectors;
+        let within = |entry: &&Entry| entry.at <= at && end <= u64::from(entry.at) + entry.crcs.len() as u64;
         let entry = self.entries.iter().find(within).expect("the overlay names sectors that count");
         &entry.crcs[(at - entry.at) as usize..][..sectors as usize]
     }
@@ -138,6 +139,15 @@ impl State {
         self.pending.extend(behind);
     }
 
+    /// Sectors of a record's payload at most: one that is longer than what was measured of the hard disk would never be redirected.
+    pub fn payload_sectors_max(&self) -> usize {
+        let measured =
+            self.guide.as_ref().and(self.superblock.profile.as_ref()).and_then(|profile| profile.sizes.last());
+        let measured =
+            measured.map_or(usize::MAX, |size| (size.bytes as usize / SECTOR_BYTES).saturating_sub(1).max(1));
+        measured.min(self.superblock.record_sectors_max.into())
+    }
+
     /// Where marks go.
     pub fn mark_side(&self) -> Side {
         if self.ssd == SsdState::Present { Side::Ssd } else { Side::Hdd }
@@ -170,10 +180,10 @@ impl State {
                         let place = Place { seq, at, lost: entry.kind == Kind::Lost };
                         self.overlay.insert(extent, place);
                     }
-                    Kind::Void => drop(self.overlay.remove(extent)),
-                    Kind::Padding | Kind::Mark => {}
+                    Kind::Padding | Kind::Mark | Kind::Void => {}
                 }
-                at += extent.sectors as u32;
+                // Of lost ones it says nothing, and may be anything.
+                at = at.wrapping_add(extent.sectors as u32);
             }
         }
         self.records.insert(seq, held);
@@ -206,6 +216,13 @@ impl State {
     /// Bytes that a mark has for its list, at most.
     pub fn list_bytes_max(&self) -> usize {
         usize::from(self.superblock.record_sectors_max) * SECTOR_BYTES
+    }
+
+    /// What of a record is the newest of its sectors.
+    pub fn newest_of(&self, seq: u64) -> Vec<(SectorRange, Place)> {
+        let extents = self.records[&seq].entries.iter().flat_map(|entry| &entry.extents);
+        let pieces = extents.flat_map(|extent| self.overlay.over(*extent));
+        pieces.filter_map(|piece| Some((piece.range, piece.place.filter(|place| place.seq == seq)?))).collect()
     }
 
     /// What waits of these sectors counts no more.

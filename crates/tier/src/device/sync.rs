@@ -73,13 +73,22 @@ impl TieredDevice {
             return Ok(Synced::Done);
         }
         state.marking = std::mem::take(&mut state.pending);
-        let hdd_has_some = state.marking.iter().any(|seq| {
-            let held = &state.records[seq];
-            held.side == Side::Hdd || held.kind == Kind::Void
-        });
         let side = state.mark_side();
+        let copies = match side {
+            Side::Ssd => self.replace_volatile(&mut state),
+            Side::Hdd => Vec::new(),
+        };
+        let hdd_has_some = state.marking.iter().any(|seq| state.records[seq].side == Side::Hdd);
         let mark = self.stage_mark(&mut state, side)?;
-        while state.in_flight.first().is_some_and(|seq| *seq < mark.seq) {
+        drop(state);
+        self.write_copies(&copies);
+        let mut state = self.state();
+        // Where the hard disk is not synced, padding and what was copied may be on its way still.
+        let waits = |state: &State| {
+            let mut before = state.in_flight.range(..mark.seq);
+            if hdd_has_some { before.next().is_some() } else { before.any(|seq| state.marking.contains(seq)) }
+        };
+        while waits(&state) {
             state = self.wait(state);
         }
         if state.has_lost(side) {
@@ -157,6 +166,7 @@ impl TieredDevice {
             place,
             generation: state.superblock.generation,
             mark: state.durable_mark,
+            replaces: 0,
             extents: Vec::new(),
             crcs,
             list: Some(list),

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use claystone_env::testing::{MemoryDevice, device_conformance, sector_pattern};
-use claystone_env::{SECTOR_BYTES, SectorFailure};
-use claystone_sim::{HddModel, SimDevice, SimRandom};
+use claystone_env::{EmulatedTime, SECTOR_BYTES, SectorFailure};
+use claystone_sim::{BufferModel, HddModel, SimDevice, SimRandom};
 use proptest::prelude::*;
 
 use super::*;
@@ -14,14 +14,14 @@ use crate::error::{Damage, TierError};
 use crate::overlay::Place;
 use crate::record::{Header, Kind};
 use crate::superblock::SIDES;
-use crate::{Mode, Padding, Profile, Rule, SizeLatency, Stage, StageBytes};
+use crate::{Finding, Mode, Padding, Profile, ProfilePlan, Rule, SizeLatency, Stage, StageBytes, profile_device};
 
 /// Sectors of each log: few, so that it goes round and is brought home.
 const LOG: u64 = 200;
 const HOME: u64 = 60;
 
 fn format() -> TierFormat {
-    TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max: 8, unmarked_sectors_max: 40, profile: None }
+    TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max: 8, unmarked_sectors_max: 40, ..TierFormat::default() }
 }
 
 fn tuning(nth: u64) -> TierTuning {
@@ -42,6 +42,7 @@ struct Pair {
     hdd: SimDevice,
     ssd: SimDevice,
     nth: u64,
+    copy_sectors_max: u64,
 }
 
 impl Pair {
@@ -50,11 +51,12 @@ impl Pair {
         let hdd = SimDevice::alone("hdd", model(HOME + LOG + 2), seed);
         let ssd = SimDevice::alone("ssd", model(LOG + 2), seed + 1000);
         formatted(&*hdd.attach(), &*ssd.attach());
-        Pair { hdd, ssd, nth }
+        Pair { hdd, ssd, nth, copy_sectors_max: 0 }
     }
 
     fn open(&self) -> Result<TieredDevice, TierError> {
-        TieredDevice::open(self.hdd.attach(), Some(self.ssd.attach()), now(), tuning(self.nth))
+        let tuning = TierTuning { copy_sectors_max: self.copy_sectors_max, ..tuning(self.nth) };
+        TieredDevice::open(self.hdd.attach(), Some(self.ssd.attach()), now(), tuning)
     }
 
     fn opened(&self) -> TieredDevice {
@@ -156,6 +158,72 @@ fn what_was_synced_is_there_after_a_power_cut_and_nothing_is_older() {
             let device = pair.opened();
             assert!((0..6).all(|sector| content(&device, sector) == found[sector as usize]), "seed {seed}");
         }
+    }
+}
+
+#[test]
+fn a_sync_copies_little_of_the_hard_disk_s_buffer_and_what_was_written_later_stays_the_newest() {
+    for seed in 0..40 {
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(seed, 2) };
+        let device = pair.opened();
+        let before = device.info().counts.hdd_syncs;
+        for sector in 0..8 {
+            device.write(Sector(sector), &sector_pattern(sector, 3)).expect("write");
+        }
+        device.sync().expect("sync");
+        let counts = device.info().counts;
+        // Of four records of three sectors each the next ones left one.
+        assert_eq!((counts.copied_sectors, counts.hdd_syncs - before), (6, 0), "seed {seed}");
+        write(&device, 0, 100);
+        // A hard disk that is not synced has nothing of it.
+        pair.crash();
+        let device = pair.opened();
+        for sector in 1..8 {
+            assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1)), "seed {seed}, sector {sector}");
+        }
+        let last = sector_pattern(7, 3);
+        assert_eq!(content(&device, 9).as_deref(), Some(&last[2 * SECTOR_BYTES..]));
+        // More than that is synced where it is.
+        let before = device.info().counts.hdd_syncs;
+        for sector in 0..20 {
+            write(&device, sector, 200 + sector);
+            write(&device, sector, 300 + sector);
+        }
+        device.sync().expect("sync");
+        assert_eq!(device.info().counts.hdd_syncs - before, 1);
+        pair.crash();
+        let device = pair.opened();
+        assert!((0..20).all(|sector| content(&device, sector) == Some(sector_pattern(300 + sector, 1))));
+    }
+}
+
+#[test]
+fn a_mark_that_is_hurt_misses_no_record_that_was_copied() {
+    for seed in 0..40 {
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(seed, 2) };
+        let device = pair.opened();
+        let before = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        for sector in 0..4 {
+            write(&device, sector, sector);
+        }
+        // All that the hard disk has of this one is older.
+        write(&device, 3, 33);
+        device.sync().expect("sync");
+        // The second of them goes to the solid-state drive, and knows of the mark.
+        write(&device, 9, 9);
+        write(&device, 10, 10);
+        let after = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        let [.., mark, _] = after.iter().copied().filter(|sector| !before.contains(sector)).collect::<Vec<_>>()[..]
+        else {
+            panic!("records and a mark were written")
+        };
+        device.ssd.as_ref().expect("it is there").sync().expect("sync");
+        pair.crash();
+        pair.ssd.make_lost(mark..mark + 1);
+        let device = pair.open().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let found: Vec<_> = (0..4).map(|sector| content(&device, sector)).collect();
+        let expected = [0, 1, 2, 33].map(|seed| Some(sector_pattern(seed, 1)));
+        assert_eq!(found, expected, "seed {seed}");
     }
 }
 
@@ -470,9 +538,12 @@ fn a_killed_process_and_then_a_power_cut_while_opening_damage_nothing() {
 fn lose(device: &TieredDevice, sectors: u64) {
     let mut state = device.state();
     let (seq, _) = state.records.iter().find(|(_, held)| held.kind == Kind::Data).expect("it was written");
-    let place = Place { seq: *seq, at: 0, lost: false };
+    let (seq, place) = (*seq, Place { seq: *seq, at: 0, lost: false });
     for sector in 0..sectors {
-        state.overlay.insert(SectorRange { first: Sector(2 * sector), sectors: 1 }, place);
+        let range = SectorRange { first: Sector(2 * sector), sectors: 1 };
+        state.overlay.insert(range, place);
+        let held = state.records.get_mut(&seq).expect("it was just found");
+        held.entries[0].extents.push(range);
     }
     state.ssd = SsdState::Failed;
 }
@@ -485,8 +556,12 @@ fn a_solid_state_drive_that_had_very_much_is_said_to_be_lost_in_parts() {
         let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
         let hdd = SimDevice::alone("hdd", model(2 * LOST + LOG + 3), 1);
         let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000));
-        let format =
-            TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max, unmarked_sectors_max: 600, profile: None };
+        let format = TierFormat {
+            hdd_log_sectors: Some(LOG),
+            record_sectors_max,
+            unmarked_sectors_max: 600,
+            ..TierFormat::default()
+        };
         TieredDevice::format(&*hdd.attach(), &*ssd, &format, &SimRandom::new(1)).expect("format");
         let device = TieredDevice::open(hdd.attach(), Some(ssd), now(), tuning(1_000_000)).expect("open");
         write(&device, 0, 1);
@@ -644,6 +719,7 @@ fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_sl
         record_sectors_max: 15,
         unmarked_sectors_max: 3000,
         profile: Some(small_profile()),
+        queue_max: None,
     };
     TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
     let rule = Rule { mode: Mode::Enabled, queue_max: 0, waiting_max: 1, longest: None };
@@ -658,12 +734,12 @@ fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_sl
     let device = open();
     let seen = |device: &TieredDevice| device.info().predicted.expect("its profile is known");
     // An opening ends with a sync.
-    assert_eq!(seen(&device).0, Stage::Fast);
+    assert_eq!(seen(&device).0, Some(Stage::Fast));
     let mut rounds = 0;
     for seed in 0..600 {
         device.write(Sector(seed % 300), &sector_pattern(seed, 1)).expect("write");
         // Some come while it is slow, and go to the other log.
-        while seed % 100 < 60 && !matches!(seen(&device).0, Stage::Mid | Stage::Fast) && rounds < 10_000 {
+        while seed % 100 < 60 && !matches!(seen(&device).0, Some(Stage::Mid | Stage::Fast)) && rounds < 10_000 {
             device.tend().expect("tend");
             rounds += 1;
         }
@@ -683,14 +759,85 @@ fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_sl
     assert!(padded > LOG, "{padded} sectors");
     // After a read nobody knows where it is.
     drop(device.read(Sector(299), &mut [0; SECTOR_BYTES], Effort::Retry));
-    assert_eq!(seen(&device).0, Stage::Lost);
+    assert_eq!(seen(&device).0, Some(Stage::Lost));
     device.drain().expect("drain");
     let device = open();
     for sector in 0..300 {
         assert_eq!(content(&device, sector), Some(sector_pattern(300 + sector, 1)), "sector {sector}");
     }
     // Which the reads have taken from it.
-    assert_eq!(seen(&device).0, Stage::Lost);
+    assert_eq!(seen(&device).0, Some(Stage::Lost));
+}
+
+/// What a pair of drives like real ones did in `seconds` of their time, while every `read_ms` somebody read where nothing waits in the logs, and
+/// every `write_ms` somebody wrote.
+fn under_a_load(mode: Mode, seconds: u64, read_ms: u64, write_ms: u64) -> TierInfo {
+    const LOG: u64 = 40_000;
+    const HOME: u64 = 20_000;
+    let model = HddModel::buffered(LOG + HOME + 2, BufferModel::wd_10tb_like());
+    let hdd = SimDevice::alone("hdd", model, 7);
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(8000));
+    let staircase = profile_device(&*hdd.attach(), &|| hdd.done_at(), &ProfilePlan::default(), &mut |_| {});
+    let Finding::Buffered(profile) = staircase.expect("it works").finding() else { panic!("it has stages") };
+    let format = TierFormat { hdd_log_sectors: Some(LOG), profile: Some(profile), ..TierFormat::default() };
+    TieredDevice::format(&*hdd.attach(), &*ssd, &format, &SimRandom::new(1)).expect("format");
+    let now: Now = Arc::new({
+        let hdd = hdd.clone();
+        move || hdd.done_at()
+    });
+    let device = TieredDevice::open(hdd.attach(), Some(ssd), now, TierTuning::steered(mode, 0)).expect("open");
+    let begun = hdd.done_at();
+    let ms = Duration::from_millis;
+    let (mut reads, mut writes, mut tends) = (ms(0), ms(0), ms(0));
+    while hdd.done_at().since(begun) < ms(1000 * seconds) {
+        let passed = hdd.done_at().since(begun);
+        if passed >= reads {
+            reads = passed + ms(read_ms);
+            let sector = (passed.as_nanos() as u64 / 1000) % (HOME / 2);
+            drop(device.read(Sector(HOME / 2 + sector), &mut [0; SECTOR_BYTES], Effort::Retry).expect("read"));
+        }
+        if passed >= writes {
+            writes = passed + ms(write_ms);
+            device.write(Sector(writes.as_millis() as u64 % (HOME / 2 - 8)), &sector_pattern(1, 4)).expect("write");
+            device.sync().expect("sync");
+        }
+        if passed >= tends {
+            let tended = device.tend().expect("tend");
+            tends = hdd.done_at().since(begun) + if tended.more { ms(0) } else { tended.after.unwrap_or(ms(50)) };
+        }
+        // Until the next of these.
+        let next = reads.min(writes).min(tends).max(passed + Duration::from_micros(10));
+        hdd.reach(begun.after(next));
+    }
+    device.info()
+}
+
+#[test]
+fn a_busy_disk_is_padded_no_more_than_its_writers_have_earned() {
+    for mode in [Mode::Disabled, Mode::Enabled] {
+        for (read_ms, write_ms) in [(3, u64::MAX), (20, u64::MAX), (120, u64::MAX), (3, 10), (60, 10), (120, 40)] {
+            let info = under_a_load(mode, 60, read_ms, write_ms);
+            let counts = info.counts;
+            let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
+            let (users, redirected) = (bytes(counts.write_sectors), bytes(counts.redirected_sectors));
+            let upkeep = bytes(counts.padding_sectors) + (counts.upkeep_syncs << 20);
+            let case = format!(
+                "{mode:?}, read every {read_ms} ms, written every {write_ms} ms: {users} of users, {} redirected, {} of padding, {} syncs \
+                 for it, {} of users, {:?}",
+                counts.redirected_sectors * SECTOR_BYTES as u64,
+                counts.padding_sectors * SECTOR_BYTES as u64,
+                counts.upkeep_syncs,
+                counts.hdd_syncs - counts.upkeep_syncs,
+                info.predicted
+            );
+            println!("{case}");
+            assert!(upkeep <= (32 << 20) + users / 20 + 3 * redirected, "{case}");
+            if read_ms < 50 {
+                assert_eq!((counts.padding_sectors, counts.upkeep_syncs), (0, 0), "{case}");
+            }
+            assert_eq!(info.predicted.map(|(_, counts)| counts.user_surprises), Some(0), "{case}");
+        }
+    }
 }
 
 /// What happens to a pair in a run.
@@ -737,9 +884,10 @@ proptest! {
     fn a_pair_is_as_a_model_says_through_power_cuts(
         acts in proptest::collection::vec(act(), 1..80),
         nth in 1u64..5,
+        copy_sectors_max in prop::sample::select(vec![0, 6, 1000]),
         seed in any::<u16>(),
     ) {
-        let pair = Pair::new(seed.into(), nth);
+        let pair = Pair { copy_sectors_max, ..Pair::new(seed.into(), nth) };
         let mut device = pair.opened();
         let mut model = vec![Cell { any: false, may: vec![vec![0; SECTOR_BYTES]] }; HOME as usize];
         for act in acts {

@@ -23,6 +23,7 @@ fn superblock() -> Superblock {
         home: range(101, 898),
         tails: [0, 0],
         profile: None,
+        queue_max: None,
         ssd_label: String::new(),
     }
 }
@@ -39,6 +40,7 @@ fn data(number: u64, mark: u64) -> Header {
         extents: vec![SectorRange { first: Sector(number), sectors: 1 }],
         crcs: vec![number as u32],
         list: None,
+        replaces: 0,
     }
 }
 

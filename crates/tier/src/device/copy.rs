@@ -1,0 +1,150 @@
+//! What a sync does about records in the hard disk's buffer: it syncs the hard disk, or writes them once more, to the solid-state drive.
+//!
+//! Invariants:
+//! 1. A copy has what of its record is the newest, under a later sequence, and is staged in one step with the mark that covers both: that
+//!    lists the copy and not the record. So nothing older supersedes anything newer.
+//! 2. A copy says which record it stands for, so that nobody misses that one if the mark is lost.
+
+use claystone_env::{SECTOR_BYTES, SectorRange, aligned_buffer};
+
+use super::TieredDevice;
+use super::append::{Load, Staged};
+use super::state::State;
+use crate::record::{Kind, entry_bytes, fits_header, sector_crcs};
+use crate::superblock::Side;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncPlan {
+    /// Nothing is in the hard disk's buffer that no mark has.
+    SsdAlone,
+    /// Write it to the solid-state drive too.
+    Copy,
+    /// Sync the hard disk.
+    SyncBoth,
+}
+
+/// What of the records that a mark shall list is in the hard disk's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Volatile {
+    /// How many.
+    pub records: u64,
+    /// Sectors that copies of them would take, with their headers.
+    pub sectors: u64,
+    /// Whether all of them can be copied: memory has them, and there is room for their copies.
+    pub can_be_copied: bool,
+}
+
+/// Decides what a sync does.
+pub fn plan_sync(volatile: &Volatile, copy_sectors_max: u64) -> SyncPlan {
+    match volatile.records {
+        0 => SyncPlan::SsdAlone,
+        _ if volatile.can_be_copied && volatile.sectors <= copy_sectors_max => SyncPlan::Copy,
+        _ => SyncPlan::SyncBoth,
+    }
+}
+
+/// What of a record is the newest.
+struct Rest {
+    seq: u64,
+    extents: Vec<SectorRange>,
+    /// Where each is in the payload.
+    at: Vec<u32>,
+    sectors: u64,
+}
+
+impl TieredDevice {
+    /// If that is cheaper than a sync of the hard disk: stages copies of what it has of `marking`, which then names those instead.
+    pub(super) fn replace_volatile(&self, state: &mut State) -> Vec<Staged> {
+        let volatile: Vec<u64> =
+            state.marking.iter().copied().filter(|seq| state.records[seq].side == Side::Hdd).collect();
+        let rests: Vec<Rest> = match self.tuning.copy_sectors_max {
+            0 => Vec::new(),
+            _ => volatile.iter().map(|seq| rest(state, *seq)).collect(),
+        };
+        let found = Volatile {
+            records: volatile.len() as u64,
+            sectors: rests.iter().map(|rest| 1 + rest.sectors).sum(),
+            can_be_copied: rests.len() == volatile.len() && can_be_copied(state, &volatile, &rests),
+        };
+        match plan_sync(&found, self.tuning.copy_sectors_max) {
+            SyncPlan::SsdAlone | SyncPlan::SyncBoth => return Vec::new(),
+            SyncPlan::Copy => {}
+        }
+        assert!(state.pending.is_empty(), "all of it is being marked");
+        let mut copies = Vec::with_capacity(rests.len());
+        for rest in rests {
+            let mut bytes = aligned_buffer((1 + rest.sectors as usize) * SECTOR_BYTES);
+            bytes.resize(SECTOR_BYTES, 0);
+            let held = &state.records[&rest.seq];
+            for (extent, at) in rest.extents.iter().zip(&rest.at) {
+                bytes.extend_from_slice(&held.content(*at, extent.sectors).expect("memory has it"));
+            }
+            let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
+            let kind = if crcs.is_empty() { Kind::Void } else { Kind::Data };
+            state.counts.copied_sectors += rest.sectors;
+            let load = Load { extents: rest.extents, bytes, crcs, replaces: rest.seq };
+            copies.push(self.stage(state, Side::Ssd, kind, load));
+        }
+        state.marked(&volatile);
+        state.marking.retain(|seq| volatile.binary_search(seq).is_err());
+        let staged = std::mem::take(&mut state.pending);
+        state.marking.extend(staged);
+        copies
+    }
+
+    /// Writes copies that were staged. What the solid-state drive does not take, memory has still.
+    pub(super) fn write_copies(&self, copies: &[Staged]) {
+        for copy in copies {
+            if let Err(error) = self.write_staged(copy) {
+                self.ssd_failed(&error);
+            }
+            self.state().in_flight.remove(&copy.seq);
+        }
+        self.landed.notify_all();
+    }
+}
+
+fn rest(state: &State, seq: u64) -> Rest {
+    let newest = state.newest_of(seq);
+    Rest {
+        seq,
+        sectors: newest.iter().map(|(range, _)| range.sectors).sum(),
+        at: newest.iter().map(|(_, place)| place.at).collect(),
+        extents: newest.into_iter().map(|(range, _)| range).collect(),
+    }
+}
+
+/// Whether memory has all of them, and the solid-state drive's log and the mark have room.
+fn can_be_copied(state: &State, volatile: &[u64], rests: &[Rest]) -> bool {
+    let is_whole = |seq: &u64| {
+        let held = &state.records[seq];
+        held.kind == Kind::Data && held.memory.is_some()
+    };
+    let (side, mut ring) = (Side::Ssd, state.rings[Side::Ssd as usize]);
+    let fits = |rest: &Rest| fits_header(rest.extents.len(), rest.sectors as usize);
+    let has_room = rests.iter().all(|rest| fits(rest) && ring.take(1 + rest.sectors, state.reserve(side)).is_some());
+    let bytes_of = |seq: &u64| state.records[seq].entries.iter().map(crate::record::Entry::bytes).sum::<usize>();
+    let of_records: usize = volatile.iter().map(bytes_of).sum();
+    let of_copies: usize = rests.iter().map(|rest| entry_bytes(rest.extents.len(), rest.sectors as usize)).sum();
+    let sectors: u64 = rests.iter().map(|rest| 1 + rest.sectors).sum();
+    volatile.iter().all(is_whole)
+        && has_room
+        && state.list_bytes - of_records + of_copies <= state.list_bytes_max()
+        && state.unmarked[side as usize] + sectors <= u64::from(state.superblock.unmarked_sectors_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_that_can_be_copied_is_copied() {
+        let volatile = Volatile { records: 2, sectors: 10, can_be_copied: true };
+        assert_eq!(plan_sync(&volatile, 10), SyncPlan::Copy);
+        assert_eq!(plan_sync(&volatile, 9), SyncPlan::SyncBoth);
+        assert_eq!(plan_sync(&volatile, 0), SyncPlan::SyncBoth);
+        assert_eq!(plan_sync(&Volatile { can_be_copied: false, ..volatile }, 10), SyncPlan::SyncBoth);
+        assert_eq!(plan_sync(&Volatile::default(), 10), SyncPlan::SsdAlone);
+    }
+}
