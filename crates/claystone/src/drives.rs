@@ -13,7 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use claystone_env::{Clock, Device, call};
 use claystone_host::{HostDevice, RecoveryLimits, ThreadWorker};
-use claystone_tier::{Member, Now, Side, TierTuning, TieredDevice};
+use claystone_tier::{Member, Mode, Now, Side, TierTuning, TieredDevice};
+
+use crate::emulation::slowed;
 
 /// How a device is opened. By default as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +24,32 @@ pub struct Opening {
     pub limits: Option<RecoveryLimits>,
     /// Where solid-state drives of pairs may be, beside where they were.
     pub ssds: Vec<PathBuf>,
+    /// What pairs whose hard disk was measured do with writes.
+    pub steer: Steer,
+}
+
+/// Which of its two drives a write to a pair goes to, where it is known what the hard disk's write buffer does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Steer {
+    /// Always to the solid-state drive, while it works
+    Off,
+    /// To the hard disk where it completes sooner: least latency
+    #[default]
+    Latency,
+    /// To the hard disk wherever its buffer takes it: least wear of the solid-state drive
+    Wear,
+}
+
+impl Steer {
+    /// For a pair.
+    fn tuning(self, member: &Member) -> TierTuning {
+        let queue_max = usize::from(member.queue_max.unwrap_or(QUEUE_MAX));
+        match self {
+            Steer::Latency if member.has_profile => TierTuning::steered(Mode::Disabled, queue_max),
+            Steer::Wear if member.has_profile => TierTuning::steered(Mode::Enabled, queue_max),
+            Steer::Off | Steer::Latency | Steer::Wear => TierTuning::default(),
+        }
+    }
 }
 
 /// See the module.
@@ -44,7 +72,7 @@ impl Drive {
         clock: Arc<dyn Clock>,
         seen: fn(Arc<dyn Device>) -> Arc<dyn Device>,
     ) -> anyhow::Result<Drive> {
-        let device: Arc<dyn Device> = Arc::new(opening.device(path)?);
+        let device = opening.device(path)?;
         let Some(member) = Member::of(&*device).with_context(|| format!("{} cannot be read", path.display()))? else {
             return Ok(Drive { device: seen(device), pair: None });
         };
@@ -56,21 +84,22 @@ impl Drive {
             false => Some(opening.ssd_of(&member)?.ok_or_else(|| opening.not_found(path, &member))?),
         };
         let now: Now = Arc::new(move || clock.now());
-        let pair = Arc::new(TieredDevice::open(seen(device), ssd.map(seen), now, TierTuning::default())?);
+        let pair = Arc::new(TieredDevice::open(seen(device), ssd.map(seen), now, opening.steer.tuning(&member))?);
         Ok(Drive { device: pair.clone(), pair: Some(pair) })
     }
 }
 
 impl Opening {
-    /// Opens the device at a path.
+    /// Opens the device at a path, as slow as it shall be.
     ///
     /// # Errors
-    /// As [`HostDevice::open`].
-    fn device(&self, path: &Path) -> io::Result<HostDevice> {
-        match self.limits {
-            Some(limits) => HostDevice::open_with_limits(path, limits),
-            None => HostDevice::open(path),
-        }
+    /// As [`HostDevice::open`], as an [`io::Error`] in the chain.
+    fn device(&self, path: &Path) -> anyhow::Result<Arc<dyn Device>> {
+        let device = match self.limits {
+            Some(limits) => HostDevice::open_with_limits(path, limits)?,
+            None => HostDevice::open(path)?,
+        };
+        slowed(path, Arc::new(device))
     }
 
     /// The solid-state drive of a hard disk, where it can be found.
@@ -83,23 +112,23 @@ impl Opening {
             let device = match self.device(&path) {
                 Ok(device) => device,
                 // It may as well be that of another pair.
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy) => {
+                Err(error) if is_busy(&error) => {
                     busy = Some((path, error));
                     continue;
                 }
                 Err(_) => continue,
             };
-            let found = Member::of(&device).ok().flatten();
+            let found = Member::of(&*device).ok().flatten();
             if found.is_some_and(|found| found.side == Side::Ssd && found.pair == member.pair) {
-                return Ok(Some(Arc::new(device)));
+                return Ok(Some(device));
             }
         }
         match busy {
             None => Ok(None),
-            Some((path, error)) => Err(error).with_context(|| {
-                let path = path.display();
-                format!("its solid-state drive is not found, unless it is {path}, which is in use: name another place with --ssd")
-            }),
+            Some((path, error)) => Err(error.context(format!(
+                "its solid-state drive is not found, unless it is {}, which is in use: name another place with --ssd",
+                path.display()
+            ))),
         }
     }
 
@@ -122,6 +151,11 @@ impl Opening {
             }
         )
     }
+}
+
+fn is_busy(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy))
 }
 
 /// Tends a pair until nobody uses it any more.
@@ -147,5 +181,7 @@ pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: Threa
     }
 }
 
+/// A queue that is not long yet, where it was not measured: that of the emulated drive of the bench.
+const QUEUE_MAX: u16 = 6;
 const TEND_EVERY: Duration = Duration::from_millis(50);
 const AFTER_AN_ERROR: Duration = Duration::from_secs(1);

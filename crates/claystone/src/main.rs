@@ -19,6 +19,7 @@ mod credentials;
 mod demo;
 mod disks;
 mod drives;
+mod emulation;
 mod endpoint;
 mod exports;
 mod http;

@@ -19,6 +19,7 @@ use claystone_code::{CodeSpec, ForceError, Tier};
 use claystone_host::RecoveryLimits;
 use claystone_nbd::{ServerConfig, tls_config};
 
+use crate::drives::Steer;
 use crate::tending::Care;
 
 /// What the operator decided, checked.
@@ -30,6 +31,8 @@ pub struct Settings {
     pub disks: Vec<PathBuf>,
     /// Where solid-state drives of disks may be, beside where they were.
     pub ssds: Vec<PathBuf>,
+    /// Which of two drives a write goes to.
+    pub steer: Steer,
     /// The failure domain of each disk in `disks`; empty: all on one node.
     pub nodes: Vec<String>,
     /// Where S3 is served.
@@ -235,6 +238,12 @@ impl Settings {
             directory: std::path::absolute(directory).with_context(|| format!("{} is no path", directory.display()))?,
             disks: paths("disks", &layers.list("disks"))?,
             ssds: paths("ssds", &layers.list("ssds"))?,
+            steer: match layers.parsed::<String>("steer", "a text")?.as_str() {
+                "off" => Steer::Off,
+                "latency" => Steer::Latency,
+                "wear" => Steer::Wear,
+                other => bail!("the setting steer: {other:?} is none of \"off\", \"latency\", \"wear\""),
+            },
             nodes: layers.list("nodes"),
             listen: layers.parsed("listen", ADDRESS)?,
             console: layers.parsed("console", ADDRESS)?,
@@ -441,9 +450,10 @@ const NONE: &str = "none";
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 29] = [
+const NAMES: [(&str, Option<&str>); 30] = [
     ("disks", None),
     ("ssds", None),
+    ("steer", Some("latency")),
     ("nodes", None),
     ("listen", Some("127.0.0.1:9000")),
     ("console", Some("127.0.0.1:9001")),
@@ -541,6 +551,7 @@ mod tests {
             ("code_tier", FOREIGN_TIER, "has not got"),
             ("code_tier", FOREIGN_TIER, "it has scalar"),
             ("durability", "maybe", "neither"),
+            ("steer", "on", "none of"),
             ("sync_interval_ms", "5", "10 to 60000"),
             ("listen", "0.0.0.0:9000", "--insecure-public"),
             ("console", "127.0.0.1:9000", "cannot both"),

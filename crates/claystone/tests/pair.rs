@@ -44,6 +44,55 @@ fn a_solid_state_drive_is_found_where_it_was_or_where_it_is_said_to_be() {
 }
 
 #[test]
+fn an_emulated_pair_steers_its_writes_and_says_so() {
+    let scratch = Scratch::new();
+    let made = scratch.run(&[
+        "disk",
+        "format",
+        "hdd.img",
+        "--size",
+        "256M",
+        "--ssd",
+        "ssd.img",
+        "--ssd-size",
+        "64M",
+        "--emulate",
+        "wd-10tb-like",
+    ]);
+    assert!(made.ok(), "{}", made.err);
+    assert!(made.out.contains("emulated: takes 16384 KiB after a sync"), "{}", made.out);
+    let unknown = scratch.run(&["disk", "format", "x.img", "--size", "64M", "--emulate", "wd"]);
+    assert!(!unknown.ok() && unknown.err.contains("synthetic-small"), "{}", unknown.err);
+    let info = scratch.run(&["disk", "info", "hdd.img"]);
+    assert!(info.ok() && info.out.contains("slow stages so far"), "{}{}", info.out, info.err);
+    let up = Up::start(&scratch, &["--disks", "hdd.img", "--steer", "wear"]);
+    let client = up.client(&scratch);
+    assert!(client.put("/box", Vec::new()).expect("an answer").ok());
+    let pair = |path: &str| {
+        let status = running::store::status(&scratch);
+        status["disks"][0]["sectors"]["pair"][path].as_u64().unwrap_or_else(|| panic!("{path}: {status}"))
+    };
+    // Until its buffer is known, some go to the solid-state drive.
+    let mut keys = 0;
+    while pair("redirected_bytes") < 2 << 20 && keys < 200 {
+        keys += 1;
+        let put = client.put(&format!("/box/{keys}"), content(keys, 300_000)).expect("an answer");
+        assert!(put.ok(), "{put:?}");
+    }
+    assert!(pair("redirected_bytes") >= 2 << 20 && pair("spared_bytes") > 0, "after {keys} objects");
+    assert!(pair("padding_bytes") <= (32 << 20) + pair("written_bytes") / 20 + 3 * pair("redirected_bytes"));
+    up.kill();
+    let up = Up::start(&scratch, &["--disks", "hdd.img", "--steer", "off"]);
+    let client = up.client(&scratch);
+    for key in 1..=keys {
+        let answer = client.get(&format!("/box/{key}")).expect("an answer");
+        assert!(answer.status == 200 && answer.body == content(key, 300_000), "{key}: {}", answer.status);
+    }
+    assert_eq!(pair("redirected_bytes"), 0);
+    assert!(up.stop().success());
+}
+
+#[test]
 fn a_store_on_pairs_is_killed_and_started_again() {
     let scratch = Scratch::new();
     let disks = ["one.img", "two.img", "three.img"];

@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 use super::disk::{Coding, Report, Size};
 use super::emulated::{DriveReport, emulate};
 use super::signals::Signals;
-use crate::drives::{Drive, Opening, tend};
+use crate::drives::{Drive, Opening, Steer, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
@@ -43,6 +43,9 @@ pub struct Mount {
     /// Its solid-state drive, if that is no longer where it was
     #[arg(long, value_name = "DEVICE", conflicts_with = "emulate")]
     ssd: Option<PathBuf>,
+    /// Which of the two a write goes to, if the hard disk's write buffer was measured
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    steer: Steer,
     /// Refuse changes of files (what a crash left to be finished on the disk is finished all the same)
     #[arg(long)]
     read_only: bool,
@@ -146,6 +149,7 @@ impl Mount {
         let opening = Opening {
             limits: Care::limits_of(self.error_recovery_seconds),
             ssds: self.ssd.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
+            steer: self.steer,
         };
         let name = device.display();
         let clock = Arc::new(HostClock::start());

@@ -30,6 +30,10 @@ pub struct Up {
     /// Where solid-state drives of disks are that are no longer where they were (`claystone disk format DEVICE --ssd SSD`)
     #[arg(long, num_args = 1.., value_name = "PATH")]
     ssds: Option<Vec<String>>,
+    /// Where writes to disks of two drives go: latency (to the hard disk where that is sooner), wear (wherever its buffer takes them) or
+    /// off (to the solid-state drive) [default: latency]
+    #[arg(long, value_name = "HOW")]
+    steer: Option<String>,
     /// Failure domain of each disk, in the same order [default: all on one node]
     #[arg(long, num_args = 1.., value_name = "NAME")]
     nodes: Option<Vec<String>>,
@@ -134,6 +138,7 @@ impl Up {
         let one = |value: Option<String>| value.map(|value| vec![value]);
         layers.flag("disks", self.disks);
         layers.flag("ssds", self.ssds);
+        layers.flag("steer", one(self.steer));
         layers.flag("nodes", self.nodes);
         layers.flag("listen", one(self.listen));
         layers.flag("console", one(self.console));

@@ -20,6 +20,7 @@ use self::bed::{Devices, Known, Outcome, Way};
 use self::workload::{Request, WORKLOADS, Workload, evenly};
 use super::jobs::on_all_processors;
 use crate::chart::Lines;
+use crate::emulation::hard_disks;
 use crate::rows::{Against, Figure, Goals, Row};
 
 /// What to measure.
@@ -141,16 +142,7 @@ fn devices(buffer: BufferModel) -> Devices {
 
 fn preset(buffer: &BufferModel) -> &'static str {
     let name = |(name, of): &(&'static str, BufferModel)| (of == buffer).then_some(*name);
-    presets().iter().find_map(name).unwrap_or("other")
-}
-
-/// Hard disks by their names.
-pub fn presets() -> [(&'static str, BufferModel); 3] {
-    [
-        ("wd-10tb-like", BufferModel::wd_10tb_like()),
-        ("synthetic-small", BufferModel::synthetic_small()),
-        ("synthetic-large", BufferModel::synthetic_large()),
-    ]
+    hard_disks().iter().find_map(name).unwrap_or("other")
 }
 
 fn jobs(part: f64) -> Vec<Job> {

@@ -11,6 +11,7 @@ use claystone_host::{HostClock, HostDevice};
 
 use super::look::Looked;
 use crate::drives::{Drive, Opening};
+use crate::emulation::slowed;
 
 /// Where a disk is.
 #[derive(Debug, clap::Args)]
@@ -38,7 +39,7 @@ impl At {
 /// It is not there, in use, or no device.
 pub fn open_device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
     let device = HostDevice::open(path).map_err(|error| advised(path, error.into()))?;
-    Ok(Arc::new(device))
+    slowed(path, Arc::new(device))
 }
 
 /// What to do where a device cannot be opened.

@@ -8,15 +8,19 @@ use anyhow::{Context, bail, ensure};
 use claystone_env::{Clock, Device, SECTOR_BYTES};
 use claystone_files::{Disk, FileTree, Inode, NewAttributes};
 use claystone_host::{HostClock, HostDevice, HostRandom};
-use claystone_tier::{Finding, Profile, ProfilePlan, TierFormat, TierTuning, TieredDevice};
+use claystone_tier::{
+    Finding, Profile, ProfilePlan, TierFormat, TierTuning, TieredDevice, WriteState, queue_threshold,
+};
 
 use super::coding::Coding;
 use super::device::{At, close_disk, open_device, open_disk};
 use super::info::Report;
 use super::occupant::occupant;
-use super::profile::{measure, read_profile};
+use super::profile::{measure, profile_of, read_profile};
+use super::queue::queued_writes;
 use super::size::Size;
 use crate::cli::print_json;
+use crate::emulation::{SOLID_STATE, keep, model, slowed};
 use crate::output::{note, output};
 
 /// Make a disk of a drive, a partition or an image file. What it held is lost, so a device that holds something known is
@@ -44,6 +48,10 @@ pub struct Format {
     /// [default: it is measured now]
     #[arg(long, value_name = "FILE", requires = "ssd")]
     profile: Option<PathBuf>,
+    /// Make images that are as slow as drives, to try them: this hard disk ("wd-10tb-like", "synthetic-small", "synthetic-large"), and
+    /// with --ssd-size an NVMe drive. From then on every command takes as long as on those
+    #[arg(long, value_name = "DRIVE", requires = "size")]
+    emulate: Option<String>,
     /// Also if the device holds a file system or a disk: it is lost
     #[arg(long)]
     force: bool,
@@ -56,13 +64,14 @@ impl Format {
     /// The device is in use, holds something, or is too small; no such code.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
         let format = self.coding.format(&self.label)?;
-        let mut device = self.free(&self.device, self.size)?;
+        let mut device = self.free(&self.device, self.size, self.emulate.as_deref())?;
         let name = self.device.display();
         let random = HostRandom::from_system().context("the system gives no random numbers")?;
         if let Some(path) = &self.ssd {
             // As it is written on the hard disk: it shall be found from everywhere.
             let path = std::path::absolute(path)?;
-            device = self.pair(device, self.free(&path, self.ssd_size)?, &random)?;
+            let emulate = self.emulate.as_ref().filter(|_| self.ssd_size.is_some()).map(|_| SOLID_STATE);
+            device = self.pair(device, self.free(&path, self.ssd_size, emulate)?, &random)?;
         }
         Disk::format(&device, &format, &HostClock::start(), &random)
             .with_context(|| format!("{name} is not formatted"))?;
@@ -82,11 +91,17 @@ impl Format {
     }
 
     /// A device that holds nothing which would be lost, or a new image.
-    fn free(&self, path: &Path, size: Option<Size>) -> anyhow::Result<Arc<dyn Device>> {
+    fn free(&self, path: &Path, size: Option<Size>, emulate: Option<&str>) -> anyhow::Result<Arc<dyn Device>> {
         let name = path.display();
-        let device = match size {
-            Some(Size(bytes)) => create(path, bytes)?,
-            None => open_device(path)?,
+        let device = match (size, emulate) {
+            (Some(Size(bytes)), None) => create(path, bytes)?,
+            (Some(Size(bytes)), Some(drive)) => {
+                model(drive, 1)?;
+                let device = create(path, bytes)?;
+                keep(path, drive)?;
+                slowed(path, device)?
+            }
+            (None, _) => open_device(path)?,
         };
         if !self.force
             && let Some(occupant) = occupant(&*device).with_context(|| name.to_string())?
@@ -101,9 +116,16 @@ impl Format {
         let profile = match &self.profile {
             Some(path) if path.as_os_str() == "none" => None,
             Some(path) => Some(read_profile(path)?),
-            None => measured(&*hdd)?,
+            None => match &self.emulate {
+                Some(drive) => Some(profile_of(drive)?),
+                None => measured(&*hdd)?,
+            },
         };
-        let format = TierFormat { profile, ..TierFormat::default() };
+        let queue_max = match &profile {
+            Some(profile) => Some(queue_of(&ssd, profile)?),
+            None => None,
+        };
+        let format = TierFormat { profile, queue_max, ..TierFormat::default() };
         let name = self.device.display();
         TieredDevice::format(&*hdd, &*ssd, &format, random).with_context(|| format!("{name} is not formatted"))?;
         let clock = HostClock::start();
@@ -124,6 +146,13 @@ fn measured(hdd: &dyn Device) -> anyhow::Result<Option<Profile>> {
             Ok(None)
         }
     }
+}
+
+/// The queue of a solid-state drive at which it is not slower yet than the hard disk's buffer. What it held is lost.
+fn queue_of(ssd: &Arc<dyn Device>, profile: &Profile) -> anyhow::Result<u16> {
+    let by_queue = queued_writes(ssd, PROBE_BYTES)?;
+    let queue = queue_threshold(&by_queue, profile.latency(WriteState::Mid, PROBE_BYTES as u64));
+    Ok(u16::try_from(queue).expect("no more are measured"))
 }
 
 fn create(path: &Path, bytes: u64) -> anyhow::Result<Arc<dyn Device>> {
@@ -153,3 +182,6 @@ pub fn give_to_user(disk: &Disk) -> anyhow::Result<()> {
     disk.set_attributes(Inode::ROOT, &owner).context("its root directory has no owner")?;
     Ok(())
 }
+
+/// A length of many writes.
+const PROBE_BYTES: usize = 16 << 10;

@@ -237,28 +237,34 @@ impl fmt::Display for Pair<'_> {
             log(of.ssd_log_used_bytes, of.ssd_log_bytes),
             log(of.hdd_log_used_bytes, of.hdd_log_bytes)
         )?;
-        let slow = match of.surprises {
-            0 => String::new(),
-            surprises => format!(", {surprises} met a slow stage"),
-        };
         writeln!(
             f,
-            "writes         {} since it was opened: {} to the solid-state drive, {} in {} writes to the hard disk{slow}",
+            "writes         {} since it was opened: {} to the solid-state drive, {} in {} writes to the hard disk",
             bytes(of.written_bytes),
             bytes(of.ssd_bytes),
             bytes(of.redirected_bytes),
             of.redirected_writes
         )?;
-        let buffer = match &*of.buffer {
-            "unknown" => "not known".to_owned(),
-            state => format!("{state} now"),
-        };
-        writeln!(
-            f,
-            "write buffer   {buffer}; {} of padding, {} brought to their place",
-            bytes(of.padding_bytes),
-            bytes(of.drained_bytes)
-        )
+        if of.redirected_writes > 0 {
+            writeln!(
+                f,
+                "               {} spared the solid-state drive, {} copied there by syncs; {} predictions were wrong",
+                bytes(of.spared_bytes),
+                bytes(of.copied_bytes),
+                of.surprises
+            )?;
+        }
+        let moved = format!("{} brought to their place", bytes(of.drained_bytes));
+        match &*of.buffer {
+            "unknown" => writeln!(f, "write buffer   not predicted: writes go to the solid-state drive; {moved}"),
+            state => writeln!(
+                f,
+                "write buffer   {state} now, {} slow stages so far; {} of padding, {} syncs for it; {moved}",
+                of.slow_stages,
+                bytes(of.padding_bytes),
+                of.upkeep_syncs
+            ),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod look;
 mod member;
 mod occupant;
 mod profile;
+mod queue;
 mod scrub;
 mod size;
 

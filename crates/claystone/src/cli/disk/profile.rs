@@ -8,16 +8,16 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use claystone_env::{Clock, Device, EmulatedTime, Moment, SECTOR_BYTES};
 use claystone_host::{HostClock, HostDevice};
-use claystone_sim::{DriveModel, HddModel, SimDevice, SsdModel};
+use claystone_sim::SimDevice;
 use claystone_tier::{Finding, ProfilePlan, Staircase, profile_device};
 use serde::Serialize;
 
 use super::device::open_device;
 use super::occupant::occupant;
 use super::size::Size;
-use crate::bench::tier::presets;
 use crate::chart::Picture;
 use crate::cli::print_json;
+use crate::emulation;
 use crate::output::{note, output};
 use crate::progress::Progress;
 use crate::staircase;
@@ -181,17 +181,22 @@ fn create(path: &Path, bytes: u64) -> anyhow::Result<Arc<dyn Device>> {
 /// Its time is its own: nothing is waited for.
 fn emulated(name: &str, run_bytes: u64) -> anyhow::Result<Watched> {
     let sectors = run_bytes.max(RUN_BYTES_MIN) / SECTOR_BYTES as u64;
-    let hdd = presets().into_iter().find(|(preset, _)| *preset == name);
-    let model: DriveModel = match hdd {
-        Some((_, buffer)) => HddModel::buffered(sectors, buffer).into(),
-        None if name == "nvme-desktop" => DriveModel::Ssd { sectors, model: SsdModel::nvme_desktop() },
-        None => {
-            bail!("there is no emulated drive {name:?}: {}, nvme-desktop", presets().map(|(name, _)| name).join(", "))
-        }
-    };
-    let drive = SimDevice::alone(name, model, EMULATED_SEED);
+    let drive = SimDevice::alone(name, emulation::model(name, sectors)?, EMULATED_SEED);
     let device = drive.attach();
     Ok(Watched { device, now: Box::new(move || drive.done_at()) })
+}
+
+/// The profile of an emulated drive, measured in simulated time.
+///
+/// # Errors
+/// There is none of this name, or it has no stages.
+pub fn profile_of(name: &str) -> anyhow::Result<claystone_tier::Profile> {
+    let plan = ProfilePlan::default();
+    let Watched { device, now } = emulated(name, plan.run_bytes)?;
+    match profile_device(&*device, &now, &plan, &mut |_| {})?.finding() {
+        Finding::Buffered(profile) => Ok(profile),
+        Finding::Unpredictable(why) => bail!("{name} is no hard disk: {why}"),
+    }
 }
 
 fn keep(path: &Path, profile: &claystone_tier::Profile) -> anyhow::Result<()> {
