@@ -15,12 +15,16 @@
 //! 2. A sector is the newest that a sync promised or newer, or it is said to be lost where a sector of a log was hurt or the solid-state
 //!    drive is gone. What was read stays so until it is written.
 //!
-//! Left out: the files above; a mark and a record of its list hurt at once, which the format cannot tell apart from a power cut when
+//! Files on such a device ([`run_files`]): the power is cut in the operations of a mixed load, and what was synced of each file is there.
+//!
+//! Left out: a mark and a record of its list hurt at once, which the format cannot tell apart from a power cut when
 //! nothing was written behind them.
 
+mod files;
 mod model;
 mod pair;
 mod run;
 
+pub use files::{FilesReport, run_files};
 pub use model::{Model, Step};
 pub use run::{Fault, TierReport, run_fault, run_seed};

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use claystone_drill::tier::{TierReport, run_seed};
+use claystone_drill::tier::{FilesReport, TierReport, run_files, run_seed};
 
 /// So many faults are in each of the four parts.
 const FAULTS_MIN: u64 = 12_500;
@@ -39,4 +39,14 @@ fn nothing_promised_is_lost_or_older_third_part() {
 #[test]
 fn nothing_promised_is_lost_or_older_fourth_part() {
     part(19..25);
+}
+
+#[test]
+fn what_was_synced_of_files_on_a_pair_is_there() {
+    let mut all = FilesReport::default();
+    for seed in 1..16 {
+        all += run_files(seed).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+    println!("{all}");
+    assert!(all.cuts > 1000 && all.compared == 5 * all.cuts && all.redirected > 1000, "{all}");
 }

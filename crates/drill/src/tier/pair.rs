@@ -32,7 +32,8 @@ pub struct Pair {
     pub hdd: SimDevice,
     pub ssd: SimDevice,
     steering: Steering,
-    tiered: Option<TieredDevice>,
+    copy_sectors_max: u64,
+    tiered: Option<Arc<TieredDevice>>,
     moments: Moments,
     time: Arc<AtomicU64>,
 }
@@ -43,14 +44,20 @@ type Moments = Arc<Mutex<Option<Vec<PairMoment>>>>;
 impl Pair {
     /// A new pair, formatted.
     pub fn new(seed: u64) -> Result<Pair> {
+        Pair::of(seed, HOME, LOG)
+    }
+
+    /// The same with so many sectors of the home, and of each log.
+    pub fn of(seed: u64, home: u64, log: u64) -> Result<Pair> {
         let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
-        let hdd = SimDevice::alone("hdd", model(HOME + LOG + 2), seed);
-        let ssd = SimDevice::alone("ssd", model(LOG + 2), seed ^ 0x5555_5555);
+        let hdd = SimDevice::alone("hdd", model(home + log + 2), seed);
+        let ssd = SimDevice::alone("ssd", model(log + 2), seed ^ 0x5555_5555);
         let format = TierFormat {
-            hdd_log_sectors: Some(LOG),
+            hdd_log_sectors: Some(log),
             record_sectors_max: 8,
             unmarked_sectors_max: 24,
             profile: Some(profile()),
+            queue_max: None,
         };
         TieredDevice::format(&*hdd.attach(), &*ssd.attach(), &format, &SimRandom::new(seed)).context("formatting")?;
         let steering = match seed % 5 {
@@ -60,7 +67,10 @@ impl Pair {
             }
             nth => Steering::EveryNth(NonZeroU64::new(nth).expect("it is 1 at least")),
         };
-        Ok(Pair { hdd, ssd, steering, tiered: None, moments: Moments::default(), time: Arc::default() })
+        // Of three seeds one syncs the hard disk, one copies little of what its buffer holds to the solid-state drive, one all.
+        let copy_sectors_max = [0, 6, 1000][(seed % 3) as usize];
+        let (moments, time) = (Moments::default(), Arc::default());
+        Ok(Pair { hdd, ssd, steering, copy_sectors_max, tiered: None, moments, time })
     }
 
     /// Both as they were at a moment, after a power cut then.
@@ -69,7 +79,8 @@ impl Pair {
         let ssd = self.ssd.branch(&moment.ssd, random.fork("ssd"));
         hdd.crash();
         ssd.crash();
-        Pair { hdd, ssd, steering: self.steering, tiered: None, moments: Moments::default(), time: Arc::default() }
+        let Pair { steering, copy_sectors_max, .. } = *self;
+        Pair { hdd, ssd, steering, copy_sectors_max, tiered: None, moments: Moments::default(), time: Arc::default() }
     }
 
     /// Opens it, without the solid-state drive if it is gone.
@@ -86,10 +97,11 @@ impl Pair {
             steering: self.steering,
             drain_sectors_max: 12,
             drain_when_idle: Duration::from_millis(4),
+            copy_sectors_max: self.copy_sectors_max,
             ..TierTuning::default()
         };
         let (hdd, ssd) = (self.watched(&self.hdd), with_ssd.then(|| self.watched(&self.ssd)));
-        self.tiered = Some(TieredDevice::open(hdd, ssd, Arc::new(now), tuning)?);
+        self.tiered = Some(Arc::new(TieredDevice::open(hdd, ssd, Arc::new(now), tuning)?));
         Ok(())
     }
 
@@ -104,7 +116,7 @@ impl Pair {
     ///
     /// # Panics
     /// If it is not open.
-    pub fn tiered(&self) -> &TieredDevice {
+    pub fn tiered(&self) -> &Arc<TieredDevice> {
         self.tiered.as_ref().expect("the pair is open")
     }
 
