@@ -26,6 +26,16 @@ use crate::{
     SumsSector, Update, UpdateChoice, sector_sum,
 };
 
+/// By what it is known what the data of a group should be.
+enum Known {
+    /// By the CRCs of all of it.
+    Sums,
+    /// Its parity vouches for its data, all of which is held.
+    Data,
+    /// Not at all.
+    Nothing,
+}
+
 /// What a read takes of one group.
 struct Part {
     group: u32,
@@ -533,37 +543,42 @@ impl Groups {
         positions: Range<usize>,
         rewrite_all: bool,
     ) -> Result<bool, GroupError> {
-        let (k, run) = (self.shape().data as usize, shown.run);
         let needed: Vec<usize> = positions.collect();
-        let mut known = gathering.sums_are_known();
-        if !known && !gathering.vouch()? && self.shape().parity > 0 {
-            for number in BulkRun::sums_of(u64::from(group) * k as u64).0
-                ..=BulkRun::sums_of((u64::from(group) + 1) * k as u64 - 1).0
-            {
-                let place = run.sums(number, self.shape());
-                if self.sums_cache().whole(place).is_none() {
-                    count(&self.counts().retries, 1);
-                    self.load_sums(place, Effort::Retry)?;
-                }
-            }
-            gathering.learn_sums(self.group_sums(run, group, 0..k)?);
-            known = gathering.sums_are_known();
-            if !known {
-                gathering.retry_all()?;
-                if !gathering.vouch()? {
-                    return Err(gathering.lost(&needed));
-                }
-            }
-        }
-        let restored = if known {
-            gathering.restore(&needed).map(|()| false)
-        } else if needed.iter().all(|at| gathering.holds(*at)) && self.shape().parity > 0 {
-            Ok(self.learn(shown, group, gathering))
-        } else {
-            Err(gathering.lost(&needed))
+        let restored = match self.know(shown.run, group, gathering)? {
+            Known::Sums => gathering.restore(&needed).map(|()| false),
+            Known::Data => Ok(self.learn(shown, group, gathering)),
+            Known::Nothing => return Err(gathering.lost(&needed)),
         };
         gathering.settle(rewrite_all);
         restored
+    }
+
+    /// Sees to it that it is known what the data of a group should be: by its CRCs, or where those do not read, by its parity.
+    fn know(&self, run: BulkRun, group: u32, gathering: &mut Gathering<'_>) -> Result<Known, GroupError> {
+        let k = u64::from(self.shape().data);
+        if gathering.sums_are_known() {
+            return Ok(Known::Sums);
+        }
+        if self.shape().parity == 0 {
+            return Ok(Known::Nothing);
+        }
+        if gathering.vouch()? {
+            return Ok(Known::Data);
+        }
+        let (first, group_first) = (BulkRun::sums_of(u64::from(group) * k).0, u64::from(group) * k);
+        for number in first..=BulkRun::sums_of(group_first + k - 1).0 {
+            let place = run.sums(number, self.shape());
+            if self.sums_cache().whole(place).is_none() {
+                count(&self.counts().retries, 1);
+                self.load_sums(place, Effort::Retry)?;
+            }
+        }
+        gathering.learn_sums(self.group_sums(run, group, 0..k as usize)?);
+        if gathering.sums_are_known() {
+            return Ok(Known::Sums);
+        }
+        gathering.retry_all()?;
+        Ok(if gathering.vouch()? { Known::Data } else { Known::Nothing })
     }
 
     /// Keeps the CRCs of a group that was found to be right, all of whose data is held, and writes the sums sectors again of
@@ -628,8 +643,14 @@ impl Groups {
             return Ok(sums);
         }
         let mut gathering = Gathering::new(self, run.group(group, self.shape()), sums);
-        self.restore(shown, group, &mut gathering, 0..k, false)?;
-        Ok((0..k).map(|at| sector_sum(gathering.bytes(at).expect("it was restored"))).collect())
+        match self.know(run, group, &mut gathering)? {
+            // Whether its data has them is for those to find out who need it: others write over it.
+            Known::Sums => {}
+            Known::Data => drop(self.learn(shown, group, &gathering)),
+            Known::Nothing => return Err(gathering.lost(&(0..k).collect::<Vec<usize>>())),
+        }
+        gathering.settle(false);
+        Ok((0..k).map(|at| gathering.sum(at)).collect())
     }
 
     /// Reads a sums sector from the device into memory; `None` if it does not read.

@@ -393,6 +393,11 @@ impl<'a> Gathering<'a> {
         self.sums.iter().all(Option::is_some)
     }
 
+    /// The CRC of a data member, which is known or whose bytes are held.
+    pub fn sum(&self, at: usize) -> u32 {
+        self.sums[at].unwrap_or_else(|| sector_sum(self.bytes(at).expect("it is held")))
+    }
+
     /// The members of `range` that had failed and are held.
     pub fn failed_and_mended(&self, range: Range<usize>) -> Vec<Member> {
         let mended = |at: &usize| self.slots[*at].failed.is_some() && self.slots[*at].held.is_some();

@@ -10,7 +10,7 @@ use claystone_env::testing::sector_pattern;
 use claystone_env::{Effort, Sector};
 use claystone_group::{
     BulkRun, Change, GroupChanges, GroupError, GroupPlace, GroupShape, Groups, Member, ShownRun, SumsSector,
-    UpdateChoice, UpdateWay,
+    UpdateChoice, UpdateWay, sector_sum,
 };
 use proptest::prelude::*;
 use support::{DISK, FaultyDevice, groups, sectors};
@@ -359,6 +359,32 @@ fn sums_for_an_update_come_from_the_groups_if_they_must() {
     assert_eq!(case.groups.sums_sector(case.run, 1).expect("learnt"), expected);
     assert_eq!(case.device.retries(), 0);
     case.assert_as_written();
+}
+
+/// As after a crash in the middle of an update, whose sums were written first.
+#[test]
+fn what_changes_need_not_be_read_where_its_sums_are() {
+    let case = case(250, 5, 10);
+    let new = sector_pattern(9, 5);
+    let changes: Vec<Change<'_>> =
+        (0..).zip(new.chunks(4096)).map(|(at, bytes)| Change { position: 40 + at, bytes }).collect();
+    let mut sums = SumsSector::of(&sectors(&case.data)[1020..2040]);
+    for Change { position, bytes } in &changes {
+        sums.set((6 * 250 + position - 1020) as usize, sector_sum(bytes));
+    }
+    case.device.overwrite(case.sums(1), &sums.encode(DISK, Sector(case.sums(1))));
+    (0..5).for_each(|at| case.device.flip(case.sector(6, Member::Parity(at)), 3 + 9 * at as usize));
+    // They do not read at once.
+    case.device.state().soft.insert(case.sums(1));
+    let update = [GroupChanges { group: 6, changes }];
+    let only = UpdateChoice::Only(UpdateWay::Reencode);
+    let update = case.groups.prepare_bulk_update(case.run, &update, only).expect("nothing is lost");
+    case.groups.write_bulk_update(&update).expect("written");
+    for group in 0..10 {
+        let report = case.groups.scrub_bulk(case.run, group).expect("scrubbed");
+        assert!(report.is_clean(), "group {group}: {report:?}");
+    }
+    assert_eq!(case.read(1540..1545).expect("read"), new);
 }
 
 /// What windows show of a run of 204 groups of 10 under two sums sectors: not the groups 30 to 49.
