@@ -313,11 +313,12 @@ impl Disk {
             Run::Single { .. } | Run::Promised { .. } => 0,
             Run::Bulk { .. } => group * self.shape.data,
         };
-        for position in report.lost.iter().map(|position| first + position) {
-            if window.in_run().contains(&position) {
-                found.lost.push((inode, window.first + u64::from(position - window.skipped)));
-            }
-        }
+        let shown = report.lost.iter().map(|position| first + position).filter(|at| window.in_run().contains(at));
+        let sectors = shown.map(|position| window.first + u64::from(position - window.skipped));
+        let core = guard(&self.core);
+        let waits = |sector: &u64| core.nodes.find(inode).is_some_and(|node| node.waiting.contains_key(sector));
+        // Memory has what is to be in their places, and the journal if it was synced.
+        found.lost.extend(sectors.filter(|sector| !waits(sector)).map(|sector| (inode, sector)));
         Ok(())
     }
 }

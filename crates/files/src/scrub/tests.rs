@@ -9,6 +9,8 @@ use claystone_host::HostRandom;
 use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 
 use super::{Pass, Place, Scrubbed};
+use crate::disk::guard;
+use crate::run::Run;
 use crate::testing::{SteppingClock, new_node};
 use crate::{Disk, FileTree, Format, Inode, Kind, Tuning};
 
@@ -63,6 +65,19 @@ fn scrubbing_in_passing_reads_as_much_as_scrubbing_and_in_time() {
     assert_eq!((found.groups, found.lost, found.mended), (at_once.groups, vec![], 0));
     assert!(found.pages > 0 && found.pages == at_once.pages);
     assert!((970..=1030).contains(&seconds), "{seconds} seconds");
+}
+
+#[test]
+fn what_is_written_again_is_not_lost() {
+    let (hand, clock) = (SimDevice::alone("d", HddModel::new(1 << 16), 1), Arc::default());
+    let disk = filled(&hand.attach(), &format(10, 2), &clock);
+    let file = disk.lookup(Inode::ROOT, b"f0").expect("it is there").inode;
+    let windows = guard(&disk.core).windows(file, 0..1, 10).expect("it reads");
+    let Run::Bulk { run } = windows[0].run else { panic!("a bulk run") };
+    let group = run.group(0, disk.shape).first.0;
+    hand.make_lost(group..group + 3);
+    disk.write(file, SECTOR_BYTES as u64, &[9; SECTOR_BYTES]).expect("written");
+    assert_eq!(disk.scrub(&mut |_| true).expect("scrubbed").lost, [(file, 0), (file, 2)]);
 }
 
 #[test]
