@@ -3,8 +3,6 @@
 //! Locks are taken in this order: flusher, a node's gate, journal, core, space map. Whoever holds a later one never waits for an
 //! earlier one.
 
-use std::collections::BTreeSet;
-
 use crate::core::Entry;
 use crate::disk::{Disk, FlushLock, guard};
 use crate::error::with_sources;
@@ -107,34 +105,32 @@ impl Disk {
     /// # Errors
     /// [`FileError::ReadOnly`].
     pub(crate) fn relieve(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        let mut stuck = BTreeSet::new();
+        let mut is_stuck = false;
         // Others may journal more meanwhile: that is not waited for.
-        let before = guard(&self.journal).next().sequence;
-        loop {
-            let oldest = guard(&self.core).nodes.oldest_journaled(&stuck);
-            let Some((_, inode)) = oldest.filter(|(position, _)| position.sequence < before) else { break };
+        let inodes = guard(&self.core).nodes.journaled_by_age();
+        for inode in inodes {
             match self.flush_in(inode, Scope::Journaled, flushing) {
                 Ok(()) => {}
                 Err(error @ FileError::ReadOnly { .. }) => return Err(error),
                 Err(error) => {
                     tracing::warn!(%inode, %error, "sectors in the journal do not find their place");
-                    stuck.insert(inode);
+                    is_stuck = true;
                 }
             }
             self.make_room(flushing)?;
         }
         self.checkpoint(flushing)?;
-        if stuck.is_empty() { Ok(()) } else { self.compact(flushing) }
+        if is_stuck { self.compact(flushing, || false) } else { Ok(()) }
     }
 
-    /// Writes again, at the journal's head, what older entries have that must stay, and so frees the ring up to there: in
-    /// portions that find room, oldest first.
-    fn compact(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+    /// Writes again, at the journal's head, what older entries have that must stay, and so frees the ring up to there, or until
+    /// that is enough: in portions that find room, oldest first.
+    fn compact(&self, flushing: &FlushLock<'_>, is_enough: impl Fn() -> bool) -> Result<(), FileError> {
         let (before, portion) = {
             let journal = guard(&self.journal);
             (journal.next().sequence, journal.shape().sectors_in((journal.sectors() / 16).max(1)) as usize)
         };
-        while guard(&self.core).journal_again(before, portion) {
+        while !is_enough() && guard(&self.core).journal_again(before, portion) {
             if !self.try_commit(Share::Applying)? {
                 // They are still where they were.
                 return Ok(());
@@ -153,20 +149,38 @@ impl Disk {
     /// # Errors
     /// As [`Disk::commit`].
     pub(crate) fn admit(&self) -> Result<bool, FileError> {
-        let is_open = || {
-            let journal = guard(&self.journal);
-            journal.used() <= journal.sectors() / 4
-        };
-        if is_open() {
+        if self.is_open() {
             return Ok(true);
         }
-        let flushing = self.lock_flusher();
-        // Most of it may be entries whose sectors are in their places by now.
-        self.checkpoint(&flushing)?;
-        if !is_open() {
-            self.relieve(&flushing)?;
+        self.open_journal(&self.lock_flusher())
+    }
+
+    fn is_open(&self) -> bool {
+        let journal = guard(&self.journal);
+        journal.used() <= journal.sectors() / 4
+    }
+
+    fn open_journal(&self, flushing: &FlushLock<'_>) -> Result<bool, FileError> {
+        if !self.is_open() {
+            // Most of it may be entries whose sectors are in their places by now.
+            self.checkpoint(flushing)?;
         }
-        Ok(is_open())
+        if !self.is_open() {
+            self.relieve(flushing)?;
+        }
+        Ok(self.is_open())
+    }
+
+    /// Sees to it that so many more sectors may be queued for the next entry, which otherwise would have no end: by writing it now.
+    ///
+    /// # Errors
+    /// As [`Disk::commit`].
+    pub(crate) fn admit_queued(&self, sectors: usize, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        if guard(&self.core).queued() + sectors <= self.journal_share {
+            return Ok(());
+        }
+        self.open_journal(flushing)?;
+        self.commit_flushing(flushing)
     }
 
     /// Sees to it that half of the journal is free, so that more can be applied: by a checkpoint, and if old entries
@@ -185,10 +199,7 @@ impl Disk {
             return Ok(());
         }
         self.checkpoint(flushing)?;
-        if is_filled() {
-            self.compact(flushing)?;
-        }
-        Ok(())
+        self.compact(flushing, || !is_filled())
     }
 
     /// Brings the catalog into the page file, and frees the journal up to what still waits in it.
@@ -207,7 +218,7 @@ impl Disk {
             return Err(core.fail(with_sources(&error)));
         }
         core.unsynced = false;
-        let oldest = core.nodes.oldest_journaled(&BTreeSet::new()).map(|(position, _)| position);
+        let oldest = core.nodes.oldest_journaled();
         let position = oldest.unwrap_or_else(|| journal.next());
         if let Err(error) = core.checkpoint(position, journal.next(), self.kept_rows()) {
             return Err(core.fail(with_sources(&error)));

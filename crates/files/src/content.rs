@@ -367,7 +367,8 @@ impl Disk {
         if bytes > FILE_BYTES_MAX {
             return Err(FileError::TooLarge { bytes, bytes_max: FILE_BYTES_MAX });
         }
-        let _flushing = self.lock_flusher();
+        let flushing = self.lock_flusher();
+        self.admit_queued(1, &flushing)?;
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let old = guard(&self.core).file(inode)?;
@@ -418,7 +419,8 @@ impl Disk {
 
     /// Makes a hole: whole sectors go, and at its borders, and where a single run would keep both ends, zeros are written.
     pub(crate) fn punch_file(&self, inode: Inode, offset: u64, bytes: u64) -> Result<(), FileError> {
-        let _flushing = self.lock_flusher();
+        let flushing = self.lock_flusher();
+        self.admit_queued(PUNCHED_MAX, &flushing)?;
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let size = guard(&self.core).file(inode)?.bytes;
@@ -462,7 +464,10 @@ impl Disk {
                 let start = sector * BYTES;
                 content[(offset.max(start) - start) as usize..(end.min(start + BYTES) - start) as usize].fill(0);
                 core.nodes.put(inode, sector, content);
-                core.journal_waiting(inode, [sector]);
+                // With the hole. Within a single run there is none, and the zeros wait as any others.
+                if !within {
+                    core.journal_waiting(inode, [sector]);
+                }
             }
         }
         let tiny_end = end.min(record.tail.len() as u64);
@@ -670,6 +675,8 @@ pub(crate) fn is_tiny(bytes: u64) -> bool {
     bytes <= TINY_BYTES_MAX as u64
 }
 
+/// Sectors that a hole has zeros written in at most: at its borders, and at the end that the file had.
+const PUNCHED_MAX: usize = 3;
 const DAY_SECONDS: i64 = 86_400;
 /// Groups for which room is found at once: 256 MiB with k = 250, in rows of a checkpoint's size.
 const PROMISES_AT_ONCE: u64 = 256;

@@ -15,7 +15,7 @@
 //! 3. A journaled sector's entry stays in the journal until the sector is in its group and the device is synced; if the
 //!    sector is written again, until those bytes are journaled or in a group.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use claystone_env::SECTOR_BYTES;
@@ -97,6 +97,10 @@ impl Node {
     pub fn is_idle(&self) -> bool {
         let unused = Arc::strong_count(&self.gate) == 1;
         unused && self.opens == 0 && self.live.is_none() && self.waiting.is_empty()
+    }
+
+    fn oldest_journaled(&self) -> Option<JournalPosition> {
+        self.waiting.values().filter_map(Waiting::needs).min_by_key(|at| at.sequence)
     }
 
     /// Lets a sector wait.
@@ -207,13 +211,17 @@ impl Nodes {
         }
     }
 
-    /// The oldest entry of the journal that a sector needs, but for those of some nodes.
-    pub fn oldest_journaled(&self, but: &BTreeSet<Inode>) -> Option<(JournalPosition, Inode)> {
-        let nodes = self.nodes.iter().filter(|(inode, _)| !but.contains(inode));
-        let all = nodes.flat_map(|(&inode, node)| {
-            node.waiting.values().filter_map(move |waiting| Some((waiting.needs()?, inode)))
-        });
-        all.min_by_key(|(position, _)| position.sequence)
+    /// The oldest entry of the journal that a sector needs.
+    pub fn oldest_journaled(&self) -> Option<JournalPosition> {
+        self.nodes.values().filter_map(Node::oldest_journaled).min_by_key(|at| at.sequence)
+    }
+
+    /// All nodes with sectors that need entries of the journal, those that need the oldest first.
+    pub fn journaled_by_age(&self) -> Vec<Inode> {
+        let oldest = |(&inode, node): (&Inode, &Node)| Some((node.oldest_journaled()?.sequence, inode));
+        let mut all: Vec<(u64, Inode)> = self.nodes.iter().filter_map(oldest).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, inode)| inode).collect()
     }
 
     /// At most `most` sectors for which entries of the journal must stay that come before the sequence `before`; those of

@@ -1,6 +1,5 @@
 //! What the journal promises while entries are on their way, sectors are written again, and groups are lost.
 
-use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,8 +15,11 @@ use crate::testing::{SteppingClock, new_node};
 use crate::{FileTree, Format, Kind, NewAttributes, Record, Tuning};
 
 fn formatted(device: &Arc<dyn Device>) -> Disk {
-    let format =
-        Format { data: 10, parity: 2, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: "test".into() };
+    formatted_with(device, 10, 2)
+}
+
+fn formatted_with(device: &Arc<dyn Device>, data: u16, parity: u16) -> Disk {
+    let format = Format { data, parity, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: "test".into() };
     let random = HostRandom::from_system().expect("the system's");
     Disk::format(device, &format, &SteppingClock::default(), &random).expect("formatted");
     opened(device.clone())
@@ -148,7 +150,7 @@ fn enter(disk: &Disk, meanwhile: impl FnOnce()) {
 }
 
 fn oldest(disk: &Disk) -> Option<u64> {
-    guard(&disk.core).nodes.oldest_journaled(&BTreeSet::new()).map(|(at, _)| at.sequence)
+    guard(&disk.core).nodes.oldest_journaled().map(|at| at.sequence)
 }
 
 /// What was synced stays in the journal until something newer is durable, however often it was written since, and wherever an
@@ -203,6 +205,42 @@ fn what_was_cut_off_and_written_again_is_there_after_a_kill() {
     assert!(oldest(&disk).is_some(), "it is in the journal");
     drop(disk);
     assert_eq!(fill(&opened(device), inode, 5), 2);
+}
+
+/// Each leaves a sector with zeros behind the new end, to go along with the next entry.
+#[test]
+fn any_number_of_files_can_be_cut_before_an_entry_is_written() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device);
+    let files: Vec<Inode> = (0..200).map(|number| file(&disk, format!("f{number}").as_bytes())).collect();
+    files.iter().for_each(|inode| (0..3).for_each(|sector| write(&disk, *inode, sector, 7)));
+    disk.sync_all().expect("synced");
+    let bytes = 3 * SECTOR_BYTES as u64 / 2;
+    let cut = NewAttributes { bytes: Some(bytes), ..NewAttributes::default() };
+    for &inode in &files {
+        disk.set_attributes(inode, &cut).expect("cut");
+    }
+    disk.commit().expect("durable");
+    drop(disk);
+    let disk = opened(device);
+    let mut content = [0; 3 * SECTOR_BYTES];
+    files.iter().for_each(|inode| assert_eq!(disk.read(*inode, 0, &mut content), Ok(bytes as usize)));
+}
+
+#[test]
+fn a_hole_within_a_long_group_does_not_fill_the_journal() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted_with(&device, 250, 5);
+    let inode = file(&disk, b"f");
+    (0..240).for_each(|sector| write(&disk, inode, sector, 7));
+    disk.sync_all().expect("synced");
+    disk.punch(inode, 10 * SECTOR_BYTES as u64, 220 * SECTOR_BYTES as u64).expect("punched");
+    assert!(guard(&disk.core).queued() <= disk.journal_share);
+    disk.sync(inode).expect("synced");
+    drop(disk);
+    let disk = opened(device);
+    let fills: Vec<u8> = (0..240).map(|sector| fill(&disk, inode, sector)).collect();
+    assert_eq!(fills, [vec![7; 10], vec![0; 220], vec![7; 10]].concat());
 }
 
 const FILE_SECTORS: u64 = 3000;

@@ -570,7 +570,7 @@ fn updates_are_many_times_the_journal_while_old_entries_must_stay() {
             disk.sync(inode).expect("synced");
             scatter(&disk, inode, FILE_SECTORS - 60..FILE_SECTORS, round + 1);
         }
-        let pinned = guard(&disk.core).nodes.oldest_journaled(&BTreeSet::new());
+        let pinned = guard(&disk.core).nodes.oldest_journaled();
         assert!(pinned.is_some(), "something waits in the journal");
         scatter(&disk, files[0], 0..FILE_SECTORS - 100, round);
         disk.flush(files[0], &disk.lock_flusher()).expect("flushed");
