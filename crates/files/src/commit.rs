@@ -140,7 +140,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Sees to it that sectors may go into the journal to wait there: at most a quarter of it is taken. What is queued at
+    /// Sees to it that sectors may go into the journal to wait there: at most three eighths of it are taken. What is queued at
     /// once is an eighth ([`Disk`]'s `journal_share`), so what waits never keeps more than half. Returns whether they may.
     ///
     /// The more waits, the more changes of a group are applied together, and the fewer sectors of parity are read and written
@@ -157,7 +157,7 @@ impl Disk {
 
     fn is_open(&self) -> bool {
         let journal = guard(&self.journal);
-        journal.used() <= journal.sectors() / 4
+        journal.used() <= journal.sectors() * 3 / 8
     }
 
     fn open_journal(&self, flushing: &FlushLock<'_>) -> Result<bool, FileError> {

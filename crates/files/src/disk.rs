@@ -307,7 +307,7 @@ impl Disk {
         }
         let journal_filled = {
             let journal = guard(&self.journal);
-            journal.used() > journal.sectors() / 6
+            journal.used() > journal.sectors() / 4
         };
         if journal_filled {
             // Before an fsync finds no room.
