@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use claystone_env::testing::{MemoryDevice, device_conformance, sector_pattern};
 use claystone_env::{EmulatedTime, SECTOR_BYTES, SectorFailure};
-use claystone_sim::{BufferModel, HddModel, SimDevice, SimRandom};
+use claystone_sim::{BufferModel, DriveModel, HddModel, SimDevice, SimRandom, SsdModel};
 use proptest::prelude::*;
 
 use super::*;
@@ -810,6 +810,39 @@ fn under_a_load(mode: Mode, seconds: u64, read_ms: u64, write_ms: u64) -> TierIn
         hdd.reach(begun.after(next));
     }
     device.info()
+}
+
+/// What a write and a sync take together, on drives like real ones, if every other write is redirected: the mean and the longest.
+fn synced_writes(copy_sectors_max: u64, sectors: usize) -> (Duration, Duration) {
+    const LOG: u64 = 40_000;
+    let model = HddModel::buffered(LOG + 20_000 + 2, BufferModel::wd_10tb_like());
+    let hdd = SimDevice::alone("hdd", model, 7);
+    let model = SsdModel { stall_every_sectors: 0, ..SsdModel::nvme_desktop() };
+    let ssd = SimDevice::alone("ssd", DriveModel::Ssd { sectors: 20_000, model }, 7);
+    let format = TierFormat { hdd_log_sectors: Some(LOG), ..TierFormat::default() };
+    TieredDevice::format(&*hdd.attach(), &*ssd.attach(), &format, &SimRandom::new(1)).expect("format");
+    let tuning = TierTuning { copy_sectors_max, ..tuning(2) };
+    let device = TieredDevice::open(hdd.attach(), Some(ssd.attach()), now(), tuning).expect("open");
+    let mut took = Vec::new();
+    for write in 0..200 {
+        let begun = hdd.spent() + ssd.spent();
+        device.write(Sector(write * 64), &sector_pattern(write, sectors)).expect("write");
+        device.sync().expect("sync");
+        if write % 2 == 1 {
+            took.push(hdd.spent() + ssd.spent() - begun);
+        }
+    }
+    (took.iter().sum::<Duration>() / took.len() as u32, took.into_iter().max().expect("some"))
+}
+
+#[test]
+fn a_sync_that_copies_is_sooner_done_than_one_of_the_hard_disk() {
+    let TierTuning { copy_sectors_max, .. } = TierTuning::steered(Mode::Disabled, 0);
+    for sectors in [1, 4, 16, 64] {
+        let (both, copied) = (synced_writes(0, sectors), synced_writes(copy_sectors_max, sectors));
+        println!("{sectors} sectors: {both:?} with a sync of the hard disk, {copied:?} with a copy");
+        assert!(copied.0 * 3 < both.0, "{sectors} sectors: {copied:?}, {both:?}");
+    }
 }
 
 #[test]
