@@ -20,7 +20,7 @@ pub enum Kind {
     Padding = 2,
     /// Of the sequences that it covers, those in its list are there.
     Mark = 3,
-    /// The record that it replaces counts no more.
+    /// Records need not be there: the one that it replaces, and padding.
     Void = 4,
     /// What the extents held is lost.
     Lost = 5,
@@ -52,7 +52,7 @@ pub struct Header {
     /// Sequence of a record in the hard disk's log for which this one stands, and which need not be there; 0: none. Data and void records
     /// only.
     pub replaces: u64,
-    /// Sectors of the home, data and lost records only.
+    /// Sectors of the home, of data and lost records; of a void one sequences.
     pub extents: Vec<SectorRange>,
     /// CRC of each sector of the payload.
     pub crcs: Vec<u32>,
@@ -174,8 +174,7 @@ impl Header {
                 self.extents.is_empty()
                     && (self.crcs.is_empty() || list.div_ceil(SECTOR_BYTES as u64) == self.payload_sectors())
             }
-            Kind::Void => self.extents.is_empty() && self.crcs.is_empty(),
-            Kind::Lost => held.is_some() && self.crcs.is_empty(),
+            Kind::Void | Kind::Lost => held.is_some() && self.crcs.is_empty(),
         }
     }
 }
@@ -410,7 +409,7 @@ mod tests {
         wrong(&|header| header.extents[0].first = Sector(u64::MAX));
         wrong(&|header| header.kind = Kind::Padding);
         wrong(&|header| header.kind = Kind::Lost);
-        wrong(&|header| (header.kind, header.crcs) = (Kind::Void, vec![]));
+        wrong(&|header| header.kind = Kind::Void);
         wrong(&|header| header.crcs = vec![0; 300]);
     }
 

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector, aligned_buffer};
+use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use crate::error::Damage;
 use crate::fields::crc32c;
@@ -193,9 +193,12 @@ fn taken_by_headers(
     }
     // What stands for them is of a later sequence, and there.
     let replaced: BTreeSet<u64> = headers.values().map(|header| header.replaces).collect();
+    let paddings = headers.values().filter(|header| header.kind == Kind::Void).flat_map(|header| &header.extents);
+    let paddings: Vec<&SectorRange> = paddings.collect();
+    let is_padding = |seq: u64| paddings.iter().any(|range| (range.first.0..range.end().0).contains(&seq));
     for seq in range {
         match headers.get(&seq) {
-            _ if replaced.contains(&seq) => {}
+            _ if replaced.contains(&seq) || is_padding(seq) => {}
             Some(header) if counts(header.kind) => taken.push(Entry::of(header)),
             Some(_) => {}
             None if known.contains(&seq) => {}

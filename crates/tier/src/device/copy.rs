@@ -3,13 +3,14 @@
 //! Invariants:
 //! 1. A copy has what of its record is the newest, under a later sequence, and is staged in one step with the mark that covers both: that
 //!    lists the copy and not the record. So nothing older supersedes anything newer.
-//! 2. A copy says which record it stands for, so that nobody misses that one if the mark is lost.
+//! 2. A copy says which record it stands for, and a void record which padding was not synced, so that nobody misses those if the mark is
+//!    lost.
 
 use claystone_env::{SECTOR_BYTES, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
 use super::append::{Load, Staged};
-use super::state::State;
+use super::state::{LOST_OF_A_RECORD, State};
 use crate::record::{Kind, entry_bytes, fits_header, sector_crcs};
 use crate::superblock::Side;
 
@@ -91,6 +92,24 @@ impl TieredDevice {
         let staged = std::mem::take(&mut state.pending);
         state.marking.extend(staged);
         copies
+    }
+
+    /// Stages what says that padding need not be there: the hard disk is not synced, and whoever misses a mark would miss it too.
+    pub(super) fn stage_void(&self, state: &mut State, padded: &[SectorRange]) -> Vec<Staged> {
+        let mut staged = Vec::new();
+        for ranges in padded.chunks(LOST_OF_A_RECORD as usize) {
+            let has_room = state.rings[Side::Ssd as usize].has_room(1, state.reserve(Side::Ssd));
+            if !has_room || !state.may_await(Side::Ssd, 1, entry_bytes(ranges.len(), 0)) {
+                break;
+            }
+            let mut bytes = aligned_buffer(SECTOR_BYTES);
+            bytes.resize(SECTOR_BYTES, 0);
+            let load = Load { extents: ranges.to_vec(), bytes, crcs: Vec::new(), replaces: 0 };
+            staged.push(self.stage(state, Side::Ssd, Kind::Void, load));
+        }
+        let of_them = std::mem::take(&mut state.pending);
+        state.marking.extend(of_them);
+        staged
     }
 
     /// Writes copies that were staged. What the solid-state drive does not take, memory has still.

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, aligned_buffer};
+use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
 use super::append::Staged;
@@ -235,6 +235,10 @@ impl TieredDevice {
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
         let held = Held { side: Side::Hdd, position, sectors, kind: Kind::Padding, entries: Vec::new(), memory: None };
         state.records.insert(seq, held);
+        match state.padded.last_mut() {
+            Some(last) if last.end().0 == seq => last.sectors += 1,
+            _ => state.padded.push(SectorRange { first: Sector(seq), sectors: 1 }),
+        }
         state.in_flight.insert(seq);
         let first = Sector(self.logs[Side::Hdd as usize].first.0 + place);
         Staged { seq, side: Side::Hdd, first, bytes: bytes.freeze(), is_guided: false }

@@ -219,7 +219,7 @@ impl TieredDevice {
             });
             let head = &mut heads[entry.side as usize];
             *head = (*head).max(held.position + held.sectors);
-            let is_home = |extent: &SectorRange| extent.end().0 <= self.home.sectors;
+            let is_home = |extent: &SectorRange| extent.end().0 <= self.home.sectors || entry.kind == Kind::Void;
             let known = (held.side, held.kind, held.position % ring, held.sectors);
             let is_it = known == (entry.side, entry.kind, entry.place, 1 + u64::from(entry.record_sectors));
             if !is_it || !entry.extents.iter().all(is_home) {

@@ -66,6 +66,8 @@ pub struct State {
     pub durable_mark: u64,
     pub pending: Vec<u64>,
     pub marking: Vec<u64>,
+    /// Sequences of padding that no mark covers, in ranges.
+    pub padded: Vec<SectorRange>,
     /// Bytes of their entries in a mark's list.
     pub list_bytes: usize,
     pub unmarked: [u64; 2],
@@ -102,6 +104,7 @@ impl State {
             durable_mark: 0,
             pending: Vec::new(),
             marking: Vec::new(),
+            padded: Vec::new(),
             list_bytes: 0,
             unmarked: [0; 2],
             in_flight: BTreeSet::new(),
@@ -220,7 +223,8 @@ impl State {
 
     /// What of a record is the newest of its sectors.
     pub fn newest_of(&self, seq: u64) -> Vec<(SectorRange, Place)> {
-        let extents = self.records[&seq].entries.iter().flat_map(|entry| &entry.extents);
+        let of_home = |entry: &&Entry| entry.kind != Kind::Void;
+        let extents = self.records[&seq].entries.iter().filter(of_home).flat_map(|entry| &entry.extents);
         let pieces = extents.flat_map(|extent| self.overlay.over(*extent));
         pieces.filter_map(|piece| Some((piece.range, piece.place.filter(|place| place.seq == seq)?))).collect()
     }

@@ -74,11 +74,15 @@ impl TieredDevice {
         }
         state.marking = std::mem::take(&mut state.pending);
         let side = state.mark_side();
-        let copies = match side {
+        let mut copies = match side {
             Side::Ssd => self.replace_volatile(&mut state),
             Side::Hdd => Vec::new(),
         };
         let hdd_has_some = state.marking.iter().any(|seq| state.records[seq].side == Side::Hdd);
+        let padded = std::mem::take(&mut state.padded);
+        if side == Side::Ssd && !hdd_has_some {
+            copies.extend(self.stage_void(&mut state, &padded));
+        }
         let mark = self.stage_mark(&mut state, side)?;
         drop(state);
         self.write_copies(&copies);

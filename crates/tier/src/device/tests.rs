@@ -9,6 +9,7 @@ use claystone_env::{EmulatedTime, SECTOR_BYTES, SectorFailure};
 use claystone_sim::{BufferModel, DriveModel, HddModel, SimDevice, SimRandom, SsdModel};
 use proptest::prelude::*;
 
+use super::guide::Guide;
 use super::*;
 use crate::error::{Damage, TierError};
 use crate::overlay::Place;
@@ -224,6 +225,38 @@ fn a_mark_that_is_hurt_misses_no_record_that_was_copied() {
         let found: Vec<_> = (0..4).map(|sector| content(&device, sector)).collect();
         let expected = [0, 1, 2, 33].map(|seed| Some(sector_pattern(seed, 1)));
         assert_eq!(found, expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_mark_that_is_hurt_misses_no_padding() {
+    for seed in 0..20 {
+        let pair = Pair::new(seed, 1_000_000);
+        let mut device = pair.opened();
+        let rule = Rule { mode: Mode::Disabled, queue_max: 6, waiting_max: 1, longest: None };
+        device.state().guide = Some(Guide::new(small_profile(), rule, crate::Tuning::default()));
+        device.tuning.steering = Steering::Predicted { rule, tuning: crate::Tuning::default() };
+        let before = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        write(&device, 1, 1);
+        // Nobody knows where the disk is.
+        device.tend().expect("tend");
+        write(&device, 2, 2);
+        device.tend().expect("tend");
+        assert!(device.info().counts.padding_sectors > 1);
+        device.sync().expect("sync");
+        write(&device, 3, 3);
+        let after = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        let [.., mark, _] = after.iter().copied().filter(|sector| !before.contains(sector)).collect::<Vec<_>>()[..]
+        else {
+            panic!("records and a mark were written")
+        };
+        device.ssd.as_ref().expect("it is there").sync().expect("sync");
+        pair.crash();
+        pair.ssd.make_lost(mark..mark + 1);
+        let device = pair.open().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        for sector in 1..4 {
+            assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1)), "seed {seed}");
+        }
     }
 }
 

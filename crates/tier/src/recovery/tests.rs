@@ -1,7 +1,5 @@
 //! Which records count, by what of headers and marks can be read.
 
-use claystone_env::SectorRange;
-
 use super::*;
 use crate::record::List;
 use crate::superblock::PairId;
