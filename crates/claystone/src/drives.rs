@@ -45,8 +45,8 @@ impl Steer {
     fn tuning(self, member: &Member) -> TierTuning {
         let queue_max = usize::from(member.queue_max.unwrap_or(QUEUE_MAX));
         match self {
-            Steer::Latency if member.has_profile => TierTuning::steered(Mode::Disabled, queue_max),
-            Steer::Wear if member.has_profile => TierTuning::steered(Mode::Enabled, queue_max),
+            Steer::Latency if member.profile.is_some() => TierTuning::steered(Mode::Disabled, queue_max),
+            Steer::Wear if member.profile.is_some() => TierTuning::steered(Mode::Enabled, queue_max),
             Steer::Off | Steer::Latency | Steer::Wear => TierTuning::default(),
         }
     }

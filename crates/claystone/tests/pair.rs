@@ -93,6 +93,29 @@ fn an_emulated_pair_steers_its_writes_and_says_so() {
 }
 
 #[test]
+fn another_solid_state_drive_takes_the_place_of_one() {
+    let scratch = Scratch::new();
+    format(&scratch, "hdd.img", "old.img");
+    let up = Up::start(&scratch, &["--disks", "hdd.img"]);
+    let client = up.client(&scratch);
+    assert!(client.put("/box", Vec::new()).expect("an answer").ok());
+    assert!(client.put("/box/1", content(1, 3 << 20)).expect("an answer").ok());
+    up.kill();
+    fs::File::create(scratch.path("new.img")).and_then(|file| file.set_len(80 << 20)).expect("made");
+    let replaced = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "new.img"]);
+    assert!(replaced.ok() && replaced.out.contains("new.img"), "{}{}", replaced.out, replaced.err);
+    fs::remove_file(scratch.path("old.img")).expect("removed");
+    let occupied = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "new.img"]);
+    assert!(!occupied.ok(), "{}", occupied.out);
+    let info = json(&scratch.run(&["disk", "info", "hdd.img", "--json"]).out);
+    assert_eq!(info["sectors"]["pair"]["ssd"], "present", "{info}");
+    let up = Up::start(&scratch, &["--disks", "hdd.img"]);
+    let answer = up.client(&scratch).get("/box/1").expect("an answer");
+    assert!(answer.status == 200 && answer.body == content(1, 3 << 20), "{}", answer.status);
+    assert!(up.stop().success());
+}
+
+#[test]
 fn a_store_on_pairs_is_killed_and_started_again() {
     let scratch = Scratch::new();
     let disks = ["one.img", "two.img", "three.img"];

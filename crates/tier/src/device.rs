@@ -29,6 +29,7 @@ mod guide;
 mod info;
 mod open;
 mod read;
+mod rejoin;
 mod state;
 mod sync;
 

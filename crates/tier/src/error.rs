@@ -63,6 +63,12 @@ pub enum TierError {
         /// The hard disk.
         hdd: String,
     },
+    /// The hard disk has a solid-state drive that is not lost.
+    #[error("{hdd} has a solid-state drive: that is given up first")]
+    SsdThere {
+        /// Its path.
+        hdd: String,
+    },
     /// A device is too small for what it shall hold.
     #[error("{label} has {sectors} sectors, and at least {sectors_min} are needed")]
     TooSmall {

@@ -3,6 +3,7 @@
 use claystone_env::Device;
 
 use crate::error::TierError;
+use crate::profile::Profile;
 use crate::superblock::{PairId, Side, SuperblockFault, VERSION, newest};
 
 /// What a device says of itself.
@@ -14,8 +15,8 @@ pub struct Member {
     pub side: Side,
     /// Whether the pair goes on without its solid-state drive.
     pub ssd_lost: bool,
-    /// Whether it is known how the hard disk's write buffer takes writes.
-    pub has_profile: bool,
+    /// How the hard disk's write buffer takes writes, if that is known.
+    pub profile: Option<Profile>,
     /// The queue of the solid-state drive that is not long yet, if it was measured.
     pub queue_max: Option<u16>,
     /// Where the solid-state drive was when the pair was opened last; empty where that is not known.
@@ -33,7 +34,7 @@ impl Member {
                 pair: superblock.id,
                 side,
                 ssd_lost: superblock.ssd_lost,
-                has_profile: superblock.profile.is_some(),
+                profile: superblock.profile,
                 queue_max: superblock.queue_max,
                 ssd_label: superblock.ssd_label,
             })),

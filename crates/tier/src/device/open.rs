@@ -371,6 +371,11 @@ impl TieredDevice {
     }
 }
 
+/// Sectors that a log has at least: what is left free, and as much again.
+pub(super) fn log_sectors_min(record_sectors_max: u16, unmarked_sectors_max: u32) -> u64 {
+    8 * (u64::from(record_sectors_max) + 1) + u64::from(unmarked_sectors_max)
+}
+
 fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: PairId) -> Result<Superblock, TierError> {
     let setting = |what, found: u64, least: u64, most: u64| match (least..=most).contains(&found) {
         true => Ok(()),
@@ -385,8 +390,7 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
         setting("the profile's lengths", profile.sizes.len() as u64, 1, SIZES_MAX as u64)?;
     }
     let sectors = [ssd.geometry().sectors, hdd.geometry().sectors];
-    // What is left free, and as much again.
-    let log_min = 8 * (record + 1) + unmarked;
+    let log_min = log_sectors_min(format.record_sectors_max, format.unmarked_sectors_max);
     let too_small = |device: &dyn Device, sectors_min: u64| {
         let sectors = device.geometry().sectors;
         if sectors < sectors_min {
@@ -425,7 +429,7 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
 }
 
 /// The superblock of a device that shall be one side.
-fn side_of(device: &dyn Device, side: Side) -> Result<Superblock, TierError> {
+pub(super) fn side_of(device: &dyn Device, side: Side) -> Result<Superblock, TierError> {
     let label = device.label();
     match superblock::newest(device)? {
         Err(SuperblockFault::Foreign) => Err(TierError::NotATier { label }),
@@ -442,6 +446,6 @@ fn side_of(device: &dyn Device, side: Side) -> Result<Superblock, TierError> {
 }
 
 /// Of the solid-state drive's log, what its lost records would take of the other one.
-const LOST_SHARE: u64 = 64;
+pub(super) const LOST_SHARE: u64 = 64;
 /// 16 GiB.
 const HDD_LOG_SECTORS: u64 = 4 << 20;

@@ -64,6 +64,11 @@ impl Pair {
         self.open().expect("open")
     }
 
+    /// Does something to it, if it opens.
+    fn opened_or(&self, act: impl FnOnce(&TieredDevice) -> Result<(), TierError>) -> Result<(), TierError> {
+        act(&self.open()?)
+    }
+
     /// The power goes.
     fn crash(&self) {
         self.hdd.crash();
@@ -379,6 +384,70 @@ fn a_failed_sync_of_the_hard_disk_is_for_good() {
     assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
     assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
     assert!(matches!(device.write(Sector(1), &[0; SECTOR_BYTES]), Err(DeviceError::Write { .. })));
+}
+
+#[test]
+fn a_pair_gets_another_solid_state_drive_through_power_cuts_and_what_was_lost_stays_so() {
+    // The power goes after so many operations of one side, while the old one is given up and the new one taken.
+    let run = |seed: u64, side: Side, cut_after: u64| {
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(seed, 2) };
+        let device = pair.opened();
+        for sector in 0..30 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        let lost = *pair.sectors_with(Side::Ssd, b"CLAYTREC").last().expect("a mark") - 1;
+        drop(device);
+        pair.crash();
+        pair.ssd.flip_bit(Sector(lost), 9);
+        let new = SimDevice::alone("new", HddModel { fails_fast: false, ..HddModel::new(LOG + 50) }, seed + 7);
+        let found: Vec<_> = {
+            let device = pair.opened();
+            (0..30).map(|sector| content(&device, sector)).collect()
+        };
+        let other = if side == Side::Hdd { &pair.hdd } else { &new };
+        other.cut_power_after(cut_after);
+        let change = || -> Result<(), TierError> {
+            pair.opened_or(|device| device.retire_ssd())?;
+            TieredDevice::join_ssd(&*pair.hdd.attach(), &*new.attach(), Some(3))
+        };
+        let done = change();
+        let was_cut = done.is_err();
+        for device in [&pair.hdd, &pair.ssd, &new] {
+            device.crash();
+        }
+        let case = format!("seed {seed}, {side:?} cut after {cut_after}: {done:?}");
+        let open = |ssd: &SimDevice| TieredDevice::open(pair.hdd.attach(), Some(ssd.attach()), now(), tuning(2));
+        let device = open(&new).or_else(|_| open(&pair.ssd)).unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert!(was_cut || device.info().ssd_works, "{case}");
+        for sector in 0..30 {
+            assert_eq!(content(&device, sector), found[sector as usize], "{case}, sector {sector}");
+        }
+        for sector in 0..10 {
+            write(&device, sector, 500 + sector);
+        }
+        device.sync().expect("sync");
+        drop(device);
+        for device in [&pair.hdd, &pair.ssd, &new] {
+            device.crash();
+        }
+        let device = open(&new).or_else(|_| open(&pair.ssd)).unwrap_or_else(|error| panic!("{case}: {error}"));
+        for sector in 0..30 {
+            let expected =
+                if sector < 10 { Some(sector_pattern(500 + sector, 1)) } else { found[sector as usize].clone() };
+            assert_eq!(content(&device, sector), expected, "{case}, sector {sector}");
+        }
+        was_cut
+    };
+    for seed in 0..6 {
+        for side in SIDES {
+            for cut_after in 0.. {
+                if !run(seed, side, cut_after) {
+                    break;
+                }
+            }
+        }
+    }
 }
 
 /// A device that waits in a write, and fails it.

@@ -25,11 +25,19 @@ pub struct At {
 }
 
 impl At {
-    fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>) -> anyhow::Result<Arc<dyn Device>> {
+    /// Opens the drive, or both.
+    ///
+    /// # Errors
+    /// As [`open_device`], and where the solid-state drive is not found.
+    pub fn open(&self) -> anyhow::Result<Drive> {
+        self.drive(|device| device)
+    }
+
+    fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>) -> anyhow::Result<Drive> {
         let ssds = self.ssd.iter().map(std::path::absolute).collect::<io::Result<_>>()?;
         let opening = Opening { ssds, ..Opening::default() };
         let drive = Drive::open(&self.device, &opening, Arc::new(HostClock::start()), seen);
-        Ok(drive.map_err(|error| advised(&self.device, error))?.device)
+        drive.map_err(|error| advised(&self.device, error))
     }
 }
 
@@ -67,7 +75,7 @@ fn advised(path: &Path, error: anyhow::Error) -> anyhow::Error {
 /// # Errors
 /// As [`open_device`], and where there is no disk on it, or it cannot be opened.
 pub fn open_disk(at: &At) -> anyhow::Result<Disk> {
-    disk_on(&at.device, at.drive(|device| device)?)
+    disk_on(&at.device, at.open()?.device)
 }
 
 /// Opens the disk on a device that is only looked at: nothing is written, so a read-only one will do.
@@ -75,7 +83,7 @@ pub fn open_disk(at: &At) -> anyhow::Result<Disk> {
 /// # Errors
 /// As [`open_disk`].
 pub fn look_at_disk(at: &At) -> anyhow::Result<Disk> {
-    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)))?)
+    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)))?.device)
 }
 
 /// Whether [`open_device`] failed because another program has the device open.

@@ -149,7 +149,10 @@ fn measured(hdd: &dyn Device) -> anyhow::Result<Option<Profile>> {
 }
 
 /// The queue of a solid-state drive at which it is not slower yet than the hard disk's buffer. What it held is lost.
-fn queue_of(ssd: &Arc<dyn Device>, profile: &Profile) -> anyhow::Result<u16> {
+///
+/// # Errors
+/// It is too small, or fails.
+pub fn queue_of(ssd: &Arc<dyn Device>, profile: &Profile) -> anyhow::Result<u16> {
     let by_queue = queued_writes(ssd, PROBE_BYTES)?;
     let queue = queue_threshold(&by_queue, profile.latency(WriteState::Mid, PROBE_BYTES as u64));
     Ok(u16::try_from(queue).expect("no more are measured"))

@@ -12,6 +12,7 @@ mod member;
 mod occupant;
 mod profile;
 mod queue;
+mod replace_ssd;
 mod scrub;
 mod size;
 
@@ -49,6 +50,8 @@ enum Action {
     Scrub(scrub::Scrub),
     /// Device: measure its write buffer, which writes that know the drive go by; what it holds is lost
     Profile(profile::Profile),
+    /// Device: give a disk of two drives another solid-state drive
+    ReplaceSsd(replace_ssd::ReplaceSsd),
     /// Device: take up the space of a device that became larger
     Grow(grow::Grow),
 }
@@ -66,6 +69,7 @@ impl Disk {
             Action::Check(check) => check.run(self.json),
             Action::Scrub(scrub) => scrub.run(self.json),
             Action::Profile(profile) => profile.run(self.json),
+            Action::ReplaceSsd(replace) => replace.run(self.json),
             Action::Grow(grow) => grow.run(self.json),
         }
     }

@@ -1,0 +1,72 @@
+//! Another solid-state drive for a pair: the old one is given up as if it were lost, but with nothing on it; then the hard disk, which
+//! goes on alone, gets a new one.
+//!
+//! ```text
+//! pair --retire_ssd--> hard disk alone --join_ssd--> pair, with an empty log on the new drive
+//! ```
+//!
+//! Invariants:
+//! 1. Between both, and in each power cut of both, the hard disk opens, alone or with one of the two, and has all.
+//! 2. Whatever the new drive holds is no record of this pair that counts: all sequences there are below the floor.
+
+use claystone_env::{Device, Sector, SectorRange};
+
+use super::TieredDevice;
+use super::open::{LOST_SHARE, log_sectors_min, side_of};
+use super::state::SsdState;
+use crate::error::TierError;
+use crate::superblock::{Side, Superblock, kept_label};
+
+impl TieredDevice {
+    /// Brings all home, and goes on without the solid-state drive, for good. Nobody else writes meanwhile. What was lost before stays so.
+    ///
+    /// # Errors
+    /// [`TierError::Device`]: a device failed, and the pair is as it was, or goes on with the hard disk.
+    pub fn retire_ssd(&self) -> Result<(), TierError> {
+        self.sync_all()?;
+        while self.drain()? > 0 {}
+        let mut state = self.state();
+        if state.ssd == SsdState::Present {
+            tracing::info!("the solid-state drive is given up: all that it had is brought home");
+            state.ssd = SsdState::Failed;
+        }
+        drop(state);
+        self.sync_all()?;
+        Ok(())
+    }
+
+    /// Gives a hard disk that goes on alone a solid-state drive. **What that held is lost.** Neither is open; then they are opened as a pair.
+    /// `queue_max`: as in [`TierFormat`](crate::TierFormat).
+    ///
+    /// # Errors
+    /// [`TierError::SsdThere`]: the hard disk has one; [`TierError::TooSmall`], [`TierError::NotATier`], [`TierError::Device`].
+    pub fn join_ssd(hdd: &dyn Device, ssd: &dyn Device, queue_max: Option<u16>) -> Result<(), TierError> {
+        let old = side_of(hdd, Side::Hdd)?;
+        if !old.ssd_lost {
+            return Err(TierError::SsdThere { hdd: hdd.label() });
+        }
+        let log_min = log_sectors_min(old.record_sectors_max, old.unmarked_sectors_max);
+        let (sectors, sectors_min) = (ssd.geometry().sectors, log_min + 2);
+        if sectors < sectors_min {
+            return Err(TierError::TooSmall { label: ssd.label(), sectors, sectors_min });
+        }
+        // No more than the hard disk's log has room to say that it is lost.
+        let share = old.logs[Side::Hdd as usize].sectors.saturating_sub(log_min).saturating_mul(LOST_SHARE);
+        let log = SectorRange { first: Sector(1), sectors: (sectors - 2).min(share.max(log_min)) };
+        let [_, hdd_log] = old.logs;
+        let superblock = Superblock {
+            ssd_lost: false,
+            generation: old.generation + 1,
+            sectors: [sectors, old.sectors[Side::Hdd as usize]],
+            logs: [log, hdd_log],
+            tails: [0, old.tails[Side::Hdd as usize]],
+            queue_max: queue_max.map(|queue| queue.min(u16::MAX - 1)),
+            ssd_label: kept_label(ssd.label()),
+            ..old
+        };
+        // The hard disk last: until then it goes on alone.
+        superblock.store(ssd, Side::Ssd)?;
+        superblock.store(hdd, Side::Hdd)?;
+        Ok(())
+    }
+}
