@@ -115,6 +115,34 @@ fn a_conversion_inherits_heat() {
     });
 }
 
+/// What a merge leaves where it is was read back before, and new parity is before it is named.
+#[test]
+fn what_is_made_of_verified_stripes_is_verified_and_not_read_again() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        for key in ["a", "b"] {
+            store.put(key, BYTES).await;
+        }
+        store.settle().await;
+        let verified = [store.span("a").await.stripe.verified, store.span("b").await.stripe.verified];
+        store.age().await;
+        for key in ["c", "d"] {
+            store.put(key, BYTES).await;
+        }
+        assert_eq!(store.keeper.convert_once().await.expect("the database answers").merged, 1);
+        assert_eq!(store.span("a").await.stripe.verified, verified.into_iter().min().expect("two"));
+        assert_eq!(store.keeper.scrub_once().await.expect("the database answers").verified, 2, "of c and d");
+        let halves = store.keeper.convert(&[store.span("a").await.stripe.id], store.policy.fast).await;
+        assert!(halves.expect("disks enough").iter().all(|half| half.verified == verified[0].min(verified[1])));
+        // Of what was not, nothing is.
+        store.put("e", BYTES).await;
+        let mixed = [store.span("d").await.stripe.id, store.span("e").await.stripe.id];
+        let mixed = store.keeper.convert(&mixed, store.policy.compact).await.expect("disks enough");
+        assert_eq!(mixed[0].verified, None);
+        assert_eq!(store.keeper.scrub_once().await.expect("the database answers").verified, 1);
+        assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
 #[test]
 fn a_conversion_that_fails_is_left_alone_for_a_while() {
     with_policy(9, SMALL_RSM, |store| async move {

@@ -166,6 +166,8 @@ fn keep(
     plan: &ConversionPlan,
     bands: Vec<Vec<Band>>,
 ) -> Vec<StripeRecord> {
+    // What is kept was read back when its stripe was, and what is new is before it is named.
+    let verified = sources.iter().map(|source| source.verified).min().flatten();
     let empty = |bands: Vec<Band>| StripeRecord {
         id: StripeId::new(stripes.env.clock.wall(), &*stripes.env.random),
         code: plan.to,
@@ -175,7 +177,7 @@ fn keep(
         places: vec![None; usize::from(plan.to.shape().chunks())],
         origins: BTreeMap::new(),
         revision: 0,
-        verified: None,
+        verified,
     };
     let mut targets: Vec<StripeRecord> = bands.into_iter().map(empty).collect();
     for kept in &plan.kept {
