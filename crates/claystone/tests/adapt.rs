@@ -37,6 +37,23 @@ fn what_codes_move_is_counted_at_the_stores() {
         let counted = ["data_chunks_read", "parity_chunks_read", "chunks_written"].map(|of| value(&rows, case, of));
         assert_eq!(counted, [data, parity, written], "{case}");
     }
+    // The same copied to a new bucket: all data read, and all chunks of the new code written.
+    for (case, at_disks, with_client) in [
+        ("pc:2x5 to pc:6x5", 30.0 + 42.0, 2.0 * 30.0),
+        ("lrc:12+6+2 to lrc:12+2+2", 12.0 + 16.0, 2.0 * 12.0),
+        ("rsm:6+3 to rsm:12+3", 12.0 + 15.0, 2.0 * 12.0),
+        ("rsm:10+4 to rsm:20+4", 20.0 + 24.0, 2.0 * 20.0),
+    ] {
+        let of_copying = |metric: &str| {
+            let row = rows.iter().find(|row| row["case"] == case && row["metric"] == metric).expect("it is compared");
+            let is_fifth = row["ratio"].as_f64().expect("it is compared") <= 0.2;
+            assert_eq!(is_fifth, metric != "at_disks_beside_copying", "{row}");
+            row["against_value"].as_f64()
+        };
+        assert_eq!(of_copying("at_disks_beside_copying"), Some(at_disks), "{case}");
+        assert_eq!(of_copying("moved_beside_client_copying"), Some(at_disks + with_client), "{case}");
+        of_copying("written_beside_copying");
+    }
     for (case, data_most, moved) in [
         ("rebuild pc:2x5", 2.0, 5.4),
         ("rebuild pc:6x5", 5.0, 8.4),

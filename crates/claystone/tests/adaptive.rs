@@ -23,6 +23,11 @@ fn a_bucket_goes_from_copies_to_codes_and_back_over_two_kills_and_a_lost_disk() 
         let written = row(case, "written_bytes")["ratio"].as_f64().expect("it is compared");
         assert!((written - ratio).abs() < 1e-9, "{case}: {written}");
     }
+    // What a client moved who copied it: all data three times, and five chunks for four.
+    let moved = row("fast to compact", "moved_bytes");
+    let copied = row("copied by a client", "read_bytes")["value"].as_f64().expect("bytes");
+    assert_eq!(row("copied by a client", "written_bytes")["value"].as_f64(), Some(1.25 * copied));
+    assert!(moved["ratio"].as_f64() <= Some(0.24) && moved["against"] == "copying", "{moved}");
     assert!(rows.iter().all(|row| row["met"] != false), "{}", run.out);
     assert!(!scratch.path("demo").exists(), "it cleans up");
 }

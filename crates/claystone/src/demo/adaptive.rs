@@ -6,13 +6,22 @@
 //! compact   only one slow client reads them: stripes are merged; a disk is lost and the process killed meanwhile
 //! hot       they are read much again: stripes are split; the process is killed meanwhile
 //! whole     what was lost is rebuilt, everything is read once more
+//! copied    a client copies all of it to a new bucket of the compact code
 //! ```
 //!
 //! The slow client reads and compares hashes from the first phase to the last. The store is this program in a process of its
 //! own, on directories; it is killed as by a loss of power to the process, and the disk's directory is deleted.
 //!
-//! Bytes moved are those that the store counted for its conversions up to a moment before each kill. Copying is what writing
-//! the same objects anew under the other code would move: all data read, and all chunks of the new code written.
+//! Bytes of conversions are those that the store counted for them up to a moment before each kill. Beside them is copying the same
+//! objects to a new bucket of the new code, per byte of data as the client's copy shows it:
+//!
+//! | row | of a conversion | of copying |
+//! |---|---|---|
+//! | `written_bytes` | chunks written | chunks written |
+//! | `disk_bytes` | and chunks read | and chunks read: all data |
+//! | `moved_bytes` | the same | and what goes to the client and back: all data twice |
+//!
+//! Left out on both sides: reading back what was written, by a conversion at once, by the scrub of a copy a minute later.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,8 +29,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
+use claystone_code::CodeSpec;
 use claystone_console::api;
 use claystone_keeper::{ConversionBytes, ConversionTotals, Overall, Status};
 use claystone_meta::{HeatPolicy, Reads};
@@ -63,6 +73,7 @@ pub async fn run(directory: &Path, size: Size, tell: impl Fn(&str) -> io::Result
         ended: ConversionTotals::default(),
         kills: 0,
         disks_lost: 0,
+        copied: Copied::default(),
         rows: Vec::new(),
         goals: Goals::built_in(),
     };
@@ -109,8 +120,18 @@ struct Tour {
     ended: ConversionTotals,
     kills: u32,
     disks_lost: u32,
+    copied: Copied,
     rows: Vec<Row>,
     goals: Goals,
+}
+
+/// What a client moved that copied all objects.
+#[derive(Debug, Clone, Copy, Default)]
+struct Copied {
+    /// Bytes of objects that it read, and then wrote.
+    data_bytes: u64,
+    /// Bytes of the chunks that they became.
+    chunks_bytes: u64,
 }
 
 /// Objects by their state.
@@ -126,6 +147,7 @@ impl Tour {
         self.become_compact(tell).await?;
         self.become_fast_again(watched, tell).await?;
         self.become_whole(watched, tell).await?;
+        self.copy(tell).await?;
         self.report()
     }
 
@@ -399,6 +421,45 @@ impl Tour {
         Ok(())
     }
 
+    /// Copies all objects to a new bucket of the compact code, as who wants another code without this store's conversions has to.
+    async fn copy(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
+        let target = self.target.borrow().clone().context("it runs")?;
+        let mut connection = Connection::open(&target.authority).await?;
+        request(&mut connection, &target, Method::PUT, &format!("/{COPIED}"), Bytes::new()).await?;
+        let code = api::SetCode { code: Some(self.policy.compact.to_string()) };
+        let _: api::Done = self.admin()?.send(Method::PUT, &format!("/buckets/{COPIED}/code"), &code).await?;
+        for object in &self.objects {
+            let (_, body) = request(&mut connection, &target, Method::GET, &object.path, Bytes::new()).await?;
+            ensure!(Sha256::digest(&body)[..] == object.sha256[..], "{}: other bytes than those stored", object.path);
+            self.copied.data_bytes += body.len() as u64;
+            let path = object.path.replacen(BUCKET, COPIED, 1);
+            request(&mut connection, &target, Method::PUT, &path, body).await?;
+        }
+        // A policy tells what a bucket takes, and all of this one is compact.
+        let policy = api::SetPolicy { policy: Some(self.policy.to_string()) };
+        let _: api::Done = self.admin()?.send(Method::PUT, &format!("/buckets/{COPIED}/policy"), &policy).await?;
+        let report: api::PolicyReport = self.admin()?.get(&format!("/buckets/{COPIED}/policy")).await?;
+        self.copied.chunks_bytes = report.compact_bytes;
+        ensure!(
+            (report.data_bytes, report.other_bytes) == (self.copied.data_bytes, 0),
+            "the copies have other codes: {report:?}"
+        );
+        let Copied { data_bytes, chunks_bytes } = self.copied;
+        tell(&format!(
+            "a client copied all to a new bucket of {}: {} read and sent to it, {} sent back, {} of chunks written",
+            self.policy.compact,
+            table::bytes(data_bytes),
+            table::bytes(data_bytes),
+            table::bytes(chunks_bytes),
+        ))?;
+        for (metric, bytes) in
+            [("read_bytes", data_bytes), ("client_bytes", 2 * data_bytes), ("written_bytes", chunks_bytes)]
+        {
+            self.row("copied by a client", metric, bytes as f64, "bytes");
+        }
+        Ok(())
+    }
+
     /// Deletes the directory of the first disk and gives it up.
     async fn lose_disk(&mut self, tell: &impl Fn(&str) -> io::Result<()>) -> anyhow::Result<()> {
         let path = self.disks[0].display().to_string();
@@ -466,17 +527,21 @@ impl Tour {
             sum.1.add(of.1);
         }
         let HeatPolicy { fast, compact, .. } = self.policy;
+        let space = |code: CodeSpec| f64::from(code.shape().chunks()) / f64::from(code.shape().data);
+        // What the copies took, for what code they took it, and so what they would have under another.
+        let copied = self.copied.chunks_bytes as f64 / self.copied.data_bytes as f64 / space(compact);
         for ((case, to), (count, bytes)) in
             [("copies to fast", fast), ("fast to compact", compact), ("compact to fast", fast)]
                 .into_iter()
                 .zip(kinds(&totals))
         {
-            let shape = to.shape();
-            let copied = bytes.data_bytes as f64 * f64::from(shape.chunks()) / f64::from(shape.data);
+            let data = bytes.data_bytes as f64;
+            let copied = data * copied * space(to);
             self.row(case, "conversions", count as f64, "conversions");
             self.against(case, "written_bytes", bytes.written_bytes as f64, copied);
             let moved = (bytes.read_bytes + bytes.written_bytes) as f64;
-            self.against(case, "moved_bytes", moved, bytes.data_bytes as f64 + copied);
+            self.against(case, "disk_bytes", moved, data + copied);
+            self.against(case, "moved_bytes", moved, data + copied + 2.0 * data);
         }
         Ok(())
     }
@@ -534,6 +599,7 @@ fn settings(disks: &[PathBuf]) -> String {
 }
 
 const BUCKET: &str = "photos";
+const COPIED: &str = "photos-copied";
 /// The compact code takes 15 disks. One is lost, and repair wants some to go to.
 const DISKS: usize = 18;
 /// The slow client alone keeps the heat at 2; what is read 13 times within seconds is hot, and so it is on a machine that takes

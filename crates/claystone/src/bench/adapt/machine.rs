@@ -70,6 +70,30 @@ pub struct Transfers {
     pub written: f64,
 }
 
+/// What copying the same objects to a bucket of the new code moved instead, in the same chunks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Copied {
+    /// Read of the disks.
+    pub read: f64,
+    /// Written to them.
+    pub written: f64,
+    /// Read and written by a client who copies, over its connection: the store copying by itself spares that.
+    pub by_client: f64,
+}
+
+/// A conversion beside copying.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Conversion {
+    /// The old code.
+    pub from: CodeSpec,
+    /// The new one.
+    pub to: CodeSpec,
+    /// What it moved.
+    pub transfers: Transfers,
+    /// What copying moved; of conversions to the compact code.
+    pub copied: Option<Copied>,
+}
+
 /// A way to keep data, measured.
 #[derive(Debug, Clone, Default)]
 pub struct System {
@@ -98,7 +122,7 @@ pub struct System {
     pub rebuild_seconds: f64,
 }
 
-/// Merges and splits with these policies, each with one conversion there and back.
+/// Merges and splits with these policies, each with one conversion there and back, and beside the first a copy to a new bucket.
 ///
 /// # Errors
 /// Something was refused, or other bytes came back.
@@ -106,9 +130,9 @@ pub async fn codes(
     place: &Path,
     policies: &[HeatPolicy],
     singles: &[CodeSpec],
-) -> anyhow::Result<(BTreeMap<CodeSpec, PerChunk>, Vec<(CodeSpec, CodeSpec, Transfers)>)> {
+) -> anyhow::Result<(BTreeMap<CodeSpec, PerChunk>, Vec<Conversion>)> {
     let store = Store::new(place).await?;
-    let (mut per_chunk, mut transfers) = (BTreeMap::new(), Vec::new());
+    let (mut per_chunk, mut conversions) = (BTreeMap::new(), Vec::new());
     for (number, policy) in policies.iter().enumerate() {
         let bucket = store.bucket(&format!("policy{number}"), Keeping::Policy(*policy)).await?;
         let mut stripes: Vec<StripeId> = Vec::new();
@@ -117,14 +141,18 @@ pub async fn codes(
             stripes.push(store.only_stripe(&bucket, at).await?.id);
         }
         per_chunk.insert(policy.fast, store.lose_each_chunk(stripes[0]).await?);
-        let (merged, there) = store.convert(&stripes, policy.compact).await?;
-        transfers.push((policy.fast, policy.compact, there));
+        let (from, to) = (policy.fast, policy.compact);
+        let copies = store.bucket(&format!("copies{number}"), Keeping::Code(to)).await?;
+        let copied = Some(store.copy(&bucket, &copies, stripes.len()).await?);
+        let (merged, transfers) = store.convert(&stripes, to).await?;
+        conversions.push(Conversion { from, to, transfers, copied });
         per_chunk.insert(policy.compact, store.lose_each_chunk(merged[0].id).await?);
         let merged: Vec<StripeId> = merged.iter().map(|stripe| stripe.id).collect();
-        let (_, back) = store.convert(&merged, policy.fast).await?;
-        transfers.push((policy.compact, policy.fast, back));
+        let (_, transfers) = store.convert(&merged, from).await?;
+        conversions.push(Conversion { from: to, to: from, transfers, copied: None });
         for at in 0..stripes.len() {
             store.read(&bucket, at, CODES_OBJECT_BYTES).await?;
+            store.read(&copies, at, CODES_OBJECT_BYTES).await?;
         }
     }
     for (number, code) in singles.iter().enumerate() {
@@ -133,7 +161,7 @@ pub async fn codes(
         let stripe = store.only_stripe(&bucket, 0).await?;
         per_chunk.insert(*code, store.lose_each_chunk(stripe.id).await?);
     }
-    Ok((per_chunk, transfers))
+    Ok((per_chunk, conversions))
 }
 
 /// One way to keep objects.
@@ -315,6 +343,25 @@ impl Store {
         };
         let written = written.values().sum::<u64>() as f64 / chunk_bytes;
         Ok((made, Transfers { data_read: of(true), parity_read: of(false), written }))
+    }
+
+    /// Copies objects, each one stripe, to another bucket, as a request to copy does.
+    async fn copy(&self, from: &str, to: &str, objects: usize) -> anyhow::Result<Copied> {
+        let chunk_bytes = Layout::chunk_bytes_of(&self.only_stripe(from, 0).await?)? as f64;
+        self.tally.take();
+        for at in 0..objects {
+            let object = self.find(from, at).await?;
+            let (off, none) = (Versioning::Off, Precondition::None);
+            self.objects.copy(&object, to, &key(at), off, none, Attributes::default()).await?;
+        }
+        let counts = self.tally.take();
+        let by_client = 2.0 * objects as f64 * CODES_OBJECT_BYTES as f64;
+        let chunks = |bytes: f64| bytes / chunk_bytes;
+        Ok(Copied {
+            read: chunks(counts.read_bytes() as f64),
+            written: chunks(counts.written_bytes() as f64),
+            by_client: chunks(by_client),
+        })
     }
 
     /// Bytes of all committed chunks, as the stores say; of one disk, or all.

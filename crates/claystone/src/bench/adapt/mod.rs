@@ -179,8 +179,8 @@ async fn codes(machine: &OnThisMachine) -> anyhow::Result<Codes> {
     let place = super::scratch(machine.directory.as_deref())?;
     let policies = ["pc", "lrc", "rsm-6+3", "rsm-10+4", "clay"].map(policy);
     let singles = ["rs:6+3", "rs:10+4"].map(|code| code.parse().expect("valid"));
-    let (per_chunk, transfers) = machine::codes(place.path(), &policies, &singles).await?;
-    Ok(Codes { per_chunk, transfers })
+    let (per_chunk, conversions) = machine::codes(place.path(), &policies, &singles).await?;
+    Ok(Codes { per_chunk, conversions })
 }
 
 async fn on_machine(machine: &OnThisMachine, systems: &[System]) -> anyhow::Result<Vec<OnMachine>> {

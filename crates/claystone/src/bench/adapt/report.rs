@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use claystone_code::CodeSpec;
 use claystone_meta::HeatPolicy;
 
-use super::machine::{PerChunk, System as Measured, Transfers};
+use super::machine::{Conversion, Copied, PerChunk, System as Measured, Transfers};
 use super::simulate::{Keeping, Outcome};
 use super::workload::MADE;
 use super::{Kept, SYSTEMS, System};
@@ -47,7 +47,7 @@ pub struct Codes {
     /// Rebuilding each chunk of a stripe.
     pub per_chunk: BTreeMap<CodeSpec, PerChunk>,
     /// Conversions.
-    pub transfers: Vec<(CodeSpec, CodeSpec, Transfers)>,
+    pub conversions: Vec<Conversion>,
 }
 
 /// A way to keep objects on this machine.
@@ -110,7 +110,7 @@ impl Report {
     /// All figures.
     pub fn figures(&self) -> Vec<Figure> {
         let mut figures = Vec::new();
-        for (from, to, transfers) in &self.codes.transfers {
+        for Conversion { from, to, transfers, copied } in &self.codes.conversions {
             let case = format!("{from} to {to}");
             let paper = PAPER_TRANSFERS.iter().find(|(name, ..)| *name == case);
             let beside = |value: f64| Against { name: "paper".to_owned(), value };
@@ -122,6 +122,15 @@ impl Report {
                 ("chunks_written", written, paper.map(|(_, _, written)| beside(*written))),
             ] {
                 figures.push(figure(&case, metric, "chunks", value, against));
+            }
+            let Some(Copied { read: copy_read, written: copy_written, by_client }) = *copied else { continue };
+            let beside = |value: f64| Some(Against { name: "copying".to_owned(), value });
+            for (metric, value, against) in [
+                ("written_beside_copying", written, copy_written),
+                ("at_disks_beside_copying", read + written, copy_read + copy_written),
+                ("moved_beside_client_copying", read + written, copy_read + copy_written + by_client),
+            ] {
+                figures.push(figure(&case, metric, "chunks", value, beside(against)));
             }
         }
         for (code, per_chunk) in &self.codes.per_chunk {
@@ -221,7 +230,8 @@ impl Report {
         let mut tables = Vec::new();
         if !self.codes.per_chunk.is_empty() {
             tables.push(("On this machine, each chunk of a stripe lost and rebuilt in turn".to_owned(), self.codes()));
-            let heading = "Conversions, in chunks read and written at the stores";
+            let heading =
+                "Conversions, in chunks read and written at the stores, and copying to a bucket of the new code";
             tables.push((heading.to_owned(), self.transfers()));
         }
         if !self.on_machine.is_empty() {
@@ -251,14 +261,58 @@ impl Report {
     }
 
     fn transfers(&self) -> Table {
-        let heading = ["from", "to", "data read", "parity read", "written", "paper read", "written"];
+        let heading = [
+            "from",
+            "to",
+            "data read",
+            "parity read",
+            "written",
+            "paper read",
+            "written",
+            "a copy reads",
+            "writes",
+            "and its client",
+            "written less",
+            "at disks less",
+            "in all less",
+        ];
         let mut table = Table::new(&heading);
-        for (from, to, Transfers { data_read, parity_read, written }) in &self.codes.transfers {
+        for Conversion { from, to, transfers: Transfers { data_read, parity_read, written }, copied } in
+            &self.codes.conversions
+        {
+            let beside =
+                copied.map_or(Default::default(), |Copied { read: copy_read, written: copy_written, by_client }| {
+                    let (moved, copy_moved) = (data_read + parity_read + written, copy_read + copy_written);
+                    let times = |copying: f64, ours: f64| format!("{:.1} x", copying / ours);
+                    [
+                        format!("{copy_read:.2}"),
+                        format!("{copy_written:.2}"),
+                        format!("{by_client:.2}"),
+                        times(copy_written, *written),
+                        times(copy_moved, moved),
+                        times(copy_moved + by_client, moved),
+                    ]
+                });
             let [data, parity, written] = [data_read, parity_read, written].map(|chunks| format!("{chunks:.2}"));
             let paper = PAPER_TRANSFERS.iter().find(|(name, ..)| *name == format!("{from} to {to}"));
             let paper = paper.map_or(Default::default(), |(_, read, written)| [read.to_string(), written.to_string()]);
-            let [paper_read, paper_written] = paper;
-            table.row([from.to_string(), to.to_string(), data, parity, written, paper_read, paper_written]);
+            let ([paper_read, paper_written], [read, writes, client, less, at_disks, in_all]) = (paper, beside);
+            let (from, to) = (from.to_string(), to.to_string());
+            table.row([
+                from,
+                to,
+                data,
+                parity,
+                written,
+                paper_read,
+                paper_written,
+                read,
+                writes,
+                client,
+                less,
+                at_disks,
+                in_all,
+            ]);
         }
         table
     }
