@@ -77,7 +77,7 @@ impl Disk {
         share: Share,
     ) -> Result<Option<JournalPosition>, String> {
         if unsynced {
-            self.device.sync().map_err(|error| with_sources(&error))?;
+            self.groups.sync().map_err(|error| with_sources(&error))?;
         }
         if entry.records.is_empty() {
             return Ok(Some(journal.next()));
@@ -214,7 +214,7 @@ impl Disk {
         let mut journal = guard(&self.journal);
         let mut core = guard(&self.core);
         core.assert_writable()?;
-        if let Err(error) = self.device.sync() {
+        if let Err(error) = self.groups.sync() {
             return Err(core.fail(with_sources(&error)));
         }
         core.unsynced = false;

@@ -514,12 +514,13 @@ impl Disk {
         let _alone = write_gate(&gate);
         {
             let mut core = guard(&self.core);
+            core.unsynced |= update.mended;
             core.set_window(inode, &window);
             let record = core.settle_to(inode, window.end())?;
             core.set_stored(inode, &record);
         }
         self.commit_flushing(flushing)?;
-        if let Err(error) = update.write(&*self.device) {
+        if let Err(error) = self.groups.write_update(&update) {
             return Err(self.write_failed(&with_sources(&error)));
         }
         if let Run::Single { place, sums, .. } = &window.run {
@@ -557,6 +558,7 @@ impl Disk {
         let update = update.map_err(|error| unreadable(inode, &error))?;
         {
             let mut core = guard(&self.core);
+            core.unsynced |= update.updates.iter().any(|update| update.mended);
             for SumsUpdate { place, sums, .. } in update.sums.iter().filter(|sums| sums.differs) {
                 core.record(Record::Sums { place: place.0, bytes: sums.encode(self.disk_id(), *place) });
             }

@@ -196,12 +196,22 @@ impl Disk {
                     Ok(())
                 }
                 Some((next, start)) => {
+                    self.sync_updates()?;
                     let read = if (next.0, start) == (inode, first) { read } else { 0 };
                     self.scrub_window(next, start, read..read + groups_max, place, found)
                 }
             },
             Place::Pages { page } => self.scrub_pages(page, place, found),
         }
+    }
+
+    /// Makes updates durable: what is wrong in their groups is not mended before. A disk that takes no writes mends nothing.
+    fn sync_updates(&self) -> Result<(), FileError> {
+        let is_due = {
+            let core = guard(&self.core);
+            core.unsynced && core.failed.is_none()
+        };
+        if is_due { self.commit() } else { Ok(()) }
     }
 
     /// The first window that is not before this one.

@@ -369,10 +369,7 @@ impl Groups {
             updates.iter().flat_map(Update::requests).chain(sums_requests).collect();
         // As the head of a hard disk comes by.
         requests.sort_unstable_by_key(|(first, _)| *first);
-        for (first, bytes) in &requests {
-            self.recent().forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
-        }
-        self.device().write_each(&requests)?;
+        self.write_in_place(updates.iter().map(|update| update.place), &requests)?;
         sums.iter().for_each(|sums| self.sums_cache().put(sums.place, sums.sums.clone()));
         Ok(())
     }
@@ -393,6 +390,11 @@ impl Groups {
     ) -> Result<BulkUpdate, GroupError> {
         let (shape, shown) = (self.shape(), run.into());
         let run = shown.run;
+        if choice.distrusts_parity() {
+            for of in groups {
+                self.begin_update(run.group(of.group, shape));
+            }
+        }
         let mut missing: Vec<Sector> =
             groups.iter().flat_map(|of| self.sums_missing(run, of.group, 0..shape.data as usize)).collect();
         missing.dedup();

@@ -646,7 +646,7 @@ impl<'a> Gathering<'a> {
             for at in run {
                 bytes.extend_from_slice(self.bytes(*at).expect("only what is held is written"));
             }
-            self.groups.write_mended(self.place.sector(self.member(*first)), &bytes);
+            self.groups.mend(self.place, self.place.sector(self.member(*first)), &bytes);
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::pace::PaceMeter;
 use crate::recent::Recent;
 use crate::statistics::count;
 use crate::sums_cache::SumsCache;
-use crate::{DiskId, GroupCode, GroupPlace, GroupShape, Member, Pace, Statistics, sector_sum};
+use crate::unsynced::Unsynced;
+use crate::{DiskId, GroupCode, GroupPlace, GroupShape, Member, Pace, Statistics, Update, sector_sum};
 
 /// What a caller has of a group in memory: a data sector, which counts only if it has the CRC of the one on the device,
 /// or a parity sector, which must be as on the device.
@@ -75,6 +76,7 @@ pub struct Groups {
     bridge: usize,
     pace: PaceMeter,
     counts: Statistics,
+    unsynced: Unsynced,
     // Sectors that failed softly once.
     suspects: Mutex<BTreeSet<u64>>,
 }
@@ -105,6 +107,7 @@ impl Groups {
             bridge: BRIDGE_SECTORS,
             pace: PaceMeter::default(),
             counts: Statistics::default(),
+            unsynced: Unsynced::default(),
             suspects: Mutex::default(),
         }
     }
@@ -348,6 +351,57 @@ impl Groups {
             suspects.clear();
         }
         !suspects.insert(sector.0)
+    }
+
+    /// Syncs the device: all groups that were written are durable.
+    ///
+    /// # Errors
+    /// The device failed, and what was written may be lost.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        let sync = self.unsynced.begin_sync();
+        self.device.sync()?;
+        self.unsynced.end_sync(sync);
+        Ok(())
+    }
+
+    /// Writes an update of a group.
+    ///
+    /// # Errors
+    /// The device failed: the group may then hold old and new sectors and parity that fits neither.
+    pub fn write_update(&self, update: &Update) -> Result<(), DeviceError> {
+        self.write_in_place([update.place].into_iter(), &update.requests().collect::<Vec<_>>())
+    }
+
+    /// Writes over what groups hold, for which updates were prepared.
+    pub(crate) fn write_in_place(
+        &self,
+        places: impl Iterator<Item = GroupPlace> + Clone,
+        requests: &[(Sector, &[u8])],
+    ) -> Result<(), DeviceError> {
+        for (first, bytes) in requests {
+            self.recent.forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
+        }
+        if places.clone().any(|place| self.unsynced.begin_update(place)) {
+            self.sync()?;
+        }
+        self.device.write_each(requests)?;
+        places.for_each(|place| self.unsynced.end_update(place));
+        Ok(())
+    }
+
+    /// A group is going to be updated: nothing of it is mended from now on. Returns whether something was that is not synced.
+    pub(crate) fn begin_update(&self, place: GroupPlace) -> bool {
+        self.unsynced.begin_update(place)
+    }
+
+    /// Whether what fails of a group is written again now.
+    pub(crate) fn may_mend(&self, place: GroupPlace) -> bool {
+        self.unsynced.may_mend(place)
+    }
+
+    /// Writes again what a group should hold, but not beside an update that is not synced: then it will fail again.
+    pub(crate) fn mend(&self, place: GroupPlace, first: Sector, bytes: &[u8]) {
+        self.unsynced.mend(place, || self.write_mended(first, bytes));
     }
 
     /// Writes again what the device should hold.

@@ -6,13 +6,14 @@
 //! Invariants:
 //! 1. No wrong byte: a data sector is returned only if it matched its CRC, or, while its sums sector cannot be read, if
 //!    its whole group was found to be a codeword with a parity sector to spare.
-//! 2. Only [`Groups::write_new`], [`Groups::write_bulk`], [`Update::write`] and [`Groups::write_bulk_update`] change what a
+//! 2. Only [`Groups::write_new`], [`Groups::write_bulk`], [`Groups::write_update`] and [`Groups::write_bulk_update`] change what a
 //!    device holds. Reads and scrubs write what was there: mended sectors, parity of data that was checked, sums.
 //! 3. Callers see to it that a group is not written while somebody else reads, scrubs or writes it: who reads
 //!    a sector under its old sums would take the new one for damaged, and mend it back. Else all calls may be made at once.
 //! 4. With m = 0 nothing is decoded: the device is asked to retry at once.
+//! 5. What is mended of a group and an update of it are never unsynced at once ([`Groups::sync`]): a power cut may tear both.
 //!
-//! Left out: syncing, and what it takes to write a group again safely (the journal of crate `files`).
+//! Left out: when to sync, and what it takes to write a group again safely (the journal of crate `files`).
 
 mod bulk;
 mod code;
@@ -26,6 +27,7 @@ mod scrub;
 mod statistics;
 mod sums;
 mod sums_cache;
+mod unsynced;
 mod update;
 
 pub use bulk::{BulkUpdate, GroupChanges, SumsUpdate};

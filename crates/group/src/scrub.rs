@@ -106,6 +106,11 @@ impl Groups {
             Err(error) => return Err(error),
             Ok(()) => {}
         }
+        if !self.may_mend(place) {
+            // The next scrub finds it.
+            report.mended.clear();
+            return Ok(report);
+        }
         let data: Vec<&[u8]> = data.map(|at| gathering.bytes(at).expect("it was restored")).collect();
         let mut parity = aligned_buffer(self.shape().parity as usize * SECTOR_BYTES);
         parity.resize(self.shape().parity as usize * SECTOR_BYTES, 0);
@@ -113,7 +118,7 @@ impl Groups {
         for (number, bytes) in (0..).zip(parity.chunks_exact(SECTOR_BYTES)) {
             let member = Member::Parity(number);
             if gathering.bytes(gathering.at(member)) != Some(bytes) {
-                self.write_mended(place.sector(member), bytes);
+                self.mend(place, place.sector(member), bytes);
                 report.mended.push(member);
             }
         }

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use claystone_env::{Device, DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
+use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
 
 use crate::gathering::Gathering;
 use crate::{Cached, GroupCode, GroupError, GroupPlace, Groups, Member, sector_sum};
@@ -42,6 +42,13 @@ pub enum UpdateChoice {
     Cheapest,
     /// This way. After a crash the parity may not fit the data: then it must be [`UpdateWay::Reencode`].
     Only(UpdateWay),
+}
+
+impl UpdateChoice {
+    /// Whether the parity may not fit the data.
+    pub(crate) fn distrusts_parity(self) -> bool {
+        self == UpdateChoice::Only(UpdateWay::Reencode)
+    }
 }
 
 /// What to read for an update, and how to use it.
@@ -75,17 +82,12 @@ pub struct Update {
     pub sums: Vec<(u32, u32)>,
     /// The new parity, m sectors: who keeps it can append without a read.
     pub parity: Bytes,
+    /// Something of the group was mended, and is not synced: to be synced before anything that comes with the update, such as its CRCs.
+    /// What was torn of it by a power cut could not be decoded under them.
+    pub mended: bool,
 }
 
 impl Update {
-    /// Writes all.
-    ///
-    /// # Errors
-    /// The device failed: the group may then hold old and new sectors and parity that fits neither.
-    pub fn write(&self, device: &dyn Device) -> Result<(), DeviceError> {
-        device.write_each(&self.requests().collect::<Vec<_>>())
-    }
-
     /// What to write, as a device takes it.
     pub(crate) fn requests(&self) -> impl Iterator<Item = (Sector, &[u8])> {
         self.writes.iter().map(|write| (write.first, &write.bytes[..]))
@@ -136,6 +138,9 @@ impl Groups {
         cached: Cached<'_>,
         choice: UpdateChoice,
     ) -> Result<Update, GroupError> {
+        if choice.distrusts_parity() {
+            self.begin_update(place);
+        }
         let mut preparation = Preparation::new(self, place, changes, sums, cached, choice);
         Preparation::fetch_each(self, std::slice::from_mut(&mut preparation))?;
         preparation.finish()
@@ -219,6 +224,7 @@ impl<'a> Preparation<'a> {
             writes: writes(place, changes, &parity),
             sums: changes.iter().map(|change| (change.position, sector_sum(change.bytes))).collect(),
             parity,
+            mended: groups.begin_update(place),
         })
     }
 }

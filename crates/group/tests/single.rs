@@ -272,6 +272,40 @@ fn a_scrub_mends_data_and_parity() {
     assert_eq!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").lost, [0, 1, 2, 3]);
 }
 
+/// A power cut may tear all that is not synced: what is mended comes from parity, and what is updated leaves none.
+#[test]
+fn a_group_is_not_mended_and_updated_without_a_sync_in_between() {
+    let mut case = case(PLACE, 10, 3);
+    let read = |case: &Case| {
+        assert_eq!(case.read(0..2).expect("read"), case.expected(0..2));
+        std::mem::take(&mut case.device.state().writes)
+    };
+    let flip = |case: &Case| case.device.flip(4, 0);
+    let update = |case: &Case, way| {
+        let same = [Change { position: 5, bytes: case.expected(5..6) }];
+        let prepared = case
+            .groups
+            .prepare_update(PLACE, &same, &case.sums, NOTHING_CACHED, UpdateChoice::Only(way))
+            .expect("read");
+        assert_eq!(case.device.state().writes, [], "nothing is mended for it");
+        case.groups.write_update(&prepared).expect("written");
+        case.device.state().writes.clear();
+        std::mem::take(&mut case.device.state().syncs)
+    };
+    flip(&case);
+    assert_eq!((read(&case), case.device.state().syncs), (vec![(4, 1)], 0));
+    assert_eq!((update(&case, UpdateWay::Delta), update(&case, UpdateWay::Delta)), (1, 0));
+    flip(&case);
+    assert_eq!(read(&case), [], "it would be torn with the parity that mends it");
+    case.groups.sync().expect("synced");
+    assert_eq!(read(&case), [(4, 1)]);
+    // After a crash nobody knows what was updated.
+    case.groups = groups(&case.device, 10, 3);
+    flip(&case);
+    update(&case, UpdateWay::Reencode);
+    assert_eq!(read(&case), []);
+}
+
 /// Carries an update out and checks that the group is as if newly written; returns the sectors read for it.
 fn update(case: &mut Case, changed: &[u32], choice: UpdateChoice, cached: claystone_group::Cached<'_>) -> u64 {
     case.device.sectors_read();
@@ -281,7 +315,7 @@ fn update(case: &mut Case, changed: &[u32], choice: UpdateChoice, cached: clayst
     let update = case.groups.prepare_update(case.place, &changes, &case.sums, cached, choice).expect("prepared");
     let read = case.device.sectors_read();
     assert!(case.device.state().writes.is_empty(), "nothing is written before it is time");
-    update.write(&*case.device).expect("written");
+    case.groups.write_update(&update).expect("written");
     for change in &changes {
         let at = change.position as usize;
         case.data.resize(case.data.len().max((at + 1) * 4096), 0);
@@ -352,7 +386,7 @@ fn old_sectors_that_fail_do_not_stop_an_update() {
             let changes = [Change { position: 2, bytes: &[7; 4096] }, Change { position: 8, bytes: &[8; 4096] }];
             let update =
                 case.groups.prepare_update(PLACE, &changes, &case.sums, NOTHING_CACHED, choice).expect("prepared");
-            update.write(&*case.device).expect("written");
+            case.groups.write_update(&update).expect("written");
             case.data[2 * 4096..3 * 4096].fill(7);
             case.data.extend([8; 4096]);
             case.sums = sectors(&case.data).into_iter().map(sector_sum).collect();
@@ -537,7 +571,7 @@ proptest! {
             let changes: Vec<Change<'_>> =
                 changed.iter().zip(sectors(&new)).map(|(position, bytes)| Change { position: *position, bytes }).collect();
             let update = case.groups.prepare_update(case.place, &changes, &case.sums, NOTHING_CACHED, choice).expect("prepared");
-            update.write(&*case.device).expect("written");
+            case.groups.write_update(&update).expect("written");
             case.device.quiet();
             case.place = update.place;
             case.data.resize(case.place.data as usize * 4096, 0);

@@ -34,6 +34,7 @@ pub struct State {
     pub calls: usize,
     /// Every write since the last look.
     pub writes: Vec<(u64, u64)>,
+    pub syncs: usize,
     /// The time that reads took, where it is measured: each 5 ms, 33 us a sector, and 20 ms a retry.
     pub elapsed: Option<Duration>,
 }
@@ -150,6 +151,7 @@ impl Device for FaultyDevice {
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
+        self.state().syncs += 1;
         Ok(())
     }
 

@@ -1,0 +1,170 @@
+//! Groups that were written to in place, and no sync has covered it.
+//!
+//! A power cut may tear every write that is not synced. A group whose data and parity are being changed comes back all the same, for the
+//! caller has what changes; and so does one of which up to m sectors are being mended. Both in one group would be more than it can lose.
+//!
+//! ```text
+//! synced --mend--> mended --update: a sync first--> updated --sync--> synced
+//!                                                       +---mend: not now, it will fail again
+//! ```
+//!
+//! An update is under way from when it was prepared until it is written; after a crash, of a group in which one may have been cut off, from
+//! when it is to be prepared.
+//!
+//! Invariants:
+//! 1. Of a group whose update is under way or not synced nothing is mended; and who updates it knows whether something was before.
+//! 2. A group counts as written until a sync has ended that began after the writing did.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use claystone_env::Sector;
+
+use crate::GroupPlace;
+
+/// See the module. One update of a group is under way at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Unsynced {
+    groups: Mutex<Groups>,
+    /// Told when something was mended.
+    mended: Condvar,
+}
+
+/// Groups by their first sectors.
+#[derive(Debug, Default)]
+struct Groups {
+    /// How many syncs have begun.
+    syncs: u64,
+    /// How many had when they had been updated; `None`: that is under way.
+    updated: BTreeMap<Sector, Option<u64>>,
+    mended: BTreeMap<Sector, Mended>,
+}
+
+#[derive(Debug, Default)]
+struct Mended {
+    /// How many do.
+    under_way: usize,
+    /// How many syncs had begun when the last had.
+    at: u64,
+}
+
+impl Unsynced {
+    /// Whether something of a group may be mended now.
+    pub fn may_mend(&self, place: GroupPlace) -> bool {
+        !self.groups().updated.contains_key(&place.first)
+    }
+
+    /// Mends something of a group by `write`, if it may be.
+    pub fn mend(&self, place: GroupPlace, write: impl FnOnce()) {
+        {
+            let mut groups = self.groups();
+            if groups.updated.contains_key(&place.first) {
+                return;
+            }
+            groups.mended.entry(place.first).or_default().under_way += 1;
+        }
+        write();
+        let mut groups = self.groups();
+        let at = groups.syncs;
+        let mended = groups.mended.get_mut(&place.first).expect("it is kept while it is under way");
+        (mended.under_way, mended.at) = (mended.under_way - 1, at);
+        self.mended.notify_all();
+    }
+
+    /// An update of a group is under way. Returns whether something was mended of it, and is not synced.
+    pub fn begin_update(&self, place: GroupPlace) -> bool {
+        let mut groups = self.groups();
+        groups.updated.insert(place.first, None);
+        while groups.mended.get(&place.first).is_some_and(|mended| mended.under_way > 0) {
+            groups = self.mended.wait(groups).unwrap_or_else(PoisonError::into_inner);
+        }
+        groups.mended.contains_key(&place.first)
+    }
+
+    /// The update is written.
+    pub fn end_update(&self, place: GroupPlace) {
+        let mut groups = self.groups();
+        let syncs = groups.syncs;
+        groups.updated.insert(place.first, Some(syncs));
+    }
+
+    /// A sync begins; to be named when it has ended well.
+    pub fn begin_sync(&self) -> u64 {
+        let mut groups = self.groups();
+        groups.syncs += 1;
+        groups.syncs
+    }
+
+    /// The sync has ended.
+    pub fn end_sync(&self, sync: u64) {
+        let mut groups = self.groups();
+        groups.updated.retain(|_, at| at.is_none_or(|at| at >= sync));
+        groups.mended.retain(|_, mended| mended.under_way > 0 || mended.at >= sync);
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(first: u64) -> GroupPlace {
+        GroupPlace { first: Sector(first), data: 10, capacity: 10 }
+    }
+
+    fn mended(unsynced: &Unsynced, first: u64) -> bool {
+        let mut written = false;
+        unsynced.mend(group(first), || written = true);
+        written
+    }
+
+    #[test]
+    fn between_two_syncs_a_group_is_mended_or_updated() {
+        let unsynced = Unsynced::default();
+        assert!(mended(&unsynced, 0) && mended(&unsynced, 0), "up to m sectors");
+        assert!(unsynced.begin_update(group(0)) && !unsynced.begin_update(group(20)));
+        assert!(!mended(&unsynced, 20), "under way");
+        unsynced.end_update(group(20));
+        assert!(!mended(&unsynced, 20) && mended(&unsynced, 60));
+        let sync = unsynced.begin_sync();
+        assert!(!mended(&unsynced, 20), "it has not ended");
+        unsynced.end_sync(sync);
+        assert!(mended(&unsynced, 20) && !unsynced.begin_update(group(60)));
+        assert!(!mended(&unsynced, 0) && !unsynced.begin_update(group(0)), "under way, and what was mended is synced");
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_written_before_it_began() {
+        let unsynced = Unsynced::default();
+        let first = unsynced.begin_sync();
+        unsynced.begin_update(group(0));
+        unsynced.mend(group(20), || unsynced.end_sync(first));
+        let within = unsynced.begin_sync();
+        unsynced.end_update(group(0));
+        unsynced.end_sync(within);
+        assert!(!unsynced.may_mend(group(0)));
+        let last = unsynced.begin_sync();
+        unsynced.end_sync(last);
+        assert!(unsynced.may_mend(group(0)) && !unsynced.begin_update(group(20)));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "two at once are what is tested")]
+    fn an_update_waits_for_who_mends() {
+        let unsynced = Unsynced::default();
+        std::thread::scope(|scope| {
+            let mut updating = None;
+            unsynced.mend(group(0), || {
+                updating = Some(scope.spawn(|| unsynced.begin_update(group(0))));
+                while unsynced.may_mend(group(0)) {
+                    std::thread::yield_now();
+                }
+                assert!(!updating.as_ref().expect("just set").is_finished());
+            });
+            assert!(updating.expect("just set").join().expect("it ends"), "something was mended");
+        });
+    }
+}
