@@ -69,6 +69,16 @@ pub enum TierError {
         /// Its path.
         hdd: String,
     },
+    /// The solid-state drive has what cannot be brought home.
+    #[error(
+        "{sectors} sectors of {hdd} wait on its drives and are not brought home: the solid-state drive is not given up"
+    )]
+    NotHome {
+        /// The hard disk.
+        hdd: String,
+        /// How many.
+        sectors: u64,
+    },
     /// A device is too small for what it shall hold.
     #[error("{label} has {sectors} sectors, and at least {sectors_min} are needed")]
     TooSmall {

@@ -21,16 +21,32 @@ impl TieredDevice {
     /// Brings all home, and goes on without the solid-state drive, for good. Nobody else writes meanwhile. What was lost before stays so.
     ///
     /// # Errors
-    /// [`TierError::Device`]: a device failed, and the pair is as it was, or goes on with the hard disk.
+    /// [`TierError::Device`]: a device failed, and the pair is as it was, or goes on with the hard disk; [`TierError::NotHome`]: the
+    /// pair is as it was.
     pub fn retire_ssd(&self) -> Result<(), TierError> {
         self.sync_all()?;
-        while self.drain()? > 0 {}
-        let mut state = self.state();
-        if state.ssd == SsdState::Present {
-            tracing::info!("the solid-state drive is given up: all that it had is brought home");
-            state.ssd = SsdState::Failed;
+        let end = self.state().next_seq;
+        let mut last = None;
+        loop {
+            let mut state = self.state();
+            let waiting = state.overlay.sectors() - state.overlay.lost();
+            let floor = state.superblock.floor;
+            if state.ssd != SsdState::Present {
+                break;
+            }
+            if waiting == 0 {
+                tracing::info!("the solid-state drive is given up: all that it had is brought home");
+                state.ssd = SsdState::Failed;
+                break;
+            }
+            // A batch may bring nothing home, where all of it is lost: what is behind it waits still.
+            if floor >= end || last.is_some_and(|last| floor <= last) {
+                return Err(TierError::NotHome { hdd: self.hdd.label(), sectors: waiting });
+            }
+            last = Some(floor);
+            drop(state);
+            self.drain()?;
         }
-        drop(state);
         self.sync_all()?;
         Ok(())
     }

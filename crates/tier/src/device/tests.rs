@@ -450,6 +450,58 @@ fn a_pair_gets_another_solid_state_drive_through_power_cuts_and_what_was_lost_st
     }
 }
 
+#[test]
+fn a_solid_state_drive_is_not_given_up_before_all_is_home_that_waits_behind_lost_sectors() {
+    // More than two batches are lost: with a drive that died before, or they cannot be read from a worn one.
+    const LOST: u64 = 64;
+    let home = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
+    for is_worn in [false, true] {
+        let hdd = SimDevice::alone("hdd", home(100 + LOG + 2), 1);
+        let ssds = [2, 3].map(|seed| SimDevice::alone("ssd", home(LOG + 2), seed));
+        formatted(&*hdd.attach(), &*ssds[0].attach());
+        let open = |ssd: &SimDevice| {
+            TieredDevice::open(hdd.attach(), Some(ssd.attach()), now(), tuning(1_000_000)).expect("open")
+        };
+        let mut device = open(&ssds[0]);
+        let is_lost = |first: u64| sector_pattern(first, 8);
+        for first in (0..LOST).step_by(8) {
+            device.write(Sector(first), &is_lost(first)).expect("write");
+        }
+        device.sync().expect("sync");
+        if is_worn {
+            let written: Vec<Vec<u8>> = (0..LOST).step_by(8).map(is_lost).collect();
+            let is_of_it =
+                |content: &[u8]| written.iter().flat_map(|it| it.chunks(SECTOR_BYTES)).any(|it| it == content);
+            for sector in 1..=LOG {
+                if ssds[0].content(Sector(sector)).is_some_and(|content| is_of_it(&content)) {
+                    ssds[0].make_lost(sector..sector + 1);
+                }
+            }
+        } else {
+            ssds[0].set_removed(true);
+            assert_eq!(content(&device, 1), None);
+            device.sync().expect("it goes on with the hard disk");
+            drop(device);
+            TieredDevice::join_ssd(&*hdd.attach(), &*ssds[1].attach(), None).expect("joined");
+            device = open(&ssds[1]);
+        }
+        for sector in LOST..LOST + 20 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        device.retire_ssd().expect("given up");
+        assert!(!device.info().ssd_works);
+        drop(device);
+        hdd.crash();
+        let device = TieredDevice::open(hdd.attach(), None, now(), tuning(2)).expect("it goes on alone");
+        assert_eq!(device.info().lost_sectors, LOST, "worn: {is_worn}");
+        for sector in 0..LOST + 20 {
+            let expected = (sector >= LOST).then(|| sector_pattern(sector, 1));
+            assert_eq!(content(&device, sector), expected, "worn: {is_worn}, sector {sector}");
+        }
+    }
+}
+
 /// A device that waits in a write, and fails it.
 struct Gated {
     device: Arc<dyn Device>,
