@@ -3,7 +3,11 @@
 mod running;
 
 use std::fs;
+use std::sync::Arc;
 
+use claystone_env::{Device, Moment};
+use claystone_host::HostDevice;
+use claystone_tier::{TierTuning, TieredDevice};
 use running::store::content;
 use running::{Scratch, Up};
 use serde_json::Value;
@@ -113,6 +117,33 @@ fn another_solid_state_drive_takes_the_place_of_one() {
     let answer = up.client(&scratch).get("/box/1").expect("an answer");
     assert!(answer.status == 200 && answer.body == content(1, 3 << 20), "{}", answer.status);
     assert!(up.stop().success());
+}
+
+#[test]
+fn a_solid_state_drive_is_kept_where_the_other_will_not_do_and_one_that_was_half_taken_is_taken() {
+    let scratch = Scratch::new();
+    format(&scratch, "hdd.img", "old.img");
+    let image = |name: &str, bytes: u64| {
+        fs::File::create(scratch.path(name)).and_then(|file| file.set_len(bytes)).expect("made");
+    };
+    let state = || json(&scratch.run(&["disk", "info", "hdd.img", "--json"]).out)["sectors"]["pair"]["ssd"].clone();
+    image("small.img", 1 << 20);
+    let small = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "small.img"]);
+    assert!(!small.ok() && small.err.contains("are needed"), "{}", small.err);
+    assert_eq!(state(), "present");
+    // The power goes when the new one is written and the hard disk is not.
+    image("new.img", 80 << 20);
+    let open = |name: &str| Arc::new(HostDevice::open(scratch.path(name)).expect("opened")) as Arc<dyn Device>;
+    let pair =
+        TieredDevice::open(open("hdd.img"), Some(open("old.img")), Arc::new(Moment::default), TierTuning::default());
+    pair.and_then(|pair| pair.retire_ssd()).expect("given up");
+    fs::copy(scratch.path("hdd.img"), scratch.path("alone.img")).expect("copied");
+    TieredDevice::join_ssd(&*open("hdd.img"), &*open("new.img"), None).expect("joined");
+    fs::rename(scratch.path("alone.img"), scratch.path("hdd.img")).expect("renamed");
+    assert_eq!(state(), "lost");
+    let again = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "new.img"]);
+    assert!(again.ok(), "{}", again.err);
+    assert_eq!(state(), "present");
 }
 
 #[test]

@@ -69,6 +69,14 @@ pub enum TierError {
         /// Its path.
         hdd: String,
     },
+    /// A device is the solid-state drive that a hard disk has.
+    #[error("{ssd} is the solid-state drive that {hdd} has")]
+    SsdSame {
+        /// The hard disk.
+        hdd: String,
+        /// The other.
+        ssd: String,
+    },
     /// The solid-state drive has what cannot be brought home.
     #[error(
         "{sectors} sectors of {hdd} wait on its drives and are not brought home: the solid-state drive is not given up"

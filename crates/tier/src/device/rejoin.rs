@@ -15,7 +15,7 @@ use super::TieredDevice;
 use super::open::{LOST_SHARE, log_sectors_min, side_of};
 use super::state::SsdState;
 use crate::error::TierError;
-use crate::superblock::{Side, Superblock, kept_label};
+use crate::superblock::{Side, Superblock, kept_label, newest};
 
 impl TieredDevice {
     /// Brings all home, and goes on without the solid-state drive, for good. Nobody else writes meanwhile. What was lost before stays so.
@@ -51,6 +51,23 @@ impl TieredDevice {
         Ok(())
     }
 
+    /// Whether a device may become the solid-state drive of a hard disk once that has none: it is large enough, and not the one that the
+    /// hard disk has. Returns whether all that it holds is of this pair, and counts no more. Neither is open, and nothing is written.
+    ///
+    /// # Errors
+    /// [`TierError::SsdSame`], [`TierError::TooSmall`], [`TierError::NotATier`], [`TierError::Device`].
+    pub fn check_ssd(hdd: &dyn Device, ssd: &dyn Device) -> Result<bool, TierError> {
+        let old = side_of(hdd, Side::Hdd)?;
+        new_log(&old, ssd)?;
+        let of_pair = newest(ssd)?.ok().filter(|(side, found)| *side == Side::Ssd && found.id == old.id);
+        match of_pair {
+            Some((_, found)) if !old.ssd_lost && found.generation >= old.generation => {
+                Err(TierError::SsdSame { hdd: hdd.label(), ssd: ssd.label() })
+            }
+            found => Ok(old.ssd_lost && found.is_some()),
+        }
+    }
+
     /// Gives a hard disk that goes on alone a solid-state drive. **What that held is lost.** Neither is open; then they are opened as a pair.
     /// `queue_max`: as in [`TierFormat`](crate::TierFormat).
     ///
@@ -61,19 +78,12 @@ impl TieredDevice {
         if !old.ssd_lost {
             return Err(TierError::SsdThere { hdd: hdd.label() });
         }
-        let log_min = log_sectors_min(old.record_sectors_max, old.unmarked_sectors_max);
-        let (sectors, sectors_min) = (ssd.geometry().sectors, log_min + 2);
-        if sectors < sectors_min {
-            return Err(TierError::TooSmall { label: ssd.label(), sectors, sectors_min });
-        }
-        // No more than the hard disk's log has room to say that it is lost.
-        let share = old.logs[Side::Hdd as usize].sectors.saturating_sub(log_min).saturating_mul(LOST_SHARE);
-        let log = SectorRange { first: Sector(1), sectors: (sectors - 2).min(share.max(log_min)) };
+        let log = new_log(&old, ssd)?;
         let [_, hdd_log] = old.logs;
         let superblock = Superblock {
             ssd_lost: false,
             generation: old.generation + 1,
-            sectors: [sectors, old.sectors[Side::Hdd as usize]],
+            sectors: [ssd.geometry().sectors, old.sectors[Side::Hdd as usize]],
             logs: [log, hdd_log],
             tails: [0, old.tails[Side::Hdd as usize]],
             queue_max: queue_max.map(|queue| queue.min(u16::MAX - 1)),
@@ -85,4 +95,16 @@ impl TieredDevice {
         superblock.store(hdd, Side::Hdd)?;
         Ok(())
     }
+}
+
+/// The log of a pair on another solid-state drive.
+fn new_log(old: &Superblock, ssd: &dyn Device) -> Result<SectorRange, TierError> {
+    let log_min = log_sectors_min(old.record_sectors_max, old.unmarked_sectors_max);
+    let (sectors, sectors_min) = (ssd.geometry().sectors, log_min + 2);
+    if sectors < sectors_min {
+        return Err(TierError::TooSmall { label: ssd.label(), sectors, sectors_min });
+    }
+    // No more than the hard disk's log has room to say that it is lost.
+    let share = old.logs[Side::Hdd as usize].sectors.saturating_sub(log_min).saturating_mul(LOST_SHARE);
+    Ok(SectorRange { first: Sector(1), sectors: (sectors - 2).min(share.max(log_min)) })
 }

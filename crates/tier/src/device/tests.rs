@@ -502,6 +502,34 @@ fn a_solid_state_drive_is_not_given_up_before_all_is_home_that_waits_behind_lost
     }
 }
 
+#[test]
+fn it_is_told_before_anything_changes_whether_another_solid_state_drive_will_do() {
+    let [hdd, ssd, new, small] =
+        [LOG + HOME + 2, LOG + 2, LOG + 2, 100].map(|sectors| Arc::new(MemoryDevice::new(sectors)) as Arc<dyn Device>);
+    formatted(&*hdd, &*ssd);
+    let open = |ssd: &Arc<dyn Device>| TieredDevice::open(hdd.clone(), Some(ssd.clone()), now(), tuning(2));
+    let check = |ssd: &Arc<dyn Device>| TieredDevice::check_ssd(&*hdd, &**ssd);
+    drop(open(&ssd).expect("open"));
+    assert!(matches!(check(&small), Err(TierError::TooSmall { sectors_min: 114, .. })));
+    assert!(matches!(check(&ssd), Err(TierError::SsdSame { .. })));
+    assert!(!check(&new).expect("it will do"));
+    let device = open(&ssd).expect("open");
+    write(&device, 3, 1);
+    device.retire_ssd().expect("given up");
+    drop(device);
+    assert!(check(&ssd).expect("what it holds counts no more"));
+    // The power goes when the new one has its superblock and the hard disk has not.
+    let mut alone = vec![0; (LOG + HOME + 2) as usize * SECTOR_BYTES];
+    assert_eq!(hdd.read(Sector(0), &mut alone, Effort::Retry).expect("read"), []);
+    TieredDevice::join_ssd(&*hdd, &*new, None).expect("joined");
+    assert!(matches!(check(&new), Err(TierError::SsdSame { .. })));
+    assert!(!check(&ssd).expect("the one before will do, if it is given up"));
+    hdd.write(Sector(0), &alone).expect("write");
+    assert!(check(&new).expect("what it holds counts no more"));
+    TieredDevice::join_ssd(&*hdd, &*new, None).expect("joined");
+    assert_eq!(content(&open(&new).expect("open"), 3), Some(sector_pattern(1, 1)));
+}
+
 /// A device that waits in a write, and fails it.
 struct Gated {
     device: Arc<dyn Device>,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use claystone_tier::{Member, TieredDevice};
+use claystone_tier::{Member, Side, TieredDevice};
 
 use super::device::{At, close_disk, open_device, open_disk};
 use super::format::queue_of;
@@ -36,7 +36,17 @@ impl ReplaceSsd {
         let name = self.at.device.display();
         let with = std::path::absolute(&self.with)?;
         let new = open_device(&with)?;
+        let hdd = open_device(&self.at.device)?;
+        let member = Member::of(&*hdd)?
+            .with_context(|| format!("{name} is a disk of one drive: it has no solid-state drive"))?;
+        if member.side == Side::Ssd {
+            bail!("{name} is the solid-state drive of a disk: name its hard disk");
+        }
+        // What was cut off in the middle of this is done again.
+        let is_spent = TieredDevice::check_ssd(&*hdd, &*new)?;
+        drop(hdd);
         if !self.force
+            && !is_spent
             && let Some(occupant) = occupant(&*new)?
         {
             bail!(
@@ -46,11 +56,11 @@ impl ReplaceSsd {
         }
         let Drive { device, pair } = self.at.open()?;
         let pair = pair.with_context(|| format!("{name} is a disk of one drive: it has no solid-state drive"))?;
+        // The old one is given up only once it is known that the new one takes writes.
+        let queue_max = member.profile.map(|profile| queue_of(&new, &profile)).transpose()?;
         pair.retire_ssd().with_context(|| format!("the solid-state drive of {name} is not given up"))?;
         drop((device, pair));
         let hdd = open_device(&self.at.device)?;
-        let profile = Member::of(&*hdd)?.and_then(|member| member.profile);
-        let queue_max = profile.map(|profile| queue_of(&new, &profile)).transpose()?;
         TieredDevice::join_ssd(&*hdd, &*new, queue_max)
             .with_context(|| format!("{name} goes on with its hard disk alone"))?;
         drop((hdd, new));
