@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A pair is named by the path of its hard disk. Its solid-state drive is looked for where a person said, and where it was when
-//!    the pair was opened last; what is written on it says whether it is the one.
+//!    the pair was opened last; what is written on it says whether it is the one. Of several that are, as where one was copied, the
+//!    newest counts, and of the same age the first.
 //! 2. A pair that is in use for long is given to [`tend`].
 
 use std::io;
@@ -107,7 +108,7 @@ impl Opening {
     /// # Errors
     /// It is not found, and may be one that is in use.
     fn ssd_of(&self, member: &Member) -> anyhow::Result<Option<Arc<dyn Device>>> {
-        let mut busy = None;
+        let (mut busy, mut newest) = (None, None::<(u64, Arc<dyn Device>)>);
         for path in self.places(member) {
             let device = match self.device(&path) {
                 Ok(device) => device,
@@ -119,9 +120,14 @@ impl Opening {
                 Err(_) => continue,
             };
             let found = Member::of(&*device).ok().flatten();
-            if found.is_some_and(|found| found.side == Side::Ssd && found.pair == member.pair) {
-                return Ok(Some(device));
+            let found = found.filter(|found| found.side == Side::Ssd && found.pair == member.pair);
+            let Some(Member { generation, .. }) = found else { continue };
+            if newest.as_ref().is_none_or(|(known, _)| generation > *known) {
+                newest = Some((generation, device));
             }
+        }
+        if let Some((_, device)) = newest {
+            return Ok(Some(device));
         }
         match busy {
             None => Ok(None),
@@ -132,11 +138,11 @@ impl Opening {
         }
     }
 
-    /// Where it may be: each place once.
+    /// Where it may be, what a person said first: each place once.
     fn places(&self, member: &Member) -> Vec<PathBuf> {
-        let was = Some(PathBuf::from(&member.ssd_label)).filter(|path| !path.as_os_str().is_empty());
-        let others = self.ssds.iter().filter(|path| Some(*path) != was.as_ref()).cloned();
-        was.iter().cloned().chain(others).collect()
+        let was = Some(PathBuf::from(&member.ssd_label));
+        let was = was.filter(|path| !path.as_os_str().is_empty() && !self.ssds.contains(path));
+        self.ssds.iter().cloned().chain(was).collect()
     }
 
     fn not_found(&self, hdd: &Path, member: &Member) -> anyhow::Error {

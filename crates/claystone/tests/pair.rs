@@ -147,6 +147,26 @@ fn a_solid_state_drive_is_kept_where_the_other_will_not_do_and_one_that_was_half
 }
 
 #[test]
+fn an_old_solid_state_drive_is_not_taken_for_the_one_that_a_disk_has() {
+    let scratch = Scratch::new();
+    format(&scratch, "hdd.img", "old.img");
+    fs::copy(scratch.path("old.img"), scratch.path("copy.img")).expect("copied");
+    fs::File::create(scratch.path("new.img")).and_then(|file| file.set_len(80 << 20)).expect("made");
+    let replaced = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "new.img"]);
+    assert!(replaced.ok(), "{}", replaced.err);
+    // Of the old one nothing says any more that it belongs to this disk.
+    let again = scratch.run(&["disk", "format", "old.img"]);
+    assert!(again.ok(), "{}", again.err);
+    let look = |ssd: &str| scratch.run(&["disk", "check", "hdd.img", "--ssd", ssd]);
+    let with_copy = look("copy.img");
+    assert!(with_copy.ok(), "the newer one is where it was: {}", with_copy.err);
+    fs::rename(scratch.path("new.img"), scratch.path("moved.img")).expect("renamed");
+    fs::rename(scratch.path("copy.img"), scratch.path("new.img")).expect("renamed");
+    let moved = look("moved.img");
+    assert!(moved.ok(), "an old copy is where it was: {}", moved.err);
+}
+
+#[test]
 fn a_store_on_pairs_is_killed_and_started_again() {
     let scratch = Scratch::new();
     let disks = ["one.img", "two.img", "three.img"];

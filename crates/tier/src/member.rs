@@ -13,6 +13,8 @@ pub struct Member {
     pub pair: PairId,
     /// Which of the two it is.
     pub side: Side,
+    /// How often its superblock was stored: of two copies of a side, that of the higher one is the newer.
+    pub generation: u64,
     /// Whether the pair goes on without its solid-state drive.
     pub ssd_lost: bool,
     /// How the hard disk's write buffer takes writes, if that is known.
@@ -33,6 +35,7 @@ impl Member {
             Ok((side, superblock)) => Ok(Some(Member {
                 pair: superblock.id,
                 side,
+                generation: superblock.generation,
                 ssd_lost: superblock.ssd_lost,
                 profile: superblock.profile,
                 queue_max: superblock.queue_max,

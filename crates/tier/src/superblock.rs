@@ -237,6 +237,19 @@ pub fn newest(device: &dyn Device) -> Result<Result<(Side, Superblock), Superblo
     Ok(newest)
 }
 
+/// Makes a device have no superblock.
+///
+/// # Errors
+/// The device's: then it may have one still.
+pub fn erase(device: &dyn Device) -> Result<(), DeviceError> {
+    let mut zeros = aligned_buffer(SECTOR_BYTES);
+    zeros.resize(SECTOR_BYTES, 0);
+    for slot in slots(device) {
+        device.write(slot, &zeros)?;
+    }
+    device.sync()
+}
+
 /// Of the superblock in a slot; 0 if there is none.
 fn generation_in(device: &dyn Device, slot: Sector) -> u64 {
     let mut bytes = aligned_buffer(SECTOR_BYTES);

@@ -15,7 +15,7 @@ use super::TieredDevice;
 use super::open::{LOST_SHARE, log_sectors_min, side_of};
 use super::state::SsdState;
 use crate::error::TierError;
-use crate::superblock::{Side, Superblock, kept_label, newest};
+use crate::superblock::{Side, Superblock, erase, kept_label, newest};
 
 impl TieredDevice {
     /// Brings all home, and goes on without the solid-state drive, for good. Nobody else writes meanwhile. What was lost before stays so.
@@ -94,6 +94,25 @@ impl TieredDevice {
         superblock.store(ssd, Side::Ssd)?;
         superblock.store(hdd, Side::Hdd)?;
         Ok(())
+    }
+
+    /// Takes from a device that was the solid-state drive of a hard disk what says so, so that nobody takes it for the one that this has
+    /// now. Returns whether it said so. Neither is open.
+    ///
+    /// # Errors
+    /// [`TierError::NotATier`], [`TierError::Device`].
+    pub fn disown_ssd(hdd: &dyn Device, ssd: &dyn Device) -> Result<bool, TierError> {
+        let of_hdd = side_of(hdd, Side::Hdd)?;
+        let is_former = match newest(ssd)? {
+            Ok((side, found)) => {
+                side == Side::Ssd && found.id == of_hdd.id && (of_hdd.ssd_lost || found.generation < of_hdd.generation)
+            }
+            Err(_) => false,
+        };
+        if is_former {
+            erase(ssd)?;
+        }
+        Ok(is_former)
     }
 }
 

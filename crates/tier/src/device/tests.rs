@@ -524,9 +524,13 @@ fn it_is_told_before_anything_changes_whether_another_solid_state_drive_will_do(
     TieredDevice::join_ssd(&*hdd, &*new, None).expect("joined");
     assert!(matches!(check(&new), Err(TierError::SsdSame { .. })));
     assert!(!check(&ssd).expect("the one before will do, if it is given up"));
+    assert!(!TieredDevice::disown_ssd(&*hdd, &*new).expect("it is the one"));
+    assert!(matches!(check(&new), Err(TierError::SsdSame { .. })));
     hdd.write(Sector(0), &alone).expect("write");
     assert!(check(&new).expect("what it holds counts no more"));
     TieredDevice::join_ssd(&*hdd, &*new, None).expect("joined");
+    assert!(TieredDevice::disown_ssd(&*hdd, &*ssd).expect("it was one"));
+    assert!(matches!(open(&ssd), Err(TierError::NotATier { .. })));
     assert_eq!(content(&open(&new).expect("open"), 3), Some(sector_pattern(1, 1)));
 }
 

@@ -1,6 +1,6 @@
 //! `claystone disk replace-ssd`: a disk of two drives gets another solid-state drive.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use claystone_tier::{Member, Side, TieredDevice};
@@ -11,7 +11,7 @@ use super::info::Report;
 use super::occupant::occupant;
 use crate::cli::print_json;
 use crate::drives::Drive;
-use crate::output::output;
+use crate::output::{note, output};
 
 /// Give a disk of two drives another solid-state drive: all that the old one has is brought to its place first. Also after the old one died,
 /// if the disk has gone on without it.
@@ -61,9 +61,17 @@ impl ReplaceSsd {
         pair.retire_ssd().with_context(|| format!("the solid-state drive of {name} is not given up"))?;
         drop((device, pair));
         let hdd = open_device(&self.at.device)?;
+        let was = Member::of(&*hdd)?.map(|member| member.ssd_label).unwrap_or_default();
         TieredDevice::join_ssd(&*hdd, &*new, queue_max)
             .with_context(|| format!("{name} goes on with its hard disk alone"))?;
-        drop((hdd, new));
+        drop(new);
+        // Where it was, if it still works.
+        if let Ok(old) = open_device(Path::new(&was))
+            && let Err(error) = TieredDevice::disown_ssd(&*hdd, &*old)
+        {
+            note(format_args!("{was} still says that it is of {name}: format it before it is used again ({error})"));
+        }
+        drop(hdd);
         let disk = open_disk(&At { device: self.at.device.clone(), ssd: Some(with) })?;
         let report = Report::of(&disk);
         close_disk(disk)?;
