@@ -167,6 +167,35 @@ fn an_old_solid_state_drive_is_not_taken_for_the_one_that_a_disk_has() {
 }
 
 #[test]
+fn sectors_that_are_lost_with_an_old_solid_state_drive_are_told() {
+    let scratch = Scratch::new();
+    format(&scratch, "hdd.img", "old.img");
+    let up = Up::start(&scratch, &["--disks", "hdd.img"]);
+    let client = up.client(&scratch);
+    assert!(client.put("/box", Vec::new()).expect("an answer").ok());
+    assert!(client.put("/box/1", content(1, 3 << 20)).expect("an answer").ok());
+    up.kill();
+    // One sector of a long record is worn out.
+    let mut image = fs::read(scratch.path("old.img")).expect("read");
+    let begins = |sector: &[u8]| sector.starts_with(b"CLAYTREC");
+    let records: Vec<usize> = (0..image.len()).step_by(4096).filter(|at| begins(&image[*at..])).collect();
+    let long = records.windows(2).find(|pair| pair[1] - pair[0] > 100 * 4096).expect("an object was written");
+    image[long[0] + 50 * 4096] ^= 1;
+    fs::write(scratch.path("old.img"), image).expect("written");
+    fs::File::create(scratch.path("new.img")).and_then(|file| file.set_len(80 << 20)).expect("made");
+    let replaced = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "new.img"]);
+    assert!(!replaced.ok() && replaced.err.contains("LOST"), "{}{}", replaced.out, replaced.err);
+    let info = scratch.run(&["disk", "info", "hdd.img"]);
+    assert!(info.ok() && info.out.contains("1 sectors cannot be read"), "{}{}", info.out, info.err);
+    let pair = json(&scratch.run(&["disk", "info", "hdd.img", "--json"]).out)["sectors"]["pair"].clone();
+    assert_eq!((&pair["ssd"], &pair["lost_sectors"]), (&"present".into(), &1.into()));
+    // What was lost before is not told again.
+    fs::File::create(scratch.path("next.img")).and_then(|file| file.set_len(80 << 20)).expect("made");
+    let next = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "next.img"]);
+    assert!(next.ok(), "{}", next.err);
+}
+
+#[test]
 fn a_store_on_pairs_is_killed_and_started_again() {
     let scratch = Scratch::new();
     let disks = ["one.img", "two.img", "three.img"];

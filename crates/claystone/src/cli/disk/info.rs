@@ -223,12 +223,14 @@ impl fmt::Display for Pair<'_> {
             "failed" => {
                 writeln!(f, "solid-state    FAILED: what only it had cannot be read until it is written again")?
             }
-            _ if of.lost_sectors == 0 => writeln!(f, "solid-state    LOST: the hard disk goes on alone")?,
-            _ => writeln!(
+            _ => writeln!(f, "solid-state    LOST: the hard disk goes on alone")?,
+        }
+        if of.lost_sectors > 0 {
+            writeln!(
                 f,
-                "solid-state    LOST, and with it {} sectors: the hard disk goes on alone",
+                "LOST           {} sectors cannot be read until they are written again: a solid-state drive alone had them",
                 of.lost_sectors
-            )?,
+            )?;
         }
         let log = |used, all| format!("{} of {}", bytes(used), bytes(all));
         writeln!(

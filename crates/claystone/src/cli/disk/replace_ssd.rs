@@ -31,7 +31,8 @@ impl ReplaceSsd {
     /// Replaces it.
     ///
     /// # Errors
-    /// The disk is in use or of one drive only; the new one holds something, or is too small.
+    /// The disk is in use or of one drive only; the new one holds something, or is too small. Also where it was replaced, and sectors
+    /// are lost that only the old one had.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
         let name = self.at.device.display();
         let with = std::path::absolute(&self.with)?;
@@ -58,7 +59,9 @@ impl ReplaceSsd {
         let pair = pair.with_context(|| format!("{name} is a disk of one drive: it has no solid-state drive"))?;
         // The old one is given up only once it is known that the new one takes writes.
         let queue_max = member.profile.map(|profile| queue_of(&new, &profile)).transpose()?;
+        let lost_before = pair.info().lost_sectors;
         pair.retire_ssd().with_context(|| format!("the solid-state drive of {name} is not given up"))?;
+        let lost_sectors = pair.info().lost_sectors.saturating_sub(lost_before);
         drop((device, pair));
         let hdd = open_device(&self.at.device)?;
         let was = Member::of(&*hdd)?.map(|member| member.ssd_label).unwrap_or_default();
@@ -79,6 +82,12 @@ impl ReplaceSsd {
             print_json(&report)?
         } else {
             write!(output(), "{report}")?
+        }
+        if lost_sectors > 0 {
+            bail!(
+                "{lost_sectors} sectors ARE LOST: only the old solid-state drive had them, and it did not give them back. {name} has the new \
+                 one, and goes on without them: `claystone disk scrub` mends what parity can"
+            );
         }
         Ok(())
     }
