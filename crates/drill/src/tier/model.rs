@@ -128,6 +128,8 @@ impl Model {
             let promised = !cell.any && cell.may.len() == 1;
             match found {
                 Found::Tag(tag) if cell.may.contains(tag) && !cell.any => cell.may = vec![*tag],
+                // What is whole is what was promised, or newer.
+                Found::Tag(_) if !cell.any => anyhow::bail!("sector {sector} is {found:?} and not one of {cell:?}"),
                 _ if !promised => *cell = Cell { any: true, may: Vec::new() },
                 Found::Lost => {
                     lost += 1;
@@ -138,5 +140,29 @@ impl Model {
         }
         ensure!(lost <= hurt, "{lost} sectors are lost that were promised");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_promised_is_never_found_older_also_where_something_newer_was_written() {
+        let mut model = Model::default();
+        for (step, tag) in [(Step::Sync, 1), (Step::Drain, 2)] {
+            let write = Step::Write(vec![(0, tag)]);
+            for step in [write, step] {
+                model.begin(&step);
+                model.end(&step);
+            }
+        }
+        let found = |first: Found| {
+            let mut found = vec![Found::Tag(0); HOME as usize];
+            found[0] = first;
+            model.clone().recover(&found, 0).is_ok()
+        };
+        assert!([Found::Tag(1), Found::Tag(2), Found::Torn, Found::Lost].into_iter().all(found));
+        assert!(!found(Found::Tag(0)));
     }
 }
