@@ -65,6 +65,20 @@ pub fn keep(path: &Path, drive: &str) -> anyhow::Result<()> {
         .with_context(|| beside.display().to_string())
 }
 
+/// The image at a path is as quick as it is: what was said of one of that name before counts no more.
+///
+/// # Errors
+/// The file beside it cannot be removed.
+pub fn forget(path: &Path) -> anyhow::Result<()> {
+    let beside = beside(path);
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| beside.display().to_string())
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// As slow as the file beside the path says, if there is one.
 ///
 /// # Errors

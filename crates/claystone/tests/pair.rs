@@ -97,6 +97,19 @@ fn an_emulated_pair_steers_its_writes_and_says_so() {
 }
 
 #[test]
+fn a_new_image_is_not_as_slow_as_one_of_its_name_was() {
+    let scratch = Scratch::new();
+    let slow = "drive = \"wd-10tb-like\"\n";
+    for name in ["hdd.img.emulated", "ssd.img.emulated"] {
+        fs::write(scratch.path(name), slow).expect("written");
+    }
+    format(&scratch, "hdd.img", "ssd.img");
+    let info = scratch.run(&["disk", "info", "hdd.img"]);
+    assert!(info.ok() && !info.out.contains("emulated"), "{}{}", info.out, info.err);
+    assert!(!scratch.path("hdd.img.emulated").exists() && !scratch.path("ssd.img.emulated").exists());
+}
+
+#[test]
 fn another_solid_state_drive_takes_the_place_of_one() {
     let scratch = Scratch::new();
     format(&scratch, "hdd.img", "old.img");

@@ -20,7 +20,7 @@ use super::profile::{measure, profile_of, read_profile};
 use super::queue::queued_writes;
 use super::size::Size;
 use crate::cli::print_json;
-use crate::emulation::{SOLID_STATE, keep, model, slowed};
+use crate::emulation::{SOLID_STATE, forget, keep, model, slowed};
 use crate::output::{note, output};
 
 /// Make a disk of a drive, a partition or an image file. What it held is lost, so a device that holds something known is
@@ -94,7 +94,11 @@ impl Format {
     fn free(&self, path: &Path, size: Option<Size>, emulate: Option<&str>) -> anyhow::Result<Arc<dyn Device>> {
         let name = path.display();
         let device = match (size, emulate) {
-            (Some(Size(bytes)), None) => create(path, bytes)?,
+            (Some(Size(bytes)), None) => {
+                let device = create(path, bytes)?;
+                forget(path)?;
+                device
+            }
             (Some(Size(bytes)), Some(drive)) => {
                 model(drive, 1)?;
                 let device = create(path, bytes)?;
