@@ -97,7 +97,9 @@ impl TieredDevice {
     /// Stages what says that padding need not be there: the hard disk is not synced, and whoever misses a mark would miss it too.
     pub(super) fn stage_void(&self, state: &mut State, padded: &[SectorRange]) -> Vec<Staged> {
         let mut staged = Vec::new();
-        for ranges in padded.chunks(LOST_OF_A_RECORD as usize) {
+        let mut rest = padded;
+        while !rest.is_empty() {
+            let (ranges, behind) = rest.split_at(rest.len().min(LOST_OF_A_RECORD as usize));
             let has_room = state.rings[Side::Ssd as usize].has_room(1, state.reserve(Side::Ssd));
             if !has_room || !state.may_await(Side::Ssd, 1, entry_bytes(ranges.len(), 0)) {
                 break;
@@ -106,7 +108,10 @@ impl TieredDevice {
             bytes.resize(SECTOR_BYTES, 0);
             let load = Load { extents: ranges.to_vec(), bytes, crcs: Vec::new(), replaces: 0 };
             staged.push(self.stage(state, Side::Ssd, Kind::Void, load));
+            rest = behind;
         }
+        // What there is no room for is for the next sync.
+        state.padded.splice(..0, rest.iter().copied());
         let of_them = std::mem::take(&mut state.pending);
         state.marking.extend(of_them);
         staged

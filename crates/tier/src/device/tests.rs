@@ -266,6 +266,18 @@ fn a_mark_that_is_hurt_misses_no_padding() {
 }
 
 #[test]
+fn padding_that_no_sync_had_room_to_tell_of_is_told_of_by_the_next() {
+    let device = Pair::new(1, 1_000_000).opened();
+    let padded: Vec<SectorRange> =
+        (0..700).map(|at| SectorRange { first: Sector(1000 + 2 * at), sectors: 1 }).collect();
+    let mut state = device.state();
+    let unmarked_max = u64::from(state.superblock.unmarked_sectors_max);
+    state.unmarked[Side::Ssd as usize] += unmarked_max - 1;
+    assert_eq!(device.stage_void(&mut state, &padded).len(), 1);
+    assert!(state.padded == padded[300..]);
+}
+
+#[test]
 fn a_hurt_header_takes_nothing_and_a_hurt_payload_is_lost_for_good() {
     for side in SIDES {
         let pair = Pair::new(3, if side == Side::Hdd { 1 } else { 100 });
