@@ -140,8 +140,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Sees to it that sectors may go into the journal to wait there: at most three eighths of it are taken. What is queued at
-    /// once is an eighth ([`Disk`]'s `journal_share`), so what waits never keeps more than half. Returns whether they may.
+    /// Sees to it that sectors may go into the journal to wait there: at most eleven thirty-seconds of it are taken. What is queued
+    /// at once is an eighth ([`Disk`]'s `journal_share`) and what comes with it, so what waits keeps half at most. Returns whether they may.
     ///
     /// The more waits, the more changes of a group are applied together, and the fewer sectors of parity are read and written
     /// for each.
@@ -157,7 +157,7 @@ impl Disk {
 
     fn is_open(&self) -> bool {
         let journal = guard(&self.journal);
-        journal.used() <= journal.sectors() * 3 / 8
+        journal.used() <= journal.sectors() * 11 / 32
     }
 
     fn open_journal(&self, flushing: &FlushLock<'_>) -> Result<bool, FileError> {
@@ -171,15 +171,18 @@ impl Disk {
         Ok(self.is_open())
     }
 
-    /// Sees to it that so many more sectors may be queued for the next entry, which otherwise would have no end: by writing it now.
+    /// Sees to it that so many more sectors of a file may be queued for the next entry, which otherwise would have no end: by writing it
+    /// now.
     ///
     /// # Errors
-    /// As [`Disk::commit`].
-    pub(crate) fn admit_queued(&self, sectors: usize, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+    /// As [`Disk::commit`]; as [`Disk::flush`] where sectors that do not find their places fill the journal.
+    pub(crate) fn admit_queued(&self, inode: Inode, sectors: usize, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         if guard(&self.core).queued() + sectors <= self.journal_share {
             return Ok(());
         }
-        self.open_journal(flushing)?;
+        if !self.open_journal(flushing)? {
+            self.flush(inode, flushing)?;
+        }
         self.commit_flushing(flushing)
     }
 

@@ -368,7 +368,7 @@ impl Disk {
             return Err(FileError::TooLarge { bytes, bytes_max: FILE_BYTES_MAX });
         }
         let flushing = self.lock_flusher();
-        self.admit_queued(1, &flushing)?;
+        self.admit_queued(inode, 1, &flushing)?;
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let old = guard(&self.core).file(inode)?;
@@ -420,7 +420,7 @@ impl Disk {
     /// Makes a hole: whole sectors go, and at its borders, and where a single run would keep both ends, zeros are written.
     pub(crate) fn punch_file(&self, inode: Inode, offset: u64, bytes: u64) -> Result<(), FileError> {
         let flushing = self.lock_flusher();
-        self.admit_queued(PUNCHED_MAX, &flushing)?;
+        self.admit_queued(inode, PUNCHED_MAX, &flushing)?;
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let size = guard(&self.core).file(inode)?.bytes;

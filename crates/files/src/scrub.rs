@@ -131,6 +131,7 @@ impl Disk {
         let mut found = Scrubbed { groups_total: self.count_groups()?, ..Scrubbed::default() };
         let mut place = Place::Groups { inode: 0, first: 0, read: 0 };
         while place != Place::None {
+            self.sync_updates()?;
             self.scrub_step(&mut place, GROUPS_AT_ONCE, &mut found)?;
             if !pace(&found) {
                 return Ok(found);
@@ -163,7 +164,7 @@ impl Disk {
         };
         passing.steps_due = (passing.steps_due + due).min(STEPS_DUE_MAX);
         let mut found = Scrubbed::default();
-        let mut done = Ok(());
+        let mut done = if passing.steps_due >= 1.0 { self.sync_updates().map_err(DiskError::from) } else { Ok(()) };
         while passing.steps_due >= 1.0 && pass.place != Place::None && done.is_ok() {
             done = self.scrub_step(&mut pass.place, 1, &mut found);
             passing.steps_due -= 1.0;
@@ -196,7 +197,6 @@ impl Disk {
                     Ok(())
                 }
                 Some((next, start)) => {
-                    self.sync_updates()?;
                     let read = if (next.0, start) == (inode, first) { read } else { 0 };
                     self.scrub_window(next, start, read..read + groups_max, place, found)
                 }
@@ -205,13 +205,12 @@ impl Disk {
         }
     }
 
-    /// Makes updates durable: what is wrong in their groups is not mended before. A disk that takes no writes mends nothing.
+    /// Makes updates durable: what is wrong in their groups is not mended before.
     fn sync_updates(&self) -> Result<(), FileError> {
-        let is_due = {
-            let core = guard(&self.core);
-            core.unsynced && core.failed.is_none()
-        };
-        if is_due { self.commit() } else { Ok(()) }
+        if guard(&self.core).failed.is_some() {
+            return Ok(());
+        }
+        self.groups.sync_updates().map_err(|error| guard(&self.core).fail(with_sources(&error)))
     }
 
     /// The first window that is not before this one.

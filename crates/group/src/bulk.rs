@@ -346,7 +346,7 @@ impl Groups {
         let summed = run.summed(number);
         for group in run.summed_groups(number, shape).filter(|group| shown.shows(*group, shape)) {
             let group_first = u64::from(group) * u64::from(shape.data);
-            for (sector, sum) in (group_first..).zip(self.known_sums(shown, group)?) {
+            for (sector, sum) in (group_first..).zip(self.known_sums(shown, group, false)?) {
                 if summed.contains(&sector) {
                     sums.set((sector - summed.start) as usize, sum);
                 }
@@ -360,7 +360,9 @@ impl Groups {
     /// # Errors
     /// [`GroupError::Device`]; all of it may then hold anything.
     pub fn write_bulk_update(&self, update: &BulkUpdate) -> Result<(), GroupError> {
-        let BulkUpdate { updates, sums } = update;
+        let updates = &update.updates;
+        // The caller's journal has those that change: what a power cut tears of the others would be nowhere.
+        let sums: Vec<&SumsUpdate> = update.sums.iter().filter(|sums| sums.differs).collect();
         sums.iter().for_each(|sums| self.sums_cache().forget(sums.place.0..sums.place.0 + 1));
         let encoded: Vec<(Sector, Vec<u8>)> =
             sums.iter().map(|sums| (sums.place, sums.sums.encode(self.disk(), sums.place))).collect();
@@ -390,11 +392,6 @@ impl Groups {
     ) -> Result<BulkUpdate, GroupError> {
         let (shape, shown) = (self.shape(), run.into());
         let run = shown.run;
-        if choice.distrusts_parity() {
-            for of in groups {
-                self.begin_update(run.group(of.group, shape));
-            }
-        }
         let mut missing: Vec<Sector> =
             groups.iter().flat_map(|of| self.sums_missing(run, of.group, 0..shape.data as usize)).collect();
         missing.dedup();
@@ -403,11 +400,12 @@ impl Groups {
         }
         let mut preparations = Vec::with_capacity(groups.len());
         for GroupChanges { group, changes } in groups {
-            let (place, sums) = (run.group(*group, shape), self.known_sums(shown, *group)?);
+            let (place, sums) = (run.group(*group, shape), self.known_sums(shown, *group, choice.distrusts_parity())?);
             preparations.push(Preparation::new(self, place, changes, &sums, NOTHING_CACHED, choice));
         }
         Preparation::fetch_each(self, &mut preparations)?;
-        let updates = preparations.into_iter().map(Preparation::finish).collect::<Result<Vec<Update>, GroupError>>()?;
+        let mut updates =
+            preparations.into_iter().map(Preparation::finish).collect::<Result<Vec<Update>, GroupError>>()?;
         let mut sums: Vec<SumsUpdate> = Vec::new();
         for (GroupChanges { group, .. }, update) in groups.iter().zip(&updates) {
             let group_first = u64::from(*group) * u64::from(shape.data);
@@ -421,6 +419,9 @@ impl Groups {
                 last.differs |= last.sums.at(at) != *sum;
                 last.sums.set(at, *sum);
             }
+        }
+        for update in &mut updates {
+            update.mended = self.begin_update(update.place);
         }
         Ok(BulkUpdate { updates, sums })
     }
@@ -488,7 +489,8 @@ impl Groups {
             let (parity, sums) = bytes.split_at(m * SECTOR_BYTES);
             if !sums.is_empty() {
                 let read = failed.last().is_none_or(|(last, _)| *last != m);
-                self.take_sums(Sector(first.0 + m as u64), read.then_some(sums));
+                let number = run.sums_before(group + 1, shape).expect("what was read there is one");
+                self.take_sums(run, number, read.then_some(sums));
             }
             Ok::<_, GroupError>((parity, failed))
         });
@@ -606,7 +608,7 @@ impl Groups {
             let wanted = |at: usize| summed.start + (at as u64) < summed.end;
             if let Some(sums) = self.sums_cache().learn(place, at, &sums, wanted) {
                 count(&self.counts().sums_learnt, 1);
-                self.write_mended(place, &sums.encode(self.disk(), place));
+                self.mend_sums(run, number, &sums);
                 any = true;
             }
         }
@@ -637,14 +639,17 @@ impl Groups {
         Ok(sums)
     }
 
-    /// The CRCs of a group, from its sums sectors or else from itself.
-    fn known_sums(&self, shown: ShownRun<'_>, group: u32) -> Result<Vec<u32>, GroupError> {
+    /// The CRCs of a group, from its sums sectors or else from itself; see [`Gathering::spare_soft`].
+    fn known_sums(&self, shown: ShownRun<'_>, group: u32, spares_soft: bool) -> Result<Vec<u32>, GroupError> {
         let (k, run) = (self.shape().data as usize, shown.run);
         let sums = self.group_sums(run, group, 0..k)?;
         if let Some(sums) = sums.iter().copied().collect() {
             return Ok(sums);
         }
         let mut gathering = Gathering::new(self, run.group(group, self.shape()), sums);
+        if spares_soft {
+            gathering.spare_soft();
+        }
         match self.know(run, group, &mut gathering)? {
             // Whether its data has them is for those to find out who need it: others write over it.
             Known::Sums => {}
@@ -667,9 +672,10 @@ impl Groups {
     }
 
     /// Keeps a sums sector that was read on the way, or writes it again if it did not read and is known.
-    fn take_sums(&self, place: Sector, read: Option<&[u8]>) {
+    fn take_sums(&self, run: BulkRun, number: u32, read: Option<&[u8]>) {
+        let place = run.sums(number, self.shape());
         match self.sums_cache().whole(place) {
-            Some(sums) if read.is_none() => self.write_mended(place, &sums.encode(self.disk(), place)),
+            Some(sums) if read.is_none() => drop(self.mend_sums(run, number, &sums)),
             Some(_) => {}
             None => drop(self.keep_sums(place, read)),
         }

@@ -37,6 +37,8 @@ pub(crate) struct Gathering<'a> {
     next: usize,
     // Whoever asks reads on, and what is read to decode is for that too.
     reads_on: bool,
+    // What can still be read is not written again.
+    spares_soft: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,12 +85,17 @@ impl<'a> Gathering<'a> {
     pub fn new(groups: &'a Groups, place: GroupPlace, sums: Vec<Option<u32>>) -> Gathering<'a> {
         assert_eq!(sums.len(), place.data as usize, "one CRC for each data sector in use");
         let slots = vec![Slot::default(); place.data as usize + groups.shape().parity as usize];
-        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0, reads_on: false }
+        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0, reads_on: false, spares_soft: false }
     }
 
     /// What is read to decode is not read for that alone, so nothing is retried that can be decoded.
     pub fn read_on(&mut self) {
         self.reads_on = true;
+    }
+
+    /// What fails softly, or read by retrying, is not written again: a power cut may tear it, and the parity may not fit the data.
+    pub fn spare_soft(&mut self) {
+        self.spares_soft = true;
     }
 
     /// Holds members that were just read, from `first` on, and were checked; `failed` of them, by their place in
@@ -359,6 +366,9 @@ impl<'a> Gathering<'a> {
                 count(&counts.mended, 1);
                 count(&counts.mismatches_mended, usize::from(failure == Failure::Wrong));
                 count(&counts.retries_avoided, usize::from(failure == Failure::Soft && !retried));
+            }
+            if self.spares_soft && (failure == Failure::Soft || by_retry) {
+                continue;
             }
             let suspect = self.groups.suspect(self.place.sector(self.member(at)));
             if failure == Failure::Soft && !suspect && !all {

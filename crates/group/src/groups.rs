@@ -21,7 +21,9 @@ use crate::recent::Recent;
 use crate::statistics::count;
 use crate::sums_cache::SumsCache;
 use crate::unsynced::Unsynced;
-use crate::{DiskId, GroupCode, GroupPlace, GroupShape, Member, Pace, Statistics, Update, sector_sum};
+use crate::{
+    BulkRun, DiskId, GroupCode, GroupPlace, GroupShape, Member, Pace, Statistics, SumsSector, Update, sector_sum,
+};
 
 /// What a caller has of a group in memory: a data sector, which counts only if it has the CRC of the one on the device,
 /// or a parity sector, which must be as on the device.
@@ -381,7 +383,8 @@ impl Groups {
         for (first, bytes) in requests {
             self.recent.forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
         }
-        if places.clone().any(|place| self.unsynced.begin_update(place)) {
+        let mended: Vec<bool> = places.clone().map(|place| self.begin_update(place)).collect();
+        if mended.contains(&true) {
             self.sync()?;
         }
         self.device.write_each(requests)?;
@@ -399,13 +402,29 @@ impl Groups {
         self.unsynced.may_mend(place)
     }
 
-    /// Writes again what a group should hold, but not beside an update that is not synced: then it will fail again.
-    pub(crate) fn mend(&self, place: GroupPlace, first: Sector, bytes: &[u8]) {
-        self.unsynced.mend(place, || self.write_mended(first, bytes));
+    /// Writes again what a group should hold, but not beside an update that is not synced: then it will fail again. Returns whether it
+    /// was written.
+    pub(crate) fn mend(&self, place: GroupPlace, first: Sector, bytes: &[u8]) -> bool {
+        self.unsynced.mend(std::iter::once(place), || self.write_mended(first, bytes))
+    }
+
+    /// As [`Groups::mend`], a sums sector of a run.
+    pub(crate) fn mend_sums(&self, run: BulkRun, number: u32, sums: &SumsSector) -> bool {
+        let (shape, place) = (self.shape(), run.sums(number, self.shape()));
+        let groups = run.summed_groups(number, shape).map(|group| run.group(group, shape));
+        self.unsynced.mend(groups, || self.write_mended(place, &sums.encode(self.disk, place)))
+    }
+
+    /// Makes updates durable, if what fails of their groups is not written again before.
+    ///
+    /// # Errors
+    /// As [`Groups::sync`].
+    pub fn sync_updates(&self) -> Result<(), DeviceError> {
+        if self.unsynced.wants_sync() { self.sync() } else { Ok(()) }
     }
 
     /// Writes again what the device should hold.
-    pub(crate) fn write_mended(&self, first: Sector, bytes: &[u8]) {
+    fn write_mended(&self, first: Sector, bytes: &[u8]) {
         self.recent.forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
         if self.device.write(first, bytes).is_err() {
             count(&self.counts.mends_not_written, bytes.len() / SECTOR_BYTES);

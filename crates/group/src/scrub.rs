@@ -4,10 +4,10 @@
 //! 1. Parity is compared only with data that was checked, and only then written again.
 //! 2. What is lost is named in the report; it stops nothing.
 
-use claystone_env::{SECTOR_BYTES, Sector, aligned_buffer};
+use claystone_env::{SECTOR_BYTES, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
-use crate::{GroupError, GroupPlace, Groups, Member, ShownRun, SumsSector};
+use crate::{BulkRun, GroupError, GroupPlace, Groups, Member, ShownRun, SumsSector};
 
 /// What a scrub of a group found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,7 +58,7 @@ impl Groups {
         let (shape, shown) = (self.shape(), run.into());
         let (run, place) = (shown.run, shown.run.group(group, shape));
         let mut sums_mended = match run.sums_before(group, shape) {
-            Some(number) => self.scrub_sums(run.sums(number, shape))?,
+            Some(number) => self.scrub_sums(run, number)?,
             None => false,
         };
         let k = shape.data as usize;
@@ -73,7 +73,8 @@ impl Groups {
     }
 
     /// Reads a sums sector and writes it again if memory has it and the device does not. Returns whether it did.
-    fn scrub_sums(&self, place: Sector) -> Result<bool, GroupError> {
+    fn scrub_sums(&self, run: BulkRun, number: u32) -> Result<bool, GroupError> {
+        let place = run.sums(number, self.shape());
         let Some(sums) = self.sums_cache().whole(place) else {
             // Reading the group reads it.
             return Ok(false);
@@ -83,10 +84,7 @@ impl Groups {
         let failed = self.read_checked(place, &mut bytes, effort(self.shape().parity), |_| None)?;
         let found = SumsSector::parse(&bytes, self.disk(), place).ok().filter(|_| failed.is_empty());
         let is_wrong = found.is_none_or(|found| found != sums);
-        if is_wrong {
-            self.write_mended(place, &sums.encode(self.disk(), place));
-        }
-        Ok(is_wrong)
+        Ok(is_wrong && self.mend_sums(run, number, &sums))
     }
 
     /// Makes the report of a group whose data was restored as far as possible, and mends its parity.
@@ -117,8 +115,7 @@ impl Groups {
         self.code().encode(&data, &mut parity);
         for (number, bytes) in (0..).zip(parity.chunks_exact(SECTOR_BYTES)) {
             let member = Member::Parity(number);
-            if gathering.bytes(gathering.at(member)) != Some(bytes) {
-                self.mend(place, place.sector(member), bytes);
+            if gathering.bytes(gathering.at(member)) != Some(bytes) && self.mend(place, place.sector(member), bytes) {
                 report.mended.push(member);
             }
         }

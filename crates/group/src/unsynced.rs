@@ -8,8 +8,11 @@
 //!                                                       +---mend: not now, it will fail again
 //! ```
 //!
-//! An update is under way from when it was prepared until it is written; after a crash, of a group in which one may have been cut off, from
-//! when it is to be prepared.
+//! An update is under way from when it was prepared until it is written. After a crash one may have been cut off: then what fails softly is
+//! not written again before the group is updated anew, only what does not read otherwise ([`crate::gathering::Gathering::spare_soft`]).
+//! Sums sectors are mended as all groups whose CRCs they have.
+//!
+//! Left out: a group of which something is lost when it is updated, and a power cut then. While it is not mended one cut may take more.
 //!
 //! Invariants:
 //! 1. Of a group whose update is under way or not synced nothing is mended; and who updates it knows whether something was before.
@@ -21,6 +24,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use claystone_env::Sector;
 
 use crate::GroupPlace;
+
+/// Groups that are remembered as mended, in about: a scrub lets them be synced then.
+const MENDED_MAX: usize = 1 << 16;
 
 /// See the module. One update of a group is under way at a time.
 #[derive(Debug, Default)]
@@ -54,21 +60,32 @@ impl Unsynced {
         !self.groups().updated.contains_key(&place.first)
     }
 
-    /// Mends something of a group by `write`, if it may be.
-    pub fn mend(&self, place: GroupPlace, write: impl FnOnce()) {
+    /// Mends something that all of these groups need, by `write`, if it may be of all. Returns whether it was.
+    pub fn mend(&self, places: impl Iterator<Item = GroupPlace> + Clone, write: impl FnOnce()) -> bool {
         {
             let mut groups = self.groups();
-            if groups.updated.contains_key(&place.first) {
-                return;
+            if places.clone().any(|place| groups.updated.contains_key(&place.first)) {
+                return false;
             }
-            groups.mended.entry(place.first).or_default().under_way += 1;
+            for place in places.clone() {
+                groups.mended.entry(place.first).or_default().under_way += 1;
+            }
         }
         write();
         let mut groups = self.groups();
         let at = groups.syncs;
-        let mended = groups.mended.get_mut(&place.first).expect("it is kept while it is under way");
-        (mended.under_way, mended.at) = (mended.under_way - 1, at);
+        for place in places {
+            let mended = groups.mended.get_mut(&place.first).expect("it is kept while it is under way");
+            (mended.under_way, mended.at) = (mended.under_way - 1, at);
+        }
         self.mended.notify_all();
+        true
+    }
+
+    /// Whether a sync lets groups be mended that cannot be now, or shortens what is remembered.
+    pub fn wants_sync(&self) -> bool {
+        let groups = self.groups();
+        groups.mended.len() > MENDED_MAX || groups.updated.values().any(Option::is_some)
     }
 
     /// An update of a group is under way. Returns whether something was mended of it, and is not synced.
@@ -116,9 +133,7 @@ mod tests {
     }
 
     fn mended(unsynced: &Unsynced, first: u64) -> bool {
-        let mut written = false;
-        unsynced.mend(group(first), || written = true);
-        written
+        unsynced.mend([group(first)].into_iter(), || ())
     }
 
     #[test]
@@ -137,11 +152,23 @@ mod tests {
     }
 
     #[test]
+    fn what_several_groups_need_is_mended_if_none_is_updated() {
+        let unsynced = Unsynced::default();
+        let all = || [group(0), group(20)].into_iter();
+        assert!(unsynced.mend(all(), || ()) && !unsynced.wants_sync());
+        assert!(unsynced.begin_update(group(20)));
+        assert!(!unsynced.mend(all(), || panic!("not beside an update")) && mended(&unsynced, 0));
+        assert!(!unsynced.wants_sync(), "it would not end the update");
+        unsynced.end_update(group(20));
+        assert!(unsynced.wants_sync());
+    }
+
+    #[test]
     fn a_sync_covers_what_was_written_before_it_began() {
         let unsynced = Unsynced::default();
         let first = unsynced.begin_sync();
         unsynced.begin_update(group(0));
-        unsynced.mend(group(20), || unsynced.end_sync(first));
+        unsynced.mend([group(20)].into_iter(), || unsynced.end_sync(first));
         let within = unsynced.begin_sync();
         unsynced.end_update(group(0));
         unsynced.end_sync(within);
@@ -157,7 +184,7 @@ mod tests {
         let unsynced = Unsynced::default();
         std::thread::scope(|scope| {
             let mut updating = None;
-            unsynced.mend(group(0), || {
+            unsynced.mend([group(0)].into_iter(), || {
                 updating = Some(scope.spawn(|| unsynced.begin_update(group(0))));
                 while unsynced.may_mend(group(0)) {
                     std::thread::yield_now();

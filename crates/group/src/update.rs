@@ -138,12 +138,10 @@ impl Groups {
         cached: Cached<'_>,
         choice: UpdateChoice,
     ) -> Result<Update, GroupError> {
-        if choice.distrusts_parity() {
-            self.begin_update(place);
-        }
         let mut preparation = Preparation::new(self, place, changes, sums, cached, choice);
         Preparation::fetch_each(self, std::slice::from_mut(&mut preparation))?;
-        preparation.finish()
+        let update = preparation.finish()?;
+        Ok(Update { mended: self.begin_update(place), ..update })
     }
 }
 
@@ -174,6 +172,9 @@ impl<'a> Preparation<'a> {
         let grown = assert_changes(place, &changed);
         assert!(changes.iter().all(|change| change.bytes.len() == SECTOR_BYTES), "changes are sectors");
         let mut gathering = Gathering::new(groups, place, sums.iter().copied().map(Some).collect());
+        if choice.distrusts_parity() {
+            gathering.spare_soft();
+        }
         gathering.take_cached(cached);
         let is_cached = |member| gathering.holds(gathering.at(member));
         let UpdatePlan { way, reads } = plan_update(&changed, place.data, groups.shape().parity, is_cached, choice);
@@ -224,7 +225,7 @@ impl<'a> Preparation<'a> {
             writes: writes(place, changes, &parity),
             sums: changes.iter().map(|change| (change.position, sector_sum(change.bytes))).collect(),
             parity,
-            mended: groups.begin_update(place),
+            mended: false,
         })
     }
 }

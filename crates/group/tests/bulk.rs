@@ -387,6 +387,54 @@ fn what_changes_need_not_be_read_where_its_sums_are() {
     assert_eq!(case.read(1540..1545).expect("read"), new);
 }
 
+fn changes_at<'a>(group: u32, position: u32, bytes: &'a [u8]) -> GroupChanges<'a> {
+    GroupChanges { group, changes: vec![Change { position, bytes }] }
+}
+
+#[test]
+fn a_group_beside_one_that_cannot_be_updated_is_mended_as_before() {
+    let case = case(250, 5, 10);
+    let new = sector_pattern(9, 1);
+    let lost: Vec<u64> = (0..6).map(|at| case.sector(3, Member::Data(at))).collect();
+    case.device.state().lost.extend(&lost);
+    for choice in [UpdateChoice::Cheapest, UpdateChoice::Only(UpdateWay::Reencode)] {
+        let update = [changes_at(2, 7, &new), changes_at(3, 0, &new)];
+        assert!(case.groups.prepare_bulk_update(case.run, &update, choice).is_err(), "a group is lost");
+        case.device.state().writes.clear();
+        case.device.flip(case.sector(2, Member::Data(9)), 5);
+        assert_eq!(case.read(509..510).expect("read"), case.expected(509..510));
+        assert_eq!(case.device.state().writes, [(case.sector(2, Member::Data(9)), 1)]);
+    }
+}
+
+/// Group 4 has CRCs in two sums sectors, of which an update changes one.
+#[test]
+fn a_sums_sector_is_not_mended_beside_an_update_of_its_groups() {
+    let case = case(250, 5, 10);
+    let new = sector_pattern(9, 1);
+    let update = case.groups.prepare_bulk_update(case.run, &[changes_at(4, 5, &new)], UpdateChoice::Cheapest);
+    case.groups.write_bulk_update(&update.expect("read")).expect("written");
+    case.device.state().soft.insert(case.sums(1));
+    case.device.state().writes.clear();
+    case.read(900..1400).expect("read");
+    assert_eq!(case.device.state().writes, [], "it would be torn with the group that it can be learnt from");
+    case.groups.sync().expect("synced");
+    case.read(900..1400).expect("read");
+    assert_eq!(case.device.state().writes, [(case.sums(1), 1)]);
+}
+
+#[test]
+fn sums_that_an_update_does_not_change_are_not_written() {
+    let case = case(250, 5, 10);
+    let update = [changes_at(2, 7, case.expected(507..508))];
+    let update = case.groups.prepare_bulk_update(case.run, &update, UpdateChoice::Cheapest).expect("read");
+    assert!(!update.sums[0].differs);
+    case.groups.write_bulk_update(&update).expect("written");
+    assert!(
+        !case.device.state().writes.iter().any(|(first, sectors)| (*first..first + sectors).contains(&case.sums(0)))
+    );
+}
+
 /// What windows show of a run of 204 groups of 10 under two sums sectors: not the groups 30 to 49.
 const SHOWN: [Range<u32>; 2] = [0..300, 500..2040];
 

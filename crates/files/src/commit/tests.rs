@@ -223,8 +223,14 @@ fn any_number_of_files_can_be_cut_before_an_entry_is_written() {
     disk.commit().expect("durable");
     drop(disk);
     let disk = opened(device);
-    let mut content = [0; 3 * SECTOR_BYTES];
-    files.iter().for_each(|inode| assert_eq!(disk.read(*inode, 0, &mut content), Ok(bytes as usize)));
+    let whole = NewAttributes { bytes: Some(2 * bytes), ..NewAttributes::default() };
+    let expected = [vec![7; bytes as usize], vec![0; bytes as usize]].concat();
+    for inode in files {
+        disk.set_attributes(inode, &whole).expect("grown");
+        let mut content = vec![1; 2 * bytes as usize];
+        assert_eq!(disk.read(inode, 0, &mut content), Ok(content.len()));
+        assert!(content == expected);
+    }
 }
 
 #[test]
