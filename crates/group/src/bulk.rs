@@ -113,7 +113,7 @@ pub struct SumsUpdate {
     pub place: Sector,
     /// What it holds.
     pub sums: SumsSector,
-    /// Whether that is other than before.
+    /// Whether that is other than on the device: what is not is not written.
     pub differs: bool,
 }
 
@@ -413,7 +413,10 @@ impl Groups {
                 let (number, at) = BulkRun::sums_of(group_first + u64::from(*position));
                 let place = run.sums(number, shape);
                 if sums.last().is_none_or(|last| last.place != place) {
-                    sums.push(SumsUpdate { place, sums: self.sums_sector(shown, number)?, differs: false });
+                    let before = self.sums_sector(shown, number)?;
+                    // What was put together from groups is not on the device.
+                    let differs = self.sums_cache().whole(place).is_none();
+                    sums.push(SumsUpdate { place, sums: before, differs });
                 }
                 let last = sums.last_mut().expect("just pushed");
                 last.differs |= last.sums.at(at) != *sum;
