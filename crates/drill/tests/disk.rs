@@ -144,6 +144,11 @@ fn seeds_that_found_something_keep_running() {
         "overwrites/226/crashes",
         // Crashes while the journal was applied filled it, so that the disk did not open any more.
         "full/5/storm",
+        // A group was mended and updated between two syncs, and both were torn.
+        "writes/84/storm",
+        "overwrites/197/crashes",
+        // Parity whose writing was lost changed data back, where the sums sector failed softly.
+        "summed:shapes/407/hurts",
     ] {
         run(case.parse().expect("a case"));
     }

@@ -560,7 +560,8 @@ impl Groups {
         restored
     }
 
-    /// Sees to it that it is known what the data of a group should be: by its CRCs, or where those do not read, by its parity.
+    /// Sees to it that it is known what the data of a group should be: by its CRCs, or where those do not read, by its parity. Only a
+    /// group of which nothing fails vouches for itself before its sums sectors, and then it, are retried.
     fn know(&self, run: BulkRun, group: u32, gathering: &mut Gathering<'_>) -> Result<Known, GroupError> {
         let k = u64::from(self.shape().data);
         if gathering.sums_are_known() {
@@ -575,7 +576,7 @@ impl Groups {
         let (first, group_first) = (BulkRun::sums_of(u64::from(group) * k).0, u64::from(group) * k);
         for number in first..=BulkRun::sums_of(group_first + k - 1).0 {
             let place = run.sums(number, self.shape());
-            if self.sums_cache().whole(place).is_none() {
+            if self.sums_cache().may_be_retried(place) {
                 count(&self.counts().retries, 1);
                 self.load_sums(place, Effort::Retry)?;
             }
@@ -585,7 +586,7 @@ impl Groups {
             return Ok(Known::Sums);
         }
         gathering.retry_all()?;
-        Ok(if gathering.vouch()? { Known::Data } else { Known::Nothing })
+        Ok(if gathering.vouch_with_losses()? { Known::Data } else { Known::Nothing })
     }
 
     /// Keeps the CRCs of a group that was found to be right, all of whose data is held, and writes the sums sectors again of
@@ -671,7 +672,11 @@ impl Groups {
             Effort::FailFast => self.read_checked(place, &mut bytes, effort, |_| None)?.is_empty(),
             Effort::Retry => self.device().read(place, &mut bytes, effort)?.is_empty(),
         };
-        Ok(self.keep_sums(place, read.then_some(&bytes)))
+        let sums = self.keep_sums(place, read.then_some(&bytes));
+        if sums.is_none() && effort == Effort::Retry {
+            self.sums_cache().give_up(place);
+        }
+        Ok(sums)
     }
 
     /// Keeps a sums sector that was read on the way, or writes it again if it did not read and is known.

@@ -312,15 +312,23 @@ impl<'a> Gathering<'a> {
         Ok(true)
     }
 
-    /// Makes sure of data whose CRCs are not known: fetches the whole group and holds all of it if it is a codeword, but
-    /// for members that are gone or that the others show to be wrong, with at least one parity sector to spare.
-    /// Returns whether it is.
+    /// Makes sure of data whose CRCs are not known: fetches the whole group, and returns whether all its data is held and is a
+    /// codeword with its parity.
     pub fn vouch(&mut self) -> Result<bool, DeviceError> {
         if self.groups.shape().parity == 0 {
             return Ok(false);
         }
         self.fetch(|_| true)?;
-        if !self.discard_wrong() {
+        let complete = self.data_gone().is_empty() && self.parity_held() > 0;
+        Ok(complete && self.groups.code().locate(&self.codeword()).is_some_and(|wrong| wrong.is_empty()))
+    }
+
+    /// As [`Gathering::vouch`], but for members that are gone or that the others show to be wrong, with at least one parity
+    /// sector to spare. It is the last thing to ask: parity whose writing was lost shows what has changed since to be wrong, and
+    /// decodes what was there before.
+    pub fn vouch_with_losses(&mut self) -> Result<bool, DeviceError> {
+        self.fetch(|_| true)?;
+        if self.groups.shape().parity == 0 || !self.discard_wrong() {
             return Ok(false);
         }
         let gone = self.data_gone();

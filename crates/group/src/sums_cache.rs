@@ -39,6 +39,8 @@ struct Entry {
     sums: SumsSector,
     // Which are known, while not all are.
     known: Option<Box<[bool; SUMS_PER_SECTOR]>>,
+    // No retry reads it.
+    given_up: bool,
 }
 
 impl SumsCache {
@@ -66,7 +68,7 @@ impl SumsCache {
 
     /// Puts a sector in place of what was known of it.
     pub fn put(&self, place: Sector, sums: SumsSector) {
-        self.state().insert(place, Entry { used: 0, sums, known: None }, self.most);
+        self.state().insert(place, Entry { used: 0, sums, known: None, given_up: false }, self.most);
     }
 
     /// Notes that a sector did not read, unless something is known of it.
@@ -74,7 +76,19 @@ impl SumsCache {
         let mut state = self.state();
         if state.used(place).is_none() {
             let known = Some(Box::new([false; SUMS_PER_SECTOR]));
-            state.insert(place, Entry { used: 0, sums: SumsSector::default(), known }, self.most);
+            state.insert(place, Entry { used: 0, sums: SumsSector::default(), known, given_up: false }, self.most);
+        }
+    }
+
+    /// Whether not all of a sector is known, and it may be read by retrying.
+    pub fn may_be_retried(&self, place: Sector) -> bool {
+        self.state().entries.get(&place.0).is_none_or(|entry| entry.known.is_some() && !entry.given_up)
+    }
+
+    /// Notes that no retry reads a sector of which not all is known.
+    pub fn give_up(&self, place: Sector) {
+        if let Some(entry) = self.state().entries.get_mut(&place.0) {
+            entry.given_up = true;
         }
     }
 

@@ -183,7 +183,8 @@ fn a_lost_sums_sector_is_learnt_by_streaming_past() {
         case.device.flip(case.sector(6, Member::Data(7)), 30_000);
         assert_eq!(case.read(0..2500).expect("read"), case.data);
         let counts = case.groups.statistics().now();
-        assert_eq!((counts.sums_learnt, counts.retries), (2 - damage, 0));
+        // Before it is decoded, each sums sector is retried once, and what failed softly.
+        assert_eq!((counts.sums_learnt, counts.retries), (2 - damage, 4 - damage));
         let total = BulkRun::sectors_total(10, case.shape);
         // Behind the last group there is no room for its parity, which is only read where it is needed.
         assert!(case.device.sectors_read() <= total);
@@ -198,8 +199,9 @@ fn under_a_lost_sums_sector_a_group_vouches_for_a_sector() {
     case.device.state().lost.insert(case.sums(1));
     case.device.flip(case.sector(6, Member::Data(17)), 5);
     assert_eq!(case.read(1517..1518).expect("read"), case.expected(1517..1518));
-    assert_eq!(case.device.retries(), 0);
-    assert_eq!(case.device.sectors_read(), 1 + 255);
+    // Nothing else says which sector is wrong, so the sums sector is retried.
+    assert_eq!(case.device.retries(), 1);
+    assert_eq!(case.device.sectors_read(), 1 + 255 + 1);
     // Its sums are known now.
     assert_eq!(case.read(1600..1601).expect("read"), case.expected(1600..1601));
     assert_eq!(case.device.sectors_read(), 1);
@@ -227,6 +229,34 @@ fn where_a_group_cannot_vouch_the_sums_sector_is_retried() {
     let error = case.groups.read_bulk(case.run, 1500..1510, &|_| None, &mut into).expect_err("nobody vouches");
     assert!(matches!(error, GroupError::Lost { positions, .. } if positions == Vec::from_iter(0..10)));
     assert_eq!(into, vec![0; 40960]);
+}
+
+/// One write that a drive loses is all parity of an update.
+#[test]
+fn under_parity_whose_writing_was_lost_a_sums_sector_is_retried() {
+    for changed_fails in [false, true] {
+        let case = case(250, 5, 10);
+        let parity = case.sector(6, Member::Parity(0));
+        let before = case.device.content(parity..parity + 5);
+        let new = sector_pattern(9, 1);
+        let update = case.groups.prepare_bulk_update(case.run, &[changes_at(6, 17, &new)], UpdateChoice::Cheapest);
+        case.groups.write_bulk_update(&update.expect("read")).expect("written");
+        case.groups.sync().expect("synced");
+        (parity..).zip(before.chunks(4096)).for_each(|(at, bytes)| case.device.overwrite(at, bytes));
+        // With nothing in memory.
+        let groups = groups(&case.device, 250, 5);
+        case.device.state().soft.insert(case.sums(1));
+        if changed_fails {
+            case.device.state().soft.insert(case.sector(6, Member::Data(17)));
+        }
+        let mut into = vec![0xee; 4096];
+        groups.read_bulk(case.run, 1517..1518, &|_| None, &mut into).expect("read");
+        assert!(into == new, "the parity decodes what was there before");
+        groups.scrub_bulk(case.run, 6).expect("scrubbed");
+        assert!(groups.scrub_bulk(case.run, 6).expect("scrubbed").is_clean());
+        let place = case.sector(6, Member::Data(17));
+        assert!(case.device.content(place..place + 1) == new);
+    }
 }
 
 #[test]
