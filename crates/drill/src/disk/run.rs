@@ -147,15 +147,14 @@ impl Run {
             }
             if self.faults.below(2) == 0 {
                 // Without a fault under way, everything is as it was told.
-                self.spare();
+                self.spare_and_recover()?;
                 self.model.verify(self.subject.disk()).context("between crashes")?;
                 if self.faults.below(2) == 0 {
                     self.crash_and_recover()?;
                 }
             }
         }
-        self.spare();
-        Ok(())
+        self.spare_and_recover()
     }
 
     /// A cut or a failure every few operations: what recovers from one meets the next.
@@ -268,6 +267,12 @@ impl Run {
         self.look();
         self.subject.device.spare_faults();
         self.armed = false;
+    }
+
+    /// As [`Run::spare`]; and opens the disk again where the write that was to hurt a sector has met a power cut, which no step saw.
+    fn spare_and_recover(&mut self) -> Result<()> {
+        self.spare();
+        if self.subject.device.is_powered() { Ok(()) } else { self.crash_and_recover() }
     }
 
     /// The power goes, and what is found then is held against the model.
