@@ -643,16 +643,16 @@ impl Groups {
         Ok(sums)
     }
 
-    /// The CRCs of a group, from its sums sectors or else from itself; see [`Gathering::spare_soft`].
-    fn known_sums(&self, shown: ShownRun<'_>, group: u32, spares_soft: bool) -> Result<Vec<u32>, GroupError> {
+    /// The CRCs of a group, from its sums sectors or else from itself; see [`Gathering::retry_soft`].
+    fn known_sums(&self, shown: ShownRun<'_>, group: u32, retries_soft: bool) -> Result<Vec<u32>, GroupError> {
         let (k, run) = (self.shape().data as usize, shown.run);
         let sums = self.group_sums(run, group, 0..k)?;
         if let Some(sums) = sums.iter().copied().collect() {
             return Ok(sums);
         }
         let mut gathering = Gathering::new(self, run.group(group, self.shape()), sums);
-        if spares_soft {
-            gathering.spare_soft();
+        if retries_soft {
+            gathering.retry_soft();
         }
         match self.know(run, group, &mut gathering)? {
             // Whether its data has them is for those to find out who need it: others write over it.

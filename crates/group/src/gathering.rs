@@ -37,8 +37,8 @@ pub(crate) struct Gathering<'a> {
     next: usize,
     // Whoever asks reads on, and what is read to decode is for that too.
     reads_on: bool,
-    // What can still be read is not written again.
-    spares_soft: bool,
+    // What fails softly is retried, and what can still be read is not written again.
+    retries_soft: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,7 +85,7 @@ impl<'a> Gathering<'a> {
     pub fn new(groups: &'a Groups, place: GroupPlace, sums: Vec<Option<u32>>) -> Gathering<'a> {
         assert_eq!(sums.len(), place.data as usize, "one CRC for each data sector in use");
         let slots = vec![Slot::default(); place.data as usize + groups.shape().parity as usize];
-        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0, reads_on: false, spares_soft: false }
+        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0, reads_on: false, retries_soft: false }
     }
 
     /// What is read to decode is not read for that alone, so nothing is retried that can be decoded.
@@ -93,9 +93,10 @@ impl<'a> Gathering<'a> {
         self.reads_on = true;
     }
 
-    /// What fails softly, or read by retrying, is not written again: a power cut may tear it, and the parity may not fit the data.
-    pub fn spare_soft(&mut self) {
-        self.spares_soft = true;
+    /// What fails softly is retried, and not written again where that reads it: a power cut may tear it, and the parity may not fit the
+    /// data. A retry alone tells it from what a power cut has torn, which is to be mended while the parity has it.
+    pub fn retry_soft(&mut self) {
+        self.retries_soft = true;
     }
 
     /// Holds members that were just read, from `first` on, and were checked; `failed` of them, by their place in
@@ -249,6 +250,11 @@ impl<'a> Gathering<'a> {
     // Source: [lec §3.1]
     pub fn restore(&mut self, needed: &[usize]) -> Result<(), GroupError> {
         assert!(self.sums_are_known(), "the CRCs are known");
+        if self.retries_soft {
+            for at in self.retriable(needed).0 {
+                self.retry(at)?;
+            }
+        }
         if self.groups.shape().parity > 0 && !self.retry_if_cheaper(needed)? {
             self.fetch(|_| true)?;
         }
@@ -375,7 +381,7 @@ impl<'a> Gathering<'a> {
                 count(&counts.mismatches_mended, usize::from(failure == Failure::Wrong));
                 count(&counts.retries_avoided, usize::from(failure == Failure::Soft && !retried));
             }
-            if self.spares_soft && (failure == Failure::Soft || by_retry) {
+            if self.retries_soft && (failure == Failure::Soft || by_retry) {
                 continue;
             }
             let suspect = self.groups.suspect(self.place.sector(self.member(at)));

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An update is under way from when it was prepared until it is written. After a crash one may have been cut off: then what fails softly is
-//! not written again before the group is updated anew, only what does not read otherwise ([`crate::gathering::Gathering::spare_soft`]).
+//! retried, and only what no retry reads is written again before the group is updated anew ([`crate::gathering::Gathering::retry_soft`]).
 //! Sums sectors are mended as all groups whose CRCs they have.
 //!
 //! Left out: a group of which something is lost when it is updated, and a power cut then. While it is not mended one cut may take more.

@@ -173,7 +173,7 @@ impl<'a> Preparation<'a> {
         assert!(changes.iter().all(|change| change.bytes.len() == SECTOR_BYTES), "changes are sectors");
         let mut gathering = Gathering::new(groups, place, sums.iter().copied().map(Some).collect());
         if choice.distrusts_parity() {
-            gathering.spare_soft();
+            gathering.retry_soft();
         }
         gathering.take_cached(cached);
         let is_cached = |member| gathering.holds(gathering.at(member));

@@ -421,6 +421,19 @@ fn after_a_crash_groups_are_encoded_again_from_their_data() {
     assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean());
 }
 
+/// A mended sector that a power cut has torn fails softly at first, as any other.
+#[test]
+fn after_a_crash_what_is_torn_is_mended_before_its_group_is_encoded_again() {
+    let case = case(PLACE, 10, 3);
+    case.device.state().soft.insert(4);
+    case.device.state().lost.insert(7);
+    let same = [Change { position: 5, bytes: case.expected(5..6) }];
+    let again = UpdateChoice::Only(UpdateWay::Reencode);
+    let update = case.groups.prepare_update(PLACE, &same, &case.sums, NOTHING_CACHED, again).expect("read");
+    assert_eq!(case.device.state().writes, [(7, 1)], "the other one reads, and is left");
+    assert!(update.mended && case.device.state().lost.is_empty());
+}
+
 #[test]
 fn groups_without_parity_are_updated_without_a_read() {
     let mut case = case(PLACE, 10, 0);
