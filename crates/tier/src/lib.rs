@@ -4,7 +4,8 @@
 //! ```text
 //! profile_device -> Staircase -> Finding::Buffered(Profile)        once for a drive
 //! Predictor::new(profile): predict, queue, wrote, upkeep           for each drive, beside every write
-//! steer(rule, ssd queue, views of the drives)                      for each write
+//! SsdQueue: begin, end, view                                       beside every write of the solid-state drive
+//! steer(rule, its view, views of the hard disks)                   for each write
 //! TieredDevice::format, open: write_each, read_each, sync, tend    one device over a hard disk and a solid-state drive
 //! ```
 //!
@@ -32,6 +33,7 @@ mod record;
 mod recovery;
 mod ring;
 mod scheduler;
+mod ssd_queue;
 mod stage;
 mod staircase;
 mod superblock;
@@ -44,7 +46,8 @@ pub use padding::{Padding, Upkeep};
 pub use predictor::{Counts, Predictor, Sender, Stage, Tuning};
 pub use profile::{FORMAT_VERSION, Profile, ProfileError};
 pub use profiler::{ProfilePlan, profile_device};
-pub use scheduler::{DiskView, Mode, Rule, Target, disk_to_advance, queue_threshold, steer};
+pub use scheduler::{DiskView, Early, Mode, Rule, Target, disk_to_advance, queue_threshold, steer};
+pub use ssd_queue::{SsdQueue, SsdTicket, SsdView};
 pub use stage::StageBytes;
 pub use staircase::{Finding, Irregularity, Run, Staircase};
 pub use superblock::{PairId, Side};

@@ -62,7 +62,7 @@ impl Pair {
         TieredDevice::format(&*hdd.attach(), &*ssd.attach(), &format, &SimRandom::new(seed)).context("formatting")?;
         let steering = match seed % 5 {
             0 => {
-                let rule = Rule { mode: Mode::Enabled, queue_max: 0, waiting_max: 1, longest: None };
+                let rule = Rule { mode: Mode::Enabled, queue_max: 0, early: None, waiting_max: 1, longest: None };
                 Steering::Predicted { rule, tuning: Tuning::default() }
             }
             nth => Steering::EveryNth(NonZeroU64::new(nth).expect("it is 1 at least")),

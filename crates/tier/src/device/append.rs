@@ -3,12 +3,13 @@
 use std::io;
 
 use bytes::{Bytes, BytesMut};
-use claystone_env::{DeviceError, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
 use super::open::Steering;
 use super::state::{Held, SsdState, State};
 use crate::record::{Entry, Header, Kind, entry_bytes, fits_header, sector_crcs};
+use crate::ssd_queue::SsdTicket;
 use crate::superblock::Side;
 
 /// A record that has a place and is to be written there.
@@ -20,6 +21,8 @@ pub struct Staged {
     pub bytes: Bytes,
     /// The predictor waits for what it takes.
     pub is_guided: bool,
+    /// It is in the guide's queue of the solid-state drive.
+    pub ticket: Option<SsdTicket>,
 }
 
 /// What a record will be of.
@@ -74,14 +77,14 @@ impl TieredDevice {
         }
         let mut state = self.state();
         state.in_flight.remove(&seq);
-        if staged.is_guided
-            && let Some(guide) = &mut state.guide
-        {
-            let took = written.is_ok().then(|| now.since(begun));
-            guide.end(staged.bytes.len() as u64, took, now);
-        }
-        if side == Side::Ssd {
-            state.ssd_queue -= 1;
+        if let Some(guide) = &mut state.guide {
+            if staged.is_guided {
+                let took = written.is_ok().then(|| now.since(begun));
+                guide.end(staged.bytes.len() as u64, took, now);
+            }
+            if let Some(ticket) = staged.ticket {
+                guide.end_ssd(ticket);
+            }
         }
         if written.is_err()
             && side == Side::Hdd
@@ -100,9 +103,10 @@ impl TieredDevice {
         let range = load.extents[0];
         let failed = |source: io::Error| DeviceError::Write { range, source };
         let sectors = 1 + load.crcs.len() as u64;
+        let now = (self.now)();
         let mut state = self.state();
         state.check(failed)?;
-        let mut side = self.side_for(&state, sectors);
+        let mut side = self.side_for(&state, sectors, now);
         if side == Side::Hdd && state.ssd == SsdState::Present && !takes(&state, side, sectors, &load) {
             side = Side::Ssd;
         }
@@ -129,27 +133,29 @@ impl TieredDevice {
             state.counts.redirected_sectors += sectors - 1;
         }
         let mut staged = self.stage(&mut state, side, Kind::Data, load);
-        if side == Side::Ssd {
-            state.ssd_queue += 1;
-        }
-        if side == Side::Hdd
-            && state.ssd == SsdState::Present
-            && let Some(guide) = &mut state.guide
-        {
-            guide.begin(sectors * SECTOR_BYTES as u64);
-            staged.is_guided = true;
+        let works = state.ssd == SsdState::Present;
+        if let Some(guide) = &mut state.guide {
+            let bytes = sectors * SECTOR_BYTES as u64;
+            match side {
+                Side::Ssd => staged.ticket = Some(guide.begin_ssd(bytes, now)),
+                Side::Hdd if works => {
+                    guide.begin(bytes);
+                    staged.is_guided = true;
+                }
+                Side::Hdd => {}
+            }
         }
         Ok(Ok(staged))
     }
 
     /// Where the next write goes.
-    fn side_for(&self, state: &State, sectors: u64) -> Side {
+    fn side_for(&self, state: &State, sectors: u64, now: Moment) -> Side {
         match self.tuning.steering {
             _ if state.ssd != SsdState::Present => Side::Hdd,
             Steering::Ssd => Side::Ssd,
             Steering::Predicted { .. } => {
                 let bytes = sectors * SECTOR_BYTES as u64;
-                state.guide.as_ref().map_or(Side::Ssd, |guide| guide.side_for(state.ssd_queue, bytes))
+                state.guide.as_ref().map_or(Side::Ssd, |guide| guide.side_for(now, bytes))
             }
             Steering::EveryNth(nth) => {
                 if (state.writes + 1).is_multiple_of(nth.get()) {
@@ -194,7 +200,7 @@ impl TieredDevice {
         if side == Side::Ssd {
             state.counts.ssd_sectors += sectors;
         }
-        Staged { seq, side, first: Sector(self.logs[side as usize].first.0 + place), bytes, is_guided: false }
+        Staged { seq, side, first: Sector(self.logs[side as usize].first.0 + place), bytes, is_guided: false, ticket: None }
     }
 
     pub(super) fn write_staged(&self, staged: &Staged) -> Result<(), DeviceError> {

@@ -14,7 +14,6 @@ use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, alig
 
 use super::TieredDevice;
 use super::append::Staged;
-use super::open::Steering;
 use super::state::{Held, SsdState, State};
 use crate::credit::Credit;
 use crate::padding::{Padding, Upkeep};
@@ -22,11 +21,14 @@ use crate::predictor::{Counts, Predictor, Sender, Stage, Tuning};
 use crate::profile::Profile;
 use crate::record::{Header, Kind, sector_crcs};
 use crate::scheduler::{DiskView, Rule, Target, steer};
+use crate::ssd_queue::{SsdQueue, SsdTicket};
 use crate::superblock::Side;
 
 /// See the module.
 pub struct Guide {
     predictor: Predictor,
+    /// Users' writes on their way to the solid-state drive.
+    ssd: SsdQueue,
     rule: Rule,
     /// For padding and syncs that only the predictor wants.
     credit: Credit,
@@ -43,6 +45,7 @@ impl Guide {
     pub fn new(profile: Profile, rule: Rule, tuning: Tuning) -> Guide {
         Guide {
             predictor: Predictor::new(profile, tuning),
+            ssd: SsdQueue::default(),
             rule,
             credit: Credit::new(tuning.padding.credit_bytes),
             padding: tuning.padding,
@@ -53,7 +56,7 @@ impl Guide {
     }
 
     /// Where a record of so many bytes goes.
-    pub fn side_for(&self, ssd_queue: usize, bytes: u64) -> Side {
+    pub fn side_for(&self, now: Moment, bytes: u64) -> Side {
         if self.busy {
             return Side::Ssd;
         }
@@ -62,7 +65,7 @@ impl Guide {
             left_bytes: self.predictor.left_bytes(),
             waiting: self.predictor.queued(),
         };
-        match steer(&self.rule, ssd_queue, bytes, &[view]) {
+        match steer(&self.rule, &self.ssd.view(now), bytes, &[view]) {
             Target::Ssd => Side::Ssd,
             Target::Hdd(_) => Side::Hdd,
         }
@@ -90,6 +93,16 @@ impl Guide {
             self.predictor.lose();
         }
         may
+    }
+
+    /// A user's record goes to the solid-state drive's log.
+    pub fn begin_ssd(&mut self, bytes: u64, now: Moment) -> SsdTicket {
+        self.ssd.begin(now, bytes, self.predictor.profile())
+    }
+
+    /// It is there, or failed.
+    pub fn end_ssd(&mut self, ticket: SsdTicket) {
+        self.ssd.end(ticket);
     }
 
     /// A user's record goes to the hard disk's log.
@@ -153,12 +166,12 @@ impl TieredDevice {
     pub(super) fn keep_up(&self) -> Result<Kept, DeviceError> {
         let now = (self.now)();
         let mut state = self.state();
-        let is_calm = state.ssd_queue <= self.queue_max();
         let works = state.ssd == SsdState::Present && !state.failed;
         let Some(guide) = state.guide.as_mut().filter(|guide| works && !guide.busy) else {
             return Ok(Kept::Nothing(None));
         };
         let (idle, unused) = (now.since(guide.idle_since), now.since(guide.unused_since));
+        let is_calm = guide.rule.is_calm(&guide.ssd.view(now));
         let bytes = match guide.predictor.upkeep(idle, unused, is_calm) {
             Upkeep::Nothing => return Ok(Kept::Nothing(None)),
             Upkeep::After(wait) => return Ok(Kept::Nothing(Some(wait))),
@@ -204,13 +217,6 @@ impl TieredDevice {
         written.map(|()| Kept::Something)
     }
 
-    fn queue_max(&self) -> usize {
-        match self.tuning.steering {
-            Steering::Predicted { rule, .. } => rule.queue_max,
-            Steering::Ssd | Steering::EveryNth(_) => 0,
-        }
-    }
-
     /// Takes sequence and place for padding. No mark lists it.
     fn stage_padding(&self, state: &mut State, sectors: u64) -> Staged {
         let ring = &mut state.rings[Side::Hdd as usize];
@@ -241,6 +247,30 @@ impl TieredDevice {
         }
         state.in_flight.insert(seq);
         let first = Sector(self.logs[Side::Hdd as usize].first.0 + place);
-        Staged { seq, side: Side::Hdd, first, bytes: bytes.freeze(), is_guided: false }
+        Staged { seq, side: Side::Hdd, first, bytes: bytes.freeze(), is_guided: false, ticket: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::profile;
+    use crate::scheduler::Mode;
+
+    #[test]
+    fn one_write_that_the_solid_state_drive_is_late_with_sends_others_to_the_hard_disk() {
+        let at = |us: u64| Moment(Duration::from_micros(us));
+        let mut guide = Guide::new(profile(), Rule::of(Mode::Disabled, 6), Tuning::default());
+        guide.predictor.synced();
+        let ticket = guide.begin_ssd(8192, at(0));
+        assert_eq!(guide.side_for(at(50), 8192), Side::Ssd, "a queue of one is short");
+        assert_eq!(guide.side_for(at(5000), 8192), Side::Hdd, "5 ms for 8 KiB");
+        assert_eq!(guide.side_for(at(5000), 256 << 10), Side::Ssd, "a long one waits");
+        // One at a time.
+        guide.begin(8192);
+        assert_eq!(guide.side_for(at(5000), 8192), Side::Ssd);
+        guide.end(8192, Some(Duration::from_micros(90)), at(5090));
+        guide.end_ssd(ticket);
+        assert_eq!(guide.side_for(at(5100), 8192), Side::Ssd);
     }
 }

@@ -52,6 +52,7 @@ impl Default for TierFormat {
 
 /// Which log a write goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a pair has one of it, and copies it")]
 pub enum Steering {
     /// The solid-state drive's, while it works.
     Ssd,
@@ -93,8 +94,7 @@ impl TierTuning {
             // What is copied wears it.
             Mode::EnabledFast | Mode::Enabled => (Padding::for_wear(), 0),
         };
-        // One at a time: the places of a log are written in their order.
-        let rule = Rule { mode, queue_max, waiting_max: 1, longest: None };
+        let rule = Rule::of(mode, queue_max);
         let steering = Steering::Predicted { rule, tuning: Tuning { padding, ..Tuning::default() } };
         TierTuning { steering, copy_sectors_max, ..TierTuning::default() }
     }

@@ -82,8 +82,6 @@ pub struct State {
     pub freed: VecDeque<(u64, [u64; 2])>,
     /// Writes so far, for steering by number.
     pub writes: u64,
-    /// Writes of ours on their way to the solid-state drive.
-    pub ssd_queue: usize,
     /// What knows the hard disk's buffer, if its profile is known.
     pub guide: Option<Guide>,
     /// When somebody read or wrote.
@@ -114,7 +112,6 @@ impl State {
             next_reader: 0,
             freed: VecDeque::new(),
             writes: 0,
-            ssd_queue: 0,
             guide: None,
             used_at: Moment::default(),
             counts: TierCounts::default(),

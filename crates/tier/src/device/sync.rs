@@ -182,7 +182,7 @@ impl TieredDevice {
             state.counts.ssd_sectors += sectors;
         }
         let first = Sector(self.logs[side as usize].first.0 + place);
-        Ok(Staged { seq, side, first, bytes: bytes.freeze(), is_guided: false })
+        Ok(Staged { seq, side, first, bytes: bytes.freeze(), is_guided: false, ticket: None })
     }
 
     /// Writes a mark and makes its log durable.

@@ -238,7 +238,7 @@ fn a_mark_that_is_hurt_misses_no_padding() {
     for seed in 0..20 {
         let pair = Pair::new(seed, 1_000_000);
         let mut device = pair.opened();
-        let rule = Rule { mode: Mode::Disabled, queue_max: 6, waiting_max: 1, longest: None };
+        let rule = Rule { mode: Mode::Disabled, queue_max: 6, early: None, waiting_max: 1, longest: None };
         device.state().guide = Some(Guide::new(small_profile(), rule, crate::Tuning::default()));
         device.tuning.steering = Steering::Predicted { rule, tuning: crate::Tuning::default() };
         let before = pair.sectors_with(Side::Ssd, b"CLAYTREC");
@@ -920,7 +920,7 @@ fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_sl
         queue_max: None,
     };
     TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
-    let rule = Rule { mode: Mode::Enabled, queue_max: 0, waiting_max: 1, longest: None };
+    let rule = Rule { mode: Mode::Enabled, queue_max: 0, early: None, waiting_max: 1, longest: None };
     let padding = Padding { keeps_fast: true, ..Padding::default() };
     let steering = Steering::Predicted { rule, tuning: crate::Tuning { padding, ..crate::Tuning::default() } };
     let open = || {

@@ -23,8 +23,8 @@ use anyhow::{Context, bail};
 use claystone_env::{Clock, Device, EmulatedTime, Moment, SECTOR_BYTES, Sector, Worker, call};
 use claystone_sim::{BufferModel, HddModel, Process, SimDevice, SimSsd, SsdModel, World, WriteOrder};
 use claystone_tier::{
-    Counts, DiskView, Finding, Mode, Padding, Predictor, Profile, ProfilePlan, Rule, Sender, Target, Tuning, Upkeep,
-    WriteState, disk_to_advance, profile_device, queue_threshold, steer,
+    Counts, DiskView, Finding, Mode, Padding, Predictor, Profile, ProfilePlan, Rule, Sender, SsdQueue, SsdTicket,
+    Target, Tuning, Upkeep, WriteState, disk_to_advance, profile_device, queue_threshold, steer,
 };
 use futures::future::select;
 use tokio::sync::Notify;
@@ -150,8 +150,10 @@ struct Bed {
     disks: Vec<Disk>,
     way: Way,
     rule: Rule,
-    /// Requests in the solid-state drive.
-    in_ssd: Cell<usize>,
+    /// Requests in the solid-state drive,
+    in_ssd: RefCell<SsdQueue>,
+    /// and what it is held against.
+    profile: Profile,
     left: Cell<usize>,
     all_done: Notify,
     outcome: RefCell<Outcome>,
@@ -211,8 +213,9 @@ impl Bed {
             ssd: world.ssd("ssd", devices.ssd),
             disks: (0..count).map(disk).collect(),
             way,
-            rule: Rule { mode, queue_max: known.queue_max, waiting_max: WAITING_MAX, longest: None },
-            in_ssd: Cell::new(0),
+            rule: Rule { waiting_max: WAITING_MAX, ..Rule::of(mode, known.queue_max) },
+            in_ssd: RefCell::default(),
+            profile: known.profile.clone(),
             left: Cell::new(0),
             all_done: Notify::new(),
             outcome: RefCell::default(),
@@ -285,13 +288,14 @@ impl Bed {
 
     /// Sends a request where it goes.
     fn begin(self: Rc<Self>, request: Request) {
-        self.outcome.borrow_mut().queues.push(self.in_ssd.get() as u32);
+        let ssd = self.in_ssd.borrow().view(self.clock.now());
+        self.outcome.borrow_mut().queues.push(ssd.queue as u32);
         let target = match self.way {
             Way::SsdOnly | Way::WriteBack { .. } => Target::Ssd,
             Way::Steered { .. } => {
                 let bytes = padded(request.bytes);
                 let views: Vec<DiskView> = self.disks.iter().map(|disk| disk.view(bytes)).collect();
-                steer(&self.rule, self.in_ssd.get(), bytes, &views)
+                steer(&self.rule, &ssd, bytes, &views)
             }
         };
         match target {
@@ -305,8 +309,12 @@ impl Bed {
         }
     }
 
+    fn to_ssd(&self, bytes: u64) -> SsdTicket {
+        self.in_ssd.borrow_mut().begin(self.clock.now(), bytes, &self.profile)
+    }
+
     fn write_to_ssd(self: Rc<Self>, request: Request) {
-        self.in_ssd.set(self.in_ssd.get() + 1);
+        let ticket = self.to_ssd(padded(request.bytes));
         self.outcome.borrow_mut().ssd_bytes += request.bytes;
         tokio::task::spawn_local(async move {
             if let Way::WriteBack { cache_bytes } = self.way {
@@ -317,7 +325,7 @@ impl Bed {
                 self.dirtied.notify_one();
             }
             self.ssd.write(request.bytes, WriteOrder::Following).await;
-            self.in_ssd.set(self.in_ssd.get() - 1);
+            self.in_ssd.borrow_mut().end(ticket);
             self.end(request);
         });
     }
@@ -355,7 +363,7 @@ impl Bed {
             }
             let now = self.clock.now();
             let (idle, unused) = (now.since(disk.idle_since.get()), now.since(disk.unused_since.get()));
-            let is_calm = self.in_ssd.get() <= self.rule.queue_max;
+            let is_calm = self.rule.is_calm(&self.in_ssd.borrow().view(now));
             let upkeep = disk.predictor.borrow().upkeep(idle, unused, is_calm);
             match upkeep {
                 Upkeep::Nothing => disk.came.notified().await,
@@ -399,9 +407,9 @@ impl Bed {
                 self.dirtied.notified().await;
                 continue;
             }
-            self.in_ssd.set(self.in_ssd.get() + 1);
+            let ticket = self.to_ssd(WRITE_BACK_BYTES);
             self.ssd.read(WRITE_BACK_BYTES).await;
-            self.in_ssd.set(self.in_ssd.get() - 1);
+            self.in_ssd.borrow_mut().end(ticket);
             let took = self.write_to(disk, WRITE_BACK_BYTES).await?;
             self.outcome.borrow_mut().hdd_other += took;
             self.dirty.set(self.dirty.get() - WRITE_BACK_BYTES);

@@ -382,6 +382,8 @@ mod tests {
         for metric in ["latency_mean_us", "latency_p999_us", "ssd_queue_most"] {
             assert!(of("B mios_d", metric) < 0.5 * of("B ssd only", metric), "{metric}: {found:?}");
         }
+        // A stall is seen by how long one write waits: the queue does not become long first.
+        assert!(of("B mios_d", "ssd_queue_p99") <= 3.0, "{found:?}");
         assert!(of("B mios_e", "ssd_written_gb") < 0.3 * of("B ssd only", "ssd_written_gb"), "{found:?}");
         assert!(of("B mios_d", "ssd_written_gb") > 0.5 * of("B ssd only", "ssd_written_gb"), "{found:?}");
         for case in ["B mios_d", "B mios_e", "B mios_e 2 disks", "B mios_d synthetic-small"] {
