@@ -42,7 +42,7 @@ use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Moment,
 use self::state::{SsdState, State};
 use crate::superblock::Side;
 
-pub use self::drain::Tended;
+pub use self::drain::{Drained, Tended};
 pub use self::info::{LogFill, TierCounts, TierInfo};
 pub use self::open::{Steering, TierFormat, TierTuning};
 
@@ -95,6 +95,8 @@ impl TieredDevice {
     /// The hard disk cannot be trusted any more.
     fn failed(&self) {
         self.state().failed = true;
+        // Who waits for room waits in vain.
+        self.landed.notify_all();
     }
 }
 

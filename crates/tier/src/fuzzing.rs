@@ -110,7 +110,7 @@ pub fn logs(headers: &[(bool, u8, &[u8])]) {
     assert!(read(&device) == found, "what was found stays so");
     device.write(Sector(3), &[9; SECTOR_BYTES]).expect("memory takes writes");
     device.sync().expect("memory syncs");
-    while device.drain().expect("memory does") > 0 {}
+    while device.drain().expect("memory does").more {}
     drop(device);
     let device = open().expect("it was opened before");
     let (failed, bytes) = read(&device);

@@ -214,7 +214,9 @@ impl Run {
             }
             self.pair.act(&Step::Sync)?;
             self.model.end(&Step::Sync);
-            while self.pair.tiered().drain()? > 0 {}
+            while self.pair.tiered().drain()?.more {}
+            let info = self.pair.tiered().info();
+            ensure!(info.waiting_sectors == info.lost_sectors, "not all was brought home");
         }
         let found = self.pair.contents()?;
         self.model.check(&found, |_| false).context("after a cut")?;

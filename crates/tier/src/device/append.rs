@@ -194,13 +194,20 @@ impl TieredDevice {
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
         let bytes = bytes.freeze();
         let entries = vec![Entry::of(&header)];
-        state.hold(seq, Held { side, position, sectors, kind, entries, memory: Some(bytes.clone()) });
+        state.hold(seq, Held { side, position, sectors, kind, replaces, entries, memory: Some(bytes.clone()) });
         state.await_mark(seq);
         state.in_flight.insert(seq);
         if side == Side::Ssd {
             state.counts.ssd_sectors += sectors;
         }
-        Staged { seq, side, first: Sector(self.logs[side as usize].first.0 + place), bytes, is_guided: false, ticket: None }
+        Staged {
+            seq,
+            side,
+            first: Sector(self.logs[side as usize].first.0 + place),
+            bytes,
+            is_guided: false,
+            ticket: None,
+        }
     }
 
     pub(super) fn write_staged(&self, staged: &Staged) -> Result<(), DeviceError> {

@@ -27,6 +27,15 @@ pub struct Tended {
     pub after: Option<Duration>,
 }
 
+/// What [`TieredDevice::drain`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drained {
+    /// Sectors that were brought home. A batch may have none: all of it is lost, or nothing of it counts any more.
+    pub sectors: u64,
+    /// Whether something waits still, and the next batch is nearer to it.
+    pub more: bool,
+}
+
 /// Sectors that are brought home: where they are in a log, and their checksums.
 struct Load {
     range: SectorRange,
@@ -58,20 +67,29 @@ impl TieredDevice {
                 Kept::Nothing(after) => Tended { after, ..Tended::default() },
             });
         }
-        let drained_sectors = self.drain()?;
-        Ok(Tended { drained_sectors, more: drained_sectors > 0, after: None })
+        let Drained { sectors, more } = self.drain()?;
+        Ok(Tended { drained_sectors: sectors, more, after: None })
     }
 
-    /// Brings a batch home, whether it is due or not. Returns its sectors.
+    /// Brings a batch home, whether it is due or not.
     ///
     /// # Errors
     /// As [`TieredDevice::tend`].
-    pub fn drain(&self) -> Result<u64, DeviceError> {
+    pub fn drain(&self) -> Result<Drained, DeviceError> {
         let _draining = held(&self.draining);
-        let before = self.state().counts.drained_sectors;
+        let before = self.drained();
         self.sync_draining()?;
         self.drain_batch()?;
-        Ok(self.state().counts.drained_sectors - before)
+        let after = self.drained();
+        let state = self.state();
+        let waits = state.overlay.sectors() > state.overlay.lost();
+        Ok(Drained { sectors: after.0 - before.0, more: waits && after != before })
+    }
+
+    /// How far it came: sectors that were brought home, and the floor.
+    fn drained(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.counts.drained_sectors, state.superblock.floor)
     }
 
     /// Makes room in a log for a record.
@@ -198,8 +216,20 @@ impl TieredDevice {
         for (range, place) in below {
             let held = &state.records[&place.seq];
             let content = held.content(place.at, range.sectors);
-            if place.lost || (content.is_none() && held.side == Side::Ssd && state.ssd != SsdState::Present) {
+            if place.lost {
                 lost.push(range);
+                continue;
+            }
+            if content.is_none() && held.side == Side::Ssd && state.ssd != SsdState::Present {
+                for (range, original) in state.originals(range, place) {
+                    let Some(original) = original else {
+                        lost.push(range);
+                        continue;
+                    };
+                    let crcs = held.crcs(original.at_of_copy, range.sectors).to_vec();
+                    let first = Sector(self.logs[Side::Hdd as usize].first.0 + original.in_log);
+                    loads.push(Load { range, side: Side::Hdd, first, crcs, content: None });
+                }
                 continue;
             }
             let in_log = state.rings[held.side as usize].place(held.position) + 1 + u64::from(place.at);

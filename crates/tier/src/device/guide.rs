@@ -239,7 +239,8 @@ impl TieredDevice {
             list: None,
         };
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
-        let held = Held { side: Side::Hdd, position, sectors, kind: Kind::Padding, entries: Vec::new(), memory: None };
+        let (side, kind) = (Side::Hdd, Kind::Padding);
+        let held = Held { side, position, sectors, kind, replaces: 0, entries: Vec::new(), memory: None };
         state.records.insert(seq, held);
         match state.padded.last_mut() {
             Some(last) if last.end().0 == seq => last.sectors += 1,

@@ -199,7 +199,8 @@ impl TieredDevice {
         let mut heads = [0, 1].map(|side: usize| scans[side].head);
         for (position, header) in scans.iter().flat_map(|scan| &scan.headers) {
             let (side, kind, sectors) = (header.side, header.kind, header.sectors());
-            let held = Held { side, position: *position, sectors, kind, entries: Vec::new(), memory: None };
+            let (position, replaces) = (*position, 0);
+            let held = Held { side, position, sectors, kind, replaces, entries: Vec::new(), memory: None };
             records.insert(header.seq, held);
         }
         for entry in recovered.listed.iter().chain(&unlisted) {
@@ -214,6 +215,7 @@ impl TieredDevice {
                 position: tail + (entry.place + ring - tail) % ring,
                 sectors: 1 + u64::from(entry.record_sectors),
                 kind: entry.kind,
+                replaces: 0,
                 entries: Vec::new(),
                 memory: None,
             });

@@ -82,10 +82,27 @@ impl TieredDevice {
                 into.copy_from_slice(&content);
                 continue;
             }
-            if place.lost || (held.side == Side::Ssd && state.ssd != SsdState::Present) {
+            let mut is_lost = |range: SectorRange, into: &mut [u8]| {
                 into.fill(0);
-                let failed = (first..piece.range.end().0).map(|sector| failed(sector, SectorFailure::Lost));
-                lost.extend(failed);
+                lost.extend((range.first.0..range.end().0).map(|sector| failed(sector, SectorFailure::Lost)));
+            };
+            if place.lost {
+                is_lost(piece.range, into);
+                continue;
+            }
+            if held.side == Side::Ssd && state.ssd != SsdState::Present {
+                let mut rest = into;
+                for (range, original) in state.originals(piece.range, place) {
+                    let (into, behind) = rest.split_at_mut(range.sectors as usize * SECTOR_BYTES);
+                    rest = behind;
+                    let Some(original) = original else {
+                        is_lost(range, into);
+                        continue;
+                    };
+                    let on_device = Sector(self.logs[Side::Hdd as usize].first.0 + original.in_log);
+                    let crcs = Some(held.crcs(original.at_of_copy, range.sectors).to_vec());
+                    parts.push(Part { request, first: range.first.0, into, side: Side::Hdd, on_device, crcs });
+                }
                 continue;
             }
             let in_log = state.rings[held.side as usize].place(held.position) + 1 + u64::from(place.at);

@@ -58,7 +58,7 @@ impl TieredDevice {
     /// [`TierError::SsdSame`], [`TierError::TooSmall`], [`TierError::NotATier`], [`TierError::Device`].
     pub fn check_ssd(hdd: &dyn Device, ssd: &dyn Device) -> Result<bool, TierError> {
         let old = side_of(hdd, Side::Hdd)?;
-        new_log(&old, ssd)?;
+        new_log(&old, hdd, ssd)?;
         let of_pair = newest(ssd)?.ok().filter(|(side, found)| *side == Side::Ssd && found.id == old.id);
         match of_pair {
             Some((_, found)) if !old.ssd_lost && found.generation >= old.generation => {
@@ -78,7 +78,7 @@ impl TieredDevice {
         if !old.ssd_lost {
             return Err(TierError::SsdThere { hdd: hdd.label() });
         }
-        let log = new_log(&old, ssd)?;
+        let log = new_log(&old, hdd, ssd)?;
         let [_, hdd_log] = old.logs;
         let superblock = Superblock {
             ssd_lost: false,
@@ -117,13 +117,19 @@ impl TieredDevice {
 }
 
 /// The log of a pair on another solid-state drive.
-fn new_log(old: &Superblock, ssd: &dyn Device) -> Result<SectorRange, TierError> {
+fn new_log(old: &Superblock, hdd: &dyn Device, ssd: &dyn Device) -> Result<SectorRange, TierError> {
     let log_min = log_sectors_min(old.record_sectors_max, old.unmarked_sectors_max);
+    let too_small = |label: String, sectors: u64, sectors_min: u64| TierError::TooSmall { label, sectors, sectors_min };
     let (sectors, sectors_min) = (ssd.geometry().sectors, log_min + 2);
     if sectors < sectors_min {
-        return Err(TierError::TooSmall { label: ssd.label(), sectors, sectors_min });
+        return Err(too_small(ssd.label(), sectors, sectors_min));
     }
     // No more than the hard disk's log has room to say that it is lost.
-    let share = old.logs[Side::Hdd as usize].sectors.saturating_sub(log_min).saturating_mul(LOST_SHARE);
-    Ok(SectorRange { first: Sector(1), sectors: (sectors - 2).min(share.max(log_min)) })
+    let hdd_log = old.logs[Side::Hdd as usize].sectors;
+    let share = hdd_log.saturating_sub(log_min).saturating_mul(LOST_SHARE);
+    if share < log_min {
+        let label = format!("the log on {}", hdd.label());
+        return Err(too_small(label, hdd_log, log_min + log_min.div_ceil(LOST_SHARE)));
+    }
+    Ok(SectorRange { first: Sector(1), sectors: (sectors - 2).min(share) })
 }

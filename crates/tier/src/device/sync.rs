@@ -176,7 +176,7 @@ impl TieredDevice {
             list: Some(list),
         };
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
-        let held = Held { side, position, sectors, kind: Kind::Mark, entries: Vec::new(), memory: None };
+        let held = Held { side, position, sectors, kind: Kind::Mark, replaces: 0, entries: Vec::new(), memory: None };
         state.records.insert(seq, held);
         if side == Side::Ssd {
             state.counts.ssd_sectors += sectors;

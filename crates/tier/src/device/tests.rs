@@ -14,7 +14,7 @@ use super::*;
 use crate::error::{Damage, TierError};
 use crate::overlay::Place;
 use crate::record::{Header, Kind};
-use crate::superblock::SIDES;
+use crate::superblock::{SIDES, Superblock};
 use crate::{Finding, Mode, Padding, Profile, ProfilePlan, Rule, SizeLatency, Stage, StageBytes, profile_device};
 
 /// Sectors of each log: few, so that it goes round and is brought home.
@@ -201,6 +201,57 @@ fn a_sync_copies_little_of_the_hard_disk_s_buffer_and_what_was_written_later_sta
         let device = pair.opened();
         assert!((0..20).all(|sector| content(&device, sector) == Some(sector_pattern(300 + sector, 1))));
     }
+}
+
+#[test]
+fn what_was_copied_is_found_in_the_hard_disk_s_log_when_the_solid_state_drive_fails() {
+    for settled in [false, true] {
+        // All go to the hard disk's log, and are copied.
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) };
+        let device = pair.opened();
+        let hdd_syncs = device.info().counts.hdd_syncs;
+        // Of the first record the second leaves both ends.
+        device.write(Sector(0), &sector_pattern(1, 5)).expect("write");
+        write(&device, 2, 2);
+        device.sync().expect("sync");
+        let counts = device.info().counts;
+        assert_eq!((counts.copied_sectors, counts.hdd_syncs - hdd_syncs), (5, 0));
+        pair.ssd.set_removed(true);
+        if settled {
+            write(&device, 9, 9);
+            device.sync().expect("it goes on with the hard disk");
+            assert_eq!(device.info().lost_sectors, 0);
+        }
+        let first = sector_pattern(1, 5);
+        for sector in 0..5 {
+            let expected = if sector == 2 {
+                sector_pattern(2, 1)
+            } else {
+                first[sector as usize * SECTOR_BYTES..][..SECTOR_BYTES].to_vec()
+            };
+            assert_eq!(content(&device, sector), Some(expected), "{sector}, settled: {settled}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_s_original_that_is_hurt_is_lost_with_the_solid_state_drive() {
+    let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) };
+    let device = pair.opened();
+    write(&device, 3, 1);
+    write(&device, 4, 2);
+    device.sync().expect("sync");
+    let of_3 = sector_pattern(1, 1);
+    let place = (1..=LOG).find(|sector| pair.hdd.content(Sector(*sector)).is_some_and(|content| content == of_3[..]));
+    let place = place.expect("the hard disk's log has it");
+    pair.hdd.attach().write(Sector(place), &[1; SECTOR_BYTES]).expect("write");
+    pair.ssd.set_removed(true);
+    assert_eq!((content(&device, 3), content(&device, 4)), (None, Some(sector_pattern(2, 1))));
+    device.sync().expect("it goes on with the hard disk");
+    write(&device, 9, 9);
+    device.sync().expect("sync");
+    assert_eq!((content(&device, 3), content(&device, 4)), (None, Some(sector_pattern(2, 1))));
+    assert_eq!(device.info().lost_sectors, 1);
 }
 
 #[test]
@@ -515,6 +566,75 @@ fn a_solid_state_drive_is_not_given_up_before_all_is_home_that_waits_behind_lost
 }
 
 #[test]
+fn a_batch_of_lost_sectors_says_that_more_waits_behind_it() {
+    let home = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
+    let (hdd, ssd) = (SimDevice::alone("hdd", home(100 + LOG + 2), 1), SimDevice::alone("ssd", home(LOG + 2), 2));
+    for by_tending in [false, true] {
+        formatted(&*hdd.attach(), &*ssd.attach());
+        let tuning = TierTuning { drain_when_idle: Duration::ZERO, ..tuning(1_000_000) };
+        let device = TieredDevice::open(hdd.attach(), Some(ssd.attach()), now(), tuning).expect("open");
+        for first in (0..64).step_by(8) {
+            device.write(Sector(first), &sector_pattern(first, 8)).expect("write");
+        }
+        device.sync().expect("sync");
+        let patterns: Vec<Vec<u8>> = (0..64).step_by(8).map(|first| sector_pattern(first, 8)).collect();
+        let is_of_it =
+            |content: &[u8]| patterns.iter().flat_map(|all| all.chunks(SECTOR_BYTES)).any(|one| one == content);
+        for sector in 1..=LOG {
+            if ssd.content(Sector(sector)).is_some_and(|content| is_of_it(&content)) {
+                ssd.make_lost(sector..sector + 1);
+            }
+        }
+        for sector in 64..84 {
+            write(&device, sector, sector);
+        }
+        let (mut calls, mut brought) = (0, 0);
+        loop {
+            let (sectors, more) = if by_tending {
+                let tended = device.tend().expect("tend");
+                (tended.drained_sectors, tended.more)
+            } else {
+                let drained = device.drain().expect("drain");
+                (drained.sectors, drained.more)
+            };
+            calls += 1;
+            brought += sectors;
+            if !more {
+                break;
+            }
+            assert!(calls < 20, "it comes to an end");
+        }
+        let info = device.info();
+        assert_eq!((brought, info.waiting_sectors, info.lost_sectors), (20, 64, 64), "{calls} calls");
+        assert!(calls > 2, "two batches have nothing to bring home");
+        drop(device);
+        for sector in 0..LOG + 2 {
+            ssd.attach().write(Sector(sector), &[0; SECTOR_BYTES]).expect("write");
+        }
+    }
+}
+
+#[test]
+fn a_hard_disk_whose_log_has_no_room_to_say_what_is_lost_gets_no_solid_state_drive() {
+    let [hdd, ssd] = [LOG + HOME + 2, LOG + 2].map(|sectors| Arc::new(MemoryDevice::new(sectors)) as Arc<dyn Device>);
+    formatted(&*hdd, &*ssd);
+    let of_hdd = open::side_of(&*hdd, Side::Hdd).expect("a pair");
+    let least = open::log_sectors_min(of_hdd.record_sectors_max, of_hdd.unmarked_sectors_max);
+    for (sectors, will_do) in [(least + least.div_ceil(64), true), (least + least.div_ceil(64) - 1, false), (1, false)]
+    {
+        let [ssd_log, hdd_log] = of_hdd.logs;
+        let logs = [ssd_log, SectorRange { sectors, ..hdd_log }];
+        let alone = Superblock { ssd_lost: true, logs, generation: of_hdd.generation + 1, ..of_hdd.clone() };
+        alone.store(&*hdd, Side::Hdd).expect("store");
+        let joined = TieredDevice::join_ssd(&*hdd, &*ssd, None);
+        match will_do {
+            true => joined.expect("just enough"),
+            false => assert!(matches!(joined, Err(TierError::TooSmall { sectors: found, .. }) if found == sectors)),
+        }
+    }
+}
+
+#[test]
 fn it_is_told_before_anything_changes_whether_another_solid_state_drive_will_do() {
     let [hdd, ssd, new, small] =
         [LOG + HOME + 2, LOG + 2, LOG + 2, 100].map(|sectors| Arc::new(MemoryDevice::new(sectors)) as Arc<dyn Device>);
@@ -625,6 +745,33 @@ fn a_write_that_fails_while_a_sync_waits_for_it_is_not_lost() {
     drop(device);
     let device = TieredDevice::open(hdd, None, now(), tuning(2)).expect("the loss is known");
     assert_eq!(content(&device, 7), Some(sector_pattern(1, 1)));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a write that waits for room, and a sync that fails")]
+fn who_waits_for_room_is_told_when_the_hard_disk_fails() {
+    let pair = Pair::new(1, 1_000_000);
+    let device = pair.opened();
+    // A read is under way all the time, and what it may read is not freed.
+    {
+        let mut state = device.state();
+        let reader = state.next_reader;
+        state.next_reader += 1;
+        state.readers.insert(reader);
+    }
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let fills = |number: u64| device.write(Sector(number % HOME), &sector_pattern(number, 1));
+            (0..10 * LOG).find_map(|number| fills(number).err())
+        });
+        // It waits for the read to end.
+        while device.state().freed.is_empty() || device.state().counts.waits == 0 {
+            std::thread::yield_now();
+        }
+        (0..1000).for_each(|_| std::thread::yield_now());
+        device.failed();
+        assert!(writer.join().expect("no panic").is_some(), "it is told");
+    });
 }
 
 #[test]
