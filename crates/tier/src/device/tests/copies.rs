@@ -1,0 +1,164 @@
+//! What a sync copies to the solid-state drive, and what stands for what is not synced.
+
+use super::*;
+
+#[test]
+fn a_sync_copies_little_of_the_hard_disk_s_buffer_and_what_was_written_later_stays_the_newest() {
+    for seed in 0..40 {
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(seed, 2) };
+        let device = pair.opened();
+        let before = device.info().counts.hdd_syncs;
+        for sector in 0..8 {
+            device.write(Sector(sector), &sector_pattern(sector, 3)).expect("write");
+        }
+        device.sync().expect("sync");
+        let counts = device.info().counts;
+        // Of four records of three sectors each the next ones left one.
+        assert_eq!((counts.copied_sectors, counts.hdd_syncs - before), (6, 0), "seed {seed}");
+        write(&device, 0, 100);
+        // A hard disk that is not synced has nothing of it.
+        pair.crash();
+        let device = pair.opened();
+        for sector in 1..8 {
+            assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1)), "seed {seed}, sector {sector}");
+        }
+        let last = sector_pattern(7, 3);
+        assert_eq!(content(&device, 9).as_deref(), Some(&last[2 * SECTOR_BYTES..]));
+        // More than that is synced where it is.
+        let before = device.info().counts.hdd_syncs;
+        for sector in 0..20 {
+            write(&device, sector, 200 + sector);
+            write(&device, sector, 300 + sector);
+        }
+        device.sync().expect("sync");
+        assert_eq!(device.info().counts.hdd_syncs - before, 1);
+        pair.crash();
+        let device = pair.opened();
+        assert!((0..20).all(|sector| content(&device, sector) == Some(sector_pattern(300 + sector, 1))));
+    }
+}
+
+#[test]
+fn what_was_copied_is_found_in_the_hard_disk_s_log_when_the_solid_state_drive_fails() {
+    for settled in [false, true] {
+        // All go to the hard disk's log, and are copied.
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) };
+        let device = pair.opened();
+        let hdd_syncs = device.info().counts.hdd_syncs;
+        // Of the first record the second leaves both ends.
+        device.write(Sector(0), &sector_pattern(1, 5)).expect("write");
+        write(&device, 2, 2);
+        device.sync().expect("sync");
+        let counts = device.info().counts;
+        assert_eq!((counts.copied_sectors, counts.hdd_syncs - hdd_syncs), (5, 0));
+        pair.ssd.set_removed(true);
+        if settled {
+            write(&device, 9, 9);
+            device.sync().expect("it goes on with the hard disk");
+            assert_eq!(device.info().lost_sectors, 0);
+        }
+        let first = sector_pattern(1, 5);
+        for sector in 0..5 {
+            let expected = if sector == 2 {
+                sector_pattern(2, 1)
+            } else {
+                first[sector as usize * SECTOR_BYTES..][..SECTOR_BYTES].to_vec()
+            };
+            assert_eq!(content(&device, sector), Some(expected), "{sector}, settled: {settled}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_s_original_that_is_hurt_is_lost_with_the_solid_state_drive() {
+    let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) };
+    let device = pair.opened();
+    write(&device, 3, 1);
+    write(&device, 4, 2);
+    device.sync().expect("sync");
+    let of_3 = sector_pattern(1, 1);
+    let place = (1..=LOG).find(|sector| pair.hdd.content(Sector(*sector)).is_some_and(|content| content == of_3[..]));
+    let place = place.expect("the hard disk's log has it");
+    pair.hdd.attach().write(Sector(place), &[1; SECTOR_BYTES]).expect("write");
+    pair.ssd.set_removed(true);
+    assert_eq!((content(&device, 3), content(&device, 4)), (None, Some(sector_pattern(2, 1))));
+    device.sync().expect("it goes on with the hard disk");
+    write(&device, 9, 9);
+    device.sync().expect("sync");
+    assert_eq!((content(&device, 3), content(&device, 4)), (None, Some(sector_pattern(2, 1))));
+    assert_eq!(device.info().lost_sectors, 1);
+}
+
+#[test]
+fn a_mark_that_is_hurt_misses_no_record_that_was_copied() {
+    for seed in 0..40 {
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(seed, 2) };
+        let device = pair.opened();
+        let before = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        for sector in 0..4 {
+            write(&device, sector, sector);
+        }
+        // All that the hard disk has of this one is older.
+        write(&device, 3, 33);
+        device.sync().expect("sync");
+        // The second of them goes to the solid-state drive, and knows of the mark.
+        write(&device, 9, 9);
+        write(&device, 10, 10);
+        let after = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        let [.., mark, _] = after.iter().copied().filter(|sector| !before.contains(sector)).collect::<Vec<_>>()[..]
+        else {
+            panic!("records and a mark were written")
+        };
+        device.ssd.as_ref().expect("it is there").sync().expect("sync");
+        pair.crash();
+        pair.ssd.make_lost(mark..mark + 1);
+        let device = pair.open().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let found: Vec<_> = (0..4).map(|sector| content(&device, sector)).collect();
+        let expected = [0, 1, 2, 33].map(|seed| Some(sector_pattern(seed, 1)));
+        assert_eq!(found, expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_mark_that_is_hurt_misses_no_padding() {
+    for seed in 0..20 {
+        let pair = Pair::new(seed, 1_000_000);
+        let mut device = pair.opened();
+        let rule = Rule { mode: Mode::Disabled, queue_max: 6, early: None, waiting_max: 1, longest: None };
+        device.state().guide = Some(Guide::new(small_profile(), rule, crate::Tuning::default()));
+        device.tuning.steering = Steering::Predicted { rule, tuning: crate::Tuning::default() };
+        let before = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        write(&device, 1, 1);
+        // Nobody knows where the disk is.
+        device.tend().expect("tend");
+        write(&device, 2, 2);
+        device.tend().expect("tend");
+        assert!(device.info().counts.padding_sectors > 1);
+        device.sync().expect("sync");
+        write(&device, 3, 3);
+        let after = pair.sectors_with(Side::Ssd, b"CLAYTREC");
+        let [.., mark, _] = after.iter().copied().filter(|sector| !before.contains(sector)).collect::<Vec<_>>()[..]
+        else {
+            panic!("records and a mark were written")
+        };
+        device.ssd.as_ref().expect("it is there").sync().expect("sync");
+        pair.crash();
+        pair.ssd.make_lost(mark..mark + 1);
+        let device = pair.open().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        for sector in 1..4 {
+            assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1)), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn padding_that_no_sync_had_room_to_tell_of_is_told_of_by_the_next() {
+    let device = Pair::new(1, 1_000_000).opened();
+    let padded: Vec<SectorRange> =
+        (0..700).map(|at| SectorRange { first: Sector(1000 + 2 * at), sectors: 1 }).collect();
+    let mut state = device.state();
+    let unmarked_max = u64::from(state.superblock.unmarked_sectors_max);
+    state.unmarked[Side::Ssd as usize] += unmarked_max - 1;
+    assert_eq!(device.stage_void(&mut state, &padded).len(), 1);
+    assert!(state.padded == padded[300..]);
+}

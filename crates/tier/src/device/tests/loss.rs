@@ -1,0 +1,198 @@
+//! A device that fails: what is lost with it, and what goes on.
+
+use super::*;
+
+#[test]
+fn a_solid_state_drive_that_fails_takes_only_what_it_alone_had() {
+    for seed in 0..20 {
+        let pair = Pair::new(seed, 2);
+        let device = pair.opened();
+        for sector in 0..20 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        for sector in 0..4 {
+            write(&device, sector, 50 + sector);
+        }
+        pair.ssd.set_removed(true);
+        for sector in 30..40 {
+            write(&device, sector, sector);
+        }
+        let lost: Vec<u64> = (0..40).filter(|sector| content(&device, *sector).is_none()).collect();
+        // Half of what was synced; what was not is in memory.
+        assert_eq!(lost, [4, 6, 8, 10, 12, 14, 16, 18], "seed {seed}");
+        device.sync().expect("it goes on with the hard disk");
+        write(&device, 6, 66);
+        device.sync().expect("sync");
+        pair.hdd.crash();
+        let check = |device: &TieredDevice| {
+            assert!(!device.info().ssd_works);
+            for sector in 0..40 {
+                let expected = match sector {
+                    0..4 => Some(50 + sector),
+                    6 => Some(66),
+                    4..20 if sector % 2 == 0 => None,
+                    20..30 => {
+                        assert_eq!(content(device, sector), Some(vec![0; SECTOR_BYTES]));
+                        continue;
+                    }
+                    _ => Some(sector),
+                };
+                assert_eq!(content(device, sector), expected.map(|seed| sector_pattern(seed, 1)), "sector {sector}");
+            }
+        };
+        let open = || TieredDevice::open(pair.hdd.attach(), None, now(), tuning(2)).expect("the loss is known");
+        check(&open());
+        let device = open();
+        device.drain().expect("drain");
+        check(&device);
+        drop(device);
+        pair.hdd.crash();
+        check(&open());
+    }
+}
+
+#[test]
+fn a_failed_sync_of_the_hard_disk_is_for_good() {
+    let pair = Pair::new(5, 1);
+    let device = pair.opened();
+    write(&device, 1, 1);
+    pair.hdd.fail_after(0);
+    assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
+    assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
+    assert!(matches!(device.write(Sector(1), &[0; SECTOR_BYTES]), Err(DeviceError::Write { .. })));
+}
+
+#[test]
+fn a_batch_of_lost_sectors_says_that_more_waits_behind_it() {
+    let home = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
+    let (hdd, ssd) = (SimDevice::alone("hdd", home(100 + LOG + 2), 1), SimDevice::alone("ssd", home(LOG + 2), 2));
+    for by_tending in [false, true] {
+        formatted(&*hdd.attach(), &*ssd.attach());
+        let tuning = TierTuning { drain_when_idle: Duration::ZERO, ..tuning(1_000_000) };
+        let device = TieredDevice::open(hdd.attach(), Some(ssd.attach()), now(), tuning).expect("open");
+        for first in (0..64).step_by(8) {
+            device.write(Sector(first), &sector_pattern(first, 8)).expect("write");
+        }
+        device.sync().expect("sync");
+        let patterns: Vec<Vec<u8>> = (0..64).step_by(8).map(|first| sector_pattern(first, 8)).collect();
+        let is_of_it =
+            |content: &[u8]| patterns.iter().flat_map(|all| all.chunks(SECTOR_BYTES)).any(|one| one == content);
+        for sector in 1..=LOG {
+            if ssd.content(Sector(sector)).is_some_and(|content| is_of_it(&content)) {
+                ssd.make_lost(sector..sector + 1);
+            }
+        }
+        for sector in 64..84 {
+            write(&device, sector, sector);
+        }
+        let (mut calls, mut brought) = (0, 0);
+        loop {
+            let (sectors, more) = if by_tending {
+                let tended = device.tend().expect("tend");
+                (tended.drained_sectors, tended.more)
+            } else {
+                let drained = device.drain().expect("drain");
+                (drained.sectors, drained.more)
+            };
+            calls += 1;
+            brought += sectors;
+            if !more {
+                break;
+            }
+            assert!(calls < 20, "it comes to an end");
+        }
+        let info = device.info();
+        assert_eq!((brought, info.waiting_sectors, info.lost_sectors), (20, 64, 64), "{calls} calls");
+        assert!(calls > 2, "two batches have nothing to bring home");
+        drop(device);
+        for sector in 0..LOG + 2 {
+            ssd.attach().write(Sector(sector), &[0; SECTOR_BYTES]).expect("write");
+        }
+    }
+}
+
+/// Fails the solid-state drive of a pair that has a record of data, as if that had so many sectors, each apart from the others.
+fn lose(device: &TieredDevice, sectors: u64) {
+    let mut state = device.state();
+    let (seq, _) = state.records.iter().find(|(_, held)| held.kind == Kind::Data).expect("it was written");
+    let (seq, place) = (*seq, Place { seq: *seq, at: 0, lost: false });
+    for sector in 0..sectors {
+        let range = SectorRange { first: Sector(2 * sector), sectors: 1 };
+        state.overlay.insert(range, place);
+        let held = state.records.get_mut(&seq).expect("it was just found");
+        held.entries[0].extents.push(range);
+    }
+    state.ssd = SsdState::Failed;
+}
+
+#[test]
+fn a_solid_state_drive_that_had_very_much_is_said_to_be_lost_in_parts() {
+    const LOST: u64 = 90_000;
+    const LOG: u64 = 3000;
+    for record_sectors_max in [8, 256] {
+        let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
+        let hdd = SimDevice::alone("hdd", model(2 * LOST + LOG + 3), 1);
+        let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000));
+        let format = TierFormat {
+            hdd_log_sectors: Some(LOG),
+            record_sectors_max,
+            unmarked_sectors_max: 600,
+            ..TierFormat::default()
+        };
+        TieredDevice::format(&*hdd.attach(), &*ssd, &format, &SimRandom::new(1)).expect("format");
+        let device = TieredDevice::open(hdd.attach(), Some(ssd), now(), tuning(1_000_000)).expect("open");
+        write(&device, 0, 1);
+        device.sync().expect("sync");
+        lose(&device, LOST);
+        let id = device.info().id;
+        device.sync().expect("it goes on with the hard disk");
+        drop(device);
+        hdd.crash();
+        let mut marks = 0;
+        for sector in 1..=LOG {
+            let bytes = hdd.content(Sector(sector)).expect("nothing is hurt");
+            if bytes.starts_with(b"CLAYTREC") {
+                let header = Header::parse(&bytes, id, Side::Hdd, sector - 1);
+                marks += u64::from(header.expect("all can be read").kind == Kind::Mark);
+            }
+        }
+        assert!(marks > 2, "{marks} marks of {record_sectors_max} sectors");
+        let device = TieredDevice::open(hdd.attach(), None, now(), tuning(2)).expect("the loss is known");
+        assert_eq!(device.info().lost_sectors, LOST);
+        for sector in (0..2 * LOST).step_by(2) {
+            assert_eq!(content(&device, sector), None, "sector {sector}");
+        }
+        assert_eq!(content(&device, 1), Some(vec![0; SECTOR_BYTES]));
+    }
+}
+
+#[test]
+fn a_record_of_what_is_lost_that_cannot_be_written_leaves_nothing_in_flight() {
+    let model = |sectors| HddModel { fails_fast: false, ..HddModel::new(sectors) };
+    let hdd = SimDevice::alone("hdd", model(2000 + LOG + 2), 1);
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    formatted(&*hdd.attach(), &*ssd);
+    let device = TieredDevice::open(hdd.attach(), Some(ssd), now(), tuning(1_000_000)).expect("open");
+    write(&device, 0, 1);
+    device.sync().expect("sync");
+    // Three records of it.
+    lose(&device, 700);
+    hdd.fail_after(0);
+    assert!(matches!(device.sync(), Err(DeviceError::Sync { .. })));
+    assert_eq!(device.state().in_flight.len(), 0);
+}
+
+#[test]
+fn marks_of_what_the_hard_disk_alone_takes_do_not_fill_the_other_log() {
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + 2002));
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    let format = TierFormat { hdd_log_sectors: Some(2000), ..format() };
+    TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
+    let device = TieredDevice::open(hdd, Some(ssd), now(), tuning(1)).expect("open");
+    for seed in 0..600 {
+        write(&device, seed % HOME, seed);
+        device.sync().expect("sync");
+    }
+    assert!(device.info().counts.redirected_writes > 500, "{:?}", device.info());
+}
