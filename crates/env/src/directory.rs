@@ -57,6 +57,9 @@ pub trait File: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
     /// Tells the system that cached content need not be kept, so that the next read reaches the medium.
     fn forget_cache(&self) {}
+    /// Tells the system that these bytes will be written over in small steps that are no whole pages: what it must read for
+    /// that, it reads better now. Does not wait for it.
+    fn expect_overwriting(&self, _offset: u64, _bytes: u64) {}
 }
 
 /// One root with files below it. An error of kind [`io::ErrorKind::ResourceBusy`], [`io::ErrorKind::OutOfMemory`] or
@@ -86,6 +89,11 @@ pub trait Directory: Send + Sync + 'static {
     fn prepare_sync(&self) {}
     /// Space of the file system below the root.
     fn space(&self) -> io::Result<Space>;
+    /// Whether a sync of what was written over bytes that a file had before is sooner done than one of bytes that were only
+    /// reserved: so where the file system notes with the first write of each byte that it counts.
+    fn favours_overwriting(&self) -> bool {
+        false
+    }
     /// How the sectors below are, where whoever keeps the files mends them.
     fn sectors(&self) -> Option<SectorHealth> {
         None

@@ -9,12 +9,13 @@
 
 use std::fs;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use claystone_env::{ALIGNED_BYTES, Directory, DirectoryLock, File, Space};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fallocate, flock, statvfs, syncfs};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fallocate, flock, statfs, statvfs, syncfs};
 use rustix::io::Errno;
 
 use crate::direct::{is_aligned, open_direct};
@@ -132,6 +133,12 @@ impl Directory for HostDirectory {
         Ok(Space { total_bytes: found.f_blocks * found.f_frsize, free_bytes: found.f_bavail * found.f_frsize })
     }
 
+    fn favours_overwriting(&self) -> bool {
+        // Those that are known to, and write in place. One that copies on write would gain nothing, whoever is not known
+        // may be such a one.
+        statfs(&self.root).is_ok_and(|found| OVERWRITTEN_IN_PLACE.contains(&(found.f_type as u32)))
+    }
+
     fn lock(&self) -> io::Result<DirectoryLock> {
         // On the directory itself: no file is left behind, and the system frees it with the process.
         let root = fs::File::open(&self.root)?;
@@ -221,6 +228,11 @@ impl File for HostFile {
         // Advice: where it is not taken, the next read is served from memory, which is no error.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
+
+    fn expect_overwriting(&self, offset: u64, bytes: u64) {
+        // Advice too. A write of part of a page that is not in memory reads that page first, and waits for it.
+        let _ = NonZeroU64::new(bytes).map(|bytes| fadvise(&self.file, offset, Some(bytes), Advice::WillNeed));
+    }
 }
 
 /// Names the one error for which `std` has no kind and which says nothing about the disk.
@@ -239,6 +251,9 @@ pub(crate) fn is_read_only(error: &io::Error) -> bool {
     let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     is_link || matches!(error.kind(), ReadOnlyFilesystem | PermissionDenied | ExecutableFileBusy)
 }
+
+/// Types of file systems, as `statfs` tells them: ext4, and its forerunners under its number; XFS.
+const OVERWRITTEN_IN_PLACE: [u32; 2] = [0xef53, 0x5846_5342];
 
 /// Zeros written by one call.
 const FILLED_AT_ONCE: u64 = 1 << 20;

@@ -77,6 +77,10 @@ impl Directory for SimDirectory {
         Ok(Space { total_bytes, free_bytes: total_bytes.saturating_sub(state.files.used_bytes()) })
     }
 
+    fn favours_overwriting(&self) -> bool {
+        self.shared.state().favours_overwriting
+    }
+
     fn lock(&self) -> io::Result<DirectoryLock> {
         let (mut state, _) = self.begin(Kind::Look, "")?;
         if state.held {

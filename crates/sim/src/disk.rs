@@ -110,6 +110,7 @@ pub struct State {
     pub stats: Stats,
     pub capacity_bytes: u64,
     cost: Duration,
+    pub favours_overwriting: bool,
     read_only: bool,
     removed: bool,
     latency_factor: u32,
@@ -154,6 +155,7 @@ impl SimDisk {
             cost: Duration::ZERO,
             stats: Stats::default(),
             capacity_bytes: model.capacity_bytes,
+            favours_overwriting: false,
             read_only: false,
             removed: false,
             latency_factor: 1,
@@ -214,6 +216,11 @@ impl SimDisk {
     /// Sets what fits on the disk.
     pub fn set_capacity(&self, bytes: u64) {
         self.state().capacity_bytes = bytes;
+    }
+
+    /// What its directories say of overwriting (at first: no).
+    pub fn set_favours_overwriting(&self, favours: bool) {
+        self.state().favours_overwriting = favours;
     }
 
     /// Refuses changes, or takes them again.

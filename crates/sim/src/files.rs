@@ -219,6 +219,14 @@ impl Content {
         // A hole between the old end and the offset is written too: with zeros.
         for part in offset.min(before) / PART_BYTES..end.div_ceil(PART_BYTES) {
             let from = (part * PART_BYTES).min(before) as usize;
+            let (start, to) = ((part * PART_BYTES).max(offset), ((part + 1) * PART_BYTES).min(end));
+            // What stays the same is the same after a crash: zeros over zeros cost no memory.
+            if start < to
+                && to <= before
+                && self.bytes[start as usize..to as usize] == bytes[(start - offset) as usize..(to - offset) as usize]
+            {
+                continue;
+            }
             let old = self.bytes[from..((part + 1) * PART_BYTES).min(before) as usize].to_vec();
             self.history.entry(part).or_default().push(old);
         }
