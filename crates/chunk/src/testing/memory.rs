@@ -44,6 +44,8 @@ struct Inner {
     capacity_bytes: u64,
     used_bytes: u64,
     state: StoreState,
+    // Of the segment that was deleted last.
+    deleted_content: Vec<u8>,
 }
 
 struct Chunk {
@@ -70,6 +72,7 @@ impl MemoryStore {
             capacity_bytes,
             used_bytes: 0,
             state: StoreState::Serving,
+            deleted_content: Vec::new(),
         };
         let shared = Arc::new(Shared { disk, inner: Mutex::new(inner) });
         MemoryStore { segments: MemorySegments(shared.clone()), shared }

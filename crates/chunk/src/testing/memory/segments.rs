@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. The bytes reserved for all segments are counted in `used_bytes` of the store.
-//! 2. The term that a segment is open under is the greatest that was fenced, or greater: a fence seals the others.
+//! 2. What was deleted last is what the next segment holds before anything is appended to it, as where files are used again.
+//! 3. The term that a segment is open under is the greatest that was fenced, or greater: a fence seals the others.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,8 +33,8 @@ struct Segment {
     bytes: u64,
     content: Vec<u8>,
     taken: Taken,
-    /// What was appended since the last sync.
-    unsynced: Vec<Range<usize>>,
+    /// Where something was appended since the last sync, and what was there before.
+    unsynced: Vec<(Range<usize>, Vec<u8>)>,
 }
 
 impl Owner {
@@ -74,13 +75,14 @@ impl Segment {
         self.open_under = None;
         // Some crashes keep all or nothing; most mix.
         let mood = random.below(4);
-        for range in &self.unsynced {
+        for (range, former) in &self.unsynced {
             let mut at = range.start;
             while at < range.end {
                 let end = (at / PART_BYTES * PART_BYTES + PART_BYTES).min(range.end);
-                match if mood < 2 { mood } else { random.below(3) } {
+                match if mood < 3 { mood } else { random.below(4) } {
                     0 => self.content[at..end].fill(0),
                     1 => (),
+                    2 => self.content[at..end].copy_from_slice(&former[at - range.start..end - range.start]),
                     // What lay on the medium before.
                     _ => random.fill(&mut self.content[at..end]),
                 }
@@ -137,6 +139,7 @@ impl SegmentStore for MemorySegments {
     async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
         assert!(bytes > 0, "a segment has room for a byte");
         let mut inner = self.writable()?;
+        let inner = &mut *inner;
         let free_bytes = inner.capacity_bytes.saturating_sub(inner.used_bytes);
         let owner = inner.owners.entry(lease.owner).or_default();
         owner.check(lease)?;
@@ -148,7 +151,10 @@ impl SegmentStore for MemorySegments {
         }
         owner.deleted.clear();
         let open_under = Some(lease.term);
-        let (content, unsynced) = (Vec::new(), Vec::new());
+        // A crash leaves it where nothing was appended, and of what was not synced perhaps too.
+        let mut content = std::mem::take(&mut inner.deleted_content);
+        content.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let unsynced = Vec::new();
         let segment = Segment { term: lease.term, open_under, bytes, content, taken: Taken::default(), unsynced };
         owner.segments.insert(number, segment);
         inner.used_bytes += bytes;
@@ -181,8 +187,9 @@ impl SegmentStore for MemorySegments {
         }
         let range = range.offset as usize..range.end() as usize;
         segment.content.resize(segment.content.len().max(range.end), 0);
+        let former = segment.content[range.clone()].to_vec();
         segment.content[range.clone()].copy_from_slice(&content);
-        segment.unsynced.push(range);
+        segment.unsynced.push((range, former));
         Ok(())
     }
 
@@ -210,12 +217,14 @@ impl SegmentStore for MemorySegments {
 
     async fn delete_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
         let mut inner = self.writable()?;
+        let inner = &mut *inner;
         let owner = inner.owners.entry(lease.owner).or_default();
         owner.check(lease)?;
         if let Some(segment) = owner.segments.remove(&number) {
-            let bytes = segment.bytes;
+            let (bytes, content) = (segment.bytes, segment.content.clone());
             owner.deleted.insert(number, segment);
             inner.used_bytes -= bytes;
+            inner.deleted_content = content;
         }
         Ok(())
     }
