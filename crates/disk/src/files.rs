@@ -18,6 +18,7 @@
 mod overwrite;
 mod read;
 mod segments;
+mod spares;
 mod write;
 
 use std::collections::BTreeMap;
@@ -177,6 +178,7 @@ impl Files {
     fn change_failed(&self, what: &str, error: &io::Error, needed_bytes: u64) -> Refused {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                self.give_up_spares(u64::MAX);
                 let free_bytes = self.space_above_reserve().map_or(0, |space| space.free_bytes);
                 Refused::Full { disk: self.identity.disk, needed_bytes, free_bytes }
             }
@@ -235,11 +237,17 @@ impl Files {
 
     // ---- Space ----
 
+    /// What writes leave alone of this file system.
+    fn reserve_bytes(&self, space: Space) -> u64 {
+        let default = (space.total_bytes / 100).max(64 << 20).min(space.total_bytes / 10);
+        self.options.reserve_bytes.unwrap_or(default)
+    }
+
+    /// With what spare segments take: they go where space is short.
     fn space_above_reserve(&self) -> io::Result<Space> {
         let space = self.directory.space()?;
-        let default = (space.total_bytes / 100).max(64 << 20).min(space.total_bytes / 10);
-        let reserve = self.options.reserve_bytes.unwrap_or(default);
-        Ok(Space { total_bytes: space.total_bytes, free_bytes: space.free_bytes.saturating_sub(reserve) })
+        let free_bytes = (space.free_bytes + self.spare_bytes()).min(space.total_bytes);
+        Ok(Space { free_bytes: free_bytes.saturating_sub(self.reserve_bytes(space)), ..space })
     }
 
     /// Space above the reserve. Also notices a disk that is gone.
@@ -247,6 +255,16 @@ impl Files {
         self.readable()?;
         self.check_alive()?;
         self.space_above_reserve().map_err(|error| self.unavailable(format!("asking for its space: {error}")))
+    }
+
+    /// Gives up spare segments where what is needed has no room beside them.
+    fn make_room(&self, needed_bytes: u64) -> io::Result<()> {
+        let space = self.directory.space()?;
+        let lacking = needed_bytes.saturating_add(self.reserve_bytes(space)).saturating_sub(space.free_bytes);
+        if lacking > 0 {
+            self.give_up_spares(lacking);
+        }
+        Ok(())
     }
 
     /// Refuses a file of so many bytes that would go into the reserve.
@@ -258,6 +276,10 @@ impl Files {
         if needed_bytes > space.free_bytes {
             let (disk, free_bytes) = (self.identity.disk, space.free_bytes);
             return Err(Refused::Full { disk, needed_bytes, free_bytes });
+        }
+        if self.spare_bytes() > 0 {
+            self.make_room(needed_bytes)
+                .map_err(|error| self.change_failed("asking for its space", &error, needed_bytes))?;
         }
         Ok(())
     }

@@ -65,6 +65,7 @@ pub(crate) fn open_now(
     let lock = lock(&*directory)?;
     let files = Files::new(directory, identity, options, lock);
     files.probe_writes();
+    files.find_spares();
     Ok(files)
 }
 

@@ -16,6 +16,8 @@ pub const HEADER_BYTES: usize = 512;
 /// Where a segment's content begins in its file.
 pub const CONTENT_OFFSET: u64 = 4096;
 
+/// What names of spares begin with; no owner's do.
+const SPARE_PREFIX: &str = "spare.";
 const SEGMENT_MAGIC: [u8; 8] = *b"CLAYSEGM";
 const FENCE_MAGIC: [u8; 8] = *b"CLAYFENC";
 const CRC_AT: usize = 12;
@@ -29,6 +31,17 @@ pub enum Head {
     Remnant,
     /// Not what was written; why.
     Damaged(&'static str),
+}
+
+/// What a spare's file was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Former {
+    /// Nothing: it was never a segment's.
+    None,
+    /// A segment's, or about to be.
+    Segment(SegmentId),
+    /// What cannot be said.
+    Unknown,
 }
 
 /// Whose name a file of the directory has.
@@ -45,6 +58,16 @@ pub enum Name {
 /// The file of a segment.
 pub fn segment_path(id: SegmentId) -> String {
     format!("{SEGMENT_DIR}/{}.{}", id.owner, id.number)
+}
+
+/// The file of a spare.
+pub fn spare_path(number: u64) -> String {
+    format!("{SEGMENT_DIR}/{SPARE_PREFIX}{number}")
+}
+
+/// The number of the spare that has this name in the directory; `None`: it is no spare's.
+pub fn parse_spare(name: &str) -> Option<u64> {
+    name.strip_prefix(SPARE_PREFIX).and_then(parse_number)
 }
 
 /// The file of an owner's fence.
@@ -66,11 +89,7 @@ impl Name {
         match rest {
             "fence" => Some(Name::Fence(owner)),
             "fence.new" => Some(Name::NewFence(owner)),
-            _ => {
-                let number: u64 = rest.parse().ok()?;
-                // One name for each segment: no leading zeros or signs.
-                (number.to_string() == rest).then_some(Name::Segment(SegmentId { owner, number }))
-            }
+            _ => parse_number(rest).map(|number| Name::Segment(SegmentId { owner, number })),
         }
     }
 
@@ -111,6 +130,17 @@ pub fn decode_header(id: SegmentId, bytes: &[u8], file_bytes: u64) -> Head {
     Head::Segment(info)
 }
 
+/// What a spare's file begins with; `bytes` are its first 512.
+pub fn decode_former(bytes: &[u8; HEADER_BYTES]) -> Former {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Former::None;
+    }
+    match check(bytes, SEGMENT_MAGIC) {
+        Ok(()) => Former::Segment(SegmentId { owner: OwnerId(u128_at(bytes, 16)), number: u64_at(bytes, 32) }),
+        Err(_) => Former::Unknown,
+    }
+}
+
 /// The fence of a lease.
 pub fn encode_fence(lease: Lease) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
@@ -128,6 +158,11 @@ pub fn decode_fence(owner: OwnerId, bytes: &[u8]) -> Result<Term, &'static str> 
         return Err("it is another owner's");
     }
     Ok(Term(u64_at(bytes, 40)))
+}
+
+/// One text for each number: no leading zeros or signs.
+fn parse_number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
 
 /// Adds what both files begin with, and the checksum.

@@ -42,7 +42,9 @@ impl SegmentStore for DirectorySegments {
 
     async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
         assert!(bytes > 0, "a segment has room for a byte");
-        self.run(move |files| files.create_segment(number, lease, bytes)).await
+        self.run(move |files| files.create_segment(number, lease, bytes)).await?;
+        self.shared.make_spares();
+        Ok(())
     }
 
     async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {

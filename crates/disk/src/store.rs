@@ -30,6 +30,8 @@ use crate::writer::DirectoryWriter;
 
 /// Ids that one job of a list looks at.
 const PAGE_IDS_MAX: usize = 10_000;
+/// Between two steps of making spares, of 1 MiB each: 20 MB/s at most.
+const SPARE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A disk that is a directory.
 pub struct DirectoryStore {
@@ -44,6 +46,7 @@ pub(crate) struct Shared {
     worker: Arc<dyn Worker>,
     read_latency_ns: AtomicU64,
     sync_is_due: AtomicBool,
+    spares_are_made: AtomicBool,
     // Who syncs: the others wait here, and not on the worker's threads.
     sync_turn: tokio::sync::Mutex<()>,
 }
@@ -72,6 +75,7 @@ impl DirectoryStore {
             worker,
             read_latency_ns: AtomicU64::new(0),
             sync_is_due: AtomicBool::new(false),
+            spares_are_made: AtomicBool::new(false),
             sync_turn: tokio::sync::Mutex::new(()),
         };
         let shared = Arc::new(shared);
@@ -131,6 +135,27 @@ impl Shared {
             let _ = shared.sync().await;
         };
         self.env.tasks.spawn("chunk sync", task.boxed());
+    }
+
+    /// Makes spares for the segments to come, one short step after another, until there are enough.
+    pub(crate) fn make_spares(self: &Arc<Self>) {
+        if self.spares_are_made.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (shared, clock) = (Arc::downgrade(self), self.env.clock.clone());
+        let task = async move {
+            loop {
+                clock.sleep(SPARE_PAUSE).await;
+                let Some(shared) = shared.upgrade() else { return };
+                // Before the step: what is wanted after it is asked for anew.
+                shared.spares_are_made.store(false, Ordering::Release);
+                let goes_on = matches!(shared.run(Files::make_spare).await, Ok(Ok(true)));
+                if !goes_on || shared.spares_are_made.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        };
+        self.env.tasks.spawn("segment spares", task.boxed());
     }
 
     fn note_read(&self, latency: Duration) {

@@ -227,11 +227,13 @@ impl Hand {
 struct SlowFile {
     inner: Arc<dyn File>,
     hand: Arc<Hand>,
+    /// It was opened as a spare: made beside everything else, it is not what a test means to hold.
+    is_spare: bool,
 }
 
 impl Slow {
-    fn slowed(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(SlowFile { inner, hand: self.hand.clone() })
+    fn slowed(&self, inner: Arc<dyn File>, path: &str) -> Arc<dyn File> {
+        Arc::new(SlowFile { inner, hand: self.hand.clone(), is_spare: path.starts_with("segments/spare.") })
     }
 }
 
@@ -240,10 +242,10 @@ impl Directory for Slow {
         self.inner.label()
     }
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.inner.create(path).map(|file| self.slowed(file))
+        self.inner.create(path).map(|file| self.slowed(file, path))
     }
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.inner.open(path).map(|file| self.slowed(file))
+        self.inner.open(path).map(|file| self.slowed(file, path))
     }
     fn make_dir(&self, path: &str) -> io::Result<()> {
         self.inner.make_dir(path)
@@ -259,6 +261,9 @@ impl Directory for Slow {
     }
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         self.inner.sync_dir(path)
+    }
+    fn favours_overwriting(&self) -> bool {
+        true
     }
     fn prepare_sync(&self) {
         self.hand.prepared.fetch_add(1, Ordering::SeqCst);
@@ -277,14 +282,18 @@ impl File for SlowFile {
         self.inner.read_at(offset, into)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.hand.hold(&self.hand.holds_write);
+        if !self.is_spare {
+            self.hand.hold(&self.hand.holds_write);
+        }
         self.inner.write_at(offset, bytes)
     }
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.inner.reserve(bytes)
     }
     fn sync(&self) -> io::Result<()> {
-        self.hand.hold(&self.hand.holds_sync);
+        if !self.is_spare {
+            self.hand.hold(&self.hand.holds_sync);
+        }
         self.inner.sync()
     }
     fn bytes(&self) -> io::Result<u64> {
@@ -390,6 +399,48 @@ async fn a_fence_of_the_same_term_waits_for_no_sync() {
     store.segments().fence(lease(2)).await.expect("fence");
     let former = store.segments().fence(lease(1)).await;
     assert!(matches!(former, Err(SegmentError::Fenced { .. })), "{former:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_file_of_a_segment_that_somebody_is_at_is_not_used_again() {
+    const BYTES: u64 = 16 * 4096;
+    for syncs in [false, true] {
+        let disk = Disk::formatted().await;
+        let (store, hand) = slow_store(&disk).await;
+        let segments = store.segments();
+        let spares = || {
+            let entries = std::fs::read_dir(disk.root.path().join("segments")).expect("a directory");
+            let names = entries.map(|entry| entry.expect("an entry").file_name());
+            names.filter(|name| name.to_string_lossy().starts_with("spare.")).count()
+        };
+        segments.create_segment(1, lease(1), BYTES).await.expect("create");
+        segments.append(1, lease(1), 0, pattern(1, 100)).await.expect("append");
+        segments.create_segment(2, lease(1), BYTES).await.expect("create");
+        // Those that are made by themselves are there.
+        while spares() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        hand.is_patient.store(true, Ordering::SeqCst);
+        let holds = if syncs { &hand.holds_sync } else { &hand.holds_write };
+        holds.store(true, Ordering::SeqCst);
+        let late = tokio::spawn({
+            let store = store.clone();
+            async move {
+                match syncs {
+                    true => store.segments().sync_segment(1, lease(1)).await,
+                    false => store.segments().append(1, lease(1), 8192, pattern(1, 4096)).await,
+                }
+            }
+        });
+        hand.is_entered().await;
+        segments.delete_segment(1, lease(1)).await.expect("delete");
+        assert_eq!(spares(), 2, "it was removed");
+        segments.delete_segment(2, lease(1)).await.expect("delete");
+        assert_eq!(spares(), 3, "and one that nobody is at was kept");
+        hand.returned.store(true, Ordering::SeqCst);
+        late.await.expect("task").expect("what was asked before");
+        assert!(hand.returned_meanwhile.load(Ordering::SeqCst), "it was under way");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

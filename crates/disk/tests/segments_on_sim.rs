@@ -16,7 +16,7 @@ const EXPECTED: Expected = Expected { cluster: ClusterId(7), disk: DiskId(1) };
 const OPTIONS: Options = Options { reserve_bytes: Some(0), sync_interval: Duration::from_secs(1) };
 const OWNER: OwnerId = OwnerId(0xa0);
 const BYSTANDER: OwnerId = OwnerId(0xb0);
-const BYTES: u64 = 50_000;
+const BYTES: u64 = 12 * 4096;
 
 fn lease(term: u64) -> Lease {
     Lease { owner: OWNER, term: Term(term) }
@@ -48,7 +48,17 @@ struct Served {
 
 impl Served {
     async fn begin(world: World, name: &str) -> Served {
+        Served::begin_on(world, name, false).await
+    }
+
+    /// On a disk whose files are used again.
+    async fn begin_with_spares(world: World) -> Served {
+        Served::begin_on(world, "d", true).await
+    }
+
+    async fn begin_on(world: World, name: &str, favours_overwriting: bool) -> Served {
         let disk = world.disk(name, DiskModel::ssd(64 << 20));
+        disk.set_favours_overwriting(favours_overwriting);
         let process = world.process("p");
         let node = NodeId("node-1".to_owned());
         let created = WallTime { unix_ms: 1 };
@@ -84,7 +94,17 @@ impl Served {
 
     /// The files of segments and fences.
     fn files(&self) -> Vec<String> {
-        self.disk.files().into_iter().filter(|file| file.starts_with("segments/")).collect()
+        let files = self.disk.files().into_iter().filter(|file| file.starts_with("segments/"));
+        files.filter(|file| !file.starts_with("segments/spare.")).collect()
+    }
+
+    fn spares(&self) -> Vec<String> {
+        self.disk.files().into_iter().filter(|file| file.starts_with("segments/spare.")).collect()
+    }
+
+    /// Until whatever is done later is done.
+    async fn rest(&self) {
+        self.world.clock().sleep(Duration::from_secs(2)).await;
     }
 }
 
@@ -106,8 +126,8 @@ fn conforms() {
             let mut number = 0;
             segments(|| {
                 number += 1;
-                let (world, name) = (world.clone(), format!("d{number}"));
-                async move { Served::begin(world, &name).await }
+                let (world, name, favours) = (world.clone(), format!("d{number}"), seed % 2 == 0);
+                async move { Served::begin_on(world, &name, favours).await }
             })
             .await;
         });
@@ -131,9 +151,13 @@ enum Deed {
     Forget,
     /// The first segment and fence of the disk at all.
     First,
+    /// Segment 2 after segment 3 was deleted, with an append and a sync.
+    CreateAfterAnother,
+    /// Segment 1 is deleted, and segment 2 begun at once.
+    DeleteAndCreate,
 }
 
-const DEEDS: [Deed; 7] = [
+const DEEDS: [Deed; 9] = [
     Deed::Create,
     Deed::Append { first: 4160, second: 4160 },
     Deed::Append { first: 100, second: 20_000 },
@@ -141,9 +165,12 @@ const DEEDS: [Deed; 7] = [
     Deed::Delete,
     Deed::Forget,
     Deed::First,
+    Deed::CreateAfterAnother,
+    Deed::DeleteAndCreate,
 ];
 
 const OLD_BYTES: usize = 3000;
+const NEW_BYTES: usize = 9000;
 
 impl Deed {
     async fn prepare(self, store: &dyn SegmentStore) {
@@ -159,6 +186,12 @@ impl Deed {
         store.create_segment(1, lease(1), BYTES).await.expect("create");
         store.append(1, lease(1), 0, pattern(1, OLD_BYTES)).await.expect("append");
         store.sync_segment(1, lease(1)).await.expect("sync");
+        if self == Deed::CreateAfterAnother {
+            store.create_segment(3, lease(1), BYTES).await.expect("create");
+            store.append(3, lease(1), 0, pattern(33, BYTES as usize)).await.expect("append");
+            store.sync_segment(3, lease(1)).await.expect("sync");
+            store.delete_segment(3, lease(1)).await.expect("delete");
+        }
     }
 
     /// Does it, up to the first step that fails; returns how many steps were acknowledged.
@@ -180,7 +213,14 @@ impl Deed {
             }
             (Deed::Append { .. }, 1 | 3) => store.sync_segment(1, lease(1)).await,
             (Deed::FenceTwice, 0 | 1) => store.fence(lease(number as u64 + 2)).await,
-            (Deed::Delete, 0) => store.delete_segment(1, lease(1)).await,
+            (Deed::Delete | Deed::DeleteAndCreate, 0) => store.delete_segment(1, lease(1)).await,
+            (Deed::CreateAfterAnother, 0) | (Deed::DeleteAndCreate, 1) => {
+                store.create_segment(2, lease(1), BYTES).await
+            }
+            (Deed::CreateAfterAnother, 1) | (Deed::DeleteAndCreate, 2) => {
+                store.append(2, lease(1), 0, pattern(22, NEW_BYTES)).await
+            }
+            (Deed::CreateAfterAnother, 2) | (Deed::DeleteAndCreate, 3) => store.sync_segment(2, lease(1)).await,
             (Deed::Forget, 0) => store.forget_owner(lease(2)).await,
             _ => return None,
         })
@@ -200,8 +240,23 @@ impl Deed {
             Deed::Delete | Deed::Forget => &[&[], &[1]],
             Deed::First if acknowledged > 0 => &[&[2]],
             Deed::First => &[&[], &[2]],
+            // With the name of one that is made it is durable that others are gone.
+            Deed::CreateAfterAnother if acknowledged > 0 => &[&[1, 2]],
+            Deed::CreateAfterAnother => &[&[1], &[1, 2], &[1, 3], &[1, 2, 3]],
+            Deed::DeleteAndCreate if acknowledged > 1 => &[&[2]],
+            Deed::DeleteAndCreate => &[&[], &[1], &[2], &[1, 2]],
         };
         assert!(may_be.contains(&&numbers[..]), "{numbers:?} {context}");
+        let read_of = |number, bytes| async move {
+            let read = store.read_segment(id(number), &range(0, bytes)).await;
+            read.unwrap_or_else(|error| panic!("{error} {context}")).remove(0)
+        };
+        if has(3) {
+            assert!(read_of(3, BYTES).await == pattern(33, BYTES as usize), "it is back with what it had {context}");
+        }
+        if let (Deed::CreateAfterAnother, 3) | (Deed::DeleteAndCreate, 4) = (self, acknowledged) {
+            assert!(read_of(2, NEW_BYTES as u64).await == pattern(22, NEW_BYTES), "{context}");
+        }
         if has(1) {
             let read = |offset, bytes| async move {
                 let read = store.read_segment(id(1), &range(offset, bytes)).await;
@@ -230,6 +285,7 @@ impl Deed {
         };
         let may_be = match self {
             Deed::Create | Deed::Append { .. } | Deed::Delete => 1..=1,
+            Deed::CreateAfterAnother | Deed::DeleteAndCreate => 1..=1,
             Deed::FenceTwice => acknowledged as u64 + 1..=(acknowledged as u64 + 2).min(3),
             Deed::Forget => 0..=1,
             Deed::First => u64::from(acknowledged == 2)..=1,
@@ -265,8 +321,18 @@ async fn check_bystander(store: &dyn SegmentStore, deed: Deed, context: &str) {
     assert_eq!(refused, Err(SegmentError::Fenced { lease: late, fenced: Term(9) }), "{context}");
 }
 
+/// All that segments hold.
+async fn contents(store: &dyn SegmentStore, infos: &[SegmentInfo]) -> Vec<Vec<u8>> {
+    let mut contents = Vec::new();
+    for info in infos {
+        let read = store.read_segment(info.id, &range(0, info.bytes)).await;
+        contents.push(read.unwrap_or_else(|error| panic!("{error}")).remove(0).to_vec());
+    }
+    contents
+}
+
 /// The store is as good as new: what it lists is what is on the disk, and all of it can go.
-async fn check_usable(served: &Served, context: &str) {
+async fn check_usable(served: &Served, deed: Deed, context: &str) {
     let store = served.segments();
     assert_eq!(served.store().state(), StoreState::Serving, "{context}");
     let mut listed = Vec::new();
@@ -276,12 +342,25 @@ async fn check_usable(served: &Served, context: &str) {
     let on_disk: Vec<String> = served.files().into_iter().filter(|file| !file.contains(".fence")).collect();
     listed.sort();
     assert_eq!(listed, on_disk, "{context}");
-    for number in [1, 2, 3] {
+    // Each has a file of its own, whatever those were before.
+    let infos = store.segments(OWNER).await.expect("segments");
+    let before = contents(store, &infos).await;
+    for number in 21..=24 {
+        store.create_segment(number, lease(5), BYTES).await.unwrap_or_else(|error| panic!("{error} {context}"));
+        store.append(number, lease(5), 0, pattern(number, BYTES as usize)).await.expect("append");
+    }
+    assert!(contents(store, &infos).await == before, "a segment has changed {context}");
+    for number in 1..=9 {
         store.delete_segment(number, lease(5)).await.unwrap_or_else(|error| panic!("{error} {context}"));
-        store.create_segment(number, lease(5), 100).await.unwrap_or_else(|error| panic!("{error} {context}"));
-        store.append(number, lease(5), 0, pattern(5, 100)).await.expect("append");
+        store.create_segment(number, lease(5), BYTES).await.unwrap_or_else(|error| panic!("{error} {context}"));
+        store.append(number, lease(5), 0, pattern(number, 100)).await.expect("append");
         store.sync_segment(number, lease(5)).await.expect("sync");
     }
+    for number in 1..=9 {
+        let read = store.read_segment(id(number), &range(0, 100)).await.expect("read");
+        assert!(read[0] == pattern(number, 100), "segment {number} {context}");
+    }
+    check_bystander(store, deed, context).await;
     for owner in store.owners().await.expect("owners") {
         store.forget_owner(Lease { owner, term: Term(10) }).await.expect("forget");
     }
@@ -289,41 +368,78 @@ async fn check_usable(served: &Served, context: &str) {
 }
 
 /// Returns whether power went.
-fn cut_during(deed: Deed, operation: u64, seed: u64) -> bool {
+fn cut_during(deed: Deed, spares: bool, operation: u64, seed: u64) -> bool {
     run(seed, |world| async move {
-        let context = format!("({deed:?}, power cut at operation {operation}, seed {seed})");
-        let mut served = Served::begin(world, "d").await;
+        let context = format!("({deed:?}, spares: {spares}, power cut at operation {operation}, seed {seed})");
+        let mut served = Served::begin_on(world, "d", spares).await;
         deed.prepare(served.segments()).await;
         served.disk.cut_power_after(operation);
         let acknowledged = deed.act(served.segments()).await;
+        served.rest().await;
         let cut = !served.disk.is_powered();
         served.restart(true).await;
         check_bystander(served.segments(), deed, &context).await;
         deed.check(served.segments(), acknowledged, &context).await;
-        check_usable(&served, &context).await;
+        check_usable(&served, deed, &context).await;
         cut
     })
 }
 
 #[test]
 fn a_power_cut_at_any_operation_loses_nothing_acknowledged() {
-    for deed in DEEDS {
+    for (deed, spares) in DEEDS.into_iter().flat_map(|deed| [(deed, false), (deed, true)]) {
         let mut operation = 0;
-        while (0..12).fold(false, |cut, seed| cut_during(deed, operation, operation * 100 + seed) | cut) {
+        while (0..12).fold(false, |cut, seed| cut_during(deed, spares, operation, operation * 100 + seed) | cut) {
             operation += 1;
         }
         assert!(operation > 0, "{deed:?} has operations");
     }
 }
 
+/// What a cut leaves is cut again, before anything of it is durable.
+#[test]
+fn power_cuts_one_after_the_other_let_no_two_segments_have_one_file() {
+    for seed in 0..400 {
+        run(seed, |world| async move {
+            let mut served = Served::begin_with_spares(world).await;
+            let deed = if seed % 2 == 0 { Deed::DeleteAndCreate } else { Deed::CreateAfterAnother };
+            deed.prepare(served.segments()).await;
+            let mut context = format!("({deed:?}, seed {seed}");
+            // The one that is appended to and synced stays as it was.
+            served.segments().create_segment(50, lease(1), BYTES).await.expect("create");
+            served.segments().append(50, lease(1), 0, pattern(50, 5000)).await.expect("append");
+            served.segments().sync_segment(50, lease(1)).await.expect("sync");
+            for round in 0..4 {
+                let operation = (seed * 7 + round * 5) % 23;
+                context += &format!(", cut at operation {operation}");
+                served.disk.cut_power_after(operation);
+                let (old, new) = (1 + round % 3, 2 + round % 3);
+                let _ = served.segments().delete_segment(old, lease(1)).await;
+                let _ = served.segments().create_segment(new, lease(1), BYTES).await;
+                let _ = served.segments().append(new, lease(1), 0, pattern(round, BYTES as usize)).await;
+                let _ = served.segments().delete_segment(new, lease(1)).await;
+                let _ = served.segments().create_segment(10 + round, lease(1), BYTES).await;
+                let _ = served.segments().append(10 + round, lease(1), 0, pattern(round + 9, BYTES as usize)).await;
+                served.restart(true).await;
+                let read = served.segments().read_segment(id(50), &range(0, 5000)).await.expect("read");
+                assert!(read[0] == pattern(50, 5000), "{context}");
+                check_bystander(served.segments(), deed, &context).await;
+            }
+            check_usable(&served, deed, &context).await;
+        });
+    }
+}
+
 /// Returns whether the failure happened.
-fn fail_during(deed: Deed, operation: u64, fault: Fault, power_cut: bool) -> bool {
+fn fail_during(deed: Deed, spares: bool, operation: u64, fault: Fault, power_cut: bool) -> bool {
     run(operation, |world| async move {
-        let context = format!("({deed:?}, {fault:?} at operation {operation}, power cut: {power_cut})");
-        let mut served = Served::begin(world, "d").await;
+        let how = format!("spares: {spares}, power cut: {power_cut}");
+        let context = format!("({deed:?}, {fault:?} at operation {operation}, {how})");
+        let mut served = Served::begin_on(world, "d", spares).await;
         deed.prepare(served.segments()).await;
         served.disk.fail_after(operation, fault);
         let acknowledged = deed.act(served.segments()).await;
+        served.rest().await;
         // If it did not come, it will not come any more.
         let happened = served.disk.spare_faults();
         match served.store().state() {
@@ -338,18 +454,18 @@ fn fail_during(deed: Deed, operation: u64, fault: Fault, power_cut: bool) -> boo
         check_bystander(served.segments(), deed, &context).await;
         deed.check(served.segments(), acknowledged, &context).await;
         deed.check_fence_stays(&mut served, &context).await;
-        check_usable(&served, &context).await;
+        check_usable(&served, deed, &context).await;
         happened
     })
 }
 
 #[test]
 fn a_failure_of_any_operation_loses_nothing_acknowledged() {
-    for deed in DEEDS {
+    for (deed, spares) in DEEDS.into_iter().flat_map(|deed| [(deed, false), (deed, true)]) {
         for fault in [Fault::Medium, Fault::NoSpace] {
             for power_cut in [false, true] {
                 let mut operation = 0;
-                while fail_during(deed, operation, fault, power_cut) {
+                while fail_during(deed, spares, operation, fault, power_cut) {
                     operation += 1;
                 }
                 assert!(operation > 0, "{deed:?} has operations");
@@ -508,7 +624,179 @@ fn segments_leave_the_reserve_of_the_disk_alone() {
     });
 }
 
+// ---- Files that are used again ----
+
+/// Makes a segment that is full of a pattern.
+async fn full_segment(store: &dyn SegmentStore, number: u64) {
+    store.create_segment(number, lease(1), BYTES).await.expect("create");
+    store.append(number, lease(1), 0, pattern(number, BYTES as usize)).await.expect("append");
+    store.sync_segment(number, lease(1)).await.expect("sync");
+}
+
+#[test]
+fn a_deleted_segment_gives_its_file_to_the_next() {
+    for restarts in [false, true] {
+        run(1, |world| async move {
+            let mut served = Served::begin_with_spares(world).await;
+            full_segment(served.segments(), 1).await;
+            served.segments().delete_segment(1, lease(1)).await.expect("delete");
+            assert_eq!((served.files().len(), served.spares().len()), (0, 1));
+            if restarts {
+                served.restart(false).await;
+            }
+            served.segments().create_segment(2, lease(1), BYTES).await.expect("create");
+            assert_eq!((served.files().len(), served.spares().len()), (1, 0));
+            served.segments().append(2, lease(1), 0, pattern(2, 100)).await.expect("append");
+            let read = served.segments().read_segment(id(2), &range(0, BYTES)).await.expect("read");
+            assert!(read[0][..100] == pattern(2, 100) && read[0][100..] == pattern(1, BYTES as usize)[100..]);
+            // Another length has another file.
+            served.segments().delete_segment(2, lease(1)).await.expect("delete");
+            served.segments().create_segment(3, lease(1), 4096).await.expect("create");
+            assert_eq!((served.files().len(), served.spares().len()), (1, 0));
+            assert!(served.segments().read_segment(id(3), &range(0, 4096)).await.expect("read")[0] == [0; 4096][..]);
+        });
+    }
+}
+
+#[test]
+fn spares_are_made_while_nothing_waits_for_them() {
+    run(1, |world| async move {
+        let served = Served::begin_with_spares(world).await;
+        served.segments().create_segment(1, lease(1), BYTES).await.expect("create");
+        assert_eq!(served.spares().len(), 0);
+        served.rest().await;
+        assert_eq!(served.spares().len(), 2);
+        let writes = served.disk.stats().bytes_written;
+        served.segments().create_segment(2, lease(1), BYTES).await.expect("create");
+        assert_eq!((served.files().len(), served.spares().len()), (2, 1), "one was taken");
+        assert_eq!(served.disk.stats().bytes_written - writes, 512, "and given a header");
+        let read = served.segments().read_segment(id(2), &range(0, BYTES)).await.expect("read");
+        assert!(read[0].iter().all(|byte| *byte == 0));
+        served.rest().await;
+        assert_eq!(served.spares().len(), 2);
+        // However many are deleted, no more than a few are kept.
+        for number in 10..30 {
+            served.segments().create_segment(number, lease(1), BYTES).await.expect("create");
+        }
+        for number in 10..30 {
+            served.segments().delete_segment(number, lease(1)).await.expect("delete");
+        }
+        assert_eq!(served.spares().len(), 8);
+    });
+}
+
+#[test]
+fn what_another_run_or_another_lease_began_is_not_used_again() {
+    run(1, |world| async move {
+        let mut served = Served::begin_with_spares(world).await;
+        full_segment(served.segments(), 1).await;
+        full_segment(served.segments(), 2).await;
+        served.segments().fence(lease(2)).await.expect("fence");
+        served.segments().delete_segment(2, lease(2)).await.expect("delete");
+        assert_eq!(served.spares().len(), 0, "it was sealed");
+        served.restart(false).await;
+        served.segments().reopen_segment(1, lease(2), 10).await.expect("reopen");
+        served.segments().delete_segment(1, lease(2)).await.expect("delete");
+        assert_eq!((served.files().len(), served.spares().len()), (1, 0), "only the fence is there");
+    });
+}
+
+#[test]
+fn a_disk_that_writes_elsewhere_keeps_no_spares() {
+    run(1, |world| async move {
+        let mut served = Served::begin_with_spares(world).await;
+        full_segment(served.segments(), 1).await;
+        served.rest().await;
+        assert_eq!(served.spares().len(), 2);
+        served.disk.set_favours_overwriting(false);
+        served.restart(false).await;
+        served.segments().create_segment(2, lease(1), BYTES).await.expect("create");
+        served.rest().await;
+        served.segments().delete_segment(2, lease(1)).await.expect("delete");
+        assert_eq!(served.spares().len(), 0);
+    });
+}
+
+#[test]
+fn spares_are_free_space_for_whoever_needs_it() {
+    run(1, |world| async move {
+        let served = Served::begin_with_spares(world).await;
+        let (store, segments) = (served.store(), served.segments());
+        let before = store.space().await.expect("space").free_bytes;
+        let bytes = 2 << 20;
+        segments.create_segment(1, lease(1), bytes).await.expect("create");
+        segments.create_segment(2, lease(1), bytes).await.expect("create");
+        segments.delete_segment(1, lease(1)).await.expect("delete");
+        segments.delete_segment(2, lease(1)).await.expect("delete");
+        assert_eq!(served.spares().len(), 2);
+        assert_eq!(store.space().await.expect("space").free_bytes, before, "they count as free");
+        // A segment that has no room beside them, and a chunk.
+        segments.create_segment(3, lease(1), before - (3 << 20) - 4096).await.expect("one spare gave its place");
+        assert_eq!(served.spares().len(), 0, "those of another length go at once");
+        segments.delete_segment(3, lease(1)).await.expect("delete");
+        segments.create_segment(4, lease(1), bytes).await.expect("create");
+        segments.delete_segment(4, lease(1)).await.expect("delete");
+        assert_eq!(served.spares().len(), 1);
+        let used = store.space().await.expect("space");
+        // Now the disk is as full as can be, but for the spare.
+        served.disk.set_capacity(used.total_bytes - used.free_bytes + bytes + 4096);
+        assert_eq!(store.space().await.expect("space").free_bytes, bytes + 4096);
+        segments.create_segment(5, lease(1), bytes).await.expect("the spare itself takes no room");
+        assert_eq!(store.space().await.expect("space").free_bytes, 0);
+        segments.delete_segment(5, lease(1)).await.expect("delete");
+        assert_eq!(served.spares().len(), 0, "a disk that is short of space keeps none");
+    });
+    run(1, |world| async move {
+        let served = Served::begin_with_spares(world).await;
+        let (store, segments) = (served.store(), served.segments());
+        segments.create_segment(1, lease(1), 2 << 20).await.expect("create");
+        segments.delete_segment(1, lease(1)).await.expect("delete");
+        let space = store.space().await.expect("space");
+        served.disk.set_capacity(space.total_bytes - space.free_bytes + (2 << 20) + 4096);
+        let chunk = "000000000000000000000000000000a0.0.0".parse().expect("an id");
+        put(store, chunk, pattern(1, 1 << 20)).await.expect("the spare gives its place");
+        assert_eq!(served.spares().len(), 0);
+    });
+}
+
+#[test]
+fn a_fence_has_the_room_of_spares() {
+    run(1, |world| async move {
+        let served = Served::begin_with_spares(world).await;
+        full_segment(served.segments(), 1).await;
+        served.segments().delete_segment(1, lease(1)).await.expect("delete");
+        let space = served.store().space().await.expect("space");
+        served.disk.set_capacity(space.total_bytes - space.free_bytes + BYTES + 4096);
+        let new = Lease { owner: BYSTANDER, term: Term(1) };
+        served.segments().fence(new).await.expect("nobody was fenced here before");
+    });
+}
+
 // ---- Damage at rest ----
+
+#[test]
+fn a_spare_that_cannot_be_told_is_removed() {
+    run(1, |world| async move {
+        let mut served = Served::begin_with_spares(world).await;
+        full_segment(served.segments(), 1).await;
+        for damage in 0..3 {
+            full_segment(served.segments(), 2).await;
+            served.segments().delete_segment(2, lease(1)).await.expect("delete");
+            let spare = served.spares().remove(0);
+            match damage {
+                0 => served.disk.flip_bit(&spare, 8 * 20),
+                1 => served.disk.make_unreadable(&spare, 0..1),
+                // Its name and that of segment 1 are of one file, as far as one can see.
+                _ => served.disk.set_content(&spare, served.disk.content(&path(id(1)))),
+            }
+            served.restart(false).await;
+            assert_eq!(served.spares(), Vec::<String>::new(), "damage {damage}");
+            served.segments().create_segment(2, lease(1), BYTES).await.expect("create");
+            served.segments().delete_segment(2, lease(1)).await.expect("delete");
+            served.restart(false).await;
+        }
+    });
+}
 
 #[test]
 fn a_damaged_header_is_told_and_the_segment_can_only_go() {

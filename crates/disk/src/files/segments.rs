@@ -23,12 +23,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 use claystone_chunk::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, SegmentInfo, Taken, Term};
 use claystone_env::File;
 
+use super::spares::{Spare, Spares};
 use super::{Files, is_passing, lock};
 use crate::error::Refused;
 use crate::recent::Recent;
@@ -39,6 +41,8 @@ use crate::segment::{
 
 /// Open files of sealed segments.
 const SEALED_MAX: usize = 64;
+/// So far behind its appends the system is told what of a spare is written over.
+const AHEAD_BYTES: u64 = 1 << 20;
 
 /// What is known of segments.
 #[derive(Default)]
@@ -47,6 +51,7 @@ pub struct Segments {
     // Whether this run has made sure that the directory is there, durably.
     made: Mutex<bool>,
     sealed: Mutex<Sealed>,
+    pub(super) spares: Mutex<Spares>,
 }
 
 /// Sealed segments that were read last.
@@ -108,12 +113,39 @@ struct OpenSegment {
     file: Arc<dyn File>,
     taken: Mutex<Taken>,
     syncing: Mutex<()>,
+    how: How,
+}
+
+/// How a segment came to be open.
+enum How {
+    Created,
+    /// Created of a spare, and up to here of its content the system was told that it will be written over.
+    CreatedOfSpare(AtomicU64),
+    Reopened,
 }
 
 impl OpenSegment {
-    fn new(info: SegmentInfo, term: Term, file: Arc<dyn File>, end: u64) -> Arc<OpenSegment> {
+    fn new(info: SegmentInfo, term: Term, file: Arc<dyn File>, end: u64, how: How) -> Arc<OpenSegment> {
         let taken = Mutex::new(Taken::until(end));
-        Arc::new(OpenSegment { info, term, file, taken, syncing: Mutex::new(()) })
+        Arc::new(OpenSegment { info, term, file, taken, syncing: Mutex::new(()), how })
+    }
+
+    /// Tells the system what of a spare is written over next, now that appends are at `offset`.
+    fn expect_overwriting(&self, offset: u64) {
+        let How::CreatedOfSpare(told) = &self.how else { return };
+        let from = told.load(Ordering::Relaxed);
+        let is_told = from >= self.info.bytes || from >= offset.saturating_add(AHEAD_BYTES);
+        let to = from + 2 * AHEAD_BYTES;
+        if !is_told && told.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.file.expect_overwriting(CONTENT_OFFSET + from, 2 * AHEAD_BYTES);
+        }
+    }
+
+    /// Whether nobody else uses it or its file.
+    fn is_unused(self: &mut Arc<Self>) -> bool {
+        let Some(segment) = Arc::get_mut(self) else { return false };
+        // A file that was opened by its name has others who opened it so.
+        !matches!(segment.how, How::Reopened) && Arc::get_mut(&mut segment.file).is_some()
     }
 }
 
@@ -243,7 +275,10 @@ impl Files {
 
     /// Everything of a fence but that its name is durable.
     fn write_fence(&self, lease: Lease) -> Result<(), Refused> {
+        let had_spares = self.spare_bytes() > 0;
         match self.write_new_fence(lease) {
+            // They were given up for it.
+            Err(Refused::Full { .. }) if had_spares => self.write_fence(lease),
             Err(full @ Refused::Full { .. }) => self.write_over_fence(lease, full),
             written => written,
         }
@@ -306,11 +341,14 @@ impl Files {
     }
 
     fn sync_segment_names(&self, what: &str) -> Result<(), Refused> {
+        let named = self.spares_named();
         self.directory.sync_dir(SEGMENT_DIR).map_err(|error| match error.kind() {
             // Out of file handles before anything was synced: the disk is fine.
             io::ErrorKind::ResourceBusy => self.unavailable(format!("{what}: {error}")),
             _ => self.fail(format!("{what}: {error}")),
-        })
+        })?;
+        self.settle_spares(named);
+        Ok(())
     }
 
     /// What there is in the directory of segments.
@@ -339,9 +377,12 @@ impl Files {
             return Err(SegmentError::AlreadyExists { id });
         }
         let info = SegmentInfo { id, term: lease.term, bytes };
-        let made = self.make_segment(&info).map(|file| Entry::Open(OpenSegment::new(info, lease.term, file, 0)));
-        let (entry, result) = match made {
-            Ok(entry) => (Some(entry), Ok(())),
+        let (entry, result) = match self.make_segment(&info) {
+            Ok((file, how)) => {
+                let segment = OpenSegment::new(info, lease.term, file, 0, how);
+                segment.expect_overwriting(0);
+                (Some(Entry::Open(segment)), Ok(()))
+            }
             Err(error) => (None, Err(error)),
         };
         owner.settle(number, entry);
@@ -349,37 +390,83 @@ impl Files {
     }
 
     /// Makes the file of a segment whose number is claimed; on an error there is none, or a remnant.
-    fn make_segment(&self, info: &SegmentInfo) -> Result<Arc<dyn File>, SegmentError> {
+    fn make_segment(&self, info: &SegmentInfo) -> Result<(Arc<dyn File>, How), SegmentError> {
         let file_bytes = info.bytes.saturating_add(CONTENT_OFFSET);
-        self.check_space(file_bytes)?;
-        let path = segment_path(info.id);
+        let spare = self.take_spare(file_bytes);
+        let room = if spare.is_some() { Ok(()) } else { self.check_space(file_bytes) };
+        let named = match room.map_err(SegmentError::from).and_then(|()| self.make_name(info.id, file_bytes)) {
+            Ok(named) => named,
+            Err(error) => {
+                spare.into_iter().for_each(|(spare, _)| self.put_back(spare));
+                return Err(error);
+            }
+        };
+        let made = match spare {
+            Some((spare, file)) => {
+                self.replace_by_spare(info, spare, &*file)?;
+                (file, How::CreatedOfSpare(AtomicU64::new(0)))
+            }
+            None => {
+                self.fill(info, &*named, file_bytes)?;
+                (named, How::Created)
+            }
+        };
+        if let Err(error) = self.sync_segment_names("syncing a segment's name") {
+            self.remove_path(&segment_path(info.id))?;
+            return Err(error.into());
+        }
+        Ok(made)
+    }
+
+    /// Makes a file without content under a segment's name, if the name is free.
+    fn make_name(&self, id: SegmentId, file_bytes: u64) -> Result<Arc<dyn File>, SegmentError> {
+        let path = segment_path(id);
         let mut made = self.make_in_segments(&path)?;
         if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
-            match self.look(info.id)? {
+            match self.look(id)? {
                 Found::Remnant => self.remove_path(&path)?,
                 Found::Absent => (),
-                Found::Segment(..) | Found::Damaged(_) => return Err(SegmentError::AlreadyExists { id: info.id }),
+                Found::Segment(..) | Found::Damaged(_) => return Err(SegmentError::AlreadyExists { id }),
             }
             made = self.make_in_segments(&path)?;
         }
-        let file = made.map_err(|error| self.change_failed("making a segment", &error, file_bytes))?;
-        let undone = |error: &io::Error| {
-            // The space comes back first, so that the error tells what is free without the file.
-            let removed = self.remove_path(&path);
-            let error = self.change_failed("making a segment", error, file_bytes);
-            removed.err().unwrap_or(error)
-        };
+        made.map_err(|error| self.change_failed("making a segment", &error, file_bytes).into())
+    }
+
+    /// Makes a segment of a file without content.
+    fn fill(&self, info: &SegmentInfo, file: &dyn File, file_bytes: u64) -> Result<(), Refused> {
+        let undone = |error: &io::Error| self.not_made(&[segment_path(info.id)], error, file_bytes);
         let failed = |error: io::Error| self.fail(format!("syncing a segment: {error}"));
         file.reserve(file_bytes).map_err(|error| undone(&error))?;
         // The header comes after the length, so that a file with a header is as long as that says.
         file.sync().map_err(failed)?;
         file.write_at(0, &encode_header(info)).map_err(|error| undone(&error))?;
-        file.sync().map_err(failed)?;
-        if let Err(error) = self.sync_segment_names("syncing a segment's name") {
+        file.sync().map_err(failed)
+    }
+
+    /// Puts a spare in the place of a file without content: with its header first, so that under the name of a segment
+    /// there is never the header of another one.
+    fn replace_by_spare(&self, info: &SegmentInfo, spare: Spare, file: &dyn File) -> Result<(), Refused> {
+        let (path, from) = (segment_path(info.id), spare.path());
+        if !spare.is_settled
+            && let Err(error) = self.sync_segment_names("syncing a spare segment's name")
+        {
+            self.put_back(spare);
             self.remove_path(&path)?;
-            return Err(error.into());
+            return Err(error);
         }
-        Ok(file)
+        let undone = |error: &io::Error| self.not_made(&[path.clone(), from.clone()], error, info.bytes);
+        file.write_at(0, &encode_header(info)).map_err(|error| undone(&error))?;
+        file.sync().map_err(|error| self.fail(format!("syncing a segment: {error}")))?;
+        self.directory.rename(&from, &path).map_err(|error| undone(&error))
+    }
+
+    /// A segment could not be made: its files go.
+    fn not_made(&self, paths: &[String], error: &io::Error, file_bytes: u64) -> Refused {
+        // The space comes back first, so that the error tells what is free without the file.
+        let removed = paths.iter().try_for_each(|path| self.remove_path(path));
+        let error = self.change_failed("making a segment", error, file_bytes);
+        removed.err().unwrap_or(error)
     }
 
     /// What is under a segment's name.
@@ -465,7 +552,7 @@ impl Files {
         if end > info.bytes {
             return Err(SegmentError::OutOfRange { id, range, end_bytes: info.bytes });
         }
-        owner.settle(number, Some(Entry::Open(OpenSegment::new(info, lease.term, file, end))));
+        owner.settle(number, Some(Entry::Open(OpenSegment::new(info, lease.term, file, end, How::Reopened))));
         Ok(())
     }
 
@@ -484,6 +571,7 @@ impl Files {
         }
         // Others are written meanwhile, before this one and behind it.
         let written = segment.file.write_at(CONTENT_OFFSET + offset, content);
+        segment.expect_overwriting(range.end());
         written.map_err(|error| self.write_torn("appending to a segment", &error).into())
     }
 
@@ -554,7 +642,7 @@ impl Files {
         let _stay = owner.stay();
         self.check_lease(&owner, lease)?;
         let id = SegmentId { owner: lease.owner, number };
-        let before = {
+        let mut before = {
             let mut state = lock(&owner.state);
             match state.entries.insert(number, Entry::Claimed) {
                 // Another call makes or removes it.
@@ -562,7 +650,14 @@ impl Files {
                 before => before,
             }
         };
-        let removed = self.remove_path(&segment_path(id));
+        // Its number is claimed: who does not use it by now will not.
+        let unused = match &mut before {
+            Some(Entry::Open(segment)) => segment.is_unused().then_some(segment.info.bytes),
+            _ => None,
+        };
+        let path = segment_path(id);
+        let retired = unused.map_or(Ok(false), |bytes| self.retire(&path, bytes.saturating_add(CONTENT_OFFSET)));
+        let removed = retired.and_then(|retired| if retired { Ok(()) } else { self.remove_path(&path) });
         let mut sealed = lock(&self.segments.sealed);
         sealed.removals += 1;
         sealed.files.forget(&id);

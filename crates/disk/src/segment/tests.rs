@@ -43,6 +43,29 @@ fn the_golden_fence() {
 }
 
 #[test]
+fn a_spare_says_what_it_was() {
+    let header = encode_header(&info());
+    assert_eq!(decode_former(&header), Former::Segment(info().id));
+    assert_eq!(decode_former(&[0; HEADER_BYTES]), Former::None);
+    for byte in [0, 16, 32, 48, 511] {
+        let mut flipped = header;
+        flipped[byte] ^= 1;
+        assert_eq!(decode_former(&flipped), Former::Unknown);
+    }
+    let fence = encode_fence(Lease { owner: OWNER, term: Term(3) });
+    assert_eq!(decode_former(&fence), Former::Unknown);
+    assert_eq!(spare_path(7), "segments/spare.7");
+    for number in [0, 7, u64::MAX] {
+        let path = spare_path(number);
+        let name = path.strip_prefix("segments/").expect("it is there");
+        assert_eq!((parse_spare(name), Name::parse(name)), (Some(number), None));
+    }
+    for name in ["spare", "spare.", "spare.07", "spare.-1", "spare.7.new", "spare.18446744073709551616"] {
+        assert_eq!(parse_spare(name), None, "{name}");
+    }
+}
+
+#[test]
 fn a_cut_header_is_damaged_and_nothing_a_remnant() {
     let bytes = encode_header(&info());
     for end in 1..HEADER_BYTES {
