@@ -72,7 +72,7 @@ impl Cluster {
         let cluster = ClusterId::new(&*env.random);
         let mut slots = Vec::new();
         for number in 0..disks {
-            let sim = world.disk(&format!("disk {number}"), DiskModel::ssd(DISK_BYTES));
+            let sim = new_disk(&world, &format!("disk {number}"), number);
             let disk = format_disk(&process, &sim, cluster, number, &meta).await?;
             slots.push(Slot { sim, disk });
         }
@@ -133,7 +133,7 @@ impl Cluster {
         let old = self.slots[number].disk;
         self.running.keeper.set_disk_state(old, DiskState::Lost).await?;
         self.boots += 1;
-        let sim = self.world.disk(&format!("disk {number} of {}", self.boots), DiskModel::ssd(DISK_BYTES));
+        let sim = new_disk(&self.world, &format!("disk {number} of {}", self.boots), number);
         let disk = format_disk(&self.running.process, &sim, self.cluster, number, &self.meta).await?;
         self.slots[number] = Slot { sim, disk };
         self.reopen(number).await
@@ -186,6 +186,13 @@ const REOPEN_TRIES: usize = 1000;
 
 /// The one bucket of a drill.
 pub const BUCKET: &str = "drill";
+
+/// An empty disk; on one of them files of segments are used again.
+fn new_disk(world: &World, name: &str, number: usize) -> SimDisk {
+    let disk = world.disk(name, DiskModel::ssd(DISK_BYTES));
+    disk.set_favours_overwriting(number == 1);
+    disk
+}
 
 async fn format_disk(
     process: &Process,

@@ -31,7 +31,7 @@ fn a_store_that_keeps_dying_does_not_fill_its_disks_with_logs() {
         let code = "rs:2+1".parse().expect("a valid code");
         let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new("v", 1 << 20, code) };
         cluster.running.volumes.create(new).await?;
-        let mut most = 0;
+        let (mut most, mut most_spares) = (0, 0);
         for page in 0..30 {
             let volume = cluster.running.volumes.open("v").await?;
             volume.write(page * 4096, Bytes::from(vec![1; 4096]), Durable::Now).await?;
@@ -39,12 +39,16 @@ fn a_store_that_keeps_dying_does_not_fill_its_disks_with_logs() {
             drop(volume);
             cluster.crash().await?;
             let files = cluster.slots.iter().flat_map(|slot| slot.sim.files());
-            let segments = files.filter(|path| path.starts_with("segments/") && !path.contains("fence")).count();
-            most = most.max(segments);
+            let files: Vec<String> = files.filter(|path| path.starts_with("segments/")).collect();
+            let spares = files.iter().filter(|path| path.contains("spare")).count();
+            most_spares = most_spares.max(spares);
+            most = most.max(files.iter().filter(|path| !path.contains("fence")).count() - spares);
         }
-        anyhow::Ok(most)
+        anyhow::Ok((most, most_spares))
     });
-    let most = run.expect("it runs");
+    let (most, most_spares) = run.expect("it runs");
+    // One disk makes them.
+    assert!((1..=8).contains(&most_spares), "{most_spares} spares");
     // The reserve is two segments, each on two disks; one more begins the merge, and the next opening begins another.
     assert!(most <= 8, "{most} segments");
 }
