@@ -81,7 +81,12 @@ impl Store {
         let is_new = !birth.complete;
         let options = Options { sync_interval: settings.sync_interval, ..Options::default() };
         let cluster = birth.cluster.parse()?;
-        let opening = Opening { limits: settings.recovery_limits, ssds: settings.ssds.clone(), steer: settings.steer };
+        let opening = Opening {
+            limits: settings.recovery_limits,
+            ssds: settings.ssds.clone(),
+            steer: settings.steer,
+            ..Opening::default()
+        };
         let care = Care { scrub_cycle: Some(settings.keeper.scrub_cycle), opening };
         let disks = Disks::new(env.clone(), cluster, options, care);
         if is_new {

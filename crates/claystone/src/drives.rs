@@ -6,20 +6,21 @@
 //!    newest counts, and of the same age the first.
 //! 2. A pair that is in use for long is given to [`tend`].
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use claystone_env::{Clock, Device, call};
 use claystone_host::{HostDevice, RecoveryLimits, ThreadWorker};
-use claystone_tier::{Member, Mode, Now, Side, TierTuning, TieredDevice};
+use claystone_tier::{Member, Mode, Now, Side, SsdQueue, TierTuning, TieredDevice};
 
 use crate::emulation::slowed;
 
 /// How a device is opened. By default as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Opening {
     /// What a drive is told that tries to read a bad sector for as long as it likes.
     pub limits: Option<RecoveryLimits>,
@@ -27,6 +28,26 @@ pub struct Opening {
     pub ssds: Vec<PathBuf>,
     /// What pairs whose hard disk was measured do with writes.
     pub steer: Steer,
+    /// What waits in solid-state drives that several pairs are on.
+    pub queues: SsdQueues,
+}
+
+/// What waits in each solid-state drive, by the system's name of the whole drive: pairs on its partitions count together. Clones are the
+/// same.
+#[derive(Debug, Clone, Default)]
+pub struct SsdQueues(Arc<Mutex<BTreeMap<String, Weak<Mutex<SsdQueue>>>>>);
+
+impl SsdQueues {
+    /// That of a drive.
+    fn of(&self, drive: &str) -> Arc<Mutex<SsdQueue>> {
+        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = queues.get(drive).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let queue = Arc::default();
+            queues.insert(drive.to_owned(), Arc::downgrade(&queue));
+            queue
+        })
+    }
 }
 
 /// Which of its two drives a write to a pair goes to, where it is known what the hard disk's write buffer does.
@@ -73,7 +94,7 @@ impl Drive {
         clock: Arc<dyn Clock>,
         seen: fn(Arc<dyn Device>) -> Arc<dyn Device>,
     ) -> anyhow::Result<Drive> {
-        let device = opening.device(path)?;
+        let Found { device, .. } = opening.device(path)?;
         let Some(member) = Member::of(&*device).with_context(|| format!("{} cannot be read", path.display()))? else {
             return Ok(Drive { device: seen(device), pair: None });
         };
@@ -85,9 +106,20 @@ impl Drive {
             false => Some(opening.ssd_of(&member)?.ok_or_else(|| opening.not_found(path, &member))?),
         };
         let now: Now = Arc::new(move || clock.now());
-        let pair = Arc::new(TieredDevice::open(seen(device), ssd.map(seen), now, opening.steer.tuning(&member))?);
+        let (ssd, drive) = ssd.map_or((None, None), |found| (Some(seen(found.device)), found.drive));
+        let pair = Arc::new(TieredDevice::open(seen(device), ssd, now, opening.steer.tuning(&member))?);
+        if let Some(drive) = drive {
+            pair.share_ssd(opening.queues.of(&drive));
+        }
         Ok(Drive { device: pair.clone(), pair: Some(pair) })
     }
+}
+
+/// A device that was opened.
+struct Found {
+    device: Arc<dyn Device>,
+    /// The system's name of the whole drive, if it is one or a part of one.
+    drive: Option<String>,
 }
 
 impl Opening {
@@ -95,23 +127,24 @@ impl Opening {
     ///
     /// # Errors
     /// As [`HostDevice::open`], as an [`io::Error`] in the chain.
-    fn device(&self, path: &Path) -> anyhow::Result<Arc<dyn Device>> {
+    fn device(&self, path: &Path) -> anyhow::Result<Found> {
         let device = match self.limits {
             Some(limits) => HostDevice::open_with_limits(path, limits)?,
             None => HostDevice::open(path)?,
         };
-        slowed(path, Arc::new(device))
+        let drive = device.drive().map(|drive| drive.name.clone());
+        Ok(Found { device: slowed(path, Arc::new(device))?, drive })
     }
 
     /// The solid-state drive of a hard disk, where it can be found.
     ///
     /// # Errors
     /// It is not found, and may be one that is in use.
-    fn ssd_of(&self, member: &Member) -> anyhow::Result<Option<Arc<dyn Device>>> {
-        let (mut busy, mut newest) = (None, None::<(u64, Arc<dyn Device>)>);
+    fn ssd_of(&self, member: &Member) -> anyhow::Result<Option<Found>> {
+        let (mut busy, mut newest) = (None, None::<(u64, Found)>);
         for path in self.places(member) {
-            let device = match self.device(&path) {
-                Ok(device) => device,
+            let candidate = match self.device(&path) {
+                Ok(candidate) => candidate,
                 // It may as well be that of another pair.
                 Err(error) if is_busy(&error) => {
                     busy = Some((path, error));
@@ -119,15 +152,15 @@ impl Opening {
                 }
                 Err(_) => continue,
             };
-            let found = Member::of(&*device).ok().flatten();
+            let found = Member::of(&*candidate.device).ok().flatten();
             let found = found.filter(|found| found.side == Side::Ssd && found.pair == member.pair);
             let Some(Member { generation, .. }) = found else { continue };
             if newest.as_ref().is_none_or(|(known, _)| generation > *known) {
-                newest = Some((generation, device));
+                newest = Some((generation, candidate));
             }
         }
-        if let Some((_, device)) = newest {
-            return Ok(Some(device));
+        if let Some((_, found)) = newest {
+            return Ok(Some(found));
         }
         match busy {
             None => Ok(None),
@@ -191,3 +224,17 @@ pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: Threa
 const QUEUE_MAX: u16 = 6;
 const TEND_EVERY: Duration = Duration::from_millis(50);
 const AFTER_AN_ERROR: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_on_one_drive_have_one_queue_while_any_is_open() {
+        let queues = SsdQueues::default();
+        let (one, again, other) = (queues.of("nvme0n1"), queues.clone().of("nvme0n1"), queues.of("nvme1n1"));
+        assert!(Arc::ptr_eq(&one, &again) && !Arc::ptr_eq(&one, &other));
+        drop(one);
+        assert!(Arc::ptr_eq(&again, &queues.of("nvme0n1")));
+    }
+}

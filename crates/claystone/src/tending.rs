@@ -13,7 +13,7 @@ use claystone_host::RecoveryLimits;
 use crate::drives::Opening;
 
 /// How disks on devices are cared for while they are open. By default they are left as they are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Care {
     /// Everything is read once in so long; `None`: nothing is scrubbed.
     pub scrub_cycle: Option<Duration>,

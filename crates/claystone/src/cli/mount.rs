@@ -150,6 +150,7 @@ impl Mount {
             limits: Care::limits_of(self.error_recovery_seconds),
             ssds: self.ssd.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
             steer: self.steer,
+            ..Opening::default()
         };
         let name = device.display();
         let clock = Arc::new(HostClock::start());

@@ -6,8 +6,10 @@
 //! 2. Every other request to the hard disk suspends the predictor.
 //! 3. What is written or synced for the predictor alone is paid for by what users write: see [`Credit`].
 //!
-//! Left out: several hard disks. Each pair has its own.
+//! Left out: several hard disks for one write. Each pair has its own; what pairs on one solid-state drive know of that, they share
+//! ([`TieredDevice::share_ssd`]).
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
@@ -27,8 +29,8 @@ use crate::superblock::Side;
 /// See the module.
 pub struct Guide {
     predictor: Predictor,
-    /// Users' writes on their way to the solid-state drive.
-    ssd: SsdQueue,
+    /// Users' writes on their way to the solid-state drive, those of other pairs on it too.
+    ssd: Arc<Mutex<SsdQueue>>,
     rule: Rule,
     /// For padding and syncs that only the predictor wants.
     credit: Credit,
@@ -45,7 +47,7 @@ impl Guide {
     pub fn new(profile: Profile, rule: Rule, tuning: Tuning) -> Guide {
         Guide {
             predictor: Predictor::new(profile, tuning),
-            ssd: SsdQueue::default(),
+            ssd: Arc::default(),
             rule,
             credit: Credit::new(tuning.padding.credit_bytes),
             padding: tuning.padding,
@@ -53,6 +55,19 @@ impl Guide {
             idle_since: Moment::default(),
             unused_since: Moment::default(),
         }
+    }
+
+    /// From now on the solid-state drive has this queue.
+    ///
+    /// # Panics
+    /// If a write is on its way to it.
+    pub fn share(&mut self, ssd: Arc<Mutex<SsdQueue>>) {
+        assert_eq!(self.ssd().view(Moment::default()).queue, 0, "a queue is shared before anybody writes");
+        self.ssd = ssd;
+    }
+
+    fn ssd(&self) -> MutexGuard<'_, SsdQueue> {
+        self.ssd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a record of so many bytes goes.
@@ -65,7 +80,7 @@ impl Guide {
             left_bytes: self.predictor.left_bytes(),
             waiting: self.predictor.queued(),
         };
-        match steer(&self.rule, &self.ssd.view(now), bytes, &[view]) {
+        match steer(&self.rule, &self.ssd().view(now), bytes, &[view]) {
             Target::Ssd => Side::Ssd,
             Target::Hdd(_) => Side::Hdd,
         }
@@ -97,12 +112,12 @@ impl Guide {
 
     /// A user's record goes to the solid-state drive's log.
     pub fn begin_ssd(&mut self, bytes: u64, now: Moment) -> SsdTicket {
-        self.ssd.begin(now, bytes, self.predictor.profile())
+        self.ssd().begin(now, bytes, self.predictor.profile())
     }
 
     /// It is there, or failed.
     pub fn end_ssd(&mut self, ticket: SsdTicket) {
-        self.ssd.end(ticket);
+        self.ssd().end(ticket);
     }
 
     /// A user's record goes to the hard disk's log.
@@ -148,6 +163,17 @@ pub enum Kept {
 }
 
 impl TieredDevice {
+    /// Counts this pair's writes to the solid-state drive in a queue that other pairs on the same drive have too: it is late for all of them
+    /// at once. Their clocks are one.
+    ///
+    /// # Panics
+    /// If somebody writes.
+    pub fn share_ssd(&self, queue: Arc<Mutex<SsdQueue>>) {
+        if let Some(guide) = &mut self.state().guide {
+            guide.share(queue);
+        }
+    }
+
     /// Does something to the hard disk that is no write to its log. `synced`: it ends with a sync.
     pub(super) fn disturb<T, E>(&self, synced: bool, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let with = |change: &dyn Fn(&mut Guide)| {
@@ -171,7 +197,7 @@ impl TieredDevice {
             return Ok(Kept::Nothing(None));
         };
         let (idle, unused) = (now.since(guide.idle_since), now.since(guide.unused_since));
-        let is_calm = guide.rule.is_calm(&guide.ssd.view(now));
+        let is_calm = guide.rule.is_calm(&guide.ssd().view(now));
         let bytes = match guide.predictor.upkeep(idle, unused, is_calm) {
             Upkeep::Nothing => return Ok(Kept::Nothing(None)),
             Upkeep::After(wait) => return Ok(Kept::Nothing(Some(wait))),
@@ -273,5 +299,29 @@ mod tests {
         guide.end(8192, Some(Duration::from_micros(90)), at(5090));
         guide.end_ssd(ticket);
         assert_eq!(guide.side_for(at(5100), 8192), Side::Ssd);
+    }
+
+    #[test]
+    fn pairs_on_one_solid_state_drive_know_that_it_is_late() {
+        let at = |us: u64| Moment(Duration::from_micros(us));
+        let ssd: Arc<Mutex<SsdQueue>> = Arc::default();
+        let [mut one, mut other, apart] = [Some(&ssd), Some(&ssd), None].map(|shared| {
+            let mut guide = Guide::new(profile(), Rule::of(Mode::Disabled, 6), Tuning::default());
+            guide.predictor.synced();
+            shared.into_iter().for_each(|ssd| guide.share(ssd.clone()));
+            guide
+        });
+        let first = one.begin_ssd(8192, at(0));
+        let second = other.begin_ssd(8192, at(10));
+        // Two of one drive are a queue for short writes already.
+        assert_eq!([&one, &other, &apart].map(|guide| guide.side_for(at(20), 8192)), [Side::Hdd, Side::Hdd, Side::Ssd]);
+        other.end_ssd(second);
+        assert_eq!([&one, &other, &apart].map(|guide| guide.side_for(at(30), 8192)), [Side::Ssd; 3]);
+        assert_eq!(
+            [&one, &other, &apart].map(|guide| guide.side_for(at(5000), 8192)),
+            [Side::Hdd, Side::Hdd, Side::Ssd]
+        );
+        one.end_ssd(first);
+        assert_eq!([&one, &other, &apart].map(|guide| guide.side_for(at(5000), 8192)), [Side::Ssd; 3]);
     }
 }

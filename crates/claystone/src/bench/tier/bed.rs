@@ -47,6 +47,20 @@ pub enum Way {
         mode: Mode,
         /// How many hard disks there are.
         disks: usize,
+        /// Which of them a write may go to.
+        reach: Reach,
+    },
+}
+
+/// Which hard disks may take a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Any: they are one store.
+    All,
+    /// The one that it belongs to, as each is a disk with a part of the solid-state drive. Of what waits there
+    Own {
+        /// each knows all, or what it wrote itself.
+        knows_all: bool,
     },
 }
 
@@ -152,6 +166,8 @@ struct Bed {
     rule: Rule,
     /// Requests in the solid-state drive,
     in_ssd: RefCell<SsdQueue>,
+    /// of these those of each hard disk's writes,
+    of_disks: Vec<RefCell<SsdQueue>>,
     /// and what it is held against.
     profile: Profile,
     left: Cell<usize>,
@@ -182,7 +198,7 @@ impl Bed {
         let (count, mode) = match way {
             Way::SsdOnly => (0, Mode::Disabled),
             Way::WriteBack { .. } => (1, Mode::Disabled),
-            Way::Steered { disks, mode } => (disks, mode),
+            Way::Steered { disks, mode, .. } => (disks, mode),
         };
         let disk = |number: usize| {
             let hand = world.device(&format!("hdd {number}"), HddModel::buffered(LOG_SECTORS, devices.buffer));
@@ -215,6 +231,7 @@ impl Bed {
             way,
             rule: Rule { waiting_max: WAITING_MAX, ..Rule::of(mode, known.queue_max) },
             in_ssd: RefCell::default(),
+            of_disks: (0..count).map(|_| RefCell::default()).collect(),
             profile: known.profile.clone(),
             left: Cell::new(0),
             all_done: Notify::new(),
@@ -241,13 +258,13 @@ impl Bed {
                 .collect(),
         };
         let begun = self.clock.now();
-        for request in requests {
+        for (number, request) in requests.iter().enumerate() {
             let at = begun.after(request.at);
             let wait = at.since(self.clock.now());
             if !wait.is_zero() {
                 self.clock.sleep(wait).await;
             }
-            self.clone().begin(Request { at: at.0, ..*request });
+            self.clone().begin(Request { at: at.0, ..*request }, number);
         }
         while self.left.get() > 0 {
             if background.iter().any(tokio::task::JoinHandle::is_finished) {
@@ -287,19 +304,30 @@ impl Bed {
     }
 
     /// Sends a request where it goes.
-    fn begin(self: Rc<Self>, request: Request) {
-        let ssd = self.in_ssd.borrow().view(self.clock.now());
+    fn begin(self: Rc<Self>, request: Request, number: usize) {
+        let now = self.clock.now();
+        let ssd = self.in_ssd.borrow().view(now);
+        let owner = owner(number, self.disks.len());
         self.outcome.borrow_mut().queues.push(ssd.queue as u32);
         let target = match self.way {
             Way::SsdOnly | Way::WriteBack { .. } => Target::Ssd,
-            Way::Steered { .. } => {
+            Way::Steered { reach, .. } => {
                 let bytes = padded(request.bytes);
                 let views: Vec<DiskView> = self.disks.iter().map(|disk| disk.view(bytes)).collect();
-                steer(&self.rule, &ssd, bytes, &views)
+                match reach {
+                    Reach::All => steer(&self.rule, &ssd, bytes, &views),
+                    Reach::Own { knows_all } => {
+                        let seen = if knows_all { ssd } else { self.of_disks[owner].borrow().view(now) };
+                        match steer(&self.rule, &seen, bytes, &views[owner..=owner]) {
+                            Target::Ssd => Target::Ssd,
+                            Target::Hdd(_) => Target::Hdd(owner),
+                        }
+                    }
+                }
             }
         };
         match target {
-            Target::Ssd => self.write_to_ssd(request),
+            Target::Ssd => self.write_to_ssd(request, owner),
             Target::Hdd(number) => {
                 let disk = &self.disks[number];
                 disk.predictor.borrow_mut().queue(padded(request.bytes));
@@ -313,8 +341,12 @@ impl Bed {
         self.in_ssd.borrow_mut().begin(self.clock.now(), bytes, &self.profile)
     }
 
-    fn write_to_ssd(self: Rc<Self>, request: Request) {
+    fn write_to_ssd(self: Rc<Self>, request: Request, owner: usize) {
         let ticket = self.to_ssd(padded(request.bytes));
+        let of_disk = self
+            .of_disks
+            .get(owner)
+            .map(|queue| queue.borrow_mut().begin(self.clock.now(), padded(request.bytes), &self.profile));
         self.outcome.borrow_mut().ssd_bytes += request.bytes;
         tokio::task::spawn_local(async move {
             if let Way::WriteBack { cache_bytes } = self.way {
@@ -326,6 +358,9 @@ impl Bed {
             }
             self.ssd.write(request.bytes, WriteOrder::Following).await;
             self.in_ssd.borrow_mut().end(ticket);
+            if let Some(ticket) = of_disk {
+                self.of_disks[owner].borrow_mut().end(ticket);
+            }
             self.end(request);
         });
     }
@@ -347,7 +382,7 @@ impl Bed {
                 if !disk.predictor.borrow().may_begin() {
                     disk.predictor.borrow_mut().unqueue();
                     self.outcome.borrow_mut().bounced += 1;
-                    self.clone().write_to_ssd(request);
+                    self.clone().write_to_ssd(request, number);
                     continue;
                 }
                 let took = self.write_to(disk, padded(request.bytes)).await?;
@@ -357,13 +392,21 @@ impl Bed {
                 self.end(request);
                 continue;
             }
+            let reach = match self.way {
+                Way::Steered { reach, .. } => reach,
+                Way::SsdOnly | Way::WriteBack { .. } => Reach::All,
+            };
             let views: Vec<DiskView> = self.disks.iter().map(|disk| disk.view(0)).collect();
-            if disk_to_advance(&views, APART_BYTES) == Some(number) {
+            if reach == Reach::All && disk_to_advance(&views, APART_BYTES) == Some(number) {
                 disk.predictor.borrow_mut().advance();
             }
             let now = self.clock.now();
             let (idle, unused) = (now.since(disk.idle_since.get()), now.since(disk.unused_since.get()));
-            let is_calm = self.rule.is_calm(&self.in_ssd.borrow().view(now));
+            let queue = match reach {
+                Reach::Own { knows_all: false } => &self.of_disks[number],
+                Reach::All | Reach::Own { knows_all: true } => &self.in_ssd,
+            };
+            let is_calm = self.rule.is_calm(&queue.borrow().view(now));
             let upkeep = disk.predictor.borrow().upkeep(idle, unused, is_calm);
             match upkeep {
                 Upkeep::Nothing => disk.came.notified().await,
@@ -427,6 +470,12 @@ impl Disk {
             waiting: predictor.queued(),
         }
     }
+}
+
+/// Which of so many hard disks a write belongs to: as a store spreads its chunks.
+fn owner(number: usize, disks: usize) -> usize {
+    let spread = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    if disks == 0 { 0 } else { spread as usize % disks }
 }
 
 /// Whole sectors, as a log has them.

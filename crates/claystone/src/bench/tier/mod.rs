@@ -16,7 +16,7 @@ use anyhow::ensure;
 use claystone_sim::{BufferModel, SimRandom, SsdModel};
 use claystone_tier::Mode;
 
-use self::bed::{Devices, Known, Outcome, Way};
+use self::bed::{Devices, Known, Outcome, Reach, Way};
 use self::workload::{Request, WORKLOADS, Workload, evenly};
 use super::jobs::on_all_processors;
 use crate::chart::Lines;
@@ -147,7 +147,9 @@ fn preset(buffer: &BufferModel) -> &'static str {
 
 fn jobs(part: f64) -> Vec<Job> {
     let first = BufferModel::wd_10tb_like();
-    let steered = |name, mode, disks| Named { name, way: Way::Steered { mode, disks }, buffer: first };
+    let reaching = |name, mode, disks, reach| Named { name, way: Way::Steered { mode, disks, reach }, buffer: first };
+    let steered = |name, mode, disks| reaching(name, mode, disks, Reach::All);
+    let pairs = |name, disks, knows_all| reaching(name, Mode::Disabled, disks, Reach::Own { knows_all });
     let ways = |cache_bytes: u64| {
         vec![
             Named { name: SSD_ONLY, way: Way::SsdOnly, buffer: first },
@@ -164,6 +166,15 @@ fn jobs(part: f64) -> Vec<Job> {
         if workload.name == "B" {
             ways.push(steered("mios_d 2 disks", Mode::Disabled, 2));
             ways.push(steered("mios_e 2 disks", Mode::Enabled, 2));
+            ways.push(steered("mios_d 4 disks", Mode::Disabled, 4));
+            for (name, disks, knows_all) in [
+                ("mios_d 2 pairs", 2, true),
+                ("mios_d 2 pairs apart", 2, false),
+                ("mios_d 4 pairs", 4, true),
+                ("mios_d 4 pairs apart", 4, false),
+            ] {
+                ways.push(pairs(name, disks, knows_all));
+            }
             for (name, buffer) in [
                 ("mios_d synthetic-small", BufferModel::synthetic_small()),
                 ("mios_d synthetic-large", BufferModel::synthetic_large()),
