@@ -43,7 +43,7 @@ use self::state::{SsdState, State};
 use crate::superblock::Side;
 
 pub use self::drain::{Drained, Tended};
-pub use self::info::{LogFill, TierCounts, TierInfo};
+pub use self::info::{TierCounts, TierInfo};
 pub use self::open::{Steering, TierFormat, TierTuning};
 
 /// What time it is: of the machine, of a simulated world, or of an emulated device.

@@ -1,6 +1,6 @@
 //! What a tiered device did, and how it is: for people and metrics.
 
-use claystone_env::{BufferState, PairHealth, SECTOR_BYTES, SsdState};
+use claystone_env::{BufferState, LogFill, PairHealth, SECTOR_BYTES, SsdState};
 
 use super::TieredDevice;
 use crate::predictor::{Counts, Stage};
@@ -37,15 +37,6 @@ pub struct TierCounts {
     pub lost_sectors: u64,
 }
 
-/// How full a log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LogFill {
-    /// Sectors that are taken.
-    pub used: u64,
-    /// Sectors that it has.
-    pub sectors: u64,
-}
-
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
@@ -80,7 +71,7 @@ impl TieredDevice {
             sectors: self.home.sectors,
             logs: SIDES.map(|side| {
                 let ring = &state.rings[side as usize];
-                LogFill { used: ring.used(), sectors: ring.sectors() }
+                LogFill { used_bytes: bytes(ring.used()), bytes: bytes(ring.sectors()) }
             }),
             waiting_sectors: state.overlay.sectors(),
             lost_sectors: state.overlay.lost(),
@@ -93,10 +84,7 @@ impl TieredDevice {
 impl TieredDevice {
     /// How it is, in the words of every device.
     pub(super) fn health(&self) -> PairHealth {
-        let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
-        let TierInfo { logs, lost_sectors, counts, predicted, .. } = self.info();
-        let [ssd_log, hdd_log] =
-            logs.map(|log| claystone_env::LogFill { used_bytes: bytes(log.used), bytes: bytes(log.sectors) });
+        let TierInfo { logs: [ssd_log, hdd_log], lost_sectors, counts, predicted, .. } = self.info();
         PairHealth {
             ssd: self.state().ssd,
             buffer: match predicted {
@@ -120,4 +108,8 @@ impl TieredDevice {
             hdd_log,
         }
     }
+}
+
+fn bytes(sectors: u64) -> u64 {
+    sectors * SECTOR_BYTES as u64
 }
