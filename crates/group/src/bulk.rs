@@ -560,8 +560,8 @@ impl Groups {
         restored
     }
 
-    /// Sees to it that it is known what the data of a group should be: by its CRCs, or where those do not read, by its parity. Only a
-    /// group of which nothing fails vouches for itself before its sums sectors, and then it, are retried.
+    /// Sees to it that it is known what the data of a group should be: by its CRCs, for which its sums sectors are retried, or where no
+    /// retry reads those, by its parity. A group whose writing was lost, data and parity in one, is the codeword that it was.
     fn know(&self, run: BulkRun, group: u32, gathering: &mut Gathering<'_>) -> Result<Known, GroupError> {
         let k = u64::from(self.shape().data);
         if gathering.sums_are_known() {
@@ -569,9 +569,6 @@ impl Groups {
         }
         if self.shape().parity == 0 {
             return Ok(Known::Nothing);
-        }
-        if gathering.vouch()? {
-            return Ok(Known::Data);
         }
         let (first, group_first) = (BulkRun::sums_of(u64::from(group) * k).0, u64::from(group) * k);
         for number in first..=BulkRun::sums_of(group_first + k - 1).0 {
@@ -584,6 +581,9 @@ impl Groups {
         gathering.learn_sums(self.group_sums(run, group, 0..k as usize)?);
         if gathering.sums_are_known() {
             return Ok(Known::Sums);
+        }
+        if gathering.vouch()? {
+            return Ok(Known::Data);
         }
         gathering.retry_all()?;
         Ok(if gathering.vouch_with_losses()? { Known::Data } else { Known::Nothing })
@@ -665,7 +665,7 @@ impl Groups {
     }
 
     /// Reads a sums sector from the device into memory; `None` if it does not read.
-    fn load_sums(&self, place: Sector, effort: Effort) -> Result<Option<SumsSector>, GroupError> {
+    pub(crate) fn load_sums(&self, place: Sector, effort: Effort) -> Result<Option<SumsSector>, GroupError> {
         let mut bytes = aligned_buffer(SECTOR_BYTES);
         bytes.resize(SECTOR_BYTES, 0);
         let read = match effort {

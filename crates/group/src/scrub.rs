@@ -4,7 +4,7 @@
 //! 1. Parity is compared only with data that was checked, and only then written again.
 //! 2. What is lost is named in the report; it stops nothing.
 
-use claystone_env::{SECTOR_BYTES, aligned_buffer};
+use claystone_env::{Effort, SECTOR_BYTES, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
 use crate::{BulkRun, GroupError, GroupPlace, Groups, Member, ShownRun, SumsSector};
@@ -76,7 +76,10 @@ impl Groups {
     fn scrub_sums(&self, run: BulkRun, number: u32) -> Result<bool, GroupError> {
         let place = run.sums(number, self.shape());
         let Some(sums) = self.sums_cache().whole(place) else {
-            // Reading the group reads it.
+            // Reading the group reads it, unless it was given up: then it is tried again here.
+            if self.sums_cache().is_in_part(place) {
+                self.load_sums(place, Effort::Retry)?;
+            }
             return Ok(false);
         };
         let mut bytes = aligned_buffer(SECTOR_BYTES);
