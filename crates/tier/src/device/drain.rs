@@ -131,13 +131,13 @@ impl TieredDevice {
         let end = self.batch_end(&self.state());
         let Some(floor) = end else { return Ok(()) };
         let lost = self.bring_home(floor)?;
+        if self.state().ssd == SsdState::Failed {
+            // The sync that settles it finds out what is lost with it, and moves the floor.
+            return self.sync_draining();
+        }
         if !lost.is_empty() {
             self.say_lost(&lost, floor, &|| self.sync_draining())?;
             self.sync_draining()?;
-        }
-        if self.state().ssd == SsdState::Failed {
-            // The sync that settles it moves the floor.
-            return self.sync_draining();
         }
         if self.state().superblock.floor >= floor {
             return Ok(());
