@@ -52,6 +52,8 @@ pub struct Segments {
     made: Mutex<bool>,
     sealed: Mutex<Sealed>,
     pub(super) spares: Mutex<Spares>,
+    /// Held by the one who writes a spare.
+    pub(super) making: Mutex<()>,
 }
 
 /// Sealed segments that were read last.

@@ -238,12 +238,14 @@ impl Files {
         free_bytes >= file_bytes.saturating_mul(ROOM_SPARES)
     }
 
-    /// Writes some more of a spare that is wanted. Returns whether there is more to do.
+    /// Writes some more of a spare that is wanted, unless another thread does. Returns whether there is more to do for this one.
     ///
     /// # Errors
     /// The disk takes no writes, or failed.
     pub fn make_spare(&self) -> Result<bool, Refused> {
         self.writable()?;
+        // Of two at once the slower one would write zeros into a file that has become a segment's meanwhile.
+        let Ok(_alone) = self.segments.making.try_lock() else { return Ok(false) };
         let Some(making) = self.making_now()? else { return Ok(false) };
         let left = making.file_bytes - making.written_bytes;
         let mut zeros = aligned_buffer(left.min(STEP_BYTES) as usize);
