@@ -18,7 +18,6 @@ use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
-use crate::groups::{Failure, fill};
 use crate::statistics::count;
 use crate::update::Preparation;
 use crate::{
@@ -66,21 +65,23 @@ struct Piece<'a> {
 struct Mending {
     /// Where the group's part begins in what was read, in sectors.
     at: usize,
-    positions: Range<usize>,
-    failed: Vec<(usize, Failure)>,
-    /// By position; `None` where nobody knows what is right.
-    mended: Option<Vec<(usize, Bytes)>>,
-    /// Whether all can be.
+    /// By their place in the part; all that is neither here nor lost was read as it should be.
+    mended: Vec<(usize, Bytes)>,
+    /// By their place in the part: nobody knows what is right.
+    lost: Vec<usize>,
+    /// Whether nothing is lost.
     result: Result<(), GroupError>,
 }
 
 impl Mending {
     /// Puts it right in `data`: zeros where nothing is.
     fn apply(&self, data: &mut [u8]) {
-        let part = &mut data[self.at * SECTOR_BYTES..][..self.positions.len() * SECTOR_BYTES];
-        match &self.mended {
-            Some(mended) => fill(part, self.positions.start, &self.failed, mended),
-            None => part.fill(0),
+        let part = &mut data[self.at * SECTOR_BYTES..];
+        for at in &self.lost {
+            part[at * SECTOR_BYTES..][..SECTOR_BYTES].fill(0);
+        }
+        for (at, bytes) in &self.mended {
+            part[at * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
         }
     }
 }
@@ -531,13 +532,15 @@ impl Groups {
             }
         }
         drop(claim);
-        let mended = || {
-            let mended = gathering.mended(positions.clone());
-            mended.map(|(at, bytes)| (at, Bytes::copy_from_slice(bytes))).collect()
+        let lost: Vec<usize> = match &restored {
+            Ok(()) => Vec::new(),
+            Err(GroupError::Lost { positions, .. }) => positions.iter().map(|at| *at as usize).collect(),
+            Err(_) => positions.clone().collect(),
         };
-        let vouched = restored.is_ok() || sums.iter().all(Option::is_some);
-        let mended = vouched.then(mended);
-        Ok(Some(Mending { at: 0, positions, failed, mended, result: restored }))
+        let right = gathering.mended(positions.clone()).filter(|(at, _)| !lost.contains(at));
+        let mended = right.map(|(at, bytes)| (at - positions.start, Bytes::copy_from_slice(bytes))).collect();
+        let lost = lost.into_iter().map(|at| at - positions.start).collect();
+        Ok(Some(Mending { at: 0, mended, lost, result: restored }))
     }
 
     /// Sees to it that `positions` of a group are held: by their CRCs, or where those are not known, by its parity.

@@ -231,6 +231,21 @@ fn where_a_group_cannot_vouch_the_sums_sector_is_retried() {
     assert_eq!(into, vec![0; 40960]);
 }
 
+#[test]
+fn what_is_not_lost_is_there_where_sums_are_known_by_a_retry() {
+    let case = case(250, 5, 10);
+    case.device.state().soft.insert(case.sums(1));
+    case.device.state().lost.extend((0..5).map(|at| case.sector(6, Member::Data(at))));
+    // Read, but not as its sum wants it.
+    case.device.flip(case.sector(6, Member::Data(7)), 3);
+    let mut into = vec![0xee; 40960];
+    let error = case.groups.read_bulk(case.run, 1500..1510, &|_| None, &mut into).expect_err("six of 255");
+    assert!(matches!(error, GroupError::Lost { positions, .. } if positions == [0, 1, 2, 3, 4, 7]));
+    let mut expected = case.expected(1500..1510).to_vec();
+    [0, 1, 2, 3, 4, 7].into_iter().for_each(|at: usize| expected[at * 4096..][..4096].fill(0));
+    assert!(into == expected);
+}
+
 /// One write that a drive loses is all parity of an update.
 #[test]
 fn under_parity_whose_writing_was_lost_a_sums_sector_is_retried() {
