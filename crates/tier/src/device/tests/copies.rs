@@ -162,3 +162,21 @@ fn padding_that_no_sync_had_room_to_tell_of_is_told_of_by_the_next() {
     assert_eq!(device.stage_void(&mut state, &padded).len(), 1);
     assert!(state.padded == padded[300..]);
 }
+
+#[test]
+fn a_drain_that_finds_the_solid_state_drive_failed_calls_no_copy_lost() {
+    let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) };
+    let device = pair.opened();
+    device.write(Sector(0), &sector_pattern(1, 5)).expect("write");
+    device.sync().expect("sync");
+    assert_eq!(device.info().counts.copied_sectors, 5);
+    pair.ssd.set_removed(true);
+    device.drain().expect("it goes on with the hard disk");
+    let expected = sector_pattern(1, 5);
+    for sector in 0..5 {
+        let expected = expected[sector as usize * SECTOR_BYTES..][..SECTOR_BYTES].to_vec();
+        assert_eq!(content(&device, sector), Some(expected), "{sector}");
+    }
+    let info = device.info();
+    assert_eq!((info.lost_sectors, info.counts.lost_sectors), (0, 0));
+}
