@@ -45,18 +45,19 @@ pub struct Original {
 }
 
 impl Held {
-    /// Where a sector of the home is in its payload, whether it counts still or not.
+    /// Where a sector of the home is in its payload, whether it counts still or not: of extents that overlap, in the last.
     fn at_of(&self, sector: u64) -> Option<u32> {
-        self.entries.iter().filter(|entry| entry.kind == Kind::Data).find_map(|entry| {
+        let mut found = None;
+        for entry in self.entries.iter().filter(|entry| entry.kind == Kind::Data) {
             let mut at = entry.at;
             for extent in &entry.extents {
                 if (extent.first.0..extent.end().0).contains(&sector) {
-                    return Some(at + (sector - extent.first.0) as u32);
+                    found = Some(at + (sector - extent.first.0) as u32);
                 }
                 at += extent.sectors as u32;
             }
-            None
-        })
+        }
+        found
     }
 
     /// The checksums of payload sectors that follow each other.

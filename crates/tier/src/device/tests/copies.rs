@@ -180,3 +180,16 @@ fn a_drain_that_finds_the_solid_state_drive_failed_calls_no_copy_lost() {
     let info = device.info();
     assert_eq!((info.lost_sectors, info.counts.lost_sectors), (0, 0));
 }
+
+#[test]
+fn what_a_record_has_twice_is_found_where_it_was_written_last() {
+    let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) };
+    let device = pair.opened();
+    let (older, newer) = (sector_pattern(1, 3), sector_pattern(2, 1));
+    device.write_each(&[(Sector(0), &older), (Sector(1), &newer)]).expect("write");
+    device.sync().expect("sync");
+    pair.ssd.set_removed(true);
+    let of_older = |sector: usize| older[sector * SECTOR_BYTES..][..SECTOR_BYTES].to_vec();
+    let expected = [of_older(0), newer.clone(), of_older(2)].map(Some);
+    assert_eq!([0, 1, 2].map(|sector| content(&device, sector)), expected);
+}
