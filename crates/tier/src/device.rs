@@ -28,6 +28,7 @@ mod drain;
 mod guide;
 mod info;
 mod open;
+mod original;
 mod read;
 mod rejoin;
 mod state;

@@ -5,11 +5,12 @@
 use std::io;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::append::{self, Staged};
 use super::guide::Kept;
+use super::original::{Original, asked_for};
 use super::state::{LOST_OF_A_RECORD, SsdState, State};
 use super::{TieredDevice, held};
 use crate::fields::crc32c;
@@ -45,6 +46,8 @@ struct Load {
     crcs: Vec<u32>,
     /// If memory has it.
     content: Option<Bytes>,
+    /// Where else it is.
+    originals: Vec<Original>,
 }
 
 impl TieredDevice {
@@ -220,22 +223,11 @@ impl TieredDevice {
                 lost.push(range);
                 continue;
             }
-            if content.is_none() && held.side == Side::Ssd && state.ssd != SsdState::Present {
-                for (range, original) in state.originals(range, place) {
-                    let Some(original) = original else {
-                        lost.push(range);
-                        continue;
-                    };
-                    let crcs = held.crcs(original.at_of_copy, range.sectors).to_vec();
-                    let first = Sector(self.logs[Side::Hdd as usize].first.0 + original.in_log);
-                    loads.push(Load { range, side: Side::Hdd, first, crcs, content: None });
-                }
-                continue;
-            }
             let in_log = state.rings[held.side as usize].place(held.position) + 1 + u64::from(place.at);
             let first = Sector(self.logs[held.side as usize].first.0 + in_log);
             let crcs = held.crcs(place.at, range.sectors).to_vec();
-            loads.push(Load { range, side: held.side, first, crcs, content });
+            let originals = state.originals(range, place);
+            loads.push(Load { range, side: held.side, first, crcs, content, originals });
         }
         loads.sort_by_key(|load| load.range.first);
         (loads, lost)
@@ -243,30 +235,48 @@ impl TieredDevice {
 
     /// The content of sectors in a log, and those of them that are lost.
     fn read_load(&self, load: &Load) -> Result<(Bytes, Vec<u64>), DeviceError> {
-        let bytes = load.range.sectors as usize * SECTOR_BYTES;
+        let (mut content, mut lost) = self.read_log(load.side, load.first, &load.crcs)?;
+        let number = |sector: u64| sector - load.range.first.0;
+        for original in asked_for(&load.originals, |sector| lost.contains(&number(sector))) {
+            let first = Sector(self.logs[Side::Hdd as usize].first.0 + original.in_log);
+            let (from, end) = (number(original.range.first.0), number(original.range.end().0));
+            let (found, bad) = self.read_log(Side::Hdd, first, &load.crcs[from as usize..end as usize])?;
+            content[from as usize * SECTOR_BYTES..end as usize * SECTOR_BYTES].copy_from_slice(&found);
+            lost.retain(|at| !(from..end).contains(at) || bad.contains(&(at - from)));
+        }
+        Ok((content.freeze(), lost))
+    }
+
+    /// Sectors of a side's device, and which of them do not read or are not what they must be.
+    fn read_log(&self, side: Side, first: Sector, crcs: &[u32]) -> Result<(BytesMut, Vec<u64>), DeviceError> {
+        let bytes = crcs.len() * SECTOR_BYTES;
         let mut content = aligned_buffer(bytes);
         content.resize(bytes, 0);
-        let range = SectorRange { first: load.first, ..load.range };
-        let device = self.device(load.side).map_err(|source| DeviceError::Read { range, source })?;
-        let mut read = || device.read(load.first, &mut content, Effort::Retry);
-        let result = if load.side == Side::Hdd { self.disturb(false, read) } else { read() };
-        let unread: Vec<u64> = match (result, load.side) {
-            (Ok(failed), _) => failed.iter().map(|failed| failed.sector.0 - load.first.0).collect(),
+        let all = 0..crcs.len() as u64;
+        if self.state().has_lost(side) {
+            return Ok((content, all.collect()));
+        }
+        let range = SectorRange { first, sectors: all.end };
+        let device = self.device(side).map_err(|source| DeviceError::Read { range, source })?;
+        let mut read = || device.read(first, &mut content, Effort::Retry);
+        let result = if side == Side::Hdd { self.disturb(false, read) } else { read() };
+        let unread: Vec<u64> = match (result, side) {
+            (Ok(failed), _) => failed.iter().map(|failed| failed.sector.0 - first.0).collect(),
             (Err(error), Side::Hdd) => return Err(error),
             (Err(error), Side::Ssd) => {
                 self.ssd_failed(&error);
-                (0..load.range.sectors).collect()
+                all.collect()
             }
         };
-        let sectors = (0u64..).zip(content.chunks_exact(SECTOR_BYTES)).zip(&load.crcs);
+        let sectors = (0u64..).zip(content.chunks_exact(SECTOR_BYTES)).zip(crcs);
         let is_bad = |at: u64, sector: &[u8], crc: u32| unread.contains(&at) || crc32c(sector) != crc;
         let bad = sectors.filter(|((at, sector), crc)| is_bad(*at, sector, **crc)).map(|((at, _), _)| at).collect();
-        Ok((content.freeze(), bad))
+        Ok((content, bad))
     }
 
     /// Writes sectors home, in their order, neighbours together.
     fn write_home(&self, whole: &[(SectorRange, Bytes)]) -> Result<(), DeviceError> {
-        let mut writes: Vec<(Sector, bytes::BytesMut)> = Vec::new();
+        let mut writes: Vec<(Sector, BytesMut)> = Vec::new();
         for (range, bytes) in whole {
             let first = Sector(self.home.first.0 + range.first.0);
             match writes.last_mut() {

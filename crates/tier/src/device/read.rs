@@ -1,11 +1,13 @@
 //! Reading: what the overlay has from memory or from a log, the rest from home.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorFailure, SectorRange};
 
 use super::TieredDevice;
-use super::state::{SsdState, State};
+use super::original::{Original, asked_for};
+use super::state::State;
 use crate::fields::crc32c;
 use crate::superblock::Side;
 
@@ -21,6 +23,8 @@ struct Part<'a> {
     on_device: Sector,
     /// What it must have; `None`: it is at home.
     crcs: Option<Vec<u32>>,
+    /// Where else it is.
+    originals: Vec<Original>,
 }
 
 /// What came of a request.
@@ -74,7 +78,8 @@ impl TieredDevice {
             let first = piece.range.first.0;
             let Some(place) = piece.place else {
                 let on_device = Sector(self.home.first.0 + first);
-                parts.push(Part { request, first, into, side: Side::Hdd, on_device, crcs: None });
+                let (side, originals) = (Side::Hdd, Vec::new());
+                parts.push(Part { request, first, into, side, on_device, crcs: None, originals });
                 continue;
             };
             let held = &state.records[&place.seq];
@@ -82,70 +87,99 @@ impl TieredDevice {
                 into.copy_from_slice(&content);
                 continue;
             }
-            let mut is_lost = |range: SectorRange, into: &mut [u8]| {
-                into.fill(0);
-                lost.extend((range.first.0..range.end().0).map(|sector| failed(sector, SectorFailure::Lost)));
-            };
+            let all_failed = || (first..piece.range.end().0).map(|sector| failed(sector, SectorFailure::Lost));
             if place.lost {
-                is_lost(piece.range, into);
+                into.fill(0);
+                lost.extend(all_failed());
                 continue;
             }
-            if held.side == Side::Ssd && state.ssd != SsdState::Present {
-                let mut rest = into;
-                for (range, original) in state.originals(piece.range, place) {
-                    let (into, behind) = rest.split_at_mut(range.sectors as usize * SECTOR_BYTES);
-                    rest = behind;
-                    let Some(original) = original else {
-                        is_lost(range, into);
-                        continue;
-                    };
-                    let on_device = Sector(self.logs[Side::Hdd as usize].first.0 + original.in_log);
-                    let crcs = Some(held.crcs(original.at_of_copy, range.sectors).to_vec());
-                    parts.push(Part { request, first: range.first.0, into, side: Side::Hdd, on_device, crcs });
-                }
-                continue;
-            }
-            let in_log = state.rings[held.side as usize].place(held.position) + 1 + u64::from(place.at);
-            let on_device = Sector(self.logs[held.side as usize].first.0 + in_log);
+            let side = held.side;
+            let in_log = state.rings[side as usize].place(held.position) + 1 + u64::from(place.at);
+            let on_device = Sector(self.logs[side as usize].first.0 + in_log);
             let crcs = Some(held.crcs(place.at, piece.range.sectors).to_vec());
-            parts.push(Part { request, first, into, side: held.side, on_device, crcs });
+            let originals = state.originals(piece.range, place);
+            let part = Part { request, first, into, side, on_device, crcs, originals };
+            if state.has_lost(side) {
+                part.into.fill(0);
+                let mut failures = all_failed().collect();
+                parts.extend(self.seek(part, &mut failures));
+                lost.append(&mut failures);
+            } else {
+                parts.push(part);
+            }
         }
         lost
     }
 
-    /// Reads parts, those of each device at once. Returns the requests that are to be planned again.
-    fn read_parts(&self, mut parts: Vec<Part<'_>>, effort: Effort, outcomes: &mut [Outcome]) -> Vec<usize> {
+    /// Reads parts, those of each device at once, and what failed of the solid-state drive once more where it came from. Returns the requests
+    /// that are to be planned again.
+    fn read_parts(&self, parts: Vec<Part<'_>>, effort: Effort, outcomes: &mut [Outcome]) -> Vec<usize> {
         let mut again = Vec::new();
-        for side in [Side::Ssd, Side::Hdd] {
-            let mut of_side: Vec<&mut Part<'_>> = parts.iter_mut().filter(|part| part.side == side).collect();
-            if of_side.is_empty() {
-                continue;
-            }
-            let Ok(device) = self.device(side) else {
-                again.extend(of_side.iter().map(|part| part.request));
-                continue;
-            };
-            let mut requests: Vec<(Sector, &mut [u8])> =
-                of_side.iter_mut().map(|part| (part.on_device, &mut *part.into)).collect();
-            let mut read = || Ok::<_, Infallible>(device.read_each(&mut requests, effort));
-            let Ok(results) = if side == Side::Hdd { self.disturb(false, read) } else { read() };
-            for (part, result) in of_side.into_iter().zip(results) {
-                match (result, side) {
-                    (Ok(failed), _) => {
-                        let failed = part.check(&failed, effort);
-                        if let Ok(all) = &mut outcomes[part.request] {
-                            all.extend(failed);
-                        }
+        let (of_ssd, mut of_hdd): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.side == Side::Ssd);
+        for (mut part, result) in self.read_side(Side::Ssd, of_ssd, effort) {
+            let request = part.request;
+            match result {
+                Ok(failed) => {
+                    let mut failed = part.check(&failed, effort);
+                    of_hdd.extend(self.seek(part, &mut failed));
+                    if let Ok(all) = &mut outcomes[request] {
+                        all.append(&mut failed);
                     }
-                    (Err(error), Side::Hdd) => outcomes[part.request] = Err(error),
-                    (Err(error), Side::Ssd) => {
-                        self.ssd_failed(&error);
-                        again.push(part.request);
-                    }
+                }
+                Err(error) => {
+                    self.ssd_failed(&error);
+                    again.push(request);
                 }
             }
         }
+        for (mut part, result) in self.read_side(Side::Hdd, of_hdd, effort) {
+            match (result, &mut outcomes[part.request]) {
+                (Ok(failed), Ok(all)) => all.extend(part.check(&failed, effort)),
+                (Err(error), outcome) => *outcome = Err(error),
+                (Ok(_), Err(_)) => {}
+            }
+        }
         again
+    }
+
+    /// Reads parts of one device.
+    fn read_side<'a>(&self, side: Side, mut parts: Vec<Part<'a>>, effort: Effort) -> Vec<(Part<'a>, Outcome)> {
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        let mut requests: Vec<(Sector, &mut [u8])> =
+            parts.iter_mut().map(|part| (part.on_device, &mut *part.into)).collect();
+        let results = match side {
+            Side::Ssd => {
+                let ssd = self.ssd.as_ref().expect("nothing is planned to be read from one that is lost");
+                ssd.read_each(&mut requests, effort)
+            }
+            Side::Hdd => {
+                let Ok(results) =
+                    self.disturb(false, || Ok::<_, Infallible>(self.hdd.read_each(&mut requests, effort)));
+                results
+            }
+        };
+        parts.into_iter().zip(results).collect()
+    }
+
+    /// Splits off what of the sectors that failed is in the hard disk's log too, and takes it from the failures.
+    fn seek<'a>(&self, part: Part<'a>, failures: &mut Vec<FailedSector>) -> Vec<Part<'a>> {
+        let asked: BTreeSet<u64> = failures.iter().map(|failed| failed.sector.0).collect();
+        let mut parts = Vec::new();
+        let (mut rest, mut at) = (part.into, part.first);
+        for original in asked_for(&part.originals, |sector| asked.contains(&sector)) {
+            let (first, end) = (original.range.first.0, original.range.end().0);
+            let (_, behind) = rest.split_at_mut((first - at) as usize * SECTOR_BYTES);
+            let (into, behind) = behind.split_at_mut(original.range.sectors as usize * SECTOR_BYTES);
+            (rest, at) = (behind, end);
+            let on_device = Sector(self.logs[Side::Hdd as usize].first.0 + original.in_log);
+            let numbers = (first - part.first) as usize..(end - part.first) as usize;
+            let crcs = part.crcs.as_ref().map(|crcs| crcs[numbers].to_vec());
+            failures.retain(|failed| !(first..end).contains(&failed.sector.0));
+            parts.push(Part { first, into, side: Side::Hdd, on_device, crcs, originals: Vec::new(), ..part });
+        }
+        parts
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 
 use bytes::Bytes;
 pub use claystone_env::SsdState;
-use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange};
+use claystone_env::{DeviceError, Moment, SECTOR_BYTES, SectorRange};
 
 use super::guide::Guide;
 use super::info::TierCounts;
@@ -35,31 +35,7 @@ pub struct Held {
     pub memory: Option<Bytes>,
 }
 
-/// Where sectors of a copy are in the record that was copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Original {
-    /// In the hard disk's log.
-    pub in_log: u64,
-    /// In the payload of the copy.
-    pub at_of_copy: u32,
-}
-
 impl Held {
-    /// Where a sector of the home is in its payload, whether it counts still or not: of extents that overlap, in the last.
-    fn at_of(&self, sector: u64) -> Option<u32> {
-        let mut found = None;
-        for entry in self.entries.iter().filter(|entry| entry.kind == Kind::Data) {
-            let mut at = entry.at;
-            for extent in &entry.extents {
-                if (extent.first.0..extent.end().0).contains(&sector) {
-                    found = Some(at + (sector - extent.first.0) as u32);
-                }
-                at += extent.sectors as u32;
-            }
-        }
-        found
-    }
-
     /// The checksums of payload sectors that follow each other.
     ///
     /// # Panics
@@ -153,7 +129,7 @@ impl State {
         }
     }
 
-    /// Whether a device failed to which a mark is going.
+    /// Whether a side's device failed, and the pair goes on without it.
     pub fn has_lost(&self, side: Side) -> bool {
         side == Side::Ssd && self.ssd != SsdState::Present
     }
@@ -250,28 +226,6 @@ impl State {
         let extents = self.records[&seq].entries.iter().filter(of_home).flat_map(|entry| &entry.extents);
         let pieces = extents.flat_map(|extent| self.overlay.over(*extent));
         pieces.filter_map(|piece| Some((piece.range, piece.place.filter(|place| place.seq == seq)?))).collect()
-    }
-
-    /// Of sectors that only the solid-state drive's log has: where the hard disk's log has them too, if they were copied from there and its
-    /// record keeps its place still. Whether they are there, their checksums tell. In parts that follow each other in that record.
-    pub fn originals(&self, range: SectorRange, place: Place) -> Vec<(SectorRange, Option<Original>)> {
-        let copied = self.records[&place.seq].replaces;
-        let from = self.records.get(&copied).filter(|held| copied != 0 && held.side == Side::Hdd);
-        let mut parts: Vec<(SectorRange, Option<Original>)> = Vec::new();
-        for sector in range.first.0..range.end().0 {
-            let found = from.and_then(|held| {
-                let in_log = self.rings[Side::Hdd as usize].place(held.position) + 1 + u64::from(held.at_of(sector)?);
-                Some(Original { in_log, at_of_copy: place.at + (sector - range.first.0) as u32 })
-            });
-            match (parts.last_mut(), found) {
-                (Some((part, None)), None) => part.sectors += 1,
-                (Some((part, Some(first))), Some(next)) if first.in_log + part.sectors == next.in_log => {
-                    part.sectors += 1
-                }
-                _ => parts.push((SectorRange { first: Sector(sector), sectors: 1 }, found)),
-            }
-        }
-        parts
     }
 
     /// What waits of these sectors counts no more.

@@ -193,3 +193,66 @@ fn what_a_record_has_twice_is_found_where_it_was_written_last() {
     let expected = [of_older(0), newer.clone(), of_older(2)].map(Some);
     assert_eq!([0, 1, 2].map(|sector| content(&device, sector)), expected);
 }
+
+/// Where a device has a sector of this content.
+fn places_of(device: &SimDevice, sector: &[u8]) -> Vec<u64> {
+    let holds = |place: &u64| device.content(Sector(*place)).is_some_and(|content| content == sector);
+    (1..=LOG).filter(holds).collect()
+}
+
+#[test]
+fn sectors_of_a_copy_that_are_hurt_are_found_in_the_hard_disk_s_log() {
+    for (by_draining, is_lost) in [(false, false), (false, true), (true, false), (true, true)] {
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) };
+        let device = pair.opened();
+        let all = sector_pattern(1, 8);
+        let of = |sector: usize| &all[sector * SECTOR_BYTES..][..SECTOR_BYTES];
+        device.write(Sector(3), &all).expect("write");
+        write(&device, 6, 6);
+        device.sync().expect("sync");
+        assert_eq!(device.info().counts.copied_sectors, 8);
+        for sector in [0, 1, 5] {
+            let [place] = places_of(&pair.ssd, of(sector))[..] else { panic!("it was copied") };
+            match is_lost {
+                true => pair.ssd.make_lost(place..place + 1),
+                false => pair.ssd.attach().write(Sector(place), &[1; SECTOR_BYTES]).expect("write"),
+            }
+        }
+        if by_draining {
+            let drained = device.drain().expect("drain");
+            assert_eq!((drained.sectors, drained.more), (8, false));
+        }
+        let mut expected = all.clone();
+        expected[3 * SECTOR_BYTES..4 * SECTOR_BYTES].copy_from_slice(&sector_pattern(6, 1));
+        for effort in [Effort::Retry, Effort::FailFast] {
+            let mut found = vec![0xa5; 8 * SECTOR_BYTES];
+            assert_eq!(device.read(Sector(3), &mut found, effort).expect("the device answers"), []);
+            assert!(found == expected, "by draining: {by_draining}, lost: {is_lost}, {effort:?}");
+        }
+        assert_eq!((device.info().counts.lost_sectors, device.info().ssd_works), (0, true));
+    }
+}
+
+#[test]
+fn nothing_older_is_read_for_what_is_hurt() {
+    let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 2) };
+    let device = pair.opened();
+    // The first of two writes goes to the solid-state drive, the second to the hard disk.
+    write(&device, 9, 9);
+    write(&device, 3, 1);
+    device.sync().expect("sync");
+    assert_eq!(device.info().counts.copied_sectors, 1);
+    write(&device, 3, 2);
+    device.sync().expect("sync");
+    let [place] = places_of(&pair.ssd, &sector_pattern(2, 1))[..] else { panic!("it was written there") };
+    pair.ssd.make_lost(place..place + 1);
+    assert_eq!(content(&device, 3), None);
+    // Nor for a copy, if what was copied has made room for something else.
+    write(&device, 4, 4);
+    device.sync().expect("sync");
+    let [of_copy] = places_of(&pair.ssd, &sector_pattern(4, 1))[..] else { panic!("it was copied") };
+    let [of_original] = places_of(&pair.hdd, &sector_pattern(4, 1))[..] else { panic!("it was written there") };
+    pair.ssd.make_lost(of_copy..of_copy + 1);
+    pair.hdd.attach().write(Sector(of_original), &sector_pattern(5, 1)).expect("write");
+    assert_eq!(content(&device, 4), None);
+}
