@@ -23,8 +23,10 @@ struct Part<'a> {
     on_device: Sector,
     /// What it must have; `None`: it is at home.
     crcs: Option<Vec<u32>>,
-    /// Where else it is.
+    /// Where else it is,
     originals: Vec<Original>,
+    /// in the record that was copied; 0: in none.
+    copied: u64,
 }
 
 /// What came of a request.
@@ -79,7 +81,7 @@ impl TieredDevice {
             let Some(place) = piece.place else {
                 let on_device = Sector(self.home.first.0 + first);
                 let (side, originals) = (Side::Hdd, Vec::new());
-                parts.push(Part { request, first, into, side, on_device, crcs: None, originals });
+                parts.push(Part { request, first, into, side, on_device, crcs: None, originals, copied: 0 });
                 continue;
             };
             let held = &state.records[&place.seq];
@@ -98,7 +100,7 @@ impl TieredDevice {
             let on_device = Sector(self.logs[side as usize].first.0 + in_log);
             let crcs = Some(held.crcs(place.at, piece.range.sectors).to_vec());
             let originals = state.originals(piece.range, place);
-            let part = Part { request, first, into, side, on_device, crcs, originals };
+            let part = Part { request, first, into, side, on_device, crcs, originals, copied: held.replaces };
             if state.has_lost(side) {
                 part.into.fill(0);
                 let mut failures = all_failed().collect();
@@ -132,6 +134,12 @@ impl TieredDevice {
                 }
             }
         }
+        // A sync that copies a record does not wait for it.
+        let mut state = self.state();
+        while of_hdd.iter().any(|part| state.in_flight.contains(&part.copied)) {
+            state = self.wait(state);
+        }
+        drop(state);
         for (mut part, result) in self.read_side(Side::Hdd, of_hdd, effort) {
             match (result, &mut outcomes[part.request]) {
                 (Ok(failed), Ok(all)) => all.extend(part.check(&failed, effort)),

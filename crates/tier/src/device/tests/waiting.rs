@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A device that waits in a write, and fails it.
+/// A device that waits in a write, and may fail it.
 struct Gated {
     device: Arc<dyn Device>,
     /// Writes before that one.
@@ -10,6 +10,17 @@ struct Gated {
     /// It is there.
     at_gate: Mutex<Sender<()>>,
     opened: Mutex<Receiver<()>>,
+    fails: bool,
+}
+
+impl Gated {
+    /// The device, what tells that the write is there, and what lets it go on.
+    fn new(device: Arc<dyn Device>, fails: bool) -> (Arc<Gated>, Receiver<()>, Sender<()>) {
+        let ((at_gate, reached), (open_gate, opened)) = (channel(), channel());
+        let left = AtomicI64::new(i64::MAX);
+        let (at_gate, opened) = (Mutex::new(at_gate), Mutex::new(opened));
+        (Arc::new(Gated { device, left, at_gate, opened, fails }), reached, open_gate)
+    }
 }
 
 impl Device for Gated {
@@ -30,7 +41,9 @@ impl Device for Gated {
             held_by_test(&self.at_gate).send(()).expect("the test waits");
             held_by_test(&self.opened).recv().expect("the test opens it");
             let range = SectorRange { first, sectors: (bytes.len() / SECTOR_BYTES) as u64 };
-            return Err(DeviceError::Write { range, source: io::Error::other("it was not taken") });
+            if self.fails {
+                return Err(DeviceError::Write { range, source: io::Error::other("it was not taken") });
+            }
         }
         self.device.write(first, bytes)
     }
@@ -54,13 +67,7 @@ fn a_write_that_fails_while_a_sync_waits_for_it_is_not_lost() {
     let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + LOG + 2));
     let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
     formatted(&*hdd, &*ssd);
-    let ((at_gate, reached), (open_gate, opened)) = (channel(), channel());
-    let gated = Arc::new(Gated {
-        device: ssd,
-        left: AtomicI64::new(i64::MAX),
-        at_gate: Mutex::new(at_gate),
-        opened: Mutex::new(opened),
-    });
+    let (gated, reached, open_gate) = Gated::new(ssd, true);
     let device = TieredDevice::open(hdd.clone(), Some(gated.clone()), now(), tuning(1_000_000)).expect("open");
     gated.left.store(0, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -81,6 +88,32 @@ fn a_write_that_fails_while_a_sync_waits_for_it_is_not_lost() {
     drop(device);
     let device = TieredDevice::open(hdd, None, now(), tuning(2)).expect("the loss is known");
     assert_eq!(content(&device, 7), Some(sector_pattern(1, 1)));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a write and a read at once")]
+fn what_was_copied_is_read_when_it_has_come_to_the_hard_disk() {
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + LOG + 2));
+    let ssd = SimDevice::alone("ssd", HddModel { fails_fast: false, ..HddModel::new(LOG + 2) }, 1);
+    formatted(&*hdd, &*ssd.attach());
+    let (gated, reached, open_gate) = Gated::new(hdd, false);
+    let tuning = TierTuning { copy_sectors_max: 20, ..tuning(1) };
+    let device = TieredDevice::open(gated.clone(), Some(ssd.attach()), now(), tuning).expect("open");
+    gated.left.store(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&device, 7, 1));
+        reached.recv().expect("the write came");
+        device.sync().expect("the solid-state drive has a copy");
+        ssd.set_removed(true);
+        let reader = scope.spawn(|| content(&device, 7));
+        while device.state().ssd == SsdState::Present {
+            std::thread::yield_now();
+        }
+        (0..1000).for_each(|_| std::thread::yield_now());
+        open_gate.send(()).expect("the write waits");
+        writer.join().expect("it is written");
+        assert_eq!(reader.join().expect("no panic"), Some(sector_pattern(1, 1)));
+    });
 }
 
 #[test]
