@@ -90,6 +90,9 @@ impl TieredDevice {
         if state.ssd == SsdState::Present {
             tracing::warn!(error = %source, "the solid-state drive failed; writes go to the hard disk alone");
             state.ssd = SsdState::Failed;
+            drop(state);
+            // Who waits for room in its log writes to the other one.
+            self.landed.notify_all();
         }
     }
 

@@ -116,28 +116,58 @@ fn what_was_copied_is_read_when_it_has_come_to_the_hard_disk() {
     });
 }
 
+/// A read is under way from now on, and what it may read is not freed.
+fn read_for_ever(device: &TieredDevice) {
+    let mut state = device.state();
+    let reader = state.next_reader;
+    state.next_reader += 1;
+    state.readers.insert(reader);
+}
+
+/// Waits until somebody waits for reads to end.
+fn until_room_waits_for_reads(device: &TieredDevice) {
+    while device.state().freed.is_empty() || device.state().counts.waits == 0 {
+        std::thread::yield_now();
+    }
+    (0..1000).for_each(|_| std::thread::yield_now());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a write that waits for room, and a drive that fails")]
+fn who_waits_for_room_goes_on_when_the_solid_state_drive_fails() {
+    let pair = Pair::new(1, 1_000_000);
+    let device = pair.opened();
+    read_for_ever(&device);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 0.. {
+                write(&device, number % HOME, number);
+                if device.state().ssd != SsdState::Present {
+                    return number;
+                }
+            }
+            unreachable!("it fails")
+        });
+        until_room_waits_for_reads(&device);
+        pair.ssd.set_removed(true);
+        device.ssd_failed(&io::Error::other("it is gone"));
+        let last = writer.join().expect("no panic");
+        assert_eq!(content(&device, last % HOME), Some(sector_pattern(last, 1)));
+    });
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a write that waits for room, and a sync that fails")]
 fn who_waits_for_room_is_told_when_the_hard_disk_fails() {
     let pair = Pair::new(1, 1_000_000);
     let device = pair.opened();
-    // A read is under way all the time, and what it may read is not freed.
-    {
-        let mut state = device.state();
-        let reader = state.next_reader;
-        state.next_reader += 1;
-        state.readers.insert(reader);
-    }
+    read_for_ever(&device);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let fills = |number: u64| device.write(Sector(number % HOME), &sector_pattern(number, 1));
             (0..10 * LOG).find_map(|number| fills(number).err())
         });
-        // It waits for the read to end.
-        while device.state().freed.is_empty() || device.state().counts.waits == 0 {
-            std::thread::yield_now();
-        }
-        (0..1000).for_each(|_| std::thread::yield_now());
+        until_room_waits_for_reads(&device);
         device.failed();
         assert!(writer.join().expect("no panic").is_some(), "it is told");
     });
