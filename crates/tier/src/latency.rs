@@ -1,8 +1,9 @@
 //! How long a drive takes for sequential writes, by their length and by what its buffer does.
 //!
 //! Invariants:
-//! 1. Between two lengths that were measured, and beyond them, times follow the line through the nearest two; they are never
-//!    below zero.
+//! 1. Between two lengths that were measured, and beyond them, times follow the line through the nearest two; but a write that is shorter
+//!    than the shortest takes no less than nothing, and one that is longer than the longest no less than that. What waits in a queue is
+//!    longer than any that was measured.
 
 use std::time::Duration;
 
@@ -72,9 +73,10 @@ fn along(sizes: &[SizeLatency], bytes: u64, value: impl Fn(&SizeLatency) -> u64)
         }
     };
     let (from, to) = (value(low) as f64, value(high) as f64);
+    let least = if bytes > high.bytes { to } else { 0.0 };
     let part =
         if high.bytes == low.bytes { 0.0 } else { (bytes as f64 - low.bytes as f64) / (high.bytes - low.bytes) as f64 };
-    Duration::from_nanos((from + (to - from) * part).max(0.0) as u64)
+    Duration::from_nanos((from + (to - from) * part).max(least) as u64)
 }
 
 #[cfg(test)]
@@ -98,5 +100,8 @@ mod tests {
         // A line that would go below zero, and a single length.
         assert_eq!(latency(&[size(100, 1), size(200, 1000)], WriteState::Fast, 10).as_nanos(), 0);
         assert_eq!(latency(&sizes[..1], WriteState::Fast, 99).as_nanos(), 40);
+        // Of a long length that was quicker than a short one nothing follows for longer ones.
+        let falling = [size(4, 40), size(16, 30)];
+        assert_eq!([10, 16, 100].map(|bytes| latency(&falling, WriteState::Fast, bytes).as_nanos()), [35, 30, 30]);
     }
 }
