@@ -189,7 +189,7 @@ impl Record {
         let (head_bytes, table_bytes, content_bytes) = lengths(bytes)?;
         let content_start = head_bytes.checked_add(table_bytes)?;
         let end = content_start.checked_add(content_bytes)?;
-        if end > bytes.len() || head_crc(segment, offset, &bytes[..content_start]) != u32_at(bytes, 4) {
+        if end > bytes.len() || !Record::has_head(segment, offset, bytes) {
             return None;
         }
         let (table, content) = (&bytes[head_bytes..content_start], bytes.slice(content_start..end));
@@ -200,10 +200,18 @@ impl Record {
         record.is_right(page_bytes as usize).then_some((record, end))
     }
 
-    /// How long the record that begins with `bytes` is, as its head says. `None`: no record begins so.
-    pub fn bytes_of(bytes: &[u8]) -> Option<u64> {
+    /// How long head and table together, and the whole record, are that begin with `bytes`, as the head says: nothing is
+    /// checked. `None`: no record begins so.
+    pub fn lengths_of(bytes: &[u8]) -> Option<(u64, u64)> {
         let (head, table, content) = lengths(bytes)?;
-        Some((head as u64).saturating_add(table as u64).saturating_add(content as u64))
+        let checked = (head as u64).saturating_add(table as u64);
+        Some((checked, checked.saturating_add(content as u64)))
+    }
+
+    /// Whether `bytes` begin with all of a record's head and table, and it is one of this segment and offset.
+    pub fn has_head(segment: SegmentId, offset: u64, bytes: &[u8]) -> bool {
+        let checked = lengths(bytes).and_then(|(head, table, _)| bytes.get(..head.checked_add(table)?));
+        checked.is_some_and(|checked| head_crc(segment, offset, checked) == u32_at(checked, 4))
     }
 
     /// Whether it is what some writer would have written, its contents included.

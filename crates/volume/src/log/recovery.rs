@@ -377,7 +377,7 @@ impl<'a> CopyReader<'a> {
             && skipped + HEAD_BYTES_MAX as u64 <= self.window.1.len() as u64
         {
             let rest = self.window.1.slice(skipped as usize..);
-            if Record::bytes_of(&rest).is_none_or(|bytes| bytes <= rest.len() as u64) {
+            if Record::lengths_of(&rest).is_none_or(|(_, bytes)| bytes <= rest.len() as u64) {
                 return self.decode(offset, &rest);
             }
         }
@@ -391,16 +391,33 @@ impl<'a> CopyReader<'a> {
                 Err(Unread::Absent) => return Look::Nothing,
             };
             self.window = (offset, window.clone());
-            return match Record::bytes_of(&window) {
-                Some(bytes) if bytes > window.len() as u64 && bytes <= left => match self.read(offset, bytes).await {
-                    Ok(whole) => self.decode(offset, &whole),
-                    Err(Unread::Absent) => Look::Nothing,
-                    Err(Unread::Damaged | Unread::Gone) => Look::Unread,
-                },
-                _ => self.decode(offset, &window),
-            };
+            return self.complete(offset, window, left).await;
         }
         Look::Unread
+    }
+
+    /// What there is at `offset`, where `left` bytes are left, `begun` of which were read. What a head says of a record's length
+    /// counts only where its checksum holds: behind the end is what the file had before, and whether that can be read does
+    /// not matter.
+    async fn complete(&mut self, offset: u64, begun: Bytes, left: u64) -> Look {
+        let (checked_bytes, bytes) = match Record::lengths_of(&begun) {
+            Some((checked_bytes, bytes)) if bytes > begun.len() as u64 && bytes <= left => (checked_bytes, bytes),
+            _ => return self.decode(offset, &begun),
+        };
+        let mut found = begun;
+        for bytes in [checked_bytes, bytes] {
+            if bytes > found.len() as u64 {
+                found = match self.read(offset, bytes).await {
+                    Ok(found) => found,
+                    Err(Unread::Absent) => return Look::Nothing,
+                    Err(Unread::Damaged | Unread::Gone) => return Look::Unread,
+                };
+            }
+            if !Record::has_head(self.copy.info.id, offset, &found) {
+                return Look::Nothing;
+            }
+        }
+        self.decode(offset, &found)
     }
 
     fn decode(&self, offset: u64, bytes: &Bytes) -> Look {
@@ -437,5 +454,5 @@ enum Unread {
     Gone,
 }
 
-const WINDOWS: [u64; 3] = [4 << 20, 64 << 10, 4096];
+const WINDOWS: [u64; 4] = [4 << 20, 64 << 10, 4096, HEAD_BYTES_MAX as u64];
 const CONTINUED_BYTES: usize = 1 << 20;

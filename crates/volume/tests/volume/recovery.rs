@@ -1,9 +1,9 @@
 //! A log that is read again from disks that have not all of it, cannot be read in places, are full, or are not there.
 
-use claystone_chunk::{ChunkStore, Lease, OwnerId, Term};
+use claystone_chunk::{ByteRange, ChunkStore, Lease, OwnerId, Term};
 use claystone_code::CodeSpec;
 use claystone_meta::VolumeRecord;
-use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume};
+use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume, VolumeError};
 
 use crate::crashes::every_opening;
 use crate::world::{World, check, scribble, settings};
@@ -58,6 +58,54 @@ async fn what_one_disk_cannot_read_of_the_log_another_says() {
         world.lose(seed as usize % 3);
         let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}, again: {error}"));
         check(&volume, &model, &what).await;
+    }
+}
+
+/// Behind the end of a log is what the files had before: records of other segments, whose heads say how long they are.
+#[tokio::test]
+async fn what_cannot_be_read_counts_where_it_is_of_the_log_and_not_behind_its_end() {
+    // From the start of a record with a long content: where it cannot be read, on any disk.
+    for (is_old, unreadable, opens) in [
+        (true, 30_000, true),
+        (true, 1000, true),
+        (false, 30_000, false),
+        (false, 1000, false),
+        // Then nobody can say which one it is.
+        (true, 0, false),
+        (false, 0, false),
+    ] {
+        let world = World::with(3, settings(), 1).await;
+        let volume = world.create("v", BYTES, "rs:2+1").await;
+        let mut model = vec![0; BYTES as usize];
+        scribble(&volume, &mut model, 1, 12).await;
+        let before = volume.status().log_bytes;
+        volume.write(0, vec![7; 32 << 10].into(), Durable::WithFlush).await.expect("written");
+        model[..32 << 10].fill(7);
+        volume.flush().await.expect("flushed");
+        let end = volume.status().log_bytes;
+        let owner = volume.record().id;
+        drop(volume);
+        let world = world.crash().await;
+        let lease = Lease { owner, term: world.meta.volume("v").await.expect("its record").term };
+        for (number, disk) in world.disks.iter().enumerate() {
+            let segments = disk.segments();
+            if let Some(last) = segments.segments(owner).await.expect("listed").last() {
+                // The same record at another place is none.
+                let range = ByteRange { offset: before, bytes: end - before };
+                let record = segments.read_segment(last.id, &[range]).await.expect("readable").remove(0);
+                segments.reopen_segment(last.id.number, lease, end).await.expect("it is there");
+                segments.append(last.id.number, lease, end, record).await.expect("appended");
+            }
+            world.cut.spoil(number, unreadable + if is_old { end } else { before });
+        }
+        let what = format!("{unreadable} bytes into a record, of another segment: {is_old}");
+        match world.volumes.open("v").await {
+            Ok(volume) => {
+                assert!(opens, "{what}: what was flushed is missing");
+                check(&volume, &model, &what).await;
+            }
+            Err(error) => assert!(!opens && matches!(error, VolumeError::LogAbsent { .. }), "{what}: {error}"),
+        }
     }
 }
 

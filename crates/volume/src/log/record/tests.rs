@@ -139,7 +139,8 @@ proptest! {
             bytes[8] = kind as u8;
         }
         let bytes = Bytes::from(bytes);
-        Record::bytes_of(&bytes);
+        Record::lengths_of(&bytes);
+        Record::has_head(SEGMENT, 0, &bytes);
         prop_assert_eq!(decoded(&bytes, 0), None);
     }
 
@@ -202,7 +203,7 @@ fn records_of_version_1_are_read() {
     let mut at = 0;
     for record in one_of_each() {
         let rest = all.slice(at..);
-        let bytes = Record::bytes_of(&rest).expect("a record begins here") as usize;
+        let bytes = Record::lengths_of(&rest).expect("a record begins here").1 as usize;
         assert_eq!(decoded(&rest, 0), Some((record.clone(), bytes)));
         for flipped in 0..bytes {
             let mut damaged = rest[..bytes].to_vec();
