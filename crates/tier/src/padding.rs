@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::scheduler::STALL_BYTES;
+
 /// When a drive is padded, and with how much.
 // Source: [bcw §Buffer-Controlled Writes]: 4 KiB while the buffer takes writes, 64 KiB to leave a slow stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +37,7 @@ pub struct Padding {
 impl Padding {
     /// For least latency: the drive is left alone but for what makes it fast before the solid-state drive stalls the next time.
     pub fn for_latency() -> Padding {
-        Padding {
-            sync_after: Some(Duration::from_millis(20)),
-            // What the heaviest workload of the bench brings within a stall at its peak.
-            reserve_bytes: 6 << 20,
-            ..Padding::for_wear()
-        }
+        Padding { sync_after: Some(Duration::from_millis(20)), reserve_bytes: STALL_BYTES, ..Padding::for_wear() }
     }
 
     /// For least wear of the solid-state drive: the drive takes all it can.

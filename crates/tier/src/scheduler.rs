@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use crate::latency::WriteState;
+use crate::profile::Profile;
 use crate::ssd_queue::SsdView;
 
 /// What hard disks are used for while the solid-state drive is not in demand.
@@ -66,6 +67,11 @@ impl Rule {
             Mode::EnabledFast | Mode::Enabled => (None, None),
         };
         Rule { mode, queue_max, early, waiting_max: 1, longest }
+    }
+
+    /// The same for a hard disk with this profile: what a small buffer takes is kept for stalls.
+    pub fn for_drive(self, profile: &Profile) -> Rule {
+        Rule { early: self.early.filter(|_| profile.mid.limit() >= STALL_BYTES), ..self }
     }
 
     /// Whether a write of so many bytes would wait in the solid-state drive for longer than it should.
@@ -144,6 +150,9 @@ pub fn disk_to_advance(disks: &[DiskView], apart_bytes: u64) -> Option<usize> {
 pub fn queue_threshold(by_queue: &[Duration], hdd: Duration) -> usize {
     by_queue.iter().take_while(|ssd| **ssd <= hdd).count().saturating_sub(1)
 }
+
+/// What the heaviest workload of the bench brings within a stall of the solid-state drive at its peak.
+pub const STALL_BYTES: u64 = 6 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -224,6 +233,16 @@ mod tests {
             assert_eq!(target == Target::Hdd(0), goes, "{ssd:?} {bytes}");
         }
         assert!(rule.is_calm(&ssd(1)) && !rule.is_calm(&ssd(2)));
+    }
+
+    #[test]
+    fn a_small_buffer_is_kept_for_stalls() {
+        let small = |mean: u64| {
+            let mut profile = crate::profile::tests::profile();
+            profile.mid = crate::StageBytes { mean, deviation: 0, least: mean, seen: 20 };
+            Rule::of(Mode::Disabled, 6).for_drive(&profile)
+        };
+        assert_eq!([small(STALL_BYTES).early, small(STALL_BYTES - 1).early], [Some(Early::SHORT), None]);
     }
 
     #[test]

@@ -46,9 +46,9 @@ pub struct Guide {
 impl Guide {
     pub fn new(profile: Profile, rule: Rule, tuning: Tuning) -> Guide {
         Guide {
+            rule: rule.for_drive(&profile),
             predictor: Predictor::new(profile, tuning),
             ssd: Arc::default(),
-            rule,
             credit: Credit::new(tuning.padding.credit_bytes),
             padding: tuning.padding,
             busy: false,
@@ -299,6 +299,22 @@ mod tests {
         guide.end(8192, Some(Duration::from_micros(90)), at(5090));
         guide.end_ssd(ticket);
         assert_eq!(guide.side_for(at(5100), 8192), Side::Ssd);
+    }
+
+    #[test]
+    fn a_small_buffer_is_for_stalls() {
+        let at = |us: u64| Moment(Duration::from_micros(us));
+        for (mid, early) in [(8, Side::Hdd), (4, Side::Ssd)] {
+            let mut drive = profile();
+            drive.mid.mean = mid << 20;
+            drive.mid.least = mid << 20;
+            let mut guide = Guide::new(drive, Rule::of(Mode::Disabled, 6), Tuning::default());
+            guide.predictor.synced();
+            let waiting = [0, 10].map(|us| guide.begin_ssd(8192, at(us)));
+            assert_eq!(guide.side_for(at(20), 8192), early, "{mid} MiB, and two wait");
+            assert_eq!(guide.side_for(at(5000), 8192), Side::Hdd, "{mid} MiB, in a stall");
+            waiting.into_iter().for_each(|ticket| guide.end_ssd(ticket));
+        }
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Bed {
             ssd: world.ssd("ssd", devices.ssd),
             disks: (0..count).map(disk).collect(),
             way,
-            rule: Rule { waiting_max: WAITING_MAX, ..Rule::of(mode, known.queue_max) },
+            rule: Rule { waiting_max: WAITING_MAX, ..Rule::of(mode, known.queue_max).for_drive(&known.profile) },
             in_ssd: RefCell::default(),
             of_disks: (0..count).map(|_| RefCell::default()).collect(),
             profile: known.profile.clone(),
