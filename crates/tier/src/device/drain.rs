@@ -152,8 +152,9 @@ impl TieredDevice {
     }
 
     /// The sequence behind the records of the next batch; `None`: there is nothing to bring home.
-    fn batch_end(&self, state: &State) -> Option<u64> {
+    pub(super) fn batch_end(&self, state: &State) -> Option<u64> {
         let (mut sectors, mut end) = (0, None);
+        let mut last_copy = 0;
         // Where nothing waits for a mark, what is left is padding, and marks.
         let unmarked = state.pending.len() + state.marking.len() + state.in_flight.len();
         let limit = if unmarked == 0 { state.next_seq } else { state.mark_from };
@@ -161,13 +162,21 @@ impl TieredDevice {
         let limit = state.in_flight.first().map_or(limit, |seq| limit.min(*seq));
         for seq in state.records.range(..limit).map(|(seq, _)| *seq) {
             let of_this: u64 = state.newest_of(seq).iter().map(|(range, _)| range.sectors).sum();
-            if sectors > 0 && sectors + of_this > self.tuning.drain_sectors_max {
-                break;
+            if sectors > 0 && sectors + of_this > self.tuning.drain_sectors_max && seq > last_copy {
+                match state.parted_at(seq) {
+                    Some(parted) => last_copy = parted.last_copy,
+                    None => break,
+                }
             }
             sectors += of_this;
             end = Some(seq + 1);
         }
-        end
+        let mut end = end?;
+        // Where one is on its way that is older than a copy, what was copied waits with it.
+        while let Some(parted) = state.parted_at(end) {
+            end = parted.first_original;
+        }
+        state.records.range(..end).next().map(|_| end)
     }
 
     /// Writes home what counts of the records below `floor`, and makes it durable. Returns what cannot be: it is lost. The caller holds

@@ -4,6 +4,7 @@
 //! Invariants:
 //! 1. An original is what its copy is, and nothing older: it is in the record that was copied, whose place is not free, where that record has
 //!    the sector last; and who reads it holds it to the copy's checksums.
+//! 2. What can be read stays so: a record that was copied is not freed before its copy.
 
 use claystone_env::{Sector, SectorRange};
 
@@ -32,6 +33,27 @@ impl State {
         let found = |sector| Some((sector, payload + u64::from(at_of(from, sector)?)));
         joined((range.first.0..range.end().0).filter_map(found))
     }
+
+    /// Copies from a sequence on, of records before it: the last copy, and the first of those records. All are of one sync, so there is none
+    /// behind its mark.
+    pub fn parted_at(&self, seq: u64) -> Option<Parted> {
+        let of_sync = self.records.range(seq..).take_while(|(_, held)| held.kind != Kind::Mark);
+        let copies = of_sync.filter(|(_, held)| (1..seq).contains(&held.replaces));
+        let one = copies.map(|(copy, held)| Parted { last_copy: *copy, first_original: held.replaces });
+        one.reduce(|all, one| Parted {
+            last_copy: one.last_copy,
+            first_original: all.first_original.min(one.first_original),
+        })
+    }
+}
+
+/// Records that were copied, and their copies, on two sides of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parted {
+    /// The last copy.
+    pub last_copy: u64,
+    /// The first record of which one of them is a copy.
+    pub first_original: u64,
 }
 
 /// Those sectors of originals that are asked for.

@@ -256,3 +256,41 @@ fn nothing_older_is_read_for_what_is_hurt() {
     pair.hdd.attach().write(Sector(of_original), &sector_pattern(5, 1)).expect("write");
     assert_eq!(content(&device, 4), None);
 }
+
+#[test]
+fn what_was_copied_is_not_freed_before_its_copy() {
+    let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 2) };
+    let mut device = pair.opened();
+    // One sector at a time; the second and the fourth write go to the hard disk, and are copied behind the others.
+    device.tuning.drain_sectors_max = 1;
+    for sector in 0..4 {
+        write(&device, sector, sector);
+    }
+    device.sync().expect("sync");
+    assert_eq!(device.info().counts.copied_sectors, 2);
+    for sector in [1, 3] {
+        let [place] = places_of(&pair.ssd, &sector_pattern(sector, 1))[..] else { panic!("it was copied") };
+        pair.ssd.make_lost(place..place + 1);
+    }
+    for _ in 0..8 {
+        let found = [0, 1, 2, 3].map(|sector| content(&device, sector));
+        assert_eq!(found, [0, 1, 2, 3].map(|sector| Some(sector_pattern(sector, 1))));
+        device.drain().expect("drain");
+    }
+    let info = device.info();
+    assert_eq!((info.waiting_sectors, info.lost_sectors), (0, 0));
+}
+
+#[test]
+fn what_was_copied_waits_for_an_older_one_that_is_on_its_way() {
+    let device = Pair { copy_sectors_max: 20, ..Pair::new(1, 2) }.opened();
+    for sector in 0..4 {
+        write(&device, sector, sector);
+    }
+    device.sync().expect("sync");
+    let mut state = device.state();
+    let first = state.records.keys().copied().find(|seq| !state.newest_of(*seq).is_empty()).expect("they were written");
+    // As if the last of four were.
+    state.in_flight.insert(first + 3);
+    assert_eq!(device.batch_end(&state), Some(first + 1));
+}
