@@ -7,6 +7,7 @@ use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, alig
 
 use super::TieredDevice;
 use super::open::Steering;
+use super::original::told;
 use super::state::{Held, SsdState, State};
 use crate::record::{Entry, Header, Kind, entry_bytes, fits_header, sector_crcs};
 use crate::ssd_queue::SsdTicket;
@@ -194,7 +195,8 @@ impl TieredDevice {
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
         let bytes = bytes.freeze();
         let entries = vec![Entry::of(&header)];
-        state.hold(seq, Held { side, position, sectors, kind, replaces, entries, memory: Some(bytes.clone()) });
+        let (told, memory) = (told(side, kind, &header.extents), Some(bytes.clone()));
+        state.hold(seq, Held { side, position, sectors, kind, replaces, told, entries, memory });
         state.await_mark(seq);
         state.in_flight.insert(seq);
         if side == Side::Ssd {

@@ -266,7 +266,8 @@ impl TieredDevice {
         };
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
         let (side, kind) = (Side::Hdd, Kind::Padding);
-        let held = Held { side, position, sectors, kind, replaces: 0, entries: Vec::new(), memory: None };
+        let (replaces, told, entries) = (0, Vec::new(), Vec::new());
+        let held = Held { side, position, sectors, kind, replaces, told, entries, memory: None };
         state.records.insert(seq, held);
         match state.padded.last_mut() {
             Some(last) if last.end().0 == seq => last.sectors += 1,

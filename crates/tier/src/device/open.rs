@@ -8,6 +8,7 @@ use std::time::Duration;
 use claystone_env::{Device, Effort, Random, SECTOR_BYTES, Sector, SectorRange};
 
 use super::guide::Guide;
+use super::original::told;
 use super::state::{Held, State};
 use super::{Now, TieredDevice};
 use crate::error::{Damage, TierError};
@@ -199,8 +200,9 @@ impl TieredDevice {
         let mut heads = [0, 1].map(|side: usize| scans[side].head);
         for (position, header) in scans.iter().flat_map(|scan| &scan.headers) {
             let (side, kind, sectors) = (header.side, header.kind, header.sectors());
-            let (position, replaces) = (*position, 0);
-            let held = Held { side, position, sectors, kind, replaces, entries: Vec::new(), memory: None };
+            let (position, replaces) = (*position, header.replaces);
+            let told = told(side, kind, &header.extents);
+            let held = Held { side, position, sectors, kind, replaces, told, entries: Vec::new(), memory: None };
             records.insert(header.seq, held);
         }
         for entry in recovered.listed.iter().chain(&unlisted) {
@@ -216,6 +218,7 @@ impl TieredDevice {
                 sectors: 1 + u64::from(entry.record_sectors),
                 kind: entry.kind,
                 replaces: 0,
+                told: Vec::new(),
                 entries: Vec::new(),
                 memory: None,
             });

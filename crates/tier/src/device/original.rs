@@ -30,7 +30,7 @@ impl State {
         let from = self.records.get(&copied).filter(|held| copied != 0 && held.side == Side::Hdd);
         let Some(from) = from else { return Vec::new() };
         let payload = self.rings[Side::Hdd as usize].place(from.position) + 1;
-        let found = |sector| Some((sector, payload + u64::from(at_of(from, sector)?)));
+        let found = |sector| Some((sector, payload + at_of(from, sector)?));
         joined((range.first.0..range.end().0).filter_map(found))
     }
 
@@ -77,17 +77,19 @@ fn joined(sectors: impl Iterator<Item = (u64, u64)>) -> Vec<Original> {
     originals
 }
 
-/// Where a sector of the home is in a record's payload, whether it counts still or not: of extents that overlap, in the last.
-fn at_of(held: &Held, sector: u64) -> Option<u32> {
-    let mut found = None;
-    for entry in held.entries.iter().filter(|entry| entry.kind == Kind::Data) {
-        let mut at = entry.at;
-        for extent in &entry.extents {
-            if (extent.first.0..extent.end().0).contains(&sector) {
-                found = Some(at + (sector - extent.first.0) as u32);
-            }
-            at += extent.sectors as u32;
+/// Of a record's extents those that may be wanted again when it has been copied.
+pub fn told(side: Side, kind: Kind, extents: &[SectorRange]) -> Vec<SectorRange> {
+    if (side, kind) == (Side::Hdd, Kind::Data) { extents.to_vec() } else { Vec::new() }
+}
+
+/// Where a sector of the home is in a record's payload: of extents that overlap, in the last.
+fn at_of(held: &Held, sector: u64) -> Option<u64> {
+    let (mut found, mut at) = (None, 0);
+    for extent in &held.told {
+        if (extent.first.0..extent.end().0).contains(&sector) {
+            found = Some(at + sector - extent.first.0);
         }
+        at += extent.sectors;
     }
     found
 }

@@ -29,6 +29,8 @@ pub struct Held {
     pub kind: Kind,
     /// The record of which it is a copy; 0: none.
     pub replaces: u64,
+    /// What its header says of a record in the hard disk's log: it may have been copied, and count no more.
+    pub told: Vec<SectorRange>,
     /// What of it counts: all of it, or what was whole after a power cut.
     pub entries: Vec<Entry>,
     /// Its bytes, with the header, while no mark that lists it is durable.

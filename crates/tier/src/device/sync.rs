@@ -176,7 +176,8 @@ impl TieredDevice {
             list: Some(list),
         };
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
-        let held = Held { side, position, sectors, kind: Kind::Mark, replaces: 0, entries: Vec::new(), memory: None };
+        let (kind, replaces, told, entries) = (Kind::Mark, 0, Vec::new(), Vec::new());
+        let held = Held { side, position, sectors, kind, replaces, told, entries, memory: None };
         state.records.insert(seq, held);
         if side == Side::Ssd {
             state.counts.ssd_sectors += sectors;

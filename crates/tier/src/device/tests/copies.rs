@@ -258,6 +258,35 @@ fn nothing_older_is_read_for_what_is_hurt() {
 }
 
 #[test]
+fn a_copy_of_before_is_found_in_the_hard_disk_s_log_too() {
+    for seed in 0..20 {
+        let pair = Pair { copy_sectors_max: 20, ..Pair::new(seed, 1) };
+        let device = pair.opened();
+        device.write(Sector(0), &sector_pattern(1, 5)).expect("write");
+        write(&device, 2, 2);
+        device.sync().expect("sync");
+        // Whether the hard disk's buffer outlives it or not.
+        let cut = seed % 2 == 0;
+        if cut {
+            pair.crash();
+        }
+        drop(device);
+        let expected = |sector: usize| match sector {
+            2 => sector_pattern(2, 1),
+            _ => sector_pattern(1, 5)[sector * SECTOR_BYTES..][..SECTOR_BYTES].to_vec(),
+        };
+        let device = pair.opened();
+        for sector in 0..5 {
+            for place in places_of(&pair.ssd, &expected(sector)) {
+                pair.ssd.make_lost(place..place + 1);
+            }
+            let found = content(&device, sector as u64);
+            assert!(found == Some(expected(sector)) || (cut && found.is_none()), "seed {seed}, sector {sector}");
+        }
+    }
+}
+
+#[test]
 fn what_was_copied_is_not_freed_before_its_copy() {
     let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 2) };
     let mut device = pair.opened();
