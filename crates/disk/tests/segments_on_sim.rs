@@ -77,6 +77,11 @@ impl Served {
 
     /// Ends the process and opens the store anew, with a power cut in between or without.
     async fn restart(&mut self, power_cut: bool) {
+        self.end(power_cut).await;
+        self.open().await;
+    }
+
+    async fn end(&mut self, power_cut: bool) {
         self.process.kill();
         if power_cut {
             self.disk.crash();
@@ -85,7 +90,6 @@ impl Served {
         self.process = self.world.process("p");
         // Killed tasks let go of the disk when they are run next.
         self.world.clock().sleep(Duration::from_secs(1)).await;
-        self.open().await;
     }
 
     fn segments(&self) -> &dyn SegmentStore {
@@ -795,6 +799,89 @@ fn a_spare_that_cannot_be_told_is_removed() {
             served.segments().delete_segment(2, lease(1)).await.expect("delete");
             served.restart(false).await;
         }
+    });
+}
+
+#[test]
+fn an_opening_that_cannot_see_spares_harms_neither_them_nor_the_disk() {
+    let mut opened = 0;
+    for operation in 0..20 {
+        run(1, |world| async move {
+            let mut served = Served::begin_with_spares(world).await;
+            full_segment(served.segments(), 1).await;
+            served.rest().await;
+            let spares = served.spares();
+            assert_eq!(spares.len(), 2);
+            served.end(false).await;
+            served.disk.fail_after(operation, Fault::Medium);
+            let worker = served.process.worker(&served.disk);
+            let store =
+                DirectoryStore::open(served.process.env(), served.disk.attach(), worker, EXPECTED, OPTIONS).await;
+            // The identity, or the probe of writing, has failed.
+            let Ok(store) = store else { return false };
+            if store.state() != StoreState::Serving || !served.disk.spare_faults() {
+                return false;
+            }
+            served.store = Some(store);
+            for number in 2..6 {
+                served.segments().create_segment(number, lease(1), BYTES).await.expect("create");
+                served.rest().await;
+            }
+            assert_eq!(served.store().state(), StoreState::Serving, "operation {operation}");
+            assert_eq!(served.spares().len(), 2, "operation {operation}");
+            true
+        })
+        .then(|| opened += 1);
+    }
+    assert!(opened > 2, "{opened} openings met a failure");
+}
+
+#[test]
+fn names_of_spares_that_are_none_are_left_alone() {
+    run(1, |world| async move {
+        let mut served = Served::begin_with_spares(world).await;
+        full_segment(served.segments(), 1).await;
+        let directory = served.disk.attach();
+        // Found when a process begins, and made since.
+        directory.make_dir("segments/spare.3").expect("made");
+        served.restart(false).await;
+        directory.make_dir("segments/spare.4").expect("made");
+        directory.create("segments/spare.5").expect("made");
+        for number in 2..12 {
+            full_segment(served.segments(), number).await;
+            served.rest().await;
+        }
+        for number in 2..12 {
+            served.segments().delete_segment(number, lease(1)).await.expect("delete");
+        }
+        assert_eq!(served.store().state(), StoreState::Serving);
+        for name in ["segments/spare.3", "segments/spare.4"] {
+            let error = directory.open(name).err().expect("a directory");
+            assert_eq!(error.kind(), std::io::ErrorKind::IsADirectory);
+        }
+        assert_eq!(directory.open("segments/spare.5").expect("there").bytes().expect("its length"), 0);
+        assert_eq!(served.spares().len(), 8 + 1, "others are made and kept");
+    });
+}
+
+#[test]
+fn the_last_number_of_a_spare_ends_no_run() {
+    run(1, |world| async move {
+        let mut served = Served::begin_with_spares(world).await;
+        full_segment(served.segments(), 1).await;
+        served.rest().await;
+        let [last, first] = [u64::MAX, 0].map(|number| format!("segments/spare.{number}"));
+        served.disk.attach().rename(&first, &last).expect("renamed");
+        served.restart(false).await;
+        for number in 2..6 {
+            full_segment(served.segments(), number).await;
+            served.rest().await;
+        }
+        for number in 2..6 {
+            served.segments().delete_segment(number, lease(1)).await.expect("delete");
+        }
+        assert_eq!(served.store().state(), StoreState::Serving);
+        assert!(!served.spares().contains(&last), "it was used");
     });
 }
 

@@ -81,9 +81,11 @@ impl Spares {
         self.kept.iter().map(|spare| spare.file_bytes).sum::<u64>() + making
     }
 
-    fn take_number(&mut self) -> u64 {
-        self.next += 1;
-        self.next - 1
+    /// `None`: somebody has used them up.
+    fn take_number(&mut self) -> Option<u64> {
+        let number = self.next;
+        self.next = number.checked_add(1)?;
+        Some(number)
     }
 }
 
@@ -98,10 +100,17 @@ impl Files {
         if self.writable().is_err() {
             return;
         }
+        let names = match self.directory.list(SEGMENT_DIR) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            // Then it is not known which names are free. What the error means for the disk, others find out.
+            Err(error) => {
+                tracing::warn!(disk = %self.identity.disk, %error, "{SEGMENT_DIR} cannot be listed: no file of it is used again");
+                return;
+            }
+        };
         let mut spares = self.spares();
         spares.favours = self.directory.favours_overwriting();
-        // A directory that cannot be listed has others who say so.
-        let names = self.directory.list(SEGMENT_DIR).unwrap_or_default();
         for number in names.iter().filter_map(|name| parse_spare(name)) {
             spares.next = spares.next.max(number.saturating_add(1));
             let path = spare_path(number);
@@ -132,11 +141,22 @@ impl Files {
         }
     }
 
+    /// A number whose name nobody has; `None`: not this time, for what has it was not made here.
+    fn free_number(&self, spares: &mut Spares) -> Option<u64> {
+        let number = spares.take_number()?;
+        let found = self.directory.open(&spare_path(number));
+        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound).then_some(number)
+    }
+
     /// Removes a spare's name. That never harms a segment that has the file under another one.
     fn remove_spare(&self, path: &str) {
         match self.directory.remove(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_passing(error.kind()) => (),
-            Err(error) => drop(self.write_torn("removing a spare segment", &error)),
+            // Nobody here made it so.
+            Err(error) if matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::PermissionDenied) => {
+                tracing::warn!(disk = %self.identity.disk, path, %error, "what has the name of a spare segment is left alone");
+            }
+            Err(error) => drop(self.write_torn(&format!("removing {path}"), &error)),
             Ok(()) => (),
         }
     }
@@ -207,7 +227,7 @@ impl Files {
         if !is_wanted || !self.has_room_for_spares(file_bytes) {
             return Ok(false);
         }
-        let number = spares.take_number();
+        let Some(number) = self.free_number(&mut spares) else { return Ok(false) };
         match self.directory.rename(path, &spare_path(number)) {
             Ok(()) => {
                 spares.kept.push(Spare { number, file_bytes, is_settled: false });
@@ -292,9 +312,13 @@ impl Files {
         if !self.has_room_for_spares(file_bytes) {
             return Ok(None);
         }
-        let number = spares.take_number();
+        let Some(number) = self.free_number(&mut spares) else { return Ok(None) };
         // The directory is there: segments of this length are made.
-        let made = self.directory.create(&spare_path(number));
+        let made = match self.directory.create(&spare_path(number)) {
+            // Somebody else's, since this run has begun.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            made => made,
+        };
         let reserved = made.and_then(|file| file.reserve(file_bytes).map(|()| file));
         match reserved {
             Ok(file) => {
