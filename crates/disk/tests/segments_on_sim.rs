@@ -763,6 +763,43 @@ fn spares_are_free_space_for_whoever_needs_it() {
     });
 }
 
+/// Another took what was free since it was looked at, and the file system says so at any step.
+#[test]
+fn a_segment_that_finds_no_room_has_that_of_spares() {
+    let mut given_up = 0;
+    // One that is made of nothing, and one of a spare.
+    for (bytes, operation) in [BYTES - 1, BYTES].into_iter().flat_map(|bytes| (0..20).map(move |at| (bytes, at))) {
+        run(operation, |world| async move {
+            let served = Served::begin_with_spares(world).await;
+            let segments = served.segments();
+            for number in 1..4 {
+                full_segment(segments, number).await;
+            }
+            for number in 1..4 {
+                segments.delete_segment(number, lease(1)).await.expect("delete");
+            }
+            assert_eq!(served.spares().len(), 3);
+            served.disk.fail_after(operation, Fault::NoSpace);
+            let created = segments.create_segment(9, lease(1), bytes).await;
+            let happened = served.disk.spare_faults();
+            match created {
+                Ok(()) => {
+                    let content = pattern(9, bytes as usize);
+                    segments.append(9, lease(1), 0, content.clone()).await.expect("there is room for it");
+                    let read = segments.read_segment(id(9), &range(0, bytes)).await.expect("read");
+                    assert!(read[0] == content, "operation {operation}");
+                }
+                // The fault has met something that takes no space.
+                Err(SegmentError::Unavailable { .. }) => (),
+                Err(error) => panic!("{error} at operation {operation}"),
+            }
+            happened && served.spares().len() < 2
+        })
+        .then(|| given_up += 1);
+    }
+    assert!(given_up > 4, "only {given_up} gave their places");
+}
+
 #[test]
 fn a_fence_has_the_room_of_spares() {
     run(1, |world| async move {

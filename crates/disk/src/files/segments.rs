@@ -393,6 +393,15 @@ impl Files {
 
     /// Makes the file of a segment whose number is claimed; on an error there is none, or a remnant.
     fn make_segment(&self, info: &SegmentInfo) -> Result<(Arc<dyn File>, How), SegmentError> {
+        let before = self.spare_bytes();
+        match self.make_segment_once(info) {
+            // Some were given up for it.
+            Err(SegmentError::DiskFull { .. }) if self.spare_bytes() < before => self.make_segment_once(info),
+            made => made,
+        }
+    }
+
+    fn make_segment_once(&self, info: &SegmentInfo) -> Result<(Arc<dyn File>, How), SegmentError> {
         let file_bytes = info.bytes.saturating_add(CONTENT_OFFSET);
         let spare = self.take_spare(file_bytes);
         let room = if spare.is_some() { Ok(()) } else { self.check_space(file_bytes) };
