@@ -414,8 +414,14 @@ async fn the_file_of_a_segment_that_somebody_is_at_is_not_used_again() {
             names.filter(|name| name.to_string_lossy().starts_with("spare.")).count()
         };
         segments.create_segment(1, lease(1), BYTES).await.expect("create");
-        segments.append(1, lease(1), 0, pattern(1, 100)).await.expect("append");
+        // All but what is appended late.
+        segments.append(1, lease(1), 0, pattern(1, 8192)).await.expect("append");
+        segments.append(1, lease(1), 12288, pattern(1, BYTES as usize - 12288)).await.expect("append");
+        if syncs {
+            segments.append(1, lease(1), 8192, pattern(1, 4096)).await.expect("append");
+        }
         segments.create_segment(2, lease(1), BYTES).await.expect("create");
+        segments.append(2, lease(1), 0, pattern(2, BYTES as usize)).await.expect("append");
         // Those that are made by themselves are there.
         while spares() < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -190,6 +190,12 @@ impl Deed {
         store.create_segment(1, lease(1), BYTES).await.expect("create");
         store.append(1, lease(1), 0, pattern(1, OLD_BYTES)).await.expect("append");
         store.sync_segment(1, lease(1)).await.expect("sync");
+        if self == Deed::DeleteAndCreate {
+            // It is full, so that its file is used again.
+            let rest = pattern(11, BYTES as usize - OLD_BYTES);
+            store.append(1, lease(1), OLD_BYTES as u64, rest).await.expect("append");
+            store.sync_segment(1, lease(1)).await.expect("sync");
+        }
         if self == Deed::CreateAfterAnother {
             store.create_segment(3, lease(1), BYTES).await.expect("create");
             store.append(3, lease(1), 0, pattern(33, BYTES as usize)).await.expect("append");
@@ -632,8 +638,12 @@ fn segments_leave_the_reserve_of_the_disk_alone() {
 
 /// Makes a segment that is full of a pattern.
 async fn full_segment(store: &dyn SegmentStore, number: u64) {
-    store.create_segment(number, lease(1), BYTES).await.expect("create");
-    store.append(number, lease(1), 0, pattern(number, BYTES as usize)).await.expect("append");
+    full_segment_of(store, number, BYTES).await;
+}
+
+async fn full_segment_of(store: &dyn SegmentStore, number: u64, bytes: u64) {
+    store.create_segment(number, lease(1), bytes).await.expect("create");
+    store.append(number, lease(1), 0, pattern(number, bytes as usize)).await.expect("append");
     store.sync_segment(number, lease(1)).await.expect("sync");
 }
 
@@ -680,13 +690,35 @@ fn spares_are_made_while_nothing_waits_for_them() {
         assert_eq!(served.spares().len(), 2);
         // However many are deleted, no more than a few are kept.
         for number in 10..30 {
-            served.segments().create_segment(number, lease(1), BYTES).await.expect("create");
+            full_segment(served.segments(), number).await;
         }
         for number in 10..30 {
             served.segments().delete_segment(number, lease(1)).await.expect("delete");
         }
         assert_eq!(served.spares().len(), 8);
     });
+}
+
+#[test]
+fn of_a_new_file_only_what_was_written_is_used_again() {
+    const BYTES: u64 = 1 << 20;
+    for (written, spares) in [(0, 0), (BYTES / 2, 0), (BYTES * 7 / 8, 0), (BYTES * 15 / 16, 1), (BYTES, 1)] {
+        run(1, |world| async move {
+            let served = Served::begin_with_spares(world).await;
+            let segments = served.segments();
+            segments.create_segment(1, lease(1), BYTES).await.expect("create");
+            segments.append(1, lease(1), 0, pattern(1, written as usize)).await.expect("append");
+            // What comes before a gap counts.
+            segments.append(1, lease(1), BYTES - 1, pattern(1, 1)).await.ok();
+            segments.delete_segment(1, lease(1)).await.expect("delete");
+            assert_eq!(served.spares().len(), spares, "{written} bytes were written");
+            // One of a spare was, whatever is written to it now.
+            segments.create_segment(2, lease(1), BYTES).await.expect("create");
+            assert_eq!(served.spares().len(), 0);
+            segments.delete_segment(2, lease(1)).await.expect("delete");
+            assert_eq!(served.spares().len(), spares, "{written} bytes were written");
+        });
+    }
 }
 
 #[test]
@@ -714,7 +746,7 @@ fn a_disk_that_writes_elsewhere_keeps_no_spares() {
         assert_eq!(served.spares().len(), 2);
         served.disk.set_favours_overwriting(false);
         served.restart(false).await;
-        served.segments().create_segment(2, lease(1), BYTES).await.expect("create");
+        full_segment(served.segments(), 2).await;
         served.rest().await;
         served.segments().delete_segment(2, lease(1)).await.expect("delete");
         assert_eq!(served.spares().len(), 0);
@@ -728,8 +760,8 @@ fn spares_are_free_space_for_whoever_needs_it() {
         let (store, segments) = (served.store(), served.segments());
         let before = store.space().await.expect("space").free_bytes;
         let bytes = 2 << 20;
-        segments.create_segment(1, lease(1), bytes).await.expect("create");
-        segments.create_segment(2, lease(1), bytes).await.expect("create");
+        full_segment_of(segments, 1, bytes).await;
+        full_segment_of(segments, 2, bytes).await;
         segments.delete_segment(1, lease(1)).await.expect("delete");
         segments.delete_segment(2, lease(1)).await.expect("delete");
         assert_eq!(served.spares().len(), 2);
@@ -738,7 +770,7 @@ fn spares_are_free_space_for_whoever_needs_it() {
         segments.create_segment(3, lease(1), before - (3 << 20) - 4096).await.expect("one spare gave its place");
         assert_eq!(served.spares().len(), 0, "those of another length go at once");
         segments.delete_segment(3, lease(1)).await.expect("delete");
-        segments.create_segment(4, lease(1), bytes).await.expect("create");
+        full_segment_of(segments, 4, bytes).await;
         segments.delete_segment(4, lease(1)).await.expect("delete");
         assert_eq!(served.spares().len(), 1);
         let used = store.space().await.expect("space");
@@ -753,7 +785,7 @@ fn spares_are_free_space_for_whoever_needs_it() {
     run(1, |world| async move {
         let served = Served::begin_with_spares(world).await;
         let (store, segments) = (served.store(), served.segments());
-        segments.create_segment(1, lease(1), 2 << 20).await.expect("create");
+        full_segment_of(segments, 1, 2 << 20).await;
         segments.delete_segment(1, lease(1)).await.expect("delete");
         let space = store.space().await.expect("space");
         served.disk.set_capacity(space.total_bytes - space.free_bytes + (2 << 20) + 4096);

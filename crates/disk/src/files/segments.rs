@@ -41,6 +41,8 @@ use crate::segment::{
 
 /// Open files of sealed segments.
 const SEALED_MAX: usize = 64;
+/// Of so many parts of a spare one may never have been written: a log ends a segment where its next record has no room.
+const UNWRITTEN_PARTS: u64 = 16;
 /// So far behind its appends the system is told what of a spare is written over.
 const AHEAD_BYTES: u64 = 1 << 20;
 
@@ -143,11 +145,17 @@ impl OpenSegment {
         }
     }
 
-    /// Whether nobody else uses it or its file.
-    fn is_unused(self: &mut Arc<Self>) -> bool {
+    /// Whether its file can be a spare: nobody else uses it, and it was written once.
+    fn can_be_spare(self: &mut Arc<Self>) -> bool {
         let Some(segment) = Arc::get_mut(self) else { return false };
-        // A file that was opened by its name has others who opened it so.
-        !matches!(segment.how, How::Reopened) && Arc::get_mut(&mut segment.file).is_some()
+        let is_written = match segment.how {
+            // One that is closed early would be a spare whose syncs take as long as those of a new file.
+            How::Created => lock(&segment.taken).end() >= segment.info.bytes - segment.info.bytes / UNWRITTEN_PARTS,
+            How::CreatedOfSpare(_) => true,
+            // A file that was opened by its name has others who opened it so.
+            How::Reopened => false,
+        };
+        is_written && Arc::get_mut(&mut segment.file).is_some()
     }
 }
 
@@ -662,12 +670,12 @@ impl Files {
             }
         };
         // Its number is claimed: who does not use it by now will not.
-        let unused = match &mut before {
-            Some(Entry::Open(segment)) => segment.is_unused().then_some(segment.info.bytes),
+        let spare = match &mut before {
+            Some(Entry::Open(segment)) => segment.can_be_spare().then_some(segment.info.bytes),
             _ => None,
         };
         let path = segment_path(id);
-        let retired = unused.map_or(Ok(false), |bytes| self.retire(&path, bytes.saturating_add(CONTENT_OFFSET)));
+        let retired = spare.map_or(Ok(false), |bytes| self.retire(&path, bytes.saturating_add(CONTENT_OFFSET)));
         let removed = retired.and_then(|retired| if retired { Ok(()) } else { self.remove_path(&path) });
         let mut sealed = lock(&self.segments.sealed);
         sealed.removals += 1;
