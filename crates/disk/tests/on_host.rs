@@ -10,7 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use claystone_chunk::testing::{Reopen, conformance, pattern, put, segments};
 use claystone_chunk::{
-    ChunkError, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, SegmentError, Term,
+    ChunkError, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, SegmentError, SegmentId,
+    Term,
 };
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
 use claystone_env::{Directory, DirectoryLock, Env, File, Space, WallTime};
@@ -192,6 +193,8 @@ struct Slow {
 #[derive(Default)]
 struct Hand {
     holds_write: AtomicBool,
+    /// One that fills a spare.
+    holds_spare: AtomicBool,
     holds_sync: AtomicBool,
     entered: AtomicBool,
     returned: AtomicBool,
@@ -200,6 +203,8 @@ struct Hand {
     is_patient: AtomicBool,
     /// Syncs that were announced.
     prepared: AtomicU32,
+    /// Writes that filled spares, and were done.
+    filled: AtomicU32,
 }
 
 impl Hand {
@@ -286,6 +291,15 @@ impl File for SlowFile {
             self.hand.hold(&self.hand.holds_write);
         }
         self.inner.write_at(offset, bytes)
+    }
+    fn write_around(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if !self.is_spare {
+            return self.write_at(offset, bytes);
+        }
+        self.hand.hold(&self.hand.holds_spare);
+        let written = self.inner.write_around(offset, bytes);
+        self.hand.filled.fetch_add(1, Ordering::SeqCst);
+        written
     }
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.inner.reserve(bytes)
@@ -447,6 +461,40 @@ async fn the_file_of_a_segment_that_somebody_is_at_is_not_used_again() {
         late.await.expect("task").expect("what was asked before");
         assert!(hand.returned_meanwhile.load(Ordering::SeqCst), "it was under way");
     }
+}
+
+/// A step of making a spare is late, and the next segment asks for another step meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_write_of_zeros_meets_no_segment() {
+    const BYTES: u64 = 16 * 4096;
+    let disk = Disk::formatted().await;
+    let (store, hand) = slow_store(&disk).await;
+    let segments = store.segments();
+    hand.is_patient.store(true, Ordering::SeqCst);
+    hand.holds_spare.store(true, Ordering::SeqCst);
+    segments.create_segment(1, lease(1), BYTES).await.expect("create");
+    hand.is_entered().await;
+    segments.create_segment(2, lease(1), BYTES).await.expect("create");
+    // Long enough for the other step, if there were one.
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for number in 3..6 {
+        segments.create_segment(number, lease(1), BYTES).await.expect("create");
+        segments.append(number, lease(1), 0, pattern(number, BYTES as usize)).await.expect("append");
+    }
+    let filled = hand.filled.load(Ordering::SeqCst);
+    hand.returned.store(true, Ordering::SeqCst);
+    while hand.filled.load(Ordering::SeqCst) == filled {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for number in 3..6 {
+        let range = [claystone_chunk::ByteRange { offset: 0, bytes: BYTES }];
+        let id = SegmentId { owner: OwnerId(1), number };
+        let read = segments.read_segment(id, &range).await.expect("read");
+        assert!(read[0] == pattern(number, BYTES as usize), "segment {number} has zeros");
+    }
+    assert_eq!(filled, 0, "another step was under way at the same time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
