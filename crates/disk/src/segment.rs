@@ -18,6 +18,8 @@ pub const CONTENT_OFFSET: u64 = 4096;
 
 /// What names of spares begin with; no owner's do.
 const SPARE_PREFIX: &str = "spare.";
+/// What names of files end with that get their own when they are whole.
+const NEW_SUFFIX: &str = ".new";
 const SEGMENT_MAGIC: [u8; 8] = *b"CLAYSEGM";
 const FENCE_MAGIC: [u8; 8] = *b"CLAYFENC";
 const CRC_AT: usize = 12;
@@ -65,9 +67,16 @@ pub fn spare_path(number: u64) -> String {
     format!("{SEGMENT_DIR}/{SPARE_PREFIX}{number}")
 }
 
-/// The number of the spare that has this name in the directory; `None`: it is no spare's.
-pub fn parse_spare(name: &str) -> Option<u64> {
-    name.strip_prefix(SPARE_PREFIX).and_then(parse_number)
+/// The file of a spare that is being written.
+pub fn new_spare_path(number: u64) -> String {
+    format!("{SEGMENT_DIR}/{SPARE_PREFIX}{number}{NEW_SUFFIX}")
+}
+
+/// The number of the spare that has this name in the directory, and whether it is being written; `None`: it is no spare's.
+pub fn parse_spare(name: &str) -> Option<(u64, bool)> {
+    let rest = name.strip_prefix(SPARE_PREFIX)?;
+    let new = rest.strip_suffix(NEW_SUFFIX);
+    parse_number(new.unwrap_or(rest)).map(|number| (number, new.is_some()))
 }
 
 /// The file of an owner's fence.
@@ -77,7 +86,7 @@ pub fn fence_path(owner: OwnerId) -> String {
 
 /// The file of a fence that is being written.
 pub fn new_fence_path(owner: OwnerId) -> String {
-    format!("{SEGMENT_DIR}/{owner}.fence.new")
+    format!("{SEGMENT_DIR}/{owner}.fence{NEW_SUFFIX}")
 }
 
 impl Name {

@@ -934,6 +934,27 @@ fn names_of_spares_that_are_none_are_left_alone() {
 }
 
 #[test]
+fn a_spare_that_was_not_written_whole_goes_with_its_process() {
+    const BYTES: u64 = 3 << 20;
+    for power_cut in [false, true] {
+        for wait_ms in (0..400).step_by(30) {
+            run(1, |world| async move {
+                let mut served = Served::begin_with_spares(world.clone()).await;
+                served.segments().create_segment(1, lease(1), BYTES).await.expect("create");
+                let before = served.disk.stats().bytes_written;
+                world.clock().sleep(Duration::from_millis(wait_ms)).await;
+                let whole = (served.disk.stats().bytes_written - before) / (BYTES + 4096);
+                served.restart(power_cut).await;
+                let kept = served.spares().len() as u64;
+                let what = format!("{kept} of {whole} after {wait_ms} ms, power cut: {power_cut}");
+                assert!(if power_cut { kept <= whole } else { kept == whole }, "{what}");
+                assert!(served.spares().iter().all(|name| !name.ends_with(".new")), "{what}");
+            });
+        }
+    }
+}
+
+#[test]
 fn the_last_number_of_a_spare_ends_no_run() {
     run(1, |world| async move {
         let mut served = Served::begin_with_spares(world).await;

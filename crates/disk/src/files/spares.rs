@@ -16,6 +16,7 @@
 //!    crash a segment that was deleted is not back with what another one wrote since.
 //! 3. No more than [`KEPT_MAX`] are kept, of one length: that of the segments that are made now.
 //! 4. They count as free space: who needs it gets it.
+//! 5. What has the name of a spare was written whole: until then it has another one, and goes with the process.
 //!
 //! Left out: zeros. What a spare holds of its former lives stays there, and whoever reads a log tells it from records by
 //! what frames those.
@@ -27,7 +28,9 @@ use claystone_env::{ALIGNED_BYTES, File, aligned_buffer};
 
 use super::{Files, is_passing, lock};
 use crate::error::Refused;
-use crate::segment::{Former, HEADER_BYTES, SEGMENT_DIR, decode_former, parse_spare, segment_path, spare_path};
+use crate::segment::{
+    Former, HEADER_BYTES, SEGMENT_DIR, decode_former, new_spare_path, parse_spare, segment_path, spare_path,
+};
 
 /// Spares that are kept at most.
 const KEPT_MAX: usize = 8;
@@ -75,6 +78,12 @@ struct Making {
     written_bytes: u64,
 }
 
+impl Making {
+    fn path(&self) -> String {
+        new_spare_path(self.number)
+    }
+}
+
 impl Spares {
     fn bytes(&self) -> u64 {
         let making = self.making.as_ref().map_or(0, |making| making.file_bytes);
@@ -111,8 +120,13 @@ impl Files {
         };
         let mut spares = self.spares();
         spares.favours = self.directory.favours_overwriting();
-        for number in names.iter().filter_map(|name| parse_spare(name)) {
+        for (number, is_new) in names.iter().filter_map(|name| parse_spare(name)) {
             spares.next = spares.next.max(number.saturating_add(1));
+            if is_new {
+                // Its bytes are not all written: it would be no gain.
+                self.remove_spare(&new_spare_path(number));
+                continue;
+            }
             let path = spare_path(number);
             match self.usable_bytes(&path) {
                 Some(file_bytes) if spares.favours && spares.kept.len() < KEPT_MAX => {
@@ -171,13 +185,13 @@ impl Files {
         let mut spares = self.spares();
         let mut given_up = 0;
         while given_up < bytes {
-            let making = spares.making.take().map(|making| (making.number, making.file_bytes));
-            let Some((number, file_bytes)) =
-                making.or_else(|| spares.kept.pop().map(|spare| (spare.number, spare.file_bytes)))
+            let making = spares.making.take().map(|making| (making.path(), making.file_bytes));
+            let Some((path, file_bytes)) =
+                making.or_else(|| spares.kept.pop().map(|spare| (spare.path(), spare.file_bytes)))
             else {
                 break;
             };
-            self.remove_spare(&spare_path(number));
+            self.remove_spare(&path);
             given_up += file_bytes;
         }
         given_up > 0
@@ -198,7 +212,7 @@ impl Files {
             let others = spares.kept.extract_if(.., |spare| spare.file_bytes != file_bytes);
             others.for_each(|spare| self.remove_spare(&spare.path()));
             if let Some(making) = spares.making.take_if(|making| making.file_bytes != file_bytes) {
-                self.remove_spare(&spare_path(making.number));
+                self.remove_spare(&making.path());
             }
         }
         while !spares.kept.is_empty() {
@@ -286,12 +300,16 @@ impl Files {
             spares.making = None;
         }
         let spare = Spare { number: making.number, file_bytes: making.file_bytes, is_settled: true };
+        let is_kept = is_whole && spares.kept.len() < KEPT_MAX;
+        if is_kept && written.is_ok() {
+            written = self.directory.rename(&making.path(), &spare.path());
+        }
         match written {
-            Ok(()) if is_whole && spares.kept.len() < KEPT_MAX => spares.kept.push(spare),
-            Ok(()) if is_whole => self.remove_spare(&spare.path()),
+            Ok(()) if is_kept => spares.kept.push(spare),
+            Ok(()) if is_whole => self.remove_spare(&making.path()),
             Ok(()) => (),
             Err(error) => {
-                self.remove_spare(&spare.path());
+                self.remove_spare(&making.path());
                 drop(spares);
                 return match self.change_failed("writing a spare segment", &error, 0) {
                     Refused::Full { .. } => Ok(false),
@@ -314,7 +332,7 @@ impl Files {
         }
         let Some(number) = self.free_number(&mut spares) else { return Ok(None) };
         // The directory is there: segments of this length are made.
-        let made = match self.directory.create(&spare_path(number)) {
+        let made = match self.directory.create(&new_spare_path(number)) {
             // Somebody else's, since this run has begun.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             made => made,
@@ -327,7 +345,7 @@ impl Files {
                 Ok(Some(making))
             }
             Err(error) => {
-                self.remove_spare(&spare_path(number));
+                self.remove_spare(&new_spare_path(number));
                 drop(spares);
                 match self.change_failed("making a spare segment", &error, 0) {
                     Refused::Full { .. } => Ok(None),

@@ -58,9 +58,14 @@ fn a_spare_says_what_it_was() {
     for number in [0, 7, u64::MAX] {
         let path = spare_path(number);
         let name = path.strip_prefix("segments/").expect("it is there");
-        assert_eq!((parse_spare(name), Name::parse(name)), (Some(number), None));
+        assert_eq!((parse_spare(name), Name::parse(name)), (Some((number, false)), None));
+        let new = format!("{name}.new");
+        assert_eq!(new_spare_path(number), format!("segments/{new}"));
+        assert_eq!((parse_spare(&new), Name::parse(&new)), (Some((number, true)), None));
     }
-    for name in ["spare", "spare.", "spare.07", "spare.-1", "spare.7.new", "spare.18446744073709551616"] {
+    for name in
+        ["spare", "spare.", "spare.07", "spare.-1", "spare.7.new.new", "spare..new", "spare.18446744073709551616"]
+    {
         assert_eq!(parse_spare(name), None, "{name}");
     }
 }
