@@ -3,8 +3,9 @@
 #![allow(clippy::disallowed_methods, reason = "damages the files of a real directory behind the store's back")]
 
 use std::io;
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -205,6 +206,8 @@ struct Hand {
     prepared: AtomicU32,
     /// Writes that filled spares, and were done.
     filled: AtomicU32,
+    /// What the system was told of bytes that are written over.
+    expected: Mutex<Vec<Range<u64>>>,
 }
 
 impl Hand {
@@ -312,6 +315,10 @@ impl File for SlowFile {
     }
     fn bytes(&self) -> io::Result<u64> {
         self.inner.bytes()
+    }
+    fn expect_overwriting(&self, offset: u64, bytes: u64) {
+        self.hand.expected.lock().expect("no panic").push(offset..offset + bytes);
+        self.inner.expect_overwriting(offset, bytes);
     }
 }
 
@@ -460,6 +467,38 @@ async fn the_file_of_a_segment_that_somebody_is_at_is_not_used_again() {
         hand.returned.store(true, Ordering::SeqCst);
         late.await.expect("task").expect("what was asked before");
         assert!(hand.returned_meanwhile.load(Ordering::SeqCst), "it was under way");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_system_is_told_ahead_of_appends_what_of_a_spare_is_written_over() {
+    const MIB: u64 = 1 << 20;
+    const BYTES: u64 = 5 * MIB;
+    let disk = Disk::formatted().await;
+    let (store, hand) = slow_store(&disk).await;
+    let segments = store.segments();
+    let expected = || hand.expected.lock().expect("no panic").clone();
+    let fill = async |number| {
+        for step in 0..BYTES / (MIB / 2) {
+            let offset = step * (MIB / 2);
+            segments.append(number, lease(1), offset, pattern(step, MIB as usize / 2)).await.expect("append");
+            let told = expected().last().map_or(0, |range| range.end);
+            // The content begins a page behind the file's start.
+            let next = (offset + MIB).min(BYTES) + 4096;
+            assert!(number == 1 || (next..next + 3 * MIB).contains(&told), "{told} after an append at {offset}");
+        }
+    };
+    segments.create_segment(1, lease(1), BYTES).await.expect("create");
+    fill(1).await;
+    assert_eq!(expected(), [], "it was not written before");
+    segments.delete_segment(1, lease(1)).await.expect("delete");
+    segments.create_segment(2, lease(1), BYTES).await.expect("create");
+    let mut next = 4096;
+    assert_eq!((expected().len(), expected().pop()), (1, Some(next..next + 2 * MIB)), "at once");
+    fill(2).await;
+    for range in expected() {
+        assert_eq!(range.start, next, "each byte once");
+        next = range.end;
     }
 }
 

@@ -700,6 +700,45 @@ fn spares_are_made_while_nothing_waits_for_them() {
 }
 
 #[test]
+fn a_spare_is_made_in_short_steps() {
+    const BYTES: u64 = 3 << 20;
+    run(1, |world| async move {
+        let served = Served::begin_with_spares(world.clone()).await;
+        served.segments().create_segment(1, lease(1), BYTES).await.expect("create");
+        let before = served.disk.stats().bytes_written;
+        let mut written = vec![0];
+        for _ in 0..50 {
+            world.clock().sleep(Duration::from_millis(10)).await;
+            written.push(served.disk.stats().bytes_written - before);
+        }
+        assert_eq!(written.last(), Some(&(2 * (BYTES + 4096))), "two are made, and written once");
+        // In less than the pause there is one step at most.
+        assert!(written.windows(5).all(|some| some[4] - some[0] <= 1 << 20), "{written:?}");
+        for name in served.spares() {
+            assert_eq!(served.disk.content(&name).len() as u64, BYTES + 4096);
+        }
+    });
+}
+
+#[test]
+fn no_spare_is_made_where_few_of_them_would_have_room() {
+    run(1, |world| async move {
+        let served = Served::begin_with_spares(world).await;
+        let free = served.store().space().await.expect("space").free_bytes;
+        // Beside the segment 15 have room, and then 16.
+        for (length, spares) in [(free / 16, 0), (free / 20 / 4096 * 4096, 2)] {
+            let bytes = length / 4096 * 4096 - 4096;
+            served.segments().create_segment(1, lease(1), bytes).await.expect("create");
+            for _ in 0..10 {
+                served.rest().await;
+            }
+            assert_eq!(served.spares().len(), spares, "of {length} bytes where {free} are free");
+            served.segments().delete_segment(1, lease(1)).await.expect("delete");
+        }
+    });
+}
+
+#[test]
 fn of_a_new_file_only_what_was_written_is_used_again() {
     const BYTES: u64 = 1 << 20;
     for (written, spares) in [(0, 0), (BYTES / 2, 0), (BYTES * 7 / 8, 0), (BYTES * 15 / 16, 1), (BYTES, 1)] {
@@ -730,10 +769,23 @@ fn what_another_run_or_another_lease_began_is_not_used_again() {
         served.segments().fence(lease(2)).await.expect("fence");
         served.segments().delete_segment(2, lease(2)).await.expect("delete");
         assert_eq!(served.spares().len(), 0, "it was sealed");
+        for number in 100..170 {
+            served.segments().create_segment(number, lease(2), 100).await.expect("create");
+        }
         served.restart(false).await;
+        // Files of this length are wanted now.
+        served.segments().create_segment(3, lease(2), BYTES).await.expect("create");
+        served.segments().append(3, lease(2), 0, pattern(3, BYTES as usize)).await.expect("append");
         served.segments().reopen_segment(1, lease(2), 10).await.expect("reopen");
+        served.segments().append(1, lease(2), 10, pattern(1, BYTES as usize - 10)).await.expect("append");
+        // The store has no other handle of it any more: so many were opened since.
+        for number in 100..170 {
+            served.segments().read_segment(id(number), &range(0, 100)).await.expect("read");
+        }
         served.segments().delete_segment(1, lease(2)).await.expect("delete");
-        assert_eq!((served.files().len(), served.spares().len()), (1, 0), "only the fence is there");
+        assert_eq!(served.spares().len(), 0, "it was opened by its name, and perhaps by others too");
+        served.segments().delete_segment(3, lease(2)).await.expect("delete");
+        assert_eq!(served.spares().len(), 1);
     });
 }
 
@@ -767,10 +819,12 @@ fn spares_are_free_space_for_whoever_needs_it() {
         assert_eq!(served.spares().len(), 2);
         assert_eq!(store.space().await.expect("space").free_bytes, before, "they count as free");
         // A segment that has no room beside them, and a chunk.
-        segments.create_segment(3, lease(1), before - (3 << 20) - 4096).await.expect("one spare gave its place");
-        assert_eq!(served.spares().len(), 0, "those of another length go at once");
+        // Of no whole pages, so that it says nothing about the length of those to come.
+        segments.create_segment(3, lease(1), before - (3 << 20) - 4097).await.expect("one spare gave its place");
+        assert_eq!(served.spares().len(), 1, "and no more than that");
         segments.delete_segment(3, lease(1)).await.expect("delete");
         full_segment_of(segments, 4, bytes).await;
+        assert_eq!(served.spares().len(), 0, "it was used");
         segments.delete_segment(4, lease(1)).await.expect("delete");
         assert_eq!(served.spares().len(), 1);
         let used = store.space().await.expect("space");

@@ -263,6 +263,7 @@ impl Files {
                 return Err(SegmentError::Fenced { lease, fenced });
             }
             Fence::Known { term, kept: Kept::Durable } if lease.term == term => return Ok(()),
+            // An earlier process may have ended before it synced the name.
             Fence::Known { term, kept: Kept::Written } if lease.term == term => {}
             // A damaged one is replaced: who fences now was given a greater term than all before.
             _ => {
@@ -278,6 +279,8 @@ impl Files {
                 lock(&owner.state).fence = Fence::Known { term: lease.term, kept: Kept::Written };
             }
         }
+        // With it the names of segments, which an earlier process made and perhaps did not live to sync: who fences now will
+        // count on what it finds.
         self.sync_segment_names("syncing a fence's name")?;
         lock(&owner.state).fence = Fence::Known { term: lease.term, kept: Kept::Durable };
         Ok(())
@@ -571,6 +574,7 @@ impl Files {
         if end > info.bytes {
             return Err(SegmentError::OutOfRange { id, range, end_bytes: info.bytes });
         }
+        // Its name is durable: this run made it, or synced it with the fence of the lease, which comes first where a log is opened.
         owner.settle(number, Some(Entry::Open(OpenSegment::new(info, lease.term, file, end, How::Reopened))));
         Ok(())
     }

@@ -14,7 +14,8 @@
 //!    takes one writes into nothing that somebody reads or appends to.
 //! 2. A header for a new segment is written only when it is durable that its former name is gone (`is_settled`): after a
 //!    crash a segment that was deleted is not back with what another one wrote since.
-//! 3. No more than [`KEPT_MAX`] are kept, of one length: that of the segments that are made now.
+//! 3. No more than [`KEPT_MAX`] are kept, of one length: that of the segments that are made now. All volumes of a process have
+//!    the same, so that none loses those of another; a log is shorter where a disk has no room for spares anyway.
 //! 4. They count as free space: who needs it gets it.
 //! 5. What has the name of a spare was written whole: until then it has another one, and goes with the process.
 //!
@@ -180,7 +181,8 @@ impl Files {
         self.spares().bytes()
     }
 
-    /// Removes spares until they took so many bytes less, or there are none. Returns whether there was any.
+    /// Removes spares until they took so many bytes less, or there are none. Returns whether there was any. Whoever finds none
+    /// has waited here until those before it are gone, and their space is free.
     pub(super) fn give_up_spares(&self, bytes: u64) -> bool {
         let mut spares = self.spares();
         let mut given_up = 0;
