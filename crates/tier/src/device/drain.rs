@@ -162,7 +162,8 @@ impl TieredDevice {
         let limit = state.in_flight.first().map_or(limit, |seq| limit.min(*seq));
         for seq in state.records.range(..limit).map(|(seq, _)| *seq) {
             let of_this: u64 = state.newest_of(seq).iter().map(|(range, _)| range.sectors).sum();
-            if sectors > 0 && sectors + of_this > self.tuning.drain_sectors_max && seq > last_copy {
+            let is_full = sectors > 0 && of_this > 0 && sectors + of_this > self.tuning.drain_sectors_max;
+            if is_full && seq > last_copy {
                 match state.parted_at(seq) {
                     Some(parted) => last_copy = parted.last_copy,
                     None => break,

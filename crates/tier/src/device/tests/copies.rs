@@ -323,3 +323,19 @@ fn what_was_copied_waits_for_an_older_one_that_is_on_its_way() {
     state.in_flight.insert(first + 3);
     assert_eq!(device.batch_end(&state), Some(first + 1));
 }
+
+#[test]
+fn a_batch_that_was_made_longer_frees_what_counts_no_more_behind_it() {
+    let pair = Pair { copy_sectors_max: 20, ..Pair::new(1, 2) };
+    let mut device = pair.opened();
+    device.tuning.drain_sectors_max = 1;
+    for sector in 0..2 {
+        write(&device, sector, sector);
+    }
+    device.sync().expect("sync");
+    write(&device, 5, 5);
+    device.sync().expect("sync");
+    device.discard(SectorRange { first: Sector(5), sectors: 1 }).expect("discard");
+    assert!(!device.drain().expect("drain").more);
+    assert_eq!(device.state().records.len(), 0);
+}
