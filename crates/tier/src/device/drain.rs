@@ -130,7 +130,7 @@ impl TieredDevice {
     }
 
     /// Brings the oldest marked records home. The caller holds `draining`.
-    fn drain_batch(&self) -> Result<(), DeviceError> {
+    pub(super) fn drain_batch(&self) -> Result<(), DeviceError> {
         let end = self.batch_end(&self.state());
         let Some(floor) = end else { return Ok(()) };
         let lost = self.bring_home(floor)?;
@@ -140,8 +140,9 @@ impl TieredDevice {
         }
         if !lost.is_empty() {
             self.say_lost(&lost, floor, &|| self.sync_draining())?;
-            self.sync_draining()?;
         }
+        // What took the place of something promised is durable before that is freed.
+        self.sync_draining()?;
         if self.state().superblock.floor >= floor {
             return Ok(());
         }

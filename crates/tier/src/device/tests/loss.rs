@@ -196,3 +196,19 @@ fn marks_of_what_the_hard_disk_alone_takes_do_not_fill_the_other_log() {
     }
     assert!(device.info().counts.redirected_writes > 500, "{:?}", device.info());
 }
+
+#[test]
+fn what_a_sync_promised_is_not_freed_while_what_took_its_place_is_not_durable() {
+    for seed in 0..20 {
+        let pair = Pair::new(seed, 1_000_000);
+        let device = pair.opened();
+        write(&device, 3, 1);
+        device.sync().expect("sync");
+        write(&device, 3, 2);
+        // As who waits for room does.
+        device.drain_batch().expect("drain");
+        pair.crash();
+        let found = content(&pair.opened(), 3);
+        assert!([1, 2].into_iter().any(|tag| found == Some(sector_pattern(tag, 1))), "seed {seed}");
+    }
+}
