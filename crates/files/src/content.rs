@@ -336,13 +336,15 @@ impl Disk {
                     false => Ok(()),
                 };
             }
-            self.flush_in(inode, Scope::Share, &flushing)?;
+            let mut flushed = self.flush_in(inode, Scope::Share, &flushing);
             let is_full = || guard(&self.core).nodes.waiting + sectors > self.tuning.waiting_sectors_max;
-            if is_full() {
-                self.flush_every(Scope::Share, &flushing)?;
+            for scope in [Scope::Share, Scope::All] {
+                if is_full() {
+                    flushed = self.flush_for(inode, scope, &flushing);
+                }
             }
             if is_full() {
-                self.flush_all(&flushing)?;
+                flushed?;
             }
         }
         Ok(())
@@ -536,16 +538,19 @@ impl Disk {
             return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
         }
         let flushing = self.lock_flusher();
-        self.flush_all(&flushing)?;
+        self.flush_for(inode, Scope::All, &flushing)?;
         let holes = {
             let core = guard(&self.core);
             core.file(inode)?;
-            self.holes(&core, inode, offset / BYTES..end.div_ceil(BYTES))?
+            let holes = self.holes(&core, inode, offset / BYTES..end.div_ceil(BYTES))?;
+            let missing: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
+            // What waits still takes its worst.
+            let worst = self.worst(core.nodes.waiting + missing, core.nodes.clusters + holes.len() as u64);
+            if missing > 0 && worst > self.usable(&guard(&self.space)) {
+                return Err(FileError::NoSpace);
+            }
+            holes
         };
-        let missing = holes.iter().map(|hole| hole.end - hole.start).sum();
-        if missing > 0 && self.worst(missing, holes.len() as u64) > self.usable(&guard(&self.space)) {
-            return Err(FileError::NoSpace);
-        }
         let promised_max = PROMISES_AT_ONCE * u64::from(self.shape.data);
         for hole in holes {
             for first in (hole.start..hole.end).step_by(promised_max as usize) {

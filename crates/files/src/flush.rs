@@ -44,6 +44,23 @@ impl Disk {
         self.flush_every(Scope::All, flushing)
     }
 
+    /// As [`Disk::flush_all`], of what `scope` says, for who needs room for `inode`: what of other files finds no place, or belongs to groups
+    /// that are lost, is theirs, and waits on.
+    ///
+    /// # Errors
+    /// As [`Disk::flush`], of `inode` alone.
+    pub(crate) fn flush_for(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let mut own = Ok(());
+        for restless in self.restless() {
+            match self.flush_in(restless, scope, flushing) {
+                error @ Err(FileError::ReadOnly { .. }) => return error,
+                flushed if restless == inode => own = flushed,
+                Ok(()) | Err(_) => {}
+            }
+        }
+        own
+    }
+
     /// Brings of every file what `scope` says into groups.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Runs of which parts were freed, and are somebody else's by now.
+//! Runs of which parts were freed, and are somebody else's by now; and files beside one of which groups are lost.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use claystone_sim::{HddModel, SimDevice};
 use crate::disk::guard;
 use crate::run::Run;
 use crate::testing::{SteppingClock, new_node};
-use crate::{Disk, FileTree, Format, Inode, Kind, NewAttributes, Tuning};
+use crate::{Disk, FileError, FileTree, Format, Inode, Kind, NewAttributes, Tuning};
 
 const SHAPE: GroupShape = GroupShape { data: 10, parity: 5 };
 /// Of the first file: three sums sectors.
@@ -252,6 +252,33 @@ fn whatever_is_freed_and_reused_a_lost_sums_sector_loses_nothing() {
         case.assert_sound();
     }
     assert!(lost > 30 && learnt > 10, "{lost} lost, {learnt} learnt");
+}
+
+#[test]
+fn what_waits_for_lost_groups_of_a_file_is_no_matter_of_others() {
+    let case = Case::new();
+    let other = made(&case.disk, b"other", 0..0);
+    for group in 0..10 {
+        let first = case.run.group(group, SHAPE).first.0;
+        case.hand.make_lost(first..first + 8);
+        case.disk.write(case.inode, u64::from(group) * 10 * BYTES, &[9; 2 * SECTOR_BYTES]).expect("written");
+    }
+    let lost = |result| assert!(matches!(result, Err(FileError::Lost { .. })), "{result:?}");
+    lost(case.disk.flush_all(&case.disk.lock_flusher()));
+    case.disk.allocate(other, 0, 100 * BYTES, false).expect("allocated");
+    case.disk.sync(case.inode).expect("the journal has it");
+    drop(case.disk);
+    // So little memory that all of it is needed for what waits.
+    let tuning = Tuning { waiting_sectors_max: 24, ..Tuning::default() };
+    let disk = Disk::open(case.hand.attach(), Arc::new(SteppingClock::default()), tuning).expect("opens");
+    assert_eq!(guard(&disk.core).nodes.waiting, 20);
+    for first in (0..100).step_by(10) {
+        disk.write(other, first * BYTES, &vec![7; 10 * SECTOR_BYTES]).expect("written");
+    }
+    disk.sync(other).expect("synced");
+    lost(disk.write(case.inode, 1000 * BYTES, &[9; 30 * SECTOR_BYTES]).map(drop));
+    assert_eq!(disk.read_bytes(other, 0, 100 * SECTOR_BYTES).expect("read"), vec![7; 100 * SECTOR_BYTES]);
+    assert_eq!(disk.read_bytes(case.inode, 0, 2 * SECTOR_BYTES).expect("it waits"), vec![9; 2 * SECTOR_BYTES]);
 }
 
 fn is_sums(hand: &SimDevice, sector: u64) -> bool {
