@@ -285,10 +285,7 @@ impl Disk {
     /// # Errors
     /// As [`crate::FileTree::sync_all`].
     pub fn close(self) -> Result<(), FileError> {
-        let flushing = self.lock_flusher();
-        let flushed = self.flush_all(&flushing);
-        self.checkpoint(&flushing)?;
-        flushed
+        self.rest()
     }
 
     /// Flushes what has waited long enough, and makes a checkpoint when one is due. To be called every second or so; a

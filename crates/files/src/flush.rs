@@ -285,8 +285,15 @@ impl Disk {
             return self.place_split(inode, sectors, snapshot);
         };
         let place = GroupPlace { first: range.first, data: count, capacity };
-        self.write_single(inode, sectors.start, place, Some(range), snapshot)?;
-        Ok(sectors)
+        match self.write_single(inode, sectors.start, place, Some(range), snapshot) {
+            // Neighbours that were to be taken in stay where they are.
+            Err(error @ FileError::Lost { .. }) => {
+                let windows = guard(&self.core).windows(inode, sectors.clone(), self.shape.data)?;
+                let (first, last) = alone_among(&sectors, &windows).filter(|_| !windows.is_empty()).ok_or(error)?;
+                self.place_single(inode, first..last, (last - first) as u32, snapshot)
+            }
+            written => written.map(|()| sectors),
+        }
     }
 
     /// Writes groups where room for them is promised, up to their last sectors that wait. Returns what it placed: all.

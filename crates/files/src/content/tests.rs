@@ -281,6 +281,34 @@ fn what_waits_for_lost_groups_of_a_file_is_no_matter_of_others() {
     assert_eq!(disk.read_bytes(case.inode, 0, 2 * SECTOR_BYTES).expect("it waits"), vec![9; 2 * SECTOR_BYTES]);
 }
 
+#[test]
+fn what_is_appended_to_a_lost_group_finds_a_place_without_it() {
+    let case = Case::new();
+    let file = made(&case.disk, b"short", 0..3);
+    let between = made(&case.disk, b"between", 0..2);
+    case.disk.write(between, 4 * BYTES, &vec![9; 2 * SECTOR_BYTES]).expect("written");
+    case.disk.sync_all().expect("synced");
+    for inode in [file, between] {
+        for window in guard(&case.disk.core).windows(inode, 0..u64::MAX, SHAPE.data).expect("they read") {
+            let Run::Single { place, .. } = window.run else { panic!("a short file has small groups") };
+            case.hand.make_lost(place.first.0..place.first.0 + u64::from(place.data + SHAPE.parity));
+        }
+    }
+    case.disk.write(file, 3 * BYTES, &vec![9; 2 * SECTOR_BYTES]).expect("written");
+    case.disk.write(file, 90 * BYTES, &vec![9; SECTOR_BYTES]).expect("written");
+    case.disk.write(between, 2 * BYTES, &vec![9; 2 * SECTOR_BYTES]).expect("written");
+    let case = case.reopen();
+    let read = |inode, sector, sectors| case.disk.read_bytes(inode, sector * BYTES, sectors * SECTOR_BYTES);
+    assert_eq!(read(file, 3, 2).expect("its own group"), vec![9; 2 * SECTOR_BYTES]);
+    assert_eq!(read(file, 90, 2).expect("the last one"), vec![9; SECTOR_BYTES]);
+    assert_eq!(read(between, 2, 2).expect("its own group"), vec![9; 2 * SECTOR_BYTES]);
+    for (inode, sectors) in [(file, 0..3), (between, 0..2), (between, 4..6)] {
+        for sector in sectors {
+            assert!(matches!(read(inode, sector, 1), Err(FileError::Lost { .. })), "sector {sector} of {inode}");
+        }
+    }
+}
+
 fn is_sums(hand: &SimDevice, sector: u64) -> bool {
     hand.content(Sector(sector)).is_some_and(|bytes| bytes.starts_with(b"CLAYSUMS"))
 }
