@@ -500,9 +500,14 @@ impl Inner {
             };
             // The diffs that it was made of are durable before it is: what came later must not be undone by a crash.
             self.log.sync().await.map_err(|error| self.log_failed(error))?;
-            let put = self.meta.put_volume_stripes(self.lease, vec![(position, Some(stripe.clone()))]).await;
-            if let Err(error) = put {
-                return Err(self.fail(format!("a new stripe cannot be recorded: {error}")));
+            match self.meta.put_volume_stripes(self.lease, vec![(position, Some(stripe.clone()))]).await {
+                Ok(_) => {}
+                Err(MetaError::Full) => {
+                    self.let_go(vec![(stripe, claim)]).await;
+                    self.put_off(position);
+                    return Ok(());
+                }
+                Err(error) => return Err(self.fail(format!("a new stripe cannot be recorded: {error}"))),
             }
             self.remember(position, Some(stripe));
             drop(claim);
@@ -539,6 +544,16 @@ impl Inner {
                 tracing::warn!(%error, "a volume's stripe cannot be written now; its pages stay in the log");
                 None
             }
+        }
+    }
+
+    /// Deletes new stripes that the records have no room for: nothing was changed, and their diffs stay.
+    async fn let_go(&self, stripes: Vec<(StripeRecord, Claim)>) {
+        tracing::warn!(volume = self.record.name, "the database is full: pages stay in the log");
+        for (stripe, claim) in stripes {
+            // If a disk does not delete its chunk, the sweep does.
+            let _ = self.stripes.discard(&stripe).await;
+            drop(claim);
         }
     }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, StripeId};
 use claystone_code::ChunkIndex;
-use claystone_meta::StripeRecord;
+use claystone_meta::{MetaError, StripeRecord};
 use claystone_stripe::{Claim, Hold};
 use futures::future::join_all;
 
@@ -102,17 +102,18 @@ impl Inner {
         }
         if !self.readers.gone(&*self.env.clock, self.settings.timeout).await {
             tracing::warn!(volume = self.record.name, "a read takes so long that stripes cannot be let go");
-            for copy in copied {
-                self.remember(copy.position, Some((*copy.old).clone()));
-                self.put_off(copy.position);
-            }
-            // New reads may have found the new stripes, which nobody names.
-            self.readers.gone(&*self.env.clock, self.settings.timeout).await;
+            drop(self.take_back(copied).await);
             return Ok(());
         }
         let stripes = copied.iter().map(|copy| (copy.position, copy.stripe())).collect();
-        if let Err(error) = self.meta.put_volume_stripes(self.lease, stripes).await {
-            return Err(self.fail(format!("new stripes cannot be recorded: {error}")));
+        match self.meta.put_volume_stripes(self.lease, stripes).await {
+            Ok(_) => {}
+            Err(MetaError::Full) => {
+                let new = self.take_back(copied).await;
+                self.let_go(new).await;
+                return Ok(());
+            }
+            Err(error) => return Err(self.fail(format!("new stripes cannot be recorded: {error}"))),
         }
         let diffs = copied.iter().flat_map(|copy| &copy.diffs).map(|(page, diff)| (*page, diff.at));
         let diffs: Vec<(Page, LogPlace)> = diffs.collect();
@@ -124,6 +125,17 @@ impl Inner {
         drop(claims);
         let merged = self.log.append(Record::Merged { intent: None, diffs }).await;
         merged.map(|_| ()).map_err(|error| self.log_failed(error))
+    }
+
+    /// Puts the old stripes back where the new ones were not recorded, and returns these when nobody reads them any more.
+    async fn take_back(&self, copied: Vec<Copied>) -> Vec<(StripeRecord, Claim)> {
+        for copy in &copied {
+            self.remember(copy.position, Some((*copy.old).clone()));
+            self.put_off(copy.position);
+        }
+        // New reads may have found the new stripes, which nobody names.
+        self.readers.gone(&*self.env.clock, self.settings.timeout).await;
+        copied.into_iter().filter_map(|copy| copy.new).collect()
     }
 
     /// Writes the data of a shared stripe with the diffs in it as a new stripe, which no record names yet.

@@ -4,6 +4,7 @@ mod appends;
 mod comparators;
 mod crashes;
 mod device;
+mod full;
 mod hazards;
 mod histories;
 mod openings;
