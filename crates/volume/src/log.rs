@@ -162,9 +162,11 @@ impl Log {
         // First it is durable that they are over: they may be back after a crash, and one without the others.
         self.append(Record::Over { below }).await?;
         self.sync().await?;
-        for (number, segment) in over {
-            self.view.segments().remove(&number);
-            self.view.delete(number, &segment.disks).await;
+        for number in over {
+            // It may have got another copy meanwhile.
+            let segment = self.view.segments().remove(&number);
+            let disks = segment.map(|segment| segment.disks).unwrap_or_default();
+            self.view.delete(number, &disks).await;
         }
         Ok(())
     }

@@ -138,12 +138,11 @@ impl LogView {
     }
 
     /// Segments before `oldest` and before the last, and the number that all of them are below. `None`: there are none.
-    pub(super) fn over(&self, oldest: Option<u64>) -> Option<(u64, BTreeMap<u64, Segment>)> {
+    pub(super) fn over(&self, oldest: Option<u64>) -> Option<(u64, Vec<u64>)> {
         let segments = self.segments();
         let last = *segments.keys().next_back()?;
         let below = oldest.unwrap_or(last).min(last);
-        let over: BTreeMap<u64, Segment> =
-            segments.range(..below).map(|(at, segment)| (*at, segment.clone())).collect();
+        let over: Vec<u64> = segments.range(..below).map(|(at, _)| *at).collect();
         (!over.is_empty()).then_some((below, over))
     }
 
