@@ -110,13 +110,12 @@ fn a_volume_is_taken_over_at_every_step_of_its_owner() {
 #[test]
 fn every_step_of_taking_over_is_killed_and_loses_a_disk() {
     let mut steps = 0;
-    for disk in 0..4 {
-        // The one after the other; and the former owner is writing, flushing, merging or switching then.
-        let fault = |operation: u64| {
-            if (disk as u64 + operation).is_multiple_of(2) { StepFault::Kill } else { StepFault::Loss }
-        };
+    for (fault, disk) in
+        [StepFault::Kill, StepFault::Loss].into_iter().flat_map(|fault| (0..4).map(move |disk| (fault, disk)))
+    {
+        // The former owner is writing, flushing, merging or switching then.
         let after = |operation: u64| 1 + (operation * 17 + disk as u64 * 5) % 100;
-        let is_there = |operation: &u64| takeover(after(*operation), Some((fault(*operation), disk, *operation)));
+        let is_there = |operation: &u64| takeover(after(*operation), Some((fault, disk, *operation)));
         steps += (0..).take_while(is_there).count();
     }
     println!("{steps} steps");
