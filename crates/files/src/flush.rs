@@ -463,7 +463,7 @@ impl Disk {
             };
             match applied {
                 Ok(()) => {}
-                // A group that is lost leaves its batch where it is, and the others go on.
+                // A group that is lost leaves what is its own where it is, and the others go on.
                 Err(error @ FileError::Lost { .. }) => result = result.and(Err(error)),
                 Err(error) => return Err(error),
             }
@@ -555,6 +555,9 @@ impl Disk {
     }
 
     /// Writes journaled sectors into groups of a bulk run.
+    ///
+    /// # Errors
+    /// [`FileError::Lost`]: those of lost groups wait on, the others are written.
     fn apply_bulk(
         &self,
         inode: Inode,
@@ -580,6 +583,12 @@ impl Disk {
         let shown = guard(&self.core).shown_of(inode, window, &part, self.shape)?;
         let update = self.groups.prepare_bulk_update(ShownRun::new(run, &shown), &changes, choice);
         let update = update.map_err(|error| unreadable(inode, &error))?;
+        let is_lost =
+            |sector: &u64| update.lost.binary_search_by_key(&(position(sector) / data), |lost| lost.group).is_ok();
+        let lost = update.lost.first().map_or(Ok(()), |lost| Err(unreadable(inode, &lost.error)));
+        if update.updates.is_empty() {
+            return lost;
+        }
         {
             let mut core = guard(&self.core);
             core.unsynced |= update.updates.iter().any(|update| update.mended);
@@ -593,12 +602,12 @@ impl Disk {
         if let Err(error) = self.groups.write_bulk_update(&update) {
             return Err(self.write_failed(&with_sources(&error)));
         }
-        self.applied(inode, content);
-        Ok(())
+        self.applied(inode, content.iter().filter(|(sector, _)| !is_lost(sector)));
+        lost
     }
 
     /// Sectors are in their groups: they wait no more, unless they were written since.
-    fn applied(&self, inode: Inode, content: &[(u64, Waiting)]) {
+    fn applied<'c>(&self, inode: Inode, content: impl IntoIterator<Item = &'c (u64, Waiting)>) {
         let mut core = guard(&self.core);
         // The journal has them until a checkpoint, which syncs first. But an entry that takes a sector out of the journal, for a hole or
         // a cut, tells whoever replays it that the sector's group need not be made anew: what was written here is durable before.

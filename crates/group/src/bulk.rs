@@ -101,10 +101,21 @@ pub struct GroupChanges<'a> {
 /// Writes that update groups of a bulk run.
 #[derive(Debug)]
 pub struct BulkUpdate {
-    /// Those of the groups, in their order.
+    /// Those of the groups, in their order, but for those that are lost.
     pub updates: Vec<Update>,
     /// The sums sectors of what changes, each once, ascending.
     pub sums: Vec<SumsUpdate>,
+    /// Groups that cannot be updated, ascending: nothing of them is in the update.
+    pub lost: Vec<LostGroup>,
+}
+
+/// A group that cannot be updated.
+#[derive(Debug)]
+pub struct LostGroup {
+    /// Which group.
+    pub group: u32,
+    /// Why: [`GroupError::Lost`], of this group or of another under its sums sector.
+    pub error: GroupError,
 }
 
 /// A sums sector as it will be.
@@ -378,10 +389,10 @@ impl Groups {
     }
 
     /// As [`Groups::prepare_update`], for groups of a bulk run, ascending, of each of which a window shows some: what all of
-    /// them take is read in one call of the device.
+    /// them take is read in one call of the device. One that is lost keeps none of the others from being updated.
     ///
     /// # Errors
-    /// As there, and as [`Groups::sums_sector`].
+    /// [`GroupError::Device`].
     ///
     /// # Panics
     /// As there, and if there is no such group.
@@ -399,35 +410,66 @@ impl Groups {
         if !missing.is_empty() {
             self.read_with_sums(&missing, effort(shape.parity), Vec::new())?;
         }
-        let mut preparations = Vec::with_capacity(groups.len());
+        let (mut preparations, mut lost) = (Vec::with_capacity(groups.len()), Vec::new());
         for GroupChanges { group, changes } in groups {
-            let (place, sums) = (run.group(*group, shape), self.known_sums(shown, *group, choice.distrusts_parity())?);
-            preparations.push(Preparation::new(self, place, changes, &sums, NOTHING_CACHED, choice));
-        }
-        Preparation::fetch_each(self, &mut preparations)?;
-        let mut updates =
-            preparations.into_iter().map(Preparation::finish).collect::<Result<Vec<Update>, GroupError>>()?;
-        let mut sums: Vec<SumsUpdate> = Vec::new();
-        for (GroupChanges { group, .. }, update) in groups.iter().zip(&updates) {
-            let group_first = u64::from(*group) * u64::from(shape.data);
-            for (position, sum) in &update.sums {
-                let (number, at) = BulkRun::sums_of(group_first + u64::from(*position));
-                let place = run.sums(number, shape);
-                if sums.last().is_none_or(|last| last.place != place) {
-                    let before = self.sums_sector(shown, number)?;
-                    // What was put together from groups is not on the device.
-                    let differs = self.sums_cache().whole(place).is_none();
-                    sums.push(SumsUpdate { place, sums: before, differs });
+            match unless_lost(self.known_sums(shown, *group, choice.distrusts_parity()))? {
+                Ok(sums) => {
+                    let place = run.group(*group, shape);
+                    preparations.push((*group, Preparation::new(self, place, changes, &sums, NOTHING_CACHED, choice)));
                 }
-                let last = sums.last_mut().expect("just pushed");
-                last.differs |= last.sums.at(at) != *sum;
-                last.sums.set(at, *sum);
+                Err(error) => lost.push(LostGroup { group: *group, error }),
             }
         }
+        Preparation::fetch_each(self, preparations.iter_mut().map(|(_, preparation)| preparation))?;
+        let (mut updates, mut sums) = (Vec::with_capacity(preparations.len()), Vec::new());
+        for (group, preparation) in preparations {
+            let prepared = preparation.finish().and_then(|update| {
+                self.change_sums(shown, group, &update, &mut sums)?;
+                Ok(update)
+            });
+            match unless_lost(prepared)? {
+                Ok(update) => updates.push(update),
+                Err(error) => lost.push(LostGroup { group, error }),
+            }
+        }
+        lost.sort_unstable_by_key(|lost| lost.group);
         for update in &mut updates {
             update.mended = self.begin_update(update.place);
         }
-        Ok(BulkUpdate { updates, sums })
+        Ok(BulkUpdate { updates, sums, lost })
+    }
+
+    /// Puts the CRCs of an update of a group into its sums sectors, which come behind `sums` where they are not there yet; into
+    /// none if one of them is lost.
+    fn change_sums(
+        &self,
+        shown: ShownRun<'_>,
+        group: u32,
+        update: &Update,
+        sums: &mut Vec<SumsUpdate>,
+    ) -> Result<(), GroupError> {
+        let group_first = u64::from(group) * u64::from(self.shape().data);
+        let of = |position: u32| BulkRun::sums_of(group_first + u64::from(position));
+        let mut further: Vec<SumsUpdate> = Vec::new();
+        for (position, _) in &update.sums {
+            let (number, _) = of(*position);
+            let place = shown.run.sums(number, self.shape());
+            if further.last().or(sums.last()).is_none_or(|last| last.place < place) {
+                let before = self.sums_sector(shown, number)?;
+                // What was put together from groups is not on the device.
+                let differs = self.sums_cache().whole(place).is_none();
+                further.push(SumsUpdate { place, sums: before, differs });
+            }
+        }
+        sums.extend(further);
+        for (position, sum) in &update.sums {
+            let (number, at) = of(*position);
+            let place = shown.run.sums(number, self.shape());
+            let own = sums.iter_mut().rev().find(|own| own.place == place).expect("it is among the last ones");
+            own.differs |= own.sums.at(at) != *sum;
+            own.sums.set(at, *sum);
+        }
+        Ok(())
     }
 
     /// Checks what was read, group by group, up to the first one with an error; returns what is to be put right.
@@ -703,6 +745,14 @@ impl Groups {
             None => self.sums_cache().begin(place),
         }
         sums
+    }
+}
+
+/// What of a group's result is no matter of others: all but that the device failed.
+fn unless_lost<T>(result: Result<T, GroupError>) -> Result<Result<T, GroupError>, GroupError> {
+    match result {
+        Err(error @ GroupError::Device(_)) => Err(error),
+        result => Ok(result),
     }
 }
 

@@ -30,7 +30,7 @@ mod sums_cache;
 mod unsynced;
 mod update;
 
-pub use bulk::{BulkUpdate, GroupChanges, SumsUpdate};
+pub use bulk::{BulkUpdate, GroupChanges, LostGroup, SumsUpdate};
 pub use code::{GroupCode, GroupCodeError};
 pub use groups::{Cached, GroupError, Groups, NOTHING_CACHED, NewGroup};
 pub use pace::{Mending, Pace, TRIED_SECTORS};

@@ -139,7 +139,7 @@ impl Groups {
         choice: UpdateChoice,
     ) -> Result<Update, GroupError> {
         let mut preparation = Preparation::new(self, place, changes, sums, cached, choice);
-        Preparation::fetch_each(self, std::slice::from_mut(&mut preparation))?;
+        Preparation::fetch_each(self, std::iter::once(&mut preparation))?;
         let update = preparation.finish()?;
         Ok(Update { mended: self.begin_update(place), ..update })
     }
@@ -183,12 +183,19 @@ impl<'a> Preparation<'a> {
     }
 
     /// Reads what the plans of all take, in one call of the device.
-    pub fn fetch_each(groups: &Groups, preparations: &mut [Preparation<'a>]) -> Result<(), DeviceError> {
+    pub fn fetch_each<'p>(
+        groups: &Groups,
+        preparations: impl Iterator<Item = &'p mut Preparation<'a>>,
+    ) -> Result<(), DeviceError>
+    where
+        'a: 'p,
+    {
+        let preparations: Vec<&mut Preparation<'a>> = preparations.collect();
         // What fails of one of them is decoded from the rest of its group.
         let most = preparations.iter().map(|one| one.reads.len()).max().unwrap_or(0);
-        let rest = |one: &Preparation<'_>| one.gathering.unknown().saturating_sub(one.reads.len());
+        let rest = |one: &&mut Preparation<'_>| one.gathering.unknown().saturating_sub(one.reads.len());
         let effort = groups.plan_effort(most, preparations.iter().map(rest).min().unwrap_or(0));
-        let asked = preparations.iter_mut().map(|one| (&mut one.gathering, &one.reads[..]));
+        let asked = preparations.into_iter().map(|one| (&mut one.gathering, &one.reads[..]));
         Gathering::fetch_each(groups, effort, &mut asked.collect::<Vec<_>>())
     }
 

@@ -454,19 +454,49 @@ fn changes_at<'a>(group: u32, position: u32, bytes: &'a [u8]) -> GroupChanges<'a
 }
 
 #[test]
-fn a_group_beside_one_that_cannot_be_updated_is_mended_as_before() {
-    let case = case(250, 5, 10);
-    let new = sector_pattern(9, 1);
-    let lost: Vec<u64> = (0..6).map(|at| case.sector(3, Member::Data(at))).collect();
-    case.device.state().lost.extend(&lost);
+fn a_lost_group_keeps_no_other_from_its_update() {
     for choice in [UpdateChoice::Cheapest, UpdateChoice::Only(UpdateWay::Reencode)] {
-        let update = [changes_at(2, 7, &new), changes_at(3, 0, &new)];
-        assert!(case.groups.prepare_bulk_update(case.run, &update, choice).is_err(), "a group is lost");
+        let case = case(250, 5, 10);
+        let new = sector_pattern(9, 3);
+        let changed: Vec<&[u8]> = sectors(&new);
+        case.device.state().lost.extend((0..6).map(|at| case.sector(3, Member::Data(at))));
+        let update = [changes_at(2, 7, changed[0]), changes_at(3, 0, changed[1]), changes_at(4, 100, changed[2])];
+        let update = case.groups.prepare_bulk_update(case.run, &update, choice).expect("the device works");
+        assert_eq!(update.lost.iter().map(|lost| lost.group).collect::<Vec<u32>>(), [3]);
+        case.groups.write_bulk_update(&update).expect("written");
+        assert_eq!(case.read(507..508).expect("read"), changed[0]);
+        assert_eq!(case.read(1100..1101).expect("read"), changed[2]);
+        assert!(case.read(750..751).is_err());
+        // No update of the lost one is under way.
+        case.device.state().lost.clear();
         case.device.state().writes.clear();
-        case.device.flip(case.sector(2, Member::Data(9)), 5);
-        assert_eq!(case.read(509..510).expect("read"), case.expected(509..510));
-        assert_eq!(case.device.state().writes, [(case.sector(2, Member::Data(9)), 1)]);
+        case.device.flip(case.sector(3, Member::Data(9)), 5);
+        assert_eq!(case.read(750..760).expect("read"), case.expected(750..760));
+        assert_eq!(case.device.state().writes, [(case.sector(3, Member::Data(9)), 1)]);
+        let fresh = groups(&case.device, 250, 5);
+        assert!((0..10).all(|group| fresh.scrub_bulk(case.run, group).expect("scrubbed").is_clean()));
     }
+}
+
+/// Group 4 begins under one sums sector and ends under another, which no retry reads, nor a group under it, group 6.
+#[test]
+fn a_group_without_one_of_its_sums_sectors_changes_the_other_in_nothing() {
+    let case = case(250, 5, 10);
+    let new = sector_pattern(9, 2);
+    let changed: Vec<&[u8]> = sectors(&new);
+    case.device.state().lost.insert(case.sums(1));
+    case.device.state().lost.extend((0..6).map(|at| case.sector(6, Member::Data(at))));
+    let both = [changed[0], changed[1]].into_iter().zip([3, 200]).map(|(bytes, position)| Change { position, bytes });
+    let update = [changes_at(2, 7, changed[0]), GroupChanges { group: 4, changes: both.collect() }];
+    let update = case.groups.prepare_bulk_update(case.run, &update, UpdateChoice::Cheapest).expect("the device works");
+    assert_eq!(update.lost.iter().map(|lost| lost.group).collect::<Vec<u32>>(), [4]);
+    case.groups.write_bulk_update(&update).expect("written");
+    let fresh = groups(&case.device, 250, 5);
+    let mut into = vec![0; 4096];
+    fresh.read_bulk(case.run, 507..508, &|_| None, &mut into).expect("read");
+    assert!(into == changed[0]);
+    fresh.read_bulk(case.run, 1003..1004, &|_| None, &mut into).expect("read");
+    assert!(into == case.expected(1003..1004), "it is as it was");
 }
 
 /// Group 4 has CRCs in two sums sectors, of which an update changes one.

@@ -282,6 +282,29 @@ fn what_waits_for_lost_groups_of_a_file_is_no_matter_of_others() {
 }
 
 #[test]
+fn a_lost_group_keeps_none_beside_it_from_its_place() {
+    let case = Case::new();
+    let lost = case.run.group(3, SHAPE).first.0;
+    case.hand.make_lost(lost..lost + 8);
+    // All in one batch.
+    for group in [2, 3, 5] {
+        case.disk.write(case.inode, group * 10 * BYTES, &[9; 2 * SECTOR_BYTES]).expect("written");
+    }
+    let flushed = case.disk.flush_all(&case.disk.lock_flusher());
+    assert!(matches!(flushed, Err(FileError::Lost { .. })), "{flushed:?}");
+    let waits = |sector: u64| guard(&case.disk.core).nodes.find_waiting(case.inode, sector).is_some();
+    assert_eq!([20, 21, 30, 31, 50, 51].map(waits), [false, false, true, true, false, false]);
+    let Case { hand, disk, inode, .. } = case;
+    assert!(disk.close().is_err(), "what is lost waits in the journal");
+    let disk = opened(&hand);
+    for sector in [20, 30, 50] {
+        assert_eq!(disk.read_bytes(inode, sector * BYTES, 2 * SECTOR_BYTES).expect("read"), vec![9; 2 * SECTOR_BYTES]);
+    }
+    assert_reads(&disk, inode, 22..30);
+    assert_reads(&disk, inode, 52..60);
+}
+
+#[test]
 fn what_is_appended_to_a_lost_group_finds_a_place_without_it() {
     let case = Case::new();
     let file = made(&case.disk, b"short", 0..3);

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use claystone_env::Sector;
 use claystone_group::{Change, GroupChanges, GroupShape, UpdateChoice, UpdateWay};
 use claystone_sim::run;
@@ -115,7 +116,9 @@ fn took(length: u32, choice: UpdateChoice, bridge: Option<usize>) -> anyhow::Res
                 .collect();
             let changes = [GroupChanges { group, changes }];
             all += drive.time(|| -> anyhow::Result<()> {
-                Ok(groups.write_bulk_update(&groups.prepare_bulk_update(bulk, &changes, choice)?)?)
+                let update = groups.prepare_bulk_update(bulk, &changes, choice)?;
+                ensure!(update.lost.is_empty(), "no group can be lost");
+                Ok(groups.write_bulk_update(&update)?)
             })?;
         }
         all += drive.time(|| drive.device().sync())?;

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use claystone_env::{Random, SECTOR_BYTES, Sector};
 use claystone_group::{BulkRun, Change, GroupChanges, GroupShape, Groups, UpdateChoice};
 use claystone_sim::run;
@@ -191,7 +192,9 @@ fn updates(drive: &Drive, groups: &Groups, file: &File, random: &dyn Random, sof
             .collect();
         let changes = [GroupChanges { group, changes }];
         all += drive.time(|| -> anyhow::Result<()> {
-            groups.write_bulk_update(&groups.prepare_bulk_update(bulk, &changes, UpdateChoice::Cheapest)?)?;
+            let update = groups.prepare_bulk_update(bulk, &changes, UpdateChoice::Cheapest)?;
+            ensure!(update.lost.is_empty(), "no group can be lost");
+            groups.write_bulk_update(&update)?;
             if number % 50 == 49 {
                 drive.device().sync()?;
             }
