@@ -5,13 +5,14 @@
 //! unknown --fetch--> held, or failed: soft, lost, or read with another CRC than its own
 //! unknown --take_recent--> held, or skipped: another read just found that it fails --look_again--> unknown
 //! failed --decode, cached--> held (mended)          failed --retry--> held, or failed for good
+//! failed --take_offered--> held: the last resort
 //! ```
 //!
 //! Invariants:
 //! 1. A data member that is held matched its CRC, if that is known; where it is not known, nothing is held for sure until
 //!    [`Gathering::vouch`] says so.
 //! 2. What is decoded is held only if it matches its CRC, whatever the state of the parity.
-//! 3. Each member is retried at most once, so every loop ends.
+//! 3. Each member is retried at most once, and what is offered is taken once, so every loop ends.
 //!
 //! Members are counted as the group has them: data in use from 0, then parity. The code has zeros between them.
 
@@ -39,6 +40,8 @@ pub(crate) struct Gathering<'a> {
     reads_on: bool,
     // What fails softly is retried, and what can still be read is not written again.
     retries_soft: bool,
+    // What members may hold by their CRCs, if nothing else gives what is needed.
+    offered: Vec<(usize, &'a [u8])>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,7 +88,8 @@ impl<'a> Gathering<'a> {
     pub fn new(groups: &'a Groups, place: GroupPlace, sums: Vec<Option<u32>>) -> Gathering<'a> {
         assert_eq!(sums.len(), place.data as usize, "one CRC for each data sector in use");
         let slots = vec![Slot::default(); place.data as usize + groups.shape().parity as usize];
-        Gathering { groups, place, sums, slots, segments: Vec::new(), next: 0, reads_on: false, retries_soft: false }
+        let (segments, offered) = (Vec::new(), Vec::new());
+        Gathering { groups, place, sums, slots, segments, next: 0, reads_on: false, retries_soft: false, offered }
     }
 
     /// What is read to decode is not read for that alone, so nothing is retried that can be decoded.
@@ -97,6 +101,13 @@ impl<'a> Gathering<'a> {
     /// data. A retry alone tells it from what a power cut has torn, which is to be mended while the parity has it.
     pub fn retry_soft(&mut self) {
         self.retries_soft = true;
+    }
+
+    /// Offers data members as they are going to be written. Where a power cut has torn one that was being written, its CRC may be the new
+    /// one already, and then the device has one sector less to make good. It is the last thing to be used: if the cut left the old parity,
+    /// the old bytes of the member are what fits the others.
+    pub fn offer(&mut self, members: impl Iterator<Item = (usize, &'a [u8])>) {
+        self.offered = members.collect();
     }
 
     /// Holds members that were just read, from `first` on, and were checked; `failed` of them, by their place in
@@ -143,6 +154,21 @@ impl<'a> Gathering<'a> {
             }
         }
         claim
+    }
+
+    /// Holds what was offered of members that are gone and matches its CRC; returns whether there is any.
+    fn take_offered(&mut self) -> bool {
+        let mut any = false;
+        for (at, bytes) in std::mem::take(&mut self.offered) {
+            if !self.holds(at) && self.matches(at, bytes) {
+                // Whoever offered it writes it, so it is not mended.
+                self.slots[at] = Slot::default();
+                self.slots[at].held = Some(Held { segment: self.segments.len(), sector: 0 });
+                self.segments.push(Segment::Lent(bytes));
+                any = true;
+            }
+        }
+        any
     }
 
     /// Lets members be fetched that another read found to fail; returns whether there are any.
@@ -285,6 +311,10 @@ impl<'a> Gathering<'a> {
             if batch.is_empty() {
                 // Nothing is left to be read, so parity alone can be in the way.
                 if misfit && excess == 0 && self.decode_without_any(&gone) {
+                    continue;
+                }
+                if self.take_offered() {
+                    misfit = false;
                     continue;
                 }
                 return Err(self.lost(&missing));

@@ -176,6 +176,8 @@ impl<'a> Preparation<'a> {
             gathering.retry_soft();
         }
         gathering.take_cached(cached);
+        let in_use = changes.iter().take_while(|change| change.position < place.data);
+        gathering.offer(in_use.map(|change| (change.position as usize, change.bytes)));
         let is_cached = |member| gathering.holds(gathering.at(member));
         let UpdatePlan { way, reads } = plan_update(&changed, place.data, groups.shape().parity, is_cached, choice);
         let reads: Vec<usize> = reads.iter().map(|member| gathering.at(*member)).collect();

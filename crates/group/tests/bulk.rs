@@ -449,6 +449,29 @@ fn what_changes_need_not_be_read_where_its_sums_are() {
     assert_eq!(case.read(1540..1545).expect("read"), new);
 }
 
+/// Power has gone while an update was written, and a sector that it had not read no retry reads.
+#[test]
+fn after_a_crash_one_new_parity_sector_makes_good_what_an_update_did_not_read() {
+    let case = case(250, 5, 10);
+    let new = sector_pattern(9, 1);
+    let changes = [changes_at(6, 17, &new)];
+    let update = case.groups.prepare_bulk_update(case.run, &changes, UpdateChoice::Cheapest).expect("read");
+    case.groups.write_bulk_update(&update).expect("written");
+    case.device.state().lost.insert(case.sector(6, Member::Data(200)));
+    case.device.overwrite(case.sector(6, Member::Data(17)), &[3; 4096]);
+    (0..4).for_each(|number| case.device.flip(case.sector(6, Member::Parity(number)), 3 + 9 * number as usize));
+    let groups = groups(&case.device, 250, 5);
+    let again = UpdateChoice::Only(UpdateWay::Reencode);
+    let update = groups.prepare_bulk_update(case.run, &changes, again).expect("the device works");
+    assert!(update.lost.is_empty(), "{:?}", update.lost);
+    groups.write_bulk_update(&update).expect("written");
+    groups.sync().expect("synced");
+    assert!((0..10).all(|group| groups.scrub_bulk(case.run, group).expect("scrubbed").is_clean()));
+    let mut into = vec![0; 4096];
+    groups.read_bulk(case.run, 1700..1701, &|_| None, &mut into).expect("read");
+    assert!(into == case.expected(1700..1701));
+}
+
 fn changes_at<'a>(group: u32, position: u32, bytes: &'a [u8]) -> GroupChanges<'a> {
     GroupChanges { group, changes: vec![Change { position, bytes }] }
 }

@@ -434,6 +434,39 @@ fn after_a_crash_what_is_torn_is_mended_before_its_group_is_encoded_again() {
     assert!(update.mended && case.device.state().lost.is_empty());
 }
 
+/// Power has gone while an update was written that had not read position 1, which no retry reads.
+#[test]
+fn after_a_crash_what_does_not_read_is_decoded_from_any_parity_sector_that_is_new_or_from_the_old_ones() {
+    for new_parity in [Some(0), Some(1), Some(2), None] {
+        let case = case(PLACE, 10, 3);
+        let (new, old_parity) = (sector_pattern(9, 1), case.device.content(13..16));
+        let changes = [Change { position: 5, bytes: &new }];
+        let update = case.groups.prepare_update(PLACE, &changes, &case.sums, NOTHING_CACHED, UpdateChoice::Cheapest);
+        case.groups.write_update(&update.expect("read")).expect("written");
+        let mut sums = case.sums.clone();
+        sums[5] = sector_sum(&new);
+        case.device.state().writes.clear();
+        case.device.state().lost.insert(4);
+        case.device.overwrite(8, &[3; 4096]);
+        for (number, old) in (0..).zip(sectors(&old_parity)) {
+            match new_parity {
+                Some(new) if new == number => {}
+                Some(_) => case.device.overwrite(13 + number, &[number as u8; 4096]),
+                None => case.device.overwrite(13 + number, old),
+            }
+        }
+        let groups = groups(&case.device, 10, 3);
+        let again = UpdateChoice::Only(UpdateWay::Reencode);
+        let update = groups.prepare_update(PLACE, &changes, &sums, NOTHING_CACHED, again).expect("decoded");
+        let mended = std::mem::take(&mut case.device.state().writes);
+        assert!(mended.contains(&(4, 1)) && !mended.contains(&(8, 1)), "what is written anyway is not: {mended:?}");
+        groups.write_update(&update).expect("written");
+        groups.sync().expect("synced");
+        assert!(groups.scrub(PLACE, &sums).expect("scrubbed").is_clean());
+        assert!(case.device.content(4..5) == case.expected(1..2));
+    }
+}
+
 #[test]
 fn groups_without_parity_are_updated_without_a_read() {
     let mut case = case(PLACE, 10, 0);
