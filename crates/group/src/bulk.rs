@@ -1,8 +1,9 @@
 //! Bulk runs: groups with their CRCs in sums sectors between them, written and read in long strides.
 //!
-//! A sums sector that does not read is not retried: parity is a second checksum. Each of its groups, when it is next
+//! A sums sector that does not read is read again, and then retried: it alone tells a group from what it was before a write that the
+//! drive has lost. Where no retry reads it, parity is a second checksum. Each of its groups, when it is next
 //! read, is read whole and must be a codeword with a parity sector to spare; so its CRCs are learnt, and when those of
-//! all groups in use are, the sums sector is written again. Whoever streams through a run does so without a further read.
+//! all groups in use are, the sums sector is written again. Whoever streams through a run does that without a further read.
 //!
 //! Invariants:
 //! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_bulk_update`]).
@@ -605,7 +606,7 @@ impl Groups {
         restored
     }
 
-    /// Sees to it that it is known what the data of a group should be: by its CRCs, for which its sums sectors are retried, or where no
+    /// Sees to it that it is known what the data of a group should be: by its CRCs, for which its sums sectors are read again, or where no
     /// retry reads those, by its parity. A group whose writing was lost, data and parity in one, is the codeword that it was.
     fn know(&self, run: BulkRun, group: u32, gathering: &mut Gathering<'_>) -> Result<Known, GroupError> {
         let k = u64::from(self.shape().data);
@@ -619,8 +620,7 @@ impl Groups {
         for number in first..=BulkRun::sums_of(group_first + k - 1).0 {
             let place = run.sums(number, self.shape());
             if self.sums_cache().may_be_retried(place) {
-                count(&self.counts().retries, 1);
-                self.load_sums(place, Effort::Retry)?;
+                self.load_sums_again(place)?;
             }
         }
         gathering.learn_sums(self.group_sums(run, group, 0..k as usize)?);
@@ -722,6 +722,16 @@ impl Groups {
             self.sums_cache().give_up(place);
         }
         Ok(sums)
+    }
+
+    /// Reads a sums sector that did not read: as before, and then by retrying. Whoever streams waits for it, and a turn is less than a
+    /// retry; see docs/decisions/0032-a-sums-sector-is-read-again-before-it-is-retried.md.
+    fn load_sums_again(&self, place: Sector) -> Result<(), GroupError> {
+        if self.device().geometry().fails_fast && self.load_sums(place, Effort::FailFast)?.is_some() {
+            return Ok(());
+        }
+        count(&self.counts().retries, 1);
+        self.load_sums(place, Effort::Retry).map(drop)
     }
 
     /// Keeps a sums sector that was read on the way, or writes it again if it did not read and is known.

@@ -24,6 +24,10 @@ pub struct FaultyDevice {
 #[derive(Default)]
 pub struct State {
     pub soft: BTreeSet<u64>,
+    /// Sectors that fail softly the next time they are read, and then no more.
+    pub soft_once: BTreeSet<u64>,
+    /// It retries whatever it is told.
+    pub retries_itself: bool,
     pub lost: BTreeSet<u64>,
     pub read_only: bool,
     /// The write after so many others is nowhere to be found.
@@ -84,8 +88,8 @@ impl FaultyDevice {
 
 impl FaultyDevice {
     fn read_one(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
-        let mut state = self.state();
         let range = self.geometry().range(first, into.len());
+        let mut state = self.state();
         state.reads.push((first.0, range.sectors, effort));
         self.memory.read(first, into, effort)?;
         let retried = (first.0..range.end().0).filter(|sector| effort == Effort::Retry && state.soft.contains(sector));
@@ -97,6 +101,7 @@ impl FaultyDevice {
                 (Effort::Retry, true) => SectorFailure::Lost,
                 (Effort::Retry, false) => continue,
                 (Effort::FailFast, lost) if lost || state.soft.contains(&sector) => SectorFailure::Soft,
+                (Effort::FailFast, false) if state.soft_once.remove(&sector) => SectorFailure::Soft,
                 (Effort::FailFast, _) => continue,
             };
             bytes.fill(0);
@@ -112,7 +117,7 @@ impl Device for FaultyDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.memory.geometry()
+        Geometry { fails_fast: !self.state().retries_itself, ..self.memory.geometry() }
     }
 
     fn elapsed(&self) -> Option<Duration> {
