@@ -84,6 +84,8 @@ impl Bridge {
         if rest == FallocateFlags::PUNCH_HOLE && keep_size {
             self.tree.punch(node, offset, length).map_err(refused)
         } else if rest == FallocateFlags::ZERO_RANGE {
+            // Without room for its holes nothing is zeroed. What is punched gives its own room away, and gets it again.
+            self.tree.allocate(node, offset, length, keep_size).map_err(refused)?;
             self.tree.punch(node, offset, length).map_err(refused)?;
             self.tree.allocate(node, offset, length, keep_size).map_err(refused)
         } else if rest.is_empty() {

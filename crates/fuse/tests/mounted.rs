@@ -108,6 +108,20 @@ fn holes_are_made_found_and_counted() {
 }
 
 #[test]
+fn what_there_is_no_space_to_zero_stays() {
+    let Some((directory, _mount, _)) = mounted(&MountOptions::default()) else { return };
+    let options = || OpenOptions::new().read(true).write(true).create(true).clone();
+    let file = options().open(directory.path().join("file")).expect("made");
+    file.write_all_at(&[7; 1 << 20], 0).expect("there is space");
+    let zero = |bytes| rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE, 0, bytes);
+    assert_eq!(zero(1 << 30), Err(rustix::io::Errno::NOSPC));
+    let read = || fs::read(directory.path().join("file")).expect("it is there");
+    assert!(read() == [7; 1 << 20]);
+    zero(1 << 20).expect("it has its space");
+    assert!(read() == [0; 1 << 20]);
+}
+
+#[test]
 fn names_links_and_nodes_behave() {
     let Some((directory, mut mount, tree)) = mounted(&MountOptions::default()) else { return };
     let at = |name: &str| directory.path().join(name);
