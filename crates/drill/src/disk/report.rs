@@ -69,6 +69,8 @@ pub struct DiskReport {
     pub steps: u64,
     /// Steps that found no space.
     pub refused: u64,
+    /// Groups that were scrubbed in passing.
+    pub passed: u64,
     /// Operations of the device.
     pub operations: u64,
     /// What went wrong.

@@ -26,10 +26,12 @@ pub enum Scenario {
     Full,
     /// All of these.
     Mixed,
+    /// Files that are changed while the disk scrubs itself in passing, as who mounts it has it do.
+    Passing,
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 7] = [
+pub const SCENARIOS: [Scenario; 8] = [
     Scenario::Writes,
     Scenario::Appends,
     Scenario::Overwrites,
@@ -37,6 +39,7 @@ pub const SCENARIOS: [Scenario; 7] = [
     Scenario::Shapes,
     Scenario::Full,
     Scenario::Mixed,
+    Scenario::Passing,
 ];
 
 /// One call, or two: what is synced at once is.
@@ -114,6 +117,8 @@ pub enum Step {
     Tend,
     /// The disk reads all that it holds, and mends it.
     Scrub,
+    /// It goes on with that a few times, a group or some pages each.
+    ScrubInPassing,
     /// The disk is closed and opened.
     Reopen,
     /// The disk is closed and opened on a larger device, and takes it up.
@@ -147,6 +152,7 @@ enum Act {
     SyncAll,
     Tend,
     Scrub,
+    ScrubInPassing,
     Reopen,
     Grow,
 }
@@ -210,6 +216,14 @@ impl Scenario {
                 (Act::Open, 3),
                 (Act::Release, 2),
                 (Act::Grow, 1),
+            ],
+            Scenario::Passing => &[
+                (Act::ScrubInPassing, 24),
+                (Act::WriteMuch, 8),
+                (Act::Append, 8),
+                (Act::Overwrite, 16),
+                (Act::Punch, 3),
+                (Act::Remove, 2),
             ],
         });
         acts
@@ -359,6 +373,7 @@ impl Choice<'_> {
             Act::SyncAll => Step::SyncAll,
             Act::Tend => Step::Tend,
             Act::Scrub => Step::Scrub,
+            Act::ScrubInPassing => Step::ScrubInPassing,
             Act::Reopen => Step::Reopen,
             Act::Grow => Step::Grow { sectors: 1 + self.below(100) },
         })
