@@ -32,6 +32,9 @@ use crate::writer::DirectoryWriter;
 const PAGE_IDS_MAX: usize = 10_000;
 /// Between two steps of making spares, of 1 MiB each: 20 MB/s at most.
 const SPARE_PAUSE: Duration = Duration::from_millis(50);
+/// How long an opening waits for who has the disk, and how often it looks.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
+const LET_GO_PAUSE: Duration = Duration::from_millis(10);
 
 /// A disk that is a directory.
 pub struct DirectoryStore {
@@ -58,7 +61,8 @@ impl DirectoryStore {
     /// The disk stays locked against other processes until the store and all that it gave out are dropped.
     ///
     /// # Errors
-    /// Every [`OpenError`] but those of formatting. A disk that refuses writes opens; see [`ChunkStore::state`].
+    /// Every [`OpenError`] but those of formatting; `InUse` after a second. A disk that refuses writes opens; see
+    /// [`ChunkStore::state`].
     pub async fn open(
         env: &Env,
         directory: Arc<dyn Directory>,
@@ -66,9 +70,19 @@ impl DirectoryStore {
         expected: Expected,
         options: Options,
     ) -> Result<DirectoryStore, OpenError> {
-        let label = directory.label();
-        let opened = call(&*worker, move || open_now(directory, expected, options)).await;
-        let files = Arc::new(opened.map_err(|_| OpenError::WorkerStopped { label })??);
+        let began = env.clock.now();
+        let opened = loop {
+            let (label, directory, options) = (directory.label(), directory.clone(), options.clone());
+            let opened = call(&*worker, move || open_now(directory, expected, options)).await;
+            match opened.map_err(|_| OpenError::WorkerStopped { label })? {
+                // What a store does by itself keeps the disk for a moment after it was let go.
+                Err(OpenError::InUse { .. }) if env.clock.now().since(began) < LET_GO_WITHIN => {
+                    env.clock.sleep(LET_GO_PAUSE).await;
+                }
+                opened => break opened?,
+            }
+        };
+        let files = Arc::new(opened);
         let shared = Shared {
             env: env.clone(),
             files,

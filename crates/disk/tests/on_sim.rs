@@ -89,6 +89,23 @@ fn conforms() {
     });
 }
 
+#[test]
+fn an_opening_waits_a_moment_for_who_lets_the_disk_go() {
+    run(1, |world| async move {
+        let served = Served::format(world).await;
+        let clock = served.world.clock();
+        let lock = served.disk.attach().lock().expect("nobody has it");
+        let lets_go = async {
+            clock.sleep(Duration::from_millis(100)).await;
+            drop(lock);
+        };
+        let (opened, ()) = futures::join!(served.try_open(), lets_go);
+        let store = opened.expect("it was let go");
+        assert!(matches!(served.try_open().await, Err(OpenError::InUse { .. })), "this one is not");
+        drop(store);
+    });
+}
+
 // ---- Power cuts and failures at every operation ----
 
 /// What is done while power goes.
