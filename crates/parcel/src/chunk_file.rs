@@ -19,6 +19,8 @@ use crate::manifest::HEAD_BYTES;
 use crate::sector::{ENTRY_BYTES, SECTOR_BYTES, SectorSums};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
+/// Sectors that are read at once where a whole file is.
+const AT_ONCE: u64 = 256;
 
 /// A chunk file that is there.
 pub struct ChunkFile {
@@ -152,11 +154,36 @@ impl ChunkFile {
 
     /// Reads sectors up to the first damaged one.
     pub(crate) fn first_damaged(&self) -> Option<u64> {
-        const AT_ONCE: u64 = 256;
-        let (sectors, bytes) = (self.layout.sectors(), self.layout.chunk_bytes());
-        let mut buffer = vec![0; (AT_ONCE * SECTOR).min(bytes) as usize];
-        let mut parts = (0..sectors).step_by(AT_ONCE as usize);
+        let mut buffer = self.some_sectors();
+        let mut parts = (0..self.layout.sectors()).step_by(AT_ONCE as usize);
         parts.find_map(|first| self.read(first..first + AT_ONCE, &mut buffer).first().copied())
+    }
+
+    /// Room for as many sectors as are read at once.
+    fn some_sectors(&self) -> Vec<u8> {
+        vec![0; (AT_ONCE * SECTOR).min(self.layout.chunk_bytes()) as usize]
+    }
+
+    /// Counts sectors that are right, up to `most`.
+    pub(crate) fn good_sectors(&self, most: u64) -> u64 {
+        let mut buffer = self.some_sectors();
+        let mut good = 0;
+        // What is not there is not good, however long the head says the chunk is.
+        let held = self.layout.sectors().min(self.held_bytes().div_ceil(SECTOR));
+        for first in (0..held).step_by(AT_ONCE as usize) {
+            let sectors = first..held.min(first + AT_ONCE);
+            good += sectors.end - sectors.start - self.read(sectors, &mut buffer).len() as u64;
+            if good >= most {
+                break;
+            }
+        }
+        good
+    }
+
+    /// Whether the file ends within a head, and is that far what `head` is: a chunk file that was cut off.
+    pub(crate) fn is_beginning_of(&self, head: &[u8]) -> bool {
+        let mut bytes = vec![0; self.bytes.min(head.len() as u64) as usize];
+        bytes.len() < head.len() && self.file.read_at(0, &mut bytes).is_ok() && head.starts_with(&bytes)
     }
 
     /// Makes what was written durable, and lets the next read come from the medium.

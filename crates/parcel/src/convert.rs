@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! parcels --join--> joint --restore--> the same parcels, byte for byte
-//! each: planned -> new files under `.part` -> synced -> read back -> renamed -> manifest -> old parity removed
+//! each: planned -> locked, found and planned again -> new files under `.part` -> synced -> read back -> renamed -> manifest -> old parity removed
 //! ```
 //!
 //! Invariants:
@@ -37,6 +37,8 @@ const PIECE_BYTES: u64 = 256 << 10;
 pub struct Conversion<'a> {
     parcels: &'a [Parcel],
     plan: ConversionPlan,
+    /// Of a new joint.
+    id: ParcelId,
     reads: Vec<&'a ChunkFile>,
     writes: Vec<Identity>,
     drops: Vec<&'a ChunkFile>,
@@ -116,6 +118,7 @@ impl<'a> Conversion<'a> {
             drops: plan.dropped().iter().map(file).collect(),
             results: vec![Agreement::Joint(joint)],
             plan,
+            id,
         }))
     }
 
@@ -141,6 +144,7 @@ impl<'a> Conversion<'a> {
             drops: files.values().filter(|file| joint.source(file.chunk).is_none()).collect(),
             results: joint.members.iter().cloned().map(Agreement::Parcel).collect(),
             plan,
+            id: joint.id,
         }))
     }
 
@@ -164,10 +168,17 @@ impl<'a> Conversion<'a> {
     /// Converts; new files are written into `into`.
     ///
     /// # Errors
-    /// A sector that is needed or stays is damaged, another process writes there, something else has the name of a new file, or a
-    /// file's own. Then the old parity is still whole, unless it is the removing of it that failed.
+    /// A sector that is needed or stays is damaged, another process writes there, something else has the name of a new
+    /// file, a chunk file was lost or the parcel converted since this was planned, or a file's own. Then the old parity is still whole, unless it is the removing of it that failed.
     pub fn run(&self, into: &Arc<dyn Directory>, progress: Progress<'_>) -> Result<Converted, Error> {
-        let _locks = lock_all(self.parcels.iter().flat_map(|parcel| &parcel.directories).chain([into]))?;
+        let _locks = lock_all(self.parcels.iter().flat_map(Parcel::directories).chain([into]))?;
+        let parcels = self.parcels.iter().map(Parcel::found_again).collect::<Result<Vec<_>, _>>()?;
+        let again = Conversion::plan(&parcels, self.plan.to, self.id)?;
+        again.expect("the same parcels have the same plan").run_locked(into, progress)
+    }
+
+    /// Converts what was found while nobody else could write.
+    fn run_locked(&self, into: &Arc<dyn Directory>, progress: Progress<'_>) -> Result<Converted, Error> {
         let mut parts = self.new_parts(into)?;
         let read_before: u64 = self.parcels.iter().map(Parcel::read_bytes).sum();
         let Computed { written_bytes, combined_bytes, checked_bytes } = self.compute(&parts, progress)?;
@@ -251,21 +262,22 @@ impl Parcel {
     /// # Errors
     /// A chunk file of the parcel is missing or damaged, or a file cannot be removed.
     pub fn remove_superfluous(&self) -> Result<Vec<String>, Error> {
-        if !self.absent().is_empty() {
-            let name = self.members()[0].name.clone();
-            return Err(Error::NotWhole { name, absent: self.absent().len(), damaged: 0 });
+        let _locks = lock_all(self.directories())?;
+        let again = self.found_again()?;
+        if !again.absent().is_empty() {
+            let name = again.members()[0].name.clone();
+            return Err(Error::NotWhole { name, absent: again.absent().len(), damaged: 0 });
         }
-        let _locks = lock_all(self.directories.iter())?;
-        for file in self.files() {
+        for file in again.files() {
             if let Some(sector) = file.first_damaged() {
                 return Err(Error::DamagedSource { path: file.path(), sector });
             }
         }
         // The names that stay may be younger than the last sync.
-        for directory in &self.directories {
+        for directory in again.directories() {
             directory.sync_dir("").map_err(Error::io(directory.label(), "syncing the directory"))?;
         }
-        remove(&self.superfluous)
+        remove(&again.superfluous)
     }
 }
 

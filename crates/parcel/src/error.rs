@@ -61,10 +61,16 @@ pub enum Error {
         got: u64,
     },
     /// Something has the name that was to be written.
-    #[error("{path} is already there")]
+    #[error("{path} is already there, and is not written over: move it away")]
     Exists {
         /// The file.
         path: String,
+    },
+    /// Somebody put the parcel under another code since it was found.
+    #[error("{name}: its parcel was converted meanwhile, nothing was done")]
+    Converted {
+        /// The file.
+        name: String,
     },
     /// Another process writes in this directory.
     #[error("{directory}: another process writes parcels there")]

@@ -1,8 +1,8 @@
 //! Finding the files of a parcel among others.
 //!
 //! Invariants:
-//! 1. A file belongs to the parcel that its head says. Only a file without a head is known by its name, and then its
-//!    sectors' checksums still say whether that is true.
+//! 1. A file belongs to the parcel that its head says. Only a file without a head is known by its name, and then a
+//!    sector's checksum, or what is left of a head that was cut off, must say that it is true: else it is somebody else's.
 //! 2. Whatever is odd is told: nothing that was named is passed over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,7 @@ use crate::name::{SUFFIX, parcels_of};
 use crate::parcel::Parcel;
 
 /// Where to look: a directory, and a file in it if one is meant.
+#[derive(Clone)]
 pub struct Place {
     /// The directory.
     pub directory: Arc<dyn Directory>,
@@ -37,6 +38,15 @@ pub enum Oddity {
         path: String,
         /// What it holds.
         holds: String,
+    },
+    /// A chunk file goes on behind its content. Nothing reads that, and nothing takes it away.
+    Longer {
+        /// The file.
+        path: String,
+        /// Bytes of the file.
+        bytes: u64,
+        /// Bytes it should have.
+        expected_bytes: u64,
     },
     /// A file could not be looked into.
     Unreadable {
@@ -172,18 +182,10 @@ fn gather(
     let mut files: BTreeMap<u16, ChunkFile> = BTreeMap::new();
     let mut superfluous = Vec::new();
     let mut manifest_files = Vec::new();
-    let mut take = |found: &Found, chunk: u16, damage: Option<&'static str>| -> Result<(), Error> {
+    let as_chunk = |found: &Found, chunk: u16| -> Result<ChunkFile, Error> {
         let place = (Arc::clone(&found.directory), found.name.clone(), Arc::clone(&found.file));
         let file = ChunkFile::new(place, &identities[usize::from(chunk)], chunk, Arc::clone(&read_bytes));
-        let mut file = file.map_err(Error::io(found.path(), "looking at its length"))?;
-        file.head_damage = damage;
-        match files.get(&chunk) {
-            Some(other) => Err(Error::Duplicate { index: chunk, path: found.path(), other: other.path() }),
-            None => {
-                files.insert(chunk, file);
-                Ok(())
-            }
-        }
+        file.map_err(Error::io(found.path(), "looking at its length"))
     };
     // Whole heads: of this parcel or joint, of its members, of joints over them that do not hold.
     let members: Vec<Agreement> = agreement.members().iter().cloned().map(Agreement::Parcel).collect();
@@ -201,7 +203,9 @@ fn gather(
         let leaves = match (&head.agreement, head.chunk) {
             (other, Some(chunk)) if is_ours => match keys.get(&(other.id(), chunk)) {
                 Some(chunk) => {
-                    take(found, *chunk, None)?;
+                    if let Some(twin) = files.insert(*chunk, as_chunk(found, *chunk)?) {
+                        return Err(Error::Duplicate { index: *chunk, path: found.path(), other: twin.path() });
+                    }
                     None
                 }
                 None => Some(format!("parity that the conversion to {spec} replaced")),
@@ -224,6 +228,7 @@ fn gather(
     }
     // What has the name of one of our chunks and no head of ours.
     for (chunk, identity) in (0..).zip(&identities) {
+        let mut headless = Vec::new();
         for found in all.iter().filter(|found| found.name == identity.name) {
             match &found.head {
                 Ok(head) if ours().any(|one| one.id() == head.agreement.id()) => (),
@@ -235,13 +240,75 @@ fn gather(
                     path: found.path(),
                     holds: format!("a chunk of format version {version}"),
                 }),
-                Err(NoHead::Damaged(why)) => take(found, chunk, Some(why))?,
+                Err(NoHead::Damaged(why)) => {
+                    let mut file = as_chunk(found, chunk)?;
+                    file.head_damage = Some(why);
+                    headless.push(file);
+                }
             }
         }
+        let (best, others) = best_headless(headless, files.contains_key(&chunk), identity);
+        files.extend(best.map(|file| (chunk, file)));
+        oddities.extend(others.into_iter().map(|(file, is_ours)| {
+            let holds = match is_ours {
+                true => format!("chunk {chunk}, which is there twice, under a damaged head"),
+                false => format!("neither the head nor a sector of chunk {chunk}"),
+            };
+            Oddity::Foreign { path: file.path(), holds }
+        }));
     }
-    let directories = places.iter().map(|place| Arc::clone(&place.directory)).collect();
+    for file in files.values() {
+        let expected_bytes = identities[usize::from(file.chunk)].layout.chunk_file_bytes();
+        if file.bytes > expected_bytes {
+            oddities.push(Oddity::Longer { path: file.path(), bytes: file.bytes, expected_bytes });
+        }
+    }
+    let places = places.to_vec();
     let named = named.and_then(|id| agreement.members().iter().position(|member| member.id == id));
-    Ok(Parcel { agreement, named, code, directories, files, superfluous, manifest_files, oddities, read_bytes })
+    Ok(Parcel { agreement, named, code, places, files, superfluous, manifest_files, oddities, read_bytes })
+}
+
+/// Of files that have a chunk's name and no head, the one that is taken for the chunk: one that is of ours, of several the
+/// one with the most good sectors, and none where a file with a head `is_there`. And the others, each with whether it is
+/// of ours. Nobody else's file is taken, for a repair would write over it.
+fn best_headless(
+    headless: Vec<ChunkFile>,
+    is_there: bool,
+    identity: &Identity,
+) -> (Option<ChunkFile>, Vec<(ChunkFile, bool)>) {
+    let is_alone = headless.len() == 1;
+    // One good sector says whose it is; to tell which is better takes all of them.
+    let good = |file: &ChunkFile| file.good_sectors(if is_alone { 1 } else { u64::MAX });
+    let is_ours = |file: &ChunkFile, good| good > 0 || file.is_beginning_of(&identity.head);
+    let mut best: Option<(u64, ChunkFile)> = None;
+    let mut others = Vec::new();
+    for file in headless {
+        let good = good(&file);
+        if !is_ours(&file, good) {
+            others.push((file, false));
+        } else if is_there || best.as_ref().is_some_and(|(most, _)| *most >= good) {
+            others.push((file, true));
+        } else if let Some((_, worse)) = best.replace((good, file)) {
+            others.push((worse, true));
+        }
+    }
+    (best.map(|(_, file)| file), others)
+}
+
+impl Parcel {
+    /// The same parcel as it lies there now. Whoever changes it does this once its directories are locked: what was found
+    /// before may have been rebuilt, moved or converted meanwhile.
+    ///
+    /// # Errors
+    /// As [`find`]'s, or the parcel is under another code or in another joint by now.
+    pub(crate) fn found_again(&self) -> Result<Parcel, Error> {
+        let (all, oddities) = look(&self.places)?;
+        if whole(&self.agreement, &standing(&all)) != self.agreement {
+            return Err(Error::Converted { name: self.members()[0].name.clone() });
+        }
+        let named = self.named.map(|at| self.members()[at].id);
+        gather(&all, self.agreement.clone(), named, oddities, &self.places)
+    }
 }
 
 /// Looks into every file that may be part of a parcel.

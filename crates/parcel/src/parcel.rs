@@ -9,7 +9,7 @@ use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
 use claystone_env::Directory;
 
 use crate::chunk_file::ChunkFile;
-use crate::find::Oddity;
+use crate::find::{Oddity, Place};
 use crate::identity::Agreement;
 use crate::layout::Layout;
 use crate::manifest::{Manifest, ParcelId};
@@ -22,7 +22,7 @@ pub struct Parcel {
     pub(crate) named: Option<usize>,
     pub(crate) code: Arc<dyn ErasureCode>,
     /// Where was looked.
-    pub(crate) directories: Vec<Arc<dyn Directory>>,
+    pub(crate) places: Vec<Place>,
     pub(crate) files: BTreeMap<u16, ChunkFile>,
     /// Files of members, or of an unfinished conversion, that are not needed.
     pub(crate) superfluous: Vec<(Arc<dyn Directory>, String)>,
@@ -90,6 +90,16 @@ impl Parcel {
     /// Bytes of content that were read since the parcel was found.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a conversion that was not finished left files that [`Parcel::remove_superfluous`] removes.
+    pub fn has_superfluous(&self) -> bool {
+        !self.superfluous.is_empty()
+    }
+
+    /// Where was looked.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &Arc<dyn Directory>> {
+        self.places.iter().map(|place| &place.directory)
     }
 
     pub(crate) fn absent_chunks(&self) -> impl Iterator<Item = ChunkIndex> {

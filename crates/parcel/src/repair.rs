@@ -1,7 +1,7 @@
 //! Making a parcel whole again.
 //!
 //! ```text
-//! verify --too much lost, wrong hash--> error, nothing touched
+//! locked -> found again -> verify --too much lost, wrong hash--> error, nothing touched
 //!   \--> rows: recover what is lost -> new files under `.part`, damaged sectors in place
 //!          -> synced -> read back -> new files renamed
 //! ```
@@ -59,8 +59,19 @@ impl Parcel {
     ///
     /// # Errors
     /// Too much is lost or the hash is wrong (then nothing was changed), another process writes there, something else
-    /// has the name of a missing file, or a file's own.
+    /// has the name of a missing file, the parcel was converted since it was found, or a file's own.
     pub fn repair(&self, into: &Arc<dyn Directory>, extent: Extent, progress: Progress<'_>) -> Result<Repaired, Error> {
+        let _locks = lock_all(self.directories().chain([into]))?;
+        self.found_again()?.repair_locked(into, extent, progress)
+    }
+
+    /// Repairs what was found while nobody else could write.
+    fn repair_locked(
+        &self,
+        into: &Arc<dyn Directory>,
+        extent: Extent,
+        progress: Progress<'_>,
+    ) -> Result<Repaired, Error> {
         let report = match extent {
             Extent::All => Some(self.verify(progress)),
             Extent::Missing => None,
@@ -74,7 +85,6 @@ impl Parcel {
             return Err(Error::lost(why, *at));
         }
         let layout = self.layout();
-        let _locks = lock_all(self.directories.iter().chain([into]))?;
         let mut parts = self.parts_of_absent(into)?;
         let damaged: BTreeSet<u64> = report.iter().flat_map(|report| report.damaged_rows.iter().copied()).collect();
 

@@ -142,6 +142,35 @@ fn check_losses(disk: &SimDisk, files: &[Vec<u8>], code: &str) {
 }
 
 #[test]
+fn a_conversion_looks_again_once_nobody_else_can_write() {
+    with_disk(|disk| {
+        let files = encode(&disk, "rsm:2+2", &[70_000, 30_000]);
+        let (one, other) = (parcels(&disk), parcels(&disk));
+        let plan = |parcels| {
+            let plan = Conversion::plan(parcels, spec("rsm:4+2"), ParcelId([9; 16]));
+            plan.expect("planned").expect("a conversion")
+        };
+        // A chunk that is lost after the plan was made stops it, and the file can still be mended by the old parity.
+        let late = plan(&one);
+        let (name, lost) = ("a.tar.01.clay", disk.content("a.tar.01.clay"));
+        disk.lose_file(name);
+        let stopped = late.run(&disk.attach(), &mut |_| ());
+        assert!(matches!(stopped, Err(Error::NotWhole { absent: 1, .. })), "{stopped:?}");
+        disk.attach().create(name).expect("made");
+        disk.set_content(name, lost);
+
+        // Two plan the same; who is late is refused, and what the first one made stays whole.
+        let first = plan(&other);
+        first.run(&disk.attach(), &mut |_| ()).expect("converted");
+        let before = snapshot(&disk);
+        let refused = late.run(&disk.attach(), &mut |_| ());
+        assert!(matches!(refused, Err(Error::Converted { .. })), "{refused:?}");
+        assert!(snapshot(&disk) == before);
+        check_files(&disk, &files, "converted once");
+    });
+}
+
+#[test]
 fn what_is_read_and_written_is_what_the_plan_says() {
     // Chunks read, written, and terms of sums: merging reads no data, collapsing groups reads the old local parities. And
     // chunks that stay, which are checked.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use claystone_code::CodeSpec;
 use claystone_env::Directory;
 use claystone_parcel::{
-    Encoder, Error, Extent, Head, Manifest, NoHead, Parcel, ParcelId, Place, SECTOR_BYTES, Verdict, chunk_file_name,
-    find, manifest_file_name,
+    Encoder, Error, Extent, Head, Manifest, NoHead, Oddity, Parcel, ParcelId, Place, SECTOR_BYTES, Verdict,
+    chunk_file_name, find, manifest_file_name,
 };
 use claystone_sim::{DiskModel, SimDisk, run};
 
@@ -439,6 +439,113 @@ fn other_parcels_duplicates_and_newer_files_are_told_apart() {
         put(&disk, &ours, newer);
         assert!(matches!(find(&[place(&ours)]).map(|_| ()), Err(Error::NewerFormat { version: 2, known: 1, .. })));
         assert!(matches!(find(&[place("nothing")]).map(|_| ()), Err(Error::Io { .. })));
+    });
+}
+
+#[test]
+fn a_file_of_somebody_else_under_a_chunks_name_is_not_written_over() {
+    with_disk(|disk| {
+        let bytes = content(100_000);
+        encode(disk.attach(), "rs:2+1", &bytes).expect("written");
+        let name = chunk_name("rs:2+1", 1);
+        for foreign in [content(60_000), b"notes".to_vec(), vec![0; 4096], disk.content(&name)[1..].to_vec()] {
+            put(&disk, &name, foreign.clone());
+            let parcel = found(&disk).expect("found");
+            assert!(matches!(parcel.oddities(), [Oddity::Foreign { path, .. }] if path.ends_with(&name)));
+            assert_eq!((parcel.absent(), verdict(&disk)), (vec![1], Verdict::Repairable));
+            assert_eq!(decode(&disk).expect("decoded"), bytes);
+            for extent in [Extent::All, Extent::Missing] {
+                let error = repair(&disk, extent).expect_err("it is in the way");
+                assert!(matches!(&error, Error::Exists { path } if path.ends_with(&name)), "{error}");
+                assert_eq!(disk.content(&name), foreign);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_chunk_of_ours_with_one_good_sector_is_mended_under_a_damaged_head() {
+    with_disk(|disk| {
+        encode(disk.attach(), "rs:2+1", &content(100_000)).expect("written");
+        let name = chunk_name("rs:2+1", 1);
+        let (whole, layout) = (disk.content(&name), found(&disk).expect("found").layout());
+        let mut ruin = whole.clone();
+        ruin[..512].fill(0xee);
+        let last = (layout.content_at() + (layout.sectors() - 1) * SECTOR_BYTES as u64) as usize;
+        ruin[layout.content_at() as usize..last].fill(0xee);
+        put(&disk, &name, ruin);
+        let repaired = repair(&disk, Extent::All).expect("repaired");
+        assert_eq!((repaired.mended_heads, repaired.mended_sectors), (1, layout.sectors() - 1));
+        assert_eq!(disk.content(&name), whole);
+    });
+}
+
+#[test]
+fn a_stray_copy_with_a_damaged_head_is_odd_and_stops_nothing() {
+    run(7, |world| async move {
+        let (one, two) = (world.disk("one", DiskModel::ssd(1 << 32)), world.disk("two", DiskModel::ssd(1 << 32)));
+        let places = || [&one, &two].map(|disk| Place { directory: disk.attach(), file: None });
+        let bytes = content(100_000);
+        encode(one.attach(), "rs:2+1", &bytes).expect("written");
+        let name = chunk_name("rs:2+1", 1);
+        let (whole, layout) = (one.content(&name), find(&places()).expect("found").layout());
+        let mut stray = whole.clone();
+        stray[20] ^= 1;
+        put(&two, &name, stray.clone());
+        let judge = |stray: &[u8]| {
+            let parcel = find(&places()).expect("found");
+            let [Oddity::Foreign { path, .. }] = parcel.oddities() else { panic!("{:?}", parcel.oddities()) };
+            assert!(path.starts_with("sim:two/"), "{path}");
+            let mut decoded = Vec::new();
+            let mut sink = |piece: &[u8]| {
+                decoded.extend_from_slice(piece);
+                Ok(())
+            };
+            parcel.decode(&mut sink, &mut |_| ()).expect("decoded");
+            assert_eq!(decoded, bytes);
+            one.lose_file(&chunk_name("rs:2+1", 0));
+            parcel.repair(&one.attach(), Extent::All, &mut |_| ()).expect("repaired");
+            assert_eq!(find(&places()).expect("found").verify(&mut |_| ()).verdict(), Verdict::Whole);
+            assert_eq!((one.content(&name), two.content(&name)), (whole.clone(), stray.to_vec()));
+        };
+        judge(&stray);
+        // Of two without a head the better one is the chunk.
+        stray[layout.content_at() as usize] ^= 1;
+        put(&two, &name, stray.clone());
+        one.flip_bit(&name, 20 * 8);
+        judge(&stray);
+    });
+}
+
+#[test]
+fn a_repair_looks_again_once_nobody_else_can_write() {
+    with_disk(|disk| {
+        let bytes = content(100_000);
+        encode(disk.attach(), "rs:2+1", &bytes).expect("written");
+        disk.lose_file(&chunk_name("rs:2+1", 1));
+        // Two of them find chunk 1 missing. The second one is late, and in the meantime chunk 0 is lost.
+        let late = found(&disk).expect("found");
+        repair(&disk, Extent::Missing).expect("repaired");
+        disk.lose_file(&chunk_name("rs:2+1", 0));
+        let repaired = late.repair(&disk.attach(), Extent::Missing, &mut |_| ()).expect("repaired");
+        assert_eq!(repaired.rebuilt, [0]);
+        assert_eq!(verdict(&disk), Verdict::Whole);
+    });
+}
+
+#[test]
+fn bytes_behind_a_chunks_content_are_odd_and_no_damage() {
+    with_disk(|disk| {
+        encode(disk.attach(), "rs:2+1", &content(100_000)).expect("written");
+        let name = chunk_name("rs:2+1", 1);
+        let whole = disk.content(&name);
+        put(&disk, &name, [&whole[..], b"more"].concat());
+        let report = found(&disk).expect("found").verify(&mut |_| ());
+        assert_eq!((report.verdict(), report.damage.len()), (Verdict::Whole, 0));
+        let (bytes, expected) = (whole.len() as u64 + 4, whole.len() as u64);
+        let [Oddity::Longer { path, bytes: is, expected_bytes }] = &report.oddities[..] else { panic!("it is odd") };
+        assert!(path.ends_with(&name));
+        assert_eq!((*is, *expected_bytes), (bytes, expected));
     });
 }
 
