@@ -99,6 +99,30 @@ fn too_much_lost_is_told_with_the_numbers() {
     }
     assert!(!scratch.path("back").exists());
     assert_eq!(fs::read_dir(scratch.path("parts")).expect("listed").count(), 4, "nothing was left behind");
+    let told = scratch.run(&["code", "verify", "parts"]).out;
+    assert!(told.contains("\n3 chunks are missing: 0, 2, 5\n") && !told.contains("missing\n"), "{told}");
+    fs::remove_file(scratch.path("parts/photo.raw.03.clay")).expect("removed");
+    let told = scratch.run(&["code", "verify", "parts"]).out;
+    assert!(told.contains("\n4 chunks are missing: 0, 2-3, 5\n"), "{told}");
+}
+
+#[test]
+fn what_is_odd_is_told_to_machines_too() {
+    let scratch = Scratch::new();
+    file(&scratch, 100_000);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:2+2", "--out", "parts"]).ok());
+    fs::write(scratch.path("parts/photo.raw.00.clay"), b"notes").expect("written");
+    let mut longer = fs::File::options().append(true).open(scratch.path("parts/photo.raw.01.clay")).expect("there");
+    longer.write_all(b"more").expect("written");
+    let told = json(&scratch.run(&["code", "verify", "--json", "parts"]));
+    let oddities = serde_json::json!([
+        {"file": "parts/photo.raw.00.clay", "what": "holds neither the head nor a sector of chunk 0: move it away"},
+        {"file": "parts/photo.raw.01.clay", "what": "has 4 bytes behind its end, which mean nothing"},
+    ]);
+    assert_eq!((&told["oddities"], &told["verdict"]), (&oddities, &"repairable".into()));
+    let refused = scratch.run(&["code", "repair", "parts"]);
+    assert!(!refused.ok() && refused.err.contains("move it away"), "{}", refused.err);
+    assert_eq!(fs::read(scratch.path("parts/photo.raw.00.clay")).expect("there"), b"notes");
 }
 
 #[test]
@@ -252,13 +276,19 @@ fn only_files_are_encoded_and_replaced() {
     assert!(fs::metadata(scratch.path("socket")).expect("there").file_type().is_socket());
 
     // A link that somebody laid under a chunk's name: what it leads to is no part of the parcel.
-    fs::remove_file(scratch.path("parts/photo.raw.01.clay")).expect("removed");
+    fs::rename(scratch.path("parts/photo.raw.01.clay"), scratch.path("chunk")).expect("moved");
     fs::write(scratch.path("precious"), "precious").expect("written");
     symlink("../precious", scratch.path("parts/photo.raw.01.clay")).expect("a link");
     assert_eq!(scratch.run(&["code", "verify", "parts"]).code(), Some(3));
     let repaired = scratch.run(&["code", "repair", "parts"]);
-    assert!(!repaired.ok() && repaired.err.contains("parts/photo.raw.01.clay: writing"), "{}", repaired.err);
+    assert!(!repaired.ok() && repaired.err.contains("parts/photo.raw.01.clay is already there"), "{}", repaired.err);
     assert_eq!(fs::read(scratch.path("precious")).expect("there"), b"precious");
+    // Not even where it leads to the damaged chunk itself.
+    flip(&scratch.path("chunk"), 100);
+    fs::remove_file(scratch.path("parts/photo.raw.01.clay")).expect("removed");
+    symlink("../chunk", scratch.path("parts/photo.raw.01.clay")).expect("a link");
+    let repaired = scratch.run(&["code", "repair", "parts"]);
+    assert!(!repaired.ok() && repaired.err.contains("parts/photo.raw.01.clay: writing"), "{}", repaired.err);
 }
 
 #[test]

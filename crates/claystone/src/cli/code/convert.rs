@@ -70,7 +70,7 @@ impl Convert {
     /// New parity over data that stays; `None` if nothing is better than encoding anew.
     fn in_place(&self, parcels: &[Parcel]) -> anyhow::Result<Option<Done>> {
         let from = parcels[0].spec();
-        if from == self.code && parcels.iter().any(|parcel| !parcel.oddities().is_empty()) {
+        if from == self.code && parcels.iter().any(Parcel::has_superfluous) {
             let mut removed = Vec::new();
             for parcel in parcels {
                 removed.extend(parcel.remove_superfluous()?);

@@ -74,17 +74,26 @@ pub fn for_people(parcel: &Parcel, report: &Report) -> String {
         usize::from(chunks) - report.damage.len(),
         bytes(report.read_bytes)
     );
-    for damage in &report.damage {
+    let (there, missing): (Vec<_>, Vec<_>) = report.damage.iter().partition(|damage| damage.path.is_some());
+    for damage in there {
         let _ = writeln!(text, "chunk {}: {}", damage.chunk, in_words(damage));
+    }
+    let missing: Vec<u16> = missing.iter().map(|damage| damage.chunk).collect();
+    match missing.len() {
+        0 => (),
+        1 => {
+            let _ = writeln!(text, "chunk {}: missing", missing[0]);
+        }
+        count => {
+            let _ = writeln!(text, "{count} chunks are missing: {}", ranges(&missing));
+        }
     }
     if !report.has_manifest_file {
         text.push_str("the manifest's own file is missing (every chunk file holds a copy)\n");
     }
     for oddity in &report.oddities {
-        let _ = match oddity {
-            Oddity::Foreign { path, holds } => writeln!(text, "{path} holds {holds}: move it away"),
-            Oddity::Unreadable { path, why } => writeln!(text, "{path} cannot be read: {why}"),
-        };
+        let (path, what) = told(oddity);
+        let _ = writeln!(text, "{path} {what}");
     }
     match report.is_hash_right {
         Some(true) => text.push_str("the file's hash is as it was when it was encoded\n"),
@@ -92,6 +101,28 @@ pub fn for_people(parcel: &Parcel, report: &Report) -> String {
         None => (),
     }
     text
+}
+
+/// The path of what is odd, and what is odd with it.
+fn told(oddity: &Oddity) -> (&str, String) {
+    match oddity {
+        Oddity::Foreign { path, holds } => (path, format!("holds {holds}: move it away")),
+        Oddity::Longer { path, bytes, expected_bytes } => {
+            (path, format!("has {} bytes behind its end, which mean nothing", bytes - expected_bytes))
+        }
+        Oddity::Unreadable { path, why } => (path, format!("cannot be read: {why}")),
+    }
+}
+
+/// Ascending numbers, those that follow each other as one.
+fn ranges(numbers: &[u16]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    let run = |run: &[u16]| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => unreachable!("a run is not empty"),
+    };
+    runs.map(run).collect::<Vec<_>>().join(", ")
 }
 
 fn in_words(damage: &ChunkDamage) -> String {
@@ -137,6 +168,8 @@ fn for_machines(parcel: &Parcel, report: &Report) -> serde_json::Value {
             })
         })
         .collect();
+    let odd = report.oddities.iter().map(told);
+    let oddities: Vec<_> = odd.map(|(path, what)| json!({ "file": path, "what": what })).collect();
     let verdict = match report.verdict() {
         Verdict::Whole => "whole",
         Verdict::Repairable => "repairable",
@@ -154,6 +187,7 @@ fn for_machines(parcel: &Parcel, report: &Report) -> serde_json::Value {
         "first_lost_byte": report.first_lost_byte,
         "hash_is_right": report.is_hash_right,
         "has_manifest_file": report.has_manifest_file,
+        "oddities": oddities,
         "read_bytes": report.read_bytes,
     })
 }
