@@ -8,29 +8,15 @@
 //! 1. The first row and the first column are all ones: parity 0 is the XOR of the data.
 //! 2. p(i, j) depends on neither k nor m: the codes are nested, `rs:6+3` is `rs:6+4` without its last parity, and
 //!    `rs:6+3` is `rs:9+3` with three data chunks of zeros.
-//! 3. Solutions are those of `grs`, in closed form.
+//! 3. It is the matrix of `Grs::cauchy`, which also solves for lost chunks; here are single coefficients of it.
 
-use crate::{
-    field::{inv, mul},
-    grs::Grs,
-};
+use crate::field::{inv, mul};
 
 /// The coefficient of data chunk `data` in parity chunk `parity`.
-#[allow(dead_code)] // For codes that take single rows of the matrix; Reed-Solomon has it from `grs`.
 pub(crate) fn coefficient(parity: u16, data: u16) -> u8 {
     let (x, y) = (point_x(parity), point_y(data));
     let up = mul(point_x(0) ^ y, x ^ point_y(0));
     mul(up, inv(mul(x ^ y, point_x(0) ^ point_y(0))))
-}
-
-/// The rows that make the chunks `want` of the chunks `have`, in a code of `data` data chunks. `rows[w][h]` belongs to
-/// `want[w]` and `have[h]`. Indices at or above `data` are parity.
-///
-/// # Panics
-/// If `have` is not exactly `data` distinct chunks, or `want` and `have` overlap.
-pub(crate) fn solve(data: u16, want: &[u16], have: &[u16]) -> Vec<Vec<u8>> {
-    let chunks = want.iter().chain(have).max().map_or(data, |most| most + 1);
-    Grs::cauchy(data, chunks.saturating_sub(data)).solve(want, have)
 }
 
 fn point_x(parity: u16) -> u8 {
@@ -43,7 +29,8 @@ fn point_y(data: u16) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Grs, coefficient};
+    use super::coefficient;
+    use crate::grs::Grs;
 
     #[test]
     fn first_row_and_first_column_are_ones() {

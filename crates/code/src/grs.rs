@@ -44,8 +44,12 @@ impl Grs {
 
     /// ISA-L's `gf_gen_cauchy1_matrix`: x_i = k + i, y_j = j, nothing scaled.
     pub(crate) fn isal(data: u16, parity: u16) -> Self {
-        let chunks = data + parity;
-        Self { data, points: (0..chunks).map(point).collect(), bases: vec![1; chunks.into()] }
+        Self::unscaled(data, (0..data + parity).map(point).collect())
+    }
+
+    /// The Cauchy matrix of these points, of the data first, nothing scaled.
+    pub(crate) fn unscaled(data: u16, points: Vec<u8>) -> Self {
+        Self { data, bases: vec![1; points.len()], points }
     }
 
     /// The default matrix of klauspost/reedsolomon and reed-solomon-erasure: chunk z is f(z).

@@ -1,6 +1,7 @@
 //! Clay beside the crate `clay-codes`, which follows the same paper.
 //!
-//! Both number nodes data, zeros, parity, planes by digits with that of section 0 first, and couple by 2; they differ in
+//! That whole chunks are equal, with the scalar code of clay-codes in ours, is a unit test (`clay::tests`); here is what holds
+//! of the codes as users have them. Both number nodes data, zeros, parity, planes by digits with that of section 0 first, and couple by 2; they differ in
 //! the scalar code of the planes alone. So the same equations hold for both, each with its own coefficients, and both read
 //! the same sub-chunks for a repair. Clay-codes takes the systematic Vandermonde matrix, ours is Cauchy.
 

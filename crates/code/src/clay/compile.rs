@@ -25,20 +25,21 @@ use super::{
     peel::{Peeling, Solved, Vertex},
 };
 use crate::{
-    ChunkIndex, ChunkRead, cauchy,
+    ChunkIndex, ChunkRead,
     field::{inv, mul},
+    grs::Grs,
     kernel::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term},
 };
 
 /// The coupling factor g: not 0, and g^2 not 1.
 pub(super) const COUPLING: u8 = 2;
 
-/// Compiles what makes `targets` of `reads`.
+/// Compiles what makes `targets` of `reads`, with the code `scalar` in each plane.
 ///
 /// # Panics
 /// If the targets do not follow from the reads, or one of them is read: planners must not make such a plan.
-pub(super) fn compile(grid: &Grid, reads: &[ChunkRead], targets: &[ChunkIndex]) -> Program {
-    let mut compiler = Compiler::new(grid, reads, targets);
+pub(super) fn compile(grid: &Grid, scalar: &Grs, reads: &[ChunkRead], targets: &[ChunkIndex]) -> Program {
+    let mut compiler = Compiler::new(grid, scalar, reads, targets);
     compiler.find_uses();
     compiler.plan_finishes(targets);
     compiler.emit()
@@ -46,6 +47,7 @@ pub(super) fn compile(grid: &Grid, reads: &[ChunkRead], targets: &[ChunkIndex]) 
 
 struct Compiler<'a> {
     grid: &'a Grid,
+    scalar: &'a Grs,
     peeling: Peeling,
     /// Sub-chunks of each read.
     read_subs: Vec<u16>,
@@ -85,7 +87,7 @@ enum Finish {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(grid: &'a Grid, reads: &[ChunkRead], targets: &[ChunkIndex]) -> Self {
+    fn new(grid: &'a Grid, scalar: &'a Grs, reads: &[ChunkRead], targets: &[ChunkIndex]) -> Self {
         let (nodes, planes) = (usize::from(grid.nodes()), usize::from(grid.planes().end));
         let count = |len: usize| u16::try_from(len).expect("at most 256 chunks");
         let mut read_slots = vec![vec![None; planes]; nodes];
@@ -109,6 +111,7 @@ impl<'a> Compiler<'a> {
         }
         Self {
             grid,
+            scalar,
             peeling: Peeling::new(grid, stored),
             read_subs,
             read_slots,
@@ -277,7 +280,7 @@ impl<'a> Compiler<'a> {
         let sources = self.sources(solved);
         let rows = solutions
             .entry((solved.unknown.clone(), sources.clone()))
-            .or_insert_with_key(|(want, have)| cauchy::solve(self.grid.scalar_data(), want, have));
+            .or_insert_with_key(|(want, have)| self.scalar.solve(want, have));
         let mut terms = Vec::new();
         for (column, node) in sources.into_iter().enumerate() {
             let Some(mut term) = self.uncoupled((node, plane)) else { continue };

@@ -8,6 +8,8 @@
 //! 1. `grid` is geometry, `planner` and `stages` choose what to read, `peel` and `compile` decide how to compute; only
 //!    this file runs it.
 //! 2. A program depends on the plan alone, so it is compiled once per plan and kept; at most [`PROGRAMS_MAX`] are.
+//! 3. What is planned does not depend on the scalar code, and what is computed is right for any: tests take those of
+//!    other implementations and compare whole chunks with theirs.
 
 mod compile;
 mod grid;
@@ -15,19 +17,23 @@ mod peel;
 mod planner;
 mod stages;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(target_arch = "x86_64")]
 use self::compile::COUPLING;
 use self::compile::compile;
 pub(crate) use self::grid::Grid;
+#[cfg(target_arch = "x86_64")]
+use crate::kernel::PlaneEncoder;
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     code::{assert_request, narrow},
+    grs::Grs,
     kernel::{self, Program},
 };
-#[cfg(target_arch = "x86_64")]
-use crate::{cauchy, kernel::PlaneEncoder};
 
 /// Programs kept per code. A repair of one lost disk meets one pattern per lost place, n at most in most stripes.
 const PROGRAMS_MAX: usize = 64;
@@ -37,6 +43,7 @@ const PROGRAMS_MAX: usize = 64;
 pub(crate) struct Clay {
     spec: CodeSpec,
     grid: Grid,
+    scalar: Grs,
     tier: Tier,
     encoder: Program,
     /// Encodes faster, where it can.
@@ -49,16 +56,23 @@ pub(crate) struct Clay {
 impl Clay {
     /// `grid` must be that of `spec`.
     pub(crate) fn new(spec: CodeSpec, grid: Grid, tier: Tier) -> Self {
+        Self::with_scalar(spec, grid, Grs::cauchy(grid.scalar_data(), grid.parity), tier)
+    }
+
+    /// With another code in the planes, of as many data chunks as the grid has data and zeros.
+    fn with_scalar(spec: CodeSpec, grid: Grid, scalar: Grs, tier: Tier) -> Self {
+        assert_eq!((scalar.data(), scalar.chunks()), (grid.scalar_data(), grid.nodes()), "a plane is a codeword");
         let parity: Vec<ChunkIndex> = (grid.data..grid.chunks()).map(ChunkIndex).collect();
         let whole = |chunk| ChunkRead { chunk: ChunkIndex(chunk), sub_chunks: planner::all(&grid) };
-        let encoder = compile(&grid, &(0..grid.data).map(whole).collect::<Vec<_>>(), &parity);
+        let encoder = compile(&grid, &scalar, &(0..grid.data).map(whole).collect::<Vec<_>>(), &parity);
         Self {
             spec,
             grid,
             tier,
             encoder,
             #[cfg(target_arch = "x86_64")]
-            planes: plane_encoder(&grid, tier),
+            planes: plane_encoder(&grid, &scalar, tier),
+            scalar,
             programs: Mutex::default(),
         }
     }
@@ -74,7 +88,7 @@ impl Clay {
             return program;
         }
         drop(programs);
-        let program = Arc::new(compile(&self.grid, &plan.reads, &lost_wants(plan)));
+        let program = Arc::new(compile(&self.grid, &self.scalar, &plan.reads, &lost_wants(plan)));
         let mut programs = lock();
         if programs.len() >= PROGRAMS_MAX {
             programs.remove(0);
@@ -151,15 +165,15 @@ impl Clay {
     }
 }
 
-/// The kernel for codes whose parity is the last section.
+/// The kernel for codes whose parity is the last section and whose first parity of a plane is plain XOR.
 #[cfg(target_arch = "x86_64")]
-fn plane_encoder(grid: &Grid, tier: Tier) -> Option<PlaneEncoder> {
-    if grid.q != grid.parity {
+fn plane_encoder(grid: &Grid, scalar: &Grs, tier: Tier) -> Option<PlaneEncoder> {
+    if grid.q != grid.parity || (0..grid.scalar_data()).any(|node| scalar.coefficient(0, node) != 1) {
         return None;
     }
     let [q, t, data] = [grid.q, grid.t, grid.data].map(usize::from);
     let index = |at: usize| u16::try_from(at).expect("at most 256 nodes");
-    PlaneEncoder::new(tier, [q, t - 1, data], COUPLING, |parity, node| cauchy::coefficient(index(parity), index(node)))
+    PlaneEncoder::new(tier, [q, t - 1, data], COUPLING, |parity, node| scalar.coefficient(index(parity), index(node)))
 }
 
 /// The wanted chunks that are not read.
