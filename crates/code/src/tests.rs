@@ -97,9 +97,78 @@ fn every_loss_within_tolerance_is_recovered() {
     for text in ["replica:3", "rs:4+2", "rs:6+3", "rs:10+4", "rs:1+1", "rs:1+3", "isal:6+4", "klauspost:6+4"] {
         check_all_losses(text, 67);
     }
+    for text in ["rs:12+4", "rs:16+4", "rs:17+3", "rs:20+4"] {
+        check_all_losses(text, 3);
+    }
     for text in ["clay:4+2:5", "clay:6+3:8", "clay:6+3:7", "clay:4+3:6", "clay:4+3:5", "clay:3+2:4", "clay:1+2:2"] {
         check_all_losses(text, 3);
     }
+}
+
+/// Test of: [lec §3]: the pairs of its Table 1, and groups shortened to fewer data chunks: any m losses are recovered, and the
+/// parity is that of the whole group with zeros in the place of what is not there.
+#[test]
+fn sector_groups_of_every_length_recover_as_many_losses_as_they_have_parity() {
+    let is_exhaustive = std::env::var_os("CLAYSTONE_EXHAUSTIVE").is_some();
+    for (most, parity) in [(252u16, 3u16), (251, 4), (250, 5), (246, 9), (1019, 4), (1016, 7), (1014, 9), (1004, 19)] {
+        let whole = build(&format!("rs:{most}+{parity}"));
+        for data in
+            [1, 2, 7, 64, 200, 257 - parity, most / 2 + 1, most - 1, most].into_iter().filter(|data| *data <= most)
+        {
+            let code = build(&format!("rs:{data}+{parity}"));
+            let alpha = code.shape().alpha as usize;
+            let chunks = stripe(&*code, 6 / alpha as u32, 3);
+            if alpha == whole.shape().alpha as usize {
+                let zeros = vec![vec![0; 6]; usize::from(most - data)];
+                let padded: Vec<&[u8]> = chunks[..data.into()].iter().chain(&zeros).map(Vec::as_slice).collect();
+                let mut sums = vec![vec![1; 6]; parity.into()];
+                whole.encode(&padded, &mut sums.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+                assert!(sums == chunks[data.into()..], "{data}+{parity} of {most}");
+            }
+            // No machine tries them all, but for 252+3 (below): more of each if asked for.
+            let samples = match data == most {
+                _ if is_exhaustive => 5000,
+                true => 60,
+                false => 15,
+            };
+            for seed in 0..samples {
+                check_some_losses(&*code, &chunks, seed);
+            }
+        }
+    }
+}
+
+/// All three losses of 252 + 3, which is the only pair of which a machine can try all.
+#[test]
+fn every_loss_of_the_shortest_sector_group_is_recovered_if_asked_for() {
+    let code = build("rs:252+3");
+    let chunks = stripe(&*code, 1, 3);
+    let step = if std::env::var_os("CLAYSTONE_EXHAUSTIVE").is_some() { 1 } else { 31 };
+    for (a, b) in (0..255).flat_map(|a| (0..a).map(move |b| (a, b))).step_by(step) {
+        for c in (0..b).step_by(step) {
+            check_lost(&*code, &chunks, &[c, b, a].map(ChunkIndex));
+        }
+    }
+}
+
+/// As many chunks as may be lost, by a seed.
+fn check_some_losses(code: &dyn ErasureCode, chunks: &[Vec<u8>], seed: u64) {
+    let (n, m) = (code.shape().chunks(), code.shape().parity);
+    let (mut state, mut lost) = (seed, BTreeSet::new());
+    while lost.len() < usize::from(m) {
+        let pair = noise(&mut state, 2);
+        lost.insert(ChunkIndex(u16::from_le_bytes([pair[0], pair[1]]) % n));
+    }
+    check_lost(code, chunks, &lost.into_iter().collect::<Vec<_>>());
+}
+
+/// Loses these and wants them all.
+fn check_lost(code: &dyn ErasureCode, chunks: &[Vec<u8>], lost: &[ChunkIndex]) {
+    let sub_bytes = chunks[0].len() as u32 / code.shape().alpha;
+    let costs = (0..code.shape().chunks()).map(|chunk| (!lost.contains(&ChunkIndex(chunk))).then_some(1));
+    let costs: Vec<Option<u32>> = costs.collect();
+    let plan = code.plan_read(lost, &ReadCosts { chunks: &costs, sub_bytes, granule: 1 });
+    check_plan(code, &plan.expect("within tolerance"), chunks, sub_bytes);
 }
 
 #[test]

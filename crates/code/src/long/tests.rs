@@ -126,7 +126,8 @@ fn sector_groups_recover_as_many_losses_as_they_have_parity() {
         let code = spec.build_with_tier(tier()).expect("a valid spec");
         assert_eq!((code.spec(), code.shape().alpha), (spec, 2));
         let chunks = stripe(&*code, 70, 3);
-        for seed in 0..20 {
+        let samples = if std::env::var_os("CLAYSTONE_EXHAUSTIVE").is_some() { 5000 } else { 20 };
+        for seed in 0..samples {
             check_losses(&*code, &some_chunks(seed, data + parity, parity), &chunks);
         }
         let ends: Vec<ChunkIndex> =
