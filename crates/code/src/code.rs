@@ -82,7 +82,8 @@ pub trait ErasureCode: Send + Sync + Debug {
     /// Names the chunks whose bytes are wrong though nobody said so, ascending; none if the stripe is right. `chunks[z]`
     /// is the tile of chunk z, `None` if it cannot be read. With r chunks to spare up to r / 2 wrong ones are found:
     /// m / 2 of a whole stripe under a code that tolerates any m losses. All bytes are checked. Reed-Solomon does so
-    /// at the speed of encoding; other codes by trial, which takes long where more than one chunk is wrong.
+    /// at the speed of encoding; copies by what most of them say; other codes by trial, which takes long where more than
+    /// one chunk is wrong.
     ///
     /// # Errors
     /// [`LocateError::NothingToCheck`] if no chunk can be spared, [`LocateError::TooManyWrong`] if more are wrong than

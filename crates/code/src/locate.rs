@@ -136,6 +136,27 @@ pub(crate) fn by_trial<C: ErasureCode + ?Sized>(
     })
 }
 
+/// [`ErasureCode::locate`] for codes whose chunks z, z + k, z + 2k .. are copies of each other: what most copies say is right.
+/// No more are wrong than half of those that can be spared, so the right ones are more than the wrong ones of each.
+pub(crate) fn by_majority<C: ErasureCode + ?Sized>(
+    code: &C,
+    chunks: &[Option<&[u8]>],
+) -> Result<Vec<ChunkIndex>, LocateError> {
+    let data = usize::from(code.shape().data);
+    by_column(code, chunks, |column, most| {
+        let mut wrong = Vec::new();
+        for first in 0..data {
+            let copies = || (first..).step_by(data).zip(column[first..].iter().step_by(data));
+            let there: Vec<&Vec<u8>> = copies().filter_map(|(_, copy)| copy.as_ref()).collect();
+            let like = |bytes: &Vec<u8>| there.iter().filter(|other| **other == bytes).count();
+            let Some(right) = there.iter().find(|bytes| 2 * like(bytes) > there.len()) else { return Ok(None) };
+            let others = copies().filter(|(_, copy)| copy.as_ref().is_some_and(|copy| copy != *right));
+            wrong.extend(others.map(|(z, _)| u16::try_from(z).expect("a code has fewer chunks")));
+        }
+        Ok((wrong.len() <= most).then_some(wrong))
+    })
+}
+
 /// [`ErasureCode::locate`] where the stripe fails, column by column: `find` gets the bytes of one column of sub-chunks,
 /// of all chunks that can be read and are not known to be wrong, and names so many further wrong ones at most.
 pub(crate) fn by_column<C: ErasureCode + ?Sized>(
@@ -314,6 +335,25 @@ mod tests {
             let missing: Vec<u16> = (0..parity).collect();
             let error = LocateError::NothingToCheck { spec: code.spec(), available: data, needed: data + 1 };
             assert_eq!(code.locate(&given(&right, &missing)), Err(error));
+        }
+    }
+
+    #[test]
+    fn a_majority_of_copies_names_wrong_chunks_of_mirrors_too_wide_for_trial() {
+        // 32,385 pairs of the first one's chunks, and far more sets of the other's.
+        for (text, wrong) in [("mirror:51x5", vec![7, 200]), ("replica:255", (60..187).collect::<Vec<u16>>())] {
+            let code = build(text);
+            let mut chunks = stripe(&*code, 40, 6);
+            for z in &wrong {
+                chunks[usize::from(*z)][usize::from(*z) % 40] ^= 1 + *z as u8 % 3;
+            }
+            let expected = wrong.iter().copied().map(ChunkIndex).collect();
+            assert_eq!(code.locate(&given(&chunks, &[])), Ok(expected), "{text}");
+            let available = code.shape().chunks();
+            chunks[1][39] ^= 9;
+            let most = u16::try_from(wrong.len()).expect("few");
+            let error = LocateError::TooManyWrong { spec: code.spec(), available, most };
+            assert_eq!(code.locate(&given(&chunks, &[])), Err(error), "{text}");
         }
     }
 

@@ -4,9 +4,10 @@
 //! 1. Any one copy answers any read; a plan reads exactly one.
 
 use crate::{
-    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
+    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
+    UpdatePlan,
     code::{assert_request, narrow},
-    kernel, recover,
+    kernel, locate, recover,
 };
 
 /// `replica:copies`.
@@ -33,6 +34,10 @@ impl ErasureCode for Replicated {
 
     fn tier(&self) -> Tier {
         self.tier
+    }
+
+    fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, LocateError> {
+        locate::by_majority(self, chunks)
     }
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {

@@ -14,10 +14,10 @@ mod tests;
 
 pub(crate) use self::{generator::Generator, span::Span};
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
+    ChunkIndex, CodeSpec, ErasureCode, LocateError, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     code::{assert_data_part, assert_request, narrow},
     kernel::{self, Matrix},
-    recover,
+    locate, recover,
 };
 
 /// A code that is its generator.
@@ -53,6 +53,13 @@ impl ErasureCode for Linear {
 
     fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         self.encoder.combine(self.tier, data, parity);
+    }
+
+    fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, LocateError> {
+        match self.spec {
+            CodeSpec::Mirror { .. } => locate::by_majority(self, chunks),
+            _ => locate::by_trial(self, chunks),
+        }
     }
 
     fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
