@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! 1. Whatever the arguments, a method returns; if it returns an error, no buffer was written.
-//! 2. A plan is carried out only by the code that made it: [`Plan`] cannot be made otherwise.
+//! 2. A plan is carried out only by the code that made it: [`Plan`] and [`Conversion`] cannot be made otherwise.
 //!
 //! Left out: what a caller's pointers point to (`capi`, the Python package).
 
@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use claystone_code::{
-    ChunkIndex, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, SpecError, Unrecoverable, UpdatePlan,
+    ChunkIndex, CodeSpec, ConversionGoal, ConversionPlan, Converter, ErasureCode, LocateError, NoConversion, ReadCosts,
+    ReadPlan, Shape, SpecError, Unrecoverable, UpdatePlan, plan_conversion,
 };
 use thiserror::Error;
 
@@ -31,6 +32,13 @@ pub struct Plan {
     spec: CodeSpec,
 }
 
+/// How stripes of one code become stripes of another, made ready.
+#[derive(Debug)]
+pub struct Conversion {
+    plan: ConversionPlan,
+    converter: Converter,
+}
+
 /// What was wrong with a call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misuse {
@@ -40,6 +48,12 @@ pub enum Misuse {
     /// Too much is lost.
     #[error(transparent)]
     Unrecoverable(#[from] Unrecoverable),
+    /// Wrong chunks cannot be named.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// There is no plan from the one code to the other.
+    #[error(transparent)]
+    NoConversion(#[from] NoConversion),
     /// A wrong number of something.
     #[error("{got} {what} were given, {expected} are needed")]
     Count {
@@ -82,9 +96,11 @@ pub enum Misuse {
         /// How many there are.
         count: u16,
     },
-    /// A chunk that is wanted twice.
-    #[error("chunk {chunk} is wanted twice")]
-    WantedTwice {
+    /// A chunk that is named twice.
+    #[error("chunk {chunk} is {what} twice")]
+    Twice {
+        /// Wanted or lost.
+        what: &'static str,
         /// The chunk.
         chunk: u16,
     },
@@ -103,8 +119,17 @@ pub enum Misuse {
         code: CodeSpec,
     },
     /// Bytes that are written are in two buffers.
-    #[error("a buffer to be written overlaps another buffer")]
-    Overlap,
+    #[error("written buffer {written} overlaps {what} buffer {other}: {bytes} bytes are in both, counted from 0")]
+    Overlap {
+        /// Which of the buffers to be written.
+        written: usize,
+        /// Whether the other one is read or written.
+        what: &'static str,
+        /// Which of those.
+        other: usize,
+        /// Bytes that are in both.
+        bytes: usize,
+    },
     /// The code has no such deltas.
     #[error("{code} changes its parity by encoding the tile again, not by differences")]
     NoDelta {
@@ -177,26 +202,17 @@ impl Guard {
     /// Plans to get the chunks in `want`; `costs` has one entry per chunk, `None` where it cannot be read.
     ///
     /// # Errors
-    /// [`Misuse::Count`], [`Misuse::NoSuchChunk`], [`Misuse::WantedTwice`], [`Misuse::Zero`],
+    /// [`Misuse::Count`], [`Misuse::NoSuchChunk`], [`Misuse::Twice`], [`Misuse::Zero`],
     /// [`Misuse::Unrecoverable`].
     pub fn plan_read(&self, want: &[u16], costs: &[Option<u32>], sub_bytes: u32, granule: u32) -> Result<Plan, Misuse> {
         let chunks = self.shape().chunks();
         count("costs", costs.len(), chunks.into())?;
-        let mut seen = vec![false; chunks.into()];
-        for chunk in want {
-            let Some(seen) = seen.get_mut(usize::from(*chunk)) else {
-                return Err(no_such("chunk", *chunk, 0, chunks));
-            };
-            if std::mem::replace(seen, true) {
-                return Err(Misuse::WantedTwice { chunk: *chunk });
-            }
-        }
+        let want = distinct("wanted", want, chunks)?;
         for (what, number) in [("sub_bytes", sub_bytes), ("granule", granule)] {
             if number == 0 {
                 return Err(Misuse::Zero { what });
             }
         }
-        let want: Vec<ChunkIndex> = want.iter().copied().map(ChunkIndex).collect();
         let plan = self.0.plan_read(&want, &ReadCosts { chunks: costs, sub_bytes, granule })?;
         Ok(Plan { plan, spec: self.spec() })
     }
@@ -262,9 +278,69 @@ impl Guard {
         Ok(())
     }
 
+    /// Names the chunks whose bytes are wrong though nobody said so; `chunks[z]` is `None` where it cannot be read. Of no
+    /// bytes none is wrong.
+    ///
+    /// # Errors
+    /// [`Misuse::Count`], [`Misuse::Length`], [`Misuse::Tile`], [`Misuse::Locate`].
+    pub fn locate(&self, chunks: &[Option<&[u8]>]) -> Result<Vec<ChunkIndex>, Misuse> {
+        count("chunks", chunks.len(), self.shape().chunks().into())?;
+        let tile = chunks.iter().flatten().next().map_or(0, |chunk| chunk.len());
+        self.check_tile(tile)?;
+        lengths("chunk", chunks.iter().map(|chunk| chunk.map_or(tile, <[u8]>::len)), tile)?;
+        if tile == 0 && chunks.iter().any(Option::is_some) {
+            return Ok(Vec::new());
+        }
+        Ok(self.0.locate(chunks)?)
+    }
+
+    /// How many more chunks may be lost, whichever they are, of a stripe without the chunks `lost`; negative if the rest
+    /// does not determine the stripe any more.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchChunk`], [`Misuse::Twice`].
+    pub fn tolerance_left(&self, lost: &[u16]) -> Result<i32, Misuse> {
+        let lost = distinct("lost", lost, self.shape().chunks())?;
+        Ok(self.spec().tolerance_left(&lost))
+    }
+
     fn check_tile(&self, bytes: usize) -> Result<(), Misuse> {
-        let alpha = self.shape().alpha;
-        if bytes.is_multiple_of(alpha as usize) { Ok(()) } else { Err(Misuse::Tile { bytes, alpha }) }
+        check_tile(bytes, self.shape().alpha)
+    }
+}
+
+impl Conversion {
+    /// Plans a conversion of the codes of these names.
+    ///
+    /// # Errors
+    /// [`Misuse::Spec`], [`Misuse::NoConversion`].
+    pub fn new(from: &str, to: &str, goal: ConversionGoal) -> Result<Conversion, Misuse> {
+        let plan = plan_conversion(from.parse()?, to.parse()?, goal)?;
+        let converter = Converter::new(&plan)?;
+        Ok(Conversion { plan, converter })
+    }
+
+    /// The plan as data.
+    pub fn plan(&self) -> &ConversionPlan {
+        &self.plan
+    }
+
+    /// Makes `written[i]`, the chunk `writes[i]` of the plan, of `fetched[j]`, the chunks `reads[j]`: whole tiles of the new
+    /// code, all equally long.
+    ///
+    /// # Errors
+    /// [`Misuse::Count`], [`Misuse::Length`], [`Misuse::Tile`].
+    pub fn apply(&self, fetched: &[&[u8]], written: &mut [&mut [u8]]) -> Result<(), Misuse> {
+        count("fetched buffers", fetched.len(), self.plan.reads.len())?;
+        count("written buffers", written.len(), self.plan.writes.len())?;
+        let tile = written.first().map_or(0, |written| written.len());
+        check_tile(tile, self.plan.to.shape().alpha)?;
+        lengths("written buffer", written.iter().map(|written| written.len()), tile)?;
+        lengths("fetched buffer", fetched.iter().map(|fetched| fetched.len()), tile)?;
+        if tile > 0 {
+            self.converter.apply(fetched, written);
+        }
+        Ok(())
     }
 }
 
@@ -292,24 +368,57 @@ impl Plan {
 /// [`Misuse::Overlap`].
 pub fn check_apart(read: &[Range<usize>], written: &[Range<usize>]) -> Result<(), Misuse> {
     let kinds = [(read, false), (written, true)];
-    let mut ranges: Vec<(usize, usize, bool)> = kinds
+    let mut ranges: Vec<Buffer> = kinds
         .iter()
-        .flat_map(|(ranges, is_written)| ranges.iter().map(|range| (range.start, range.end, *is_written)))
-        .filter(|(start, end, _)| start < end)
+        .flat_map(|(ranges, is_written)| {
+            let buffers = ranges.iter().enumerate();
+            buffers.map(|(at, range)| Buffer { start: range.start, end: range.end, is_written: *is_written, at })
+        })
+        .filter(|buffer| buffer.start < buffer.end)
         .collect();
     ranges.sort_unstable();
-    // How far the bytes go that were seen, and those of them to be written.
-    let (mut seen_end, mut written_end) = (0, 0);
-    for (start, end, is_written) in ranges {
-        if start < written_end || (is_written && start < seen_end) {
-            return Err(Misuse::Overlap);
+    // Of those seen, and of those of them to be written, the one that goes furthest.
+    let (mut seen, mut seen_written): (Option<Buffer>, Option<Buffer>) = (None, None);
+    for buffer in ranges {
+        let before = if buffer.is_written { seen } else { seen_written };
+        if let Some(before) = before.filter(|before| buffer.start < before.end) {
+            let (written, other) = if buffer.is_written { (buffer, before) } else { (before, buffer) };
+            let what = if other.is_written { "written" } else { "read" };
+            let bytes = before.end.min(buffer.end) - buffer.start;
+            return Err(Misuse::Overlap { written: written.at, what, other: other.at, bytes });
         }
-        seen_end = seen_end.max(end);
-        if is_written {
-            written_end = written_end.max(end);
+        let further = |before: Option<Buffer>| before.filter(|before| before.end >= buffer.end).or(Some(buffer));
+        seen = further(seen);
+        if buffer.is_written {
+            seen_written = further(seen_written);
         }
     }
     Ok(())
+}
+
+/// Where a buffer lies, and which of its kind it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Buffer {
+    start: usize,
+    end: usize,
+    is_written: bool,
+    at: usize,
+}
+
+fn check_tile(bytes: usize, alpha: u32) -> Result<(), Misuse> {
+    if bytes.is_multiple_of(alpha as usize) { Ok(()) } else { Err(Misuse::Tile { bytes, alpha }) }
+}
+
+/// Chunks by their numbers, each of which is one of so many and comes once.
+fn distinct(what: &'static str, chunks: &[u16], of: u16) -> Result<Vec<ChunkIndex>, Misuse> {
+    let mut seen = vec![false; of.into()];
+    for chunk in chunks {
+        let Some(seen) = seen.get_mut(usize::from(*chunk)) else { return Err(no_such("chunk", *chunk, 0, of)) };
+        if std::mem::replace(seen, true) {
+            return Err(Misuse::Twice { what, chunk: *chunk });
+        }
+    }
+    Ok(chunks.iter().copied().map(ChunkIndex).collect())
 }
 
 fn count(what: &'static str, got: usize, expected: usize) -> Result<(), Misuse> {

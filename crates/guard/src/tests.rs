@@ -64,6 +64,7 @@ fn each_misuse_is_told_with_its_numbers() {
     let mut long = [0; 9];
     let mut one = [0; 8];
     let count = |what, got, expected| Err(Misuse::Count { what, got, expected });
+    let count_of = |what, got, expected| Err(Misuse::Count { what, got, expected });
     assert!(matches!(Guard::new("rs:0+1"), Err(Misuse::Spec(SpecError::NoData))));
     assert_eq!(rs.encode(&[a], &mut [&mut one]), count("data buffers", 1, 2));
     assert_eq!(rs.encode(&[a, b], &mut []), count("parity buffers", 0, 1));
@@ -80,7 +81,7 @@ fn each_misuse_is_told_with_its_numbers() {
     let plan = |want: &[u16], costs: &[Option<u32>], sub, granule| rs.plan_read(want, costs, sub, granule).map(|_| ());
     assert_eq!(plan(&[0], &all[..2], 1, 1), count("costs", 2, 3));
     assert!(matches!(plan(&[3], &all, 1, 1), Err(Misuse::NoSuchChunk { chunk: 3, .. })));
-    assert_eq!(plan(&[1, 1], &all, 1, 1), Err(Misuse::WantedTwice { chunk: 1 }));
+    assert_eq!(plan(&[1, 1], &all, 1, 1), Err(Misuse::Twice { what: "wanted", chunk: 1 }));
     assert_eq!(plan(&[1], &all, 0, 1), Err(Misuse::Zero { what: "sub_bytes" }));
     assert_eq!(plan(&[1], &all, 1, 0), Err(Misuse::Zero { what: "granule" }));
     assert!(matches!(plan(&[1], &[Some(1), None, None], 1, 1), Err(Misuse::Unrecoverable(_))));
@@ -96,6 +97,32 @@ fn each_misuse_is_told_with_its_numbers() {
     assert!(matches!(rs.apply_delta(0, 1, a, &mut one), Err(Misuse::NoSuchChunk { chunk: 1, first: 2, count: 1, .. })));
     assert_eq!(rs.apply_delta(0, 2, a, &mut long), length("parity buffer", 0, 9));
     assert!(matches!(clay.apply_delta(0, 4, a, &mut one), Err(Misuse::NoDelta { .. })));
+    assert_eq!(rs.locate(&[Some(a), Some(b)]), count_of("chunks", 2, 3));
+    assert_eq!(
+        rs.locate(&[Some(a), None, Some(&b[1..])]),
+        Err(Misuse::Length { what: "chunk", at: 2, got: 7, expected: 8 })
+    );
+    assert_eq!(clay.locate(&[Some(&b[..7]); 6]), Err(Misuse::Tile { bytes: 7, alpha: 8 }));
+    assert_eq!(clay.locate(&[Some(&b[..0]); 6]), Ok(vec![]));
+    let nothing = LocateError::NothingToCheck { spec: rs.spec(), available: 2, needed: 3 };
+    assert_eq!(rs.locate(&[Some(a), None, Some(b)]), Err(Misuse::Locate(nothing)));
+    assert_eq!((rs.tolerance_left(&[]), rs.tolerance_left(&[2]), rs.tolerance_left(&[2, 0])), (Ok(1), Ok(0), Ok(-1)));
+    assert_eq!(rs.tolerance_left(&[2, 2]), Err(Misuse::Twice { what: "lost", chunk: 2 }));
+    assert_eq!(rs.tolerance_left(&[3]), Err(Misuse::NoSuchChunk { what: "chunk", chunk: 3, first: 0, count: 3 }));
+
+    let convert = |from, to| Conversion::new(from, to, ConversionGoal::FewestReads);
+    assert!(matches!(convert("rs:2", "rs:2+1"), Err(Misuse::Spec(_))));
+    assert!(matches!(convert("rs:2+1", "rs:2+1"), Err(Misuse::NoConversion(NoConversion::Same { .. }))));
+    let wider = convert("rs:2+1", "rs:2+2").expect("a conversion");
+    assert_eq!((wider.plan().reads.len(), wider.plan().writes.len()), (2, 1));
+    assert_eq!(wider.apply(&[a], &mut [&mut one]), count("fetched buffers", 1, 2));
+    assert_eq!(wider.apply(&[a, b], &mut []), count("written buffers", 0, 1));
+    assert_eq!(wider.apply(&[a, &b[1..]], &mut [&mut one]), length("fetched buffer", 1, 7));
+    let coupled = convert("rs:4+2", "clay:4+2:5").expect("a conversion");
+    let mut two = [[0; 9]; 2];
+    let [p, q] = &mut two;
+    let reads = vec![&[0; 9][..]; coupled.plan().reads.len()];
+    assert_eq!(coupled.apply(&reads, &mut [p, q]), Err(Misuse::Tile { bytes: 9, alpha: 8 }));
     assert_eq!(one, [0; 8], "nothing was written");
 }
 
@@ -110,4 +137,23 @@ fn a_written_byte_is_in_one_buffer_only() {
     assert!(!apart(&[0..100, 1..2], &[50..51]));
     assert!(!apart(&[4..5], &[0..10]));
     assert!(!apart(&[9..20], &[0..10]));
+    let overlap = |what, written, other, bytes| Err(Misuse::Overlap { written, what, other, bytes });
+    assert_eq!(check_apart(&[30..40, 8..20], &[50..60, 0..10]), overlap("read", 1, 1, 2));
+    assert_eq!(check_apart(&[0..100, 1..2], &[50..51]), overlap("read", 0, 0, 1));
+    assert_eq!(check_apart(&[], &[9..20, 0..10]), overlap("written", 0, 1, 1));
+}
+
+#[test]
+fn wrong_chunks_are_named_and_stripes_converted() {
+    let guard = Guard::new("rs:4+3").expect("a code");
+    let mut chunks = encoded(&guard, 64);
+    let to = Guard::new("rs:4+4").expect("a code");
+    let wider = Conversion::new("rs:4+3", "rs:4+4", ConversionGoal::FewestReads).expect("a conversion");
+    let reads: Vec<&[u8]> = wider.plan().reads.iter().map(|read| &chunks[read.chunk.at()][..]).collect();
+    let mut made = vec![0; 64];
+    wider.apply(&reads, &mut [&mut made]).expect("right lengths");
+    assert_eq!(made, encoded(&to, 64)[7]);
+    chunks[2][9] ^= 1;
+    let given: Vec<Option<&[u8]>> = chunks.iter().map(|chunk| Some(&chunk[..])).collect();
+    assert_eq!(guard.locate(&given), Ok(vec![ChunkIndex(2)]));
 }
