@@ -3,6 +3,7 @@
 import ast
 import itertools
 import pathlib
+import re
 import threading
 
 import pytest
@@ -150,3 +151,11 @@ def test_the_stubs_are_in_step():
         found = getattr(claystone, entry.name)
         declared = {node.name for node in entry.body if isinstance(node, ast.FunctionDef)} - {"__init__"}
         assert declared == {name for name in vars(found) if not name.startswith("_")}, entry.name
+
+
+def test_the_example_of_the_readme_runs():
+    readme = pathlib.Path(__file__).parents[2] / "python" / "README.md"
+    examples = re.findall(r"^```python\n(.*?)^```$", readme.read_text(), re.DOTALL | re.MULTILINE)
+    assert examples
+    for example in examples:
+        exec(compile(example, str(readme), "exec"), {})
