@@ -27,6 +27,10 @@ mod klauspost;
 
 /// What ISA-L's name begins with.
 pub(crate) const ISAL: &str = "isa-l";
+/// What it ends with where it has no kernels for GFNI.
+const WITHOUT_GFNI: &str = " without GFNI";
+/// What klauspost/reedsolomon's name begins with.
+const KLAUSPOST: &str = "klauspost";
 
 /// The peers of a run.
 #[derive(Debug, Default)]
@@ -91,6 +95,13 @@ impl Peers {
     /// Peers that this machine has not, and why.
     pub fn absent(&self) -> &[String] {
         &self.absent
+    }
+
+    /// Whether those that Reed-Solomon's goals are set against are all here: ISA-L as it is with GFNI, and klauspost.
+    pub fn is_complete(&self) -> bool {
+        let names = self.names();
+        let is_here = |name: &str| names.iter().any(|here| here.starts_with(name) && !here.ends_with(WITHOUT_GFNI));
+        is_here(ISAL) && is_here(KLAUSPOST)
     }
 
     /// Those that can do what the plan says.

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use claystone_code::CodeSpec;
 use libloading::Library;
 
-use super::ISAL;
+use super::{ISAL, WITHOUT_GFNI};
 use crate::arena::Stripe;
 use crate::contender::{Contender, Role};
 use crate::plan::{Operation, Plan};
@@ -57,7 +57,7 @@ impl Isal {
                 text.to_string_lossy().trim_start_matches('v').to_owned()
             });
             let has_gfni = library.get::<EncodeData>("ec_encode_data_avx512_gfni").is_ok();
-            let gfni = if has_gfni { "" } else { " without GFNI" };
+            let gfni = if has_gfni { "" } else { WITHOUT_GFNI };
             let version = version.or_else(loaded_file).unwrap_or_else(|| "of unknown version".to_owned());
             Ok(Self {
                 name: format!("{ISAL} {version}{gfni}"),

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A figure from too few quiet samples is not judged: its row has a goal and no verdict, and a line says so.
-//! 2. A goal on a ratio is dropped where there is nobody to be compared with.
+//! 2. A goal on a ratio is dropped where there is nobody to be compared with, and those of Reed-Solomon are not judged
+//!    where ISA-L with GFNI or klauspost is absent: to be ahead of the others would say nothing.
 
 use anyhow::ensure;
 use claystone_bench::{Comparison, Effort, Peers, Plan, Step, cells, compare, reads};
@@ -47,7 +48,11 @@ pub fn codes(choice: &Choice) -> anyhow::Result<Measured> {
         }
         ref names => note(format_args!("beside {}", names.join(", "))),
     }
-    rows("codes", measured(cells::codes(), &peers, choice)?, choice)
+    let is_complete = !choice.peers || peers.is_complete();
+    if !is_complete {
+        note(format_args!("without ISA-L with GFNI, or without klauspost: goals of Reed-Solomon are not judged"));
+    }
+    rows("codes", measured(cells::codes(), &peers, choice)?, choice, is_complete)
 }
 
 /// Clay codes: what repairs read beside theory, and encoding beside our own Reed-Solomon.
@@ -58,7 +63,7 @@ pub fn clay(choice: &Choice) -> anyhow::Result<Measured> {
     let is_chosen = |row: &Comparison| is_in(&format!("{} {}", row.case, row.metric), choice);
     let mut all: Vec<Comparison> = reads::repairs().into_iter().filter(is_chosen).collect();
     all.extend(measured(cells::clay(), &Peers::none(), choice)?);
-    rows("clay", all, choice)
+    rows("clay", all, choice, true)
 }
 
 fn measured(plans: Vec<Plan>, peers: &Peers, choice: &Choice) -> anyhow::Result<Vec<Comparison>> {
@@ -77,20 +82,29 @@ fn is_in(name: &str, choice: &Choice) -> bool {
     choice.case.as_ref().is_none_or(|case| name.contains(case))
 }
 
-fn rows(bench: &'static str, all: Vec<Comparison>, choice: &Choice) -> anyhow::Result<Measured> {
+/// Whether a goal on this is on a place among all peers that know Reed-Solomon codes.
+fn is_among_peers(comparison: &Comparison) -> bool {
+    let Comparison { case, metric, needs_against, .. } = comparison;
+    case.starts_with("rs") && (*needs_against || metric == "encode_over_isal_mean")
+}
+
+/// `is_complete`: whether the peers that goals are set against were measured.
+fn rows(bench: &'static str, all: Vec<Comparison>, choice: &Choice, is_complete: bool) -> anyhow::Result<Measured> {
     let case = choice.case.as_deref().unwrap_or_default();
     ensure!(!all.is_empty(), "no name contains {case:?}: `--case rs` shows some");
     let goals = Goals::built_in();
     // Goals are set for the fastest there is.
     let is_slower = Tier::chosen() != Tier::best();
     let mut measured = Measured { rows: Vec::new(), peer_rows: Vec::new() };
-    for Comparison { case, metric, value, unit, against, is_settled, needs_against, is_peer } in all {
+    for comparison in all {
+        let is_beside_all = is_complete || !is_among_peers(&comparison);
+        let Comparison { case, metric, value, unit, against, is_settled, needs_against, is_peer } = comparison;
         let against = against.map(|(name, value)| Against { name, value });
         let is_alone = needs_against && against.is_none();
         let figure = Figure { bench, case, metric, value, unit, against };
         let row = match () {
             () if is_alone => goals.row_without_goal(figure),
-            () if is_settled && !choice.quick && !is_slower => goals.row(figure),
+            () if is_settled && !choice.quick && !is_slower && is_beside_all => goals.row(figure),
             () => goals.row_unjudged(figure),
         };
         if !is_settled {
@@ -105,4 +119,36 @@ fn rows(bench: &'static str, all: Vec<Comparison>, choice: &Choice) -> anyhow::R
         note(format_args!("--quick takes too few samples to judge goals by"));
     }
     Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_of_reed_solomon_wait_for_all_peers() {
+        let choice = Choice { case: None, quick: false, peers: true };
+        let row = |case: &str, metric: &str, against: Option<f64>| Comparison {
+            case: case.to_owned(),
+            metric: metric.to_owned(),
+            value: 9.0,
+            unit: "GB/s",
+            against: against.map(|value| ("other".to_owned(), value)),
+            is_settled: true,
+            needs_against: against.is_some(),
+            is_peer: false,
+        };
+        let all = vec![
+            row("rs:4+2 8KiB", "encode_gb_per_s", Some(3.0)),
+            row("rs 21 cells", "encode_over_isal_mean", None),
+            row("clay:4+2:5 64KiB", "encode_over_rs", Some(9.0)),
+        ];
+        let told = |is_complete| {
+            let measured = rows("codes", all.clone(), &choice, is_complete).expect("some");
+            measured.rows.iter().map(Row::is_unjudged).collect::<Vec<_>>()
+        };
+        assert_eq!(told(false)[..2], [true, true]);
+        assert_eq!(told(true)[..2], [false, false]);
+        assert_eq!(told(false)[2], told(true)[2], "no peer makes a difference to it");
+    }
 }
