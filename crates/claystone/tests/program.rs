@@ -172,7 +172,9 @@ fn commands_without_a_store_say_how_to_start_one() {
 
 #[test]
 fn the_commands_of_the_documents_work() {
-    for document in ["README.md", "docs/operating.md", "docs/policies.md", "docs/tier.md", "docs/volumes.md"] {
+    for document in
+        ["README.md", "docs/codes.md", "docs/operating.md", "docs/policies.md", "docs/tier.md", "docs/volumes.md"]
+    {
         let scratch = Scratch::new();
         let up = Up::start(&scratch, &[]);
         let text = fs::read_to_string(running::repository().join(document)).expect("there");

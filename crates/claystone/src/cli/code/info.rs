@@ -102,9 +102,10 @@ fn for_people(all: &[Figures]) -> Table {
 }
 
 /// Some of each family, those that the documents speak of.
-pub const DEFAULT: [&str; 21] = [
+pub const DEFAULT: [&str; 22] = [
     "replica:2",
     "replica:3",
+    "mirror:4x3",
     "rs:4+2",
     "rs:6+3",
     "rs:10+4",
