@@ -1,9 +1,8 @@
 //! Who writes now, and how merging gives way to them.
 //!
 //! A client's write is short, and waits for whatever else its disks, the processors and the log are busy with at that
-//! moment; so is a flush, which waits for what its disks are syncing. So a merge takes short steps, a few at a time while
-//! somebody writes, and begins none of them during a write or a flush. But a step waits [`WAIT_MAX`] at most: beside writes
-//! that never end merging goes on, more slowly.
+//! moment. So a merge takes short steps, a few at a time while somebody writes, and begins none of them during a write.
+//! But a step waits [`WAIT_MAX`] at most: beside writes that never end merging goes on, more slowly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +11,7 @@ use std::time::Duration;
 use claystone_env::{Clock, Moment, timeout};
 use tokio::sync::Notify;
 
-/// The writes and flushes that are under way.
+/// The writes that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     under_way: AtomicU64,
@@ -22,12 +21,12 @@ pub(crate) struct Pace {
     last: Mutex<Option<Moment>>,
 }
 
-/// A write or a flush under way, until this is dropped.
+/// A write under way, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Writing<'a>(&'a Pace);
 
 impl Pace {
-    /// A write or a flush begins.
+    /// A write begins.
     pub(crate) fn enter(&self, now: Moment) -> Writing<'_> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
         self.under_way.fetch_add(1, Ordering::AcqRel);
@@ -40,7 +39,7 @@ impl Pace {
         self.is_busy() || last.is_some_and(|last| now.since(last) < LATELY)
     }
 
-    /// Waits until none is under way, but not for long. Other tasks of this thread run in any case.
+    /// Waits until no write is under way, but not for long. Other tasks of this thread run in any case.
     pub(crate) async fn give_way(&self, clock: &dyn Clock) {
         if !self.is_busy() {
             tokio::task::yield_now().await;
@@ -74,7 +73,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// How long a step of a merge waits for writes and flushes.
+/// How long a step of a merge waits for writes.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 /// Merging gives way for so long after a write: another one may come.
 const LATELY: Duration = Duration::from_millis(100);

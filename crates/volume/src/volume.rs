@@ -476,7 +476,7 @@ impl Inner {
             self.write_record(part.start, content).await?;
         }
         match durable {
-            Durable::Now if range.bytes > 0 => self.flush().await,
+            Durable::Now if range.bytes > 0 => self.log.sync().await.map_err(|error| self.log_failed(error)),
             _ => Ok(()),
         }
     }
@@ -518,12 +518,6 @@ impl Inner {
             Ok(None) => Err(BlocksError::NoSpace { needed_bytes: self.settings.segment_bytes, free_bytes: 0 }),
             Err(error) => Err(self.log_failed(error)),
         }
-    }
-
-    /// Makes durable what was acknowledged before.
-    async fn flush(&self) -> Result<(), BlocksError> {
-        let _flushing = self.pace.enter(self.env.clock.now());
-        self.log.sync().await.map_err(|error| self.log_failed(error))
     }
 
     /// Whether diffs wait in all stripes that these pages are in.
@@ -589,7 +583,7 @@ impl Inner {
             }
         }
         match how.durable {
-            Durable::Now => self.flush().await,
+            Durable::Now => self.log.sync().await.map_err(|error| self.log_failed(error)),
             Durable::WithFlush => Ok(()),
         }
     }
@@ -719,7 +713,7 @@ impl Blocks for Volume {
 
     async fn flush(&self) -> Result<(), BlocksError> {
         self.inner.working()?;
-        self.inner.flush().await
+        self.inner.log.sync().await.map_err(|error| self.inner.log_failed(error))
     }
 
     async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {

@@ -1,7 +1,6 @@
 //! What runs beside a merge, between two looks of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use claystone_chunk::testing::MemoryStore;
@@ -79,18 +78,4 @@ async fn what_a_merge_brings_into_its_stripe_is_no_hole() {
     let spans = |volume: Volume| block_on(volume.spans(ALL, 10));
     let (_, spans) = as_a_merge_ends(spans).await;
     assert_eq!(spans, Ok(vec![Span { bytes: ALL.bytes, kind: SpanKind::Data }]));
-}
-
-#[tokio::test]
-async fn a_merge_gives_way_to_a_flush_as_to_a_write() {
-    let env = claystone_host::env().expect("an environment");
-    let volume = volume(&env).await;
-    volume.write(0, Bytes::from(vec![7; PAGE as usize]), Durable::WithFlush).await.expect("written");
-    let is_busy = || volume.inner.pace.is_wanted(env.clock.now().after(Duration::from_secs(3600)));
-    assert!(!is_busy());
-    let mut flush = Box::pin(volume.flush());
-    assert!(flush.as_mut().now_or_never().is_none(), "the log's task has not answered yet");
-    assert!(is_busy());
-    flush.await.expect("synced");
-    assert!(!is_busy());
 }
