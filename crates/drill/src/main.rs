@@ -61,6 +61,7 @@ fn main() -> anyhow::Result<()> {
     for seed in seeds.clone().filter(|_| arguments.tier) {
         println!("seed {seed}: {}", claystone_drill::tier::run_seed(seed)?);
         println!("seed {seed}: {}", claystone_drill::tier::run_files(seed)?);
+        println!("seed {seed}: {}", claystone_drill::tier::run_deaths(seed)?);
     }
     for seed in seeds.filter(|_| !arguments.disk && !arguments.volume && !arguments.tier) {
         let report = claystone_drill::run_seed(seed)?;

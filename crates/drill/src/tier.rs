@@ -16,6 +16,7 @@
 //!    drive is gone. What was read stays so until it is written.
 //!
 //! Files on such a device ([`run_files`]): the power is cut in the operations of a mixed load, and what was synced of each file is there.
+//! [`run_deaths`]: the solid-state drive dies in use, then the power is cut, and the hard disk is opened alone: what was synced is there, or an error.
 //!
 //! Left out: a mark and a record of its list hurt at once, which the format cannot tell apart from a power cut when
 //! nothing was written behind them.
@@ -25,6 +26,6 @@ mod model;
 mod pair;
 mod run;
 
-pub use files::{FilesReport, run_files};
+pub use files::{DeathReport, FilesReport, run_deaths, run_files};
 pub use model::{Model, Step};
 pub use run::{Fault, TierReport, run_fault, run_seed};

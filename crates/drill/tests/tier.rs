@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use claystone_drill::tier::{FilesReport, TierReport, run_files, run_seed};
+use claystone_drill::tier::{DeathReport, FilesReport, TierReport, run_deaths, run_files, run_seed};
 
 /// So many faults are in each of the four parts.
 const FAULTS_MIN: u64 = 12_500;
@@ -49,4 +49,17 @@ fn what_was_synced_of_files_on_a_pair_is_there() {
     }
     println!("{all}");
     assert!(all.cuts > 1000 && all.compared == 5 * all.cuts && all.redirected > 1000, "{all}");
+}
+
+#[test]
+fn what_was_synced_of_files_is_there_or_an_error_after_the_solid_state_drive_died() {
+    let mut all = DeathReport::default();
+    for seed in 1..11 {
+        all += run_deaths(seed).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+    println!("{all}");
+    assert!(all.deaths == 200 && all.known > 150 && all.tended > 60 && all.stopped == 0, "{all}");
+    // Those that refuse were not tended before the power went, or had lost pages that memory never had.
+    assert!(all.refused > 20 && all.refused + all.tended < all.known, "{all}");
+    assert!(all.compared > 5000 && all.lost > 500, "{all}");
 }

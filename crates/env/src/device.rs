@@ -169,6 +169,12 @@ pub trait Device: Send + Sync + 'static {
         None
     }
 
+    /// Whether it knows that it has lost what any of these sectors held, after a sync had promised that, and nothing was written there
+    /// since: as a pair that lost one of its drives. Of others that do not read it may be that nothing was promised.
+    fn has_lost(&self, _range: SectorRange) -> bool {
+        false
+    }
+
     /// How large it is and what it can do. Does not change while it is open.
     fn geometry(&self) -> Geometry;
 

@@ -125,7 +125,7 @@ impl Disk {
 
     /// Writes again, at the journal's head, what older entries have that must stay, and so frees the ring up to there, or until
     /// that is enough: in portions that find room, oldest first.
-    fn compact(&self, flushing: &FlushLock<'_>, is_enough: impl Fn() -> bool) -> Result<(), FileError> {
+    pub(crate) fn compact(&self, flushing: &FlushLock<'_>, is_enough: impl Fn() -> bool) -> Result<(), FileError> {
         let (before, portion) = {
             let journal = guard(&self.journal);
             (journal.next().sequence, journal.shape().sectors_in((journal.sectors() / 16).max(1)) as usize)

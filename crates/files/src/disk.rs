@@ -25,6 +25,7 @@ use crate::core::Core;
 use crate::error::DiskError;
 use crate::grow::end_row;
 use crate::journal::{Journal, JournalPosition};
+use crate::loss::Loss;
 use crate::pages::{PageFile, SlabSource};
 use crate::placing::Scope;
 use crate::scrub::{Pass, Passing};
@@ -130,6 +131,8 @@ pub enum TendAgain {
 pub(crate) struct Tended {
     flushed: Moment,
     checkpointed: Moment,
+    /// What the device had lost.
+    loss: Loss,
 }
 
 /// Held by the one who brings sectors to their places, frees places, or makes a checkpoint.
@@ -258,7 +261,7 @@ impl Disk {
         let now = clock.now();
         let disk = Disk {
             groups: Groups::new(device.clone(), code, id, tuning.sums_cached),
-            flusher: Mutex::new(Tended { flushed: now, checkpointed: now }),
+            flusher: Mutex::new(Tended { flushed: now, checkpointed: now, loss: Loss::of(&*device) }),
             journal: Mutex::new(journal),
             core: Mutex::new(Core::new(catalog)),
             room: Condvar::new(),
@@ -288,7 +291,8 @@ impl Disk {
         self.rest()
     }
 
-    /// Flushes what has waited long enough, and makes a checkpoint when one is due. To be called every second or so; a
+    /// Flushes what has waited long enough, and makes a checkpoint when one is due, at once where the device has lost
+    /// something: what memory has is written again then. To be called every second or so; a
     /// disk that is never tended loses no more in a crash than what was not synced, but more of that.
     ///
     /// # Errors
@@ -297,6 +301,11 @@ impl Disk {
         let mut flushing = self.lock_flusher();
         let mut flushed = Ok(());
         let now = self.clock.now();
+        let loss = Loss::of(&*self.device);
+        if loss.exceeds(std::mem::replace(&mut flushing.tended.loss, loss)) {
+            flushing.tended.loss = self.write_again(&flushing)?;
+            flushing.tended.checkpointed = now;
+        }
         let is_crowded = || guard(&self.core).nodes.waiting > self.tuning.waiting_sectors_max / CROWDED_SHARE;
         if is_crowded() {
             // Long before writers find no room, and a share at a time, so that others get the lock.

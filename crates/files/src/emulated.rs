@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_env::{Sector, SectorRange, WallTime};
+use claystone_env::{
+    Device, DeviceError, Effort, FailedSector, Geometry, PairHealth, Sector, SectorRange, WallTime,
+};
 use claystone_group::DiskId;
 use claystone_sim::{HddModel, SimDevice, World};
 
@@ -46,6 +48,43 @@ pub fn superblock(copies: u16) -> Superblock {
 /// Its copies, on a device that was attached now.
 pub fn copies(hand: &SimDevice, count: u16, access: Access) -> Arc<Copies> {
     Arc::new(Copies::new(hand.attach(), count, access))
+}
+
+/// A device that says that it is a pair of drives, and whether it has lost what does not read.
+pub struct Paired(pub Arc<dyn Device>, pub bool);
+
+impl Device for Paired {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn pair(&self) -> Option<PairHealth> {
+        Some(PairHealth::default())
+    }
+
+    fn has_lost(&self, _range: SectorRange) -> bool {
+        self.1
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.0.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.0.discard(range)
+    }
 }
 
 /// Takes slabs one behind the other, from behind all that the superblock names.

@@ -166,6 +166,18 @@ pub enum Damage {
         /// The highest sequence found.
         later: u64,
     },
+    /// Where the next entry of the journal would begin nothing can be read, and the device knows that it has lost what was there: that may
+    /// have been an entry that was promised, so what the disk holds may be older than what was promised.
+    #[error(
+        "entry {sequence} of the journal, at its sector {position}, is lost if there was one: the solid-state drive alone had it. \
+         Files may lack what was synced last, so the disk does not open: replace it as a broken one, and other disks rebuild what it had"
+    )]
+    JournalLost {
+        /// The entry's sequence.
+        sequence: u64,
+        /// Where it lies in the journal.
+        position: u64,
+    },
     /// An entry of the journal has the right checksum and holds what no entry does.
     #[error("entry {sequence} of the journal, at its sector {position}, is malformed at byte {at}")]
     JournalRecord {

@@ -13,7 +13,10 @@
 //! 3. After an error of the device nothing is appended: what it left is unknown until the journal is opened anew.
 //! 4. What was replayed is durable when [`Journal::open`] returns, in all its cells, if the disk may be written. Those
 //!    of the last entry may be bad in part: then the bad ones alone are written again, for it may have been promised.
-//! 5. What was not replayed is gone then: more zeros than parity makes good are where the next entry begins, and that is
+//! 5. What cannot be read where the next entry would begin is the end, for a power cut may leave it so, but not where the device
+//!    knows that it has lost what was promised there ([`claystone_env::Device::has_lost`]): that may have been an entry. What reads there as anything
+//!    else shows that it was none.
+//! 6. What was not replayed is gone then: more zeros than parity makes good are where the next entry begins, and that is
 //!    another attempt, after which no earlier one counts. Else a torn entry could come back whole later, though much was
 //!    built on its absence.
 //!
@@ -65,7 +68,7 @@ impl Journal {
     /// are kept under `code`, that of the disk's groups.
     ///
     /// # Errors
-    /// [`DiskError::Damaged`] if an entry that was promised cannot be read; [`DiskError::Device`].
+    /// [`DiskError::Damaged`] if an entry that was promised cannot be read, or may be one; [`DiskError::Device`].
     ///
     /// # Panics
     /// If the area is not on the device.
@@ -92,9 +95,14 @@ impl Journal {
             let JournalPosition { sequence, position } = next;
             return Err(Damage::JournalEntry { sequence, position, later: seen.latest }.into());
         }
+        if used < area.sectors && ring.may_have_lost(&seen, next)? {
+            let JournalPosition { sequence, position } = next;
+            return Err(Damage::JournalLost { sequence, position }.into());
+        }
         let journal = Journal { attempt: seen.attempts_at(next.sequence), ring, next, used, stopped: false };
         if journal.ring.copies.access() == Access::Write {
             journal.settle()?;
+            journal.clear(seen.lost)?;
         }
         Ok((journal, entries))
     }
@@ -177,6 +185,44 @@ impl Journal {
         self.next
     }
 
+    /// Writes zeros where nothing counts and nothing can be read, so that no opening has to ask whether it was an entry. For
+    /// a device that lost some of what it held.
+    ///
+    /// # Errors
+    /// [`DiskError::Device`]; after that always [`DiskError::Stopped`].
+    ///
+    /// # Panics
+    /// If the disk is only looked at.
+    pub fn clear_lost(&mut self) -> Result<(), DiskError> {
+        if self.stopped {
+            return Err(DiskError::Stopped);
+        }
+        self.stopped = true;
+        let mut lost = BTreeSet::new();
+        for cell in self.ring.look()?.unread {
+            if self.ring.retry(cell)?.is_none() {
+                lost.insert(cell);
+            }
+        }
+        self.clear(lost)?;
+        self.stopped = false;
+        Ok(())
+    }
+
+    /// Writes zeros into those of these cells that are free.
+    fn clear(&self, mut cells: BTreeSet<u64>) -> Result<(), DiskError> {
+        let shape = &self.ring.shape;
+        let (first, free) = (self.next.position * shape.copies, self.room() * shape.copies);
+        cells.retain(|cell| (cell + shape.cells() - first) % shape.cells() < free);
+        for cell in &cells {
+            self.ring.copies.device().write(self.ring.place(*cell), &[0; SECTOR_BYTES])?;
+        }
+        match cells.is_empty() {
+            true => Ok(()),
+            false => Ok(self.ring.copies.device().sync()?),
+        }
+    }
+
     /// Makes sure that no torn entry is found behind the last, and that what was mended stays.
     fn settle(&self) -> Result<(), DiskError> {
         let shape = &self.ring.shape;
@@ -204,8 +250,10 @@ struct Seen {
     attempts: BTreeMap<(u64, u64), (u32, u32)>,
     /// The highest sequence.
     latest: u64,
-    /// Slots that did not read at once.
+    /// Slots that did not read at once,
     unread: BTreeSet<u64>,
+    /// and those that no retry reads.
+    lost: BTreeSet<u64>,
 }
 
 impl Seen {
@@ -296,11 +344,39 @@ impl Ring {
                 return Ok(None);
             }
             for cell in std::mem::take(&mut seen.unread) {
-                if let Some(bytes) = self.retry(cell)? {
-                    seen.take(&self.shape, cell, &bytes);
+                match self.retry(cell)? {
+                    Some(bytes) => seen.take(&self.shape, cell, &bytes),
+                    None => drop(seen.lost.insert(cell)),
                 }
             }
         }
+    }
+
+    /// Whether the entry at a place, which was not replayed, may have been promised and lost: nothing that reads where its
+    /// sectors would be is anything else, and some of it does not read, because the device has lost it. All cells of the ring were
+    /// retried.
+    fn may_have_lost(&self, seen: &Seen, at: JournalPosition) -> Result<bool, DiskError> {
+        let begin = at.position * self.shape.copies;
+        // However long it was, its first sectors were there.
+        let begins = (0..self.shape.sure_cells()).map(|behind| (begin + behind) % self.shape.cells());
+        let is_known = |cell: u64| self.copies.device().has_lost(SectorRange { first: self.place(cell), sectors: 1 });
+        if begins.clone().all(|cell| seen.lost.contains(&cell)) && begins.clone().any(is_known) {
+            return Ok(true);
+        }
+        let Some(&(attempt, sectors)) = seen.attempts.get(&(begin, at.sequence)) else { return Ok(false) };
+        let head = Head { sequence: at.sequence, number: 0, sectors, attempt };
+        let mut some_lost = false;
+        for (number, cell) in self.shape.sector_cells(self.shape.layout(sectors.into()), at) {
+            if seen.lost.contains(&cell) {
+                some_lost |= is_known(cell);
+                continue;
+            }
+            let found = self.retry(cell)?.and_then(|bytes| self.shape.parse(cell, &bytes));
+            if found != Some(Head { number, ..head }) {
+                return Ok(false);
+            }
+        }
+        Ok(some_lost)
     }
 
     /// The payload of an entry, if it is there whole. What is bad of it is written again.

@@ -24,6 +24,7 @@ mod info;
 mod inode;
 mod journal;
 mod keys;
+mod loss;
 mod malformed;
 mod name;
 mod namespace;

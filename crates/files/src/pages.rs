@@ -21,13 +21,16 @@
 //! A slab is taken when a page is written that no slab holds, not when the file gets longer: the database doubles its
 //! file to have room, and the sectors are better used for files.
 //!
+//! On a pair of drives, pages that were written lately stay in memory too: those that the pair loses with its solid-state drive are read from
+//! there and written again ([`PageFile::keep_lost`]).
+//!
 //! Where the disk is only looked at, what the database writes stays in memory.
 
 pub mod header;
 mod load;
 pub mod sums;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -82,6 +85,8 @@ struct State {
     header_changed: bool,
     /// Whether the device was given pages since it was synced.
     unsynced: bool,
+    /// Pages as they were written lately, the oldest first: of a pair of drives one may be lost with them.
+    written_lately: VecDeque<(u64, Vec<u8>)>,
 }
 
 /// A slab and what is known of its pages.
@@ -213,6 +218,28 @@ impl PageFile {
         Ok(lost + bad.len() as u64)
     }
 
+    /// Sees to it that what memory has of the file, and the device has lost, is written again with the next sync: pages that were
+    /// written lately, sums and header. For a device that has lost some of what it held. Returns how much that is.
+    ///
+    /// # Errors
+    /// [`DiskError::Device`], [`DiskError::Stopped`].
+    pub fn keep_lost(&self) -> Result<u64, DiskError> {
+        self.check_running()?;
+        let mut kept = 0;
+        {
+            let mut state = self.state_mut();
+            for (page, bytes) in std::mem::take(&mut state.written_lately) {
+                // Not those that the database has written since, or given up.
+                let is_newest = page_sum(&bytes) == state.sum(page) && !state.dirty.contains_key(&page);
+                if is_newest && !self.read_run(&state, page, &mut vec![0; SECTOR_BYTES], Scope::Needed)?.is_empty() {
+                    state.dirty.insert(page, bytes);
+                    kept += 1;
+                }
+            }
+        }
+        Ok(kept + self.scrub_sums()?)
+    }
+
     fn check_running(&self) -> Result<(), DiskError> {
         match self.shared.stopped.load(Ordering::Acquire) {
             true => Err(DiskError::Stopped),
@@ -271,10 +298,13 @@ impl PageFile {
             let run = state.run_from(page..end).filter(|run| state.written(run));
             let run = run.ok_or(Damage::PageUnwritten { page })?;
             let into = &mut into[at..][..(run.end - run.start) as usize * SECTOR_BYTES];
-            if let Some(lost) = self.read_run(state, page, into, Scope::Needed)?.first() {
-                self.shared.copies.count_lost(1);
-                let page = page + *lost as u64;
-                return Err(Damage::PageLost { page, place: state.place(page, self.shared.copies.count()) }.into());
+            for lost in self.read_run(state, page, into, Scope::Needed)? {
+                let page = page + lost as u64;
+                let Some(bytes) = state.lately(page) else {
+                    self.shared.copies.count_lost(1);
+                    return Err(Damage::PageLost { page, place: state.place(page, self.shared.copies.count()) }.into());
+                };
+                into[lost * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
             }
             page = run.end;
         }
@@ -360,6 +390,12 @@ impl PageFile {
     fn write_pages(&self, state: &mut State) -> Result<(), DiskError> {
         let copies = &self.shared.copies;
         let dirty = std::mem::take(&mut state.dirty);
+        if copies.device().pair().is_some() {
+            let excess = (state.written_lately.len() + dirty.len()).saturating_sub(WRITTEN_LATELY_MAX);
+            state.written_lately.drain(..excess.min(state.written_lately.len()));
+            let newest = dirty.iter().skip(dirty.len().saturating_sub(WRITTEN_LATELY_MAX));
+            state.written_lately.extend(newest.map(|(page, bytes)| (*page, bytes.clone())));
+        }
         let mut pages = dirty.into_iter().peekable();
         while let Some((first, mut bytes)) = pages.next() {
             let last = state.held(first).end().min(first + WRITE_PAGES_MAX);
@@ -485,6 +521,12 @@ impl State {
         if page == 0 { Some(&self.header.first_page) } else { self.dirty.get(&page) }
     }
 
+    /// A page as it was written last, if that was lately, on a pair of drives.
+    fn lately(&self, page: u64) -> Option<&[u8]> {
+        let mut of_page = self.written_lately.iter().rev().filter(|(written, _)| *written == page);
+        of_page.find(|(_, bytes)| page_sum(bytes) == self.sum(page)).map(|(_, bytes)| &bytes[..])
+    }
+
     fn is_unwritten(&self, page: u64) -> bool {
         self.in_memory(page).is_none() && (page >= self.capacity() || self.sum(page) == UNWRITTEN)
     }
@@ -552,6 +594,8 @@ fn write_empty_sums(copies: &Copies, id: DiskId, slab: Slab) -> Result<(), DiskE
 
 /// Pages in memory before a sync, 8 MiB.
 const DIRTY_PAGES_MAX: usize = 2048;
+/// Pages kept in memory after they were written, 4 MiB: what checkpoints of several minutes write, mostly.
+const WRITTEN_LATELY_MAX: usize = 1024;
 /// Pages of one read or write of the device.
 const READ_PAGES_MAX: u64 = 128;
 const WRITE_PAGES_MAX: u64 = 256;

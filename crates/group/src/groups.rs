@@ -415,6 +415,29 @@ impl Groups {
         self.unsynced.mend(groups, || self.write_mended(place, &sums.encode(self.disk, place)))
     }
 
+    /// Writes those sums sectors again that memory has and the device does not read: for one that has lost some of what it held. Nobody
+    /// updates groups meanwhile. Returns how many that were.
+    ///
+    /// # Errors
+    /// As [`Device::read`].
+    pub fn write_sums_again(&self) -> Result<u64, DeviceError> {
+        let places = self.sums.whole_places();
+        let mut kept = 0;
+        for places in places.chunks(KEPT_AT_ONCE) {
+            let mut bytes = aligned_buffer(places.len() * SECTOR_BYTES);
+            bytes.resize(places.len() * SECTOR_BYTES, 0);
+            let mut reads: Vec<(Sector, &mut [u8])> =
+                places.iter().copied().zip(bytes.chunks_exact_mut(SECTOR_BYTES)).collect();
+            for (place, read) in places.iter().zip(self.device.read_each(&mut reads, Effort::Retry)) {
+                if let (false, Some(sums)) = (read?.is_empty(), self.sums.whole(*place)) {
+                    self.write_mended(*place, &sums.encode(self.disk, *place));
+                    kept += 1;
+                }
+            }
+        }
+        Ok(kept)
+    }
+
     /// Makes updates durable, if what fails of their groups is not written again before.
     ///
     /// # Errors
@@ -447,6 +470,9 @@ impl Groups {
         );
     }
 }
+
+/// Sums sectors that are read together.
+const KEPT_AT_ONCE: usize = 256;
 
 /// Puts mended members into what was read from `first` on, and zeros where nothing is right.
 pub(crate) fn fill(into: &mut [u8], first: usize, failed: &[(usize, Failure)], mended: &[(usize, Bytes)]) {

@@ -66,6 +66,13 @@ impl SumsCache {
         state.used(place).filter(|entry| entry.known.is_none()).map(|entry| entry.sums.clone())
     }
 
+    /// The places of all sectors of which all sums are known, ascending.
+    pub fn whole_places(&self) -> Vec<Sector> {
+        let state = self.state();
+        let whole = state.entries.iter().filter(|(_, entry)| entry.known.is_none());
+        whole.map(|(place, _)| Sector(*place)).collect()
+    }
+
     /// Puts a sector in place of what was known of it.
     pub fn put(&self, place: Sector, sums: SumsSector) {
         self.state().insert(place, Entry { used: 0, sums, known: None, given_up: false }, self.most);

@@ -127,6 +127,10 @@ impl Device for TieredDevice {
         Some(self.health())
     }
 
+    fn has_lost(&self, range: SectorRange) -> bool {
+        self.state().knows_lost(range)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry { sectors: self.home.sectors, fails_fast: self.hdd.geometry().fails_fast }
     }

@@ -103,6 +103,24 @@ impl RingShape {
         (at.position * self.copies + behind) % self.cells()
     }
 
+    /// Of any entry so many cells from its first on hold sectors of it, and not parity.
+    pub fn sure_cells(&self) -> u64 {
+        // A coded one has more sectors than parity.
+        match u64::from(self.code.shape().parity) {
+            0 => self.copies,
+            parity => self.copies.min(parity + 1),
+        }
+    }
+
+    /// The cells with sectors of an entry, each with the sector's number.
+    pub fn sector_cells(&self, layout: Layout, at: JournalPosition) -> impl Iterator<Item = (u32, u64)> {
+        let copies = if layout.is_coded { 1 } else { self.copies };
+        let (first, cells) = (at.position * self.copies, self.cells());
+        let copies_of = move |number: u64| (0..copies).map(move |copy| number * copies + copy);
+        (0..layout.sectors)
+            .flat_map(move |number| copies_of(number).map(move |behind| (number as u32, (first + behind) % cells)))
+    }
+
     /// The cell in which an entry begins that has this in `cell`; `None` if it fits into no ring.
     pub fn begin(&self, cell: u64, head: Head) -> Option<u64> {
         let layout = self.layout(head.sectors.into());

@@ -1,12 +1,12 @@
 //! The journal: its bytes, power cuts at every operation, flips of every byte, lost copies.
 
-use claystone_sim::{SimDevice, run};
+use claystone_sim::{HddModel, SimDevice, run};
 use proptest::prelude::*;
 
 use super::*;
 use crate::Inode;
 use crate::change::{Change, Table};
-use crate::emulated::{self, JOURNAL_SECTORS, superblock};
+use crate::emulated::{self, JOURNAL_SECTORS, Paired, superblock};
 
 fn area(count: u16) -> SectorRange {
     superblock(count).journal
@@ -402,6 +402,70 @@ fn lost_copies_are_mended_and_lost_entries_reported() {
         let result = Journal::open(look, code(), id(), area(3), JournalPosition::FIRST);
         let Err(DiskError::Damaged(damage)) = result else { panic!("entry 2 is lost") };
         assert_eq!(damage, Damage::JournalEntry { sequence: 2, position: 1, later: 8 });
+    });
+}
+
+/// Opens it on a device that knows, or not, that it has lost what does not read.
+fn open_pair(hand: &SimDevice, knows: bool) -> Result<(Journal, Vec<Vec<Record>>), DiskError> {
+    let copies = Copies::new(Arc::new(Paired(hand.attach(), knows)), 2, Access::Write);
+    Journal::open(Arc::new(copies), code(), id(), area(2), JournalPosition::FIRST)
+}
+
+#[test]
+fn an_entry_that_a_pair_has_lost_is_not_taken_for_the_end() {
+    run(1, |world| async move {
+        let first = area(2).first.0;
+        // Entries of two sectors, kept twice each, and of nine, with parity.
+        let mirrored = entry(1);
+        let of_two: [&[u64]; 3] = [&[0, 1, 2, 3], &[0, 1], &[2, 3]];
+        let of_nine: [&[u64]; 3] = [&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], &[0, 1, 2], &[3, 4, 5]];
+        for (last, kinds) in [(mirrored, of_two), (entry(4), of_nine)] {
+            for (number, lost) in kinds.into_iter().enumerate() {
+                for knows in [true, false] {
+                    let hand = world.device(&format!("{}/{number}/{knows}", last.len()), HddModel::new(2000));
+                    let mut journal = create(&hand, 2);
+                    journal.append(&entry(0)).expect("there is room");
+                    let begin = first + 2 * journal.next().position;
+                    journal.append(&last).expect("there is room");
+                    for cell in lost {
+                        hand.make_lost(begin + cell..begin + cell + 1);
+                    }
+                    if knows {
+                        let Err(DiskError::Damaged(damage)) = open_pair(&hand, true) else { panic!("cells {lost:?}") };
+                        assert_eq!(damage, Damage::JournalLost { sequence: 2, position: 1 });
+                    } else {
+                        let found = open_pair(&hand, false).expect("a torn end is an end").1;
+                        assert!(found == [entry(0)], "cells {lost:?}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn remains_that_a_pair_has_lost_are_no_entry() {
+    run(1, |world| async move {
+        let hand = world.device("d", HddModel::new(2000));
+        let mut journal = create(&hand, 2);
+        journal.append(&entry(0)).expect("there is room");
+        let (first, cells) = (area(2).first.0, 2 * JOURNAL_SECTORS);
+        let next = first + 2 * journal.next().position;
+        // Of what was where the next one begins one copy is left, and it is none.
+        hand.make_lost(next..next + 1);
+        hand.make_lost(next + 2..first + cells);
+        for number in 0..4 {
+            let (mut journal, found) = open_pair(&hand, true).expect("all that was promised is there");
+            assert_eq!(found.len(), 1 + number);
+            journal.append(&entry(1)).expect("there is room");
+        }
+        // While the journal is open everything free is lost.
+        let (mut journal, _) = open_pair(&hand, true).expect("all that was promised is there");
+        hand.make_lost(first + 2 * journal.next().position..first + cells);
+        journal.clear_lost().expect("the device takes writes");
+        journal.append(&entry(1)).expect("there is room");
+        drop(journal);
+        assert_eq!(open_pair(&hand, true).expect("all that was promised is there").1.len(), 6);
     });
 }
 

@@ -11,7 +11,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use super::header::Header;
 use super::sums::encode_sums;
 use super::*;
-use crate::emulated::{Bump, PAGES, SECTORS, copies, device, superblock};
+use crate::emulated::{Bump, PAGES, Paired, SECTORS, copies, device, superblock};
 use crate::error::Whole;
 use crate::fields::crc32c;
 
@@ -530,5 +530,33 @@ fn a_device_without_room_stops_the_catalog_with_an_error() {
         assert_eq!(found(&hand, &history(1)), Some(0));
         let mut first = [0; SECTOR_BYTES];
         assert!(hand.attach().read(Sector(0), &mut first, Effort::Retry).is_ok_and(|failed| failed.is_empty()));
+    });
+}
+
+#[test]
+fn pages_written_lately_that_a_pair_loses_are_read_and_written_again() {
+    run(1, |world| async move {
+        let hand = device(&world);
+        format(&hand, 2);
+        let pair: Arc<dyn Device> = Arc::new(Paired(hand.attach(), true));
+        let (file, _) = open_file(pair, Access::Write).expect("no fault is set");
+        for page in 1..5 {
+            file.put(page * 4096, &[page as u8; SECTOR_BYTES]).expect("no fault is set");
+        }
+        file.sync().expect("no fault is set");
+        let place = file.state().place(3, 2).0;
+        let mut bytes = [0; SECTOR_BYTES];
+        hand.make_lost(place..place + 2);
+        file.fill(3 * 4096, &mut bytes).expect("memory has it");
+        assert_eq!(bytes, [3; SECTOR_BYTES]);
+        assert_eq!(file.keep_lost().expect("no fault is set"), 1);
+        file.sync().expect("no fault is set");
+        drop(file);
+        let (file, _) = open_file(hand.attach(), Access::Write).expect("no fault is set");
+        file.fill(3 * 4096, &mut bytes).expect("it was written again");
+        assert_eq!(bytes, [3; SECTOR_BYTES]);
+        // On another device nothing is kept in memory.
+        hand.make_lost(place..place + 2);
+        file.fill(3 * 4096, &mut bytes).expect_err("both copies are lost");
     });
 }

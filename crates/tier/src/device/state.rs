@@ -230,6 +230,16 @@ impl State {
         pieces.filter_map(|piece| Some((piece.range, piece.place.filter(|place| place.seq == seq)?))).collect()
     }
 
+    /// Whether any of these sectors is said to be lost, or was on a solid-state drive that is gone. One of a record that was torn with
+    /// its mark, as a power cut leaves it, is not.
+    pub fn knows_lost(&self, range: SectorRange) -> bool {
+        let is_lost = |place: Place| {
+            let held = &self.records[&place.seq];
+            place.lost || (self.has_lost(held.side) && held.memory.is_none())
+        };
+        self.overlay.over(range).into_iter().filter_map(|piece| piece.place).any(is_lost)
+    }
+
     /// What waits of these sectors counts no more.
     pub fn forget(&mut self, range: SectorRange) -> Vec<Removed> {
         self.overlay.remove(range)

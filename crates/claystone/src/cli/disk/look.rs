@@ -44,6 +44,10 @@ impl Device for Looked {
         self.device.pair()
     }
 
+    fn has_lost(&self, range: SectorRange) -> bool {
+        self.device.has_lost(range)
+    }
+
     fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
