@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. [`recover`] is a pure function of what was read. It never lets an older record count where a newer one was promised: it finds
 //!    that one, or its sectors are lost, or the pair is damaged.
-//! 2. A record that a mark covers and does not list never counts.
+//! 2. A record that a mark covers and does not list never counts, nor what it does not list of one. Of two marks that cover it the later
+//!    one says so.
 //!
 //! Left out: the payloads, but those of marks. Whoever reads a sector compares it with its checksum.
 
@@ -165,6 +166,10 @@ pub fn recover(superblock: &Superblock, scans: &[&Scan]) -> Result<Recovered, Da
         if mark.from > recovered.from {
             recovered.unlisted.extend(taken_by_headers(recovered.from..mark.from, &headers, &known)?);
         }
+        // A mark of an opening may cover what one before it does, which could not be read then: what the opening decided counts.
+        let is_before = |of: u64| of < mark.from || of > *seq;
+        listed.retain(|(of, _), _| is_before(*of));
+        recovered.unlisted.retain(|entry| is_before(entry.seq));
         let entries = mark.entries.iter().filter(|entry| entry.seq >= floor);
         listed.extend(entries.map(|entry| ((entry.seq, entry.at), entry.clone())));
         recovered.from = recovered.from.max(seq + 1);

@@ -109,6 +109,20 @@ fn what_was_decided_at_an_opening_stays_so() {
 }
 
 #[test]
+fn what_an_opening_could_not_read_stays_void_when_it_and_its_mark_read_again() {
+    // Mark 2 lists both records. It could not be read when the pair was opened, nor could record 0.
+    let opened = Header { seq: 2 << 40, ..mark(9, 0, &[1]).0 };
+    let (_, list) = mark(9, 0, &[1]);
+    let headers = [data(0, 0), data(1, 0)];
+    let found = decided(&headers, &[mark(2, 0, &[0, 1]), (opened.clone(), list.clone())]).expect("whole");
+    assert_eq!((found.0, found.1, found.2), (vec![1], vec![], vec![]));
+    // The same where what is read again is known from headers alone, of a mark that does not read.
+    let headers = [data(0, 0), data(1, 0), data(3, 2)];
+    let found = decided(&headers, &[mark(4, 3, &[3]), (opened, list)]).expect("whole");
+    assert_eq!((found.0, found.1, found.2), (vec![1], vec![], vec![]));
+}
+
+#[test]
 fn two_marks_that_are_lost_in_a_row_are_known() {
     let headers = [data(0, 0), data(2, 1), data(4, 3)];
     let found = decided(&headers, &[]).expect("whole");
