@@ -18,7 +18,7 @@
 //! | Fast | `taken` bytes were written since a sync, all quickly | Fast, if the write still fits below the limit | nothing |
 //! | Mid | `taken` bytes were written since the last slow one | Mid, if the write still fits below the limit | a little padding when idle; much, in Fast too, when less than the reserve is left |
 //! | Due | the limit is reached; the slow write has not come yet | Slow | padding until it comes |
-//! | Slow | the last write was slow | Slow | padding until one is not |
+//! | Slow | `taken` bytes were written since the first slow one, all slowly | Slow | padding until one is not |
 //! | Lost | where the drive is nobody knows | Slow | padding until a slow write tells, or a sync; when nobody has read for a while |
 //! | Suspended | somebody reads or syncs | Slow | nothing |
 //!
@@ -31,8 +31,8 @@
 //! 1. When in doubt, Slow: a write is predicted as Fast or Mid only if all bytes before it, those that are queued too, and its
 //!    own are below the limit of the stage, and it is no longer than any that was measured.
 //! 2. `taken` never exceeds what was written since the stage began.
-//! 3. Nothing is written for ever: after [`Tuning::give_up_after`] times the most that a stage takes without a slow write the drive
-//!    is not what its profile says, and [`Predictor::is_off`] stays true until it is profiled again.
+//! 3. Nothing is written for ever: after [`Tuning::give_up_after`] times the most that a stage takes without a slow write, or a slow
+//!    stage without a quick one, the drive is not what its profile says, and [`Predictor::is_off`] stays true until it is profiled again.
 
 mod limit;
 
@@ -82,7 +82,7 @@ pub struct Tuning {
     pub wrong_max: usize,
     /// See [`Tuning::wrong_max`].
     pub stages_judged: usize,
-    /// So many times the most that a stage takes may be written without a slow write.
+    /// So many times the most that a stage takes may be written without a slow write, and that a slow stage takes without a quick one.
     pub give_up_after: u64,
 }
 
@@ -125,7 +125,7 @@ pub struct Predictor {
     stage: Stage,
     /// The stage that becomes due: Fast or Mid.
     within: Stage,
-    /// Written since `within` began; in Lost, since then.
+    /// Written since `within` began; in Lost and Slow, since then.
     taken: u64,
     /// Bytes of users' writes on their way, in their order.
     queued: VecDeque<u64>,
@@ -260,7 +260,14 @@ impl Predictor {
                 self.is_off |= self.taken > most.saturating_mul(self.tuning.give_up_after);
             }
             (Stage::Lost, true) => self.enter_slow(),
-            (Stage::Slow, true) | (Stage::Suspended, _) => {}
+            (Stage::Slow, true) => {
+                self.taken += bytes;
+                // One write may be all that a slow stage was measured to take.
+                let longest = self.profile.sizes.last().map_or(0, |size| size.bytes);
+                let most = self.profile.slow.most().max(longest);
+                self.is_off |= self.taken > most.saturating_mul(self.tuning.give_up_after);
+            }
+            (Stage::Suspended, _) => {}
             (Stage::Slow, false) => self.enter(Stage::Mid, bytes),
         }
     }

@@ -259,6 +259,32 @@ const RECORDED: &str = "\
     user 4096 55 Mid\n user 4096 57 Mid\n user 262144 973 Mid\n user 131072 11950 Slow\n padding 65536 279 Mid\n";
 
 #[test]
+fn a_drive_that_is_always_slow_is_given_up() {
+    let mut predictor = predictor();
+    predictor.advance();
+    pad(&mut predictor, 64 * KIB, SPIKE);
+    let most = profile().slow.most().max(64 * KIB) * Tuning::default().give_up_after;
+    let mut written = 0;
+    while written + 64 * KIB <= most {
+        assert_eq!(predictor.upkeep(Duration::ZERO, Duration::ZERO, true), Upkeep::Pad(64 * KIB));
+        pad(&mut predictor, 64 * KIB, SPIKE);
+        written += 64 * KIB;
+        assert!(!predictor.is_off(), "after {written} bytes of {most}");
+    }
+    // A quick one in between: what was slow before does not count in the next slow stage.
+    let mut recovered = predictor.clone();
+    pad(&mut recovered, 64 * KIB, QUICK);
+    assert_eq!(recovered.stage(), Stage::Mid);
+    recovered.advance();
+    pad(&mut recovered, 64 * KIB, SPIKE);
+    pad(&mut recovered, 64 * KIB, SPIKE);
+    assert!(!recovered.is_off());
+    pad(&mut predictor, 64 * KIB, SPIKE);
+    assert!(predictor.is_off());
+    assert_eq!(predictor.upkeep(SPIKE, SPIKE, true), Upkeep::Nothing);
+}
+
+#[test]
 fn a_recorded_sequence_is_followed_step_by_step() {
     let stage = |mean: u64| crate::StageBytes { mean, deviation: 8 << 10, least: mean - (32 << 10), seen: 9 };
     let mut profile = profile();
