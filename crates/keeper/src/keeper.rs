@@ -18,6 +18,7 @@ use claystone_stripe::{DamageReports, Stripes};
 use tokio::sync::Notify;
 
 use crate::backoff::{Backoff, Cause};
+use crate::losses::Losses;
 use crate::pace::{Activity, Pacing};
 use crate::policies::Followed;
 use crate::progress::{JobKind, JobReport, Progress};
@@ -81,6 +82,7 @@ pub(crate) struct State {
     pub(crate) soft_errors: BTreeMap<DiskId, u64>,
     pub(crate) full_scrub: Option<FullScrub>,
     pub(crate) last_scrub: Option<ScrubReport>,
+    pub(crate) losses: Losses,
     pub(crate) dead_since: BTreeMap<StripeId, Moment>,
     pub(crate) sweep_wanted: BTreeSet<DiskId>,
     /// Draining disks that nothing names, and since when that is known.
@@ -177,6 +179,7 @@ impl Keeper {
         let mut idle = Idle::default();
         for _ in 0..rounds {
             let damage = self.damage_once().await?;
+            let losses = self.losses_once().await?;
             let repair = self.repair_once().await?;
             let drain = self.drain_once().await?;
             let reclaim = self.reclaim_once().await?;
@@ -187,14 +190,15 @@ impl Keeper {
             idle.repaired += repair.chunks;
             idle.moved += drain.chunks;
             idle.verified += scrub.verified;
-            idle.damaged += damage.damaged + scrub.damaged;
+            idle.damaged += damage.damaged + losses.damaged + scrub.damaged;
             idle.forgotten += reclaim.forgotten;
             idle.orphans += reclaim.orphans;
             let worked =
                 repair.chunks + repair.converted + repair.conflicts + drain.chunks + drain.conflicts + drain.removed;
             let worked = worked + convert.converted() + convert.spread;
-            let found = damage.damaged + scrub.damaged + scrub.verified + reclaim.forgotten + reclaim.orphans;
-            if worked + found == 0 && scrub.wrapped {
+            let found = damage.damaged + losses.damaged + scrub.damaged + scrub.verified;
+            let found = found + reclaim.forgotten + reclaim.orphans;
+            if worked + found == 0 && scrub.wrapped && !losses.more {
                 idle.settled = true;
                 break;
             }

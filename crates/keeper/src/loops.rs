@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! damage    handle_damage     as reports of reads arrive
+//! losses    losses_once       every 5 s, and page by page while a disk is read back that lost sectors
 //! move      repair_once, drain_once, survey      until nothing is left, then at a wake-up or every 5 s
 //! scrub     scrub_once        page by page; rests while a repair is under way, unless somebody asked for a scrub
 //! reclaim   reclaim_once      every 10 s, and when a disk returns
@@ -27,6 +28,7 @@ impl Keeper {
         let tasks = &self.inner.env.tasks;
         vec![
             tasks.spawn("keeper-damage", Box::pin(self.clone().damage_loop())),
+            tasks.spawn("keeper-losses", Box::pin(self.clone().losses_loop())),
             tasks.spawn("keeper-move", Box::pin(self.clone().move_loop())),
             tasks.spawn("keeper-scrub", Box::pin(self.clone().scrub_loop())),
             tasks.spawn("keeper-reclaim", Box::pin(self.clone().reclaim_loop())),
@@ -117,6 +119,16 @@ impl Keeper {
         }
     }
 
+    async fn losses_loop(self) {
+        loop {
+            match self.losses_once().await {
+                Ok(round) if round.more => {}
+                Ok(_) => self.inner.env.clock.sleep(LOSSES_EVERY).await,
+                Err(error) => self.failed("reading back", &error).await,
+            }
+        }
+    }
+
     async fn rest(&self, wake: &Notify, limit: Duration) {
         let woken = std::pin::pin!(wake.notified());
         select(woken, self.inner.env.clock.sleep(limit)).await;
@@ -129,6 +141,7 @@ impl Keeper {
     }
 }
 
+const LOSSES_EVERY: Duration = Duration::from_secs(5);
 const MOVE_EVERY: Duration = Duration::from_secs(5);
 const SCRUB_EVERY: Duration = Duration::from_secs(60);
 const RECLAIM_EVERY: Duration = Duration::from_secs(10);

@@ -222,14 +222,24 @@ impl Keeper {
             return Ok(look);
         }
         look.unknown = u64::from(verification.chunks.contains(&ChunkVerdict::Unknown));
-        let damaged = newly_damaged(stripe, &verification);
-        if !damaged.is_empty() && self.is_current(stripe).await? {
-            look.damaged = damaged.len() as u64;
-            tracing::warn!(stripe = %stripe.id, chunks = ?damaged, "scrub found chunks damaged");
-            self.inner.meta.mark_damaged(&damaged).await?;
-            self.wake_moves();
-        }
+        look.damaged = self.mark_found(stripe, &verification).await?;
         Ok(look)
+    }
+
+    /// Marks as damaged what was found lost of a stripe. Returns how many chunks that are.
+    pub(crate) async fn mark_found(
+        &self,
+        stripe: &StripeRecord,
+        verification: &Verification,
+    ) -> Result<u64, KeeperError> {
+        let damaged = newly_damaged(stripe, verification);
+        if damaged.is_empty() || !self.is_current(stripe).await? {
+            return Ok(0);
+        }
+        tracing::warn!(stripe = %stripe.id, chunks = ?damaged, "scrub found chunks damaged");
+        self.inner.meta.mark_damaged(&damaged).await?;
+        self.wake_moves();
+        Ok(damaged.len() as u64)
     }
 
     /// Whether the stripe is still as it was read; one that was deleted or swapped meanwhile has lost nothing.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use claystone_chunk::testing::{Faults, pattern};
 use claystone_chunk::{DiskId, Durability, Lease, OwnerId, StoreState, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_env::WallTime;
+use claystone_env::{PairHealth, SectorHealth, SsdState, WallTime};
 use claystone_keeper::{ConversionError, JobKind, Overall, Settings};
 use claystone_meta::{
     DiskRecords, DiskState, MetaError, SnapshotRecords, Span, StripeRecord, StripeRecords, UploadId, UploadRecord,
@@ -769,5 +769,27 @@ fn wall_time_has_no_part_in_decisions_about_data() {
         assert_eq!(store.overall().await, Overall::Healthy);
         store.assert_no_garbage().await;
         assert!(WallTime::default() < store.env.clock.wall());
+    });
+}
+
+#[test]
+fn a_disk_that_says_that_it_lost_sectors_is_read_back_at_once() {
+    with_store(7, Settings::default(), |store| async move {
+        let stripe = store.put("k", "rs:4+2", 300_000).await;
+        let place = stripe.places[1].expect("it has a place");
+        let memory = &store.memory[place.disk.0 as usize - 1];
+        let tell = |lost_sectors| {
+            let pair = PairHealth { ssd: SsdState::Lost, lost_sectors, ..PairHealth::default() };
+            memory.set_sectors(SectorHealth { pair: Some(pair), ..SectorHealth::default() });
+        };
+        tell(0);
+        memory.lose_sector(stripe.chunk_id(ChunkIndex(1)).expect("it has a place"), 0);
+        assert_eq!(store.settle().await.repaired, 0, "nobody has read it, and it is not its turn");
+        tell(3);
+        let idle = store.settle().await;
+        assert_eq!((idle.damaged, idle.repaired), (1, 1));
+        store.assert_reads("k").await;
+        // What it lost before, it does not say again.
+        assert_eq!(store.keeper.losses_once().await.expect("the database answers").stripes, 0);
     });
 }

@@ -362,7 +362,12 @@ impl Stripes {
 
     /// Reads every sector of every chunk.
     pub async fn verify(&self, record: &StripeRecord, pace: &dyn Pace) -> Verification {
-        crate::verify::verify(self, record, pace).await
+        crate::verify::verify(self, record, None, pace).await
+    }
+
+    /// The same of its chunks on one disk only; of the others nothing is known then.
+    pub async fn verify_on(&self, record: &StripeRecord, disk: DiskId, pace: &dyn Pace) -> Verification {
+        crate::verify::verify(self, record, Some(disk), pace).await
     }
 
     /// Deletes the chunks of a dead stripe. `false`: a disk that should have deleted its chunk did not; try again. A disk

@@ -1,6 +1,6 @@
 //! Reads every sector of a stripe's chunks.
 
-use claystone_chunk::{ChunkError, StoreState};
+use claystone_chunk::{ChunkError, DiskId, StoreState};
 use claystone_code::ChunkIndex;
 use claystone_meta::StripeRecord;
 use futures::future::join_all;
@@ -16,7 +16,7 @@ pub enum ChunkVerdict {
     SectorsLost(Vec<u64>),
     /// The chunk is not there, or lost as a whole.
     Lost,
-    /// Its disk did not answer, so nothing is known.
+    /// Its disk did not answer, or was not asked, so nothing is known.
     Unknown,
     /// The record gives it no place.
     Unplaced,
@@ -47,7 +47,13 @@ impl Verification {
     }
 }
 
-pub(crate) async fn verify(stripes: &Stripes, record: &StripeRecord, pace: &dyn Pace) -> Verification {
+/// Reads back a stripe's chunks, or those on one disk only.
+pub(crate) async fn verify(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    only: Option<DiskId>,
+    pace: &dyn Pace,
+) -> Verification {
     let Ok(layout) = Layout::of(record) else {
         // Nothing can be said of chunks whose record is damaged.
         return Verification { chunks: vec![ChunkVerdict::Unknown; record.places.len().max(1)], bytes_read: 0 };
@@ -58,6 +64,9 @@ pub(crate) async fn verify(stripes: &Stripes, record: &StripeRecord, pace: &dyn 
     };
     let verdicts = record.places.iter().enumerate().map(|(at, place)| async move {
         let Some(place) = place else { return (ChunkVerdict::Unplaced, 0) };
+        if only.is_some_and(|disk| disk != place.disk) {
+            return (ChunkVerdict::Unknown, 0);
+        }
         let Some(store) = stripes.stores.readable(place.disk) else { return (ChunkVerdict::Unknown, 0) };
         let id = record.chunk_id(ChunkIndex(at as u16)).expect("it has a place");
         pace.admit(layout.chunk_bytes()).await;

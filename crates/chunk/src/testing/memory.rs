@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use claystone_env::{Random, Space};
+use claystone_env::{Random, SectorHealth, Space};
 use segments::{MemorySegments, Owner};
 
 use crate::{
@@ -44,6 +44,7 @@ struct Inner {
     capacity_bytes: u64,
     used_bytes: u64,
     state: StoreState,
+    health: Option<SectorHealth>,
     // Of the segment that was deleted last.
     deleted_content: Vec<u8>,
 }
@@ -72,6 +73,7 @@ impl MemoryStore {
             capacity_bytes,
             used_bytes: 0,
             state: StoreState::Serving,
+            health: None,
             deleted_content: Vec::new(),
         };
         let shared = Arc::new(Shared { disk, inner: Mutex::new(inner) });
@@ -92,6 +94,11 @@ impl MemoryStore {
     /// Sets the state, e.g. to fail the store or to bring it back.
     pub fn set_state(&self, state: StoreState) {
         self.lock().state = state;
+    }
+
+    /// Sets what it says of its sectors.
+    pub fn set_sectors(&self, health: SectorHealth) {
+        self.lock().health = Some(health);
     }
 
     /// Forgets every chunk and segment, as a new disk in the place of an old one would.
@@ -332,6 +339,10 @@ impl ChunkStore for MemoryStore {
 
     fn state(&self) -> StoreState {
         self.lock().state.clone()
+    }
+
+    fn sectors(&self) -> Option<SectorHealth> {
+        self.lock().health
     }
 }
 
