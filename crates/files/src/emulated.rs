@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_env::{
-    Device, DeviceError, Effort, FailedSector, Geometry, PairHealth, Sector, SectorRange, WallTime,
-};
+use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, PairHealth, Sector, SectorRange, WallTime};
 use claystone_group::DiskId;
 use claystone_sim::{HddModel, SimDevice, World};
 

@@ -188,8 +188,9 @@ impl Run {
         let node =
             NewNode { kind: Kind::File, permissions: 0o600, owner: 0, owner_group: 0, device: 0, target: Vec::new() };
         let made = (0..FILES).map(|number| disk.make(Inode::ROOT, &[b'a' + number], &node));
-        let files =
-            made.map(|made| Ok(File { inode: made?.inode, versions: vec![Vec::new()], unsure: false })).collect::<Result<_>>()?;
+        let files = made
+            .map(|made| Ok(File { inode: made?.inode, versions: vec![Vec::new()], unsure: false }))
+            .collect::<Result<_>>()?;
         disk.sync_all()?;
         Ok(Run { pair, disk, clock, files, random, report: FilesReport::default() })
     }
@@ -314,7 +315,8 @@ impl Run {
         report.compared = found.iter().map(|of_file| of_file.len() as u64).sum();
         report.lost = found.iter().flatten().flatten().count() as u64;
         ensure!(report.lost == 0 || lost_sectors > 0, "{} sectors are lost, and none is said to be", report.lost);
-        for ((name, file), (before, after)) in (b'a'..).map(char::from).zip(&self.files).zip(readable.iter().zip(&found))
+        for ((name, file), (before, after)) in
+            (b'a'..).map(char::from).zip(&self.files).zip(readable.iter().zip(&found))
         {
             // Of one that was written since, memory had what is gone with it.
             if file.versions.len() > 1 {

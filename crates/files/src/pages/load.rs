@@ -31,7 +31,15 @@ impl State {
             return Err(Damage::HeaderStale { header: header.sequence, sums: newest }.into());
         }
         let header_changed = newest > header.sequence;
-        Ok(State { slabs, dirty: Default::default(), header, slot, header_changed, unsynced: false, written_lately: Default::default() })
+        Ok(State {
+            slabs,
+            dirty: Default::default(),
+            header,
+            slot,
+            header_changed,
+            unsynced: false,
+            written_lately: Default::default(),
+        })
     }
 }
 
