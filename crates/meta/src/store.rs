@@ -74,6 +74,14 @@ pub enum MetaError {
     },
     /// No volume has this name.
     #[error("there is no volume {name:?}")]
+    /// Two packs whose contents are to have different codes would become one, whose contents have one.
+    #[error("packs of {one} and of {other} are not merged")]
+    PacksDiffer {
+        /// The code that the contents of one of them are to have.
+        one: String,
+        /// That of the other.
+        other: String,
+    },
     NoSuchVolume {
         /// The name; of one that is known by its id only, `#` and the id.
         name: String,
@@ -555,8 +563,8 @@ pub trait StripeRecords: Send + Sync {
     /// If there is not one place for each parity chunk of the code.
     async fn recode(&self, recode: Recode) -> Result<StripeRecord, MetaError>;
     /// Puts the targets in the place of the sources: contents name their bands from then on. The sources die, and are left
-    /// with the chunks that no target names. `StripeChanged` if a source is not live and at its revision, `HeldByVolume`.
-    /// Returns the targets.
+    /// with the chunks that no target names. `StripeChanged` if a source is not live and at its revision, `HeldByVolume`,
+    /// `PacksDiffer` if packs whose contents are to have different codes would share a target. Returns the targets.
     ///
     /// # Panics
     /// If the targets have other bands than the sources, or not one place for each chunk of their codes.

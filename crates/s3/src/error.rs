@@ -80,6 +80,7 @@ pub(crate) fn from_meta(error: MetaError) -> S3Error {
         }
         error @ (MetaError::StripeChanged { .. }
         | MetaError::HeldByVolume { .. }
+        | MetaError::PacksDiffer { .. }
         | MetaError::NoSuchDisk { .. }
         | MetaError::NoSuchVolume { .. }
         | MetaError::VolumeExists { .. }

@@ -4,7 +4,8 @@
 //! 1. `packs` has a row for each live stripe with a span that is a part, and for no other.
 //! 2. `packs.live_bytes` are the bytes of all spans that are parts of the stripe. A content that lies in two spans counts
 //!    twice.
-//! 3. The bytes of a pack never change: a part that moves is named at another place, and stays where it was for those who
+//! 3. All parts of a pack are of contents that are to have `packs.wanted`.
+//! 4. The bytes of a pack never change: a part that moves is named at another place, and stays where it was for those who
 //!    read by the old record.
 
 use std::collections::BTreeMap;
@@ -125,22 +126,28 @@ pub(super) fn count(connection: &Connection, pack: StripeId, bytes: i64) -> Resu
     if counted == 1 { Ok(()) } else { Err(Fault::corrupt(format!("a part of stripe {pack}, which is no pack"))) }
 }
 
-/// Follows stripes that a conversion put in the place of others.
-pub(super) fn converted(connection: &Connection, sources: &[StripeId], targets: &[StripeId]) -> Result<(), Fault> {
-    let mut wanted = None::<String>;
+/// The code that the contents of a pack are to have, as text; `None`: the stripe is no pack.
+pub(super) fn wanted(connection: &Connection, stripe: StripeId) -> Result<Option<String>, Fault> {
+    let mut statement = connection.prepare_cached("SELECT wanted FROM packs WHERE stripe = ?1")?;
+    Ok(statement.query_row(params![stripe.0.to_be_bytes()], |row| row.get(0)).optional()?)
+}
+
+/// Follows stripes that a conversion put in the place of others. Of each target, what the contents of the packs that it was made of
+/// are to have; `None`: of no packs.
+pub(super) fn converted(
+    connection: &Connection,
+    sources: &[StripeId],
+    targets: &BTreeMap<StripeId, Option<String>>,
+) -> Result<(), Fault> {
+    let mut delete = connection.prepare_cached("DELETE FROM packs WHERE stripe = ?1")?;
     for source in sources {
-        let found = connection
-            .prepare_cached("DELETE FROM packs WHERE stripe = ?1 RETURNING wanted")?
-            .query_row(params![source.0.to_be_bytes()], |row| row.get(0))
-            .optional()?;
-        wanted = wanted.or(found);
+        delete.execute(params![source.0.to_be_bytes()])?;
     }
-    let Some(wanted) = wanted else { return Ok(()) };
     let mut insert = connection.prepare_cached(
         "INSERT INTO packs (stripe, wanted, live_bytes) \
          SELECT ?1, ?2, sum(bytes) FROM spans WHERE stripe = ?1 AND bytes IS NOT NULL HAVING count(*) > 0",
     )?;
-    for target in targets {
+    for (target, wanted) in targets.iter().filter_map(|(target, wanted)| Some((target, wanted.as_ref()?))) {
         insert.execute(params![target.0.to_be_bytes(), wanted])?;
     }
     Ok(())

@@ -481,6 +481,17 @@ fn convert(connection: &Connection, conversion: &Conversion) -> Result<Vec<Strip
     };
     let (old, new) = (bands(&sources), bands(&conversion.targets));
     assert!(old.iter().map(|(_, _, band)| band).eq(new.iter().map(|(_, _, band)| band)), "data stays in its bands");
+    let mut wanted: BTreeMap<StripeId, Option<String>> = BTreeMap::new();
+    for ((source, ..), (target, ..)) in old.iter().zip(&new) {
+        let known = wanted.entry(*target).or_default();
+        match (packs::wanted(connection, *source)?, &known) {
+            (Some(one), Some(other)) if one != *other => {
+                return Err(MetaError::PacksDiffer { one, other: other.clone() }.into());
+            }
+            (Some(of_source), _) => *known = Some(of_source),
+            (None, _) => {}
+        }
+    }
     let mut refs: BTreeMap<StripeId, i64> = BTreeMap::new();
     for ((source, from, _), (target, to, _)) in old.iter().zip(&new) {
         let moved = connection
@@ -509,7 +520,7 @@ fn convert(connection: &Connection, conversion: &Conversion) -> Result<Vec<Strip
         changed(connection, source.id)?;
     }
     let ids = |stripes: &[StripeRecord]| stripes.iter().map(|stripe| stripe.id).collect::<Vec<_>>();
-    packs::converted(connection, &ids(&sources), &ids(&conversion.targets))?;
+    packs::converted(connection, &ids(&sources), &wanted)?;
     let found = conversion.targets.iter().map(|target| load_any(connection, target.id));
     let found = found.collect::<Result<Vec<_>, _>>()?;
     Ok(found.into_iter().flatten().map(|(stripe, _)| stripe).collect())

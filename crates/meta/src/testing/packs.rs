@@ -171,3 +171,33 @@ pub(super) async fn conversions_keep_parts(meta: &dyn Meta) -> Result<(), MetaEr
     assert_eq!(live_bytes(meta).await?, []);
     Ok(())
 }
+
+pub(super) async fn packs_for_different_codes_are_not_merged(meta: &dyn Meta) -> Result<(), MetaError> {
+    let id = bucket(meta).await?;
+    add_disks(meta, 9).await?;
+    let on = |stripe: StripeRecord, first: u8| {
+        let places = (0..3).map(|at| Some(place(first + at, 0))).collect();
+        StripeRecord { places, ..stripe }
+    };
+    let sources = [on(stripe(1, "rs:2+1", 100), 0), on(stripe(2, "rs:2+1", 100), 3)];
+    meta.put_object(packed(id, "a", &sources[0], range(0, 30))).await?;
+    let other: CodeSpec = "rs:8+1".parse().expect("valid");
+    let content = NewContent::Part(NewPart { pack: sources[1].clone(), wanted: other, part: range(0, 40) });
+    meta.put_object(NewObject { content, bytes: 40, ..empty_object(id, "b") }).await?;
+    let mut target = stripe(9, "rs:4+1", 200);
+    target.bands = vec![Band { chunks: 2, data_bytes: 100 }; 2];
+    for at in 0..4 {
+        let (source, index) = (&sources[at / 2], ChunkIndex(at as u16 % 2));
+        target.places[at] = source.places[index.at()];
+        target.origins.insert(ChunkIndex(at as u16), Origin { stripe: source.id, index });
+    }
+    target.places[4] = Some(place(7, 0));
+    let merge = Conversion { sources: vec![(StripeId(1), 0), (StripeId(2), 0)], targets: vec![target] };
+    refused!(meta.convert(merge).await, MetaError::PacksDiffer { .. });
+    // Both are what they were, each for its own code.
+    assert_eq!((place_of(meta, "a").await?.0, place_of(meta, "b").await?.0), (1, 2));
+    let packs = meta.thin_packs(100, 9).await?;
+    let known: Vec<_> = packs.iter().map(|pack| (pack.stripe.id.0, pack.wanted)).collect();
+    assert_eq!(known, [(1, wanted()), (2, other)]);
+    Ok(())
+}
