@@ -144,6 +144,8 @@ pub struct Policies {
     pub policies: Vec<PolicyPreset>,
     /// Disks that take writes.
     pub disks: u64,
+    /// Nodes that they are on.
+    pub nodes: u64,
     /// What `auto` is on so many; none if there are too few for any.
     pub chosen: Option<String>,
 }

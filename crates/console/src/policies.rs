@@ -1,6 +1,6 @@
 //! The routes of policies: which there are, what a bucket has, and why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::{Path, Query, State};
 use axum::routing::{get, put};
@@ -18,7 +18,8 @@ pub(crate) fn routes() -> Router<std::sync::Arc<Console>> {
 }
 
 async fn list(State(console): Shared) -> Reply<Policies> {
-    let disks = console.status().await?.disks.iter().filter(|disk| disk.writable).count();
+    let status = console.status().await?;
+    let nodes = || status.disks.iter().filter(|disk| disk.writable).map(|disk| &disk.node);
     let shown = |preset: &claystone_meta::Preset| {
         let policy: HeatPolicy = preset.text.parse().expect("presets are valid");
         PolicyPreset {
@@ -28,8 +29,9 @@ async fn list(State(console): Shared) -> Reply<Policies> {
             summary: preset.summary.to_owned(),
         }
     };
-    let chosen = HeatPolicy::for_disks(disks).map(|preset| preset.name.to_owned());
-    Ok(Json(Policies { policies: PRESETS.iter().map(shown).collect(), disks: disks as u64, chosen }))
+    let chosen = HeatPolicy::for_disks(nodes()).map(|preset| preset.name.to_owned());
+    let (disks, apart) = (nodes().count() as u64, nodes().collect::<BTreeSet<_>>().len() as u64);
+    Ok(Json(Policies { policies: PRESETS.iter().map(shown).collect(), disks, nodes: apart, chosen }))
 }
 
 async fn set(State(console): Shared, Path(name): Path<String>, Input(set): Input<SetPolicy>) -> Reply<Done> {

@@ -15,11 +15,11 @@
 //! 2. With a fixed heat, carrying plans out comes to an end. Merged for cold: the heat of the whole is that of its parts, so it
 //!    is below `hot_above`. Split for heat: the parts are above `cold_below`, and what would merge them is a bucket over its
 //!    bound, which no split brings about. Merged for the bound: that happens until the bucket is below it and never again.
-//! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps.
+//! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps. On no node they
+//!    have more of these together than a compact stripe has there that is spread over all nodes.
 //! 4. What is young, failed lately, or hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
 //!    what has another code.
 //!
-//! Left out: what lies on disks of one node; the codes ask for disks only.
 //! Source: [hacfs §3.1]; it names no thresholds and no margin, and as it is written it goes to and fro at the bound.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,7 @@ use claystone_meta::HeatPolicy;
 use crate::why::Why;
 
 /// A bucket, or a part of a large one, at one moment.
+use claystone_stripe::{Node, Nodes};
 #[derive(Debug, Clone, PartialEq)]
 pub struct BucketSnapshot {
     /// What it wants.
@@ -41,6 +42,8 @@ pub struct BucketSnapshot {
     pub stripes: Vec<Resident>,
 }
 
+    /// Which disks share a node.
+    pub nodes: Nodes,
 /// A stripe that holds objects of the bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resident {
@@ -181,6 +184,17 @@ impl BucketSnapshot {
         }
         alike
     }
+    /// Whether the compact code, spread over the nodes there are, survives as many losses of nodes as the fast one.
+    fn nodes_allow_compact(&self) -> bool {
+        let losses = |code| self.nodes.losses_when_spread(code);
+        losses(self.policy.compact) >= losses(self.policy.fast)
+    }
+
+    /// Whether stripes can be made compact on what there is.
+    fn compact_fits(&self) -> bool {
+        self.disks >= usize::from(self.policy.compact.disks_min()) && self.nodes_allow_compact()
+    }
+
 
     fn ready(&self, code: CodeSpec) -> impl Iterator<Item = &Resident> {
         self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.standing == Standing::Ready)
@@ -219,6 +233,9 @@ impl BucketSnapshot {
             (true, true) => {
                 let others = alike.get(&stripe.chunk_bytes).map_or(0, |alike| alike - 1);
                 Why::NoPartner { needed: self.policy.sources() - 1, alike: others }
+        if wants_more && to == compact && !self.nodes_allow_compact() {
+            return Why::TooFewNodes { code: to, needed: to.disks_min(), available: self.nodes.count() };
+        }
             }
             (false, true) => {
                 let percent = self.space().percent_with(-split_saves(&self.policy, stripe));
@@ -249,7 +266,7 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     let mut over_bytes = i128::from(space.chunks_bytes()) - bound_bytes;
     let mut changes = Vec::new();
     let fast_fits = snapshot.disks >= usize::from(fast.disks_min());
-    let compact_fits = snapshot.disks >= usize::from(compact.disks_min());
+    let compact_fits = snapshot.compact_fits();
     if fast_fits {
         changes.extend(splits_of_dead(snapshot));
     }
@@ -318,8 +335,7 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     changes
 }
 
-/// Compact stripes that take more than their living bands would alone. A band that only another bucket's objects hold counts
-/// as dead: split off, it is theirs alone.
+/// Compact stripes that take more than their living bands would alone.
 fn splits_of_dead(snapshot: &BucketSnapshot) -> impl Iterator<Item = Change> {
     let HeatPolicy { fast, compact, .. } = snapshot.policy;
     snapshot.ready(compact).filter_map(move |stripe| {
@@ -373,20 +389,36 @@ impl<'a> Pool<'a> {
     fn new(snapshot: &'a BucketSnapshot, code: CodeSpec) -> Pool<'a> {
         let mut stripes: Vec<&Resident> = snapshot.ready(code).collect();
         stripes.sort_by(|one, other| one.heat.total_cmp(&other.heat).then(one.stripe.cmp(&other.stripe)));
-        Pool::of(snapshot.policy.sources().into(), stripes)
+        let mut pool = Pool {
+            sources: snapshot.policy.sources().into(),
+            nodes: &snapshot.nodes,
+            on_node_max: snapshot.nodes.most_when_spread(snapshot.policy.compact.shape().chunks()).max(1),
+            stripes: Vec::new(),
+            alike: BTreeMap::new(),
+            looked: 0,
+        };
+        pool.fill(stripes);
+        pool
     }
 
-    fn of(sources: usize, stripes: Vec<&'a Resident>) -> Pool<'a> {
+    fn fill(&mut self, stripes: Vec<&'a Resident>) {
+    nodes: &'a Nodes,
+    /// Chunks that stripes of a group may have on one node together.
+    on_node_max: usize,
         let mut alike: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (at, stripe) in stripes.iter().enumerate() {
             alike.entry(stripe.chunk_bytes).or_default().push(at);
         }
-        Pool { sources, stripes: stripes.into_iter().map(Some).collect(), alike, looked: 0 }
+        self.stripes = stripes.into_iter().map(Some).collect();
+        self.alike = alike;
+        self.looked = 0;
     }
 
     /// Those that have no group, each to be looked at once more.
-    fn anew(self) -> Pool<'a> {
-        Pool::of(self.sources, self.stripes.into_iter().flatten().collect())
+    fn anew(mut self) -> Pool<'a> {
+        let left = std::mem::take(&mut self.stripes).into_iter().flatten().collect();
+        self.fill(left);
+        self
     }
 
     /// The coldest stripes that can be merged, of those that `may` be.
@@ -418,7 +450,11 @@ impl<'a> Pool<'a> {
             if group.len() == self.sources || !may(stripe) {
                 break;
             }
-            if stripe.is_apart() && stripe.disks.iter().all(|disk| !disks.contains(disk)) {
+            if !stripe.is_apart() || stripe.disks.iter().any(|disk| disks.contains(disk)) {
+                continue;
+            }
+            let with_it = self.on_nodes(stripe, &on_nodes);
+            if with_it.values().all(|chunks| *chunks <= self.on_node_max) {
                 disks.extend(&stripe.disks);
                 group.push((other, stripe));
             }
@@ -428,6 +464,7 @@ impl<'a> Pool<'a> {
         }
         group.iter().for_each(|(at, _)| self.stripes[*at] = None);
         Some(group.into_iter().map(|(_, stripe)| stripe).collect())
+        let mut on_nodes = self.on_nodes(seed, &BTreeMap::new());
     }
 }
 
@@ -436,6 +473,14 @@ const MARGIN_PERCENT: f64 = 2.0;
 /// Partners looked at for one stripe: with fast stripes written in lanes, the chance that none of so many is on other disks
 /// is nil.
 const PARTNERS_MAX: usize = 128;
+                on_nodes = with_it;
 
 #[cfg(test)]
 mod tests;
+
+    /// Chunks on each node with those of one stripe more.
+    fn on_nodes(&self, stripe: &Resident, others: &BTreeMap<Node, usize>) -> BTreeMap<Node, usize> {
+        let mut on_nodes = others.clone();
+        stripe.disks.iter().for_each(|disk| *on_nodes.entry(self.nodes.node(*disk)).or_default() += 1);
+        on_nodes
+    }

@@ -263,7 +263,8 @@ impl Keeper {
             // Objects that hold the other bands may be in the next part.
             stripes.iter_mut().for_each(|stripe| stripe.bands_held = stripe.bands);
         }
-        Ok((BucketSnapshot { policy, disks, stripes }, end))
+        let nodes = self.inner.stripes.stores().nodes();
+        Ok((BucketSnapshot { policy, disks, nodes, stripes }, end))
     }
 
     pub(crate) async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {

@@ -95,6 +95,15 @@ pub enum Why {
         /// Disks there are.
         available: usize,
     },
+    /// There are too few nodes: the compact code would survive fewer losses of them.
+    TooFewNodes {
+        /// The compact code.
+        code: CodeSpec,
+        /// Nodes that it needs to survive as many of their losses as of disks.
+        needed: u16,
+        /// Nodes there are.
+        available: usize,
+    },
     /// It has none of the policy's codes: it is small, was written before the policy, or when disks were missing.
     OtherCode {
         /// Its code.
@@ -136,6 +145,7 @@ impl Why {
             Why::TooFewDisks { .. } => "too_few_disks",
             Why::OtherCode { .. } => "other_code",
             Why::ShortRow { .. } => "short_row",
+            Why::TooFewNodes { .. } => "too_few_nodes",
             Why::Young { .. } => "young",
             Why::Hurt { .. } => "hurt",
             Why::Waits => "waits",
@@ -190,7 +200,7 @@ impl fmt::Display for Why {
             Why::NoPartner { needed, alike } => write!(
                 f,
                 "it stays fast though it is read little: a merge needs {needed} more with chunks as long as its own and on other \
-                 disks, and {alike} have such chunks"
+                 disks and nodes, and {alike} have such chunks"
             ),
             Why::Crowded { code } => {
                 write!(
@@ -205,6 +215,11 @@ impl fmt::Display for Why {
             Why::OtherCode { code } => write!(
                 f,
                 "it stays as it is: it has {code}, because it is small, was written before the bucket had this policy, or when \
+            Why::TooFewNodes { code, needed, available } => write!(
+                f,
+                "it stays as it is: on {available} nodes {code} would survive fewer losses of nodes, and it needs {needed} to have \
+                 each chunk on its own"
+            ),
                  disks were missing"
             ),
             Why::ShortRow { code } => write!(

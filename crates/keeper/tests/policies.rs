@@ -2,13 +2,15 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use claystone_chunk::DiskId;
 use claystone_chunk::testing::Faults;
 use claystone_keeper::{Overall, Why};
 use claystone_meta::{BucketRecords, HeatPolicy, HeatRecords, PRESETS};
 use claystone_stripe::Stripes;
-use support::adaptive::{BYTES, SMALL_RSM, settings, stripe_settings, with_policy};
+use support::adaptive::{BYTES, SMALL_RSM, on_nodes, settings, stripe_settings, with_policy};
 
 #[test]
 fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
@@ -234,6 +236,34 @@ fn every_preset_converts_there_and_back_on_as_few_disks_as_it_says() {
             assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
         });
     }
+}
+
+/// Fast stripes survive any three nodes, and so do compact ones: no two chunks of one come together on a node.
+#[test]
+fn with_two_disks_a_node_what_is_merged_survives_as_many_nodes_as_before() {
+    let policy = HeatPolicy::named("rsm-6+3").expect("a preset");
+    on_nodes(30, 2, policy.preset().expect("a preset").text, settings(), |store| async move {
+        let keys = ["0", "1", "2", "3", "4", "5", "6", "7"];
+        for key in keys {
+            store.put(key, 6 << 16).await;
+        }
+        store.age().await;
+        assert_eq!(store.settle().await, 4);
+        assert_eq!(store.overall_codes().await, [("rsm:12+3".to_owned(), 4)]);
+        let node = |disk: DiskId| (disk.0 - 1) / 2;
+        for stripe in store.live().await {
+            let nodes: BTreeSet<u128> = stripe.places.iter().flatten().map(|place| node(place.disk)).collect();
+            assert_eq!(nodes.len(), 15, "each chunk is on a node of its own");
+        }
+        for lost in [[0, 1, 2], [3, 8, 14], [5, 6, 13]] {
+            let disks: Vec<DiskId> = (1..31).map(DiskId).filter(|disk| lost.contains(&node(*disk))).collect();
+            store.set_away(&disks, true);
+            for key in keys {
+                store.read(key).await;
+            }
+            store.set_away(&disks, false);
+        }
+    });
 }
 
 #[test]

@@ -20,6 +20,7 @@
 //!
 //! Source: [hacfs §3.1]
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -236,11 +237,15 @@ impl HeatPolicy {
         PRESETS.iter().find(|preset| preset.name == text).map_or(text, |preset| preset.text).parse()
     }
 
-    /// The preset of a store of so many disks: the first that leaves one to spare, for repair; none if there are too few.
-    pub fn for_disks(disks: usize) -> Option<&'static Preset> {
+    /// The preset of a store with disks on these nodes, one for each disk: the first that leaves a failure domain to spare, for
+    /// repair; none if there are too few. Domains are the nodes where these are set apart, else the disks.
+    pub fn for_disks<N: Ord>(nodes: impl IntoIterator<Item = N>) -> Option<&'static Preset> {
+        let nodes: Vec<N> = nodes.into_iter().collect();
+        let apart = nodes.iter().collect::<BTreeSet<_>>().len();
+        let domains = if apart > 1 { apart } else { nodes.len() };
         let fits = |preset: &&Preset| {
             let policy: HeatPolicy = preset.text.parse().expect("presets are valid");
-            usize::from(policy.disks_min()) < disks
+            usize::from(policy.disks_min()) < domains
         };
         PRESETS.iter().find(fits)
     }
@@ -382,9 +387,13 @@ mod tests {
     #[test]
     fn a_store_has_a_policy_if_repair_has_a_disk_to_go_to() {
         let disks = [8, 9, 15, 16, 20, 21, 24, 25, 42, 43];
-        let names = disks.map(|disks| HeatPolicy::for_disks(disks).map_or("none", |preset| preset.name));
+        let name = |nodes: Vec<usize>| HeatPolicy::for_disks(nodes).map_or("none", |preset| preset.name);
+        let names = disks.map(|disks| name(vec![0; disks]));
         let (rsm, wide) = ("rsm-6+3", "rsm-10+4");
         assert_eq!(names, ["none", "clay", "clay", rsm, rsm, "lrc", "lrc", wide, wide, "pc"]);
+        assert_eq!(disks.map(|nodes| name((0..nodes).collect())), names, "each on a node of its own");
+        // 43 disks on sixteen nodes, and on four.
+        assert_eq!([16, 4].map(|nodes| name((0..43).map(|disk| disk % nodes).collect())), [rsm, "none"]);
     }
 
     #[test]

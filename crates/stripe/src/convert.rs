@@ -22,7 +22,9 @@
 //!    the plan reads are decoded, which reads more.
 //! 2. New chunks have names that no chunk had before: those of the targets, which are new. Kept chunks keep theirs.
 //! 3. A target survives, whatever is lost, as many further losses as the safest of its sources did, or as the new code as a whole.
-//! 4. Bytes stay in their bands: a target holds whole bands of the sources, in order.
+//! 4. A target survives as many losses of whole nodes as the safest of its sources did, or as the new code does when it is
+//!    spread over the nodes there are.
+//! 5. Bytes stay in their bands: a target holds whole bands of the sources, in order.
 //!
 //! Left out: padding. Chunks are files of one length, so stripes whose chunks are shorter, such as the last of most
 //! objects, do not merge with longer ones.
@@ -84,6 +86,7 @@ pub(crate) async fn convert(
     check_exposure(stripes, sources, plan, &nobody_failed)?;
     let family = family.filter(|family| family.fast == plan.to);
     let fresh = place_writes(stripes, &mut targets, plan, family, layout.chunk_bytes())?;
+    check_nodes(stripes, sources, plan, &targets)?;
     match fill(stripes, sources, plan, &fresh, &layout, pace).await {
         Ok((bytes_read, bytes_verified)) => {
             let expected = sources.iter().map(|source| (source.id, source.revision));
@@ -211,6 +214,27 @@ fn check_exposure(
             Err(StripeError::Exposed { stripe: sources[0].id, to: plan.to, before, after })
         }
     }
+}
+
+/// Whether each target survives as many losses of nodes as every source of it does, where the new code can.
+fn check_nodes(
+    stripes: &Stripes,
+    sources: &[StripeRecord],
+    plan: &ConversionPlan,
+    targets: &[StripeRecord],
+) -> Result<(), StripeError> {
+    let nodes = stripes.stores.nodes();
+    let spread = nodes.losses_when_spread(plan.to);
+    let of_sources: Vec<usize> = sources.iter().map(|source| nodes.losses_of(source)).collect();
+    for (at, target) in (0..).zip(targets) {
+        let kept = plan.kept.iter().filter(|kept| kept.to.stripe == at);
+        let safest = kept.map(|kept| of_sources[usize::from(kept.from.stripe)]).max().unwrap_or(0);
+        let (before, after) = (safest.min(spread), nodes.losses_of(target));
+        if after < before {
+            return Err(StripeError::OnFewNodes { stripe: sources[0].id, to: plan.to, before, after });
+        }
+    }
+    Ok(())
 }
 
 /// Gives each written chunk a disk, in `targets` too, and returns them in the order of the plan.

@@ -119,6 +119,21 @@ pub enum StripeError {
         /// Further losses it would survive.
         after: i32,
     },
+    /// Under another code, the stripe, or one that it was to be merged with, would have so many chunks on some nodes that it
+    /// survived fewer losses of nodes.
+    #[error(
+        "stripe {stripe} survives the loss of {before} nodes, and of {after} under {to}: too many chunks would share nodes"
+    )]
+    OnFewNodes {
+        /// The stripe.
+        stripe: StripeId,
+        /// The code asked for.
+        to: CodeSpec,
+        /// Losses of nodes that it survives now, and could under the other code.
+        before: usize,
+        /// Those that it would.
+        after: usize,
+    },
     /// A new chunk did not read back right.
     #[error("a new chunk of stripe {stripe} does not read back right")]
     NotVerified {

@@ -11,12 +11,16 @@
 //!   merged   all of these data chunks, new parity on what is left: 6 13 14
 //! ```
 //!
+//! Where nodes are set apart and there are enough, whole nodes are dealt out: two disks of one node in two lanes would bring two
+//! chunks of a merged stripe together on it.
+//!
 //! What is new may have copies of its data chunks instead of parity: then the data chunks lie where those of a fast stripe
 //! would, and copies anywhere; parity that a merge keeps is made in the lane of the data.
 //!
 //! Invariants:
 //! 1. Lanes are a preference: where a lane lacks disks with room, a stripe is placed as any other.
-//! 2. A disk that is added leaves those there were in their lanes.
+//! 2. A disk that is added leaves those there were in their lanes, unless with it there are nodes enough to deal out whole.
+//! 3. A stripe in a lane survives as many losses of nodes as one that is spread over all of them.
 //!
 //! Left out: where repair and drain move chunks; whether stripes can be merged is looked at when they are.
 
@@ -27,7 +31,8 @@ use claystone_chunk::DiskId;
 use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
 use claystone_meta::DiskRecord;
 
-use crate::{Candidate, Placed, place_chunks};
+use crate::nodes::in_order;
+use crate::{Candidate, Nodes, Placed, place_chunks};
 
 /// What becomes of a stripe that is written under one of these codes, or under that of copies of the same data chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +111,9 @@ impl Lanes {
         };
         if lanes > 1 {
             let turn = self.next(fast, compact, chunk_bytes, lanes);
-            if let Some(disks) = attempt(&of_lane(candidates, &lane(known, turn, lanes))) {
+            if let Some(disks) = attempt(&of_lane(candidates, &lane(known, turn, lanes, kept.len())))
+                && is_spread(code, (0..).map(ChunkIndex).zip(disks.iter().copied()), candidates, known)
+            {
                 return disks;
             }
         }
@@ -132,18 +139,24 @@ impl Lanes {
             return place_chunks(fast, candidates, taken, writes, draw);
         }
         let there = |turn: &u16| {
-            let members = lane(known, *turn, lanes);
+            let members = lane(known, *turn, lanes, kept.len());
             taken.iter().filter(|placed| members.contains(&placed.disk)).count()
         };
         let turn = (0..lanes).max_by_key(there).expect("there are lanes");
-        let first = place_chunks(fast, &of_lane(candidates, &lane(known, turn, lanes)), taken, &stay, &mut draw);
+        let of_lane = of_lane(candidates, &lane(known, turn, lanes, kept.len()));
+        let first = place_chunks(fast, &of_lane, taken, &stay, &mut draw);
         if first.iter().any(Option::is_none) {
             return place_chunks(fast, candidates, taken, writes, draw);
         }
-        let taken: Vec<Placed> = taken.iter().cloned().chain(placed(&stay, &first, candidates)).collect();
-        let rest = place_chunks(fast, candidates, &taken, &go, draw);
+        let beside: Vec<Placed> = taken.iter().cloned().chain(placed(&stay, &first, candidates)).collect();
+        let rest = place_chunks(fast, candidates, &beside, &go, &mut draw);
         let disks: BTreeMap<ChunkIndex, Option<DiskId>> =
             stay.into_iter().zip(first).chain(go.into_iter().zip(rest)).collect();
+        let there = taken.iter().map(|placed| (placed.chunk, Some(placed.disk)));
+        let all = there.chain(disks.iter().map(|(chunk, disk)| (*chunk, *disk)));
+        if !is_spread(fast, all, candidates, known) {
+            return place_chunks(fast, candidates, taken, writes, draw);
+        }
         writes.iter().map(|chunk| disks[chunk]).collect()
     }
 }
@@ -161,11 +174,30 @@ fn placed(chunks: &[ChunkIndex], disks: &[Option<DiskId>], candidates: &[Candida
     chunks.iter().zip(disks).filter_map(placed).collect()
 }
 
-/// The disks of a lane: dealt out in the order in which they were added, those added at once node by node.
-fn lane(known: &[DiskRecord], lane: u16, lanes: u16) -> BTreeSet<DiskId> {
+/// The disks of a lane: whole nodes in the order in which they were added, if there is one for each of the `kept` chunks of all
+/// sources of a merge; else single disks in that order, those added at once node by node, so that each lane has some of each node.
+fn lane(known: &[DiskRecord], lane: u16, lanes: u16, kept: usize) -> BTreeSet<DiskId> {
+    let nodes = in_order(known);
+    if nodes.len() >= usize::from(lanes) * kept {
+        return nodes.into_iter().skip(lane.into()).step_by(lanes.into()).flatten().collect();
+    }
     let mut known: Vec<&DiskRecord> = known.iter().collect();
     known.sort_unstable_by_key(|disk| (disk.added, &disk.node, disk.id));
     known.iter().skip(lane.into()).step_by(lanes.into()).map(|disk| disk.id).collect()
+}
+
+/// Whether chunks that lie so survive as many losses of nodes as they would if they were spread over all candidates: a lane may
+/// have room on a few of its nodes only.
+fn is_spread(
+    code: CodeSpec,
+    places: impl Iterator<Item = (ChunkIndex, Option<DiskId>)>,
+    candidates: &[Candidate],
+    known: &[DiskRecord],
+) -> bool {
+    let takes: BTreeSet<DiskId> = candidates.iter().map(|candidate| candidate.disk).collect();
+    let writable = Nodes::of(known.iter().filter(|disk| takes.contains(&disk.id)));
+    let places = places.filter_map(|(chunk, disk)| Some((chunk, disk?)));
+    Nodes::of(known).losses(code, places) >= writable.losses_when_spread(code)
 }
 
 /// Lengths of chunks whose turn is remembered; then all begin anew, which costs a partner here and there.
@@ -179,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    fn disks(count: u128) -> Vec<DiskRecord> {
+    fn disks_of(count: u128) -> Vec<DiskRecord> {
         let disk = |id: u128| DiskRecord {
             id: DiskId(id),
             node: NodeId(format!("n{}", id % 4)),
@@ -208,7 +240,7 @@ mod tests {
     fn stripes_of_all_lanes_share_no_disk_that_a_merge_keeps() {
         for (fast, compact) in [("rsm:6+3", "rsm:12+3"), ("rsm:10+4", "rsm:20+4"), ("pc:2x5", "pc:6x5")] {
             let codes: (CodeSpec, CodeSpec) = (fast.parse().expect("valid"), compact.parse().expect("valid"));
-            let known = disks(codes.1.disks_min().into());
+            let known = disks_of(codes.1.disks_min().into());
             let (lanes, mut draw) = (Lanes::default(), draws());
             let kept = lanes.kept(codes.0, codes.1);
             let family = Family { fast: codes.0, compact: codes.1 };
@@ -246,20 +278,61 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_added_changes_no_lane() {
-        let mut known = disks(15);
-        let before = [0, 1].map(|turn| lane(&known, turn, 2));
+        let mut known = disks_of(15);
+        let before = [0, 1].map(|turn| lane(&known, turn, 2, 6));
         assert_eq!(before.each_ref().map(BTreeSet::len), [8, 7]);
         assert!(before[0].is_disjoint(&before[1]));
         known.push(DiskRecord { id: DiskId(99), added: WallTime { unix_ms: 1 }, ..known[0].clone() });
-        let after = [0, 1].map(|turn| lane(&known, turn, 2));
+        let after = [0, 1].map(|turn| lane(&known, turn, 2, 6));
         assert_eq!(after[0], before[0]);
         assert!(after[1].is_superset(&before[1]));
+    }
+
+    /// Two disks on each of as many nodes as the compact code has chunks: stripes of all lanes share no node.
+    #[test]
+    fn stripes_of_all_lanes_share_no_node_where_there_are_enough() {
+        let on_nodes = |disks: u128| -> Vec<DiskRecord> {
+            let at = |disk: DiskRecord| DiskRecord { node: NodeId(format!("n{:02}", disk.id.0 / 2)), ..disk };
+            disks_of(disks).into_iter().map(at).collect()
+        };
+        for (fast, compact) in [("rsm:6+3", "rsm:12+3"), ("pc:2x5", "pc:6x5")] {
+            let family = Family { fast: fast.parse().expect("valid"), compact: compact.parse().expect("valid") };
+            let known = on_nodes(2 * u128::from(family.compact.disks_min()));
+            let (lanes, mut draw) = (Lanes::default(), draws());
+            let kept = lanes.kept(family.fast, family.compact);
+            for _ in 0..20 {
+                let mut met: Vec<u128> = Vec::new();
+                for _ in 0..family.compact.shape().data / family.fast.shape().data {
+                    let placed = lanes.place(family.fast, family, 1 << 20, &candidates(&known), &known, &mut draw);
+                    let nodes: Vec<u128> = placed.iter().map(|disk| disk.expect("disks enough").0 / 2).collect();
+                    assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), nodes.len(), "each chunk on its own node");
+                    met.extend(kept.iter().map(|chunk| nodes[chunk.at()]));
+                }
+                assert_eq!(met.iter().collect::<BTreeSet<_>>().len(), met.len(), "{fast}: {met:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_with_room_on_few_nodes_only_is_left() {
+        let at = |disk: DiskRecord| DiskRecord { node: NodeId(format!("n{:02}", disk.id.0 / 2)), ..disk };
+        let known: Vec<DiskRecord> = disks_of(30).into_iter().map(at).collect();
+        let family = Family { fast: "rsm:6+3".parse().expect("valid"), compact: "rsm:12+3".parse().expect("valid") };
+        let (lanes, mut draw) = (Lanes::default(), draws());
+        // Of the even nodes, which are one lane, three have room, and all of the others: twenty disks.
+        let roomy = |candidate: &Candidate| candidate.disk.0 / 2 % 2 == 1 || candidate.disk.0 < 12;
+        let candidates: Vec<Candidate> = candidates(&known).into_iter().filter(roomy).collect();
+        for _ in 0..4 {
+            let placed = lanes.place(family.fast, family, 1 << 20, &candidates, &known, &mut draw);
+            let nodes: BTreeSet<u128> = placed.iter().flatten().map(|disk| disk.0 / 2).collect();
+            assert_eq!(nodes.len(), 9, "{placed:?}");
+        }
     }
 
     #[test]
     fn where_a_lane_lacks_disks_a_stripe_is_placed_as_any_other() {
         let family = Family { fast: "rsm:6+3".parse().expect("valid"), compact: "rsm:12+3".parse().expect("valid") };
-        let (known, lanes, mut draw) = (disks(10), Lanes::default(), draws());
+        let (known, lanes, mut draw) = (disks_of(10), Lanes::default(), draws());
         for _ in 0..4 {
             let placed = lanes.place(family.fast, family, 1 << 20, &candidates(&known), &known, &mut draw);
             let distinct: BTreeSet<DiskId> = placed.iter().flatten().copied().collect();

@@ -9,7 +9,7 @@ use claystone_env::{Clock, Space, timeout};
 use claystone_meta::{DiskRecord, DiskState};
 use futures::future::join_all;
 
-use crate::Candidate;
+use crate::{Candidate, Nodes};
 
 /// Why a known disk cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +104,11 @@ impl Stores {
     pub fn members(&self) -> Vec<Member> {
         let known = self.read();
         known.members.keys().filter_map(|disk| known.shown(*disk)).collect()
+    }
+
+    /// Which disks share a node.
+    pub fn nodes(&self) -> Nodes {
+        Nodes::of(self.read().members.values().map(|member| &member.record))
     }
 
     /// One disk.

@@ -70,6 +70,14 @@ impl World {
         self.stripes.stores().put(Member { record: disk_record(disk), store: Ok(store), space });
     }
 
+    /// Disks are on these nodes now.
+    fn set_nodes(&self, node: impl Fn(u128) -> u128) {
+        for disk in (0..self.disks.len() as u128).map(DiskId) {
+            let node = NodeId(node(disk.0).to_string());
+            self.stripes.stores().update(disk, |member| member.record.node = node);
+        }
+    }
+
     /// Writes the next object, on the given disks only.
     async fn write(&mut self, code: &str, bytes: usize, disks: std::ops::Range<usize>) {
         let data = pattern(self.data.len() as u64, bytes);
@@ -395,6 +403,28 @@ async fn a_rebuilt_chunk_of_a_merged_stripe_gets_the_stripes_name() {
     assert_ne!(kept.stripe, merged.id, "it has the name that it was written under");
     world.assert_reads("rebuilt").await;
     assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
+}
+
+/// Two stripes that share no disk survive three nodes each; on the same nodes they would make one that survives one.
+#[tokio::test]
+async fn stripes_on_the_same_nodes_are_not_merged_if_that_survives_fewer_of_them() {
+    let mut world = World::new(30).await;
+    world.write("rsm:6+3", 6 << 16, 0..9).await;
+    world.write("rsm:6+3", 6 << 16, 9..18).await;
+    world.set_nodes(|disk| if disk < 18 { disk % 9 } else { disk });
+    let refused = world.convert("rsm:12+3").await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::OnFewNodes { before: 3, after: 1, .. })), "{refused:?}");
+    assert_eq!(world.garbage().await, 0);
+    // On so few nodes that fifteen chunks survive the loss of none, and so do nine, there is nothing to keep.
+    world.set_nodes(|disk| disk % 2);
+    world.switch("rsm:12+3").await;
+    // Split, no node has more of a half than it had of all.
+    world.switch("rsm:6+3").await;
+    world.assert_reads("split").await;
+    // Apart, each stripe on nodes of its own.
+    world.set_nodes(|disk| disk);
+    let targets = world.switch("rsm:12+3").await;
+    assert_eq!(world.stripes.stores().nodes().losses_of(&targets[0]), 3);
 }
 
 #[tokio::test]

@@ -125,14 +125,22 @@ impl Policy {
 
 async fn chosen(client: &AdminClient) -> anyhow::Result<HeatPolicy> {
     let policies: api::Policies = client.get("/policies").await?;
-    let name = policies.chosen.ok_or_else(|| {
-        anyhow!("{} disks take writes, too few for any of `claystone policy list` and a repair", policies.disks)
-    })?;
-    Ok(HeatPolicy::named(&name)?)
+    let name = policies
+        .chosen
+        .as_ref()
+        .ok_or_else(|| anyhow!("{}, too few for any of `claystone policy list` and a repair", there_are(&policies)))?;
+    Ok(HeatPolicy::named(name)?)
 }
 
 fn unknown(text: &str) -> String {
     format!("{text:?} is neither a name of `claystone policy list`, nor `auto` or `none`, nor a policy")
+}
+
+fn there_are(policies: &api::Policies) -> String {
+    match policies.nodes {
+        0 | 1 => format!("{} disks take writes", policies.disks),
+        nodes => format!("{} disks on {nodes} nodes take writes", policies.disks),
+    }
 }
 
 fn listed(policies: &api::Policies) -> String {
@@ -141,10 +149,10 @@ fn listed(policies: &api::Policies) -> String {
         let api::PolicyPreset { name, policy: text, disks_min, summary } = policy.clone();
         table.row([name, disks_min.to_string(), text, summary]);
     }
-    let disks = policies.disks;
+    let there_are = there_are(policies);
     let chosen = match &policies.chosen {
-        Some(name) => format!("{disks} disks take writes: `auto` is {name}"),
-        None => format!("{disks} disks take writes: too few for `auto`"),
+        Some(name) => format!("{there_are}: `auto` is {name}"),
+        None => format!("{there_are}: too few for `auto`"),
     };
     format!("{table}\n{chosen}\n")
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use claystone_chunk::{DiskId, StripeId};
+use claystone_chunk::{DiskId, NodeId, StripeId};
+use claystone_env::WallTime;
+use claystone_meta::{DiskRecord, DiskState};
 use proptest::prelude::*;
 
 use super::*;
@@ -45,7 +47,7 @@ fn fresh(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Res
 }
 
 fn snapshot(policy: HeatPolicy, stripes: Vec<Resident>) -> BucketSnapshot {
-    BucketSnapshot { policy, disks: 99, stripes }
+    BucketSnapshot { policy, disks: 99, nodes: Nodes::default(), stripes }
 }
 
 fn sources(changes: &[Change]) -> Vec<Vec<u128>> {
@@ -82,6 +84,45 @@ fn cold_stripes_of_one_length_on_other_disks_are_merged_coldest_first() {
 
 #[test]
 fn three_product_stripes_make_one_and_a_local_code_changes_alone() {
+/// Disks 0, 1, ... on nodes of so many.
+fn nodes(count: u128, disks_each: u128) -> Nodes {
+    let disk = |id: u128| DiskRecord {
+        id: DiskId(id),
+        node: NodeId(format!("n{}", id / disks_each)),
+        path: String::new(),
+        state: DiskState::Active,
+        added: WallTime::default(),
+    };
+    let disks: Vec<DiskRecord> = (0..count * disks_each).map(disk).collect();
+    Nodes::of(&disks)
+}
+
+#[test]
+fn stripes_on_other_disks_of_the_same_nodes_are_not_merged() {
+    let rsm = policy("rsm-6+3");
+    // Every other disk, from there on: one on each of six nodes.
+    let on = |id, first: u128| Resident {
+        disks: (0..6).map(|at| DiskId(first + 2 * at)).collect(),
+        ..fast(&rsm, id, 64, 0, id as f64 / 100.0)
+    };
+    let stripes = vec![on(1, 0), on(2, 1), on(3, 11), on(4, 12)];
+    let now = BucketSnapshot { nodes: nodes(15, 2), ..snapshot(rsm, stripes) };
+    // 2 lies on the nodes of 1; 3 shares node 5 with it, and all but one with 4.
+    let changes = plan_conversions(&now, 9);
+    assert_eq!(sources(&changes), [[1, 4]]);
+    assert_eq!(now.reasons()[&StripeId(2)], Why::NoPartner { needed: 1, alike: 3 });
+    // On one node all are alike, and so are three chunks on each of five.
+    let on_one = BucketSnapshot { nodes: nodes(1, 30), ..now.clone() };
+    assert_eq!(sources(&plan_conversions(&on_one, 9)), [[1, 2], [3, 4]]);
+    let on_five = BucketSnapshot { nodes: nodes(5, 6), ..now.clone() };
+    assert_eq!(sources(&plan_conversions(&on_five, 9)), [[1, 4]]);
+    // On four, nine chunks survive the loss of one node, and fifteen of none.
+    let on_four = BucketSnapshot { nodes: nodes(4, 8), ..now };
+    assert_eq!(plan_conversions(&on_four, 9), []);
+    let expected = Why::TooFewNodes { code: rsm.compact, needed: 15, available: 4 };
+    assert_eq!(on_four.reasons()[&StripeId(1)], expected);
+}
+
     let pc = policy("pc");
     let three = (0..3).map(|at| fast(&pc, 1 + at, 64, 20 * at, 0.0)).collect();
     let changes = plan_conversions(&snapshot(pc, three), 9);

@@ -36,10 +36,21 @@ pub fn with_settings<T, F: Future<Output = T>>(
     settings: Settings,
     scenario: impl FnOnce(Store) -> F,
 ) -> T {
+    on_nodes(disks, 1, policy, settings, scenario)
+}
+
+/// On nodes of so many disks each.
+pub fn on_nodes<T, F: Future<Output = T>>(
+    disks: usize,
+    disks_a_node: usize,
+    policy: &str,
+    settings: Settings,
+    scenario: impl FnOnce(Store) -> F,
+) -> T {
     let policy: HeatPolicy = policy.parse().expect("valid");
     claystone_sim::run(42, |world| async move {
         let env = world.process("node").env().clone();
-        let store = super::Store::new(env, disks, settings, stripe_settings()).await;
+        let store = super::Store::on_nodes(env, disks, disks_a_node, settings, stripe_settings()).await;
         store.meta.set_policy("b", Some(policy)).await.expect("it is there");
         scenario(Store { store, policy }).await
     })

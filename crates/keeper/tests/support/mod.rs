@@ -30,6 +30,8 @@ pub struct Store {
     pub faulty: Vec<Arc<FaultyStore>>,
     /// Where upkeep hears of damage.
     pub damage: mpsc::Sender<Damage>,
+    /// Disks that share a node.
+    disks_a_node: usize,
 }
 
 /// Upkeep of these stripes.
@@ -40,6 +42,17 @@ pub fn keeper(env: &Env, meta: &SqliteMeta, stripes: &Stripes, reports: DamageRe
 impl Store {
     /// One with a bucket `b` on this many disks, each on a node of its own.
     pub async fn new(env: Env, disks: usize, settings: Settings, stripe_settings: claystone_stripe::Settings) -> Store {
+        Store::on_nodes(env, disks, 1, settings, stripe_settings).await
+    }
+
+    /// One on nodes of so many disks each.
+    pub async fn on_nodes(
+        env: Env,
+        disks: usize,
+        disks_a_node: usize,
+        settings: Settings,
+        stripe_settings: claystone_stripe::Settings,
+    ) -> Store {
         let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("a database in memory");
         let bucket = meta.create_bucket("b", "me", None, env.clock.wall()).await.expect("a new name").id;
         let (stripes, _) = Stripes::new(env.clone(), Stores::default(), stripe_settings);
@@ -47,7 +60,7 @@ impl Store {
         let (damage, reports) = mpsc::channel(16);
         let keeper = keeper(&env, &meta, &stripes, reports, settings);
         let (memory, faulty) = (Vec::new(), Vec::new());
-        let mut store = Store { env, meta, bucket, stripes, keeper, memory, faulty, damage };
+        let mut store = Store { env, meta, bucket, stripes, keeper, memory, faulty, damage, disks_a_node };
         for _ in 0..disks {
             store.add_disk().await;
         }
@@ -61,7 +74,7 @@ impl Store {
         let faulty = Arc::new(FaultyStore::new(Arc::new(memory.clone()), self.env.clock.clone()));
         let record = DiskRecord {
             id,
-            node: NodeId(id.to_string()),
+            node: NodeId(format!("node {}", self.memory.len() / self.disks_a_node)),
             path: format!("/disks/{}", id.0),
             state: DiskState::Active,
             added: self.env.clock.wall(),

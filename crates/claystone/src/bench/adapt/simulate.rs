@@ -29,7 +29,7 @@ use claystone_keeper::{
     BucketSnapshot, Change, Condition, Resident, Settings, Snapshot, Standing, plan_conversions, plan_repairs,
 };
 use claystone_meta::{ChunkPlace, HeatPolicy, StripeRecord};
-use claystone_stripe::{Heats, Layout, sub_bytes_for};
+use claystone_stripe::{Heats, Layout, Nodes, sub_bytes_for};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -494,7 +494,9 @@ impl<'a> World<'a> {
             }
         };
         let living = self.stripes.iter().enumerate().filter_map(|(id, stripe)| Some((id, stripe.as_ref()?)));
-        let snapshot = BucketSnapshot { policy, disks, stripes: living.map(resident).collect() };
+        // As in a store of one node: which disks share a server is not told.
+        let nodes = Nodes::default();
+        let snapshot = BucketSnapshot { policy, disks, nodes, stripes: living.map(resident).collect() };
         let changes = plan_conversions(&snapshot, CHANGES_MAX);
         self.changes_left = changes.len();
         let gap_s = PLAN_EVERY_S / (changes.len() as f64 + 1.0);
