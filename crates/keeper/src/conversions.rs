@@ -19,6 +19,10 @@
 //!    have more of these together than a compact stripe has there that is spread over all nodes.
 //! 4. What is young, failed lately, or hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
 //!    what has another code.
+//! 5. A stripe that objects of several buckets hold is planned for in one of them, and counts in each for the bands that its
+//!    objects hold.
+//! 6. Nothing is made compact where the compact code, spread over the nodes there are, survives fewer losses of nodes than the
+//!    fast one.
 //!
 //! Source: [hacfs §3.1]; it names no thresholds and no margin, and as it is written it goes to and fro at the bound.
 
@@ -27,23 +31,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use claystone_chunk::{DiskId, StripeId};
 use claystone_code::CodeSpec;
 use claystone_meta::HeatPolicy;
+use claystone_stripe::{Node, Nodes};
 
 use crate::why::Why;
 
 /// A bucket, or a part of a large one, at one moment.
-use claystone_stripe::{Node, Nodes};
 #[derive(Debug, Clone, PartialEq)]
 pub struct BucketSnapshot {
     /// What it wants.
     pub policy: HeatPolicy,
     /// Disks that take new chunks.
     pub disks: usize,
+    /// Which disks share a node.
+    pub nodes: Nodes,
     /// Its stripes, each once.
     pub stripes: Vec<Resident>,
 }
 
-    /// Which disks share a node.
-    pub nodes: Nodes,
 /// A stripe that holds objects of the bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resident {
@@ -57,7 +61,9 @@ pub struct Resident {
     pub chunk_bytes: u64,
     /// Its bands.
     pub bands: u16,
-    /// Of these, those that objects of the bucket hold.
+    /// Of these, those that objects of any bucket hold.
+    pub bands_living: u16,
+    /// Of these, those that objects of this bucket hold.
     pub bands_held: u16,
     /// Disks of the chunks that a merge keeps, ascending; of fast and fresh stripes only.
     pub disks: Vec<DiskId>,
@@ -86,6 +92,8 @@ pub enum Standing {
     Waits,
     /// It ends within a row, which the policy's codes cut differently.
     ShortRow,
+    /// Objects of another bucket hold it too, whose policy decides.
+    Elsewhere,
 }
 
 /// A conversion to carry out.
@@ -141,7 +149,7 @@ impl BucketSnapshot {
     pub fn space(&self) -> Space {
         let mut space = Space::default();
         for stripe in &self.stripes {
-            let bytes = stripe.chunks_bytes();
+            let bytes = stripe.charged_bytes();
             space.data_bytes += stripe.data_bytes;
             match stripe.code {
                 code if code == self.policy.fast => space.fast_bytes += bytes,
@@ -176,14 +184,6 @@ impl BucketSnapshot {
         self.stripes.iter().filter(waits).map(|stripe| stripe.stripe).collect()
     }
 
-    /// Fast stripes that may be merged, by the bytes of their chunks.
-    fn mergeable(&self) -> BTreeMap<u64, usize> {
-        let mut alike = BTreeMap::new();
-        for stripe in self.ready(self.policy.fast) {
-            *alike.entry(stripe.chunk_bytes).or_insert(0) += 1;
-        }
-        alike
-    }
     /// Whether the compact code, spread over the nodes there are, survives as many losses of nodes as the fast one.
     fn nodes_allow_compact(&self) -> bool {
         let losses = |code| self.nodes.losses_when_spread(code);
@@ -195,6 +195,14 @@ impl BucketSnapshot {
         self.disks >= usize::from(self.policy.compact.disks_min()) && self.nodes_allow_compact()
     }
 
+    /// Fast stripes that may be merged, by the bytes of their chunks.
+    fn mergeable(&self) -> BTreeMap<u64, usize> {
+        let mut alike = BTreeMap::new();
+        for stripe in self.ready(self.policy.fast) {
+            *alike.entry(stripe.chunk_bytes).or_insert(0) += 1;
+        }
+        alike
+    }
 
     fn ready(&self, code: CodeSpec) -> impl Iterator<Item = &Resident> {
         self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.standing == Standing::Ready)
@@ -220,9 +228,13 @@ impl BucketSnapshot {
             Standing::Hurt { chunks } => return Why::Hurt { chunks },
             Standing::Waits => return Why::Waits,
             Standing::ShortRow => return Why::ShortRow { code: to },
+            Standing::Elsewhere => return Why::Elsewhere,
         }
         if wants_more && self.disks < usize::from(to.disks_min()) {
             return Why::TooFewDisks { code: to, needed: to.disks_min(), available: self.disks };
+        }
+        if wants_more && to == compact && !self.nodes_allow_compact() {
+            return Why::TooFewNodes { code: to, needed: to.disks_min(), available: self.nodes.count() };
         }
         if wants_more && !stripe.is_apart() {
             return Why::Crowded { code: to };
@@ -233,9 +245,6 @@ impl BucketSnapshot {
             (true, true) => {
                 let others = alike.get(&stripe.chunk_bytes).map_or(0, |alike| alike - 1);
                 Why::NoPartner { needed: self.policy.sources() - 1, alike: others }
-        if wants_more && to == compact && !self.nodes_allow_compact() {
-            return Why::TooFewNodes { code: to, needed: to.disks_min(), available: self.nodes.count() };
-        }
             }
             (false, true) => {
                 let percent = self.space().percent_with(-split_saves(&self.policy, stripe));
@@ -249,6 +258,12 @@ impl Resident {
     /// Bytes of all its chunks.
     fn chunks_bytes(&self) -> u64 {
         u64::from(self.code.shape().chunks()) * self.chunk_bytes
+    }
+
+    /// What of these counts for the bucket: its share of the bands that somebody holds.
+    fn charged_bytes(&self) -> u64 {
+        let share = u128::from(self.bands_held.min(self.bands_living));
+        (u128::from(self.chunks_bytes()) * share / u128::from(self.bands_living.max(1))) as u64
     }
 
     /// Whether what a merge keeps lies on disks of its own. Copies may have brought data chunks together on one.
@@ -339,8 +354,9 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
 fn splits_of_dead(snapshot: &BucketSnapshot) -> impl Iterator<Item = Change> {
     let HeatPolicy { fast, compact, .. } = snapshot.policy;
     snapshot.ready(compact).filter_map(move |stripe| {
-        let dead = stripe.bands - stripe.bands_held;
-        let living = i128::from(stripe.bands_held) * i128::from(fast.shape().chunks()) * i128::from(stripe.chunk_bytes);
+        let dead = stripe.bands - stripe.bands_living;
+        let living =
+            i128::from(stripe.bands_living) * i128::from(fast.shape().chunks()) * i128::from(stripe.chunk_bytes);
         let saved_bytes = (i128::from(stripe.chunks_bytes()) - living) as i64;
         let why = Why::BandsDead { dead, bands: stripe.bands };
         (dead > 0 && saved_bytes > 0).then(|| Change { sources: vec![stripe.stripe], to: fast, saved_bytes, why })
@@ -377,6 +393,9 @@ fn hottest(group: &[&Resident]) -> f64 {
 /// Stripes of one code that may be merged, coldest first.
 struct Pool<'a> {
     sources: usize,
+    nodes: &'a Nodes,
+    /// Chunks that stripes of a group may have on one node together.
+    on_node_max: usize,
     /// In the order of heat; those that found their group are `None`.
     stripes: Vec<Option<&'a Resident>>,
     /// Where those of one length of chunks are in it, ascending.
@@ -402,9 +421,6 @@ impl<'a> Pool<'a> {
     }
 
     fn fill(&mut self, stripes: Vec<&'a Resident>) {
-    nodes: &'a Nodes,
-    /// Chunks that stripes of a group may have on one node together.
-    on_node_max: usize,
         let mut alike: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (at, stripe) in stripes.iter().enumerate() {
             alike.entry(stripe.chunk_bytes).or_default().push(at);
@@ -444,6 +460,7 @@ impl<'a> Pool<'a> {
         let alike = &self.alike[&seed.chunk_bytes];
         let after = alike.partition_point(|other| *other <= at);
         let mut disks: BTreeSet<DiskId> = seed.disks.iter().copied().collect();
+        let mut on_nodes = self.on_nodes(seed, &BTreeMap::new());
         let mut group = vec![(at, seed)];
         let living = alike[after..].iter().filter_map(|other| Some((*other, self.stripes[*other]?)));
         for (other, stripe) in living.take(PARTNERS_MAX) {
@@ -456,6 +473,7 @@ impl<'a> Pool<'a> {
             let with_it = self.on_nodes(stripe, &on_nodes);
             if with_it.values().all(|chunks| *chunks <= self.on_node_max) {
                 disks.extend(&stripe.disks);
+                on_nodes = with_it;
                 group.push((other, stripe));
             }
         }
@@ -464,7 +482,13 @@ impl<'a> Pool<'a> {
         }
         group.iter().for_each(|(at, _)| self.stripes[*at] = None);
         Some(group.into_iter().map(|(_, stripe)| stripe).collect())
-        let mut on_nodes = self.on_nodes(seed, &BTreeMap::new());
+    }
+
+    /// Chunks on each node with those of one stripe more.
+    fn on_nodes(&self, stripe: &Resident, others: &BTreeMap<Node, usize>) -> BTreeMap<Node, usize> {
+        let mut on_nodes = others.clone();
+        stripe.disks.iter().for_each(|disk| *on_nodes.entry(self.nodes.node(*disk)).or_default() += 1);
+        on_nodes
     }
 }
 
@@ -473,14 +497,6 @@ const MARGIN_PERCENT: f64 = 2.0;
 /// Partners looked at for one stripe: with fast stripes written in lanes, the chance that none of so many is on other disks
 /// is nil.
 const PARTNERS_MAX: usize = 128;
-                on_nodes = with_it;
 
 #[cfg(test)]
 mod tests;
-
-    /// Chunks on each node with those of one stripe more.
-    fn on_nodes(&self, stripe: &Resident, others: &BTreeMap<Node, usize>) -> BTreeMap<Node, usize> {
-        let mut on_nodes = others.clone();
-        stripe.disks.iter().for_each(|disk| *on_nodes.entry(self.nodes.node(*disk)).or_default() += 1);
-        on_nodes
-    }

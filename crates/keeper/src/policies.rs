@@ -9,6 +9,8 @@
 //! 2. A stripe that failed is left alone for a bounded, growing while. What the attempt made is deleted by who made it.
 //! 3. At most [`STRIPES_MAX`] stripes of a bucket are looked at at once; of a larger one the next ones the next time, and the
 //!    bound is kept for each part by itself.
+//! 4. A stripe that objects of several buckets hold is planned for in the first of these, by name, that has one of its codes and
+//!    is looked at whole: two policies never change one stripe by turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,6 +66,8 @@ pub(crate) struct Followed {
     pub(crate) whole: bool,
     /// Where the next look begins.
     after: Option<SpanPlace>,
+    /// Stripes with codes of the policy that objects of others hold too, of a bucket that was looked at whole.
+    shared: BTreeSet<StripeId>,
 }
 
 /// Why a bucket's stripes have the codes that they have.
@@ -117,12 +121,12 @@ impl Keeper {
             let began = self.now();
             let after = self.state().followed.get(&bucket.name).and_then(|known| known.after.clone());
             let starts = after.is_none();
-            let (snapshot, end) = self.look_at_bucket(&bucket, policy, &view, after).await?;
+            let Look { snapshot, end, shared } = self.look_at_bucket(&bucket, policy, &view, after).await?;
             let changes = plan_conversions(&snapshot, usize::MAX);
             let mut left = changes.len() as u64;
             let looked = self.now().since(began);
             let whole = starts && end.is_none();
-            let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end };
+            let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end, shared };
             self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
             round.spread += self.spread(&snapshot.crowded()).await?;
@@ -189,11 +193,12 @@ impl Keeper {
             return Ok(Explanation { policy: None, space: Space::default(), half_life, stripes: Vec::new() });
         };
         let view = self.observe().await?;
-        let (mut snapshot, _) = self.look_at_bucket(&bucket, policy, &view, None).await?;
+        let mut snapshot = self.look_at_bucket(&bucket, policy, &view, None).await?.snapshot;
         if let Some((_, spans)) = &object {
             let mut beyond = Looking::new(self, policy, &view);
             let known = |id: StripeId| snapshot.stripes.iter().any(|stripe| stripe.stripe == id);
             spans.iter().filter(|span| !known(span.stripe.id)).for_each(|span| beyond.add(span));
+            beyond.count_names().await?;
             snapshot.stripes.extend(beyond.finish());
         }
         let reasons = snapshot.reasons();
@@ -236,14 +241,14 @@ impl Keeper {
         state.followed.iter().filter_map(status).collect()
     }
 
-    /// The bucket's stripes behind `after`, and where the look ended if there are more.
+    /// The bucket's stripes behind `after`.
     pub(crate) async fn look_at_bucket(
         &self,
         bucket: &BucketRecord,
         policy: HeatPolicy,
         view: &View,
         mut after: Option<SpanPlace>,
-    ) -> Result<(BucketSnapshot, Option<SpanPlace>), KeeperError> {
+    ) -> Result<Look, KeeperError> {
         let starts = after.is_none();
         let mut looking = Looking::new(self, policy, view);
         let mut end;
@@ -257,14 +262,30 @@ impl Keeper {
             after.clone_from(&end);
         }
         let is_whole = starts && end.is_none();
-        let disks = looking.writable;
-        let mut stripes = looking.finish();
-        if !is_whole {
-            // Objects that hold the other bands may be in the next part.
-            stripes.iter_mut().for_each(|stripe| stripe.bands_held = stripe.bands);
+        let (disks, nodes) = (looking.writable, self.inner.stripes.stores().nodes());
+        let mut shared = looking.count_names().await?;
+        let has_code =
+            |stripe: &Resident| [policy.fast, policy.compact].contains(&stripe.code) || policy.is_fresh(stripe.code);
+        looking.stripes.values().map(|(stripe, _)| stripe).filter(|stripe| !has_code(stripe)).for_each(|stripe| {
+            shared.remove(&stripe.stripe);
+        });
+        // Those of which not all is seen here are left to a bucket of which all is, and of these to the first.
+        let is_decided = |stripe: StripeId| {
+            let state = self.state();
+            let mut before = state.followed.range(..bucket.name.clone());
+            is_whole && !before.any(|(_, known)| known.shared.contains(&stripe))
+        };
+        for stripe in &shared {
+            if !is_decided(*stripe)
+                && let Some((resident, _)) = looking.stripes.get_mut(stripe)
+            {
+                resident.standing = Standing::Elsewhere;
+            }
         }
-        let nodes = self.inner.stripes.stores().nodes();
-        Ok((BucketSnapshot { policy, disks, nodes, stripes }, end))
+        if !is_whole {
+            shared.clear();
+        }
+        Ok(Look { snapshot: BucketSnapshot { policy, disks, nodes, stripes: looking.finish() }, end, shared })
     }
 
     pub(crate) async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {
@@ -327,6 +348,15 @@ fn is_recent(looked: Duration, ago: Duration, begun: usize) -> bool {
     begun < BATCH || ago < looked * LOOK_SHARE
 }
 
+/// A bucket, or a part of it, as it was found.
+pub(crate) struct Look {
+    pub(crate) snapshot: BucketSnapshot,
+    /// Where it ended if there is more.
+    end: Option<SpanPlace>,
+    /// Stripes with codes of the policy that others hold too; none if there is more of the bucket.
+    shared: BTreeSet<StripeId>,
+}
+
 /// What a conversion is to people.
 enum Kind {
     Encodes,
@@ -351,8 +381,17 @@ struct Looking<'a> {
     /// Where chunks are that answer.
     disks: Snapshot,
     writable: usize,
-    /// With the bands and parts of bands that are held, each by where it begins.
-    stripes: BTreeMap<StripeId, (Resident, BTreeSet<(u16, u64)>)>,
+    /// With what of it is held.
+    stripes: BTreeMap<StripeId, (Resident, Parts)>,
+}
+
+/// What of a stripe objects of a bucket hold.
+#[derive(Default)]
+struct Parts {
+    /// Bands and parts of bands, each by where it begins.
+    held: BTreeSet<(u16, u64)>,
+    /// How often any of it is named.
+    names: u64,
 }
 
 impl<'a> Looking<'a> {
@@ -368,14 +407,33 @@ impl<'a> Looking<'a> {
         let Span { stripe, band, .. } = span;
         let part = (*band, span.range().offset);
         if let Some((known, parts)) = self.stripes.get_mut(&stripe.id) {
-            known.bands_held += u16::from(parts.range((*band, 0)..=(*band, u64::MAX)).next().is_none());
-            if parts.insert(part) {
+            parts.names += 1;
+            known.bands_held += u16::from(parts.held.range((*band, 0)..=(*band, u64::MAX)).next().is_none());
+            if parts.held.insert(part) {
                 known.data_bytes += span.data_bytes();
             }
             return;
         }
         let resident = self.resident(stripe, span.data_bytes());
-        self.stripes.insert(stripe.id, (resident, BTreeSet::from([part])));
+        self.stripes.insert(stripe.id, (resident, Parts { held: BTreeSet::from([part]), names: 1 }));
+    }
+
+    /// Counts what objects of all buckets hold of these stripes. Returns those that are named elsewhere too.
+    async fn count_names(&mut self) -> Result<BTreeSet<StripeId>, KeeperError> {
+        let mut shared = BTreeSet::new();
+        let ids: Vec<StripeId> = self.stripes.keys().copied().collect();
+        for ids in ids.chunks(PAGE) {
+            let names = self.keeper.inner.meta.band_names(ids).await?;
+            for (id, of_bands) in ids.iter().zip(names) {
+                let Some((stripe, parts)) = self.stripes.get_mut(id) else { continue };
+                // What was named when the spans were read may not be any more.
+                stripe.bands_living = (of_bands.len() as u16).max(stripe.bands_held).min(stripe.bands);
+                if of_bands.values().sum::<u64>() > parts.names {
+                    shared.insert(*id);
+                }
+            }
+        }
+        Ok(shared)
     }
 
     fn resident(&self, stripe: &StripeRecord, data_bytes: u64) -> Resident {
@@ -395,6 +453,7 @@ impl<'a> Looking<'a> {
             data_bytes,
             chunk_bytes: Layout::chunk_bytes_of(stripe).unwrap_or(0),
             bands: stripe.bands().len() as u16,
+            bands_living: 1,
             bands_held: 1,
             disks,
             heat: keeper.inner.stripes.heats().of(stripe.id, now),

@@ -64,7 +64,7 @@ impl Keeper {
         for bucket in self.inner.meta.buckets().await? {
             let Some(policy) = bucket.policy else { continue };
             self.load_heats().await?;
-            let (mut snapshot, _) = self.look_at_bucket(&bucket, policy, view, None).await?;
+            let mut snapshot = self.look_at_bucket(&bucket, policy, view, None).await?.snapshot;
             let hurt = |stripe: &Resident| matches!(stripe.standing, Standing::Hurt { .. });
             let ids: BTreeSet<StripeId> =
                 snapshot.stripes.iter().filter(|stripe| hurt(stripe)).map(|stripe| stripe.stripe).collect();

@@ -126,6 +126,8 @@ pub enum Why {
     },
     /// An attempt failed a short while ago.
     Waits,
+    /// Objects of another bucket hold it too, whose policy decides.
+    Elsewhere,
 }
 
 impl Why {
@@ -143,12 +145,13 @@ impl Why {
             Why::NoPartner { .. } => "no_partner",
             Why::Crowded { .. } => "crowded",
             Why::TooFewDisks { .. } => "too_few_disks",
+            Why::TooFewNodes { .. } => "too_few_nodes",
             Why::OtherCode { .. } => "other_code",
             Why::ShortRow { .. } => "short_row",
-            Why::TooFewNodes { .. } => "too_few_nodes",
             Why::Young { .. } => "young",
             Why::Hurt { .. } => "hurt",
             Why::Waits => "waits",
+            Why::Elsewhere => "elsewhere",
         }
     }
 }
@@ -212,14 +215,14 @@ impl fmt::Display for Why {
             Why::TooFewDisks { code, needed, available } => {
                 write!(f, "it stays as it is: {code} needs {needed} disks that take writes, there are {available}")
             }
-            Why::OtherCode { code } => write!(
-                f,
-                "it stays as it is: it has {code}, because it is small, was written before the bucket had this policy, or when \
             Why::TooFewNodes { code, needed, available } => write!(
                 f,
                 "it stays as it is: on {available} nodes {code} would survive fewer losses of nodes, and it needs {needed} to have \
                  each chunk on its own"
             ),
+            Why::OtherCode { code } => write!(
+                f,
+                "it stays as it is: it has {code}, because it is small, was written before the bucket had this policy, or when \
                  disks were missing"
             ),
             Why::ShortRow { code } => write!(
@@ -234,6 +237,9 @@ impl fmt::Display for Why {
                 write!(f, "it stays as it is: {chunks} of its chunks are lost or do not answer, and repair comes first")
             }
             Why::Waits => f.write_str("it stays as it is: an attempt failed a short while ago and is repeated later"),
+            Why::Elsewhere => f.write_str(
+                "it stays as it is: objects of another bucket hold it too, whose policy decides, or of another part of this one",
+            ),
         }
     }
 }

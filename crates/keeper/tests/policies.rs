@@ -8,7 +8,10 @@ use std::time::Duration;
 use claystone_chunk::DiskId;
 use claystone_chunk::testing::Faults;
 use claystone_keeper::{Overall, Why};
-use claystone_meta::{BucketRecords, HeatPolicy, HeatRecords, PRESETS};
+use claystone_meta::{
+    BucketRecords, HeatPolicy, HeatRecords, NewContent, NewObject, ObjectRecords, PRESETS, Precondition, VersionRef,
+    Versioning,
+};
 use claystone_stripe::Stripes;
 use support::adaptive::{BYTES, SMALL_RSM, on_nodes, settings, stripe_settings, with_policy};
 
@@ -263,6 +266,52 @@ fn with_two_disks_a_node_what_is_merged_survives_as_many_nodes_as_before() {
             }
             store.set_away(&disks, false);
         }
+    });
+}
+
+/// A copy shares the content of what it was copied from. Two buckets with one policy each want what the other has done.
+#[test]
+fn stripes_that_two_buckets_hold_are_planned_for_in_one_of_them() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        let other = store.meta.create_bucket("c", "me", None, store.env.clock.wall()).await.expect("a new name").id;
+        store.meta.set_policy("c", Some(store.policy)).await.expect("it is there");
+        store.put("o", BYTES).await;
+        store.put("p", BYTES).await;
+        let found = store.meta.object("b", "o", &VersionRef::Current).await.expect("it is there").object;
+        let copy = NewObject {
+            bucket: other,
+            key: "o".to_owned(),
+            versioning: Versioning::Off,
+            precondition: Precondition::None,
+            content: NewContent::Shared(found.and_then(|object| object.content).expect("it has bytes")),
+            bytes: BYTES as u64,
+            etag: "e".to_owned(),
+            created: store.env.clock.wall(),
+            attributes: Vec::new(),
+        };
+        store.meta.put_object(copy).await.expect("room");
+        store.age().await;
+        assert_eq!(store.settle().await, 1, "one merge");
+        for _ in 0..3 {
+            store.age().await;
+            assert_eq!(store.settle().await, 0, "nobody undoes it");
+        }
+        assert_eq!(store.overall_codes().await, [("rsm:6+2".to_owned(), 1)]);
+        let explained = store.keeper.explain_policy("c", Some("o")).await.expect("it is there");
+        assert_eq!(explained.stripes[0].why, Why::Elsewhere);
+        // Each counts the bands that its objects hold.
+        let status = store.keeper.status().await.expect("the database answers");
+        let percents = status.policies.iter().map(|policy| (policy.bucket.as_str(), policy.percent.round()));
+        assert_eq!(percents.collect::<Vec<_>>(), [("b", 133.0), ("c", 133.0)]);
+        // When one half is held by nobody, the other is split off, and nothing more happens.
+        store.delete("p").await;
+        store.age().await;
+        assert_eq!(store.settle().await, 1);
+        assert_eq!(store.overall_codes().await, [("rsm:3+2".to_owned(), 1)]);
+        store.delete("o").await;
+        store.age().await;
+        assert_eq!(store.settle().await, 0);
+        assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
     });
 }
 

@@ -1,5 +1,7 @@
 //! The traits of a metadata store. Each method is one transaction.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use claystone_chunk::{ByteRange, DiskId, Lease, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
@@ -72,8 +74,6 @@ pub enum MetaError {
         /// The stripe.
         stripe: StripeId,
     },
-    /// No volume has this name.
-    #[error("there is no volume {name:?}")]
     /// Two packs whose contents are to have different codes would become one, whose contents have one.
     #[error("packs of {one} and of {other} are not merged")]
     PacksDiffer {
@@ -82,6 +82,8 @@ pub enum MetaError {
         /// That of the other.
         other: String,
     },
+    /// No volume has this name.
+    #[error("there is no volume {name:?}")]
     NoSuchVolume {
         /// The name; of one that is known by its id only, `#` and the id.
         name: String,
@@ -612,6 +614,9 @@ pub trait HeatRecords: Send + Sync {
         after: Option<&SpanPlace>,
         limit: usize,
     ) -> Result<(Vec<Span>, Option<SpanPlace>), MetaError>;
+    /// How many times objects and parts, of whatever bucket, name each band of these stripes, in the order of the ids; bands
+    /// that none names are left out.
+    async fn band_names(&self, ids: &[StripeId]) -> Result<Vec<BTreeMap<u16, u64>>, MetaError>;
     /// Of stripes with ids greater than `after`, ascending.
     async fn heats(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<HeatRecord>, MetaError>;
     /// Remembers the heat of stripes, or with a count of 0 forgets it. Returns those that are not live, of which nothing is

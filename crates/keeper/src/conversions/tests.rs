@@ -22,6 +22,7 @@ fn fast(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Resi
         data_bytes: data * (kib << 10),
         chunk_bytes: kib << 10,
         bands: 1,
+        bands_living: 1,
         bands_held: 1,
         disks: (first..first + u128::from(policy.fast.shape().data)).map(DiskId).collect(),
         heat,
@@ -35,6 +36,7 @@ fn compact(policy: &HeatPolicy, id: u128, kib: u64, heat: f64) -> Resident {
         code: policy.compact,
         data_bytes: u64::from(policy.compact.shape().data) * (kib << 10),
         bands: sources,
+        bands_living: sources,
         bands_held: sources,
         disks: Vec::new(),
         ..fast(policy, id, kib, 0, heat)
@@ -82,8 +84,6 @@ fn cold_stripes_of_one_length_on_other_disks_are_merged_coldest_first() {
     assert_eq!(too_few.reasons()[&StripeId(3)], expected);
 }
 
-#[test]
-fn three_product_stripes_make_one_and_a_local_code_changes_alone() {
 /// Disks 0, 1, ... on nodes of so many.
 fn nodes(count: u128, disks_each: u128) -> Nodes {
     let disk = |id: u128| DiskRecord {
@@ -123,6 +123,8 @@ fn stripes_on_other_disks_of_the_same_nodes_are_not_merged() {
     assert_eq!(on_four.reasons()[&StripeId(1)], expected);
 }
 
+#[test]
+fn three_product_stripes_make_one_and_a_local_code_changes_alone() {
     let pc = policy("pc");
     let three = (0..3).map(|at| fast(&pc, 1 + at, 64, 20 * at, 0.0)).collect();
     let changes = plan_conversions(&snapshot(pc, three), 9);
@@ -194,7 +196,7 @@ fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
 #[test]
 fn a_merged_stripe_that_is_mostly_dead_is_split() {
     let pc = policy("pc");
-    let held = |bands_held| Resident { bands_held, ..compact(&pc, u128::from(bands_held), 64, 0.0) };
+    let held = |held| Resident { bands_living: held, bands_held: held, ..compact(&pc, u128::from(held), 64, 0.0) };
     let changes = plan_conversions(&snapshot(pc, vec![held(1), held(2), held(3)]), 9);
     // Two fast stripes take 36 chunks, the compact one 42.
     assert_eq!(sources(&changes), [[1], [2]]);
@@ -202,8 +204,20 @@ fn a_merged_stripe_that_is_mostly_dead_is_split() {
     assert_eq!(changes[0].why, Why::BandsDead { dead: 2, bands: 3 });
     // One of two bands takes 9 chunks alone, and 15 with the other.
     let rsm = policy("rsm-6+3");
-    let half = Resident { bands_held: 1, ..compact(&rsm, 1, 64, 0.0) };
+    let half = Resident { bands_living: 1, bands_held: 1, ..compact(&rsm, 1, 64, 0.0) };
     assert_eq!(plan_conversions(&snapshot(rsm, vec![half]), 9)[0].saved_bytes, (6 * 64) << 10);
+}
+
+#[test]
+fn a_band_that_another_bucket_holds_is_not_dead_and_counts_there() {
+    let rsm = policy("rsm-6+3");
+    let half = Resident { bands_held: 1, data_bytes: (6 * 64) << 10, ..compact(&rsm, 1, 64, 0.0) };
+    let now = snapshot(rsm, vec![half.clone()]);
+    assert_eq!(plan_conversions(&now, 9), []);
+    assert_eq!(now.space().percent(), 125.0);
+    let elsewhere = Resident { standing: Standing::Elsewhere, heat: 9.0, ..half };
+    let now = snapshot(rsm, vec![elsewhere]);
+    assert_eq!((plan_conversions(&now, 9), now.reasons()[&StripeId(1)]), (vec![], Why::Elsewhere));
 }
 
 #[test]

@@ -42,6 +42,26 @@ impl HeatRecords for SqliteMeta {
         .await
     }
 
+    async fn band_names(&self, ids: &[StripeId]) -> Result<Vec<BTreeMap<u16, u64>>, MetaError> {
+        let ids = ids.to_vec();
+        self.read_steps(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT p.band, sum(c.refs) FROM spans p CROSS JOIN contents c ON c.id = p.content WHERE p.stripe = ?1 GROUP BY p.band",
+            )?;
+            let mut names = Vec::with_capacity(ids.len());
+            for id in &ids {
+                let mut of_stripe = BTreeMap::new();
+                let mut found = statement.query(params![id.0.to_be_bytes()])?;
+                while let Some(row) = found.next()? {
+                    of_stripe.insert(row.get(0)?, unsigned(row, 1)?);
+                }
+                names.push(of_stripe);
+            }
+            Ok(names)
+        })
+        .await
+    }
+
     async fn heats(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<HeatRecord>, MetaError> {
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(

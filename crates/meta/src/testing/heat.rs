@@ -1,5 +1,7 @@
 //! What buckets hold, and how much it is read.
 
+use std::collections::BTreeMap;
+
 use claystone_chunk::StripeId;
 
 use super::{add_disks, at, bucket, delete, new_object, put_versioned, stripe};
@@ -75,5 +77,10 @@ pub(super) async fn what_a_bucket_holds_comes_in_order_and_pages_add_up(meta: &d
     let (page, end) = meta.bucket_spans(first, None, 9).await?;
     let found: Vec<_> = page.iter().map(|span| (span.stripe.id.0, span.band)).collect();
     assert_eq!((&found[..3], end), (&[(20, 1), (20, 0), (5, 0)][..], None));
+    // Names are counted in all buckets: 5 is held by an object and its copy.
+    let ids = [20, 5, 7, 99].map(StripeId);
+    let names = |of: &[(u16, u64)]| of.iter().copied().collect::<BTreeMap<u16, u64>>();
+    let expected = [names(&[(0, 1), (1, 1)]), names(&[(0, 2)]), names(&[(0, 1)]), names(&[])];
+    assert_eq!(meta.band_names(&ids).await?, expected);
     Ok(())
 }

@@ -487,6 +487,7 @@ impl<'a> World<'a> {
                 data_bytes: stripe.data_bytes(),
                 chunk_bytes: stripe.chunk_bytes,
                 bands: stripe.bands.len() as u16,
+                bands_living: stripe.bands.len() as u16,
                 bands_held: stripe.bands.len() as u16,
                 disks,
                 heat: self.heats.of(stripe_id(id), now),
