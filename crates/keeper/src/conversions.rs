@@ -7,8 +7,6 @@
 //!   compact stays                                          split while the bound less a margin allows it, hottest first
 //! ```
 //!
-//! Over the bound, what is new is merged too, last of all.
-//!
 //! Nothing is made fresh again. What is fresh and cold but has no partner is made fast, and may find one among those.
 //!
 //! Invariants:
@@ -19,8 +17,8 @@
 //!    bound, which no split brings about. Merged for the bound: that happens until the bucket is below it and never again.
 //! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps. On no node they
 //!    have more of these together than a compact stripe has there that is spread over all nodes.
-//! 4. What failed lately or is hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is what has
-//!    another code; what is young, unless the bound cannot be kept without it.
+//! 4. What is young, failed lately, or hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
+//!    what has another code.
 //! 5. A stripe that objects of several buckets hold is planned for in one of them, and counts in each for the bands that its
 //!    objects hold.
 //! 6. Nothing is made compact where the compact code, spread over the nodes there are, survives fewer losses of nodes than the
@@ -210,10 +208,6 @@ impl BucketSnapshot {
         self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.standing == Standing::Ready)
     }
 
-    fn young(&self, code: CodeSpec) -> impl Iterator<Item = &Resident> {
-        self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.is_young())
-    }
-
     /// Why a stripe that no change names stays as it is.
     fn stays(&self, stripe: &Resident, alike: &BTreeMap<u64, usize>) -> Why {
         let HeatPolicy { fast, compact, cold_below, hot_above, percent_max, .. } = self.policy;
@@ -266,10 +260,6 @@ impl Resident {
         u64::from(self.code.shape().chunks()) * self.chunk_bytes
     }
 
-    fn is_young(&self) -> bool {
-        matches!(self.standing, Standing::Young { .. })
-    }
-
     /// What of these counts for the bucket: its share of the bands that somebody holds.
     fn charged_bytes(&self) -> u64 {
         let share = u128::from(self.bands_held.min(self.bands_living));
@@ -299,9 +289,8 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     let fresh_codes: BTreeSet<CodeSpec> =
         snapshot.stripes.iter().map(|stripe| stripe.code).filter(|code| snapshot.policy.is_fresh(*code)).collect();
     let fresh = fresh_codes.iter().copied().filter(|_| compact_fits && snapshot.policy.rows_alike());
-    let merged_codes: Vec<CodeSpec> = compact_fits.then_some(fast).into_iter().chain(fresh).collect();
     let mut pools: Vec<Pool> =
-        merged_codes.iter().map(|code| Pool::new(snapshot, snapshot.ready(*code).collect())).collect();
+        compact_fits.then_some(fast).into_iter().chain(fresh).map(|code| Pool::new(snapshot, code)).collect();
     for pool in &mut pools {
         while let Some(group) = pool.next(|stripe| stripe.heat < cold_below.count()) {
             let why = Why::Cold { heat: hottest(&group), cold_below, sources: group.len() as u16 };
@@ -321,26 +310,18 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     over_bytes -= settled.values().map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
     let later = |stripe: &&Resident| stripe.standing != Standing::Ready && fresh_codes.contains(&stripe.code);
     let later = snapshot.stripes.iter().filter(later).filter(|_| fast_fits);
-    let mut later: BTreeMap<StripeId, &Resident> = later.map(|stripe| (stripe.stripe, stripe)).collect();
-    over_bytes -= later.values().map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
-    let mut merge_over_bound = |mut pool: Pool, changes: &mut Vec<Change>| {
+    over_bytes -= later.map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
+    // Who had no partner among the cold may find one now.
+    for mut pool in pools.into_iter().map(Pool::anew) {
         while over_bytes > 0
             && let Some(group) = pool.next(|_| true)
         {
             let why = Why::OverBound { heat: hottest(&group), percent, percent_max };
             let change = merge(&snapshot.policy, &group, why);
-            let counted = change.sources.iter().filter_map(|source| settled.remove(source).or(later.remove(source)));
-            over_bytes -= i128::from(change.saved_bytes) - i128::from(counted.map(encoding_saves).sum::<i64>());
+            let counted = change.sources.iter().filter_map(|source| settled.remove(source)).map(encoding_saves);
+            over_bytes -= i128::from(change.saved_bytes) - i128::from(counted.sum::<i64>());
             changes.push(change);
         }
-    };
-    // Who had no partner among the cold may find one now.
-    pools.into_iter().map(Pool::anew).for_each(|pool| merge_over_bound(pool, &mut changes));
-    // And what is new comes last.
-    for code in merged_codes {
-        let planned: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
-        let left = snapshot.ready(code).chain(snapshot.young(code)).filter(|stripe| !planned.contains(&stripe.stripe));
-        merge_over_bound(Pool::new(snapshot, left.collect()), &mut changes);
     }
     changes.extend(settled.into_values().map(|stripe| Change {
         sources: vec![stripe.stripe],
@@ -409,13 +390,13 @@ fn hottest(group: &[&Resident]) -> f64 {
     group.iter().map(|stripe| stripe.heat).fold(0.0, f64::max)
 }
 
-/// Stripes of one code that may be merged, coldest first, and young ones behind all others.
+/// Stripes of one code that may be merged, coldest first.
 struct Pool<'a> {
     sources: usize,
     nodes: &'a Nodes,
     /// Chunks that stripes of a group may have on one node together.
     on_node_max: usize,
-    /// In that order; those that found their group are `None`.
+    /// In the order of heat; those that found their group are `None`.
     stripes: Vec<Option<&'a Resident>>,
     /// Where those of one length of chunks are in it, ascending.
     alike: BTreeMap<u64, Vec<usize>>,
@@ -424,11 +405,9 @@ struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    fn new(snapshot: &'a BucketSnapshot, mut stripes: Vec<&'a Resident>) -> Pool<'a> {
-        stripes.sort_by(|one, other| {
-            let heat = || one.heat.total_cmp(&other.heat);
-            one.is_young().cmp(&other.is_young()).then_with(heat).then(one.stripe.cmp(&other.stripe))
-        });
+    fn new(snapshot: &'a BucketSnapshot, code: CodeSpec) -> Pool<'a> {
+        let mut stripes: Vec<&Resident> = snapshot.ready(code).collect();
+        stripes.sort_by(|one, other| one.heat.total_cmp(&other.heat).then(one.stripe.cmp(&other.stripe)));
         let mut pool = Pool {
             sources: snapshot.policy.sources().into(),
             nodes: &snapshot.nodes,

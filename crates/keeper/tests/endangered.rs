@@ -10,7 +10,7 @@ use claystone_keeper::{Overall, Why};
 use claystone_meta::{BucketRecords, ChunkPlace, DiskState, HeatPolicy, StripeRecord, StripeRecords};
 use claystone_stripe::Unpaced;
 use futures::future::join;
-use support::adaptive::{BYTES, COPIES_RSM, SMALL_RSM, WIDE_RSM, with_policy};
+use support::adaptive::{BYTES, COPIES_RSM, SMALL_RSM, with_policy};
 
 #[test]
 fn hurt_stripes_are_repaired_and_then_converted() {
@@ -33,7 +33,7 @@ fn hurt_stripes_are_repaired_and_then_converted() {
 /// A disk is away for a minute: nothing is rebuilt before it counts as gone, but what is read.
 #[test]
 fn what_is_read_degraded_again_and_again_is_repaired_before_its_disk_is_given_up() {
-    with_policy(10, WIDE_RSM, |store| async move {
+    with_policy(10, SMALL_RSM, |store| async move {
         store.put("read", BYTES).await;
         store.put("idle", BYTES).await;
         store.settle().await;

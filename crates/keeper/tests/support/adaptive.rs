@@ -165,9 +165,6 @@ impl Store {
 
 pub const COPIES_RSM: &str = "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00";
 
-/// All of it may be fast, so what is new stays as it is.
-pub const WIDE_RSM: &str = "rsm:3+2/rsm:6+2<=200%,0.25..1.00";
-
 pub const SMALL_RSM: &str = "rsm:3+2/rsm:6+2<=160%,0.25..1.00";
 
 /// The length of the objects: three chunks of 64 KiB.
