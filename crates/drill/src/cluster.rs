@@ -57,6 +57,7 @@ pub struct Cluster {
     /// The process.
     pub running: Running,
     cluster: ClusterId,
+    upkeep: claystone_keeper::Settings,
     boots: u64,
 }
 
@@ -66,6 +67,16 @@ pub const DISK_BYTES: u64 = 256 << 20;
 impl Cluster {
     /// A new store on `disks` new disks.
     pub async fn new(world: World, disks: usize) -> Result<Cluster> {
+        Cluster::with_upkeep(world, disks, keeper_settings()).await
+    }
+
+    /// The same, whose processes deal with what is dead as soon as they look.
+    pub async fn reclaiming_at_once(world: World, disks: usize) -> Result<Cluster> {
+        let upkeep = claystone_keeper::Settings { reclaim_after: Duration::ZERO, ..keeper_settings() };
+        Cluster::with_upkeep(world, disks, upkeep).await
+    }
+
+    async fn with_upkeep(world: World, disks: usize, upkeep: claystone_keeper::Settings) -> Result<Cluster> {
         let process = world.process("boot 0");
         let env = process.env().clone();
         let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await?);
@@ -76,9 +87,9 @@ impl Cluster {
             let disk = format_disk(&process, &sim, cluster, number, &meta).await?;
             slots.push(Slot { sim, disk });
         }
-        let running = start(process, &slots, &meta, cluster).await?;
+        let running = start(process, &slots, &meta, cluster, &upkeep).await?;
         running.objects.create_bucket(BUCKET, "drill", None).await?;
-        Ok(Cluster { world, slots, meta, running, cluster, boots: 0 })
+        Ok(Cluster { world, slots, meta, running, cluster, upkeep, boots: 0 })
     }
 
     /// Kills the process and the power of all disks, and starts anew on what is left.
@@ -89,7 +100,7 @@ impl Cluster {
         }
         self.boots += 1;
         let process = self.world.process(&format!("boot {}", self.boots));
-        self.running = start(process, &self.slots, &self.meta, self.cluster).await?;
+        self.running = start(process, &self.slots, &self.meta, self.cluster, &self.upkeep).await?;
         Ok(())
     }
 
@@ -160,13 +171,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// After reclaim a disk holds the chunks that records name, and no others.
+    /// After reclaim a disk holds the chunks that records name, and no others. Stripes that died since wait with theirs.
     ///
     /// # Errors
     /// Some do.
     pub async fn check_no_orphans(&self) -> Result<()> {
         let mut named = BTreeSet::new();
-        for stripe in self.meta.stripes(None, 100_000).await? {
+        let waiting = self.meta.dead_stripes(100_000).await?;
+        for stripe in self.meta.stripes(None, 100_000).await?.into_iter().chain(waiting) {
             for (index, place) in stripe.places.iter().enumerate() {
                 let id = stripe.chunk_id(ChunkIndex(index as u16));
                 named.extend(place.zip(id).map(|(place, id)| (place.disk, id)));
@@ -232,7 +244,13 @@ async fn open(process: &Process, slot: &Slot, record: DiskRecord, cluster: Clust
     }
 }
 
-async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster: ClusterId) -> Result<Running> {
+async fn start(
+    process: Process,
+    slots: &[Slot],
+    meta: &Arc<SqliteMeta>,
+    cluster: ClusterId,
+    upkeep: &claystone_keeper::Settings,
+) -> Result<Running> {
     let env: Env = process.env().clone();
     let stores = Stores::default();
     for record in meta.disks().await? {
@@ -259,7 +277,7 @@ async fn start(process: Process, slots: &[Slot], meta: &Arc<SqliteMeta>, cluster
     for (volume, error) in recovered.refused {
         tracing::warn!(volume, %error, "a volume does not open");
     }
-    let keeper = Keeper::new(env, shared, stripes.clone(), damage, keeper_settings())?;
+    let keeper = Keeper::new(env, shared, stripes.clone(), damage, upkeep.clone())?;
     keeper.start();
     process.env().tasks.spawn("repack", Box::pin(objects.clone().repack_loop()));
     Ok(Running { process, objects, stripes, volumes, keeper })

@@ -1,11 +1,12 @@
 //! Stripes of objects that are merged, split or given another code where they lie, with one fault at one operation of one
-//! disk: run for every operation of every disk, each step has its fault once.
+//! disk, until what was dropped is deleted too: run for every operation of every disk and both faults, each step meets each once.
+//! Stripes may be hurt before, and are converted before they are repaired.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use claystone_chunk::DiskId;
-use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
+use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
 use claystone_keeper::Overall;
 use claystone_meta::{StripeRecord, StripeRecords};
 use claystone_sim::World;
@@ -25,10 +26,13 @@ pub struct ConversionStep {
     pub compact: CodeSpec,
     /// They were converted to it before, and are converted back.
     pub back: bool,
+    /// A parity chunk of the first stripe is damaged, and its repair has not come yet.
+    pub hurt: bool,
     /// What happens.
     pub fault: StepFault,
-    /// The disk at whose operation it happens.
-    pub disk: usize,
+    /// The disk at whose operation it happens: that of this chunk of the first stripe as it was written; none: one that has no
+    /// chunk.
+    pub chunk: Option<u16>,
     /// How many operations of that disk are carried out before.
     pub operation: u64,
 }
@@ -57,21 +61,35 @@ pub fn run_conversion(step: ConversionStep) -> Result<bool> {
 }
 
 async fn run(world: World, step: ConversionStep) -> Result<bool> {
-    let mut cluster = Cluster::new(world, step.disks()).await?;
+    let mut cluster = Cluster::reclaiming_at_once(world, step.disks()).await?;
     cluster.running.objects.set_code(BUCKET, Some(step.fast)).await?;
     write(&cluster, step).await?;
+    let first = live(&cluster).await?.swap_remove(0);
+    let disk = match step.chunk {
+        Some(chunk) => {
+            let place = first.places[usize::from(chunk)].context("it is whole")?;
+            cluster.slots.iter().position(|slot| slot.disk == place.disk).context("a disk of the store")?
+        }
+        None => cluster.slots.len() - 1,
+    };
     let (from, to) = if step.back { (step.compact, step.fast) } else { (step.fast, step.compact) };
     if step.back {
         convert(&cluster, step.compact).await?;
     }
 
-    let sim = cluster.slots[step.disk].sim.clone();
+    if step.hurt {
+        let stripe = live(&cluster).await?.swap_remove(0);
+        let parity = stripe.chunk_id(ChunkIndex(stripe.code.shape().chunks() - 1)).context("it has its parity")?;
+        cluster.meta.mark_damaged(&[parity]).await?;
+    }
+
+    let sim = cluster.slots[disk].sim.clone();
     sim.cut_power_after(step.operation);
     let converted = match step.fault {
-        StepFault::Loss => Some(convert(&cluster, to).await),
+        StepFault::Loss => Some(convert_and_reclaim(&cluster, to).await),
         StepFault::Kill => {
             let dark = std::pin::pin!(dark(&cluster.world, &sim));
-            match select(std::pin::pin!(convert(&cluster, to)), dark).await {
+            match select(std::pin::pin!(convert_and_reclaim(&cluster, to)), dark).await {
                 Either::Left((converted, _)) => Some(converted),
                 Either::Right(_) => None,
             }
@@ -96,7 +114,7 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
         convert(&cluster, to).await.context("once more")?;
     }
     // Another disk is away, each in its turn.
-    let away = (step.disk + step.operation as usize) % cluster.slots.len();
+    let away = (disk + step.operation as usize) % cluster.slots.len();
     cluster.slots[away].sim.set_removed(true);
     check(&cluster, step).await.with_context(|| format!("without disk {away}"))?;
     Ok(true)
@@ -141,6 +159,18 @@ async fn convert(cluster: &Cluster, to: CodeSpec) -> Result<()> {
     Ok(())
 }
 
+/// The same, and then upkeep deletes what was dropped.
+async fn convert_and_reclaim(cluster: &Cluster, to: CodeSpec) -> Result<()> {
+    convert(cluster, to).await?;
+    for _ in 0..RECLAIM_ROUNDS {
+        cluster.running.keeper.reclaim_once().await?;
+        if cluster.meta.dead_stripes(1).await?.is_empty() {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("what was dropped is not deleted")
+}
+
 /// Every object holds what was written.
 async fn check(cluster: &Cluster, step: ConversionStep) -> Result<()> {
     for object in 0..step.sources() {
@@ -170,3 +200,4 @@ async fn heal(cluster: &Cluster) -> Result<()> {
 /// One tile.
 const CHUNK_BYTES: usize = 64 << 10;
 const HEAL_ROUNDS: usize = 40;
+const RECLAIM_ROUNDS: usize = 10;

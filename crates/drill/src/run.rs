@@ -55,15 +55,15 @@ pub fn run_seed(seed: u64) -> Result<Report> {
 
 /// Codes of the bucket, each of which recovers what is left of a stripe by rules of its own, and what its stripes may be
 /// converted to, and back.
-const CODES: [(&str, Option<&str>); 8] = [
-    ("rs:4+2", Some("rs:4+3")),
-    ("clay:4+2:5", None),
-    ("replica:3", None),
-    ("lrc:4+2+2", Some("lrc:4+1+2")),
-    ("pc:2x2", None),
-    ("pc:1x2", Some("pc:2x2")),
-    ("rsm:3+2", Some("rsm:6+2")),
-    ("clay:6+2:7", Some("rs:6+2")),
+const CODES: [(&str, &str); 8] = [
+    ("rs:4+2", "rs:4+3"),
+    ("clay:4+2:5", "rs:4+2"),
+    ("replica:3", "rs:2+2"),
+    ("lrc:4+2+2", "lrc:4+1+2"),
+    ("pc:2x2", "rs:4+3"),
+    ("pc:1x2", "pc:2x2"),
+    ("rsm:3+2", "rsm:6+2"),
+    ("clay:6+2:7", "rs:6+2"),
 ];
 
 /// Policies of the bucket, without bounds: upkeep converts by itself then, too.
@@ -92,7 +92,7 @@ struct Drill {
     followed: u64,
     next_content: u64,
     /// The bucket's code, and the other one of its stripes.
-    codes: (CodeSpec, Option<CodeSpec>),
+    codes: (CodeSpec, CodeSpec),
 }
 
 impl Drill {
@@ -102,13 +102,13 @@ impl Drill {
         let (code, other) = CODES[random.below(CODES.len() as u64) as usize];
         let policy = (random.below(3) == 0).then(|| draw_policy(&*random));
         let codes = match policy {
-            Some(policy) => (policy.fast, Some(policy.compact)),
-            None => (parse(code), other.map(parse)),
+            Some(policy) => (policy.fast, policy.compact),
+            None => (parse(code), parse(other)),
         };
         let fresh = policy.and_then(|policy| policy.fresh());
-        let both = || std::iter::once(codes.0).chain(codes.1);
+        let both = || [codes.0, codes.1].into_iter();
         // Those that are merged lie on disks of their own.
-        let sources = codes.1.map_or(1, |other| other.shape().data / codes.0.shape().data).max(1);
+        let sources = (codes.1.shape().data / codes.0.shape().data).max(1);
         let widest = both().map(|code| code.shape().chunks()).max().expect("there is one").max(6);
         let disks = widest.max(sources * codes.0.shape().chunks()) + random.below(3) as u16;
         let cluster = Cluster::new(world, disks.into()).await?;
@@ -246,7 +246,7 @@ impl Drill {
 
     /// Upkeep takes a step of conversions, or stripes of one code become stripes of the other, as a task that dies with the process. `None`: there are none for it.
     async fn start_conversion(&mut self) -> Result<Option<Task>> {
-        let (code, Some(other)) = self.codes else { return Ok(None) };
+        let (code, other) = self.codes;
         if self.follows && self.random.below(4) > 0 {
             let keeper = self.cluster.running.keeper.clone();
             let step = async move {

@@ -3,32 +3,31 @@
 use claystone_code::CodeSpec;
 use claystone_drill::{ConversionStep, StepFault, run_conversion};
 
-/// A fault at every operation of every disk of the first stripe, and of one that has none; how many there are. The other stripes
-/// are like the first.
-fn every_step(fast: &str, compact: &str, back: bool) -> u64 {
+/// Both faults at every operation of the disks of the first stripe's first data chunk and of its first and last parity, and of
+/// one that has none; how many there are. The other chunks, and the other stripes, are like these.
+fn every_step(fast: &str, compact: &str, back: bool, hurt: bool) -> u64 {
     let (fast, compact): (CodeSpec, CodeSpec) = (fast.parse().expect("a code"), compact.parse().expect("a code"));
-    let step = ConversionStep { fast, compact, back, fault: StepFault::Kill, disk: 0, operation: 0 };
-    let of_first = 0..usize::from(fast.shape().chunks());
+    let step = ConversionStep { fast, compact, back, hurt, fault: StepFault::Kill, chunk: None, operation: 0 };
+    let (data, chunks) = (fast.shape().data, fast.shape().chunks());
+    let of_first = (0..chunks).filter(|chunk| [0, data, chunks - 1].contains(chunk));
     let mut steps = 0;
-    for disk in of_first.chain([step.disks() - 1]) {
-        // The one after the other: all of them meet both.
-        let fault = |operation: u64| {
-            if (disk as u64 + operation).is_multiple_of(2) { StepFault::Kill } else { StepFault::Loss }
-        };
-        let is_there = |operation: &u64| {
-            let step = ConversionStep { disk, operation: *operation, fault: fault(*operation), ..step };
-            run_conversion(step).unwrap_or_else(|error| panic!("{error:?}"))
-        };
-        steps += (0..).take_while(is_there).count() as u64;
+    for chunk in of_first.map(Some).chain([None]) {
+        for fault in [StepFault::Kill, StepFault::Loss] {
+            let is_there = |operation: &u64| {
+                let step = ConversionStep { chunk, operation: *operation, fault, ..step };
+                run_conversion(step).unwrap_or_else(|error| panic!("{error:?}"))
+            };
+            steps += (0..).take_while(is_there).count() as u64;
+        }
     }
-    println!("{fast} and {compact}, back: {back}: {steps} steps");
+    println!("{fast} and {compact}, back: {back}, hurt: {hurt}: {steps} steps");
     steps
 }
 
 fn both_ways(fast: &str, compact: &str) {
     for back in [false, true] {
-        let steps = every_step(fast, compact, back);
-        assert!(steps > 30, "only {steps} steps, back: {back}");
+        let steps = every_step(fast, compact, back, false);
+        assert!(steps > 60, "only {steps} steps, back: {back}");
     }
 }
 
@@ -60,7 +59,15 @@ fn every_step_of_encoding_copies_is_killed_and_loses_a_disk() {
 
 #[test]
 fn every_step_of_merging_copies_is_killed_and_loses_a_disk() {
-    let steps = every_step("mirror:2x2", "rsm:4+1", false);
-    // One parity is written in all.
-    assert!(steps > 15, "only {steps} steps");
+    let steps = every_step("mirror:2x2", "rsm:4+1", false, false);
+    assert!(steps > 60, "only {steps} steps");
+}
+
+/// With a damaged parity beside, a lost disk is a second loss.
+#[test]
+fn every_step_of_converting_before_a_repair_is_killed_and_loses_a_disk() {
+    for back in [false, true] {
+        let steps = every_step("rsm:2+2", "rsm:4+2", back, true);
+        assert!(steps > 60, "only {steps} steps, back: {back}");
+    }
 }
