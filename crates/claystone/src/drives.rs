@@ -7,6 +7,7 @@
 //! 2. A pair that is in use for long is given to [`tend`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -34,19 +35,48 @@ pub struct Opening {
 
 /// What waits in each solid-state drive, by the system's name of the whole drive: pairs on its partitions count together. Clones are the
 /// same.
-#[derive(Debug, Clone, Default)]
-pub struct SsdQueues(Arc<Mutex<BTreeMap<String, Weak<Mutex<SsdQueue>>>>>);
+#[derive(Clone, Default)]
+pub struct SsdQueues(Arc<Mutex<BTreeMap<String, OnDrive>>>);
+
+/// What is on one solid-state drive.
+#[derive(Default)]
+struct OnDrive {
+    queue: Weak<Mutex<SsdQueue>>,
+    pairs: Vec<Weak<TieredDevice>>,
+}
 
 impl SsdQueues {
     /// That of a drive.
     fn of(&self, drive: &str) -> Arc<Mutex<SsdQueue>> {
-        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = queues.get(drive).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| {
+        let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let on_drive = drives.entry(drive.to_owned()).or_default();
+        on_drive.queue.upgrade().unwrap_or_else(|| {
             let queue = Arc::default();
-            queues.insert(drive.to_owned(), Arc::downgrade(&queue));
+            on_drive.queue = Arc::downgrade(&queue);
             queue
         })
+    }
+
+    /// Notes that a pair is on a drive.
+    fn put(&self, drive: &str, pair: &Arc<TieredDevice>) {
+        let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drives.entry(drive.to_owned()).or_default().pairs.push(Arc::downgrade(pair));
+    }
+
+    /// Drives that are the solid-state drive of several pairs that are open and have not lost it, and of how many.
+    pub fn shared(&self) -> Vec<(String, usize)> {
+        let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let on_each = drives.iter_mut().map(|(drive, on_drive)| {
+            on_drive.pairs.retain(|pair| pair.upgrade().is_some_and(|pair| pair.info().ssd_works));
+            (drive.clone(), on_drive.pairs.len())
+        });
+        on_each.filter(|(_, pairs)| *pairs > 1).collect()
+    }
+}
+
+impl fmt::Debug for SsdQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SsdQueues")
     }
 }
 
@@ -110,6 +140,7 @@ impl Drive {
         let pair = Arc::new(TieredDevice::open(seen(device), ssd, now, opening.steer.tuning(&member))?);
         if let Some(drive) = drive {
             pair.share_ssd(opening.queues.of(&drive));
+            opening.queues.put(&drive, &pair);
         }
         Ok(Drive { device: pair.clone(), pair: Some(pair) })
     }

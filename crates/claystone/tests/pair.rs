@@ -236,8 +236,13 @@ fn a_store_on_pairs_is_killed_and_started_again() {
     up.kill();
     fs::rename(scratch.path("three.ssd"), scratch.path("also.ssd")).expect("renamed");
     // Neither is kept from its own by that of the other.
-    let up = Up::start(&scratch, &[&["--disks"][..], &disks, &["--ssds", "moved.ssd", "also.ssd"]].concat());
+    let places = ["--ssd", "moved.ssd", "also.ssd", "--durability", "replicated"];
+    let up = Up::start(&scratch, &[&["--disks", "hdd:one.img", "hdd:two.img", "three.img"][..], &places[..]].concat());
     let status = running::store::status(&scratch);
+    let remarked = |word: &str| {
+        status["waiting"].as_array().expect("a list").iter().any(|said| said.as_str().expect("a text").contains(word))
+    };
+    assert!(remarked("all disks are on node local"), "{status}");
     for disk in 0..3 {
         assert_eq!(status["disks"][disk]["reason"], Value::Null, "{}", status["disks"][disk]);
     }
