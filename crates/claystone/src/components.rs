@@ -28,6 +28,7 @@ use claystone_object::Objects;
 use claystone_s3::{Account, KeyRing};
 use claystone_stripe::{Absence, Member, Stores, Stripes};
 use claystone_volume::Volumes;
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, write_private};
@@ -90,6 +91,7 @@ impl Store {
             limits: settings.recovery_limits,
             ssds: settings.ssds.clone(),
             steer: settings.steer,
+            alone_if_at_rest: true,
             ..Opening::default()
         };
         let queues = opening.queues.clone();
@@ -181,7 +183,12 @@ impl Store {
                 tracing::warn!(path = member.record.path, %error, "a disk could not be synced");
             }
         }
-        self.disks.rest().await;
+        let resting = self.disks.rest().await;
+        for Member { record, .. } in self.stores.members() {
+            let reason = "the store is stopped".to_owned();
+            self.stores.update(record.id, |member| member.store = Err(Absence { reason }));
+        }
+        join_all(resting.into_iter().map(|resting| resting.rest(self.env.clock.clone()))).await;
     }
 
     /// Formats an empty directory as a new disk of this store.

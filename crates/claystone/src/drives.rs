@@ -27,6 +27,9 @@ pub struct Opening {
     pub limits: Option<RecoveryLimits>,
     /// Where solid-state drives of pairs may be, beside where they were.
     pub ssds: Vec<PathBuf>,
+    /// Whether a pair goes on with its hard disk alone, for good, where its solid-state drive is not found and had nothing: where nobody is
+    /// there to say where it is.
+    pub alone_if_at_rest: bool,
     /// What pairs whose hard disk was measured do with writes.
     pub steer: Steer,
     /// What waits in solid-state drives that several pairs are on.
@@ -133,7 +136,17 @@ impl Drive {
         }
         let ssd = match member.ssd_lost {
             true => None,
-            false => Some(opening.ssd_of(&member)?.ok_or_else(|| opening.not_found(path, &member))?),
+            false => match opening.ssd_of(&member)? {
+                None if member.at_rest && opening.alone_if_at_rest => {
+                    tracing::warn!(
+                        disk = %path.display(),
+                        "its solid-state drive is not found, and had nothing when the disk was closed last: it goes on with the hard disk \
+                         alone until `claystone disk replace-ssd` gives it one"
+                    );
+                    None
+                }
+                found => Some(found.ok_or_else(|| opening.not_found(path, &member))?),
+            },
         };
         let now: Now = Arc::new(move || clock.now());
         let (ssd, drive) = ssd.map_or((None, None), |found| (Some(seen(found.device)), found.drive));
@@ -211,15 +224,21 @@ impl Opening {
 
     fn not_found(&self, hdd: &Path, member: &Member) -> anyhow::Error {
         let places: Vec<String> = self.places(member).iter().map(|path| path.display().to_string()).collect();
-        anyhow!(
-            "the solid-state drive of {} is not found ({}), and holds writes that are nowhere else: name it with --ssd. If it \
-             is gone, the disk is lost: `claystone disk replace` has it rebuilt from the others",
-            hdd.display(),
-            match places.is_empty() {
-                true => "nobody knows where it was".to_owned(),
-                false => format!("looked at {}", places.join(", ")),
-            }
-        )
+        let looked = match places.is_empty() {
+            true => "nobody knows where it was".to_owned(),
+            false => format!("looked at {}", places.join(", ")),
+        };
+        let hdd = hdd.display();
+        match member.at_rest {
+            true => anyhow!(
+                "the solid-state drive of {hdd} is not found ({looked}), and had nothing when the disk was closed last: name it with --ssd. \
+                 If it is gone, `claystone disk replace-ssd {hdd} --with SSD` gives the disk another, and nothing is lost"
+            ),
+            false => anyhow!(
+                "the solid-state drive of {hdd} is not found ({looked}), and holds writes that are nowhere else: name it with --ssd. If it \
+                 is gone, the disk is lost: `claystone disk replace {hdd} PATH` has it rebuilt from the others at an empty PATH"
+            ),
+        }
     }
 }
 
