@@ -10,14 +10,15 @@
 //! 2. A store starts with any disk that is there; the others are absent with a reason. Without any it does not start.
 //! 3. Stopping ends listeners first, then requests (within a limit), then upkeep, then volumes, then syncs what was buffered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use claystone_chunk::{DiskId, StoreState};
+use claystone_chunk::{DiskId, NodeId, StoreState};
+use claystone_code::CodeSpec;
 use claystone_disk::{ClusterId, Options};
 use claystone_env::{Directory, DirectoryLock, Env, Moment, Task, Worker};
 use claystone_host::{HostDirectory, ThreadWorker};
@@ -27,11 +28,13 @@ use claystone_object::Objects;
 use claystone_s3::{Account, KeyRing};
 use claystone_stripe::{Absence, Member, Stores, Stripes};
 use claystone_volume::Volumes;
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, write_private};
 use crate::disks::{DEFAULT_NODE, Disks, Wanted, cluster_of, first_disks};
-use crate::drives::Opening;
+use crate::drives::{Opening, SsdQueues};
+use crate::remarks::remarks;
 use crate::settings::Settings;
 use crate::tending::Care;
 
@@ -61,6 +64,9 @@ pub struct Store {
     /// Whether this was the first start.
     pub is_new: bool,
     disks: Disks,
+    queues: SsdQueues,
+    /// Of buckets that name none.
+    code: CodeSpec,
     tasks: Arc<tokio::sync::Mutex<Vec<Task>>>,
     _lock: Arc<DirectoryLock>,
 }
@@ -85,8 +91,10 @@ impl Store {
             limits: settings.recovery_limits,
             ssds: settings.ssds.clone(),
             steer: settings.steer,
+            alone_if_at_rest: true,
             ..Opening::default()
         };
+        let queues = opening.queues.clone();
         let care = Care { scrub_cycle: Some(settings.keeper.scrub_cycle), opening };
         let disks = Disks::new(env.clone(), cluster, options, care);
         if is_new {
@@ -115,7 +123,9 @@ impl Store {
         let keeper = Keeper::new(env.clone(), meta.clone(), stripes.clone(), damage, settings.keeper.clone())?;
         let volume_settings = claystone_volume::Settings::with_reserve(settings.volume_log_bytes);
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), volume_settings);
-        let objects = Objects::new(env.clone(), meta.clone(), stripes, object_settings(&settings, &birth)?);
+        let of_objects = object_settings(&settings, &birth)?;
+        let code = of_objects.code;
+        let objects = Objects::new(env.clone(), meta.clone(), stripes, of_objects);
         let credentials = credentials(&directory, &env, &*meta).await?;
         let keys = Arc::new(KeyRing::new());
         for key in meta.keys().await? {
@@ -134,12 +144,26 @@ impl Store {
             credentials,
             is_new,
             disks,
+            queues,
+            code,
             tasks: Arc::default(),
             _lock: Arc::new(lock),
         };
+        store.remark();
         let hindrance = store.open_volumes().await;
         store.start_tasks(hindrance).await;
         Ok(store)
+    }
+
+    /// Says in the status what makes the store less safe than it looks; in the log once.
+    fn remark(&self) {
+        let members = self.stores.members();
+        let nodes: BTreeSet<&NodeId> =
+            members.iter().filter(|member| is_wanted(member)).map(|member| &member.record.node).collect();
+        let remarks = remarks(self.settings.durability, self.code, &nodes, &self.queues.shared());
+        for remark in self.keeper.remark(remarks) {
+            tracing::warn!("{remark}");
+        }
     }
 
     /// Ends upkeep and makes durable what was acknowledged from memory.
@@ -159,7 +183,12 @@ impl Store {
                 tracing::warn!(path = member.record.path, %error, "a disk could not be synced");
             }
         }
-        self.disks.rest().await;
+        let resting = self.disks.rest().await;
+        for Member { record, .. } in self.stores.members() {
+            let reason = "the store is stopped".to_owned();
+            self.stores.update(record.id, |member| member.store = Err(Absence { reason }));
+        }
+        join_all(resting.into_iter().map(|resting| resting.rest(self.env.clock.clone()))).await;
     }
 
     /// Formats an empty directory as a new disk of this store.
@@ -295,6 +324,7 @@ impl Store {
         let mut next: BTreeMap<DiskId, (Moment, Duration)> = BTreeMap::new();
         loop {
             self.env.clock.sleep(WATCH_EVERY).await;
+            self.remark();
             let failed = self.failed_members();
             next.retain(|disk, _| failed.iter().any(|member| member.record.id == *disk));
             for member in failed {
@@ -314,8 +344,7 @@ impl Store {
             Ok(store) => matches!(store.state(), StoreState::Failed { .. }),
             Err(_) => true,
         };
-        let wanted = |member: &Member| matches!(member.record.state, DiskState::Active | DiskState::Draining);
-        self.stores.members().into_iter().filter(|member| wanted(member) && failed(member)).collect()
+        self.stores.members().into_iter().filter(|member| is_wanted(member) && failed(member)).collect()
     }
 
     async fn reopen(&self, member: Member) {
@@ -335,7 +364,7 @@ impl Store {
             let mut returned = false;
             self.stores.update(record.id, |member| {
                 // Somebody may have given it up meanwhile.
-                if matches!(member.record.state, DiskState::Active | DiskState::Draining) {
+                if is_wanted(member) {
                     member.record.path.clone_from(&record.path);
                     (member.store, member.space) = (store, space);
                     returned = member.readable();
@@ -444,6 +473,11 @@ async fn first_start(disks: &Disks, meta: &dyn Meta, known: &[DiskRecord], setti
         wanted.into_iter().filter(|wanted| !known.iter().any(|known| Path::new(&known.path) == wanted.path)).collect();
     disks.add_all(meta, &new).await?;
     Ok(())
+}
+
+/// Whether a disk should serve.
+fn is_wanted(member: &Member) -> bool {
+    matches!(member.record.state, DiskState::Active | DiskState::Draining)
 }
 
 fn object_settings(settings: &Settings, birth: &Birth) -> anyhow::Result<claystone_object::Settings> {

@@ -28,7 +28,7 @@ use claystone_meta::{DiskRecord, DiskState, Meta};
 use claystone_stripe::{Absence, Member};
 use futures::future::{join_all, try_join_all};
 
-use crate::roots::Roots;
+use crate::roots::{Resting, Roots};
 use crate::tending::Care;
 
 /// Opens and formats the disks of one cluster.
@@ -80,9 +80,10 @@ impl Disks {
         Ok(prepared)
     }
 
-    /// Brings all that is on devices to its place: for the end of the program.
-    pub async fn rest(&self) {
-        self.roots.rest().await;
+    /// Brings all that is on devices to its place: for the end of the program. Returns those of two drives, which rest when nobody uses
+    /// the disk any more.
+    pub async fn rest(&self) -> Vec<Resting> {
+        self.roots.rest().await
     }
 
     /// A disk of this cluster at a path, not yet recorded.

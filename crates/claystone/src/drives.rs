@@ -7,6 +7,7 @@
 //! 2. A pair that is in use for long is given to [`tend`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -26,6 +27,9 @@ pub struct Opening {
     pub limits: Option<RecoveryLimits>,
     /// Where solid-state drives of pairs may be, beside where they were.
     pub ssds: Vec<PathBuf>,
+    /// Whether a pair goes on with its hard disk alone, for good, where its solid-state drive is not found and had nothing: where nobody is
+    /// there to say where it is.
+    pub alone_if_at_rest: bool,
     /// What pairs whose hard disk was measured do with writes.
     pub steer: Steer,
     /// What waits in solid-state drives that several pairs are on.
@@ -34,19 +38,48 @@ pub struct Opening {
 
 /// What waits in each solid-state drive, by the system's name of the whole drive: pairs on its partitions count together. Clones are the
 /// same.
-#[derive(Debug, Clone, Default)]
-pub struct SsdQueues(Arc<Mutex<BTreeMap<String, Weak<Mutex<SsdQueue>>>>>);
+#[derive(Clone, Default)]
+pub struct SsdQueues(Arc<Mutex<BTreeMap<String, OnDrive>>>);
+
+/// What is on one solid-state drive.
+#[derive(Default)]
+struct OnDrive {
+    queue: Weak<Mutex<SsdQueue>>,
+    pairs: Vec<Weak<TieredDevice>>,
+}
 
 impl SsdQueues {
     /// That of a drive.
     fn of(&self, drive: &str) -> Arc<Mutex<SsdQueue>> {
-        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = queues.get(drive).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| {
+        let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let on_drive = drives.entry(drive.to_owned()).or_default();
+        on_drive.queue.upgrade().unwrap_or_else(|| {
             let queue = Arc::default();
-            queues.insert(drive.to_owned(), Arc::downgrade(&queue));
+            on_drive.queue = Arc::downgrade(&queue);
             queue
         })
+    }
+
+    /// Notes that a pair is on a drive.
+    fn put(&self, drive: &str, pair: &Arc<TieredDevice>) {
+        let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drives.entry(drive.to_owned()).or_default().pairs.push(Arc::downgrade(pair));
+    }
+
+    /// Drives that are the solid-state drive of several pairs that are open and have not lost it, and of how many.
+    pub fn shared(&self) -> Vec<(String, usize)> {
+        let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let on_each = drives.iter_mut().map(|(drive, on_drive)| {
+            on_drive.pairs.retain(|pair| pair.upgrade().is_some_and(|pair| pair.info().ssd_works));
+            (drive.clone(), on_drive.pairs.len())
+        });
+        on_each.filter(|(_, pairs)| *pairs > 1).collect()
+    }
+}
+
+impl fmt::Debug for SsdQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SsdQueues")
     }
 }
 
@@ -103,13 +136,24 @@ impl Drive {
         }
         let ssd = match member.ssd_lost {
             true => None,
-            false => Some(opening.ssd_of(&member)?.ok_or_else(|| opening.not_found(path, &member))?),
+            false => match opening.ssd_of(&member)? {
+                None if member.at_rest && opening.alone_if_at_rest => {
+                    tracing::warn!(
+                        disk = %path.display(),
+                        "its solid-state drive is not found, and had nothing when the disk was closed last: it goes on with the hard disk \
+                         alone until `claystone disk replace-ssd` gives it one"
+                    );
+                    None
+                }
+                found => Some(found.ok_or_else(|| opening.not_found(path, &member))?),
+            },
         };
         let now: Now = Arc::new(move || clock.now());
         let (ssd, drive) = ssd.map_or((None, None), |found| (Some(seen(found.device)), found.drive));
         let pair = Arc::new(TieredDevice::open(seen(device), ssd, now, opening.steer.tuning(&member))?);
         if let Some(drive) = drive {
             pair.share_ssd(opening.queues.of(&drive));
+            opening.queues.put(&drive, &pair);
         }
         Ok(Drive { device: pair.clone(), pair: Some(pair) })
     }
@@ -180,15 +224,21 @@ impl Opening {
 
     fn not_found(&self, hdd: &Path, member: &Member) -> anyhow::Error {
         let places: Vec<String> = self.places(member).iter().map(|path| path.display().to_string()).collect();
-        anyhow!(
-            "the solid-state drive of {} is not found ({}), and holds writes that are nowhere else: name it with --ssd. If it \
-             is gone, the disk is lost: `claystone disk replace` has it rebuilt from the others",
-            hdd.display(),
-            match places.is_empty() {
-                true => "nobody knows where it was".to_owned(),
-                false => format!("looked at {}", places.join(", ")),
-            }
-        )
+        let looked = match places.is_empty() {
+            true => "nobody knows where it was".to_owned(),
+            false => format!("looked at {}", places.join(", ")),
+        };
+        let hdd = hdd.display();
+        match member.at_rest {
+            true => anyhow!(
+                "the solid-state drive of {hdd} is not found ({looked}), and had nothing when the disk was closed last: name it with --ssd. \
+                 If it is gone, `claystone disk replace-ssd {hdd} --with SSD` gives the disk another, and nothing is lost"
+            ),
+            false => anyhow!(
+                "the solid-state drive of {hdd} is not found ({looked}), and holds writes that are nowhere else: name it with --ssd. If it \
+                 is gone, the disk is lost: `claystone disk replace {hdd} PATH` has it rebuilt from the others at an empty PATH"
+            ),
+        }
     }
 }
 

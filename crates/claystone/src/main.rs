@@ -27,6 +27,7 @@ mod logs;
 mod model;
 mod output;
 mod progress;
+mod remarks;
 mod roots;
 mod rows;
 mod server;

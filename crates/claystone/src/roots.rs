@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use anyhow::Context;
-use claystone_env::{Directory, Env, call};
+use claystone_env::{Clock, Device, Directory, Env, call};
 use claystone_files::{Disk, DiskDirectory, Tuning};
 use claystone_host::{HostDirectory, ThreadWorker};
 use claystone_tier::TieredDevice;
+use futures::future::join_all;
 
 use crate::drives::{self, Drive};
 use crate::tending::{Care, Tending};
@@ -34,6 +36,28 @@ struct Opened {
     disk: Weak<Disk>,
     /// If it is two: tending it may outlive the disk for a while.
     pair: Option<Weak<TieredDevice>>,
+}
+
+/// A device of two drives whose disk is about to be closed.
+pub struct Resting(Arc<TieredDevice>);
+
+impl Resting {
+    /// Brings all home from the solid-state drive, once the disk is closed, which writes its catalog once more. Without it nothing is lost,
+    /// but the next start needs that drive.
+    pub async fn rest(self, clock: Arc<dyn Clock>) {
+        let Resting(pair) = self;
+        for _ in 0..CLOSED_AFTER_MAX {
+            if Arc::strong_count(&pair) == 1 {
+                break;
+            }
+            clock.sleep(CLOSED_EVERY).await;
+        }
+        let Ok(worker) = ThreadWorker::start("rest", 1) else { return };
+        let rested = call(&worker, move || (pair.rest(), pair.label())).await;
+        if let Ok((Err(error), label)) = rested {
+            tracing::warn!(disk = label, %error, "not all was brought home from the solid-state drive");
+        }
+    }
 }
 
 impl Roots {
@@ -100,19 +124,23 @@ impl Roots {
         Ok(Some(Arc::new(DiskDirectory::new(disk))))
     }
 
-    /// Brings all that is on open devices to its place, and what was counted of them: for the end of the program.
-    pub async fn rest(&self) {
-        let open: Vec<Arc<Disk>> = {
+    /// Brings all that is on open devices to its place, and what was counted of them: for the end of the program. Returns those that are
+    /// two, which are to rest when nobody uses their files any more.
+    pub async fn rest(&self) -> Vec<Resting> {
+        let (open, resting): (Vec<Arc<Disk>>, Vec<Option<Resting>>) = {
             let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-            devices.values().filter_map(|opened| opened.disk.upgrade()).collect()
+            let resting = |opened: &Opened| opened.pair.as_ref().and_then(Weak::upgrade).map(Resting);
+            devices.values().filter_map(|opened| Some((opened.disk.upgrade()?, resting(opened)))).unzip()
         };
-        let Ok(worker) = ThreadWorker::start("rest", 1) else { return };
-        for disk in open {
-            let rested = call(&worker, move || (disk.rest(), disk.label())).await;
+        let Ok(worker) = ThreadWorker::start("rest", open.len().max(1)) else { return Vec::new() };
+        // Hard disks wait each for itself.
+        let rested = open.into_iter().map(|disk| call(&worker, move || (disk.rest(), disk.label())));
+        for rested in join_all(rested).await {
             if let Ok((Err(error), label)) = rested {
                 tracing::warn!(disk = label, %error, "not everything was brought to its place; the next start does that");
             }
         }
+        resting.into_iter().flatten().collect()
     }
 
     /// Tends a disk until nobody uses it any more.
@@ -147,6 +175,10 @@ fn in_use(error: anyhow::Error) -> anyhow::Error {
         _ => error,
     }
 }
+
+/// How often it is looked whether a disk is closed, and how many times at most.
+const CLOSED_EVERY: Duration = Duration::from_millis(5);
+const CLOSED_AFTER_MAX: u32 = 400;
 
 /// A store syncs what it writes, so little waits; and it has many disks.
 fn tuning() -> Tuning {

@@ -236,7 +236,7 @@ impl Settings {
     pub fn check(directory: &Path, layers: &Layers) -> anyhow::Result<Settings> {
         let settings = Settings {
             directory: std::path::absolute(directory).with_context(|| format!("{} is no path", directory.display()))?,
-            disks: paths("disks", &layers.list("disks"))?,
+            disks: paths("disks", &layers.list("disks").iter().map(|disk| hard_disk(disk)).collect::<Vec<_>>())?,
             ssds: paths("ssds", &layers.list("ssds"))?,
             steer: match layers.parsed::<String>("steer", "a text")?.as_str() {
                 "off" => Steer::Off,
@@ -440,6 +440,11 @@ fn plain(value: &toml::Value) -> Option<String> {
     }
 }
 
+/// A disk without the word for one that has a solid-state drive: what is written on it says so too.
+fn hard_disk(disk: &str) -> String {
+    disk.strip_prefix("hdd:").unwrap_or(disk).to_owned()
+}
+
 fn paths(setting: &str, texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     let path = |text: &String| std::path::absolute(text).with_context(|| format!("{setting}: {text:?} is no path"));
     texts.iter().map(path).collect()
@@ -521,6 +526,7 @@ mod tests {
         layers.environment(variables.into_iter()).expect("good variables");
         layers.flag("region", Some(vec!["flag".to_owned()]));
         layers.flag("listen", None);
+        layers.flag("disks", Some(vec!["hdd:/a".to_owned(), "/b".to_owned()]));
         let settings = check(&layers).expect("good settings");
         assert_eq!(settings.listen.port(), 1);
         assert_eq!(settings.console.port(), 3);

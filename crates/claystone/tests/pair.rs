@@ -209,6 +209,84 @@ fn sectors_that_are_lost_with_an_old_solid_state_drive_are_told() {
 }
 
 #[test]
+fn a_solid_state_drive_that_dies_while_the_store_is_stopped_takes_nothing_with_it() {
+    let scratch = Scratch::new();
+    format(&scratch, "hdd.img", "ssd.img");
+    let up = Up::start(&scratch, &["--disks", "hdd.img"]);
+    let client = up.client(&scratch);
+    assert!(client.put("/box", Vec::new()).expect("an answer").ok());
+    assert!(client.put("/box/1", content(1, 9 << 20)).expect("an answer").ok());
+    assert!(up.stop().success());
+    fs::remove_file(scratch.path("ssd.img")).expect("removed");
+    let looked = scratch.run(&["disk", "check", "hdd.img"]);
+    assert!(
+        !looked.ok() && looked.err.contains("nothing is lost") && looked.err.contains("replace-ssd"),
+        "{}",
+        looked.err
+    );
+    let up = Up::start(&scratch, &["--disks", "hdd.img"]);
+    let pair = &running::store::status(&scratch)["disks"][0]["sectors"]["pair"];
+    assert_eq!((&pair["ssd"], &pair["lost_sectors"]), (&"lost".into(), &0.into()), "{pair}");
+    let client = up.client(&scratch);
+    assert!(client.put("/box/2", content(2, 3 << 20)).expect("an answer").ok());
+    up.kill();
+    fs::File::create(scratch.path("new.img")).and_then(|file| file.set_len(80 << 20)).expect("made");
+    let replaced = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "new.img"]);
+    assert!(replaced.ok(), "{}", replaced.err);
+    // A disk that no store has open is given another one at once.
+    fs::remove_file(scratch.path("new.img")).expect("removed");
+    fs::File::create(scratch.path("next.img")).and_then(|file| file.set_len(80 << 20)).expect("made");
+    let replaced = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "next.img"]);
+    assert!(replaced.ok(), "{}", replaced.err);
+    let up = Up::start(&scratch, &["--disks", "hdd.img"]);
+    let client = up.client(&scratch);
+    for (key, bytes) in [(1, 9 << 20), (2, 3 << 20)] {
+        let answer = client.get(&format!("/box/{key}")).expect("an answer");
+        assert!(answer.status == 200 && answer.body == content(key, bytes), "{key}: {}", answer.status);
+    }
+    assert_eq!(running::store::status(&scratch)["disks"][0]["sectors"]["pair"]["ssd"], "present");
+    assert!(up.stop().success());
+}
+
+#[test]
+fn a_disk_whose_solid_state_drive_died_in_a_crash_is_rebuilt_by_one_command() {
+    let scratch = Scratch::new();
+    let disks = ["one.img", "two.img", "three.img"];
+    for (disk, ssd) in disks.iter().zip(["one.ssd", "two.ssd", "three.ssd"]) {
+        format(&scratch, disk, ssd);
+    }
+    let start = || Up::start(&scratch, &[&["--disks"][..], &disks].concat());
+    let up = start();
+    let client = up.client(&scratch);
+    assert!(client.put("/box", Vec::new()).expect("an answer").ok());
+    let objects = [(1, 1), (2, 300_000), (3, 9 << 20)];
+    for (key, bytes) in objects {
+        assert!(client.put(&format!("/box/{key}"), content(key, bytes)).expect("an answer").ok());
+    }
+    up.kill();
+    fs::remove_file(scratch.path("two.ssd")).expect("removed");
+    let up = start();
+    let reads = || {
+        let client = up.client(&scratch);
+        for (key, bytes) in objects {
+            let answer = client.get(&format!("/box/{key}")).expect("an answer");
+            assert!(answer.status == 200 && answer.body == content(key, bytes), "{key}: {}", answer.status);
+        }
+    };
+    let absent = running::store::disk(&scratch, "two.img");
+    let reason = absent["reason"].as_str().expect("it is absent");
+    assert!(reason.contains("claystone disk replace") && reason.contains("nowhere else"), "{reason}");
+    reads();
+    let replaced = scratch.run(&["disk", "replace", "two.img", "instead"]);
+    assert!(replaced.ok(), "{}", replaced.err);
+    running::store::healed(&scratch);
+    let instead = running::store::disk(&scratch, "instead");
+    assert!(instead["chunks"].as_u64() > Some(0), "{instead}");
+    reads();
+    assert!(up.stop().success());
+}
+
+#[test]
 fn a_store_on_pairs_is_killed_and_started_again() {
     let scratch = Scratch::new();
     let disks = ["one.img", "two.img", "three.img"];
@@ -236,8 +314,13 @@ fn a_store_on_pairs_is_killed_and_started_again() {
     up.kill();
     fs::rename(scratch.path("three.ssd"), scratch.path("also.ssd")).expect("renamed");
     // Neither is kept from its own by that of the other.
-    let up = Up::start(&scratch, &[&["--disks"][..], &disks, &["--ssds", "moved.ssd", "also.ssd"]].concat());
+    let places = ["--ssd", "moved.ssd", "also.ssd", "--durability", "replicated"];
+    let up = Up::start(&scratch, &[&["--disks", "hdd:one.img", "hdd:two.img", "three.img"][..], &places[..]].concat());
     let status = running::store::status(&scratch);
+    let remarked = |word: &str| {
+        status["waiting"].as_array().expect("a list").iter().any(|said| said.as_str().expect("a text").contains(word))
+    };
+    assert!(remarked("all disks are on node local"), "{status}");
     for disk in 0..3 {
         assert_eq!(status["disks"][disk]["reason"], Value::Null, "{}", status["disks"][disk]);
     }

@@ -9,6 +9,7 @@
 //! | hurts | in branches, after the cut or between calls: a sector of a log or of a superblock is lost, or a bit flips |
 //! | ssd gone, hdd gone | from the operation after so many on, every call of the device fails |
 //! | ssd fails, hdd fails | that operation fails |
+//! | alone | after the cut the solid-state drive is gone for good, where the hard disk says that all is at home |
 //!
 //! Invariants:
 //! 1. A seed replays a run exactly.

@@ -241,6 +241,14 @@ pub trait Device: Send + Sync + 'static {
     /// [`DeviceError::Sync`], and then always.
     fn sync(&self) -> Result<(), DeviceError>;
 
+    /// Brings to its place what the device keeps elsewhere, where it does that: for the end of its use. It may be used again.
+    ///
+    /// # Errors
+    /// As [`Device::write`] and [`Device::sync`].
+    fn rest(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Tells the device that nobody needs what these sectors hold. They read as anything until they are written; a
     /// device may also do nothing.
     ///

@@ -22,7 +22,7 @@ use claystone_group::{DiskId, GroupCode, GroupShape, Groups};
 use crate::catalog::Catalog;
 use crate::copies::{Access, Copies};
 use crate::core::Core;
-use crate::error::DiskError;
+use crate::error::{DiskError, with_sources};
 use crate::grow::end_row;
 use crate::journal::{Journal, JournalPosition};
 use crate::loss::Loss;
@@ -288,7 +288,11 @@ impl Disk {
     /// # Errors
     /// As [`crate::FileTree::sync_all`].
     pub fn close(self) -> Result<(), FileError> {
-        self.rest()
+        self.rest()?;
+        let device = self.device.clone();
+        // The catalog is written once more when it goes.
+        drop(self);
+        device.rest().map_err(|error| FileError::ReadOnly { why: with_sources(&error) })
     }
 
     /// Flushes what has waited long enough, and makes a checkpoint when one is due, at once where the device has lost

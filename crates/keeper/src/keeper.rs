@@ -91,6 +91,8 @@ pub(crate) struct State {
     pub(crate) uploads_at: Option<Moment>,
     pub(crate) survey: Option<Survey>,
     pub(crate) waits_for: Option<String>,
+    /// What a person should know of how the store is set up.
+    pub(crate) remarks: Vec<String>,
 }
 
 /// A scrub that somebody asked for and that is not done.
@@ -169,6 +171,12 @@ impl Keeper {
     /// Says in the status why [`Keeper::start`] has not been called yet, or with `None` that nothing is in its way.
     pub fn wait_for(&self, reason: Option<String>) {
         self.state().waits_for = reason;
+    }
+
+    /// Says in the status what a person should know of how the store is set up, from now on. Returns what was not said before.
+    pub fn remark(&self, remarks: Vec<String>) -> Vec<String> {
+        let before = std::mem::replace(&mut self.state().remarks, remarks.clone());
+        remarks.into_iter().filter(|remark| !before.contains(remark)).collect()
     }
 
     /// Takes every step until none finds work, at most `rounds` times: upkeep without loops, for simulations and tests.

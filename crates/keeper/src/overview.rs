@@ -55,6 +55,7 @@ impl Keeper {
         waiting.extend(disks.iter().filter_map(absence_note));
         waiting.extend(disks.iter().filter_map(parity_note));
         waiting.extend(disks.iter().filter_map(log_note));
+        waiting.extend(state.remarks.iter().cloned());
         Ok(Status {
             overall,
             summary: overall.to_string(),

@@ -5,7 +5,8 @@
 //! write_each -> append -> a log, and the overlay          read_each -> memory, a log, or home
 //! sync -> a mark of all records in none, in the solid-state drive's log
 //! drain (tend, or who writes while a log is full) -> home, synced -> superblock: the log is free up to there
-//! open -> scan, recover -> the same overlay, and a mark of what it holds
+//! rest -> all is home, and the hard disk says so
+//! open -> scan, recover -> the same overlay, and a mark of what it holds; of a pair at rest nothing
 //! ```
 //!
 //! The format, its states and what holds in each: docs/formats/tiered-device.md.
@@ -31,6 +32,7 @@ mod open;
 mod original;
 mod read;
 mod rejoin;
+mod rest;
 mod state;
 mod sync;
 
@@ -170,6 +172,10 @@ impl Device for TieredDevice {
 
     fn sync(&self) -> Result<(), DeviceError> {
         self.sync_all()
+    }
+
+    fn rest(&self) -> Result<(), DeviceError> {
+        self.rest_all()
     }
 
     /// Drops what waits of these sectors in the logs. The hard disk is not told: it may be bringing them home.

@@ -17,6 +17,8 @@ pub struct Member {
     pub generation: u64,
     /// Whether the pair goes on without its solid-state drive.
     pub ssd_lost: bool,
+    /// Whether the solid-state drive has nothing that is not at home, if this is the hard disk: the pair opens without it.
+    pub at_rest: bool,
     /// How the hard disk's write buffer takes writes, if that is known.
     pub profile: Option<Profile>,
     /// The queue of the solid-state drive that is not long yet, if it was measured.
@@ -37,6 +39,7 @@ impl Member {
                 side,
                 generation: superblock.generation,
                 ssd_lost: superblock.ssd_lost,
+                at_rest: superblock.at_rest,
                 profile: superblock.profile,
                 queue_max: superblock.queue_max,
                 ssd_label: superblock.ssd_label,

@@ -68,6 +68,8 @@ impl fmt::Display for PairId {
 pub struct Superblock {
     /// Whether the solid-state drive is lost, and what only it held is said to be.
     pub ssd_lost: bool,
+    /// Whether all was brought home, and nothing written since: what the hard disk says of that counts.
+    pub at_rest: bool,
     /// Which pair.
     pub id: PairId,
     /// How often it was stored.
@@ -122,6 +124,7 @@ impl Superblock {
         put(&mut bytes, 48, self.epoch.to_le_bytes());
         put(&mut bytes, 52, self.record_sectors_max.to_le_bytes());
         put(&mut bytes, 56, self.unmarked_sectors_max.to_le_bytes());
+        bytes[61] = self.at_rest.into();
         put(&mut bytes, 62, self.queue_max.map_or(0, |queue| queue + 1).to_le_bytes());
         let [ssd, hdd] = self.sectors;
         let [ssd_log, hdd_log] = self.logs;
@@ -158,6 +161,7 @@ impl Superblock {
         let range = |at: usize| SectorRange { first: Sector(u64_at(bytes, at)), sectors: u64_at(bytes, at + 8) };
         let superblock = Superblock {
             ssd_lost: bytes[11] != 0,
+            at_rest: bytes[61] != 0,
             id: PairId(array_at(bytes, 16)),
             generation: u64_at(bytes, 32),
             floor: u64_at(bytes, 40),
@@ -172,7 +176,7 @@ impl Superblock {
             queue_max: u16_at(bytes, 62).checked_sub(1),
             ssd_label: text(&bytes[LABEL_AT..][..LABEL_BYTES]),
         };
-        let is_right = bytes[11] <= 1 && bytes[60] == 0 && superblock.is_right();
+        let is_right = bytes[11] <= 1 && bytes[60] == 0 && bytes[61] <= 1 && superblock.is_right();
         is_right.then_some((side, superblock)).ok_or(SuperblockFault::Foreign)
     }
 
@@ -367,6 +371,7 @@ mod tests {
         let range = |first, sectors| SectorRange { first: Sector(first), sectors };
         Superblock {
             ssd_lost: false,
+            at_rest: false,
             id: PairId([7; 16]),
             generation: 3,
             floor: 5 << 40,
@@ -394,6 +399,9 @@ mod tests {
         assert_eq!(crc32c(&bytes), GOLDEN);
         let bare = Superblock { profile: None, ssd_lost: true, queue_max: Some(6), ..superblock() };
         assert_eq!(u16_at(&bare.encode(Side::Ssd), 62), 7);
+        let at_rest = Superblock { at_rest: true, ..superblock() };
+        assert_eq!(at_rest.encode(Side::Hdd)[61], 1);
+        assert_eq!(Superblock::parse(&at_rest.encode(Side::Hdd)), Ok((Side::Hdd, at_rest)));
         assert_eq!(Superblock::parse(&bare.encode(Side::Ssd)), Ok((Side::Ssd, bare)));
     }
 

@@ -24,11 +24,12 @@ pub struct Up {
     /// Where the store lives: metadata, credentials and, unless named otherwise, six disks
     #[arg(default_value = DEFAULT_DIRECTORY, value_name = "DIR")]
     dir: PathBuf,
-    /// Directories that are the store's disks, best each on a device of its own [default: DIR/disk1 .. DIR/disk6]
+    /// Directories that are the store's disks, best each on a device of its own; or devices made by `claystone disk format`, of which
+    /// one with a solid-state drive may be named as hdd:DEVICE [default: DIR/disk1 .. DIR/disk6]
     #[arg(long, num_args = 1.., value_name = "PATH")]
     disks: Option<Vec<String>>,
     /// Where solid-state drives of disks are that are no longer where they were (`claystone disk format DEVICE --ssd SSD`)
-    #[arg(long, num_args = 1.., value_name = "PATH")]
+    #[arg(long, visible_alias = "ssd", num_args = 1.., value_name = "PATH")]
     ssds: Option<Vec<String>>,
     /// Where writes to disks of two drives go: latency (to the hard disk where that is sooner), wear (wherever its buffer takes them) or
     /// off (to the solid-state drive) [default: latency]

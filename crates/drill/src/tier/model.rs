@@ -17,6 +17,8 @@ pub enum Step {
     Drain,
     /// The device does what it does from time to time.
     Tend,
+    /// All is brought home, and the hard disk says so.
+    Rest,
     /// Nobody needs these sectors.
     Discard(std::ops::Range<u64>),
     /// The device is closed and opened, and nothing fails.
@@ -79,6 +81,7 @@ impl Model {
                 let first = random.below(HOME);
                 Step::Discard(first..first + 1 + random.below((HOME - first).min(5)))
             }
+            _ if random.below(2) == 0 => Step::Rest,
             _ => Step::Reopen,
         }
     }
@@ -96,13 +99,13 @@ impl Model {
                     self.cells[sector as usize] = Cell { any: true, may: Vec::new() };
                 }
             }
-            Step::Sync | Step::Drain | Step::Tend | Step::Reopen => {}
+            Step::Sync | Step::Drain | Step::Tend | Step::Rest | Step::Reopen => {}
         }
     }
 
     /// A step that was begun has ended well.
     pub fn end(&mut self, step: &Step) {
-        if matches!(step, Step::Sync | Step::Reopen) {
+        if matches!(step, Step::Sync | Step::Rest | Step::Reopen) {
             for cell in &mut self.cells {
                 cell.any &= cell.may.is_empty();
                 let newest = cell.may.pop();

@@ -11,7 +11,7 @@ use claystone_env::{
 };
 use claystone_sim::{DeviceMoment, HddModel, SimDevice, SimRandom};
 use claystone_tier::{
-    FORMAT_VERSION, Mode, Profile, Rule, SizeLatency, StageBytes, Steering, TierError, TierFormat, TierTuning,
+    FORMAT_VERSION, Member, Mode, Profile, Rule, SizeLatency, StageBytes, Steering, TierError, TierFormat, TierTuning,
     TieredDevice, Tuning,
 };
 
@@ -105,6 +105,12 @@ impl Pair {
         Ok(())
     }
 
+    /// Whether the hard disk says that all is at home.
+    pub fn is_at_rest(&self) -> Result<bool> {
+        let member = Member::of(&*self.hdd.attach())?.context("the hard disk is of a pair")?;
+        Ok(member.at_rest)
+    }
+
     /// The power of both goes and comes back.
     pub fn crash(&mut self) {
         self.tiered = None;
@@ -140,6 +146,7 @@ impl Pair {
             Step::Sync => self.tiered().sync()?,
             Step::Drain => drop(self.tiered().drain()?),
             Step::Tend => drop(self.tiered().tend()?),
+            Step::Rest => self.tiered().rest()?,
             Step::Discard(sectors) => {
                 let range = SectorRange { first: Sector(sectors.start), sectors: sectors.end - sectors.start };
                 self.tiered().discard(range)?;

@@ -107,6 +107,11 @@ impl TieredDevice {
         let now = (self.now)();
         let mut state = self.state();
         state.check(failed)?;
+        if state.superblock.at_rest {
+            drop(state);
+            self.rouse()?;
+            return Ok(Err(load));
+        }
         let mut side = self.side_for(&state, sectors, now);
         if side == Side::Hdd && state.ssd == SsdState::Present && !takes(&state, side, sectors, &load) {
             side = Side::Ssd;

@@ -192,7 +192,8 @@ impl TieredDevice {
     pub(super) fn keep_up(&self) -> Result<Kept, DeviceError> {
         let now = (self.now)();
         let mut state = self.state();
-        let works = state.ssd == SsdState::Present && !state.failed;
+        // At rest nothing is written.
+        let works = state.ssd == SsdState::Present && !state.failed && !state.superblock.at_rest;
         let Some(guide) = state.guide.as_mut().filter(|guide| works && !guide.busy) else {
             return Ok(Kept::Nothing(None));
         };

@@ -131,7 +131,7 @@ impl TieredDevice {
         Ok(superblock.id)
     }
 
-    /// Opens a pair. `ssd` may be missing if its loss is known to the hard disk.
+    /// Opens a pair. `ssd` may be missing if its loss is known to the hard disk; or if the pair is at rest, and then it is lost from now on.
     ///
     /// # Errors
     /// Any of [`TierError`] but those of [`TieredDevice::format`].
@@ -142,8 +142,10 @@ impl TieredDevice {
         tuning: TierTuning,
     ) -> Result<TieredDevice, TierError> {
         let of_hdd = side_of(&*hdd, Side::Hdd)?;
+        let was_at_rest = of_hdd.at_rest;
         let (mut superblock, ssd) = match (of_hdd.ssd_lost, ssd) {
             (true, _) => (of_hdd, None),
+            (false, None) if was_at_rest => (Superblock { ssd_lost: true, ..of_hdd }, None),
             (false, None) => return Err(TierError::SsdMissing { hdd: hdd.label() }),
             (false, Some(ssd)) => {
                 let of_ssd = side_of(&*ssd, Side::Ssd)?;
@@ -165,10 +167,13 @@ impl TieredDevice {
         if let Some(ssd) = &ssd {
             superblock.ssd_label = kept_label(ssd.label());
         }
+        superblock.at_rest = false;
         let mut scans = [Scan::default(), Scan::default()];
-        scans[Side::Hdd as usize] = scan(&*hdd, Side::Hdd, &superblock)?;
-        if let Some(ssd) = &ssd {
-            scans[Side::Ssd as usize] = scan(&**ssd, Side::Ssd, &superblock)?;
+        if !was_at_rest {
+            scans[Side::Hdd as usize] = scan(&*hdd, Side::Hdd, &superblock)?;
+            if let Some(ssd) = &ssd {
+                scans[Side::Ssd as usize] = scan(&**ssd, Side::Ssd, &superblock)?;
+            }
         }
         let device = TieredDevice {
             now,
@@ -183,7 +188,7 @@ impl TieredDevice {
             ssd,
         };
         device.take_up(&scans)?;
-        device.settle_opening()?;
+        device.settle_opening(was_at_rest)?;
         Ok(device)
     }
 
@@ -301,13 +306,18 @@ impl TieredDevice {
         Ok(parts)
     }
 
-    /// Makes what was decided stay so: marks of a new epoch, and its superblock.
-    fn settle_opening(&self) -> Result<(), TierError> {
+    /// Makes what was decided stay so: marks of a new epoch, and its superblock. Of a pair that was at rest no mark: until the hard disk's
+    /// superblock says that it is not any more, the logs stay as they are.
+    fn settle_opening(&self, was_at_rest: bool) -> Result<(), TierError> {
         // A process that died leaves what it wrote in the devices' caches: a mark must not stay without what it goes on from.
         // The hard disk first, as in a sync.
         self.sync_hdd()?;
         if let Some(ssd) = &self.ssd {
             ssd.sync()?;
+        }
+        if was_at_rest {
+            let floor = self.state().next_seq;
+            return self.store_everywhere(floor);
         }
         let mut state = self.state();
         let mark_sectors = 1 + (state.list_bytes.div_ceil(SECTOR_BYTES)) as u64;
@@ -414,6 +424,7 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
     let tails = [0; 2];
     Ok(Superblock {
         ssd_lost: false,
+        at_rest: false,
         id,
         generation: 1,
         floor: first_of(1),

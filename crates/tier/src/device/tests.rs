@@ -5,6 +5,7 @@ mod damage;
 mod loss;
 mod model;
 mod rejoin;
+mod rest;
 mod steering;
 mod waiting;
 

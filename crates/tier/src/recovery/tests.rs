@@ -10,6 +10,7 @@ fn superblock() -> Superblock {
     let range = |first, sectors| SectorRange { first: Sector(first), sectors };
     Superblock {
         ssd_lost: false,
+        at_rest: false,
         id: PairId([1; 16]),
         generation: 5,
         floor: FLOOR,

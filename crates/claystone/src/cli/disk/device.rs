@@ -30,12 +30,20 @@ impl At {
     /// # Errors
     /// As [`open_device`], and where the solid-state drive is not found.
     pub fn open(&self) -> anyhow::Result<Drive> {
-        self.drive(|device| device)
+        self.drive(|device| device, false)
     }
 
-    fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>) -> anyhow::Result<Drive> {
+    /// The same for whoever gives it another solid-state drive: that it has may be gone, where it had nothing.
+    ///
+    /// # Errors
+    /// As [`At::open`].
+    pub fn open_alone_if_at_rest(&self) -> anyhow::Result<Drive> {
+        self.drive(|device| device, true)
+    }
+
+    fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>, alone_if_at_rest: bool) -> anyhow::Result<Drive> {
         let ssds = self.ssd.iter().map(std::path::absolute).collect::<io::Result<_>>()?;
-        let opening = Opening { ssds, ..Opening::default() };
+        let opening = Opening { ssds, alone_if_at_rest, ..Opening::default() };
         let drive = Drive::open(&self.device, &opening, Arc::new(HostClock::start()), seen);
         drive.map_err(|error| advised(&self.device, error))
     }
@@ -83,7 +91,7 @@ pub fn open_disk(at: &At) -> anyhow::Result<Disk> {
 /// # Errors
 /// As [`open_disk`].
 pub fn look_at_disk(at: &At) -> anyhow::Result<Disk> {
-    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)))?.device)
+    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)), false)?.device)
 }
 
 /// Whether [`open_device`] failed because another program has the device open.

@@ -14,7 +14,7 @@ use crate::drives::Drive;
 use crate::output::{note, output};
 
 /// Give a disk of two drives another solid-state drive: all that the old one has is brought to its place first. Also after the old one died,
-/// if the disk has gone on without it.
+/// if the disk has gone on without it, or it died while the disk was closed and had nothing.
 #[derive(Debug, clap::Args)]
 pub struct ReplaceSsd {
     #[command(flatten)]
@@ -55,7 +55,7 @@ impl ReplaceSsd {
                 with.display()
             );
         }
-        let Drive { device, pair } = self.at.open()?;
+        let Drive { device, pair } = self.at.open_alone_if_at_rest()?;
         let pair = pair.with_context(|| format!("{name} is a disk of one drive: it has no solid-state drive"))?;
         // The old one is given up only once it is known that the new one takes writes.
         let queue_max = member.profile.map(|profile| queue_of(&new, &profile)).transpose()?;
