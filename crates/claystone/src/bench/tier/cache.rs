@@ -173,6 +173,7 @@ mod tests {
         assert_eq!(batch.ranges, [range(3, 1), range(7, 1)], "in the order of the hard disk");
         cache.write(range(7, 1));
         cache.wrote_back(&batch);
+        assert!(cache.held[&Sector(7)].is_dirty && cache.clean.len() == 1);
         cache.write(range(20, 1));
         assert_eq!(cache.to_write_back(9).expect("two are dirty").ranges, [range(7, 1), range(20, 1)]);
     }
