@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use claystone_env::{Clock, Device, call};
 use claystone_host::{HostDevice, RecoveryLimits, ThreadWorker};
-use claystone_tier::{Member, Mode, Now, Side, SsdQueue, TierTuning, TieredDevice};
+use claystone_tier::{Member, Mode, Now, Side, SsdQueue, Tended, TierTuning, TieredDevice};
 
 use crate::emulation::slowed;
 
@@ -258,7 +258,7 @@ pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: Threa
         pause = match tended {
             Ok(tended) => {
                 is_said = false;
-                if tended.more { Duration::ZERO } else { tended.after.unwrap_or(TEND_EVERY).min(TEND_EVERY) }
+                pause_after(&tended)
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_said, true) {
@@ -268,6 +268,11 @@ pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: Threa
             }
         };
     }
+}
+
+/// How long a pair is left alone after it was tended.
+pub fn pause_after(tended: &Tended) -> Duration {
+    if tended.more { Duration::ZERO } else { tended.after.unwrap_or(TEND_EVERY).min(TEND_EVERY) }
 }
 
 /// A queue that is not long yet, where it was not measured: that of the emulated drive of the bench.

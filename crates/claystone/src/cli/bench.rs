@@ -158,16 +158,19 @@ struct Small {
 
 #[derive(Debug, clap::Args)]
 struct Tier {
-    /// Only cases with this text in their names: a workload (A to D), "every 20us", a way ("ssd only", "write-back cache", "mios_d",
-    /// "mios_e")
+    /// Only cases with this text in their names: a workload (A to D), "every 20us", a way ("ssd only", "lru cache", "mios_d", "mios_e",
+    /// "mios_d, product")
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// Of the time of each workload (26 to 45 minutes), this part
     #[arg(long, default_value_t = 0.1)]
     part: f64,
-    /// The seed that decides all chance
+    /// The first seed that decides all chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How many seeds: each figure is the median of theirs
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=99))]
+    seeds: u64,
     /// A look: little time, and goals are not judged
     #[arg(long)]
     quick: bool,
@@ -309,7 +312,8 @@ impl Tier {
     async fn run(self) -> anyhow::Result<()> {
         ensure!(self.part > 0.0 && self.part <= 1.0, "--part {}: above 0, at most 1", self.part);
         let part = if self.quick { QUICK_PART.min(self.part) } else { self.part };
-        let choice = tier::Choice { case: self.case, part, seed: self.seed, judged: !self.quick };
+        let seeds = if self.quick { 1 } else { self.seeds };
+        let choice = tier::Choice { case: self.case, part, seed: self.seed, seeds, judged: !self.quick };
         // A simulated world has a runtime of its own, which must not run inside of this one.
         let measured = tokio::task::spawn_blocking(move || tier::tier(&choice)).await??;
         if let Some(directory) = &self.plot {

@@ -19,16 +19,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use claystone_env::{Clock, Device, EmulatedTime, Moment, SECTOR_BYTES, Sector, Worker, call};
-use claystone_sim::{BufferModel, HddModel, Process, SimDevice, SimSsd, SsdModel, World, WriteOrder};
+use anyhow::Context;
+use claystone_env::{Clock, Device, Moment, SECTOR_BYTES, Sector, SectorRange, Worker, call};
+use claystone_sim::{HddModel, Process, SimSsd, World, WriteOrder};
 use claystone_tier::{
-    Counts, DiskView, Finding, Mode, Padding, Predictor, Profile, ProfilePlan, Rule, Sender, SsdQueue, SsdTicket,
-    Target, Tuning, Upkeep, WriteState, disk_to_advance, profile_device, queue_threshold, steer,
+    DiskView, Mode, Padding, Predictor, Profile, Rule, Sender, SsdQueue, SsdTicket, Target, Tuning, Upkeep,
+    disk_to_advance, steer,
 };
 use futures::future::select;
 use tokio::sync::Notify;
 
+use super::cache::LruCache;
+use super::devices::{Devices, Known};
+use super::tally::{Outcome, Tally};
 use super::workload::Request;
 
 /// How writes go to the devices.
@@ -36,10 +39,10 @@ use super::workload::Request;
 pub enum Way {
     /// To the solid-state drive, which is all there is.
     SsdOnly,
-    /// To the solid-state drive; when more than so many bytes were written there and not to the hard disk, the oldest go there.
-    WriteBack {
-        /// Bytes that may wait.
-        cache_bytes: u64,
+    /// To the solid-state drive, which is a cache of so many bytes before a hard disk: see [`LruCache`].
+    Cached {
+        /// Its room.
+        bytes: u64,
     },
     /// Where they complete sooner.
     Steered {
@@ -64,101 +67,8 @@ pub enum Reach {
     },
 }
 
-/// What devices are made of.
-#[derive(Debug, Clone, Copy)]
-pub struct Devices {
-    /// The solid-state drive.
-    pub ssd: SsdModel,
-    /// Each hard disk.
-    pub buffer: BufferModel,
-}
-
-/// What is known of the devices before a run, because it was measured.
-#[derive(Debug, Clone)]
-pub struct Known {
-    /// Of the hard disks.
-    pub profile: Profile,
-    /// The queue of the solid-state drive that is not long yet.
-    pub queue_max: usize,
-}
-
-/// What came of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    /// How long each write took, in the order of their ends.
-    pub latencies: Vec<Duration>,
-    /// Requests in the solid-state drive that each write found there.
-    pub queues: Vec<u32>,
-    /// Bytes that went to the solid-state drive.
-    pub ssd_bytes: u64,
-    /// Writes that were sent to a hard disk, and went to the solid-state drive because it became slow.
-    pub bounced: u64,
-    /// From the first write until all are done.
-    pub lasted: Duration,
-    /// Time that hard disks took for users' writes,
-    pub hdd_user: Duration,
-    /// and for all else.
-    pub hdd_other: Duration,
-    /// What the predictors saw, all together.
-    pub counts: Counts,
-    /// Stalls of the solid-state drive.
-    pub stalls: u64,
-}
-
-impl Devices {
-    /// Measures the devices as one would any others.
-    ///
-    /// # Errors
-    /// The hard disk shows no stages.
-    pub fn measure(&self, seed: u64) -> anyhow::Result<Known> {
-        let profile = self.profile(seed)?;
-        let by_queue = claystone_sim::run(seed, async |world| ssd_by_queue(&world, self.ssd).await);
-        let queue_max = queue_threshold(&by_queue, profile.latency(WriteState::Mid, PROBE_BYTES));
-        Ok(Known { profile, queue_max })
-    }
-
-    fn profile(&self, seed: u64) -> anyhow::Result<Profile> {
-        let drive = SimDevice::alone("hdd", HddModel::buffered(PROFILED_SECTORS, self.buffer), seed);
-        let plan = ProfilePlan::default();
-        let staircase = profile_device(&*drive.attach(), &|| drive.done_at(), &plan, &mut |_| {})?;
-        match staircase.finding() {
-            Finding::Buffered(profile) => Ok(profile),
-            Finding::Unpredictable(why) => bail!("an emulated hard disk cannot be told in advance: {why}"),
-        }
-    }
-
-    /// Carries out all requests.
-    ///
-    /// # Errors
-    /// An emulated drive failed, which none should.
-    pub fn run(&self, way: Way, known: &Known, requests: &[Request], seed: u64) -> anyhow::Result<Outcome> {
-        claystone_sim::run(seed, async |world| {
-            let local = tokio::task::LocalSet::new();
-            local.run_until(Bed::new(&world, self, way, known).carry_out(requests)).await
-        })
-    }
-}
-
-/// How long a write of the solid-state drive takes that comes with 0, 1, 2 ... others before it: medians.
-async fn ssd_by_queue(world: &World, model: SsdModel) -> Vec<Duration> {
-    let (ssd, clock) = (world.ssd("ssd", model), world.clock());
-    let mut took = vec![Vec::new(); QUEUE_MEASURED];
-    for _ in 0..QUEUE_ROUNDS {
-        let begun = clock.now();
-        let writes = (0..QUEUE_MEASURED).map(|_| async {
-            ssd.write(PROBE_BYTES, WriteOrder::Following).await;
-            clock.now().since(begun)
-        });
-        let ends = futures::future::join_all(writes).await;
-        took.iter_mut().zip(ends).for_each(|(took, end)| took.push(end));
-        ssd.rest().await;
-    }
-    took.iter_mut().for_each(|took| took.sort_unstable());
-    took.into_iter().map(|took| took[QUEUE_ROUNDS / 2]).collect()
-}
-
 /// Everything of one run. On one thread, so that nothing is locked.
-struct Bed {
+pub struct Bed {
     clock: Arc<dyn Clock>,
     ssd: SimSsd,
     disks: Vec<Disk>,
@@ -170,11 +80,10 @@ struct Bed {
     of_disks: Vec<RefCell<SsdQueue>>,
     /// and what it is held against.
     profile: Profile,
-    left: Cell<usize>,
-    all_done: Notify,
-    outcome: RefCell<Outcome>,
-    /// Bytes that only the cache has.
-    dirty: Cell<u64>,
+    tally: Tally,
+    cache: RefCell<LruCache>,
+    /// Held by the write that waits for room in the cache: the others wait here in their order.
+    turn: tokio::sync::Mutex<()>,
     dirtied: Notify,
     cleaned: Notify,
 }
@@ -194,21 +103,23 @@ struct Disk {
 }
 
 impl Bed {
-    fn new(world: &World, devices: &Devices, way: Way, known: &Known) -> Rc<Bed> {
+    /// With nothing asked of it yet.
+    pub fn new(world: &World, devices: &Devices, way: Way, known: &Known) -> Rc<Bed> {
         let (count, mode) = match way {
             Way::SsdOnly => (0, Mode::Disabled),
-            Way::WriteBack { .. } => (1, Mode::Disabled),
+            Way::Cached { .. } => (1, Mode::Disabled),
             Way::Steered { disks, mode, .. } => (disks, mode),
+        };
+        let cache_sectors = match way {
+            Way::Cached { bytes } => bytes as usize / SECTOR_BYTES,
+            Way::SsdOnly | Way::Steered { .. } => 0,
         };
         let disk = |number: usize| {
             let hand = world.device(&format!("hdd {number}"), HddModel::buffered(LOG_SECTORS, devices.buffer));
             let process = world.process(&format!("hdd {number}"));
-            // Disabled, a disk is synced and left alone, so that it is fast when it is needed, and never about to be slow.
             let padding = match mode {
-                Mode::Disabled => {
-                    Padding { sync_after: Some(SYNC_AFTER), reserve_bytes: RESERVE_BYTES, ..Padding::default() }
-                }
-                Mode::EnabledFast | Mode::Enabled => Padding::default(),
+                Mode::Disabled => Padding::for_latency(),
+                Mode::EnabledFast | Mode::Enabled => Padding::for_wear(),
             };
             let mut predictor = Predictor::new(known.profile.clone(), Tuning { padding, ..Tuning::default() });
             predictor.synced();
@@ -233,22 +144,24 @@ impl Bed {
             in_ssd: RefCell::default(),
             of_disks: (0..count).map(|_| RefCell::default()).collect(),
             profile: known.profile.clone(),
-            left: Cell::new(0),
-            all_done: Notify::new(),
-            outcome: RefCell::default(),
-            dirty: Cell::new(0),
+            tally: Tally::new(world.clock()),
+            cache: RefCell::new(LruCache::new(cache_sectors, cache_sectors * DIRTY_FROM_PERCENT / 100)),
+            turn: tokio::sync::Mutex::default(),
             dirtied: Notify::new(),
             cleaned: Notify::new(),
         })
     }
 
-    async fn carry_out(self: Rc<Self>, requests: &[Request]) -> anyhow::Result<Outcome> {
-        self.left.set(requests.len());
+    /// Carries out all requests.
+    ///
+    /// # Errors
+    /// A device failed, which none should.
+    pub async fn carry_out(self: Rc<Self>, requests: &[Request]) -> anyhow::Result<Outcome> {
         let background: Vec<_> = match self.way {
             Way::SsdOnly => Vec::new(),
-            Way::WriteBack { cache_bytes } => {
+            Way::Cached { .. } => {
                 let bed = self.clone();
-                vec![tokio::task::spawn_local(async move { bed.write_back(cache_bytes).await })]
+                vec![tokio::task::spawn_local(async move { bed.write_back().await })]
             }
             Way::Steered { .. } => (0..self.disks.len())
                 .map(|number| {
@@ -257,48 +170,12 @@ impl Bed {
                 })
                 .collect(),
         };
-        let begun = self.clock.now();
-        for (number, request) in requests.iter().enumerate() {
-            let at = begun.after(request.at);
-            let wait = at.since(self.clock.now());
-            if !wait.is_zero() {
-                self.clock.sleep(wait).await;
-            }
-            self.clone().begin(Request { at: at.0, ..*request }, number);
-        }
-        while self.left.get() > 0 {
-            if background.iter().any(tokio::task::JoinHandle::is_finished) {
-                break;
-            }
-            select(std::pin::pin!(self.all_done.notified()), self.clock.sleep(Duration::from_secs(1))).await;
-        }
-        let lasted = self.clock.now().since(begun);
-        for task in background {
-            if task.is_finished() {
-                task.await??;
-                bail!("a task of the bench ended early");
-            }
-            task.abort();
-        }
-        let mut outcome = self.outcome.take();
-        outcome.lasted = lasted;
+        let mut outcome =
+            self.tally.carry_out(requests, background, |request, number| self.clone().begin(request, number)).await?;
         outcome.stalls = self.ssd.stats().stalls;
+        outcome.cache = self.cache.borrow().counts();
         for disk in &self.disks {
-            let of = disk.predictor.borrow().counts();
-            let all = &mut outcome.counts;
-            for (sum, more) in [
-                (&mut all.user_writes, of.user_writes),
-                (&mut all.user_bytes, of.user_bytes),
-                (&mut all.user_surprises, of.user_surprises),
-                (&mut all.paddings, of.paddings),
-                (&mut all.padding_bytes, of.padding_bytes),
-                (&mut all.padding_surprises, of.padding_surprises),
-                (&mut all.slow_stages, of.slow_stages),
-                (&mut all.losses, of.losses),
-                (&mut all.recalibrations, of.recalibrations),
-            ] {
-                *sum += more;
-            }
+            outcome.add(disk.predictor.borrow().counts());
         }
         Ok(outcome)
     }
@@ -308,11 +185,12 @@ impl Bed {
         let now = self.clock.now();
         let ssd = self.in_ssd.borrow().view(now);
         let owner = owner(number, self.disks.len());
-        self.outcome.borrow_mut().queues.push(ssd.queue as u32);
+        self.tally.outcome().queues.push(ssd.queue as u32);
         let target = match self.way {
-            Way::SsdOnly | Way::WriteBack { .. } => Target::Ssd,
+            Way::SsdOnly => Target::Ssd,
+            Way::Cached { .. } => return self.write_to_cache(request),
             Way::Steered { reach, .. } => {
-                let bytes = padded(request.bytes);
+                let bytes = request.padded();
                 let views: Vec<DiskView> = self.disks.iter().map(|disk| disk.view(bytes)).collect();
                 match reach {
                     Reach::All => steer(&self.rule, &ssd, bytes, &views),
@@ -330,7 +208,7 @@ impl Bed {
             Target::Ssd => self.write_to_ssd(request, owner),
             Target::Hdd(number) => {
                 let disk = &self.disks[number];
-                disk.predictor.borrow_mut().queue(padded(request.bytes));
+                disk.predictor.borrow_mut().queue(request.padded());
                 disk.queue.borrow_mut().push_back(request);
                 disk.came.notify_one();
             }
@@ -342,35 +220,35 @@ impl Bed {
     }
 
     fn write_to_ssd(self: Rc<Self>, request: Request, owner: usize) {
-        let ticket = self.to_ssd(padded(request.bytes));
+        let ticket = self.to_ssd(request.padded());
         let of_disk = self
             .of_disks
             .get(owner)
-            .map(|queue| queue.borrow_mut().begin(self.clock.now(), padded(request.bytes), &self.profile));
-        self.outcome.borrow_mut().ssd_bytes += request.bytes;
+            .map(|queue| queue.borrow_mut().begin(self.clock.now(), request.padded(), &self.profile));
+        self.tally.outcome().ssd_bytes += request.bytes;
         tokio::task::spawn_local(async move {
-            if let Way::WriteBack { cache_bytes } = self.way {
-                while self.dirty.get() > cache_bytes + CACHE_SLACK {
-                    self.cleaned.notified().await;
-                }
-                self.dirty.set(self.dirty.get() + request.bytes);
-                self.dirtied.notify_one();
-            }
             self.ssd.write(request.bytes, WriteOrder::Following).await;
             self.in_ssd.borrow_mut().end(ticket);
             if let Some(ticket) = of_disk {
                 self.of_disks[owner].borrow_mut().end(ticket);
             }
-            self.end(request);
+            self.tally.end(request);
         });
     }
 
-    fn end(&self, request: Request) {
-        self.outcome.borrow_mut().latencies.push(self.clock.now().since(Moment(request.at)));
-        self.left.set(self.left.get() - 1);
-        if self.left.get() == 0 {
-            self.all_done.notify_one();
-        }
+    fn write_to_cache(self: Rc<Self>, request: Request) {
+        let range = SectorRange { first: request.first, sectors: request.padded() / SECTOR_BYTES as u64 };
+        tokio::task::spawn_local(async move {
+            {
+                let _turn = self.turn.lock().await;
+                while !self.cache.borrow().has_room(range) {
+                    self.cleaned.notified().await;
+                }
+                self.cache.borrow_mut().write(range);
+            }
+            self.dirtied.notify_one();
+            self.write_to_ssd(request, 0);
+        });
     }
 
     /// The task of a hard disk that is steered to.
@@ -381,20 +259,20 @@ impl Bed {
             if let Some(request) = waiting {
                 if !disk.predictor.borrow().may_begin() {
                     disk.predictor.borrow_mut().unqueue();
-                    self.outcome.borrow_mut().bounced += 1;
+                    self.tally.outcome().bounced += 1;
                     self.clone().write_to_ssd(request, number);
                     continue;
                 }
-                let took = self.write_to(disk, padded(request.bytes)).await?;
-                disk.predictor.borrow_mut().wrote(Sender::User, padded(request.bytes), took);
+                let took = self.write_to(disk, request.padded()).await?;
+                disk.predictor.borrow_mut().wrote(Sender::User, request.padded(), took);
                 disk.unused_since.set(self.clock.now());
-                self.outcome.borrow_mut().hdd_user += took;
-                self.end(request);
+                self.tally.outcome().hdd_user += took;
+                self.tally.end(request);
                 continue;
             }
             let reach = match self.way {
                 Way::Steered { reach, .. } => reach,
-                Way::SsdOnly | Way::WriteBack { .. } => Reach::All,
+                Way::SsdOnly | Way::Cached { .. } => Reach::All,
             };
             let views: Vec<DiskView> = self.disks.iter().map(|disk| disk.view(0)).collect();
             if reach == Reach::All && disk_to_advance(&views, APART_BYTES) == Some(number) {
@@ -416,14 +294,14 @@ impl Bed {
                 Upkeep::Pad(bytes) => {
                     let took = self.write_to(disk, bytes).await?;
                     disk.predictor.borrow_mut().wrote(Sender::Padding, bytes, took);
-                    self.outcome.borrow_mut().hdd_other += took;
+                    self.tally.outcome().hdd_other += took;
                 }
                 Upkeep::Sync => {
                     disk.predictor.borrow_mut().suspend();
                     let begun = self.clock.now();
                     let device = disk.device.clone();
                     call(&*disk.worker, move || device.sync()).await??;
-                    self.outcome.borrow_mut().hdd_other += self.clock.now().since(begun);
+                    self.tally.outcome().hdd_other += self.clock.now().since(begun);
                     disk.predictor.borrow_mut().resume_synced();
                     disk.idle_since.set(self.clock.now());
                 }
@@ -433,29 +311,41 @@ impl Bed {
 
     /// Appends to a hard disk; returns what that took.
     async fn write_to(&self, disk: &Disk, bytes: u64) -> anyhow::Result<Duration> {
+        let range = SectorRange { first: Sector(disk.next.get()), sectors: bytes / SECTOR_BYTES as u64 };
+        disk.next.set(range.end().0);
+        self.write_at(disk, range).await
+    }
+
+    async fn write_at(&self, disk: &Disk, range: SectorRange) -> anyhow::Result<Duration> {
         let begun = self.clock.now();
-        let (device, first) = (disk.device.clone(), disk.next.get());
-        disk.next.set(first + bytes / SECTOR_BYTES as u64);
-        let write = move || device.write(Sector(first), &ZEROS[..bytes as usize]);
+        let (device, bytes) = (disk.device.clone(), range.sectors as usize * SECTOR_BYTES);
+        let write = move || device.write(range.first, &ZEROS[..bytes]);
         call(&*disk.worker, write).await?.context("an emulated hard disk failed")?;
         disk.idle_since.set(self.clock.now());
         Ok(self.clock.now().since(begun))
     }
 
-    /// The task of a cache that writes back: what was written longest ago, in long pieces, one after another.
-    async fn write_back(self: Rc<Self>, cache_bytes: u64) -> anyhow::Result<()> {
+    /// The task of a cache that writes back: a batch after the other, each in the order of the hard disk.
+    async fn write_back(self: Rc<Self>) -> anyhow::Result<()> {
         let disk = &self.disks[0];
         loop {
-            if self.dirty.get() < cache_bytes + WRITE_BACK_BYTES {
+            let batch = self.cache.borrow().to_write_back(WRITE_BACK_SECTORS);
+            let Some(batch) = batch else {
                 self.dirtied.notified().await;
                 continue;
+            };
+            let begun = self.clock.now();
+            for range in &batch.ranges {
+                let bytes = range.sectors * SECTOR_BYTES as u64;
+                let ticket = self.to_ssd(bytes);
+                self.ssd.read(bytes).await;
+                self.in_ssd.borrow_mut().end(ticket);
+                self.write_at(disk, *range).await?;
             }
-            let ticket = self.to_ssd(WRITE_BACK_BYTES);
-            self.ssd.read(WRITE_BACK_BYTES).await;
-            self.in_ssd.borrow_mut().end(ticket);
-            let took = self.write_to(disk, WRITE_BACK_BYTES).await?;
-            self.outcome.borrow_mut().hdd_other += took;
-            self.dirty.set(self.dirty.get() - WRITE_BACK_BYTES);
+            let device = disk.device.clone();
+            call(&*disk.worker, move || device.sync()).await??;
+            self.tally.outcome().hdd_other += self.clock.now().since(begun);
+            self.cache.borrow_mut().wrote_back(&batch);
             self.cleaned.notify_waiters();
         }
     }
@@ -478,28 +368,15 @@ fn owner(number: usize, disks: usize) -> usize {
     if disks == 0 { 0 } else { spread as usize % disks }
 }
 
-/// Whole sectors, as a log has them.
-fn padded(bytes: u64) -> u64 {
-    bytes.next_multiple_of(SECTOR_BYTES as u64)
-}
-
-static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
-/// What a hard disk and a solid-state drive are compared by.
-const PROBE_BYTES: u64 = 16 << 10;
-const QUEUE_MEASURED: usize = 48;
-const QUEUE_ROUNDS: usize = 41;
-/// Longer than a run of the profiler.
-const PROFILED_SECTORS: u64 = 1 << 15;
+/// As long as any write to a hard disk: 1 MiB, and the header of a record.
+pub static ZEROS: [u8; (1 << 20) + SECTOR_BYTES] = [0; (1 << 20) + SECTOR_BYTES];
 /// 16 TiB: the log of no run comes to its end.
 const LOG_SECTORS: u64 = 1 << 32;
-/// As many as a drive's queue has places for.
+/// As many as a drive's queue has places for. A pair that ships has one: docs/tier.md.
 const WAITING_MAX: usize = 32;
 /// A tenth of the middle stage of the drive of the paper.
 const APART_BYTES: u64 = 1 << 20;
-/// What the heaviest workload brings within a stall of the solid-state drive at its peak.
-const RESERVE_BYTES: u64 = 6 << 20;
-/// Without a user's write, before a disk that is not enabled is synced.
-const SYNC_AFTER: Duration = Duration::from_millis(20);
-const WRITE_BACK_BYTES: u64 = 1 << 20;
-/// How much a cache may be over its bound before writes wait.
-const CACHE_SLACK: u64 = 64 << 20;
+/// Of a cache's room, what may be dirty before it writes back: as a pair brings home what is in its logs.
+const DIRTY_FROM_PERCENT: usize = 50;
+/// 4 MiB.
+const WRITE_BACK_SECTORS: usize = 1024;

@@ -5,8 +5,14 @@
 //!
 //! Invariants:
 //! 1. Every way gets the same requests at the same times; a seed repeats all figures.
+//! 2. A goal is judged by the median of several seeds.
 
 mod bed;
+mod blocking;
+mod cache;
+mod devices;
+mod product;
+mod tally;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -16,7 +22,9 @@ use anyhow::ensure;
 use claystone_sim::{BufferModel, SimRandom, SsdModel};
 use claystone_tier::Mode;
 
-use self::bed::{Devices, Known, Outcome, Reach, Way};
+use self::bed::{Reach, Way};
+use self::devices::{Devices, How, Known};
+use self::tally::Outcome;
 use self::workload::{Request, WORKLOADS, Workload, evenly};
 use super::jobs::on_all_processors;
 use crate::chart::Lines;
@@ -30,8 +38,10 @@ pub struct Choice {
     pub case: Option<String>,
     /// Of the time of each workload, this part.
     pub part: f64,
-    /// What decides all chance.
+    /// What decides all chance: this seed,
     pub seed: u64,
+    /// and those that follow it, so many in all. A figure is the median of theirs.
+    pub seeds: u64,
     /// Whether goals are judged.
     pub judged: bool,
 }
@@ -49,7 +59,7 @@ pub struct Measured {
 #[derive(Debug, Clone, Copy)]
 struct Named {
     name: &'static str,
-    way: Way,
+    how: How,
     buffer: BufferModel,
 }
 
@@ -76,10 +86,10 @@ impl Load {
         }
     }
 
-    fn requests(&self, choice: &Choice) -> Vec<Request> {
+    fn requests(&self, choice: &Choice, seed: u64) -> Vec<Request> {
         match self {
             Load::Workload(workload) => {
-                let random = claystone_env::Random::fork(&SimRandom::new(choice.seed), workload.name);
+                let random = claystone_env::Random::fork(&SimRandom::new(seed), workload.name);
                 workload.requests(choice.part, &*random)
             }
             Load::Even(apart) => {
@@ -110,29 +120,34 @@ pub fn tier(choice: &Choice) -> anyhow::Result<Measured> {
     };
     let jobs: Vec<Job> = jobs.iter().filter(is_wanted).copied().collect();
     ensure!(jobs.iter().any(is_chosen), "no case has this name: they are as \"B mios_d\", \"every 20us ssd only\"");
-    let mut known: Vec<(BufferModel, Known)> = Vec::new();
+    let seeds: Vec<u64> = (choice.seed..).take(choice.seeds as usize).collect();
+    let mut known: Vec<(BufferModel, Vec<Known>)> = Vec::new();
     for job in &jobs {
         if !known.iter().any(|(buffer, _)| *buffer == job.named.buffer) {
-            known.push((job.named.buffer, devices(job.named.buffer).measure(choice.seed)?));
+            let of_seeds = seeds.iter().map(|seed| devices(job.named.buffer).measure(*seed));
+            known.push((job.named.buffer, of_seeds.collect::<anyhow::Result<_>>()?));
         }
     }
-    let outcomes = on_all_processors(&jobs, |job| {
-        let Named { way, buffer, .. } = job.named;
+    let runs: Vec<(&Job, usize)> = jobs.iter().flat_map(|job| (0..seeds.len()).map(move |at| (job, at))).collect();
+    // What is kept of a run is little: all runs together have hundreds of millions of writes.
+    let taken = on_all_processors(&runs, |(job, at)| {
+        let Named { how, buffer, .. } = job.named;
         let (_, known) = known.iter().find(|(of, _)| *of == buffer).expect("all were measured");
-        devices(buffer).run(way, known, &job.load.requests(choice), choice.seed)
+        let requests = job.load.requests(choice, seeds[*at]);
+        let outcome = devices(buffer).run(how, &known[*at], &requests, seeds[*at])?;
+        Ok(Taken::of(job, &outcome))
     })?;
+    let by_job: Vec<(&Job, &[Taken])> = jobs.iter().zip(taken.chunks(seeds.len())).collect();
     let goals = Goals::built_in();
-    let mut figures: Vec<Figure> = known.iter().flat_map(|(buffer, known)| measured(preset(buffer), known)).collect();
-    for (job, outcome) in jobs.iter().zip(&outcomes) {
-        let same = jobs
-            .iter()
-            .zip(&outcomes)
-            .find(|(other, _)| other.named.name == SSD_ONLY && other.load.name() == job.load.name());
-        let alone = same.map(|(_, outcome)| outcome).filter(|_| job.named.name != SSD_ONLY);
-        figures.extend(self::figures(job, outcome, alone));
+    let mut figures: Vec<Figure> =
+        known.iter().flat_map(|(buffer, known)| measured(preset(buffer), &known[0])).collect();
+    for (job, taken) in &by_job {
+        let is_alone = |other: &Job| other.named.name == SSD_ONLY && other.load.name() == job.load.name();
+        let alone = by_job.iter().find(|(other, _)| is_alone(other)).map(|(_, taken)| *taken);
+        figures.extend(self::figures(job, taken, alone.filter(|_| job.named.name != SSD_ONLY)));
     }
     let row = |figure| if choice.judged { goals.row(figure) } else { goals.row_unjudged(figure) };
-    let plots = plots(&jobs, &outcomes)?;
+    let plots = plots(&by_job)?;
     Ok(Measured { rows: figures.into_iter().map(row).collect(), plots })
 }
 
@@ -147,13 +162,14 @@ fn preset(buffer: &BufferModel) -> &'static str {
 
 fn jobs(part: f64) -> Vec<Job> {
     let first = BufferModel::wd_10tb_like();
-    let reaching = |name, mode, disks, reach| Named { name, way: Way::Steered { mode, disks, reach }, buffer: first };
+    let reaching =
+        |name, mode, disks, reach| Named { name, how: How::Model(Way::Steered { mode, disks, reach }), buffer: first };
     let steered = |name, mode, disks| reaching(name, mode, disks, Reach::All);
     let pairs = |name, disks, knows_all| reaching(name, Mode::Disabled, disks, Reach::Own { knows_all });
     let ways = |cache_bytes: u64| {
         vec![
-            Named { name: SSD_ONLY, way: Way::SsdOnly, buffer: first },
-            Named { name: "write-back cache", way: Way::WriteBack { cache_bytes }, buffer: first },
+            Named { name: SSD_ONLY, how: How::Model(Way::SsdOnly), buffer: first },
+            Named { name: "lru cache", how: How::Model(Way::Cached { bytes: cache_bytes }), buffer: first },
             steered("mios_d", Mode::Disabled, 1),
             steered("mios_e", Mode::Enabled, 1),
             steered("mios_e fast only", Mode::EnabledFast, 1),
@@ -163,6 +179,11 @@ fn jobs(part: f64) -> Vec<Job> {
     for workload in WORKLOADS {
         let cache_bytes = (workload.bytes * part * CACHE_SHARE) as u64;
         let mut ways = ways(cache_bytes);
+        if ["A", "B"].contains(&workload.name) {
+            for (name, mode) in [("mios_d, product", Mode::Disabled), ("mios_e, product", Mode::Enabled)] {
+                ways.push(Named { name, how: How::Product(mode), buffer: first });
+            }
+        }
         if workload.name == "B" {
             ways.push(steered("mios_d 2 disks", Mode::Disabled, 2));
             ways.push(steered("mios_e 2 disks", Mode::Enabled, 2));
@@ -210,42 +231,106 @@ fn measured(preset: &str, known: &Known) -> Vec<Figure> {
     .into()
 }
 
-fn figures(job: &Job, outcome: &Outcome, alone: Option<&Outcome>) -> Vec<Figure> {
-    let case = job.name();
-    let of_alone = |value: f64| Some(Against { name: SSD_ONLY.to_owned(), value });
-    let mut figures = Vec::new();
-    let mut add = |metric: &str, unit, value: f64, against| figures.push(figure(&case, metric, unit, value, against));
-    let of = Sorted::of(outcome);
-    let sorted_alone = alone.map(Sorted::of);
-    for (metric, unit, value) in Sorted::METRICS {
-        let against = match &sorted_alone {
-            Some(alone) => of_alone(value(alone)),
-            None => paper_alone(job, metric),
-        };
-        add(metric, unit, value(&of), against);
+/// What is kept of a run.
+struct Taken {
+    measures: Vec<Measure>,
+    /// How many percent of the writes took at most how many milliseconds.
+    shares: Vec<(f64, f64)>,
+}
+
+/// A metric, its unit, and how much.
+type Measure = (&'static str, &'static str, f64);
+
+impl Taken {
+    fn of(job: &Job, outcome: &Outcome) -> Taken {
+        let of = Sorted::of(outcome);
+        let shares = (1..100).map(f64::from).chain([99.5, 99.9, 99.95, 99.99]);
+        let shares = shares.map(|percent| (of.latency(percent / 100.0) / 1000.0, percent)).collect();
+        let mut measures: Vec<Measure> =
+            Sorted::METRICS.iter().map(|(metric, unit, value)| (*metric, *unit, value(&of))).collect();
+        if let Load::Workload(_) = job.load {
+            measures.push(("ssd_written_gb", "GB", outcome.ssd_bytes as f64 / 1e9));
+            measures.push(("ssd_stalls", "stalls", outcome.stalls as f64));
+            match job.named.how {
+                How::Model(Way::SsdOnly) => {}
+                How::Model(Way::Cached { .. }) => measures.extend(of_cache(outcome)),
+                How::Model(Way::Steered { disks, .. }) => measures.extend(of_disks(outcome, disks)),
+                How::Product(_) => measures.extend(of_disks(outcome, 1)),
+            }
+        }
+        Taken { measures, shares }
     }
-    if let Load::Even(_) = job.load {
-        return figures;
-    }
-    let gb = |bytes: u64| bytes as f64 / 1e9;
-    add("ssd_written_gb", "GB", gb(outcome.ssd_bytes), alone.and_then(|alone| of_alone(gb(alone.ssd_bytes))));
-    add("ssd_stalls", "stalls", outcome.stalls as f64, alone.and_then(|alone| of_alone(alone.stalls as f64)));
-    let Way::Steered { disks, .. } = job.named.way else { return figures };
+}
+
+fn of_cache(outcome: &Outcome) -> Vec<Measure> {
+    let of = outcome.cache;
+    let share = |part: u64| 100.0 * part as f64 / of.sectors.max(1) as f64;
+    vec![
+        ("cache_hit_percent", "%", share(of.hits)),
+        ("cache_folded_percent", "%", share(of.folded)),
+        ("cache_written_back_percent", "%", share(of.written_back)),
+        ("hdd_gross_percent", "%", 100.0 * outcome.hdd_other.as_secs_f64() / outcome.lasted.as_secs_f64()),
+    ]
+}
+
+fn of_disks(outcome: &Outcome, disks: usize) -> Vec<Measure> {
     let percent = |time: Duration| 100.0 * time.as_secs_f64() / outcome.lasted.as_secs_f64() / disks as f64;
-    let paper = |value: Option<f64>| value.map(|value| Against { name: "paper, above its baseline".to_owned(), value });
-    let (net, gross) = paper_utilisation(job);
-    add("hdd_net_percent", "%", percent(outcome.hdd_user), paper(net));
-    add("hdd_gross_percent", "%", percent(outcome.hdd_user + outcome.hdd_other), paper(gross));
     let counts = outcome.counts;
     let share = |part: u64, all: u64| if all == 0 { 0.0 } else { 100.0 * part as f64 / all as f64 };
     let all = outcome.latencies.len() as u64;
-    add("redirected_percent", "%", share(counts.user_writes, all), None);
-    add("surprised_percent", "%", share(counts.user_surprises, counts.user_writes), None);
-    add("bounced_percent", "%", share(outcome.bounced, all), None);
-    add("padding_percent", "%", share(counts.padding_bytes, counts.padding_bytes + counts.user_bytes), None);
-    add("slow_stages", "stages", counts.slow_stages as f64, None);
-    add("recalibrations", "times", counts.recalibrations as f64, None);
-    figures
+    vec![
+        ("hdd_net_percent", "%", percent(outcome.hdd_user)),
+        ("hdd_gross_percent", "%", percent(outcome.hdd_user + outcome.hdd_other)),
+        ("redirected_percent", "%", share(counts.user_writes, all)),
+        ("surprised_percent", "%", share(counts.user_surprises, counts.user_writes)),
+        ("bounced_percent", "%", share(outcome.bounced, all)),
+        ("padding_percent", "%", share(counts.padding_bytes, counts.padding_bytes + counts.user_bytes)),
+        ("slow_stages", "stages", counts.slow_stages as f64),
+        ("recalibrations", "times", counts.recalibrations as f64),
+    ]
+}
+
+/// The figures of a job: of the seeds, the one in the middle. By what it is beside the solid-state drive alone with the same seed, so that a
+/// goal does not hang on one seed's luck.
+fn figures(job: &Job, of_seeds: &[Taken], alone: Option<&[Taken]>) -> Vec<Figure> {
+    let case = job.name();
+    let names = of_seeds[0].measures.iter();
+    let figure = |(at, (metric, unit, _)): (usize, &Measure)| {
+        let alone_of = |seed: usize| {
+            let of_alone = alone?[seed].measures.iter().find(|(of, ..)| of == metric)?;
+            Some(of_alone.2).filter(|_| COMPARED.contains(metric))
+        };
+        let pairs = (0..of_seeds.len()).map(|seed| (of_seeds[seed].measures[at].2, alone_of(seed))).collect();
+        let (value, of_alone) = middle(pairs);
+        let against = match of_alone {
+            Some(value) if of_seeds.len() > 1 => {
+                Some(Against { name: format!("{SSD_ONLY}, median of {} seeds", of_seeds.len()), value })
+            }
+            Some(value) => Some(Against { name: SSD_ONLY.to_owned(), value }),
+            None => paper(job, metric),
+        };
+        self::figure(&case, metric, unit, value, against)
+    };
+    names.enumerate().map(figure).collect()
+}
+
+/// Of values and what each is held against the one in the middle, by their ratio where there is one.
+fn middle(mut pairs: Vec<(f64, Option<f64>)>) -> (f64, Option<f64>) {
+    let has_ratios = pairs.iter().all(|(_, against)| against.is_some_and(|against| against != 0.0));
+    let order =
+        |(value, against): &(f64, Option<f64>)| if has_ratios { value / against.unwrap_or(1.0) } else { *value };
+    pairs.sort_by(|one, other| order(one).total_cmp(&order(other)));
+    pairs[(pairs.len() - 1) / 2]
+}
+
+fn paper(job: &Job, metric: &str) -> Option<Against> {
+    let above = |value: Option<f64>| value.map(|value| Against { name: "paper, above its baseline".to_owned(), value });
+    let (net, gross) = paper_utilisation(job);
+    match metric {
+        "hdd_net_percent" => above(net),
+        "hdd_gross_percent" => above(gross),
+        _ => paper_alone(job, metric),
+    }
 }
 
 /// What the paper says of its solid-state drives alone. It says so of its traces in general; here it is held against the heaviest.
@@ -323,23 +408,19 @@ fn at<T: Copy>(sorted: &[T], share: f64) -> T {
 /// A line of a plot: what it is called, and its points.
 type Line = (String, Vec<(f64, f64)>);
 
-/// Of each workload, how long writes took; and the sweep.
-fn plots(jobs: &[Job], outcomes: &[Outcome]) -> anyhow::Result<Vec<(String, String)>> {
+/// Of each workload, how long writes took; and the sweep. Of the first seed.
+fn plots(by_job: &[(&Job, &[Taken])]) -> anyhow::Result<Vec<(String, String)>> {
     let mut by_load: BTreeMap<String, Vec<Line>> = BTreeMap::new();
     let mut swept: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for (job, outcome) in jobs.iter().zip(outcomes) {
-        let of = Sorted::of(outcome);
+    for (job, taken) in by_job {
+        let Taken { measures, shares } = &taken[0];
         match job.load {
             Load::Workload(workload) => {
-                let shares = (1..100).map(f64::from).chain([99.5, 99.9, 99.95, 99.99]);
-                let points = shares.map(|percent| (of.latency(percent / 100.0) / 1000.0, percent)).collect();
-                by_load
-                    .entry(format!("workload {}", workload.name))
-                    .or_default()
-                    .push((job.named.name.to_owned(), points));
+                let lines = by_load.entry(format!("workload {}", workload.name)).or_default();
+                lines.push((job.named.name.to_owned(), shares.clone()));
             }
             Load::Even(apart) => {
-                let mean = (Sorted::METRICS[0].2)(&of) / 1000.0;
+                let mean = measures[0].2 / 1000.0;
                 swept.entry(job.named.name).or_default().push((apart.as_micros() as f64, mean));
             }
         }
@@ -365,7 +446,18 @@ fn figure(case: &str, metric: &str, unit: &'static str, value: f64, against: Opt
 }
 
 const SSD_ONLY: &str = "ssd only";
-/// What a cache that writes back holds of all that is written.
+/// What is held against the solid-state drive alone.
+const COMPARED: [&str; 8] = [
+    "latency_mean_us",
+    "latency_p99_us",
+    "latency_p999_us",
+    "ssd_queue_mean",
+    "ssd_queue_p99",
+    "ssd_queue_most",
+    "ssd_written_gb",
+    "ssd_stalls",
+];
+/// What a cache holds of all that is written: some GiB in a full run, as a pair's log on a partition of the solid-state drive.
 const CACHE_SHARE: f64 = 0.1;
 const SWEPT_BYTES: u64 = 16 << 10;
 const SWEPT_WRITES: u64 = 100_000;
@@ -377,7 +469,7 @@ mod tests {
 
     /// Every figure by its case and metric, of so much of the time.
     fn small(case: &str, part: f64, seed: u64) -> BTreeMap<(String, String), f64> {
-        let choice = Choice { case: Some(case.to_owned()), part, seed, judged: false };
+        let choice = Choice { case: Some(case.to_owned()), part, seed, seeds: 1, judged: false };
         let rows = tier(&choice).expect("measured").rows;
         let rows = rows.iter().map(|row| serde_json::to_value(row).expect("json"));
         let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
@@ -404,10 +496,24 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_is_the_middle_of_its_seeds_by_its_ratio() {
+        let pairs =
+            vec![(2.0, Some(31.0)), (2.0, Some(121.0)), (3.0, Some(64.0)), (9.0, Some(900.0)), (3.0, Some(43.0))];
+        assert_eq!(middle(pairs), (3.0, Some(64.0)));
+        assert_eq!(middle(vec![(7.0, None), (1.0, None), (3.0, None)]), (3.0, None));
+        assert_eq!(middle(vec![(7.0, Some(0.0)), (1.0, Some(2.0)), (3.0, Some(1.0))]), (3.0, Some(1.0)));
+    }
+
+    #[test]
     fn a_seed_repeats_all_figures() {
         let (one, again, other) =
             (small("A mios_e", 0.002, 1), small("A mios_e", 0.002, 1), small("A mios_e", 0.002, 2));
         assert_eq!(one, again);
         assert_ne!(one, other);
+        for case in ["B mios_d, product", "B lru cache"] {
+            let [one, again, other] = [1, 1, 2].map(|seed| small(case, 0.002, seed));
+            assert_eq!(one, again, "{case}");
+            assert_ne!(one, other, "{case}");
+        }
     }
 }

@@ -7,12 +7,13 @@
 //! | lengths | powers of two from 512 bytes to 1 MiB, log-normal with a deviation of 1.2 (a factor of 3.3), of the mean of the table | assumed; the slides name 1 MiB as large |
 //! | bursts | a second of 3.65 times the mean rate, then nine of less | workload D: 11,000 a second at its peak, 3,013 on the average; seconds assumed |
 //! | batches | four writes at a time on the average, 20 us apart | assumed |
+//! | addresses | a working set of a fifth of all bytes, in regions of 64 KiB of which the r-th most popular has a weight of 1/r (Zipf); popular ones lie anywhere | assumed; only a cache asks for them |
 //!
 //! Source: [bcw §Write-intensive Workload].
 
 use std::time::Duration;
 
-use claystone_env::Random;
+use claystone_env::{Random, SECTOR_BYTES, Sector};
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,6 +35,15 @@ pub struct Request {
     pub at: Duration,
     /// How long it is.
     pub bytes: u64,
+    /// Where it begins.
+    pub first: Sector,
+}
+
+impl Request {
+    /// Its length in whole sectors, as devices have it.
+    pub fn padded(&self) -> u64 {
+        self.bytes.next_multiple_of(SECTOR_BYTES as u64)
+    }
 }
 
 /// All four.
@@ -48,6 +58,9 @@ impl Workload {
     /// Its writes within `part` of its time, in their order.
     pub fn requests(&self, part: f64, random: &dyn Random) -> Vec<Request> {
         let lengths = Lengths::of_mean(self.bytes / self.writes);
+        // Of a stream of their own, so that times and lengths are the same without them.
+        let places = random.fork("addresses");
+        let addresses = Addresses::within((self.bytes * part * WORKING_SET) as u64, &*places);
         let rate = self.writes / self.seconds;
         let calm = (1.0 - BURST_SHARE * PEAK) / (1.0 - BURST_SHARE);
         let end = self.seconds * part;
@@ -63,7 +76,9 @@ impl Workload {
             now += -(1.0 - share(random)).ln() / batches;
             let mut at = now;
             loop {
-                requests.push(Request { at: Duration::from_secs_f64(at), bytes: lengths.draw(random) });
+                let bytes = lengths.draw(random);
+                let first = addresses.draw(bytes, &*places);
+                requests.push(Request { at: Duration::from_secs_f64(at), bytes, first });
                 if share(random) < 1.0 / BATCH {
                     break;
                 }
@@ -77,7 +92,8 @@ impl Workload {
 
 /// Writes of one length that come one after another, so far apart.
 pub fn evenly(count: u64, bytes: u64, apart: Duration) -> Vec<Request> {
-    (0..count).map(|number| Request { at: apart * number as u32, bytes }).collect()
+    let first = |number| Sector(number * bytes.div_ceil(SECTOR_BYTES as u64));
+    (0..count).map(|number| Request { at: apart * number as u32, bytes, first: first(number) }).collect()
 }
 
 /// How often which length is drawn: sums of shares.
@@ -124,6 +140,43 @@ impl Lengths {
     }
 }
 
+/// How often which part of a disk is written: sums of weights.
+struct Addresses {
+    /// By popularity,
+    below: Vec<f64>,
+    /// and where each of these is, as a number of regions.
+    places: Vec<u64>,
+}
+
+impl Addresses {
+    /// Over so many bytes.
+    fn within(bytes: u64, random: &dyn Random) -> Addresses {
+        // The longest write fits.
+        let regions = (bytes / REGION_BYTES).max(LENGTH_MOST / REGION_BYTES);
+        let mut places: Vec<u64> = (0..regions).collect();
+        for at in (1..places.len()).rev() {
+            places.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        let mut sum = 0.0;
+        let below = (1..=regions).map(|rank| {
+            sum += 1.0 / rank as f64;
+            sum
+        });
+        Addresses { below: below.collect(), places }
+    }
+
+    /// Where a write of this length begins.
+    fn draw(&self, bytes: u64, random: &dyn Random) -> Sector {
+        let all = self.below.last().expect("there is a region");
+        let wanted = share(random) * all;
+        let rank = self.below.partition_point(|sum| *sum <= wanted).min(self.places.len() - 1);
+        let sector = SECTOR_BYTES as u64;
+        let within = random.below(REGION_BYTES / sector);
+        let last = self.places.len() as u64 * (REGION_BYTES / sector) - bytes.div_ceil(sector);
+        Sector((self.places[rank] * (REGION_BYTES / sector) + within).min(last))
+    }
+}
+
 /// In `0..1`.
 fn share(random: &dyn Random) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
@@ -132,6 +185,9 @@ fn share(random: &dyn Random) -> f64 {
 const LENGTH_LEAST: u64 = 512;
 const LENGTH_MOST: u64 = 1 << 20;
 const DEVIATION: f64 = 1.2;
+/// Bytes that are written at all, of those that are written in all.
+const WORKING_SET: f64 = 0.2;
+const REGION_BYTES: u64 = 64 << 10;
 const PEAK: f64 = 11_000.0 / (4.7e6 / 1560.0);
 const BURST_S: f64 = 1.0;
 const BURST_SHARE: f64 = 0.1;

@@ -1,0 +1,266 @@
+//! The device that ships, in simulated time: a [`TieredDevice`] over the same drives, with its records, marks, syncs and padding.
+//!
+//! ```text
+//! requests at their time --> TieredDevice::write, each on a thread --> its two devices ask the world --> done
+//! one task: TieredDevice::tend as the program has it tended, and TieredDevice::sync
+//! ```
+//!
+//! Invariants:
+//! 1. Nothing here decides where a write goes: the device does, with the settings it ships with.
+//!
+//! Left out: reads, and bringing home, as of the other ways. The logs have room for all, so that the device never begins; it would
+//! wait for writes under way inside, of which the world knows nothing.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context;
+use claystone_env::{
+    Clock, Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorRange, Worker, call,
+};
+use claystone_sim::{HddModel, Process, SimSsd, World, WriteOrder};
+use claystone_tier::{Mode, Side, TierFormat, TierTuning, TieredDevice};
+use tokio::sync::Notify;
+
+use super::bed::ZEROS;
+use super::blocking::{Blocking, Wish, ask};
+use super::devices::{Devices, Known};
+use super::tally::{Outcome, Tally};
+use super::workload::Request;
+use crate::drives::pause_after;
+
+/// Everything of one run.
+pub struct Product {
+    clock: Arc<dyn Clock>,
+    device: Arc<TieredDevice>,
+    blocking: Blocking,
+    ssd: SimSsd,
+    // It lives as long as the hard disk is written to.
+    _process: Process,
+    worker: Arc<dyn Worker>,
+    hdd: Arc<dyn Device>,
+    tally: Tally,
+    /// Writes in the solid-state drive.
+    in_ssd: Cell<u32>,
+    /// Calls that write,
+    writing: Cell<usize>,
+    /// the last of which has ended.
+    calm: Notify,
+    /// Sectors since the last sync began,
+    unsynced: Cell<u64>,
+    /// those that a sync is making durable,
+    syncing: Cell<u64>,
+    /// and has.
+    synced: Notify,
+}
+
+/// Whose a wish is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    User,
+    Upkeep,
+}
+
+impl Product {
+    /// A pair that was just formatted.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub fn new(world: &World, devices: &Devices, mode: Mode, known: &Known) -> anyhow::Result<Rc<Product>> {
+        let hand = world.device("hdd 0", HddModel::buffered(HDD_SECTORS, devices.buffer));
+        let process = world.process("hdd 0");
+        let side = |side, sectors| Arc::new(TimeAlone { side, sectors, ends: Mutex::default() }) as Arc<dyn Device>;
+        let (hdd, ssd) = (side(Side::Hdd, HDD_SECTORS), side(Side::Ssd, LOG_SECTORS + 2));
+        let format = TierFormat {
+            hdd_log_sectors: Some(LOG_SECTORS),
+            unmarked_sectors_max: UNMARKED_MAX as u32,
+            profile: Some(known.profile.clone()),
+            queue_max: Some(known.queue_max as u16),
+            ..TierFormat::default()
+        };
+        let blocking = Blocking::new(world.clock());
+        TieredDevice::format(&*hdd, &*ssd, &format, world.random()).context("format")?;
+        let tuning = TierTuning::steered(mode, known.queue_max);
+        let device = TieredDevice::open(hdd, Some(ssd), blocking.now(), tuning).context("open")?;
+        Ok(Rc::new(Product {
+            clock: world.clock(),
+            device: Arc::new(device),
+            blocking,
+            ssd: world.ssd("ssd", devices.ssd),
+            worker: process.device_worker(&hand),
+            _process: process,
+            hdd: hand.attach(),
+            tally: Tally::new(world.clock()),
+            in_ssd: Cell::new(0),
+            writing: Cell::new(0),
+            calm: Notify::new(),
+            unsynced: Cell::new(0),
+            syncing: Cell::new(0),
+            synced: Notify::new(),
+        }))
+    }
+
+    /// Carries out all requests.
+    ///
+    /// # Errors
+    /// A device failed, which none should.
+    pub async fn carry_out(self: Rc<Self>, requests: &[Request]) -> anyhow::Result<Outcome> {
+        let product = self.clone();
+        let upkeep = tokio::task::spawn_local(async move { product.upkeep().await });
+        let begin = |request: Request, _| {
+            self.tally.outcome().queues.push(self.in_ssd.get());
+            let product = self.clone();
+            tokio::task::spawn_local(async move { product.write(request).await });
+        };
+        let mut outcome = self.tally.carry_out(requests, vec![upkeep], begin).await?;
+        outcome.stalls = self.ssd.stats().stalls;
+        if let Some((_, counts)) = self.device.info().predicted {
+            outcome.add(counts);
+        }
+        Ok(outcome)
+    }
+
+    async fn write(self: Rc<Self>, request: Request) {
+        let sectors = request.padded() / SECTOR_BYTES as u64;
+        // Where too much waits for a sync, a write of the device would wait for one inside.
+        let logged = sectors + HEADERS_MAX;
+        while self.unsynced.get() + self.syncing.get() + logged > UNSYNCED_MAX {
+            self.synced.notified().await;
+        }
+        self.unsynced.set(self.unsynced.get() + logged);
+        self.writing.set(self.writing.get() + 1);
+        let device = self.device.clone();
+        let write = move || device.write(request.first, &ZEROS[..sectors as usize * SECTOR_BYTES]);
+        let written = self.blocking.call(write, async |wish| self.fulfil(wish, Sender::User).await).await;
+        written.expect("no fault is injected");
+        self.writing.set(self.writing.get() - 1);
+        if self.writing.get() == 0 {
+            self.calm.notify_one();
+        }
+        self.tally.end(request);
+    }
+
+    /// The task that tends and syncs.
+    async fn upkeep(self: Rc<Self>) -> anyhow::Result<()> {
+        let mut synced_at = self.clock.now();
+        loop {
+            let device = self.device.clone();
+            let tended =
+                self.blocking.call(move || device.tend(), async |wish| self.fulfil(wish, Sender::Upkeep).await);
+            let mut pause = pause_after(&tended.await?);
+            let is_due = self.clock.now().since(synced_at) >= SYNC_EVERY || self.unsynced.get() > UNSYNCED_MAX / 2;
+            // While others write, a sync would wait for them inside.
+            if is_due && self.writing.get() == 0 {
+                synced_at = self.clock.now();
+                self.syncing.set(self.unsynced.take());
+                let device = self.device.clone();
+                let sync =
+                    self.blocking.call(move || device.sync(), async |wish| self.fulfil(wish, Sender::Upkeep).await);
+                sync.await?;
+                self.syncing.set(0);
+                self.synced.notify_waiters();
+                continue;
+            }
+            if is_due {
+                pause = pause.min(Duration::from_millis(1));
+            }
+            futures::future::select(std::pin::pin!(self.calm.notified()), self.clock.sleep(pause)).await;
+        }
+    }
+
+    /// What a device of the pair does.
+    async fn fulfil(&self, wish: Wish, sender: Sender) {
+        let begun = self.clock.now();
+        let (hdd, worker) = (self.hdd.clone(), &*self.worker);
+        match wish {
+            Wish::Write(Side::Ssd, range) => {
+                let bytes = range.sectors * SECTOR_BYTES as u64;
+                self.tally.outcome().ssd_bytes += bytes;
+                self.in_ssd.set(self.in_ssd.get() + 1);
+                self.ssd.write(bytes, WriteOrder::Following).await;
+                self.in_ssd.set(self.in_ssd.get() - 1);
+                return;
+            }
+            Wish::Sync(Side::Ssd) => return self.ssd.flush().await,
+            Wish::Write(Side::Hdd, range) => {
+                let write = move || hdd.write(range.first, &ZEROS[..range.sectors as usize * SECTOR_BYTES]);
+                call(worker, write).await.map(|written| written.expect("no fault is injected"))
+            }
+            Wish::Sync(Side::Hdd) => {
+                call(worker, move || hdd.sync()).await.map(|synced| synced.expect("no fault is injected"))
+            }
+        }
+        .expect("the worker is there");
+        let mut outcome = self.tally.outcome();
+        let took = match sender {
+            Sender::User => &mut outcome.hdd_user,
+            Sender::Upkeep => &mut outcome.hdd_other,
+        };
+        *took += self.clock.now().since(begun);
+    }
+}
+
+/// A side of the pair, which asks the world for everything and keeps the first and the last sector: there are the superblocks, and nothing
+/// else is read where no log is brought home.
+struct TimeAlone {
+    side: Side,
+    sectors: u64,
+    ends: Mutex<BTreeMap<u64, Vec<u8>>>,
+}
+
+impl TimeAlone {
+    fn is_end(&self, sector: u64) -> bool {
+        sector == 0 || sector + 1 == self.sectors
+    }
+}
+
+impl Device for TimeAlone {
+    fn label(&self) -> String {
+        self.side.name().to_owned()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { sectors: self.sectors, fails_fast: false }
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], _: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        into.fill(0);
+        if let Some(content) = self.ends.lock().expect("nobody panics here").get(&first.0) {
+            into[..SECTOR_BYTES].copy_from_slice(content);
+        }
+        Ok(Vec::new())
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let range = self.geometry().range(first, bytes.len());
+        if self.is_end(first.0) {
+            self.ends.lock().expect("nobody panics here").insert(first.0, bytes.to_vec());
+        }
+        ask(Wish::Write(self.side, range)).map_err(|source| DeviceError::Write { range, source })
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        ask(Wish::Sync(self.side)).map_err(|source| DeviceError::Sync { source })
+    }
+
+    fn discard(&self, _: SectorRange) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// 256 GiB: less than half of it is written, so nothing is brought home.
+const LOG_SECTORS: u64 = 1 << 26;
+/// With a home of 256 GiB.
+const HDD_SECTORS: u64 = 2 * LOG_SECTORS;
+/// As a file system or a store syncs at least.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Sectors that may wait for a sync in a log: 16 times what a pair is formatted with. Here no sync begins while others write, as it would
+/// there, and in a stall half of all waiting would be for that.
+const UNMARKED_MAX: u64 = 16 * 4096;
+/// Less what the sync itself adds.
+const UNSYNCED_MAX: u64 = UNMARKED_MAX - 128;
+/// Records of the longest write at most.
+const HEADERS_MAX: u64 = 3;
