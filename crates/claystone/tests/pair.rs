@@ -78,7 +78,7 @@ fn an_emulated_pair_steers_its_writes_and_says_so() {
     };
     // Until its buffer is known, some go to the solid-state drive.
     let mut keys = 0;
-    while pair("redirected_bytes") < 2 << 20 && keys < 200 {
+    while pair("redirected_bytes") < 2 << 20 && keys < 500 {
         keys += 1;
         let put = client.put(&format!("/box/{keys}"), content(keys, 300_000)).expect("an answer");
         assert!(put.ok(), "{put:?}");
