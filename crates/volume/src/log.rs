@@ -19,6 +19,7 @@
 //! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies than
 //!    recorded when what it holds is acknowledged.
 //! 6. A disk that does not answer in time has failed.
+//! 7. Where no disk has room for the next segment, records are refused and the log goes on as it is.
 //!
 //! A disk that fails leaves its segments with fewer copies. The log goes on in a new segment on disks that work, and what
 //! misses copies is copied. The next segment is made before this one is full, and what is not flushed is synced every few
@@ -91,6 +92,8 @@ pub struct LogStart {
     pub recorded_copies: u16,
     /// Disks that failed just now.
     pub failed: BTreeSet<DiskId>,
+    /// Intents that have no end yet.
+    pub intents: u64,
 }
 
 impl Log {
@@ -119,21 +122,22 @@ impl Log {
         &self.view
     }
 
-    /// Adds a record of a merge: when this returns it is in effect. If it is dropped before, the record may be added yet.
+    /// Adds a record: when this returns it is in effect. If it is dropped before, the record may be added yet. `None`: the
+    /// disks are too full for it, and nothing was added.
     ///
     /// # Errors
     /// Whether the record was added is unknown.
-    pub async fn append(&self, record: Record) -> Result<LogPlace, LogFailure> {
-        let place = self.ask(|done| Request::Append(record, done)).await?;
-        place.ok_or_else(|| LogFailure { reason: "the log's disks are full".to_owned() })
+    pub async fn append(&self, record: Record) -> Result<Option<LogPlace>, LogFailure> {
+        self.ask(|done| Request::Append(record, done)).await
     }
 
-    /// The same with what somebody writes. `None`: the disks are too full for it, and nothing was added.
+    /// Adds that an intent is carried out, or will not be: for that there is room always.
     ///
     /// # Errors
     /// As [`Log::append`].
-    pub async fn write(&self, record: Record) -> Result<Option<LogPlace>, LogFailure> {
-        self.ask(|done| Request::Append(record, done)).await
+    pub async fn end(&self, intent: LogPlace) -> Result<(), LogFailure> {
+        let ended = self.append(Record::Merged { intent: Some(intent), diffs: Vec::new() }).await?;
+        ended.map(|_| ()).ok_or_else(|| LogFailure { reason: "an intent's end found no room".to_owned() })
     }
 
     /// Makes durable every record whose `append` returned before this was called.
@@ -160,7 +164,9 @@ impl Log {
         let oldest = self.diffs.lock().unwrap_or_else(PoisonError::into_inner).oldest_live();
         let Some((below, over)) = self.view.over(oldest) else { return Ok(()) };
         // First it is durable that they are over: they may be back after a crash, and one without the others.
-        self.append(Record::Over { below }).await?;
+        if self.append(Record::Over { below }).await?.is_none() {
+            return Ok(());
+        }
         self.sync().await?;
         for number in over {
             // It may have got another copy meanwhile.

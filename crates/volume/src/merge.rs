@@ -32,7 +32,7 @@ use claystone_code::ChunkIndex;
 use claystone_env::timeout;
 use claystone_meta::{ChunkPlace, DiskState, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold};
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use futures::stream::{StreamExt, iter};
 
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
@@ -334,7 +334,10 @@ impl Inner {
             // One after another: what writers append meanwhile goes between them.
             self.give_way().await;
             let place = self.log.append(Record::Intent(intent)).await;
-            intents.push(place.map_err(|error| self.log_failed(error))?);
+            match place.map_err(|error| self.log_failed(error))? {
+                Some(place) => intents.push(place),
+                None => return self.call_off(batch, &intents).await,
+            }
         }
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
         let writes = batch.iter().map(|patch| ChunkWrites {
@@ -345,14 +348,46 @@ impl Inner {
         report.sectors_written += self.write_in_place(writes.collect()).await?;
         let diffs: Vec<(Page, LogPlace)> =
             batch.iter().flat_map(|patch| &patch.diffs).map(|(page, diff)| (*page, diff.at)).collect();
-        report.pages += diffs.len() as u64;
         report.stripes += batch.len() as u64;
-        let mut diffs = Some(diffs);
-        let merged = intents.into_iter().map(|intent| {
-            let diffs = diffs.take().unwrap_or_default();
-            self.log.append(Record::Merged { intent: Some(intent), diffs })
-        });
-        try_join_all(merged).await.map(|_| ()).map_err(|error| self.log_failed(error))
+        let (with_diffs, without) = intents.split_first().expect("a batch has an intent");
+        let pages = diffs.len() as u64;
+        let release = self.log.append(Record::Merged { intent: Some(*with_diffs), diffs });
+        let ends = try_join_all(without.iter().map(|intent| self.log.end(*intent)));
+        let (released, _) = try_join(release, ends).await.map_err(|error| self.log_failed(error))?;
+        if released.is_some() {
+            report.pages += pages;
+            return Ok(());
+        }
+        // Merged again they change nothing.
+        batch.iter().for_each(|patch| self.put_off(patch.position));
+        self.log.end(*with_diffs).await.map_err(|error| self.log_failed(error))
+    }
+
+    /// Ends intents of which nothing was written. This is durable before anybody else has their stripes: a later opening
+    /// would write what they say.
+    async fn call_off(&self, batch: &[Patch], intents: &[LogPlace]) -> Result<(), BlocksError> {
+        batch.iter().for_each(|patch| self.put_off(patch.position));
+        for intent in intents {
+            self.log.end(*intent).await.map_err(|error| self.log_failed(error))?;
+        }
+        self.log.sync().await.map_err(|error| self.log_failed(error))
+    }
+
+    /// Releases diffs that are in stripes of their own by now. Where the log has no room for this they stay for later: merged
+    /// again they change nothing.
+    async fn release(
+        &self,
+        diffs: Vec<(Page, LogPlace)>,
+        positions: &[u64],
+        report: &mut MergeReport,
+    ) -> Result<(), BlocksError> {
+        let pages = diffs.len() as u64;
+        let merged = self.log.append(Record::Merged { intent: None, diffs }).await;
+        match merged.map_err(|error| self.log_failed(error))? {
+            Some(_) => report.pages += pages,
+            None => positions.iter().for_each(|position| self.put_off(*position)),
+        }
+        Ok(())
     }
 
     /// Writes sectors of chunks in place and syncs them; a chunk that does not take them loses its place. Returns how many
@@ -513,9 +548,7 @@ impl Inner {
             drop(claim);
             report.stripes_begun += 1;
         }
-        report.pages += released.len() as u64;
-        let merged = self.log.append(Record::Merged { intent: None, diffs: released }).await;
-        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+        self.release(released, &[position], report).await
     }
 
     /// Puts pages into the data of their stripe.
@@ -569,10 +602,8 @@ impl Inner {
         }
         self.remember(position, None);
         report.stripes_dropped += 1;
-        report.pages += diffs.len() as u64;
         let released = diffs.iter().map(|(page, diff)| (*page, diff.at)).collect();
-        let merged = self.log.append(Record::Merged { intent: None, diffs: released }).await;
-        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+        self.release(released, &[position], report).await
     }
 
     /// Writes again what an intent of an earlier opening says, so that its stripes are whole.
@@ -615,8 +646,7 @@ impl Inner {
             }
         }
         self.write_in_place(writes.into_values().collect()).await?;
-        let merged = self.log.append(Record::Merged { intent: Some(at), diffs: Vec::new() }).await;
-        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+        self.log.end(at).await.map_err(|error| self.log_failed(error))
     }
 }
 

@@ -509,7 +509,7 @@ impl Inner {
 
     async fn log_write(&self, record: Record, pages: &Range<Page>) -> Result<(), BlocksError> {
         let _writing = self.pace.enter(self.env.clock.now());
-        match self.log.write(record).await {
+        match self.log.append(record).await {
             Ok(Some(_)) => {
                 self.try_again(pages);
                 Ok(())

@@ -26,7 +26,7 @@ use crate::diffs::Diffs;
 /// What the task is asked for.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// A record; where there is no room for one that may wait, none is appended.
+    /// A record; where the disks have no room for it, none is appended.
     Append(Record, Done<Option<LogPlace>>),
     Sync(Done<()>),
     Tend(Done<()>),
@@ -59,6 +59,8 @@ pub(super) struct Writer {
     /// Its disks, and the very stores that took what it has: one that was opened in a store's place since has lost what was
     /// not synced, and does not know it.
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
+    /// Intents that have no end yet: each finds room for it.
+    intents: u64,
     /// Bytes in effect that no sync has covered, in about.
     unsynced_bytes: u64,
     /// What waits to be appended, in order.
@@ -190,6 +192,7 @@ impl Writer {
             next: 0,
             end: 0,
             homes: BTreeMap::new(),
+            intents: start.intents,
             unsynced_bytes: 0,
             queue: VecDeque::new(),
             batches: VecDeque::new(),
@@ -204,7 +207,9 @@ impl Writer {
         writer.restore().await?;
         writer.is_opening = false;
         writer.record(&[]).await?;
-        writer.begin_segment().await?;
+        if !writer.begin_segment().await?.is_new {
+            return Err(LogFailure { reason: "no disk takes writes and has room for a segment of the log".to_owned() });
+        }
         Ok(writer)
     }
 

@@ -76,7 +76,9 @@ impl Inner {
         let entered: Vec<(Pass, Range<Page>)> = runs.into_iter().filter_map(enter).collect();
         // What was handed to the log before is in effect when this is, also for writers who went away.
         let nothing = self.log.append(Record::Over { below: 0 }).await;
-        nothing.map_err(|error| self.log_failed(error))?;
+        if nothing.map_err(|error| self.log_failed(error))?.is_none() {
+            return Ok(0);
+        }
         let mut still: Vec<(Page, Diff)> = diffs.to_vec();
         {
             let now = self.diffs();
@@ -111,7 +113,7 @@ impl Inner {
         // On disks that are too full for it, it stays where it is.
         let carried = records.into_iter().map(|record| async move {
             let pages = record.pages().map_or(0, |pages| pages.end.0 - pages.start.0);
-            self.log.write(record).await.map(|place| place.map_or(0, |_| pages))
+            self.log.append(record).await.map(|place| place.map_or(0, |_| pages))
         });
         let carried = try_join_all(carried).await.map_err(|error| self.log_failed(error))?;
         Ok(carried.into_iter().sum())

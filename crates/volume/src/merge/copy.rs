@@ -29,7 +29,7 @@ use futures::future::join_all;
 
 use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
-use crate::log::record::{LogPlace, Record};
+use crate::log::record::LogPlace;
 use crate::volume::Inner;
 use crate::{BlocksError, MergeReport};
 
@@ -117,14 +117,13 @@ impl Inner {
         }
         let diffs = copied.iter().flat_map(|copy| &copy.diffs).map(|(page, diff)| (*page, diff.at));
         let diffs: Vec<(Page, LogPlace)> = diffs.collect();
-        report.pages += diffs.len() as u64;
+        let positions: Vec<u64> = copied.iter().map(|copy| copy.position).collect();
         let claims: Vec<Option<Claim>> = copied.into_iter().map(|copy| copy.new.map(|(_, claim)| claim)).collect();
         let dropped = claims.iter().filter(|claim| claim.is_none()).count() as u64;
         report.stripes_dropped += dropped;
         report.stripes_copied += claims.len() as u64 - dropped;
         drop(claims);
-        let merged = self.log.append(Record::Merged { intent: None, diffs }).await;
-        merged.map(|_| ()).map_err(|error| self.log_failed(error))
+        self.release(diffs, &positions, report).await
     }
 
     /// Puts the old stripes back where the new ones were not recorded, and returns these when nobody reads them any more.

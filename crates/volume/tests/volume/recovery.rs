@@ -1,5 +1,6 @@
 //! A log that is read again from disks that have not all of it, cannot be read in places, are full, or are not there.
 
+use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, ChunkStore, Lease, OwnerId, Term};
 use claystone_code::CodeSpec;
 use claystone_meta::VolumeRecord;
@@ -9,6 +10,8 @@ use crate::crashes::every_opening;
 use crate::world::{World, check, scribble, settings};
 
 const BYTES: u64 = 512 << 10;
+/// More pages than a segment has room for.
+const FILLS: u64 = 10_000;
 
 /// A volume on so many disks with what is flushed, and the same written again without a flush: whichever copies have how
 /// much of that after a crash, it reads the same.
@@ -223,6 +226,107 @@ async fn full_disks_refuse_writes_and_nothing_else() {
     world.set_free(20 << 20);
     let volume = world.volumes.open("v").await.expect("a shorter segment fits");
     check(&volume, &model, "opened with full disks").await;
+}
+
+/// Writes pages until there is no room for one, or so many; how many it took.
+async fn fill(volume: &Volume, model: &mut [u8], most: u64) -> u64 {
+    for number in 0..most {
+        let offset = number * 7 % (model.len() as u64 / 4096) * 4096;
+        let page = pattern(number, 4096);
+        match volume.write(offset, page.clone(), Durable::WithFlush).await {
+            Ok(()) => model[offset as usize..][..4096].copy_from_slice(&page),
+            Err(BlocksError::NoSpace { .. }) => return number,
+            Err(error) => panic!("expected NoSpace, got {error}"),
+        }
+    }
+    most
+}
+
+/// A volume whose stripes are there, with diffs for all of them, on disks where nothing else has room.
+async fn full(most: u64) -> (World, Vec<u8>, u64) {
+    let settings = Settings { reserve_bytes: 1 << 30, segment_bytes: 8 << 20, ..settings() };
+    let (world, mut model) = prepared("rs:2+1", 4, settings, 6).await;
+    let volume = world.volumes.open("v").await.expect("it is open");
+    volume.merge_all().await.expect("there is room");
+    write_again(&volume, &model).await;
+    world.set_free(0);
+    let taken = fill(&volume, &mut model, most).await;
+    (world, model, taken)
+}
+
+/// Nothing has room: no write, then no discard, and no merge. All that was taken is there, and all goes on when there is room.
+#[tokio::test]
+async fn a_volume_goes_on_where_no_disk_has_room_for_another_segment() {
+    let (world, mut model, _) = full(FILLS).await;
+    let volume = world.volumes.open("v").await.expect("it is open");
+    let first = ByteRange { offset: 0, bytes: 4096 };
+    model[..4096].fill(0);
+    let mut discards = 0;
+    while volume.discard(first, Durable::WithFlush).await.is_ok() {
+        discards += 1;
+        assert!(discards < 100_000, "there is always room");
+    }
+    assert!(discards > 100, "discards have room that writes leave them, not only for {discards}");
+    for round in 0..3000 {
+        let merged = volume.merge_once(u64::MAX).await.expect("what finds no room waits");
+        assert!(merged.pages == 0 || round < 100, "nothing goes round for ever: {merged:?}");
+    }
+    volume.flush().await.expect("it has all it took");
+    check(&volume, &model, "full").await;
+
+    // With a disk less the log goes on where it is.
+    world.lose(1);
+    volume.flush().await.expect("other disks have it");
+    volume.merge_once(u64::MAX).await.expect("what finds no room waits");
+    check(&volume, &model, "full, and a disk is lost").await;
+    world.find(1);
+
+    world.set_free(1 << 40);
+    volume.write(0, vec![9; 4096].into(), Durable::Now).await.expect("there is room again");
+    model[..4096].fill(9);
+    for _ in 0..40 {
+        volume.merge_once(u64::MAX).await.expect("there is room again");
+    }
+    check(&volume, &model, "with room").await;
+    assert_eq!(volume.status().diff_pages, 0, "all was merged at last");
+    drop(volume);
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("it opens");
+    check(&volume, &model, "opened again").await;
+}
+
+/// The log has room for some of a merge's intents, and they are called off: killed at any change, what was flushed is there.
+#[tokio::test]
+async fn a_merge_that_finds_no_room_is_called_off_at_every_step() {
+    let (_, _, fills) = full(FILLS).await;
+    let prepared = async || {
+        let (world, model, _) = full(fills - 24).await;
+        let volume = world.volumes.open("v").await.expect("it is open");
+        volume.flush().await.expect("flushed");
+        (world, model, volume)
+    };
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let (world, model, volume) = prepared().await;
+            world.cut.set(world.cut.calls() + step, happens);
+            let merged = world.until_cut(volume.merge_once(u64::MAX)).await;
+            if let Some(merged) = merged {
+                let merged = merged.expect("it waits");
+                assert_eq!((merged.pages, merged.stripes), (0, 0), "all of it found room, so this shows nothing");
+                break;
+            }
+            steps += 1;
+            drop(volume);
+            let world = world.crash().await;
+            let what = format!("step {step}, happens: {happens}");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+            volume.merge_all().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+        }
+    }
+    assert!(steps > 20, "only {steps} steps");
 }
 
 /// Of a volume whose record cannot be read the stripes are held, and its log is kept; all others are opened.

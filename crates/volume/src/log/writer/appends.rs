@@ -10,6 +10,8 @@
 //! 2. An append takes effect, and is told, when it and all before it have ended on every disk that has not failed.
 //! 3. When a disk failed, what is under way comes to its end first, and the others are recorded before it is told.
 //! 4. No more than [`APPENDS_MAX`] are under way, all to one segment.
+//! 5. On full disks what needs more room is refused before what makes room: each kind of record leaves others their part of a
+//!    segment, and the end of an intent always finds room.
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{DiskId, SegmentError};
@@ -52,7 +54,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the first of what waits, in a new segment if this one has no room for it.
+    /// Appends the first of what waits, in a new segment if this one has no room for it. Where no disk has room for one it is refused.
     async fn append_some(&mut self) -> Result<(), LogFailure> {
         let mut batch = Batch::default();
         let mut content = BytesMut::new();
@@ -61,20 +63,27 @@ impl Writer {
             if !batch.records.is_empty() && end > APPEND_BYTES {
                 break;
             }
-            if end > self.room - self.next {
+            let needed = end + self.left_by(record);
+            if needed > self.room - self.next {
                 if !batch.records.is_empty() {
                     break;
                 }
                 // What merging needs to make room is left to it.
                 let has_room = !matches!(record, Record::Write { .. }) || self.has_room_for_writes();
-                if has_room {
-                    self.go_on_in_another(record.bytes() as u64).await?;
-                } else if let Some((_, done)) = self.queue.pop_front() {
+                if has_room && self.go_on_in_another(needed).await? {
+                    continue;
+                }
+                if let Some((_, done)) = self.queue.pop_front() {
                     answer(done, Ok(None));
                 }
                 continue;
             }
             let Some((record, waiting)) = self.queue.pop_front() else { break };
+            match record {
+                Record::Intent(_) => self.intents += 1,
+                Record::Merged { intent: Some(_), .. } => self.intents = self.intents.saturating_sub(1),
+                _ => {}
+            }
             let offset = self.next + content.len() as u64;
             record.encode(self.segment(), offset, &mut content);
             batch.records.push((record, LogPlace { segment: self.number, offset }, waiting));
@@ -85,13 +94,28 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a segment for a record, and copies those that miss copies if a disk was lost.
-    async fn go_on_in_another(&mut self, record_bytes: u64) -> Result<(), LogFailure> {
-        if self.begin_segment().await? {
+    /// Bytes of the segment that a record leaves to others, so that they find room where disks are full: discards, then what
+    /// releases diffs, then what ends segments, and always the ends of intents.
+    fn left_by(&self, record: &Record) -> u64 {
+        let (others, ends) = match record {
+            Record::Write { .. } => (3, self.intents),
+            Record::Intent(_) => (3, self.intents + 1),
+            Record::Zero { .. } => (2, self.intents),
+            Record::Merged { intent: Some(_), diffs } if diffs.is_empty() => return 0,
+            Record::Merged { .. } | Record::Over { below: 0 } => (1, self.intents),
+            Record::Begin { .. } | Record::Over { .. } => (0, self.intents),
+        };
+        others * LEFT_BYTES + ends * INTENT_END_BYTES
+    }
+
+    /// Begins a segment for a record, and copies those that miss copies if a disk was lost. False: no disk has room for one.
+    async fn go_on_in_another(&mut self, needed_bytes: u64) -> Result<bool, LogFailure> {
+        let begun = self.begin_segment().await?;
+        if begun.lost {
             self.restore().await?;
         }
-        assert!(record_bytes <= self.room - self.next, "a record fits a segment");
-        Ok(())
+        assert!(!begun.is_new || needed_bytes <= self.room - self.next, "a record fits a segment");
+        Ok(begun.is_new)
     }
 
     /// Appends bytes on every disk of the segment.
@@ -175,3 +199,7 @@ impl Writer {
 const APPENDS_MAX: usize = 8;
 /// Records are put together up to here: a network carries an append while disks take those before it.
 const APPEND_BYTES: u64 = 32 << 10;
+/// What a kind of record leaves to the next one.
+const LEFT_BYTES: u64 = 64 << 10;
+/// A record that ends an intent and releases nothing is no longer.
+const INTENT_END_BYTES: u64 = 64;

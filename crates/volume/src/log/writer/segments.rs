@@ -6,6 +6,8 @@
 //!     +------ a disk refuses it -----+---- a disk is lost ----+
 //! ```
 //!
+//! One that is needed and was not made ahead is made then. Where no disk takes it, the segment that is there goes on.
+//!
 //! Invariants:
 //! 1. What is made ahead has no record: to recovery it is none, and is deleted.
 //! 2. Its disks are among the recorded ones before they are asked to make it.
@@ -33,6 +35,15 @@ pub(super) struct Next {
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
     /// While it is made.
     pub(super) making: Option<Append>,
+}
+
+/// What became of beginning a segment.
+#[derive(Default)]
+pub(super) struct Begun {
+    /// Appends go to a new one. If not, no disk has room for it.
+    pub(super) is_new: bool,
+    /// A disk was lost.
+    pub(super) lost: bool,
 }
 
 impl Next {
@@ -72,34 +83,44 @@ impl Writer {
         self.candidates(self.settings.segment_bytes, spare).len() >= self.homes.len().min(self.settings.copies)
     }
 
-    /// Closes the segment and begins the next, on disks chosen before or now: as many as the log wants, or as there are.
-    /// Whether a disk was lost.
-    pub(super) async fn begin_segment(&mut self) -> Result<bool, LogFailure> {
-        let mut lost = self.settle().await?;
-        lost |= self.sync_all().await?;
-        if !self.homes.is_empty() {
-            self.previous = Some(LogPlace { segment: self.number, offset: self.end });
-        }
+    /// Closes the segment and begins the next, on disks chosen before or now: as many as the log wants, or as there are. Where
+    /// there are none nothing is closed.
+    pub(super) async fn begin_segment(&mut self) -> Result<Begun, LogFailure> {
+        let mut begun = Begun { lost: self.settle().await?, is_new: false };
         for _ in 0..BEGIN_TRIES {
-            if !self.try_begin().await? {
-                return Ok(lost);
+            let Some(mut next) = self.take_next().await? else {
+                self.view.set_ahead(BTreeSet::new());
+                self.record(&[]).await?;
+                return Ok(begun);
+            };
+            if !begun.is_new {
+                begun.lost |= self.sync_all().await?;
             }
-            lost = true;
+            next.homes.retain(|disk, _| !self.failed.contains_key(disk));
+            if next.homes.is_empty() {
+                continue;
+            }
+            if begun.is_new {
+                self.view.segments().remove(&self.number);
+            } else if !self.homes.is_empty() {
+                self.previous = Some(LogPlace { segment: self.number, offset: self.end });
+            }
+            begun.is_new = true;
+            if !self.begin(next).await? {
+                return Ok(begun);
+            }
+            begun.lost = true;
             // A disk was lost with its first record: on with others, where there are some.
             if self.next_segment().1.len() <= self.homes.len() {
-                return Ok(lost);
+                return Ok(begun);
             }
-            self.view.segments().remove(&self.number);
         }
         Err(LogFailure { reason: "disk after disk fails when it is to take a segment of the log".to_owned() })
     }
 
-    /// Begins a segment. Whether a disk was lost in doing so.
-    async fn try_begin(&mut self) -> Result<bool, LogFailure> {
-        self.homes.clear();
-        if !self.take_made().await? {
-            self.make_segment().await?;
-        }
+    /// Appends to this segment from now on. Whether a disk was lost in doing so.
+    async fn begin(&mut self, next: Next) -> Result<bool, LogFailure> {
+        (self.number, self.room, self.homes) = (next.number, next.bytes, next.homes);
         (self.next, self.end) = (0, 0);
         if self.homes.len() < self.settings.copies {
             let (disks, copies) = (self.homes.len(), self.settings.copies);
@@ -119,37 +140,41 @@ impl Writer {
         Ok(lost || (!std::mem::replace(&mut self.has_begun, true) && self.sync_all().await?))
     }
 
-    /// Makes a segment now.
-    async fn make_segment(&mut self) -> Result<(), LogFailure> {
+    /// The segment that was made ahead, or one that is made now.
+    async fn take_next(&mut self) -> Result<Option<Next>, LogFailure> {
+        match self.take_made().await? {
+            Some(next) => Ok(Some(next)),
+            None => self.make_segment().await,
+        }
+    }
+
+    /// Makes a segment now. `None`: no disk has room for it.
+    async fn make_segment(&mut self) -> Result<Option<Next>, LogFailure> {
         self.numbers += 1;
-        self.number = self.numbers;
         let (bytes, candidates) = self.next_segment();
+        let mut next = Next { number: self.numbers, bytes, homes: BTreeMap::new(), making: None };
         let order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
         self.record(&order[..order.len().min(self.settings.copies)]).await?;
-        let mut refused = None;
         for disk in order {
-            if self.homes.len() == self.settings.copies {
+            if next.homes.len() == self.settings.copies {
                 break;
             }
             let Some(store) = self.stores.stores.readable(disk) else { continue };
-            self.record(&[disk]).await?;
-            let created = store.segments().create_segment(self.number, self.lease, bytes);
+            if !self.recorded.0.contains(&disk) {
+                let chosen: Vec<DiskId> = next.homes.keys().copied().chain([disk]).collect();
+                self.record(&chosen).await?;
+            }
+            let created = store.segments().create_segment(next.number, self.lease, bytes);
             match self.stores.in_time(disk, created).await {
-                Ok(()) => drop(self.homes.insert(disk, store)),
+                Ok(()) => drop(next.homes.insert(disk, store)),
                 Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
                     self.failed.insert(disk, self.env.clock.now());
-                    refused = Some(error);
                 }
             }
         }
-        if self.homes.is_empty() {
-            let reason = refused.map_or("no disk takes writes and has room".to_owned(), |error| error.to_string());
-            return Err(LogFailure { reason: format!("the log has no disk for a segment of {bytes} bytes: {reason}") });
-        }
-        self.room = bytes;
-        Ok(())
+        Ok(next.is_there().then_some(next))
     }
 
     /// Begins to make the next segment where this one is nearly full.
@@ -220,21 +245,19 @@ impl Writer {
     }
 
     /// Takes the segment that was made ahead, if it is on disks that are all still good.
-    async fn take_made(&mut self) -> Result<bool, LogFailure> {
+    async fn take_made(&mut self) -> Result<Option<Next>, LogFailure> {
         if let Some(making) = self.next_made.making.take() {
             let outcome = making.await;
             self.made(outcome).await?;
         }
         if !self.next_made.is_there() {
-            return Ok(false);
+            return Ok(None);
         }
         if !self.is_next_good() {
             self.forget_next().await?;
-            return Ok(false);
+            return Ok(None);
         }
-        let next = std::mem::take(&mut self.next_made);
-        (self.number, self.room, self.homes) = (next.number, next.bytes, next.homes);
-        Ok(true)
+        Ok(Some(std::mem::take(&mut self.next_made)))
     }
 
     /// Whether the stores that made the next segment are the ones that are there, and take writes.
