@@ -4,17 +4,22 @@ use claystone_code::CodeSpec;
 use claystone_drill::{ConversionStep, StepFault, run_conversion};
 
 /// Both faults at every operation of the disks of the first stripe's first data chunk and of its first and last parity, and of
-/// one that has none; how many there are. The other chunks, and the other stripes, are like these.
+/// one that has none, and one of them on the way back; how many there are. The other chunks, and the other stripes, are like these.
 fn every_step(fast: &str, compact: &str, back: bool, hurt: bool) -> u64 {
     let (fast, compact): (CodeSpec, CodeSpec) = (fast.parse().expect("a code"), compact.parse().expect("a code"));
     let step = ConversionStep { fast, compact, back, hurt, fault: StepFault::Kill, chunk: None, operation: 0 };
     let (data, chunks) = (fast.shape().data, fast.shape().chunks());
     let of_first = (0..chunks).filter(|chunk| [0, data, chunks - 1].contains(chunk));
+    let faults: &[fn(u64) -> StepFault] = if back {
+        &[|operation| if operation.is_multiple_of(2) { StepFault::Kill } else { StepFault::Loss }]
+    } else {
+        &[|_| StepFault::Kill, |_| StepFault::Loss]
+    };
     let mut steps = 0;
     for chunk in of_first.map(Some).chain([None]) {
-        for fault in [StepFault::Kill, StepFault::Loss] {
+        for fault in faults {
             let is_there = |operation: &u64| {
-                let step = ConversionStep { chunk, operation: *operation, fault, ..step };
+                let step = ConversionStep { chunk, operation: *operation, fault: fault(*operation), ..step };
                 run_conversion(step).unwrap_or_else(|error| panic!("{error:?}"))
             };
             steps += (0..).take_while(is_there).count() as u64;
