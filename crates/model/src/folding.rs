@@ -35,6 +35,12 @@ impl StripeShape {
     pub fn stripe_bytes(&self) -> u64 {
         self.chunk_bytes * u64::from(self.data)
     }
+
+    /// Bytes that the merge of one page, alone in its rows, writes into the log again: sectors of which the log has not all.
+    fn logged_bytes(&self) -> u64 {
+        let (page, sector, parity) = (u64::from(self.page_bytes), u64::from(SECTOR_BYTES), u64::from(self.parity));
+        if page < sector { (parity + 1) * sector } else { parity * page }
+    }
 }
 
 /// Bytes that the log and the map of diffs take for what they keep, contents apart.
@@ -259,7 +265,10 @@ impl<'a> Reserve<'a> {
     fn is_over(&self) -> bool {
         match self.bound {
             Bound::Pages(pages) => self.pages > pages,
-            Bound::Log { bytes, merge_from_percent, .. } => self.log.all.bytes() * 100 > bytes * merge_from_percent,
+            Bound::Log { bytes, merge_from_percent, .. } => {
+                let to_come = self.pages * self.shape.logged_bytes();
+                (self.log.all.bytes() + to_come) * 100 > bytes * merge_from_percent
+            }
         }
     }
 

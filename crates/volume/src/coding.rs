@@ -1,9 +1,11 @@
 //! The codes that a volume's stripes have, made when they are first met.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use claystone_code::{CodeSpec, ErasureCode};
+use claystone_chunk::SECTOR_BYTES;
+use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
+use claystone_meta::Redundancy;
 
 use crate::geometry::Geometry;
 use crate::merge::Reach;
@@ -13,6 +15,19 @@ use crate::merge::Reach;
 pub(crate) struct Coding {
     pub(crate) code: Arc<dyn ErasureCode>,
     pub(crate) reach: Reach,
+}
+
+impl Coding {
+    /// Bytes that the merge of one page, alone in its rows, writes into the log again: sectors of which the log has not all.
+    fn logged_bytes(&self, geometry: &Geometry) -> u64 {
+        let (page_bytes, sector) = (u64::from(geometry.page_bytes), u64::from(SECTOR_BYTES));
+        let reached = (0..geometry.columns).map(|column| {
+            let parity = self.reach.parity_of(&BTreeSet::from([ChunkIndex(column)]));
+            parity.into_iter().filter(|parity| self.reach.copied(*parity).is_none()).count() as u64
+        });
+        let parity = reached.max().unwrap_or(0);
+        if page_bytes < sector { (parity + 1) * sector } else { parity * page_bytes }
+    }
 }
 
 /// The codes of a volume.
@@ -42,5 +57,33 @@ impl Codings {
         let coding = Arc::new(Coding { reach: Reach::of(&*code), code });
         known.insert(spec, coding.clone());
         Some(coding)
+    }
+
+    /// Bytes that the merge of one page writes into the log at most, in a stripe that has what it gets.
+    pub(crate) fn logged_bytes(&self, redundancy: &Redundancy, geometry: &Geometry) -> u64 {
+        let codings = redundancy.codes().filter_map(|spec| self.of(spec));
+        codings.map(|coding| coding.logged_bytes(geometry)).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_merge_writes_into_the_log_again_is_what_the_log_has_not() {
+        let logged = |redundancy: &str, columns: u16, page_bytes: u32| {
+            let geometry = Geometry { page_bytes, chunk_bytes: 65536, columns };
+            let redundancy: Redundancy = redundancy.parse().expect("valid");
+            Codings::new(&geometry).logged_bytes(&redundancy, &geometry)
+        };
+        assert_eq!(logged("rs:4+2", 4, 4096), 2 * 4096);
+        assert_eq!(logged("rs:4+2", 4, 8192), 2 * 8192);
+        // The sector that it is part of, and that of each parity.
+        assert_eq!(logged("rs:4+2", 4, 1024), 3 * 4096);
+        // Copies are what was written; a group's parity and those of all.
+        assert_eq!(logged("replica:3", 1, 4096), 0);
+        assert_eq!(logged("replica:3/rs:4+2", 4, 4096), 2 * 4096);
+        assert_eq!(logged("lrc:4+2+2", 4, 4096), 3 * 4096);
     }
 }

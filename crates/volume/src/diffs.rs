@@ -25,6 +25,12 @@ pub struct Diff {
     pub kind: DiffKind,
 }
 
+impl Diff {
+    fn has_content(&self) -> bool {
+        self.kind != DiffKind::Zeros
+    }
+}
+
 /// What a page became.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffKind {
@@ -48,6 +54,8 @@ pub struct Diffs {
     intents: BTreeMap<LogPlace, BTreeSet<u64>>,
     live: BTreeMap<u64, u64>,
     pages: u64,
+    /// Of these, those that are not zeros.
+    content_pages: u64,
     /// Diffs that were released since these are kept.
     released: u64,
     ticks: u64,
@@ -81,6 +89,7 @@ impl Diffs {
             intents: BTreeMap::new(),
             live: BTreeMap::new(),
             pages: 0,
+            content_pages: 0,
             released: 0,
             ticks: 0,
             last: LogPlace { segment: 0, offset: 0 },
@@ -129,6 +138,8 @@ impl Diffs {
         self.by_age.insert(self.ticks, position);
         *self.live.entry(diff.at.segment).or_default() += 1;
         self.last = self.last.max(diff.at);
+        self.content_pages += u64::from(diff.has_content());
+        self.content_pages -= u64::from(old.is_some_and(|old| old.has_content()));
         match (old, &mut self.frozen) {
             (Some(old), Some(frozen)) if old.at <= frozen.last => {
                 frozen.older.entry(position).or_default().insert(page, old);
@@ -214,6 +225,13 @@ impl Diffs {
         of_then.into_iter().collect()
     }
 
+    /// Of the same, those in segments up to this one.
+    pub fn stripe_up_to(&self, position: u64, segment: u64) -> Vec<(Page, Diff)> {
+        let mut diffs = self.stripe(position);
+        diffs.retain(|(_, diff)| diff.at.segment <= segment);
+        diffs
+    }
+
     /// Forgets diffs that are merged, where no later one took their place.
     pub fn release(&mut self, merged: &[(Page, LogPlace)]) {
         for (page, at) in merged {
@@ -222,9 +240,10 @@ impl Diffs {
                 continue;
             }
             let Some(stripe) = self.stripes.get_mut(&position) else { continue };
-            if stripe.pages.get(page).is_some_and(|diff| diff.at == *at) {
+            if let Some(diff) = stripe.pages.get(page).copied().filter(|diff| diff.at == *at) {
                 stripe.pages.remove(page);
                 self.pages -= 1;
+                self.content_pages -= u64::from(diff.has_content());
                 self.released += 1;
                 if stripe.pages.is_empty() {
                     self.by_age.remove(&stripe.touched);
@@ -288,8 +307,7 @@ impl Diffs {
 
     /// How many have content in the log.
     pub fn content_pages(&self) -> u64 {
-        let pages = self.stripes.values().flat_map(|stripe| stripe.pages.values());
-        pages.filter(|diff| diff.kind != DiffKind::Zeros).count() as u64
+        self.content_pages
     }
 
     /// Whether a stripe has diffs.
@@ -321,6 +339,28 @@ mod tests {
 
     fn diff(segment: u64, offset: u64) -> Diff {
         Diff { at: LogPlace { segment, offset }, kind: DiffKind::Zeros }
+    }
+
+    fn content(segment: u64, offset: u64) -> Diff {
+        Diff { kind: DiffKind::Content { crc: 0 }, ..diff(segment, offset) }
+    }
+
+    #[test]
+    fn pages_with_content_are_counted_and_taken_by_their_segments() {
+        let mut diffs = diffs();
+        diffs.put(Page(0), content(1, 0));
+        diffs.put(Page(1), content(2, 0));
+        diffs.put(Page(2), diff(2, 64));
+        assert_eq!((diffs.pages(), diffs.content_pages()), (3, 2));
+        let pages =
+            |diffs: &Diffs, up_to| diffs.stripe_up_to(0, up_to).iter().map(|(page, _)| page.0).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2].map(|up_to| pages(&diffs, up_to)), [vec![], vec![0], vec![0, 1, 2]]);
+        // Zeros over content, content over zeros, and what is merged.
+        diffs.put(Page(0), diff(3, 0));
+        diffs.put(Page(2), content(3, 64));
+        assert_eq!(diffs.content_pages(), 2);
+        diffs.release(&[(Page(1), content(2, 0).at), (Page(0), diff(3, 0).at), (Page(2), diff(2, 64).at)]);
+        assert_eq!((diffs.pages(), diffs.content_pages()), (1, 1));
     }
 
     #[test]

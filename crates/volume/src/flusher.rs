@@ -15,9 +15,10 @@
 //! Every 10 s, and at once when what they get was set, stripes are given the form that fits how much they are written
 //! ([`crate::switch`]), unless merging is due: room in the log comes first.
 //!
-//! Between its rounds merging rests while somebody writes, four times as long as a round where it begins, not at all from
-//! 75 % on; what somebody asks for goes the same way. Its steps are short, few at a time, and begin between writes
-//! ([`crate::pace`]); its records in the log are short too: no writer waits long for it.
+//! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, from 75 % on as long;
+//! what somebody asks for goes the same way. Its steps are short, few at a time, and begin between writes
+//! ([`crate::pace`]); its records in the log are short too: no writer waits long for it. While writers wait for it at the
+//! toll it neither rests nor gives way.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -27,6 +28,7 @@ use claystone_chunk::DiskId;
 use claystone_env::{Env, Task, timeout};
 use futures::FutureExt;
 
+use crate::diffs::Diffs;
 use crate::volume::{Inner, Volume};
 use crate::{BlocksError, MergeReport};
 
@@ -88,24 +90,28 @@ impl Inner {
                 break;
             }
             if self.records.load(Ordering::Relaxed) != written {
-                let took = self.env.clock.now().since(began);
-                self.env.clock.sleep(pause(took, self.used_percent(), self.settings.merge_from_percent)).await;
+                let now = self.env.clock.now();
+                if !self.toll.holds_up(now) {
+                    let (used, merge_from) = (self.used_percent(), self.settings.merge_from_percent);
+                    self.env.clock.sleep(pause(now.since(began), used, merge_from)).await;
+                }
             }
         }
         Ok(all)
     }
 
-    /// Before a step of a merge: lets writers go first, unless they are slowed down to the speed of merging already.
+    /// Before a step of a merge: lets writers go first, unless merging is what they wait for.
     pub(crate) async fn give_way(&self) {
-        if self.used_percent() < SLOW_FROM_PERCENT {
+        if !self.toll.holds_up(self.env.clock.now()) {
             self.pace.give_way(&*self.env.clock).await;
         }
     }
 
     /// How many reads, overwrites or syncs a merge has under way: a writer's append waits behind them at a disk.
     pub(crate) fn at_once(&self) -> usize {
-        let is_wanted = self.pace.is_wanted(self.env.clock.now()) && self.used_percent() < SLOW_FROM_PERCENT;
-        if is_wanted { AT_ONCE_BESIDE_WRITERS } else { AT_ONCE }
+        let now = self.env.clock.now();
+        let gives_way = self.pace.is_wanted(now) && !self.toll.holds_up(now);
+        if gives_way { AT_ONCE_BESIDE_WRITERS } else { AT_ONCE }
     }
 
     /// Gives stripes the form that fits them until merging is due. Returns whether more can be done at once.
@@ -148,12 +154,19 @@ impl Inner {
         self.log.tend().await.map_err(|error| self.log_failed(error))
     }
 
-    /// The share of the reserve that the log uses.
+    /// The share of the reserve that is used: by what the log has, and what merging all that waits writes into it before
+    /// the segments of what waits are over.
     pub(crate) fn used_percent(&self) -> u64 {
+        self.used_percent_with(&self.diffs())
+    }
+
+    /// The same, with diffs that are locked.
+    pub(crate) fn used_percent_with(&self, diffs: &Diffs) -> u64 {
         let limit = self.settings.segments_max() * self.settings.segment_bytes;
         // Zeros take no room in the log, but their diffs take memory.
-        let pages = self.diffs().pages() * u64::from(self.geometry.page_bytes);
-        100 * self.log.view().bytes().max(pages) / limit
+        let waiting = diffs.pages() * u64::from(self.geometry.page_bytes);
+        let to_come = diffs.content_pages() * self.logged_bytes.load(Ordering::Acquire);
+        100 * (self.log.view().bytes().max(waiting) + to_come) / limit
     }
 
     /// Each opening begins a segment, which takes its whole length on its disks: of a store that keeps dying they are many
@@ -163,12 +176,12 @@ impl Inner {
     }
 }
 
-/// How long merging rests after a round that took so long, while somebody writes: the longer the more room is left, and not
-/// at all where writers are slowed down.
+/// How long merging rests after a round that took so long, while somebody writes and nobody waits for it: the longer the
+/// more room is left.
 fn pause(took: Duration, used_percent: u64, merge_from_percent: u64) -> Duration {
     let left = SLOW_FROM_PERCENT.saturating_sub(used_percent) as f64;
     let all = SLOW_FROM_PERCENT.saturating_sub(merge_from_percent).max(1) as f64;
-    took.mul_f64(RESTS_MAX * (left / all).min(1.0)).min(REST_MAX)
+    took.mul_f64(RESTS_MIN + (RESTS_MAX - RESTS_MIN) * (left / all).min(1.0)).min(REST_MAX)
 }
 
 const TICK: Duration = Duration::from_secs(1);
@@ -179,8 +192,9 @@ const ROUND_PAGES: u64 = 512;
 /// See [`Inner::at_once`].
 const AT_ONCE: usize = 8;
 const AT_ONCE_BESIDE_WRITERS: usize = 2;
-/// From here on writers are slowed down, and merging gives way to nobody.
+/// From here on writers are slowed down.
 pub(crate) const SLOW_FROM_PERCENT: u64 = 75;
-/// Where merging begins it rests so many times as long as it works.
-const RESTS_MAX: f64 = 4.0;
+/// Merging rests so many times as long as it works: where it begins, and from where writers are slowed down on.
+const RESTS_MAX: f64 = 2.0;
+const RESTS_MIN: f64 = 1.0;
 const REST_MAX: Duration = Duration::from_secs(1);

@@ -54,6 +54,13 @@ struct Patch {
     sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
 }
 
+/// What a round of merging takes on.
+struct Choice {
+    positions: Vec<u64>,
+    /// The newest segment whose diffs it takes, of stripes that there are and nobody shares.
+    up_to: u64,
+}
+
 /// What pages become, and where the log has it if it is not zeros.
 type Contents = BTreeMap<Page, (Bytes, Option<LogPlace>)>;
 
@@ -115,7 +122,7 @@ impl Inner {
             return Err(self.fail("it failed before".to_owned()));
         }
         let chosen = self.choose(pages_max);
-        let mut report = self.merge_stripes(&chosen).await?;
+        let mut report = self.merge_stripes(&chosen.positions, chosen.up_to).await?;
         report.pages_carried = self.carry_over().await?;
         if report.pages_carried > 0 {
             self.log.tend().await.map_err(|error| self.log_failed(error))?;
@@ -125,11 +132,11 @@ impl Inner {
         Ok(report)
     }
 
-    /// Merges what these stripes have diffs for. The caller has `merging`.
-    pub(crate) async fn merge_stripes(&self, positions: &[u64]) -> Result<MergeReport, BlocksError> {
+    /// Merges what these stripes have diffs for in segments up to this one. The caller has `merging`.
+    pub(crate) async fn merge_stripes(&self, positions: &[u64], up_to: u64) -> Result<MergeReport, BlocksError> {
         let mut report = MergeReport::default();
         for positions in positions.chunks(TOUCH_STRIPES) {
-            let held = self.take_alone(positions, &mut report).await?;
+            let held = self.take_alone(positions, up_to, &mut report).await?;
             let mut batch: Vec<(Patch, Hold)> = Vec::new();
             let mut sectors = 0;
             for (patch, hold) in held {
@@ -174,36 +181,46 @@ impl Inner {
         }
     }
 
-    /// Stripes to merge: what pins the oldest segments first if the log is long, then the coldest.
-    fn choose(&self, pages_max: u64) -> Vec<u64> {
+    /// What to merge. Where room in the log is wanted, what keeps its oldest segment, and of that only what is in the older
+    /// half of them: of what was written lately much is written again. Else the coldest stripes, whole.
+    fn choose(&self, pages_max: u64) -> Choice {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
         put_off.retain(|_, until| *until > round);
         let diffs = self.diffs();
-        let mut chosen: Vec<u64> = Vec::new();
-        let mut pages = 0;
-        let mut take = |position: u64, chosen: &mut Vec<u64>| {
-            if pages < pages_max && !chosen.contains(&position) && !put_off.contains_key(&position) {
-                pages += diffs.stripe(position).len() as u64;
-                chosen.push(position);
+        let of = |first: &[u64], up_to: u64| {
+            let coldest = diffs.coldest().filter(|position| !first.contains(position));
+            let mut pages = 0;
+            let mut positions = Vec::new();
+            for position in first.iter().copied().chain(coldest).filter(|position| !put_off.contains_key(position)) {
+                if pages >= pages_max || positions.len() == STRIPES_MAX {
+                    break;
+                }
+                let to_merge = diffs.stripe_up_to(position, up_to).len() as u64;
+                pages += to_merge;
+                positions.extend((to_merge > 0).then_some(position));
             }
+            Choice { positions, up_to }
         };
-        if self.log_is_long()
-            && let Some(oldest) = diffs.oldest_live()
-        {
-            diffs.pinning(oldest).into_iter().for_each(|position| take(position, &mut chosen));
+        let wants_room = self.log_is_long() || self.used_percent_with(&diffs) >= self.settings.merge_from_percent;
+        if let Some(oldest) = diffs.oldest_live().filter(|_| wants_room) {
+            let chosen = of(&diffs.pinning(oldest), self.log.view().middle().max(oldest));
+            if !chosen.positions.is_empty() {
+                return chosen;
+            }
         }
-        for position in diffs.coldest().take(2 * STRIPES_MAX + put_off.len()) {
-            take(position, &mut chosen);
-        }
-        chosen.truncate(STRIPES_MAX);
-        chosen
+        of(&[], u64::MAX)
     }
 
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
     /// records say from here on that they changed since they were verified. Stripes that somebody else has are left out;
     /// what has no stripe yet gets one, and what shares one gets its own.
-    async fn take_alone(&self, positions: &[u64], report: &mut MergeReport) -> Result<Vec<(Patch, Hold)>, BlocksError> {
+    async fn take_alone(
+        &self,
+        positions: &[u64],
+        up_to: u64,
+        report: &mut MergeReport,
+    ) -> Result<Vec<(Patch, Hold)>, BlocksError> {
         let mut known = BTreeMap::new();
         for position in positions {
             match self.stripe(*position) {
@@ -231,7 +248,7 @@ impl Inner {
         let patch = |stripe: StripeRecord| {
             let (position, hold) = holds.remove(&stripe.id).expect("it was asked for once");
             self.remember(position, Some(stripe.clone()));
-            let diffs = self.diffs().stripe(position);
+            let diffs = self.diffs().stripe_up_to(position, up_to);
             (Patch { position, stripe, diffs, sectors: BTreeMap::new() }, hold)
         };
         Ok(touched.into_iter().map(patch).collect())

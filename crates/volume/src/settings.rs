@@ -8,7 +8,8 @@ use claystone_meta::Redundancy;
 /// Settings of an open volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes of log that a volume may take on each disk that keeps it: how much can wait to be merged.
+    /// Bytes of log that a volume may take on each disk that keeps it: what waits to be merged, and what merging it writes
+    /// there first.
     pub reserve_bytes: u64,
     /// Bytes of each segment of the log.
     pub segment_bytes: u64,

@@ -92,7 +92,7 @@ impl Inner {
             if positions.is_empty() {
                 return Ok(());
             }
-            let report = self.merge_stripes(&positions).await?;
+            let report = self.merge_stripes(&positions, u64::MAX).await?;
             if report.pages > 0 {
                 tries = 0;
                 continue;

@@ -19,6 +19,7 @@
 //! The speed of merging is measured while somebody waits, from one release of diffs to another.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use claystone_env::{Moment, timeout};
@@ -29,7 +30,23 @@ use crate::volume::Inner;
 
 /// Where writers pay.
 #[derive(Debug, Default)]
-pub(crate) struct Toll(tokio::sync::Mutex<Gatekeeper>);
+pub(crate) struct Toll {
+    gatekeeper: tokio::sync::Mutex<Gatekeeper>,
+    /// When somebody last had to wait.
+    waited: Mutex<Option<Moment>>,
+}
+
+impl Toll {
+    /// Whether somebody had to wait a moment ago: merging is what writers wait for.
+    pub(crate) fn holds_up(&self, now: Moment) -> bool {
+        let waited = *self.waited.lock().unwrap_or_else(PoisonError::into_inner);
+        waited.is_some_and(|at| now.since(at) < LATELY)
+    }
+
+    fn note_wait(&self, now: Moment) {
+        *self.waited.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+}
 
 /// Whoever has it passes next.
 #[derive(Debug, Default)]
@@ -61,7 +78,7 @@ impl Inner {
         if self.used_and_wanted() < SLOW_FROM_PERCENT {
             return Ok(());
         }
-        let mut gatekeeper = self.toll.0.lock().await;
+        let mut gatekeeper = self.toll.gatekeeper.lock().await;
         gatekeeper.next(self.env.clock.now());
         loop {
             let merged = self.merge_ended.notified();
@@ -89,7 +106,10 @@ impl Inner {
             match gatekeeper.wait(now, bytes, used, released) {
                 Duration::ZERO => return Ok(()),
                 // Prices change.
-                wait => self.env.clock.sleep(wait.min(LOOK_AGAIN)).await,
+                wait => {
+                    self.toll.note_wait(now);
+                    self.env.clock.sleep(wait.min(LOOK_AGAIN)).await;
+                }
             }
         }
     }
@@ -169,6 +189,8 @@ const SLEEP_MIN: Duration = Duration::from_millis(2);
 /// Time in which nobody passed counts as paid up to here.
 const CREDIT: Duration = Duration::from_millis(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Somebody who waited so long ago may be followed by another one.
+const LATELY: Duration = Duration::from_millis(250);
 const STUCK_WAIT: Duration = Duration::from_millis(200);
 /// The speed is measured over so much time at least, and at most if nothing is released.
 const WINDOW: Duration = Duration::from_millis(250);

@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     pub(crate) record: VolumeRecord,
     pub(crate) geometry: Geometry,
     pub(crate) codings: Codings,
+    /// Bytes that the merge of a page writes into the log, at most; changed with `redundancy`.
+    pub(crate) logged_bytes: AtomicU64,
     pub(crate) settings: Settings,
     pub(crate) diffs: Arc<Mutex<Diffs>>,
     pub(crate) known: RwLock<BTreeMap<u64, Arc<StripeRecord>>>,
@@ -133,6 +135,8 @@ impl Volume {
         let Parts { env, meta, stripes, record, geometry, settings, diffs, known, log } = parts;
         let base = Base { clock: env.clock.clone(), meta: meta.clone(), stripes: stripes.clone(), geometry };
         let redundancy = record.redundancy;
+        let codings = Codings::new(&geometry);
+        let logged_bytes = codings.logged_bytes(&redundancy, &geometry);
         let heats = Heats::new(settings.heat_half_life, env.clock.now());
         let inner = Inner {
             env,
@@ -143,7 +147,8 @@ impl Volume {
             lease: Lease { owner: record.id, term: record.term },
             bytes: AtomicU64::new(record.bytes),
             record,
-            codings: Codings::new(&geometry),
+            codings,
+            logged_bytes: AtomicU64::new(logged_bytes),
             geometry,
             settings,
             diffs,
@@ -243,7 +248,10 @@ impl Volume {
 
     /// Its stripes get this from now on; the record has it already.
     pub(crate) fn set_redundancy(&self, redundancy: Redundancy) {
-        *self.inner.redundancy.write().unwrap_or_else(PoisonError::into_inner) = redundancy;
+        let inner = &self.inner;
+        *inner.redundancy.write().unwrap_or_else(PoisonError::into_inner) = redundancy;
+        let logged_bytes = inner.codings.logged_bytes(&redundancy, &inner.geometry);
+        inner.logged_bytes.store(logged_bytes, Ordering::Release);
         self.inner.switch_wanted.store(true, Ordering::Release);
         self.inner.merge_wanted.notify_one();
     }

@@ -146,6 +146,12 @@ impl LogView {
         (!over.is_empty()).then_some((below, over))
     }
 
+    /// The segment in the middle of those that are not over: half of them are older, or it is the only one.
+    pub fn middle(&self) -> u64 {
+        let segments = self.segments();
+        segments.keys().nth(segments.len() / 2).copied().unwrap_or(0)
+    }
+
     /// Whether the segment is not over.
     pub fn has(&self, segment: u64) -> bool {
         self.segments().contains_key(&segment)
