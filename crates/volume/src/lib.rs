@@ -35,6 +35,7 @@ pub mod testing;
 mod toll;
 mod volume;
 mod volumes;
+mod zeros;
 
 pub use blocks::{Access, Blocks, BlocksError, Durable, Space, Span, SpanKind, Stretch, Zeroing, joined, within};
 pub use error::VolumeError;

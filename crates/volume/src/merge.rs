@@ -43,6 +43,7 @@ use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
 use crate::volume::{Inner, Volume};
 use crate::volumes::Held;
+use crate::zeros::zeros_of;
 use crate::{BlocksError, MergeReport};
 
 /// A stripe that is about to be patched.
@@ -363,6 +364,7 @@ impl Inner {
             sectors: patch.sectors.iter().map(|(at, sector)| (*at, sector.content.clone())).collect(),
         });
         report.sectors_written += self.write_in_place(writes.collect()).await?;
+        batch.iter().for_each(|patch| self.zeros().merged(patch.position, &patch.diffs));
         let diffs: Vec<(Page, LogPlace)> =
             batch.iter().flat_map(|patch| &patch.diffs).map(|(page, diff)| (*page, diff.at)).collect();
         report.stripes += batch.len() as u64;
@@ -562,6 +564,7 @@ impl Inner {
                 Err(error) => return Err(self.fail(format!("a new stripe cannot be recorded: {error}"))),
             }
             self.remember(position, Some(stripe));
+            self.zeros().learn(position, &zeros_of(&self.geometry, position, &data));
             drop(claim);
             report.stripes_begun += 1;
         }

@@ -40,6 +40,7 @@ use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::switch::{Form, Heats, form_of};
 use crate::toll::Toll;
+use crate::zeros::Zeros;
 use crate::{
     Access, Blocks, BlocksError, Durable, FormTally, MergeReport, Settings, Space, Span, SpanKind, Stretch,
     SwitchReport, VolumeStatus, Zeroing, joined, within,
@@ -69,6 +70,8 @@ pub(crate) struct Inner {
     /// Chunks of all of `known`; changed with it.
     pub(crate) chunks: AtomicU64,
     pub(crate) log: Log,
+    /// Pages that are zeros in their stripes.
+    zeros: Mutex<Zeros>,
     pub(crate) bytes: AtomicU64,
     /// Held by whoever merges.
     pub(crate) merging: tokio::sync::Mutex<()>,
@@ -155,6 +158,7 @@ impl Volume {
             chunks: AtomicU64::new(known.values().map(|stripe| u64::from(stripe.code.shape().chunks())).sum()),
             known: RwLock::new(known),
             log,
+            zeros: Mutex::new(Zeros::new(geometry)),
             merging: tokio::sync::Mutex::default(),
             merge_ended: Notify::new(),
             merge_wanted: Arc::default(),
@@ -262,6 +266,10 @@ impl Inner {
         self.diffs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn zeros(&self) -> MutexGuard<'_, Zeros> {
+        self.zeros.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn kept(&self) -> MutexGuard<'_, BTreeMap<StripeId, Hold>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,6 +310,7 @@ impl Inner {
             self.heats.lock().unwrap_or_else(PoisonError::into_inner).forget(position);
         }
         if old.map(|old| old.id) != new.map(|new| new.id) {
+            self.zeros().forget(position);
             // Another stripe may be switched where the one before could not.
             self.unswitchable.lock().unwrap_or_else(PoisonError::into_inner).remove(&position);
         }

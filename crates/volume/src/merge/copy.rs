@@ -27,10 +27,11 @@ use claystone_meta::{MetaError, StripeRecord};
 use claystone_stripe::{Claim, Hold};
 use futures::future::join_all;
 
-use crate::diffs::{Diff, DiffKind};
+use crate::diffs::Diff;
 use crate::geometry::Page;
 use crate::log::record::LogPlace;
 use crate::volume::Inner;
+use crate::zeros::zeros_of;
 use crate::{BlocksError, MergeReport};
 
 /// What takes the place of a shared stripe.
@@ -39,10 +40,17 @@ struct Copied {
     old: Arc<StripeRecord>,
     /// `None`: all of it is zeros.
     new: Option<(StripeRecord, Claim)>,
+    /// Pages of the new one that are zeros.
+    zeros: Vec<Page>,
     diffs: Vec<(Page, Diff)>,
 }
 
 impl Copied {
+    /// All of it is zeros now.
+    fn zeros(position: u64, old: Arc<StripeRecord>, diffs: Vec<(Page, Diff)>) -> Copied {
+        Copied { position, old, new: None, zeros: Vec::new(), diffs }
+    }
+
     fn stripe(&self) -> Option<StripeRecord> {
         self.new.as_ref().map(|(stripe, _)| stripe.clone())
     }
@@ -115,6 +123,7 @@ impl Inner {
             }
             Err(error) => return Err(self.fail(format!("new stripes cannot be recorded: {error}"))),
         }
+        copied.iter().for_each(|copy| self.zeros().learn(copy.position, &copy.zeros));
         let diffs = copied.iter().flat_map(|copy| &copy.diffs).map(|(page, diff)| (*page, diff.at));
         let diffs: Vec<(Page, LogPlace)> = diffs.collect();
         let positions: Vec<u64> = copied.iter().map(|copy| copy.position).collect();
@@ -142,7 +151,7 @@ impl Inner {
         let Some(old) = self.stripe(position) else { return Ok(Outcome::NotNow) };
         let diffs = self.diffs().stripe(position);
         if self.are_all_zeros(position, &diffs) {
-            return Ok(Outcome::Copied(Box::new(Copied { position, old, new: None, diffs })));
+            return Ok(Outcome::Copied(Box::new(Copied::zeros(position, old, diffs))));
         }
         let contents = match self.contents(&diffs).await {
             Err(BlocksError::Lost { .. }) => return Ok(Outcome::Lost),
@@ -159,8 +168,12 @@ impl Inner {
             }
         }
         self.lay_over(position, &contents, &mut data);
+        let zeros = zeros_of(&self.geometry, position, &data);
+        if data.len() == zeros.len() * self.geometry.page_bytes as usize {
+            return Ok(Outcome::Copied(Box::new(Copied::zeros(position, old, diffs))));
+        }
         let Some(new) = self.write_stripe(&data, Some(&old)).await else { return Ok(Outcome::NotNow) };
-        Ok(Outcome::Copied(Box::new(Copied { position, old, new: Some(new), diffs })))
+        Ok(Outcome::Copied(Box::new(Copied { position, old, new: Some(new), zeros, diffs })))
     }
 
     /// The data chunks of which something stays: not all of their pages have a diff.
@@ -197,8 +210,8 @@ impl Inner {
 
     /// Whether a stripe is all zeros with these diffs in it.
     pub(super) fn are_all_zeros(&self, position: u64, diffs: &[(Page, Diff)]) -> bool {
-        let zeros = diffs.iter().all(|(_, diff)| diff.kind == DiffKind::Zeros);
-        zeros && diffs.len() as u64 == self.pages_of(position)
+        let first = self.geometry.page(position * self.geometry.stripe_bytes());
+        self.zeros().are_all(position, first..Page(first.0 + self.pages_of(position)), diffs)
     }
 }
 

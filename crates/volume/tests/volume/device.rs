@@ -159,6 +159,45 @@ async fn every_loss_that_the_code_tolerates_is_survived_with_and_without_diffs()
     }
 }
 
+/// What was never written, discarded before, or copied for a snapshot counts as well.
+#[tokio::test]
+async fn a_stripe_that_is_discarded_bit_by_bit_is_given_back() {
+    let world = World::new(6).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let stripes = |volume: &Volume| (volume.status().stripes, volume.status().merged.stripes_dropped);
+    let discard = async |volume: &Volume, pages: std::ops::Range<u64>| {
+        let range = ByteRange { offset: pages.start * 4096, bytes: (pages.end - pages.start) * 4096 };
+        volume.discard(range, Durable::WithFlush).await.expect("discarded");
+        volume.merge_all().await.expect("merged");
+    };
+    let pages = volume.status().stripe_bytes / 4096;
+    volume.write(4096, pattern(1, 5 * 4096), Durable::WithFlush).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    discard(&volume, 0..3).await;
+    volume.write(2 * 4096, pattern(2, 4096), Durable::WithFlush).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    discard(&volume, 3..6).await;
+    assert_eq!(stripes(&volume), (1, 0), "one page has content");
+    let model = [vec![0; 2 * 4096], pattern(2, 4096).to_vec(), vec![0; MIB as usize - 3 * 4096]].concat();
+    check(&volume, &model, "of one page").await;
+    discard(&volume, 2..3).await;
+    assert_eq!(stripes(&volume), (0, 1));
+    check(&volume, &vec![0; MIB as usize], "given back").await;
+
+    // Its copy, when a snapshot has it.
+    let content = pattern(3, pages as usize * 4096);
+    volume.write(0, content.clone(), Durable::WithFlush).await.expect("written");
+    world.snapshot("v@s").await.expect("taken");
+    discard(&volume, 0..pages / 2).await;
+    assert_eq!(volume.status().merged.stripes_copied, 1);
+    discard(&volume, pages / 2..pages).await;
+    assert_eq!(stripes(&volume), (0, 2));
+    let mut model = content.to_vec();
+    model.resize(MIB as usize, 0);
+    check(&world.open_snapshot("v@s").await, &model, "the snapshot").await;
+    check(&volume, &vec![0; MIB as usize], "given back again").await;
+}
+
 #[tokio::test]
 async fn a_read_that_waits_while_its_stripe_is_given_back_finds_zeros() {
     for is_forgotten in [false, true] {
