@@ -27,6 +27,7 @@ mod pace;
 mod plan;
 mod policies;
 mod progress;
+mod queue;
 mod reclaim;
 mod repair;
 mod scrub;
