@@ -17,6 +17,7 @@ mod conversions;
 mod convert;
 mod drain;
 mod error;
+mod families;
 mod heat;
 mod keeper;
 mod loops;
