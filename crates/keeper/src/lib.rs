@@ -22,6 +22,7 @@ mod heat;
 mod keeper;
 mod loops;
 mod losses;
+mod notes;
 mod order;
 mod overview;
 mod pace;

@@ -23,6 +23,12 @@ fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
         }
         assert_eq!(store.settle().await, 0);
         assert!(matches!(store.why("a").await, Why::Young { seconds_left: 540..=600 }));
+        // Over the bound, of which nothing can be converted yet: that is said.
+        let over = "bucket b takes 166.7 % of its data, more than its bound of 160 %";
+        let status = store.keeper.status().await.expect("the database answers");
+        let of = &status.policies[0];
+        assert_eq!((of.young_bytes, of.waiting_bytes), (of.fast_bytes, 0));
+        assert!(status.waiting.iter().any(|said| said.starts_with(over)), "{:?}", status.waiting);
         store.age().await;
         // Fast stripes take 167 %, compact ones 133 %.
         store.read("c").await;
@@ -36,6 +42,7 @@ fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
         let status = store.keeper.status().await.expect("the database answers");
         let of = &status.policies[0];
         assert_eq!((of.percent.round(), of.conversions_left, of.other_bytes), (144.0, 0, 0));
+        assert!(status.waiting.is_empty(), "{:?}", status.waiting);
         assert_eq!((of.fast_bytes, of.compact_bytes), ((2 * 5) << 16, (2 * 8) << 16));
         assert_eq!((status.conversions.merged, status.conversions.split), (2, 0));
         assert_eq!(status.conversions.saved_bytes, 4 << 16);
