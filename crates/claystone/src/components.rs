@@ -155,12 +155,13 @@ impl Store {
         Ok(store)
     }
 
-    /// Says in the status what makes the store less safe than it looks; in the log once.
+    /// Says in the status what makes the store less safe than it looks, or keeps a policy from being followed; in the log once.
     fn remark(&self) {
         let members = self.stores.members();
         let nodes: BTreeSet<&NodeId> =
             members.iter().filter(|member| is_wanted(member)).map(|member| &member.record.node).collect();
-        let remarks = remarks(self.settings.durability, self.code, &nodes, &self.queues.shared());
+        let mut remarks = remarks(self.settings.durability, self.code, &nodes, &self.queues.shared());
+        remarks.extend(self.keeper.without_copies());
         for remark in self.keeper.remark(remarks) {
             tracing::warn!("{remark}");
         }

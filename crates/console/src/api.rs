@@ -193,6 +193,12 @@ pub struct PolicyReport {
     pub compact_bytes: u64,
     /// Of all others.
     pub other_bytes: u64,
+    /// Of fresh, fast and compact ones that are new: no bound changes them before they are not.
+    #[serde(default)]
+    pub young_bytes: u64,
+    /// Of those that wait for repair, another attempt or the policy of another bucket.
+    #[serde(default)]
+    pub waiting_bytes: u64,
     /// Bytes of chunks for a hundred bytes of objects.
     pub percent: f64,
     /// Stripes by the reason for what they have.

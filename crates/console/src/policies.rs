@@ -87,6 +87,8 @@ fn report(bucket: String, explanation: Explanation, of_object: bool) -> PolicyRe
         fast_bytes: space.fast_bytes,
         compact_bytes: space.compact_bytes,
         other_bytes: space.other_bytes,
+        young_bytes: space.young_bytes,
+        waiting_bytes: space.waiting_bytes,
         percent: space.percent(),
         reasons: reasons.into_values().collect(),
         stripes,

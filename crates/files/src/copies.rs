@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector};
+use claystone_env::{Device, DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorFailure};
 
 /// Whether a disk is opened to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,32 @@ pub struct Copies {
     access: Access,
     mended: AtomicU64,
     lost: AtomicU64,
+    reads: Reads,
+}
+
+/// What became of reads.
+#[derive(Debug, Default)]
+struct Reads {
+    sectors: AtomicU64,
+    fail_fast: AtomicU64,
+    soft_failures: AtomicU64,
+    retries: AtomicU64,
+    retries_avoided: AtomicU64,
+}
+
+/// What became of reads, at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadsNow {
+    /// Sectors asked of the device.
+    pub sectors: u64,
+    /// Those of them that were to be read at once or not at all.
+    pub fail_fast: u64,
+    /// Sectors that did not read at once.
+    pub soft_failures: u64,
+    /// Sectors that the device was asked to retry after it had failed.
+    pub retries: u64,
+    /// Soft failures of what another copy gave without a retry.
+    pub retries_avoided: u64,
 }
 
 impl Copies {
@@ -62,7 +88,8 @@ impl Copies {
     /// If `copies` is 0.
     pub fn new(device: Arc<dyn Device>, copies: u16, access: Access) -> Copies {
         assert!(copies > 0, "what is kept is kept at least once");
-        Copies { device, copies: copies.into(), access, mended: AtomicU64::new(0), lost: AtomicU64::new(0) }
+        let (mended, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        Copies { device, copies: copies.into(), access, mended, lost, reads: Reads::default() }
     }
 
     /// The device itself.
@@ -88,6 +115,43 @@ impl Copies {
     /// Sectors that [`Copies::count_lost`] was told of.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// What became of reads so far.
+    pub fn reads(&self) -> ReadsNow {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        ReadsNow {
+            sectors: of(&self.reads.sectors),
+            fail_fast: of(&self.reads.fail_fast),
+            soft_failures: of(&self.reads.soft_failures),
+            retries: of(&self.reads.retries),
+            retries_avoided: of(&self.reads.retries_avoided),
+        }
+    }
+
+    /// Counts sectors that failed softly and were had without a retry.
+    pub fn count_avoided(&self, sectors: usize) {
+        self.reads.retries_avoided.fetch_add(sectors as u64, Ordering::Relaxed);
+    }
+
+    /// Reads sectors, leads or shadows, as the device has them, and counts what becomes of it.
+    ///
+    /// # Errors
+    /// As [`Device::read`].
+    pub fn fetch(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        let failed = self.device.read(first, into, effort)?;
+        let sectors = (into.len() / SECTOR_BYTES) as u64;
+        let add = |count: &AtomicU64, more: u64| _ = count.fetch_add(more, Ordering::Relaxed);
+        add(&self.reads.sectors, sectors);
+        match effort {
+            Effort::FailFast if self.device.geometry().fails_fast => {
+                add(&self.reads.fail_fast, sectors);
+                add(&self.reads.soft_failures, soft(&failed) as u64);
+            }
+            Effort::FailFast => {}
+            Effort::Retry => add(&self.reads.retries, sectors),
+        }
+        Ok(failed)
     }
 
     /// Counts sectors of which no copy was good and which somebody needs. A read cannot know: the end of a journal
@@ -163,21 +227,21 @@ impl Copies {
         let single = into.len() == SECTOR_BYTES && scope == Scope::Needed;
         let seen = if single { 1 } else { self.copies };
         let mut bytes = vec![0; into.len() * seen];
-        let mut readable = vec![true; into.len() / SECTOR_BYTES * seen];
-        for failed in self.device.read(first, &mut bytes, Effort::FailFast)? {
-            readable[(failed.sector.0 - first.0) as usize] = false;
+        let mut failures = vec![None; into.len() / SECTOR_BYTES * seen];
+        for failed in self.fetch(first, &mut bytes, Effort::FailFast)? {
+            failures[(failed.sector.0 - first.0) as usize] = Some(failed.failure);
         }
         let mut lost = Vec::new();
         for (number, into) in into.chunks_exact_mut(SECTOR_BYTES).enumerate() {
             let lead = Sector(first.0 + number as u64 * self.count());
             let copies = bytes[number * seen * SECTOR_BYTES..].chunks_exact(SECTOR_BYTES).take(seen);
-            let readable = &readable[number * seen..][..seen];
+            let failures = &failures[number * seen..][..seen];
             let mut search = Search::new(lead, number, into, age);
-            for (copy, (bytes, readable)) in copies.zip(readable).enumerate() {
+            for (copy, (bytes, failure)) in copies.zip(failures).enumerate() {
                 if search.is_good() && scope == Scope::Needed {
                     break;
                 }
-                search.offer(copy, bytes, *readable);
+                search.offer(copy, bytes, *failure);
             }
             self.finish(&mut search, seen)?;
             if !search.is_good() {
@@ -193,24 +257,27 @@ impl Copies {
         if !search.is_good() && seen < self.copies {
             let mut shadows = vec![0; (self.copies - seen) * SECTOR_BYTES];
             let first = Sector(search.lead.0 + seen as u64);
-            let failed = self.device.read(first, &mut shadows, Effort::FailFast)?;
+            let failed = self.fetch(first, &mut shadows, Effort::FailFast)?;
             for (number, bytes) in shadows.chunks_exact(SECTOR_BYTES).enumerate() {
-                let readable = failed.iter().all(|failed| failed.sector.0 != first.0 + number as u64);
-                search.offer(seen + number, bytes, readable);
+                let of_copy = failed.iter().find(|failed| failed.sector.0 == first.0 + number as u64);
+                search.offer(seen + number, bytes, of_copy.map(|failed| failed.failure));
             }
         }
-        for copy in std::mem::take(&mut search.unread) {
-            if search.is_good() {
-                break;
-            }
+        let mut unread = std::mem::take(&mut search.unread).into_iter();
+        while !search.is_good()
+            && let Some((copy, _)) = unread.next()
+        {
             let mut bytes = [0; SECTOR_BYTES];
             let place = Sector(search.lead.0 + copy as u64);
-            let readable = self.device.read(place, &mut bytes, Effort::Retry)?.is_empty();
+            let failed = self.fetch(place, &mut bytes, Effort::Retry)?;
             search.bad.retain(|bad| *bad != copy);
-            search.offer(copy, &bytes, readable);
+            search.offer(copy, &bytes, failed.first().map(|failed| failed.failure));
         }
-        if search.is_good() && self.access == Access::Write {
-            self.mend(search);
+        if search.is_good() {
+            self.count_avoided(unread.filter(|(_, failure)| *failure == SectorFailure::Soft).count());
+            if self.access == Access::Write {
+                self.mend(search);
+            }
         }
         Ok(())
     }
@@ -242,7 +309,7 @@ struct Search<'a> {
     /// Copies that are as `into`, those found bad or older so far, and of these those that did not read.
     good: Vec<usize>,
     bad: Vec<usize>,
-    unread: Vec<usize>,
+    unread: Vec<(usize, SectorFailure)>,
 }
 
 impl<'a> Search<'a> {
@@ -254,8 +321,8 @@ impl<'a> Search<'a> {
         self.newest.is_some()
     }
 
-    fn offer(&mut self, copy: usize, bytes: &[u8], readable: bool) {
-        let age = if readable { (self.age)(self.number, bytes) } else { None };
+    fn offer(&mut self, copy: usize, bytes: &[u8], failure: Option<SectorFailure>) {
+        let age = if failure.is_none() { (self.age)(self.number, bytes) } else { None };
         if age > self.newest {
             self.into.copy_from_slice(bytes);
             self.newest = age;
@@ -265,10 +332,13 @@ impl<'a> Search<'a> {
             true => self.good.push(copy),
             false => self.bad.push(copy),
         }
-        if !readable {
-            self.unread.push(copy);
-        }
+        self.unread.extend(failure.map(|failure| (copy, failure)));
     }
+}
+
+/// How many of these may read if they are retried.
+pub fn soft(failed: &[FailedSector]) -> usize {
+    failed.iter().filter(|failed| failed.failure == SectorFailure::Soft).count()
 }
 
 /// Sectors of one read of the device, each counted once: 512 KiB of them and their copies.

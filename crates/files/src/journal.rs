@@ -28,12 +28,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 use claystone_group::{DiskId, GroupCode};
 
 use self::entry::{Head, Layout, PAYLOAD_BYTES, Place};
 use crate::change::Record;
-use crate::copies::{Access, Copies};
+use crate::copies::{Access, Copies, soft};
 use crate::error::{Damage, DiskError};
 use crate::fields::{crc32c, put, u32_at, u64_at};
 use crate::record::{parse_records, put_record, record_bytes};
@@ -313,7 +313,8 @@ impl Ring {
         let mut cell = 0;
         while cell < self.shape.cells() {
             let cells = (self.shape.cells() - cell).min(LOOK_CELLS);
-            let (bytes, unread) = self.read(cell, cells)?;
+            let (bytes, failed) = self.read(cell, cells)?;
+            let unread = self.unread(cell, &failed);
             for (behind, bytes) in (0..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
                 match unread.contains(&behind) {
                     true => drop(seen.unread.insert(cell + behind)),
@@ -384,14 +385,17 @@ impl Ring {
         let first = place.at.position * self.shape.copies;
         let cells = layout.positions * self.shape.copies;
         let before_end = cells.min(self.shape.cells() - first);
-        let (mut bytes, mut unread) = self.read(first, before_end)?;
+        let (mut bytes, failed) = self.read(first, before_end)?;
+        let (mut unread, mut avoided) = (self.unread(first, &failed), soft(&failed));
         if cells > before_end {
-            let (wrapped, unread_too) = self.read(0, cells - before_end)?;
+            let (wrapped, failed) = self.read(0, cells - before_end)?;
             bytes.unsplit(wrapped);
-            unread.extend(unread_too.into_iter().map(|behind| before_end + behind));
+            unread.extend(self.unread(0, &failed).into_iter().map(|behind| before_end + behind));
+            avoided += soft(&failed);
         }
         let mut payload = self.shape.decode(place, layout, &bytes, &unread);
         if payload.is_none() && !unread.is_empty() {
+            avoided = 0;
             let mut still = BTreeSet::new();
             for behind in unread {
                 match self.retry((first + behind) % self.shape.cells())? {
@@ -408,6 +412,9 @@ impl Ring {
         {
             return Ok(None);
         }
+        if payload.is_some() {
+            self.copies.count_avoided(avoided);
+        }
         if let (Some(payload), Some(_), Access::Write) = (&payload, records, self.copies.access()) {
             let whole = self.shape.encode(place, payload);
             let sectors = whole.chunks_exact(SECTOR_BYTES).zip(bytes.chunks_exact(SECTOR_BYTES));
@@ -420,19 +427,24 @@ impl Ring {
         Ok(payload)
     }
 
-    /// Reads cells that do not go around the ring, at once or not at all. Returns which were not, counted from the first.
-    fn read(&self, cell: u64, cells: u64) -> Result<(BytesMut, BTreeSet<u64>), DeviceError> {
+    /// Reads cells that do not go around the ring, at once or not at all. Returns which were not.
+    fn read(&self, cell: u64, cells: u64) -> Result<(BytesMut, Vec<FailedSector>), DeviceError> {
         let mut bytes = aligned_buffer(cells as usize * SECTOR_BYTES);
         bytes.resize(cells as usize * SECTOR_BYTES, 0);
-        let failed = self.copies.device().read(self.place(cell), &mut bytes, Effort::FailFast)?;
-        Ok((bytes, failed.into_iter().map(|failed| failed.sector.0 - self.place(cell).0).collect()))
+        let failed = self.copies.fetch(self.place(cell), &mut bytes, Effort::FailFast)?;
+        Ok((bytes, failed))
+    }
+
+    /// These cells, counted from `first`.
+    fn unread(&self, first: u64, failed: &[FailedSector]) -> BTreeSet<u64> {
+        failed.iter().map(|failed| failed.sector.0 - self.place(first).0).collect()
     }
 
     /// Reads a cell by retrying.
     fn retry(&self, cell: u64) -> Result<Option<Bytes>, DeviceError> {
         let mut bytes = aligned_buffer(SECTOR_BYTES);
         bytes.resize(SECTOR_BYTES, 0);
-        let read = self.copies.device().read(self.place(cell), &mut bytes, Effort::Retry)?.is_empty();
+        let read = self.copies.fetch(self.place(cell), &mut bytes, Effort::Retry)?.is_empty();
         Ok(read.then(|| bytes.freeze()))
     }
 }

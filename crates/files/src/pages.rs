@@ -25,6 +25,10 @@
 //! there and written again ([`PageFile::keep_lost`]).
 //!
 //! Where the disk is only looked at, what the database writes stays in memory.
+//!
+//! Left out: pages that the solid-state drive alone had, were written longer ago, and are in the database's cache only. It gives them out as rows, not as
+//! pages, so they are not written again. Nothing that was synced is wrong for it: such a page has no copy that reads and fits its sum, so
+//! the disk stops when it is read, or refuses to open. That drive had it alone, as it has sectors of files.
 
 pub mod header;
 mod load;

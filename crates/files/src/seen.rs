@@ -23,7 +23,7 @@ pub(crate) struct Seen {
     marks: [Mark; 2],
 }
 
-/// What is counted.
+/// What is counted: of groups, and of reads of what is kept several times too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     groups: StatisticsNow,
@@ -198,11 +198,13 @@ impl Disk {
 
     /// All counts.
     fn counts(&self) -> Counts {
-        let since = Counts {
-            groups: self.groups.statistics().now(),
-            copies_mended: self.copies.mended(),
-            copies_lost: self.copies.lost(),
-        };
+        let (mut groups, reads) = (self.groups.statistics().now(), self.copies.reads());
+        groups.sectors_read += reads.sectors;
+        groups.sectors_fail_fast += reads.fail_fast;
+        groups.soft_failures += reads.soft_failures;
+        groups.retries += reads.retries;
+        groups.retries_avoided += reads.retries_avoided;
+        let since = Counts { groups, copies_mended: self.copies.mended(), copies_lost: self.copies.lost() };
         guard(&self.seen).plus(since)
     }
 }

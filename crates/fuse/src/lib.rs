@@ -8,7 +8,8 @@
 //! 3. The kernel checks permissions from the attributes (`default_permissions`) and keeps locks.
 //! 4. A call that failed for what lies on the disk is logged here, once, and is EIO for the program.
 //!
-//! Left out: files without a name from the start (O_TMPFILE), access control lists (`system.` attributes are refused, so
+//! Left out: syncfs (Linux sends FUSE_SYNCFS to virtiofs and to mounts of block devices by `fuseblk` only, and fuser 0.18 does not
+//! know it; `sync` of a whole mount hands over what the kernel holds, and promises nothing), files without a name from the start (O_TMPFILE), access control lists (`system.` attributes are refused, so
 //! that nobody believes in them), copies inside the tree (the kernel copies through its pages), export over NFS.
 
 mod bridge;

@@ -122,6 +122,10 @@ pub struct Space {
     pub compact_bytes: u64,
     /// Of all others.
     pub other_bytes: u64,
+    /// Of fresh, fast and compact ones that are new: no bound changes them before they are not.
+    pub young_bytes: u64,
+    /// Of those that wait for repair, another attempt or the policy of another bucket.
+    pub waiting_bytes: u64,
 }
 
 impl Space {
@@ -155,7 +159,15 @@ impl BucketSnapshot {
                 code if code == self.policy.fast => space.fast_bytes += bytes,
                 code if code == self.policy.compact => space.compact_bytes += bytes,
                 code if self.policy.is_fresh(code) => space.fresh_bytes += bytes,
-                _ => space.other_bytes += bytes,
+                _ => {
+                    space.other_bytes += bytes;
+                    continue;
+                }
+            }
+            match stripe.standing {
+                Standing::Young { .. } => space.young_bytes += bytes,
+                Standing::Hurt { .. } | Standing::Waits | Standing::Elsewhere => space.waiting_bytes += bytes,
+                Standing::Ready | Standing::ShortRow => {}
             }
         }
         space

@@ -19,6 +19,7 @@ use claystone_meta::{DiskRecord, DiskState, DiskTally};
 
 use crate::backoff::Cause;
 use crate::batch::carry_out_all;
+use crate::families::Families;
 use crate::keeper::BATCH;
 use crate::plan::{Task, plan_drain};
 use crate::progress::JobKind;
@@ -115,6 +116,7 @@ impl Keeper {
             }
         }
         round.waiting_chunks += plan.waiting_chunks;
+        let families = if plan.tasks.is_empty() { Families::default() } else { self.families().await };
         let urgent = || self.inner.replan.load(Ordering::Relaxed);
         let take = |outcome: Outcome| match outcome {
             Outcome::Done { chunks, .. } => round.chunks += chunks,
@@ -122,12 +124,12 @@ impl Keeper {
             Outcome::Failed => round.failed += 1,
         };
         let at_once = self.inner.settings.repair_concurrency;
-        carry_out_all(plan.tasks, at_once, |_| !urgent(), |task| self.relocate(task), take).await
+        carry_out_all(plan.tasks, at_once, |_| !urgent(), |task| self.relocate(task, &families), take).await
     }
 
-    async fn relocate(&self, task: Task) -> Result<Outcome, KeeperError> {
+    async fn relocate(&self, task: Task, families: &Families) -> Result<Outcome, KeeperError> {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
-        let result = pacer.watch(self.inner.stripes.rebuild(&task.stripe, &task.chunks, &pacer)).await;
+        let result = pacer.watch(self.rebuild(&task.stripe, &task.chunks, families, &pacer)).await;
         self.conclude(JobKind::Drain, &task, result).await
     }
 }

@@ -22,6 +22,7 @@ use crate::losses::Losses;
 use crate::pace::{Activity, Pacing};
 use crate::policies::Followed;
 use crate::progress::{JobKind, JobReport, Progress};
+use crate::queue::Queue;
 use crate::status::{ConversionTotals, RepairTotals, ScrubReport};
 use crate::survey::Survey;
 use crate::waiting::WaitingChanges;
@@ -69,6 +70,7 @@ pub(crate) struct State {
     /// Disks that answered when last looked at, and whether they took writes.
     pub(crate) present: BTreeMap<DiskId, bool>,
     pub(crate) backoff: Backoff,
+    pub(crate) queue: Queue,
     pub(crate) verify_backoff: Backoff,
     pub(crate) convert_backoff: Backoff,
     /// Conversions that wait for repair, by each of their stripes, and when they were planned.

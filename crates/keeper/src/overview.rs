@@ -9,6 +9,7 @@ use claystone_meta::{DiskRecord, DiskState, DiskTally};
 use claystone_stripe::Member;
 
 use crate::backoff::Cause;
+use crate::notes::over_bound;
 use crate::progress::JobReport;
 use crate::snapshot::Snapshot;
 use crate::status::{AtRisk, DiskStatus, SectorStatus, Status, StripeCounts};
@@ -55,6 +56,7 @@ impl Keeper {
         waiting.extend(disks.iter().filter_map(absence_note));
         waiting.extend(disks.iter().filter_map(parity_note));
         waiting.extend(disks.iter().filter_map(log_note));
+        waiting.extend(policies.iter().filter_map(over_bound));
         waiting.extend(state.remarks.iter().cloned());
         Ok(Status {
             overall,

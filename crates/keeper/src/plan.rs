@@ -13,6 +13,7 @@
 //! Source: [hacfs §4], which repairs fast data, then compact data, then parity; here what is nearest to loss comes before all.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use claystone_chunk::{DiskId, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec};
@@ -29,6 +30,32 @@ pub struct Task {
     pub chunks: Vec<ChunkIndex>,
     /// How many more losses it survives.
     pub tolerance_left: i32,
+}
+
+/// How urgent a repair is: the least comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Urgency {
+    tolerance_left: i32,
+    is_cool: bool,
+    is_parity: bool,
+    redundancy: Reverse<u32>,
+    /// Whose it is.
+    pub(crate) stripe: StripeId,
+}
+
+impl Task {
+    /// How urgent it is, where these are hot.
+    pub(crate) fn urgency(&self, hot: &BTreeSet<StripeId>) -> Urgency {
+        let Task { stripe, chunks, tolerance_left } = self;
+        let data = stripe.code.shape().data;
+        Urgency {
+            tolerance_left: *tolerance_left,
+            is_cool: !hot.contains(&stripe.id),
+            is_parity: chunks.iter().all(|chunk| chunk.0 >= data),
+            redundancy: Reverse(redundancy(stripe.code)),
+            stripe: stripe.id,
+        }
+    }
 }
 
 /// What to do next, and what cannot be done.
@@ -76,17 +103,7 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
             plan.tasks.push(Task { stripe: stripe.clone(), chunks, tolerance_left: exposure.tolerance_left });
         }
     }
-    plan.tasks.sort_by_key(|task| {
-        let data = task.stripe.code.shape().data;
-        let parity_only = task.chunks.iter().all(|chunk| chunk.0 >= data);
-        (
-            task.tolerance_left,
-            !snapshot.hot.contains(&task.stripe.id),
-            parity_only,
-            Reverse(redundancy(task.stripe.code)),
-            task.stripe.id,
-        )
-    });
+    plan.tasks.sort_by_key(|task| task.urgency(&snapshot.hot));
     plan.tasks.truncate(limit);
     plan
 }

@@ -232,6 +232,8 @@ impl Keeper {
                 fast_bytes: known.space.fast_bytes,
                 compact_bytes: known.space.compact_bytes,
                 other_bytes: known.space.other_bytes,
+                young_bytes: known.space.young_bytes,
+                waiting_bytes: known.space.waiting_bytes,
                 percent: known.space.percent(),
                 percent_max: policy.percent_max,
                 conversions_left: known.left,

@@ -45,6 +45,7 @@ use crate::backoff::Cause;
 use crate::batch::carry_out_all;
 use crate::conversions::Change;
 use crate::convert::ConversionError;
+use crate::families::Families;
 use crate::keeper::BATCH;
 use crate::order::{OrderCosts, order_costs};
 use crate::plan::{Plan, Task, plan_repairs};
@@ -129,6 +130,7 @@ impl Keeper {
             ..RepairRound::default()
         };
         let work = self.arrange(std::mem::take(&mut plan.tasks), &view, &snapshot).await;
+        let families = if work.is_empty() { Families::default() } else { self.families().await };
         let degraded_reads = self.inner.stripes.degraded_reads();
         let hot = degraded_reads.turned_hot();
         let began = self.now();
@@ -147,7 +149,7 @@ impl Keeper {
             Outcome::Failed => round.failed += 1,
         };
         let at_once = self.inner.settings.repair_concurrency;
-        carry_out_all(work, at_once, |_| !urgent(), |work| self.carry_out_work(work), take).await?;
+        carry_out_all(work, at_once, |_| !urgent(), |work| self.carry_out_work(work, &families), take).await?;
         if round.stripes + round.converted > 0 {
             let left = self.chunks_left(&view).await?;
             self.job_left(JobKind::Repair, left, waiting_for(&plan));
@@ -234,24 +236,24 @@ impl Keeper {
         Ok(plan.and_then(|plan| order_costs(&plan, &lost)).is_some_and(OrderCosts::converts_first))
     }
 
-    async fn carry_out_work(&self, work: Work) -> Result<Outcome, KeeperError> {
+    async fn carry_out_work(&self, work: Work, families: &Families) -> Result<Outcome, KeeperError> {
         match work {
-            Work::Repair(task) => self.repair(task).await,
+            Work::Repair(task) => self.repair(task, families).await,
             Work::Convert(waiting, task) => match self.carry_out(&waiting.policy, &waiting.change).await {
                 Ok(()) => Ok(Outcome::Converted),
                 Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => Err(error.into()),
                 Err(error) => {
                     // The others are planned again with the next batch.
                     self.conversion_failed(&waiting.change, &error);
-                    self.repair(task).await
+                    self.repair(task, families).await
                 }
             },
         }
     }
 
-    async fn repair(&self, task: Task) -> Result<Outcome, KeeperError> {
+    async fn repair(&self, task: Task, families: &Families) -> Result<Outcome, KeeperError> {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
-        let rebuild = self.inner.stripes.rebuild(&task.stripe, &task.chunks, &pacer);
+        let rebuild = self.rebuild(&task.stripe, &task.chunks, families, &pacer);
         let result = pacer.watch(rebuild).await;
         self.conclude(JobKind::Repair, &task, result).await
     }

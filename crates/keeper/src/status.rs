@@ -384,6 +384,12 @@ pub struct PolicyStatus {
     pub compact_bytes: u64,
     /// Of all others: small objects, and what was written before the policy.
     pub other_bytes: u64,
+    /// Of fresh, fast and compact ones that are new: no bound changes them before they are not.
+    #[serde(default)]
+    pub young_bytes: u64,
+    /// Of those that wait for repair, another attempt or the policy of another bucket.
+    #[serde(default)]
+    pub waiting_bytes: u64,
     /// Bytes of chunks for a hundred bytes of objects.
     pub percent: f64,
     /// The bound on that.

@@ -11,6 +11,7 @@ use claystone_meta::{DiskRecord, DiskState, StripeRecord};
 use claystone_stripe::Member;
 
 use crate::keeper::BATCH;
+use crate::queue::Queue;
 use crate::snapshot::{Condition, Snapshot};
 use crate::{Keeper, KeeperError};
 
@@ -76,7 +77,8 @@ impl Keeper {
     }
 
     /// The stripes to look at for repair: those that the records call degraded, those with chunks on disks that have been
-    /// absent for too long, and those that readers had to decode several times lately. Stripes that wait after a failure are among them and beyond the batch, so that
+    /// absent for too long, of either the first or, where there are more, the most urgent too, and those that readers had to
+    /// decode several times lately. Stripes that wait after a failure are among them and beyond the batch, so that
     /// however many wait, there is room for those that do not.
     pub(crate) async fn snapshot(&self, view: &View) -> Result<(Snapshot, bool), KeeperError> {
         let (deferred, remembered) = {
@@ -93,6 +95,12 @@ impl Keeper {
         add(self.inner.meta.degraded(limit).await?);
         for disk in self.given_up_by_time(view) {
             add(self.inner.meta.stripes_on(disk, None, limit).await?);
+        }
+        if complete {
+            self.state().queue = Queue::default();
+        } else {
+            let urgent = self.most_urgent(view, &deferred).await?;
+            stripes.extend(urgent.into_iter().map(|stripe| (stripe.id, stripe)));
         }
         let mut hot = self.inner.stripes.degraded_reads().hot(self.now());
         let others: Vec<StripeId> =

@@ -251,3 +251,57 @@ fn what_turns_hot_while_others_are_repaired_is_next_after_half_a_minute() {
         assert_eq!(repaired + left, STRIPES);
     });
 }
+
+/// More than a batch each, of which parity of the oldest. Test of: [hacfs §4]
+#[test]
+fn data_is_repaired_before_parity_however_many_stripes_lack_parity() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        for key in 0..300 {
+            store.put(&key.to_string(), 3 << 12).await;
+        }
+        for key in 0..300 {
+            store.damage(&key.to_string(), if key < 280 { &[3] } else { &[0] }).await;
+        }
+        let lacks_data = async || {
+            let mut lack = 0;
+            for key in 280..300 {
+                lack +=
+                    u32::from(store.span(&key.to_string()).await.stripe.places[0].is_none_or(|place| place.damaged));
+            }
+            lack
+        };
+        assert_eq!(lacks_data().await, 20);
+        assert_eq!((store.repair().await, lacks_data().await), (256, 0));
+        assert_eq!((store.repair().await, store.repair().await), (44, 0));
+    });
+}
+
+/// The records know nothing of disks that are silent for too long; what has chunks on two of them is in danger.
+#[test]
+fn of_disks_that_are_given_up_the_most_endangered_stripes_are_repaired_first() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        const STRIPES: usize = 600;
+        for key in 0..STRIPES {
+            store.put(&key.to_string(), 3 << 12).await;
+        }
+        let away = [DiskId(2), DiskId(5)];
+        let on = async || {
+            let mut on = [0; 3];
+            for stripe in store.meta.stripes(None, STRIPES).await.expect("the database answers") {
+                on[away
+                    .iter()
+                    .filter(|disk| stripe.places.iter().flatten().any(|place| place.disk == **disk))
+                    .count()] += 1;
+            }
+            on
+        };
+        let [_, one, two] = on().await;
+        // A batch by age is not all that lie on one of them, and one by danger is.
+        assert!(two < 256 && two + one / 2 > 256, "{one} and {two}");
+        store.set_away(&away, true);
+        store.keeper.status().await.expect("the database answers");
+        store.age().await;
+        store.repair().await;
+        assert_eq!(on().await[2], 0);
+    });
+}

@@ -9,11 +9,11 @@ use claystone_chunk::DiskId;
 use claystone_chunk::testing::Faults;
 use claystone_keeper::{Overall, Why};
 use claystone_meta::{
-    BucketRecords, HeatPolicy, HeatRecords, NewContent, NewObject, ObjectRecords, PRESETS, Precondition, VersionRef,
-    Versioning,
+    BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, NewContent, NewObject, ObjectRecords, PRESETS,
+    Precondition, VersionRef, Versioning,
 };
 use claystone_stripe::Stripes;
-use support::adaptive::{BYTES, SMALL_RSM, on_nodes, settings, stripe_settings, with_policy};
+use support::adaptive::{BYTES, COPIES_RSM, SMALL_RSM, on_nodes, settings, stripe_settings, with_policy};
 
 #[test]
 fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
@@ -23,6 +23,12 @@ fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
         }
         assert_eq!(store.settle().await, 0);
         assert!(matches!(store.why("a").await, Why::Young { seconds_left: 540..=600 }));
+        // Over the bound, of which nothing can be converted yet: that is said.
+        let over = "bucket b takes 166.7 % of its data, more than its bound of 160 %";
+        let status = store.keeper.status().await.expect("the database answers");
+        let of = &status.policies[0];
+        assert_eq!((of.young_bytes, of.waiting_bytes), (of.fast_bytes, 0));
+        assert!(status.waiting.iter().any(|said| said.starts_with(over)), "{:?}", status.waiting);
         store.age().await;
         // Fast stripes take 167 %, compact ones 133 %.
         store.read("c").await;
@@ -36,6 +42,7 @@ fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
         let status = store.keeper.status().await.expect("the database answers");
         let of = &status.policies[0];
         assert_eq!((of.percent.round(), of.conversions_left, of.other_bytes), (144.0, 0, 0));
+        assert!(status.waiting.is_empty(), "{:?}", status.waiting);
         assert_eq!((of.fast_bytes, of.compact_bytes), ((2 * 5) << 16, (2 * 8) << 16));
         assert_eq!((status.conversions.merged, status.conversions.split), (2, 0));
         assert_eq!(status.conversions.saved_bytes, 4 << 16);
@@ -331,4 +338,41 @@ fn buckets_without_a_policy_stay_as_they_are_and_their_stripes_are_told_of() {
         store.meta.set_policy("b", HeatPolicy::named("lrc").ok()).await.expect("it is there");
         assert!(matches!(store.why("a").await, Why::OtherCode { .. }));
     });
+}
+
+#[test]
+fn what_is_rebuilt_or_moved_stays_where_stripes_can_be_merged() {
+    for policy in [SMALL_RSM, COPIES_RSM] {
+        with_policy(15, policy, |store| async move {
+            const STRIPES: u32 = 30;
+            for key in 0..STRIPES {
+                store.put(&key.to_string(), BYTES).await;
+            }
+            // Disks of the data of every second stripe.
+            let lanes = async || {
+                let mut lanes = [BTreeSet::new(), BTreeSet::new()];
+                for key in 0..STRIPES {
+                    let places = store.span(&key.to_string()).await.stripe.places;
+                    lanes[key as usize % 2].extend(places[..3].iter().map(|place| place.expect("whole").disk));
+                }
+                lanes
+            };
+            let before = lanes().await;
+            assert!(before[0].is_disjoint(&before[1]));
+            let first = |lane: usize| *before[lane].first().expect("there are some");
+            for (disk, state) in [(first(0), DiskState::Lost), (first(1), DiskState::Draining)] {
+                store.keeper.set_disk_state(disk, state).await.expect("a known disk");
+                while store.meta.disk_tally(disk).await.expect("a known disk").chunks > 0 {
+                    let repaired = store.keeper.repair_once().await.expect("the database answers").chunks;
+                    let moved = store.keeper.drain_once().await.expect("the database answers").chunks;
+                    assert!(repaired + moved > 0, "nothing waits");
+                }
+                let now = lanes().await;
+                assert!((0..2).all(|lane| now[lane].is_subset(&before[lane])), "{policy}, {state:?}: {now:?}");
+            }
+            for key in 0..STRIPES {
+                store.read(&key.to_string()).await;
+            }
+        });
+    }
 }

@@ -551,6 +551,8 @@ pub trait StripeRecords: Send + Sync {
     /// Live stripes with lost chunks (see [`StripeTally`]), those that tolerate the fewest further losses first. Those
     /// beyond their code's tolerance come last of all: nothing can be done for them, and they must not hide the rest.
     async fn degraded(&self, limit: usize) -> Result<Vec<StripeRecord>, MetaError>;
+    /// Their ids, in the same order.
+    async fn degraded_ids(&self, limit: usize) -> Result<Vec<StripeId>, MetaError>;
     /// Stripes, live or dead, with chunks that these ids may be part of the names of: those with an id of these, and those
     /// with chunks that were written under one. Each once.
     async fn named(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError>;

@@ -10,7 +10,7 @@ use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{ContentId, HeatPolicy, NewContent, StripeRecord};
-use claystone_stripe::{Claim, Family, Member, StripeError, StripeReader, StripeWriter, Stripes};
+use claystone_stripe::{Claim, Family, StripeError, StripeReader, StripeWriter, Stripes};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
@@ -147,12 +147,7 @@ impl Taking<'_> {
     /// Whether disks have so much room that copies can still be encoded when more of them come: that takes room before it gives
     /// some back.
     fn has_room_for_copies(&self, fast: CodeSpec, chunk_bytes: u64) -> bool {
-        let members = self.objects.stripes.stores().members().into_iter();
-        let has_room = |member: &Member| {
-            let spare = (member.space.total_bytes / 10).max(SPARE_CHUNKS * chunk_bytes);
-            member.writable() && member.space.free_bytes > spare
-        };
-        members.filter(has_room).count() >= usize::from(fast.disks_min())
+        self.objects.stripes.stores().roomy(SPARE_CHUNKS * chunk_bytes) >= usize::from(fast.disks_min())
     }
 
     /// Begins the next stripe: as long as a stripe may be, or what is left.

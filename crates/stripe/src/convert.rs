@@ -41,6 +41,7 @@ use futures::future::try_join_all;
 
 use crate::fresh::{Target, create, delete_all, settle};
 use crate::gather::{Sources, Window, gather};
+use crate::lanes::Disks;
 use crate::rebuild::windows;
 use crate::writer::in_time;
 use crate::{Candidate, Claim, Family, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks, sub_bytes_for};
@@ -256,7 +257,8 @@ fn place_writes(
         let disks = match family {
             Some(family) => {
                 let known: Vec<_> = stripes.stores.members().into_iter().map(|member| member.record).collect();
-                stripes.lanes.place_beside(family, &candidates, &known, &taken, &writes, draw)
+                let disks = Disks { candidates: &candidates, known: &known };
+                stripes.lanes.place_beside(plan.to, family, disks, &taken, &writes, draw)
             }
             None => place_chunks(plan.to, &candidates, &taken, &writes, draw),
         };

@@ -22,7 +22,9 @@
 //! 2. A disk that is added leaves those there were in their lanes, unless with it there are nodes enough to deal out whole.
 //! 3. A stripe in a lane survives as many losses of nodes as one that is spread over all of them.
 //!
-//! Left out: where repair and drain move chunks; whether stripes can be merged is looked at when they are.
+//! What is rebuilt, or moved off a disk, goes to the lane where most of what a merge keeps of its stripe lies.
+//!
+//! Left out: chunks of compact stripes, which go anywhere; whether stripes can be merged is looked at when they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +43,15 @@ pub struct Family {
     pub fast: CodeSpec,
     /// What they are merged into.
     pub compact: CodeSpec,
+}
+
+/// The disks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Disks<'a> {
+    /// Those that take new chunks and have room.
+    pub(crate) candidates: &'a [Candidate],
+    /// All, also those that are no candidates now.
+    pub(crate) known: &'a [DiskRecord],
 }
 
 /// What placing in lanes remembers. Cheap to clone.
@@ -79,15 +90,13 @@ impl Lanes {
     }
 
     /// Chooses disks for all chunks of a stripe of `code`, the fast one of its family or copies of its data chunks, that is to
-    /// merge into one of the compact code, as [`place_chunks`] does. `known` are all disks, also those that are no candidates
-    /// now.
+    /// merge into one of the compact code, as [`place_chunks`] does.
     pub(crate) fn place(
         &self,
         code: CodeSpec,
         Family { fast, compact }: Family,
         chunk_bytes: u64,
-        candidates: &[Candidate],
-        known: &[DiskRecord],
+        Disks { candidates, known }: Disks<'_>,
         mut draw: impl FnMut(u64) -> u64,
     ) -> Vec<Option<DiskId>> {
         let data = fast.shape().data;
@@ -121,43 +130,55 @@ impl Lanes {
         copies.unwrap_or_else(|| place_chunks(code, candidates, &[], &chunks, draw))
     }
 
-    /// Chooses disks for new chunks `writes` of a stripe of the fast code of which `taken` lies already: those that a merge
-    /// keeps go to the lane of the data where it has room, all others as [`place_chunks`] does.
+    /// Chooses disks for chunks `writes` of a stripe of `code`, the fast one of its family or copies of its data chunks, of which
+    /// `taken` lies already: those that a merge keeps go to the lane where others of them are, if it has room, all others as
+    /// [`place_chunks`] does.
     pub(crate) fn place_beside(
         &self,
+        code: CodeSpec,
         Family { fast, compact }: Family,
-        candidates: &[Candidate],
-        known: &[DiskRecord],
+        Disks { candidates, known }: Disks<'_>,
         taken: &[Placed],
         writes: &[ChunkIndex],
         mut draw: impl FnMut(u64) -> u64,
     ) -> Vec<Option<DiskId>> {
+        let data = fast.shape().data;
+        assert_eq!(code.shape().data, data, "{code} has the data chunks of {fast}");
         let kept = self.kept(fast, compact);
-        let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = writes.iter().partition(|chunk| kept.contains(chunk));
-        let lanes = compact.shape().data / fast.shape().data;
+        let is_kept = |chunk: ChunkIndex| chunk.0 < data || (code == fast && kept.contains(&chunk));
+        let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = writes.iter().partition(|chunk| is_kept(**chunk));
+        let lanes = compact.shape().data / data;
         if stay.is_empty() || lanes < 2 {
-            return place_chunks(fast, candidates, taken, writes, draw);
+            return place_chunks(code, candidates, taken, writes, draw);
         }
         let there = |turn: &u16| {
             let members = lane(known, *turn, lanes, kept.len());
-            taken.iter().filter(|placed| members.contains(&placed.disk)).count()
+            taken.iter().filter(|placed| is_kept(placed.chunk) && members.contains(&placed.disk)).count()
         };
         let turn = (0..lanes).max_by_key(there).expect("there are lanes");
-        let of_lane = of_lane(candidates, &lane(known, turn, lanes, kept.len()));
-        let first = place_chunks(fast, &of_lane, taken, &stay, &mut draw);
-        if first.iter().any(Option::is_none) {
-            return place_chunks(fast, candidates, taken, writes, draw);
+        let mut of_lane = of_lane(candidates, &lane(known, turn, lanes, kept.len()));
+        // Copies may share disks with other data, and what a merge keeps may not.
+        of_lane.retain(|candidate| !taken.iter().any(|placed| is_kept(placed.chunk) && placed.disk == candidate.disk));
+        let first = place_chunks(code, &of_lane, taken, &stay, &mut draw);
+        if first.iter().flatten().collect::<BTreeSet<_>>().len() < stay.len() {
+            return place_chunks(code, candidates, taken, writes, draw);
         }
         let beside: Vec<Placed> = taken.iter().cloned().chain(placed(&stay, &first, candidates)).collect();
-        let rest = place_chunks(fast, candidates, &beside, &go, &mut draw);
+        let rest = place_chunks(code, candidates, &beside, &go, &mut draw);
         let disks: BTreeMap<ChunkIndex, Option<DiskId>> =
             stay.into_iter().zip(first).chain(go.into_iter().zip(rest)).collect();
-        let there = taken.iter().map(|placed| (placed.chunk, Some(placed.disk)));
-        let all = there.chain(disks.iter().map(|(chunk, disk)| (*chunk, *disk)));
-        if !is_spread(fast, all, candidates, known) {
-            return place_chunks(fast, candidates, taken, writes, draw);
+        let in_lane: Vec<Option<DiskId>> = writes.iter().map(|chunk| disks[chunk]).collect();
+        let with = |disks: &[Option<DiskId>]| {
+            let there = taken.iter().map(|placed| (placed.chunk, Some(placed.disk)));
+            there.chain(writes.iter().copied().zip(disks.iter().copied())).collect::<Vec<_>>()
+        };
+        if is_spread(code, with(&in_lane).into_iter(), candidates, known) {
+            return in_lane;
         }
-        writes.iter().map(|chunk| disks[chunk]).collect()
+        // Where it lies may survive less than it could, wherever these go.
+        let anywhere = place_chunks(code, candidates, taken, writes, draw);
+        let losses = |disks: &[Option<DiskId>]| losses(code, with(disks).into_iter(), known);
+        if losses(&in_lane) >= losses(&anywhere) { in_lane } else { anywhere }
     }
 }
 
@@ -196,8 +217,12 @@ fn is_spread(
 ) -> bool {
     let takes: BTreeSet<DiskId> = candidates.iter().map(|candidate| candidate.disk).collect();
     let writable = Nodes::of(known.iter().filter(|disk| takes.contains(&disk.id)));
-    let places = places.filter_map(|(chunk, disk)| Some((chunk, disk?)));
-    Nodes::of(known).losses(code, places) >= writable.losses_when_spread(code)
+    losses(code, places, known) >= writable.losses_when_spread(code)
+}
+
+/// How many losses of nodes chunks survive that lie so.
+fn losses(code: CodeSpec, places: impl Iterator<Item = (ChunkIndex, Option<DiskId>)>, known: &[DiskRecord]) -> usize {
+    Nodes::of(known).losses(code, places.filter_map(|(chunk, disk)| Some((chunk, disk?))))
 }
 
 /// Lengths of chunks whose turn is remembered; then all begin anew, which costs a partner here and there.
@@ -227,6 +252,10 @@ mod tests {
         known.iter().map(candidate).collect()
     }
 
+    fn disks<'a>(candidates: &'a [Candidate], known: &'a [DiskRecord]) -> Disks<'a> {
+        Disks { candidates, known }
+    }
+
     fn draws() -> impl FnMut(u64) -> u64 {
         let mut state = 7u64;
         move |bound| {
@@ -253,15 +282,22 @@ mod tests {
                     let all_candidates = candidates(&known);
                     // Written as copies and then encoded, or at once.
                     let placed = if round % 2 == 0 {
-                        let mirrored = lanes.place(copies, family, 1 << 20, &all_candidates, &known, &mut draw);
+                        let mirrored = lanes.place(copies, family, 1 << 20, disks(&all_candidates, &known), &mut draw);
                         let (data, parity): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
                             (0..codes.0.shape().chunks()).map(ChunkIndex).partition(|chunk| chunk.0 < data.into());
                         assert!(mirrored.iter().all(Option::is_some));
                         let beside = super::placed(&data, &mirrored, &all_candidates);
-                        let parity = lanes.place_beside(family, &all_candidates, &known, &beside, &parity, &mut draw);
+                        let parity = lanes.place_beside(
+                            family.fast,
+                            family,
+                            disks(&all_candidates, &known),
+                            &beside,
+                            &parity,
+                            &mut draw,
+                        );
                         mirrored[..data.len()].iter().copied().chain(parity).collect()
                     } else {
-                        lanes.place(codes.0, family, 1 << 20, &all_candidates, &known, &mut draw)
+                        lanes.place(codes.0, family, 1 << 20, disks(&all_candidates, &known), &mut draw)
                     };
                     let mut all: Vec<DiskId> = placed.iter().map(|disk| disk.expect("disks enough")).collect();
                     met.extend(kept.iter().map(|chunk| all[chunk.at()]));
@@ -303,7 +339,8 @@ mod tests {
             for _ in 0..20 {
                 let mut met: Vec<u128> = Vec::new();
                 for _ in 0..family.compact.shape().data / family.fast.shape().data {
-                    let placed = lanes.place(family.fast, family, 1 << 20, &candidates(&known), &known, &mut draw);
+                    let placed =
+                        lanes.place(family.fast, family, 1 << 20, disks(&candidates(&known), &known), &mut draw);
                     let nodes: Vec<u128> = placed.iter().map(|disk| disk.expect("disks enough").0 / 2).collect();
                     assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), nodes.len(), "each chunk on its own node");
                     met.extend(kept.iter().map(|chunk| nodes[chunk.at()]));
@@ -323,10 +360,48 @@ mod tests {
         let roomy = |candidate: &Candidate| candidate.disk.0 / 2 % 2 == 1 || candidate.disk.0 < 12;
         let candidates: Vec<Candidate> = candidates(&known).into_iter().filter(roomy).collect();
         for _ in 0..4 {
-            let placed = lanes.place(family.fast, family, 1 << 20, &candidates, &known, &mut draw);
+            let placed = lanes.place(family.fast, family, 1 << 20, disks(&candidates, &known), &mut draw);
             let nodes: BTreeSet<u128> = placed.iter().flatten().map(|disk| disk.0 / 2).collect();
             assert_eq!(nodes.len(), 9, "{placed:?}");
         }
+    }
+
+    /// Each chunk of a stripe in turn is lost with its disk.
+    #[test]
+    fn what_is_rebuilt_goes_to_the_lane_of_its_stripe() {
+        let family = Family { fast: "rsm:6+3".parse().expect("valid"), compact: "rsm:12+3".parse().expect("valid") };
+        let at = |disk: DiskRecord| DiskRecord { node: NodeId(format!("n{:02}", disk.id.0)), ..disk };
+        let known: Vec<DiskRecord> = disks_of(24).into_iter().map(at).collect();
+        let (all_candidates, lanes, mut draw) = (candidates(&known), Lanes::default(), draws());
+        for code in [family.fast, "mirror:6x3".parse().expect("valid")] {
+            for turn in 0..2 {
+                let placed = lanes.place(code, family, 1 << 20, disks(&all_candidates, &known), &mut draw);
+                for (lost, disk) in (0..).map(ChunkIndex).zip(&placed) {
+                    let others: Vec<ChunkIndex> = (0..)
+                        .map(ChunkIndex)
+                        .zip(&placed)
+                        .filter(|(_, other)| *other != disk)
+                        .map(|(at, _)| at)
+                        .collect();
+                    let at: Vec<Option<DiskId>> = others.iter().map(|chunk| placed[chunk.at()]).collect();
+                    let taken = super::placed(&others, &at, &all_candidates);
+                    let left: Vec<Candidate> =
+                        all_candidates.iter().filter(|candidate| Some(candidate.disk) != *disk).cloned().collect();
+                    let chosen = lanes.place_beside(code, family, disks(&left, &known), &taken, &[lost], &mut draw);
+                    let chosen = chosen[0].expect("disks enough");
+                    assert!(lost.0 >= 6 || lane(&known, turn, 2, 6).contains(&chosen), "{code}: {lost:?} on {chosen}");
+                }
+            }
+        }
+        // The lane is full: the chunk goes anywhere.
+        let placed = lanes.place(family.fast, family, 1 << 20, disks(&all_candidates, &known), &mut draw);
+        let others: Vec<ChunkIndex> = (1..9).map(ChunkIndex).collect();
+        let taken = super::placed(&others, &placed[1..], &all_candidates);
+        let of_lane = lane(&known, 0, 2, 6);
+        let left: Vec<Candidate> =
+            all_candidates.iter().filter(|candidate| !of_lane.contains(&candidate.disk)).cloned().collect();
+        let chosen = lanes.place_beside(family.fast, family, disks(&left, &known), &taken, &[ChunkIndex(0)], &mut draw);
+        assert!(chosen[0].is_some_and(|disk| !of_lane.contains(&disk)));
     }
 
     #[test]
@@ -334,12 +409,12 @@ mod tests {
         let family = Family { fast: "rsm:6+3".parse().expect("valid"), compact: "rsm:12+3".parse().expect("valid") };
         let (known, lanes, mut draw) = (disks_of(10), Lanes::default(), draws());
         for _ in 0..4 {
-            let placed = lanes.place(family.fast, family, 1 << 20, &candidates(&known), &known, &mut draw);
+            let placed = lanes.place(family.fast, family, 1 << 20, disks(&candidates(&known), &known), &mut draw);
             let distinct: BTreeSet<DiskId> = placed.iter().flatten().copied().collect();
             assert_eq!(distinct.len(), 9);
             // Copies may share disks with other data, data chunks may not.
             let copies = "mirror:6x3".parse().expect("valid");
-            let placed = lanes.place(copies, family, 1 << 20, &candidates(&known), &known, &mut draw);
+            let placed = lanes.place(copies, family, 1 << 20, disks(&candidates(&known), &known), &mut draw);
             let distinct: BTreeSet<DiskId> = placed[..6].iter().flatten().copied().collect();
             assert_eq!((distinct.len(), placed.iter().flatten().count()), (6, 18));
         }

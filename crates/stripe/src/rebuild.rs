@@ -11,7 +11,8 @@ use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 
 use crate::gather::{Sources, Window, gather};
-use crate::{Candidate, Claim, Hold, Layout, Placed, StripeError, Stripes, place_chunks};
+use crate::lanes::Disks;
+use crate::{Candidate, Claim, Family, Hold, Layout, Placed, StripeError, Stripes, place_chunks};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -50,12 +51,13 @@ pub(crate) async fn rebuild(
     stripes: &Stripes,
     record: &StripeRecord,
     lost: &[ChunkIndex],
+    family: Option<Family>,
     pace: &dyn Pace,
 ) -> Result<Rebuilt, StripeError> {
     let layout = Layout::of(record)?;
     let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
-    let targets = targets(stripes, record, lost, layout.chunk_bytes())?;
+    let targets = targets(stripes, record, lost, family, layout.chunk_bytes())?;
     rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await
 }
 
@@ -150,11 +152,13 @@ async fn fill(
 }
 
 /// Names and disks of the new chunks. A chunk goes back to its own disk where that takes writes and has room (damage
-/// of one chunk is no reason to leave a disk), else to one that may have it beside what it has of this stripe.
+/// of one chunk is no reason to leave a disk), else to one that may have it beside what it has of this stripe, in the lane of
+/// the stripe if it is of a family and there is one.
 fn targets(
     stripes: &Stripes,
     record: &StripeRecord,
     lost: &[ChunkIndex],
+    family: Option<Family>,
     chunk_bytes: u64,
 ) -> Result<Vec<(ChunkId, DiskId)>, StripeError> {
     let has_room = |free_bytes: u64| free_bytes > 2 * chunk_bytes;
@@ -176,7 +180,15 @@ fn targets(
     taken.retain(|placed| !homeless.contains(&placed.chunk));
     let candidates: Vec<Candidate> =
         stripes.stores.candidates().into_iter().filter(|candidate| has_room(candidate.free_bytes)).collect();
-    let disks = place_chunks(record.code, &candidates, &taken, &homeless, |bound| stripes.env.random.below(bound));
+    let draw = |bound| stripes.env.random.below(bound);
+    let disks = match family {
+        Some(family) => {
+            let known: Vec<_> = members.into_values().map(|member| member.record).collect();
+            let disks = Disks { candidates: &candidates, known: &known };
+            stripes.lanes.place_beside(record.code, family, disks, &taken, &homeless, draw)
+        }
+        None => place_chunks(record.code, &candidates, &taken, &homeless, draw),
+    };
     // With too few disks for all, some chunks are better than none.
     targets.extend(homeless.iter().zip(disks).filter_map(|(index, disk)| Some((*index, disk?))));
     if targets.is_empty() {

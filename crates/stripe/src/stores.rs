@@ -134,6 +134,12 @@ impl Stores {
         roomy.map(candidate).collect()
     }
 
+    /// How many disks take new chunks and have more room than these bytes, and than a tenth of the disk.
+    pub fn roomy(&self, bytes: u64) -> usize {
+        let is_roomy = |member: &&Member| member.space.free_bytes > bytes.max(member.space.total_bytes / 10);
+        self.read().writable().filter(is_roomy).count()
+    }
+
     /// Disks that would take new chunks if they were not full.
     pub fn full(&self) -> usize {
         self.read().writable().filter(|member| member.space.free_bytes <= ROOM_BYTES_MIN).count()

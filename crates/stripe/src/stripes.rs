@@ -275,7 +275,25 @@ impl Stripes {
         lost: &[ChunkIndex],
         pace: &dyn Pace,
     ) -> Result<Rebuilt, StripeError> {
-        crate::rebuild::rebuild(self, record, lost, pace).await
+        crate::rebuild::rebuild(self, record, lost, None, pace).await
+    }
+
+    /// As [`Stripes::rebuild`], of a stripe of the fast code of `family` or of copies of its data chunks: what a merge keeps goes
+    /// where the stripe can be merged, if there are disks.
+    ///
+    /// # Errors
+    /// As [`Stripes::rebuild`].
+    ///
+    /// # Panics
+    /// If it is a stripe of other data chunks.
+    pub async fn rebuild_in_lane(
+        &self,
+        record: &StripeRecord,
+        lost: &[ChunkIndex],
+        family: Family,
+        pace: &dyn Pace,
+    ) -> Result<Rebuilt, StripeError> {
+        crate::rebuild::rebuild(self, record, lost, Some(family), pace).await
     }
 
     /// Copies data chunks that lie on one disk with others, as those of copies may, to disks that have none of the stripe's: then

@@ -10,6 +10,7 @@ use claystone_env::{aligned_buffer, timeout};
 use claystone_meta::{ChunkPlace, StripeRecord};
 use futures::future::join_all;
 
+use crate::lanes::Disks;
 use crate::{Claim, Family, Layout, StripeError, Stripes, place_chunks, sub_bytes_for};
 
 /// A stripe being written. Dropping it leaves chunks that nobody names.
@@ -62,7 +63,8 @@ impl StripeWriter {
         let disks = match family {
             Some(family) => {
                 let known: Vec<_> = stripes.stores.members().into_iter().map(|member| member.record).collect();
-                stripes.lanes.place(spec, family, layout.chunk_bytes(), &candidates, &known, draw)
+                let disks = Disks { candidates: &candidates, known: &known };
+                stripes.lanes.place(spec, family, layout.chunk_bytes(), disks, draw)
             }
             None => place_chunks(spec, &candidates, &[], &chunks, draw),
         };

@@ -166,6 +166,8 @@ fn shown(report: &api::PolicyReport) -> String {
         ("fast", report.fast_bytes),
         ("compact", report.compact_bytes),
         ("other", report.other_bytes),
+        ("new, of these", report.young_bytes),
+        ("waiting, of these", report.waiting_bytes),
         ("for objects of", report.data_bytes),
     ] {
         table.row([what.to_owned(), bytes(number)]);
@@ -206,7 +208,14 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
         seconds(report.half_life_seconds),
         policy.disks_min(),
     );
-    text.push_str(&format!("\nNow it takes {:.1} % of {}.\n", report.percent, bytes(report.data_bytes)));
+    text.push_str(&format!(
+        "\nNow it takes {:.1} % of {}.{}\n\
+         Counted are all chunks of its objects and of their older versions; not parts of uploads that are not complete, nor what is \
+         deleted and not reclaimed yet.\n",
+        report.percent,
+        bytes(report.data_bytes),
+        unchanged(report),
+    ));
     if let Some(key) = key {
         if report.stripes.is_empty() {
             text.push_str(&format!("{key} has no bytes.\n"));
@@ -222,6 +231,18 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
         text.push_str(&format!("{of} in {many}: {}.\n", reason.example));
     }
     text
+}
+
+/// What of a bucket's chunks no bound changes now.
+fn unchanged(report: &api::PolicyReport) -> String {
+    let parts = [
+        (report.young_bytes, "of what is new, which no bound changes"),
+        (report.waiting_bytes, "of what waits for repair, another attempt, or the policy of another bucket"),
+        (report.other_bytes, "of other codes, which stay"),
+    ];
+    let parts = parts.iter().filter(|(of, _)| *of > 0).map(|(of, what)| format!("{} are {what}", bytes(*of)));
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { String::new() } else { format!(" Of its chunks {}.", parts.join(", ")) }
 }
 
 fn route(bucket: &str) -> String {

@@ -93,6 +93,12 @@ fn shadows_spare_retries() {
         assert!((120..300).contains(&soft), "{soft} soft failures");
         assert!(retries <= 6, "{retries} retries");
         assert!(copies.mended() > 40, "{} mended", copies.mended());
+        let counts = copies.reads();
+        // The device counts what it retries once more.
+        assert_eq!((counts.soft_failures + retries, counts.retries), (soft, retries));
+        assert!(counts.sectors == counts.fail_fast + retries && counts.fail_fast >= 20_000, "{counts:?}");
+        // Shadows that failed beside a good lead were not missed.
+        assert!((copies.mended() - retries..=copies.mended()).contains(&counts.retries_avoided), "{counts:?}");
     });
 }
 
@@ -105,6 +111,8 @@ fn one_copy_is_retried() {
         let copies = emulated::copies(&hand, 1, Access::Write);
         assert_eq!(read(&copies, &bytes, Scope::Every), (bytes.clone(), vec![]));
         assert!(hand.stats().retries > 5);
+        let counts = copies.reads();
+        assert_eq!((counts.retries, counts.retries_avoided), (hand.stats().retries, 0));
     });
 }
 

@@ -48,7 +48,7 @@ fn load_header(copies: &Copies, superblock: &Superblock) -> Result<(Header, usiz
     let (id, count) = (superblock.id, copies.count() as usize);
     let first = superblock.header_slot(0);
     let mut bytes = vec![0; 2 * count * SECTOR_BYTES];
-    let failed = copies.device().read(first, &mut bytes, Effort::FailFast)?;
+    let failed = copies.fetch(first, &mut bytes, Effort::FailFast)?;
     // The copies of a slot may be of two syncs, after a power cut.
     let mut found: [Option<Header>; 2] = [None, None];
     let mut offer = |number: usize, bytes: &[u8]| {
@@ -67,7 +67,7 @@ fn load_header(copies: &Copies, superblock: &Superblock) -> Result<(Header, usiz
     }
     for number in unread {
         let mut bytes = [0; SECTOR_BYTES];
-        if copies.device().read(Sector(first.0 + number as u64), &mut bytes, Effort::Retry)?.is_empty() {
+        if copies.fetch(Sector(first.0 + number as u64), &mut bytes, Effort::Retry)?.is_empty() {
             offer(number, &bytes);
         }
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_env::testing::MemoryDevice;
-use claystone_env::{Clock, Device, ParityVerdict, SECTOR_BYTES};
+use claystone_env::{Clock, Device, ParityVerdict, SECTOR_BYTES, SectorHealth};
 use claystone_host::HostRandom;
-use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
+use claystone_sim::{DeviceFaults, DeviceStats, HddModel, SimDevice, run};
 
 use super::{Pass, Place, Scrubbed};
 use crate::disk::guard;
@@ -123,7 +123,7 @@ fn what_is_seen_of_a_device_is_kept_and_judged() {
         // One of a hundred: five of 55 is enough for one in a thousand, and not for this.
         hand.set_faults(DeviceFaults::soft(0.02));
         for round in 1..=4 {
-            let before = disk.health();
+            let (before, drive_before) = (disk.health(), hand.stats());
             disk.scrub(&mut |_| true).expect("scrubbed");
             disk.scrub(&mut |_| true).expect("scrubbed");
             let health = disk.health();
@@ -133,6 +133,14 @@ fn what_is_seen_of_a_device_is_kept_and_judged() {
                 "{round}: {health:?}"
             );
             assert!(health.retries_avoided > before.retries_avoided, "{round}: {health:?}");
+            // Of the catalog and the journal too. The drive counts a soft failure once more when it retries.
+            let drive = hand.stats();
+            let counted =
+                |health: &SectorHealth| [health.sectors_read, health.soft_failures + health.retries, health.retries];
+            let of_drive = |drive: &DeviceStats| [drive.sectors_read, drive.soft_failures, drive.retries];
+            let [now, then] = [counted(&health), counted(&before)];
+            let [drive, drive_then] = [of_drive(&drive), of_drive(&drive_before)];
+            assert!((0..3).all(|at| now[at] - then[at] == drive[at] - drive_then[at]), "{round}: {health:?}");
             assert!(health.scrub.ended.is_some() && health.scrub.ended_lost == 0);
             disk.close().expect("closed");
             disk = opened(&hand.attach(), &clock);

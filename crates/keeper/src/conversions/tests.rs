@@ -185,6 +185,8 @@ fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
     }
     let now = snapshot(lrc, stripes);
     assert_eq!(plan_conversions(&now, 9), []);
+    let chunks = u64::from(lrc.fast.shape().chunks() + lrc.compact.shape().chunks()) * (64 << 10);
+    assert_eq!((now.space().young_bytes, now.space().waiting_bytes), (chunks, 2 * chunks));
     let reasons = now.reasons();
     let (young, hurt) = (Why::Young { seconds_left: 7 }, Why::Hurt { chunks: 1 });
     for (ids, why) in [([1, 11], young), ([2, 12], hurt), ([3, 13], Why::Waits)] {

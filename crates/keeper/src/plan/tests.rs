@@ -1,7 +1,5 @@
 //! What the planners must choose, on hand-made and random snapshots.
 
-use std::collections::BTreeSet;
-
 use claystone_chunk::Generation;
 use claystone_meta::ChunkPlace;
 use proptest::prelude::*;

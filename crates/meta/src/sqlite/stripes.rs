@@ -58,14 +58,11 @@ impl StripeRecords for SqliteMeta {
     }
 
     async fn degraded(&self, limit: usize) -> Result<Vec<StripeRecord>, MetaError> {
-        self.read_steps(move |connection| {
-            let sql = "SELECT id FROM stripes WHERE spare >= 0 ORDER BY spare, lost, id LIMIT ?1";
-            let mut found = ids(connection, sql, params![rows(limit)])?;
-            let sql = "SELECT id FROM stripes WHERE spare < 0 ORDER BY spare, lost, id LIMIT ?1";
-            found.extend(ids(connection, sql, params![rows(limit - found.len())])?);
-            load_all(connection, &found)
-        })
-        .await
+        self.read_steps(move |connection| load_all(connection, &degraded(connection, limit)?)).await
+    }
+
+    async fn degraded_ids(&self, limit: usize) -> Result<Vec<StripeId>, MetaError> {
+        self.read_steps(move |connection| degraded(connection, limit)).await
     }
 
     async fn named(&self, ids: &[StripeId]) -> Result<Vec<StripeRecord>, MetaError> {
@@ -617,6 +614,15 @@ pub(super) fn load_all(connection: &Connection, ids: &[StripeId]) -> Result<Vec<
         }
     }
     Ok(stripes)
+}
+
+/// Stripes with lost chunks, by how many more they survive to lose; those that have lost too many last.
+fn degraded(connection: &Connection, limit: usize) -> Result<Vec<StripeId>, Fault> {
+    let sql = "SELECT id FROM stripes WHERE spare >= 0 ORDER BY spare, lost, id LIMIT ?1";
+    let mut found = ids(connection, sql, params![rows(limit)])?;
+    let sql = "SELECT id FROM stripes WHERE spare < 0 ORDER BY spare, lost, id LIMIT ?1";
+    found.extend(ids(connection, sql, params![rows(limit - found.len())])?);
+    Ok(found)
 }
 
 fn ids(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<StripeId>, Fault> {

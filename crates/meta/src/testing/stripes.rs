@@ -290,6 +290,8 @@ pub(super) async fn degraded_come_by_risk_with_hopeless_last(meta: &dyn Meta) ->
     meta.mark_damaged(&[0, 2, 6, 7].map(|index| chunk(6, index, 0))).await?;
     meta.mark_damaged(&[0, 1, 4, 6].map(|index| chunk(7, index, 0))).await?;
     assert_eq!(ids(&meta.degraded(9).await?), [3, 6, 2, 5, 1, 7]);
+    assert_eq!(meta.degraded_ids(9).await?, [3, 6, 2, 5, 1, 7].map(StripeId));
+    assert_eq!(meta.degraded_ids(5).await?, [3, 6, 2, 5, 1].map(StripeId));
     let tally = meta.tally().await?;
     assert_eq!((tally.degraded_by_tolerance_left, tally.unrecoverable), (vec![2, 2], 2));
     Ok(())
