@@ -80,6 +80,15 @@ fn a_trace_is_replayed_on_a_volume() {
         assert_eq!(value(&rows, &case, "parity_updates", "against_value"), 175.0);
         assert_eq!(value(&rows, &case, "parity_updates_simulated", "value"), 2.0);
     }
+    // Copies have no parity to count, with the same requests.
+    for code in ["replica:3", "mirror:2x2"] {
+        let run = ["bench", "trace", "week.csv", "--json", "--dir", ".", "--redundancy", code, "--reserve", "16M"];
+        let rows = rows(&scratch.run(&run));
+        let case = rows[0]["case"].as_str().expect("a text").to_owned();
+        assert_eq!(value(&rows, &case, "writes", "value"), 175.0);
+        assert!(value(&rows, &case, "pages_merged", "value") > 0.0, "{code}");
+        assert!(rows.iter().all(|row| row["metric"] != "parity_updates"), "{code}");
+    }
     assert_eq!(fs::read_dir(scratch.path(".")).expect("there").count(), 1, "the disks are gone");
 }
 

@@ -43,8 +43,13 @@ impl Choice {
     fn shape(&self, page_bytes: u32) -> anyhow::Result<StripeShape> {
         let shape = self.code.shape();
         ensure!(shape.alpha == 1, "volumes take no {}: its chunks are cut into parts", self.code);
-        ensure!(shape.data > 1 && shape.parity > 0, "{} has no parity that a write would update", self.code);
         Ok(StripeShape { page_bytes, chunk_bytes: CHUNK_BYTES, data: shape.data.into(), parity: shape.parity.into() })
+    }
+
+    /// Whether there is parity that a write would update: copies are none.
+    fn has_parity(&self) -> bool {
+        let shape = self.code.shape();
+        shape.data > 1 && shape.parity > 0 && !matches!(self.code, CodeSpec::Mirror { .. })
     }
 
     /// Copies of a volume's log.

@@ -73,8 +73,8 @@ pub struct Replay {
     writes: Sample,
     merged: MergeReport,
     merges: u64,
-    /// The same requests with the same reserve, counted.
-    simulated: Folded,
+    /// The same requests with the same reserve, counted, if there is parity.
+    simulated: Option<Folded>,
     device_bytes: u64,
     reserve_bytes: u64,
     foreign: f64,
@@ -100,7 +100,8 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
         segment_bytes: settings.segment_bytes,
         copies: choice.copies().into(),
     };
-    let simulated = folded_updates(&input.requests, device_bytes, shape, bound, &COSTS);
+    let count = || folded_updates(&input.requests, device_bytes, shape, bound, &COSTS);
+    let simulated = choice.has_parity().then(count);
     let place = scratch(choice.directory.as_deref())?;
     let Machine { env, meta, members } = Machine::new(place.path(), DISKS.max(chunks.into())).await?;
     let stripes = stripes_on(&env, &meta, members).await?;
@@ -317,12 +318,13 @@ impl Replay {
                 figure(&format!("{kind}_{name}_ms"), sample.percentile_ms(share), "ms", None);
             }
         }
-        let naive = self.simulated.row_writes as f64;
         figure("merges", self.merges as f64, "", None);
         figure("pages_merged", self.merged.pages as f64, "", None);
-        figure("parity_updates", self.merged.parity_updates as f64, "", Some(("naive", naive)));
-        let simulated = Some(("naive", naive));
-        figure("parity_updates_simulated", self.simulated.row_updates as f64, "", simulated);
+        if let Some(simulated) = self.simulated {
+            let naive = simulated.row_writes as f64;
+            figure("parity_updates", self.merged.parity_updates as f64, "", Some(("naive", naive)));
+            figure("parity_updates_simulated", simulated.row_updates as f64, "", Some(("naive", naive)));
+        }
         figure("sectors_read", self.merged.sectors_read as f64, "sectors", None);
         figure("sectors_written", self.merged.sectors_written as f64, "sectors", None);
         figures

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use claystone_model::trace::Request;
 use claystone_model::{
     Bound, Folded, MetadataShare, PageUpdates, Space, StripeRecords, StripeShape, chunk_writes, coded_for_reserve,
@@ -83,6 +83,7 @@ struct DynamicReserve {
 /// # Errors
 /// It cannot be read; the code has no parity; no database can be made.
 pub async fn run(choice: &Choice) -> anyhow::Result<Simulation> {
+    ensure!(choice.has_parity(), "{} has no parity that a write would update", choice.code);
     let shape = choice.shape(choice.page_bytes)?;
     let input = Input::read(choice, shape.stripe_bytes())?;
     let record_bytes = stripe_record_bytes(choice).await?;
