@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
+use super::TieredDevice;
 use super::append::{self, Staged};
 use super::guide::Kept;
 use super::original::{Original, asked_for};
 use super::state::{LOST_OF_A_RECORD, SsdState, State};
-use super::{TieredDevice, held};
 use crate::fields::crc32c;
 use crate::record::{Kind, entry_bytes};
 use crate::superblock::Side;
@@ -79,7 +79,7 @@ impl TieredDevice {
     /// # Errors
     /// As [`TieredDevice::tend`].
     pub fn drain(&self) -> Result<Drained, DeviceError> {
-        let _draining = held(&self.draining);
+        let _draining = self.draining.take(&*self.bell);
         let before = self.drained();
         self.sync_draining()?;
         self.drain_batch()?;
@@ -97,7 +97,7 @@ impl TieredDevice {
 
     /// Makes room in a log for a record.
     pub(super) fn make_room(&self, side: Side, sectors: u64) -> Result<(), DeviceError> {
-        let _draining = held(&self.draining);
+        let _draining = self.draining.take(&*self.bell);
         loop {
             let mut state = self.state();
             state.check(|source| DeviceError::Sync { source })?;
@@ -327,7 +327,7 @@ impl TieredDevice {
                     self.ssd_failed(error);
                 }
                 self.state().in_flight.remove(&staged.seq);
-                self.landed.notify_all();
+                self.bell.ring();
                 if staged.side == Side::Hdd {
                     written = written.and(of_this);
                 }

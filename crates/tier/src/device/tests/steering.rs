@@ -58,7 +58,7 @@ fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_sl
     let format = TierFormat {
         hdd_log_sectors: Some(LOG),
         record_sectors_max: 15,
-        unmarked_sectors_max: 3000,
+        unmarked_sectors_max: Some(3000),
         profile: Some(small_profile()),
         queue_max: None,
     };
