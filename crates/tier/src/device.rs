@@ -166,7 +166,7 @@ impl Device for TieredDevice {
         for (first, into) in reads.iter() {
             self.geometry().range(*first, into.len());
         }
-        self.state().used_at = (self.now)();
+        self.state().read_at = (self.now)();
         self.read_all(reads, effort)
     }
 
@@ -174,7 +174,7 @@ impl Device for TieredDevice {
         for (first, bytes) in writes {
             self.geometry().range(*first, bytes.len());
         }
-        self.state().used_at = (self.now)();
+        self.state().written_at = (self.now)();
         self.write_all(writes)
     }
 

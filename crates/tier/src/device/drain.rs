@@ -61,7 +61,8 @@ impl TieredDevice {
             let state = self.state();
             let fills =
                 state.rings.iter().any(|ring| ring.used() * 100 > ring.sectors() * self.tuning.drain_from_percent);
-            let is_idle = (self.now)().since(state.used_at) >= self.tuning.drain_when_idle;
+            let now = (self.now)();
+            let is_idle = self.tuning.is_idle(now.since(state.written_at), now.since(state.read_at));
             fills || (is_idle && state.overlay.sectors() > state.overlay.lost())
         };
         if !is_due {

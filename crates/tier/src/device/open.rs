@@ -81,14 +81,21 @@ pub struct TierTuning {
     pub drain_sectors_max: u64,
     /// From here on [`TieredDevice::tend`] brings home what waits: so full is one of the logs.
     pub drain_from_percent: u64,
-    /// And whatever waits, once nobody has read or written for so long.
+    /// And whatever waits, once nobody has read or written for so long;
     pub drain_when_idle: Duration,
+    /// or, though somebody reads, has written for so long: a disk that is read all the time would never come to rest.
+    pub drain_though_read: Duration,
     /// A sync copies to the solid-state drive what the hard disk's buffer holds, if that is so many sectors at most, instead of syncing
     /// the hard disk too.
     pub copy_sectors_max: u64,
 }
 
 impl TierTuning {
+    /// Whether what waits is brought home, when nobody wrote and nobody read for so long.
+    pub(super) fn is_idle(&self, unwritten: Duration, unread: Duration) -> bool {
+        unwritten >= self.drain_when_idle && (unread >= self.drain_when_idle || unwritten >= self.drain_though_read)
+    }
+
     /// Writes are steered by the profile of the hard disk. `queue_max`: the queue of the solid-state drive that is not long yet, from
     /// [`queue_threshold`](crate::queue_threshold).
     pub fn steered(mode: Mode, queue_max: usize) -> TierTuning {
@@ -110,6 +117,7 @@ impl Default for TierTuning {
             drain_sectors_max: 4096,
             drain_from_percent: 50,
             drain_when_idle: Duration::from_secs(5),
+            drain_though_read: Duration::from_secs(60),
             copy_sectors_max: 0,
         }
     }

@@ -91,8 +91,10 @@ pub struct State {
     pub guide: Option<Guide>,
     /// Who waits for the hard disk's log.
     pub line: Line,
-    /// When somebody read or wrote.
-    pub used_at: Moment,
+    /// When somebody wrote,
+    pub written_at: Moment,
+    /// and read.
+    pub read_at: Moment,
     pub counts: TierCounts,
 }
 
@@ -121,7 +123,8 @@ impl State {
             writes: 0,
             guide: None,
             line: Line::default(),
-            used_at: Moment::default(),
+            written_at: Moment::default(),
+            read_at: Moment::default(),
             counts: TierCounts::default(),
         }
     }

@@ -213,3 +213,29 @@ fn a_busy_disk_is_padded_no_more_than_its_writers_have_earned() {
         }
     }
 }
+
+#[test]
+fn what_waits_comes_home_though_somebody_reads_all_the_time() {
+    let pair = Pair::new(1, 2);
+    let seconds = Arc::new(AtomicU64::new(0));
+    let now: Now = Arc::new({
+        let seconds = seconds.clone();
+        move || Moment(Duration::from_secs(seconds.load(Ordering::Relaxed)))
+    });
+    let device = TieredDevice::open(pair.hdd.attach(), Some(pair.ssd.attach()), now, tuning(2)).expect("open");
+    let mut home_at = Vec::new();
+    for read_every in [1, u64::MAX] {
+        (0..10).for_each(|sector| write(&device, sector, read_every ^ sector));
+        let begun = seconds.load(Ordering::Relaxed);
+        let passed = || seconds.load(Ordering::Relaxed) - begun;
+        while device.info().waiting_sectors > 0 && passed() < 600 {
+            seconds.fetch_add(1, Ordering::Relaxed);
+            if passed().is_multiple_of(read_every) {
+                assert_eq!(content(&device, 3), Some(sector_pattern(read_every ^ 3, 1)));
+            }
+            device.tend().expect("tend");
+        }
+        home_at.push(passed());
+    }
+    assert_eq!(home_at, [60, 5], "seconds after the last write");
+}
