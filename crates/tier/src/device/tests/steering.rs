@@ -179,10 +179,11 @@ fn synced_writes(copy_sectors_max: u64, sectors: usize) -> (Duration, Duration) 
 #[test]
 fn a_sync_that_copies_is_sooner_done_than_one_of_the_hard_disk() {
     let TierTuning { copy_sectors_max, .. } = TierTuning::steered(Mode::Disabled, 0);
-    for sectors in [1, 4, 16, 64] {
+    // The more there is, the less it gains; and it leaves the hard disk quick.
+    for (sectors, times) in [(1, 3), (4, 3), (16, 3), (64, 3), (256, 1), (1024, 1)] {
         let (both, copied) = (synced_writes(0, sectors), synced_writes(copy_sectors_max, sectors));
         println!("{sectors} sectors: {both:?} with a sync of the hard disk, {copied:?} with a copy");
-        assert!(copied.0 * 3 < both.0, "{sectors} sectors: {copied:?}, {both:?}");
+        assert!(copied.0 * times < both.0, "{sectors} sectors: {copied:?}, {both:?}");
     }
 }
 
