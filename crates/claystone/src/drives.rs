@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use claystone_env::{Clock, Device, call};
+use claystone_env::{Clock, Device, DeviceError, call};
 use claystone_host::{HostDevice, RecoveryLimits, ThreadWorker};
 use claystone_tier::{Member, Mode, Now, Side, SsdQueue, Tended, TierTuning, TieredDevice};
 
@@ -247,22 +247,40 @@ fn is_busy(error: &anyhow::Error) -> bool {
     matches!(kind, Some(io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy))
 }
 
-/// Tends a pair until nobody uses it any more.
+/// Tends a pair until nobody uses it any more, and syncs it before writes would have to wait for that. On two threads: while a sync waits for
+/// the solid-state drive, the hard disk is kept quick.
 pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: ThreadWorker) {
+    let kept = again_and_again(&pair, &clock, &worker, "what waits in the logs is not brought to its place", |pair| {
+        pair.tend().map(|tended| pause_after(&tended))
+    });
+    let synced = again_and_again(&pair, &clock, &worker, "writes will wait for a sync", |pair| {
+        pair.sync_early().map(|()| SYNC_EARLY_EVERY)
+    });
+    futures::future::join(kept, synced).await;
+}
+
+/// Does something to a pair, until nobody uses it any more. It says after how long to do it again.
+async fn again_and_again(
+    pair: &Weak<TieredDevice>,
+    clock: &Arc<dyn Clock>,
+    worker: &ThreadWorker,
+    otherwise: &str,
+    act: fn(&TieredDevice) -> Result<Duration, DeviceError>,
+) {
     let (mut is_said, mut pause) = (false, TEND_EVERY);
     loop {
         // First: who looks at a disk and closes it again shall find it closed.
         clock.sleep(pause).await;
-        let Some(tended) = pair.upgrade() else { return };
-        let Ok((tended, label)) = call(&worker, move || (tended.tend(), tended.label())).await else { return };
-        pause = match tended {
-            Ok(tended) => {
+        let Some(used) = pair.upgrade() else { return };
+        let Ok((done, label)) = call(worker, move || (act(&used), used.label())).await else { return };
+        pause = match done {
+            Ok(pause) => {
                 is_said = false;
-                pause_after(&tended)
+                pause
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_said, true) {
-                    tracing::error!(disk = label, %error, "what waits in the logs is not brought to its place");
+                    tracing::error!(disk = label, %error, "{otherwise}");
                 }
                 AFTER_AN_ERROR
             }
@@ -278,6 +296,10 @@ pub fn pause_after(tended: &Tended) -> Duration {
 /// A queue that is not long yet, where it was not measured: that of the emulated drive of the bench.
 const QUEUE_MAX: u16 = 6;
 const TEND_EVERY: Duration = Duration::from_millis(50);
+/// A pair takes some hundred milliseconds of the heaviest workload of the bench before writes wait for a sync.
+pub const SYNC_EARLY_EVERY: Duration = Duration::from_millis(50);
+/// Threads of a worker for [`tend`].
+pub const TENDERS: usize = 2;
 const AFTER_AN_ERROR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl Roots {
                 let drive = Drive::open(&path, &self.care.opening, self.env.clock.clone(), |device| device);
                 let drive = drive.map_err(in_use).with_context(|| path.display().to_string())?;
                 if let Some(pair) = &drive.pair {
-                    let worker = ThreadWorker::start("tier", 1)?;
+                    let worker = ThreadWorker::start("tier", drives::TENDERS)?;
                     let tending = drives::tend(Arc::downgrade(pair), self.env.clock.clone(), worker);
                     self.env.tasks.spawn("tier", Box::pin(tending));
                 }

@@ -24,10 +24,12 @@
 //! Locks, in this order: `draining`, `syncing`, `state`. No call of a device is under `state`.
 
 mod append;
+mod bell;
 mod copy;
 mod drain;
 mod guide;
 mod info;
+mod line;
 mod open;
 mod original;
 mod read;
@@ -37,14 +39,16 @@ mod state;
 mod sync;
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Moment, PairHealth, Sector, SectorRange};
 
+use self::bell::Turn;
 use self::state::{SsdState, State};
 use crate::superblock::Side;
 
+pub use self::bell::Bell;
 pub use self::drain::{Drained, Tended};
 pub use self::info::{TierCounts, TierInfo};
 pub use self::open::{Steering, TierFormat, TierTuning};
@@ -62,20 +66,29 @@ pub struct TieredDevice {
     /// Where the home begins on the hard disk.
     home: SectorRange,
     logs: [SectorRange; 2],
-    draining: Mutex<()>,
-    syncing: Mutex<()>,
+    draining: Turn,
+    syncing: Turn,
     state: Mutex<State>,
-    /// A record has landed, or a read has ended.
-    landed: Condvar,
+    /// Rung when a record has landed, or a read has ended, or somebody's turn.
+    bell: Arc<dyn Bell>,
 }
 
 impl TieredDevice {
+    /// The same, whose calls wait for each other at this bell.
+    pub fn with_bell(self, bell: Arc<dyn Bell>) -> TieredDevice {
+        TieredDevice { bell, ..self }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.landed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    /// Waits until something has changed.
+    fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let rings = self.bell.rings();
+        drop(state);
+        self.bell.wait(rings);
+        self.state()
     }
 
     /// A side's device.
@@ -94,7 +107,7 @@ impl TieredDevice {
             state.ssd = SsdState::Failed;
             drop(state);
             // Who waits for room in its log writes to the other one.
-            self.landed.notify_all();
+            self.bell.ring();
         }
     }
 
@@ -102,13 +115,8 @@ impl TieredDevice {
     fn failed(&self) {
         self.state().failed = true;
         // Who waits for room waits in vain.
-        self.landed.notify_all();
+        self.bell.ring();
     }
-}
-
-/// Takes a lock that nobody holds broken things under.
-fn held(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Device for TieredDevice {
@@ -158,7 +166,7 @@ impl Device for TieredDevice {
         for (first, into) in reads.iter() {
             self.geometry().range(*first, into.len());
         }
-        self.state().used_at = (self.now)();
+        self.state().read_at = (self.now)();
         self.read_all(reads, effort)
     }
 
@@ -166,7 +174,7 @@ impl Device for TieredDevice {
         for (first, bytes) in writes {
             self.geometry().range(*first, bytes.len());
         }
-        self.state().used_at = (self.now)();
+        self.state().written_at = (self.now)();
         self.write_all(writes)
     }
 

@@ -82,7 +82,7 @@ pub fn logs(headers: &[(bool, u8, &[u8])]) {
     let format = TierFormat {
         hdd_log_sectors: Some(LOG),
         record_sectors_max: 8,
-        unmarked_sectors_max: 40,
+        unmarked_sectors_max: Some(40),
         ..TierFormat::default()
     };
     let id = TieredDevice::format(&*hdd, &*ssd, &format, &Sevens).expect("they are large enough");

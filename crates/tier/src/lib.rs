@@ -38,7 +38,7 @@ mod stage;
 mod staircase;
 mod superblock;
 
-pub use device::{Drained, Now, Steering, Tended, TierCounts, TierFormat, TierInfo, TierTuning, TieredDevice};
+pub use device::{Bell, Drained, Now, Steering, Tended, TierCounts, TierFormat, TierInfo, TierTuning, TieredDevice};
 pub use error::{Damage, TierError};
 pub use latency::{SizeLatency, WriteState};
 pub use member::Member;

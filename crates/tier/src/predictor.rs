@@ -211,7 +211,11 @@ impl Predictor {
 
     /// Whether the first of those on their way may be written still: what came meanwhile may have made it slow.
     pub fn may_begin(&self) -> bool {
-        let bytes = self.queued.front().copied().unwrap_or(0);
+        self.takes(self.queued.front().copied().unwrap_or(0))
+    }
+
+    /// Whether so many bytes may be written now, before those on their way.
+    pub fn takes(&self, bytes: u64) -> bool {
         let takes = matches!(self.stage, Stage::Fast | Stage::Mid);
         !self.is_off && takes && self.taken + bytes <= self.limit_bytes()
     }
@@ -231,21 +235,43 @@ impl Predictor {
     /// # Panics
     /// If it is a user's, and none was on its way, or the first is of another length.
     pub fn wrote(&mut self, sender: Sender, bytes: u64, took: Duration) {
-        let is_slow = self.profile.is_slow(bytes, took);
-        let is_surprise = is_slow && matches!(self.stage, Stage::Fast | Stage::Mid);
         match sender {
             Sender::User => {
-                assert_eq!(self.unqueue(), bytes, "writes end in their order");
-                self.counts.user_writes += 1;
-                self.counts.user_bytes += bytes;
-                self.counts.user_surprises += u64::from(is_surprise);
+                assert_eq!(self.queued.front(), Some(&bytes), "writes end in their order");
+                self.wrote_together(1, bytes, took);
             }
             Sender::Padding => {
+                let is_surprise = self.is_surprise(bytes, took);
                 self.counts.paddings += 1;
                 self.counts.padding_bytes += bytes;
                 self.counts.padding_surprises += u64::from(is_surprise);
+                self.saw(bytes, took);
             }
         }
+    }
+
+    /// The first of users' writes on their way ended, so many as one of `bytes` bytes.
+    ///
+    /// # Panics
+    /// If fewer were on their way, or they were shorter.
+    pub fn wrote_together(&mut self, writes: usize, bytes: u64, took: Duration) {
+        let apart: u64 = (0..writes).map(|_| self.unqueue()).sum();
+        assert!(bytes <= apart, "{bytes} bytes together, {apart} apart");
+        let is_surprise = self.is_surprise(bytes, took);
+        self.counts.user_writes += writes as u64;
+        self.counts.user_bytes += bytes;
+        self.counts.user_surprises += if is_surprise { writes as u64 } else { 0 };
+        self.saw(bytes, took);
+    }
+
+    /// Whether a write was slow that was not sent into a slow stage.
+    fn is_surprise(&self, bytes: u64, took: Duration) -> bool {
+        self.profile.is_slow(bytes, took) && matches!(self.stage, Stage::Fast | Stage::Mid)
+    }
+
+    /// What the drive took for a write says where it is.
+    fn saw(&mut self, bytes: u64, took: Duration) {
+        let is_slow = self.profile.is_slow(bytes, took);
         match (self.stage, is_slow) {
             (Stage::Fast | Stage::Mid | Stage::Due, true) => self.stage_ended(bytes),
             (Stage::Fast | Stage::Mid, false) => {

@@ -59,14 +59,14 @@ impl Early {
 }
 
 impl Rule {
-    /// By this mode, one write at a time for each hard disk: `queue_max` is from [`queue_threshold`].
+    /// By this mode: `queue_max` is from [`queue_threshold`].
     pub fn of(mode: Mode, queue_max: usize) -> Rule {
         let (early, longest) = match mode {
             // Of longer ones a stall brings so many that they take the buffer from all others.
             Mode::Disabled => (Some(Early::SHORT), Some(128 << 10)),
             Mode::EnabledFast | Mode::Enabled => (None, None),
         };
-        Rule { mode, queue_max, early, waiting_max: 1, longest }
+        Rule { mode, queue_max, early, waiting_max: WAITING_MAX, longest }
     }
 
     /// The same for a hard disk with this profile: what a small buffer takes is kept for stalls.
@@ -151,6 +151,8 @@ pub fn queue_threshold(by_queue: &[Duration], hdd: Duration) -> usize {
     by_queue.iter().take_while(|ssd| **ssd <= hdd).count().saturating_sub(1)
 }
 
+/// As many as a drive's queue has places for.
+const WAITING_MAX: usize = 32;
 /// What the heaviest workload of the bench brings within a stall of the solid-state drive at its peak.
 pub const STALL_BYTES: u64 = 6 << 20;
 

@@ -162,15 +162,15 @@ struct Tier {
     /// "mios_d, product")
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
-    /// Of the time of each workload (26 to 45 minutes), this part
-    #[arg(long, default_value_t = 0.1)]
-    part: f64,
+    /// Of the time of each workload (26 to 45 minutes), this part [default: all of A, which has few writes, and a tenth of the others]
+    #[arg(long)]
+    part: Option<f64>,
     /// The first seed that decides all chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds: each figure is the median of theirs
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=99))]
-    seeds: u64,
+    /// How many seeds: each figure is the median of theirs [default: three of A, seven of the others]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=99))]
+    seeds: Option<u64>,
     /// A look: little time, and goals are not judged
     #[arg(long)]
     quick: bool,
@@ -310,9 +310,11 @@ impl Volume {
 
 impl Tier {
     async fn run(self) -> anyhow::Result<()> {
-        ensure!(self.part > 0.0 && self.part <= 1.0, "--part {}: above 0, at most 1", self.part);
-        let part = if self.quick { QUICK_PART.min(self.part) } else { self.part };
-        let seeds = if self.quick { 1 } else { self.seeds };
+        if let Some(part) = self.part {
+            ensure!(part > 0.0 && part <= 1.0, "--part {part}: above 0, at most 1");
+        }
+        let part = if self.quick { Some(QUICK_PART.min(self.part.unwrap_or(1.0))) } else { self.part };
+        let seeds = if self.quick { Some(1) } else { self.seeds };
         let choice = tier::Choice { case: self.case, part, seed: self.seed, seeds, judged: !self.quick };
         // A simulated world has a runtime of its own, which must not run inside of this one.
         let measured = tokio::task::spawn_blocking(move || tier::tier(&choice)).await??;

@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 use super::disk::{Coding, Report, Size};
 use super::emulated::{DriveReport, emulate};
 use super::signals::Signals;
-use crate::drives::{Drive, Opening, Steer, tend};
+use crate::drives::{Drive, Opening, Steer, TENDERS, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
@@ -109,7 +109,11 @@ impl Mount {
         let Opened { disk, pair, drive } = opened;
         let disk = Arc::new(disk);
         if let Some(pair) = &pair {
-            tokio::spawn(tend(Arc::downgrade(pair), Arc::new(HostClock::start()), ThreadWorker::start("tier", 1)?));
+            tokio::spawn(tend(
+                Arc::downgrade(pair),
+                Arc::new(HostClock::start()),
+                ThreadWorker::start("tier", TENDERS)?,
+            ));
         }
         let options = MountOptions {
             source: disk.label(),

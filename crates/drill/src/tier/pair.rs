@@ -55,7 +55,7 @@ impl Pair {
         let format = TierFormat {
             hdd_log_sectors: Some(log),
             record_sectors_max: 8,
-            unmarked_sectors_max: 24,
+            unmarked_sectors_max: Some(24),
             profile: Some(profile()),
             queue_max: None,
         };

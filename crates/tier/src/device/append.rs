@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
+use super::line::LineTicket;
 use super::open::Steering;
 use super::original::told;
 use super::state::{Held, SsdState, State};
@@ -20,8 +21,8 @@ pub struct Staged {
     /// On its device.
     pub first: Sector,
     pub bytes: Bytes,
-    /// The predictor waits for what it takes.
-    pub is_guided: bool,
+    /// Whose writes it has, of those who stood in line: the predictor waits for what it takes. Nobody: it does not know of it.
+    pub line: Vec<LineTicket>,
     /// It is in the guide's queue of the solid-state drive.
     pub ticket: Option<SsdTicket>,
 }
@@ -34,6 +35,16 @@ pub struct Load {
     pub crcs: Vec<u32>,
     /// The record for which it stands; 0: none.
     pub replaces: u64,
+}
+
+/// What came of a write so far.
+pub enum Attempt {
+    /// It has its place.
+    Staged(Staged),
+    /// It is to be tried again: there is room now, or the hard disk is slow.
+    Again(Load),
+    /// Somebody before it in the line has written it.
+    TakenAlong,
 }
 
 impl TieredDevice {
@@ -64,8 +75,9 @@ impl TieredDevice {
         let mut load = load(parts);
         let staged = loop {
             match self.try_stage(load)? {
-                Ok(staged) => break staged,
-                Err(back) => load = back,
+                Attempt::Staged(staged) => break staged,
+                Attempt::Again(back) => load = back,
+                Attempt::TakenAlong => return Ok(()),
             }
         };
         let (seq, side) = (staged.seq, staged.side);
@@ -79,14 +91,16 @@ impl TieredDevice {
         let mut state = self.state();
         state.in_flight.remove(&seq);
         if let Some(guide) = &mut state.guide {
-            if staged.is_guided {
+            if !staged.line.is_empty() {
                 let took = written.is_ok().then(|| now.since(begun));
-                guide.end(staged.bytes.len() as u64, took, now);
+                guide.end(staged.line.len(), staged.bytes.len() as u64, took, now);
             }
             if let Some(ticket) = staged.ticket {
                 guide.end_ssd(ticket);
             }
         }
+        // Whose thread this is knows.
+        state.line.answer(staged.line.get(1..).unwrap_or_default(), &written);
         if written.is_err()
             && side == Side::Hdd
             && let Some(held) = state.records.get_mut(&seq)
@@ -95,72 +109,59 @@ impl TieredDevice {
             held.memory = None;
         }
         drop(state);
-        self.landed.notify_all();
+        self.bell.ring();
         if side == Side::Hdd { written } else { Ok(()) }
     }
 
     /// Gives a record its sequence and its place; or makes room, and gives it back.
-    fn try_stage(&self, load: Load) -> Result<Result<Staged, Load>, DeviceError> {
+    fn try_stage(&self, load: Load) -> Result<Attempt, DeviceError> {
         let range = load.extents[0];
         let failed = |source: io::Error| DeviceError::Write { range, source };
-        let sectors = 1 + load.crcs.len() as u64;
+        let (extents, payload) = (load.extents.len(), load.crcs.len());
+        let sectors = 1 + payload as u64;
         let now = (self.now)();
         let mut state = self.state();
         state.check(failed)?;
         if state.superblock.at_rest {
             drop(state);
             self.rouse()?;
-            return Ok(Err(load));
+            return Ok(Attempt::Again(load));
         }
-        let mut side = self.side_for(&state, sectors, now);
-        if side == Side::Hdd && state.ssd == SsdState::Present && !takes(&state, side, sectors, &load) {
-            side = Side::Ssd;
+        let mut side = self.side_for(&state, payload, now);
+        if side == Side::Hdd && state.ssd == SsdState::Present {
+            match (takes(&state, side, extents, payload), state.guide.is_some()) {
+                (true, true) => return self.try_in_line(state, load),
+                (true, false) => {}
+                (false, _) => side = Side::Ssd,
+            }
         }
-        if !state.may_await(side, sectors, entry_bytes(load.extents.len(), load.crcs.len())) {
+        if !state.may_await(side, sectors, entry_bytes(extents, payload)) {
             drop(state);
             self.sync_all().map_err(|error| DeviceError::Write { range, source: io::Error::other(error) })?;
-            return Ok(Err(load));
+            return Ok(Attempt::Again(load));
         }
-        if !takes(&state, side, sectors, &load) {
+        if !takes(&state, side, extents, payload) {
             state.counts.waits += 1;
             drop(state);
             self.make_room(side, sectors)
                 .map_err(|error| DeviceError::Write { range, source: io::Error::other(error) })?;
-            return Ok(Err(load));
+            return Ok(Attempt::Again(load));
         }
-        state.writes += 1;
-        state.counts.writes += 1;
-        state.counts.write_sectors += sectors - 1;
-        if let Some(guide) = &mut state.guide {
-            guide.earn(side, (sectors - 1) * SECTOR_BYTES as u64);
-        }
-        if side == Side::Hdd {
-            state.counts.redirected_writes += 1;
-            state.counts.redirected_sectors += sectors - 1;
-        }
+        count(&mut state, side, 1, &load);
         let mut staged = self.stage(&mut state, side, Kind::Data, load);
-        let works = state.ssd == SsdState::Present;
-        if let Some(guide) = &mut state.guide {
-            let bytes = sectors * SECTOR_BYTES as u64;
-            match side {
-                Side::Ssd => staged.ticket = Some(guide.begin_ssd(bytes, now)),
-                Side::Hdd if works => {
-                    guide.begin(bytes);
-                    staged.is_guided = true;
-                }
-                Side::Hdd => {}
-            }
+        if let (Side::Ssd, Some(guide)) = (side, &mut state.guide) {
+            staged.ticket = Some(guide.begin_ssd((payload * SECTOR_BYTES) as u64, now));
         }
-        Ok(Ok(staged))
+        Ok(Attempt::Staged(staged))
     }
 
     /// Where the next write goes.
-    fn side_for(&self, state: &State, sectors: u64, now: Moment) -> Side {
+    fn side_for(&self, state: &State, payload: usize, now: Moment) -> Side {
         match self.tuning.steering {
             _ if state.ssd != SsdState::Present => Side::Hdd,
             Steering::Ssd => Side::Ssd,
             Steering::Predicted { .. } => {
-                let bytes = sectors * SECTOR_BYTES as u64;
+                let bytes = (payload * SECTOR_BYTES) as u64;
                 state.guide.as_ref().map_or(Side::Ssd, |guide| guide.side_for(now, bytes))
             }
             Steering::EveryNth(nth) => {
@@ -212,7 +213,7 @@ impl TieredDevice {
             side,
             first: Sector(self.logs[side as usize].first.0 + place),
             bytes,
-            is_guided: false,
+            line: Vec::new(),
             ticket: None,
         }
     }
@@ -225,9 +226,48 @@ impl TieredDevice {
     }
 }
 
-/// Whether a log has room for a record, and may have it in no mark.
-fn takes(state: &State, side: Side, sectors: u64, load: &Load) -> bool {
-    state.has_room(side, sectors) && state.may_await(side, sectors, entry_bytes(load.extents.len(), load.crcs.len()))
+/// Counts users' writes that are staged as one record.
+pub fn count(state: &mut State, side: Side, writes: u64, load: &Load) {
+    let sectors = load.crcs.len() as u64;
+    state.writes += writes;
+    state.counts.writes += writes;
+    state.counts.write_sectors += sectors;
+    if let Some(guide) = &mut state.guide {
+        guide.earn(side, sectors * SECTOR_BYTES as u64);
+    }
+    if side == Side::Hdd {
+        state.counts.redirected_writes += writes;
+        state.counts.redirected_sectors += sectors;
+    }
+}
+
+/// Whether a log has room for a record of so many extents and sectors of payload, and may have it in no mark.
+pub fn takes(state: &State, side: Side, extents: usize, payload: usize) -> bool {
+    let sectors = 1 + payload as u64;
+    state.has_room(side, sectors) && state.may_await(side, sectors, entry_bytes(extents, payload))
+}
+
+impl Load {
+    /// All of them as one.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn joined(mut loads: Vec<Load>) -> Load {
+        if loads.len() == 1 {
+            return loads.pop().expect("it is there");
+        }
+        let payloads = loads.iter().map(|load| load.crcs.len()).sum::<usize>();
+        let mut bytes = aligned_buffer((1 + payloads) * SECTOR_BYTES);
+        bytes.resize(SECTOR_BYTES, 0);
+        let mut joined = Load { extents: Vec::new(), bytes, crcs: Vec::with_capacity(payloads), replaces: 0 };
+        for load in loads {
+            joined.bytes.extend_from_slice(&load.bytes[SECTOR_BYTES..]);
+            joined.extents.extend(load.extents);
+            joined.crcs.extend(load.crcs);
+        }
+        assert!(!joined.extents.is_empty(), "a record has something");
+        joined
+    }
 }
 
 fn load(parts: &[(Sector, &[u8])]) -> Load {

@@ -125,7 +125,7 @@ impl TieredDevice {
             }
             self.state().in_flight.remove(&copy.seq);
         }
-        self.landed.notify_all();
+        self.bell.ring();
     }
 }
 

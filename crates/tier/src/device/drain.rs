@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
+use super::TieredDevice;
 use super::append::{self, Staged};
 use super::guide::Kept;
 use super::original::{Original, asked_for};
 use super::state::{LOST_OF_A_RECORD, SsdState, State};
-use super::{TieredDevice, held};
 use crate::fields::crc32c;
 use crate::record::{Kind, entry_bytes};
 use crate::superblock::Side;
@@ -61,7 +61,8 @@ impl TieredDevice {
             let state = self.state();
             let fills =
                 state.rings.iter().any(|ring| ring.used() * 100 > ring.sectors() * self.tuning.drain_from_percent);
-            let is_idle = (self.now)().since(state.used_at) >= self.tuning.drain_when_idle;
+            let now = (self.now)();
+            let is_idle = self.tuning.is_idle(now.since(state.written_at), now.since(state.read_at));
             fills || (is_idle && state.overlay.sectors() > state.overlay.lost())
         };
         if !is_due {
@@ -79,7 +80,7 @@ impl TieredDevice {
     /// # Errors
     /// As [`TieredDevice::tend`].
     pub fn drain(&self) -> Result<Drained, DeviceError> {
-        let _draining = held(&self.draining);
+        let _draining = self.draining.take(&*self.bell);
         let before = self.drained();
         self.sync_draining()?;
         self.drain_batch()?;
@@ -97,7 +98,7 @@ impl TieredDevice {
 
     /// Makes room in a log for a record.
     pub(super) fn make_room(&self, side: Side, sectors: u64) -> Result<(), DeviceError> {
-        let _draining = held(&self.draining);
+        let _draining = self.draining.take(&*self.bell);
         loop {
             let mut state = self.state();
             state.check(|source| DeviceError::Sync { source })?;
@@ -327,7 +328,7 @@ impl TieredDevice {
                     self.ssd_failed(error);
                 }
                 self.state().in_flight.remove(&staged.seq);
-                self.landed.notify_all();
+                self.bell.ring();
                 if staged.side == Side::Hdd {
                     written = written.and(of_this);
                 }

@@ -1,8 +1,8 @@
 //! Which log a write goes to: what the hard disk would do next, and how long the solid-state drive's queue is.
 //!
 //! Invariants:
-//! 1. At most one write of a user or of padding is on its way to the hard disk's log that the predictor knows of, so they reach it in the
-//!    order of their places. Who comes meanwhile goes to the solid-state drive.
+//! 1. At most one record of users or of padding is on its way to the hard disk's log that the predictor knows of, so they reach it in the
+//!    order of their places. Who comes meanwhile stands in line ([`Line`](super::line::Line)), or goes to the solid-state drive.
 //! 2. Every other request to the hard disk suspends the predictor.
 //! 3. What is written or synced for the predictor alone is paid for by what users write: see [`Credit`].
 //!
@@ -35,7 +35,7 @@ pub struct Guide {
     /// For padding and syncs that only the predictor wants.
     credit: Credit,
     padding: Padding,
-    /// A write that the predictor knows of is on its way.
+    /// A record that the predictor knows of is on its way.
     busy: bool,
     /// When the hard disk was last asked for anything,
     idle_since: Moment,
@@ -70,13 +70,11 @@ impl Guide {
         self.ssd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a record of so many bytes goes.
+    /// Where a write of so many bytes goes. Its header counts for the hard disk's buffer, but not for what is too long or waits: the rule is of
+    /// what users write.
     pub fn side_for(&self, now: Moment, bytes: u64) -> Side {
-        if self.busy {
-            return Side::Ssd;
-        }
         let view = DiskView {
-            predicted: self.predictor.predict(bytes),
+            predicted: self.predictor.predict(bytes + SECTOR_BYTES as u64),
             left_bytes: self.predictor.left_bytes(),
             waiting: self.predictor.queued(),
         };
@@ -110,7 +108,7 @@ impl Guide {
         may
     }
 
-    /// A user's record goes to the solid-state drive's log.
+    /// A user's write of so many bytes goes to the solid-state drive's log.
     pub fn begin_ssd(&mut self, bytes: u64, now: Moment) -> SsdTicket {
         self.ssd().begin(now, bytes, self.predictor.profile())
     }
@@ -120,23 +118,48 @@ impl Guide {
         self.ssd().end(ticket);
     }
 
-    /// A user's record goes to the hard disk's log.
-    pub fn begin(&mut self, bytes: u64) {
+    /// Whether a record is on its way that the predictor knows of.
+    pub fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// A user's write stands in line for the hard disk's log,
+    pub fn join(&mut self, bytes: u64) {
         self.predictor.queue(bytes);
+    }
+
+    /// and the first one leaves it for somewhere else.
+    pub fn leave(&mut self) {
+        self.predictor.unqueue();
+    }
+
+    /// Whether the hard disk would take a record of so many bytes now, before those in line.
+    pub fn takes(&self, bytes: u64) -> bool {
+        self.predictor.takes(bytes)
+    }
+
+    /// A record of the first in line goes to the hard disk's log.
+    pub fn begin(&mut self) {
+        assert!(!self.busy, "one at a time");
         self.busy = true;
     }
 
-    /// It is there; `None`: it failed.
-    pub fn end(&mut self, bytes: u64, took: Option<Duration>, now: Moment) {
+    /// It is there, with the writes of so many; `None`: it failed.
+    pub fn end(&mut self, writes: usize, bytes: u64, took: Option<Duration>, now: Moment) {
         match took {
-            Some(took) => self.predictor.wrote(Sender::User, bytes, took),
+            Some(took) => self.predictor.wrote_together(writes, bytes, took),
             None => {
-                self.predictor.unqueue();
+                (0..writes).for_each(|_| self.leave());
                 self.predictor.lose();
             }
         }
         self.busy = false;
         (self.idle_since, self.unused_since) = (now, now);
+    }
+
+    /// Whether users write to the hard disk: what its predictor wants may change at any time.
+    fn is_used(&self, now: Moment) -> bool {
+        self.busy || now.since(self.unused_since) < IN_USE
     }
 
     /// The hard disk is asked for something else.
@@ -194,13 +217,17 @@ impl TieredDevice {
         let mut state = self.state();
         // At rest nothing is written.
         let works = state.ssd == SsdState::Present && !state.failed && !state.superblock.at_rest;
-        let Some(guide) = state.guide.as_mut().filter(|guide| works && !guide.busy) else {
+        let Some(guide) = state.guide.as_mut().filter(|_| works) else {
             return Ok(Kept::Nothing(None));
         };
+        let soon = guide.is_used(now).then_some(LOOK_AGAIN);
+        if guide.busy {
+            return Ok(Kept::Nothing(soon));
+        }
         let (idle, unused) = (now.since(guide.idle_since), now.since(guide.unused_since));
         let is_calm = guide.rule.is_calm(&guide.ssd().view(now));
         let bytes = match guide.predictor.upkeep(idle, unused, is_calm) {
-            Upkeep::Nothing => return Ok(Kept::Nothing(None)),
+            Upkeep::Nothing => return Ok(Kept::Nothing(soon)),
             Upkeep::After(wait) => return Ok(Kept::Nothing(Some(wait))),
             Upkeep::Sync => {
                 if !guide.spend(Padding::SYNC_BYTES) {
@@ -240,7 +267,7 @@ impl TieredDevice {
             (guide.busy, guide.idle_since) = (false, now);
         }
         drop(state);
-        self.landed.notify_all();
+        self.bell.ring();
         written.map(|()| Kept::Something)
     }
 
@@ -276,9 +303,14 @@ impl TieredDevice {
         }
         state.in_flight.insert(seq);
         let first = Sector(self.logs[Side::Hdd as usize].first.0 + place);
-        Staged { seq, side: Side::Hdd, first, bytes: bytes.freeze(), is_guided: false, ticket: None }
+        Staged { seq, side: Side::Hdd, first, bytes: bytes.freeze(), line: Vec::new(), ticket: None }
     }
 }
+
+/// So long after a user's write to the hard disk another one is to be expected.
+const IN_USE: Duration = Duration::from_millis(50);
+/// A stage may end meanwhile: a slow one that nobody leaves keeps users away.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -295,10 +327,13 @@ mod tests {
         assert_eq!(guide.side_for(at(50), 8192), Side::Ssd, "a queue of one is short");
         assert_eq!(guide.side_for(at(5000), 8192), Side::Hdd, "5 ms for 8 KiB");
         assert_eq!(guide.side_for(at(5000), 256 << 10), Side::Ssd, "a long one waits");
-        // One at a time.
-        guide.begin(8192);
-        assert_eq!(guide.side_for(at(5000), 8192), Side::Ssd);
-        guide.end(8192, Some(Duration::from_micros(90)), at(5090));
+        // Some stand in line.
+        (0..31).for_each(|_| guide.join(8192));
+        assert_eq!(guide.side_for(at(5000), 8192), Side::Hdd);
+        guide.join(8192);
+        assert_eq!(guide.side_for(at(5000), 8192), Side::Ssd, "it is long");
+        guide.begin();
+        guide.end(32, 33 * 4096, Some(Duration::from_micros(900)), at(5090));
         guide.end_ssd(ticket);
         assert_eq!(guide.side_for(at(5100), 8192), Side::Ssd);
     }

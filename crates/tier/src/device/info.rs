@@ -9,7 +9,7 @@ use crate::superblock::{PairId, SIDES};
 /// Counts since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TierCounts {
-    /// Writes, as records.
+    /// Writes; one that is longer than a record counts as several.
     pub writes: u64,
     /// Sectors that were written.
     pub write_sectors: u64,

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Condvar, Mutex};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use claystone_env::{Device, Effort, Random, SECTOR_BYTES, Sector, SectorRange};
 
+use super::bell::{ThreadBell, Turn};
 use super::guide::Guide;
 use super::original::told;
 use super::state::{Held, State};
@@ -31,8 +33,9 @@ pub struct TierFormat {
     pub hdd_log_sectors: Option<u64>,
     /// Sectors of a record's payload at most.
     pub record_sectors_max: u16,
-    /// Sectors of each log that may wait for a sync: what memory keeps, and what is looked for behind the last mark.
-    pub unmarked_sectors_max: u32,
+    /// Sectors of each log that may wait for a sync: what memory keeps, and what is looked for behind the last mark; `None`: a quarter of the
+    /// solid-state drive, but no less than 16 MiB and no more than 64.
+    pub unmarked_sectors_max: Option<u32>,
     /// What is known of the hard disk's write buffer; without it nothing is redirected.
     pub profile: Option<Profile>,
     /// The queue of the solid-state drive that is not long yet, if it was measured.
@@ -44,7 +47,7 @@ impl Default for TierFormat {
         TierFormat {
             hdd_log_sectors: None,
             record_sectors_max: 256,
-            unmarked_sectors_max: 4096,
+            unmarked_sectors_max: None,
             profile: None,
             queue_max: None,
         }
@@ -78,20 +81,26 @@ pub struct TierTuning {
     pub drain_sectors_max: u64,
     /// From here on [`TieredDevice::tend`] brings home what waits: so full is one of the logs.
     pub drain_from_percent: u64,
-    /// And whatever waits, once nobody has read or written for so long.
+    /// And whatever waits, once nobody has read or written for so long;
     pub drain_when_idle: Duration,
+    /// or, though somebody reads, has written for so long: a disk that is read all the time would never come to rest.
+    pub drain_though_read: Duration,
     /// A sync copies to the solid-state drive what the hard disk's buffer holds, if that is so many sectors at most, instead of syncing
     /// the hard disk too.
     pub copy_sectors_max: u64,
 }
 
 impl TierTuning {
+    /// Whether what waits is brought home, when nobody wrote and nobody read for so long.
+    pub(super) fn is_idle(&self, unwritten: Duration, unread: Duration) -> bool {
+        unwritten >= self.drain_when_idle && (unread >= self.drain_when_idle || unwritten >= self.drain_though_read)
+    }
+
     /// Writes are steered by the profile of the hard disk. `queue_max`: the queue of the solid-state drive that is not long yet, from
     /// [`queue_threshold`](crate::queue_threshold).
     pub fn steered(mode: Mode, queue_max: usize) -> TierTuning {
         let (padding, copy_sectors_max) = match mode {
-            // 256 KiB and headers: 2 ms on the emulated drives instead of 11. 1 MiB would take 15 instead of 19, and 84 now and then.
-            Mode::Disabled => (Padding::for_latency(), 72),
+            Mode::Disabled => (Padding::for_latency(), COPY_SECTORS_MAX),
             // What is copied wears it.
             Mode::EnabledFast | Mode::Enabled => (Padding::for_wear(), 0),
         };
@@ -108,6 +117,7 @@ impl Default for TierTuning {
             drain_sectors_max: 4096,
             drain_from_percent: 50,
             drain_when_idle: Duration::from_secs(5),
+            drain_though_read: Duration::from_secs(60),
             copy_sectors_max: 0,
         }
     }
@@ -180,10 +190,10 @@ impl TieredDevice {
             tuning,
             home: superblock.home,
             logs: superblock.logs,
-            draining: Mutex::default(),
-            syncing: Mutex::default(),
+            draining: Turn::default(),
+            syncing: Turn::default(),
             state: Mutex::new(State::new(superblock, [Ring::new(1, 0, 0); 2])),
-            landed: Condvar::new(),
+            bell: Arc::<ThreadBell>::default(),
             hdd,
             ssd,
         };
@@ -398,14 +408,16 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
     };
     let record = u64::from(format.record_sectors_max);
     setting("a record's sectors", record, (*RECORD_SECTORS.start()).into(), (*RECORD_SECTORS.end()).into())?;
-    let unmarked = u64::from(format.unmarked_sectors_max);
+    let usual = || (ssd.geometry().sectors / 4).clamp(*UNMARKED_SECTORS.start(), *UNMARKED_SECTORS.end());
+    let unmarked = format.unmarked_sectors_max.map_or_else(usual, u64::from);
     setting("the sectors that may wait for a sync", unmarked, 2 * (record + 1), 1 << 20)?;
     if let Some(profile) = &format.profile {
         profile.check()?;
         setting("the profile's lengths", profile.sizes.len() as u64, 1, SIZES_MAX as u64)?;
     }
+    let unmarked_sectors_max = unmarked as u32;
     let sectors = [ssd.geometry().sectors, hdd.geometry().sectors];
-    let log_min = log_sectors_min(format.record_sectors_max, format.unmarked_sectors_max);
+    let log_min = log_sectors_min(format.record_sectors_max, unmarked_sectors_max);
     let too_small = |device: &dyn Device, sectors_min: u64| {
         let sectors = device.geometry().sectors;
         if sectors < sectors_min {
@@ -430,7 +442,7 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
         floor: first_of(1),
         epoch: 0,
         record_sectors_max: format.record_sectors_max,
-        unmarked_sectors_max: format.unmarked_sectors_max,
+        unmarked_sectors_max,
         sectors,
         logs: [ssd_log, hdd_log],
         home,
@@ -465,3 +477,8 @@ pub(super) fn side_of(device: &dyn Device, side: Side) -> Result<Superblock, Tie
 pub(super) const LOST_SHARE: u64 = 64;
 /// 16 GiB.
 const HDD_LOG_SECTORS: u64 = 4 << 20;
+/// Usually: 16 to 64 MiB. Of workload B a burst brings 170 MB a second with its headers, and who tends syncs when half is reached.
+const UNMARKED_SECTORS: RangeInclusive<u64> = 4096..=16384;
+/// 16 MiB, more than a second brings even of the heaviest workload of the bench: a sync of the hard disk keeps its buffer from users for 20 ms, and
+/// a stall of the solid-state drive that begins then lasts for all of them.
+const COPY_SECTORS_MAX: u64 = 4096;

@@ -54,7 +54,7 @@ impl TieredDevice {
             state.readers.remove(&reader);
             state.free_unread();
             drop(state);
-            self.landed.notify_all();
+            self.bell.ring();
         }
         for failed in outcomes.iter_mut().flatten() {
             failed.sort_by_key(|failed| failed.sector);

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use claystone_env::DeviceError;
 
+use super::TieredDevice;
 use super::state::SsdState;
-use super::{TieredDevice, held};
 use crate::superblock::{SIDES, Side, Superblock};
 
 impl TieredDevice {
@@ -22,8 +22,8 @@ impl TieredDevice {
     pub(super) fn rest_all(&self) -> Result<(), DeviceError> {
         let begun = (self.now)();
         while self.drain()?.more && (self.now)().since(begun) < REST_MAX {}
-        let _draining = held(&self.draining);
-        let _syncing = held(&self.syncing);
+        let _draining = self.draining.take(&*self.bell);
+        let _syncing = self.syncing.take(&*self.bell);
         let mut state = self.state();
         // Padding is in no mark, and may be on its way.
         while !state.in_flight.is_empty() {
@@ -56,13 +56,13 @@ impl TieredDevice {
             Ok(false) | Err(_) => state.superblock.at_rest = false,
         }
         drop(state);
-        self.landed.notify_all();
+        self.bell.ring();
         stored.map(|_| ())
     }
 
     /// Takes it back that the pair is at rest, before something is written.
     pub(super) fn rouse(&self) -> Result<(), DeviceError> {
-        let _draining = held(&self.draining);
+        let _draining = self.draining.take(&*self.bell);
         let state = self.state();
         if !state.superblock.at_rest {
             return Ok(());

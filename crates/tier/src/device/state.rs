@@ -13,6 +13,7 @@ use claystone_env::{DeviceError, Moment, SECTOR_BYTES, SectorRange};
 
 use super::guide::Guide;
 use super::info::TierCounts;
+use super::line::Line;
 use crate::overlay::{Overlay, Place, Removed};
 use crate::record::{Entry, Kind};
 use crate::ring::Ring;
@@ -88,8 +89,12 @@ pub struct State {
     pub writes: u64,
     /// What knows the hard disk's buffer, if its profile is known.
     pub guide: Option<Guide>,
-    /// When somebody read or wrote.
-    pub used_at: Moment,
+    /// Who waits for the hard disk's log.
+    pub line: Line,
+    /// When somebody wrote,
+    pub written_at: Moment,
+    /// and read.
+    pub read_at: Moment,
     pub counts: TierCounts,
 }
 
@@ -117,7 +122,9 @@ impl State {
             freed: VecDeque::new(),
             writes: 0,
             guide: None,
-            used_at: Moment::default(),
+            line: Line::default(),
+            written_at: Moment::default(),
+            read_at: Moment::default(),
             counts: TierCounts::default(),
         }
     }
@@ -215,6 +222,12 @@ impl State {
     pub fn may_await(&self, side: Side, sectors: u64, entry_bytes: usize) -> bool {
         self.unmarked[side as usize] + sectors <= u64::from(self.superblock.unmarked_sectors_max)
             && self.list_bytes + entry_bytes <= self.list_bytes_max()
+    }
+
+    /// Whether so much is in no mark that who writes would soon wait for one.
+    pub fn waits_long_for_a_mark(&self) -> bool {
+        let max = u64::from(self.superblock.unmarked_sectors_max);
+        self.unmarked.iter().any(|sectors| sectors * 2 > max) || self.list_bytes * 2 > self.list_bytes_max()
     }
 
     /// Bytes that a mark has for its list, at most.

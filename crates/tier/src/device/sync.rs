@@ -6,9 +6,9 @@ use std::sync::MutexGuard;
 use bytes::BytesMut;
 use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
 
+use super::TieredDevice;
 use super::append::Staged;
 use super::state::{Held, SsdState, State};
-use super::{TieredDevice, held};
 use crate::record::{Header, Kind, List, TABLES_BYTES, sector_crcs};
 use crate::superblock::{SIDES, Side, Superblock};
 
@@ -22,22 +22,32 @@ pub enum Synced {
 impl TieredDevice {
     /// Makes all durable that was written before.
     pub(super) fn sync_all(&self) -> Result<(), DeviceError> {
-        let syncing = held(&self.syncing);
+        let syncing = self.syncing.take(&*self.bell);
         // Whoever syncs next must find it failed.
         let synced = self.sync_held().map_err(|error| self.sync_failed(error));
         drop(syncing);
         match synced? {
             Synced::Done => Ok(()),
             Synced::SsdFailed => {
-                let _draining = held(&self.draining);
+                let _draining = self.draining.take(&*self.bell);
                 self.sync_draining()
             }
         }
     }
 
+    /// Syncs if so much is in no mark that who writes would soon have to wait for one. For who may wait in their place: not for who calls
+    /// [`TieredDevice::tend`], since that keeps the hard disk quick while the solid-state drive stalls, and a sync waits for it.
+    ///
+    /// # Errors
+    /// As [`Device::sync`](claystone_env::Device::sync).
+    pub fn sync_early(&self) -> Result<(), DeviceError> {
+        let waits_long = self.state().waits_long_for_a_mark();
+        if waits_long { self.sync_all() } else { Ok(()) }
+    }
+
     /// The same for who holds `draining`.
     pub(super) fn sync_draining(&self) -> Result<(), DeviceError> {
-        let _syncing = held(&self.syncing);
+        let _syncing = self.syncing.take(&*self.bell);
         let synced = match self.sync_held() {
             Ok(Synced::Done) => Ok(()),
             Ok(Synced::SsdFailed) => self.settle_loss(),
@@ -183,7 +193,7 @@ impl TieredDevice {
             state.counts.ssd_sectors += sectors;
         }
         let first = Sector(self.logs[side as usize].first.0 + place);
-        Ok(Staged { seq, side, first, bytes: bytes.freeze(), is_guided: false, ticket: None })
+        Ok(Staged { seq, side, first, bytes: bytes.freeze(), line: Vec::new(), ticket: None })
     }
 
     /// Writes a mark and makes its log durable.
@@ -262,7 +272,7 @@ impl TieredDevice {
         state.superblock = superblock;
         state.free_below(floor);
         drop(state);
-        self.landed.notify_all();
+        self.bell.ring();
         Ok(())
     }
 }

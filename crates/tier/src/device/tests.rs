@@ -31,7 +31,12 @@ const LOG: u64 = 200;
 const HOME: u64 = 60;
 
 fn format() -> TierFormat {
-    TierFormat { hdd_log_sectors: Some(LOG), record_sectors_max: 8, unmarked_sectors_max: 40, ..TierFormat::default() }
+    TierFormat {
+        hdd_log_sectors: Some(LOG),
+        record_sectors_max: 8,
+        unmarked_sectors_max: Some(40),
+        ..TierFormat::default()
+    }
 }
 
 fn tuning(nth: u64) -> TierTuning {

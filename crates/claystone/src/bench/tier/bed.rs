@@ -140,7 +140,7 @@ impl Bed {
             ssd: world.ssd("ssd", devices.ssd),
             disks: (0..count).map(disk).collect(),
             way,
-            rule: Rule { waiting_max: WAITING_MAX, ..Rule::of(mode, known.queue_max).for_drive(&known.profile) },
+            rule: Rule::of(mode, known.queue_max).for_drive(&known.profile),
             in_ssd: RefCell::default(),
             of_disks: (0..count).map(|_| RefCell::default()).collect(),
             profile: known.profile.clone(),
@@ -372,8 +372,6 @@ fn owner(number: usize, disks: usize) -> usize {
 pub static ZEROS: [u8; (1 << 20) + SECTOR_BYTES] = [0; (1 << 20) + SECTOR_BYTES];
 /// 16 TiB: the log of no run comes to its end.
 const LOG_SECTORS: u64 = 1 << 32;
-/// As many as a drive's queue has places for. A pair that ships has one: docs/tier.md.
-const WAITING_MAX: usize = 32;
 /// A tenth of the middle stage of the drive of the paper.
 const APART_BYTES: u64 = 1 << 20;
 /// Of a cache's room, what may be dirty before it writes back: as a pair brings home what is in its logs.

@@ -4,12 +4,12 @@
 //! a task: call --turn--> its thread: runs, until a device of it is asked for something
 //!         the world does it, and time passes <--wish-- blocks
 //!              --turn--> goes on, until the next wish or its end: done
+//!         others run                   <--waits at the bell
+//!              --turn--> goes on, once another call has rung it
 //! ```
 //!
 //! Invariants:
 //! 1. While a thread runs, the world waits for it, and the clock stands. So a seed repeats a run.
-//!
-//! Left out: calls that wait for each other inside, for a lock or a condition. The world knows nothing of that, and would wait for ever.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,7 +19,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use claystone_env::{Clock, Moment, SectorRange};
-use claystone_tier::{Now, Side};
+use claystone_tier::{Bell, Now, Side};
+use tokio::sync::Notify;
 
 /// What a device is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +36,15 @@ pub enum Wish {
 /// # Errors
 /// The world has ended.
 pub fn ask(wish: Wish) -> io::Result<()> {
+    give_way(Told::Wish(wish))
+}
+
+/// Blocks until the world has another turn for this thread.
+fn give_way(told: Told) -> io::Result<()> {
     let ended = || io::Error::other("the world has ended");
     WORLD.with_borrow(|world| {
         let Some(World { tell, turns }) = world else { return Ok(()) };
-        tell.send(Told::Wish(wish)).map_err(|_| ended())?;
+        tell.send(told).map_err(|_| ended())?;
         match turns.recv() {
             Ok(Turn::GoOn) => Ok(()),
             Ok(Turn::Begin(_)) | Err(_) => Err(ended()),
@@ -52,6 +58,30 @@ pub struct Blocking {
     /// The time of the world, for who runs.
     now_ns: Arc<AtomicU64>,
     idle: RefCell<Vec<Thread>>,
+    bell: Arc<WorldBell>,
+    /// For calls that wait at it.
+    rung: Notify,
+}
+
+/// A bell of which the world knows who waits at it.
+#[derive(Default)]
+struct WorldBell(AtomicU64);
+
+impl Bell for WorldBell {
+    fn rings(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self, rings: u64) {
+        if give_way(Told::Waits(rings)).is_err() {
+            // Nobody will ring it any more, and nobody waits for this thread.
+            std::panic::resume_unwind(Box::new("the world has ended"));
+        }
+    }
+
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A thread that has nothing to do, or waits for what it wished.
@@ -67,6 +97,8 @@ enum Turn {
 
 enum Told {
     Wish(Wish),
+    /// For the bell, which was rung so often.
+    Waits(u64),
     Done,
 }
 
@@ -83,13 +115,18 @@ thread_local! {
 impl Blocking {
     /// In the world of this clock.
     pub fn new(clock: Arc<dyn Clock>) -> Blocking {
-        Blocking { clock, now_ns: Arc::default(), idle: RefCell::default() }
+        Blocking { clock, now_ns: Arc::default(), idle: RefCell::default(), bell: Arc::default(), rung: Notify::new() }
     }
 
     /// The time, for calls.
     pub fn now(&self) -> Now {
         let now_ns = self.now_ns.clone();
         Arc::new(move || Moment(Duration::from_nanos(now_ns.load(Ordering::Relaxed))))
+    }
+
+    /// Where calls wait for each other.
+    pub fn bell(&self) -> Arc<dyn Bell> {
+        self.bell.clone()
     }
 
     /// Calls; `fulfil` does what devices are asked for meanwhile.
@@ -107,10 +144,20 @@ impl Blocking {
         let mut turn = Turn::Begin(Box::new(move || drop(tell.send(call()))));
         loop {
             self.now_ns.store(self.clock.now().0.as_nanos() as u64, Ordering::Relaxed);
+            let before = self.bell.rings();
             thread.turns.send(turn).expect("it waits for its turn");
-            match thread.told.recv().expect("a call panicked") {
+            let told = thread.told.recv().expect("a call panicked");
+            if self.bell.rings() != before {
+                self.rung.notify_waiters();
+            }
+            match told {
                 Told::Done => break,
                 Told::Wish(wish) => fulfil(wish).await,
+                Told::Waits(rings) => {
+                    while self.bell.rings() == rings {
+                        self.rung.notified().await;
+                    }
+                }
             }
             turn = Turn::GoOn;
         }
@@ -168,6 +215,31 @@ mod tests {
             LocalSet::new().run_until(async { (both.await, clock.now().0.as_micros() as u64) }).await
         });
         assert_eq!(ends, ((1300, 1020), 1300));
+    }
+
+    #[test]
+    fn a_call_waits_for_another_and_no_longer() {
+        let ends = claystone_sim::run(1, async |world| {
+            let (clock, blocking) = (world.clock(), Blocking::new(world.clock()));
+            let (now, bell) = (blocking.now(), blocking.bell());
+            let waits = {
+                let bell = bell.clone();
+                move || {
+                    bell.wait(bell.rings());
+                    now().0.as_micros() as u64
+                }
+            };
+            let rings = move || {
+                ask(Wish::Sync(Side::Hdd)).expect("the world is there");
+                bell.ring();
+                // It is heard now, and not when this call ends.
+                ask(Wish::Sync(Side::Hdd)).expect("the world is there");
+            };
+            let fulfil = async |_| clock.sleep(Duration::from_micros(700)).await;
+            let both = futures::future::join(blocking.call(waits, fulfil), blocking.call(rings, fulfil));
+            LocalSet::new().run_until(async { (both.await.0, clock.now().0.as_micros() as u64) }).await
+        });
+        assert_eq!(ends, (700, 1400));
     }
 
     #[test]

@@ -36,12 +36,12 @@ use crate::rows::{Against, Figure, Goals, Row};
 pub struct Choice {
     /// Only cases with this text in their names.
     pub case: Option<String>,
-    /// Of the time of each workload, this part.
-    pub part: f64,
+    /// Of the time of each workload, this part; `None`: what each says itself.
+    pub part: Option<f64>,
     /// What decides all chance: this seed,
     pub seed: u64,
-    /// and those that follow it, so many in all. A figure is the median of theirs.
-    pub seeds: u64,
+    /// and those that follow it, so many in all; `None`: as many as each workload says. A figure is the median of theirs.
+    pub seeds: Option<u64>,
     /// Whether goals are judged.
     pub judged: bool,
 }
@@ -78,6 +78,20 @@ enum Load {
     Even(Duration),
 }
 
+impl Choice {
+    fn part_of(&self, workload: &Workload) -> f64 {
+        self.part.unwrap_or(workload.part)
+    }
+
+    fn seeds_of(&self, load: &Load) -> usize {
+        let usual = match load {
+            Load::Workload(workload) => workload.seeds,
+            Load::Even(_) => SWEPT_SEEDS,
+        };
+        self.seeds.unwrap_or(usual) as usize
+    }
+}
+
 impl Load {
     fn name(&self) -> String {
         match self {
@@ -90,7 +104,7 @@ impl Load {
         match self {
             Load::Workload(workload) => {
                 let random = claystone_env::Random::fork(&SimRandom::new(seed), workload.name);
-                workload.requests(choice.part, &*random)
+                workload.requests(choice.part_of(workload), &*random)
             }
             Load::Even(apart) => {
                 let count = if choice.judged { SWEPT_WRITES } else { SWEPT_WRITES / 10 };
@@ -112,7 +126,7 @@ impl Job {
 /// No case has the name, or an emulated drive failed, which none should.
 pub fn tier(choice: &Choice) -> anyhow::Result<Measured> {
     let is_chosen = |job: &Job| choice.case.as_ref().is_none_or(|chosen| job.name().contains(chosen.as_str()));
-    let jobs = jobs(choice.part);
+    let jobs = jobs(choice);
     // Everything is held against the solid-state drive alone.
     let is_wanted = |job: &&Job| {
         let of_same = |other: &Job| other.load.name() == job.load.name();
@@ -120,7 +134,8 @@ pub fn tier(choice: &Choice) -> anyhow::Result<Measured> {
     };
     let jobs: Vec<Job> = jobs.iter().filter(is_wanted).copied().collect();
     ensure!(jobs.iter().any(is_chosen), "no case has this name: they are as \"B mios_d\", \"every 20us ssd only\"");
-    let seeds: Vec<u64> = (choice.seed..).take(choice.seeds as usize).collect();
+    let seeds_most = jobs.iter().map(|job| choice.seeds_of(&job.load)).max().expect("there is one");
+    let seeds: Vec<u64> = (choice.seed..).take(seeds_most).collect();
     let mut known: Vec<(BufferModel, Vec<Known>)> = Vec::new();
     for job in &jobs {
         if !known.iter().any(|(buffer, _)| *buffer == job.named.buffer) {
@@ -128,7 +143,8 @@ pub fn tier(choice: &Choice) -> anyhow::Result<Measured> {
             known.push((job.named.buffer, of_seeds.collect::<anyhow::Result<_>>()?));
         }
     }
-    let runs: Vec<(&Job, usize)> = jobs.iter().flat_map(|job| (0..seeds.len()).map(move |at| (job, at))).collect();
+    let runs: Vec<(&Job, usize)> =
+        jobs.iter().flat_map(|job| (0..choice.seeds_of(&job.load)).map(move |at| (job, at))).collect();
     // What is kept of a run is little: all runs together have hundreds of millions of writes.
     let taken = on_all_processors(&runs, |(job, at)| {
         let Named { how, buffer, .. } = job.named;
@@ -137,7 +153,13 @@ pub fn tier(choice: &Choice) -> anyhow::Result<Measured> {
         let outcome = devices(buffer).run(how, &known[*at], &requests, seeds[*at])?;
         Ok(Taken::of(job, &outcome))
     })?;
-    let by_job: Vec<(&Job, &[Taken])> = jobs.iter().zip(taken.chunks(seeds.len())).collect();
+    let mut rest = &taken[..];
+    let mut by_job: Vec<(&Job, &[Taken])> = Vec::new();
+    for job in &jobs {
+        let (of_job, behind) = rest.split_at(choice.seeds_of(&job.load));
+        by_job.push((job, of_job));
+        rest = behind;
+    }
     let goals = Goals::built_in();
     let mut figures: Vec<Figure> =
         known.iter().flat_map(|(buffer, known)| measured(preset(buffer), &known[0])).collect();
@@ -160,7 +182,7 @@ fn preset(buffer: &BufferModel) -> &'static str {
     hard_disks().iter().find_map(name).unwrap_or("other")
 }
 
-fn jobs(part: f64) -> Vec<Job> {
+fn jobs(choice: &Choice) -> Vec<Job> {
     let first = BufferModel::wd_10tb_like();
     let reaching =
         |name, mode, disks, reach| Named { name, how: How::Model(Way::Steered { mode, disks, reach }), buffer: first };
@@ -177,7 +199,7 @@ fn jobs(part: f64) -> Vec<Job> {
     };
     let mut jobs = Vec::new();
     for workload in WORKLOADS {
-        let cache_bytes = (workload.bytes * part * CACHE_SHARE) as u64;
+        let cache_bytes = (workload.bytes * choice.part_of(&workload) * CACHE_SHARE) as u64;
         let mut ways = ways(cache_bytes);
         if ["A", "B"].contains(&workload.name) {
             for (name, mode) in [("mios_d, product", Mode::Disabled), ("mios_e, product", Mode::Enabled)] {
@@ -461,6 +483,7 @@ const COMPARED: [&str; 8] = [
 const CACHE_SHARE: f64 = 0.1;
 const SWEPT_BYTES: u64 = 16 << 10;
 const SWEPT_WRITES: u64 = 100_000;
+const SWEPT_SEEDS: u64 = 7;
 const SWEPT_US: [u64; 8] = [20, 30, 40, 60, 80, 100, 200, 400];
 
 #[cfg(test)]
@@ -469,7 +492,7 @@ mod tests {
 
     /// Every figure by its case and metric, of so much of the time.
     fn small(case: &str, part: f64, seed: u64) -> BTreeMap<(String, String), f64> {
-        let choice = Choice { case: Some(case.to_owned()), part, seed, seeds: 1, judged: false };
+        let choice = Choice { case: Some(case.to_owned()), part: Some(part), seed, seeds: Some(1), judged: false };
         let rows = tier(&choice).expect("measured").rows;
         let rows = rows.iter().map(|row| serde_json::to_value(row).expect("json"));
         let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();

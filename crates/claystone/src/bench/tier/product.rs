@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! requests at their time --> TieredDevice::write, each on a thread --> its two devices ask the world --> done
-//! one task: TieredDevice::tend as the program has it tended, and TieredDevice::sync
+//! one task: TieredDevice::tend, as the program has it tended
+//! one task: TieredDevice::sync_early, likewise
+//! one task: TieredDevice::sync, as a file system does
 //! ```
 //!
 //! Invariants:
 //! 1. Nothing here decides where a write goes: the device does, with the settings it ships with.
 //!
-//! Left out: reads, and bringing home, as of the other ways. The logs have room for all, so that the device never begins; it would
-//! wait for writes under way inside, of which the world knows nothing.
+//! Left out: reads, and bringing home, as of the other ways: the logs have room for all.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,14 +24,13 @@ use claystone_env::{
 };
 use claystone_sim::{HddModel, Process, SimSsd, World, WriteOrder};
 use claystone_tier::{Mode, Side, TierFormat, TierTuning, TieredDevice};
-use tokio::sync::Notify;
 
 use super::bed::ZEROS;
 use super::blocking::{Blocking, Wish, ask};
 use super::devices::{Devices, Known};
 use super::tally::{Outcome, Tally};
 use super::workload::Request;
-use crate::drives::pause_after;
+use crate::drives::{SYNC_EARLY_EVERY, pause_after};
 
 /// Everything of one run.
 pub struct Product {
@@ -45,16 +45,6 @@ pub struct Product {
     tally: Tally,
     /// Writes in the solid-state drive.
     in_ssd: Cell<u32>,
-    /// Calls that write,
-    writing: Cell<usize>,
-    /// the last of which has ended.
-    calm: Notify,
-    /// Sectors since the last sync began,
-    unsynced: Cell<u64>,
-    /// those that a sync is making durable,
-    syncing: Cell<u64>,
-    /// and has.
-    synced: Notify,
 }
 
 /// Whose a wish is.
@@ -76,7 +66,6 @@ impl Product {
         let (hdd, ssd) = (side(Side::Hdd, HDD_SECTORS), side(Side::Ssd, LOG_SECTORS + 2));
         let format = TierFormat {
             hdd_log_sectors: Some(LOG_SECTORS),
-            unmarked_sectors_max: UNMARKED_MAX as u32,
             profile: Some(known.profile.clone()),
             queue_max: Some(known.queue_max as u16),
             ..TierFormat::default()
@@ -84,7 +73,8 @@ impl Product {
         let blocking = Blocking::new(world.clock());
         TieredDevice::format(&*hdd, &*ssd, &format, world.random()).context("format")?;
         let tuning = TierTuning::steered(mode, known.queue_max);
-        let device = TieredDevice::open(hdd, Some(ssd), blocking.now(), tuning).context("open")?;
+        let device =
+            TieredDevice::open(hdd, Some(ssd), blocking.now(), tuning).context("open")?.with_bell(blocking.bell());
         Ok(Rc::new(Product {
             clock: world.clock(),
             device: Arc::new(device),
@@ -95,11 +85,6 @@ impl Product {
             hdd: hand.attach(),
             tally: Tally::new(world.clock()),
             in_ssd: Cell::new(0),
-            writing: Cell::new(0),
-            calm: Notify::new(),
-            unsynced: Cell::new(0),
-            syncing: Cell::new(0),
-            synced: Notify::new(),
         }))
     }
 
@@ -108,14 +93,18 @@ impl Product {
     /// # Errors
     /// A device failed, which none should.
     pub async fn carry_out(self: Rc<Self>, requests: &[Request]) -> anyhow::Result<Outcome> {
-        let product = self.clone();
-        let upkeep = tokio::task::spawn_local(async move { product.upkeep().await });
+        let (tended, early, synced) = (self.clone(), self.clone(), self.clone());
+        let background = vec![
+            tokio::task::spawn_local(async move { tended.tend().await }),
+            tokio::task::spawn_local(async move { early.sync(SYNC_EARLY_EVERY, |device| device.sync_early()).await }),
+            tokio::task::spawn_local(async move { synced.sync(SYNC_EVERY, |device| device.sync()).await }),
+        ];
         let begin = |request: Request, _| {
             self.tally.outcome().queues.push(self.in_ssd.get());
             let product = self.clone();
             tokio::task::spawn_local(async move { product.write(request).await });
         };
-        let mut outcome = self.tally.carry_out(requests, vec![upkeep], begin).await?;
+        let mut outcome = self.tally.carry_out(requests, background, begin).await?;
         outcome.stalls = self.ssd.stats().stalls;
         if let Some((_, counts)) = self.device.info().predicted {
             outcome.add(counts);
@@ -125,49 +114,33 @@ impl Product {
 
     async fn write(self: Rc<Self>, request: Request) {
         let sectors = request.padded() / SECTOR_BYTES as u64;
-        // Where too much waits for a sync, a write of the device would wait for one inside.
-        let logged = sectors + HEADERS_MAX;
-        while self.unsynced.get() + self.syncing.get() + logged > UNSYNCED_MAX {
-            self.synced.notified().await;
-        }
-        self.unsynced.set(self.unsynced.get() + logged);
-        self.writing.set(self.writing.get() + 1);
         let device = self.device.clone();
         let write = move || device.write(request.first, &ZEROS[..sectors as usize * SECTOR_BYTES]);
         let written = self.blocking.call(write, async |wish| self.fulfil(wish, Sender::User).await).await;
         written.expect("no fault is injected");
-        self.writing.set(self.writing.get() - 1);
-        if self.writing.get() == 0 {
-            self.calm.notify_one();
-        }
         self.tally.end(request);
     }
 
-    /// The task that tends and syncs.
-    async fn upkeep(self: Rc<Self>) -> anyhow::Result<()> {
-        let mut synced_at = self.clock.now();
+    /// The task that tends.
+    async fn tend(self: Rc<Self>) -> anyhow::Result<()> {
         loop {
             let device = self.device.clone();
             let tended =
-                self.blocking.call(move || device.tend(), async |wish| self.fulfil(wish, Sender::Upkeep).await);
-            let mut pause = pause_after(&tended.await?);
-            let is_due = self.clock.now().since(synced_at) >= SYNC_EVERY || self.unsynced.get() > UNSYNCED_MAX / 2;
-            // While others write, a sync would wait for them inside.
-            if is_due && self.writing.get() == 0 {
-                synced_at = self.clock.now();
-                self.syncing.set(self.unsynced.take());
-                let device = self.device.clone();
-                let sync =
-                    self.blocking.call(move || device.sync(), async |wish| self.fulfil(wish, Sender::Upkeep).await);
-                sync.await?;
-                self.syncing.set(0);
-                self.synced.notify_waiters();
-                continue;
-            }
-            if is_due {
-                pause = pause.min(Duration::from_millis(1));
-            }
-            futures::future::select(std::pin::pin!(self.calm.notified()), self.clock.sleep(pause)).await;
+                self.blocking.call(move || device.tend(), async |wish| self.fulfil(wish, Sender::Upkeep).await).await?;
+            self.clock.sleep(pause_after(&tended)).await;
+        }
+    }
+
+    /// A task that syncs every so long.
+    async fn sync(
+        self: Rc<Self>,
+        every: Duration,
+        sync: fn(&TieredDevice) -> Result<(), DeviceError>,
+    ) -> anyhow::Result<()> {
+        loop {
+            self.clock.sleep(every).await;
+            let device = self.device.clone();
+            self.blocking.call(move || sync(&device), async |wish| self.fulfil(wish, Sender::Upkeep).await).await?;
         }
     }
 
@@ -257,10 +230,3 @@ const LOG_SECTORS: u64 = 1 << 26;
 const HDD_SECTORS: u64 = 2 * LOG_SECTORS;
 /// As a file system or a store syncs at least.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Sectors that may wait for a sync in a log: 16 times what a pair is formatted with. Here no sync begins while others write, as it would
-/// there, and in a stall half of all waiting would be for that.
-const UNMARKED_MAX: u64 = 16 * 4096;
-/// Less what the sync itself adds.
-const UNSYNCED_MAX: u64 = UNMARKED_MAX - 128;
-/// Records of the longest write at most.
-const HEADERS_MAX: u64 = 3;

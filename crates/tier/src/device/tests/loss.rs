@@ -137,7 +137,7 @@ fn a_solid_state_drive_that_had_very_much_is_said_to_be_lost_in_parts() {
         let format = TierFormat {
             hdd_log_sectors: Some(LOG),
             record_sectors_max,
-            unmarked_sectors_max: 600,
+            unmarked_sectors_max: Some(600),
             ..TierFormat::default()
         };
         TieredDevice::format(&*hdd.attach(), &*ssd, &format, &SimRandom::new(1)).expect("format");

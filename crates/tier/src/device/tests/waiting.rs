@@ -10,7 +10,8 @@ struct Gated {
     /// It is there.
     at_gate: Mutex<Sender<()>>,
     opened: Mutex<Receiver<()>>,
-    fails: bool,
+    /// What is left at the write that fails.
+    fails_at: AtomicI64,
 }
 
 impl Gated {
@@ -19,7 +20,13 @@ impl Gated {
         let ((at_gate, reached), (open_gate, opened)) = (channel(), channel());
         let left = AtomicI64::new(i64::MAX);
         let (at_gate, opened) = (Mutex::new(at_gate), Mutex::new(opened));
-        (Arc::new(Gated { device, left, at_gate, opened, fails }), reached, open_gate)
+        let fails_at = AtomicI64::new(if fails { 0 } else { i64::MIN });
+        (Arc::new(Gated { device, left, at_gate, opened, fails_at }), reached, open_gate)
+    }
+
+    /// The write that comes so many after the gate fails.
+    fn fail_behind_gate(&self, writes: i64) {
+        self.fails_at.store(-writes, Ordering::SeqCst);
     }
 }
 
@@ -37,13 +44,14 @@ impl Device for Gated {
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
-        if self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+        let left = self.left.fetch_sub(1, Ordering::SeqCst);
+        if left == 0 {
             held_by_test(&self.at_gate).send(()).expect("the test waits");
             held_by_test(&self.opened).recv().expect("the test opens it");
+        }
+        if left == self.fails_at.load(Ordering::SeqCst) {
             let range = SectorRange { first, sectors: (bytes.len() / SECTOR_BYTES) as u64 };
-            if self.fails {
-                return Err(DeviceError::Write { range, source: io::Error::other("it was not taken") });
-            }
+            return Err(DeviceError::Write { range, source: io::Error::other("it was not taken") });
         }
         self.device.write(first, bytes)
     }
@@ -186,4 +194,163 @@ fn what_a_sync_that_did_not_end_had_taken_is_of_the_next_one() {
         pair.crash();
         assert_eq!(content(&pair.opened(), 9), Some(sector_pattern(1, 1)), "seed {seed}");
     }
+}
+
+/// A pair whose writes all go to the hard disk, which is known to be fast, and waits in the first one.
+struct AtGate {
+    device: TieredDevice,
+    gated: Arc<Gated>,
+    reached: Receiver<()>,
+    open_gate: Sender<()>,
+    ssd: Arc<dyn Device>,
+}
+
+fn steered_to_a_gate(fails: bool, now: Now) -> AtGate {
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + 4 * LOG + 2));
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    let profile = Some(small_profile());
+    let format = TierFormat { hdd_log_sectors: Some(4 * LOG), unmarked_sectors_max: Some(100), profile, ..format() };
+    TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
+    let (gated, reached, open_gate) = Gated::new(hdd, fails);
+    let rule = Rule { longest: None, ..Rule::of(Mode::Enabled, 0) };
+    let steering = Steering::Predicted { rule, tuning: crate::Tuning::default() };
+    let tuning = TierTuning { steering, ..TierTuning::default() };
+    let device = TieredDevice::open(gated.clone(), Some(ssd.clone()), now, tuning).expect("open");
+    gated.left.store(0, Ordering::SeqCst);
+    AtGate { device, gated, reached, open_gate, ssd }
+}
+
+/// Waits until so many stand in line.
+fn until_waiting(device: &TieredDevice, many: usize) {
+    while device.state().line.waiting.len() < many {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "writes at once")]
+fn writes_that_wait_for_one_on_its_way_go_together() {
+    let AtGate { device, gated, reached, open_gate, ssd } = steered_to_a_gate(false, now());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| write(&device, 1, 1));
+        reached.recv().expect("the write came");
+        let writers: Vec<_> = (2..6)
+            .map(|sector| {
+                let device = &device;
+                let writer = scope.spawn(move || write(device, sector, sector));
+                until_waiting(device, sector as usize - 1);
+                writer
+            })
+            .collect();
+        // What overlaps one of them is a record of its own.
+        let last = scope.spawn(|| write(&device, 5, 50));
+        until_waiting(&device, 5);
+        // Nothing of those that wait is there to be read.
+        assert_eq!(device.state().overlay.sectors(), 1);
+        open_gate.send(()).expect("the write waits");
+        first.join().expect("no panic");
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        last.join().expect("no panic");
+    });
+    let counts = device.info().counts;
+    assert_eq!((counts.writes, counts.redirected_writes, counts.redirected_sectors), (6, 6, 6));
+    assert_eq!(gated.left.load(Ordering::SeqCst), -3, "three records");
+    let is_right = |device: &TieredDevice| {
+        (1..5).for_each(|sector| assert_eq!(content(device, sector), Some(sector_pattern(sector, 1)), "{sector}"));
+        assert_eq!(content(device, 5), Some(sector_pattern(50, 1)));
+    };
+    is_right(&device);
+    device.sync().expect("sync");
+    is_right(&device);
+    drop(device);
+    let device = TieredDevice::open(gated.device.clone(), Some(ssd), now(), tuning(1_000_000)).expect("open");
+    is_right(&device);
+    while device.drain().expect("drain").more {}
+    is_right(&device);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "writes at once")]
+fn who_waits_for_one_that_fails_goes_to_the_solid_state_drive() {
+    let AtGate { device, reached, open_gate, .. } = steered_to_a_gate(true, now());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| device.write(Sector(1), &sector_pattern(1, 1)));
+        reached.recv().expect("the write came");
+        let writers: Vec<_> = (2..5)
+            .map(|sector| {
+                let device = &device;
+                let writer = scope.spawn(move || write(device, sector, sector));
+                until_waiting(device, sector as usize - 1);
+                writer
+            })
+            .collect();
+        open_gate.send(()).expect("the write waits");
+        assert!(first.join().expect("no panic").is_err(), "it is told");
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+    });
+    // Where the drive is nobody knows any more.
+    assert_eq!(device.info().counts.redirected_writes, 1);
+    (2..5).for_each(|sector| assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1)), "{sector}"));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "writes at once")]
+fn all_are_told_that_went_together_and_failed() {
+    let AtGate { device, gated, reached, open_gate, .. } = steered_to_a_gate(false, now());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| device.write(Sector(1), &sector_pattern(1, 1)));
+        reached.recv().expect("the write came");
+        let writers: Vec<_> = (2..5)
+            .map(|sector| {
+                let device = &device;
+                let writer = scope.spawn(move || device.write(Sector(sector), &sector_pattern(sector, 1)));
+                until_waiting(device, sector as usize - 1);
+                writer
+            })
+            .collect();
+        gated.fail_behind_gate(1);
+        open_gate.send(()).expect("the write waits");
+        first.join().expect("no panic").expect("it is written");
+        assert!(writers.into_iter().all(|writer| writer.join().expect("no panic").is_err()), "they are told");
+    });
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a write that is on its way")]
+fn the_hard_disk_is_looked_after_again_soon_while_users_write_to_it() {
+    let ms = Arc::new(AtomicU64::new(1000));
+    let now: Now = Arc::new({
+        let ms = ms.clone();
+        move || Moment(Duration::from_millis(ms.load(Ordering::Relaxed)))
+    });
+    let AtGate { device, reached, open_gate, .. } = steered_to_a_gate(false, now);
+    let after = || device.tend().expect("tend").after;
+    // It is fast, and needs nothing.
+    assert_eq!(after(), None);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&device, 1, 1));
+        reached.recv().expect("the write came");
+        let meanwhile = after();
+        open_gate.send(()).expect("the write waits");
+        writer.join().expect("no panic");
+        assert_eq!(meanwhile, Some(Duration::from_millis(1)), "it may become slow by this one");
+    });
+    assert_eq!(after(), Some(Duration::from_millis(1)), "there may be more");
+    ms.fetch_add(60, Ordering::Relaxed);
+    assert_eq!(after(), None);
+}
+
+#[test]
+fn an_early_sync_comes_before_who_writes_would_have_to() {
+    let pair = Pair::new(1, 1_000_000);
+    let device = pair.opened();
+    // Of 40 sectors that may wait for a mark each write takes two.
+    let mut syncs = Vec::new();
+    for number in 0..40 {
+        write(&device, number, number);
+        device.sync_early().expect("sync");
+        syncs.push(device.info().counts.syncs);
+    }
+    assert_eq!((syncs[9], syncs[10], syncs[21]), (0, 1, 2));
+    assert_eq!(syncs.last(), Some(&3));
 }
