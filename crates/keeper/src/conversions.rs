@@ -3,9 +3,12 @@
 //! ```text
 //!   heat    0 ........ cold_below ........................ hot_above ........
 //!   fresh   merged     made fast; merged only over the bound, coldest first
-//!   fast    merged     stays; merged only over the bound, coldest first
+//!   fast    merged     stays; merged only over the bound, or for what is much hotter, coldest first
 //!   compact stays                                          split while the bound less a margin allows it, hottest first
 //! ```
+//!
+//! Where the bound leaves no room for what is hot, the coldest of what is fast gives way to it: it is merged, and when that is done there is room
+//! for the split.
 //!
 //! Nothing is made fresh again. What is fresh and cold but has no partner is made fast, and may find one among those.
 //!
@@ -14,7 +17,10 @@
 //!    from what there is now and not from what planned merges will save: so the bound is kept, whatever of the plan fails.
 //! 2. With a fixed heat, carrying plans out comes to an end. Merged for cold: the heat of the whole is that of its parts, so it
 //!    is below `hot_above`. Split for heat: the parts are above `cold_below`, and what would merge them is a bucket over its
-//!    bound, which no split brings about. Merged for the bound: that happens until the bucket is below it and never again.
+//!    bound, which no split brings about. Merged for the bound: that happens until the bucket is below it and never again. Merged to
+//!    give way: only where all that it takes to make room is found, and every part of it is less than a quarter as hot
+//!    ([`HOTTER`]) as what gets the room. What is more than a quarter as hot as the hottest never gives way; when all of that is fast that can be,
+//!    nothing gives way that is more than a sixteenth as hot; and so on. Until room that was made is taken, nothing that is less hot takes it.
 //! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps. On no node they
 //!    have more of these together than a compact stripe has there that is spread over all nodes.
 //! 4. What is young, failed lately, or hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
@@ -324,7 +330,8 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     let later = snapshot.stripes.iter().filter(later).filter(|_| fast_fits);
     over_bytes -= later.map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
     // Who had no partner among the cold may find one now.
-    for mut pool in pools.into_iter().map(Pool::anew) {
+    let mut pools: Vec<Pool> = pools.into_iter().map(Pool::anew).collect();
+    for pool in &mut pools {
         while over_bytes > 0
             && let Some(group) = pool.next(|_| true)
         {
@@ -346,17 +353,42 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
             snapshot.ready(compact).filter(|stripe| stripe.heat > hot_above.count()).collect();
         hot.sort_by(|one, other| other.heat.total_cmp(&one.heat).then(one.stripe.cmp(&other.stripe)));
         let planned: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
-        let mut taken: i64 = 0;
+        let percent_most = f64::from(percent_max) - MARGIN_PERCENT;
+        let mut splits = Vec::new();
+        // What all other changes give back; what planned splits take; what those take for which others give way, less what these give.
+        let given_back = (i128::from(space.chunks_bytes()) - bound_bytes - over_bytes) as i64;
+        let (mut taken, mut reserved): (i64, i64) = (0, 0);
+        // The first pool is of fast stripes.
+        let mut giving = pools.first_mut().filter(|_| compact_fits);
         for stripe in hot.into_iter().filter(|stripe| !planned.contains(&stripe.stripe)) {
-            let saved_bytes = split_saves(&snapshot.policy, stripe);
-            let after = space.percent_with(taken - saved_bytes);
-            if after > f64::from(percent_max) - MARGIN_PERCENT {
+            let takes = -split_saves(&snapshot.policy, stripe);
+            let after = space.percent_with(taken.max(taken + reserved) + takes);
+            if after <= percent_most {
+                taken += takes;
+                let why = Why::Hot { heat: stripe.heat, hot_above, percent: after, percent_max };
+                splits.push(Change { sources: vec![stripe.stripe], to: fast, saved_bytes: -takes, why });
                 continue;
             }
-            taken -= saved_bytes;
-            let why = Why::Hot { heat: stripe.heat, hot_above, percent: after, percent_max };
-            changes.push(Change { sources: vec![stripe.stripe], to: fast, saved_bytes, why });
+            let lacks = |given: i64| space.percent_with(taken + reserved + takes - given - given_back) > percent_most;
+            let Some(pool) = giving.as_mut().filter(|_| lacks(0)) else { continue };
+            let (mut merges, mut given) = (Vec::new(), 0);
+            while lacks(given)
+                && let Some(group) = pool.next(|other| other.heat * HOTTER < stripe.heat)
+            {
+                let why = Why::GivesWay { heat: hottest(&group), hotter: stripe.heat, percent_max };
+                let change = merge(&snapshot.policy, &group, why);
+                given += change.saved_bytes;
+                merges.push(change);
+            }
+            if lacks(given) {
+                // Others are less hot, so there is less that could give way to them.
+                giving = None;
+            } else {
+                reserved += takes - given;
+                changes.extend(merges);
+            }
         }
+        changes.extend(splits);
     }
     changes.truncate(limit);
     changes
@@ -504,6 +536,9 @@ impl<'a> Pool<'a> {
     }
 }
 
+/// What gives way is read less than one part in so many of what it gives way to, so that no two of them change places again and
+/// again while reads come by chance.
+const HOTTER: f64 = 4.0;
 /// Splits end this far below the bound, so that what is written next does not have them undone.
 const MARGIN_PERCENT: f64 = 2.0;
 /// Partners looked at for one stripe: with fast stripes written in lanes, the chance that none of so many is on other disks

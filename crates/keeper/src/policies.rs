@@ -370,7 +370,7 @@ impl Kind {
     fn of(why: &Why) -> Kind {
         match why {
             Why::Settled { .. } => Kind::Encodes,
-            Why::Cold { .. } | Why::OverBound { .. } => Kind::Merges,
+            Why::Cold { .. } | Why::OverBound { .. } | Why::GivesWay { .. } => Kind::Merges,
             _ => Kind::Splits,
         }
     }

@@ -26,6 +26,15 @@ pub enum Why {
         /// The bound.
         percent_max: u32,
     },
+    /// Fast stripes become one compact one, to make room for what is read much more.
+    GivesWay {
+        /// Reads of the one that is read most.
+        heat: f64,
+        /// Reads of what is to be made fast.
+        hotter: f64,
+        /// The bound.
+        percent_max: u32,
+    },
     /// Replicas become a fast stripe: it is no longer new, and is read or has nothing to be merged with.
     Settled {
         /// Reads.
@@ -136,6 +145,7 @@ impl Why {
         match self {
             Why::Cold { .. } => "cold",
             Why::OverBound { .. } => "over_bound",
+            Why::GivesWay { .. } => "gives_way",
             Why::Settled { .. } => "settled",
             Why::Hot { .. } => "hot",
             Why::BandsDead { .. } => "bands_dead",
@@ -171,6 +181,11 @@ impl fmt::Display for Why {
                 f,
                 "it is made compact: the bucket takes {percent:.1} % of its data, more than its bound of {percent_max} %, and \
                  this is among what is read least ({heat:.2} times lately)"
+            ),
+            Why::GivesWay { heat, hotter, percent_max } => write!(
+                f,
+                "it is made compact: it was read {heat:.2} times lately, and gives way to what was read {hotter:.2} times, for which the \
+                 bound of {percent_max} % leaves no room"
             ),
             Why::Settled { heat, cold_below } if heat < cold_below.count() => write!(
                 f,
