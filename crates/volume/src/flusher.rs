@@ -191,7 +191,7 @@ const SWITCHES: usize = 16;
 const ROUND_PAGES: u64 = 512;
 /// See [`Inner::at_once`].
 const AT_ONCE: usize = 8;
-const AT_ONCE_BESIDE_WRITERS: usize = 1;
+const AT_ONCE_BESIDE_WRITERS: usize = 2;
 /// From here on writers are slowed down.
 pub(crate) const SLOW_FROM_PERCENT: u64 = 75;
 /// Merging rests so many times as long as it works: where it begins, and from where writers are slowed down on.

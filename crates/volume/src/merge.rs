@@ -730,7 +730,7 @@ const TOUCH_STRIPES: usize = 32;
 /// Stripes merged in one round.
 const STRIPES_MAX: usize = 256;
 /// Sectors after which a batch gets its intent.
-const BATCH_SECTORS: usize = 2048;
+const BATCH_SECTORS: usize = 1024;
 /// Sectors after which an intent gets no further row.
 pub(crate) const INTENT_SECTORS: usize = 32;
 /// Pages that are read from the log by one call.
