@@ -18,7 +18,7 @@
 //! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, from 75 % on as long;
 //! what somebody asks for goes the same way. Its steps are short, few at a time, and begin between writes
 //! ([`crate::pace`]); its records in the log are short too: no writer waits long for it. While writers wait for it at the
-//! toll it neither rests nor gives way.
+//! toll it begins no rest, and does not give way.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

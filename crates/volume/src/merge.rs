@@ -564,7 +564,8 @@ impl Inner {
                 Err(error) => return Err(self.fail(format!("a new stripe cannot be recorded: {error}"))),
             }
             self.remember(position, Some(stripe));
-            self.zeros().learn(position, &zeros_of(&self.geometry, position, &data));
+            let zeros = zeros_of(&self.geometry, position, &data);
+            self.zeros().learn(position, &zeros);
             drop(claim);
             report.stripes_begun += 1;
         }

@@ -56,6 +56,9 @@ impl Zeros {
         }
         let zeros = diffs.iter().filter(|(_, diff)| diff.kind == DiffKind::Zeros).map(|(page, _)| *page);
         self.set(position, &zeros.collect::<Vec<_>>());
+        if self.stripes.get(&position).is_some_and(|bits| bits.iter().all(|bits| *bits == 0)) {
+            self.forget(position);
+        }
     }
 
     /// Nothing is known of a stripe any more.
@@ -87,7 +90,7 @@ impl Zeros {
             return;
         }
         let (first, words) = (first(&self.geometry, position), self.words());
-        if !self.stripes.contains_key(&position) && (self.stripes.len() + 1) * words * 8 > BYTES_MAX {
+        if !self.stripes.contains_key(&position) && (self.stripes.len() + 1) * (words * 8 + ENTRY_BYTES) > BYTES_MAX {
             return;
         }
         let bits = self.stripes.entry(position).or_insert_with(|| vec![0; words]);
@@ -103,6 +106,8 @@ impl Zeros {
 }
 
 const BYTES_MAX: usize = 16 << 20;
+/// What the bits of a stripe take beside themselves, in about.
+const ENTRY_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -130,7 +135,10 @@ mod tests {
         assert!(zeros.are_all(1, ALL, &[&first[..], &rest[..]].concat()));
         zeros.merged(1, &first);
         assert!(zeros.are_all(1, ALL, &rest) && !zeros.are_all(1, ALL, &rest[1..]) && !zeros.are_all(1, ALL, &[]));
-        // The volume ends within the stripe.
+        // The volume ends within the stripe. What has no zeros any more takes no room.
+        zeros.merged(2, &diffs(200..201, DiffKind::Zeros));
+        zeros.merged(2, &diffs(200..201, DiffKind::Content { crc: 0 }));
+        assert!(zeros.stripes.keys().eq(&[1]));
         assert!(zeros.are_all(1, Page(100)..Page(170), &[]));
         // A page is written again, and is zeros again.
         let one = diffs(130..131, DiffKind::Content { crc: 0 });
@@ -162,7 +170,7 @@ mod tests {
         for position in 0..20_000 {
             zeros.learn(position, &[page(position)]);
         }
-        assert_eq!(zeros.stripes.len(), BYTES_MAX >> 10);
+        assert_eq!(zeros.stripes.len(), BYTES_MAX / (1024 + ENTRY_BYTES));
         let is_known = |position: u64| zeros.are_all(position, page(position)..Page(page(position).0 + 1), &[]);
         assert!(is_known(0) && !is_known(19_999));
     }

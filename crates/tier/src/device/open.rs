@@ -477,7 +477,7 @@ pub(super) fn side_of(device: &dyn Device, side: Side) -> Result<Superblock, Tie
 pub(super) const LOST_SHARE: u64 = 64;
 /// 16 GiB.
 const HDD_LOG_SECTORS: u64 = 4 << 20;
-/// Usually: 16 to 64 MiB. Of workload B a burst brings 170 MB a second with its headers, and who tends syncs when half is reached.
+/// Usually: 16 to 64 MiB. Of workload B a burst brings 170 MB a second with its headers, and a sync begins by itself (`sync_early`) when half is reached.
 const UNMARKED_SECTORS: RangeInclusive<u64> = 4096..=16384;
 /// 16 MiB, more than a second brings even of the heaviest workload of the bench: a sync of the hard disk keeps its buffer from users for 20 ms, and
 /// a stall of the solid-state drive that begins then lasts for all of them.
