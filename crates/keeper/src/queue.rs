@@ -35,8 +35,9 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    fn is_due(&self, conditions: &BTreeMap<DiskId, Condition>, now: Moment) -> bool {
-        self.conditions != *conditions || (self.waiting.is_empty() && self.next.is_none_or(|next| now >= next))
+    fn is_due(&self, conditions: &BTreeMap<DiskId, Condition>, deferred: &BTreeSet<StripeId>, now: Moment) -> bool {
+        let is_done = || self.waiting.iter().all(|urgency| deferred.contains(&urgency.stripe));
+        self.conditions != *conditions || (self.next.is_none_or(|next| now >= next) && is_done())
     }
 
     /// Adds one, and forgets the least urgent if there are too many.
@@ -55,7 +56,7 @@ impl Keeper {
         view: &View,
         deferred: &BTreeSet<StripeId>,
     ) -> Result<Vec<StripeRecord>, KeeperError> {
-        let is_due = self.state().queue.is_due(&view.conditions, self.now());
+        let is_due = self.state().queue.is_due(&view.conditions, deferred, self.now());
         if is_due {
             let queue = self.look_through(view).await?;
             self.state().queue = queue;
@@ -68,7 +69,14 @@ impl Keeper {
                 stay.push(urgency);
                 continue;
             }
-            let record = self.inner.meta.stripe(urgency.stripe).await?;
+            // One of which the records cannot be read now is not forgotten.
+            let record = match self.inner.meta.stripe(urgency.stripe).await {
+                Ok(record) => record,
+                Err(error) => {
+                    self.state().queue.waiting.extend(stay.into_iter().chain([urgency]));
+                    return Err(error.into());
+                }
+            };
             if let Some(record) = record.filter(|record| !snapshot.exposure(record).lost.is_empty()) {
                 stay.push(urgency);
                 stripes.push(record);
@@ -129,26 +137,28 @@ mod tests {
     use super::*;
     use crate::plan::Task;
 
+    /// Of a stripe that has lost a chunk.
+    fn urgency(id: u128, chunk: u16) -> Urgency {
+        let place = ChunkPlace { disk: DiskId(1), generation: Generation(0), damaged: true };
+        let stripe = StripeRecord {
+            id: StripeId(id),
+            code: "rs:2+1".parse().expect("valid"),
+            data_bytes: 1,
+            bands: Vec::new(),
+            origins: BTreeMap::new(),
+            sub_bytes: 65_536,
+            places: vec![Some(place); 3],
+            revision: 0,
+            verified: None,
+        };
+        Task { stripe, chunks: vec![ChunkIndex(chunk)], tolerance_left: 0 }.urgency(&BTreeSet::new())
+    }
+
     #[test]
     fn the_least_urgent_are_forgotten() {
-        let place = ChunkPlace { disk: DiskId(1), generation: Generation(0), damaged: true };
-        let of = |id: u128, chunk: u16| {
-            let stripe = StripeRecord {
-                id: StripeId(id),
-                code: "rs:2+1".parse().expect("valid"),
-                data_bytes: 1,
-                bands: Vec::new(),
-                origins: BTreeMap::new(),
-                sub_bytes: 65_536,
-                places: vec![Some(place); 3],
-                revision: 0,
-                verified: None,
-            };
-            Task { stripe, chunks: vec![ChunkIndex(chunk)], tolerance_left: 0 }.urgency(&BTreeSet::new())
-        };
         let mut queue = Queue::default();
-        (0..QUEUED_MAX as u128).for_each(|id| queue.add(of(id, 2)));
-        queue.add(of(QUEUED_MAX as u128, 0));
+        (0..QUEUED_MAX as u128).for_each(|id| queue.add(urgency(id, 2)));
+        queue.add(urgency(QUEUED_MAX as u128, 0));
         assert_eq!(queue.waiting.len(), QUEUED_MAX);
         let ends = [queue.waiting.first(), queue.waiting.last()].map(|urgency| urgency.map(|urgency| urgency.stripe.0));
         assert_eq!(ends, [Some(QUEUED_MAX as u128), Some(QUEUED_MAX as u128 - 2)]);
@@ -160,8 +170,14 @@ mod tests {
         let later = now.after(std::time::Duration::from_secs(20));
         let disks = BTreeMap::from([(DiskId(1), Condition::Absent)]);
         let queue = Queue { conditions: disks.clone(), next: Some(later), ..Queue::default() };
-        assert!(!queue.is_due(&disks, now) && queue.is_due(&disks, later));
-        assert!(queue.is_due(&BTreeMap::from([(DiskId(1), Condition::Gone)]), now));
-        assert!(Queue::default().is_due(&disks, now));
+        let none = BTreeSet::new();
+        assert!(!queue.is_due(&disks, &none, now) && queue.is_due(&disks, &none, later));
+        assert!(queue.is_due(&BTreeMap::from([(DiskId(1), Condition::Gone)]), &none, now));
+        assert!(Queue::default().is_due(&disks, &none, now));
+        // One that cannot be repaired does not keep all others from being looked at.
+        let mut queue = queue;
+        queue.add(urgency(7, 0));
+        assert!(!queue.is_due(&disks, &none, later));
+        assert!(queue.is_due(&disks, &BTreeSet::from([StripeId(7)]), later));
     }
 }
