@@ -11,7 +11,7 @@ use claystone_env::{SECTOR_BYTES, SectorRange, aligned_buffer};
 use super::TieredDevice;
 use super::append::{Load, Staged};
 use super::state::{LOST_OF_A_RECORD, State};
-use crate::record::{Kind, entry_bytes, fits_header, sector_crcs};
+use crate::record::{Kind, entry_bytes, fits_header};
 use crate::superblock::Side;
 
 /// See the module.
@@ -78,10 +78,12 @@ impl TieredDevice {
             let mut bytes = aligned_buffer((1 + rest.sectors as usize) * SECTOR_BYTES);
             bytes.resize(SECTOR_BYTES, 0);
             let held = &state.records[&rest.seq];
+            // Its checksums are those of when it was written: made anew they would take long, and vouch for what memory became.
+            let mut crcs = Vec::with_capacity(rest.sectors as usize);
             for (extent, at) in rest.extents.iter().zip(&rest.at) {
                 bytes.extend_from_slice(&held.content(*at, extent.sectors).expect("memory has it"));
+                crcs.extend_from_slice(held.crcs(*at, extent.sectors));
             }
-            let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
             let kind = if crcs.is_empty() { Kind::Void } else { Kind::Data };
             state.counts.copied_sectors += rest.sectors;
             let load = Load { extents: rest.extents, bytes, crcs, replaces: rest.seq };
