@@ -71,6 +71,8 @@ pub struct Plan {
     pub unrecoverable: Vec<StripeId>,
     /// Stripes that cannot be recovered until a disk that is absent answers again.
     pub unreachable: Vec<StripeId>,
+    /// Stripes that could be rebuilt as far as the records know, but an attempt failed a short while ago.
+    pub deferred: u64,
 }
 
 /// Plans at most `limit` repairs among the stripes of the snapshot.
@@ -99,7 +101,9 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
         plan.waiting_chunks += waiting;
         if chunks.is_empty() {
             plan.waiting.extend((waiting > 0).then_some(stripe.id));
-        } else if !snapshot.deferred.contains(&stripe.id) {
+        } else if snapshot.deferred.contains(&stripe.id) {
+            plan.deferred += 1;
+        } else {
             plan.tasks.push(Task { stripe: stripe.clone(), chunks, tolerance_left: exposure.tolerance_left });
         }
     }

@@ -122,7 +122,8 @@ impl Keeper {
         let mut plan = plan_repairs(&snapshot, BATCH);
         self.remember(&snapshot, &plan, complete);
         let left = self.chunks_left(&view).await?;
-        self.job_left(JobKind::Repair, left, waiting_for(&plan));
+        let waiting = waiting_for(&plan);
+        self.job_left(JobKind::Repair, left, waiting.clone());
         let mut round = RepairRound {
             waiting_chunks: plan.waiting_chunks,
             unrecoverable: plan.unrecoverable.len() as u64,
@@ -152,7 +153,7 @@ impl Keeper {
         carry_out_all(work, at_once, |_| !urgent(), |work| self.carry_out_work(work, &families), take).await?;
         if round.stripes + round.converted > 0 {
             let left = self.chunks_left(&view).await?;
-            self.job_left(JobKind::Repair, left, waiting_for(&plan));
+            self.job_left(JobKind::Repair, left, waiting);
             self.wake_scrub();
         }
         Ok(round)
@@ -271,6 +272,8 @@ impl Keeper {
             Some(Err(error)) => return self.explain(stripe, error).await,
             None => {
                 tracing::warn!(stripe = %stripe.id, code = %stripe.code, "a rebuild hung and was given up for now");
+                // It had no time to delete what it wrote.
+                self.request_sweep();
                 self.defer(stripe.id, Cause::Failed);
                 return Ok(Outcome::Failed);
             }
@@ -422,6 +425,9 @@ fn waiting_for(plan: &Plan) -> Option<String> {
     }
     if lost > 0 {
         reasons.push(format!("{lost} stripes have lost more chunks than their code can recover"));
+    }
+    if plan.deferred > 0 {
+        reasons.push(format!("{} stripes could not be rebuilt and are tried again later", plan.deferred));
     }
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }

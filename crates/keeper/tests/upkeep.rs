@@ -518,6 +518,30 @@ fn what_cannot_be_recovered_is_said_and_not_tried_in_a_hot_loop() {
 }
 
 #[test]
+fn what_cannot_be_rebuilt_keeps_nothing_else_from_upkeep() {
+    with_store(9, at_once(), |store| async move {
+        let doomed = store.put("doomed", "rs:4+2", 70_000).await;
+        store.settle().await;
+        for disk in doomed.places.iter().flatten().take(3).map(|place| place.disk) {
+            store.memory[disk.0 as usize - 1].wipe();
+        }
+        store.keeper.start_scrub().await.expect("the database answers");
+        store.keeper.scrub_once().await.expect("the database answers");
+        let tasks = store.keeper.start();
+        store.env.clock.sleep(Duration::from_secs(20)).await;
+        let status = store.keeper.status().await.expect("the database answers");
+        let repair = status.jobs.iter().find(|job| job.kind == JobKind::Repair).expect("some is left");
+        let says = repair.waiting.as_deref().expect("it stands still");
+        assert!(says.contains("1 stripes could not be rebuilt and are tried again later"), "{says}");
+        let new = store.put("new", "rs:4+2", 70_000).await;
+        store.env.clock.sleep(Duration::from_secs(120)).await;
+        assert!(store.stripe(new.id).await.verified.is_some(), "it is read back all the same");
+        assert_eq!(store.overall().await, Overall::DataLost { stripes: 1 });
+        tasks.iter().for_each(|task| task.cancel());
+    });
+}
+
+#[test]
 fn stripes_that_need_absent_disks_are_at_risk_and_not_lost() {
     with_store(6, at_once(), |store| async move {
         store.put("o", "rs:4+2", 70_000).await;

@@ -229,7 +229,9 @@ fn a_drain_moves_all_chunks_of_a_mirror_that_lie_there() {
 fn deferred_stripes_are_left_alone() {
     let mut snapshot = snapshot(&writable(7), vec![stripe(1, [0, 2, 3, 4, 5, 6]), stripe(2, [0, 2, 3, 4, 5, 6])]);
     snapshot.deferred.insert(StripeId(1));
-    assert_eq!(plan_repairs(&snapshot, 10).tasks.iter().map(chunks).collect::<Vec<_>>(), [(2, vec![0])]);
+    let plan = plan_repairs(&snapshot, 10);
+    assert_eq!(plan.tasks.iter().map(chunks).collect::<Vec<_>>(), [(2, vec![0])]);
+    assert_eq!(plan.deferred, 1);
 }
 
 #[test]
