@@ -567,7 +567,8 @@ pub trait StripeRecords: Send + Sync {
     /// If there is not one place for each parity chunk of the code.
     async fn recode(&self, recode: Recode) -> Result<StripeRecord, MetaError>;
     /// Puts the targets in the place of the sources: contents name their bands from then on. The sources die, and are left
-    /// with the chunks that no target names. `StripeChanged` if a source is not live and at its revision, `HeldByVolume`,
+    /// with the chunks that no target names. `StripeChanged` if a source is not live and at its revision or a new chunk lies on a disk
+    /// that was given up, `HeldByVolume`,
     /// `PacksDiffer` if packs whose contents are to have different codes would share a target. Returns the targets.
     ///
     /// # Panics

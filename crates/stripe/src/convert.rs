@@ -21,7 +21,8 @@
 //! 1. What is read of healthy stripes is what the plan says, and what is written is too, in whole chunks. Lost chunks that
 //!    the plan reads are decoded, which reads more.
 //! 2. New chunks have names that no chunk had before: those of the targets, which are new. Kept chunks keep theirs.
-//! 3. A target survives, whatever is lost, as many further losses as the safest of its sources did, or as the new code as a whole.
+//! 3. A target survives, whatever is lost, as many further losses as the safest of its sources did, or as the new code as a whole. That is
+//!    looked at when all of it is written and read back, and the transaction refuses new chunks on disks that are given up.
 //! 4. A target survives as many losses of whole nodes as the safest of its sources did, or as the new code does when it is
 //!    spread over the nodes there are.
 //! 5. Bytes stay in their bands: a target holds whole bands of the sources, in order.
@@ -339,7 +340,18 @@ async fn fill(
     }
     check_exposure(stripes, sources, plan, &states)?;
     let bytes_verified = settle(stripes, sources[0].id, writers, fresh, layout.chunk_bytes(), pace).await?;
+    // Syncing and reading back take a while: what was lost meanwhile, of sources or of what is new, is not lost by this.
+    check_exposure(stripes, sources, plan, &states)?;
+    check_fresh(stripes, sources[0].id, fresh)?;
     Ok((bytes_read, bytes_verified))
+}
+
+/// Whether the disks of new chunks still answer.
+fn check_fresh(stripes: &Stripes, stripe: StripeId, fresh: &[Target]) -> Result<(), StripeError> {
+    match fresh.iter().all(|(_, disk)| stripes.stores.readable(*disk).is_some()) {
+        true => Ok(()),
+        false => Err(StripeError::NotVerified { stripe }),
+    }
 }
 
 /// The written chunks of a window, tile by tile.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::testing::{Cut, CutStore, FaultyStore, MemoryStore, Traps, pattern};
 use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, Durability, NodeId};
@@ -13,7 +15,7 @@ use claystone_meta::{
     BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, MetaError, NewContent, NewObject,
     ObjectRecords, Precondition, Span, SqliteMeta, StripeRecord, StripeRecords, VersionRef, Versioning,
 };
-use claystone_stripe::{Absence, Converted, Member, Settings, Stores, StripeError, Stripes, Unpaced};
+use claystone_stripe::{Absence, Converted, Member, Pace, Settings, Stores, StripeError, Stripes, Unpaced};
 
 /// Disks under one store of records. Objects `0`, `1`, ... have the bytes of `data`, one stripe each when they are written.
 struct World {
@@ -384,6 +386,52 @@ async fn lost_parity_is_decoded_and_no_stripe_comes_to_survive_less() {
     let refused = world.convert("rsm:12+3").await.map(|_| ());
     assert!(matches!(refused, Err(StripeError::Exposed { before: 2, after: 1, .. })), "{refused:?}");
     assert_eq!(world.garbage().await, 0);
+}
+
+/// Loses disks once so many bytes were let through.
+struct Loses<'a> {
+    world: &'a World,
+    disks: &'a (dyn Fn() -> Vec<usize> + Sync),
+    bytes_left: AtomicI64,
+}
+
+#[async_trait]
+impl Pace for Loses<'_> {
+    async fn admit(&self, bytes: u64) {
+        if self.bytes_left.fetch_sub(bytes as i64, Ordering::Relaxed) <= 0 {
+            (self.disks)().into_iter().for_each(|disk| self.world.lose(disk));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_lost_while_new_chunks_are_read_back_refuses_the_change() {
+    let family = &FAMILIES[2];
+    let world = family.world(64 << 10).await;
+    let sources = world.live().await;
+    let plan = plan_conversion(sources[0].code, spec("rsm:12+3"), ConversionGoal::FewestReads).expect("a conversion");
+    let all_written = ((plan.reads.len() + plan.writes.len()) << 16) as i64;
+    let one_of_each =
+        || sources.iter().map(|source| source.places[2].expect("whole").disk.0 as usize).collect::<Vec<_>>();
+    let is_new = |chunk: &ChunkId| sources.iter().all(|source| source.id != chunk.stripe);
+    let of_new = || {
+        let holds_new = |disk: &usize| world.disks[*disk].ids().iter().any(is_new);
+        (0..world.disks.len()).filter(holds_new).take(1).collect()
+    };
+    // Each source survives two more by itself, both together one. And a target would begin with a chunk less than it should have.
+    let cases: [(&(dyn Fn() -> Vec<usize> + Sync), bool); 2] = [(&one_of_each, true), (&of_new, false)];
+    for (disks, is_exposed) in cases {
+        let pace = Loses { world: &world, disks, bytes_left: all_written.into() };
+        let refused = world.stripes.convert(&sources, &plan, &pace).await.map(|_| ());
+        match is_exposed {
+            true => assert!(matches!(refused, Err(StripeError::Exposed { before: 2, after: 1, .. })), "{refused:?}"),
+            false => assert!(matches!(refused, Err(StripeError::NotVerified { .. })), "{refused:?}"),
+        }
+        (0..world.disks.len()).for_each(|disk| world.find(disk));
+        world.reclaim().await;
+    }
+    world.switch("rsm:12+3").await;
+    world.assert_survives("tried again").await;
 }
 
 #[tokio::test]

@@ -498,8 +498,14 @@ fn convert(connection: &Connection, conversion: &Conversion) -> Result<Vec<Strip
     }
     let mut kept: BTreeSet<ChunkId> = BTreeSet::new();
     for target in &conversion.targets {
-        let chunks = (0..target.places.len() as u16).map(ChunkIndex);
-        kept.extend(chunks.filter_map(|index| target.chunk_id(index)));
+        let chunks = || (0..target.places.len() as u16).map(ChunkIndex);
+        for index in chunks().filter(|index| !target.origins.contains_key(index)) {
+            if PlaceColumns::of(connection, target.places[index.at()])?.lost {
+                let (stripe, expected) = conversion.sources[0];
+                return Err(MetaError::StripeChanged { stripe, expected }.into());
+            }
+        }
+        kept.extend(chunks().filter_map(|index| target.chunk_id(index)));
         insert_stripe(connection, target, refs[&target.id])?;
     }
     for source in &sources {

@@ -159,6 +159,12 @@ pub(super) async fn conversions_replace_stripes_and_keep_names(meta: &dyn Meta) 
         targets: vec![target.clone()],
     };
     refused!(meta.convert(conversion(1)).await, MetaError::StripeChanged { expected: 1, .. });
+    // What is new lies on a disk that was given up meanwhile: the sources have more than the target would.
+    meta.set_disk_state(disk(7), DiskState::Lost).await?;
+    refused!(meta.convert(conversion(0)).await, MetaError::StripeChanged { expected: 0, .. });
+    meta.set_disk_state(disk(7), DiskState::Active).await?;
+    // A kept chunk does: what is lost of the source is lost of the target.
+    assert_eq!(live(meta, 1).await?, sources[0]);
     assert_eq!(meta.convert(conversion(0)).await?, std::slice::from_ref(&target));
     assert_eq!(live(meta, 9).await?, target);
     let spans = async |key| -> Result<Vec<(u128, u16, u64)>, MetaError> {
