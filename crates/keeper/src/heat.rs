@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. Nothing is decided by heat before what the records know of it was read.
-//! 2. A write takes at most [`WRITTEN_MAX`] stripes, so that no other transaction waits long; the rest is written next time.
+//! 2. A transaction takes at most [`WRITTEN_MAX`] stripes, so that no other one waits long; all that was counted is written,
+//!    in as many of them as it takes.
 
 use claystone_chunk::StripeId;
 
@@ -37,18 +38,22 @@ impl Keeper {
     pub async fn write_heats(&self) -> Result<usize, KeeperError> {
         self.load_heats().await?;
         let heats = self.inner.stripes.heats();
-        let records = heats.take_unwritten(self.inner.env.clock.wall(), WRITTEN_MAX);
-        if records.is_empty() {
-            return Ok(0);
-        }
-        match self.inner.meta.put_heats(records.clone()).await {
-            Ok(dead) => {
-                heats.forget(&dead);
-                Ok(records.len())
+        let mut written = 0;
+        loop {
+            let records = heats.take_unwritten(self.inner.env.clock.wall(), WRITTEN_MAX);
+            if records.is_empty() {
+                return Ok(written);
             }
-            Err(error) => {
-                heats.put_back(&records);
-                Err(error.into())
+            match self.inner.meta.put_heats(records.clone()).await {
+                Ok(dead) => heats.forget(&dead),
+                Err(error) => {
+                    heats.put_back(&records);
+                    return Err(error.into());
+                }
+            }
+            written += records.len();
+            if records.len() < WRITTEN_MAX {
+                return Ok(written);
             }
         }
     }

@@ -97,6 +97,10 @@ fn heat_is_kept_over_a_restart_and_what_was_not_written_is_lost() {
         assert!((heat(a) - 2.0).abs() < 0.01, "{}", heat(a));
         assert_eq!(heat(b), 0.0);
 
+        // However much was counted, all of it is written.
+        (0..40_000).for_each(|id| stripes.heats().read(claystone_chunk::StripeId(id), 1, 1, now));
+        assert_eq!(keeper.write_heats().await.expect("room"), 40_000);
+
         // With the stripe its heat goes.
         store.delete("a").await;
         store.settle().await;
