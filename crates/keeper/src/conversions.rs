@@ -186,18 +186,20 @@ impl BucketSnapshot {
             change.sources.iter().map(|source| (*source, change.why)).collect()
         };
         let mut reasons: BTreeMap<StripeId, Why> = changes.iter().flat_map(of).collect();
-        let alike = self.mergeable();
+        let (alike, space) = (self.mergeable(), self.space());
         for stripe in &self.stripes {
-            reasons.entry(stripe.stripe).or_insert_with(|| self.stays(stripe, &alike));
+            reasons.entry(stripe.stripe).or_insert_with(|| self.stays(stripe, &alike, &space));
         }
         reasons
     }
 
     /// Stripes that only wait for their data chunks to lie apart: they are to be converted, and no plan names them before.
     pub fn crowded(&self) -> Vec<StripeId> {
-        let nobody = BTreeMap::new();
+        let (nobody, space) = (BTreeMap::new(), Space::default());
         let waits = |stripe: &&Resident| {
-            stripe.standing == Standing::Ready && matches!(self.stays(stripe, &nobody), Why::Crowded { .. })
+            stripe.standing == Standing::Ready
+                && !stripe.is_apart()
+                && matches!(self.stays(stripe, &nobody, &space), Why::Crowded { .. })
         };
         self.stripes.iter().filter(waits).map(|stripe| stripe.stripe).collect()
     }
@@ -226,8 +228,8 @@ impl BucketSnapshot {
         self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.standing == Standing::Ready)
     }
 
-    /// Why a stripe that no change names stays as it is.
-    fn stays(&self, stripe: &Resident, alike: &BTreeMap<u64, usize>) -> Why {
+    /// Why a stripe that no change names stays as it is, beside so many that are alike, where all take this `space`.
+    fn stays(&self, stripe: &Resident, alike: &BTreeMap<u64, usize>, space: &Space) -> Why {
         let HeatPolicy { fast, compact, cold_below, hot_above, percent_max, .. } = self.policy;
         let heat = stripe.heat;
         let is_fast = stripe.code == fast;
@@ -265,7 +267,7 @@ impl BucketSnapshot {
                 Why::NoPartner { needed: self.policy.sources() - 1, alike: others }
             }
             (false, true) => {
-                let percent = self.space().percent_with(-split_saves(&self.policy, stripe));
+                let percent = space.percent_with(-split_saves(&self.policy, stripe));
                 Why::NoRoom { heat, percent, percent_max }
             }
         }

@@ -113,7 +113,12 @@ impl Keeper {
             Some(family) => pacer.watch(self.inner.stripes.convert_in_lanes(&records, &plan, family, &pacer)).await,
             None => pacer.watch(self.inner.stripes.convert(&records, &plan, &pacer)).await,
         };
-        let converted = converted.ok_or(ConversionError::Stuck { to })??;
+        let Some(converted) = converted else {
+            // It had no time to delete what it wrote.
+            self.request_sweep();
+            return Err(ConversionError::Stuck { to });
+        };
+        let converted = converted?;
         let bytes = ConversionBytes {
             data_bytes: records.iter().map(|record| record.data_bytes).sum(),
             read_bytes: converted.bytes_read,

@@ -44,7 +44,11 @@ impl Keeper {
             }
             Some(Ok(None)) => (Cause::NoDisk, "no disks have room for them".to_owned()),
             Some(Err(error)) => (Cause::Failed, error.to_string()),
-            None => (Cause::Failed, "it hung".to_owned()),
+            None => {
+                // It had no time to delete what it wrote.
+                self.request_sweep();
+                (Cause::Failed, "it hung".to_owned())
+            }
         };
         tracing::info!(stripe = %stripe.id, error, "data chunks are moved apart later");
         // Others come first meanwhile, for which there may be disks.
