@@ -13,8 +13,8 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// From values with chances, in any order.
-    pub(crate) fn new(mut points: Vec<(f64, f64)>) -> Self {
+    /// From values with chances, in any order; chances of one value may be several, and their sum is 1.
+    pub fn new(mut points: Vec<(f64, f64)>) -> Self {
         points.retain(|(_, chance)| *chance > 0.0);
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Self { points }

@@ -4,8 +4,9 @@
 //! Invariants:
 //! 1. The program's time is processor time of this thread outside of calls of the device: checksums, coding, copying.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorRange};
@@ -43,8 +44,12 @@ impl Drive {
     /// If no code has this shape.
     pub fn new(world: &World, retry: Duration, shape: GroupShape) -> Drive {
         let device = world.device("drive", HddModel { retry, ..HddModel::new(DRIVE_SECTORS) });
-        let metered =
-            Arc::new(Metered { device: device.attach(), inside: Count::default(), last_read: Count::default() });
+        let metered = Arc::new(Metered {
+            device: device.attach(),
+            inside: Count::default(),
+            last_read: Count::default(),
+            failed: Mutex::default(),
+        });
         let code = GroupCode::new(shape.data, shape.parity).expect("a shape of the model");
         Drive { device, metered, code }
     }
@@ -84,6 +89,11 @@ impl Drive {
             software: (ended - begun).saturating_sub(inside),
             software_at_end: ended - self.metered.last_read.load(),
         })
+    }
+
+    /// The sectors that failed to read at once since this was asked for.
+    pub fn take_failed(&self) -> BTreeSet<Sector> {
+        std::mem::take(&mut self.metered.failed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The device, for a disk.
@@ -136,6 +146,7 @@ struct Metered {
     device: Arc<dyn Device>,
     inside: Count,
     last_read: Count,
+    failed: Mutex<BTreeSet<Sector>>,
 }
 
 impl Metered {
@@ -164,6 +175,8 @@ impl Device for Metered {
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         let (result, ended) = self.meter(|| self.device.read(first, into, effort));
         self.last_read.store(ended);
+        let unread = result.iter().flatten().map(|failed| failed.sector);
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).extend(unread);
         result
     }
 

@@ -43,6 +43,11 @@ impl File {
         self.bulk
     }
 
+    /// Where its sums sectors are.
+    pub fn sums(&self) -> Vec<Sector> {
+        (0..self.bulk.sums_sectors()).map(|number| self.bulk.sums(number, self.shape)).collect()
+    }
+
     /// Reads all of it in a row, whole groups in calls of at most as many sectors as `buffer` has room for, and checks
     /// what was read. `read` is called around each call of the groups.
     ///

@@ -154,6 +154,7 @@ fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
 const WORKLOAD_SOFT: f64 = 1e-3;
 /// The file of which the space is measured.
 const SPACE_GIB: u64 = 10;
-/// Reads with coding: they hardly differ, because groups hardly ever lose more sectors than they have parity.
-const SHORT_READS: usize = 150;
-const LONG_READS: usize = 15;
+/// Reads with coding: they hardly differ, because groups hardly ever lose more sectors than they have parity; those that wait for a sums
+/// sector do, by a turn or two.
+const SHORT_READS: usize = 400;
+const LONG_READS: usize = 50;
