@@ -529,8 +529,9 @@ fn offset(first: Sector) -> u64 {
 /// may answer so too; then every sector is lost, which is true.
 fn is_of_medium(error: &io::Error) -> bool {
     // What the block layer makes of: an I/O error, a medium error, a protection error, a time limit that ran out (which
-    // nobody but the drive's owner has set).
-    let errors = [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::TIME].map(|errno| Some(errno.raw_os_error()));
+    // nobody but the drive's owner has set), and a hardware error or a blank sector of a SCSI drive.
+    let errors = [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::TIME, Errno::REMOTEIO];
+    let errors = errors.map(|errno| Some(errno.raw_os_error()));
     errors.contains(&error.raw_os_error())
 }
 

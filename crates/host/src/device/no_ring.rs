@@ -14,7 +14,12 @@ impl Ring {
     }
 
     /// Never called.
-    pub fn read(&mut self, _file: &fs::File, _reads: &mut [(u64, &mut [u8])]) -> Vec<io::Result<usize>> {
+    pub fn read(
+        &mut self,
+        _file: &fs::File,
+        _reads: &mut [(u64, &mut [u8])],
+        _priority: u16,
+    ) -> Vec<io::Result<usize>> {
         match *self {}
     }
 

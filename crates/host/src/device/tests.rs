@@ -154,6 +154,21 @@ fn requests_at_once_fail_each_by_itself() {
     assert!(memory[..100].concat() == bytes[..100 * SECTOR_BYTES]);
 }
 
+#[path = "no_ring.rs"]
+mod no_ring;
+
+/// What stands for a ring where there is none has its calls, or no system without one builds.
+#[test]
+fn what_stands_for_a_ring_has_its_calls() {
+    type Reads<R> = fn(&mut R, &fs::File, &mut [(u64, &mut [u8])], u16) -> Vec<io::Result<usize>>;
+    type Writes<R> = fn(&mut R, &fs::File, &[(u64, &[u8])]) -> Vec<io::Result<usize>>;
+    let _: (Reads<ring::Ring>, Reads<no_ring::Ring>) = (ring::Ring::read, no_ring::Ring::read);
+    let _: (Writes<ring::Ring>, Writes<no_ring::Ring>) = (ring::Ring::write, no_ring::Ring::write);
+    let _: (fn(&mut ring::Ring) -> bool, fn(&mut no_ring::Ring) -> bool) =
+        (ring::Ring::is_spent, no_ring::Ring::is_spent);
+    assert!(no_ring::Ring::new().is_err());
+}
+
 /// Whatever a first try came to, the request is done as if it was not tried, unless the device failed.
 #[test]
 fn what_a_try_lacks_is_done_by_plain_calls() {
@@ -188,7 +203,7 @@ fn what_a_try_lacks_is_done_by_plain_calls() {
 
         device.write(Sector(100), &expected).expect("write");
         // Of errors of the medium too: our image reads at the second try. What ends at once, or in a sector, is one.
-        let of_the_medium = [Errno::IO, Errno::NODATA].map(|errno| Err(io::Error::from(errno)));
+        let of_the_medium = [Errno::IO, Errno::NODATA, Errno::REMOTEIO].map(|errno| Err(io::Error::from(errno)));
         let tries =
             done.map(Ok).into_iter().skip(1).chain(of_the_try.map(|errno| Err(errno.into()))).chain(of_the_medium);
         for begun in tries {
