@@ -651,6 +651,9 @@ impl Disk {
     pub(crate) fn touch_accessed(&self, core: &mut Core, inode: Inode, record: &InodeRecord) {
         let now = self.now();
         let recent = record.accessed > record.modified && record.accessed > record.changed;
+        if !self.tuning.keeps_access_times {
+            return;
+        }
         if core.failed.is_some() || recent && now.seconds - record.accessed.seconds < DAY_SECONDS {
             return;
         }

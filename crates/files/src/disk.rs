@@ -72,6 +72,8 @@ pub struct Tuning {
     pub flush_after: std::time::Duration,
     /// How long the journal grows at most before a checkpoint.
     pub checkpoint_after: std::time::Duration,
+    /// Whether a read sets when a file was last read.
+    pub keeps_access_times: bool,
 }
 
 impl Default for Tuning {
@@ -85,6 +87,7 @@ impl Default for Tuning {
             catalog_cached: 32 << 20,
             flush_after: std::time::Duration::from_secs(5),
             checkpoint_after: std::time::Duration::from_secs(30),
+            keeps_access_times: true,
         }
     }
 }

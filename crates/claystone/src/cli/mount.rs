@@ -160,7 +160,8 @@ impl Mount {
         let clock = Arc::new(HostClock::start());
         let Drive { device, pair } = Drive::open(&device, &opening, clock.clone(), |device| device)
             .with_context(|| format!("{name} cannot be opened"))?;
-        let disk = Disk::open(device, clock, Tuning::default());
+        let tuning = Tuning { keeps_access_times: !self.read_only, ..Tuning::default() };
+        let disk = Disk::open(device, clock, tuning);
         let disk = disk.with_context(|| format!("the disk on {name} cannot be opened"))?;
         Ok(Opened { disk, pair, drive: None })
     }

@@ -366,6 +366,28 @@ fn a_full_disk_says_so_keeps_what_it_has_and_can_be_emptied() {
 }
 
 #[test]
+fn reads_set_when_a_file_was_read_unless_told_not_to() {
+    for keeps_access_times in [true, false] {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+        let clock: Arc<SteppingClock> = Arc::default();
+        let file = {
+            let disk = formatted(&device, 2);
+            let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+            disk.write(file, 0, &[7; 9000]).expect("written");
+            disk.close().expect("closed");
+            file
+        };
+        drop(clock.sleep(std::time::Duration::from_secs(3 * 86_400)));
+        let disk = Disk::open(device, clock, Tuning { keeps_access_times, ..tuning() }).expect("opens");
+        let accessed = || [Inode::ROOT, file].map(|inode| disk.attributes(inode).expect("there").accessed);
+        let before = accessed();
+        disk.read(file, 0, &mut [0; 100]).expect("read");
+        disk.read_directory(Inode::ROOT, None, 10).expect("read");
+        assert_eq!(before == accessed(), !keeps_access_times);
+    }
+}
+
+#[test]
 fn what_is_deleted_on_a_full_disk_can_be_written_again_at_once() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(8192));
     let disk = formatted(&device, 2);
