@@ -103,6 +103,14 @@ impl Tending {
                 if found.lost.len() > LOST_SHOWN {
                     tracing::warn!(disk = label, sectors = found.lost.len(), "the scrub found so many lost at once");
                 }
+                if found.catalog_damaged {
+                    let pages = found.pages_lost.len();
+                    tracing::error!(
+                        disk = label,
+                        pages,
+                        "the catalog is damaged: no copy of so many pages is right; copy the files to another disk now"
+                    );
+                }
             }
             Err(error) if first(&mut self.not_scrubbed) => {
                 tracing::error!(

@@ -488,7 +488,7 @@ const SECTOR_COUNTS: [Of<Option<u64>>; 17] = [
     }),
 ];
 
-const SECTOR_NUMBERS: [Of<Option<u64>>; 13] = [
+const SECTOR_NUMBERS: [Of<Option<u64>>; 14] = [
     ("disk_parity", "Parity sectors of a group", |of| Some(of.parity.into())),
     ("disk_parity_wanted", "Parity sectors that the soft failures as measured need", |of| {
         of.parity_wanted.map(u64::from)
@@ -499,6 +499,9 @@ const SECTOR_NUMBERS: [Of<Option<u64>>; 13] = [
     ("disk_scrub_done_groups", "Groups that the scrub under way has read", |of| Some(of.scrub_groups)),
     ("disk_scrub_all_groups", "Groups that there were when it began", |of| Some(of.scrub_groups_total)),
     ("disk_scrub_lost_sectors", "Sectors that this scrub and the last one found lost", |of| Some(of.scrub_lost)),
+    ("disk_scrub_unread", "Groups and pages of the catalog that these scrubs could not read", |of| {
+        Some(of.scrub_unread)
+    }),
     ("disk_scrub_ended_seconds", "When the last whole scrub ended, Unix time", |of| {
         of.scrub_ended_unix_ms.map(|ended| ended / 1000)
     }),

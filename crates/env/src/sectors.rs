@@ -86,8 +86,12 @@ pub struct ScrubProgress {
     pub groups_total: u64,
     /// Sectors that it found lost.
     pub lost: u64,
+    /// Groups, and sectors of what is not in groups, that it could not read.
+    pub unread: u64,
     /// When the last whole pass ended,
     pub ended: Option<WallTime>,
-    /// and how many sectors it found lost.
+    /// how many sectors it found lost,
     pub ended_lost: u64,
+    /// and what it could not read.
+    pub ended_unread: u64,
 }

@@ -90,6 +90,14 @@ impl Catalog {
         Ok(Catalog { base, tables, overlay: Overlay::default() })
     }
 
+    /// Reads every row of every table.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`].
+    pub(crate) fn read_all(&self) -> Result<(), CatalogError> {
+        TABLES.into_iter().try_for_each(|table| self.ascending(table, &Span::all())?.try_for_each(|row| row.map(drop)))
+    }
+
     /// The value of a row.
     ///
     /// # Errors

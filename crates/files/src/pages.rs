@@ -485,6 +485,32 @@ impl StorageBackend for PageFile {
     }
 }
 
+/// A page file that is only looked at: what the database writes to it stays in memory.
+#[derive(Debug)]
+pub struct Looked(pub PageFile);
+
+impl StorageBackend for Looked {
+    fn len(&self) -> Result<u64, io::Error> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.0.write(offset, data)
+    }
+}
+
 impl fmt::Debug for PageFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageFile").field("id", &self.shared.id).finish_non_exhaustive()

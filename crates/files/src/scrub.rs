@@ -10,16 +10,20 @@
 //! 1. A group is scrubbed while nobody writes it: the gate of its file is held, for a few groups at a time.
 //! 2. What is lost is reported and stops nothing; nor does a group whose row makes no sense: the next step goes on behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use claystone_env::{Moment, ScrubProgress, WallTime};
+use claystone_env::{Moment, ScrubProgress, Sector, WallTime};
 use claystone_group::{GroupError, ScrubReport, ShownRun};
 
 use crate::catalog::Catalog;
+use crate::copies::{Access, Copies};
 use crate::disk::{Disk, guard, write_gate};
 use crate::error::{DiskError, with_sources};
 use crate::keys::{self, Span};
+use crate::pages::{Looked, PageFile, SlabSource};
 use crate::run::{Run, Window};
+use crate::superblock::SharedSuperblock;
 use crate::{FileError, Inode, Table};
 
 /// What a scrub has found so far.
@@ -37,10 +41,21 @@ pub struct Scrubbed {
     pub lost: Vec<(Inode, u64)>,
     /// Pages of the catalog that were read, every copy.
     pub pages: u64,
-    /// Copies of the catalog's sectors, of the journal and the superblock that were written again.
+    /// Copies of the catalog's sectors and the superblock that were written again.
     pub copies_mended: u64,
     /// Pages of the catalog of which no copy is right. They may be unused.
     pub pages_lost: Vec<u64>,
+    /// Whether some of these are in use: the catalog does not read whole from the device, whatever memory has of it.
+    pub catalog_damaged: bool,
+    /// Groups that could not be read, for another reason than lost sectors.
+    pub groups_unread: u64,
+}
+
+impl Scrubbed {
+    /// Groups, and pages of a damaged catalog, that could not be read back.
+    pub fn unread(&self) -> u64 {
+        self.groups_unread + if self.catalog_damaged { self.pages_lost.len() as u64 } else { 0 }
+    }
 }
 
 /// Where a scrub goes on.
@@ -64,6 +79,8 @@ pub(crate) struct Pass {
     lost: u64,
     ended: Option<WallTime>,
     ended_lost: u64,
+    unread: u64,
+    ended_unread: u64,
 }
 
 /// How far scrubbing in passing has come of what is due.
@@ -87,8 +104,8 @@ impl Pass {
     /// For those who ask.
     pub fn progress(&self) -> ScrubProgress {
         let total = if self.place == Place::None { 0 } else { self.groups_total.max(self.groups) };
-        let (ended, ended_lost) = (self.ended, self.ended_lost);
-        ScrubProgress { groups: self.groups, groups_total: total, lost: self.lost, ended, ended_lost }
+        let Pass { groups, lost, ended, ended_lost, unread, ended_unread, .. } = *self;
+        ScrubProgress { groups, groups_total: total, lost, unread, ended, ended_lost, ended_unread }
     }
 
     /// The stored bytes.
@@ -99,26 +116,33 @@ impl Pass {
             Place::Pages { page } => [2, page, 0, 0],
         };
         let ended = self.ended.map_or(0, |ended| ended.unix_ms);
-        let counts = [self.groups, self.groups_total, self.lost, ended, self.ended_lost];
+        let counts =
+            [self.groups, self.groups_total, self.lost, ended, self.ended_lost, self.unread, self.ended_unread];
         place.into_iter().chain(counts).flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Undoes [`Pass::encode`]. What makes no sense is no pass: it begins anew.
+    /// Undoes [`Pass::encode`]. What makes no sense is no pass: it begins anew. What is missing at the end was not counted.
     fn decode(value: &[u8]) -> Pass {
-        let Some(value) = value.get(..PASS_BYTES) else { return Pass::default() };
-        let field = |number: usize| u64::from_le_bytes(value[8 * number..][..8].try_into().expect("eight bytes"));
+        if value.len() < PASS_BYTES_MIN {
+            return Pass::default();
+        }
+        let field = |number: usize| {
+            let bytes = value.get(8 * number..8 * number + 8);
+            bytes.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+        };
         let place = match field(0) {
             1 => Place::Groups { inode: field(1), first: field(2), read: field(3) },
             2 => Place::Pages { page: field(1) },
             _ => Place::None,
         };
         let ended = Some(field(7)).filter(|ended| *ended > 0).map(|unix_ms| WallTime { unix_ms });
-        Pass { place, groups: field(4), groups_total: field(5), lost: field(6), ended, ended_lost: field(8) }
+        let (groups, groups_total, lost, ended_lost) = (field(4), field(5), field(6), field(8));
+        Pass { place, groups, groups_total, lost, ended, ended_lost, unread: field(9), ended_unread: field(10) }
     }
 
-    fn end(&mut self, lost: u64, now: WallTime) {
-        (self.place, self.ended, self.ended_lost) = (Place::None, Some(now), lost);
-        (self.groups, self.groups_total, self.lost) = (0, 0, 0);
+    /// It has come to its end, and found so much lost, and so much that it could not read.
+    fn end(&mut self, lost: u64, unread: u64, now: WallTime) {
+        *self = Pass { ended: Some(now), ended_lost: lost, ended_unread: unread, ..Pass::default() };
     }
 }
 
@@ -137,7 +161,7 @@ impl Disk {
                 return Ok(found);
             }
         }
-        guard(&self.pass).end(found.lost.len() as u64, self.clock.wall());
+        guard(&self.pass).end(found.lost.len() as u64, found.unread(), self.clock.wall());
         Ok(found)
     }
 
@@ -154,7 +178,7 @@ impl Disk {
         let mut pass = *guard(&self.pass);
         if pass.place == Place::None {
             pass.place = Place::Groups { inode: 0, first: 0, read: 0 };
-            (pass.groups, pass.groups_total, pass.lost) = (0, self.count_groups()?, 0);
+            (pass.groups, pass.groups_total, pass.lost, pass.unread) = (0, self.count_groups()?, 0, 0);
         }
         let steps = pass.groups_total + self.pages.capacity() / PAGES_AT_ONCE + 1;
         let due = match before {
@@ -167,6 +191,7 @@ impl Disk {
         let mut done = if passing.steps_due >= 1.0 { self.sync_updates().map_err(DiskError::from) } else { Ok(()) };
         while passing.steps_due >= 1.0 && pass.place != Place::None && done.is_ok() {
             done = self.scrub_step(&mut pass.place, 1, &mut found);
+            found.groups_unread += u64::from(done.is_err());
             passing.steps_due -= 1.0;
             if self.clock.now().since(now) >= elapsed.mul_f64(SHARE) {
                 break;
@@ -174,8 +199,9 @@ impl Disk {
         }
         pass.groups += found.groups;
         pass.lost += found.lost.len() as u64;
+        pass.unread += found.unread();
         if pass.place == Place::None {
-            pass.end(pass.lost, self.clock.wall());
+            pass.end(pass.lost, pass.unread, self.clock.wall());
         }
         *guard(&self.pass) = pass;
         // A disk that nobody writes makes no checkpoint, so it gets something to write now and then.
@@ -228,7 +254,7 @@ impl Disk {
 
     fn scrub_pages(&self, page: u64, place: &mut Place, found: &mut Scrubbed) -> Result<(), DiskError> {
         let _flushing = self.lock_flusher();
-        let _core = guard(&self.core);
+        let core = guard(&self.core);
         let before = self.copies.mended();
         let end = page + PAGES_AT_ONCE;
         let is_last = end >= self.pages.capacity();
@@ -236,11 +262,25 @@ impl Disk {
         let pages = self.pages.scrub(page..end)?;
         if is_last {
             self.pages.scrub_sums()?;
+            self.superblock.settle(&self.copies)?;
         }
         found.pages += pages.pages;
         found.pages_lost.extend(pages.unreadable);
         found.copies_mended += self.copies.mended() - before;
+        drop(core);
+        // After a power cut a page that is free may be torn; nobody misses that.
+        if !found.pages_lost.is_empty() && !found.catalog_damaged {
+            found.catalog_damaged = self.read_catalog().is_err();
+        }
         Ok(())
+    }
+
+    /// Reads all rows of the catalog from the device, as of the last checkpoint. The caller keeps others from the next one.
+    fn read_catalog(&self) -> Result<(), DiskError> {
+        let copies = Arc::new(Copies::new(self.device.clone(), self.copies.count() as u16, Access::Look));
+        let superblock = SharedSuperblock::new(self.device.clone(), self.superblock.current());
+        let pages = PageFile::open(copies, superblock, Arc::new(NoSlabs))?;
+        Ok(Catalog::open(Looked(pages), CACHED_TO_LOOK)?.read_all()?)
     }
 
     fn count_groups(&self) -> Result<u64, DiskError> {
@@ -334,6 +374,15 @@ impl Disk {
     }
 }
 
+/// A catalog that is only looked at takes none.
+struct NoSlabs;
+
+impl SlabSource for NoSlabs {
+    fn take(&self, _sectors: u64) -> Option<Sector> {
+        None
+    }
+}
+
 /// Of the time, for scrubbing in passing. A drive of 16 TB is read in two weeks in a tenth of it.
 const SHARE: f64 = 0.2;
 /// What could not be done in time is not all done later: after a busy hour comes no hour of scrubbing.
@@ -344,7 +393,9 @@ const ROWS_AT_ONCE: usize = 256;
 const GROUPS_AT_ONCE: u64 = 16;
 /// 1 MiB of the catalog, each page m' times.
 const PAGES_AT_ONCE: u64 = 256;
-const PASS_BYTES: usize = 72;
+const CACHED_TO_LOOK: usize = 1 << 20;
+/// Without what was not counted once.
+const PASS_BYTES_MIN: usize = 72;
 
 #[cfg(test)]
 mod tests;

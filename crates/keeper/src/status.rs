@@ -235,6 +235,9 @@ pub struct SectorStatus {
     pub scrub_ended_unix_ms: Option<u64>,
     /// Sectors that the last whole scrub and the one under way found lost.
     pub scrub_lost: u64,
+    /// Groups and pages of the catalog that these could not read.
+    #[serde(default)]
+    pub scrub_unread: u64,
     /// How its two devices are, if a hard disk and a solid-state drive are its device.
     #[serde(default)]
     pub pair: Option<PairStatus>,
@@ -333,6 +336,7 @@ impl From<SectorHealth> for SectorStatus {
             scrub_groups_total: health.scrub.groups_total,
             scrub_ended_unix_ms: health.scrub.ended.map(|ended| ended.unix_ms),
             scrub_lost: health.scrub.lost + health.scrub.ended_lost,
+            scrub_unread: health.scrub.unread + health.scrub.ended_unread,
             pair: health.pair.map(PairStatus::from),
         }
     }

@@ -170,6 +170,32 @@ fn nothing_is_said_of_a_device_that_retries_by_itself() {
 }
 
 #[test]
+fn a_damaged_catalog_is_told_and_a_torn_free_page_is_not() {
+    let (device, clock): (Arc<dyn Device>, _) = (Arc::new(MemoryDevice::new(1 << 16)), Arc::default());
+    let disk = filled(&device, &format(50, 5), &clock);
+    let slab = disk.superblock.current().slabs[0];
+    let pages = 1..disk.pages.capacity().min(slab.pages);
+    let scrubbed = || disk.scrub(&mut |_| true).expect("scrubbed");
+    let (mut in_use, mut free) = (0, 0);
+    for page in pages.take(64) {
+        let mut before = vec![0; 2 * SECTOR_BYTES];
+        let place = slab.page_place(page, 2);
+        device.read(place, &mut before, claystone_env::Effort::Retry).expect("read");
+        device.write(place, &vec![0xa5; 2 * SECTOR_BYTES]).expect("written");
+        let found = scrubbed();
+        if !found.pages_lost.is_empty() {
+            assert_eq!(found.pages_lost, [page]);
+            let (damaged, ended) = (found.catalog_damaged, disk.health().scrub);
+            assert_eq!(ended.ended_unread, u64::from(damaged), "page {page}");
+            *if damaged { &mut in_use } else { &mut free } += 1;
+        }
+        device.write(place, &before).expect("written");
+    }
+    assert!(in_use > 0 && free > 0, "{in_use} pages in use, {free} free");
+    assert_eq!((scrubbed().unread(), disk.health().scrub.ended_unread), (0, 0));
+}
+
+#[test]
 fn stored_pass() {
     let all = Pass {
         place: Place::Groups { inode: 7, first: 1000, read: 16 },
@@ -178,13 +204,16 @@ fn stored_pass() {
         lost: 6,
         ended: Some(claystone_env::WallTime { unix_ms: 0x0102 }),
         ended_lost: 8,
+        unread: 9,
+        ended_unread: 10,
     };
     let bytes = all.encode();
-    let fields: [u64; 9] = [1, 7, 1000, 16, 4, 5, 6, 0x0102, 8];
+    let fields: [u64; 11] = [1, 7, 1000, 16, 4, 5, 6, 0x0102, 8, 9, 10];
     assert_eq!(bytes, fields.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
     assert_eq!(Pass::decode(&bytes), all);
     let pages = Pass { place: Place::Pages { page: 9 }, ended: None, ..all };
     assert_eq!(Pass::decode(&[pages.encode(), vec![1]].concat()), pages);
+    assert_eq!(Pass::decode(&bytes[..72]), Pass { unread: 0, ended_unread: 0, ..all }, "as it was first");
     assert_eq!(Pass::decode(&bytes[..71]), Pass::default());
     assert_eq!(Pass::decode(&[0xff; 72]).place, Place::None);
 }

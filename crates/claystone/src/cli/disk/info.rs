@@ -208,6 +208,10 @@ impl fmt::Display for Sectors<'_> {
             Some(ended) => writeln!(f, "read back      whole on {}{now}", moment(ended))?,
             None => writeln!(f, "read back      never whole so far{now}")?,
         }
+        if of.scrub_lost + of.scrub_unread > 0 {
+            let (lost, unread) = (of.scrub_lost, of.scrub_unread);
+            writeln!(f, "               {lost} SECTORS LOST, {unread} groups and pages of the catalog NOT READ")?;
+        }
         of.pair.as_ref().map_or(Ok(()), |pair| write!(f, "{}", Pair(pair)))
     }
 }

@@ -1,6 +1,6 @@
 //! `claystone disk scrub`: everything on a disk is read back, and mended.
 
-use anyhow::bail;
+use anyhow::ensure;
 use serde::Serialize;
 
 use super::device::{At, close_disk, open_disk};
@@ -24,6 +24,10 @@ struct Report {
     copies_mended: u64,
     /// Inode and file sector.
     lost: Vec<(u64, u64)>,
+    /// Pages of the catalog of which no copy is right,
+    pages_lost: Vec<u64>,
+    /// and whether some of them are in use.
+    catalog_damaged: bool,
 }
 
 impl Scrub {
@@ -47,6 +51,8 @@ impl Scrub {
             pages: found.pages,
             copies_mended: found.copies_mended,
             lost: found.lost.iter().map(|(inode, sector)| (inode.0, *sector)).collect(),
+            pages_lost: found.pages_lost,
+            catalog_damaged: found.catalog_damaged,
         };
         if json {
             print_json(&report)?;
@@ -65,12 +71,21 @@ impl Scrub {
                 report.lost.len()
             )?;
         }
-        match report.lost.len() {
-            0 => Ok(()),
-            lost => bail!(
-                "{lost} sectors of files are lost: replace these files (`find -inum INODE` on the mount finds them)"
-            ),
+        let mut says = Vec::new();
+        if !report.lost.is_empty() {
+            says.push(format!(
+                "{} sectors of files are lost: replace these files (`find -inum INODE` on the mount finds them)",
+                report.lost.len()
+            ));
         }
+        if report.catalog_damaged {
+            says.push(format!(
+                "the catalog is damaged: no copy of {} of its pages is right. Copy what can be read to another disk now",
+                report.pages_lost.len()
+            ));
+        }
+        ensure!(says.is_empty(), "{}", says.join("; "));
+        Ok(())
     }
 }
 
