@@ -162,10 +162,10 @@ mod no_ring;
 fn what_stands_for_a_ring_has_its_calls() {
     type Reads<R> = fn(&mut R, &fs::File, &mut [(u64, &mut [u8])], u16) -> Vec<io::Result<usize>>;
     type Writes<R> = fn(&mut R, &fs::File, &[(u64, &[u8])]) -> Vec<io::Result<usize>>;
+    type IsSpent<R> = fn(&mut R) -> bool;
     let _: (Reads<ring::Ring>, Reads<no_ring::Ring>) = (ring::Ring::read, no_ring::Ring::read);
     let _: (Writes<ring::Ring>, Writes<no_ring::Ring>) = (ring::Ring::write, no_ring::Ring::write);
-    let _: (fn(&mut ring::Ring) -> bool, fn(&mut no_ring::Ring) -> bool) =
-        (ring::Ring::is_spent, no_ring::Ring::is_spent);
+    let _: (IsSpent<ring::Ring>, IsSpent<no_ring::Ring>) = (ring::Ring::is_spent, no_ring::Ring::is_spent);
     assert!(no_ring::Ring::new().is_err());
 }
 
