@@ -59,6 +59,9 @@ impl Device for Failing {
     }
 }
 
+/// Everything is read back beside the work on it.
+const SCRUB_CYCLE: Duration = Duration::from_secs(60);
+
 #[expect(clippy::disallowed_methods, reason = "a program of its own, with a thread that tends the disk")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let usage = "usage: failing_mount IMAGE DIR P";
@@ -76,6 +79,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::thread::spawn(move || {
             while !stopped.load(Ordering::Acquire) {
                 if let Err(error) = disk.tend() {
+                    eprintln!("{error}");
+                }
+                if let Err(error) = disk.scrub_in_passing(SCRUB_CYCLE) {
                     eprintln!("{error}");
                 }
                 std::thread::sleep(Duration::from_millis(500));
