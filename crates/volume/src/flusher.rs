@@ -16,7 +16,7 @@
 //! ([`crate::switch`]), unless merging is due: room in the log comes first.
 //!
 //! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, from 75 % on as long;
-//! what somebody asks for goes the same way. Its steps are short, few at a time, and begin between writes
+//! what somebody asks for goes the same way. Its steps are short, one at a time, and begin between writes
 //! ([`crate::pace`]); its records in the log are short too: no writer waits long for it. While writers wait for it at the
 //! toll it begins no rest, and does not give way.
 
@@ -107,13 +107,6 @@ impl Inner {
         }
     }
 
-    /// How many reads, overwrites or syncs a merge has under way: a writer's append waits behind them at a disk.
-    pub(crate) fn at_once(&self) -> usize {
-        let now = self.env.clock.now();
-        let gives_way = self.pace.is_wanted(now) && !self.toll.holds_up(now);
-        if gives_way { AT_ONCE_BESIDE_WRITERS } else { AT_ONCE }
-    }
-
     /// Gives stripes the form that fits them until merging is due. Returns whether more can be done at once.
     async fn switch_some(self: &Arc<Self>) -> Result<bool, BlocksError> {
         let switches = self.plan(SWITCHES).await;
@@ -189,9 +182,6 @@ const TICK: Duration = Duration::from_secs(1);
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const ROUND_PAGES: u64 = 512;
-/// See [`Inner::at_once`].
-const AT_ONCE: usize = 8;
-const AT_ONCE_BESIDE_WRITERS: usize = 2;
 /// From here on writers are slowed down.
 pub(crate) const SLOW_FROM_PERCENT: u64 = 75;
 /// Merging rests so many times as long as it works: where it begins, and from where writers are slowed down on.

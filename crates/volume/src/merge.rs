@@ -19,6 +19,7 @@ mod copy;
 mod plan;
 mod reach;
 mod sectors;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,7 +34,6 @@ use claystone_env::timeout;
 use claystone_meta::{ChunkPlace, DiskState, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold};
 use futures::future::{try_join, try_join_all};
-use futures::stream::{StreamExt, iter};
 
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
 pub use self::reach::Reach;
@@ -294,8 +294,8 @@ impl Inner {
         let of_segments = written.chunk_by(|(_, one), (_, next)| one.at.segment == next.at.segment);
         let together: Vec<&[(Page, Diff)]> = of_segments.flat_map(|diffs| diffs.chunks(READ_TOGETHER)).collect();
         let reads: Vec<_> = together.into_iter().map(|diffs| self.contents_of_segment(diffs)).collect();
-        let read: Vec<Vec<(Page, Bytes, LogPlace)>> = iter(reads).buffered(self.at_once()).collect().await;
-        let read = read.into_iter().flatten().map(|(page, content, at)| (page, (content, Some(at))));
+        let read =
+            self.in_turn(reads).await.into_iter().flatten().map(|(page, content, at)| (page, (content, Some(at))));
         empty.into_iter().map(|(page, _)| (page, (zeros.clone(), None))).chain(read).collect()
     }
 
@@ -440,7 +440,7 @@ impl Inner {
                 (at, index, Some(place.disk), written)
             }
         });
-        let outcomes: Vec<_> = iter(overwrites).buffered(self.at_once()).collect().await;
+        let outcomes = self.in_turn(overwrites).await;
         // The very store that took them: one that was opened in its place since knows nothing of them.
         let mut stores: BTreeMap<DiskId, Arc<dyn ChunkStore>> = BTreeMap::new();
         let mut unsynced: BTreeMap<DiskId, ChunkError> = BTreeMap::new();
@@ -455,7 +455,7 @@ impl Inner {
             (disk, self.in_time(disk, store.sync()).await)
         };
         let syncs: Vec<_> = stores.into_iter().map(sync).collect();
-        let synced: Vec<_> = iter(syncs).buffered(self.at_once()).collect().await;
+        let synced = self.in_turn(syncs).await;
         unsynced.extend(synced.into_iter().filter_map(|(disk, synced)| Some((disk, synced.err()?))));
         let mut missed: BTreeMap<usize, Vec<ChunkIndex>> = BTreeMap::new();
         let mut sectors = 0;
@@ -730,8 +730,10 @@ fn intents_of(batch: &[Patch]) -> Vec<Intent> {
 const TOUCH_STRIPES: usize = 32;
 /// Stripes merged in one round.
 const STRIPES_MAX: usize = 256;
-/// Sectors after which a batch gets its intent.
-const BATCH_SECTORS: usize = 1024;
+/// Sectors after which a batch gets its intents. It has its log and its disks synced once, so beside writers a round shall be
+/// one batch: 512 pages that are alone in their rows are 1,536 sectors under `rs:4+2`. They are in memory, 8 MiB and at most
+/// one stripe more, and their stripes are held while they are written.
+const BATCH_SECTORS: usize = 2048;
 /// Sectors after which an intent gets no further row.
 pub(crate) const INTENT_SECTORS: usize = 32;
 /// Pages that are read from the log by one call.

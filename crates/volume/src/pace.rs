@@ -1,7 +1,7 @@
 //! Who writes now, and how merging gives way to them.
 //!
 //! A client's write is short, and waits for whatever else its disks, the processors and the log are busy with at that
-//! moment. So a merge takes short steps, a few at a time while somebody writes, and begins none of them during a write.
+//! moment. So a merge takes short steps, one at a time while somebody writes, and begins none of them during a write.
 //! But a step waits [`WAIT_MAX`] at most: beside writes that never end merging goes on, more slowly.
 
 use std::sync::atomic::{AtomicU64, Ordering};

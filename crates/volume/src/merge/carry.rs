@@ -14,7 +14,6 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
-use futures::stream::{StreamExt, iter};
 
 use super::Inner;
 use crate::BlocksError;
@@ -93,8 +92,8 @@ impl Inner {
                 self.read_log(&[(page, diff)]).await.ok().map(|read| (page, Some((crc, read))))
             }
         };
-        let contents: Vec<(Page, Option<(u32, Bytes)>)> =
-            iter(still).map(read).buffered(self.at_once()).filter_map(std::future::ready).collect().await;
+        let contents = self.in_turn(still.into_iter().map(read)).await;
+        let contents: Vec<(Page, Option<(u32, Bytes)>)> = contents.into_iter().flatten().collect();
         let mut records = Vec::new();
         let mut left = contents.as_slice();
         for (pages, zeros) in runs_of(&contents) {
