@@ -5,6 +5,8 @@
 //! Invariants:
 //! 1. At the end of the trace all diffs are merged, so every page written is in at least one update.
 //! 2. Metadata are all bytes of the log that are neither pages nor sectors of stripes, and the map of diffs in memory.
+//! 3. Every stripe is there from the start, as where a trace is replayed: each merge makes its parity anew and writes it into
+//!    the log, and so every page that waits takes room for that.
 //!
 //! A reserve is so many pages ([`Bound::Pages`]), or a log of so many bytes ([`Bound::Log`]): then what was written again, and
 //! what merges write, takes room in it until its segment has no diff any more.

@@ -7,6 +7,7 @@
 //! 3. A stripe is in `stripes`, and in `by_age`, while it has a diff.
 //! 4. While they are frozen, a merge finds the pages as they were then: a diff of then that a later one takes the place of
 //!    is kept beside it.
+//! 5. `to_patch` counts the pages with content at positions that have a stripe, whichever came first.
 //!
 //! Left out: contents. They are in the log.
 
@@ -56,6 +57,10 @@ pub struct Diffs {
     pages: u64,
     /// Of these, those that are not zeros.
     content_pages: u64,
+    /// Positions that have a stripe, with diffs or not.
+    begun: BTreeSet<u64>,
+    /// Pages with content in these.
+    to_patch: u64,
     /// Diffs that were released since these are kept.
     released: u64,
     ticks: u64,
@@ -90,6 +95,8 @@ impl Diffs {
             live: BTreeMap::new(),
             pages: 0,
             content_pages: 0,
+            begun: BTreeSet::new(),
+            to_patch: 0,
             released: 0,
             ticks: 0,
             last: LogPlace { segment: 0, offset: 0 },
@@ -138,8 +145,8 @@ impl Diffs {
         self.by_age.insert(self.ticks, position);
         *self.live.entry(diff.at.segment).or_default() += 1;
         self.last = self.last.max(diff.at);
-        self.content_pages += u64::from(diff.has_content());
-        self.content_pages -= u64::from(old.is_some_and(|old| old.has_content()));
+        self.count(position, diff);
+        old.into_iter().for_each(|old| self.discount(position, old));
         match (old, &mut self.frozen) {
             (Some(old), Some(frozen)) if old.at <= frozen.last => {
                 frozen.older.entry(position).or_default().insert(page, old);
@@ -243,12 +250,12 @@ impl Diffs {
             if let Some(diff) = stripe.pages.get(page).copied().filter(|diff| diff.at == *at) {
                 stripe.pages.remove(page);
                 self.pages -= 1;
-                self.content_pages -= u64::from(diff.has_content());
                 self.released += 1;
                 if stripe.pages.is_empty() {
                     self.by_age.remove(&stripe.touched);
                     self.stripes.remove(&position);
                 }
+                self.discount(position, diff);
                 self.unpin(at.segment);
             }
         }
@@ -268,6 +275,27 @@ impl Diffs {
         self.released += 1;
         self.unpin(at.segment);
         true
+    }
+
+    /// From now on this position has a stripe, or none.
+    pub fn set_begun(&mut self, position: u64, is_begun: bool) {
+        let was_begun = if is_begun { !self.begun.insert(position) } else { self.begun.remove(&position) };
+        if was_begun == is_begun {
+            return;
+        }
+        let pages = self.stripes.get(&position).into_iter().flat_map(|stripe| stripe.pages.values());
+        let content_pages = pages.filter(|diff| diff.has_content()).count() as u64;
+        if is_begun { self.to_patch += content_pages } else { self.to_patch -= content_pages }
+    }
+
+    fn count(&mut self, position: u64, diff: Diff) {
+        self.content_pages += u64::from(diff.has_content());
+        self.to_patch += u64::from(diff.has_content() && self.begun.contains(&position));
+    }
+
+    fn discount(&mut self, position: u64, diff: Diff) {
+        self.content_pages -= u64::from(diff.has_content());
+        self.to_patch -= u64::from(diff.has_content() && self.begun.contains(&position));
     }
 
     /// Something in this segment is not needed any more.
@@ -308,6 +336,12 @@ impl Diffs {
     /// How many have content in the log.
     pub fn content_pages(&self) -> u64 {
         self.content_pages
+    }
+
+    /// How many of them have a stripe to come into: a merge writes parity into the log for these. What has none yet gets whole
+    /// new chunks.
+    pub fn to_patch(&self) -> u64 {
+        self.to_patch
     }
 
     /// Whether a stripe has diffs.
@@ -361,6 +395,23 @@ mod tests {
         assert_eq!(diffs.content_pages(), 2);
         diffs.release(&[(Page(1), content(2, 0).at), (Page(0), diff(3, 0).at), (Page(2), diff(2, 64).at)]);
         assert_eq!((diffs.pages(), diffs.content_pages()), (1, 1));
+    }
+
+    #[test]
+    fn pages_are_to_be_patched_where_there_is_a_stripe() {
+        let mut diffs = diffs();
+        diffs.set_begun(1, true);
+        // A stripe has four pages.
+        (0..8).for_each(|page| diffs.put(Page(page), content(1, page)));
+        assert_eq!((diffs.content_pages(), diffs.to_patch()), (8, 4));
+        // A stripe begins, also when that is said again; another is dropped.
+        [0, 0].into_iter().for_each(|position| diffs.set_begun(position, true));
+        assert_eq!(diffs.to_patch(), 8);
+        diffs.put(Page(7), diff(2, 0));
+        [1, 1].into_iter().for_each(|position| diffs.set_begun(position, false));
+        assert_eq!((diffs.content_pages(), diffs.to_patch()), (7, 4));
+        diffs.release(&[(Page(0), content(1, 0).at), (Page(4), content(1, 4).at)]);
+        assert_eq!((diffs.content_pages(), diffs.to_patch()), (5, 3));
     }
 
     #[test]
@@ -467,12 +518,18 @@ mod tests {
         #[test]
         fn counts_are_what_counting_gives(
             steps in prop::collection::vec((0u64..20, 0u64..4, any::<bool>(), 0u8..10), 1..100),
+            begun in prop::collection::vec((0u64..5, any::<bool>()), 100),
         ) {
             let mut diffs = diffs();
             // Where they are frozen: as they were, without those that are merged.
             let mut frozen: Option<BTreeMap<Page, Diff>> = None;
+            let mut there = BTreeSet::new();
             for (offset, (page, segment, release, turn)) in steps.into_iter().enumerate() {
+                let (position, is_begun) = begun[offset];
+                diffs.set_begun(position, is_begun);
+                if is_begun { there.insert(position) } else { there.remove(&position) };
                 let (page, offset) = (Page(page), offset as u64);
+                let some = if page.0 % 3 == 0 { diff } else { content };
                 match (turn, &mut frozen) {
                     (0, None) => {
                         diffs.freeze();
@@ -488,10 +545,10 @@ mod tests {
                         diffs.release(merged.as_slice());
                     }
                     // Places grow while they are frozen, as they do in a log.
-                    (_, Some(_)) => diffs.put(page, diff(4, offset)),
+                    (_, Some(_)) => diffs.put(page, some(4, offset)),
                     _ => match diffs.of(page) {
                         Some(old) if release => diffs.release(&[(page, old.at)]),
-                        _ => diffs.put(page, diff(segment, offset)),
+                        _ => diffs.put(page, some(segment, offset)),
                     },
                 }
                 if let Some(then) = &frozen {
@@ -502,6 +559,10 @@ mod tests {
                 }
                 let all: Vec<_> = diffs.range(Page(0)..Page(20)).collect();
                 prop_assert_eq!(diffs.pages(), all.len() as u64);
+                let content: Vec<u64> =
+                    all.iter().filter(|(_, diff)| diff.has_content()).map(|(page, _)| page.0 / 4).collect();
+                let to_patch = content.iter().filter(|position| there.contains(position)).count();
+                prop_assert_eq!((diffs.content_pages(), diffs.to_patch()), (content.len() as u64, to_patch as u64));
                 let then = frozen.iter().flatten().map(|(page, diff)| (*page, *diff));
                 let oldest = all.iter().copied().chain(then).map(|(_, diff)| diff.at.segment).min();
                 prop_assert_eq!(diffs.oldest_live(), oldest);

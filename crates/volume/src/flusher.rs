@@ -148,7 +148,7 @@ impl Inner {
     }
 
     /// The share of the reserve that is used: by what the log has, and what merging all that waits writes into it before
-    /// the segments of what waits are over.
+    /// the segments of what waits are over. Of what has no stripe yet it writes nothing there.
     pub(crate) fn used_percent(&self) -> u64 {
         self.used_percent_with(&self.diffs())
     }
@@ -158,7 +158,7 @@ impl Inner {
         let limit = self.settings.segments_max() * self.settings.segment_bytes;
         // Zeros take no room in the log, but their diffs take memory.
         let waiting = diffs.pages() * u64::from(self.geometry.page_bytes);
-        let to_come = diffs.content_pages() * self.logged_bytes.load(Ordering::Acquire);
+        let to_come = diffs.to_patch() * self.logged_bytes.load(Ordering::Acquire);
         100 * (self.log.view().bytes().max(waiting) + to_come) / limit
     }
 

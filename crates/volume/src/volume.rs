@@ -62,10 +62,11 @@ pub(crate) struct Inner {
     pub(crate) record: VolumeRecord,
     pub(crate) geometry: Geometry,
     pub(crate) codings: Codings,
-    /// Bytes that the merge of a page writes into the log, at most; changed with `redundancy`.
+    /// Bytes that the merge of a page into a stripe writes into the log, at most; changed with `redundancy`.
     pub(crate) logged_bytes: AtomicU64,
     pub(crate) settings: Settings,
     pub(crate) diffs: Arc<Mutex<Diffs>>,
+    /// Stripes by position; the diffs know which positions have one.
     pub(crate) known: RwLock<BTreeMap<u64, Arc<StripeRecord>>>,
     /// Chunks of all of `known`; changed with it.
     pub(crate) chunks: AtomicU64,
@@ -306,6 +307,7 @@ impl Inner {
             self.chunks.fetch_sub(old.as_deref().map_or(0, chunks), Ordering::AcqRel);
             old
         };
+        self.diffs().set_begun(position, new.is_some());
         if new.is_none() {
             self.heats.lock().unwrap_or_else(PoisonError::into_inner).forget(position);
         }

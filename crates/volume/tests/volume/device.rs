@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::world::{World, check, scribble};
+use crate::world::{World, check, scribble, settings};
 use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
@@ -295,4 +295,41 @@ async fn of_two_who_open_a_volume_the_first_is_refused_from_then_on() {
     volume.write(4096, after.clone(), Durable::Now).await.expect("written");
     let read = volume.read(ByteRange { offset: 0, bytes: 8192 }).await.expect("readable");
     assert!(claystone_volume::joined(read)[..] == [before, after].concat()[..]);
+}
+
+/// Parity that a merge will write into the log takes room of the reserve, where there is a stripe to be patched.
+#[tokio::test]
+async fn pages_whose_stripe_is_not_there_yet_take_their_own_room_only() {
+    // Nothing is merged by itself.
+    let settings =
+        Settings { reserve_bytes: 100 * MIB, segment_bytes: 25 * MIB, merge_from_percent: 100, ..settings() };
+    let world = World::with(6, settings, 1).await;
+    let volume = world.create("v", 10 * MIB, "rs:4+2").await;
+    let fill = async |volume: &Volume, seed: u64| {
+        let before = volume.status().log_bytes;
+        for at in 0..10 {
+            volume.write(at * MIB, pattern(seed + at, MIB as usize), Durable::WithFlush).await.expect("there is room");
+        }
+        // In MiB, of which a percent is one.
+        let status = volume.status();
+        ((status.used_percent as f64 - before as f64 / MIB as f64).round() as u64, status.stripes)
+    };
+    assert_eq!(fill(&volume, 10).await, (10, 0));
+    volume.merge_all().await.expect("merged");
+    assert_eq!(fill(&volume, 20).await, (30, 40), "two parities");
+    // It is known to who opens it again too.
+    volume.flush().await.expect("flushed");
+    drop(volume);
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("it opens again");
+    let status = volume.status();
+    assert_eq!(status.used_percent, status.log_bytes / MIB + 20, "{status:?}");
+    // A copy takes the place of a stripe that a snapshot has too.
+    world.snapshot("v@s").await.expect("taken");
+    assert_eq!(fill(&volume, 30).await, (30, 40));
+    assert_eq!(volume.merge_all().await.expect("merged").stripes_copied, 40);
+    assert_eq!(fill(&volume, 40).await, (30, 40));
+    volume.discard(ByteRange { offset: 0, bytes: 10 * MIB }, Durable::Now).await.expect("discarded");
+    assert_eq!(volume.merge_all().await.expect("merged").stripes_dropped, 40);
+    assert_eq!(fill(&volume, 50).await, (10, 0));
 }
