@@ -38,7 +38,7 @@ use futures::future::{try_join, try_join_all};
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
 pub use self::reach::Reach;
 use self::sectors::NewSector;
-use crate::diffs::{Diff, DiffKind};
+use crate::diffs::{Diff, DiffKind, Diffs};
 use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
 use crate::volume::{Inner, Volume};
@@ -124,6 +124,11 @@ impl Inner {
         }
         let chosen = self.choose(pages_max);
         let mut report = self.merge_stripes(&chosen.positions, chosen.up_to).await?;
+        if report.pages == 0 && report.stripes_held > 0 {
+            // What it chose somebody has; others go on.
+            let others = self.choose_others(pages_max);
+            report.add(&self.merge_stripes(&others, u64::MAX).await?);
+        }
         report.pages_carried = self.carry_over().await?;
         if report.pages_carried > 0 {
             self.log.tend().await.map_err(|error| self.log_failed(error))?;
@@ -191,17 +196,8 @@ impl Inner {
         let diffs = self.diffs();
         let of = |first: &[u64], up_to: u64| {
             let coldest = diffs.coldest().filter(|position| !first.contains(position));
-            let mut pages = 0;
-            let mut positions = Vec::new();
-            for position in first.iter().copied().chain(coldest).filter(|position| !put_off.contains_key(position)) {
-                if pages >= pages_max || positions.len() == STRIPES_MAX {
-                    break;
-                }
-                let to_merge = diffs.stripe_up_to(position, up_to).len() as u64;
-                pages += to_merge;
-                positions.extend((to_merge > 0).then_some(position));
-            }
-            Choice { positions, up_to }
+            let all = first.iter().copied().chain(coldest).filter(|position| !put_off.contains_key(position));
+            Choice { positions: enough(&diffs, all, up_to, pages_max), up_to }
         };
         let wants_room = self.log_is_long() || self.used_percent_with(&diffs) >= self.settings.merge_from_percent;
         if let Some(oldest) = diffs.oldest_live().filter(|_| wants_room) {
@@ -211,6 +207,14 @@ impl Inner {
             }
         }
         of(&[], u64::MAX)
+    }
+
+    /// The coldest stripes, whole, of those that nobody else has and that are not put off.
+    fn choose_others(&self, pages_max: u64) -> Vec<u64> {
+        let coldest: Vec<u64> = self.diffs().coldest().collect();
+        let others = coldest.into_iter().filter(|position| !self.waits(*position)).take(STRIPES_MAX);
+        let others: Vec<u64> = others.collect();
+        enough(&self.diffs(), others.into_iter(), u64::MAX, pages_max)
     }
 
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
@@ -682,6 +686,21 @@ impl Inner {
         }
         Err(self.fail(format!("stripe {stripe} is being changed by somebody else")))
     }
+}
+
+/// Of these stripes so many that they have about `pages_max` diffs in segments up to this one.
+fn enough(diffs: &Diffs, positions: impl Iterator<Item = u64>, up_to: u64, pages_max: u64) -> Vec<u64> {
+    let mut pages = 0;
+    let mut chosen = Vec::new();
+    for position in positions {
+        if pages >= pages_max || chosen.len() == STRIPES_MAX {
+            break;
+        }
+        let to_merge = diffs.stripe_up_to(position, up_to).len() as u64;
+        pages += to_merge;
+        chosen.extend((to_merge > 0).then_some(position));
+    }
+    chosen
 }
 
 /// Sectors of one stripe to be written in place.

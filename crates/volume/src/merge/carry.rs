@@ -63,7 +63,7 @@ impl Inner {
     }
 
     /// Whether the diffs of a stripe cannot be merged now: they were tried, or somebody has it.
-    fn waits(&self, position: u64) -> bool {
+    pub(super) fn waits(&self, position: u64) -> bool {
         self.is_put_off(position)
             || self.stripe(position).is_some_and(|stripe| self.stripes.try_alone(stripe.id).is_none())
     }

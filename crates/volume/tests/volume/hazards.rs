@@ -332,6 +332,26 @@ async fn a_page_that_cannot_be_merged_keeps_no_segment_of_the_log() {
     check(&volume, &model, "in the stripes").await;
 }
 
+/// Where room is wanted only the older half of the log is merged; somebody has all the stripes with diffs there.
+#[tokio::test]
+async fn a_merge_that_finds_the_older_half_held_merges_the_newer_one() {
+    // Nothing is merged by itself.
+    let world = World::with(4, Settings { merge_from_percent: 100, reserve_bytes: 25 * MIB, ..tight() }, 2).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    write(&volume, 0, pattern(1, MIB as usize)).await;
+    volume.merge_all().await.expect("merged");
+    let stripe = first_stripe(&world, &volume).await;
+    let hold = world.stripes.try_alone(stripe.id).expect("nobody has it");
+    write(&volume, 0, page(2)).await;
+    while volume.status().log_bytes < 18 * MIB {
+        write(&volume, MIB / 2, pattern(5, MIB as usize / 2)).await;
+    }
+    let report = volume.merge_once(u64::MAX).await.expect("merged");
+    assert_eq!((report.stripes_held, report.pages, volume.status().diff_pages), (1, MIB / 2 / PAGE, 1));
+    drop(hold);
+    assert_eq!(volume.merge_all().await.expect("merged").pages, 1);
+}
+
 #[tokio::test]
 async fn openings_that_leave_a_page_each_do_not_leave_a_segment_each() {
     let mut world = World::with(4, tight(), 5).await;
