@@ -21,8 +21,8 @@
 //! 6. A disk that does not answer in time has failed.
 //! 7. Where no disk has room for the next segment, records are refused and the log goes on as it is.
 //!
-//! A disk that fails leaves its segments with fewer copies. The log goes on in a new segment on disks that work, and what
-//! misses copies is copied. The next segment is made before this one is full, and what is not flushed is synced every few
+//! A disk that fails leaves its segments with fewer copies. The log goes on in a new segment on disks that work, and beside
+//! that what misses copies is copied. The next segment is made before this one is full, and what is not flushed is synced every few
 //! MiB: else the end of a segment would hold up writers for as long as that takes.
 
 pub mod record;
@@ -148,8 +148,8 @@ impl Log {
         self.ask(Request::Sync).await
     }
 
-    /// Deletes the segments that nothing needs, and copies those that miss copies. Appends go on beside it. One caller at a
-    /// time.
+    /// Deletes the segments that nothing needs, and begins to copy those that miss copies. Appends go on beside it. One caller
+    /// at a time.
     ///
     /// # Errors
     /// The log failed.

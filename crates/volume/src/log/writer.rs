@@ -1,6 +1,7 @@
 //! The task that appends to a log: which disks its segments are on, and what is done when one fails.
 
 mod appends;
+mod restoring;
 mod segments;
 mod upkeep;
 
@@ -17,6 +18,7 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use self::appends::{Append, Batch, Outcome, Waiting};
+use self::restoring::Restoring;
 use self::segments::Next;
 use super::record::{LogPlace, Record};
 use super::view::{LogView, Segment, TimedStores};
@@ -71,6 +73,8 @@ pub(super) struct Writer {
     /// The segment after this one, once it is made or being made, and the last segment in which that was begun.
     next_made: Next,
     made_ahead_in: u64,
+    /// Copies that are being made of segments that miss some.
+    restoring: Restoring,
     /// Whether this opening has begun a segment.
     has_begun: bool,
     /// The segment before it, and where that ended.
@@ -108,6 +112,7 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
                 waiting.into_iter().for_each(|done| answer(done, result.clone()));
             }
             outcome = made(&mut writer.next_made.making) => remember(&mut failure, &writer.made(outcome).await),
+            copied = writer.restoring.ended() => remember(&mut failure, &writer.restored(copied).await),
             first = requests.recv(), if takes_more => {
                 let Some(first) = first else { return };
                 let mut batch_bytes = 0;
@@ -199,12 +204,13 @@ impl Writer {
             under_way: FuturesOrdered::new(),
             next_made: Next::default(),
             made_ahead_in: lease.term.0 << NUMBER_BITS,
+            restoring: Restoring::default(),
             has_begun: false,
             previous: start.last,
             diffs,
         };
         // What was found is on as many disks as it should be before it is closed, and served.
-        writer.restore().await?;
+        writer.restore_all().await?;
         writer.is_opening = false;
         writer.record(&[]).await?;
         if !writer.begin_segment().await?.is_new {
@@ -272,6 +278,7 @@ impl Writer {
             copies = self.recorded.1;
         }
         disks.extend(self.view.ahead());
+        disks.extend(self.restoring.disks());
         disks.extend(more.iter().copied());
         if (&disks, copies) == (&self.recorded.0, self.recorded.1) {
             return Ok(());

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use claystone_chunk::testing::pattern;
+use claystone_chunk::{ByteRange, ChunkStore, DiskId};
 use claystone_env::timeout;
-use claystone_volume::{Blocks, Durable, Settings, Volume};
+use claystone_volume::{Blocks, Durable, Settings, Volume, joined};
 
 use crate::world::{World, check, settings};
 
@@ -107,4 +108,118 @@ async fn a_merge_reads_what_one_copy_of_the_log_lacks_from_another() {
     let merged = volume.merge_all().await.expect("merged");
     assert_eq!((merged.pages, merged.stripes_lost), (2 * MIB / PAGE, 0));
     check(&volume, &model, "merged").await;
+}
+
+/// A volume on four disks whose log has three copies of several segments; then the first of the disks is lost.
+async fn with_a_lost_disk(mib: u64, seed: u64) -> (World, Volume, Vec<u8>) {
+    let world = World::with(4, Settings { segment_bytes: 5 * MIB, ..settings() }, seed).await;
+    let volume = world.create("v", mib * MIB, "replica:3").await;
+    let mut model = vec![0; (mib * MIB) as usize];
+    fill(&volume, &mut model, 1).await;
+    volume.flush().await.expect("flushed");
+    world.lose(0);
+    (world, volume, model)
+}
+
+/// Every segment has its copies, without the lost disk.
+async fn is_restored(world: &World) -> bool {
+    let record = world.meta.volume("v").await.expect("its record");
+    record.log_copies == 3 && !record.log_disks.contains(&DiskId(0))
+}
+
+#[tokio::test]
+async fn writers_do_not_wait_while_segments_are_copied() {
+    for left in 1..4 {
+        let (world, volume, mut model) = with_a_lost_disk(12, 1).await;
+        world.traps.log_reads().set();
+        let tending = volume.clone();
+        drop(world.beside(async move { tending.merge_once(0).await }));
+        world.traps.log_reads().caught().await;
+        // More than a segment, so that the next ones begin too. The copies are needed for the rest.
+        let written = timeout(&*world.env.clock, PATIENCE, async {
+            fill(&volume, &mut model[..6 << 20], 2).await;
+            volume.flush().await.expect("flushed");
+        });
+        written.await.expect("nobody waits for a segment that is copied");
+        assert!(!is_restored(&world).await);
+        world.traps.log_reads().open();
+        volume.merge_once(0).await.expect("nothing is merged");
+        world.until("a copy of every segment", async || is_restored(&world).await).await;
+        check(&volume, &model, "restored").await;
+        drop(volume);
+        let world = world.crash().await;
+        (0..4).filter(|disk| *disk != left).for_each(|disk| world.lose(disk));
+        let what = format!("disk {left} is left");
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        check(&volume, &model, &what).await;
+    }
+}
+
+#[tokio::test]
+async fn a_segment_that_comes_to_be_over_while_it_is_copied_leaves_no_copy() {
+    let (world, volume, model) = with_a_lost_disk(12, 2).await;
+    // The segment that was made ahead is deleted while there is no room for copies.
+    world.set_free(0);
+    volume.merge_once(0).await.expect("nothing is merged");
+    world.set_free(1 << 40);
+    // What may be of a segment on the disk that is to get a copy is deleted first.
+    world.traps.deletes().set();
+    let tending = volume.clone();
+    drop(world.beside(async move { tending.merge_once(0).await }));
+    world.traps.deletes().caught().await;
+    let merging = volume.clone();
+    let merged = world.beside(async move { merging.merge_all().await });
+    world.until("the end of all diffs", async || volume.status().diff_pages == 0).await;
+    world.traps.deletes().open();
+    merged.await.expect("it ends").expect("merged");
+    let owner = volume.record().id;
+    let leaves_none = async || {
+        let mut numbers = Vec::new();
+        for disk in &world.disks[1..] {
+            let segments = disk.segments().segments(owner).await.expect("listed");
+            numbers.push(segments.iter().map(|segment| segment.id.number).collect::<Vec<_>>());
+        }
+        // What there is has three copies.
+        numbers.windows(2).all(|disks| disks[0] == disks[1]) && is_restored(&world).await
+    };
+    world.until("the end of what is over", leaves_none).await;
+    check(&volume, &model, "merged").await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_change_while_segments_are_copied_loses_nothing() {
+    let mut steps = 0;
+    for happens in [false, true] {
+        // Each change is the last one once, and happens or not.
+        for step in (u64::from(happens)..).step_by(2) {
+            let (world, volume, mut model) = with_a_lost_disk(8, step).await;
+            world.cut.set(world.cut.calls() + step, happens);
+            let restored = async {
+                volume.merge_once(0).await.expect("nothing is merged");
+                let page = pattern(step, PAGE as usize);
+                volume.write(0, page, Durable::Now).await.expect("written");
+                world.until("a copy of every segment", async || is_restored(&world).await).await;
+            };
+            let is_over = world.until_cut(restored).await.is_some();
+            drop(volume);
+            let what = format!("change {step}, happens: {happens}");
+            let world = world.crash().await;
+            // As many as there are copies less one, and the first.
+            let others = if is_restored(&world).await { 2 } else { 1 };
+            (0..others).for_each(|other| world.lose(1 + (step as usize + other) % 3));
+            world.lose(0);
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            // The page may be there or not, where it was cut off.
+            let found = joined(volume.read(ByteRange { offset: 0, bytes: PAGE }).await.expect("readable"));
+            let page = pattern(step, PAGE as usize);
+            assert!(found == page || (!is_over && found[..] == model[..PAGE as usize]), "{what}");
+            model[..PAGE as usize].copy_from_slice(&found);
+            check(&volume, &model, &what).await;
+            if is_over {
+                break;
+            }
+            steps += 1;
+        }
+    }
+    assert!(steps > 10, "only {steps} changes were cut");
 }

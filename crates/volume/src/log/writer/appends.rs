@@ -18,6 +18,7 @@ use claystone_chunk::{DiskId, SegmentError};
 use futures::future::{BoxFuture, FutureExt, join_all};
 use futures::stream::{FuturesOrdered, StreamExt};
 
+use super::restoring::Restoring;
 use super::segments::Next;
 use super::{Done, Writer, answer};
 use crate::log::LogFailure;
@@ -108,7 +109,7 @@ impl Writer {
         others * LEFT_BYTES + ends * INTENT_END_BYTES
     }
 
-    /// Begins a segment for a record, and copies those that miss copies if a disk was lost. False: no disk has room for one.
+    /// Begins a segment for a record, and to copy those that miss copies if a disk was lost. False: no disk has room for one.
     async fn go_on_in_another(&mut self, needed_bytes: u64) -> Result<bool, LogFailure> {
         let begun = self.begin_segment().await?;
         if begun.lost {
@@ -189,6 +190,7 @@ impl Writer {
     pub(super) fn refuse(&mut self, failure: &LogFailure) {
         self.under_way = FuturesOrdered::new();
         self.next_made = Next::default();
+        self.restoring = Restoring::default();
         let launched = self.batches.drain(..).flat_map(|batch| batch.records).map(|(_, _, waiting)| waiting);
         let queued = self.queue.drain(..).map(|(_, waiting)| waiting);
         launched.chain(queued).for_each(|done| answer(done, Err(failure.clone())));

@@ -234,12 +234,8 @@ impl Writer {
         if let Some(making) = next.making {
             making.await;
         }
-        for (disk, store) in next.homes {
-            let deleted = store.segments().delete_segment(next.number, self.lease);
-            if let Err(error) = self.stores.in_time(disk, deleted).await {
-                tracing::debug!(%disk, %error, "a segment that was made ahead was left");
-            }
-        }
+        let disks: Vec<DiskId> = next.homes.into_keys().collect();
+        self.view.delete(next.number, &disks).await;
         self.view.set_ahead(BTreeSet::new());
         self.record(&[]).await
     }
@@ -262,11 +258,14 @@ impl Writer {
 
     /// Whether the stores that made the next segment are the ones that are there, and take writes.
     pub(super) fn is_next_good(&self) -> bool {
-        self.next_made.homes.iter().all(|(disk, home)| {
-            let member = self.stores.stores.member(*disk).is_some_and(|member| member.writable());
-            let store = self.stores.stores.readable(*disk);
-            member && !self.failed.contains_key(disk) && store.is_some_and(|store| Arc::ptr_eq(&store, home))
-        })
+        self.next_made.homes.iter().all(|(disk, home)| self.is_good(*disk, home))
+    }
+
+    /// Whether this store is the one that is there for a disk, and takes writes.
+    pub(super) fn is_good(&self, disk: DiskId, home: &Arc<dyn ChunkStore>) -> bool {
+        let member = self.stores.stores.member(disk).is_some_and(|member| member.writable());
+        let store = self.stores.stores.readable(disk);
+        member && !self.failed.contains_key(&disk) && store.is_some_and(|store| Arc::ptr_eq(&store, home))
     }
 }
 
