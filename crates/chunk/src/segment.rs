@@ -138,6 +138,14 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// `AlreadyExists`, `Fenced`, `DiskFull`, `Unavailable`.
     async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError>;
 
+    /// The same, in the reserve that others leave where there is one: for a segment without which an owner has no log.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::create_segment`].
+    async fn create_segment_in_reserve(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        self.create_segment(number, lease, bytes).await
+    }
+
     /// Opens a sealed segment again, for appends under `lease` from `end` on: what it has before stays as it is, what it
     /// has from there on is whatever it was until it is appended anew. So a copy that ends early is brought to what
     /// another copy has, without giving up what it has. One that is open under this lease is appended to from `end` on, too.

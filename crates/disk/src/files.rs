@@ -267,13 +267,13 @@ impl Files {
         Ok(())
     }
 
-    /// Refuses a file of so many bytes that would go into the reserve.
-    fn check_space(&self, file_bytes: u64) -> Result<(), Refused> {
+    /// Refuses a file of so many bytes that would go into the reserve, unless it may.
+    fn check_space(&self, file_bytes: u64, room: Room) -> Result<(), Refused> {
         let needed_bytes = file_bytes.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
         let space = self
             .space_above_reserve()
             .map_err(|error| self.change_failed("asking for its space", &error, needed_bytes))?;
-        if needed_bytes > space.free_bytes {
+        if room == Room::AboveReserve && needed_bytes > space.free_bytes {
             let (disk, free_bytes) = (self.identity.disk, space.free_bytes);
             return Err(Refused::Full { disk, needed_bytes, free_bytes });
         }
@@ -283,6 +283,15 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// Which room of a file system a file may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// What is above the reserve.
+    AboveReserve,
+    /// The reserve too, as far as it goes.
+    All,
 }
 
 /// Errors of the system's resources, which say nothing about the disk.

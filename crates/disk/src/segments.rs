@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, SegmentInfo, SegmentStore};
 
-use crate::files::Files;
+use crate::files::{Files, Room};
 use crate::store::Shared;
 
 /// See the module.
@@ -42,9 +42,14 @@ impl SegmentStore for DirectorySegments {
 
     async fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
         assert!(bytes > 0, "a segment has room for a byte");
-        self.run(move |files| files.create_segment(number, lease, bytes)).await?;
+        self.run(move |files| files.create_segment(number, lease, bytes, Room::AboveReserve)).await?;
         self.shared.make_spares();
         Ok(())
+    }
+
+    async fn create_segment_in_reserve(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        assert!(bytes > 0, "a segment has room for a byte");
+        self.run(move |files| files.create_segment(number, lease, bytes, Room::All)).await
     }
 
     async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {

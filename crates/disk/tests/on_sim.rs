@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use claystone_chunk::testing::{conformance, pattern, put};
 use claystone_chunk::{
-    ByteRange, ChunkError, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, StoreState, Term,
+    ByteRange, ChunkError, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, SegmentError,
+    StoreState, Term,
 };
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
 use claystone_env::WallTime;
@@ -587,6 +588,17 @@ fn the_reserve_stays_free() {
         let error = put(&store, chunk(1), pattern(1, 60 << 20)).await.expect_err("into the reserve");
         assert!(matches!(error, ChunkError::DiskFull { free_bytes, .. } if free_bytes == free), "{error}");
         put(&store, chunk(1), pattern(1, 1 << 20)).await.expect("put");
+        // But for a segment that must be there, and not beyond it.
+        let segments = store.segments();
+        segments.fence(LEASE).await.expect("fenced");
+        let error = segments.create_segment(1, LEASE, 60 << 20).await.expect_err("into the reserve");
+        assert!(matches!(error, SegmentError::DiskFull { .. }), "{error}");
+        segments.create_segment_in_reserve(1, LEASE, 60 << 20).await.expect("made");
+        segments.append(1, LEASE, 0, pattern(2, 60 << 20)).await.expect("appended");
+        assert_eq!(store.space().await.expect("space").free_bytes, 0);
+        let error = segments.create_segment_in_reserve(2, LEASE, 1 << 30).await.expect_err("more than there is");
+        assert!(matches!(error, SegmentError::DiskFull { .. }), "{error}");
+        assert_eq!(store.state(), StoreState::Serving);
     });
 }
 

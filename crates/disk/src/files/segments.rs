@@ -31,7 +31,7 @@ use claystone_chunk::{ByteRange, Lease, OwnerId, SegmentError, SegmentId, Segmen
 use claystone_env::File;
 
 use super::spares::{Spare, Spares};
-use super::{Files, is_passing, lock};
+use super::{Files, Room, is_passing, lock};
 use crate::error::Refused;
 use crate::recent::Recent;
 use crate::segment::{
@@ -380,7 +380,7 @@ impl Files {
     // ---- Segments ----
 
     /// See [`claystone_chunk::SegmentStore::create_segment`].
-    pub fn create_segment(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+    pub fn create_segment(&self, number: u64, lease: Lease, bytes: u64, room: Room) -> Result<(), SegmentError> {
         self.writable()?;
         let owner = self.owner(lease.owner);
         let _stay = owner.stay();
@@ -390,7 +390,7 @@ impl Files {
             return Err(SegmentError::AlreadyExists { id });
         }
         let info = SegmentInfo { id, term: lease.term, bytes };
-        let (entry, result) = match self.make_segment(&info) {
+        let (entry, result) = match self.make_segment(&info, room) {
             Ok((file, how)) => {
                 let segment = OpenSegment::new(info, lease.term, file, 0, how);
                 segment.expect_overwriting(0);
@@ -403,19 +403,19 @@ impl Files {
     }
 
     /// Makes the file of a segment whose number is claimed; on an error there is none, or a remnant.
-    fn make_segment(&self, info: &SegmentInfo) -> Result<(Arc<dyn File>, How), SegmentError> {
+    fn make_segment(&self, info: &SegmentInfo, room: Room) -> Result<(Arc<dyn File>, How), SegmentError> {
         let before = self.spare_bytes();
-        match self.make_segment_once(info) {
+        match self.make_segment_once(info, room) {
             // Some were given up for it.
-            Err(SegmentError::DiskFull { .. }) if self.spare_bytes() < before => self.make_segment_once(info),
+            Err(SegmentError::DiskFull { .. }) if self.spare_bytes() < before => self.make_segment_once(info, room),
             made => made,
         }
     }
 
-    fn make_segment_once(&self, info: &SegmentInfo) -> Result<(Arc<dyn File>, How), SegmentError> {
+    fn make_segment_once(&self, info: &SegmentInfo, room: Room) -> Result<(Arc<dyn File>, How), SegmentError> {
         let file_bytes = info.bytes.saturating_add(CONTENT_OFFSET);
         let spare = self.take_spare(file_bytes);
-        let room = if spare.is_some() { Ok(()) } else { self.check_space(file_bytes) };
+        let room = if spare.is_some() { Ok(()) } else { self.check_space(file_bytes, room) };
         let named = match room.map_err(SegmentError::from).and_then(|()| self.make_name(info.id, file_bytes)) {
             Ok(named) => named,
             Err(error) => {

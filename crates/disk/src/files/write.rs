@@ -13,7 +13,7 @@ use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, Durability};
 use claystone_env::File;
 
-use super::{Files, Unsynced, lock};
+use super::{Files, Room, Unsynced, lock};
 use crate::error::Refused;
 use crate::index::{dir_of, dir_path, file_path};
 use crate::layout::{CHUNK_BYTES_MAX, Header, SECTOR, SectorCrc, data_offset, file_bytes, head};
@@ -58,7 +58,7 @@ impl Files {
     /// Makes the file of a chunk in `writing` that will have `bytes`.
     pub fn create_file(&self, id: ChunkId, bytes: u64) -> Result<Arc<dyn File>, ChunkError> {
         self.writable()?;
-        self.check_space(file_bytes(bytes))?;
+        self.check_space(file_bytes(bytes), Room::AboveReserve)?;
         let path = file_path(id);
         let mut result = self.directory.create(&path);
         match result.as_ref().err().map(io::Error::kind) {

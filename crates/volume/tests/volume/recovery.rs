@@ -295,6 +295,51 @@ async fn a_volume_goes_on_where_no_disk_has_room_for_another_segment() {
     check(&volume, &model, "opened again").await;
 }
 
+/// No disk has room for a segment: an opening takes the reserve, and finds everything; also one after an opening that ended at
+/// any of its changes.
+#[tokio::test]
+async fn a_volume_opens_where_no_disk_has_room() {
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let (world, model, _) = full(50).await;
+            world.volumes.open("v").await.expect("it is open").flush().await.expect("flushed");
+            let world = world.crash().await;
+            world.set_free(0);
+            world.cut.set(step, happens);
+            if world.until_cut(world.volumes.open("v")).await.is_some_and(|opened| opened.is_ok()) {
+                break;
+            }
+            steps += 1;
+            let world = world.crash().await;
+            world.set_free(0);
+            world.lose(step as usize % 4);
+            let what = format!("step {step}, happens: {happens}");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+        }
+    }
+    assert!(steps > 20, "only {steps} steps were cut");
+
+    // One opening after another takes no more room, and a discard needs none.
+    let (mut world, mut model, _) = full(50).await;
+    world.volumes.open("v").await.expect("it is open").flush().await.expect("flushed");
+    for opening in 0..10 {
+        world = world.crash().await;
+        world.set_free(0);
+        let volume = world.volumes.open("v").await.expect("it takes the reserve");
+        if opening == 0 {
+            volume.discard(ByteRange { offset: 0, bytes: 4096 }, Durable::Now).await.expect("a discard needs no room");
+            model[..4096].fill(0);
+        }
+        check(&volume, &model, "opened on full disks").await;
+        for disk in &world.disks {
+            let segments = disk.segments().segments(volume.record().id).await.expect("listed");
+            assert!(segments.len() <= 4, "opening {opening}: {segments:?}");
+        }
+    }
+}
+
 /// The log has room for some of a merge's intents, and they are called off: killed at any change, what was flushed is there.
 #[tokio::test]
 async fn a_merge_that_finds_no_room_is_called_off_at_every_step() {

@@ -6,7 +6,8 @@
 //!     +------ a disk refuses it -----+---- a disk is lost ----+
 //! ```
 //!
-//! One that is needed and was not made ahead is made then. Where no disk takes it, the segment that is there goes on.
+//! One that is needed and was not made ahead is made then. Where no disk takes it, the segment that is there goes on; and
+//! the first of an opening, before which there is none, is made in the disks' reserve.
 //!
 //! Invariants:
 //! 1. What is made ahead has no record: to recovery it is none, and is deleted.
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use claystone_chunk::{ChunkStore, DiskId, SegmentError};
-use claystone_stripe::{Candidate, place};
+use claystone_stripe::{Candidate, Member, place};
 use futures::future::{FutureExt, join_all};
 
 use super::{Append, Batch, Outcome, Writer};
@@ -59,6 +60,18 @@ impl Writer {
         candidates.retain(|candidate| !self.failed.contains_key(&candidate.disk));
         candidates.retain(|candidate| candidate.free_bytes > (1 + spare) * bytes);
         candidates
+    }
+
+    /// Disks that take writes, full or not, in the order to try them.
+    fn candidates_in_reserve(&self) -> Vec<Candidate> {
+        let members = self.stores.stores.members().into_iter();
+        let members = members.filter(|member| member.writable() && !self.failed.contains_key(&member.record.id));
+        let candidate = |member: Member| Candidate {
+            disk: member.record.id,
+            node: member.record.node,
+            free_bytes: member.space.free_bytes,
+        };
+        members.map(candidate).collect()
     }
 
     /// How long the next segment may become, and the disks for it: shorter where disks are nearly full, so that as many
@@ -148,10 +161,15 @@ impl Writer {
         }
     }
 
-    /// Makes a segment now. `None`: no disk has room for it.
+    /// Makes a segment now. `None`: no disk has room for it. An opening takes the disks' reserve then, for the shortest one:
+    /// without a segment of its own it could not even be read, nor be merged or discarded to make room.
     async fn make_segment(&mut self) -> Result<Option<Next>, LogFailure> {
         self.numbers += 1;
-        let (bytes, candidates) = self.next_segment();
+        let (mut bytes, mut candidates) = self.next_segment();
+        let in_reserve = candidates.is_empty() && !self.has_begun;
+        if in_reserve {
+            (bytes, candidates) = (self.settings.segment_bytes_min, self.candidates_in_reserve());
+        }
         let mut next = Next { number: self.numbers, bytes, homes: BTreeMap::new(), making: None };
         let order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
         self.record(&order[..order.len().min(self.settings.copies)]).await?;
@@ -164,7 +182,13 @@ impl Writer {
                 let chosen: Vec<DiskId> = next.homes.keys().copied().chain([disk]).collect();
                 self.record(&chosen).await?;
             }
-            let created = store.segments().create_segment(next.number, self.lease, bytes);
+            let (segments, number) = (store.segments(), next.number);
+            let created = async {
+                match in_reserve {
+                    true => segments.create_segment_in_reserve(number, self.lease, bytes).await,
+                    false => segments.create_segment(number, self.lease, bytes).await,
+                }
+            };
             match self.stores.in_time(disk, created).await {
                 Ok(()) => drop(next.homes.insert(disk, store)),
                 Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
