@@ -222,17 +222,26 @@ pub struct NewPart {
     pub part: ByteRange,
 }
 
-/// A stripe that holds parts of several contents.
+/// A band of a stripe that holds parts of several contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pack {
     /// The stripe.
     pub stripe: StripeRecord,
+    /// Which of its bands: the only one, until it is merged.
+    pub band: u16,
     /// Its bytes that contents name.
     pub live_bytes: u64,
     /// Spans that name parts of it.
     pub parts: u64,
     /// The code that its contents are to have.
     pub wanted: CodeSpec,
+}
+
+impl Pack {
+    /// Bytes of the band, whether they are named or not.
+    pub fn data_bytes(&self) -> u64 {
+        self.stripe.bands().get(usize::from(self.band)).map_or(0, |band| band.data_bytes)
+    }
 }
 
 /// A part of a pack that a content names.
@@ -592,15 +601,15 @@ pub trait StripeRecords: Send + Sync {
     async fn tally(&self) -> Result<StripeTally, MetaError>;
 }
 
-/// Packs: stripes that hold parts of several contents.
+/// Packs: bands of stripes that hold parts of several contents.
 #[async_trait]
 pub trait PackRecords: Send + Sync {
-    /// Live packs with fewer than `live_below` bytes that contents name, by the code that they are to have and then by
-    /// these bytes, fewest first; only those that hold nothing but parts, at most `limit` of each code. A record that cannot
-    /// be read is left out.
+    /// Packs with fewer than `live_below` bytes that contents name, by the code that they are to have and then by these bytes,
+    /// fewest first, at most `limit` of each code. Of merged stripes only bands of which no more than half is named: a short one
+    /// gains nothing from being written anew. A record that cannot be read is left out.
     async fn thin_packs(&self, live_below: u64, limit: usize) -> Result<Vec<Pack>, MetaError>;
-    /// The parts of a live pack that contents name, in the order in which they lie.
-    async fn packed_parts(&self, pack: StripeId) -> Result<Vec<PackedPart>, MetaError>;
+    /// The parts of a band that contents name, in the order in which they lie.
+    async fn packed_parts(&self, pack: StripeId, band: u16) -> Result<Vec<PackedPart>, MetaError>;
     /// Contents name the new pack instead of where their parts were. Parts that no content names any more like this are left
     /// out; if none is left, nothing happens. Returns how many moved, and the stripes that died.
     async fn repack(&self, repack: Repack) -> Result<(u64, Vec<StripeRecord>), MetaError>;

@@ -56,6 +56,7 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         packs::a_part_of_a_pack_that_came_and_went_is_refused,
         packs::repacks_move_what_is_still_named,
         packs::conversions_keep_parts,
+        packs::packs_are_counted_by_band,
         packs::packs_for_different_codes_are_not_merged,
         listing::keys_come_in_byte_order,
         listing::delimiter_folds_and_pages_add_up,

@@ -46,8 +46,8 @@ pub(crate) const PACK_PARTS_MAX: usize = 1024;
 #[derive(Clone, Default)]
 pub(crate) struct Packer {
     lanes: Arc<Mutex<BTreeMap<CodeSpec, VecDeque<Waiting>>>>,
-    /// Packs that could not be read when they were to be written anew, and when that is tried again.
-    pub(crate) unreadable: Arc<Mutex<BTreeMap<StripeId, Moment>>>,
+    /// Packs (stripe and band) that could not be read when they were to be written anew, and when that is tried again.
+    pub(crate) unreadable: Arc<Mutex<BTreeMap<(StripeId, u16), Moment>>>,
 }
 
 struct Waiting {

@@ -9,7 +9,7 @@
 //! 5. A body is copied a bounded number of times: a new pack holds [`GROWTH`] times what the longest of the old ones did,
 //!    or half of what a pack can hold, or gives back as much as it holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::packs::{Hold, PACK_PARTS_MAX};
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RepackRound {
-    /// Packs that contents left.
+    /// Stripes that no content is left in. What is left empty of a merged one goes with its next conversion.
     pub packs: u64,
     /// Contents that moved.
     pub parts: u64,
@@ -54,7 +54,7 @@ fn worthwhile(packs: &[Pack], bytes_max: u64) -> Option<usize> {
     let (mut live, mut held, mut parts, mut found) = (0, 0, 0, None);
     for (at, pack) in packs.iter().enumerate() {
         live += pack.live_bytes;
-        held += pack.stripe.data_bytes;
+        held += pack.data_bytes();
         parts += pack.parts;
         if live > bytes_max || parts > PACK_PARTS_MAX as u64 {
             break;
@@ -94,7 +94,7 @@ impl Objects {
     /// `Meta`; what is done by then is done.
     pub async fn repack_once(&self) -> Result<RepackRound, ObjectError> {
         let now = self.env.clock.now();
-        let unreadable: BTreeSet<StripeId> = {
+        let unreadable: BTreeSet<(StripeId, u16)> = {
             let mut unreadable = self.packer.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
             unreadable.retain(|_, until| now < *until);
             unreadable.keys().copied().collect()
@@ -102,7 +102,7 @@ impl Objects {
         let bytes_max = self.pack_bytes_max(self.settings.code);
         // As many more as are left out, so that these hide no others.
         let mut thin = self.meta.thin_packs(bytes_max / 2, THIN_MAX + unreadable.len()).await?;
-        thin.retain(|pack| !unreadable.contains(&pack.stripe.id));
+        thin.retain(|pack| !unreadable.contains(&(pack.stripe.id, pack.band)));
         let mut round = RepackRound::default();
         let mut unwritable: BTreeSet<CodeSpec> = BTreeSet::new();
         for group in plan_repacks(&thin, |code| self.pack_bytes_max(code)) {
@@ -132,7 +132,7 @@ impl Objects {
     pub async fn repack_loop(self) {
         loop {
             match self.repack_once().await {
-                Ok(RepackRound { packs: 0, .. }) => self.env.clock.sleep(REPACK_EVERY).await,
+                Ok(RepackRound { parts: 0, .. }) => self.env.clock.sleep(REPACK_EVERY).await,
                 Ok(round) => tracing::debug!(?round, "packs were written anew"),
                 Err(error) => {
                     tracing::warn!(%error, "packs could not be written anew; tried again in {REPACK_EVERY:?}");
@@ -153,7 +153,7 @@ impl Objects {
                     tracing::warn!(stripe = %pack.stripe.id, %error, "a thin pack cannot be read; tried again later");
                     let until = self.env.clock.now().after(UNREADABLE_FOR);
                     let mut unreadable = self.packer.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
-                    unreadable.insert(pack.stripe.id, until);
+                    unreadable.insert((pack.stripe.id, pack.band), until);
                 }
             }
         }
@@ -192,31 +192,25 @@ impl Objects {
 
     /// The parts of a pack with their bytes.
     async fn read_parts(&self, pack: &Pack) -> Result<Vec<(PackedPart, Bytes)>, ObjectError> {
-        let mut bands: BTreeMap<u16, Vec<PackedPart>> = BTreeMap::new();
-        for part in self.meta.packed_parts(pack.stripe.id).await? {
-            bands.entry(part.band).or_default().push(part);
+        let all = self.meta.packed_parts(pack.stripe.id, pack.band).await?;
+        let span = Span { stripe: pack.stripe.clone(), band: pack.band, part: None };
+        if all.iter().any(|part| part.part.end() > pack.data_bytes()) {
+            return Err(ObjectError::Corrupt { what: format!("the parts of stripe {}", pack.stripe.id) });
         }
-        let mut bodies = Vec::new();
-        for (band, parts) in bands {
-            let span = Span { stripe: pack.stripe.clone(), band, part: None };
-            if parts.iter().any(|part| part.part.end() > span.data_bytes()) {
-                return Err(ObjectError::Corrupt { what: format!("the parts of stripe {}", pack.stripe.id) });
+        let (mut bodies, mut parts) = (Vec::with_capacity(all.len()), &all[..]);
+        for (stretch, count) in stretches(parts) {
+            let mut reader = self.stripes.span_reader(&span, stretch);
+            let mut bytes = BytesMut::with_capacity(stretch.bytes as usize);
+            while let Some(piece) = reader.next().await? {
+                bytes.extend_from_slice(&piece);
             }
-            let mut parts = &parts[..];
-            for (stretch, count) in stretches(parts) {
-                let mut reader = self.stripes.span_reader(&span, stretch);
-                let mut bytes = BytesMut::with_capacity(stretch.bytes as usize);
-                while let Some(piece) = reader.next().await? {
-                    bytes.extend_from_slice(&piece);
-                }
-                let (within, rest) = parts.split_at(count);
-                bodies.extend(within.iter().map(|part| {
-                    let at = (part.part.offset - stretch.offset) as usize;
-                    // A copy, so that what lies between the parts is not held.
-                    (*part, Bytes::copy_from_slice(&bytes[at..at + part.part.bytes as usize]))
-                }));
-                parts = rest;
-            }
+            let (within, rest) = parts.split_at(count);
+            bodies.extend(within.iter().map(|part| {
+                let at = (part.part.offset - stretch.offset) as usize;
+                // A copy, so that what lies between the parts is not held.
+                (*part, Bytes::copy_from_slice(&bytes[at..at + part.part.bytes as usize]))
+            }));
+            parts = rest;
         }
         Ok(bodies)
     }
@@ -237,7 +231,7 @@ const REST: u32 = 4;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap as Map;
+    use std::collections::BTreeMap;
 
     use claystone_meta::StripeRecord;
 
@@ -250,10 +244,10 @@ mod tests {
         let wanted: CodeSpec = "rs:4+2".parse().expect("valid");
         let pack = |(at, &(live_bytes, data_bytes)): (usize, &(u64, u64))| {
             let id = StripeId(at as u128);
-            let (bands, places, origins) = (Vec::new(), Vec::new(), Map::new());
+            let (bands, places, origins) = (Vec::new(), Vec::new(), BTreeMap::new());
             let (code, sub_bytes, revision, verified) = (wanted, 4096, 0, None);
             let stripe = StripeRecord { id, code, data_bytes, bands, sub_bytes, places, origins, revision, verified };
-            Pack { stripe, live_bytes, parts: 1, wanted }
+            Pack { stripe, band: 0, live_bytes, parts: 1, wanted }
         };
         sizes.iter().enumerate().map(pack).collect()
     }

@@ -8,8 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use claystone_chunk::testing::{Faults, pattern};
 use claystone_chunk::{ByteRange, DiskId};
-use claystone_meta::{Precondition, StripeRecords};
+use claystone_code::{ConversionGoal, plan_conversion};
+use claystone_meta::{HeatRecords, Precondition, StripeRecords};
 use claystone_object::{BodyError, Put};
+use claystone_stripe::Unpaced;
 use world::{World, delete_of, etag_of_md5, put};
 
 async fn put_all(world: &World, sizes: &[usize]) -> Vec<(String, Bytes)> {
@@ -94,6 +96,47 @@ async fn thin_packs_are_written_anew_together() {
     }
     assert_eq!(stripes_of(&world).await, [("rs:4+2".to_owned(), 60_000)]);
     for (key, data) in &bodies[20..] {
+        world.assert_holds(key, data).await;
+    }
+    assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
+}
+
+/// Of two packs that were merged, one is deleted by half and more: what is left of it is written anew, and its band is empty.
+#[tokio::test]
+async fn what_is_deleted_of_one_pack_of_a_merged_stripe_is_given_back() {
+    let world = World::new(9, "rsm:2+1").await;
+    let room = |disks: std::ops::RangeInclusive<u128>| {
+        for disk in (1..=9).map(DiskId) {
+            let free_bytes = if disks.contains(&disk.0) { 1 << 40 } else { 0 };
+            world.stripes.stores().update(disk, |member| member.space.free_bytes = free_bytes);
+        }
+    };
+    let bodies: Vec<(String, Bytes)> = (0..80).map(|at| (format!("key {at}"), pattern(at, 3000))).collect();
+    for (bodies, disks) in bodies.chunks(40).zip([1..=3, 4..=6]) {
+        room(disks);
+        for (key, data) in bodies {
+            world.put(key, data).await.expect("room");
+        }
+        assert_eq!(world.objects.repack_once().await.expect("all disks are there").parts, 40);
+    }
+    room(1..=9);
+    let sources = world.meta.stripes(None, 9).await.expect("records");
+    let [fast, compact] = ["rsm:2+1", "rsm:4+1"].map(|code| code.parse().expect("valid"));
+    let plan = plan_conversion(fast, compact, ConversionGoal::FewestReads).expect("they merge");
+    let converted = world.stripes.convert(&sources, &plan, &Unpaced).await.expect("they are apart");
+    let merged = world.meta.convert(converted.change).await.expect("nothing changed meanwhile")[0].id;
+    for (key, _) in &bodies[40..59] {
+        let object = world.object(key).await.expect("there");
+        world.objects.delete(delete_of(&object)).await.expect("there");
+    }
+    assert_eq!(world.objects.repack_once().await.expect("readable").parts, 0, "more than half of it is left");
+    let object = world.object(&bodies[59].0).await.expect("there");
+    world.objects.delete(delete_of(&object)).await.expect("there");
+    let round = world.objects.repack_once().await.expect("readable");
+    assert_eq!((round.packs, round.parts, round.bytes_written), (0, 20, 60_000));
+    assert_eq!(world.meta.band_names(&[merged]).await.expect("readable"), [[(0, 40)].into()]);
+    assert_eq!(world.objects.repack_once().await.expect("readable").parts, 0, "once is enough");
+    for (key, data) in bodies[..40].iter().chain(&bodies[60..]) {
         world.assert_holds(key, data).await;
     }
     assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());

@@ -165,10 +165,10 @@ const RULES: [(&str, &str); 31] = [
          OR p.first + p.bytes > coalesce(band_bytes(s.bands, s.data_bytes, p.band), 0)",
     ),
     (
-        "pack with wrong bytes that are named",
+        "pack with wrong bytes or parts that are named",
         "SELECT hex(coalesce(k.stripe, p.stripe)) FROM packs k FULL JOIN \
-         (SELECT stripe, sum(bytes) AS bytes FROM spans WHERE bytes IS NOT NULL GROUP BY stripe) p \
-         ON p.stripe = k.stripe WHERE k.live_bytes IS NOT p.bytes",
+         (SELECT stripe, band, sum(bytes) AS bytes, count(*) AS parts FROM spans WHERE bytes IS NOT NULL GROUP BY stripe, band) p \
+         ON p.stripe = k.stripe AND p.band = k.band WHERE (k.live_bytes, k.parts) IS NOT (p.bytes, p.parts)",
     ),
     ("object without its bucket", "SELECT hex(key) FROM objects WHERE bucket NOT IN (SELECT id FROM buckets)"),
     ("upload without its bucket", "SELECT id FROM uploads WHERE bucket NOT IN (SELECT id FROM buckets)"),

@@ -12,7 +12,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::Fault;
-use super::packs;
+use super::packs::{self, Names};
 use super::rows::{Int, stripe_id};
 use super::stripes::{insert_stripe, release_stripe, share_stripe};
 use crate::{ContentId, MetaError, NewContent, StripeRecord};
@@ -62,12 +62,12 @@ pub(super) fn release(connection: &Connection, content: Option<ContentId>) -> Re
     }
     let mut dead = Vec::new();
     let mut spans =
-        connection.prepare_cached("SELECT stripe, bytes FROM spans WHERE content = ?1 ORDER BY position")?;
+        connection.prepare_cached("SELECT stripe, band, bytes FROM spans WHERE content = ?1 ORDER BY position")?;
     let mut rows = spans.query(params![content.0])?;
     while let Some(row) = rows.next()? {
         let stripe = stripe_id(row, 0)?;
-        if let Some(bytes) = row.get::<_, Option<i64>>(1)? {
-            packs::count(connection, stripe, -bytes)?;
+        if let Some(bytes) = row.get::<_, Option<i64>>(2)? {
+            packs::count(connection, stripe, row.get(1)?, Names { parts: -1, bytes: -bytes })?;
         }
         dead.extend(release_stripe(connection, stripe, 1)?);
     }
@@ -87,13 +87,13 @@ pub(super) fn join(connection: &Connection, parts: &[ContentId]) -> Result<Optio
         let shared = unname(connection, *part)? > 0;
         if shared {
             // Its stripes now lie in one content more; a stripe may do so several times.
-            let mut spans = connection.prepare_cached("SELECT stripe, bytes FROM spans WHERE content = ?1")?;
+            let mut spans = connection.prepare_cached("SELECT stripe, band, bytes FROM spans WHERE content = ?1")?;
             let mut rows = spans.query(params![part.0])?;
             while let Some(row) = rows.next()? {
                 let stripe = stripe_id(row, 0)?;
                 share_stripe(connection, stripe)?;
-                if let Some(bytes) = row.get::<_, Option<i64>>(1)? {
-                    packs::count(connection, stripe, bytes)?;
+                if let Some(bytes) = row.get::<_, Option<i64>>(2)? {
+                    packs::count(connection, stripe, row.get(1)?, Names { parts: 1, bytes })?;
                 }
             }
         }

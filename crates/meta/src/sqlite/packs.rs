@@ -1,9 +1,9 @@
-//! Packs in SQLite: stripes that hold parts of several contents.
+//! Packs in SQLite: bands of stripes that hold parts of several contents.
 //!
 //! Invariants:
-//! 1. `packs` has a row for each live stripe with a span that is a part, and for no other.
-//! 2. `packs.live_bytes` are the bytes of all spans that are parts of the stripe. A content that lies in two spans counts
-//!    twice.
+//! 1. `packs` has a row for each band of a live stripe with a span that is a part of it, and for no other.
+//! 2. `packs.live_bytes` are the bytes of all spans that are parts of the band, `packs.parts` how many these are. A content that
+//!    lies in two spans counts twice.
 //! 3. All parts of a pack are of contents that are to have `packs.wanted`.
 //! 4. The bytes of a pack never change: a part that moves is named at another place, and stays where it was for those who
 //!    read by the old record.
@@ -41,18 +41,18 @@ impl PackRecords for SqliteMeta {
         .await
     }
 
-    async fn packed_parts(&self, pack: StripeId) -> Result<Vec<PackedPart>, MetaError> {
+    async fn packed_parts(&self, pack: StripeId, band: u16) -> Result<Vec<PackedPart>, MetaError> {
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT content, position, band, first, bytes FROM spans WHERE stripe = ?1 AND bytes IS NOT NULL \
-                 ORDER BY band, first, content, position",
+                "SELECT content, position, first, bytes FROM spans WHERE stripe = ?1 AND band = ?2 AND bytes IS NOT NULL \
+                 ORDER BY first, content, position",
             )?;
-            let mut found = statement.query(params![pack.0.to_be_bytes()])?;
+            let mut found = statement.query(params![pack.0.to_be_bytes(), band])?;
             let mut parts = Vec::new();
             while let Some(row) = found.next()? {
-                let part = part(row, 3)?.ok_or_else(|| Fault::corrupt(format!("a part of stripe {pack}")))?;
+                let part = part(row, 2)?.ok_or_else(|| Fault::corrupt(format!("a part of stripe {pack}")))?;
                 let content = ContentId(row.get(0)?);
-                parts.push(PackedPart { content, position: unsigned(row, 1)?, stripe: pack, band: row.get(2)?, part });
+                parts.push(PackedPart { content, position: unsigned(row, 1)?, stripe: pack, band, part });
             }
             Ok(parts)
         })
@@ -77,17 +77,17 @@ fn thin(
     limit: usize,
 ) -> Result<Vec<Pack>, Fault> {
     let mut statement = connection.prepare_cached(
-        "SELECT p.stripe, p.live_bytes, s.refs FROM packs p JOIN stripes s ON s.id = p.stripe \
+        "SELECT p.stripe, p.band, p.live_bytes, p.parts FROM packs p JOIN stripes s ON s.id = p.stripe \
          WHERE p.wanted = ?1 AND p.live_bytes < ?2 \
-         AND NOT EXISTS (SELECT 1 FROM spans w WHERE w.stripe = p.stripe AND w.bytes IS NULL) \
+         AND (s.bands IS NULL OR 2 * p.live_bytes <= band_bytes(s.bands, s.data_bytes, p.band)) \
          ORDER BY p.live_bytes LIMIT ?3",
     )?;
     let mut found = statement.query(params![wanted, Int(live_below), rows(limit)])?;
     let mut packs = Vec::new();
     while let Some(row) = found.next()? {
-        let (id, live_bytes, parts) = (stripe_id(row, 0)?, unsigned(row, 1)?, unsigned(row, 2)?);
+        let (id, band, live_bytes, parts) = (stripe_id(row, 0)?, row.get(1)?, unsigned(row, 2)?, unsigned(row, 3)?);
         match load_live(connection, id) {
-            Ok(stripe) => packs.extend(stripe.map(|stripe| Pack { stripe, live_bytes, parts, wanted: code })),
+            Ok(stripe) => packs.extend(stripe.map(|stripe| Pack { stripe, band, live_bytes, parts, wanted: code })),
             Err(Fault::Meta(error @ MetaError::Corrupt { .. })) => {
                 tracing::error!(stripe = %id, %error, "a pack's record cannot be read");
             }
@@ -97,8 +97,8 @@ fn thin(
     Ok(packs)
 }
 
-/// Counts one name more for a pack that was just written, and makes its rows if this is the first. A pack that came and
-/// went meanwhile is not what it was: `StripeChanged`.
+/// Counts one name more for a pack that was just written, of one band, and makes its rows if this is the first. A pack that came
+/// and went meanwhile is not what it was: `StripeChanged`.
 pub(super) fn name(connection: &Connection, new: &NewPart) -> Result<(), Fault> {
     let NewPart { pack, wanted, part } = new;
     let refs: Option<i64> = connection
@@ -108,27 +108,48 @@ pub(super) fn name(connection: &Connection, new: &NewPart) -> Result<(), Fault> 
     match refs {
         None => {
             insert_stripe(connection, pack, 1)?;
-            insert(connection, pack.id, &wanted.to_string(), part.bytes)
+            insert(connection, pack.id, &wanted.to_string(), Names { parts: 1, bytes: part.bytes as i64 })
         }
         Some(0) => Err(MetaError::StripeChanged { stripe: pack.id, expected: pack.revision }.into()),
         Some(_) => {
             share_stripe(connection, pack.id)?;
-            count(connection, pack.id, part.bytes as i64)
+            count(connection, pack.id, 0, Names { parts: 1, bytes: part.bytes as i64 })
         }
     }
 }
 
-/// Follows a part that is named once more, or once less.
-pub(super) fn count(connection: &Connection, pack: StripeId, bytes: i64) -> Result<(), Fault> {
-    let counted = connection
-        .prepare_cached("UPDATE packs SET live_bytes = live_bytes + ?2 WHERE stripe = ?1")?
-        .execute(params![pack.0.to_be_bytes(), bytes])?;
-    if counted == 1 { Ok(()) } else { Err(Fault::corrupt(format!("a part of stripe {pack}, which is no pack"))) }
+/// Names of parts of a band, and the bytes that they are; below 0: names that were given up.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Names {
+    pub(super) parts: i64,
+    pub(super) bytes: i64,
 }
 
-/// The code that the contents of a pack are to have, as text; `None`: the stripe is no pack.
+/// Follows parts of a band that are named once more, or once less.
+pub(super) fn count(connection: &Connection, pack: StripeId, band: u16, more: Names) -> Result<(), Fault> {
+    let id = pack.0.to_be_bytes();
+    let parts: Option<i64> = connection
+        .prepare_cached(
+            "UPDATE packs SET parts = parts + ?3, live_bytes = live_bytes + ?4 WHERE stripe = ?1 AND band = ?2 \
+             RETURNING parts",
+        )?
+        .query_row(params![id, band, more.parts, more.bytes], |row| row.get(0))
+        .optional()?;
+    match parts {
+        None => return Err(Fault::corrupt(format!("a part of band {band} of stripe {pack}, which is no pack"))),
+        Some(0) => {
+            connection
+                .prepare_cached("DELETE FROM packs WHERE stripe = ?1 AND band = ?2")?
+                .execute(params![id, band])?;
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}
+
+/// The code that the contents of the packs in a stripe are to have, as text; `None`: it has none.
 pub(super) fn wanted(connection: &Connection, stripe: StripeId) -> Result<Option<String>, Fault> {
-    let mut statement = connection.prepare_cached("SELECT wanted FROM packs WHERE stripe = ?1")?;
+    let mut statement = connection.prepare_cached("SELECT wanted FROM packs WHERE stripe = ?1 LIMIT 1")?;
     Ok(statement.query_row(params![stripe.0.to_be_bytes()], |row| row.get(0)).optional()?)
 }
 
@@ -144,8 +165,8 @@ pub(super) fn converted(
         delete.execute(params![source.0.to_be_bytes()])?;
     }
     let mut insert = connection.prepare_cached(
-        "INSERT INTO packs (stripe, wanted, live_bytes) \
-         SELECT ?1, ?2, sum(bytes) FROM spans WHERE stripe = ?1 AND bytes IS NOT NULL HAVING count(*) > 0",
+        "INSERT INTO packs (stripe, band, wanted, live_bytes, parts) \
+         SELECT ?1, band, ?2, sum(bytes), count(*) FROM spans WHERE stripe = ?1 AND bytes IS NOT NULL GROUP BY band",
     )?;
     for (target, wanted) in targets.iter().filter_map(|(target, wanted)| Some((target, wanted.as_ref()?))) {
         insert.execute(params![target.0.to_be_bytes(), wanted])?;
@@ -163,15 +184,15 @@ pub(super) fn part(row: &Row<'_>, at: usize) -> Result<Option<ByteRange>, Fault>
     }
 }
 
-fn insert(connection: &Connection, pack: StripeId, wanted: &str, live_bytes: u64) -> Result<(), Fault> {
+fn insert(connection: &Connection, pack: StripeId, wanted: &str, names: Names) -> Result<(), Fault> {
     connection
-        .prepare_cached("INSERT INTO packs (stripe, wanted, live_bytes) VALUES (?1, ?2, ?3)")?
-        .execute(params![pack.0.to_be_bytes(), wanted, Int(live_bytes)])?;
+        .prepare_cached("INSERT INTO packs (stripe, band, wanted, live_bytes, parts) VALUES (?1, 0, ?2, ?3, ?4)")?
+        .execute(params![pack.0.to_be_bytes(), wanted, names.bytes, names.parts])?;
     Ok(())
 }
 
 fn move_parts(connection: &Connection, repack: &Repack) -> Result<(u64, Vec<StripeRecord>), Fault> {
-    let mut left: BTreeMap<StripeId, (i64, u64)> = BTreeMap::new();
+    let mut left: BTreeMap<(StripeId, u16), Names> = BTreeMap::new();
     let mut update = connection.prepare_cached(
         "UPDATE spans SET stripe = ?1, band = 0, first = ?2 \
          WHERE content = ?3 AND position = ?4 AND stripe = ?5 AND band = ?6 AND first = ?7 AND bytes = ?8",
@@ -188,21 +209,22 @@ fn move_parts(connection: &Connection, repack: &Repack) -> Result<(u64, Vec<Stri
             Int(from.part.bytes),
         ])?;
         if moved > 0 {
-            let (parts, bytes) = left.entry(from.stripe).or_default();
-            *parts += 1;
-            *bytes += from.part.bytes;
+            let names = left.entry((from.stripe, from.band)).or_default();
+            names.parts += 1;
+            names.bytes += from.part.bytes as i64;
         }
     }
-    let (parts, bytes) = left.values().fold((0, 0), |sum, left| (sum.0 + left.0, sum.1 + left.1));
-    if parts == 0 {
+    let add = |sum: Names, names: &Names| Names { parts: sum.parts + names.parts, bytes: sum.bytes + names.bytes };
+    let moved = left.values().fold(Names::default(), add);
+    if moved.parts == 0 {
         return Ok((0, Vec::new()));
     }
-    insert_stripe(connection, &repack.pack, parts)?;
-    insert(connection, repack.pack.id, &repack.wanted.to_string(), bytes)?;
+    insert_stripe(connection, &repack.pack, moved.parts)?;
+    insert(connection, repack.pack.id, &repack.wanted.to_string(), moved)?;
     let mut dead = Vec::new();
-    for (source, (parts, bytes)) in left {
-        count(connection, source, -(bytes as i64))?;
+    for ((source, band), Names { parts, bytes }) in left {
+        count(connection, source, band, Names { parts: -parts, bytes: -bytes })?;
         dead.extend(release_stripe(connection, source, parts)?);
     }
-    Ok((parts as u64, dead))
+    Ok((moved.parts as u64, dead))
 }

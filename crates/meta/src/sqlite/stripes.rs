@@ -540,7 +540,6 @@ pub(super) fn release_stripe(connection: &Connection, id: StripeId, spans: i64) 
     if refs.ok_or_else(|| Fault::corrupt(format!("a span without its stripe {id}")))? > 0 {
         return Ok(None);
     }
-    connection.prepare_cached("DELETE FROM packs WHERE stripe = ?1")?.execute(params![id.0.to_be_bytes()])?;
     let dead = load_any(connection, id)?.ok_or_else(|| Fault::corrupt(format!("the chunks of stripe {id}")))?.0;
     Ok(Some(dead))
 }

@@ -249,6 +249,33 @@ async fn a_database_of_schema_6_is_brought_forward() {
     assert_sound(&meta).await;
 }
 
+/// What schema 7 had is found unchanged, and what is named of its packs is counted by band.
+#[tokio::test]
+async fn a_database_of_schema_7_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v7.sql"));
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let policy = meta.bucket("photos").await.expect("kept").policy.expect("kept");
+        assert_eq!(policy.to_string(), "rsm:2+1/rsm:4+1<=150%,0.25..1.00");
+        assert_eq!(meta.heats(None, 9).await.expect("kept").len(), 1);
+        let packs = meta.thin_packs(99, 9).await.expect("kept");
+        let packs: Vec<_> =
+            packs.iter().map(|pack| (pack.stripe.id.0, pack.band, pack.live_bytes, pack.parts)).collect();
+        assert_eq!(packs, [(77, 0, 5, 1), (90, 0, 30, 1)], "most of band 1 is named");
+    }
+    let meta = open(&path).await;
+    let bucket = meta.bucket("photos").await.expect("kept").id;
+    for key in ["merged two", "merged three"] {
+        meta.delete_object(delete(bucket, key)).await.expect("room");
+        assert_sound(&meta).await;
+    }
+    assert_eq!(meta.thin_packs(99, 9).await.expect("kept").len(), 2);
+}
+
 #[tokio::test]
 async fn what_is_no_database_of_ours_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -584,6 +611,7 @@ async fn a_released_migration_stays_as_it_is() {
             12_456_603_188_253_690_301,
             4_713_118_909_432_552_011,
             7_565_034_958_947_740_910,
+            14_424_236_667_039_158_361,
         ]
     );
 }

@@ -46,7 +46,7 @@ pub(super) async fn parts_share_a_stripe_until_the_last_is_gone(meta: &dyn Meta)
     assert_eq!(place_of(meta, "b").await?, (1, 0, Some(range(30, 50))));
     assert_eq!(current(meta, "b").await?.spans[0].data_bytes(), 50);
     let found = meta.thin_packs(81, 9).await?;
-    assert_eq!(found, [Pack { stripe: pack.clone(), live_bytes: 80, parts: 2, wanted: wanted() }]);
+    assert_eq!(found, [Pack { stripe: pack.clone(), band: 0, live_bytes: 80, parts: 2, wanted: wanted() }]);
     assert_eq!((meta.thin_packs(80, 9).await?, meta.tally().await?.stripes), (Vec::new(), 1));
 
     // An object of several such parts, of which one is shared with the object it was copied from.
@@ -92,7 +92,7 @@ pub(super) async fn repacks_move_what_is_still_named(meta: &dyn Meta) -> Result<
     let mut moves: Vec<(PackedPart, u64)> = Vec::new();
     let mut end = 0;
     for pack in [1, 2] {
-        let parts = meta.packed_parts(StripeId(pack)).await?;
+        let parts = meta.packed_parts(StripeId(pack), 0).await?;
         assert_eq!(parts.iter().map(|part| part.stripe.0).collect::<Vec<_>>(), [pack, pack]);
         for part in parts {
             moves.push((part, end));
@@ -136,7 +136,7 @@ pub(super) async fn conversions_keep_parts(meta: &dyn Meta) -> Result<(), MetaEr
     };
     let sources = [on(stripe(1, "rs:2+1", 100), 0), on(stripe(2, "rs:2+1", 70), 3)];
     meta.put_object(packed(id, "a", &sources[0], range(0, 30))).await?;
-    meta.put_object(packed(id, "b", &sources[0], range(30, 60))).await?;
+    meta.put_object(packed(id, "b", &sources[0], range(30, 50))).await?;
     meta.put_object(new_object(id, "whole", vec![sources[1].clone()])).await?;
     let mut target = stripe(9, "rs:4+1", 170);
     target.bands = sources.iter().map(|source| Band { chunks: 2, data_bytes: source.data_bytes }).collect();
@@ -148,9 +148,9 @@ pub(super) async fn conversions_keep_parts(meta: &dyn Meta) -> Result<(), MetaEr
     target.places[4] = Some(place(7, 0));
     let sources = vec![(StripeId(1), 0), (StripeId(2), 0)];
     meta.convert(Conversion { sources, targets: vec![target.clone()] }).await?;
-    assert_eq!(place_of(meta, "b").await?, (9, 0, Some(range(30, 60))));
+    assert_eq!(place_of(meta, "b").await?, (9, 0, Some(range(30, 50))));
     assert_eq!(place_of(meta, "whole").await?, (9, 1, None));
-    assert_eq!(live_bytes(meta).await?, [], "it holds more than parts");
+    assert_eq!(live_bytes(meta).await?, [], "more than half of its band is named");
 
     // Split again, the half with the parts is a pack as before.
     let mut halves = [stripe(10, "rs:2+1", 100), stripe(11, "rs:2+1", 70)];
@@ -163,12 +163,57 @@ pub(super) async fn conversions_keep_parts(meta: &dyn Meta) -> Result<(), MetaEr
         half.places[2] = target.places[4];
     }
     meta.delete_object(delete(id, "a")).await?;
+    assert_eq!(live_bytes(meta).await?, [(9, 50)], "whatever the other band holds");
     meta.convert(Conversion { sources: vec![(StripeId(9), 0)], targets: halves.to_vec() }).await?;
-    assert_eq!(place_of(meta, "b").await?, (10, 0, Some(range(30, 60))));
-    assert_eq!(live_bytes(meta).await?, [(10, 60)]);
+    assert_eq!(place_of(meta, "b").await?, (10, 0, Some(range(30, 50))));
+    assert_eq!(live_bytes(meta).await?, [(10, 50)]);
     meta.delete_object(delete(id, "b")).await?;
     meta.delete_object(delete(id, "whole")).await?;
     assert_eq!(live_bytes(meta).await?, []);
+    Ok(())
+}
+
+/// What is deleted of one of the packs in a stripe is given back, however much of the others is left.
+pub(super) async fn packs_are_counted_by_band(meta: &dyn Meta) -> Result<(), MetaError> {
+    let id = bucket(meta).await?;
+    add_disks(meta, 9).await?;
+    let on = |stripe: StripeRecord, first: u8| {
+        let places = (0..3).map(|at| Some(place(first + at, 0))).collect();
+        StripeRecord { places, ..stripe }
+    };
+    let sources = [on(stripe(1, "rs:2+1", 100), 0), on(stripe(2, "rs:2+1", 100), 3)];
+    for (key, source, part) in
+        [("a", 0, range(0, 60)), ("b", 0, range(60, 40)), ("c", 1, range(0, 60)), ("d", 1, range(60, 40))]
+    {
+        meta.put_object(packed(id, key, &sources[source], part)).await?;
+    }
+    let mut target = stripe(9, "rs:4+1", 200);
+    target.bands = vec![Band { chunks: 2, data_bytes: 100 }; 2];
+    for at in 0..4 {
+        let (source, index) = (&sources[at / 2], ChunkIndex(at as u16 % 2));
+        target.places[at] = source.places[index.at()];
+        target.origins.insert(ChunkIndex(at as u16), Origin { stripe: source.id, index });
+    }
+    target.places[4] = Some(place(7, 0));
+    meta.convert(Conversion { sources: vec![(StripeId(1), 0), (StripeId(2), 0)], targets: vec![target.clone()] })
+        .await?;
+    assert_eq!(live_bytes(meta).await?, []);
+
+    meta.delete_object(delete(id, "c")).await?;
+    let thin = meta.thin_packs(u64::MAX >> 1, 9).await?;
+    assert_eq!(thin, [Pack { stripe: target, band: 1, live_bytes: 40, parts: 1, wanted: wanted() }]);
+    assert_eq!(thin[0].data_bytes(), 100);
+    let parts = meta.packed_parts(StripeId(9), 1).await?;
+    assert_eq!(parts.iter().map(|part| (part.band, part.part)).collect::<Vec<_>>(), [(1, range(60, 40))]);
+    let repack = Repack { pack: stripe(10, "replica:3", 40), wanted: wanted(), moves: vec![(parts[0], 0)] };
+    assert_eq!(meta.repack(repack).await?, (1, Vec::new()));
+    assert_eq!(place_of(meta, "d").await?, (10, 0, Some(range(0, 40))));
+    assert_eq!(live_bytes(meta).await?, [(10, 40)], "of the merged one a band is left, and that is full");
+    assert_eq!(meta.band_names(&[StripeId(9)]).await?, [[(0, 2)].into()]);
+    meta.delete_object(delete(id, "a")).await?;
+    assert_eq!(ids(&meta.delete_object(delete(id, "b")).await?.dead), [9]);
+    meta.delete_object(delete(id, "d")).await?;
+    assert_eq!((live_bytes(meta).await?, meta.tally().await?.stripes), (Vec::new(), 0));
     Ok(())
 }
 
