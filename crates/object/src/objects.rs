@@ -403,8 +403,8 @@ impl Objects {
                     break result.map_err(ObjectError::from);
                 }
                 // Others' parts of the pack were named, and have gone or moved already, before this one was.
-                match objects.pack(packed.new.wanted, bytes.clone()).await {
-                    Ok(packed) => source = Source::Pack { packed, bytes: bytes.clone() },
+                match objects.pack(packed.kind, bytes.clone()).await {
+                    Ok(packed) => source = Source::Pack { packed: Box::new(packed), bytes: bytes.clone() },
                     Err(error) => break Err(error),
                 }
             };

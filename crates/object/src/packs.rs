@@ -18,6 +18,8 @@
 //! 2. The claim on a pack is held until each of its callers is done, so its record is not forgotten while somebody may name
 //!    it for the first time.
 //! 3. A pack is deleted here only if every transaction that was to name it is known not to have happened.
+//! 4. Packs that are to be merged lie in lanes, as all fast stripes do. If more bodies wait than go in, they are whole rows, so that
+//!    their chunks have one length: it ends with zeros that nobody names.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,11 +29,12 @@ use bytes::Bytes;
 use claystone_chunk::{ByteRange, Durability, StripeId};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Moment};
-use claystone_meta::{NewPart, StripeRecord};
-use claystone_stripe::{Claim, Stripes};
+use claystone_meta::{HeatPolicy, NewPart, StripeRecord};
+use claystone_stripe::{Claim, Family, Stripes};
 use tokio::sync::oneshot;
 
 use crate::objects::Objects;
+use crate::policy::{padded_bytes, row_bytes};
 use crate::{ObjectError, fit_code};
 
 /// Longer bodies get stripes of their own: at this length chunks of `rs:4+2` are 16 KiB, and what a file costs beside its
@@ -42,10 +45,27 @@ pub(crate) const PACK_BYTES_MAX: u64 = 4 << 20;
 /// Bodies in a pack at most: a repack names each anew in one transaction, for which all others wait.
 pub(crate) const PACK_PARTS_MAX: usize = 1024;
 
-/// Bodies that wait, by the code that they are to have. An entry is there while packs of its code are being written.
+/// What bodies that go into one pack have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    /// The code that they are to have.
+    pub(crate) wanted: CodeSpec,
+    /// What packs of this code are merged into.
+    family: Option<Family>,
+}
+
+impl Kind {
+    /// Bodies that are to have the code `wanted`, in a bucket with this policy.
+    pub(crate) fn new(wanted: CodeSpec, policy: Option<HeatPolicy>) -> Kind {
+        let family = policy.map(|HeatPolicy { fast, compact, .. }| Family { fast, compact });
+        Kind { wanted, family: family.filter(|family| family.fast == wanted) }
+    }
+}
+
+/// Bodies that wait, by kind. An entry is there while packs of its kind are being written.
 #[derive(Clone, Default)]
 pub(crate) struct Packer {
-    lanes: Arc<Mutex<BTreeMap<CodeSpec, VecDeque<Waiting>>>>,
+    waiting: Arc<Mutex<BTreeMap<Kind, VecDeque<Waiting>>>>,
     /// Packs (stripe and band) that could not be read when they were to be written anew, and when that is tried again.
     pub(crate) unreadable: Arc<Mutex<BTreeMap<(StripeId, u16), Moment>>>,
 }
@@ -57,6 +77,7 @@ struct Waiting {
 
 /// A body in a pack.
 pub(crate) struct Packed {
+    pub(crate) kind: Kind,
     pub(crate) new: NewPart,
     pub(crate) hold: Arc<Hold>,
 }
@@ -72,51 +93,63 @@ pub(crate) struct Hold {
 }
 
 impl Packer {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<CodeSpec, VecDeque<Waiting>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Kind, VecDeque<Waiting>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a body. Returns whether nobody writes packs of its code.
-    fn add(&self, wanted: CodeSpec, waiting: Waiting) -> bool {
-        let mut lanes = self.lock();
-        let begins = !lanes.contains_key(&wanted);
-        lanes.entry(wanted).or_default().push_back(waiting);
+    /// Adds a body. Returns whether nobody writes packs of its kind.
+    fn add(&self, kind: Kind, waiting: Waiting) -> bool {
+        let mut all = self.lock();
+        let begins = !all.contains_key(&kind);
+        all.entry(kind).or_default().push_back(waiting);
         begins
     }
 
     /// The bodies of the next pack; ends the writing if there are none.
-    fn take(&self, wanted: CodeSpec, bytes_max: u64) -> Vec<Waiting> {
-        let mut lanes = self.lock();
-        let Some(lane) = lanes.get_mut(&wanted) else { return Vec::new() };
-        lane.retain(|waiting| !waiting.reply.is_closed());
+    fn take(&self, kind: Kind, bytes_max: u64) -> Vec<Waiting> {
+        let mut all = self.lock();
+        let Some(of_kind) = all.get_mut(&kind) else { return Vec::new() };
+        of_kind.retain(|waiting| !waiting.reply.is_closed());
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(next) = lane.front() {
-            bytes += next.bytes.len() as u64;
-            if (bytes > bytes_max && !batch.is_empty()) || batch.len() == PACK_PARTS_MAX {
+        while let Some(next) = of_kind.front() {
+            let with_next = bytes + next.bytes.len() as u64;
+            if (with_next > bytes_max && !batch.is_empty()) || batch.len() == PACK_PARTS_MAX {
                 break;
             }
-            batch.extend(lane.pop_front());
+            bytes = with_next;
+            batch.extend(of_kind.pop_front());
+        }
+        // More wait than go in: what is behind the last whole row goes into the next.
+        if let Some(family) = kind.family.filter(|_| !of_kind.is_empty()) {
+            let whole = bytes - bytes % row_bytes(family.fast);
+            while whole > 0
+                && bytes > whole
+                && let Some(last) = batch.pop()
+            {
+                bytes -= last.bytes.len() as u64;
+                of_kind.push_front(last);
+            }
         }
         if batch.is_empty() {
-            lanes.remove(&wanted);
+            all.remove(&kind);
         }
         batch
     }
 }
 
-/// Ends the writing of packs of a code: when the task that writes them does not come to its end, who waits must not wait
+/// Ends the writing of packs of a kind: when the task that writes them does not come to its end, who waits must not wait
 /// for ever.
-struct Lane {
+struct Writing {
     packer: Packer,
-    wanted: CodeSpec,
+    kind: Kind,
     /// Its entry is gone already, and another may have begun.
     ended: bool,
 }
 
-impl Drop for Lane {
+impl Drop for Writing {
     fn drop(&mut self) {
         if !self.ended {
-            self.packer.lock().remove(&self.wanted);
+            self.packer.lock().remove(&self.kind);
         }
     }
 }
@@ -163,32 +196,32 @@ impl Objects {
     }
 
     /// Writes a body into a pack with others.
-    pub(crate) async fn pack(&self, wanted: CodeSpec, bytes: Bytes) -> Result<Packed, ObjectError> {
+    pub(crate) async fn pack(&self, kind: Kind, bytes: Bytes) -> Result<Packed, ObjectError> {
         let (reply, answer) = oneshot::channel();
-        if self.packer.add(wanted, Waiting { bytes, reply }) {
+        if self.packer.add(kind, Waiting { bytes, reply }) {
             // Made here: the task may end before it ever runs.
-            let lane = Lane { packer: self.packer.clone(), wanted, ended: false };
-            self.env.tasks.spawn("pack", Box::pin(self.clone().write_packs(lane)));
+            let writing = Writing { packer: self.packer.clone(), kind, ended: false };
+            self.env.tasks.spawn("pack", Box::pin(self.clone().write_packs(writing)));
         }
         answer.await.map_err(|_| ObjectError::ShuttingDown)?
     }
 
-    async fn write_packs(self, mut lane: Lane) {
-        let wanted = lane.wanted;
+    async fn write_packs(self, mut writing: Writing) {
+        let kind = writing.kind;
         loop {
-            let mut batch = self.packer.take(wanted, self.pack_bytes_max(wanted));
+            let mut batch = self.packer.take(kind, self.pack_bytes_max(kind.wanted));
             let alone = if batch.len() == 1 { batch.pop() } else { None };
             if let Some(alone) = alone {
-                self.write_alone(wanted, alone).await;
+                self.write_alone(kind, alone).await;
             } else if batch.is_empty() {
-                lane.ended = true;
+                writing.ended = true;
                 return;
             } else {
                 let bodies: Vec<Bytes> = batch.iter().map(|waiting| waiting.bytes.clone()).collect();
-                match self.write_pack(wanted, &bodies, self.settings.durability).await {
-                    Ok(written) => self.hand_out(wanted, written, batch),
+                match self.write_pack(kind, &bodies, self.settings.durability).await {
+                    Ok(written) => self.hand_out(kind, written, batch),
                     Err(_) => {
-                        let alone = batch.into_iter().map(|waiting| self.write_alone(wanted, waiting));
+                        let alone = batch.into_iter().map(|waiting| self.write_alone(kind, waiting));
                         futures::future::join_all(alone).await;
                     }
                 }
@@ -196,9 +229,9 @@ impl Objects {
         }
     }
 
-    async fn write_alone(&self, wanted: CodeSpec, waiting: Waiting) {
-        match self.write_pack(wanted, std::slice::from_ref(&waiting.bytes), self.settings.durability).await {
-            Ok(written) => self.hand_out(wanted, written, vec![waiting]),
+    async fn write_alone(&self, kind: Kind, waiting: Waiting) {
+        match self.write_pack(kind, std::slice::from_ref(&waiting.bytes), self.settings.durability).await {
+            Ok(written) => self.hand_out(kind, written, vec![waiting]),
             Err(error) => {
                 // A caller that went away needs no answer.
                 let _ = waiting.reply.send(Err(error));
@@ -209,28 +242,33 @@ impl Objects {
     /// Writes bodies one behind the other into one stripe.
     pub(crate) async fn write_pack(
         &self,
-        wanted: CodeSpec,
+        Kind { wanted, family }: Kind,
         bodies: &[Bytes],
         durability: Durability,
     ) -> Result<(StripeRecord, Claim), ObjectError> {
         let bytes = bodies.iter().map(|body| body.len() as u64).sum();
         let code = fit_code(wanted, bytes, self.stripes.stores().candidates().len());
         let code = code.ok_or_else(|| self.too_few_disks(wanted))?;
-        let mut writer = self.stripes.writer(code, bytes, durability).await?;
+        let mut writer = match family.filter(|family| family.fast == code) {
+            Some(family) => self.stripes.writer_in_lane(code, family, padded_bytes(code, bytes), durability).await?,
+            None => self.stripes.writer(code, bytes, durability).await?,
+        };
         for body in bodies {
             writer.append(body).await?;
         }
+        writer.append(&vec![0; writer.bytes_left() as usize]).await?;
         Ok(writer.finish().await?)
     }
 
-    fn hand_out(&self, wanted: CodeSpec, (pack, claim): (StripeRecord, Claim), batch: Vec<Waiting>) {
+    fn hand_out(&self, kind: Kind, (pack, claim): (StripeRecord, Claim), batch: Vec<Waiting>) {
         let hold = Arc::new(Hold::new(&self.env, &self.stripes, pack.clone(), claim));
         let mut offset = 0;
         for Waiting { bytes, reply } in batch {
             let part = ByteRange { offset, bytes: bytes.len() as u64 };
             offset = part.end();
             // What a caller that went away has in the pack is lost space until the pack is written anew.
-            let _ = reply.send(Ok(Packed { new: NewPart { pack: pack.clone(), wanted, part }, hold: hold.clone() }));
+            let new = NewPart { pack: pack.clone(), wanted: kind.wanted, part };
+            let _ = reply.send(Ok(Packed { kind, new, hold: hold.clone() }));
         }
     }
 }

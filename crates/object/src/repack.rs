@@ -16,12 +16,12 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, Durability, StripeId};
 use claystone_code::CodeSpec;
-use claystone_meta::{MetaError, Pack, PackedPart, Repack, Span};
+use claystone_meta::{HeatPolicy, MetaError, Pack, PackedPart, Repack, Span};
 use claystone_stripe::{Claim, Unpaced};
 
 use crate::ObjectError;
 use crate::objects::Objects;
-use crate::packs::{Hold, PACK_PARTS_MAX};
+use crate::packs::{Hold, Kind, PACK_PARTS_MAX};
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,6 +103,9 @@ impl Objects {
         // As many more as are left out, so that these hide no others.
         let mut thin = self.meta.thin_packs(bytes_max / 2, THIN_MAX + unreadable.len()).await?;
         thin.retain(|pack| !unreadable.contains(&(pack.stripe.id, pack.band)));
+        // Whose objects lie in a pack is not known here: of buckets that have its code, the first decides, as elsewhere.
+        let buckets = if thin.is_empty() { Vec::new() } else { self.meta.buckets().await? };
+        let policies: Vec<HeatPolicy> = buckets.into_iter().filter_map(|bucket| bucket.policy).collect();
         let mut round = RepackRound::default();
         let mut unwritable: BTreeSet<CodeSpec> = BTreeSet::new();
         for group in plan_repacks(&thin, |code| self.pack_bytes_max(code)) {
@@ -111,7 +114,8 @@ impl Objects {
                 continue;
             }
             let began = self.env.clock.now();
-            match self.repack(&group).await {
+            let policy = policies.iter().find(|policy| policy.fast == wanted).copied();
+            match self.repack(Kind::new(wanted, policy), &group).await {
                 Ok(done) => {
                     round.packs += done.packs;
                     round.parts += done.parts;
@@ -142,7 +146,7 @@ impl Objects {
         }
     }
 
-    async fn repack(&self, group: &[Pack]) -> Result<RepackRound, ObjectError> {
+    async fn repack(&self, kind: Kind, group: &[Pack]) -> Result<RepackRound, ObjectError> {
         let _claims: Vec<Claim> = group.iter().map(|pack| self.stripes.claim_record(&pack.stripe)).collect();
         let mut bodies = Vec::new();
         for pack in group {
@@ -163,9 +167,8 @@ impl Objects {
         if parts.is_empty() {
             return Ok(RepackRound::default());
         }
-        let wanted = group[0].wanted;
         // What it replaces is durable, whatever is asked of new objects.
-        let (pack, claim) = self.write_pack(wanted, &bodies, Durability::Synced).await?;
+        let (pack, claim) = self.write_pack(kind, &bodies, Durability::Synced).await?;
         let hold = Hold::new(&self.env, &self.stripes, pack.clone(), claim);
         if !self.stripes.verify(&pack, &Unpaced).await.healthy() {
             return Err(ObjectError::NotVerified { stripe: pack.id.to_string() });
@@ -175,7 +178,7 @@ impl Objects {
             offset += part.part.bytes;
             (part, offset - part.part.bytes)
         });
-        let repack = Repack { wanted, moves: moves.collect(), pack };
+        let repack = Repack { wanted: kind.wanted, moves: moves.collect(), pack };
         let bytes_written = repack.pack.data_bytes;
         hold.name();
         let named = self.meta.repack(repack).await;

@@ -15,7 +15,7 @@ use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
 use crate::objects::{Body, Object, Objects};
-use crate::packs::Packed;
+use crate::packs::{Kind, Packed};
 use crate::policy::mergeable_bytes;
 use crate::{Algorithm, BodyError, Digests, ObjectError, next_stripe};
 
@@ -30,7 +30,7 @@ pub(crate) enum Source {
     /// In stripes of their own; none: there are no bytes.
     Stripes(Vec<(StripeRecord, Claim)>),
     /// In a pack, and in memory too: the pack may come and go with the bytes of others.
-    Pack { packed: Packed, bytes: Bytes },
+    Pack { packed: Box<Packed>, bytes: Bytes },
     /// Where others have named them.
     Shared(ContentId),
 }
@@ -57,7 +57,7 @@ pub(crate) async fn store(
     algorithms: &[Algorithm],
 ) -> Result<Stored, ObjectError> {
     if objects.packs(wanted, bytes) {
-        return store_packed(objects, wanted, bytes, body, algorithms).await;
+        return store_packed(objects, Kind::new(wanted, policy), bytes, body, algorithms).await;
     }
     let mut taking = Taking { objects, wanted, policy, bytes, taken: 0, writer: None, stripes: Vec::new() };
     let mut digesting = Digesting::new(objects.env.clone(), algorithms);
@@ -73,7 +73,7 @@ pub(crate) async fn store(
 /// Takes a short body whole, and then into a pack.
 async fn store_packed(
     objects: &Objects,
-    wanted: CodeSpec,
+    kind: Kind,
     declared: u64,
     mut body: Body,
     algorithms: &[Algorithm],
@@ -94,7 +94,7 @@ async fn store_packed(
     }
     let digests = digesting.finish().await?;
     let bytes = taken.freeze();
-    let packed = objects.pack(wanted, bytes.clone()).await?;
+    let packed = Box::new(objects.pack(kind, bytes.clone()).await?);
     Ok(Stored { source: Source::Pack { packed, bytes }, digests })
 }
 

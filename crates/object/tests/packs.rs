@@ -2,6 +2,7 @@
 
 mod world;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use bytes::Bytes;
 use claystone_chunk::testing::{Faults, pattern};
 use claystone_chunk::{ByteRange, DiskId};
 use claystone_code::{ConversionGoal, plan_conversion};
-use claystone_meta::{HeatRecords, Precondition, StripeRecords};
+use claystone_meta::{HeatPolicy, HeatRecords, Precondition, StripeRecord, StripeRecords};
 use claystone_object::{BodyError, Put};
-use claystone_stripe::Unpaced;
+use claystone_stripe::{Layout, Unpaced};
 use world::{World, delete_of, etag_of_md5, put};
 
 async fn put_all(world: &World, sizes: &[usize]) -> Vec<(String, Bytes)> {
@@ -140,6 +141,55 @@ async fn what_is_deleted_of_one_pack_of_a_merged_stripe_is_given_back() {
         world.assert_holds(key, data).await;
     }
     assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
+}
+
+/// On exactly so many disks a merge has no choice: lanes must have left packs the right ones, and chunks of one length.
+#[tokio::test]
+async fn packs_that_are_full_are_merged() {
+    for (policy, disks) in [("rsm-6+3", 15), ("clay", 8)] {
+        let policy = HeatPolicy::named(policy).expect("a preset");
+        let HeatPolicy { fast, compact, .. } = policy;
+        let world = World::new(disks, "rs:4+2").await;
+        world.objects.set_policy("bucket", Some(policy)).await.expect("enough disks");
+        // While one pack is written, many wait for the next.
+        let slow = Faults { write_delay: Duration::from_millis(100), ..Faults::default() };
+        world.faulty.iter().for_each(|store| store.set(slow.clone()));
+        let sizes: Vec<usize> = (0..800).map(|at: usize| 1000 + at.wrapping_mul(2_654_435_761) % 60_000).collect();
+        let bodies = put_all(&world, &sizes).await;
+        world.faulty.iter().for_each(|store| store.set(Faults::default()));
+        let row_bytes = u64::from(fast.shape().data) << 16;
+        let stripes = world.meta.stripes(None, 999).await.expect("records");
+        let mut full: Vec<StripeRecord> =
+            stripes.into_iter().filter(|stripe| stripe.data_bytes == 10 * row_bytes).collect();
+        assert!(full.len() > 3, "{} full packs", full.len());
+        let plan = plan_conversion(fast, compact, ConversionGoal::FewestReads).expect("they merge");
+        let data_disks = |stripe: &StripeRecord| {
+            let places = stripe.places[..usize::from(fast.shape().data)].iter().flatten();
+            places.map(|place| place.disk).collect::<BTreeSet<_>>()
+        };
+        while full.len() >= usize::from(plan.sources) {
+            let first = full.remove(0);
+            assert_eq!((first.code, Layout::is_whole_rows(&first).ok()), (fast, Some(true)));
+            let mut sources = vec![first];
+            for _ in 1..plan.sources {
+                let is_partner = |other: &StripeRecord| {
+                    sources.iter().all(|source| {
+                        source.data_bytes == other.data_bytes && data_disks(source).is_disjoint(&data_disks(other))
+                    })
+                };
+                let partner = full.iter().position(is_partner);
+                sources.push(full.remove(partner.expect("one in another lane, as long")));
+            }
+            let converted = world.stripes.convert(&sources, &plan, &Unpaced).await.expect("they are apart");
+            world.meta.convert(converted.change).await.expect("nothing changed meanwhile");
+        }
+        // What is short is written anew, and read all the same.
+        world.objects.repack_once().await.expect("readable");
+        for (key, data) in &bodies {
+            world.assert_holds(key, data).await;
+        }
+        assert_eq!(world.meta.check().await.expect("readable"), Vec::<String>::new());
+    }
 }
 
 /// All that others have in a pack is deleted before the last body of it is named: that one is packed again.
