@@ -7,10 +7,11 @@
 //! Invariants:
 //! 1. While something is to be repaired and can be, nothing is converted but what reads less so (`order`).
 //! 2. A stripe that failed is left alone for a bounded, growing while. What the attempt made is deleted by who made it.
-//! 3. At most [`STRIPES_MAX`] stripes of a bucket are looked at at once; of a larger one the next ones the next time, and the
-//!    bound is kept for each part by itself.
-//! 4. A stripe that objects of several buckets hold is planned for in the first of these, by name, that has one of its codes and
-//!    is looked at whole: two policies never change one stripe by turns.
+//! 3. At most `look_stripes_max` stripes of a bucket are looked at at once; of a larger one the next ones the next time, and the
+//!    bound is kept for each part by itself. A stripe that lies in several parts is planned for in the first of them, each time
+//!    that the bucket is gone through: two parts never change one stripe by turns.
+//! 4. A stripe that objects of several buckets hold is planned for in the first of these, by name, that has one of its codes: two
+//!    policies never change one stripe by turns. What a bucket holds is known when it was gone through once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -66,8 +67,32 @@ pub(crate) struct Followed {
     pub(crate) whole: bool,
     /// Where the next look begins.
     after: Option<SpanPlace>,
-    /// Stripes with codes of the policy that objects of others hold too, of a bucket that was looked at whole.
-    shared: BTreeSet<StripeId>,
+    shared: Shared,
+}
+
+/// Stripes with codes of a bucket's policy of which one look does not see all names: others are of objects in another part of the
+/// bucket, or in another bucket. Some 24 bytes for each such stripe of a bucket, twice.
+#[derive(Debug, Clone, Default)]
+struct Shared {
+    /// Those of the looks since the bucket was begun.
+    since: BTreeSet<StripeId>,
+    /// Those of the time before; `None`: it was not gone through yet.
+    before: Option<BTreeSet<StripeId>>,
+}
+
+impl Shared {
+    /// Whether the bucket holds a stripe, as far as is known: one that was not gone through may hold any.
+    fn holds(&self, stripe: StripeId) -> bool {
+        self.since.contains(&stripe) || self.before.as_ref().is_none_or(|before| before.contains(&stripe))
+    }
+
+    /// Takes those of another look, which may have come to the end of the bucket.
+    fn add(&mut self, mut found: BTreeSet<StripeId>, is_end: bool) {
+        self.since.append(&mut found);
+        if is_end {
+            self.before = Some(std::mem::take(&mut self.since));
+        }
+    }
 }
 
 /// Why a bucket's stripes have the codes that they have.
@@ -126,7 +151,9 @@ impl Keeper {
             let mut left = changes.len() as u64;
             let looked = self.now().since(began);
             let whole = starts && end.is_none();
-            let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end, shared };
+            let mut known = self.state().followed.remove(&bucket.name).unwrap_or_default();
+            known.shared.add(shared, end.is_none());
+            let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end, ..known };
             self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
             round.spread += self.spread(&snapshot.crowded()).await?;
@@ -165,7 +192,7 @@ impl Keeper {
     }
 
     /// Why the stripes of an object, or all of a bucket, have the codes that they have. Of a large bucket the first
-    /// [`STRIPES_MAX`] stripes are told of, and an object's are told of as if they were beside those.
+    /// `look_stripes_max` stripes are told of, and an object's are told of as if they were beside those.
     ///
     /// # Errors
     /// The metadata store failed, or has no such bucket or object.
@@ -253,17 +280,17 @@ impl Keeper {
     ) -> Result<Look, KeeperError> {
         let starts = after.is_none();
         let mut looking = Looking::new(self, policy, view);
+        let stripes_max = self.inner.settings.look_stripes_max;
         let mut end;
         loop {
-            let (page, next) = self.inner.meta.bucket_spans(bucket.id, after.as_ref(), PAGE).await?;
+            let (page, next) = self.inner.meta.bucket_spans(bucket.id, after.as_ref(), PAGE.min(stripes_max)).await?;
             page.iter().for_each(|span| looking.add(span));
             end = next;
-            if end.is_none() || looking.stripes.len() >= STRIPES_MAX {
+            if end.is_none() || looking.stripes.len() >= stripes_max {
                 break;
             }
             after.clone_from(&end);
         }
-        let is_whole = starts && end.is_none();
         let (disks, nodes) = (looking.writable, self.inner.stripes.stores().nodes());
         let mut shared = looking.count_names().await?;
         let has_code =
@@ -271,11 +298,13 @@ impl Keeper {
         looking.stripes.values().map(|(stripe, _)| stripe).filter(|stripe| !has_code(stripe)).for_each(|stripe| {
             shared.remove(&stripe.stripe);
         });
-        // Those of which not all is seen here are left to a bucket of which all is, and of these to the first.
+        // Those of which not all is seen here are left to the first bucket that holds them, and there to the first look.
         let is_decided = |stripe: StripeId| {
             let state = self.state();
             let mut before = state.followed.range(..bucket.name.clone());
-            is_whole && !before.any(|(_, known)| known.shared.contains(&stripe))
+            let was_seen =
+                || state.followed.get(&bucket.name).is_some_and(|known| known.shared.since.contains(&stripe));
+            !before.any(|(_, known)| known.shared.holds(stripe)) && (starts || !was_seen())
         };
         for stripe in &shared {
             if !is_decided(*stripe)
@@ -283,9 +312,6 @@ impl Keeper {
             {
                 resident.standing = Standing::Elsewhere;
             }
-        }
-        if !is_whole {
-            shared.clear();
         }
         Ok(Look { snapshot: BucketSnapshot { policy, disks, nodes, stripes: looking.finish() }, end, shared })
     }
@@ -355,7 +381,7 @@ pub(crate) struct Look {
     pub(crate) snapshot: BucketSnapshot,
     /// Where it ended if there is more.
     end: Option<SpanPlace>,
-    /// Stripes with codes of the policy that others hold too; none if there is more of the bucket.
+    /// Stripes with codes of the policy that are named elsewhere too.
     shared: BTreeSet<StripeId>,
 }
 
@@ -492,8 +518,6 @@ impl<'a> Looking<'a> {
 pub(crate) const BATCH: usize = 64;
 /// Looks at buckets take one part in so many of the time.
 pub(crate) const LOOK_SHARE: u32 = 20;
-/// Some 80 MiB of memory.
-const STRIPES_MAX: usize = 1 << 17;
 
 #[cfg(test)]
 mod tests {

@@ -34,6 +34,9 @@ pub struct Settings {
     pub convert_every: Duration,
     /// A stripe is converted when it is this old and upkeep has run for as long, so that reads had time to show.
     pub convert_after: Duration,
+    /// Stripes of a bucket that are looked at at once: some 600 bytes of memory each. Of a larger bucket the next ones are looked
+    /// at the next time.
+    pub look_stripes_max: usize,
     /// How often the heat of stripes is written to the records: what was counted since is lost in a crash.
     pub heat_every: Duration,
     /// First pause after a failed attempt at a stripe; each further failure doubles it.
@@ -57,6 +60,7 @@ impl Default for Settings {
             upload_age_max: None,
             convert_every: Duration::from_secs(60),
             convert_after: Duration::from_secs(60 * 60),
+            look_stripes_max: 1 << 17,
             heat_every: Duration::from_secs(5 * 60),
             retry_min: Duration::from_secs(30),
             retry_max: Duration::from_secs(60 * 60),
@@ -80,6 +84,9 @@ impl Settings {
         }
         if self.bytes_per_second_max == Some(0) {
             return Err(SettingsError::NoBytes);
+        }
+        if self.look_stripes_max == 0 {
+            return Err(SettingsError::NoStripes);
         }
         let intervals = [self.scrub_cycle, self.sweep_every, self.retry_min, self.convert_every, self.heat_every];
         if intervals.iter().any(Duration::is_zero) {
@@ -116,6 +123,9 @@ pub enum SettingsError {
     /// `bytes_per_second_max`.
     #[error("bytes_per_second_max must be at least 1; leave it out for no limit")]
     NoBytes,
+    /// A look at nothing never comes to an end.
+    #[error("look_stripes_max must be at least 1")]
+    NoStripes,
     /// An interval of no length would be a busy loop.
     #[error("scrub_cycle, sweep_every, retry_min, convert_every and heat_every must be longer than 0")]
     ZeroInterval,
@@ -148,6 +158,7 @@ mod tests {
             Settings { repair_share: 1.5, ..Settings::default() },
             Settings { scrub_share: 0.0, ..Settings::default() },
             Settings { bytes_per_second_max: Some(0), ..Settings::default() },
+            Settings { look_stripes_max: 0, ..Settings::default() },
             Settings { scrub_cycle: Duration::ZERO, ..Settings::default() },
             Settings { convert_every: Duration::ZERO, ..Settings::default() },
             Settings { heat_every: Duration::ZERO, ..Settings::default() },

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use claystone_chunk::DiskId;
 use claystone_chunk::testing::Faults;
-use claystone_keeper::{Overall, Why};
+use claystone_keeper::{Overall, Settings, Why};
 use claystone_meta::{
     BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, NewContent, NewObject, ObjectRecords, PRESETS,
     Precondition, VersionRef, Versioning,
 };
 use claystone_stripe::Stripes;
-use support::adaptive::{BYTES, COPIES_RSM, SMALL_RSM, on_nodes, settings, stripe_settings, with_policy};
+use support::adaptive::{
+    BYTES, COPIES_RSM, SMALL_RSM, on_nodes, settings, stripe_settings, with_policy, with_settings,
+};
 
 #[test]
 fn what_is_read_little_becomes_compact_and_what_is_read_much_fast_again() {
@@ -322,6 +324,59 @@ fn stripes_that_two_buckets_hold_are_planned_for_in_one_of_them() {
         store.delete("o").await;
         store.age().await;
         assert_eq!(store.settle().await, 0);
+        assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+    });
+}
+
+/// What was merged of objects that are far from each other lies in several parts of a large bucket.
+#[test]
+fn stripes_that_lie_in_several_parts_of_a_large_bucket_are_converted() {
+    let parts = Settings { look_stripes_max: 2, ..settings() };
+    with_settings(9, "rsm:3+2/rsm:6+2<=400%,0.25..1.00", parts, |store| async move {
+        for key in ["a", "b", "c", "d", "e"] {
+            store.put(key, BYTES).await;
+        }
+        let (first, last) = (store.span("a").await.stripe.id, store.span("d").await.stripe.id);
+        store.keeper.convert(&[first, last], store.policy.compact).await.expect("they lie in two lanes");
+        // Another bucket with the same policy has a copy of one.
+        let other = store.meta.create_bucket("c", "me", None, store.env.clock.wall()).await.expect("a new name").id;
+        store.meta.set_policy("c", Some(store.policy)).await.expect("it is there");
+        let found = store.meta.object("b", "a", &VersionRef::Current).await.expect("it is there").object;
+        let copy = NewObject {
+            bucket: other,
+            key: "copy".to_owned(),
+            versioning: Versioning::Off,
+            precondition: Precondition::None,
+            content: NewContent::Shared(found.and_then(|object| object.content).expect("it has bytes")),
+            bytes: BYTES as u64,
+            etag: "e".to_owned(),
+            created: store.env.clock.wall(),
+            attributes: Vec::new(),
+        };
+        store.meta.put_object(copy).await.expect("room");
+        store.age().await;
+        for key in ["a", "d", "a", "d", "a", "b", "c", "e"] {
+            store.read(key).await;
+        }
+        // In how many of the looks at parts of the bucket something is done: b, c and e are warm.
+        let looks = async || {
+            let mut converted = Vec::new();
+            for _ in 0..6 {
+                let round = store.keeper.convert_once().await.expect("the database answers");
+                assert_eq!(round.failed, 0);
+                converted.push(round.converted());
+            }
+            converted
+        };
+        assert_eq!(looks().await, [1, 0, 0, 0, 0, 0], "the first part that has it splits it");
+        assert_eq!([store.code("a").await, store.code("d").await], ["rsm:3+2", "rsm:3+2"]);
+        let explained = store.keeper.explain_policy("c", Some("copy")).await.expect("it is there");
+        assert_eq!(explained.stripes[0].why, Why::Elsewhere, "the first bucket decides");
+        store.age().await;
+        assert_eq!(looks().await, [0; 6], "nobody undoes it");
+        for key in ["a", "b", "c", "d", "e"] {
+            store.read(key).await;
+        }
         assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
     });
 }
