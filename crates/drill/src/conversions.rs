@@ -1,20 +1,22 @@
 //! Stripes of objects that are merged, split or given another code where they lie, with one fault at one operation of one
 //! disk, until what was dropped is deleted too: run for every operation of every disk and both faults, each step meets each once.
-//! Stripes may be hurt before, and are converted before they are repaired.
+//! Stripes may be hurt before, and are converted before they are repaired; or an object of a merged one is deleted before it is split.
+//! So it is with copies of which data chunks that share a disk are moved apart.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use claystone_chunk::DiskId;
 use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
 use claystone_keeper::Overall;
-use claystone_meta::{StripeRecord, StripeRecords};
+use claystone_meta::{HeatPolicy, StripeRecord, StripeRecords};
 use claystone_sim::World;
 use futures::future::{Either, select};
 
 use crate::Stored;
 use crate::cluster::{BUCKET, Cluster};
-use crate::run::{put, read};
+use crate::run::{delete, put, read};
 use crate::volume::{StepFault, dark};
 
 /// A conversion, and a fault in it.
@@ -28,6 +30,8 @@ pub struct ConversionStep {
     pub back: bool,
     /// A parity chunk of the first stripe is damaged, and its repair has not come yet.
     pub hurt: bool,
+    /// The object of this number is deleted before, on the way back: a band of the merged stripe that nobody holds.
+    pub dead: Option<usize>,
     /// What happens.
     pub fault: StepFault,
     /// The disk at whose operation it happens: that of this chunk of the first stripe as it was written; none: one that has no
@@ -60,6 +64,79 @@ pub fn run_conversion(step: ConversionStep) -> Result<bool> {
     claystone_sim::run(1, |world| run(world, step)).with_context(|| format!("{step:?}"))
 }
 
+/// Copies of which data chunks share a disk are moved apart, and a fault in that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpreadStep {
+    /// What happens.
+    pub fault: StepFault,
+    /// The disk at whose operation it happens: the data chunks lie on 0 and 1.
+    pub disk: usize,
+    /// How many operations of that disk are carried out before.
+    pub operation: u64,
+}
+
+impl SpreadStep {
+    /// Disks of the store.
+    pub const DISKS: usize = 8;
+}
+
+/// Runs a step. False: the disk has fewer operations.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_spread(step: SpreadStep) -> Result<bool> {
+    claystone_sim::run(1, |world| spread(world, step)).with_context(|| format!("{step:?}"))
+}
+
+async fn spread(world: World, step: SpreadStep) -> Result<bool> {
+    let mut cluster = Cluster::reclaiming_at_once(world, SpreadStep::DISKS).await?;
+    let policy: HeatPolicy = "replica:2/rsm:3+1/rsm:6+1<=400%,0.25..1.00".parse().expect("a policy");
+    cluster.running.objects.set_code(BUCKET, policy.fresh()).await?;
+    let object = Stored { seed: 1, bytes: 3 * CHUNK_BYTES };
+    put_on(&cluster, 0..2, "object", object).await?;
+    cluster.running.objects.set_policy(BUCKET, Some(policy)).await?;
+    // So long is it new.
+    cluster.world.clock().sleep(Duration::from_millis(50)).await;
+    let holds = async |cluster: &Cluster| -> Result<()> {
+        let found = read(&cluster.running.objects, "object", None).await?;
+        ensure!(found.as_deref() == Some(&object.content()[..]), "the object holds other bytes");
+        Ok(())
+    };
+
+    let sim = cluster.slots[step.disk].sim.clone();
+    sim.cut_power_after(step.operation);
+    let looked = match step.fault {
+        StepFault::Loss => Some(cluster.running.keeper.convert_once().await),
+        StepFault::Kill => {
+            let dark = std::pin::pin!(dark(&cluster.world, &sim));
+            match select(std::pin::pin!(cluster.running.keeper.convert_once()), dark).await {
+                Either::Left((looked, _)) => Some(looked),
+                Either::Right(_) => None,
+            }
+        }
+    };
+    if sim.is_powered() {
+        let looked = looked.context("nothing happened")?.context("without a fault")?;
+        ensure!(looked.spread == 1, "nothing was moved: {looked:?}");
+        return Ok(false);
+    }
+    if step.fault == StepFault::Loss {
+        holds(&cluster).await.context("without the disk")?;
+    }
+    cluster.crash().await?;
+    holds(&cluster).await.context("opened again")?;
+    heal(&cluster).await?;
+    cluster.check_verified().await?;
+    cluster.check_no_orphans().await?;
+    // Upkeep has moved them and encoded them by then.
+    let codes: Vec<CodeSpec> = live(&cluster).await?.iter().map(|stripe| stripe.code).collect();
+    ensure!(codes == [policy.fast], "they are {codes:?}");
+    let away = (step.disk + step.operation as usize) % cluster.slots.len();
+    cluster.slots[away].sim.set_removed(true);
+    holds(&cluster).await.with_context(|| format!("without disk {away}"))?;
+    Ok(true)
+}
+
 async fn run(world: World, step: ConversionStep) -> Result<bool> {
     let mut cluster = Cluster::reclaiming_at_once(world, step.disks()).await?;
     cluster.running.objects.set_code(BUCKET, Some(step.fast)).await?;
@@ -77,6 +154,9 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
         convert(&cluster, step.compact).await?;
     }
 
+    if let Some(dead) = step.dead {
+        delete(&cluster.running.objects, &key(dead)).await?;
+    }
     if step.hurt {
         let stripe = live(&cluster).await?.swap_remove(0);
         let parity = stripe.chunk_id(ChunkIndex(stripe.code.shape().chunks() - 1)).context("it has its parity")?;
@@ -123,18 +203,23 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
 /// An object of one stripe for each that is merged, on disks of their own.
 async fn write(cluster: &Cluster, step: ConversionStep) -> Result<()> {
     let chunks = usize::from(step.fast.shape().chunks());
+    for at in 0..step.sources() {
+        put_on(cluster, at * chunks..(at + 1) * chunks, &key(at), stored(step, at)).await?;
+    }
+    Ok(())
+}
+
+/// Writes an object while only these disks have room.
+async fn put_on(cluster: &Cluster, mine: Range<usize>, key: &str, stored: Stored) -> Result<()> {
     let all: Vec<DiskId> = cluster.slots.iter().map(|slot| slot.disk).collect();
     let stores = cluster.running.stripes.stores();
-    for at in 0..step.sources() {
-        let mine = at * chunks..(at + 1) * chunks;
-        let spaces: Vec<_> = all.iter().filter_map(|disk| Some((*disk, stores.member(*disk)?.space))).collect();
-        for (disk, _) in spaces.iter().enumerate().filter(|(number, _)| !mine.contains(number)).map(|(_, disk)| disk) {
-            stores.update(*disk, |member| member.space.free_bytes = 0);
-        }
-        put(&cluster.running.objects, &key(at), stored(step, at)).await?;
-        for (disk, space) in spaces {
-            stores.update(disk, |member| member.space = space);
-        }
+    let spaces: Vec<_> = all.iter().filter_map(|disk| Some((*disk, stores.member(*disk)?.space))).collect();
+    for (disk, _) in spaces.iter().enumerate().filter(|(number, _)| !mine.contains(number)).map(|(_, disk)| disk) {
+        stores.update(*disk, |member| member.space.free_bytes = 0);
+    }
+    put(&cluster.running.objects, key, stored).await?;
+    for (disk, space) in spaces {
+        stores.update(disk, |member| member.space = space);
     }
     Ok(())
 }
@@ -173,7 +258,7 @@ async fn convert_and_reclaim(cluster: &Cluster, to: CodeSpec) -> Result<()> {
 
 /// Every object holds what was written.
 async fn check(cluster: &Cluster, step: ConversionStep) -> Result<()> {
-    for object in 0..step.sources() {
+    for object in (0..step.sources()).filter(|object| step.dead != Some(*object)) {
         let found = read(&cluster.running.objects, &key(object), None).await?;
         ensure!(found.as_deref() == Some(&stored(step, object).content()[..]), "object {object} holds other bytes");
     }

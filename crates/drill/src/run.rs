@@ -495,7 +495,7 @@ async fn upload(objects: &Objects, key: &str, stored: Stored, mut cuts: [usize; 
     objects.complete_upload(BUCKET, &upload, &parts, Versioning::Off, none, etag, attributes).await.map(|_| ())
 }
 
-async fn delete(objects: &Objects, key: &str) -> Result<(), ObjectError> {
+pub(crate) async fn delete(objects: &Objects, key: &str) -> Result<(), ObjectError> {
     let bucket = objects.bucket(BUCKET).await?;
     let delete = DeleteObject {
         bucket: bucket.id,
