@@ -33,6 +33,9 @@ pub struct Plan {
     pub alone: usize,
     /// Clients at once in the case "many".
     pub clients: usize,
+    /// What has not changed for so long is packed: longer than the pause between two rounds of packing and the time that deleted
+    /// chunks are kept.
+    pub settled_after: Duration,
     /// Whether goals are judged.
     pub judged: bool,
     /// Where the server's directory is made; `None`: the system's place for temporary files.
@@ -95,7 +98,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     }
     let get = on_all(&server.target, many, plan.clients, Step::Get).await?;
     row("many", "get_objects_per_s", get.rate(), "objects/s");
-    let settled = settled(&directory).await?;
+    let settled = settled(&directory, plan.settled_after).await?;
     space(&mut row, "many", many, [empty, at_first, settled]);
     drop(server);
 
@@ -105,7 +108,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     let empty = taken(&directory)?;
     let put = on_all(&server.target, alone, 1, Step::Put).await?;
     row("alone", "put_objects_per_s", put.rate(), "objects/s");
-    let taken = [empty, taken(&directory)?, self::settled(&directory).await?];
+    let taken = [empty, taken(&directory)?, self::settled(&directory, plan.settled_after).await?];
     space(&mut row, "alone", alone, taken);
     on_all(&server.target, alone, plan.clients, Step::Get).await?;
     Ok(rows)
@@ -230,11 +233,11 @@ fn files_below(directory: &Path) -> anyhow::Result<(u64, u64)> {
 }
 
 /// What is taken when that has not changed for a while.
-async fn settled(directory: &Path) -> anyhow::Result<Taken> {
+async fn settled(directory: &Path, after: Duration) -> anyhow::Result<Taken> {
     let progress = Progress::new("waiting until the store has packed", 0);
     let begin = Instant::now();
     let (mut last, mut since) = (taken(directory)?, Instant::now());
-    while since.elapsed() < SETTLED_AFTER && begin.elapsed() < SETTLED_AT_LAST {
+    while since.elapsed() < after && begin.elapsed() < SETTLED_AT_LAST {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = taken(directory)?;
         if now != last {
@@ -247,6 +250,4 @@ async fn settled(directory: &Path) -> anyhow::Result<Taken> {
 
 /// Objects begin at different places of so many bytes.
 const POOL_BYTES: usize = 8 << 20;
-/// Longer than the pause between two rounds of packing and the time that deleted chunks are kept.
-const SETTLED_AFTER: Duration = Duration::from_secs(90);
 const SETTLED_AT_LAST: Duration = Duration::from_secs(600);

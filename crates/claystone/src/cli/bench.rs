@@ -350,6 +350,10 @@ const QUICK_DEVICE_BYTES: u64 = 16 << 20;
 const QUICK_WRITES: u64 = 1000;
 const QUICK_PART: f64 = 0.005;
 const QUICK_OBJECTS: usize = 2000;
+/// Chunks that nobody reads are kept for a minute.
+const SETTLED_AFTER: Duration = Duration::from_secs(90);
+/// A round of packing each half minute.
+const QUICK_SETTLED_AFTER: Duration = Duration::from_secs(33);
 const QUICK_ROUND: Duration = Duration::from_millis(300);
 
 impl S3 {
@@ -371,6 +375,7 @@ impl Small {
             many,
             alone: many.div_ceil(50),
             clients: self.clients as usize,
+            settled_after: if self.quick { QUICK_SETTLED_AFTER } else { SETTLED_AFTER },
             judged: !self.quick,
             directory: self.dir,
         };
