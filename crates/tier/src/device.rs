@@ -69,7 +69,7 @@ pub struct TieredDevice {
     draining: Turn,
     syncing: Turn,
     state: Mutex<State>,
-    /// Rung when a record has landed, or a read has ended, or somebody's turn.
+    /// Rung when a record has landed, or a log has room, or somebody's turn has ended.
     bell: Arc<dyn Bell>,
 }
 
@@ -85,9 +85,14 @@ impl TieredDevice {
 
     /// Waits until something has changed.
     fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let rings = self.bell.rings();
+        self.wait_at(&*self.bell, state)
+    }
+
+    /// Waits until this bell is rung.
+    fn wait_at<'a>(&'a self, bell: &dyn Bell, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let rings = bell.rings();
         drop(state);
-        self.bell.wait(rings);
+        bell.wait(rings);
         self.state()
     }
 

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
-use super::line::LineTicket;
+use super::line::InLine;
 use super::open::Steering;
 use super::original::told;
 use super::state::{Held, SsdState, State};
@@ -22,7 +22,7 @@ pub struct Staged {
     pub first: Sector,
     pub bytes: Bytes,
     /// Whose writes it has, of those who stood in line: the predictor waits for what it takes. Nobody: it does not know of it.
-    pub line: Vec<LineTicket>,
+    pub line: Vec<InLine>,
     /// It is in the guide's queue of the solid-state drive.
     pub ticket: Option<SsdTicket>,
 }
@@ -101,6 +101,9 @@ impl TieredDevice {
         }
         // Whose thread this is knows.
         state.line.answer(staged.line.get(1..).unwrap_or_default(), &written);
+        if !staged.line.is_empty() {
+            state.line.first().into_iter().for_each(InLine::wake);
+        }
         if written.is_err()
             && side == Side::Hdd
             && let Some(held) = state.records.get_mut(&seq)

@@ -3,10 +3,13 @@
 //! Invariants:
 //! 1. Whoever heard how often it was rung, looked, and waits then, goes on if it was rung since it looked.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// See the module. Of threads, or of a simulated world that knows which of its calls wait.
 pub trait Bell: Send + Sync {
+    /// Another one of the same kind, for who waits for something of its own: nobody else is woken by it.
+    fn another(&self) -> Arc<dyn Bell>;
+
     /// How often it was rung.
     fn rings(&self) -> u64;
 
@@ -20,25 +23,48 @@ pub trait Bell: Send + Sync {
 /// That of threads.
 #[derive(Debug, Default)]
 pub struct ThreadBell {
-    rings: Mutex<u64>,
+    heard: Mutex<Heard>,
     rung: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Heard {
+    rings: u64,
+    /// Threads that wait.
+    waiting: usize,
+}
+
+impl ThreadBell {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Bell for ThreadBell {
+    fn another(&self) -> Arc<dyn Bell> {
+        Arc::<ThreadBell>::default()
+    }
+
     fn rings(&self) -> u64 {
-        *self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard().rings
     }
 
     fn wait(&self, rings: u64) {
-        let mut now = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        while *now == rings {
-            now = self.rung.wait(now).unwrap_or_else(PoisonError::into_inner);
+        let mut heard = self.heard();
+        heard.waiting += 1;
+        while heard.rings == rings {
+            heard = self.rung.wait(heard).unwrap_or_else(PoisonError::into_inner);
         }
+        heard.waiting -= 1;
     }
 
     fn ring(&self) {
-        *self.rings.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.rung.notify_all();
+        let mut heard = self.heard();
+        heard.rings += 1;
+        // Mostly nobody does, and to wake nobody is a call of the system too.
+        if heard.waiting > 0 {
+            self.rung.notify_all();
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, alig
 
 use super::TieredDevice;
 use super::append::Staged;
+use super::line::InLine;
 use super::state::{Held, SsdState, State};
 use crate::credit::Credit;
 use crate::padding::{Padding, Upkeep};
@@ -266,6 +267,7 @@ impl TieredDevice {
             }
             (guide.busy, guide.idle_since) = (false, now);
         }
+        state.line.first().into_iter().for_each(InLine::wake);
         drop(state);
         self.bell.ring();
         written.map(|()| Kept::Something)

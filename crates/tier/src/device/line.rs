@@ -11,57 +11,76 @@
 //! 1. Those who were taken along and are on their way, and behind them those in the line, are what the predictor has in its queue, in this
 //!    order. So nobody leaves the line but from its front.
 //! 2. Nothing of a write is in a log or in the overlay while it waits: it has no sequence yet.
+//! 3. Each waits at a bell of its own, which is rung when it is the first and nothing is on its way, and when it was taken along and has its
+//!    answer. So what else happens wakes none of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use claystone_env::{DeviceError, SECTOR_BYTES, SectorRange};
 
 use super::TieredDevice;
 use super::append::{Attempt, Load, Staged, count, takes};
+use super::bell::Bell;
 use super::guide::Guide;
 use super::state::{SsdState, State};
 use crate::record::{Kind, fits_header};
 use crate::superblock::Side;
 
 /// Who waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LineTicket(u64);
+#[derive(Clone)]
+pub struct InLine {
+    ticket: u64,
+    bell: Arc<dyn Bell>,
+}
 
 /// See the module.
 #[derive(Default)]
 pub struct Line {
-    pub(super) waiting: VecDeque<(LineTicket, Load)>,
+    pub(super) waiting: VecDeque<(InLine, Load)>,
     next: u64,
-    /// What became of the writes of those who were taken along, until they ask: written, or why not.
-    answers: BTreeMap<LineTicket, Result<(), String>>,
+    /// What became of the writes of those who were taken along, by their tickets, until they ask: written, or why not.
+    answers: BTreeMap<u64, Result<(), String>>,
+}
+
+impl InLine {
+    /// Lets it look again.
+    pub fn wake(&self) {
+        self.bell.ring();
+    }
 }
 
 impl Line {
-    fn join(&mut self, load: Load) -> LineTicket {
-        let ticket = LineTicket(self.next);
+    fn join(&mut self, load: Load, bell: Arc<dyn Bell>) -> InLine {
+        let who = InLine { ticket: self.next, bell };
         self.next += 1;
-        self.waiting.push_back((ticket, load));
-        ticket
+        self.waiting.push_back((who.clone(), load));
+        who
     }
 
-    fn is_first(&self, ticket: LineTicket) -> bool {
-        self.waiting.front().is_some_and(|(first, _)| *first == ticket)
+    fn is_first(&self, who: &InLine) -> bool {
+        self.first().is_some_and(|first| first.ticket == who.ticket)
+    }
+
+    /// Who is the first.
+    pub fn first(&self) -> Option<&InLine> {
+        self.waiting.front().map(|(first, _)| first)
     }
 
     /// Takes the first out.
     ///
     /// # Panics
     /// If nobody waits.
-    fn leave(&mut self) -> (LineTicket, Load) {
+    fn leave(&mut self) -> (InLine, Load) {
         self.waiting.pop_front().expect("the caller looked")
     }
 
     /// Tells those who were taken along what became of it.
-    pub fn answer(&mut self, tickets: &[LineTicket], written: &Result<(), DeviceError>) {
-        let answer = |ticket: &LineTicket| (*ticket, written.as_ref().map_err(ToString::to_string).copied());
-        self.answers.extend(tickets.iter().map(answer));
+    pub fn answer(&mut self, along: &[InLine], written: &Result<(), DeviceError>) {
+        let answer = |who: &InLine| (who.ticket, written.as_ref().map_err(ToString::to_string).copied());
+        self.answers.extend(along.iter().map(answer));
+        along.iter().for_each(InLine::wake);
     }
 }
 
@@ -74,10 +93,10 @@ impl TieredDevice {
     ) -> Result<Attempt, DeviceError> {
         let (range, bytes) = (load.extents[0], load.bytes.len() as u64);
         guide(&mut state).join(bytes);
-        let ticket = state.line.join(load);
-        while guide(&mut state).is_busy() || !state.line.is_first(ticket) {
-            state = self.wait(state);
-            if let Some(answer) = state.line.answers.remove(&ticket) {
+        let who = state.line.join(load, self.bell.another());
+        while guide(&mut state).is_busy() || !state.line.is_first(&who) {
+            state = self.wait_at(&*who.bell, state);
+            if let Some(answer) = state.line.answers.remove(&who.ticket) {
                 let failed = |why| DeviceError::Write { range, source: io::Error::other(why) };
                 return answer.map(|()| Attempt::TakenAlong).map_err(failed);
             }
@@ -87,22 +106,21 @@ impl TieredDevice {
         if !is_open || !guide(&mut state).takes(bytes) || !takes(&state, Side::Hdd, load.extents.len(), load.crcs.len())
         {
             guide(&mut state).leave();
-            drop(state);
             // The next one is the first now.
-            self.bell.ring();
+            state.line.first().into_iter().for_each(InLine::wake);
             return Ok(Attempt::Again(load));
         }
-        let (mut tickets, mut loads) = (vec![ticket], vec![load]);
+        let (mut together, mut loads) = (vec![who], vec![load]);
         while goes_along(&state, &loads) {
-            let (ticket, load) = state.line.leave();
-            tickets.push(ticket);
+            let (next, load) = state.line.leave();
+            together.push(next);
             loads.push(load);
         }
         let load = Load::joined(loads);
         guide(&mut state).begin();
-        count(&mut state, Side::Hdd, tickets.len() as u64, &load);
+        count(&mut state, Side::Hdd, together.len() as u64, &load);
         let staged = self.stage(&mut state, Side::Hdd, Kind::Data, load);
-        Ok(Attempt::Staged(Staged { line: tickets, ..staged }))
+        Ok(Attempt::Staged(Staged { line: together, ..staged }))
     }
 }
 

@@ -52,9 +52,12 @@ impl TieredDevice {
             again = self.read_parts(parts, effort, &mut outcomes);
             let mut state = self.state();
             state.readers.remove(&reader);
-            state.free_unread();
+            let has_freed = state.free_unread();
             drop(state);
-            self.bell.ring();
+            // Nobody waits for reads but who waits for room that they keep.
+            if has_freed {
+                self.bell.ring();
+            }
         }
         for failed in outcomes.iter_mut().flatten() {
             failed.sort_by_key(|failed| failed.sector);

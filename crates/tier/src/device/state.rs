@@ -273,9 +273,10 @@ impl State {
         self.free_unread();
     }
 
-    /// Frees what reads that have ended kept.
-    pub fn free_unread(&mut self) {
+    /// Frees what reads that have ended kept. Returns whether there was any.
+    pub fn free_unread(&mut self) -> bool {
         let oldest = self.readers.first().copied().unwrap_or(u64::MAX);
+        let before = self.freed.len();
         while let Some((reader, tails)) = self.freed.front().copied() {
             // Reads below that number began before.
             if oldest < reader {
@@ -286,6 +287,7 @@ impl State {
                 ring.free(tail);
             }
         }
+        self.freed.len() < before
     }
 }
 

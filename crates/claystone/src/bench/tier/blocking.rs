@@ -4,8 +4,8 @@
 //! a task: call --turn--> its thread: runs, until a device of it is asked for something
 //!         the world does it, and time passes <--wish-- blocks
 //!              --turn--> goes on, until the next wish or its end: done
-//!         others run                   <--waits at the bell
-//!              --turn--> goes on, once another call has rung it
+//!         others run                   <--waits at a bell
+//!              --turn--> goes on, once another call has rung that one
 //! ```
 //!
 //! Invariants:
@@ -13,9 +13,9 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use claystone_env::{Clock, Moment, SectorRange};
@@ -58,29 +58,50 @@ pub struct Blocking {
     /// The time of the world, for who runs.
     now_ns: Arc<AtomicU64>,
     idle: RefCell<Vec<Thread>>,
-    bell: Arc<WorldBell>,
-    /// For calls that wait at it.
-    rung: Notify,
+    rung: Arc<Rung>,
 }
 
 /// A bell of which the world knows who waits at it.
+struct WorldBell {
+    at: Arc<Waiting>,
+    rung: Arc<Rung>,
+}
+
+/// Who waits at a bell.
 #[derive(Default)]
-struct WorldBell(AtomicU64);
+struct Waiting {
+    rings: AtomicU64,
+    woken: Notify,
+}
+
+/// Bells that were rung in the turn that is.
+type Rung = Mutex<Vec<Arc<Waiting>>>;
+
+impl Waiting {
+    fn rings(&self) -> u64 {
+        self.rings.load(Ordering::Relaxed)
+    }
+}
 
 impl Bell for WorldBell {
+    fn another(&self) -> Arc<dyn Bell> {
+        Arc::new(WorldBell { at: Arc::default(), rung: self.rung.clone() })
+    }
+
     fn rings(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.at.rings()
     }
 
     fn wait(&self, rings: u64) {
-        if give_way(Told::Waits(rings)).is_err() {
+        if give_way(Told::Waits(self.at.clone(), rings)).is_err() {
             // Nobody will ring it any more, and nobody waits for this thread.
             std::panic::resume_unwind(Box::new("the world has ended"));
         }
     }
 
     fn ring(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.at.rings.fetch_add(1, Ordering::Relaxed);
+        self.rung.lock().expect("nobody panics here").push(self.at.clone());
     }
 }
 
@@ -97,8 +118,8 @@ enum Turn {
 
 enum Told {
     Wish(Wish),
-    /// For the bell, which was rung so often.
-    Waits(u64),
+    /// For a bell, which was rung so often.
+    Waits(Arc<Waiting>, u64),
     Done,
 }
 
@@ -115,7 +136,7 @@ thread_local! {
 impl Blocking {
     /// In the world of this clock.
     pub fn new(clock: Arc<dyn Clock>) -> Blocking {
-        Blocking { clock, now_ns: Arc::default(), idle: RefCell::default(), bell: Arc::default(), rung: Notify::new() }
+        Blocking { clock, now_ns: Arc::default(), idle: RefCell::default(), rung: Arc::default() }
     }
 
     /// The time, for calls.
@@ -126,7 +147,7 @@ impl Blocking {
 
     /// Where calls wait for each other.
     pub fn bell(&self) -> Arc<dyn Bell> {
-        self.bell.clone()
+        Arc::new(WorldBell { at: Arc::default(), rung: self.rung.clone() })
     }
 
     /// Calls; `fulfil` does what devices are asked for meanwhile.
@@ -144,18 +165,17 @@ impl Blocking {
         let mut turn = Turn::Begin(Box::new(move || drop(tell.send(call()))));
         loop {
             self.now_ns.store(self.clock.now().0.as_nanos() as u64, Ordering::Relaxed);
-            let before = self.bell.rings();
             thread.turns.send(turn).expect("it waits for its turn");
             let told = thread.told.recv().expect("a call panicked");
-            if self.bell.rings() != before {
-                self.rung.notify_waiters();
+            for rung in self.rung.lock().expect("nobody panics here").drain(..) {
+                rung.woken.notify_waiters();
             }
             match told {
                 Told::Done => break,
                 Told::Wish(wish) => fulfil(wish).await,
-                Told::Waits(rings) => {
-                    while self.bell.rings() == rings {
-                        self.rung.notified().await;
+                Told::Waits(at, rings) => {
+                    while at.rings() == rings {
+                        at.woken.notified().await;
                     }
                 }
             }

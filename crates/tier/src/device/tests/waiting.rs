@@ -1,12 +1,15 @@
 //! Who waits for whom.
 
+use super::bell::ThreadBell;
 use super::*;
 
-/// A device that waits in a write, and may fail it.
+/// A device that waits in a write or a read, and may fail that write.
 struct Gated {
     device: Arc<dyn Device>,
-    /// Writes before that one.
+    /// Writes before that one,
     left: AtomicI64,
+    /// and reads.
+    reads_left: AtomicI64,
     /// It is there.
     at_gate: Mutex<Sender<()>>,
     opened: Mutex<Receiver<()>>,
@@ -18,10 +21,16 @@ impl Gated {
     /// The device, what tells that the write is there, and what lets it go on.
     fn new(device: Arc<dyn Device>, fails: bool) -> (Arc<Gated>, Receiver<()>, Sender<()>) {
         let ((at_gate, reached), (open_gate, opened)) = (channel(), channel());
-        let left = AtomicI64::new(i64::MAX);
+        let (left, reads_left) = (AtomicI64::new(i64::MAX), AtomicI64::new(i64::MAX));
         let (at_gate, opened) = (Mutex::new(at_gate), Mutex::new(opened));
         let fails_at = AtomicI64::new(if fails { 0 } else { i64::MIN });
-        (Arc::new(Gated { device, left, at_gate, opened, fails_at }), reached, open_gate)
+        (Arc::new(Gated { device, left, reads_left, at_gate, opened, fails_at }), reached, open_gate)
+    }
+
+    /// Waits until the test opens the gate.
+    fn wait_at_gate(&self) {
+        held_by_test(&self.at_gate).send(()).expect("the test waits");
+        held_by_test(&self.opened).recv().expect("the test opens it");
     }
 
     /// The write that comes so many after the gate fails.
@@ -40,14 +49,16 @@ impl Device for Gated {
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        if self.reads_left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.wait_at_gate();
+        }
         self.device.read(first, into, effort)
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         if left == 0 {
-            held_by_test(&self.at_gate).send(()).expect("the test waits");
-            held_by_test(&self.opened).recv().expect("the test opens it");
+            self.wait_at_gate();
         }
         if left == self.fails_at.load(Ordering::SeqCst) {
             let range = SectorRange { first, sectors: (bytes.len() / SECTOR_BYTES) as u64 };
@@ -182,6 +193,75 @@ fn who_waits_for_room_is_told_when_the_hard_disk_fails() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a read, and a write that waits for room")]
+fn who_waits_for_room_goes_on_when_the_read_that_kept_it_has_ended() {
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + LOG + 2));
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+    formatted(&*hdd, &*ssd);
+    let (gated, reached, open_gate) = Gated::new(hdd, false);
+    let device = TieredDevice::open(gated.clone(), Some(ssd), now(), tuning(1_000_000)).expect("open");
+    gated.reads_left.store(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        // It is at home, where nobody wrote.
+        let reader = scope.spawn(|| content(&device, HOME - 1));
+        reached.recv().expect("the read came");
+        let writer = scope.spawn(|| (0..LOG).for_each(|number| write(&device, number % (HOME - 1), number)));
+        until_room_waits_for_reads(&device);
+        open_gate.send(()).expect("the read waits");
+        assert_eq!(reader.join().expect("no panic"), Some(vec![0; SECTOR_BYTES]));
+        writer.join().expect("there is room");
+    });
+    assert_eq!(content(&device, (LOG - 1) % (HOME - 1)), Some(sector_pattern(LOG - 1, 1)));
+}
+
+/// A bell of threads that counts.
+#[derive(Clone)]
+struct Counting {
+    bell: Arc<dyn Bell>,
+    /// How often it was rung, and others that were made of it.
+    rung: Arc<AtomicU64>,
+    /// How often who waited there was woken.
+    woken: Arc<AtomicU64>,
+}
+
+impl Counting {
+    fn new() -> Counting {
+        Counting { bell: Arc::<ThreadBell>::default(), rung: Arc::default(), woken: Arc::default() }
+    }
+}
+
+impl Bell for Counting {
+    fn another(&self) -> Arc<dyn Bell> {
+        Arc::new(Counting { bell: self.bell.another(), ..self.clone() })
+    }
+
+    fn rings(&self) -> u64 {
+        self.bell.rings()
+    }
+
+    fn wait(&self, rings: u64) {
+        self.bell.wait(rings);
+        self.woken.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn ring(&self) {
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        self.bell.ring();
+    }
+}
+
+#[test]
+fn a_read_for_which_nobody_can_wait_rings_no_bell() {
+    let bell = Counting::new();
+    let device = Pair::new(1, 2).opened().with_bell(Arc::new(bell.clone()));
+    (0..4).for_each(|sector| write(&device, sector, sector));
+    let before = bell.rung.load(Ordering::SeqCst);
+    (0..4).for_each(|sector| assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1))));
+    assert_eq!(content(&device, HOME - 1), Some(vec![0; SECTOR_BYTES]));
+    assert_eq!(bell.rung.load(Ordering::SeqCst), before);
+}
+
+#[test]
 fn what_a_sync_that_did_not_end_had_taken_is_of_the_next_one() {
     for seed in 0..20 {
         let pair = Pair::new(seed, 1_000_000);
@@ -267,6 +347,36 @@ fn writes_that_wait_for_one_on_its_way_go_together() {
     is_right(&device);
     while device.drain().expect("drain").more {}
     is_right(&device);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "writes at once")]
+fn who_stands_in_line_is_woken_once() {
+    let AtGate { device, reached, open_gate, .. } = steered_to_a_gate(false, now());
+    let bell = Counting::new();
+    let device = device.with_bell(Arc::new(bell.clone()));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| write(&device, 1, 1));
+        reached.recv().expect("the write came");
+        let writers: Vec<_> = (2..6)
+            .map(|sector| {
+                let device = &device;
+                let writer = scope.spawn(move || write(device, sector, sector));
+                until_waiting(device, sector as usize - 1);
+                writer
+            })
+            .collect();
+        // Something else has changed.
+        for _ in 0..10 {
+            device.bell.ring();
+            (0..1000).for_each(|_| std::thread::yield_now());
+        }
+        open_gate.send(()).expect("the write waits");
+        first.join().expect("no panic");
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+    });
+    // The first of them for its turn, the others when it had written theirs.
+    assert_eq!(bell.woken.load(Ordering::SeqCst), 4);
 }
 
 #[test]
