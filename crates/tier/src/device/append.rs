@@ -183,42 +183,17 @@ impl TieredDevice {
     /// If there is no room.
     pub(super) fn stage(&self, state: &mut State, side: Side, kind: Kind, load: Load) -> Staged {
         let Load { extents, mut bytes, crcs, replaces } = load;
-        let sectors = 1 + crcs.len() as u64;
-        let ring = &mut state.rings[side as usize];
-        let position = ring.take(sectors, 0).expect("the caller looked for room");
-        let place = ring.place(position);
-        let seq = state.next_seq;
-        state.next_seq += 1;
-        let header = Header {
-            kind,
-            side,
-            seq,
-            place,
-            generation: state.superblock.generation,
-            mark: state.durable_mark,
-            replaces,
-            extents,
-            crcs,
-            list: None,
-        };
+        let (header, position) = take_place(state, side, kind, extents, crcs, replaces);
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
         let bytes = bytes.freeze();
-        let entries = vec![Entry::of(&header)];
-        let (told, memory) = (told(side, kind, &header.extents), Some(bytes.clone()));
-        state.hold(seq, Held { side, position, sectors, kind, replaces, told, entries, memory });
-        state.await_mark(seq);
-        state.in_flight.insert(seq);
-        if side == Side::Ssd {
-            state.counts.ssd_sectors += sectors;
-        }
-        Staged {
-            seq,
-            side,
-            first: Sector(self.logs[side as usize].first.0 + place),
-            bytes,
-            line: Vec::new(),
-            ticket: None,
-        }
+        hold_placed(state, &header, position, vec![bytes.slice(SECTOR_BYTES..)]);
+        self.staged(&header, bytes)
+    }
+
+    /// A record that has its place, with its bytes.
+    pub(super) fn staged(&self, header: &Header, bytes: Bytes) -> Staged {
+        let first = Sector(self.logs[header.side as usize].first.0 + header.place);
+        Staged { seq: header.seq, side: header.side, first, bytes, line: Vec::new(), ticket: None }
     }
 
     pub(super) fn write_staged(&self, staged: &Staged) -> Result<(), DeviceError> {
@@ -226,6 +201,41 @@ impl TieredDevice {
         let range = SectorRange { first: staged.first, sectors };
         let device = self.device(staged.side).map_err(|source| DeviceError::Write { range, source })?;
         device.write(staged.first, &staged.bytes)
+    }
+}
+
+/// Takes a sequence and a place for a record that has room. Returns its header, and its position in the ring.
+///
+/// # Panics
+/// If there is no room.
+pub fn take_place(
+    state: &mut State,
+    side: Side,
+    kind: Kind,
+    extents: Vec<SectorRange>,
+    crcs: Vec<u32>,
+    replaces: u64,
+) -> (Header, u64) {
+    let ring = &mut state.rings[side as usize];
+    let position = ring.take(1 + crcs.len() as u64, 0).expect("the caller looked for room");
+    let place = ring.place(position);
+    let seq = state.next_seq;
+    state.next_seq += 1;
+    let (generation, mark) = (state.superblock.generation, state.durable_mark);
+    (Header { kind, side, seq, place, generation, mark, replaces, extents, crcs, list: None }, position)
+}
+
+/// Notes a record that has its place, and what it is of: it is in flight from now on, and waits for a mark. `memory`: its payload, as
+/// [`Held::memory`] has it.
+pub fn hold_placed(state: &mut State, header: &Header, position: u64, memory: Vec<Bytes>) {
+    let Header { side, kind, seq, replaces, .. } = *header;
+    let (sectors, entries) = (header.sectors(), vec![Entry::of(header)]);
+    let (told, memory) = (told(side, kind, &header.extents), Some(memory));
+    state.hold(seq, Held { side, position, sectors, kind, replaces, told, entries, memory });
+    state.await_mark(seq);
+    state.in_flight.insert(seq);
+    if side == Side::Ssd {
+        state.counts.ssd_sectors += sectors;
     }
 }
 

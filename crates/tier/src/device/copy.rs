@@ -3,16 +3,19 @@
 //! Invariants:
 //! 1. A copy has what of its record is the newest, under a later sequence, and is staged in one step with the mark that covers both: that
 //!    lists the copy and not the record. So nothing older supersedes anything newer.
-//! 2. A copy says which record it stands for, and a void record which padding was not synced, so that nobody misses those if the mark is
+//! 2. What a copy is of is in memory once: it has its record's bytes by reference, and is put together where it is written, while others
+//!    stage their writes.
+//! 3. A copy says which record it stands for, and a void record which padding was not synced, so that nobody misses those if the mark is
 //!    lost.
 
+use bytes::Bytes;
 use claystone_env::{SECTOR_BYTES, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
-use super::append::{Load, Staged};
+use super::append::{hold_placed, take_place};
 use super::state::{LOST_OF_A_RECORD, State};
-use crate::record::{Kind, entry_bytes, fits_header};
-use crate::superblock::Side;
+use crate::record::{Header, Kind, entry_bytes, fits_header};
+use crate::superblock::{PairId, Side};
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +57,26 @@ struct Rest {
     sectors: u64,
 }
 
+/// A copy or a void record that has its place, and is to be put together and written there.
+pub struct StagedCopy {
+    header: Header,
+    /// Its payload.
+    parts: Vec<Bytes>,
+}
+
+impl StagedCopy {
+    /// All that is written.
+    fn bytes(&self, id: PairId) -> Bytes {
+        let mut bytes = aligned_buffer(self.header.sectors() as usize * SECTOR_BYTES);
+        bytes.extend_from_slice(&self.header.encode(id));
+        self.parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.freeze()
+    }
+}
+
 impl TieredDevice {
     /// If that is cheaper than a sync of the hard disk: stages copies of what it has of `marking`, which then names those instead.
-    pub(super) fn replace_volatile(&self, state: &mut State) -> Vec<Staged> {
+    pub(super) fn replace_volatile(&self, state: &mut State) -> Vec<StagedCopy> {
         let volatile: Vec<u64> =
             state.marking.iter().copied().filter(|seq| state.records[seq].side == Side::Hdd).collect();
         let rests: Vec<Rest> = match self.tuning.copy_sectors_max {
@@ -75,19 +95,18 @@ impl TieredDevice {
         assert!(state.pending.is_empty(), "all of it is being marked");
         let mut copies = Vec::with_capacity(rests.len());
         for rest in rests {
-            let mut bytes = aligned_buffer((1 + rest.sectors as usize) * SECTOR_BYTES);
-            bytes.resize(SECTOR_BYTES, 0);
             let held = &state.records[&rest.seq];
             // Its checksums are those of when it was written: made anew they would take long, and vouch for what memory became.
-            let mut crcs = Vec::with_capacity(rest.sectors as usize);
+            let (mut parts, mut crcs) = (Vec::with_capacity(rest.at.len()), Vec::with_capacity(rest.sectors as usize));
             for (extent, at) in rest.extents.iter().zip(&rest.at) {
-                bytes.extend_from_slice(&held.content(*at, extent.sectors).expect("memory has it"));
+                parts.push(held.content(*at, extent.sectors).expect("memory has it"));
                 crcs.extend_from_slice(held.crcs(*at, extent.sectors));
             }
             let kind = if crcs.is_empty() { Kind::Void } else { Kind::Data };
             state.counts.copied_sectors += rest.sectors;
-            let load = Load { extents: rest.extents, bytes, crcs, replaces: rest.seq };
-            copies.push(self.stage(state, Side::Ssd, kind, load));
+            let (header, position) = take_place(state, Side::Ssd, kind, rest.extents, crcs, rest.seq);
+            hold_placed(state, &header, position, parts.clone());
+            copies.push(StagedCopy { header, parts });
         }
         state.marked(&volatile);
         state.marking.retain(|seq| volatile.binary_search(seq).is_err());
@@ -97,7 +116,7 @@ impl TieredDevice {
     }
 
     /// Stages what says that padding need not be there: the hard disk is not synced, and whoever misses a mark would miss it too.
-    pub(super) fn stage_void(&self, state: &mut State, padded: &[SectorRange]) -> Vec<Staged> {
+    pub(super) fn stage_void(&self, state: &mut State, padded: &[SectorRange]) -> Vec<StagedCopy> {
         let mut staged = Vec::new();
         let mut rest = padded;
         while !rest.is_empty() {
@@ -106,10 +125,9 @@ impl TieredDevice {
             if !has_room || !state.may_await(Side::Ssd, 1, entry_bytes(ranges.len(), 0)) {
                 break;
             }
-            let mut bytes = aligned_buffer(SECTOR_BYTES);
-            bytes.resize(SECTOR_BYTES, 0);
-            let load = Load { extents: ranges.to_vec(), bytes, crcs: Vec::new(), replaces: 0 };
-            staged.push(self.stage(state, Side::Ssd, Kind::Void, load));
+            let (header, position) = take_place(state, Side::Ssd, Kind::Void, ranges.to_vec(), Vec::new(), 0);
+            hold_placed(state, &header, position, Vec::new());
+            staged.push(StagedCopy { header, parts: Vec::new() });
             rest = behind;
         }
         // What there is no room for is for the next sync.
@@ -120,12 +138,13 @@ impl TieredDevice {
     }
 
     /// Writes copies that were staged. What the solid-state drive does not take, memory has still.
-    pub(super) fn write_copies(&self, copies: &[Staged]) {
+    pub(super) fn write_copies(&self, copies: Vec<StagedCopy>) {
+        let id = self.state().superblock.id;
         for copy in copies {
-            if let Err(error) = self.write_staged(copy) {
+            if let Err(error) = self.write_staged(&self.staged(&copy.header, copy.bytes(id))) {
                 self.ssd_failed(&error);
             }
-            self.state().in_flight.remove(&copy.seq);
+            self.state().in_flight.remove(&copy.header.seq);
         }
         self.bell.ring();
     }

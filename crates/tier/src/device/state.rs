@@ -34,8 +34,8 @@ pub struct Held {
     pub told: Vec<SectorRange>,
     /// What of it counts: all of it, or what was whole after a power cut.
     pub entries: Vec<Entry>,
-    /// Its bytes, with the header, while no mark that lists it is durable.
-    pub memory: Option<Bytes>,
+    /// Its payload, while no mark that lists it is durable: in parts that follow each other, and no extent is in two of them.
+    pub memory: Option<Vec<Bytes>>,
 }
 
 impl Held {
@@ -53,8 +53,14 @@ impl Held {
     /// The content of payload sectors, if it is in memory.
     pub fn content(&self, at: u32, sectors: u64) -> Option<Bytes> {
         let memory = self.memory.as_ref().filter(|_| self.kind == Kind::Data)?;
-        let first = (1 + at as usize) * SECTOR_BYTES;
-        Some(memory.slice(first..first + sectors as usize * SECTOR_BYTES))
+        let mut first = at as usize * SECTOR_BYTES;
+        for part in memory {
+            if first < part.len() {
+                return Some(part.slice(first..first + sectors as usize * SECTOR_BYTES));
+            }
+            first -= part.len();
+        }
+        None
     }
 }
 

@@ -95,7 +95,7 @@ impl TieredDevice {
         }
         let mark = self.stage_mark(&mut state, side)?;
         drop(state);
-        self.write_copies(&copies);
+        self.write_copies(copies);
         let mut state = self.state();
         // Where the hard disk is not synced, padding and what was copied may be on its way still.
         let waits = |state: &State| {

@@ -39,6 +39,32 @@ fn a_sync_copies_little_of_the_hard_disk_s_buffer_and_what_was_written_later_sta
 }
 
 #[test]
+fn what_a_sync_copies_is_in_memory_once() {
+    let device = Pair { copy_sectors_max: 20, ..Pair::new(1, 1) }.opened();
+    // Of the first record the second leaves both ends.
+    device.write(Sector(0), &sector_pattern(1, 5)).expect("write");
+    write(&device, 2, 2);
+    let mut state = device.state();
+    state.marking = std::mem::take(&mut state.pending);
+    let originals: Vec<_> = state.marking.iter().map(|seq| state.records[seq].memory.clone().expect("it is")).collect();
+    let copies = device.replace_volatile(&mut state);
+    let held: Vec<_> = state.marking.iter().map(|seq| state.records[seq].memory.clone().expect("it is")).collect();
+    drop(state);
+    assert_eq!((copies.len(), held.iter().map(Vec::len).collect::<Vec<_>>()), (2, vec![2, 1]));
+    for (parts, original) in held.iter().zip(&originals) {
+        let within = original[0].as_ptr_range();
+        assert!(parts.iter().all(|part| within.contains(&part.as_ptr())));
+    }
+    assert!(
+        held[0].concat()[..] == [&originals[0][0][..2 * SECTOR_BYTES], &originals[0][0][3 * SECTOR_BYTES..]].concat()
+    );
+    device.write_copies(copies);
+    let of_first = sector_pattern(1, 5);
+    let found = content(&device, 4);
+    assert_eq!(found.as_deref(), Some(&of_first[4 * SECTOR_BYTES..]));
+}
+
+#[test]
 fn what_was_copied_is_found_in_the_hard_disk_s_log_when_the_solid_state_drive_fails() {
     for settled in [false, true] {
         // All go to the hard disk's log, and are copied.
