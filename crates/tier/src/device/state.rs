@@ -230,10 +230,14 @@ impl State {
             && self.list_bytes + entry_bytes <= self.list_bytes_max()
     }
 
-    /// Whether so much is in no mark that who writes would soon wait for one.
-    pub fn waits_long_for_a_mark(&self) -> bool {
+    /// Whether so much is in no mark that who writes would soon wait for one; or that a sync would soon find more in the hard disk's log than
+    /// it may copy, which is `copy_sectors_max`, or 0.
+    pub fn waits_long_for_a_mark(&self, copy_sectors_max: u64) -> bool {
         let max = u64::from(self.superblock.unmarked_sectors_max);
-        self.unmarked.iter().any(|sectors| sectors * 2 > max) || self.list_bytes * 2 > self.list_bytes_max()
+        let copies = copy_sectors_max > 0 && self.mark_side() == Side::Ssd;
+        let hdd_max = if copies { max.min(copy_sectors_max) } else { max };
+        let [ssd, hdd] = self.unmarked;
+        ssd * 2 > max || hdd * 2 > hdd_max || self.list_bytes * 2 > self.list_bytes_max()
     }
 
     /// Bytes that a mark has for its list, at most.

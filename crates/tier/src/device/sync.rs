@@ -35,13 +35,13 @@ impl TieredDevice {
         }
     }
 
-    /// Syncs if so much is in no mark that who writes would soon have to wait for one. For who may wait in their place: not for who calls
+    /// Syncs if so much is in no mark that who writes would soon have to wait for one, or the next sync for the hard disk. For who may wait in their place: not for who calls
     /// [`TieredDevice::tend`], since that keeps the hard disk quick while the solid-state drive stalls, and a sync waits for it.
     ///
     /// # Errors
     /// As [`Device::sync`](claystone_env::Device::sync).
     pub fn sync_early(&self) -> Result<(), DeviceError> {
-        let waits_long = self.state().waits_long_for_a_mark();
+        let waits_long = self.state().waits_long_for_a_mark(self.tuning.copy_sectors_max);
         if waits_long { self.sync_all() } else { Ok(()) }
     }
 

@@ -464,3 +464,19 @@ fn an_early_sync_comes_before_who_writes_would_have_to() {
     assert_eq!((syncs[9], syncs[10], syncs[21]), (0, 1, 2));
     assert_eq!(syncs.last(), Some(&3));
 }
+
+#[test]
+fn an_early_sync_comes_while_all_can_be_copied() {
+    for (copy_sectors_max, expected) in [(20, (5, 30, 0)), (0, (3, 0, 3)), (1000, (3, 33, 0))] {
+        // All go to the hard disk's log, where each takes two sectors; of 40 that may wait for a mark.
+        let device = Pair { copy_sectors_max, ..Pair::new(1, 1) }.opened();
+        let before = device.info().counts;
+        for number in 0..33 {
+            write(&device, number, number);
+            device.sync_early().expect("sync");
+        }
+        let counts = device.info().counts;
+        let found = (counts.syncs - before.syncs, counts.copied_sectors, counts.hdd_syncs - before.hdd_syncs);
+        assert_eq!(found, expected, "{copy_sectors_max} may be copied");
+    }
+}
