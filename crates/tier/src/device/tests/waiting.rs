@@ -1,5 +1,8 @@
 //! Who waits for whom.
 
+use std::ops::Range;
+use std::thread::{Scope, ScopedJoinHandle};
+
 use super::bell::ThreadBell;
 use super::*;
 
@@ -307,6 +310,20 @@ fn until_waiting(device: &TieredDevice, many: usize) {
     }
 }
 
+/// Lets each of these sectors be written by a thread of its own, one behind the other in line.
+fn in_line<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    device: &'env TieredDevice,
+    sectors: Range<u64>,
+) -> Vec<ScopedJoinHandle<'scope, Result<(), DeviceError>>> {
+    let stand = |(many, sector): (usize, u64)| {
+        let writer = scope.spawn(move || device.write(Sector(sector), &sector_pattern(sector, 1)));
+        until_waiting(device, many);
+        writer
+    };
+    (1..).zip(sectors).map(stand).collect()
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "writes at once")]
 fn writes_that_wait_for_one_on_its_way_go_together() {
@@ -314,14 +331,7 @@ fn writes_that_wait_for_one_on_its_way_go_together() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| write(&device, 1, 1));
         reached.recv().expect("the write came");
-        let writers: Vec<_> = (2..6)
-            .map(|sector| {
-                let device = &device;
-                let writer = scope.spawn(move || write(device, sector, sector));
-                until_waiting(device, sector as usize - 1);
-                writer
-            })
-            .collect();
+        let writers = in_line(scope, &device, 2..6);
         // What overlaps one of them is a record of its own.
         let last = scope.spawn(|| write(&device, 5, 50));
         until_waiting(&device, 5);
@@ -329,7 +339,7 @@ fn writes_that_wait_for_one_on_its_way_go_together() {
         assert_eq!(device.state().overlay.sectors(), 1);
         open_gate.send(()).expect("the write waits");
         first.join().expect("no panic");
-        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic").expect("it is written"));
         last.join().expect("no panic");
     });
     let counts = device.info().counts;
@@ -358,14 +368,7 @@ fn who_stands_in_line_is_woken_once() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| write(&device, 1, 1));
         reached.recv().expect("the write came");
-        let writers: Vec<_> = (2..6)
-            .map(|sector| {
-                let device = &device;
-                let writer = scope.spawn(move || write(device, sector, sector));
-                until_waiting(device, sector as usize - 1);
-                writer
-            })
-            .collect();
+        let writers = in_line(scope, &device, 2..6);
         // Something else has changed.
         for _ in 0..10 {
             device.bell.ring();
@@ -373,7 +376,7 @@ fn who_stands_in_line_is_woken_once() {
         }
         open_gate.send(()).expect("the write waits");
         first.join().expect("no panic");
-        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic").expect("it is written"));
     });
     // The first of them for its turn, the others when it had written theirs.
     assert_eq!(bell.woken.load(Ordering::SeqCst), 4);
@@ -386,17 +389,10 @@ fn who_waits_for_one_that_fails_goes_to_the_solid_state_drive() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| device.write(Sector(1), &sector_pattern(1, 1)));
         reached.recv().expect("the write came");
-        let writers: Vec<_> = (2..5)
-            .map(|sector| {
-                let device = &device;
-                let writer = scope.spawn(move || write(device, sector, sector));
-                until_waiting(device, sector as usize - 1);
-                writer
-            })
-            .collect();
+        let writers = in_line(scope, &device, 2..5);
         open_gate.send(()).expect("the write waits");
         assert!(first.join().expect("no panic").is_err(), "it is told");
-        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic").expect("it is written"));
     });
     // Where the drive is nobody knows any more.
     assert_eq!(device.info().counts.redirected_writes, 1);
@@ -410,14 +406,7 @@ fn all_are_told_that_went_together_and_failed() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| device.write(Sector(1), &sector_pattern(1, 1)));
         reached.recv().expect("the write came");
-        let writers: Vec<_> = (2..5)
-            .map(|sector| {
-                let device = &device;
-                let writer = scope.spawn(move || device.write(Sector(sector), &sector_pattern(sector, 1)));
-                until_waiting(device, sector as usize - 1);
-                writer
-            })
-            .collect();
+        let writers = in_line(scope, &device, 2..5);
         gated.fail_behind_gate(1);
         open_gate.send(()).expect("the write waits");
         first.join().expect("no panic").expect("it is written");
