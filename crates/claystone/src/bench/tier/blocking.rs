@@ -29,6 +29,8 @@ pub enum Wish {
     Write(Side, SectorRange),
     /// To sync.
     Sync(Side),
+    /// That so much time passes: of the world alone.
+    Sleep(Duration),
 }
 
 /// Asks the world, and blocks until it has done that. Outside of [`Blocking::call`] it is done at once.
@@ -228,6 +230,7 @@ mod tests {
                 let fulfil = async move |wish| match wish {
                     Wish::Write(_, range) => clock.sleep(Duration::from_micros(range.first.0)).await,
                     Wish::Sync(_) => clock.sleep(Duration::from_micros(1000)).await,
+                    Wish::Sleep(wait) => clock.sleep(wait).await,
                 };
                 blocking.call(wishes, fulfil)
             };

@@ -121,14 +121,16 @@ impl Product {
         self.tally.end(request);
     }
 
-    /// The task that tends.
+    /// The task that tends. It is one call: there are thousands of times to do so in a second, and a call takes two turns.
     async fn tend(self: Rc<Self>) -> anyhow::Result<()> {
-        loop {
-            let device = self.device.clone();
-            let tended =
-                self.blocking.call(move || device.tend(), async |wish| self.fulfil(wish, Sender::Upkeep).await).await?;
-            self.clock.sleep(pause_after(&tended)).await;
-        }
+        let device = self.device.clone();
+        let tends = move || -> anyhow::Result<()> {
+            loop {
+                let tended = device.tend()?;
+                ask(Wish::Sleep(pause_after(&tended)))?;
+            }
+        };
+        self.blocking.call(tends, async |wish| self.fulfil(wish, Sender::Upkeep).await).await
     }
 
     /// A task that syncs every so long.
@@ -158,6 +160,7 @@ impl Product {
                 return;
             }
             Wish::Sync(Side::Ssd) => return self.ssd.flush().await,
+            Wish::Sleep(wait) => return self.clock.sleep(wait).await,
             Wish::Write(Side::Hdd, range) => {
                 let write = move || hdd.write(range.first, &ZEROS[..range.sectors as usize * SECTOR_BYTES]);
                 call(worker, write).await.map(|written| written.expect("no fault is injected"))
