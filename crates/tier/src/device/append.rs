@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
+use super::guide::Guide;
 use super::line::InLine;
 use super::open::Steering;
 use super::original::told;
@@ -194,6 +195,18 @@ impl TieredDevice {
     pub(super) fn staged(&self, header: &Header, bytes: Bytes) -> Staged {
         let first = Sector(self.logs[header.side as usize].first.0 + header.place);
         Staged { seq: header.seq, side: header.side, first, bytes, line: Vec::new(), ticket: None }
+    }
+
+    /// Writes a record that a sync needs. Who steers a write meanwhile counts it among what waits in the solid-state drive.
+    pub(super) fn write_for_sync(&self, staged: &Staged) -> Result<(), DeviceError> {
+        let (bytes, now) = (staged.bytes.len() as u64, (self.now)());
+        let waits = |guide: &mut Guide| guide.begin_ssd(bytes, now);
+        let ticket = self.state().guide.as_mut().filter(|_| staged.side == Side::Ssd).map(waits);
+        let written = self.write_staged(staged);
+        if let (Some(guide), Some(ticket)) = (&mut self.state().guide, ticket) {
+            guide.end_ssd(ticket);
+        }
+        written
     }
 
     pub(super) fn write_staged(&self, staged: &Staged) -> Result<(), DeviceError> {

@@ -141,7 +141,7 @@ impl TieredDevice {
     pub(super) fn write_copies(&self, copies: Vec<StagedCopy>) {
         let id = self.state().superblock.id;
         for copy in copies {
-            if let Err(error) = self.write_staged(&self.staged(&copy.header, copy.bytes(id))) {
+            if let Err(error) = self.write_for_sync(&self.staged(&copy.header, copy.bytes(id))) {
                 self.ssd_failed(&error);
             }
             self.state().in_flight.remove(&copy.header.seq);

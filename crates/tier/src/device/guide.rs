@@ -30,7 +30,7 @@ use crate::superblock::Side;
 /// See the module.
 pub struct Guide {
     predictor: Predictor,
-    /// Users' writes on their way to the solid-state drive, those of other pairs on it too.
+    /// Writes on their way to the solid-state drive, of users and of syncs, those of other pairs on it too.
     ssd: Arc<Mutex<SsdQueue>>,
     rule: Rule,
     /// For padding and syncs that only the predictor wants.
@@ -109,7 +109,7 @@ impl Guide {
         may
     }
 
-    /// A user's write of so many bytes goes to the solid-state drive's log.
+    /// A write of so many bytes goes to the solid-state drive's log.
     pub fn begin_ssd(&mut self, bytes: u64, now: Moment) -> SsdTicket {
         self.ssd().begin(now, bytes, self.predictor.profile())
     }

@@ -198,7 +198,7 @@ impl TieredDevice {
 
     /// Writes a mark and makes its log durable.
     pub(super) fn write_mark(&self, mark: &Staged) -> Result<(), DeviceError> {
-        self.write_staged(mark)?;
+        self.write_for_sync(mark)?;
         match mark.side {
             Side::Hdd => self.sync_hdd(),
             Side::Ssd => self.device(Side::Ssd).map_err(|source| DeviceError::Sync { source })?.sync(),

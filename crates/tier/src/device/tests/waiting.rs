@@ -415,6 +415,45 @@ fn all_are_told_that_went_together_and_failed() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a write and a sync at once")]
+fn who_writes_sees_what_a_sync_writes_to_the_solid_state_drive() {
+    for (write_of_sync, what) in [(0, "a copy"), (1, "a mark")] {
+        let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(HOME + 4 * LOG + 2));
+        let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG + 2));
+        let profile = Some(small_profile());
+        let format = TierFormat { hdd_log_sectors: Some(4 * LOG), profile, ..format() };
+        TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
+        let (gated, reached, open_gate) = Gated::new(ssd, false);
+        // Whatever waits in the solid-state drive is a long queue.
+        let rule = Rule { mode: Mode::Disabled, queue_max: 0, early: None, waiting_max: 1, longest: None };
+        let steering = Steering::Predicted { rule, tuning: crate::Tuning::default() };
+        let tuning = TierTuning { steering, copy_sectors_max: 20, ..TierTuning::default() };
+        let device = TieredDevice::open(hdd, Some(gated.clone()), now(), tuning).expect("open");
+        let redirected = || device.info().counts.redirected_writes;
+        std::thread::scope(|scope| {
+            gated.left.store(0, Ordering::SeqCst);
+            let first = scope.spawn(|| write(&device, 1, 1));
+            reached.recv().expect("the write came");
+            write(&device, 2, 2);
+            open_gate.send(()).expect("the write waits");
+            first.join().expect("no panic");
+            assert_eq!(redirected(), 1);
+            gated.left.store(write_of_sync, Ordering::SeqCst);
+            let syncer = scope.spawn(|| device.sync());
+            reached.recv().expect("the sync writes");
+            write(&device, 3, 3);
+            let meanwhile = redirected();
+            open_gate.send(()).expect("the sync waits");
+            syncer.join().expect("no panic").expect("sync");
+            assert_eq!(meanwhile, 2, "{what}");
+            write(&device, 4, 4);
+            assert_eq!(redirected(), 2, "nothing waits any more");
+        });
+        assert_eq!(device.info().counts.copied_sectors, 1);
+    }
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "a write that is on its way")]
 fn the_hard_disk_is_looked_after_again_soon_while_users_write_to_it() {
     let ms = Arc::new(AtomicU64::new(1000));
