@@ -20,6 +20,11 @@ impl Progress {
         Progress::with(what, total, "{prefix:24} {bar:32} {pos}/{len} {eta} left {msg}")
     }
 
+    /// A bar of `total` parts of what is to be done, of no use to people by themselves: as a share, with the time that is left.
+    pub fn share(what: &str, total: u64) -> Progress {
+        Progress::with(what, total, "{prefix:24} {bar:32} {percent}% {eta} left {msg}")
+    }
+
     /// A bar of `total` bytes, with the rate.
     pub fn bytes(what: &str, total: u64) -> Progress {
         Progress::with(
@@ -50,6 +55,12 @@ impl Progress {
     pub fn of(&self, position: u64, total: u64) {
         self.0.set_length(total);
         self.0.set_position(position);
+    }
+
+    /// How far it is.
+    #[cfg(test)]
+    pub fn position(&self) -> u64 {
+        self.0.position()
     }
 
     /// Says what is under way.

@@ -21,6 +21,7 @@ use anyhow::ensure;
 use self::tails::{Case, Parts, Times};
 use self::workloads::{WORKLOADS, Workload};
 use super::jobs::on_all_processors;
+use crate::progress::Progress;
 use crate::rows::{Figure, Goals, Row};
 
 /// What to measure.
@@ -75,7 +76,12 @@ pub fn lec(choice: &Choice) -> anyhow::Result<Vec<Row>> {
     let file_gib = if choice.quick { 1 } else { SPACE_GIB };
     jobs.extend(is_chosen("space").then_some(Job::Space { file_gib }));
     ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, files, updates, space");
-    let done = on_all_processors(&jobs, |job| carry_out(*job, choice.quick))?;
+    let progress = Progress::new("measuring", jobs.len() as u64);
+    let done = on_all_processors(&jobs, &progress, |job| {
+        let done = carry_out(*job, choice.quick);
+        progress.step(1);
+        done
+    })?;
     let goals = Goals::built_in();
     let row = |figure| if choice.quick { goals.row_unjudged(figure) } else { goals.row(figure) };
     Ok(figures(&cases, &jobs, done).into_iter().map(row).collect())

@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 
 use super::cache::LruCache;
 use super::devices::{Devices, Known};
-use super::tally::{Outcome, Tally};
+use super::tally::{Advance, Outcome, Tally};
 use super::workload::Request;
 
 /// How writes go to the devices.
@@ -104,7 +104,7 @@ struct Disk {
 
 impl Bed {
     /// With nothing asked of it yet.
-    pub fn new(world: &World, devices: &Devices, way: Way, known: &Known) -> Rc<Bed> {
+    pub fn new(world: &World, devices: &Devices, way: Way, known: &Known, advance: Advance) -> Rc<Bed> {
         let (count, mode) = match way {
             Way::SsdOnly => (0, Mode::Disabled),
             Way::Cached { .. } => (1, Mode::Disabled),
@@ -144,7 +144,7 @@ impl Bed {
             in_ssd: RefCell::default(),
             of_disks: (0..count).map(|_| RefCell::default()).collect(),
             profile: known.profile.clone(),
-            tally: Tally::new(world.clock()),
+            tally: Tally::new(world.clock(), advance),
             cache: RefCell::new(LruCache::new(cache_sectors, cache_sectors * DIRTY_FROM_PERCENT / 100)),
             turn: tokio::sync::Mutex::default(),
             dirtied: Notify::new(),

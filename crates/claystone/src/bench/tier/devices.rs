@@ -9,7 +9,7 @@ use claystone_tier::{Finding, Mode, Profile, ProfilePlan, WriteState, profile_de
 
 use super::bed::{Bed, Way};
 use super::product::Product;
-use super::tally::Outcome;
+use super::tally::{Advance, Outcome};
 use super::workload::Request;
 
 /// What devices are made of.
@@ -65,13 +65,20 @@ impl Devices {
     ///
     /// # Errors
     /// An emulated drive failed, which none should.
-    pub fn run(&self, how: How, known: &Known, requests: &[Request], seed: u64) -> anyhow::Result<Outcome> {
+    pub fn run(
+        &self,
+        how: How,
+        known: &Known,
+        requests: &[Request],
+        seed: u64,
+        advance: Advance,
+    ) -> anyhow::Result<Outcome> {
         claystone_sim::run(seed, async |world| {
             let local = tokio::task::LocalSet::new();
             let run = async {
                 match how {
-                    How::Model(way) => Bed::new(&world, self, way, known).carry_out(requests).await,
-                    How::Product(mode) => Product::new(&world, self, mode, known)?.carry_out(requests).await,
+                    How::Model(way) => Bed::new(&world, self, way, known, advance).carry_out(requests).await,
+                    How::Product(mode) => Product::new(&world, self, mode, known, advance)?.carry_out(requests).await,
                 }
             };
             local.run_until(run).await

@@ -24,11 +24,12 @@ use claystone_tier::Mode;
 
 use self::bed::{Reach, Way};
 use self::devices::{Devices, How, Known};
-use self::tally::Outcome;
+use self::tally::{Advance, Outcome};
 use self::workload::{Request, WORKLOADS, Workload, evenly};
 use super::jobs::on_all_processors;
 use crate::chart::Lines;
 use crate::emulation::hard_disks;
+use crate::progress::Progress;
 use crate::rows::{Against, Figure, Goals, Row};
 
 /// What to measure.
@@ -83,6 +84,10 @@ impl Choice {
         self.part.unwrap_or(workload.part)
     }
 
+    fn swept_writes(&self) -> u64 {
+        if self.judged { SWEPT_WRITES } else { SWEPT_WRITES / 10 }
+    }
+
     fn seeds_of(&self, load: &Load) -> usize {
         let usual = match load {
             Load::Workload(workload) => workload.seeds,
@@ -106,9 +111,20 @@ impl Load {
                 let random = claystone_env::Random::fork(&SimRandom::new(seed), workload.name);
                 workload.requests(choice.part_of(workload), &*random)
             }
+            Load::Even(apart) => evenly(choice.swept_writes(), SWEPT_BYTES, *apart),
+        }
+    }
+
+    /// About how many writes, and in how many seconds.
+    fn extent(&self, choice: &Choice) -> (f64, f64) {
+        match self {
+            Load::Workload(workload) => {
+                let part = choice.part_of(workload);
+                (workload.writes * part, workload.seconds * part)
+            }
             Load::Even(apart) => {
-                let count = if choice.judged { SWEPT_WRITES } else { SWEPT_WRITES / 10 };
-                evenly(count, SWEPT_BYTES, *apart)
+                let writes = choice.swept_writes() as f64;
+                (writes, writes * apart.as_secs_f64())
             }
         }
     }
@@ -117,6 +133,21 @@ impl Load {
 impl Job {
     fn name(&self) -> String {
         format!("{} {}", self.load.name(), self.named.name)
+    }
+
+    /// What a run takes of a processor, so that it can be told how much is left: nanoseconds of one machine.
+    fn effort(&self, choice: &Choice) -> u64 {
+        let (writes, seconds) = self.load.extent(choice);
+        // For each write; and for each second, in which a hard disk that takes all it can is padded a thousand times.
+        let (of_write, of_second) = match self.named.how {
+            How::Model(Way::SsdOnly) => (2.3e3, 0.0),
+            How::Model(Way::Cached { .. }) => (5e3, 0.0),
+            How::Model(Way::Steered { mode: Mode::Disabled, .. }) => (2.5e3, 0.0),
+            How::Model(Way::Steered { mode: Mode::Enabled | Mode::EnabledFast, .. }) => (2.5e3, 3.4e6),
+            How::Product(Mode::Disabled) => (20e3, 1.6e6),
+            How::Product(Mode::Enabled | Mode::EnabledFast) => (20e3, 4e6),
+        };
+        (writes * of_write + seconds * of_second) as u64
     }
 }
 
@@ -136,21 +167,31 @@ pub fn tier(choice: &Choice) -> anyhow::Result<Measured> {
     ensure!(jobs.iter().any(is_chosen), "no case has this name: they are as \"B mios_d\", \"every 20us ssd only\"");
     let seeds_most = jobs.iter().map(|job| choice.seeds_of(&job.load)).max().expect("there is one");
     let seeds: Vec<u64> = (choice.seed..).take(seeds_most).collect();
-    let mut known: Vec<(BufferModel, Vec<Known>)> = Vec::new();
+    let mut buffers: Vec<BufferModel> = Vec::new();
     for job in &jobs {
-        if !known.iter().any(|(buffer, _)| *buffer == job.named.buffer) {
-            let of_seeds = seeds.iter().map(|seed| devices(job.named.buffer).measure(*seed));
-            known.push((job.named.buffer, of_seeds.collect::<anyhow::Result<_>>()?));
+        if !buffers.contains(&job.named.buffer) {
+            buffers.push(job.named.buffer);
         }
     }
+    let drives: Vec<(BufferModel, u64)> =
+        buffers.iter().flat_map(|buffer| seeds.iter().map(move |seed| (*buffer, *seed))).collect();
+    let progress = Progress::new("measuring the drives", drives.len() as u64);
+    let measures = on_all_processors(&drives, &progress, |(buffer, seed)| {
+        let known = devices(*buffer).measure(*seed);
+        progress.step(1);
+        known
+    })?;
+    let known: Vec<(BufferModel, &[Known])> = buffers.into_iter().zip(measures.chunks(seeds.len())).collect();
     let runs: Vec<(&Job, usize)> =
         jobs.iter().flat_map(|job| (0..choice.seeds_of(&job.load)).map(move |at| (job, at))).collect();
+    let progress = Progress::share("simulating", runs.iter().map(|(job, _)| job.effort(choice)).sum());
     // What is kept of a run is little: all runs together have hundreds of millions of writes.
-    let taken = on_all_processors(&runs, |(job, at)| {
+    let taken = on_all_processors(&runs, &progress, |(job, at)| {
         let Named { how, buffer, .. } = job.named;
         let (_, known) = known.iter().find(|(of, _)| *of == buffer).expect("all were measured");
         let requests = job.load.requests(choice, seeds[*at]);
-        let outcome = devices(buffer).run(how, &known[*at], &requests, seeds[*at])?;
+        let advance = Advance::new(&progress, job.effort(choice), requests.len());
+        let outcome = devices(buffer).run(how, &known[*at], &requests, seeds[*at], advance)?;
         Ok(Taken::of(job, &outcome))
     })?;
     let mut rest = &taken[..];

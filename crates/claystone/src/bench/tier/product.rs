@@ -28,7 +28,7 @@ use claystone_tier::{Mode, Side, TierFormat, TierTuning, TieredDevice};
 use super::bed::ZEROS;
 use super::blocking::{Blocking, Wish, ask};
 use super::devices::{Devices, Known};
-use super::tally::{Outcome, Tally};
+use super::tally::{Advance, Outcome, Tally};
 use super::workload::Request;
 use crate::drives::{SYNC_EARLY_EVERY, pause_after};
 
@@ -59,7 +59,13 @@ impl Product {
     ///
     /// # Errors
     /// It cannot be.
-    pub fn new(world: &World, devices: &Devices, mode: Mode, known: &Known) -> anyhow::Result<Rc<Product>> {
+    pub fn new(
+        world: &World,
+        devices: &Devices,
+        mode: Mode,
+        known: &Known,
+        advance: Advance,
+    ) -> anyhow::Result<Rc<Product>> {
         let hand = world.device("hdd 0", HddModel::buffered(HDD_SECTORS, devices.buffer));
         let process = world.process("hdd 0");
         let side = |side, sectors| Arc::new(TimeAlone { side, sectors, ends: Mutex::default() }) as Arc<dyn Device>;
@@ -83,7 +89,7 @@ impl Product {
             worker: process.device_worker(&hand),
             _process: process,
             hdd: hand.attach(),
-            tally: Tally::new(world.clock()),
+            tally: Tally::new(world.clock(), advance),
             in_ssd: Cell::new(0),
         }))
     }

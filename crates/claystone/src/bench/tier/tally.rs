@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::cache::CacheCounts;
 use super::workload::Request;
+use crate::progress::Progress;
 
 /// What came of a run.
 #[derive(Debug, Clone, Default)]
@@ -42,9 +43,50 @@ pub struct Outcome {
     pub cache: CacheCounts,
 }
 
+/// How far a run is.
+#[derive(Debug)]
+pub struct Advance {
+    progress: Progress,
+    /// What a write counts,
+    each: u64,
+    /// and what is left of the run's share.
+    left: Cell<u64>,
+    writes: Cell<u64>,
+}
+
+impl Advance {
+    /// Of a run of so many writes, with this share of all that is done.
+    pub fn new(progress: &Progress, share: u64, writes: usize) -> Advance {
+        let each = share / writes.max(1) as u64;
+        Advance { progress: progress.clone(), each, left: Cell::new(share), writes: Cell::new(0) }
+    }
+
+    /// A write has ended.
+    fn wrote(&self) {
+        self.writes.set(self.writes.get() + 1);
+        if self.writes.get().is_multiple_of(TOLD_EVERY) {
+            self.step(self.each * TOLD_EVERY);
+        }
+    }
+
+    /// All have.
+    fn end(&self) {
+        self.step(self.left.get());
+    }
+
+    fn step(&self, by: u64) {
+        self.left.set(self.left.get() - by);
+        self.progress.step(by);
+    }
+}
+
+/// Writes. A bar is drawn a few times in a second, and there are a million writes in one.
+const TOLD_EVERY: u64 = 4096;
+
 /// See the module. On one thread, so that nothing is locked.
 pub struct Tally {
     clock: Arc<dyn Clock>,
+    advance: Advance,
     left: Cell<usize>,
     all_done: Notify,
     outcome: RefCell<Outcome>,
@@ -52,8 +94,8 @@ pub struct Tally {
 
 impl Tally {
     /// Of no request yet.
-    pub fn new(clock: Arc<dyn Clock>) -> Tally {
-        Tally { clock, left: Cell::new(0), all_done: Notify::new(), outcome: RefCell::default() }
+    pub fn new(clock: Arc<dyn Clock>, advance: Advance) -> Tally {
+        Tally { clock, advance, left: Cell::new(0), all_done: Notify::new(), outcome: RefCell::default() }
     }
 
     /// What came of those that have ended.
@@ -95,6 +137,7 @@ impl Tally {
             }
             task.abort();
         }
+        self.advance.end();
         Ok(Outcome { lasted, ..self.outcome.take() })
     }
 
@@ -102,6 +145,7 @@ impl Tally {
     pub fn end(&self, request: Request) {
         self.outcome().latencies.push(self.clock.now().since(Moment(request.at)));
         self.left.set(self.left.get() - 1);
+        self.advance.wrote();
         if self.left.get() == 0 {
             self.all_done.notify_one();
         }
@@ -124,6 +168,24 @@ impl Outcome {
             (&mut all.recalibrations, of.recalibrations),
         ] {
             *sum += more;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_counts_for_its_share_while_it_writes_and_in_the_end() {
+        for writes in [0, 1, 4095, 4096, 10_000] {
+            let progress = Progress::share("simulating", 3_000_000);
+            let advance = Advance::new(&progress, 1_000_003, writes);
+            (0..writes).for_each(|_| advance.wrote());
+            let told = writes as u64 / TOLD_EVERY * TOLD_EVERY;
+            assert_eq!(progress.position(), 1_000_003 / writes.max(1) as u64 * told, "{writes}");
+            advance.end();
+            assert_eq!(progress.position(), 1_000_003, "{writes}");
         }
     }
 }
