@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use claystone_chunk::{ChunkStore, DiskId, Durability, NodeId};
 use claystone_code::ChunkIndex;
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options};
-use claystone_env::{Env, Space};
+use claystone_env::{Directory, Env, Space, Worker};
 use claystone_keeper::Keeper;
 use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta, StripeRecords};
 use claystone_object::{Objects, Settings};
@@ -16,10 +16,52 @@ use claystone_sim::{DiskModel, Process, SimDisk, World};
 use claystone_stripe::{Absence, Member, Stores, Stripes};
 use claystone_volume::Volumes;
 
+/// What a disk of the store is made of. It outlives processes.
+pub trait Hardware: Sized {
+    /// An empty one for this slot.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn new(world: &World, name: &str, number: usize) -> Result<Self>;
+
+    /// Loses power and gets it back.
+    fn crash(&self);
+
+    /// Its files, as a process sees them.
+    ///
+    /// # Errors
+    /// They cannot be seen.
+    fn directory(&self, process: &Process) -> Result<Arc<dyn Directory>>;
+
+    /// What charges its time.
+    fn worker(&self, process: &Process) -> Arc<dyn Worker>;
+}
+
+impl Hardware for SimDisk {
+    /// On one of them files of segments are used again.
+    fn new(world: &World, name: &str, number: usize) -> Result<SimDisk> {
+        let disk = world.disk(name, DiskModel::ssd(DISK_BYTES));
+        disk.set_favours_overwriting(number == 1);
+        Ok(disk)
+    }
+
+    fn crash(&self) {
+        self.crash();
+    }
+
+    fn directory(&self, _: &Process) -> Result<Arc<dyn Directory>> {
+        Ok(self.attach())
+    }
+
+    fn worker(&self, process: &Process) -> Arc<dyn Worker> {
+        process.worker(self)
+    }
+}
+
 /// A place where a disk is plugged in.
-pub struct Slot {
+pub struct Slot<H = SimDisk> {
     /// The hardware.
-    pub sim: SimDisk,
+    pub sim: H,
     /// The disk formatted on it.
     pub disk: DiskId,
 }
@@ -47,11 +89,11 @@ pub struct Owner {
 }
 
 /// A store of one node for each disk.
-pub struct Cluster {
+pub struct Cluster<H = SimDisk> {
     /// Where it is.
     pub world: World,
     /// Its disks.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<Slot<H>>,
     /// Its records, which outlive a process.
     pub meta: Arc<SqliteMeta>,
     /// The process.
@@ -75,15 +117,18 @@ impl Cluster {
         let upkeep = claystone_keeper::Settings { reclaim_after: Duration::ZERO, ..keeper_settings() };
         Cluster::with_upkeep(world, disks, upkeep).await
     }
+}
 
-    async fn with_upkeep(world: World, disks: usize, upkeep: claystone_keeper::Settings) -> Result<Cluster> {
+impl<H: Hardware> Cluster<H> {
+    /// A new store on `disks` new disks of this hardware, with this upkeep.
+    pub async fn with_upkeep(world: World, disks: usize, upkeep: claystone_keeper::Settings) -> Result<Cluster<H>> {
         let process = world.process("boot 0");
         let env = process.env().clone();
         let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await?);
         let cluster = ClusterId::new(&*env.random);
         let mut slots = Vec::new();
         for number in 0..disks {
-            let sim = new_disk(&world, &format!("disk {number}"), number);
+            let sim = H::new(&world, &format!("disk {number}"), number)?;
             let disk = format_disk(&process, &sim, cluster, number, &meta).await?;
             slots.push(Slot { sim, disk });
         }
@@ -144,7 +189,7 @@ impl Cluster {
         let old = self.slots[number].disk;
         self.running.keeper.set_disk_state(old, DiskState::Lost).await?;
         self.boots += 1;
-        let sim = new_disk(&self.world, &format!("disk {number} of {}", self.boots), number);
+        let sim = H::new(&self.world, &format!("disk {number} of {}", self.boots), number)?;
         let disk = format_disk(&self.running.process, &sim, self.cluster, number, &self.meta).await?;
         self.slots[number] = Slot { sim, disk };
         self.reopen(number).await
@@ -199,16 +244,9 @@ const REOPEN_TRIES: usize = 1000;
 /// The one bucket of a drill.
 pub const BUCKET: &str = "drill";
 
-/// An empty disk; on one of them files of segments are used again.
-fn new_disk(world: &World, name: &str, number: usize) -> SimDisk {
-    let disk = world.disk(name, DiskModel::ssd(DISK_BYTES));
-    disk.set_favours_overwriting(number == 1);
-    disk
-}
-
-async fn format_disk(
+async fn format_disk<H: Hardware>(
     process: &Process,
-    sim: &SimDisk,
+    sim: &H,
     cluster: ClusterId,
     number: usize,
     meta: &SqliteMeta,
@@ -217,7 +255,7 @@ async fn format_disk(
     let disk = DiskId::new(&*env.random);
     let node = NodeId(format!("node {number}"));
     let identity = Identity { disk, cluster, node: node.clone(), created: env.clock.wall() };
-    claystone_disk::format(&*process.worker(sim), sim.attach(), identity).await?;
+    claystone_disk::format(&*sim.worker(process), sim.directory(process)?, identity).await?;
     let record = DiskRecord {
         id: disk,
         node,
@@ -229,24 +267,29 @@ async fn format_disk(
     Ok(disk)
 }
 
-async fn open(process: &Process, slot: &Slot, record: DiskRecord, cluster: ClusterId) -> Member {
+async fn open<H: Hardware>(process: &Process, slot: &Slot<H>, record: DiskRecord, cluster: ClusterId) -> Member {
     let env = process.env();
     let expected = Expected { cluster, disk: slot.disk };
     let options = Options { reserve_bytes: Some(1 << 20), ..Options::default() };
-    let worker = process.worker(&slot.sim);
-    match DirectoryStore::open(env, slot.sim.attach(), worker, expected, options).await {
+    let absent =
+        |reason: String| Member { record: record.clone(), store: Err(Absence { reason }), space: Space::default() };
+    let directory = match slot.sim.directory(process) {
+        Ok(directory) => directory,
+        Err(error) => return absent(format!("{error:#}")),
+    };
+    match DirectoryStore::open(env, directory, slot.sim.worker(process), expected, options).await {
         Ok(store) => {
             let space = store.space().await.unwrap_or_default();
             let store: Arc<dyn ChunkStore> = Arc::new(store);
-            Member { record, store: Ok(store), space }
+            Member { record: record.clone(), store: Ok(store), space }
         }
-        Err(error) => Member { record, store: Err(Absence { reason: error.to_string() }), space: Space::default() },
+        Err(error) => absent(error.to_string()),
     }
 }
 
-async fn start(
+async fn start<H: Hardware>(
     process: Process,
-    slots: &[Slot],
+    slots: &[Slot<H>],
     meta: &Arc<SqliteMeta>,
     cluster: ClusterId,
     upkeep: &claystone_keeper::Settings,
@@ -284,7 +327,7 @@ async fn start(
 }
 
 /// Rounds take a fraction of a second: what is written in one is no longer new in the next.
-fn keeper_settings() -> claystone_keeper::Settings {
+pub fn keeper_settings() -> claystone_keeper::Settings {
     claystone_keeper::Settings { convert_after: Duration::from_millis(20), ..Default::default() }
 }
 

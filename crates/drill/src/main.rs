@@ -62,6 +62,7 @@ fn main() -> anyhow::Result<()> {
         println!("seed {seed}: {}", claystone_drill::tier::run_seed(seed)?);
         println!("seed {seed}: {}", claystone_drill::tier::run_files(seed)?);
         println!("seed {seed}: {}", claystone_drill::tier::run_deaths(seed)?);
+        println!("seed {seed}: {}", claystone_drill::tier::run_store(seed)?);
     }
     for seed in seeds.filter(|_| !arguments.disk && !arguments.volume && !arguments.tier) {
         let report = claystone_drill::run_seed(seed)?;

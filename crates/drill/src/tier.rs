@@ -19,6 +19,8 @@
 //! Files on such a device ([`run_files`]): the power is cut in the operations of a mixed load, and what was synced of each file is there.
 //! [`run_deaths`]: the solid-state drive dies in use, then the power is cut, and the hard disk is opened alone: what was synced is there, or an error.
 //!
+//! A store on such disks ([`run_store`]): solid-state drives die, processes are killed, and what was acknowledged is there.
+//!
 //! Left out: a mark and a record of its list hurt at once, which the format cannot tell apart from a power cut when
 //! nothing was written behind them.
 
@@ -26,7 +28,9 @@ mod files;
 mod model;
 mod pair;
 mod run;
+mod store;
 
 pub use files::{DeathReport, FilesReport, run_deaths, run_files};
 pub use model::{Model, Step};
 pub use run::{Fault, TierReport, run_fault, run_seed};
+pub use store::{StoreReport, run_store};

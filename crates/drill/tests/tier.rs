@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use claystone_drill::tier::{DeathReport, FilesReport, TierReport, run_deaths, run_files, run_seed};
+use claystone_drill::tier::{
+    DeathReport, FilesReport, StoreReport, TierReport, run_deaths, run_files, run_seed, run_store,
+};
 
 /// So many faults are in each of the four parts.
 const FAULTS_MIN: u64 = 12_500;
@@ -63,4 +65,15 @@ fn what_was_synced_of_files_is_there_or_an_error_after_the_solid_state_drive_die
     // Those that refuse were not tended before the power went, or had lost pages that memory never had.
     assert!(all.refused > 20 && all.refused + all.tended < all.known, "{all}");
     assert!(all.compared > 5000 && all.lost > 500, "{all}");
+}
+
+#[test]
+fn what_a_store_on_pairs_acknowledged_is_there_after_solid_state_drives_died() {
+    let mut all = StoreReport::default();
+    for seed in 1..21 {
+        all += run_store(seed).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+    println!("{all}");
+    assert!(all.puts > 200 && all.deaths > 40 && all.crashes > 20, "{all}");
+    assert!(all.alone > 10 && all.replaced > 5 && all.lost > 100 && all.repaired > 30, "{all}");
 }
