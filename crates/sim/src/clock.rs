@@ -52,9 +52,17 @@ impl Clock for SimClock {
     }
 
     fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
-        let end = Instant::now() + delay.min(SLEEP_MAX) * TICKS;
+        let delay = delay.min(SLEEP_MAX) * TICKS;
+        let end = Instant::now() + delay;
         async move {
-            // One sleep of tokio ends after 30 years at the latest, which are 11 days here.
+            // One sleep of tokio ends after 30 years at the latest, which are 11 days here. Nearly all are shorter, and to ask for the
+            // time costs as much as to sleep.
+            if delay <= TOKIO_SLEEP_MAX {
+                if !delay.is_zero() {
+                    tokio::time::sleep_until(end).await;
+                }
+                return;
+            }
             while Instant::now() < end {
                 tokio::time::sleep_until(end.min(Instant::now() + TOKIO_SLEEP_MAX)).await;
             }
