@@ -140,6 +140,40 @@ impl Disk {
         Ok(())
     }
 
+    /// Behind a flush of all: what found no place goes into the journal as far as it may wait there, and the next flush tries again, that
+    /// of the next opening too.
+    ///
+    /// # Errors
+    /// [`FileError::ReadOnly`]; [`FileError::Placeless`] of what is in memory only; else as the flush, but for [`FileError::NoSpace`].
+    pub(crate) fn keep_placeless(
+        &self,
+        flushed: Result<(), FileError>,
+        flushing: &FlushLock<'_>,
+    ) -> Result<(), FileError> {
+        match flushed {
+            Ok(()) | Err(FileError::ReadOnly { .. }) => return flushed,
+            Err(_) => {}
+        }
+        for _ in 0..KEPT_ENTRIES_MAX {
+            if !self.is_open() {
+                self.checkpoint(flushing)?;
+            }
+            if !self.is_open() {
+                break;
+            }
+            let portion = guard(&self.core).journal_placeless(self.journal_share);
+            if portion.is_empty() || !self.try_commit(Share::Waiting)? {
+                guard(&self.core).unqueue(&portion);
+                break;
+            }
+        }
+        match (guard(&self.core).nodes.unjournaled().len() as u64, flushed) {
+            (0, Err(FileError::NoSpace)) => Ok(()),
+            (0, flushed) => flushed,
+            (sectors, _) => Err(FileError::Placeless { sectors }),
+        }
+    }
+
     /// Sees to it that sectors may go into the journal to wait there: at most eleven thirty-seconds of it are taken. What is queued
     /// at once is an eighth ([`Disk`]'s `journal_share`) and what comes with it, so what waits keeps half at most. Returns whether they may.
     ///
@@ -244,6 +278,8 @@ impl Disk {
     }
 }
 
+/// What may wait in the journal is in fewer entries, each of an eighth of it.
+const KEPT_ENTRIES_MAX: usize = 8;
 /// An entry that found no room finds some after the journal was emptied, unless others fill it first.
 const COMMIT_TRIES: usize = 16;
 

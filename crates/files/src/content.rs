@@ -305,12 +305,12 @@ impl Disk {
         // The sum counts what waits and is at home too, which makes others flush sooner than they need to.
         let is_tight = |core: &Core| -> Result<bool, FileError> {
             let needed = |sectors: u64| self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2);
-            let usable = self.usable(&guard(&self.space));
-            if needed(sectors) <= usable {
+            let room = self.room(&guard(&self.space));
+            if needed(sectors) <= room {
                 return Ok(false);
             }
             let homeless = core.homeless(inode, range.clone(), self.shape.data)?;
-            Ok(homeless > 0 && needed(homeless) > usable)
+            Ok(homeless > 0 && needed(homeless) > room)
         };
         for tried in 0..MAKE_WAY_TRIES {
             let (full, tight) = {
@@ -358,7 +358,8 @@ impl Disk {
         !is_full(&core.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sectors of the device that `waiting` sectors in `clusters` rows may take, sums and the catalog's rows included.
+    /// Room that `waiting` sectors in `clusters` rows may take, parity, sums and the catalog's rows included. A group that fills its gap
+    /// takes no more of the room than its data, any other that and its parity; and a step of a flush ends in one of those at most.
     pub(crate) fn worst(&self, waiting: u64, clusters: u64) -> u64 {
         let groups = waiting / u64::from(self.shape.data) + clusters;
         waiting + groups * u64::from(self.shape.parity) + waiting.div_ceil(1000) + groups
@@ -638,7 +639,7 @@ impl Disk {
         }
         let core = guard(&self.core);
         let mut space = guard(&self.space);
-        if at < hole.end || self.worst(core.nodes.waiting, core.nodes.clusters) > self.usable(&space) {
+        if at < hole.end || self.worst(core.nodes.waiting, core.nodes.clusters) > self.room(&space) {
             for (range, _) in found {
                 space.unreserve(range);
             }

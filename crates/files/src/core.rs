@@ -101,6 +101,21 @@ impl Core {
         self.queued.extend(sectors.into_iter().filter(waits).map(|sector| (inode, sector)));
     }
 
+    /// Sends sectors along with the next entry of which the journal does not have the newest bytes, as far as it takes `most` in all.
+    /// Returns those that did not go along yet.
+    pub fn journal_placeless(&mut self, most: usize) -> Vec<(Inode, u64)> {
+        let mut new = self.nodes.unjournaled();
+        new.retain(|sector| !self.queued.contains(sector));
+        new.truncate(most.saturating_sub(self.queued.len()));
+        self.queued.extend(&new);
+        new
+    }
+
+    /// Sends sectors, ascending, along no more that nothing else depends on: they wait on.
+    pub fn unqueue(&mut self, sectors: &[(Inode, u64)]) {
+        self.queued.retain(|sector| sectors.binary_search(sector).is_err());
+    }
+
     /// How many sectors go along with the next entry.
     pub fn queued(&self) -> usize {
         self.queued.len()

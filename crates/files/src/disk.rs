@@ -186,7 +186,8 @@ impl Disk {
         if sectors < DISK_SECTORS_MIN {
             return Err(DiskError::TooSmall { sectors, sectors_min: DISK_SECTORS_MIN });
         }
-        GroupCode::new(format.data.into(), format.parity.into())?;
+        let shape = GroupShape { data: format.data.into(), parity: format.parity.into() };
+        GroupCode::new(shape.data, shape.parity)?;
         let copies_each = u64::from(format.copies.clamp(1, COPIES_MAX));
         let journal = SectorRange { first: Sector(3 * copies_each), sectors: positions };
         let superblock = Superblock {
@@ -213,7 +214,7 @@ impl Disk {
         Superblock::erase(&**device)?;
         let copies = Arc::new(Copies::new(device.clone(), format.copies, Access::Write));
         PageFile::create(&copies, &superblock)?;
-        let space = Arc::new(Mutex::new(SpaceMap::default()));
+        let space = Arc::new(Mutex::new(SpaceMap::new(shape, [])));
         let mut changes = Vec::new();
         guard(&space).make_free(open, &mut changes);
         changes.push(end_row(open.end()));
@@ -252,7 +253,7 @@ impl Disk {
         let copies = Arc::new(Copies::new(device.clone(), loaded.copies, Access::Write));
         let superblock = SharedSuperblock::new(device.clone(), loaded);
         superblock.settle(&copies)?;
-        let space = Arc::new(Mutex::new(SpaceMap::default()));
+        let space = Arc::new(Mutex::new(SpaceMap::new(shape, [])));
         let source = Arc::new(SpaceForSlabs(space.clone()));
         let pages = PageFile::open(copies.clone(), superblock.clone(), source)?;
         let catalog = Catalog::open(pages.clone(), tuning.catalog_cached)?;
@@ -289,13 +290,13 @@ impl Disk {
     /// Brings everything to its place and the catalog up to date. Without it the next opening replays the journal.
     ///
     /// # Errors
-    /// As [`crate::FileTree::sync_all`].
+    /// As [`Disk::rest`].
     pub fn close(self) -> Result<(), FileError> {
-        self.rest()?;
+        let rested = self.rest();
         let device = self.device.clone();
         // The catalog is written once more when it goes.
         drop(self);
-        device.rest().map_err(|error| FileError::ReadOnly { why: with_sources(&error) })
+        rested.and(device.rest().map_err(|error| FileError::ReadOnly { why: with_sources(&error) }))
     }
 
     /// Flushes what has waited long enough, and makes a checkpoint when one is due, at once where the device has lost
@@ -389,6 +390,17 @@ impl Disk {
         (space.open_sectors() + space.given_sectors()).saturating_sub(self.kept())
     }
 
+    /// Data sectors that are sure to find places now, in whatever pieces the free sectors lie.
+    pub(crate) fn room(&self, space: &SpaceMap) -> u64 {
+        space.open_room().saturating_sub(self.kept())
+    }
+
+    /// Whether there is room for so many sectors beyond what waits.
+    pub(crate) fn is_roomy(&self, sectors: u64) -> bool {
+        let core = guard(&self.core);
+        self.worst(core.nodes.waiting, core.nodes.clusters) + sectors <= self.room(&guard(&self.space))
+    }
+
     /// Finds free sectors for a file; what is kept for the catalog stays free.
     pub(crate) fn reserve(&self, sectors: u64) -> Option<SectorRange> {
         let mut space = guard(&self.space);
@@ -398,7 +410,7 @@ impl Disk {
         }
     }
 
-    fn kept(&self) -> u64 {
+    pub(crate) fn kept(&self) -> u64 {
         (self.device.geometry().sectors / KEPT_SHARE).clamp(KEPT_SECTORS_MIN, KEPT_SECTORS_MAX)
     }
 }

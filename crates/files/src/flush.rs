@@ -91,10 +91,10 @@ impl Disk {
     /// # Errors
     /// As there.
     pub(crate) fn flush_in(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        let mut result = self.flush_once(inode, scope, false, flushing);
+        let mut result = self.flush_anew(inode, scope, flushing);
         if result == Err(FileError::NoSpace) && guard(&self.space).given_sectors() > 0 {
             self.checkpoint(flushing)?;
-            result = self.flush_once(inode, scope, false, flushing);
+            result = self.flush_anew(inode, scope, flushing);
         }
         if result == Err(FileError::NoSpace) {
             // What has a place, or was promised one, needs no other.
@@ -102,6 +102,14 @@ impl Disk {
         }
         guard(&self.core).nodes.sweep(inode);
         result
+    }
+
+    /// One try, in which what fills groups goes elsewhere: if there is room for all that waits, that of other files too.
+    fn flush_anew(&self, inode: Inode, scope: Scope, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        match self.is_roomy(0) {
+            true => self.flush_once(inode, scope, false, flushing),
+            false => Err(FileError::NoSpace),
+        }
     }
 
     /// One try. `in_place`: what has a place stays there, and comes first.
@@ -233,12 +241,16 @@ impl Disk {
         Ok(true)
     }
 
-    /// Writes whole groups: as many side by side as there is room for. Returns what it placed: all.
+    /// Writes whole groups: as many side by side as there is room for, and where no gap takes one with its sums, in pieces. Returns what it
+    /// placed: all.
     fn place_bulk(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<Range<u64>, FileError> {
         let mut at = sectors.start;
         while at < sectors.end {
             let groups_left = ((sectors.end - at) / u64::from(self.shape.data)) as u32;
-            let (groups, range) = self.reserve_bulk(groups_left)?;
+            let Some((groups, range)) = self.reserve_bulk(groups_left) else {
+                self.place_in_pieces(inode, at..sectors.end, snapshot)?;
+                break;
+            };
             let run = BulkRun { first: range.first, data: groups * self.shape.data };
             let part = at..at + u64::from(run.data);
             let data: Vec<&[u8]> = snapshot.range(part.clone()).map(|(_, waiting)| waiting.bytes.as_slice()).collect();
@@ -253,18 +265,33 @@ impl Disk {
         Ok(sectors)
     }
 
-    fn reserve_bulk(&self, groups: u32) -> Result<(u32, SectorRange), FileError> {
+    fn reserve_bulk(&self, groups: u32) -> Option<(u32, SectorRange)> {
         let mut groups = groups;
         loop {
             let sectors = BulkRun::sectors_total(groups, self.shape);
             if let Some(range) = self.reserve(sectors) {
-                return Ok((groups, range));
+                return Some((groups, range));
             }
             if groups == 1 {
-                return Err(FileError::NoSpace);
+                return None;
             }
             groups = groups.div_ceil(2);
         }
+    }
+
+    /// Writes sectors that all wait in groups of their own, as long as the gaps are.
+    ///
+    /// # Errors
+    /// [`FileError::NoSpace`], also where some have a place, or are promised one: that may be within a group, of which no piece is cut out.
+    fn place_in_pieces(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<(), FileError> {
+        if !guard(&self.core).all_windows(inode, sectors.clone(), self.shape.data)?.is_empty() {
+            return Err(FileError::NoSpace);
+        }
+        for first in sectors.clone().step_by(self.shape.data as usize) {
+            let end = sectors.end.min(first + u64::from(self.shape.data));
+            self.place_single(inode, first..end, (end - first) as u32, snapshot)?;
+        }
+        Ok(())
     }
 
     /// Writes one group. Returns what it placed: all, unless there is no room for it, and the rest has a place.
@@ -278,8 +305,10 @@ impl Disk {
         let count = (sectors.end - sectors.start) as u32;
         let reserved = {
             let parity = u64::from(self.shape.parity);
-            let roomy = self.reserve(u64::from(capacity) + parity).map(|range| (capacity, range));
-            roomy.or_else(|| self.reserve(u64::from(count) + parity).map(|range| (count, range)))
+            // Room to grow is nobody's that waits.
+            let roomy = (capacity == count || self.is_roomy((capacity - count).into()))
+                .then(|| self.reserve(u64::from(capacity) + parity).map(|range| (capacity, range)));
+            roomy.flatten().or_else(|| self.reserve(u64::from(count) + parity).map(|range| (count, range)))
         };
         let Some((capacity, range)) = reserved else {
             return self.place_split(inode, sectors, snapshot);

@@ -238,6 +238,15 @@ impl Nodes {
         all.into_iter().map(|(_, inode, sector)| (inode, sector)).collect()
     }
 
+    /// The sectors that wait, and of which the journal does not have the newest bytes.
+    pub fn unjournaled(&self) -> Vec<(Inode, u64)> {
+        let unjournaled = self.nodes.iter().flat_map(|(&inode, node)| {
+            let sectors = node.waiting.iter().filter(|(_, waiting)| waiting.journaled.is_none());
+            sectors.map(move |(&sector, _)| (inode, sector))
+        });
+        unjournaled.collect()
+    }
+
     fn counted<R>(&mut self, inode: Inode, work: impl FnOnce(&mut Node) -> R) -> R {
         let node = self.nodes.entry(inode).or_default();
         let before = (node.waiting.len() as u64, node.clusters);

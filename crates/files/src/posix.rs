@@ -241,8 +241,9 @@ impl FileTree for Disk {
     fn sync_all(&self) -> Result<(), FileError> {
         let flushing = self.lock_flusher();
         let flushed = self.flush_all(&flushing);
+        let kept = self.keep_placeless(flushed, &flushing);
         self.commit_flushing(&flushing)?;
-        flushed
+        kept
     }
 
     fn attribute(&self, inode: Inode, name: &[u8]) -> Result<Vec<u8>, FileError> {
@@ -264,12 +265,17 @@ impl FileTree for Disk {
 
     fn space(&self) -> SpaceFigures {
         let core = guard(&self.core);
-        let free = self.usable(&guard(&self.space));
+        let (usable, room) = {
+            let space = guard(&self.space);
+            (self.usable(&space), space.open_room() + space.given_sectors())
+        };
         let spoken_for = self.worst(core.nodes.waiting, core.nodes.clusters);
         let superblock = self.superblock.current();
         SpaceFigures {
             data_sectors: self.data_of(superblock.sectors),
-            free_sectors: self.data_of(free.saturating_sub(spoken_for)),
+            free_sectors: self
+                .data_of(usable.saturating_sub(spoken_for))
+                .min(room.saturating_sub(self.data_of(self.kept()) + spoken_for)),
             inodes: core.inodes,
         }
     }

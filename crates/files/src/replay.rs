@@ -137,7 +137,7 @@ impl Disk {
         if let Some(two) = rows.windows(2).find(|two| two[0].end() > two[1].first) {
             return Err(Damage::Row { table: Table::Free, key: keys::sector(two[1].first.0).to_vec() }.into());
         }
-        Ok(SpaceMap::new(rows))
+        Ok(SpaceMap::new(self.shape, rows))
     }
 
     /// Frees what has no name: after a crash nobody has it open.

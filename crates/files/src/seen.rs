@@ -171,16 +171,17 @@ impl Disk {
         }
     }
 
-    /// Brings everything to its place and the catalog up to date, and with it what was counted. As [`Disk::close`], for a disk
-    /// that others may still use: what they write from now on waits again.
+    /// Brings everything to its place and the catalog up to date, and with it what was counted; what finds no place, into the journal. As
+    /// [`Disk::close`], for a disk that others may still use: what they write from now on waits again.
     ///
     /// # Errors
     /// As [`crate::FileTree::sync_all`].
     pub fn rest(&self) -> Result<(), FileError> {
         let flushing = self.lock_flusher();
         let flushed = self.flush_all(&flushing);
+        let kept = self.keep_placeless(flushed, &flushing);
         self.checkpoint(&flushing)?;
-        flushed
+        kept
     }
 
     /// What a checkpoint takes along: counts, and how far the scrub is.

@@ -13,16 +13,22 @@
 //! 2. Sectors given back are not reserved before [`SpaceMap::reopen`], which a checkpoint calls: no journal entry that
 //!    could be replayed names them.
 //! 3. No two rows touch or overlap.
+//!
+//! *Room.* Free sectors are not room for as many of a file: each group takes parity, and lies in one gap. What is left of a gap behind whole
+//! groups of k + m sectors takes a shorter group, and none where it is m sectors or less. So a gap of g sectors has room for
+//! `g / (k + m) k + max(0, g % (k + m) - m)` of data. Sectors taken out of a gap take no more of its room than they are many.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use claystone_env::{Sector, SectorRange};
+use claystone_group::GroupShape;
 
 use crate::{Change, Table};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SpaceMap {
+    shape: GroupShape,
     // The rows of the table: first -> sectors.
     rows: BTreeMap<u64, u64>,
     // What can be reserved, by place and by size.
@@ -32,13 +38,24 @@ pub(crate) struct SpaceMap {
     // Changes of the table that nobody applied yet: slabs are taken in the middle of a checkpoint.
     recorded: Vec<Change>,
     open_sectors: u64,
+    open_room: u64,
     given_sectors: u64,
 }
 
 impl SpaceMap {
-    /// The map that the rows of the table `free` say.
-    pub fn new(rows: impl IntoIterator<Item = SectorRange>) -> SpaceMap {
-        let mut map = SpaceMap::default();
+    /// The map that the rows of the table `free` say, for groups of a shape.
+    pub fn new(shape: GroupShape, rows: impl IntoIterator<Item = SectorRange>) -> SpaceMap {
+        let mut map = SpaceMap {
+            shape,
+            rows: BTreeMap::new(),
+            open: BTreeMap::new(),
+            sizes: BTreeSet::new(),
+            given: Vec::new(),
+            recorded: Vec::new(),
+            open_sectors: 0,
+            open_room: 0,
+            given_sectors: 0,
+        };
         for row in rows {
             map.rows.insert(row.first.0, row.sectors);
             map.open_insert(row);
@@ -49,6 +66,11 @@ impl SpaceMap {
     /// Sectors that can be reserved now.
     pub fn open_sectors(&self) -> u64 {
         self.open_sectors
+    }
+
+    /// Data sectors that groups in the gaps have room for, whatever their number.
+    pub fn open_room(&self) -> u64 {
+        self.open_room
     }
 
     /// Sectors that a checkpoint will make free.
@@ -225,14 +247,23 @@ impl SpaceMap {
         assert!(before.is_none(), "{range} are free twice");
         self.sizes.insert((range.sectors, range.first.0));
         self.open_sectors += range.sectors;
+        self.open_room += room_in(range.sectors, self.shape);
     }
 
     fn open_remove(&mut self, first: u64) -> u64 {
         let len = self.open.remove(&first).expect("a gap of the map");
         self.sizes.remove(&(len, first));
         self.open_sectors -= len;
+        self.open_room -= room_in(len, self.shape);
         len
     }
+}
+
+/// Data sectors that groups in a gap have room for.
+fn room_in(gap: u64, shape: GroupShape) -> u64 {
+    let (data, parity) = (u64::from(shape.data), u64::from(shape.parity));
+    let rest = gap % (data + parity);
+    gap / (data + parity) * data + rest.saturating_sub(parity)
 }
 
 fn row(first: u64, sectors: Option<u64>) -> Change {
@@ -248,10 +279,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     use claystone_env::{Sector, SectorRange};
+    use claystone_group::GroupShape;
     use proptest::prelude::*;
 
-    use super::SpaceMap;
+    use super::{SpaceMap, room_in};
     use crate::Change;
+
+    const SHAPE: GroupShape = GroupShape { data: 10, parity: 2 };
 
     fn range(first: u64, sectors: u64) -> SectorRange {
         SectorRange { first: Sector(first), sectors }
@@ -268,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_smallest_gap_that_is_large_enough_is_taken_and_the_near_one_before() {
-        let mut map = SpaceMap::new([range(0, 10), range(20, 4), range(30, 100)]);
+        let mut map = SpaceMap::new(SHAPE, [range(0, 10), range(20, 4), range(30, 100)]);
         assert_eq!(map.reserve(4, None), Some(range(20, 4)));
         assert_eq!(map.reserve(4, Some(Sector(50))), Some(range(50, 4)));
         assert_eq!(map.reserve(200, None), None);
@@ -277,7 +311,7 @@ mod tests {
 
     #[test]
     fn sectors_given_back_wait_for_a_checkpoint() {
-        let mut map = SpaceMap::new([range(0, 8)]);
+        let mut map = SpaceMap::new(SHAPE, [range(0, 8)]);
         let all = map.reserve(8, None).expect("free");
         let mut changes = Vec::new();
         map.take(all, &mut changes);
@@ -287,10 +321,20 @@ mod tests {
         assert_eq!(map.reserve(3, None), Some(range(2, 3)));
     }
 
+    #[test]
+    fn a_gap_has_room_for_whole_groups_and_a_shorter_one_behind_them() {
+        let rooms = [0, 2, 3, 11, 12, 14, 15, 24].map(|gap| room_in(gap, SHAPE));
+        assert_eq!(rooms, [0, 0, 1, 9, 10, 10, 11, 20]);
+        let mut map = SpaceMap::new(SHAPE, [range(0, 24), range(30, 2), range(40, 3)]);
+        assert_eq!((map.open_sectors(), map.open_room()), (29, 21));
+        map.reserve(5, Some(Sector(0))).expect("it is free");
+        assert_eq!(map.open_room(), 16, "five of the room went with five sectors");
+    }
+
     proptest! {
         #[test]
         fn the_table_is_what_is_not_in_use(steps in proptest::collection::vec((0..5u8, 1..20u64), 1..200)) {
-            let mut map = SpaceMap::new([range(0, 500)]);
+            let mut map = SpaceMap::new(SHAPE, [range(0, 500)]);
             let mut table = BTreeMap::from([(0u64.to_be_bytes().to_vec(), 500u64.to_le_bytes().to_vec())]);
             let mut used: Vec<SectorRange> = Vec::new();
             for (step, number) in steps {
@@ -318,6 +362,8 @@ mod tests {
                 prop_assert!(owner.iter().all(|&owners| owners == 1));
                 let in_use: u64 = used.iter().map(|range| range.sectors).sum();
                 prop_assert_eq!(map.open_sectors() + map.given_sectors() + in_use, 500);
+                let room: u64 = map.open.values().map(|gap| room_in(*gap, SHAPE)).sum();
+                prop_assert_eq!(map.open_room(), room);
             }
         }
     }

@@ -235,6 +235,12 @@ pub enum FileError {
     /// The disk is full (ENOSPC).
     #[error("the disk is full")]
     NoSpace,
+    /// Written sectors found no place, and no room in the journal: they are in memory only (ENOSPC).
+    #[error("{sectors} sectors found neither a place nor room in the journal, and are in memory only")]
+    Placeless {
+        /// How many.
+        sectors: u64,
+    },
     /// No such extended attribute (ENODATA).
     #[error("no such attribute")]
     NoAttribute,
@@ -342,6 +348,9 @@ pub trait FileTree: Send + Sync {
     fn sync(&self, inode: Inode) -> Result<(), FileError>;
 
     /// Makes all durable.
+    ///
+    /// # Errors
+    /// [`FileError::Placeless`]; [`FileError::Lost`] where what waits belongs to groups that are lost, and is durable elsewhere.
     fn sync_all(&self) -> Result<(), FileError>;
 
     /// The value of an extended attribute.

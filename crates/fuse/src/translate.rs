@@ -103,7 +103,7 @@ pub fn errno(error: &FileError) -> Errno {
         FileError::NameTooLong { .. } => Errno::ENAMETOOLONG,
         FileError::TooManyNames { .. } => Errno::EMLINK,
         FileError::TooLarge { .. } => Errno::EFBIG,
-        FileError::NoSpace => Errno::ENOSPC,
+        FileError::NoSpace | FileError::Placeless { .. } => Errno::ENOSPC,
         FileError::NoAttribute => Errno::NO_XATTR,
         FileError::AttributeTooLong { .. } => Errno::E2BIG,
         FileError::NothingThere => Errno::ENXIO,
