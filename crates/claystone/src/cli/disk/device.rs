@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use claystone_env::Device;
-use claystone_files::{Disk, DiskError, Tuning};
+use claystone_files::{Disk, DiskError, FileError, Tuning};
 use claystone_host::{HostClock, HostDevice};
 
 use super::look::Looked;
@@ -117,5 +117,9 @@ fn disk_on(path: &Path, device: Arc<dyn Device>) -> anyhow::Result<Disk> {
 /// # Errors
 /// The device does not do it.
 pub fn close_disk(disk: Disk) -> anyhow::Result<()> {
-    disk.close().context("not everything was brought to its place; the next opening does that from the journal")
+    disk.close().map_err(|error| match error {
+        FileError::Placeless { .. } => anyhow::Error::from(error).context("not everything that was written is kept"),
+        _ => anyhow::Error::from(error)
+            .context("not everything was brought to its place; the next opening does that from the journal"),
+    })
 }
