@@ -234,7 +234,7 @@ fn down(what: &str, error: &DiskError) -> Outcome {
 fn outcome_of<T>(result: Result<T, FileError>) -> Result<Outcome> {
     match result {
         Ok(_) => Ok(Outcome::Done),
-        Err(FileError::NoSpace) => Ok(Outcome::Refused),
+        Err(FileError::NoSpace | FileError::Placeless { .. }) => Ok(Outcome::Refused),
         Err(error @ (FileError::Failed { .. } | FileError::ReadOnly { .. })) => Ok(Outcome::Down(error)),
         Err(error) => Err(error.into()),
     }
