@@ -41,6 +41,7 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
         let mut idle = Duration::ZERO;
         let mut written = 0;
         let mut switch_at = clock.now().after(SWITCH_EVERY);
+        let mut tend_at = clock.now();
         loop {
             let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
             let Some(inner) = inner.upgrade() else { return };
@@ -50,7 +51,10 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
             let is_idle = idle >= inner.settings.merge_when_idle;
             let tended = async {
                 inner.flush_diffs(is_idle).await?;
-                inner.leave_disks().await?;
+                if inner.is_to_be_tended(clock.now() >= tend_at) {
+                    inner.tend_log().await?;
+                    tend_at = clock.now().after(TEND_EVERY);
+                }
                 if inner.switch_wanted.swap(false, Ordering::AcqRel) || clock.now() >= switch_at {
                     let are_more = inner.switch_some().await?;
                     switch_at = if are_more { clock.now() } else { clock.now().after(SWITCH_EVERY) };
@@ -136,12 +140,15 @@ impl Inner {
         self.is_stuck.store(is_stuck, Ordering::Release);
     }
 
-    /// Moves the log off disks that take no writes any more, also while nobody writes: who drains one waits for that.
-    async fn leave_disks(&self) -> Result<(), BlocksError> {
+    /// Whether the log is on disks that take no writes any more: who drains one waits for that. Or misses copies, where it `is_due`
+    /// to look whether others take them: a disk that failed may be back.
+    fn is_to_be_tended(&self, is_due: bool) -> bool {
         let stays = |disk: &DiskId| self.stripes.stores().member(*disk).is_some_and(|member| member.writable());
-        if self.log.view().disks().iter().all(stays) {
-            return Ok(());
-        }
+        !self.log.view().disks().iter().all(stays) || (is_due && self.log.misses_copies())
+    }
+
+    /// Moves the log off disks, and gives it the copies that it misses, also while nobody merges.
+    async fn tend_log(&self) -> Result<(), BlocksError> {
         // A merge that is about to write refers to segments which only its intent will keep.
         let _merging = self.merging.lock().await;
         self.log.tend().await.map_err(|error| self.log_failed(error))
@@ -179,6 +186,8 @@ fn pause(took: Duration, used_percent: u64, merge_from_percent: u64) -> Duration
 
 const TICK: Duration = Duration::from_secs(1);
 /// How often stripes are looked at whose form may not fit how much they are written, and how many of them get another then.
+/// While the log misses copies and there are too few disks.
+const TEND_EVERY: Duration = Duration::from_secs(5);
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const ROUND_PAGES: u64 = 512;

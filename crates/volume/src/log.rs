@@ -77,6 +77,8 @@ pub struct Log {
     view: LogView,
     diffs: Arc<Mutex<Diffs>>,
     requests: mpsc::Sender<Request>,
+    /// On how many disks each segment is to be.
+    copies: usize,
 }
 
 /// Where a log goes on: after what was found of it.
@@ -110,11 +112,17 @@ impl Log {
         start: LogStart,
         diffs: Arc<Mutex<Diffs>>,
     ) -> Result<Log, LogFailure> {
+        let copies = settings.copies;
         let writer = Writer::start(env, meta, stores, lease, settings, start, diffs.clone()).await?;
         let view = writer.view().clone();
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         env.tasks.spawn("volume log", run(writer, receiver).boxed());
-        Ok(Log { view, diffs, requests })
+        Ok(Log { view, diffs, requests, copies })
+    }
+
+    /// Whether a segment is on fewer disks that take writes than it is to be: [`Log::tend`] gives it more, if there are others.
+    pub fn misses_copies(&self) -> bool {
+        self.view.fewest_copies() < self.copies
     }
 
     /// The log as readers know it.

@@ -152,6 +152,13 @@ impl LogView {
         segments.keys().nth(segments.len().saturating_sub(1) / 2).copied().unwrap_or(0)
     }
 
+    /// On how many disks that take writes each segment is, at least.
+    pub fn fewest_copies(&self) -> usize {
+        let takes_writes = |disk: &&DiskId| self.stores.stores.member(**disk).is_some_and(|member| member.writable());
+        let segments = self.segments();
+        segments.values().map(|segment| segment.disks.iter().filter(takes_writes).count()).min().unwrap_or(usize::MAX)
+    }
+
     /// Whether the segment is not over.
     pub fn has(&self, segment: u64) -> bool {
         self.segments().contains_key(&segment)

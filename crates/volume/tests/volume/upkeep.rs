@@ -223,3 +223,30 @@ async fn a_crash_at_any_change_while_segments_are_copied_loses_nothing() {
     }
     assert!(steps > 10, "only {steps} changes were cut");
 }
+
+/// A client writes all the time, little, so that nothing is merged.
+#[tokio::test]
+async fn a_log_that_misses_copies_gets_them_when_a_disk_is_back_though_nothing_is_merged() {
+    let settings = Settings { merge_when_idle: Duration::from_secs(3600), ..settings() };
+    let world = World::with(2, settings, 1).await;
+    let volume = world.create("v", MIB, "replica:2").await;
+    let page = |seed| pattern(seed, PAGE as usize);
+    volume.write(0, page(1), Durable::WithFlush).await.expect("written");
+    world.lose(0);
+    volume.write(PAGE, page(2), Durable::Now).await.expect("one disk is left");
+    world.find(0);
+    // A disk that failed is not asked for half a minute.
+    world.env.clock.sleep(Duration::from_secs(25)).await;
+    let copies = async || world.meta.volume("v").await.expect("its record").log_copies;
+    assert_eq!(copies().await, 1);
+    world.until("two copies of each segment", async || copies().await == 2).await;
+    volume.write(2 * PAGE, page(3), Durable::Now).await.expect("written");
+    drop(volume);
+    let world = world.crash().await;
+    world.lose(1);
+    let volume = world.volumes.open("v").await.expect("the disk that was back has everything");
+    for (at, seed) in [(0, 1), (1, 2), (2, 3)] {
+        let read = volume.read(ByteRange { offset: at * PAGE, bytes: PAGE }).await.expect("readable");
+        assert!(joined(read) == page(seed), "page {at}");
+    }
+}
