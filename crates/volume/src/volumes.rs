@@ -283,11 +283,17 @@ impl Volumes {
     pub async fn grow(&self, name: &str, bytes: u64) -> Result<VolumeRecord, VolumeError> {
         let record = self.meta.volume(name).await?;
         check_length(bytes, record.page_bytes)?;
-        let grown = self.meta.grow_volume(record.id, bytes).await?;
-        if let Some(volume) = self.slot(record.id).state().volume() {
-            volume.grown(bytes);
-        }
-        Ok(grown)
+        let (volumes, slot) = (self.clone(), self.slot(record.id));
+        let work = async move {
+            // An opening has read how long it was.
+            let _turn = slot.turn.lock().await;
+            let grown = volumes.meta.grow_volume(record.id, bytes).await?;
+            if let Some(volume) = slot.state().volume() {
+                volume.grown(bytes);
+            }
+            Ok(grown)
+        };
+        self.in_task("grow", work).await
     }
 
     /// Sets what a volume's stripes get. Those there are get it one by one, while the volume is open; their data stays where

@@ -54,6 +54,24 @@ fn is_held(world: &World, stripe: StripeId) -> bool {
 }
 
 #[tokio::test]
+async fn a_volume_that_grows_while_it_is_opened_is_as_long() {
+    let world = World::new(6).await;
+    volume(&world, "v").await.flush().await.expect("flushed");
+    let world = world.crash().await;
+    world.traps.log_reads().set();
+    let volumes = world.volumes.clone();
+    let opening = world.beside(async move { volumes.open("v").await });
+    world.traps.log_reads().caught().await;
+    let volumes = world.volumes.clone();
+    let growing = world.beside(async move { volumes.grow("v", 4 * CHUNK).await });
+    world.env.clock.sleep(Duration::from_millis(50)).await;
+    world.traps.log_reads().open();
+    let volume = opening.await.expect("it ends").expect("it opens");
+    growing.await.expect("it ends").expect("longer");
+    assert_eq!(volume.bytes(), 4 * CHUNK);
+}
+
+#[tokio::test]
 async fn an_opening_that_nobody_waits_for_goes_on_with_what_it_holds() {
     let world = World::new(6).await;
     let stripe = half_merged(&world).await;
