@@ -312,6 +312,11 @@ impl Diffs {
         self.live.keys().next().copied()
     }
 
+    /// What is needed in a segment: diffs, and intents.
+    pub fn live_in(&self, segment: u64) -> u64 {
+        self.live.get(&segment).copied().unwrap_or(0)
+    }
+
     /// Stripes with diffs, those that were written longest ago first.
     pub fn coldest(&self) -> impl Iterator<Item = u64> {
         self.by_age.values().copied()

@@ -15,10 +15,10 @@
 //! Every 10 s, and at once when what they get was set, stripes are given the form that fits how much they are written
 //! ([`crate::switch`]), unless merging is due: room in the log comes first.
 //!
-//! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, from 75 % on as long;
-//! what somebody asks for goes the same way. Its steps are short, one at a time, and begin between writes
-//! ([`crate::pace`]); its records in the log are short too: no writer waits long for it. While writers wait for it at the
-//! toll it begins no rest, and does not give way.
+//! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, and from 75 % on not at
+//! all; what somebody asks for goes the same way. Its steps are short, one at a time, and begin between writes, for which they
+//! wait less and less too ([`crate::pace`]); its records in the log are short: no writer waits long for it. While writers
+//! wait for it at the toll it begins no rest, and does not give way.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -96,8 +96,7 @@ impl Inner {
             if self.records.load(Ordering::Relaxed) != written {
                 let now = self.env.clock.now();
                 if !self.toll.holds_up(now) {
-                    let (used, merge_from) = (self.used_percent(), self.settings.merge_from_percent);
-                    self.env.clock.sleep(pause(now.since(began), used, merge_from)).await;
+                    self.env.clock.sleep(now.since(began).mul_f64(RESTS_MAX * self.ease()).min(REST_MAX)).await;
                 }
             }
         }
@@ -107,8 +106,13 @@ impl Inner {
     /// Before a step of a merge: lets writers go first, unless merging is what they wait for.
     pub(crate) async fn give_way(&self) {
         if !self.toll.holds_up(self.env.clock.now()) {
-            self.pace.give_way(&*self.env.clock).await;
+            self.pace.give_way(&*self.env.clock, GIVE_WAY_MAX.mul_f64(self.ease())).await;
         }
+    }
+
+    /// How much merging may take its time: 1 where it begins, 0 where writers would have to pay.
+    fn ease(&self) -> f64 {
+        ease(self.used_percent(), self.settings.merge_from_percent)
     }
 
     /// Gives stripes the form that fits them until merging is due. Returns whether more can be done at once.
@@ -176,24 +180,35 @@ impl Inner {
     }
 }
 
-/// How long merging rests after a round that took so long, while somebody writes and nobody waits for it: the longer the
-/// more room is left.
-fn pause(took: Duration, used_percent: u64, merge_from_percent: u64) -> Duration {
+/// The share of the way from where merging begins to where writers pay that is left.
+fn ease(used_percent: u64, merge_from_percent: u64) -> f64 {
     let left = SLOW_FROM_PERCENT.saturating_sub(used_percent) as f64;
     let all = SLOW_FROM_PERCENT.saturating_sub(merge_from_percent).max(1) as f64;
-    took.mul_f64(RESTS_MIN + (RESTS_MAX - RESTS_MIN) * (left / all).min(1.0)).min(REST_MAX)
+    (left / all).min(1.0)
 }
 
 const TICK: Duration = Duration::from_secs(1);
-/// How often stripes are looked at whose form may not fit how much they are written, and how many of them get another then.
 /// While the log misses copies and there are too few disks.
 const TEND_EVERY: Duration = Duration::from_secs(5);
+/// How often stripes are looked at whose form may not fit how much they are written, and how many of them get another then.
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const ROUND_PAGES: u64 = 512;
 /// From here on writers are slowed down.
 pub(crate) const SLOW_FROM_PERCENT: u64 = 75;
-/// Merging rests so many times as long as it works: where it begins, and from where writers are slowed down on.
+/// Merging rests so many times as long as it works where it begins, less and less from there on.
 const RESTS_MAX: f64 = 2.0;
-const RESTS_MIN: f64 = 1.0;
 const REST_MAX: Duration = Duration::from_secs(1);
+/// And a step waits so long for writes there.
+const GIVE_WAY_MAX: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merging_takes_less_and_less_time_off() {
+        assert_eq!([0, 50, 60, 75, 120].map(|used| ease(used, 50)), [1.0, 1.0, 0.6, 0.0, 0.0]);
+        assert_eq!([70, 75, 90].map(|used| ease(used, 80)), [1.0, 0.0, 0.0], "where it begins beyond");
+    }
+}

@@ -15,6 +15,7 @@
 //! 5. A stripe that a snapshot or a clone has too is not patched: `copy` gives the volume one of its own.
 
 mod carry;
+mod choice;
 mod copy;
 mod plan;
 mod reach;
@@ -38,7 +39,7 @@ use futures::future::{try_join, try_join_all};
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
 pub use self::reach::Reach;
 use self::sectors::NewSector;
-use crate::diffs::{Diff, DiffKind, Diffs};
+use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
 use crate::volume::{Inner, Volume};
@@ -53,13 +54,6 @@ struct Patch {
     diffs: Vec<(Page, Diff)>,
     /// What becomes of its chunks: sectors in order.
     sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
-}
-
-/// What a round of merging takes on.
-struct Choice {
-    positions: Vec<u64>,
-    /// The newest segment whose diffs it takes, of stripes that there are and nobody shares.
-    up_to: u64,
 }
 
 /// What pages become, and where the log has it if it is not zeros.
@@ -185,36 +179,6 @@ impl Inner {
             let written = self.geometry.positions(pages);
             put_off.retain(|position, _| !written.contains(position));
         }
-    }
-
-    /// What to merge. Where room in the log is wanted, what keeps its oldest segment, and of that only what is in the older
-    /// half of them: of what was written lately much is written again. Else the coldest stripes, whole.
-    fn choose(&self, pages_max: u64) -> Choice {
-        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
-        let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
-        put_off.retain(|_, until| *until > round);
-        let diffs = self.diffs();
-        let of = |first: &[u64], up_to: u64| {
-            let coldest = diffs.coldest().filter(|position| !first.contains(position));
-            let all = first.iter().copied().chain(coldest).filter(|position| !put_off.contains_key(position));
-            Choice { positions: enough(&diffs, all, up_to, pages_max), up_to }
-        };
-        let wants_room = self.log_is_long() || self.used_percent_with(&diffs) >= self.settings.merge_from_percent;
-        if let Some(oldest) = diffs.oldest_live().filter(|_| wants_room) {
-            let chosen = of(&diffs.pinning(oldest), self.log.view().middle().max(oldest));
-            if !chosen.positions.is_empty() {
-                return chosen;
-            }
-        }
-        of(&[], u64::MAX)
-    }
-
-    /// The coldest stripes, whole, of those that nobody else has and that are not put off.
-    fn choose_others(&self, pages_max: u64) -> Vec<u64> {
-        let coldest: Vec<u64> = self.diffs().coldest().collect();
-        let others = coldest.into_iter().filter(|position| !self.waits(*position)).take(STRIPES_MAX);
-        let others: Vec<u64> = others.collect();
-        enough(&self.diffs(), others.into_iter(), u64::MAX, pages_max)
     }
 
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
@@ -688,21 +652,6 @@ impl Inner {
     }
 }
 
-/// Of these stripes so many that they have about `pages_max` diffs in segments up to this one.
-fn enough(diffs: &Diffs, positions: impl Iterator<Item = u64>, up_to: u64, pages_max: u64) -> Vec<u64> {
-    let mut pages = 0;
-    let mut chosen = Vec::new();
-    for position in positions {
-        if pages >= pages_max || chosen.len() == STRIPES_MAX {
-            break;
-        }
-        let to_merge = diffs.stripe_up_to(position, up_to).len() as u64;
-        pages += to_merge;
-        chosen.extend((to_merge > 0).then_some(position));
-    }
-    chosen
-}
-
 /// Sectors of one stripe to be written in place.
 pub(crate) struct ChunkWrites {
     position: u64,
@@ -747,8 +696,6 @@ fn intents_of(batch: &[Patch]) -> Vec<Intent> {
 
 /// Stripes whose records are changed at once.
 const TOUCH_STRIPES: usize = 32;
-/// Stripes merged in one round.
-const STRIPES_MAX: usize = 256;
 /// Sectors after which a batch gets its intents. It has its log and its disks synced once, so beside writers a round shall be
 /// one batch: 512 pages that are alone in their rows are 1,536 sectors under `rs:4+2`. They are in memory, 8 MiB and at most
 /// one stripe more, and their stripes are held while they are written.

@@ -2,7 +2,7 @@
 //!
 //! A client's write is short, and waits for whatever else its disks, the processors and the log are busy with at that
 //! moment. So a merge takes short steps, one at a time while somebody writes, and begins none of them during a write.
-//! But a step waits [`WAIT_MAX`] at most: beside writes that never end merging goes on, more slowly.
+//! But a step waits so long at most: beside writes that never end merging goes on, more slowly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -39,9 +39,9 @@ impl Pace {
         self.is_busy() || last.is_some_and(|last| now.since(last) < LATELY)
     }
 
-    /// Waits until no write is under way, but not for long. Other tasks of this thread run in any case.
-    pub(crate) async fn give_way(&self, clock: &dyn Clock) {
-        if !self.is_busy() {
+    /// Waits until no write is under way, but `wait_max` at most. Other tasks of this thread run in any case.
+    pub(crate) async fn give_way(&self, clock: &dyn Clock, wait_max: Duration) {
+        if !self.is_busy() || wait_max.is_zero() {
             tokio::task::yield_now().await;
             return;
         }
@@ -57,7 +57,7 @@ impl Pace {
                 ended.await;
             }
         };
-        timeout(clock, WAIT_MAX, none_is_left).await;
+        timeout(clock, wait_max, none_is_left).await;
     }
 
     fn is_busy(&self) -> bool {
@@ -73,8 +73,6 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// How long a step of a merge waits for writes.
-const WAIT_MAX: Duration = Duration::from_millis(1);
 /// Merging gives way for so long after a write: another one may come.
 const LATELY: Duration = Duration::from_millis(100);
 
@@ -84,6 +82,8 @@ mod tests {
 
     use super::*;
 
+    const WAIT_MAX: Duration = Duration::from_millis(1);
+
     #[tokio::test]
     async fn a_step_begins_between_writes_or_soon() {
         let env = claystone_host::env().expect("an environment");
@@ -91,7 +91,7 @@ mod tests {
         assert!(!pace.is_wanted(clock.now()));
         let (first, second) = (pace.enter(clock.now()), pace.enter(clock.now()));
         assert!(pace.is_wanted(clock.now()));
-        let mut step = Box::pin(pace.give_way(clock));
+        let mut step = Box::pin(pace.give_way(clock, WAIT_MAX));
         assert!(step.as_mut().now_or_never().is_none());
         drop(first);
         assert!(step.as_mut().now_or_never().is_none(), "one is under way");
@@ -100,6 +100,7 @@ mod tests {
         assert!(!pace.is_wanted(clock.now().after(LATELY)));
         // One that never ends does not hold it up for ever.
         let _endless = pace.enter(clock.now());
-        pace.give_way(clock).await;
+        pace.give_way(clock, WAIT_MAX).await;
+        pace.give_way(clock, Duration::ZERO).await;
     }
 }

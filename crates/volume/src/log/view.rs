@@ -146,10 +146,9 @@ impl LogView {
         (!over.is_empty()).then_some((below, over))
     }
 
-    /// The newest segment in the older half of those that are not over; of an odd number the one in the middle.
-    pub fn middle(&self) -> u64 {
-        let segments = self.segments();
-        segments.keys().nth(segments.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+    /// Segments that are not over, the oldest first, and their bytes: from this one on.
+    pub fn lengths_from(&self, oldest: u64) -> Vec<(u64, u64)> {
+        self.segments().range(oldest..).map(|(number, segment)| (*number, segment.end)).collect()
     }
 
     /// On how many disks that take writes each segment is, at least.
@@ -208,20 +207,3 @@ impl std::fmt::Debug for LogView {
 
 /// How long a disk is waited for while another one has the same.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-#[cfg(test)]
-mod tests {
-    use claystone_chunk::{OwnerId, Term};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn half_of_the_segments_are_no_newer_than_the_middle() {
-        let env = claystone_host::env().expect("an environment");
-        let stores = TimedStores { stores: Stores::default(), clock: env.clock.clone(), limit: PATIENCE };
-        let lease = Lease { owner: OwnerId(1), term: Term(1) };
-        let segment = |at: u64| (10 + at, Segment { disks: Vec::new(), end: 0 });
-        let middle = |count| LogView::new(lease, stores.clone(), (0..count).map(segment).collect()).middle();
-        assert_eq!([1, 2, 3, 4, 5].map(middle), [10, 10, 11, 11, 12]);
-    }
-}
