@@ -1,9 +1,10 @@
 //! Random writes to block volumes: delayed parity update beside what others do, on six disks; on this machine in directories
 //! of one place, and emulated, on servers with solid-state drives behind a network.
 //!
-//! All devices of a set-up live in one process over the same disks, and take turns. On this machine they do so in short
-//! rounds; of the quiet rounds the median counts. In simulated time every mode makes the same number of writes, and a seed
-//! repeats all figures; the program's own time is not in them.
+//! All devices of a set-up live in one process over the same disks, and take turns. Volumes are not merged during turns, but for
+//! one that is merged all the time. On this machine turns are short rounds, each of which begins when all that was written
+//! before is synced, and long logs are merged; of the quiet rounds the median counts. In simulated time every mode makes the
+//! same number of writes, and a seed repeats all figures; the program's own time is not in them.
 //!
 //! A write is acknowledged as each way acknowledges it: in the memory of the system under as many disks as it wants, without
 //! a sync. Protocols are left out.
@@ -176,6 +177,7 @@ async fn on_machine(plan: &Plan, machine: &OnMachine, cases: &[Case]) -> anyhow:
             let mut samples: Vec<Sample> = modes.iter().map(|_| Sample::default()).collect();
             for turn in 0..modes.len() {
                 let at = (turn + number) % modes.len();
+                world.settle().await?;
                 samples[at] = write_until(&world.env, &modes[at], *case, Until::Time(machine.round)).await?;
                 progress.step(1);
             }
@@ -215,10 +217,7 @@ async fn on_bed(
 ) -> anyhow::Result<Measured> {
     let world = World::emulated(world, bed, plan.device_bytes).await?;
     let wire = world.wire().context("an emulated world has a wire")?;
-    let mut modes = modes(&world, plan.device_bytes).await?;
-    let merged = world.volume("merged", plan.device_bytes, world.code).await?;
-    let coded: Arc<dyn Blocks> = Arc::new(merged.clone());
-    modes.push(Mode { name: "dpu 100 merging", coded, replicated: None, merged: Some(merged) });
+    let modes = modes(&world, plan.device_bytes).await?;
     let goals = Goals::built_in();
     let mut measured = Measured::default();
     for case in cases {
@@ -256,6 +255,7 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
     let partly = |name, coded, replicated| Mode { name, coded, replicated: Some((replicated, 20)), merged: None };
     let coded: Arc<dyn Blocks> = Arc::new(world.volume("coded", bytes, code).await?);
     let replicated: Arc<dyn Blocks> = Arc::new(world.volume("replicated", bytes, replicas).await?);
+    let merged = world.volume("merged", bytes, code).await?;
     Ok(vec![
         alone("replica", replica.clone()),
         alone("naive", naive.clone()),
@@ -265,6 +265,7 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
         partly(DRC, naive, replica),
         partly(DPU, coded.clone(), replicated),
         alone("dpu 100", coded),
+        Mode { name: "dpu 100 merging", coded: Arc::new(merged.clone()), replicated: None, merged: Some(merged) },
     ])
 }
 

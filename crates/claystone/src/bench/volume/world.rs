@@ -40,7 +40,7 @@ impl World {
     /// A disk cannot be made there.
     pub async fn machine(place: &Path) -> anyhow::Result<World> {
         let Machine { env, meta, members } = Machine::new(place, DISKS).await?;
-        World::over(env, meta, members, MACHINE_CODES, Settings::default()).await
+        World::over(env, meta, members, MACHINE_CODES).await
     }
 
     /// Servers with two emulated drives each, in a simulated world. `device_bytes`: what devices will have.
@@ -65,20 +65,18 @@ impl World {
                 .map(|store| -> Arc<dyn ChunkStore> { Arc::new(wire.store(world, &env, bed, store, share_bytes)) });
             members.push(member);
         }
-        // Nothing is merged but by who asks for it.
-        let settings = Settings { reserve_bytes: 16 << 30, merge_when_idle: YEAR, ..Settings::default() };
-        let world = World::over(env, meta, members, BED_CODES, settings).await?;
+        let world = World::over(env, meta, members, BED_CODES).await?;
         Ok(World { emulation: Some((wire, process)), ..world })
     }
 
-    /// Volumes and stripes on these disks.
+    /// Volumes and stripes on these disks. Nothing is merged but by who asks for it.
     async fn over(
         env: Env,
         meta: Arc<SqliteMeta>,
         members: Vec<Member>,
         [code, replicas]: [&str; 2],
-        settings: Settings,
     ) -> anyhow::Result<World> {
+        let settings = Settings { reserve_bytes: RESERVE_BYTES, merge_when_idle: YEAR, ..Settings::default() };
         let stripes = stripes_on(&env, &meta, members).await?;
         let volumes = Volumes::new(env.clone(), meta, stripes.clone(), settings);
         let (code, replicas) = (code.parse()?, replicas.parse()?);
@@ -103,6 +101,25 @@ impl World {
     /// It cannot be made or written.
     pub async fn volume(&self, name: &str, bytes: u64, code: CodeSpec) -> anyhow::Result<Volume> {
         written(&self.volumes, NewVolume::new(name, bytes, code.into())).await
+    }
+
+    /// Merges what volumes have, and syncs all: what was written until now disturbs nothing that is written from now on.
+    ///
+    /// # Errors
+    /// A disk fails.
+    pub async fn settle(&self) -> anyhow::Result<()> {
+        for record in self.volumes.list().await? {
+            let volume = self.volumes.open(&record.name).await?;
+            if volume.status().log_bytes > LOG_BYTES_MAX {
+                volume.merge_all().await?;
+            }
+            volume.flush().await?;
+        }
+        for member in self.stripes.stores().members() {
+            let Ok(store) = member.store else { continue };
+            store.sync().await?;
+        }
+        Ok(())
     }
 
     /// What tells the time of an emulated world's stores.
@@ -206,6 +223,9 @@ const MACHINE_CODES: [&str; 2] = ["rs:4+2", "replica:3"];
 /// And on the servers of the paper: "2D1P", and as many copies as survive as much.
 const BED_CODES: [&str; 2] = ["rs:2+1", "replica:2"];
 const BED_SERVERS: u128 = 3;
+/// What is written between two looks at the logs has room in it beside what they keep.
+const RESERVE_BYTES: u64 = 16 << 30;
+const LOG_BYTES_MAX: u64 = 128 << 20;
 const YEAR: Duration = Duration::from_secs(365 * 86400);
 /// A simulated disk keeps what is written; its time is told by others.
 const TIMELESS: DiskModel = DiskModel {
