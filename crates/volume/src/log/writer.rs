@@ -49,8 +49,8 @@ pub(super) struct Writer {
     recorded: (BTreeSet<DiskId>, u16),
     /// Nothing is served yet, so what is recorded stays true of what was found.
     is_opening: bool,
-    /// Disks that failed an append or a sync, or refused a segment, and when.
-    failed: BTreeMap<DiskId, Moment>,
+    /// Disks that failed an append or a sync, or refused a segment.
+    failed: BTreeMap<DiskId, Failed>,
     /// The greatest number that a segment was given.
     numbers: u64,
     /// The segment that is appended to, how long it may become, where the next append goes, and up to where all is in effect.
@@ -80,6 +80,13 @@ pub(super) struct Writer {
     /// The segment before it, and where that ended.
     previous: Option<LogPlace>,
     diffs: Arc<Mutex<Diffs>>,
+}
+
+/// A disk that gets no segment for a while.
+struct Failed {
+    since: Moment,
+    /// It works, and has no room.
+    is_full: bool,
 }
 
 /// Takes requests until nobody can make any.
@@ -189,7 +196,7 @@ impl Writer {
             settings,
             recorded: (start.recorded_disks, start.recorded_copies),
             is_opening: true,
-            failed: start.failed.into_iter().map(|disk| (disk, now)).collect(),
+            failed: start.failed.into_iter().map(|disk| (disk, Failed { since: now, is_full: false })).collect(),
             // Below every number of this lease, and above all of earlier ones.
             numbers: lease.term.0 << NUMBER_BITS,
             number: lease.term.0 << NUMBER_BITS,
@@ -242,6 +249,12 @@ impl Writer {
             .ok_or_else(|| gone(disk))
     }
 
+    /// This disk gets no segment for a while.
+    fn fail(&mut self, disk: DiskId, error: &SegmentError) {
+        let is_full = matches!(error, SegmentError::DiskFull { .. });
+        self.failed.insert(disk, Failed { since: self.env.clock.now(), is_full });
+    }
+
     /// Takes the disks that failed out of every segment. Whether there were any.
     fn lose(&mut self, outcomes: Outcome) -> Result<bool, LogFailure> {
         let mut lost = false;
@@ -252,7 +265,7 @@ impl Writer {
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a volume's log goes on without a disk");
                     lost = true;
-                    self.failed.insert(disk, self.env.clock.now());
+                    self.fail(disk, &error);
                     self.homes.remove(&disk);
                     self.view.segments().values_mut().for_each(|segment| segment.disks.retain(|kept| *kept != disk));
                 }

@@ -2,6 +2,7 @@
 
 mod appends;
 mod comparators;
+mod copies;
 mod crashes;
 mod device;
 mod full;

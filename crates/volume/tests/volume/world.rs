@@ -160,6 +160,11 @@ impl World {
         }
     }
 
+    /// This one does.
+    pub fn set_free_of(&self, disk: DiskId, free_bytes: u64) {
+        self.stores.update(disk, |member| member.space.free_bytes = free_bytes);
+    }
+
     /// A disk does not answer any more.
     pub fn lose(&self, disk: usize) {
         let store = Err(Absence { reason: "lost by the test".to_owned() });

@@ -65,12 +65,13 @@ impl Writer {
                 break;
             }
             let needed = end + self.left_by(record);
-            if needed > self.room - self.next {
+            let is_write = matches!(record, Record::Write { .. });
+            if needed > self.room - self.next || (is_write && self.misses_copies_for_room()) {
                 if !batch.records.is_empty() {
                     break;
                 }
                 // What merging needs to make room is left to it.
-                let has_room = !matches!(record, Record::Write { .. }) || self.has_room_for_writes();
+                let has_room = !is_write || self.has_room_for_writes();
                 if has_room && self.go_on_in_another(needed).await? {
                     continue;
                 }

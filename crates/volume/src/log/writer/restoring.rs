@@ -104,7 +104,8 @@ impl Writer {
             return Vec::new();
         }
         let taken: Vec<_> = members.into_iter().map(|member| (member.record.id, member.record.node)).collect();
-        let mut candidates = self.candidates(self.settings.segment_bytes, 1);
+        // It gets no more, so its copies are no longer than it is.
+        let mut candidates = self.candidates(segment.end, 1);
         candidates.retain(|candidate| !segment.disks.contains(&candidate.disk));
         place(&candidates, &taken, missing, |bound| self.env.random.below(bound))
     }
@@ -151,7 +152,7 @@ impl Writer {
                 Ok(()) => tracing::debug!(%disk, number, "a copy of a segment is on a disk that failed since"),
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a segment of a volume's log was not copied");
-                    self.failed.insert(disk, self.env.clock.now());
+                    self.fail(disk, &error);
                 }
             }
         }

@@ -7,12 +7,14 @@
 //! ```
 //!
 //! One that is needed and was not made ahead is made then. Where no disk takes it, the segment that is there goes on; and
-//! the first of an opening, before which there is none, is made in the disks' reserve.
+//! the first of an opening, before which there is none, is made in the reserve of disks that have no room else.
 //!
 //! Invariants:
 //! 1. What is made ahead has no record: to recovery it is none, and is deleted.
 //! 2. Its disks are among the recorded ones before they are asked to make it.
 //! 3. It takes no room that merging may need: it is made only where a write may begin a segment.
+//! 4. What merging and discards need to make room may begin a segment on fewer disks because others are full. Writes do not
+//!    go there: they are refused, as on full disks, until there is one with the copies that the disks which work could take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,6 +76,29 @@ impl Writer {
         members.map(candidate).collect()
     }
 
+    /// How many copies a segment would have if no disk were full. Where disks are absent or failed these are fewer than it is
+    /// to have.
+    fn copies_due(&self) -> usize {
+        let takes = |member: &&Member| {
+            member.writable() && self.failed.get(&member.record.id).is_none_or(|failed| failed.is_full)
+        };
+        self.stores.stores.members().iter().filter(takes).count().min(self.settings.copies)
+    }
+
+    /// Whether the segment has fewer copies than it would have if no disk were full.
+    pub(super) fn misses_copies_for_room(&self) -> bool {
+        self.homes.len() < self.settings.copies && self.homes.len() < self.copies_due()
+    }
+
+    /// Whether a segment begun now is on more disks than this one; or leaves those that are to be left, and is on as many as
+    /// there could be.
+    pub(super) fn is_better_in_another(&self) -> bool {
+        let could_be = self.next_segment().1.len().min(self.settings.copies);
+        let stays = |disk: &DiskId| self.stores.stores.member(*disk).is_some_and(|member| member.writable());
+        let leaves = !self.homes.keys().all(stays);
+        could_be > self.homes.len() || (leaves && could_be >= self.homes.len().min(self.copies_due()).max(1))
+    }
+
     /// How long the next segment may become, and the disks for it: shorter where disks are nearly full, so that as many
     /// take it as there could be.
     pub(super) fn next_segment(&self) -> (u64, Vec<Candidate>) {
@@ -89,11 +114,11 @@ impl Writer {
         best
     }
 
-    /// Whether a write may begin a segment: as many disks as have this one have room for merges behind it, which are
-    /// what makes room.
+    /// Whether a write may begin a segment: as many disks as it would have if none were full have room for merges behind it,
+    /// which are what makes room.
     pub(super) fn has_room_for_writes(&self) -> bool {
         let spare = SPARE_SEGMENTS - u64::from(self.next_made.is_there());
-        self.candidates(self.settings.segment_bytes, spare).len() >= self.homes.len().min(self.settings.copies)
+        self.candidates(self.settings.segment_bytes, spare).len() >= self.copies_due()
     }
 
     /// Closes the segment and begins the next, on disks chosen before or now: as many as the log wants, or as there are. Where
@@ -119,14 +144,14 @@ impl Writer {
                 self.previous = Some(LogPlace { segment: self.number, offset: self.end });
             }
             begun.is_new = true;
-            if !self.begin(next).await? {
+            begun.lost |= self.begin(next).await?;
+            // A disk refused it, or was lost with its first record: on with others, where there are some.
+            if self.next_segment().1.len().min(self.settings.copies) <= self.homes.len() {
                 return Ok(begun);
             }
-            begun.lost = true;
-            // A disk was lost with its first record: on with others, where there are some.
-            if self.next_segment().1.len() <= self.homes.len() {
-                return Ok(begun);
-            }
+        }
+        if begun.is_new {
+            return Ok(begun);
         }
         Err(LogFailure { reason: "disk after disk fails when it is to take a segment of the log".to_owned() })
     }
@@ -161,19 +186,22 @@ impl Writer {
         }
     }
 
-    /// Makes a segment now. `None`: no disk has room for it. An opening takes the disks' reserve then, for the shortest one:
-    /// without a segment of its own it could not even be read, nor be merged or discarded to make room.
+    /// Makes a segment now. `None`: no disk has room for it. Where too few have, an opening takes the others' reserve too, for
+    /// the shortest one: without a segment of its own it could not even be read, nor be merged or discarded to make room.
     async fn make_segment(&mut self) -> Result<Option<Next>, LogFailure> {
         self.numbers += 1;
-        let (mut bytes, mut candidates) = self.next_segment();
-        let in_reserve = candidates.is_empty() && !self.has_begun;
-        if in_reserve {
-            (bytes, candidates) = (self.settings.segment_bytes_min, self.candidates_in_reserve());
+        let (mut bytes, candidates) = self.next_segment();
+        let mut order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
+        let roomy = candidates.len();
+        if !self.has_begun && roomy < self.copies_due() {
+            bytes = self.settings.segment_bytes_min;
+            let taken: Vec<_> = candidates.into_iter().map(|candidate| (candidate.disk, candidate.node)).collect();
+            let others = self.candidates_in_reserve();
+            order.extend(place(&others, &taken, others.len(), |bound| self.env.random.below(bound)));
         }
         let mut next = Next { number: self.numbers, bytes, homes: BTreeMap::new(), making: None };
-        let order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
         self.record(&order[..order.len().min(self.settings.copies)]).await?;
-        for disk in order {
+        for (at, disk) in order.into_iter().enumerate() {
             if next.homes.len() == self.settings.copies {
                 break;
             }
@@ -184,9 +212,9 @@ impl Writer {
             }
             let (segments, number) = (store.segments(), next.number);
             let created = async {
-                match in_reserve {
-                    true => segments.create_segment_in_reserve(number, self.lease, bytes).await,
-                    false => segments.create_segment(number, self.lease, bytes).await,
+                match at < roomy {
+                    true => segments.create_segment(number, self.lease, bytes).await,
+                    false => segments.create_segment_in_reserve(number, self.lease, bytes).await,
                 }
             };
             match self.stores.in_time(disk, created).await {
@@ -194,7 +222,7 @@ impl Writer {
                 Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
-                    self.failed.insert(disk, self.env.clock.now());
+                    self.fail(disk, &error);
                 }
             }
         }
@@ -244,7 +272,7 @@ impl Writer {
                 Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
-                    self.failed.insert(disk, self.env.clock.now());
+                    self.fail(disk, &error);
                     is_made = false;
                 }
             }

@@ -1,6 +1,6 @@
 //! What keeps a log whole: segments on enough disks, disks left. Appends wait for it only where their disks change.
 
-use claystone_chunk::DiskId;
+use claystone_chunk::{DiskId, StoreState};
 
 use super::{FAILED_FOR, Writer};
 use crate::log::LogFailure;
@@ -9,16 +9,18 @@ impl Writer {
     /// See [`Log::tend`](crate::log::Log::tend).
     pub(super) async fn tend(&mut self) -> Result<(), LogFailure> {
         let now = self.env.clock.now();
-        self.failed.retain(|_, failed| now.since(*failed) < FAILED_FOR);
+        self.failed.retain(|_, failed| now.since(failed.since) < FAILED_FOR);
         let lost = self.is_to_leave_disks() && self.settle().await?;
-        self.leave_disks();
+        self.leave_absent_disks();
         if !self.is_next_good() {
             self.forget_next().await?;
         }
         self.record(&[]).await?;
-        if lost || self.next_segment().1.len().min(self.settings.copies) > self.homes.len() {
+        // Before disks are left, so that no write is on fewer.
+        if lost || self.is_better_in_another() {
             self.begin_segment().await?;
         }
+        self.leave_disks();
         // Disks that keep nothing of the log any more can be removed.
         self.record(&[]).await?;
         self.restore().await
@@ -33,15 +35,23 @@ impl Writer {
     /// Counts on disks that are to be left no more, where enough others have the same.
     fn leave_disks(&mut self) {
         let stays = |disk: &DiskId| self.stores.stores.member(*disk).is_some_and(|member| member.writable());
-        let current = self.number;
-        for (number, segment) in &mut *self.view.segments() {
-            let staying = segment.disks.iter().filter(|disk| stays(disk)).count();
-            if staying == self.settings.copies || (*number == current && staying > 0) {
+        for segment in self.view.segments().values_mut() {
+            if segment.disks.iter().filter(|disk| stays(disk)).count() == self.settings.copies {
                 segment.disks.retain(stays);
             }
         }
-        if self.homes.keys().any(stays) {
-            self.homes.retain(|disk, _| stays(disk));
+    }
+
+    /// Appends no more to disks that take nothing, where another one does. They did not fail: what they have they keep.
+    fn leave_absent_disks(&mut self) {
+        let store = |disk: &DiskId| self.stores.stores.readable(*disk);
+        let takes = |disk: &DiskId| store(disk).is_some_and(|store| store.state() == StoreState::Serving);
+        if !self.homes.keys().any(takes) {
+            return;
+        }
+        self.homes.retain(|disk, _| takes(disk));
+        if let Some(segment) = self.view.segments().get_mut(&self.number) {
+            segment.disks.retain(takes);
         }
     }
 }

@@ -1,0 +1,165 @@
+//! On how many disks a write is when it is acknowledged, where disks are full, drained or fail.
+
+use bytes::Bytes;
+use claystone_chunk::testing::pattern;
+use claystone_chunk::{ByteRange, ChunkStore, DiskId};
+use claystone_meta::DiskState;
+use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume, joined};
+
+use crate::world::{World, check, settings};
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+const ROOM: u64 = 1 << 40;
+
+fn page(seed: u64) -> Bytes {
+    pattern(seed, PAGE as usize)
+}
+
+async fn write(volume: &Volume, at: u64, seed: u64) -> Result<(), BlocksError> {
+    volume.write(at * PAGE, page(seed), Durable::Now).await
+}
+
+/// The fewest copies of a segment, as the volume's record says.
+async fn copies(world: &World) -> u16 {
+    world.meta.volume("v").await.expect("its record").log_copies
+}
+
+/// How many disks have each segment of the log.
+async fn segments(world: &World, volume: &Volume) -> std::collections::BTreeMap<u64, Vec<DiskId>> {
+    let mut segments = std::collections::BTreeMap::<u64, Vec<DiskId>>::new();
+    for disk in &world.disks {
+        for segment in disk.segments().segments(volume.record().id).await.expect("listed") {
+            segments.entry(segment.id.number).or_default().push(disk.disk());
+        }
+    }
+    segments
+}
+
+/// Merging may begin a segment on the one disk that has room; writes do not go there.
+#[tokio::test]
+async fn writes_do_not_follow_merges_onto_fewer_disks() {
+    let world = World::with(4, Settings { reserve_bytes: 1 << 30, ..settings() }, 1).await;
+    let volume = world.create("v", 4 * MIB, "rs:2+1").await;
+    let mut model = vec![0; 4 << 20];
+    for at in 0..4 {
+        volume.write(at * MIB, pattern(at, MIB as usize), Durable::WithFlush).await.expect("there is room");
+        model[(at * MIB) as usize..][..1 << 20].copy_from_slice(&pattern(at, MIB as usize));
+    }
+    volume.merge_all().await.expect("merged");
+    world.set_free(0);
+    world.set_free_of(DiskId(0), ROOM);
+    let mut seed = 0;
+    while let Ok(()) = write(&volume, seed % 1024, seed).await {
+        model[(seed % 1024 * PAGE) as usize..][..PAGE as usize].copy_from_slice(&page(seed));
+        seed += 1;
+    }
+    assert_eq!(copies(&world).await, 2);
+    while copies(&world).await == 2 {
+        let merged = volume.merge_once(u64::MAX).await.expect("it has room");
+        assert!(merged.pages > 0 || copies(&world).await < 2, "no merge needed another segment");
+    }
+    let refused = write(&volume, 0, seed).await.expect_err("it would be on one disk");
+    assert!(matches!(refused, BlocksError::NoSpace { .. }), "{refused}");
+    check(&volume, &model, "full").await;
+
+    world.set_free(ROOM);
+    write(&volume, 0, seed).await.expect("there is room again");
+    model[..PAGE as usize].copy_from_slice(&page(seed));
+    let (_, disks) = segments(&world, &volume).await.pop_last().expect("a segment");
+    assert_eq!(disks.len(), 2);
+    check(&volume, &model, "with room").await;
+}
+
+/// Too few disks have room for the segment of an opening: the others give of their reserve.
+#[tokio::test]
+async fn an_opening_where_one_disk_has_room_takes_all_copies() {
+    let world = World::with(4, settings(), 2).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    write(&volume, 0, 1).await.expect("there is room");
+    drop(volume);
+    let world = world.crash().await;
+    world.set_free(0);
+    world.set_free_of(DiskId(0), ROOM);
+    let volume = world.volumes.open("v").await.expect("it takes the reserve");
+    write(&volume, 1, 2).await.expect("the reserve has room");
+    assert_eq!(copies(&world).await, 2);
+    drop(volume);
+    let world = world.crash().await;
+    world.lose(0);
+    let volume = world.volumes.open("v").await.expect("another disk has it");
+    let read = joined(volume.read(ByteRange { offset: 0, bytes: 2 * PAGE }).await.expect("readable"));
+    assert!(read == [page(1), page(2)].concat());
+}
+
+/// A copy that is made for one that was lost is as long as what it copies.
+#[tokio::test]
+async fn a_copy_needs_no_more_room_than_it_takes() {
+    let world = World::with(4, settings(), 3).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    write(&volume, 0, 1).await.expect("there is room");
+    let lost = volume.status().log_disks[0];
+    drop(volume);
+    let world = world.crash().await;
+    // No room for a segment and another one behind it.
+    world.set_free(settings().segment_bytes + MIB);
+    world.lose(lost.0 as usize);
+    let volume = world.volumes.open("v").await.expect("another disk has it");
+    assert_eq!(copies(&world).await, 2);
+    assert_eq!(joined(volume.read(ByteRange { offset: 0, bytes: PAGE }).await.expect("readable")), page(1));
+}
+
+/// Where no other disk has room, a disk that is to be left keeps its copy of the segment that is appended to.
+#[tokio::test]
+async fn a_disk_is_left_when_the_log_has_all_copies_elsewhere() {
+    for last in 0..3 {
+        let world = World::with(4, settings(), 4).await;
+        let volume = world.create("v", MIB, "replica:3").await;
+        write(&volume, 0, 1).await.expect("there is room");
+        world.set_free(0);
+        volume.merge_once(0).await.expect("nothing is merged");
+        let disks = volume.status().log_disks;
+        world.stores.update(disks[0], |member| member.record.state = DiskState::Draining);
+        volume.merge_once(0).await.expect("nothing is merged");
+        write(&volume, 1, 2).await.expect("the segment has room");
+        assert_eq!(copies(&world).await, 3);
+        if last == 0 {
+            world.set_free(ROOM);
+            world.until("the log without the disk", async || !volume.status().log_disks.contains(&disks[0])).await;
+            assert_eq!(copies(&world).await, 3);
+        }
+        drop(volume);
+        let world = world.crash().await;
+        // The drained disk, or one of the others.
+        let gone = disks.iter().enumerate().filter(|(at, _)| *at != last).map(|(_, disk)| disk.0 as usize);
+        let gone: Vec<usize> = gone.collect();
+        gone.iter().for_each(|disk| world.lose(*disk));
+        let volume = world.volumes.open("v").await.expect("one copy is left");
+        let read = joined(volume.read(ByteRange { offset: 0, bytes: 2 * PAGE }).await.expect("readable"));
+        assert!(read == [page(1), page(2)].concat(), "{last}");
+    }
+}
+
+/// A disk fails the sync that ends a segment, and was to have the next one too: another disk takes that at once.
+#[tokio::test]
+async fn a_disk_lost_between_two_segments_is_made_up_for_at_once() {
+    let world = World::with(3, Settings { segment_bytes: 5 * MIB, ..settings() }, 5).await;
+    let volume = world.create("v", 8 * MIB, "replica:2").await;
+    world.traps.syncs().set();
+    let writing = volume.clone();
+    let written = world.beside(async move {
+        for at in 0..6 {
+            writing.write(at * MIB, pattern(at, MIB as usize), Durable::WithFlush).await.expect("written");
+        }
+    });
+    world.traps.syncs().caught().await;
+    let before = segments(&world, &volume).await;
+    assert_eq!(before.len(), 2, "the next one is made");
+    let on_both = |disk: &&DiskId| before.values().all(|disks| disks.contains(disk));
+    let lost = *before.values().flatten().find(on_both).expect("two times two of three disks");
+    world.cut.kill(lost.0 as usize, 0);
+    world.traps.syncs().open();
+    written.await.expect("it ends");
+    let (_, disks) = segments(&world, &volume).await.pop_last().expect("a segment");
+    assert_eq!(disks.iter().filter(|disk| **disk != lost).count(), 2, "{disks:?} without {lost}");
+}
