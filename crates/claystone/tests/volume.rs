@@ -98,10 +98,16 @@ fn volumes_outlive_kills_and_lost_disks() {
     holds(&scratch, "rs", &image);
     holds(&scratch, "copies", &image);
     let metrics = metrics(&up, &scratch);
-    for line in ["claystone_volume_bytes{volume=\"rs\",code=\"rs:4+2\"} 67108864", "claystone_volume_log_used_percent{"]
-    {
+    for line in [
+        "claystone_volume_bytes{volume=\"rs\",code=\"rs:4+2\"} 67108864",
+        "claystone_volume_log_used_percent{",
+        "claystone_volume_log_copies{volume=\"rs\",code=\"rs:4+2\"} 3\n",
+        "claystone_volume_log_copies_wanted{volume=\"rs\",code=\"rs:4+2\"} 3\n",
+    ] {
         assert!(metrics.contains(line), "{line} is missing in {metrics}");
     }
+    let info = ok(&scratch, &["volume", "info", "rs"]);
+    assert!(info.contains("log copies  3 of 3\n"), "{info}");
     ok(&scratch, &["volume", "delete", "rs", "--yes"]);
     ok(&scratch, &["volume", "delete", "copies", "--yes"]);
     assert_eq!(json(&scratch, &["volume", "list", "--json"])["volumes"], Value::Array(Vec::new()));

@@ -377,6 +377,12 @@ pub struct CloneSnapshot {
 pub struct VolumeUse {
     /// Bytes of its log, on each of its disks.
     pub log_bytes: u64,
+    /// On how many disks that take writes each segment of it is, at least.
+    #[serde(default)]
+    pub log_copies: u64,
+    /// On how many each is to be.
+    #[serde(default)]
+    pub log_copies_wanted: u64,
     /// Bytes that the log may take there.
     pub reserve_bytes: u64,
     /// The share of the reserve that is used.

@@ -429,9 +429,11 @@ type Of<T> = (&'static str, &'static str, fn(&SectorStatus) -> T);
 /// Name, help, and the value.
 type OfVolume = (&'static str, &'static str, fn(&VolumeUse) -> u64);
 
-const VOLUME_NUMBERS: [OfVolume; 8] = [
+const VOLUME_NUMBERS: [OfVolume; 10] = [
     ("volume_log_bytes", "Bytes of the volume's log, on each of its disks", |of| of.log_bytes),
     ("volume_log_used_percent", "Share of the log's reserve that is used", |of| of.log_used_percent),
+    ("volume_log_copies", "Fewest copies that a segment of the log has now", |of| of.log_copies),
+    ("volume_log_copies_wanted", "Copies that each segment of the log is to have", |of| of.log_copies_wanted),
     ("volume_diff_pages", "Pages that wait to be merged", |of| of.diff_pages),
     ("volume_clients", "Connections of clients", |of| of.clients),
     ("volume_mirrored_stripes", "Stripes that are mirrored, where they may be coded", |of| of.mirrored_stripes),

@@ -227,6 +227,8 @@ fn shown(found: Found) -> api::Volume {
             volume.log_disks = status.log_disks.iter().map(ToString::to_string).collect();
             volume.open = Some(VolumeUse {
                 log_bytes: status.log_bytes,
+                log_copies: status.log_copies as u64,
+                log_copies_wanted: status.log_copies_wanted as u64,
                 reserve_bytes: status.reserve_bytes,
                 log_used_percent: status.used_percent,
                 diff_pages: status.diff_pages,

@@ -126,6 +126,11 @@ impl Log {
         self.view.fewest_copies() < self.copies
     }
 
+    /// On how many disks each segment is to be.
+    pub fn copies(&self) -> usize {
+        self.copies
+    }
+
     /// The log as readers know it.
     pub fn view(&self) -> &LogView {
         &self.view

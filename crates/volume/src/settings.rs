@@ -154,6 +154,10 @@ pub struct VolumeStatus {
     pub log_bytes: u64,
     /// The disks that keep its log.
     pub log_disks: Vec<DiskId>,
+    /// On how many disks that take writes each of its segments is, at least.
+    pub log_copies: usize,
+    /// On how many each is to be: fewer are there when disks are absent or failed, until others have copies.
+    pub log_copies_wanted: usize,
     /// Bytes that the log may take on each of them.
     pub reserve_bytes: u64,
     /// The share of the reserve that is used, in percent.

@@ -230,6 +230,8 @@ impl Volume {
             switched: *inner.switched.lock().unwrap_or_else(PoisonError::into_inner),
             log_bytes: view.bytes(),
             log_disks: view.disks().into_iter().collect(),
+            log_copies: view.fewest_copies(),
+            log_copies_wanted: inner.log.copies(),
             reserve_bytes: inner.settings.segments_max() * inner.settings.segment_bytes,
             used_percent: inner.used_percent(),
             diff_pages: pages,

@@ -163,3 +163,16 @@ async fn a_disk_lost_between_two_segments_is_made_up_for_at_once() {
     let (_, disks) = segments(&world, &volume).await.pop_last().expect("a segment");
     assert_eq!(disks.iter().filter(|disk| **disk != lost).count(), 2, "{disks:?} without {lost}");
 }
+
+/// Without the disks for it, writes go on with fewer copies, and the status says so.
+#[tokio::test]
+async fn the_status_tells_how_many_copies_the_log_has() {
+    let world = World::with(3, settings(), 6).await;
+    let volume = world.create("v", MIB, "replica:3").await;
+    let shown = || (volume.status().log_copies, volume.status().log_copies_wanted);
+    write(&volume, 0, 1).await.expect("written");
+    assert_eq!(shown(), (3, 3));
+    world.lose(2);
+    write(&volume, 1, 2).await.expect("two disks are left");
+    assert_eq!(shown(), (2, 3));
+}

@@ -325,6 +325,8 @@ fn info(volume: &api::Volume) -> String {
         );
         lines.extend(forms(volume, open));
         lines.push(("log", log));
+        let fewer = if open.log_copies < open.log_copies_wanted { ": some segments miss copies" } else { "" };
+        lines.push(("log copies", format!("{} of {}{fewer}", open.log_copies, open.log_copies_wanted)));
         lines.push(("waiting", format!("{} pages, in {} stripes", open.diff_pages, open.diff_stripes)));
         lines.push(("merged", merged));
         if open.copied_stripes > 0 {
@@ -334,7 +336,7 @@ fn info(volume: &api::Volume) -> String {
     }
     lines.extend(volume.log_disks.iter().map(|disk| ("log disk", disk.clone())));
     lines.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", snapshot.name.clone())));
-    lines.iter().map(|(name, value)| format!("{name:10}{value}\n")).collect()
+    lines.iter().map(|(name, value)| format!("{name:12}{value}\n")).collect()
 }
 
 /// Where a volume has two forms, or stripes of a former code: how many stripes and bytes are of each.
