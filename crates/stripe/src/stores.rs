@@ -116,6 +116,11 @@ impl Stores {
         self.read().shown(disk)
     }
 
+    /// Whether a disk takes new chunks, and segments of logs.
+    pub fn is_writable(&self, disk: DiskId) -> bool {
+        self.member(disk).is_some_and(|member| member.writable())
+    }
+
     /// The store of a disk that answers reads.
     pub fn readable(&self, disk: DiskId) -> Option<Arc<dyn ChunkStore>> {
         let member = self.read().shown(disk)?;

@@ -147,7 +147,7 @@ impl Inner {
     /// Whether the log is on disks that take no writes any more: who drains one waits for that. Or misses copies, where it `is_due`
     /// to look whether others take them: a disk that failed may be back.
     fn is_to_be_tended(&self, is_due: bool) -> bool {
-        let stays = |disk: &DiskId| self.stripes.stores().member(*disk).is_some_and(|member| member.writable());
+        let stays = |disk: &DiskId| self.stripes.stores().is_writable(*disk);
         !self.log.view().disks().iter().all(stays) || (is_due && self.log.misses_copies())
     }
 

@@ -153,7 +153,7 @@ impl LogView {
 
     /// On how many disks that take writes each segment is, at least.
     pub fn fewest_copies(&self) -> usize {
-        let takes_writes = |disk: &&DiskId| self.stores.stores.member(**disk).is_some_and(|member| member.writable());
+        let takes_writes = |disk: &&DiskId| self.stores.stores.is_writable(**disk);
         let segments = self.segments();
         segments.values().map(|segment| segment.disks.iter().filter(takes_writes).count()).min().unwrap_or(usize::MAX)
     }

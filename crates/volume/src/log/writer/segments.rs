@@ -94,7 +94,7 @@ impl Writer {
     /// there could be.
     pub(super) fn is_better_in_another(&self) -> bool {
         let could_be = self.next_segment().1.len().min(self.settings.copies);
-        let stays = |disk: &DiskId| self.stores.stores.member(*disk).is_some_and(|member| member.writable());
+        let stays = |disk: &DiskId| self.stores.stores.is_writable(*disk);
         let leaves = !self.homes.keys().all(stays);
         could_be > self.homes.len() || (leaves && could_be >= self.homes.len().min(self.copies_due()).max(1))
     }
@@ -315,9 +315,10 @@ impl Writer {
 
     /// Whether this store is the one that is there for a disk, and takes writes.
     pub(super) fn is_good(&self, disk: DiskId, home: &Arc<dyn ChunkStore>) -> bool {
-        let member = self.stores.stores.member(disk).is_some_and(|member| member.writable());
         let store = self.stores.stores.readable(disk);
-        member && !self.failed.contains_key(&disk) && store.is_some_and(|store| Arc::ptr_eq(&store, home))
+        self.stores.stores.is_writable(disk)
+            && !self.failed.contains_key(&disk)
+            && store.is_some_and(|store| Arc::ptr_eq(&store, home))
     }
 }
 

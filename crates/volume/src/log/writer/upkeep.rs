@@ -28,15 +28,15 @@ impl Writer {
 
     /// Whether a segment is on a disk that takes no writes any more.
     fn is_to_leave_disks(&self) -> bool {
-        let stays = |disk: &DiskId| self.stores.stores.member(*disk).is_some_and(|member| member.writable());
+        let stays = |disk: &DiskId| self.stores.stores.is_writable(*disk);
         !self.view.segments().values().flat_map(|segment| &segment.disks).all(stays)
     }
 
     /// Counts on disks that are to be left no more, where enough others have the same.
     fn leave_disks(&mut self) {
-        let stays = |disk: &DiskId| self.stores.stores.member(*disk).is_some_and(|member| member.writable());
+        let stays = |disk: &DiskId| self.stores.stores.is_writable(*disk);
         for segment in self.view.segments().values_mut() {
-            if segment.disks.iter().filter(|disk| stays(disk)).count() == self.settings.copies {
+            if segment.disks.iter().filter(|disk| stays(disk)).count() >= self.settings.copies {
                 segment.disks.retain(stays);
             }
         }
