@@ -130,7 +130,10 @@ impl Directory for HostDirectory {
 
     fn space(&self) -> io::Result<Space> {
         let found = statvfs(&self.root)?;
-        Ok(Space { total_bytes: found.f_blocks * found.f_frsize, free_bytes: found.f_bavail * found.f_frsize })
+        // As `df` counts: what is kept for root alone is neither free nor a part of the whole.
+        let used_blocks = found.f_blocks.saturating_sub(found.f_bfree);
+        let total_blocks = used_blocks.saturating_add(found.f_bavail);
+        Ok(Space { total_bytes: total_blocks * found.f_frsize, free_bytes: found.f_bavail * found.f_frsize })
     }
 
     fn favours_overwriting(&self) -> bool {
