@@ -83,6 +83,8 @@ pub enum Record {
         over_below: u64,
         /// The segment before, and where it ended: what may be behind that is no part of the log.
         previous: Option<LogPlace>,
+        /// It is synced, if there is one. If not, [`Record::PreviousSynced`] follows once it is.
+        is_previous_synced: bool,
         /// Bytes of the volume's pages.
         page_bytes: u32,
     },
@@ -116,6 +118,8 @@ pub enum Record {
         /// The number.
         below: u64,
     },
+    /// The segment before this one is synced on every disk that counts.
+    PreviousSynced,
 }
 
 /// Bytes of a record before its table.
@@ -128,12 +132,14 @@ const SECTOR: usize = claystone_chunk::SECTOR_BYTES as usize;
 impl Record {
     fn kind(&self) -> u8 {
         match self {
-            Record::Begin { .. } => 1,
+            Record::Begin { is_previous_synced: true, .. } => 1,
             Record::Write { .. } => 2,
             Record::Zero { .. } => 3,
             Record::Intent(_) => 4,
             Record::Merged { .. } => 5,
             Record::Over { .. } => 6,
+            Record::Begin { is_previous_synced: false, .. } => 7,
+            Record::PreviousSynced => 8,
         }
     }
 
@@ -235,7 +241,9 @@ impl Record {
                     && inline.zip(contents).all(|(write, content)| crc32c(content) == write.crc)
                     && intent.sectors.iter().all(|write| (write.stripe as usize) < intent.stripes.len())
             }
-            Record::Begin { .. } | Record::Merged { .. } | Record::Over { .. } => self.content().is_empty(),
+            Record::Begin { .. } | Record::Merged { .. } | Record::Over { .. } | Record::PreviousSynced => {
+                self.content().is_empty()
+            }
         }
     }
 }

@@ -59,6 +59,13 @@ struct Copy {
     info: SegmentInfo,
 }
 
+/// What the first record of a segment says.
+struct Begin {
+    over_below: u64,
+    previous: Option<LogPlace>,
+    is_previous_synced: bool,
+}
+
 /// A segment that was read.
 struct Walked {
     /// Where its records end.
@@ -215,7 +222,9 @@ impl<'a> Recovery<'a> {
         // One without a begin record was never used; the last that has one names those before it.
         let mut next: Option<(u64, Option<u64>)> = None;
         for number in self.copies.keys().rev() {
-            if self.begin_of(*number).await?.is_some() {
+            if let Some(begin) = self.begin_of(*number).await?
+                && self.counts(*number, &begin).await?
+            {
                 next = Some((*number, None));
                 break;
             }
@@ -225,21 +234,37 @@ impl<'a> Recovery<'a> {
                 break;
             }
             chain.push((number, end));
-            let Some((below, previous)) = self.begin_of(number).await? else { break };
-            over_below = over_below.max(below);
+            let Some(begin) = self.begin_of(number).await? else { break };
+            over_below = over_below.max(begin.over_below);
             // Numbers fall, so this ends.
-            next = previous.filter(|end| end.segment < number).map(|end| (end.segment, Some(end.offset)));
+            next = begin.previous.filter(|end| end.segment < number).map(|end| (end.segment, Some(end.offset)));
         }
         Ok((chain, over_below))
     }
 
+    /// Whether what comes before a segment is there, or was synced: if not, nothing in this one was flushed, and it is as if
+    /// it had never been.
+    async fn counts(&self, number: u64, begin: &Begin) -> Result<bool, VolumeError> {
+        let Some(previous) = begin.previous.filter(|_| !begin.is_previous_synced) else { return Ok(true) };
+        let mut says_synced = false;
+        let walked = self.walk(number, None, |record, _, _| says_synced |= record == Record::PreviousSynced).await;
+        if says_synced {
+            return Ok(true);
+        }
+        self.heard_but(&walked.unheard)?;
+        let walked = self.walk(previous.segment, Some(previous.offset), |_, _, _| {}).await;
+        Ok(walked.end == previous.offset)
+    }
+
     /// What the first record of a segment says, from the first copy that has it.
-    async fn begin_of(&self, number: u64) -> Result<Option<(u64, Option<LogPlace>)>, VolumeError> {
+    async fn begin_of(&self, number: u64) -> Result<Option<Begin>, VolumeError> {
         let mut unheard = Vec::new();
         let mut is_heard = self.copies(number).is_empty();
         for copy in self.copies(number) {
             match CopyReader::new(self, copy).look(0).await {
-                Look::Record(Record::Begin { over_below, previous, .. }, _) => return Ok(Some((over_below, previous))),
+                Look::Record(Record::Begin { over_below, previous, is_previous_synced, .. }, _) => {
+                    return Ok(Some(Begin { over_below, previous, is_previous_synced }));
+                }
                 Look::Record(..) | Look::Nothing => is_heard = true,
                 Look::Unread => unheard.push(copy.disk),
             }

@@ -1,6 +1,7 @@
 //! The task that appends to a log: which disks its segments are on, and what is done when one fails.
 
 mod appends;
+mod closing;
 mod restoring;
 mod segments;
 mod upkeep;
@@ -18,6 +19,7 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use self::appends::{Append, Batch, Outcome, Waiting};
+use self::closing::Closing;
 use self::restoring::Restoring;
 use self::segments::Next;
 use super::record::{LogPlace, Record};
@@ -61,9 +63,11 @@ pub(super) struct Writer {
     /// Its disks, and the very stores that took what it has: one that was opened in a store's place since has lost what was
     /// not synced, and does not know it.
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
+    /// The segment before it, while that is not known to be synced.
+    closing: Option<Closing>,
     /// Intents that have no end yet: each finds room for it.
     intents: u64,
-    /// Bytes in effect that no sync has covered, in about.
+    /// Bytes of this segment in effect that no sync has covered, in about.
     unsynced_bytes: u64,
     /// What waits to be appended, in order.
     queue: VecDeque<(Record, Waiting)>,
@@ -82,6 +86,14 @@ pub(super) struct Writer {
     diffs: Arc<Mutex<Diffs>>,
 }
 
+/// A sync under way.
+struct Syncing {
+    outcome: Append,
+    /// The segment that is closed by it.
+    closes: Option<u64>,
+    waiting: Vec<Done<()>>,
+}
+
 /// A disk that gets no segment for a while.
 struct Failed {
     since: Moment,
@@ -92,7 +104,7 @@ struct Failed {
 /// Takes requests until nobody can make any.
 pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request>) {
     let mut failure: Option<LogFailure> = None;
-    let mut syncing: Option<(Append, Vec<Done<()>>)> = None;
+    let mut syncing: Option<Syncing> = None;
     let mut sync_wanted: Vec<Done<()>> = Vec::new();
     let mut tends: Vec<Done<()>> = Vec::new();
     loop {
@@ -102,18 +114,18 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
         if let Some(failure) = &failure {
             writer.refuse(failure);
             sync_wanted.drain(..).chain(tends.drain(..)).for_each(|done| answer(done, Err(failure.clone())));
-        } else if syncing.is_none() && (!sync_wanted.is_empty() || writer.unsynced_bytes >= UNSYNCED_BYTES_MAX) {
-            syncing = Some((writer.sync(), std::mem::take(&mut sync_wanted)));
+        } else if syncing.is_none() {
+            syncing = writer.next_sync(&mut sync_wanted);
         }
         let takes_more = writer.takes_more();
         tokio::select! {
             biased;
             Some(outcome) = writer.under_way.next() => remember(&mut failure, &writer.appended(outcome).await),
-            (outcome, waiting) = ended(&mut syncing) => {
+            (outcome, closes, waiting) = ended(&mut syncing) => {
                 // After a failure nothing is begun, recorded or counted any more.
                 let result = match &failure {
                     Some(failure) => Err(failure.clone()),
-                    None => writer.synced(outcome).await,
+                    None => writer.synced(outcome, closes).await,
                 };
                 remember(&mut failure, &result);
                 waiting.into_iter().for_each(|done| answer(done, result.clone()));
@@ -142,11 +154,12 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
     }
 }
 
-/// The outcome of the sync under way, and who waits for it.
-async fn ended(syncing: &mut Option<(Append, Vec<Done<()>>)>) -> (Outcome, Vec<Done<()>>) {
-    let Some((sync, _)) = syncing else { return pending().await };
-    let outcome = sync.await;
-    (outcome, syncing.take().map_or_else(Vec::new, |(_, waiting)| waiting))
+/// The outcome of the sync under way, the segment that it closes, and who waits for it.
+async fn ended(syncing: &mut Option<Syncing>) -> (Outcome, Option<u64>, Vec<Done<()>>) {
+    let Some(sync) = syncing else { return pending().await };
+    let outcome = (&mut sync.outcome).await;
+    let (closes, waiting) = syncing.take().map_or_else(Default::default, |ended| (ended.closes, ended.waiting));
+    (outcome, closes, waiting)
 }
 
 /// The outcome of making the next segment.
@@ -204,6 +217,7 @@ impl Writer {
             next: 0,
             end: 0,
             homes: BTreeMap::new(),
+            closing: None,
             intents: start.intents,
             unsynced_bytes: 0,
             queue: VecDeque::new(),
@@ -241,14 +255,6 @@ impl Writer {
         SegmentId { owner: self.lease.owner, number: self.number }
     }
 
-    /// The store that took the segment on a disk, if it is still the one that is there.
-    fn home(&self, disk: DiskId) -> Result<Arc<dyn ChunkStore>, SegmentError> {
-        let there = self.stores.stores.readable(disk);
-        there
-            .filter(|store| self.homes.get(&disk).is_some_and(|home| Arc::ptr_eq(home, store)))
-            .ok_or_else(|| gone(disk))
-    }
-
     /// This disk gets no segment for a while.
     fn fail(&mut self, disk: DiskId, error: &SegmentError) {
         let is_full = matches!(error, SegmentError::DiskFull { .. });
@@ -267,6 +273,7 @@ impl Writer {
                     lost = true;
                     self.fail(disk, &error);
                     self.homes.remove(&disk);
+                    self.closing.iter_mut().for_each(|closing| drop(closing.homes.remove(&disk)));
                     self.view.segments().values_mut().for_each(|segment| segment.disks.retain(|kept| *kept != disk));
                 }
             }
@@ -317,17 +324,32 @@ impl Writer {
         (counted.into_iter().flatten().collect(), copies as u16)
     }
 
-    /// A sync of all that is not synced.
-    fn sync(&mut self) -> Append {
-        if std::mem::take(&mut self.unsynced_bytes) == 0 {
-            return async { Vec::new() }.boxed();
+    /// The sync that is due: of the segment before this one first, then of this one, if somebody wants one or much is not
+    /// synced.
+    fn next_sync(&mut self, wanted: &mut Vec<Done<()>>) -> Option<Syncing> {
+        if let Some(closing) = &self.closing {
+            let number = closing.unsynced()?;
+            return Some(Syncing { outcome: self.sync_closing(), closes: Some(number), waiting: Vec::new() });
         }
-        let (number, lease) = (self.number, self.lease);
-        let syncs: Vec<_> = self
-            .homes
-            .keys()
-            .map(|&disk| {
-                let (stores, home) = (self.stores.clone(), self.home(disk));
+        let is_due = !wanted.is_empty() || self.unsynced_bytes >= UNSYNCED_BYTES_MAX;
+        is_due.then(|| Syncing { outcome: self.sync(), closes: None, waiting: std::mem::take(wanted) })
+    }
+
+    /// A sync of all that is not synced in this segment.
+    fn sync(&mut self) -> Append {
+        match std::mem::take(&mut self.unsynced_bytes) {
+            0 => async { Vec::new() }.boxed(),
+            _ => self.sync_segment(self.number, &self.homes),
+        }
+    }
+
+    /// A sync of a segment on these disks.
+    fn sync_segment(&self, number: u64, homes: &BTreeMap<DiskId, Arc<dyn ChunkStore>>) -> Append {
+        let lease = self.lease;
+        let syncs: Vec<_> = homes
+            .iter()
+            .map(|(&disk, home)| {
+                let (stores, home) = (self.stores.clone(), self.still_there(disk, home));
                 async move {
                     (disk, stores.in_time(disk, async { home?.segments().sync_segment(number, lease).await }).await)
                 }
@@ -336,9 +358,17 @@ impl Writer {
         join_all(syncs).boxed()
     }
 
+    /// The store that took a segment on a disk, if it is still the one that is there.
+    fn still_there(&self, disk: DiskId, home: &Arc<dyn ChunkStore>) -> Result<Arc<dyn ChunkStore>, SegmentError> {
+        let there = self.stores.stores.readable(disk);
+        there.filter(|store| Arc::ptr_eq(home, store)).ok_or_else(|| gone(disk))
+    }
+
     /// What a sync means for the log.
-    async fn synced(&mut self, outcome: Outcome) -> Result<(), LogFailure> {
-        if self.lose(outcome)? {
+    async fn synced(&mut self, outcome: Outcome, closes: Option<u64>) -> Result<(), LogFailure> {
+        let lost = self.lose(outcome)?;
+        closes.into_iter().for_each(|number| self.closing_synced(number));
+        if lost {
             self.record(&[]).await?;
             self.begin_segment().await?;
             self.restore().await?;
@@ -366,5 +396,6 @@ fn gone(disk: DiskId) -> SegmentError {
 /// A disk that failed gets no segment for so long.
 const FAILED_FOR: Duration = Duration::from_secs(30);
 const QUEUED_BYTES_MAX: usize = 1 << 20;
-/// A sync begins by itself: else the one that ends a segment would hold up writers for long.
-const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
+/// A sync begins by itself, so that a flush has no more to wait for. Each holds up the writes that meet it: few enough of them that they
+/// are less than one in a hundred of a page each.
+const UNSYNCED_BYTES_MAX: u64 = 32 << 20;

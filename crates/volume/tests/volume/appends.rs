@@ -440,3 +440,98 @@ async fn a_log_that_failed_begins_no_segment() {
     assert_eq!(segments(&world).await, 1, "that of the opening");
     flushed.expect_err("the log has failed");
 }
+
+/// A segment ends while no disk syncs: writes go on in the next one, and no flush ends. After a power cut there is what came
+/// before some write, and all that was flushed; also where disks kept the next segment and not this one.
+#[tokio::test]
+async fn writers_do_not_wait_for_the_segment_that_ended_to_be_synced() {
+    let mut without_the_next = 0;
+    for seed in 0..48 {
+        let what = format!("seed {seed}");
+        let world = World::with(3, Settings { segment_bytes: SEGMENT, ..settings() }, seed).await;
+        let volume = world.create("v", WRITES * WRITE, "replica:2").await;
+        // What is written in the end, by its order.
+        let mut written = 0;
+        let next = async |written: &mut u64| {
+            *written += 1;
+            write(&volume, *written % WRITES, *written as u8).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        };
+        // Writes leave room for other records.
+        let end = SEGMENT - (192 << 10);
+        while volume.status().log_bytes < end - 4 * WRITE {
+            next(&mut written).await;
+        }
+        volume.flush().await.expect("flushed");
+        let flushed = written;
+        world.traps.syncs().set();
+        let mut first_in_next = None;
+        for _ in 0..8 {
+            let written_now = timeout(&*world.env.clock, Duration::from_secs(20), next(&mut written)).await;
+            written_now.unwrap_or_else(|| panic!("{what}: it waits for a sync"));
+            if volume.status().log_bytes > end {
+                first_in_next.get_or_insert(written);
+            }
+        }
+        let first_in_next = first_in_next.expect("the next segment has begun");
+        let flushing = volume.clone();
+        let mut flush = world.beside(async move { flushing.flush().await });
+        moment().await;
+        assert!(flush.try_recv().is_err(), "{what}: nothing is synced");
+        let mut durable = flushed;
+        if seed % 4 == 0 {
+            world.traps.syncs().open();
+            flush.await.expect("it ends").unwrap_or_else(|error| panic!("{what}: {error}"));
+            durable = written;
+        }
+        drop(volume);
+        let world = world.crash().await;
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = versions(&volume, &what).await;
+        let after =
+            |last: u64| -> Vec<u8> { (0..WRITES).map(|slot| (last - (last + WRITES - slot) % WRITES) as u8).collect() };
+        let last = (durable..=written).find(|last| after(*last) == found);
+        let last = last.unwrap_or_else(|| panic!("{what}: {found:?} after {durable}..={written}"));
+        without_the_next += u32::from(last + 1 < first_in_next);
+        // It stays so, whoever is lost.
+        drop(volume);
+        let world = world.crash().await;
+        world.lose((seed % 3) as usize);
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(versions(&volume, &what).await, found, "{what}");
+    }
+    assert!(without_the_next > 5, "only {without_the_next} crashes left a part of the segment that ended");
+}
+
+/// What was flushed in a segment is not left out because one before it is damaged: that is told.
+#[tokio::test]
+async fn a_damaged_segment_before_one_that_was_flushed_is_told() {
+    for seed in 0..3 {
+        let world = World::with(2, Settings { segment_bytes: SEGMENT, ..settings() }, seed).await;
+        let volume = world.create("v", WRITES * WRITE, "replica:2").await;
+        let (mut last, mut in_next) = (0, false);
+        world.traps.syncs().set();
+        while !in_next {
+            last += 1;
+            let before = volume.status().log_bytes;
+            write(&volume, last % WRITES, last as u8).await.expect("written");
+            // The first record of a segment comes before it.
+            in_next = last > 1 && volume.status().log_bytes - before > WRITE + 64;
+        }
+        let flushing = volume.clone();
+        let mut flushed = world.beside(async move { flushing.flush().await });
+        moment().await;
+        // The record that the segment before is synced.
+        world.traps.hold_append(0, 0);
+        world.traps.syncs().open();
+        world.traps.appends().caught().await;
+        moment().await;
+        assert!(flushed.try_recv().is_err(), "seed {seed}: it is not there yet");
+        world.traps.appends().open();
+        flushed.await.expect("it ends").expect("flushed");
+        drop(volume);
+        let world = world.crash().await;
+        (0..2).for_each(|disk| world.traps.spoil(DiskId(disk), &Bytes::from(vec![last as u8 - 1; WRITE as usize])));
+        let error = world.volumes.open("v").await.expect_err("a part of it is on no disk");
+        assert!(matches!(error, VolumeError::LogDamaged { .. }), "seed {seed}: {error}");
+    }
+}

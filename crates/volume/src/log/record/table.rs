@@ -27,7 +27,7 @@ impl Record {
     /// Adds the table of the record.
     pub(super) fn put_table(&self, out: &mut BytesMut) {
         match self {
-            Record::Begin { over_below, previous, page_bytes } => {
+            Record::Begin { over_below, previous, page_bytes, .. } => {
                 put_number(out, *over_below);
                 put_number(out, (*page_bytes).into());
                 put_place_or_none(out, *previous);
@@ -50,6 +50,7 @@ impl Record {
                 }
             }
             Record::Over { below } => put_number(out, *below),
+            Record::PreviousSynced => {}
         }
     }
 }
@@ -83,10 +84,11 @@ fn put_intent(out: &mut BytesMut, intent: &Intent) {
 pub fn decode(kind: u8, table: &[u8], content: Bytes) -> Option<Record> {
     let mut table = Table(table);
     let record = match kind {
-        1 => {
+        1 | 7 => {
             let (over_below, page_bytes) = (table.number()?, table.number()?);
             let page_bytes = u32::try_from(page_bytes).ok()?;
-            Record::Begin { over_below, previous: table.place_or_none()?, page_bytes }
+            let previous = table.place_or_none()?;
+            Record::Begin { over_below, previous, is_previous_synced: kind == 1, page_bytes }
         }
         2 => {
             let first = Page(table.number()?);
@@ -108,6 +110,7 @@ pub fn decode(kind: u8, table: &[u8], content: Bytes) -> Option<Record> {
             Record::Merged { intent, diffs }
         }
         6 => Record::Over { below: table.number()? },
+        8 => Record::PreviousSynced,
         _ => return None,
     };
     (table.0.is_empty() && content.is_empty()).then_some(record)

@@ -22,7 +22,7 @@ use super::restoring::Restoring;
 use super::segments::Next;
 use super::{Done, Writer, answer};
 use crate::log::LogFailure;
-use crate::log::record::{LogPlace, Record};
+use crate::log::record::{HEAD_BYTES, LogPlace, Record};
 
 /// Who waits for a record to be in effect.
 pub(super) type Waiting = Done<Option<LogPlace>>;
@@ -49,6 +49,7 @@ impl Writer {
 
     /// Appends what waits, as much as may be under way.
     pub(super) async fn append_queued(&mut self) -> Result<(), LogFailure> {
+        self.tell_synced();
         while self.under_way.len() < APPENDS_MAX && !self.queue.is_empty() {
             self.append_some().await?;
         }
@@ -97,7 +98,7 @@ impl Writer {
     }
 
     /// Bytes of the segment that a record leaves to others, so that they find room where disks are full: discards, then what
-    /// releases diffs, then what ends segments, and always the ends of intents.
+    /// releases diffs, then what ends segments, and always the ends of intents and the record that the segment before is synced.
     fn left_by(&self, record: &Record) -> u64 {
         let (others, ends) = match record {
             Record::Write { .. } => (3, self.intents),
@@ -105,9 +106,9 @@ impl Writer {
             Record::Zero { .. } => (2, self.intents),
             Record::Merged { intent: Some(_), diffs } if diffs.is_empty() => return 0,
             Record::Merged { .. } | Record::Over { below: 0 } => (1, self.intents),
-            Record::Begin { .. } | Record::Over { .. } => (0, self.intents),
+            Record::Begin { .. } | Record::Over { .. } | Record::PreviousSynced => (0, self.intents),
         };
-        others * LEFT_BYTES + ends * INTENT_END_BYTES
+        others * LEFT_BYTES + ends * INTENT_END_BYTES + HEAD_BYTES as u64
     }
 
     /// Begins a segment for a record, and to copy those that miss copies if a disk was lost. False: no disk has room for one.
@@ -126,9 +127,9 @@ impl Writer {
         self.next += content.len() as u64;
         let appends: Vec<_> = self
             .homes
-            .keys()
-            .map(|&disk| {
-                let (stores, home, content) = (self.stores.clone(), self.home(disk), content.clone());
+            .iter()
+            .map(|(&disk, home)| {
+                let (stores, home, content) = (self.stores.clone(), self.still_there(disk, home), content.clone());
                 async move {
                     let append = async { home?.segments().append(number, lease, offset, content).await };
                     (disk, stores.in_time(disk, append).await)
@@ -185,6 +186,7 @@ impl Writer {
                 answer(done, Ok(Some(place)));
             }
         }
+        self.told_up_to(self.end);
     }
 
     /// Tells everybody who waits that the log takes nothing more. Whether what was under way is there is unknown.
@@ -199,7 +201,7 @@ impl Writer {
 }
 
 /// Appends under way at once.
-const APPENDS_MAX: usize = 8;
+pub(super) const APPENDS_MAX: usize = 8;
 /// Records are put together up to here: a network carries an append while disks take those before it.
 const APPEND_BYTES: u64 = 32 << 10;
 /// What a kind of record leaves to the next one.

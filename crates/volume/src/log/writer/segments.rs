@@ -24,6 +24,7 @@ use claystone_chunk::{ChunkStore, DiskId, SegmentError};
 use claystone_stripe::{Candidate, Member, place};
 use futures::future::{FutureExt, join_all};
 
+use super::closing::Closing;
 use super::{Append, Batch, Outcome, Writer};
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
@@ -121,19 +122,17 @@ impl Writer {
         self.candidates(self.settings.segment_bytes, spare).len() >= self.copies_due()
     }
 
-    /// Closes the segment and begins the next, on disks chosen before or now: as many as the log wants, or as there are. Where
-    /// there are none nothing is closed.
+    /// Ends the segment and begins the next, on disks chosen before or now: as many as the log wants, or as there are. Where
+    /// there are none nothing ends.
     pub(super) async fn begin_segment(&mut self) -> Result<Begun, LogFailure> {
         let mut begun = Begun { lost: self.settle().await?, is_new: false };
+        begun.lost |= self.close_previous().await?;
         for _ in 0..BEGIN_TRIES {
             let Some(mut next) = self.take_next().await? else {
                 self.view.set_ahead(BTreeSet::new());
                 self.record(&[]).await?;
                 return Ok(begun);
             };
-            if !begun.is_new {
-                begun.lost |= self.sync_all().await?;
-            }
             next.homes.retain(|disk, _| !self.failed.contains_key(disk));
             if next.homes.is_empty() {
                 continue;
@@ -142,6 +141,7 @@ impl Writer {
                 self.view.segments().remove(&self.number);
             } else if !self.homes.is_empty() {
                 self.previous = Some(LogPlace { segment: self.number, offset: self.end });
+                self.closing = Some(Closing::new(self.number, std::mem::take(&mut self.homes)));
             }
             begun.is_new = true;
             begun.lost |= self.begin(next).await?;
@@ -159,7 +159,7 @@ impl Writer {
     /// Appends to this segment from now on. Whether a disk was lost in doing so.
     async fn begin(&mut self, next: Next) -> Result<bool, LogFailure> {
         (self.number, self.room, self.homes) = (next.number, next.bytes, next.homes);
-        (self.next, self.end) = (0, 0);
+        (self.next, self.end, self.unsynced_bytes) = (0, 0, 0);
         if self.homes.len() < self.settings.copies {
             let (disks, copies) = (self.homes.len(), self.settings.copies);
             tracing::warn!(disks, copies, "a volume's log has fewer copies than its code tolerates losses");
@@ -169,12 +169,14 @@ impl Writer {
         self.view.segments().insert(self.number, Segment { disks, end: 0 });
         self.view.set_ahead(BTreeSet::new());
         self.record(&[]).await?;
-        let begin = Record::Begin { over_below, previous: self.previous, page_bytes: self.settings.page_bytes };
+        let (previous, is_previous_synced) = (self.previous, self.closing.is_none());
+        let page_bytes = self.settings.page_bytes;
+        let begin = Record::Begin { over_below, previous, is_previous_synced, page_bytes };
         let mut content = BytesMut::new();
         begin.encode(self.segment(), 0, &mut content);
         self.launch(Batch::default(), content.freeze());
         let lost = self.settle().await?;
-        // The first of an opening closes what was found. Another one is synced with what it holds.
+        // The first of an opening ends what was found. Another one is synced with what it holds.
         Ok(lost || (!std::mem::replace(&mut self.has_begun, true) && self.sync_all().await?))
     }
 

@@ -2,6 +2,7 @@
 
 use claystone_chunk::{DiskId, StoreState};
 
+use super::closing::Closing;
 use super::{FAILED_FOR, Writer};
 use crate::log::LogFailure;
 
@@ -50,8 +51,14 @@ impl Writer {
             return;
         }
         self.homes.retain(|disk, _| takes(disk));
-        if let Some(segment) = self.view.segments().get_mut(&self.number) {
-            segment.disks.retain(takes);
+        // The one before is not synced there, and cannot be.
+        let unsynced = self.closing.as_ref().and_then(Closing::unsynced);
+        for number in unsynced.into_iter().chain([self.number]) {
+            if let Some(segment) = self.view.segments().get_mut(&number)
+                && segment.disks.iter().any(takes)
+            {
+                segment.disks.retain(takes);
+            }
         }
     }
 }
