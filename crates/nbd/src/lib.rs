@@ -12,8 +12,7 @@
 //! What is spoken: fixed newstyle with TLS, structured replies, `base:allocation`; all commands but `CACHE` and `RESIZE`.
 //! Each export takes several connections: a device's flush covers what came over any.
 //!
-//! Left out: extended headers, authorisation beyond certificates of clients, and ends of clients that are silent (the
-//! listener's keep-alive is for that).
+//! Left out: extended headers, and authorisation beyond certificates of clients.
 
 mod error;
 mod exports;

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. At most `connections_max` connections are open; further ones wait in the listener's queue.
 //! 2. A handshake ends in time or is given up.
-//! 3. After the signal to stop no request is taken, those that are running may end within `grace`, then all is closed.
+//! 3. A client over TCP of which nothing is heard for two minutes, not even that its machine is there, loses its connection.
+//! 4. After the signal to stop no request is taken, those that are running may end within `grace`, then all is closed.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_env::{Env, timeout};
+use rustix::net::sockopt;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch};
 
 use crate::handshake::{Stream, negotiate};
@@ -71,15 +73,24 @@ impl From<UnixListener> for Listener {
 impl Listener {
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
-                // Small replies must not wait for acknowledgements.
-                stream.set_nodelay(true)?;
-                Box::new(stream)
-            }
+            Listener::Tcp(listener) => Box::new(accept_tcp(listener).await?),
             Listener::Unix(listener) => Box::new(listener.accept().await?.0),
         })
     }
+}
+
+/// A connection from the network; TLS, if any, comes on top of it.
+async fn accept_tcp(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept().await?;
+    // Small replies must not wait for acknowledgements.
+    stream.set_nodelay(true)?;
+    // The session of a client that vanished without a word would last for ever, and hold its device.
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(&stream, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(&stream, PROBES_MAX)?;
+    sockopt::set_tcp_user_timeout(&stream, UNHEARD_MAX.as_millis() as u32)?;
+    Ok(stream)
 }
 
 /// The NBD server. Cheap to clone.
@@ -195,6 +206,21 @@ impl Nbd {
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Where nothing was sent or received for so long, the client's kernel is asked whether it is there.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+/// How often it is asked while it does not answer.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// As many questions without an answer are the end.
+const PROBES_MAX: u32 = 6;
+/// The end for a client that does not acknowledge, or has no room for, what is sent to it: long enough for a network that
+/// is rebuilt, or a client that is stopped for a moment.
+const UNHEARD_MAX: Duration = Duration::from_secs(120);
+
+const _: () = assert!(
+    PROBE_AFTER.as_secs() + PROBES_MAX as u64 * PROBE_EVERY.as_secs() == UNHEARD_MAX.as_secs(),
+    "the kernel counts time, not questions, where both are given"
+);
 
 #[cfg(test)]
 mod tests;

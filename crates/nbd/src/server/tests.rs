@@ -727,6 +727,21 @@ async fn a_server_serves_until_it_is_told_to_end() {
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
 }
 
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the test is the program that binds and connects")]
+async fn the_kernel_asks_whether_a_silent_client_is_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let _client = tokio::net::TcpStream::connect(address).await.expect("connect");
+    let stream = accept_tcp(&listener).await.expect("a connection");
+    assert!(stream.nodelay().expect("read"));
+    assert!(sockopt::socket_keepalive(&stream).expect("read"));
+    let times = (sockopt::tcp_keepidle(&stream).expect("read"), sockopt::tcp_keepintvl(&stream).expect("read"));
+    assert_eq!(times, (Duration::from_secs(60), Duration::from_secs(10)));
+    assert_eq!(sockopt::tcp_keepcnt(&stream).expect("read"), 6);
+    assert_eq!(sockopt::tcp_user_timeout(&stream).expect("read"), 120_000);
+}
+
 #[derive(Debug, Clone)]
 struct Step {
     flags: u16,
