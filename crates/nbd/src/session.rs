@@ -10,8 +10,10 @@
 //! 1. A request is held, and counted, from its head until the last byte of its reply is sent. Without room for the next
 //!    one nothing is read.
 //! 2. A running request is never dropped, but with the session.
-//! 3. After a disconnect, an end of the stream or [`Session::stop`] nothing is read; the session is over when all replies
-//!    are sent, or when it is broken and nothing runs.
+//! 3. After a disconnect, an end of the stream, [`Session::stop`] or a request with which the device failed nothing is
+//!    read; the session is over when all replies are sent, or when it is broken and nothing runs.
+//! 4. A device that failed is not asked anything more: whoever connects anew gets it opened anew. Requests that were under
+//!    way are answered, with `ESHUTDOWN` if they failed; what had not begun is not, and its client may send it again.
 
 use std::future::Future;
 use std::io;
@@ -266,6 +268,10 @@ impl Session {
             }
             (Err(error), command) => {
                 self.refuse(&request, Rejection::of(&command, &error), &error.to_string());
+                if matches!(error, BlocksError::Failed { .. }) && !matches!(self.receiving, Receiving::Nothing) {
+                    tracing::info!(%error, "a connection ends with its device");
+                    self.stop();
+                }
             }
         }
     }

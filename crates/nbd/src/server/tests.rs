@@ -402,9 +402,42 @@ async fn refusals_are_errors_and_the_connection_goes_on() {
         assert_eq!(client.ask(0, READ, 0, 8192, b"").await, Reply::Error(5));
         blocks.set_access(Access::ReadOnly);
         assert_eq!(client.ask(0, WRITE, 0, 1, b"x").await, Reply::Error(1));
-        blocks.set_failure(Some("gone"));
-        assert_eq!(client.ask(0, FLUSH, 0, 0, b"").await, Reply::Error(5));
-        blocks.set_failure(None);
+        assert_eq!(client.read(0, 3).await, [0; 3]);
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_failed_ends_its_connections_and_who_comes_anew_goes_on() {
+    for structured in [false, true] {
+        let gated = Gated::new();
+        let mut client = client_of(gated.clone(), Tls::Off);
+        client.go("a", structured).await;
+        let mut running = std::collections::BTreeSet::new();
+        for page in 2..5 {
+            running.insert(client.send(0, WRITE, page * 4096, 4, b"late").await);
+        }
+        gated.until_running(3).await;
+        gated.blocks.set_failure(Some("gone"));
+        let failed = client.send(0, FLUSH, 0, 0, b"").await;
+        assert_eq!(client.reply((0, 0)).await, (failed, Reply::Error(108)));
+        // What comes now does not begin, nor does what is not whole.
+        client.send(0, READ, 0, 4, b"").await;
+        client.send(0, WRITE, 4096, 100, b"not all of its bytes").await;
+        // What is under way ends, and is answered as it ended.
+        gated.gate.add_permits(1);
+        let (cookie, reply) = client.reply((0, 0)).await;
+        assert!(running.remove(&cookie) && reply == Reply::Error(108), "{reply:?}");
+        gated.blocks.set_failure(None);
+        gated.gate.add_permits(3);
+        for _ in 0..2 {
+            let (cookie, reply) = client.reply((0, 0)).await;
+            assert!(running.remove(&cookie) && reply == Reply::Done, "{reply:?}");
+        }
+        assert_eq!(gated.gate.available_permits(), 1);
+        client.end().await.expect("in order");
+
+        let mut client = client_of(gated, Tls::Off);
+        client.go("a", structured).await;
         assert_eq!(client.read(0, 3).await, [0; 3]);
     }
 }

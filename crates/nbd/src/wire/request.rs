@@ -65,6 +65,8 @@ pub(crate) enum Rejection {
     NoSpace,
     Overflow,
     NotSupported,
+    /// Whoever answers takes nothing more: the client shall end the connection.
+    ShuttingDown,
 }
 
 impl Request {
@@ -139,7 +141,8 @@ impl Rejection {
             BlocksError::ReadOnly => Rejection::NotPermitted,
             BlocksError::NoSpace { .. } => Rejection::NoSpace,
             BlocksError::Slow { .. } => Rejection::NotSupported,
-            BlocksError::Lost { .. } | BlocksError::Unavailable { .. } | BlocksError::Failed { .. } => Rejection::Io,
+            BlocksError::Lost { .. } | BlocksError::Unavailable { .. } => Rejection::Io,
+            BlocksError::Failed { .. } => Rejection::ShuttingDown,
         }
     }
 
@@ -151,6 +154,7 @@ impl Rejection {
             Rejection::NoSpace => 28,
             Rejection::Overflow => 75,
             Rejection::NotSupported => 95,
+            Rejection::ShuttingDown => 108,
         }
     }
 }
@@ -266,7 +270,7 @@ mod tests {
             (zeroes, BlocksError::Slow { range }, 95),
             (read, BlocksError::Lost { range }, 5),
             (read, BlocksError::Unavailable { range, reason: String::new() }, 5),
-            (Command::Flush, BlocksError::Failed { reason: String::new() }, 5),
+            (Command::Flush, BlocksError::Failed { reason: String::new() }, 108),
         ] {
             assert_eq!(Rejection::of(&command, &error).number(), number, "{command:?} {error}");
         }
