@@ -110,15 +110,19 @@ impl Inner {
         }
         if !self.readers.gone(&*self.env.clock, self.settings.timeout).await {
             tracing::warn!(volume = self.record.name, "a read takes so long that stripes cannot be let go");
-            drop(self.take_back(copied).await);
+            // The sweep has what was written: reads may have found it.
+            drop(self.take_back(copied));
             return Ok(());
         }
         let stripes = copied.iter().map(|copy| (copy.position, copy.stripe())).collect();
         match self.meta.put_volume_stripes(self.lease, stripes).await {
             Ok(_) => {}
             Err(MetaError::Full) => {
-                let new = self.take_back(copied).await;
-                self.let_go(new).await;
+                let new = self.take_back(copied);
+                // Reads may have found the new stripes. If one of them takes too long, the sweep has these.
+                if self.readers.gone(&*self.env.clock, self.settings.timeout).await {
+                    self.let_go(new).await;
+                }
                 return Ok(());
             }
             Err(error) => return Err(self.fail(format!("new stripes cannot be recorded: {error}"))),
@@ -135,14 +139,12 @@ impl Inner {
         self.release(diffs, &positions, report).await
     }
 
-    /// Puts the old stripes back where the new ones were not recorded, and returns these when nobody reads them any more.
-    async fn take_back(&self, copied: Vec<Copied>) -> Vec<(StripeRecord, Claim)> {
+    /// Puts the old stripes back where the new ones were not recorded, and returns these, which nobody names.
+    fn take_back(&self, copied: Vec<Copied>) -> Vec<(StripeRecord, Claim)> {
         for copy in &copied {
             self.remember(copy.position, Some((*copy.old).clone()));
             self.put_off(copy.position);
         }
-        // New reads may have found the new stripes, which nobody names.
-        self.readers.gone(&*self.env.clock, self.settings.timeout).await;
         copied.into_iter().filter_map(|copy| copy.new).collect()
     }
 
