@@ -4,6 +4,7 @@
 //! 1. A database with a schema newer than this program's is left untouched.
 //! 2. A commit is synced before it returns (`synchronous = FULL` on a write-ahead log).
 //! 3. The file grows by [`grow`] only, never by a transaction.
+//! 4. A migration and its row of the history are there together or not at all: none runs twice.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -125,7 +126,9 @@ pub(super) fn open_memory() -> Result<Connection, MetaError> {
 fn settle(connection: &mut Connection) -> Result<(), MetaError> {
     common(connection).map_err(|error| sql_error(&error))?;
     refuse_newer(connection)?;
+    // Grouped: all of them and the history of them are one transaction, so a crash leaves what was there.
     migrations::migrations::runner()
+        .set_grouped(true)
         .run(connection)
         .map(|_| ())
         .map_err(|error| MetaError::Unavailable { reason: format!("a migration failed: {error}") })

@@ -276,6 +276,40 @@ async fn a_database_of_schema_7_is_brought_forward() {
     assert_eq!(meta.thin_packs(99, 9).await.expect("kept").len(), 2);
 }
 
+/// Cut short between a migration and its row of the history, a database is what it was, and the next opening brings it forward.
+#[tokio::test]
+async fn a_migration_that_was_cut_short_leaves_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // Version 4 adds columns, which cannot be done twice; version 8 counts, which must not.
+    for (name, from, cut) in [("3", include_str!("tests/v3.sql"), 4), ("7", include_str!("tests/v7.sql"), 8)] {
+        let path = directory.path().join(format!("{name}.db"));
+        edit(&path, from);
+        let before = schema_and_history(&path);
+        let trigger = "CREATE TRIGGER cut BEFORE INSERT ON refinery_schema_history WHEN NEW.version";
+        edit(&path, &format!("{trigger} = {cut} BEGIN SELECT RAISE(ABORT, 'cut'); END"));
+        let refused = SqliteMeta::open(&path, workers()).await;
+        assert!(matches!(&refused, Err(MetaError::Unavailable { reason }) if reason.contains("cut")), "{refused:?}");
+        edit(&path, "DROP TRIGGER cut");
+        assert_eq!(schema_and_history(&path), before, "from {name}");
+
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let packs = meta.thin_packs(99, 9).await.expect("readable");
+        let parts: Vec<_> = packs.iter().map(|pack| (pack.stripe.id.0, pack.parts)).collect();
+        let expected: &[_] = if name == "7" { &[(77, 1), (90, 1)] } else { &[] };
+        assert_eq!(parts, expected);
+    }
+}
+
+/// All that is declared, and which migrations were made.
+fn schema_and_history(path: &Path) -> Vec<String> {
+    let connection = Connection::open(path).expect("a database");
+    let sql = "SELECT coalesce(sql, name) FROM sqlite_schema UNION ALL SELECT version || name FROM refinery_schema_history ORDER BY 1";
+    let mut statement = connection.prepare(sql).expect("valid SQL");
+    let rows = statement.query_map([], |row| row.get(0)).expect("readable");
+    rows.collect::<Result<_, _>>().expect("readable")
+}
+
 #[tokio::test]
 async fn what_is_no_database_of_ours_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
