@@ -13,8 +13,10 @@ CREATE TABLE packs (
     parts INTEGER NOT NULL,
     PRIMARY KEY (stripe, band)
 ) STRICT, WITHOUT ROWID;
+-- Part by part, for a group by band would hold them all in memory and sort them there.
 INSERT INTO packs
-SELECT k.stripe, p.band, k.wanted, sum(p.bytes), count(*) FROM packs_by_stripe k CROSS JOIN spans p ON p.stripe = k.stripe
-WHERE p.bytes IS NOT NULL GROUP BY k.stripe, p.band;
+SELECT k.stripe, p.band, k.wanted, p.bytes, 1 FROM packs_by_stripe k CROSS JOIN spans p ON p.stripe = k.stripe
+WHERE p.bytes IS NOT NULL
+ON CONFLICT (stripe, band) DO UPDATE SET live_bytes = live_bytes + excluded.live_bytes, parts = parts + 1;
 DROP TABLE packs_by_stripe;
 CREATE INDEX packs_thin ON packs (wanted, live_bytes);

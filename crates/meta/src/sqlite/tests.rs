@@ -276,6 +276,42 @@ async fn a_database_of_schema_7_is_brought_forward() {
     assert_eq!(meta.thin_packs(99, 9).await.expect("kept").len(), 2);
 }
 
+/// Each part of each pack passes through it, and temporary tables are in memory.
+#[test]
+fn counting_packs_by_band_sorts_nothing() {
+    let connection = Connection::open_in_memory().expect("memory");
+    connection.execute_batch(include_str!("tests/v7.sql")).expect("valid SQL");
+    // Of enough parts, in several bands, that the sums say something.
+    let parts = "WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 99) \
+         INSERT INTO spans (content, position, stripe, band, first, bytes) \
+         SELECT 1000 + number, 0, (SELECT stripe FROM packs), number % 3, number, 1 + number % 7 FROM numbers";
+    connection.execute_batch(parts).expect("valid SQL");
+    let counted = |sql: &str| {
+        let mut statement = connection.prepare(sql).expect("valid SQL");
+        let rows = statement.query_map([], |row| row.get::<_, String>(0)).expect("readable");
+        rows.collect::<Result<Vec<_>, _>>().expect("readable")
+    };
+    let expected = counted(
+        "SELECT printf('%s %d: %d in %d', hex(stripe), band, sum(bytes), count(*)) FROM spans \
+         WHERE bytes IS NOT NULL AND stripe IN (SELECT stripe FROM packs) GROUP BY stripe, band ORDER BY 1",
+    );
+    let migration = include_str!("../../migrations/sqlite/V8__packs_by_band.sql");
+    let mut plans = Vec::new();
+    for sql in migration.split_inclusive(';') {
+        if sql.contains("SELECT") {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("valid SQL");
+            let rows = statement.query_map([], |row| row.get::<_, String>(3)).expect("readable");
+            plans.extend(rows.map(|row| row.expect("readable")));
+        }
+        connection.execute_batch(sql).expect("valid SQL");
+    }
+    assert!(plans.iter().all(|step| !step.contains("TEMP B-TREE")), "{plans:?}");
+    assert!(plans.iter().any(|step| step.contains("INDEX spans_stripe (stripe=?)")), "{plans:?}");
+    let found = counted("SELECT printf('%s %d: %d in %d', hex(stripe), band, live_bytes, parts) FROM packs ORDER BY 1");
+    assert_eq!(found, expected);
+    assert!(found.len() > 3, "{found:?}");
+}
+
 /// Cut short between a migration and its row of the history, a database is what it was, and the next opening brings it forward.
 #[tokio::test]
 async fn a_migration_that_was_cut_short_leaves_nothing() {
@@ -645,7 +681,7 @@ async fn a_released_migration_stays_as_it_is() {
             12_456_603_188_253_690_301,
             4_713_118_909_432_552_011,
             7_565_034_958_947_740_910,
-            14_424_236_667_039_158_361,
+            16_510_345_812_332_137_002,
         ]
     );
 }
