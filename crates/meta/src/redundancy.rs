@@ -3,7 +3,7 @@
 //! ```text
 //!  rs:4+2                        always so
 //!  replica:3/rs:4+2              three copies of each of the four data chunks, or two parities
-//!  replica:3/rs:4+2<=200%        the same, of all stripes together at most twice the bytes
+//!  replica:3/rs:4+2<=200%        the same, of all stripes and the log together at most twice the bytes
 //! ```
 //!
 //! Invariants:
@@ -29,7 +29,7 @@ pub struct Redundancy {
 pub struct Mirroring {
     /// Chunks with the bytes of each data chunk, itself included; at least 2.
     pub copies: u8,
-    /// Bytes of chunks for a hundred bytes of the volume, over all its stripes, at most; `None`: no bound.
+    /// Bytes of chunks and of the log for a hundred bytes of the volume, over all its stripes, at most; `None`: no bound.
     pub percent_max: Option<u32>,
 }
 
@@ -50,16 +50,22 @@ pub enum RedundancyError {
         /// Copies of the mirrored one.
         copies: u8,
     },
-    /// All stripes coded take more than the bound.
-    #[error("a bound of {percent_max} % is less than the {least} % that {code} takes")]
+    /// All stripes coded take more than the bound, alone or with the log.
+    #[error("a bound of {percent_max} % is less than the {least} % that {code} takes{}", with_log(*.log_percent))]
     BoundTooLow {
         /// The coded form.
         code: CodeSpec,
         /// The bound.
         percent_max: u32,
-        /// What it takes.
+        /// What it takes, with the log.
         least: u32,
+        /// What of that the log takes, where it is known how long the log and the volume are; else 0.
+        log_percent: u32,
     },
+}
+
+fn with_log(percent: u32) -> String {
+    if percent == 0 { String::new() } else { format!(" with the volume's log, which takes {percent} %") }
 }
 
 impl Redundancy {
@@ -115,7 +121,9 @@ impl Redundancy {
         }
         let least = (100 * u32::from(code.shape().chunks())).div_ceil(data.into());
         match percent_max {
-            Some(percent_max) if percent_max < least => Err(RedundancyError::BoundTooLow { code, percent_max, least }),
+            Some(percent_max) if percent_max < least => {
+                Err(RedundancyError::BoundTooLow { code, percent_max, least, log_percent: 0 })
+            }
             _ => Ok(()),
         }
     }
@@ -190,8 +198,12 @@ mod tests {
         assert!(matches!(refused("replica:2/replica:2"), RedundancyError::NothingSaved { .. }));
         assert!(matches!(
             refused("replica:3/rs:4+2<=149%"),
-            RedundancyError::BoundTooLow { percent_max: 149, least: 150, .. }
+            RedundancyError::BoundTooLow { percent_max: 149, least: 150, log_percent: 0, .. }
         ));
+        assert_eq!(
+            refused("replica:3/rs:4+2<=149%").to_string(),
+            "a bound of 149 % is less than the 150 % that rs:4+2 takes"
+        );
         assert!(matches!(refused("replica:3/rs:100+2"), RedundancyError::Code(SpecError::TooManyChunks { .. })));
         assert!(matches!(refused("replica:3/rs:300+2"), RedundancyError::Code(SpecError::TooManyChunks { .. })));
         assert!(matches!(refused("raid:6"), RedundancyError::Code(SpecError::UnknownFamily)));

@@ -33,7 +33,7 @@ pub use self::heat::Heats;
 pub use self::plan::{Bound, Form, StripeHeat, Switch, plan_switches};
 pub use self::reserve::reserve_share;
 use crate::volume::{Inner, Volume};
-use crate::{BlocksError, SwitchReport};
+use crate::{BlocksError, Settings, SwitchReport};
 
 /// How a switch ended.
 enum Outcome {
@@ -164,7 +164,7 @@ impl Inner {
         };
         let stripes: Vec<StripeHeat> = known.into_iter().map(heat_of).collect();
         drop(heats);
-        plan_switches(&stripes, &bound_of(&redundancy), limit)
+        plan_switches(&stripes, &self.bound_of(&redundancy), limit)
     }
 
     fn code_of(&self, form: Form) -> CodeSpec {
@@ -242,9 +242,13 @@ impl Inner {
         if self.has_room(chunks, new) { redundancy.hot() } else { redundancy.code }
     }
 
+    fn bound_of(&self, redundancy: &Redundancy) -> Bound {
+        bound_of(redundancy, &self.settings, self.geometry.chunk_bytes)
+    }
+
     /// Whether one more stripe may be mirrored, in the place of `chunks`, with `new` stripes more than there are.
     fn has_room(&self, chunks: u64, new: u64) -> bool {
-        let bound = bound_of(&self.redundancy());
+        let bound = self.bound_of(&self.redundancy());
         let stripes = self.known.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
         bound.allows(stripes + new, self.chunks.load(Ordering::Acquire) - chunks + bound.mirrored)
     }
@@ -266,11 +270,14 @@ pub(crate) fn form_of(redundancy: &Redundancy, code: CodeSpec) -> Option<Form> {
     }
 }
 
-fn bound_of(redundancy: &Redundancy) -> Bound {
+/// What stripes with chunks of so many bytes may take beside the log.
+pub(crate) fn bound_of(redundancy: &Redundancy, settings: &Settings, chunk_bytes: u64) -> Bound {
+    let log_bytes = settings.segments_max() * settings.segment_bytes * (u64::from(redundancy.tolerance_max()) + 1);
     Bound {
         data: redundancy.code.shape().data.into(),
         mirrored: redundancy.hot().shape().chunks().into(),
         coded: redundancy.code.shape().chunks().into(),
+        log: log_bytes.div_ceil(chunk_bytes),
         percent_max: redundancy.mirroring.and_then(|mirroring| mirroring.percent_max),
     }
 }

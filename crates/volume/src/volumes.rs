@@ -13,11 +13,12 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
 use claystone_env::{Env, timeout};
-use claystone_meta::{Meta, MetaError, Redundancy, SnapshotId, StripeRecord, VolumeRecord};
+use claystone_meta::{Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord};
 use claystone_stripe::Stripes;
 use tokio::sync::Mutex;
 
 use crate::snapshot::SnapshotInner;
+use crate::switch::bound_of;
 use crate::{Settings, Volume, VolumeError, VolumeStatus};
 
 /// A volume to be made.
@@ -124,7 +125,7 @@ impl Volumes {
         Ok(record)
     }
 
-    /// Whether the disks there are and a segment of the log have room for it.
+    /// Whether the disks there are and a segment of the log have room for it, and the bound on its space for it and its log.
     fn check_fits(&self, new: &NewVolume) -> Result<(), VolumeError> {
         let code = new.redundancy.code;
         let chunks_bytes = u64::from(new.redundancy.chunks_max()) * new.chunk_bytes;
@@ -137,7 +138,16 @@ impl Volumes {
         if available < needed {
             return Err(VolumeError::TooFewDisks { code, needed, available });
         }
-        Ok(())
+        let bound = bound_of(&new.redundancy, &self.settings, new.chunk_bytes);
+        let (least, log_percent) = bound.percent_min(new.bytes.div_ceil(bound.data * new.chunk_bytes));
+        match bound.percent_max {
+            Some(percent_max) if u64::from(percent_max) < least => {
+                let percent = |percent: u64| u32::try_from(percent).unwrap_or(u32::MAX);
+                let (least, log_percent) = (percent(least), percent(log_percent));
+                Err(RedundancyError::BoundTooLow { code, percent_max, least, log_percent }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn new_id(&self) -> OwnerId {

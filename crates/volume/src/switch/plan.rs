@@ -47,7 +47,7 @@ pub struct StripeHeat {
     pub stays: bool,
 }
 
-/// Chunks of both forms, and how many there may be.
+/// Chunks of both forms, and how many there may be beside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     /// Data chunks of a stripe.
@@ -56,14 +56,22 @@ pub struct Bound {
     pub mirrored: u64,
     /// Chunks of a coded stripe.
     pub coded: u64,
-    /// Chunks for a hundred data chunks, over all stripes, at most.
+    /// Chunks that would be as long as the log may become, with all of its copies.
+    pub log: u64,
+    /// Chunks for a hundred data chunks, over all stripes and the log, at most.
     pub percent_max: Option<u32>,
 }
 
 impl Bound {
     /// Whether so many stripes may have so many chunks together.
     pub fn allows(&self, stripes: u64, chunks: u64) -> bool {
-        self.percent_max.is_none_or(|percent| chunks * 100 <= u64::from(percent) * stripes * self.data)
+        self.percent_max.is_none_or(|percent| (chunks + self.log) * 100 <= u64::from(percent) * stripes * self.data)
+    }
+
+    /// What so many stripes take at least, all of them coded, and the log's part of it: for a hundred data chunks, rounded up.
+    pub fn percent_min(&self, stripes: u64) -> (u64, u64) {
+        let percent = |chunks: u64| (chunks * 100).div_ceil((stripes * self.data).max(1));
+        (percent(stripes * self.coded + self.log), percent(self.log))
     }
 }
 
@@ -146,7 +154,7 @@ mod tests {
 
     /// `replica:3/rs:4+2`.
     fn bound(percent_max: Option<u32>) -> Bound {
-        Bound { data: 4, mirrored: 12, coded: 6, percent_max }
+        Bound { data: 4, mirrored: 12, coded: 6, log: 0, percent_max }
     }
 
     /// Stripes of these heats at the positions from 0; `m`: mirrored, `c`: coded, `o`: of another code, of 8 chunks.
@@ -184,6 +192,24 @@ mod tests {
         assert_eq!(plan(&all, Some(300)), []);
     }
 
+    /// Test of: [drc-dpu §differential data merge]: what the log takes is made up for by coding more.
+    #[test]
+    fn what_the_log_takes_is_coded_for() {
+        let all = stripes(&[('m', 400.0), ('m', 100.0), ('m', 300.0), ('m', 200.0)]);
+        let coded = |log, percent_max| plan_switches(&all, &Bound { log, ..bound(percent_max) }, usize::MAX).len();
+        assert_eq!([0, 1, 6, 7, 24].map(|log| coded(log, Some(300))), [0, 1, 1, 2, 4]);
+        assert_eq!(coded(1000, Some(300)), 4, "beyond the bound all are coded");
+        assert_eq!(coded(1000, None), 0);
+        let bound = Bound { log: 5, ..bound(None) };
+        assert_eq!((bound.percent_min(4), bound.percent_min(1)), ((182, 32), (275, 125)));
+        for stripes in 1..20 {
+            let least = Bound { percent_max: Some(bound.percent_min(stripes).0 as u32), ..bound };
+            assert!(least.allows(stripes, stripes * least.coded));
+            let less = Bound { percent_max: Some(bound.percent_min(stripes).0 as u32 - 1), ..bound };
+            assert!(!less.allows(stripes, stripes * less.coded));
+        }
+    }
+
     #[test]
     fn at_the_bound_the_hot_take_the_room_of_the_much_colder_only() {
         // 30 of 32 chunks.
@@ -218,8 +244,9 @@ mod tests {
         #[test]
         fn no_step_goes_beyond_the_bound_and_what_is_planned_is_enough(
             of in prop::collection::vec((form(), 0.0..200.0f64), 0..20), percent in prop::option::of(150u32..320),
+            log in 0u64..20,
         ) {
-            let (stripes, bound) = (stripes(&of), bound(percent));
+            let (stripes, bound) = (stripes(&of), Bound { log, ..bound(percent) });
             let switches = plan_switches(&stripes, &bound, usize::MAX);
             let count = stripes.len() as u64;
             let mut chunks: BTreeMap<u64, u64> = stripes.iter().map(|stripe| (stripe.position, stripe.chunks)).collect();
@@ -230,7 +257,8 @@ mod tests {
                 prop_assert!(adds == (switch.to == Form::Mirrored), "{:?}", switches);
                 prop_assert!(!adds || bound.allows(count, chunks.values().sum()), "{:?}", switches);
             }
-            prop_assert!(bound.allows(count, chunks.values().sum()), "{:?}", switches);
+            let can_be_kept = bound.allows(count, count * bound.coded);
+            prop_assert!(!can_be_kept || bound.allows(count, chunks.values().sum()), "{:?}", switches);
             let distinct: std::collections::BTreeSet<u64> = switches.iter().map(|switch| switch.position).collect();
             prop_assert_eq!(distinct.len(), switches.len(), "each once");
         }

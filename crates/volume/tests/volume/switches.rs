@@ -6,7 +6,7 @@ use std::time::Duration;
 use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, ChunkId};
 use claystone_code::ChunkIndex;
-use claystone_meta::{MetaError, StripeRecord};
+use claystone_meta::{MetaError, RedundancyError, StripeRecord};
 use claystone_volume::{Blocks, Durable, Form, NewVolume, Settings, Switch, SwitchReport, Volume, VolumeError, joined};
 
 use crate::world::{World, check, scribble, settings};
@@ -132,7 +132,10 @@ async fn what_is_written_much_is_mirrored_and_what_is_between_stays() {
 #[tokio::test]
 async fn the_bound_holds_from_the_first_stripe_on() {
     let world = World::with(6, warm(), 3).await;
-    let (volume, _) = filled(&world, "replica:2/rs:2+1<=170%").await;
+    // Beside the log, of which there are two copies.
+    let log_percent = 2 * warm().reserve_bytes * 100 / BYTES as u64;
+    let bound = |percent: u64| format!("replica:2/rs:2+1<={}%", percent + log_percent);
+    let (volume, _) = filled(&world, &bound(170)).await;
     let overhead = |volume: &Volume| {
         let status = volume.status();
         status.chunks_bytes() * 100 / (status.stripes * status.stripe_bytes)
@@ -142,7 +145,22 @@ async fn the_bound_holds_from_the_first_stripe_on() {
     assert!(overhead(&volume) <= 170);
     let report = all_become(&volume, Form::Mirrored).await;
     assert_eq!((report.mirrored, report.changed), (0, 4), "there is no room");
-    world.volumes.set_redundancy("v", "replica:2/rs:2+1<=150%".parse().expect("valid")).await.expect("set");
+    let set = |redundancy: String| world.volumes.set_redundancy("v", redundancy.parse().expect("valid"));
+    // With the log, even all coded is more than that.
+    let refused = set(bound(149)).await.expect_err("it is too low").to_string();
+    let (given, least) = (149 + log_percent, 150 + log_percent);
+    assert_eq!(
+        refused,
+        format!(
+            "a bound of {given} % is less than the {least} % that rs:2+1 takes with the volume's log, which takes \
+             {log_percent} %"
+        )
+    );
+    assert!(matches!(
+        set("replica:2/rs:2+1<=170%".to_owned()).await,
+        Err(VolumeError::Redundancy(RedundancyError::BoundTooLow { percent_max: 170, .. }))
+    ));
+    set(bound(150)).await.expect("set");
     // By this, or by what merges in the background: it looks at once.
     volume.switch_once(99).await.expect("switched");
     assert_eq!((overhead(&volume), volume.status().mirrored.stripes), (150, 0));

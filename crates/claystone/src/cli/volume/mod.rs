@@ -51,7 +51,7 @@ enum Action {
         /// replica:3/rs:4+2
         #[arg(long, value_name = "CODE")]
         redundancy: Redundancy,
-        /// With two forms: bytes on disks for each byte of the volume, over all its stripes, such as 2.0x
+        /// With two forms: bytes on disks for each byte of the volume, over all its stripes and its log, such as 2.0x
         #[arg(long, value_name = "RATIO")]
         space_at_most: Option<Ratio>,
         /// What is written and merged at once: 1k, 2k, 4k or 8k
@@ -356,8 +356,12 @@ fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, Stri
     if let Some(both) = both.filter(|_| data_bytes > 0) {
         let on_disks = open.mirrored_bytes + open.coded_bytes + open.other_bytes;
         let bound = both.mirroring.and_then(|mirroring| mirroring.percent_max);
-        let bound = bound.map_or_else(String::new, |percent| format!(", at most {percent} %"));
-        lines.push(("space", format!("{} % of {}{bound}", on_disks * 100 / data_bytes, bytes(data_bytes))));
+        let log_bytes = open.reserve_bytes * (u64::from(both.tolerance_max()) + 1);
+        let percent = |on_disks: u64| on_disks * 100 / data_bytes;
+        let bound = bound.map_or_else(String::new, |most| {
+            format!("; with all that the log may take {} %, at most {most} %", percent(on_disks + log_bytes))
+        });
+        lines.push(("space", format!("{} % of {}{bound}", percent(on_disks), bytes(data_bytes))));
         lines.push(("log pays", log_pays(&both, open, data_bytes)));
     }
     if open.coded_switches + open.mirrored_switches > 0 {
