@@ -98,6 +98,14 @@ impl Catalog {
         TABLES.into_iter().try_for_each(|table| self.ascending(table, &Span::all())?.try_for_each(|row| row.map(drop)))
     }
 
+    /// As long as this is held, pages of the last checkpoint are not written over.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`].
+    pub(crate) fn pin(&self) -> Result<redb::ReadTransaction, CatalogError> {
+        self.base.begin_read().map_err(|source| unread(Table::State, source))
+    }
+
     /// The value of a row.
     ///
     /// # Errors

@@ -9,6 +9,8 @@
 //! Invariants:
 //! 1. A group is scrubbed while nobody writes it: the gate of its file is held, for a few groups at a time.
 //! 2. What is lost is reported and stops nothing; nor does a group whose row makes no sense: the next step goes on behind.
+//! 3. Pages of which no copy is right may be free, and only reading all rows tells. That is done once, at the end of a pass, and
+//!    nobody waits for it: rows are read as of one checkpoint, whose pages nobody writes over meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,9 +45,10 @@ pub struct Scrubbed {
     pub pages: u64,
     /// Copies of the catalog's sectors and the superblock that were written again.
     pub copies_mended: u64,
-    /// Pages of the catalog of which no copy is right. They may be unused.
+    /// Pages of the catalog of which no copy is right. They may be unused. At the end of a pass: all that it found.
     pub pages_lost: Vec<u64>,
-    /// Whether some of these are in use: the catalog does not read whole from the device, whatever memory has of it.
+    /// Whether some of these are in use: the catalog does not read whole from the device, whatever memory has of it. Told at the end of
+    /// a pass.
     pub catalog_damaged: bool,
     /// Groups that could not be read, for another reason than lost sectors.
     pub groups_unread: u64,
@@ -84,21 +87,41 @@ pub(crate) struct Pass {
 }
 
 /// How far scrubbing in passing has come of what is due.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Passing {
     looked: Option<Moment>,
     /// When the catalog was given how far the pass is.
     kept: Option<Moment>,
     steps_due: f64,
+    /// Pages of which the pass under way found no right copy.
+    pages_lost: Vec<u64>,
+}
+
+/// The catalog as the device has it, as of one checkpoint.
+struct Looking {
+    catalog: Catalog,
+    /// While this is held, what the checkpoint reaches is not written over.
+    _pinned: redb::ReadTransaction,
+}
+
+impl Looking {
+    /// Reads all rows.
+    fn read_all(&self) -> Result<(), DiskError> {
+        Ok(self.catalog.read_all()?)
+    }
 }
 
 impl Pass {
-    /// As the catalog has it.
+    /// As the catalog has it. Which pages were lost is in memory only, so one that came to the pages reads all of them again.
     ///
     /// # Errors
     /// The catalog does not read.
     pub fn load(catalog: &Catalog) -> Result<Pass, DiskError> {
-        Ok(catalog.get(Table::State, keys::SCRUB)?.map(|value| Pass::decode(&value)).unwrap_or_default())
+        let pass = catalog.get(Table::State, keys::SCRUB)?.map(|value| Pass::decode(&value)).unwrap_or_default();
+        Ok(match pass.place {
+            Place::Pages { .. } => Pass { place: Place::Pages { page: 0 }, ..pass },
+            Place::None | Place::Groups { .. } => pass,
+        })
     }
 
     /// For those who ask.
@@ -157,6 +180,9 @@ impl Disk {
         while place != Place::None {
             self.sync_updates()?;
             self.scrub_step(&mut place, GROUPS_AT_ONCE, &mut found)?;
+            if place == Place::None {
+                self.judge_pages(&mut found);
+            }
             if !pace(&found) {
                 return Ok(found);
             }
@@ -179,6 +205,7 @@ impl Disk {
         if pass.place == Place::None {
             pass.place = Place::Groups { inode: 0, first: 0, read: 0 };
             (pass.groups, pass.groups_total, pass.lost, pass.unread) = (0, self.count_groups()?, 0, 0);
+            passing.pages_lost.clear();
         }
         let steps = pass.groups_total + self.pages.capacity() / PAGES_AT_ONCE + 1;
         let due = match before {
@@ -196,6 +223,11 @@ impl Disk {
             if self.clock.now().since(now) >= elapsed.mul_f64(SHARE) {
                 break;
             }
+        }
+        passing.pages_lost.extend(&found.pages_lost);
+        if pass.place == Place::None && !passing.pages_lost.is_empty() {
+            found.pages_lost = std::mem::take(&mut passing.pages_lost);
+            self.judge_pages(&mut found);
         }
         pass.groups += found.groups;
         pass.lost += found.lost.len() as u64;
@@ -254,7 +286,7 @@ impl Disk {
 
     fn scrub_pages(&self, page: u64, place: &mut Place, found: &mut Scrubbed) -> Result<(), DiskError> {
         let _flushing = self.lock_flusher();
-        let core = guard(&self.core);
+        let _core = guard(&self.core);
         let before = self.copies.mended();
         let end = page + PAGES_AT_ONCE;
         let is_last = end >= self.pages.capacity();
@@ -267,20 +299,25 @@ impl Disk {
         found.pages += pages.pages;
         found.pages_lost.extend(pages.unreadable);
         found.copies_mended += self.copies.mended() - before;
-        drop(core);
-        // After a power cut a page that is free may be torn; nobody misses that.
-        if !found.pages_lost.is_empty() && !found.catalog_damaged {
-            found.catalog_damaged = self.read_catalog().is_err();
-        }
         Ok(())
     }
 
-    /// Reads all rows of the catalog from the device, as of the last checkpoint. The caller keeps others from the next one.
-    fn read_catalog(&self) -> Result<(), DiskError> {
+    /// Finds out whether a pass found pages lost that are in use: after a power cut a page that is free may be torn, and nobody misses
+    /// that.
+    fn judge_pages(&self, found: &mut Scrubbed) {
+        if !found.pages_lost.is_empty() {
+            found.catalog_damaged = self.look_at_catalog().and_then(|looking| looking.read_all()).is_err();
+        }
+    }
+
+    /// Opens the catalog anew from the device, as of the last checkpoint.
+    fn look_at_catalog(&self) -> Result<Looking, DiskError> {
+        let _no_checkpoint = self.lock_flusher();
+        let pinned = guard(&self.core).catalog.pin()?;
         let copies = Arc::new(Copies::new(self.device.clone(), self.copies.count() as u16, Access::Look));
         let superblock = SharedSuperblock::new(self.device.clone(), self.superblock.current());
         let pages = PageFile::open(copies, superblock, Arc::new(NoSlabs))?;
-        Ok(Catalog::open(Looked(pages), CACHED_TO_LOOK)?.read_all()?)
+        Ok(Looking { catalog: Catalog::open(Looked(pages), CACHED_TO_LOOK)?, _pinned: pinned })
     }
 
     fn count_groups(&self) -> Result<u64, DiskError> {

@@ -196,6 +196,58 @@ fn a_damaged_catalog_is_told_and_a_torn_free_page_is_not() {
 }
 
 #[test]
+fn the_catalog_is_read_from_the_device_while_checkpoints_go_on() {
+    let (hand, clock) = (SimDevice::alone("d", HddModel::new(1 << 16), 1), Arc::default());
+    let disk = filled(&hand.attach(), &format(50, 5), &clock);
+    let file = disk.lookup(Inode::ROOT, b"f0").expect("it is there").inode;
+    // More than is read in passing when the catalog is opened.
+    let set = |round: u8| {
+        for number in 0..60u8 {
+            disk.set_attribute(file, &[b'a', number + 1], &[round; 40_000], None).expect("room");
+        }
+        // Nobody holds what this takes.
+        disk.checkpoint(&disk.lock_flusher()).expect("made");
+    };
+    set(0);
+    let looking = disk.look_at_catalog().expect("it opens");
+    (1..6).for_each(set);
+    let written = hand.stats().sectors_read;
+    looking.read_all().expect("nothing of it was written over");
+    let read = hand.stats().sectors_read - written;
+    assert!(read > 600, "{read} sectors are not all rows");
+}
+
+#[test]
+fn scrubbing_in_passing_tells_a_damaged_catalog_when_it_ends() {
+    let (device, clock): (Arc<dyn Device>, _) = (Arc::new(MemoryDevice::new(1 << 16)), Arc::default());
+    let disk = filled(&device, &format(50, 5), &clock);
+    let slab = disk.superblock.current().slabs[0];
+    assert!(slab.pages > super::PAGES_AT_ONCE, "its first page is not of the last step");
+    let in_use = (1..64).find(|page| {
+        let mut before = vec![0; 2 * SECTOR_BYTES];
+        device.read(slab.page_place(*page, 2), &mut before, claystone_env::Effort::Retry).expect("read");
+        device.write(slab.page_place(*page, 2), &vec![0xa5; 2 * SECTOR_BYTES]).expect("written");
+        let damaged = disk.scrub(&mut |_| true).expect("scrubbed").catalog_damaged;
+        if !damaged {
+            device.write(slab.page_place(*page, 2), &before).expect("written");
+        }
+        damaged
+    });
+    let in_use = in_use.expect("a page that is in use");
+    let ended = disk.health().scrub.ended;
+    let mut told = Vec::new();
+    while disk.health().scrub.ended == ended {
+        let found = disk.scrub_in_passing(Duration::from_secs(100)).expect("scrubbed");
+        if !found.pages_lost.is_empty() {
+            told.push((found.pages_lost, found.catalog_damaged));
+        }
+        drop(clock.sleep(Duration::from_secs(1)));
+    }
+    assert_eq!(told.last(), Some(&(vec![in_use], true)), "{told:?}");
+    assert_eq!(disk.health().scrub.ended_unread, 1);
+}
+
+#[test]
 fn stored_pass() {
     let all = Pass {
         place: Place::Groups { inode: 7, first: 1000, read: 16 },
