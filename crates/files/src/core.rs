@@ -3,6 +3,8 @@
 //! Invariants:
 //! 1. A call's changes are applied at once, under the lock, so the journal never holds half of a call.
 //! 2. What was applied and is not journaled is in `changes` and `records`; each entry takes all of both.
+//! 3. A size that a file has by sectors that go along with an entry is in that entry, and in the catalog when the entry is durable: where
+//!    there is no room for it, the size waits with the sectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -58,9 +60,20 @@ pub(crate) struct Journaling {
 /// What the next entry of the journal takes.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its records.
+    /// Its records; last those of `settled`, in the same order.
     pub records: Vec<Record>,
     written: Vec<Journaling>,
+    settled: Vec<Settling>,
+}
+
+/// A file whose record goes along with its sectors.
+#[derive(Debug)]
+struct Settling {
+    inode: Inode,
+    /// Behind the last of these sectors.
+    end: u64,
+    before: InodeRecord,
+    change: Change,
 }
 
 impl Core {
@@ -126,13 +139,9 @@ impl Core {
         let queued = std::mem::take(&mut self.queued);
         // With the size that the file has now: the sectors may have grown since they were queued.
         let ends: BTreeMap<Inode, u64> = queued.iter().map(|(inode, sector)| (*inode, sector + 1)).collect();
-        for (inode, end) in ends {
-            // A record that does not read is left to the next caller.
-            if let Ok(record) = self.settle_to(inode, end) {
-                self.set_stored(inode, &record);
-            }
-        }
-        let mut entry = Entry { records: std::mem::take(&mut self.records), written: Vec::new() };
+        // A record that does not read is left to the next caller.
+        let settled: Vec<Settling> = ends.into_iter().filter_map(|(inode, end)| self.settling(inode, end)).collect();
+        let mut entry = Entry { records: std::mem::take(&mut self.records), written: Vec::new(), settled };
         for (inode, sector) in queued {
             let waiting = self.nodes.find_waiting(inode, sector).filter(|waiting| waiting.journaled.is_none());
             if let Some(waiting) = waiting {
@@ -142,7 +151,18 @@ impl Core {
         }
         let changes = std::mem::take(&mut self.changes).into_changes();
         entry.records.extend(changes.into_iter().map(Record::Change));
+        entry.records.extend(entry.settled.iter().map(|settling| Record::Change(settling.change.clone())));
         entry
+    }
+
+    /// What the catalog is to say of a file whose sectors up to `end` go into the journal; `None` if it says that.
+    fn settling(&self, inode: Inode, end: u64) -> Option<Settling> {
+        let before = self.stored(inode).ok()?;
+        let record = self.settle_to(inode, end).ok().filter(|record| *record != before)?;
+        let mut view = View::new(&self.catalog);
+        view.set_inode(inode, &record);
+        let change = view.into_changes().pop()?;
+        Some(Settling { inode, end, before, change })
     }
 
     /// What became of an entry: it begins here and is synced, or the journal has no room for it (`false`), or it is not
@@ -161,6 +181,14 @@ impl Core {
                         waiting.older_journaled = Some(OlderJournaled { at, version: journaling.version });
                     }
                 }
+                for Settling { inode, end, before, change } in entry.settled {
+                    if self.stored(inode).is_ok_and(|stored| stored == before) {
+                        self.catalog.apply([change]);
+                    } else if let Ok(record) = self.settle_to(inode, end) {
+                        // It was changed meanwhile, and the next entry has that.
+                        self.set_stored(inode, &record);
+                    }
+                }
                 Ok(true)
             }
             Ok(None) => {
@@ -175,7 +203,9 @@ impl Core {
     fn return_news(&mut self, entry: Entry) {
         let newer = std::mem::take(&mut self.changes).into_changes();
         let mut records = Vec::new();
-        for record in entry.records {
+        // Sizes wait with the sectors.
+        let others = entry.records.len() - entry.settled.len();
+        for record in entry.records.into_iter().take(others) {
             match record {
                 Record::Change(change) => self.changes.put(change),
                 // They wait still, and are taken as they are then.
@@ -299,7 +329,7 @@ impl Core {
     ///
     /// # Errors
     /// As [`View::inode`].
-    pub fn settle_to(&mut self, inode: Inode, end: u64) -> Result<InodeRecord, FileError> {
+    pub fn settle_to(&self, inode: Inode, end: u64) -> Result<InodeRecord, FileError> {
         let mut record = self.stored(inode)?;
         if let Some(live) = self.nodes.find(inode).and_then(|node| node.live) {
             record.bytes = record.bytes.max(live.bytes.min(end * SECTOR_BYTES as u64));

@@ -340,3 +340,32 @@ fn more_than_the_journal_takes_at_once_goes_to_groups() {
         disk.sync(other).expect("synced");
     }
 }
+
+/// What finds neither a place nor room in the journal waits on, and its size with it: a crash leaves no zeros behind what was there.
+#[test]
+fn a_size_waits_with_the_sectors_that_it_counts() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 13));
+    let disk = formatted(&device);
+    let (placeless, other) = (file(&disk, b"placeless"), file(&disk, b"other"));
+    // Where the journal takes sectors that wait, and what comes with them fills half of it.
+    let (half, used) = (guard(&disk.journal).sectors() / 2, || guard(&disk.journal).used());
+    while used() < half * 11 / 16 {
+        disk.set_attribute(other, b"n", &[7], None).expect("room");
+        disk.sync(other).expect("synced");
+    }
+    let long = vec![7; 60_000];
+    disk.set_attribute(other, b"a", &long, None).expect("room");
+    (0..2).for_each(|sector| write(&disk, placeless, sector, 1));
+    {
+        let mut space = guard(&disk.space);
+        while let largest @ 1.. = space.largest() {
+            space.reserve(largest, None).expect("it is free");
+        }
+    }
+    assert_eq!(disk.sync_all(), Err(FileError::Placeless { sectors: 2 }));
+    assert_eq!(disk.attributes(placeless).expect("it is there").bytes, 2 * SECTOR_BYTES as u64);
+    drop(disk);
+    let disk = opened(device);
+    assert_eq!(disk.attributes(placeless).expect("it is there").bytes, 0);
+    assert_eq!(disk.attribute(other, b"a"), Ok(long));
+}
