@@ -89,7 +89,33 @@ fn a_trace_is_replayed_on_a_volume() {
         assert!(value(&rows, &case, "pages_merged", "value") > 0.0, "{code}");
         assert!(rows.iter().all(|row| row["metric"] != "parity_updates"), "{code}");
     }
+    // Of two forms it is told how many stripes have which; of the second there is room beside the log for one that is mirrored.
+    for (redundancy, mirrored_max) in [("replica:3/rs:4+2", 2.0), ("replica:3/rs:4+2<=2330%", 1.0)] {
+        let run = ["bench", "trace", "week.csv", "--json", "--dir", ".", "--redundancy", redundancy];
+        let rows = rows(&scratch.run(&[&run[..], &["--reserve", "16M"]].concat()));
+        let case = rows[0]["case"].as_str().expect("a text").to_owned();
+        assert!(case.starts_with(&format!("replay {redundancy} 4KiB")), "{case}");
+        assert_eq!(value(&rows, &case, "writes", "value"), 175.0);
+        let stripes = |form: &str| value(&rows, &case, &format!("stripes_{form}"), "value");
+        let (mirrored, coded) = (stripes("mirrored"), stripes("coded"));
+        assert!(mirrored <= mirrored_max && mirrored + coded == 2.0, "{redundancy}: {mirrored}, {coded}");
+        assert!(mirrored_max < 2.0 || coded == 0.0, "{redundancy}: {coded}");
+        assert!(rows.iter().all(|row| row["metric"] != "parity_updates"), "{redundancy}");
+    }
     assert_eq!(fs::read_dir(scratch.path(".")).expect("there").count(), 1, "the disks are gone");
+}
+
+#[test]
+fn without_a_trace_one_is_made() {
+    let scratch = Scratch::new();
+    let run = ["bench", "trace", "--json", "--dir", ".", "--limit", "500", "--size", "64M", "--reserve", "32M"];
+    let rows = rows(&scratch.run(&run));
+    let case = rows[0]["case"].as_str().expect("a text").to_owned();
+    let requests = value(&rows, &case, "writes", "value") + value(&rows, &case, "reads", "value");
+    assert_eq!((case.as_str(), requests), ("replay rs:4+2 4KiB depth 16", 500.0));
+    assert!(value(&rows, &case, "parity_updates", "value") > 0.0);
+    let run = scratch.run(&["bench", "trace", "--dir", ".", "--limit", "500", "--size", "64M", "--reserve", "32M"]);
+    assert!(run.ok() && run.out.contains("made here"), "{} {}", run.out, run.err);
 }
 
 #[test]
@@ -103,6 +129,7 @@ fn what_cannot_be_played_is_said() {
         (&["nowhere.csv"], "nowhere.csv"),
         (&["wrong.csv", "--limit", "5", "--volume", "9"], "line 183"),
         (&["wrong.csv", "--limit", "5", "--redundancy", "replica:3"], "no parity"),
+        (&["wrong.csv", "--limit", "5", "--redundancy", "replica:3/rs:4+2"], "no parity that each write"),
         (&["wrong.csv", "--format", "tencent"], "line 1: it has 7 columns, not 5"),
         (&["wrong.csv", "--limit", "5", "--page", "3k"], "1k, 2k, 4k or 8k"),
     ] {

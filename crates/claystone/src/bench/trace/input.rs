@@ -1,7 +1,8 @@
-//! A trace in a file, plain or compressed by gzip, in memory.
+//! A trace in memory: of a file, plain or compressed by gzip, or made here.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
@@ -9,14 +10,14 @@ use claystone_model::side_by_side;
 use claystone_model::trace::{Request, Requests, TraceFormat};
 use flate2::bufread::MultiGzDecoder;
 
-use super::Choice;
+use super::{Choice, made};
 use crate::table::{Table, bytes, seconds};
 
 /// A trace, laid out on one device.
 #[derive(Debug)]
 pub struct Input {
-    /// How it is written.
-    pub format: TraceFormat,
+    /// How it is written; `None`: it was made here.
+    pub format: Option<TraceFormat>,
     /// All requests, in the order of the file.
     pub requests: Vec<Request>,
     /// Bytes of the stripes that they touch: the data.
@@ -29,31 +30,21 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads a trace and lays it out.
+    /// Reads a trace, or makes one, and lays it out.
     ///
     /// # Errors
     /// The file cannot be read; a line is wrong; no request is left.
     pub fn read(choice: &Choice, stripe_bytes: u64) -> anyhow::Result<Input> {
         let begin = Instant::now();
-        let name = || choice.path.display().to_string();
-        let file = File::open(&choice.path).with_context(name)?;
-        let mut plain = BufReader::with_capacity(BUFFER_BYTES, file);
-        let is_compressed = plain.fill_buf().with_context(name)?.starts_with(&GZIP);
-        let text: Box<dyn Read> = if is_compressed { Box::new(MultiGzDecoder::new(plain)) } else { Box::new(plain) };
-        let mut lines = Requests::new(BufReader::with_capacity(BUFFER_BYTES, text), choice.format);
-        let mut requests = Vec::new();
-        for request in lines.by_ref() {
-            let request = request.with_context(name)?;
-            if choice.volume.is_none_or(|volume| request.volume == volume) {
-                requests.push(request);
+        let (format, mut requests) = match &choice.path {
+            Some(path) => {
+                let (format, requests) = of_file(choice, path).with_context(|| path.display().to_string())?;
+                (Some(format), requests)
             }
-            if choice.limit.is_some_and(|limit| requests.len() >= limit) {
-                break;
-            }
-        }
+            None => (None, made::requests().filter(|request| choice.takes(request)).take(choice.limit()).collect()),
+        };
         let read_seconds = begin.elapsed().as_secs_f64();
-        let format = lines.format().with_context(|| format!("{}: there is no request", name()))?;
-        ensure!(requests.iter().any(|request| request.bytes > 0), "{}: no request is left", name());
+        ensure!(requests.iter().any(|request| request.bytes > 0), "{}: no request is left", choice.name());
         let mut volumes: Vec<u64> = requests.iter().map(|request| request.volume).collect();
         volumes.sort_unstable();
         volumes.dedup();
@@ -69,7 +60,7 @@ impl Input {
         let written: u64 = writes.clone().map(|request| u64::from(request.bytes)).sum();
         let mut table = Table::new(&["format", "requests", "writes", "written", "volumes", "time", "stripes touched"]);
         table.row([
-            self.format.name().to_owned(),
+            self.format.map_or("made here", TraceFormat::name).to_owned(),
             self.requests.len().to_string(),
             writes.count().to_string(),
             bytes(written),
@@ -79,6 +70,39 @@ impl Input {
         ]);
         table
     }
+}
+
+impl Choice {
+    fn name(&self) -> String {
+        self.path.as_ref().map_or_else(|| "what is made here".to_owned(), |path| path.display().to_string())
+    }
+
+    fn takes(&self, request: &Request) -> bool {
+        self.volume.is_none_or(|volume| request.volume == volume)
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX)
+    }
+}
+
+/// How a file is written, and its requests.
+fn of_file(choice: &Choice, path: &Path) -> anyhow::Result<(TraceFormat, Vec<Request>)> {
+    let mut plain = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);
+    let is_compressed = plain.fill_buf()?.starts_with(&GZIP);
+    let text: Box<dyn Read> = if is_compressed { Box::new(MultiGzDecoder::new(plain)) } else { Box::new(plain) };
+    let mut lines = Requests::new(BufReader::with_capacity(BUFFER_BYTES, text), choice.format);
+    let mut requests = Vec::new();
+    for request in lines.by_ref() {
+        let request = request?;
+        if choice.takes(&request) {
+            requests.push(request);
+        }
+        if requests.len() >= choice.limit() {
+            break;
+        }
+    }
+    Ok((lines.format().context("there is no request")?, requests))
 }
 
 /// What files of gzip begin with.

@@ -1,11 +1,12 @@
-//! Requests of real block devices, recorded by others: what their writes cost in updates of parity, counted (`simulate`), and
-//! carried out on a volume (`replay`).
+//! Requests of real block devices, recorded by others, or made here: what their writes cost in updates of parity, counted
+//! (`simulate`), and carried out on a volume (`replay`).
 //!
 //! Invariants:
 //! 1. Both see the same requests, laid out alike: stripes that the trace touches lie side by side in their order, and what is
 //!    in a stripe stays where it is.
 
 mod input;
+mod made;
 mod records;
 pub mod replay;
 pub mod simulate;
@@ -14,25 +15,27 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use claystone_code::CodeSpec;
+use claystone_meta::Redundancy;
 use claystone_model::trace::TraceFormat;
 use claystone_model::{PageCosts, StripeShape};
 use claystone_volume::costs;
 
 pub use self::input::Input;
+use crate::bench::volume::world::DISKS;
 
 /// A trace, and what it is played against.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The file.
-    pub path: PathBuf,
+    /// The file; `None`: requests made here.
+    pub path: Option<PathBuf>,
     /// How it is written; `None`: as its first line says.
     pub format: Option<TraceFormat>,
     /// Only requests of this volume.
     pub volume: Option<u64>,
     /// Only so many requests from its beginning.
     pub limit: Option<usize>,
-    /// The code of the stripes.
-    pub code: CodeSpec,
+    /// What the stripes get.
+    pub redundancy: Redundancy,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Where disks and a database are made; `None`: the system's place for temporary files.
@@ -40,21 +43,30 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// The shape of stripes, coded where there are two forms.
     fn shape(&self, page_bytes: u32) -> anyhow::Result<StripeShape> {
-        let shape = self.code.shape();
-        ensure!(shape.alpha == 1, "volumes take no {}: its chunks are cut into parts", self.code);
+        let code = self.redundancy.code;
+        let shape = code.shape();
+        ensure!(shape.alpha == 1, "volumes take no {code}: its chunks are cut into parts");
         Ok(StripeShape { page_bytes, chunk_bytes: CHUNK_BYTES, data: shape.data.into(), parity: shape.parity.into() })
     }
 
-    /// Whether there is parity that a write would update: copies are none.
-    fn has_parity(&self) -> bool {
-        let shape = self.code.shape();
-        shape.data > 1 && shape.parity > 0 && !matches!(self.code, CodeSpec::Mirror { .. })
+    /// The code, if each write updates parity of it: copies have none, and of two forms nobody knows which a stripe has.
+    fn updated(&self) -> Option<CodeSpec> {
+        let Redundancy { code, mirroring: None } = self.redundancy else { return None };
+        let shape = code.shape();
+        let has_parity = shape.data > 1 && shape.parity > 0 && !matches!(code, CodeSpec::Mirror { .. });
+        has_parity.then_some(code)
     }
 
     /// Copies of a volume's log.
     fn copies(&self) -> u32 {
-        u32::from(self.code.tolerance()) + 1
+        u32::from(self.redundancy.tolerance_max()) + 1
+    }
+
+    /// Disks for the stripes.
+    fn disks(&self) -> u128 {
+        DISKS.max(self.redundancy.disks_min().into())
     }
 }
 

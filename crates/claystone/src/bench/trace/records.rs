@@ -8,7 +8,7 @@ use claystone_volume::{NewVolume, Settings, Volumes};
 
 use super::{CHUNK_BYTES, Choice};
 use crate::bench::scratch;
-use crate::bench::volume::world::{DISKS, Machine, stripes_on};
+use crate::bench::volume::world::{Machine, stripes_on};
 
 /// Bytes that a database grows by for each stripe of a volume, when it is compact.
 ///
@@ -16,8 +16,9 @@ use crate::bench::volume::world::{DISKS, Machine, stripes_on};
 /// No database can be made.
 pub async fn stripe_record_bytes(choice: &Choice) -> anyhow::Result<f64> {
     let place = scratch(choice.directory.as_deref())?;
-    let chunks = choice.code.shape().chunks();
-    let Machine { env, meta, members } = Machine::new(place.path(), DISKS.max(chunks.into())).await?;
+    let code = choice.redundancy.code;
+    let chunks = code.shape().chunks();
+    let Machine { env, meta, members } = Machine::new(place.path(), choice.disks()).await?;
     let disks: Vec<_> = members.iter().map(|member| member.record.id).collect();
     let stripes = stripes_on(&env, &meta, members).await?;
     let volumes = Volumes::new(env.clone(), meta.clone(), stripes, Settings::default());
@@ -27,8 +28,8 @@ pub async fn stripe_record_bytes(choice: &Choice) -> anyhow::Result<f64> {
         Ok(std::fs::metadata(&path)?.len())
     };
     let before = length("before.db").await?;
-    let stripe_bytes = CHUNK_BYTES * u64::from(choice.code.shape().data);
-    let record = volumes.create(NewVolume::new("records", STRIPES * stripe_bytes, choice.code.into())).await?;
+    let stripe_bytes = CHUNK_BYTES * u64::from(code.shape().data);
+    let record = volumes.create(NewVolume::new("records", STRIPES * stripe_bytes, choice.redundancy)).await?;
     let record = meta.take_lease(record.id).await?;
     let lease = Lease { owner: record.id, term: record.term };
     let stripe = |position: u64| {
@@ -40,7 +41,7 @@ pub async fn stripe_record_bytes(choice: &Choice) -> anyhow::Result<f64> {
         };
         StripeRecord {
             id: StripeId(u128::from_le_bytes(id)),
-            code: choice.code,
+            code,
             data_bytes: stripe_bytes,
             bands: Vec::new(),
             sub_bytes: 1 << 16,

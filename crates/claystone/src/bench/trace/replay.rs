@@ -25,7 +25,7 @@ use super::{COSTS, Choice, Input};
 use crate::bench::load::{self, Sample};
 use crate::bench::noise::{Counters, Noise};
 use crate::bench::scratch;
-use crate::bench::volume::world::{DISKS, Machine, stripes_on, written};
+use crate::bench::volume::world::{Machine, stripes_on, written};
 use crate::progress::Progress;
 use crate::rows::{Against, Figure};
 use crate::table::bytes;
@@ -73,8 +73,10 @@ pub struct Replay {
     writes: Sample,
     merged: MergeReport,
     merges: u64,
-    /// The same requests with the same reserve, counted, if there is parity.
+    /// The same requests with the same reserve, counted, if each write updates parity.
     simulated: Option<Folded>,
+    /// With two forms: stripes that were mirrored and coded in the end.
+    forms: Option<[u64; 2]>,
     device_bytes: u64,
     reserve_bytes: u64,
     foreign: f64,
@@ -91,7 +93,7 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
     let device_bytes = input.device_bytes.min(pace.device_bytes_max / stripe_bytes * stripe_bytes);
     ensure!(device_bytes > 0, "a volume has at least one stripe of {}", bytes(stripe_bytes));
     wrap(&mut input.requests, device_bytes);
-    let chunks = choice.code.shape().chunks();
+    let chunks = choice.redundancy.chunks_max();
     let settings = settings(pace.reserve_bytes, u64::from(chunks) * shape.chunk_bytes);
     let reserve_bytes = settings.segments_max() * settings.segment_bytes;
     let bound = Bound::Log {
@@ -101,12 +103,12 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
         copies: choice.copies().into(),
     };
     let count = || folded_updates(&input.requests, device_bytes, shape, bound, &COSTS);
-    let simulated = choice.has_parity().then(count);
+    let simulated = choice.updated().map(|_| count());
     let place = scratch(choice.directory.as_deref())?;
-    let Machine { env, meta, members } = Machine::new(place.path(), DISKS.max(chunks.into())).await?;
+    let Machine { env, meta, members } = Machine::new(place.path(), choice.disks()).await?;
     let stripes = stripes_on(&env, &meta, members).await?;
     let volumes = Volumes::new(env, meta, stripes, settings);
-    let new = NewVolume { page_bytes: choice.page_bytes, ..NewVolume::new("trace", device_bytes, choice.code.into()) };
+    let new = NewVolume { page_bytes: choice.page_bytes, ..NewVolume::new("trace", device_bytes, choice.redundancy) };
     let volume = written(&volumes, new).await?;
     let before = volume.status();
     let counters = Counters::now(&[]);
@@ -123,12 +125,13 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
     };
     Ok(Replay {
         input,
-        case: format!("replay {} {} {speed}", choice.code, page.replace(".0 ", "")),
+        case: format!("replay {} {} {speed}", choice.redundancy, page.replace(".0 ", "")),
         reads,
         writes,
         merged: since(after.merged, before.merged),
         merges: after.merges - before.merges,
         simulated,
+        forms: choice.redundancy.mirroring.map(|_| [after.mirrored.stripes, after.coded.stripes]),
         device_bytes,
         reserve_bytes,
         foreign,
@@ -324,6 +327,10 @@ impl Replay {
             let naive = simulated.row_writes as f64;
             figure("parity_updates", self.merged.parity_updates as f64, "", Some(("naive", naive)));
             figure("parity_updates_simulated", simulated.row_updates as f64, "", Some(("naive", naive)));
+        }
+        if let Some([mirrored, coded]) = self.forms {
+            figure("stripes_mirrored", mirrored as f64, "", None);
+            figure("stripes_coded", coded as f64, "", None);
         }
         figure("sectors_read", self.merged.sectors_read as f64, "sectors", None);
         figure("sectors_written", self.merged.sectors_written as f64, "sectors", None);

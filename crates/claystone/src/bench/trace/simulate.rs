@@ -83,7 +83,7 @@ struct DynamicReserve {
 /// # Errors
 /// It cannot be read; the code has no parity; no database can be made.
 pub async fn run(choice: &Choice) -> anyhow::Result<Simulation> {
-    ensure!(choice.has_parity(), "{} has no parity that a write would update", choice.code);
+    ensure!(choice.updated().is_some(), "{} has no parity that each write would update", choice.redundancy);
     let shape = choice.shape(choice.page_bytes)?;
     let input = Input::read(choice, shape.stripe_bytes())?;
     let record_bytes = stripe_record_bytes(choice).await?;

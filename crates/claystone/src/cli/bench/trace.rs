@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use claystone_code::CodeSpec;
+use claystone_meta::Redundancy;
 use claystone_model::trace::TraceFormat;
 
 use crate::bench::trace::replay::{self, Pace, Speed};
@@ -16,17 +16,17 @@ use crate::rows::{self, Goals, Row};
 
 #[derive(Debug, clap::Args)]
 pub struct Trace {
-    /// Requests of a block device, plain or compressed by gzip
-    file: PathBuf,
+    /// Requests of a block device, plain or compressed by gzip [default: an hour of requests made here]
+    file: Option<PathBuf>,
     /// Only count updates of parity and metadata, in tables; without it, replay the trace on a volume
     #[arg(long)]
     simulate: bool,
     /// msr, tencent or cloudphysics [default: as the first line says]
     #[arg(long)]
     format: Option<TraceFormat>,
-    /// The code of the volume: rs:K+M, lrc:K+L+G or pc:RxC
+    /// The redundancy of the volume, as for `volume create`; with --simulate one code with parity: rs:K+M, lrc:K+L+G or pc:RxC
     #[arg(long, default_value = "rs:4+2")]
-    redundancy: CodeSpec,
+    redundancy: Redundancy,
     /// Bytes of a page: 1k, 2k, 4k or 8k
     #[arg(long, default_value = "4k")]
     page: Size,
@@ -71,7 +71,7 @@ impl Trace {
             format: self.format,
             volume: self.volume,
             limit: self.limit,
-            code: self.redundancy,
+            redundancy: self.redundancy,
             page_bytes,
             directory: self.dir,
         };
