@@ -25,8 +25,8 @@ pub enum Deed {
     Merge(usize),
     /// A volume is made longer.
     Grow(usize),
-    /// The first volume gets another redundancy, and its stripes become so.
-    Switch,
+    /// A volume gets another redundancy, and its stripes become so.
+    Switch(usize),
     /// A snapshot of a volume is taken, and the oldest deleted if there are several.
     Snapshot(usize),
 }
@@ -134,7 +134,7 @@ impl Planner {
                 Some(Deed::Grow(self.draw.below(self.volumes as u64) as usize))
             }
             5..8 => Some(Deed::Snapshot(self.draw.below(self.volumes as u64) as usize)),
-            8..10 => Some(Deed::Switch),
+            8..10 => Some(Deed::Switch(self.draw.below(self.volumes as u64) as usize)),
             _ => self.damage(false),
         }
     }

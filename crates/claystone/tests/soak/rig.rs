@@ -27,13 +27,13 @@ pub struct Rig {
     disks: Vec<String>,
     /// Directories taken as new disks so far.
     new: usize,
-    /// All volumes, in the order of [`Deed::Merge`] and [`Deed::Grow`].
+    /// All volumes, in the order of [`Deed::Merge`], [`Deed::Grow`] and [`Deed::Switch`].
     volumes: Vec<String>,
     merging: Vec<Child>,
     log_read: u64,
-    /// Of the first volume when it was made.
-    code: Option<CodeSpec>,
-    /// Redundancies that it got since.
+    /// Of the volumes when they were made, in the same order; clones are not among them.
+    codes: Vec<CodeSpec>,
+    /// Redundancies that they got since.
     switches: u64,
 }
 
@@ -97,7 +97,7 @@ impl Rig {
             volumes,
             merging,
             log_read: 0,
-            code: None,
+            codes: Vec::new(),
             switches: 0,
         };
         let mut arguments = vec!["--nbd-listen", "none", "--disks"];
@@ -123,7 +123,7 @@ impl Rig {
 
     /// Makes a volume.
     pub fn make_volume(&mut self, name: &str, code: &str, bytes: u64, page_bytes: usize) {
-        self.code.get_or_insert_with(|| code.parse().expect("a code"));
+        self.codes.push(code.parse().expect("a code"));
         let (size, page) = (bytes.to_string(), page_bytes.to_string());
         let chunk = CHUNK_BYTES.to_string();
         self.ask(&[
@@ -295,18 +295,10 @@ impl Rig {
                 let merging = self.scratch.begin(&["volume", "merge", &self.volumes[volume]]);
                 self.merging.push(merging);
             }
-            Deed::Switch => {
-                let CodeSpec::ReedSolomon { data, parity } = self.code.expect("there is a volume") else {
-                    unreachable!("the first volume has such a code");
-                };
-                let copies = parity + 1;
+            Deed::Switch(volume) => {
                 self.switches += 1;
-                let redundancy = match self.switches % 3 {
-                    0 => format!("rs:{data}+{parity}"),
-                    1 => format!("mirror:{data}x{copies}"),
-                    _ => format!("replica:{copies}/rs:{data}+{parity}"),
-                };
-                match self.ask(&["volume", "set", &self.volumes[0], "--redundancy", &redundancy]) {
+                let redundancy = redundancy(self.codes[volume], self.switches);
+                match self.ask(&["volume", "set", &self.volumes[volume], "--redundancy", &redundancy]) {
                     Err(refused) if refused.contains("disks") => self.counts.event("no disks to switch", false),
                     set => {
                         set?;
@@ -398,6 +390,18 @@ impl Rig {
             std::mem::forget(small);
         }
         self.scratch.keep()
+    }
+}
+
+/// One that survives as many lost disks as `code`: itself, copies, or, where it takes less than these, both.
+fn redundancy(code: CodeSpec, number: u64) -> String {
+    let (data, copies) = (code.shape().data, code.tolerance() + 1);
+    let saves = code.shape().chunks() < data * copies;
+    match number % 3 {
+        0 => code.to_string(),
+        1 => format!("mirror:{data}x{copies}"),
+        _ if saves => format!("replica:{copies}/{code}"),
+        _ => format!("rs:{data}+{}", copies - 1),
     }
 }
 
