@@ -1,10 +1,6 @@
 //! The real store with its real upkeep, on directories of this machine as disks: few objects, and every chunk counted that is
-//! read and written.
-//!
-//! ```text
-//! codes     each chunk of a stripe is lost in turn and rebuilt; stripes are merged and split again
-//! systems   objects are put, a few of them read, converted by what was read; then every disk is away in turn, and one is lost
-//! ```
+//! read and written. Here each chunk of a stripe is lost in turn and rebuilt, and stripes are merged and split again; whole
+//! workloads are played by `replay`.
 //!
 //! Invariants:
 //! 1. All counts are of the stores, which know nothing of plans.
@@ -16,35 +12,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_env::Clock;
 use claystone_keeper::Keeper;
-use claystone_meta::{DiskRecords, DiskState, HeatPolicy, Meta, StripeRecord};
+use claystone_meta::{DiskRecords, HeatPolicy, Meta, StripeRecord};
 use claystone_object::{
     Attributes, Confirmed, Durability, Object, Objects, Precondition, Put, Settings, VersionRef, Versioning,
 };
-use claystone_stripe::{Absence, Layout, Stores, Stripes, Unpaced, sub_bytes_for};
+use claystone_stripe::{Layout, Stores, Stripes, Unpaced};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::counted::{Counts, Tally};
 use super::simulate::Keeping;
 use crate::bench::load;
 use crate::bench::volume::world::Machine;
-
-/// How much.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Size {
-    /// Objects of a system.
-    pub objects: usize,
-    /// Of these so many are read.
-    pub hot: usize,
-    /// Bytes of each: whole rows of all codes.
-    pub object_bytes: u64,
-}
 
 /// Rebuilding each chunk of a stripe, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,34 +80,6 @@ pub struct Conversion {
     pub copied: Option<Copied>,
 }
 
-/// A way to keep data, measured.
-#[derive(Debug, Clone, Default)]
-pub struct System {
-    /// Bytes of chunks for a hundred bytes of objects, as they were put.
-    pub space_before: f64,
-    /// When they were converted.
-    pub space: f64,
-    /// Bytes written to put all.
-    pub put_bytes: u64,
-    /// Bytes read to convert.
-    pub convert_read_bytes: u64,
-    /// Bytes written for it.
-    pub convert_written_bytes: u64,
-    /// And read back.
-    pub convert_verified_bytes: u64,
-    /// Conversions.
-    pub conversions: u64,
-    /// Tiles of a chunk whose disk was away: how long each read took, how many tiles were read for it, whether its object was
-    /// read before.
-    pub degraded: Vec<(Duration, f64, bool)>,
-    /// Bytes lost with the disk that was given up.
-    pub lost_bytes: u64,
-    /// Bytes read to rebuild them.
-    pub rebuild_read_bytes: u64,
-    /// How long it took.
-    pub rebuild_seconds: f64,
-}
-
 /// Merges and splits with these policies, each with one conversion there and back, and beside the first a copy to a new bucket.
 ///
 /// # Errors
@@ -131,7 +89,7 @@ pub async fn codes(
     policies: &[HeatPolicy],
     singles: &[CodeSpec],
 ) -> anyhow::Result<(BTreeMap<CodeSpec, PerChunk>, Vec<Conversion>)> {
-    let store = Store::new(place).await?;
+    let store = Store::new(place, DISKS, claystone_stripe::Settings::default(), None).await?;
     let (mut per_chunk, mut conversions) = (BTreeMap::new(), Vec::new());
     for (number, policy) in policies.iter().enumerate() {
         let bucket = store.bucket(&format!("policy{number}"), Keeping::Policy(*policy)).await?;
@@ -164,65 +122,37 @@ pub async fn codes(
     Ok((per_chunk, conversions))
 }
 
-/// One way to keep objects.
-///
-/// # Errors
-/// As [`codes`].
-pub async fn system(place: &Path, keeping: Keeping, size: Size) -> anyhow::Result<System> {
-    let store = Store::new(place).await?;
-    let bucket = store.bucket("objects", keeping).await?;
-    let mut system = System::default();
-    store.tally.take();
-    for at in 0..size.objects {
-        store.put(&bucket, at, size.object_bytes).await?;
-    }
-    system.put_bytes = store.tally.take().written_bytes();
-    let data_bytes = size.objects as f64 * size.object_bytes as f64;
-    system.space_before = 100.0 * store.chunks_bytes(None).await? as f64 / data_bytes;
-    // The hot ones are not neighbours.
-    let step = size.objects / size.hot;
-    let is_hot = |at: usize| at.is_multiple_of(step) && at / step < size.hot;
-    for at in (0..size.objects).filter(|at| is_hot(*at)) {
-        for _ in 0..READS_OF_HOT {
-            store.read(&bucket, at, size.object_bytes).await?;
-        }
-    }
-    store.tally.take();
-    loop {
-        let round = store.keeper.convert_once().await?;
-        ensure!(round.failed == 0, "{} conversions failed", round.failed);
-        system.conversions += round.merged + round.split;
-        if round.merged + round.split == 0 {
-            break;
-        }
-    }
-    let converted = store.tally.take();
-    system.convert_read_bytes = converted.read_bytes();
-    system.convert_written_bytes = converted.written_bytes();
-    system.convert_verified_bytes = converted.verified_bytes;
-    while store.keeper.reclaim_once().await?.forgotten > 0 {}
-    system.space = 100.0 * store.chunks_bytes(None).await? as f64 / data_bytes;
-    system.degraded = store.degraded(&bucket, keeping.first(), size, is_hot).await?;
-    store.lose_a_disk(&mut system).await?;
-    for at in 0..size.objects {
-        store.read(&bucket, at, size.object_bytes).await?;
-    }
-    Ok(system)
-}
-
-struct Store {
-    meta: Arc<dyn Meta>,
-    stripes: Stripes,
-    objects: Objects,
-    keeper: Keeper,
-    tally: Tally,
+/// A store on directories, and what is read and written there.
+pub struct Store {
+    /// Its records.
+    pub meta: Arc<dyn Meta>,
+    /// Its stripes.
+    pub stripes: Stripes,
+    /// Its face.
+    pub objects: Objects,
+    /// Its upkeep, of which nothing runs by itself.
+    pub keeper: Keeper,
+    /// What its disks did.
+    pub tally: Tally,
     /// Of all disks, also those that are away.
-    stores: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
+    pub stores: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
 }
 
 impl Store {
-    async fn new(place: &Path) -> anyhow::Result<Store> {
-        let Machine { env, meta, members } = Machine::new(place, DISKS).await?;
+    /// An empty one on so many disks. `clock`: another than the system's.
+    ///
+    /// # Errors
+    /// It cannot be made there.
+    pub async fn new(
+        place: &Path,
+        disks: u128,
+        settings: claystone_stripe::Settings,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> anyhow::Result<Store> {
+        let Machine { mut env, meta, members } = Machine::new(place, disks).await?;
+        if let Some(clock) = clock {
+            env.clock = clock;
+        }
         let (tally, known) = (Tally::default(), Stores::default());
         let mut stores = BTreeMap::new();
         for mut member in members {
@@ -233,7 +163,7 @@ impl Store {
             meta.put_disk(member.record.clone()).await?;
             known.put(member);
         }
-        let settings = claystone_stripe::Settings { hedge_delay_min: NO_HEDGE, ..Default::default() };
+        let settings = claystone_stripe::Settings { hedge_delay_min: NO_HEDGE, ..settings };
         let (stripes, damage) = Stripes::new(env.clone(), known, settings);
         let meta: Arc<dyn Meta> = meta;
         let settings = Settings { durability: Durability::Buffered, ..Settings::new("rs:6+3".parse()?) };
@@ -247,7 +177,11 @@ impl Store {
         Ok(Store { meta, stripes, objects, keeper, tally, stores })
     }
 
-    async fn bucket(&self, name: &str, keeping: Keeping) -> anyhow::Result<String> {
+    /// A new bucket.
+    ///
+    /// # Errors
+    /// There are too few disks for what it wants.
+    pub async fn bucket(&self, name: &str, keeping: Keeping) -> anyhow::Result<String> {
         self.objects.create_bucket(name, "owner", Some(keeping.first())).await?;
         if let Keeping::Policy(policy) = keeping {
             self.objects.set_policy(name, Some(policy)).await?;
@@ -255,7 +189,11 @@ impl Store {
         Ok(name.to_owned())
     }
 
-    async fn put(&self, bucket: &str, at: usize, bytes: u64) -> anyhow::Result<()> {
+    /// Puts an object.
+    ///
+    /// # Errors
+    /// It was refused.
+    pub async fn put(&self, bucket: &str, at: usize, bytes: u64) -> anyhow::Result<()> {
         let etag = format!("{at}");
         let put = Put {
             bucket: bucket.to_owned(),
@@ -272,7 +210,11 @@ impl Store {
         Ok(())
     }
 
-    async fn find(&self, bucket: &str, at: usize) -> anyhow::Result<Object> {
+    /// Finds an object that was put.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub async fn find(&self, bucket: &str, at: usize) -> anyhow::Result<Object> {
         let found = self.objects.find(bucket, &key(at), &VersionRef::Current).await?;
         found.object.with_context(|| format!("object {at} is gone"))
     }
@@ -291,7 +233,11 @@ impl Store {
         self.read_range(&object, at, ByteRange { offset: 0, bytes }, bytes).await
     }
 
-    async fn read_range(&self, object: &Object, at: usize, range: ByteRange, bytes: u64) -> anyhow::Result<()> {
+    /// Reads a part of an object and compares it.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds other bytes.
+    pub async fn read_range(&self, object: &Object, at: usize, range: ByteRange, bytes: u64) -> anyhow::Result<()> {
         let parts: Vec<Bytes> = self.objects.read(object, Some(range)).try_collect().await?;
         let expected = content(at, bytes).slice(range.offset as usize..range.end() as usize);
         ensure!(parts.concat() == expected, "object {at} has other bytes at {}", range.offset);
@@ -364,10 +310,13 @@ impl Store {
         })
     }
 
-    /// Bytes of all committed chunks, as the stores say; of one disk, or all.
-    async fn chunks_bytes(&self, only: Option<DiskId>) -> anyhow::Result<u64> {
+    /// Bytes of all committed chunks, as the stores say, without those of some disks.
+    ///
+    /// # Errors
+    /// A store failed.
+    pub async fn chunks_bytes(&self, without: &BTreeSet<DiskId>) -> anyhow::Result<u64> {
         let mut bytes = 0;
-        for (_, store) in self.stores.iter().filter(|(disk, _)| only.is_none_or(|only| only == **disk)) {
+        for (_, store) in self.stores.iter().filter(|(disk, _)| !without.contains(disk)) {
             let chunks = store.list(None, CHUNKS_MAX).await?;
             ensure!(chunks.len() < CHUNKS_MAX, "more chunks than are listed at once");
             for chunk in chunks {
@@ -376,97 +325,25 @@ impl Store {
         }
         Ok(bytes)
     }
-
-    /// Takes each disk away in turn, and reads every tile of a data chunk on it.
-    async fn degraded(
-        &self,
-        bucket: &str,
-        code: CodeSpec,
-        size: Size,
-        is_hot: impl Fn(usize) -> bool,
-    ) -> anyhow::Result<Vec<(Duration, f64, bool)>> {
-        let layout = Layout::new(code.shape(), sub_bytes_for(code), size.object_bytes);
-        let tile_bytes = layout.tile_bytes();
-        let columns = u64::from(code.shape().data);
-        // Where the tiles of each column are is seen by reading one.
-        let mut tiles: BTreeMap<DiskId, Vec<(usize, u64)>> = BTreeMap::new();
-        for at in 0..size.objects {
-            let object = self.find(bucket, at).await?;
-            for column in 0..columns {
-                self.tally.take();
-                let range = ByteRange { offset: column * tile_bytes, bytes: tile_bytes };
-                self.read_range(&object, at, range, size.object_bytes).await?;
-                let read: Vec<DiskId> = self.tally.take().read.into_keys().map(|(disk, _)| disk).collect();
-                ensure!(read.len() == 1, "a tile is read of one disk, not of {}", read.len());
-                tiles.entry(read[0]).or_default().push((at, column));
-            }
-        }
-        let mut reads = Vec::new();
-        for (disk, tiles) in tiles {
-            let away = || Absence { reason: "taken away".to_owned() };
-            self.stripes.stores().update(disk, |member| member.store = Err(away()));
-            for (at, column) in tiles {
-                let object = self.find(bucket, at).await?;
-                for row in 0..layout.rows() {
-                    let range = ByteRange { offset: (row * columns + column) * tile_bytes, bytes: tile_bytes };
-                    self.tally.take();
-                    let begin = Instant::now();
-                    let parts: Vec<Bytes> = self.objects.read(&object, Some(range)).try_collect().await?;
-                    let took = begin.elapsed();
-                    let expected = content(at, size.object_bytes).slice(range.offset as usize..range.end() as usize);
-                    ensure!(parts.concat() == expected, "object {at} has other bytes at {}", range.offset);
-                    let read = self.tally.take().read_bytes() as f64 / tile_bytes as f64;
-                    reads.push((took, read, is_hot(at)));
-                }
-            }
-            let back = self.stores[&disk].clone();
-            self.stripes.stores().update(disk, |member| member.store = Ok(back));
-        }
-        Ok(reads)
-    }
-
-    /// Gives up the disk with most on it, and rebuilds what was there.
-    async fn lose_a_disk(&self, system: &mut System) -> anyhow::Result<()> {
-        let mut fullest = (0, DiskId(0));
-        for disk in self.stores.keys() {
-            fullest = fullest.max((self.chunks_bytes(Some(*disk)).await?, *disk));
-        }
-        let (lost_bytes, disk) = fullest;
-        self.tally.take();
-        let begin = Instant::now();
-        self.keeper.set_disk_state(disk, DiskState::Lost).await?;
-        loop {
-            let round = self.keeper.repair_once().await?;
-            ensure!(round.failed + round.unrecoverable + round.waiting_chunks == 0, "not all was rebuilt: {round:?}");
-            if round.chunks == 0 {
-                break;
-            }
-        }
-        system.rebuild_seconds = begin.elapsed().as_secs_f64();
-        let counts = self.tally.take();
-        ensure!(counts.written_bytes() == lost_bytes, "{} bytes of {lost_bytes} were rebuilt", counts.written_bytes());
-        system.lost_bytes = lost_bytes;
-        system.rebuild_read_bytes = counts.read_bytes();
-        Ok(())
-    }
 }
 
-fn key(at: usize) -> String {
+/// What an object is called.
+pub fn key(at: usize) -> String {
     format!("object-{at:04}")
 }
 
 /// Bytes of an object, unlike those of others.
 fn content(at: usize, bytes: u64) -> Bytes {
     let begin = at * 4093 % POOL_BYTES;
-    load::content(POOL_BYTES + bytes as usize).slice(begin..begin + bytes as usize)
+    // Of few lengths, for each is made once.
+    let pool_bytes = (POOL_BYTES + bytes as usize).next_power_of_two();
+    load::content(pool_bytes).slice(begin..begin + bytes as usize)
 }
 
 /// 42 for a stripe of `pc:6x5`, and some to go to.
 const DISKS: u128 = 45;
 /// Whole rows of 6, 10 and 12 tiles of 64 KiB.
-pub const CODES_OBJECT_BYTES: u64 = 60 * (64 << 10);
-/// More than the threshold, and some for the time until they are looked at.
-const READS_OF_HOT: usize = 3;
+const CODES_OBJECT_BYTES: u64 = 60 * (64 << 10);
 const NO_HEDGE: Duration = Duration::from_secs(20);
 const CHUNKS_MAX: usize = 100_000;
 const POOL_BYTES: usize = 1 << 20;

@@ -1,5 +1,6 @@
 //! Redundancy that follows heat beside codes that stay: five made workloads and recorded jobs of Facebook's clusters, on a
-//! thousand simulated drives (`simulate`), and the real store on directories of this machine (`machine`).
+//! thousand simulated drives (`simulate`), and small against the real store on directories of this machine (`replay`), where
+//! codes and conversions are also counted one by one (`machine`).
 //!
 //! Invariants:
 //! 1. What is converted, rebuilt and read is decided by the store's own planners and codes in both.
@@ -11,6 +12,7 @@ mod cluster;
 mod costs;
 mod counted;
 mod machine;
+mod replay;
 mod report;
 mod simulate;
 mod workload;
@@ -25,7 +27,7 @@ use claystone_meta::HeatPolicy;
 pub use self::report::Report;
 use self::report::{Codes, OnMachine, Simulated};
 use self::simulate::{Keeping, Outcome, simulate};
-use self::workload::{MADE, Scale, Workload, facebook};
+use self::workload::{MADE, Made, Scale, UNIT_BYTES, Workload, facebook};
 use crate::progress::Progress;
 
 /// What to measure.
@@ -61,8 +63,12 @@ pub struct InSimulation {
 /// How to measure on this machine.
 #[derive(Debug, Clone)]
 pub struct OnThisMachine {
-    /// Objects for each way to keep them.
-    pub objects: usize,
+    /// Files of each workload.
+    pub files: usize,
+    /// Days of a made workload, the first two included, which do not count.
+    pub days: u32,
+    /// What decides all chance of the workloads.
+    pub seed: u64,
     /// Where the disks are made; `None`: the system's place for temporary files.
     pub directory: Option<PathBuf>,
 }
@@ -114,19 +120,24 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     let systems = super::chosen(&SYSTEMS, |system| system.name.to_owned(), &plan.systems)?;
     let made = super::chosen(&MADE, |made| made.name.to_owned(), &plan.workloads)?;
     let mut report = Report::default();
-    if let Some(simulation) = &plan.simulation {
-        let scale = Scale { data_bytes: simulation.data_bytes, files: simulation.files, days: simulation.days };
-        ensure!(simulation.days > 2, "--days: the first two do not count");
-        let mut workloads: Vec<Workload> = made.iter().map(|made| made.make(scale, simulation.seed)).collect();
-        if let Some(path) = &plan.facebook {
-            workloads.extend(facebook(path, simulation.data_bytes)?);
+    let recorded = match &plan.facebook {
+        Some(path) => {
+            facebook(path, plan.simulation.as_ref().map_or(RECORDED_BYTES, |simulation| simulation.data_bytes))?
         }
+        None => Vec::new(),
+    };
+    if let Some(simulation) = &plan.simulation {
+        let InSimulation { data_bytes, files, days, seed, .. } = *simulation;
+        ensure!(days > 2, "--days: the first two do not count");
+        let scale = Scale { data_bytes, files, days, unit_bytes: UNIT_BYTES };
+        let mut workloads: Vec<Workload> = made.iter().map(|made| made.make(scale, seed)).collect();
+        workloads.extend(recorded.iter().cloned());
         let (simulation, systems) = (simulation.clone(), systems.clone());
         report.simulated = tokio::task::spawn_blocking(move || all(&workloads, &systems, &simulation)).await??;
     }
     if let Some(machine) = &plan.machine {
         report.codes = codes(machine).await?;
-        report.on_machine = on_machine(machine, &systems).await?;
+        report.on_machine = on_machine(machine, &made, &recorded, &systems).await?;
     }
     Ok(report)
 }
@@ -183,26 +194,38 @@ async fn codes(machine: &OnThisMachine) -> anyhow::Result<Codes> {
     Ok(Codes { per_chunk, conversions })
 }
 
-async fn on_machine(machine: &OnThisMachine, systems: &[System]) -> anyhow::Result<Vec<OnMachine>> {
-    let progress = Progress::new("measuring", systems.len() as u64);
-    let size = machine::Size {
-        objects: machine.objects,
-        // One of eight: all policies keep that fast within their bounds.
-        hot: machine.objects / 8,
-        object_bytes: 2 * machine::CODES_OBJECT_BYTES,
-    };
+/// Every workload, small, against every way to keep it, one after the other.
+async fn on_machine(
+    machine: &OnThisMachine,
+    made: &[Made],
+    recorded: &[Workload],
+    systems: &[System],
+) -> anyhow::Result<Vec<OnMachine>> {
+    let OnThisMachine { files, days, seed, .. } = *machine;
+    let (unit_bytes, data_bytes) = (replay::UNIT_BYTES, files as u64 * FILE_UNITS * replay::UNIT_BYTES);
+    let scale = Scale { data_bytes, files, days, unit_bytes };
+    let mut workloads: Vec<Workload> = made.iter().map(|made| made.make(scale, seed)).collect();
+    workloads.extend(recorded.iter().map(|workload| workload.sampled(files, data_bytes, unit_bytes)));
+    let progress = Progress::new("measuring", (workloads.len() * systems.len()) as u64);
     let mut measured = Vec::new();
-    for system in systems {
-        progress.say(system.name);
-        let place = super::scratch(machine.directory.as_deref())?;
-        let result = machine::system(place.path(), system.keeping(), size).await.with_context(|| system.name)?;
-        measured.push(OnMachine { system: *system, measured: result });
-        progress.step(1);
+    for workload in &workloads {
+        for system in systems {
+            let name = format!("{} {}", workload.name, system.name);
+            progress.say(&name);
+            let place = super::scratch(machine.directory.as_deref())?;
+            let replayed = replay::replay(place.path(), workload, system.keeping(), seed).await.context(name)?;
+            measured.push(OnMachine { workload: workload.name.clone(), system: *system, replayed });
+            progress.step(1);
+        }
     }
     progress.end();
     Ok(measured)
 }
 
 const THREADS_MAX: usize = 8;
+/// Files of a thousandth of a simulated one's length, about: blocks of 60 chunks in each on average.
+const FILE_UNITS: u64 = 2;
+/// What recorded files are scaled to at most where nothing is simulated: what is shorter than a row then is left out.
+const RECORDED_BYTES: u64 = 16 << 40;
 /// More than any code here takes.
 const UNBOUNDED_PERCENT: u32 = 400;

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use claystone_code::CodeSpec;
 use claystone_meta::HeatPolicy;
 
-use super::machine::{Conversion, Copied, PerChunk, System as Measured, Transfers};
+use super::machine::{Conversion, Copied, PerChunk, Transfers};
+use super::replay::Replayed;
 use super::simulate::{Keeping, Outcome};
 use super::workload::MADE;
 use super::{Kept, SYSTEMS, System};
@@ -24,7 +25,7 @@ pub struct Report {
     pub simulated: Vec<Simulated>,
     /// Codes on this machine.
     pub codes: Codes,
-    /// Ways to keep objects on this machine.
+    /// Workloads on this machine.
     pub on_machine: Vec<OnMachine>,
 }
 
@@ -50,13 +51,15 @@ pub struct Codes {
     pub conversions: Vec<Conversion>,
 }
 
-/// A way to keep objects on this machine.
+/// A workload on this machine.
 #[derive(Debug)]
 pub struct OnMachine {
     /// Which.
+    pub workload: String,
+    /// How it was kept.
     pub system: System,
     /// What was measured.
-    pub measured: Measured,
+    pub replayed: Replayed,
 }
 
 impl System {
@@ -141,8 +144,21 @@ impl Report {
             figures.push(figure(&case, "moved_per_data_chunk", "chunks", per_chunk.moved_per_data, None));
         }
         self.on_machine.iter().for_each(|on| figures.extend(on.figures()));
+        figures.extend(self.bounds_on_machine());
         self.simulated.iter().for_each(|simulated| figures.extend(self.simulated_figures(simulated)));
         figures
+    }
+
+    /// The most that each policy took of any workload on this machine.
+    fn bounds_on_machine(&self) -> Vec<Figure> {
+        let most = |system: &System| {
+            let policy = system.policy()?;
+            let of_system = self.on_machine.iter().filter(|on| on.system == *system);
+            let most = of_system.map(|on| on.replayed.space_max).reduce(f64::max)?;
+            let bound = Against { name: "bound".to_owned(), value: policy.percent_max.into() };
+            Some(figure(&format!("machine {}", system.name), "space_percent", "%", most, Some(bound)))
+        };
+        SYSTEMS.iter().filter_map(most).collect()
     }
 
     /// The same workload kept another way.
@@ -234,16 +250,20 @@ impl Report {
                 "Conversions, in chunks read and written at the stores, and copying to a bucket of the new code";
             tables.push((heading.to_owned(), self.transfers()));
         }
-        if !self.on_machine.is_empty() {
-            let heading = "Objects on this machine; of 100 degraded reads 88 are of those that are read";
-            tables.push((heading.to_owned(), self.machine()));
+        let told = |workload: &str| {
+            let is_made = MADE.iter().any(|made| made.name == workload);
+            let what = if is_made { "synthetic, within what the paper says" } else { "recorded jobs, lengths scaled" };
+            format!("{workload} ({what})")
+        };
+        let mut workloads: Vec<&str> = self.on_machine.iter().map(|on| on.workload.as_str()).collect();
+        workloads.dedup();
+        for workload in workloads {
+            tables.push((format!("{}, small on this machine", told(workload)), self.machine(workload)));
         }
         let mut workloads: Vec<&str> = self.simulated.iter().map(|simulated| simulated.workload.as_str()).collect();
         workloads.dedup();
         for workload in workloads {
-            let is_made = MADE.iter().any(|made| made.name == workload);
-            let what = if is_made { "synthetic, within what the paper says" } else { "recorded jobs, lengths scaled" };
-            tables.push((format!("{workload} ({what}), simulated"), self.workload(workload)));
+            tables.push((format!("{}, simulated", told(workload)), self.workload(workload)));
         }
         tables
     }
@@ -317,37 +337,44 @@ impl Report {
         table
     }
 
-    fn machine(&self) -> Table {
+    fn machine(&self, workload: &str) -> Table {
         let mut table = Table::new(&[
             "kept",
-            "space",
-            "tiles read",
+            "chunks read",
             "p50",
             "p99",
-            "disk rebuilt",
+            "lost",
             "read for it",
-            "in",
+            "moved per lost chunk",
+            "a disk rebuilt in",
+            "space",
+            "most",
+            "bound",
             "conversions",
             "read",
             "written",
             "of all",
         ]);
-        for OnMachine { system, measured } in &self.on_machine {
-            let (chunks, p50_ms, p99_ms) = weighted(&measured.degraded);
-            let converted = measured.convert_read_bytes + measured.convert_written_bytes;
+        for OnMachine { system, replayed, .. } in self.on_machine.iter().filter(|on| on.workload == workload) {
+            let Replayed { rebuilt, converted, .. } = replayed;
+            let bound = system.policy().map(|policy| policy.percent_max);
+            let of_policy = |text: String| if system.is_single() { String::new() } else { text };
             table.row([
                 system.name.to_owned(),
-                format!("{:.1} %", measured.space),
-                format!("{chunks:.2}"),
-                format!("{p50_ms:.2} ms"),
-                format!("{p99_ms:.2} ms"),
-                bytes(measured.lost_bytes),
-                bytes(measured.rebuild_read_bytes),
-                format!("{:.2} s", measured.rebuild_seconds),
-                measured.conversions.to_string(),
-                bytes(measured.convert_read_bytes),
-                bytes(measured.convert_written_bytes),
-                format!("{:.1} %", 100.0 * converted as f64 / (converted + measured.put_bytes) as f64),
+                format!("{:.2}", replayed.degraded_chunks()),
+                format!("{:.2} ms", percentile(&replayed.degraded_ms(), 0.5)),
+                format!("{:.2} ms", percentile(&replayed.degraded_ms(), 0.99)),
+                bytes(rebuilt.lost_bytes),
+                bytes(rebuilt.read_bytes),
+                format!("{:.2}", replayed.rebuilt_per_data()),
+                format!("{:.2} s", mean(&rebuilt.seconds)),
+                format!("{:.1} %", replayed.space_mean),
+                format!("{:.1} %", replayed.space_max),
+                bound.map_or(String::new(), |bound| format!("{bound} %")),
+                of_policy(converted.conversions.to_string()),
+                of_policy(bytes(converted.read_bytes)),
+                of_policy(bytes(converted.written_bytes)),
+                of_policy(format!("{:.1} %", replayed.conversion_percent())),
             ]);
         }
         table
@@ -433,58 +460,63 @@ impl Report {
     }
 }
 
+impl Replayed {
+    fn degraded_chunks(&self) -> f64 {
+        mean(&self.degraded.iter().map(|(_, chunks)| *chunks).collect::<Vec<_>>())
+    }
+
+    fn degraded_ms(&self) -> Vec<f64> {
+        self.degraded.iter().map(|(took, _)| took.as_secs_f64() * 1000.0).collect()
+    }
+
+    /// Chunks read and written for each lost data chunk, with what its parity took.
+    fn rebuilt_per_data(&self) -> f64 {
+        (self.rebuilt.read_bytes + self.rebuilt.written_bytes) as f64 / self.rebuilt.lost_data_bytes as f64
+    }
+
+    fn conversion_percent(&self) -> f64 {
+        let converted = self.converted.read_bytes + self.converted.written_bytes;
+        100.0 * converted as f64 / (converted + self.put_bytes) as f64
+    }
+}
+
 impl OnMachine {
     fn figures(&self) -> Vec<Figure> {
-        let OnMachine { system, measured } = self;
-        let name = format!("machine {}", system.name);
-        let (chunks, p50_ms, p99_ms) = weighted(&measured.degraded);
-        let converted = measured.convert_read_bytes + measured.convert_written_bytes;
+        let OnMachine { workload, system, replayed } = self;
+        let Replayed { rebuilt, converted, .. } = replayed;
+        let name = format!("machine {workload} {}", system.name);
         let bound = system.policy().map(|policy| f64::from(policy.percent_max));
         let bound = bound.map(|value| Against { name: "bound".to_owned(), value });
         let mut figures = Vec::new();
         let mut add = |metric: &str, unit, value, against| figures.push(figure(&name, metric, unit, value, against));
-        add("space_as_put_percent", "%", measured.space_before, None);
-        add("space_percent", "%", measured.space, bound);
-        add("degraded_reads", "reads", measured.degraded.len() as f64, None);
-        add("degraded_tiles_mean", "tiles", chunks, None);
-        add("degraded_p50_ms", "ms", p50_ms, None);
-        add("degraded_p99_ms", "ms", p99_ms, None);
-        add("rebuild_lost_bytes", "bytes", measured.lost_bytes as f64, None);
-        add("rebuild_read_bytes", "bytes", measured.rebuild_read_bytes as f64, None);
-        let per_byte = measured.rebuild_read_bytes as f64 / measured.lost_bytes as f64;
+        add("files_read", "reads", replayed.reads as f64, None);
+        add("degraded_reads", "reads", replayed.degraded.len() as f64, None);
+        add("degraded_chunks_mean", "chunks", replayed.degraded_chunks(), None);
+        add("degraded_p50_ms", "ms", percentile(&replayed.degraded_ms(), 0.5), None);
+        add("degraded_p99_ms", "ms", percentile(&replayed.degraded_ms(), 0.99), None);
+        let plain: Vec<f64> = replayed.plain.iter().map(|took| took.as_secs_f64() * 1000.0).collect();
+        add("plain_read_p50_ms", "ms", percentile(&plain, 0.5), None);
+        add("rebuild_lost_bytes", "bytes", rebuilt.lost_bytes as f64, None);
+        add("rebuild_read_bytes", "bytes", rebuilt.read_bytes as f64, None);
+        add("rebuild_written_bytes", "bytes", rebuilt.written_bytes as f64, None);
+        let per_byte = rebuilt.read_bytes as f64 / rebuilt.lost_bytes as f64;
         add("rebuild_read_per_lost_byte", "bytes/byte", per_byte, None);
-        add("rebuild_s", "s", measured.rebuild_seconds, None);
-        add("put_bytes", "bytes", measured.put_bytes as f64, None);
+        add("rebuild_moved_per_data_chunk", "chunks", replayed.rebuilt_per_data(), None);
+        add("rebuild_disk_s", "s", mean(&rebuilt.seconds), None);
+        add("space_as_put_percent", "%", replayed.space_as_put, None);
+        add("space_mean_percent", "%", replayed.space_mean, None);
+        add("space_max_percent", "%", replayed.space_max, bound);
+        add("put_bytes", "bytes", replayed.put_bytes as f64, None);
         if !system.is_single() {
-            add("conversions", "conversions", measured.conversions as f64, None);
-            add("convert_read_bytes", "bytes", measured.convert_read_bytes as f64, None);
-            add("convert_written_bytes", "bytes", measured.convert_written_bytes as f64, None);
-            add("convert_verified_bytes", "bytes", measured.convert_verified_bytes as f64, None);
-            let share = 100.0 * converted as f64 / (converted + measured.put_bytes) as f64;
-            add("conversion_share_percent", "%", share, None);
+            add("conversions", "conversions", converted.conversions as f64, None);
+            add("convert_read_bytes", "bytes", converted.read_bytes as f64, None);
+            add("convert_written_bytes", "bytes", converted.written_bytes as f64, None);
+            add("convert_verified_bytes", "bytes", converted.verified_bytes as f64, None);
+            add("convert_s", "s", converted.seconds, None);
+            add("conversion_share_percent", "%", replayed.conversion_percent(), None);
         }
         figures
     }
-}
-
-/// Tiles read, and milliseconds at half and at 99 of 100 reads, if 88 of 100 reads are of objects that are read.
-fn weighted(reads: &[(std::time::Duration, f64, bool)]) -> (f64, f64, f64) {
-    let count = |hot: bool| reads.iter().filter(|(_, _, is_hot)| *is_hot == hot).count() as f64;
-    let (cold, hot) = (count(false), count(true));
-    let weight = |is_hot: bool| if is_hot { HOT_READS / hot } else { (1.0 - HOT_READS) / cold };
-    let tiles = reads.iter().map(|(_, tiles, is_hot)| tiles * weight(*is_hot)).sum();
-    let mut times: Vec<(f64, f64)> =
-        reads.iter().map(|(took, _, is_hot)| (took.as_secs_f64() * 1000.0, weight(*is_hot))).collect();
-    times.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let at = |share: f64| {
-        let mut sum = 0.0;
-        let reached = times.iter().find(|(_, weight)| {
-            sum += weight;
-            sum >= share - 1e-9
-        });
-        reached.map_or(f64::NAN, |(ms, _)| *ms)
-    };
-    (tiles, at(0.5), at(0.99))
 }
 
 fn figure(case: &str, metric: &str, unit: &'static str, value: f64, against: Option<Against>) -> Figure {
@@ -517,8 +549,6 @@ const PAPER_TRANSFERS: [(&str, f64, f64); 6] = [
     ("rsm:6+3 to rsm:12+3", 6.0, 3.0),
     ("rsm:10+4 to rsm:20+4", 8.0, 4.0),
 ];
-/// As in cc1.
-const HOT_READS: f64 = 0.88;
 /// 16 s for 6 chunks and 21 s for 10: [hacfs §5.3].
 const PAPER_CHUNK_S: f64 = (21.0 - 16.0) / (10.0 - 6.0);
 const PAPER_FIXED_S: f64 = 16.0 - 6.0 * PAPER_CHUNK_S;
@@ -527,15 +557,17 @@ const PAPER_FIXED_S: f64 = 16.0 - 6.0 * PAPER_CHUNK_S;
 mod tests {
     use std::time::Duration;
 
+    use super::super::replay::{Converted, Rebuilt};
     use super::*;
 
     #[test]
-    fn reads_of_hot_objects_weigh_as_they_are_read() {
-        let read = |ms, tiles, hot| (Duration::from_millis(ms), tiles, hot);
-        let reads = [read(1, 2.0, true), read(9, 5.0, false), read(9, 5.0, false), read(20, 5.0, false)];
-        let (tiles, p50, p99) = weighted(&reads);
-        assert!((tiles - (0.88 * 2.0 + 0.12 * 5.0)).abs() < 1e-9);
-        assert_eq!((p50, p99), (1.0, 20.0));
+    fn what_a_replay_moved_is_told_by_lost_data_and_by_what_was_put() {
+        let rebuilt = Rebuilt { lost_data_bytes: 10, read_bytes: 60, written_bytes: 15, ..Rebuilt::default() };
+        let converted = Converted { read_bytes: 15, written_bytes: 10, ..Converted::default() };
+        let degraded = [(2, 2.0), (4, 5.0)].map(|(ms, chunks)| (Duration::from_millis(ms), chunks)).to_vec();
+        let replayed = Replayed { put_bytes: 75, degraded, rebuilt, converted, ..Replayed::default() };
+        assert_eq!((replayed.rebuilt_per_data(), replayed.conversion_percent()), (7.5, 25.0));
+        assert_eq!((replayed.degraded_chunks(), replayed.degraded_ms()), (3.5, vec![2.0, 4.0]));
     }
 
     /// Test of: [hacfs §5.3]

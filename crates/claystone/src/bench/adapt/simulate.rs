@@ -698,7 +698,7 @@ fn record(id: usize, stripe: &Stripe) -> StripeRecord {
 pub const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// When conversions begin: what was written last was there for a day. The store's own setting is an hour, in which few
 /// reads show.
-const WATCHED_S: f64 = 30.0 * 3600.0;
+pub const WATCHED_S: f64 = 30.0 * 3600.0;
 /// The store looks every minute, and converts at most 64 of a bucket then.
 const PLAN_EVERY_S: f64 = 1800.0;
 const CHANGES_MAX: usize = 64 * 30;
@@ -712,4 +712,4 @@ const TWO_FAIL: f64 = 0.0187;
 const THREE_FAIL: f64 = 0.0005;
 const SERVERS_LOST: usize = 3;
 /// Some day of 2026.
-const BEGIN_MS: u64 = 1_780_000_000_000;
+pub const BEGIN_MS: u64 = 1_780_000_000_000;

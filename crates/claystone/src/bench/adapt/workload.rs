@@ -52,6 +52,26 @@ pub struct Scale {
     pub files: usize,
     /// Days, the first two included, which do not count: files are written and settle.
     pub days: u32,
+    /// What lengths are multiples of.
+    pub unit_bytes: u64,
+}
+
+impl Workload {
+    /// A part of it for few and short files: every n-th file with its reads, so that `files_max` are left, and lengths that
+    /// together are about `data_bytes` in multiples of `unit_bytes`.
+    pub fn sampled(&self, files_max: usize, data_bytes: u64, unit_bytes: u64) -> Workload {
+        let count = self.files.len().min(files_max);
+        let chosen: Vec<usize> = (0..count).map(|at| at * self.files.len() / count).collect();
+        let all: u64 = chosen.iter().map(|file| self.files[*file]).sum();
+        let units = |file: &usize| {
+            let share = self.files[*file] as f64 / all.max(1) as f64;
+            (data_bytes as f64 * share / unit_bytes as f64).round().max(1.0) as u64
+        };
+        let files = chosen.iter().map(|file| units(file) * unit_bytes).collect();
+        let places: BTreeMap<usize, usize> = chosen.iter().enumerate().map(|(at, file)| (*file, at)).collect();
+        let reads = self.reads.iter().filter_map(|(at_s, file)| Some((*at_s, *places.get(file)?))).collect();
+        Workload { files, reads, ..self.clone() }
+    }
 }
 
 /// What the text says of a workload, and what is made of it.
@@ -142,7 +162,7 @@ impl Made {
         let length = |(weight, is_hot): (&f64, &bool)| {
             let (sum, share) = if *is_hot { (sums[1], share) } else { (sums[0], 1.0 - share) };
             let bytes = scale.data_bytes as f64 * share * weight / sum;
-            (bytes / FILE_BYTES as f64).round().max(1.0) as u64 * FILE_BYTES
+            (bytes / scale.unit_bytes as f64).round().max(1.0) as u64 * scale.unit_bytes
         };
         weights.iter().zip(&is_hot).map(length).collect()
     }
@@ -270,7 +290,7 @@ const SKEW: f64 = 0.8;
 const COOL_A_DAY: f64 = 0.05;
 const TRIES: usize = 16;
 /// 60 blocks of 64 MiB: whole stripes of every code.
-const FILE_BYTES: u64 = 60 * (64 << 20);
+pub const UNIT_BYTES: u64 = 60 * (64 << 20);
 /// A row of twelve tiles.
 const SHORTEST_BYTES: u64 = 12 * (64 << 10);
 const HOUR_S: f64 = 3600.0;
@@ -283,7 +303,7 @@ mod tests {
     /// Test of: [hacfs §5.1], [hacfs §5.3]
     #[test]
     fn made_workloads_are_within_what_the_paper_says() {
-        let scale = Scale { data_bytes: 64 << 40, files: 1000, days: 9 };
+        let scale = Scale { data_bytes: 64 << 40, files: 1000, days: 9, unit_bytes: UNIT_BYTES };
         for made in MADE {
             let (Workload { files, reads, .. }, hot) = made.make_with_hot(scale, 1);
             assert_eq!(hot.len(), (made.hot_files * 10) as usize);
@@ -300,6 +320,18 @@ mod tests {
         }
         let again = |seed| MADE[0].make(scale, seed).reads;
         assert!(again(1) == again(1) && again(1) != again(2));
+    }
+
+    #[test]
+    fn a_sample_of_a_workload_has_the_reads_of_its_files() {
+        let files = vec![10, 20, 30, 40, 100];
+        let reads = vec![(1.0, 4), (2.0, 2), (3.0, 1), (4.0, 2), (5.0, 0)];
+        let all = Workload { name: "w".to_owned(), files, reads, measured_from_s: 1.0, end_s: 9.0 };
+        // The first and the third.
+        let few = all.sampled(2, 400, 7);
+        assert_eq!((few.files, few.reads), (vec![98, 301], vec![(2.0, 1), (4.0, 1), (5.0, 0)]));
+        let short = all.sampled(9, 1, 7);
+        assert_eq!((short.files, short.reads), (vec![7; 5], all.reads.clone()));
     }
 
     #[test]

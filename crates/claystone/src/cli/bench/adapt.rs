@@ -6,12 +6,13 @@ use anyhow::{Context, ensure};
 
 use crate::bench::adapt::{self, InSimulation, OnThisMachine, Plan, Report};
 use crate::chart::Picture;
-use crate::output::output;
+use crate::output::{note, output};
 use crate::rows::{self, Goals, Row};
 
 #[derive(Debug, clap::Args)]
 pub struct Adapt {
     /// Also replay samples of Facebook's jobs: a file of them (SWIM, FB-*_samples_*.tsv.gz), or a directory with some
+    /// [default: what CLAYSTONE_FACEBOOK names]
     #[arg(long, value_name = "PATH")]
     facebook: Option<PathBuf>,
     /// Only this made workload: cc1, cc2, cc3, cc4 or fb; may be given several times
@@ -32,13 +33,13 @@ pub struct Adapt {
     /// Simulated: days of a made workload; files are written and settle in the first two
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(3..=100))]
     days: u32,
-    /// Simulated: the seed that decides all chance
+    /// The seed that decides all chance of the workloads, and of the simulation
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// On this machine: objects of 7.5 MiB for each way to keep them
-    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(8..=1000))]
-    objects: u64,
-    /// A look: few files and objects, and goals are not judged
+    /// On this machine: files of each workload, of 7.5 MiB on average
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(8..=1000))]
+    files: u64,
+    /// A look: few files, and goals are not judged
     #[arg(long)]
     quick: bool,
     /// Also write plots of what was simulated, as SVG and as PNG, into this directory
@@ -69,12 +70,23 @@ impl Adapt {
             days: if self.quick { QUICK_DAYS } else { self.days },
             seed: self.seed,
         };
-        let objects = if self.quick { QUICK_OBJECTS } else { self.objects as usize };
-        let machine = OnThisMachine { objects, directory: self.dir };
+        let machine = OnThisMachine {
+            files: if self.quick { QUICK_FILES } else { self.files as usize },
+            days: if self.quick { QUICK_DAYS } else { MACHINE_DAYS },
+            seed: self.seed,
+            directory: self.dir,
+        };
+        let facebook = self.facebook.or_else(|| std::env::var_os("CLAYSTONE_FACEBOOK").map(PathBuf::from));
+        if facebook.is_none() {
+            note(
+                "the samples of Facebook's jobs are left out: --facebook or CLAYSTONE_FACEBOOK names a directory of them \
+                 (docs/policies.md says where to get them)",
+            );
+        }
         let plan = Plan {
             workloads: self.workloads,
             systems: self.systems,
-            facebook: self.facebook,
+            facebook,
             simulation: Some(simulation).filter(|_| self.set_up != SetUp::Machine),
             machine: Some(machine).filter(|_| self.set_up != SetUp::Simulated),
         };
@@ -113,4 +125,6 @@ fn plot(directory: &Path, report: &Report) -> anyhow::Result<()> {
 const FILE_BYTES: u64 = 8 << 30;
 const QUICK_BYTES: u64 = 1 << 40;
 const QUICK_DAYS: u32 = 3;
-const QUICK_OBJECTS: usize = 8;
+const QUICK_FILES: usize = 8;
+/// Three that count.
+const MACHINE_DAYS: u32 = 5;
