@@ -22,9 +22,9 @@
 //!    ([`HOTTER`]) as what gets the room. What is more than a quarter as hot as the hottest never gives way; when all of that is fast that can be,
 //!    nothing gives way that is more than a sixteenth as hot; and so on. Until room that was made is taken, nothing that is less hot takes it.
 //! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps. On no node they
-//!    have more of these together than a compact stripe has there that is spread over all nodes.
+//!    have more of these together than a compact stripe has there that is spread over all nodes. Packs in them are to have one code.
 //! 4. What is young, failed lately, or hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
-//!    what has another code.
+//!    what has another code, or what a volume holds. What 3 and 4 say of packs and volumes the transaction looks at once more.
 //! 5. A stripe that objects of several buckets hold is planned for in one of them, and counts in each for the bands that its
 //!    objects hold.
 //! 6. Nothing is made compact where the compact code, spread over the nodes there are, survives fewer losses of nodes than the
@@ -73,6 +73,8 @@ pub struct Resident {
     pub bands_held: u16,
     /// Disks of the chunks that a merge keeps, ascending; of fast and fresh stripes only.
     pub disks: Vec<DiskId>,
+    /// The code that the contents of packs in it are to have; `None`: it has no pack.
+    pub packed_for: Option<CodeSpec>,
     /// How often it was read lately.
     pub heat: f64,
     /// Whether it may be changed.
@@ -100,6 +102,8 @@ pub enum Standing {
     ShortRow,
     /// Objects of another bucket hold it too, whose policy decides.
     Elsewhere,
+    /// A volume or a snapshot holds it too, which has a stripe at each position.
+    OfVolume,
 }
 
 /// A conversion to carry out.
@@ -173,7 +177,7 @@ impl BucketSnapshot {
             match stripe.standing {
                 Standing::Young { .. } => space.young_bytes += bytes,
                 Standing::Hurt { .. } | Standing::Waits | Standing::Elsewhere => space.waiting_bytes += bytes,
-                Standing::Ready | Standing::ShortRow => {}
+                Standing::Ready | Standing::ShortRow | Standing::OfVolume => {}
             }
         }
         space
@@ -215,11 +219,11 @@ impl BucketSnapshot {
         self.disks >= usize::from(self.policy.compact.disks_min()) && self.nodes_allow_compact()
     }
 
-    /// Fast stripes that may be merged, by the bytes of their chunks.
-    fn mergeable(&self) -> BTreeMap<u64, usize> {
-        let mut alike = BTreeMap::new();
+    /// Fast stripes that may be merged.
+    fn mergeable(&self) -> Alike {
+        let mut alike = Alike::new();
         for stripe in self.ready(self.policy.fast) {
-            *alike.entry(stripe.chunk_bytes).or_insert(0) += 1;
+            *alike.entry(stripe.chunk_bytes).or_default().entry(stripe.packed_for).or_insert(0) += 1;
         }
         alike
     }
@@ -229,7 +233,7 @@ impl BucketSnapshot {
     }
 
     /// Why a stripe that no change names stays as it is, beside so many that are alike, where all take this `space`.
-    fn stays(&self, stripe: &Resident, alike: &BTreeMap<u64, usize>, space: &Space) -> Why {
+    fn stays(&self, stripe: &Resident, alike: &Alike, space: &Space) -> Why {
         let HeatPolicy { fast, compact, cold_below, hot_above, percent_max, .. } = self.policy;
         let heat = stripe.heat;
         let is_fast = stripe.code == fast;
@@ -249,6 +253,7 @@ impl BucketSnapshot {
             Standing::Waits => return Why::Waits,
             Standing::ShortRow => return Why::ShortRow { code: to },
             Standing::Elsewhere => return Why::Elsewhere,
+            Standing::OfVolume => return Why::OfVolume,
         }
         if wants_more && self.disks < usize::from(to.disks_min()) {
             return Why::TooFewDisks { code: to, needed: to.disks_min(), available: self.disks };
@@ -263,7 +268,9 @@ impl BucketSnapshot {
             (true, false) => Why::Warm { heat, cold_below },
             (false, false) => Why::Cool { heat, hot_above },
             (true, true) => {
-                let others = alike.get(&stripe.chunk_bytes).map_or(0, |alike| alike - 1);
+                let alike = alike.get(&stripe.chunk_bytes).into_iter().flatten();
+                let others = alike.filter(|(packed_for, _)| may_share(stripe.packed_for, **packed_for));
+                let others = others.map(|(_, alike)| alike).sum::<usize>().saturating_sub(1);
                 Why::NoPartner { needed: self.policy.sources() - 1, alike: others }
             }
             (false, true) => {
@@ -290,6 +297,14 @@ impl Resident {
     fn is_apart(&self) -> bool {
         self.disks.windows(2).all(|pair| pair[0] != pair[1])
     }
+}
+
+/// Stripes by the bytes of their chunks and by what packs in them are to have.
+type Alike = BTreeMap<u64, BTreeMap<Option<CodeSpec>, usize>>;
+
+/// Whether packs that are to have these codes may come into one stripe, whose contents are to have one.
+fn may_share(one: Option<CodeSpec>, other: Option<CodeSpec>) -> bool {
+    one.is_none() || other.is_none() || one == other
 }
 
 /// Plans at most `limit` conversions, in the order to carry them out.
@@ -507,19 +522,23 @@ impl<'a> Pool<'a> {
         let after = alike.partition_point(|other| *other <= at);
         let mut disks: BTreeSet<DiskId> = seed.disks.iter().copied().collect();
         let mut on_nodes = self.on_nodes(seed, &BTreeMap::new());
+        let mut packed_for = seed.packed_for;
         let mut group = vec![(at, seed)];
         let living = alike[after..].iter().filter_map(|other| Some((*other, self.stripes[*other]?)));
+        let living = living.filter(|(_, stripe)| may_share(seed.packed_for, stripe.packed_for));
         for (other, stripe) in living.take(PARTNERS_MAX) {
             if group.len() == self.sources || !may(stripe) {
                 break;
             }
-            if !stripe.is_apart() || stripe.disks.iter().any(|disk| disks.contains(disk)) {
+            let is_beside = stripe.disks.iter().any(|disk| disks.contains(disk));
+            if !stripe.is_apart() || is_beside || !may_share(packed_for, stripe.packed_for) {
                 continue;
             }
             let with_it = self.on_nodes(stripe, &on_nodes);
             if with_it.values().all(|chunks| *chunks <= self.on_node_max) {
                 disks.extend(&stripe.disks);
                 on_nodes = with_it;
+                packed_for = packed_for.or(stripe.packed_for);
                 group.push((other, stripe));
             }
         }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use claystone_chunk::StripeId;
 use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeRecord, VersionRef};
+use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeNames, StripeRecord, VersionRef};
 use claystone_stripe::{Family, Layout, StripeError};
 
 use crate::backoff::Cause;
@@ -446,17 +446,20 @@ impl<'a> Looking<'a> {
         self.stripes.insert(stripe.id, (resident, Parts { held: BTreeSet::from([part]), names: 1 }));
     }
 
-    /// Counts what objects of all buckets hold of these stripes. Returns those that are named elsewhere too.
+    /// Counts what names these stripes, in all buckets. Returns those that objects name elsewhere too.
     async fn count_names(&mut self) -> Result<BTreeSet<StripeId>, KeeperError> {
         let mut shared = BTreeSet::new();
         let ids: Vec<StripeId> = self.stripes.keys().copied().collect();
         for ids in ids.chunks(PAGE) {
-            let names = self.keeper.inner.meta.band_names(ids).await?;
-            for (id, of_bands) in ids.iter().zip(names) {
+            let names = self.keeper.inner.meta.names_of(ids).await?;
+            for (id, StripeNames { bands, packed_for, of_volume }) in ids.iter().zip(names) {
                 let Some((stripe, parts)) = self.stripes.get_mut(id) else { continue };
                 // What was named when the spans were read may not be any more.
-                stripe.bands_living = (of_bands.len() as u16).max(stripe.bands_held).min(stripe.bands);
-                if of_bands.values().sum::<u64>() > parts.names {
+                stripe.bands_living = (bands.len() as u16).max(stripe.bands_held).min(stripe.bands);
+                stripe.packed_for = packed_for;
+                if of_volume {
+                    stripe.standing = Standing::OfVolume;
+                } else if bands.values().sum::<u64>() > parts.names {
                     shared.insert(*id);
                 }
             }
@@ -484,6 +487,7 @@ impl<'a> Looking<'a> {
             bands_living: 1,
             bands_held: 1,
             disks,
+            packed_for: None,
             heat: keeper.inner.stripes.heats().of(stripe.id, now),
             standing: self.standing(stripe),
         }

@@ -137,6 +137,8 @@ pub enum Why {
     Waits,
     /// Objects of another bucket hold it too, whose policy decides.
     Elsewhere,
+    /// A volume or a snapshot holds it too.
+    OfVolume,
 }
 
 impl Why {
@@ -162,6 +164,7 @@ impl Why {
             Why::Hurt { .. } => "hurt",
             Why::Waits => "waits",
             Why::Elsewhere => "elsewhere",
+            Why::OfVolume => "of_volume",
         }
     }
 }
@@ -255,6 +258,7 @@ impl fmt::Display for Why {
             Why::Elsewhere => f.write_str(
                 "it stays as it is: objects of another bucket hold it too, whose policy decides, or of another part of this one",
             ),
+            Why::OfVolume => f.write_str("it stays as it is: a volume or a snapshot holds it too, which has a stripe at each position"),
         }
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use claystone_chunk::DiskId;
 use claystone_chunk::testing::Faults;
-use claystone_keeper::{Overall, Settings, Why};
+use claystone_keeper::{ConversionError, Overall, Settings, Why};
 use claystone_meta::{
-    BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, NewContent, NewObject, ObjectRecords, PRESETS,
-    Precondition, VersionRef, Versioning,
+    BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject, ObjectRecords,
+    PRESETS, Precondition, VersionRef, Versioning,
 };
 use claystone_stripe::Stripes;
 use support::adaptive::{
@@ -377,6 +377,33 @@ fn stripes_that_lie_in_several_parts_of_a_large_bucket_are_converted() {
         for key in ["a", "b", "c", "d", "e"] {
             store.read(key).await;
         }
+        assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+    });
+}
+
+/// Of packs a merge is refused when all of it is read and written, if their contents are to have different codes: it is not begun.
+#[test]
+fn packs_for_different_codes_are_not_read_and_written_to_be_refused() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        // The first and the second go to two lanes, and so do the third and the fourth.
+        store.put_pack("a", BYTES, "rsm:3+2").await;
+        store.put_pack("b", BYTES, "rs:3+2").await;
+        store.age().await;
+        let before = store.moved();
+        let round = store.keeper.convert_once().await.expect("the database answers");
+        assert_eq!((round.merged, round.failed, round.left), (0, 0, 0));
+        assert_eq!(store.moved(), before);
+        assert!(matches!(store.why("a").await, Why::NoPartner { needed: 1, alike: 0 }), "{}", store.why("a").await);
+        // The transaction has the last word.
+        let sources = [store.span("a").await.stripe.id, store.span("b").await.stripe.id];
+        let refused = store.keeper.convert(&sources, store.policy.compact).await;
+        assert!(matches!(refused, Err(ConversionError::Meta(MetaError::PacksDiffer { .. }))), "{refused:?}");
+        for key in ["c", "d"] {
+            store.put_pack(key, BYTES, "rs:3+2").await;
+        }
+        store.age().await;
+        assert!(store.keeper.convert_once().await.expect("the database answers").merged > 0, "they have partners");
+        assert_eq!(store.code("a").await, "rsm:3+2");
         assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
     });
 }

@@ -20,8 +20,8 @@ pub mod testing;
 pub use policy::{HeatPolicy, PRESETS, PolicyError, Preset, Reads};
 pub use record::{
     AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, ObjectRecord,
-    Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId, UploadRecord,
-    VersionName, VolumeRecord,
+    Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord, UploadId,
+    UploadRecord, VersionName, VolumeRecord,
 };
 pub use redundancy::{Mirroring, Redundancy, RedundancyError};
 pub use sqlite::{SqliteMeta, Workers};

@@ -150,6 +150,17 @@ impl Span {
     }
 }
 
+/// What names a stripe, of whatever bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StripeNames {
+    /// How many times objects and parts name each of its bands; bands that none names are left out.
+    pub bands: BTreeMap<u16, u64>,
+    /// The code that the contents of packs in it are to have; `None`: it has no pack.
+    pub packed_for: Option<CodeSpec>,
+    /// A volume or a snapshot holds it: no conversion of it is committed.
+    pub of_volume: bool,
+}
+
 /// How much a stripe is read, as it was at one moment: it decays from there on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HeatRecord {

@@ -1,7 +1,5 @@
 //! The traits of a metadata store. Each method is one transaction.
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 use claystone_chunk::{ByteRange, DiskId, Lease, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
@@ -9,8 +7,8 @@ use claystone_env::WallTime;
 
 use crate::{
     AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatPolicy, HeatRecord,
-    ObjectRecord, PartRecord, Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeRecord, UploadId,
-    UploadRecord, VersionName, VolumeRecord,
+    ObjectRecord, PartRecord, Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord,
+    UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -626,9 +624,8 @@ pub trait HeatRecords: Send + Sync {
         after: Option<&SpanPlace>,
         limit: usize,
     ) -> Result<(Vec<Span>, Option<SpanPlace>), MetaError>;
-    /// How many times objects and parts, of whatever bucket, name each band of these stripes, in the order of the ids; bands
-    /// that none names are left out.
-    async fn band_names(&self, ids: &[StripeId]) -> Result<Vec<BTreeMap<u16, u64>>, MetaError>;
+    /// What names these stripes, in the order of the ids.
+    async fn names_of(&self, ids: &[StripeId]) -> Result<Vec<StripeNames>, MetaError>;
     /// Of stripes with ids greater than `after`, ascending.
     async fn heats(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<HeatRecord>, MetaError>;
     /// Remembers the heat of stripes, or with a count of 0 forgets it. Returns those that are not live, of which nothing is

@@ -25,6 +25,7 @@ fn fast(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Resi
         bands_living: 1,
         bands_held: 1,
         disks: (first..first + u128::from(policy.fast.shape().data)).map(DiskId).collect(),
+        packed_for: None,
         heat,
         standing: Standing::Ready,
     }
@@ -265,6 +266,45 @@ fn a_band_that_another_bucket_holds_is_not_dead_and_counts_there() {
     let elsewhere = Resident { standing: Standing::Elsewhere, heat: 9.0, ..half };
     let now = snapshot(rsm, vec![elsewhere]);
     assert_eq!((plan_conversions(&now, 9), now.reasons()[&StripeId(1)]), (vec![], Why::Elsewhere));
+}
+
+/// The transaction would refuse them, when all is read and written.
+#[test]
+fn packs_for_different_codes_are_not_merged() {
+    let rsm = policy("rsm-6+3");
+    let [one, other] = ["rsm:6+3", "rs:6+3"].map(|code| Some(code.parse().expect("valid")));
+    let with = |id: u128, packed_for| Resident { packed_for, ..fast(&rsm, id, 64, 20 * id, id as f64 / 100.0) };
+    let now = snapshot(rsm, vec![with(1, one), with(2, other), with(3, one), with(4, None)]);
+    assert_eq!(sources(&plan_conversions(&now, 9)), [[1, 3], [2, 4]]);
+    // Over the bound too; and what has no partner is told so, with as many as it could have.
+    let now = snapshot(rsm, vec![with(1, one), with(2, other), with(3, other)]);
+    assert_eq!(sources(&plan_conversions(&now, 9)), [[2, 3]]);
+    assert_eq!(now.reasons()[&StripeId(1)], Why::NoPartner { needed: 1, alike: 0 });
+    // One without packs brings no two together.
+    let pc = policy("pc");
+    let with = |id: u128, packed_for| Resident { packed_for, ..fast(&pc, id, 64, 20 * id, id as f64 / 100.0) };
+    let now = snapshot(pc, vec![with(1, None), with(2, one), with(3, other), with(4, one)]);
+    assert_eq!(sources(&plan_conversions(&now, 9)), [[1, 2, 4]]);
+}
+
+#[test]
+fn what_a_volume_holds_is_neither_merged_nor_split() {
+    for name in ["lrc", "rsm-6+3"] {
+        let policy = HeatPolicy { percent_max: 400, ..policy(name) };
+        let of_volume = |stripe| Resident { standing: Standing::OfVolume, ..stripe };
+        let dead = Resident { bands_living: 1, bands_held: 1, ..compact(&policy, 3, 64, 0.0) };
+        let stripes = vec![
+            of_volume(fast(&policy, 1, 64, 0, 0.0)),
+            fast(&policy, 2, 64, 20, if name == "lrc" { 0.5 } else { 0.0 }),
+            of_volume(dead),
+            of_volume(compact(&policy, 4, 64, 9.0)),
+        ];
+        let now = snapshot(policy, stripes);
+        assert_eq!(plan_conversions(&now, 9), [], "{name}");
+        let reasons = now.reasons();
+        assert_eq!([1, 3, 4].map(|id| reasons[&StripeId(id)]), [Why::OfVolume; 3]);
+        assert_eq!(now.space().waiting_bytes, 0, "they wait for nothing");
+    }
 }
 
 #[test]

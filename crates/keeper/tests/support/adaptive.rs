@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claystone_chunk::testing::{Faults, pattern};
-use claystone_chunk::{ChunkStore, DiskId, Durability};
+use claystone_chunk::{ByteRange, ChunkStore, DiskId, Durability};
 use claystone_code::ChunkIndex;
 use claystone_keeper::{Settings, Why};
-use claystone_meta::{BucketRecords, HeatPolicy, StripeRecord, StripeRecords};
-use claystone_stripe::{Absence, Family, Member};
+use claystone_meta::{BucketRecords, HeatPolicy, NewContent, NewPart, StripeRecord, StripeRecords};
+use claystone_stripe::{Absence, Claim, Family, Member};
 
 /// The store, and what its bucket wants.
 pub struct Store {
@@ -72,13 +72,25 @@ pub fn settings() -> Settings {
 impl Store {
     /// An object of one stripe, of copies if the policy has them, else fast.
     pub async fn put(&self, key: &str, bytes: usize) {
+        let (stripe, _claim) = self.write(bytes).await;
+        self.commit(key, &stripe).await;
+    }
+
+    /// The same as the one part of a pack, whose contents are to have the code `wanted`.
+    pub async fn put_pack(&self, key: &str, bytes: usize, wanted: &str) {
+        let (pack, _claim) = self.write(bytes).await;
+        let part = ByteRange { offset: 0, bytes: bytes as u64 };
+        let wanted = wanted.parse().expect("valid");
+        self.commit_content(key, part.bytes, NewContent::Part(NewPart { pack, wanted, part })).await;
+    }
+
+    async fn write(&self, bytes: usize) -> (StripeRecord, Claim) {
         let HeatPolicy { fast, compact, .. } = self.policy;
         let (code, family) = (self.policy.fresh().unwrap_or(fast), Family { fast, compact });
         let writer = self.stripes.writer_in_lane(code, family, bytes as u64, Durability::Synced).await;
         let mut writer = writer.expect("enough disks");
         writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
-        let (stripe, _claim) = writer.finish().await.expect("stores commit");
-        self.commit(key, &stripe).await;
+        writer.finish().await.expect("stores commit")
     }
 
     pub async fn code(&self, key: &str) -> String {

@@ -88,13 +88,18 @@ impl Store {
 
     /// Makes a stripe an object.
     pub async fn commit(&self, key: &str, stripe: &StripeRecord) {
+        self.commit_content(key, stripe.data_bytes, NewContent::Stripes(vec![stripe.clone()])).await;
+    }
+
+    /// Makes a content an object.
+    pub async fn commit_content(&self, key: &str, bytes: u64, content: NewContent) {
         let object = NewObject {
             bucket: self.bucket,
             key: key.to_owned(),
             versioning: Versioning::Off,
             precondition: Precondition::None,
-            content: NewContent::Stripes(vec![stripe.clone()]),
-            bytes: stripe.data_bytes,
+            content,
+            bytes,
             etag: "e".to_owned(),
             created: self.env.clock.wall(),
             attributes: Vec::new(),

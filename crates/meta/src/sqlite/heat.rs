@@ -12,9 +12,9 @@ use rusqlite::{Connection, params};
 use super::SqliteMeta;
 use super::fault::Fault;
 use super::packs;
-use super::rows::{Int, rows, stripe_id, text, time, unsigned};
+use super::rows::{Int, parse_code, rows, stripe_id, text, time, unsigned};
 use super::stripes::{after_column, load_all, refs};
-use crate::{BucketId, HeatRecord, HeatRecords, MetaError, Span, SpanPlace};
+use crate::{BucketId, HeatRecord, HeatRecords, MetaError, Span, SpanPlace, StripeNames};
 
 #[async_trait]
 impl HeatRecords for SqliteMeta {
@@ -42,20 +42,24 @@ impl HeatRecords for SqliteMeta {
         .await
     }
 
-    async fn band_names(&self, ids: &[StripeId]) -> Result<Vec<BTreeMap<u16, u64>>, MetaError> {
+    async fn names_of(&self, ids: &[StripeId]) -> Result<Vec<StripeNames>, MetaError> {
         let ids = ids.to_vec();
         self.read_steps(move |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT p.band, sum(c.refs) FROM spans p CROSS JOIN contents c ON c.id = p.content WHERE p.stripe = ?1 GROUP BY p.band",
+                "SELECT p.band, sum(c.refs), count(*) FROM spans p CROSS JOIN contents c ON c.id = p.content \
+                 WHERE p.stripe = ?1 GROUP BY p.band",
             )?;
             let mut names = Vec::with_capacity(ids.len());
             for id in &ids {
-                let mut of_stripe = BTreeMap::new();
+                let (mut bands, mut spans) = (BTreeMap::new(), 0);
                 let mut found = statement.query(params![id.0.to_be_bytes()])?;
                 while let Some(row) = found.next()? {
-                    of_stripe.insert(row.get(0)?, unsigned(row, 1)?);
+                    bands.insert(row.get(0)?, unsigned(row, 1)?);
+                    spans += row.get::<_, i64>(2)?;
                 }
-                names.push(of_stripe);
+                // One that cannot be read is found when a conversion of it is committed.
+                let packed_for = packs::wanted(connection, *id)?.and_then(|wanted| parse_code(&wanted).ok());
+                names.push(StripeNames { bands, packed_for, of_volume: refs(connection, *id)? != spans });
             }
             Ok(names)
         })

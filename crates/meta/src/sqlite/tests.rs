@@ -155,6 +155,8 @@ async fn a_database_of_schema_3_is_brought_forward() {
         assert_eq!(meta.shared(&[StripeId(6)]).await.expect("kept"), [StripeId(6)]);
     }
     let meta = open(&path).await;
+    let names = meta.names_of(&[StripeId(5), StripeId(7)]).await.expect("kept");
+    assert_eq!(names.iter().map(|names| names.of_volume).collect::<Vec<_>>(), [false, true]);
     let targets = vec![crate::StripeRecord { data_bytes: 256 << 10, ..stripe(70, "rs:4+2", 256 << 10) }];
     let of_volume = Conversion { sources: vec![(StripeId(7), 0)], targets };
     let refused = meta.convert(of_volume).await;

@@ -6,8 +6,8 @@ use claystone_chunk::StripeId;
 
 use super::{add_disks, at, bucket, delete, new_object, put_versioned, stripe};
 use crate::{
-    Band, Conversion, HeatRecord, Meta, MetaError, NewContent, NewObject, StripeRecord, VersionName, VersionRef,
-    Versioning,
+    Band, Conversion, HeatRecord, Meta, MetaError, NewContent, NewObject, StripeNames, StripeRecord, VersionName,
+    VersionRef, Versioning,
 };
 
 fn heat(stripe: u128, count: f64, ms: u64) -> HeatRecord {
@@ -81,6 +81,7 @@ pub(super) async fn what_a_bucket_holds_comes_in_order_and_pages_add_up(meta: &d
     let ids = [20, 5, 7, 99].map(StripeId);
     let names = |of: &[(u16, u64)]| of.iter().copied().collect::<BTreeMap<u16, u64>>();
     let expected = [names(&[(0, 1), (1, 1)]), names(&[(0, 2)]), names(&[(0, 1)]), names(&[])];
-    assert_eq!(meta.band_names(&ids).await?, expected);
+    let expected = expected.map(|bands| StripeNames { bands, ..StripeNames::default() });
+    assert_eq!(meta.names_of(&ids).await?, expected);
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::uploads::{completed, part, upload};
 use super::{add_disks, bucket, current, delete, empty_object, ids, new_object, place, refused, stripe};
 use crate::{
     Band, BucketId, Conversion, Meta, MetaError, NewContent, NewObject, NewPart, Origin, Pack, PackedPart, Repack,
-    StripeRecord, UploadId,
+    StripeNames, StripeRecord, UploadId,
 };
 
 fn range(offset: u64, bytes: u64) -> ByteRange {
@@ -209,7 +209,8 @@ pub(super) async fn packs_are_counted_by_band(meta: &dyn Meta) -> Result<(), Met
     assert_eq!(meta.repack(repack).await?, (1, Vec::new()));
     assert_eq!(place_of(meta, "d").await?, (10, 0, Some(range(0, 40))));
     assert_eq!(live_bytes(meta).await?, [(10, 40)], "of the merged one a band is left, and that is full");
-    assert_eq!(meta.band_names(&[StripeId(9)]).await?, [[(0, 2)].into()]);
+    let names = StripeNames { bands: [(0, 2)].into(), packed_for: Some(wanted()), of_volume: false };
+    assert_eq!(meta.names_of(&[StripeId(9)]).await?, [names]);
     meta.delete_object(delete(id, "a")).await?;
     assert_eq!(ids(&meta.delete_object(delete(id, "b")).await?.dead), [9]);
     meta.delete_object(delete(id, "d")).await?;
@@ -239,6 +240,9 @@ pub(super) async fn packs_for_different_codes_are_not_merged(meta: &dyn Meta) ->
     target.places[4] = Some(place(7, 0));
     let merge = Conversion { sources: vec![(StripeId(1), 0), (StripeId(2), 0)], targets: vec![target] };
     refused!(meta.convert(merge).await, MetaError::PacksDiffer { .. });
+    // Who asks before finds out without trying.
+    let names = meta.names_of(&[StripeId(1), StripeId(2)]).await?;
+    assert_eq!(names.iter().map(|names| names.packed_for).collect::<Vec<_>>(), [Some(wanted()), Some(other)]);
     // Both are what they were, each for its own code.
     assert_eq!((place_of(meta, "a").await?.0, place_of(meta, "b").await?.0), (1, 2));
     let packs = meta.thin_packs(100, 9).await?;

@@ -490,6 +490,7 @@ impl<'a> World<'a> {
                 bands_living: stripe.bands.len() as u16,
                 bands_held: stripe.bands.len() as u16,
                 disks,
+                packed_for: None,
                 heat: self.heats.of(stripe_id(id), now),
                 standing: if left_s > 0.0 { young } else { Standing::Ready },
             }
