@@ -14,7 +14,7 @@ use claystone_chunk::{DiskId, StripeId};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Moment, timeout};
 use claystone_meta::{DiskState, Meta, MetaError};
-use claystone_stripe::{DamageReports, Stripes};
+use claystone_stripe::{DamageReports, LookupsBegun, Stripes};
 use tokio::sync::Notify;
 
 use crate::backoff::{Backoff, Cause};
@@ -85,7 +85,7 @@ pub(crate) struct State {
     pub(crate) full_scrub: Option<FullScrub>,
     pub(crate) last_scrub: Option<ScrubReport>,
     pub(crate) losses: Losses,
-    pub(crate) dead_since: BTreeMap<StripeId, Moment>,
+    pub(crate) dead_since: BTreeMap<StripeId, (Moment, LookupsBegun)>,
     pub(crate) sweep_wanted: BTreeSet<DiskId>,
     /// Draining disks that nothing names, and since when that is known.
     pub(crate) empty_since: BTreeMap<DiskId, Moment>,

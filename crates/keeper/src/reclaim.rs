@@ -13,7 +13,9 @@
 //! 1. The sweep asks for a claim first and for a record second. A chunk that is being written has a claim until its
 //!    record is committed, so whoever sees neither sees garbage; and no chunk id is ever used twice.
 //! 2. Without an answer from the metadata store nothing is deleted.
-//! 3. A dead stripe is forgotten only when every chunk of it is gone: deleted, or on a disk that was given up.
+//! 3. A dead stripe is not discarded before those are done who may have found it alive and have not claimed it yet, however short
+//!    `reclaim_after` is.
+//! 4. A dead stripe is forgotten only when every chunk of it is gone: deleted, or on a disk that was given up.
 //!    A crash in between discards it again, which is no error.
 
 use std::collections::BTreeSet;
@@ -30,7 +32,7 @@ use crate::{Keeper, KeeperError};
 pub struct ReclaimRound {
     /// Dead stripes whose chunks are gone and that are forgotten.
     pub forgotten: u64,
-    /// Dead stripes that wait: they died a short while ago, or a disk does not answer.
+    /// Dead stripes that wait: they died a short while ago, somebody reads them, or a disk does not answer.
     pub waiting: u64,
     /// Disks searched for orphans.
     pub swept: u64,
@@ -79,7 +81,7 @@ impl Keeper {
         let remembered = self.state().dead_since.len();
         let limit = BATCH + remembered;
         let dead = self.inner.meta.dead_stripes(limit).await?;
-        let now = self.now();
+        let (now, begun) = (self.now(), self.inner.stripes.lookups_begun());
         let mut ripe = Vec::new();
         {
             let mut state = self.state();
@@ -88,8 +90,9 @@ impl Keeper {
                 state.dead_since.retain(|id, _| ids.contains(id));
             }
             for stripe in &dead {
-                let since = *state.dead_since.entry(stripe.id).or_insert(now);
-                if now.since(since) >= self.inner.settings.reclaim_after {
+                let (since, looked_up) = *state.dead_since.entry(stripe.id).or_insert((now, begun));
+                let is_old = now.since(since) >= self.inner.settings.reclaim_after;
+                if is_old && self.inner.stripes.are_lookups_done(looked_up) {
                     ripe.push(stripe);
                 }
             }

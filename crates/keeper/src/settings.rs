@@ -23,7 +23,8 @@ pub struct Settings {
     pub scrub_cycle: Duration,
     /// A new stripe is verified when it is this old. Many objects are deleted or replaced within their first minute.
     pub verify_after: Duration,
-    /// A dead stripe's chunks stay this long after they were first seen dead, for reads that are under way.
+    /// A dead stripe's chunks stay this long after they were first seen dead. Reads of this process that are under way need none of
+    /// it: they are waited for in any case.
     pub reclaim_after: Duration,
     /// Each disk is searched this often for chunks that no record names. It also happens at the start and
     /// when a disk returns.

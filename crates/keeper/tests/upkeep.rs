@@ -425,6 +425,31 @@ fn dead_stripes_give_their_space_back_after_their_grace() {
 }
 
 #[test]
+fn without_a_grace_reads_that_have_begun_are_waited_for() {
+    with_store(6, at_once(), |store| async move {
+        store.put("drop", "rs:4+2", 70_000).await;
+        // Somebody finds the object, and is slow to claim what it names.
+        let looking = store.stripes.look_up();
+        let span = store.span("drop").await;
+        store.delete("drop").await;
+        for _ in 0..3 {
+            let round = store.keeper.reclaim_once().await.expect("the database answers");
+            assert_eq!((round.forgotten, round.waiting), (0, 1));
+        }
+        let claim = store.stripes.claim_record(&span.stripe);
+        drop(looking);
+        let later = store.stripes.look_up();
+        let round = store.keeper.reclaim_once().await.expect("the database answers");
+        assert_eq!((round.forgotten, round.waiting), (0, 1), "it is read");
+        store.assert_span_reads(&span).await;
+        drop(claim);
+        assert_eq!(store.keeper.reclaim_once().await.expect("the database answers").forgotten, 1);
+        drop(later);
+        store.assert_no_garbage().await;
+    });
+}
+
+#[test]
 fn a_dead_stripe_is_forgotten_and_its_chunk_on_an_absent_disk_swept_on_return() {
     with_store(6, at_once(), |store| async move {
         store.put("drop", "rs:4+2", 70_000).await;

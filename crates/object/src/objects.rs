@@ -222,6 +222,7 @@ impl Objects {
     /// # Errors
     /// `Meta(NoSuchBucket)`.
     pub async fn find(&self, bucket: &str, key: &str, version: &VersionRef) -> Result<Content, ObjectError> {
+        let _until_claimed = self.stripes.look_up();
         let found = self.meta.object(bucket, key, version).await?;
         let Some(record) = found.object else { return Ok(Content { bucket: found.bucket, object: None }) };
         let attributes = Attributes::decode(&record.attributes)?;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::claim::Claims;
 use crate::hold::Holds;
 use crate::lanes::Lanes;
+use crate::lookup::Lookups;
 use crate::{
     Converted, DegradedReads, Family, Heats, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader,
     StripeWriter, Verification,
@@ -71,6 +72,7 @@ pub struct Stripes {
     pub(crate) stores: Stores,
     pub(crate) settings: Arc<Settings>,
     pub(crate) claims: Claims,
+    lookups: Lookups,
     pub(crate) holds: Holds,
     pub(crate) heats: Heats,
     pub(crate) degraded: DegradedReads,
@@ -91,6 +93,7 @@ impl Stripes {
                 lanes: Lanes::default(),
                 settings: Arc::new(settings),
                 claims: Claims::default(),
+                lookups: Lookups::default(),
                 holds: Holds::default(),
                 damage,
             },
@@ -127,6 +130,21 @@ impl Stripes {
     /// Keeps reclaim away from all chunks that a record names, whatever stripes they were written for: for readers.
     pub fn claim_record(&self, record: &StripeRecord) -> crate::Claim {
         self.claims.claim(record.names())
+    }
+
+    /// Keeps reclaim away from all that is about to be found by records, until it is claimed: for readers.
+    pub fn look_up(&self) -> crate::Lookup {
+        self.lookups.begin()
+    }
+
+    /// Those who have begun to look records up.
+    pub fn lookups_begun(&self) -> crate::LookupsBegun {
+        self.lookups.begun()
+    }
+
+    /// Whether all of those are done: what was dead then has been claimed, or is not read any more.
+    pub fn are_lookups_done(&self, begun: crate::LookupsBegun) -> bool {
+        self.lookups.are_done(begun)
     }
 
     /// Whether somebody writes or reads chunks with a name like one of this record's. Ask this before deleting any.
