@@ -1,7 +1,8 @@
 //! Stripes of objects that are merged, split or given another code where they lie, with one fault at one operation of one
 //! disk, until what was dropped is deleted too: run for every operation of every disk and both faults, each step meets each once.
 //! Stripes may be hurt before, and are converted before they are repaired; or an object of a merged one is deleted before it is split.
-//! So it is with copies of which data chunks that share a disk are moved apart.
+//! So it is with copies of which data chunks that share a disk are moved apart. The step between the last look at the new chunks and
+//! the transaction has no operation of a disk: there each disk is lost by itself.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,8 +11,9 @@ use anyhow::{Context, Result, ensure};
 use claystone_chunk::DiskId;
 use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
 use claystone_keeper::Overall;
-use claystone_meta::{HeatPolicy, StripeRecord, StripeRecords};
+use claystone_meta::{ChunkPlace, DiskState, HeatPolicy, MetaError, StripeRecord, StripeRecords};
 use claystone_sim::World;
+use claystone_stripe::Unpaced;
 use futures::future::{Either, select};
 
 use crate::Stored;
@@ -62,6 +64,25 @@ impl ConversionStep {
 /// What the store did wrong.
 pub fn run_conversion(step: ConversionStep) -> Result<bool> {
     claystone_sim::run(1, |world| run(world, step)).with_context(|| format!("{step:?}"))
+}
+
+/// A conversion of which a disk is lost when its new chunks were read back and no transaction has named them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LateLoss {
+    /// The conversion; its fault does not happen.
+    pub step: ConversionStep,
+    /// The records give the disk up too. Otherwise it only does not answer any more.
+    pub given_up: bool,
+    /// Which disk.
+    pub disk: usize,
+}
+
+/// Runs a late loss. Returns whether the transaction was refused.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_late_loss(loss: LateLoss) -> Result<bool> {
+    claystone_sim::run(1, |world| lose_late(world, loss)).with_context(|| format!("{loss:?}"))
 }
 
 /// Copies of which data chunks share a disk are moved apart, and a fault in that.
@@ -198,6 +219,60 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
     cluster.slots[away].sim.set_removed(true);
     check(&cluster, step).await.with_context(|| format!("without disk {away}"))?;
     Ok(true)
+}
+
+async fn lose_late(world: World, LateLoss { step, given_up, disk }: LateLoss) -> Result<bool> {
+    let cluster = Cluster::reclaiming_at_once(world, step.disks()).await?;
+    cluster.running.objects.set_code(BUCKET, Some(step.fast)).await?;
+    write(&cluster, step).await?;
+    let (from, to) = if step.back { (step.compact, step.fast) } else { (step.fast, step.compact) };
+    if step.back {
+        convert(&cluster, step.compact).await?;
+    }
+    let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
+    let converted = cluster.running.stripes.convert(&live(&cluster).await?, &plan, &Unpaced).await?;
+    let lost = cluster.slots[disk].disk;
+    let is_new = |target: &StripeRecord| {
+        let places = (0..).map(ChunkIndex).zip(&target.places);
+        let mut here = places.filter(|(_, place)| place.is_some_and(|place| place.disk == lost));
+        here.any(|(index, _)| !target.origins.contains_key(&index))
+    };
+    let has_new = converted.change.targets.iter().any(is_new);
+
+    cluster.slots[disk].sim.set_removed(true);
+    if given_up {
+        cluster.running.keeper.set_disk_state(lost, DiskState::Lost).await?;
+    }
+    let refused = match cluster.meta.convert(converted.change.clone()).await {
+        Ok(_) => false,
+        Err(MetaError::StripeChanged { .. }) => true,
+        Err(error) => return Err(error.into()),
+    };
+    ensure!(refused == (given_up && has_new), "refused: {refused}, though it has new chunks: {has_new}");
+    if refused {
+        cluster.running.stripes.discard_converted(converted).await;
+    } else {
+        drop(converted);
+    }
+    // Nothing survives less than it did with this disk gone.
+    let stripes = live(&cluster).await?;
+    let expected = if refused { from } else { to };
+    ensure!(stripes.iter().all(|stripe| stripe.code == expected), "they are not all {expected}");
+    for stripe in &stripes {
+        let places = (0..).map(ChunkIndex).zip(&stripe.places);
+        let is_gone = |place: &Option<ChunkPlace>| place.is_none_or(|place| place.disk == lost);
+        let gone: Vec<ChunkIndex> = places.filter(|(_, place)| is_gone(place)).map(|(index, _)| index).collect();
+        let (left, least) = (i64::from(stripe.code.tolerance_left(&gone)), i64::from(from.tolerance()) - 1);
+        ensure!(left >= least, "{} survives {left} losses more without {gone:?}, and {least} before", stripe.code);
+    }
+    check(&cluster, step).await.context("without the disk")?;
+    heal(&cluster).await?;
+    cluster.check_verified().await?;
+    cluster.check_no_orphans().await?;
+    let away = (disk + 1) % cluster.slots.len();
+    cluster.slots[away].sim.set_removed(true);
+    check(&cluster, step).await.with_context(|| format!("without disk {away}"))?;
+    Ok(refused)
 }
 
 /// An object of one stripe for each that is merged, on disks of their own.

@@ -26,7 +26,7 @@ mod volume;
 
 pub use atlas::Atlas;
 pub use cluster::Cluster;
-pub use conversions::{ConversionStep, SpreadStep, run_conversion, run_spread};
+pub use conversions::{ConversionStep, LateLoss, SpreadStep, run_conversion, run_late_loss, run_spread};
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};
 pub use volume::{Step, StepFault, Takeover, VolumeReport, Work, run_step, run_takeover, run_volume_seed};

@@ -1,7 +1,7 @@
 //! Conversions of stripes, with a fault at every operation of every disk.
 
 use claystone_code::CodeSpec;
-use claystone_drill::{ConversionStep, SpreadStep, StepFault, run_conversion, run_spread};
+use claystone_drill::{ConversionStep, LateLoss, SpreadStep, StepFault, run_conversion, run_late_loss, run_spread};
 
 const FAULTS: [StepFault; 2] = [StepFault::Kill, StepFault::Loss];
 
@@ -78,6 +78,32 @@ fn steps_of_encoding_copies_otherwise_are_killed_and_lose_a_disk() {
     {
         let steps = every_step(step(copies, code), 8);
         assert!(steps > 60, "only {steps} steps");
+    }
+}
+
+/// Between the last look at the new chunks and the transaction that names them. Given up by then, a disk with new chunks has the
+/// transaction refused; one that only does not answer, or has none of them, leaves a chunk to rebuild at most.
+#[test]
+fn a_disk_that_is_lost_when_new_chunks_were_read_back_has_them_refused_or_rebuilt() {
+    for (fast, compact) in [
+        ("rsm:2+1", "rsm:4+1"),
+        ("rsm:2+2", "rsm:4+2"),
+        ("pc:1x2", "pc:2x2"),
+        ("lrc:4+2+1", "lrc:4+1+1"),
+        ("clay:6+2:7", "rs:6+2"),
+        ("mirror:2x2", "rsm:2+1"),
+    ] {
+        for back in [false, true] {
+            let step = ConversionStep { back, ..step(fast, compact) };
+            for given_up in [false, true] {
+                let run = |disk| run_late_loss(LateLoss { step, given_up, disk });
+                let refused = (0..step.disks()).map(|disk| run(disk).unwrap_or_else(|error| panic!("{error:?}")));
+                let refused = refused.filter(|refused| *refused).count();
+                let all = step.disks();
+                assert_eq!(refused > 0, given_up, "{fast} and {compact}, back: {back}: {refused} of {all}");
+                assert!(refused < all, "{fast} and {compact}, back: {back}: not one has only what was there");
+            }
+        }
     }
 }
 

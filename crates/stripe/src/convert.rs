@@ -14,6 +14,14 @@
 //! | named | one transaction named the targets; kept chunks are the same files on the same disks. The sources are dead stripes of nothing but the chunks that were dropped | the same |
 //! | done | the dropped chunks are deleted and the sources forgotten, as those of every dead stripe, when nobody reads by their records | the same |
 //!
+//! A disk that is lost between the last look at the new chunks and the transaction:
+//!
+//! | it held | given up in the records by then | it only does not answer |
+//! |---|---|---|
+//! | new chunks | refused: as it was | named; the chunk is missing, and is rebuilt when its disk stays away |
+//! | kept chunks | named; the target lacks the chunk that its source lacked | the same |
+//! | dropped chunks | named, and nothing is lacking | the same |
+//!
 //! Tolerance: each source has all its parity until the transaction, each target from there on. Readers with a source's
 //! record have claimed the names that it has, dropped and kept ones, so nothing that it names is deleted under them.
 //!
