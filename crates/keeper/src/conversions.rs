@@ -413,14 +413,20 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
 
 /// Compact stripes that take more than their living bands would alone.
 fn splits_of_dead(snapshot: &BucketSnapshot) -> impl Iterator<Item = Change> {
-    let HeatPolicy { fast, compact, .. } = snapshot.policy;
+    let policy = snapshot.policy;
+    let HeatPolicy { fast, compact, .. } = policy;
     snapshot.ready(compact).filter_map(move |stripe| {
         let dead = stripe.bands - stripe.bands_living;
         let living =
             i128::from(stripe.bands_living) * i128::from(fast.shape().chunks()) * i128::from(stripe.chunk_bytes);
         let saved_bytes = (i128::from(stripe.chunks_bytes()) - living) as i64;
         let why = Why::BandsDead { dead, bands: stripe.bands };
-        (dead > 0 && saved_bytes > 0).then(|| Change { sources: vec![stripe.stripe], to: fast, saved_bytes, why })
+        (dead > 0 && policy.splits_with(stripe.bands_living)).then(|| Change {
+            sources: vec![stripe.stripe],
+            to: fast,
+            saved_bytes,
+            why,
+        })
     })
 }
 

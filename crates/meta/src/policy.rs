@@ -162,6 +162,11 @@ impl HeatPolicy {
         self.compact.shape().data / self.fast.shape().data
     }
 
+    /// Whether a compact stripe takes more than so many of its bands would as fast stripes: it is split when the others hold nothing.
+    pub fn splits_with(&self, bands_living: u16) -> bool {
+        u32::from(bands_living) * u32::from(self.fast.shape().chunks()) < u32::from(self.compact.shape().chunks())
+    }
+
     /// Whether both codes cut a row that is not whole alike: they have the same number of sub-chunks.
     pub fn rows_alike(&self) -> bool {
         self.fast.shape().alpha == self.compact.shape().alpha

@@ -6,17 +6,19 @@
 //!    meanwhile stays as it is.
 //! 3. What it replaces is given up only for a pack that is synced, was read back, and lacks no chunk.
 //! 4. A pack that cannot be read, or a code that cannot be written, keeps no other from being written anew.
-//! 5. A body is copied a bounded number of times: a new pack holds [`GROWTH`] times what the longest of the old ones did,
+//! 5. Of a merged stripe a band is written anew only if that gives back space: it is all that is left in the stripe, or a policy splits
+//!    off what holds nothing.
+//! 6. A body is copied a bounded number of times: a new pack holds [`GROWTH`] times what the longest of the old ones did,
 //!    or half of what a pack can hold, or gives back as much as it holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, Durability, StripeId};
 use claystone_code::CodeSpec;
-use claystone_meta::{HeatPolicy, MetaError, Pack, PackedPart, Repack, Span};
+use claystone_meta::{HeatPolicy, MetaError, Pack, PackedPart, Repack, Span, StripeRecord};
 use claystone_stripe::{Claim, Unpaced};
 
 use crate::ObjectError;
@@ -26,7 +28,7 @@ use crate::packs::{Hold, Kind, PACK_PARTS_MAX};
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RepackRound {
-    /// Stripes that no content is left in. What is left empty of a merged one goes with its next conversion.
+    /// Stripes that no content is left in. What is left empty of a merged one goes when a policy splits it.
     pub packs: u64,
     /// Contents that moved.
     pub parts: u64,
@@ -47,6 +49,21 @@ pub(crate) fn plan_repacks(packs: &[Pack], pack_bytes_max: impl Fn(CodeSpec) -> 
         }
     }
     groups
+}
+
+/// Leaves out bands of merged stripes of which no space would come back. `living` are the bands of each merged stripe that anything
+/// names.
+fn without_idle_bands(packs: Vec<Pack>, living: &BTreeMap<StripeId, u16>, policies: &[HeatPolicy]) -> Vec<Pack> {
+    let mut thin: BTreeMap<StripeId, u16> = BTreeMap::new();
+    packs.iter().for_each(|pack| *thin.entry(pack.stripe.id).or_default() += 1);
+    let gives_back = |pack: &Pack| {
+        let StripeRecord { id, code, ref bands, .. } = pack.stripe;
+        // Of one that went away meanwhile nothing is left.
+        let left = living.get(&id).copied().unwrap_or(0).saturating_sub(thin[&id]);
+        let splits = |policy: &HeatPolicy| policy.compact == code && policy.splits_with(left);
+        bands.is_empty() || left == 0 || policies.iter().any(splits)
+    };
+    packs.into_iter().filter(gives_back).collect()
 }
 
 /// How many of the first packs are worth to be written anew as one: as many as possible.
@@ -100,12 +117,23 @@ impl Objects {
             unreadable.keys().copied().collect()
         };
         let bytes_max = self.pack_bytes_max(self.settings.code);
-        // As many more as are left out, so that these hide no others.
-        let mut thin = self.meta.thin_packs(bytes_max / 2, THIN_MAX + unreadable.len()).await?;
-        thin.retain(|pack| !unreadable.contains(&(pack.stripe.id, pack.band)));
         // Whose objects lie in a pack is not known here: of buckets that have its code, the first decides, as elsewhere.
-        let buckets = if thin.is_empty() { Vec::new() } else { self.meta.buckets().await? };
+        let buckets = self.meta.buckets().await?;
         let policies: Vec<HeatPolicy> = buckets.into_iter().filter_map(|bucket| bucket.policy).collect();
+        // As many more as are left out, so that these hide no others.
+        let mut left_out = 0;
+        let thin = loop {
+            let found = self.meta.thin_packs(bytes_max / 2, THIN_MAX + left_out).await?;
+            let count = found.len();
+            let mut thin = found;
+            thin.retain(|pack| !unreadable.contains(&(pack.stripe.id, pack.band)));
+            let thin = self.worth_moving(thin, &policies).await?;
+            let more = count - thin.len();
+            if count < THIN_MAX + left_out || more <= left_out || more > LEFT_OUT_MAX {
+                break thin;
+            }
+            left_out = more;
+        };
         let mut round = RepackRound::default();
         let mut unwritable: BTreeSet<CodeSpec> = BTreeSet::new();
         for group in plan_repacks(&thin, |code| self.pack_bytes_max(code)) {
@@ -144,6 +172,18 @@ impl Objects {
                 }
             }
         }
+    }
+
+    /// Leaves out packs in merged stripes of which moving them would give back nothing.
+    async fn worth_moving(&self, thin: Vec<Pack>, policies: &[HeatPolicy]) -> Result<Vec<Pack>, ObjectError> {
+        let merged = thin.iter().filter(|pack| !pack.stripe.bands.is_empty()).map(|pack| pack.stripe.id);
+        let merged: Vec<StripeId> = merged.collect::<BTreeSet<_>>().into_iter().collect();
+        let mut living: BTreeMap<StripeId, u16> = BTreeMap::new();
+        for ids in merged.chunks(NAMES_MAX) {
+            let names = self.meta.names_of(ids).await?;
+            living.extend(ids.iter().zip(names).map(|(id, names)| (*id, names.bands.len() as u16)));
+        }
+        Ok(without_idle_bands(thin, &living, policies))
     }
 
     async fn repack(&self, kind: Kind, group: &[Pack]) -> Result<RepackRound, ObjectError> {
@@ -223,6 +263,10 @@ impl Objects {
 const GROWTH: u64 = 4;
 /// Thin packs of one code that are looked at in a round.
 const THIN_MAX: usize = 4096;
+/// So many more are asked for at most because others are left out.
+const LEFT_OUT_MAX: usize = 16 * THIN_MAX;
+/// Stripes whose names are asked for at once.
+const NAMES_MAX: usize = 256;
 /// What lies between two parts is read with them if it is no longer than this: about what a read takes of itself.
 const GAP_BYTES_MAX: u64 = 32 << 10;
 const STRETCH_BYTES_MAX: u64 = 1 << 20;
@@ -234,9 +278,7 @@ const REST: u32 = 4;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use claystone_meta::StripeRecord;
+    use claystone_meta::Band;
 
     use super::*;
 
@@ -272,6 +314,35 @@ mod tests {
         assert_eq!(plan(&full(&[400, 400, 400, 400, 400])), [2, 2], "no more than a whole pack each");
         assert_eq!(plan(&[(10, 20)]), [1], "half of it is given back");
         assert_eq!(plan(&[(10, 19)]), nothing);
+    }
+
+    /// Who moves what is left of a band gets its space back only with the stripe, or if upkeep splits that.
+    #[test]
+    fn bands_that_nobody_splits_off_stay_in_their_stripes() {
+        let named = |name| HeatPolicy::named(name).expect("a preset");
+        let (rsm, pc) = (named("rsm-6+3"), named("pc"));
+        let merged = |policy: &HeatPolicy, band| {
+            let bands = vec![Band { chunks: policy.fast.shape().data, data_bytes: 100 }; policy.sources().into()];
+            let pack = packs(&[(10, 300)]).remove(0);
+            let stripe = StripeRecord { code: policy.compact, bands, ..pack.stripe };
+            Pack { stripe, band, ..pack }
+        };
+        let kept = |packs: Vec<Pack>, living: u16, policies: &[HeatPolicy]| {
+            without_idle_bands(packs, &[(StripeId(0), living)].into(), policies).len()
+        };
+        let one = || vec![merged(&rsm, 0)];
+        assert_eq!(kept(one(), 2, &[]), 0, "no policy");
+        assert_eq!(kept(one(), 2, &[pc]), 0, "one of other codes");
+        assert_eq!(kept(one(), 2, &[pc, rsm]), 1);
+        assert_eq!(kept(one(), 1, &[]), 1, "nothing else is in the stripe");
+        assert_eq!(kept(vec![merged(&rsm, 0), merged(&rsm, 1)], 2, &[]), 2, "both move");
+        // Two of three product stripes take 36 chunks, the merged one 42.
+        assert_eq!(kept(vec![merged(&pc, 2)], 3, &[pc]), 1);
+        assert_eq!(kept(packs(&[(10, 20)]), 0, &[]), 1, "packs by themselves");
+        // Three of four as they were take as much as the merged stripe: two go, or none.
+        let wide: HeatPolicy = "rsm:2+1/rsm:8+1<=150%,0.25..1.00".parse().expect("valid");
+        assert_eq!(kept(vec![merged(&wide, 0)], 4, &[wide]), 0);
+        assert_eq!(kept(vec![merged(&wide, 0), merged(&wide, 3)], 4, &[wide]), 2);
     }
 
     /// Bodies that come one by one, each a pack, planned after each: all of them are in few packs, and none was copied often.

@@ -130,9 +130,15 @@ async fn what_is_deleted_of_one_pack_of_a_merged_stripe_is_given_back() {
         let object = world.object(key).await.expect("there");
         world.objects.delete(delete_of(&object)).await.expect("there");
     }
+    let policy: HeatPolicy = "rsm:2+1/rsm:4+1<=150%,0.25..1.00".parse().expect("valid");
+    let set_policy = async |policy| world.objects.set_policy("bucket", policy).await.expect("enough disks");
+    set_policy(Some(policy)).await;
     assert_eq!(world.objects.repack_once().await.expect("readable").parts, 0, "more than half of it is left");
     let object = world.object(&bodies[59].0).await.expect("there");
     world.objects.delete(delete_of(&object)).await.expect("there");
+    set_policy(None).await;
+    assert_eq!(world.objects.repack_once().await.expect("readable").parts, 0, "nobody would split the stripe");
+    set_policy(Some(policy)).await;
     let round = world.objects.repack_once().await.expect("readable");
     assert_eq!((round.packs, round.parts, round.bytes_written), (0, 20, 60_000));
     assert_eq!(world.meta.names_of(&[merged]).await.expect("readable")[0].bands, [(0, 40)].into());
