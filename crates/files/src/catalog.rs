@@ -90,6 +90,18 @@ impl Catalog {
         Ok(Catalog { base, tables, overlay: Overlay::default() })
     }
 
+    /// Opens the database anew, after it stopped and `backend` is again what it was after the last checkpoint. What a reader sees is the
+    /// same.
+    ///
+    /// # Errors
+    /// As [`Catalog::open`]; then nothing of the base reads any more.
+    pub(crate) fn reopen(&mut self, backend: impl StorageBackend, cache_bytes: usize) -> Result<(), CatalogError> {
+        let Catalog { base, tables, .. } = Catalog::open(backend, cache_bytes)?;
+        // What there was has had an error, so it writes nothing when it goes.
+        (self.base, self.tables) = (base, tables);
+        Ok(())
+    }
+
     /// Reads every row of every table.
     ///
     /// # Errors

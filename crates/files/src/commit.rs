@@ -3,7 +3,9 @@
 //! Locks are taken in this order: flusher, a node's gate, journal, core, space map. Whoever holds a later one never waits for an
 //! earlier one.
 
-use crate::core::Entry;
+use std::sync::atomic::Ordering;
+
+use crate::core::{Core, Entry};
 use crate::disk::{Disk, FlushLock, guard};
 use crate::error::with_sources;
 use crate::journal::{Journal, JournalPosition};
@@ -48,7 +50,8 @@ impl Disk {
         if self.try_commit(Share::Applying)? {
             return Ok(());
         }
-        self.checkpoint(flushing)?;
+        let checkpointed = self.checkpoint(flushing);
+        unless_full(checkpointed)?;
         match self.try_commit(Share::Applying)? {
             true => Ok(()),
             false => Err(guard(&self.core).fail("the journal has no room after a checkpoint".into())),
@@ -242,7 +245,7 @@ impl Disk {
     /// Brings the catalog into the page file, and frees the journal up to what still waits in it.
     ///
     /// # Errors
-    /// As [`Disk::commit`].
+    /// As [`Disk::commit`]; [`FileError::NoSpace`] if the catalog has no room: then all is as it was before.
     pub(crate) fn checkpoint(&self, _flushing: &FlushLock<'_>) -> Result<(), FileError> {
         if guard(&self.core).queued() > 0 {
             // Some go with changes that the catalog is to get: a file's end with its last sector.
@@ -258,16 +261,39 @@ impl Disk {
         let oldest = core.nodes.oldest_journaled();
         let position = oldest.unwrap_or_else(|| journal.next());
         if let Err(error) = core.checkpoint(position, journal.next(), self.kept_rows()) {
+            if !self.pages.is_full() {
+                return Err(core.fail(with_sources(&error)));
+            }
+            self.catalog_full.store(true, Ordering::Release);
+            self.open_catalog_anew(&mut core)?;
+            return Err(FileError::NoSpace);
+        }
+        self.catalog_full.store(false, Ordering::Release);
+        journal.trim(position);
+        guard(&self.space).reopen();
+        self.apply_slabs(&mut core);
+        Ok(())
+    }
+
+    /// After a checkpoint for which the catalog had no room: it is as of the last one, and memory and the journal have what came since.
+    fn open_catalog_anew(&self, core: &mut Core) -> Result<(), FileError> {
+        let opened = self.pages.recover().and_then(|()| {
+            core.catalog.reopen(self.pages.clone(), self.tuning.catalog_cached)?;
+            Ok(())
+        });
+        if let Err(error) = opened {
             return Err(core.fail(with_sources(&error)));
         }
-        journal.trim(position);
-        let taken = {
-            let mut space = guard(&self.space);
-            space.reopen();
-            space.take_recorded()
-        };
-        core.apply(taken);
+        // They are in the superblock all the same.
+        self.apply_slabs(core);
+        tracing::warn!(disk = %self.device.label(), "the catalog has no room for what was changed, which stays in the journal");
         Ok(())
+    }
+
+    /// Brings into the catalog what slabs have taken.
+    fn apply_slabs(&self, core: &mut Core) {
+        let taken = guard(&self.space).take_recorded();
+        core.apply(taken);
     }
 
     /// All inodes with sectors that wait or sizes that the catalog does not know.
@@ -275,6 +301,14 @@ impl Disk {
         let core = guard(&self.core);
         let restless = core.nodes.iter().filter(|(_, node)| node.live.is_some() || !node.waiting.is_empty());
         restless.map(|(inode, _)| inode).collect()
+    }
+}
+
+/// A checkpoint that found no room is made later: the journal has what it was to have.
+pub(crate) fn unless_full(checkpointed: Result<(), FileError>) -> Result<(), FileError> {
+    match checkpointed {
+        Err(FileError::NoSpace) => Ok(()),
+        other => other,
     }
 }
 

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use claystone_env::{SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 use claystone_group::{GroupError, NOTHING_CACHED, ShownRun};
 
+use crate::commit::unless_full;
 use crate::core::Core;
 use crate::disk::{Disk, FlushLock, guard, read_gate, write_gate};
 use crate::error::with_sources;
@@ -239,6 +240,7 @@ impl Disk {
         if end > FILE_BYTES_MAX {
             return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
         }
+        self.assert_catalog_room()?;
         // In pieces, so that a long write does not outgrow what may wait.
         let piece_max = (self.tuning.waiting_sectors_max / 4).max(1) * BYTES;
         let mut at = offset;
@@ -538,6 +540,7 @@ impl Disk {
         if end > FILE_BYTES_MAX {
             return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
         }
+        self.assert_catalog_room()?;
         let flushing = self.lock_flusher();
         self.flush_for(inode, Scope::All, &flushing)?;
         let holes = {
@@ -607,7 +610,7 @@ impl Disk {
         let heavy = self.is_heavy(&core);
         drop(core);
         if heavy {
-            self.checkpoint(flushing)?;
+            unless_full(self.checkpoint(flushing))?;
         }
         Ok(())
     }

@@ -234,19 +234,20 @@ impl Core {
         kept: Vec<Change>,
     ) -> Result<(), CatalogError> {
         let before = next.sequence;
-        self.records.retain(|record| match *record {
-            Record::Forget { inode, first, end } => {
-                self.forgotten.push(Forgotten { before, inode, first, end });
-                false
-            }
-            _ => true,
+        let new = self.records.iter().filter_map(|record| match *record {
+            Record::Forget { inode, first, end } => Some(Forgotten { before, inode, first, end }),
+            _ => None,
         });
-        self.forgotten.retain(|forgotten| forgotten.before > start.sequence);
+        let mut all: Vec<Forgotten> = self.forgotten.iter().cloned().chain(new).collect();
+        all.retain(|forgotten| forgotten.before > start.sequence);
         let start = JournalStart { sequence: start.sequence, position: start.position, changes: before };
         let row = |key: &[u8], value| Change { table: Table::State, key: key.to_vec(), value };
-        let forgotten = (!self.forgotten.is_empty()).then(|| Forgotten::encode_all(&self.forgotten));
+        let forgotten = (!all.is_empty()).then(|| Forgotten::encode_all(&all));
         let rows = [row(keys::JOURNAL, Some(start.encode())), row(keys::FORGOTTEN, forgotten)];
+        // If it is not made, the next entry has all that this one was to have.
         self.catalog.checkpoint(&[&rows[..], &kept].concat())?;
+        self.forgotten = all;
+        self.records.retain(|record| !matches!(record, Record::Forget { .. }));
         self.changes = Overlay::default();
         Ok(())
     }

@@ -20,6 +20,7 @@ use claystone_env::{Clock, Device, Moment, Random, SECTOR_BYTES, Sector, SectorR
 use claystone_group::{DiskId, GroupCode, GroupShape, Groups};
 
 use crate::catalog::Catalog;
+use crate::commit::unless_full;
 use crate::copies::{Access, Copies};
 use crate::core::Core;
 use crate::error::{DiskError, with_sources};
@@ -116,6 +117,8 @@ pub struct Disk {
     pub(crate) passing: Mutex<Passing>,
     /// Whether somebody holds the root directory for himself.
     pub(crate) locked: AtomicBool,
+    /// Whether the last checkpoint found no room for the catalog: until one does, nothing is taken that makes it larger.
+    pub(crate) catalog_full: AtomicBool,
 }
 
 /// When a disk is to be tended again.
@@ -282,6 +285,7 @@ impl Disk {
             pass: Mutex::new(pass),
             passing: Mutex::default(),
             locked: AtomicBool::new(false),
+            catalog_full: AtomicBool::new(false),
         };
         disk.replay(entries, start)?;
         Ok(disk)
@@ -340,7 +344,7 @@ impl Disk {
         };
         let due = changed && now.since(flushing.tended.checkpointed) >= self.tuning.checkpoint_after;
         if due || heavy || journal_filled {
-            self.checkpoint(&flushing)?;
+            unless_full(self.checkpoint(&flushing))?;
             flushing.tended.checkpointed = now;
         }
         flushed?;

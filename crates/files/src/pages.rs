@@ -3,6 +3,7 @@
 //! ```text
 //! open --write--> dirty (in memory) --sync, or too many--> written --sync--> synced
 //!   any --error of the device, or damage--> stopped
+//!   any --no room--> stopped, full --PageFile::recover--> synced, as of the last sync
 //! ```
 //!
 //! Invariants:
@@ -16,7 +17,8 @@
 //! 4. A page that was never written is an error to read, not zeros: the database reads no such page, so its sums are
 //!    lost, and zeros would be a wrong answer.
 //! 5. After any error nothing more is read or written: the database stops too, and what is on the device is found when
-//!    the disk is opened anew.
+//!    the disk is opened anew. Where all that went wrong is that there was no room, the device is as sound as after a power cut at that
+//!    moment, so the database may be opened anew at once.
 //!
 //! A slab is taken when a page is written that no slab holds, not when the file gets longer: the database doubles its
 //! file to have room, and the sectors are better used for files.
@@ -77,6 +79,8 @@ struct Shared {
     syncing: Mutex<()>,
     state: RwLock<State>,
     stopped: AtomicBool,
+    /// Whether it stopped for want of room, and nothing else.
+    full: AtomicBool,
 }
 
 struct State {
@@ -158,6 +162,7 @@ impl PageFile {
             syncing: Mutex::new(()),
             state: RwLock::new(state),
             stopped: AtomicBool::new(false),
+            full: AtomicBool::new(false),
         };
         let file = PageFile { shared: Arc::new(shared) };
         if file.state().header_changed && file.shared.copies.access() == Access::Write {
@@ -244,6 +249,38 @@ impl PageFile {
         Ok(kept + self.scrub_sums()?)
     }
 
+    /// Whether it stopped because there was no room for a page.
+    pub fn is_full(&self) -> bool {
+        self.shared.full.load(Ordering::Acquire)
+    }
+
+    /// Forgets what was written since the last sync, of a file that is full: it is what the device has, as if it were opened anew. Who
+    /// calls opens the database anew too; the one that there was takes nothing any more.
+    ///
+    /// # Errors
+    /// As [`PageFile::open`]; then it stays stopped.
+    ///
+    /// # Panics
+    /// If it is not full.
+    pub fn recover(&self) -> Result<(), DiskError> {
+        assert!(self.is_full(), "it stopped for another reason, or not at all");
+        let header_changed = {
+            let _syncing = self.shared.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+            let loaded = State::load(&self.shared.copies, &self.shared.superblock.current())?;
+            let mut state = self.state_mut();
+            // Each is given out only if it is what its sum says.
+            let written_lately = std::mem::take(&mut state.written_lately);
+            *state = State { written_lately, ..loaded };
+            state.header_changed
+        };
+        if header_changed {
+            self.sync()?;
+        }
+        self.shared.full.store(false, Ordering::Release);
+        self.shared.stopped.store(false, Ordering::Release);
+        Ok(())
+    }
+
     fn check_running(&self) -> Result<(), DiskError> {
         match self.shared.stopped.load(Ordering::Acquire) {
             true => Err(DiskError::Stopped),
@@ -254,6 +291,9 @@ impl PageFile {
     /// Does an operation, and stops for good if it fails.
     fn run<T>(&self, operation: impl FnOnce() -> Result<T, DiskError>) -> io::Result<T> {
         let result = self.check_running().and_then(|()| operation());
+        if let Err(DiskError::CatalogFull { .. }) = result {
+            self.shared.full.store(true, Ordering::Release);
+        }
         if result.is_err() {
             self.shared.stopped.store(true, Ordering::Release);
         }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use claystone_env::{Sector, SectorRange};
 
 use crate::catalog::Catalog;
+use crate::commit::unless_full;
 use crate::core::Core;
 use crate::disk::{Disk, guard};
 use crate::error::{Damage, DiskError};
@@ -89,7 +90,7 @@ impl Disk {
         }
         let flushing = self.lock_flusher();
         // Each crash while the journal was applied has left more in it: without room nothing could be applied at all.
-        self.make_room(&flushing)?;
+        unless_full(self.make_room(&flushing))?;
         for inode in self.restless() {
             match self.flush(inode, &flushing) {
                 // The sectors stay in the journal and in memory; the next flush tries again.
@@ -101,7 +102,8 @@ impl Disk {
         }
         drop(flushing);
         self.reap_all()?;
-        self.checkpoint(&self.lock_flusher()).map_err(DiskError::from)
+        // Without room for it the next opening replays the same again.
+        unless_full(self.checkpoint(&self.lock_flusher())).map_err(DiskError::from)
     }
 
     /// The entries with where each begins.

@@ -180,7 +180,13 @@ impl Disk {
         let flushing = self.lock_flusher();
         let flushed = self.flush_all(&flushing);
         let kept = self.keep_placeless(flushed, &flushing);
-        self.checkpoint(&flushing)?;
+        let checkpointed = self.checkpoint(&flushing);
+        if checkpointed == Err(FileError::NoSpace) {
+            // The next opening replays what the catalog has no room for.
+            self.commit_flushing(&flushing)?;
+        } else {
+            checkpointed?;
+        }
         kept
     }
 

@@ -14,6 +14,7 @@ use crate::placing::Scope;
 use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conformance};
 use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode, Seek};
 
+mod crammed;
 mod pieces;
 mod promises;
 mod synced;
