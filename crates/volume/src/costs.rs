@@ -12,8 +12,8 @@ use crate::log::record::HEAD_BYTES;
 pub const WRITE_BYTES: u64 = HEAD_BYTES as u64 + 5;
 /// Each page of a record of a write.
 pub const WRITTEN_PAGE_BYTES: u64 = 4;
-/// The first record of a segment, and the one that the segment before it is synced.
-pub const BEGIN_BYTES: u64 = 2 * HEAD_BYTES as u64 + 20;
+/// The first record of a segment, and those that the ones before it are synced.
+pub const BEGIN_BYTES: u64 = 3 * HEAD_BYTES as u64 + 35;
 /// An intent and the record that it was carried out, but for stripes, sectors and pages.
 pub const MERGE_BYTES: u64 = 2 * HEAD_BYTES as u64 + 18;
 /// Each stripe of an intent.
@@ -62,8 +62,9 @@ mod tests {
             assert!(write.bytes() as u64 <= WRITE_BYTES + 2 * WRITTEN_PAGE_BYTES + 2 * 4096);
             let place = LogPlace { segment: segment + 1, offset: below(1 << 27) };
             let previous = Some(place);
-            let begin = Record::Begin { over_below: segment, previous, is_previous_synced: false, page_bytes: 4096 };
-            assert!((begin.bytes() + Record::PreviousSynced.bytes()) as u64 <= BEGIN_BYTES);
+            let begin = Record::Begin { over_below: segment, previous, unsynced_from: Some(segment), page_bytes: 4096 };
+            let synced = Record::Synced { below: segment };
+            assert!((begin.bytes() + 2 * synced.bytes()) as u64 <= BEGIN_BYTES);
 
             let (mut intent, mut diffs) = (Intent::default(), Vec::new());
             for stripe in 0..10 {

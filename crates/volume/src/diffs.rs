@@ -191,7 +191,7 @@ impl Diffs {
                 segments.into_iter().flatten().for_each(|segment| self.unpin(segment));
                 self.release(diffs);
             }
-            Record::PreviousSynced => {}
+            Record::Synced { .. } => {}
         }
     }
 

@@ -12,9 +12,9 @@
 //! Invariants:
 //! 1. A record is in effect only when every disk of its segment that has not failed has it, and all records before it.
 //! 2. The diffs take records in the order of the log.
-//! 3. A segment is whole on every disk that keeps it before the next one begins, and synced before anything in the next one is. So
-//!    after a crash the last can miss records, or the one before it, and then nothing in the last was flushed: copies may have a
-//!    gap, and what lies behind the first record that no copy has was never flushed.
+//! 3. A segment is whole on every disk that keeps it before the next one begins, and a sync is of all segments that are not synced. So
+//!    after a crash those can miss records that no record says are synced: copies may have a gap, and what lies behind the
+//!    first record that no copy has, in this segment and in later ones, was never flushed.
 //! 4. After [`LogFailure`] nothing more is appended: the volume is opened anew.
 //! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies than
 //!    recorded when what it holds is acknowledged.
@@ -23,8 +23,8 @@
 //!    fewer copies because disks are full; where they are absent or failed it is.
 //!
 //! A disk that fails leaves its segments with fewer copies. The log goes on in a new segment on disks that work, and beside
-//! that what misses copies is copied. The next segment is made before this one is full, and this one is synced while that takes
-//! appends: else the end of a segment would hold up writers for as long as that takes.
+//! that what misses copies is copied. The next segment is made before this one is full, and this one is synced when somebody
+//! flushes, or much is not synced: else the end of a segment would hold up writers for as long as that takes.
 
 pub mod record;
 mod recovery;

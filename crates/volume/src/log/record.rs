@@ -83,8 +83,8 @@ pub enum Record {
         over_below: u64,
         /// The segment before, and where it ended: what may be behind that is no part of the log.
         previous: Option<LogPlace>,
-        /// It is synced, if there is one. If not, [`Record::PreviousSynced`] follows once it is.
-        is_previous_synced: bool,
+        /// The first segment that may not be synced, when this one begins. `None`: all before it are.
+        unsynced_from: Option<u64>,
         /// Bytes of the volume's pages.
         page_bytes: u32,
     },
@@ -118,8 +118,11 @@ pub enum Record {
         /// The number.
         below: u64,
     },
-    /// The segment before this one is synced on every disk that counts.
-    PreviousSynced,
+    /// Segments below this are synced on every disk that counts.
+    Synced {
+        /// The number.
+        below: u64,
+    },
 }
 
 /// Bytes of a record before its table.
@@ -132,14 +135,14 @@ const SECTOR: usize = claystone_chunk::SECTOR_BYTES as usize;
 impl Record {
     fn kind(&self) -> u8 {
         match self {
-            Record::Begin { is_previous_synced: true, .. } => 1,
+            Record::Begin { unsynced_from: None, .. } => 1,
             Record::Write { .. } => 2,
             Record::Zero { .. } => 3,
             Record::Intent(_) => 4,
             Record::Merged { .. } => 5,
             Record::Over { .. } => 6,
-            Record::Begin { is_previous_synced: false, .. } => 7,
-            Record::PreviousSynced => 8,
+            Record::Begin { unsynced_from: Some(_), .. } => 7,
+            Record::Synced { .. } => 8,
         }
     }
 
@@ -241,7 +244,7 @@ impl Record {
                     && inline.zip(contents).all(|(write, content)| crc32c(content) == write.crc)
                     && intent.sectors.iter().all(|write| (write.stripe as usize) < intent.stripes.len())
             }
-            Record::Begin { .. } | Record::Merged { .. } | Record::Over { .. } | Record::PreviousSynced => {
+            Record::Begin { .. } | Record::Merged { .. } | Record::Over { .. } | Record::Synced { .. } => {
                 self.content().is_empty()
             }
         }

@@ -63,7 +63,7 @@ struct Copy {
 struct Begin {
     over_below: u64,
     previous: Option<LogPlace>,
-    is_previous_synced: bool,
+    unsynced_from: Option<u64>,
 }
 
 /// A segment that was read.
@@ -221,10 +221,11 @@ impl<'a> Recovery<'a> {
         let mut over_below = 0;
         // One without a begin record was never used; the last that has one names those before it.
         let mut next: Option<(u64, Option<u64>)> = None;
+        let mut synced_below = 0;
         for number in self.copies.keys().rev() {
-            if let Some(begin) = self.begin_of(*number).await?
-                && self.counts(*number, &begin).await?
-            {
+            let Some(begin) = self.begin_of(*number).await? else { continue };
+            synced_below = synced_below.max(self.says_synced_below(*number, &begin).await?);
+            if self.has_all_before(&begin, synced_below).await? {
                 next = Some((*number, None));
                 break;
             }
@@ -242,18 +243,31 @@ impl<'a> Recovery<'a> {
         Ok((chain, over_below))
     }
 
-    /// Whether what comes before a segment is there, or was synced: if not, nothing in this one was flushed, and it is as if
-    /// it had never been.
-    async fn counts(&self, number: u64, begin: &Begin) -> Result<bool, VolumeError> {
-        let Some(previous) = begin.previous.filter(|_| !begin.is_previous_synced) else { return Ok(true) };
-        let mut says_synced = false;
-        let walked = self.walk(number, None, |record, _, _| says_synced |= record == Record::PreviousSynced).await;
-        if says_synced {
-            return Ok(true);
-        }
+    /// The number below which segments are synced, as a segment says.
+    async fn says_synced_below(&self, number: u64, begin: &Begin) -> Result<u64, VolumeError> {
+        let Some(mut synced_below) = begin.unsynced_from else { return Ok(number) };
+        let take = |record: Record, _, _| {
+            if let Record::Synced { below } = record {
+                synced_below = synced_below.max(below);
+            }
+        };
+        let walked = self.walk(number, None, take).await;
         self.heard_but(&walked.unheard)?;
-        let walked = self.walk(previous.segment, Some(previous.offset), |_, _, _| {}).await;
-        Ok(walked.end == previous.offset)
+        Ok(synced_below)
+    }
+
+    /// Whether the segments before one are whole, of those that are not known to be synced: if not, nothing behind what is
+    /// missing was flushed, and the one is as if it had never been.
+    async fn has_all_before(&self, begin: &Begin, synced_below: u64) -> Result<bool, VolumeError> {
+        let mut previous = begin.previous;
+        while let Some(end) = previous.filter(|end| end.segment >= synced_below.max(begin.over_below)) {
+            if self.walk(end.segment, Some(end.offset), |_, _, _| {}).await.end != end.offset {
+                return Ok(false);
+            }
+            let before = self.begin_of(end.segment).await?.and_then(|begin| begin.previous);
+            previous = before.filter(|before| before.segment < end.segment);
+        }
+        Ok(true)
     }
 
     /// What the first record of a segment says, from the first copy that has it.
@@ -262,8 +276,8 @@ impl<'a> Recovery<'a> {
         let mut is_heard = self.copies(number).is_empty();
         for copy in self.copies(number) {
             match CopyReader::new(self, copy).look(0).await {
-                Look::Record(Record::Begin { over_below, previous, is_previous_synced, .. }, _) => {
-                    return Ok(Some(Begin { over_below, previous, is_previous_synced }));
+                Look::Record(Record::Begin { over_below, previous, unsynced_from, .. }, _) => {
+                    return Ok(Some(Begin { over_below, previous, unsynced_from }));
                 }
                 Look::Record(..) | Look::Nothing => is_heard = true,
                 Look::Unread => unheard.push(copy.disk),

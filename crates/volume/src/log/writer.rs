@@ -1,7 +1,7 @@
 //! The task that appends to a log: which disks its segments are on, and what is done when one fails.
 
 mod appends;
-mod closing;
+mod ended;
 mod restoring;
 mod segments;
 mod upkeep;
@@ -19,7 +19,7 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use self::appends::{Append, Batch, Outcome, Waiting};
-use self::closing::Closing;
+use self::ended::Ended;
 use self::restoring::Restoring;
 use self::segments::Next;
 use super::record::{LogPlace, Record};
@@ -63,11 +63,11 @@ pub(super) struct Writer {
     /// Its disks, and the very stores that took what it has: one that was opened in a store's place since has lost what was
     /// not synced, and does not know it.
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
-    /// The segment before it, while that is not known to be synced.
-    closing: Option<Closing>,
+    /// Those before it that are not known to be synced.
+    ended: Ended,
     /// Intents that have no end yet: each finds room for it.
     intents: u64,
-    /// Bytes of this segment in effect that no sync has covered, in about.
+    /// Bytes in effect that no sync has covered, in about.
     unsynced_bytes: u64,
     /// What waits to be appended, in order.
     queue: VecDeque<(Record, Waiting)>,
@@ -89,9 +89,18 @@ pub(super) struct Writer {
 /// A sync under way.
 struct Syncing {
     outcome: Append,
-    /// The segment that is closed by it.
-    closes: Option<u64>,
-    waiting: Vec<Done<()>>,
+    /// The last of the segments that ended before it.
+    ended: Option<u64>,
+    waiting: Waiters,
+}
+
+/// Who waits for a sync.
+#[derive(Default)]
+struct Waiters {
+    /// Whoever asked.
+    asked: Vec<Done<()>>,
+    /// Those whose records are synced, and not yet the record that says so of segments that ended.
+    untold: Vec<Done<()>>,
 }
 
 /// A disk that gets no segment for a while.
@@ -105,7 +114,7 @@ struct Failed {
 pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request>) {
     let mut failure: Option<LogFailure> = None;
     let mut syncing: Option<Syncing> = None;
-    let mut sync_wanted: Vec<Done<()>> = Vec::new();
+    let mut wanted = Waiters::default();
     let mut tends: Vec<Done<()>> = Vec::new();
     loop {
         if failure.is_none() {
@@ -113,21 +122,25 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
         }
         if let Some(failure) = &failure {
             writer.refuse(failure);
-            sync_wanted.drain(..).chain(tends.drain(..)).for_each(|done| answer(done, Err(failure.clone())));
+            let waiting = std::mem::take(&mut wanted).into_iter().chain(tends.drain(..));
+            waiting.for_each(|done| answer(done, Err(failure.clone())));
         } else if syncing.is_none() {
-            syncing = writer.next_sync(&mut sync_wanted);
+            syncing = writer.next_sync(&mut wanted);
         }
         let takes_more = writer.takes_more();
         tokio::select! {
             biased;
             Some(outcome) = writer.under_way.next() => remember(&mut failure, &writer.appended(outcome).await),
-            (outcome, closes, waiting) = ended(&mut syncing) => {
+            (outcome, ended, mut waiting) = outcome_of(&mut syncing) => {
                 // After a failure nothing is begun, recorded or counted any more.
                 let result = match &failure {
                     Some(failure) => Err(failure.clone()),
-                    None => writer.synced(outcome, closes).await,
+                    None => writer.synced(outcome, ended).await,
                 };
                 remember(&mut failure, &result);
+                if ended.is_some() && result.is_ok() {
+                    wanted.untold.append(&mut waiting.asked);
+                }
                 waiting.into_iter().for_each(|done| answer(done, result.clone()));
             }
             outcome = made(&mut writer.next_made.making) => remember(&mut failure, &writer.made(outcome).await),
@@ -142,7 +155,7 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
                             batch_bytes += record.bytes();
                             writer.queue.push_back((record, done));
                         }
-                        Request::Sync(done) => sync_wanted.push(done),
+                        Request::Sync(done) => wanted.asked.push(done),
                         Request::Tend(done) => tends.push(done),
                     }
                     if batch_bytes < QUEUED_BYTES_MAX {
@@ -154,12 +167,12 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
     }
 }
 
-/// The outcome of the sync under way, the segment that it closes, and who waits for it.
-async fn ended(syncing: &mut Option<Syncing>) -> (Outcome, Option<u64>, Vec<Done<()>>) {
+/// The outcome of the sync under way, the last of the segments that had ended, and who waits for it.
+async fn outcome_of(syncing: &mut Option<Syncing>) -> (Outcome, Option<u64>, Waiters) {
     let Some(sync) = syncing else { return pending().await };
     let outcome = (&mut sync.outcome).await;
-    let (closes, waiting) = syncing.take().map_or_else(Default::default, |ended| (ended.closes, ended.waiting));
-    (outcome, closes, waiting)
+    let (ended, waiting) = syncing.take().map_or_else(Default::default, |sync| (sync.ended, sync.waiting));
+    (outcome, ended, waiting)
 }
 
 /// The outcome of making the next segment.
@@ -217,7 +230,7 @@ impl Writer {
             next: 0,
             end: 0,
             homes: BTreeMap::new(),
-            closing: None,
+            ended: Ended::default(),
             intents: start.intents,
             unsynced_bytes: 0,
             queue: VecDeque::new(),
@@ -273,7 +286,7 @@ impl Writer {
                     lost = true;
                     self.fail(disk, &error);
                     self.homes.remove(&disk);
-                    self.closing.iter_mut().for_each(|closing| drop(closing.homes.remove(&disk)));
+                    self.ended.lose(disk);
                     self.view.segments().values_mut().for_each(|segment| segment.disks.retain(|kept| *kept != disk));
                 }
             }
@@ -324,23 +337,27 @@ impl Writer {
         (counted.into_iter().flatten().collect(), copies as u16)
     }
 
-    /// The sync that is due: of the segment before this one first, then of this one, if somebody wants one or much is not
-    /// synced.
-    fn next_sync(&mut self, wanted: &mut Vec<Done<()>>) -> Option<Syncing> {
-        if let Some(closing) = &self.closing {
-            let number = closing.unsynced()?;
-            return Some(Syncing { outcome: self.sync_closing(), closes: Some(number), waiting: Vec::new() });
+    /// The sync that is due, if somebody wants one or much is not synced. First the log says what is.
+    fn next_sync(&mut self, wanted: &mut Waiters) -> Option<Syncing> {
+        if self.ended.is_untold() || (wanted.is_empty() && self.unsynced_bytes < UNSYNCED_BYTES_MAX) {
+            return None;
         }
-        let is_due = !wanted.is_empty() || self.unsynced_bytes >= UNSYNCED_BYTES_MAX;
-        is_due.then(|| Syncing { outcome: self.sync(), closes: None, waiting: std::mem::take(wanted) })
+        Some(Syncing { ended: self.ended.last(), outcome: self.sync(), waiting: std::mem::take(wanted) })
     }
 
-    /// A sync of all that is not synced in this segment.
+    /// A sync of all that is not synced.
     fn sync(&mut self) -> Append {
-        match std::mem::take(&mut self.unsynced_bytes) {
-            0 => async { Vec::new() }.boxed(),
-            _ => self.sync_segment(self.number, &self.homes),
+        if std::mem::take(&mut self.unsynced_bytes) == 0 && self.ended.last().is_none() {
+            return async { Vec::new() }.boxed();
         }
+        let ended = self.ended.segments().map(|(number, homes)| {
+            let disks = self.view.segments().get(&number).map(|segment| segment.disks.clone()).unwrap_or_default();
+            let homes = homes.iter().filter(|(disk, _)| disks.contains(disk)).map(|(disk, home)| (*disk, home.clone()));
+            (number, homes.collect())
+        });
+        let segments: Vec<_> = ended.chain([(self.number, self.homes.clone())]).collect();
+        let syncs: Vec<_> = segments.into_iter().map(|(number, homes)| self.sync_segment(number, &homes)).collect();
+        async { join_all(syncs).await.into_iter().flatten().collect() }.boxed()
     }
 
     /// A sync of a segment on these disks.
@@ -364,10 +381,10 @@ impl Writer {
         there.filter(|store| Arc::ptr_eq(home, store)).ok_or_else(|| gone(disk))
     }
 
-    /// What a sync means for the log.
-    async fn synced(&mut self, outcome: Outcome, closes: Option<u64>) -> Result<(), LogFailure> {
+    /// What a sync means for the log: the segments up to `ended` are synced too.
+    async fn synced(&mut self, outcome: Outcome, ended: Option<u64>) -> Result<(), LogFailure> {
         let lost = self.lose(outcome)?;
-        closes.into_iter().for_each(|number| self.closing_synced(number));
+        self.ended.synced(ended);
         if lost {
             self.record(&[]).await?;
             self.begin_segment().await?;
@@ -376,16 +393,27 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs the segment that is appended to, also what a sync under way may have taken on, and returns whether a disk was
-    /// lost.
+    /// Syncs all that is in effect, also what a sync under way may have taken on, and returns whether a disk was lost.
     async fn sync_all(&mut self) -> Result<bool, LogFailure> {
         self.unsynced_bytes += 1;
+        let ended = self.ended.last();
         let outcome = self.sync().await;
         let lost = self.lose(outcome)?;
+        self.ended.synced(ended);
         if lost {
             self.record(&[]).await?;
         }
         Ok(lost)
+    }
+}
+
+impl Waiters {
+    fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.untold.is_empty()
+    }
+
+    fn into_iter(self) -> impl Iterator<Item = Done<()>> {
+        self.untold.into_iter().chain(self.asked)
     }
 }
 
@@ -396,6 +424,6 @@ fn gone(disk: DiskId) -> SegmentError {
 /// A disk that failed gets no segment for so long.
 const FAILED_FOR: Duration = Duration::from_secs(30);
 const QUEUED_BYTES_MAX: usize = 1 << 20;
-/// A sync begins by itself, so that a flush has no more to wait for. Each holds up the writes that meet it: few enough of them that they
-/// are less than one in a hundred of a page each.
-const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
+/// A sync begins by itself, so that a flush has no more to wait for. Each holds up the writes that meet it; a file system writes back by itself
+/// meanwhile, and holds up nobody.
+const UNSYNCED_BYTES_MAX: u64 = 512 << 20;

@@ -140,7 +140,7 @@ async fn a_disk_is_left_when_the_log_has_all_copies_elsewhere() {
     }
 }
 
-/// A disk fails the sync of a segment that ended, and has the next one too: another disk takes what comes then at once.
+/// A disk fails a sync of a segment that ended and of the next one: another disk takes what comes then at once.
 #[tokio::test]
 async fn a_disk_lost_between_two_segments_is_made_up_for_at_once() {
     let world = World::with(3, Settings { segment_bytes: 5 * MIB, ..settings() }, 5).await;
@@ -152,8 +152,10 @@ async fn a_disk_lost_between_two_segments_is_made_up_for_at_once() {
             writing.write(at * MIB, pattern(at, MIB as usize), Durable::WithFlush).await.expect("written");
         }
     });
+    written.await.expect("nobody waits for a sync");
+    let flushing = volume.clone();
+    let flushed = world.beside(async move { flushing.flush().await });
     world.traps.syncs().caught().await;
-    written.await.expect("nobody waits for it");
     let before = segments(&world, &volume).await;
     assert_eq!(before.len(), 2, "the next one has begun");
     let on_both = |disk: &&DiskId| before.values().all(|disks| disks.contains(disk));
@@ -165,7 +167,7 @@ async fn a_disk_lost_between_two_segments_is_made_up_for_at_once() {
         !before.contains_key(&number) && disks.iter().filter(|disk| **disk != lost).count() == 2
     };
     world.until("a segment on the two others", has_copies).await;
-    volume.flush().await.expect("flushed");
+    flushed.await.expect("it ends").expect("flushed");
 }
 
 /// Without the disks for it, writes go on with fewer copies, and the status says so.

@@ -27,10 +27,11 @@ impl Record {
     /// Adds the table of the record.
     pub(super) fn put_table(&self, out: &mut BytesMut) {
         match self {
-            Record::Begin { over_below, previous, page_bytes, .. } => {
+            Record::Begin { over_below, previous, unsynced_from, page_bytes } => {
                 put_number(out, *over_below);
                 put_number(out, (*page_bytes).into());
                 put_place_or_none(out, *previous);
+                unsynced_from.iter().for_each(|number| put_number(out, *number));
             }
             Record::Write { first, crcs, .. } => {
                 put_number(out, first.0);
@@ -49,8 +50,7 @@ impl Record {
                     put_place(out, &mut last_place, *place);
                 }
             }
-            Record::Over { below } => put_number(out, *below),
-            Record::PreviousSynced => {}
+            Record::Over { below } | Record::Synced { below } => put_number(out, *below),
         }
     }
 }
@@ -88,7 +88,8 @@ pub fn decode(kind: u8, table: &[u8], content: Bytes) -> Option<Record> {
             let (over_below, page_bytes) = (table.number()?, table.number()?);
             let page_bytes = u32::try_from(page_bytes).ok()?;
             let previous = table.place_or_none()?;
-            Record::Begin { over_below, previous, is_previous_synced: kind == 1, page_bytes }
+            let unsynced_from = if kind == 1 { None } else { Some(table.number()?) };
+            Record::Begin { over_below, previous, unsynced_from, page_bytes }
         }
         2 => {
             let first = Page(table.number()?);
@@ -110,7 +111,7 @@ pub fn decode(kind: u8, table: &[u8], content: Bytes) -> Option<Record> {
             Record::Merged { intent, diffs }
         }
         6 => Record::Over { below: table.number()? },
-        8 => Record::PreviousSynced,
+        8 => Record::Synced { below: table.number()? },
         _ => return None,
     };
     (table.0.is_empty() && content.is_empty()).then_some(record)

@@ -26,7 +26,7 @@ pub fn decode(head: &[u8], table: &[u8], content: Bytes) -> Option<Record> {
     Some(match (u32_at(head, 8), table.len(), content.len()) {
         (1, 12, 0) => {
             let previous = place_of(b, u64_at(table, 4))?;
-            Record::Begin { over_below: a, previous, is_previous_synced: true, page_bytes: u32_at(table, 0) }
+            Record::Begin { over_below: a, previous, unsynced_from: None, page_bytes: u32_at(table, 0) }
         }
         (2, ..) if table.len().is_multiple_of(4) && b == table.len() as u64 / 4 => {
             let crcs = table.chunks_exact(4).map(|entry| u32_at(entry, 0)).collect();

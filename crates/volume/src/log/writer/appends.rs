@@ -22,7 +22,7 @@ use super::restoring::Restoring;
 use super::segments::Next;
 use super::{Done, Writer, answer};
 use crate::log::LogFailure;
-use crate::log::record::{HEAD_BYTES, LogPlace, Record};
+use crate::log::record::{LogPlace, Record};
 
 /// Who waits for a record to be in effect.
 pub(super) type Waiting = Done<Option<LogPlace>>;
@@ -98,7 +98,7 @@ impl Writer {
     }
 
     /// Bytes of the segment that a record leaves to others, so that they find room where disks are full: discards, then what
-    /// releases diffs, then what ends segments, and always the ends of intents and the record that the segment before is synced.
+    /// releases diffs, then what ends segments, and always the ends of intents and the records that segments before are synced.
     fn left_by(&self, record: &Record) -> u64 {
         let (others, ends) = match record {
             Record::Write { .. } => (3, self.intents),
@@ -106,9 +106,9 @@ impl Writer {
             Record::Zero { .. } => (2, self.intents),
             Record::Merged { intent: Some(_), diffs } if diffs.is_empty() => return 0,
             Record::Merged { .. } | Record::Over { below: 0 } => (1, self.intents),
-            Record::Begin { .. } | Record::Over { .. } | Record::PreviousSynced => (0, self.intents),
+            Record::Begin { .. } | Record::Over { .. } | Record::Synced { .. } => (0, self.intents),
         };
-        others * LEFT_BYTES + ends * INTENT_END_BYTES + HEAD_BYTES as u64
+        others * LEFT_BYTES + ends * INTENT_END_BYTES + SYNCED_BYTES
     }
 
     /// Begins a segment for a record, and to copy those that miss copies if a disk was lost. False: no disk has room for one.
@@ -186,7 +186,7 @@ impl Writer {
                 answer(done, Ok(Some(place)));
             }
         }
-        self.told_up_to(self.end);
+        self.ended.in_effect(self.end);
     }
 
     /// Tells everybody who waits that the log takes nothing more. Whether what was under way is there is unknown.
@@ -208,3 +208,5 @@ const APPEND_BYTES: u64 = 32 << 10;
 const LEFT_BYTES: u64 = 64 << 10;
 /// A record that ends an intent and releases nothing is no longer.
 const INTENT_END_BYTES: u64 = 64;
+/// Segments before this one are synced by two syncs: that under way when it begins, and the next. Each has a record, no longer than half of this.
+const SYNCED_BYTES: u64 = 64;

@@ -24,8 +24,7 @@ use claystone_chunk::{ChunkStore, DiskId, SegmentError};
 use claystone_stripe::{Candidate, Member, place};
 use futures::future::{FutureExt, join_all};
 
-use super::closing::Closing;
-use super::{Append, Batch, Outcome, Writer};
+use super::{Append, Batch, Outcome, UNSYNCED_BYTES_MAX, Writer};
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
 use crate::log::view::Segment;
@@ -126,7 +125,9 @@ impl Writer {
     /// there are none nothing ends.
     pub(super) async fn begin_segment(&mut self) -> Result<Begun, LogFailure> {
         let mut begun = Begun { lost: self.settle().await?, is_new: false };
-        begun.lost |= self.close_previous().await?;
+        if self.unsynced_bytes >= 2 * UNSYNCED_BYTES_MAX {
+            begun.lost |= self.sync_all().await?;
+        }
         for _ in 0..BEGIN_TRIES {
             let Some(mut next) = self.take_next().await? else {
                 self.view.set_ahead(BTreeSet::new());
@@ -141,7 +142,7 @@ impl Writer {
                 self.view.segments().remove(&self.number);
             } else if !self.homes.is_empty() {
                 self.previous = Some(LogPlace { segment: self.number, offset: self.end });
-                self.closing = Some(Closing::new(self.number, std::mem::take(&mut self.homes)));
+                self.ended.push(self.number, std::mem::take(&mut self.homes));
             }
             begun.is_new = true;
             begun.lost |= self.begin(next).await?;
@@ -159,7 +160,7 @@ impl Writer {
     /// Appends to this segment from now on. Whether a disk was lost in doing so.
     async fn begin(&mut self, next: Next) -> Result<bool, LogFailure> {
         (self.number, self.room, self.homes) = (next.number, next.bytes, next.homes);
-        (self.next, self.end, self.unsynced_bytes) = (0, 0, 0);
+        (self.next, self.end) = (0, 0);
         if self.homes.len() < self.settings.copies {
             let (disks, copies) = (self.homes.len(), self.settings.copies);
             tracing::warn!(disks, copies, "a volume's log has fewer copies than its code tolerates losses");
@@ -169,9 +170,8 @@ impl Writer {
         self.view.segments().insert(self.number, Segment { disks, end: 0 });
         self.view.set_ahead(BTreeSet::new());
         self.record(&[]).await?;
-        let (previous, is_previous_synced) = (self.previous, self.closing.is_none());
-        let page_bytes = self.settings.page_bytes;
-        let begin = Record::Begin { over_below, previous, is_previous_synced, page_bytes };
+        let (previous, unsynced_from) = (self.previous, self.ended.tell_first());
+        let begin = Record::Begin { over_below, previous, unsynced_from, page_bytes: self.settings.page_bytes };
         let mut content = BytesMut::new();
         begin.encode(self.segment(), 0, &mut content);
         self.launch(Batch::default(), content.freeze());

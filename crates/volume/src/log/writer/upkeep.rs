@@ -2,7 +2,6 @@
 
 use claystone_chunk::{DiskId, StoreState};
 
-use super::closing::Closing;
 use super::{FAILED_FOR, Writer};
 use crate::log::LogFailure;
 
@@ -51,9 +50,9 @@ impl Writer {
             return;
         }
         self.homes.retain(|disk, _| takes(disk));
-        // The one before is not synced there, and cannot be.
-        let unsynced = self.closing.as_ref().and_then(Closing::unsynced);
-        for number in unsynced.into_iter().chain([self.number]) {
+        // Those before are not synced there, and cannot be.
+        let ended = self.ended.segments().map(|(number, _)| number);
+        for number in ended.chain([self.number]) {
             if let Some(segment) = self.view.segments().get_mut(&number)
                 && segment.disks.iter().any(takes)
             {
