@@ -12,6 +12,12 @@ use crate::{cite, drill, report, tidy};
 pub fn run(root: &Path) -> anyhow::Result<()> {
     step("tidy", || report("tidy", &tidy::findings(root)))?;
     step("cite", || cite::run(root))?;
+    // Workspaces of their own that are built much later: what a crate newly needs is missed here, not there.
+    for other in ["fuzz/Cargo.toml", "python/Cargo.toml"] {
+        step(&format!("the lock beside {other}"), || {
+            cargo(root, &["fetch", "--locked", "--quiet", "--manifest-path", other])
+        })?;
+    }
     step("format", || cargo(root, &["fmt", "--all", "--check"]))?;
     step("clippy", || cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
     let peers = ["clippy", "--package", "claystone-bench", "--features", "peers", "--all-targets", "--quiet"];
