@@ -39,6 +39,7 @@ use futures::future::{try_join, try_join_all};
 pub use self::plan::{MergeMethod, MergeRun, plan_merge};
 pub use self::reach::Reach;
 use self::sectors::NewSector;
+use crate::coding::Coding;
 use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
@@ -52,6 +53,9 @@ struct Patch {
     position: u64,
     stripe: StripeRecord,
     diffs: Vec<(Page, Diff)>,
+    coding: Arc<Coding>,
+    /// How its diffs reach its chunks.
+    runs: Vec<MergeRun>,
     /// What becomes of its chunks: sectors in order.
     sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
 }
@@ -136,12 +140,10 @@ impl Inner {
     pub(crate) async fn merge_stripes(&self, positions: &[u64], up_to: u64) -> Result<MergeReport, BlocksError> {
         let mut report = MergeReport::default();
         for positions in positions.chunks(TOUCH_STRIPES) {
-            let held = self.take_alone(positions, up_to, &mut report).await?;
             let mut batch: Vec<(Patch, Hold)> = Vec::new();
             let mut sectors = 0;
-            for (patch, hold) in held {
-                let Some(patch) = self.prepare(patch, &hold, &mut report).await? else { continue };
-                sectors += patch.sectors.len();
+            for (patch, hold) in self.take_alone(positions, up_to, &mut report).await? {
+                sectors += patch.runs.iter().map(MergeRun::sectors).sum::<usize>();
                 batch.push((patch, hold));
                 if sectors >= BATCH_SECTORS {
                     self.carry_out(std::mem::take(&mut batch), &mut report).await?;
@@ -183,7 +185,7 @@ impl Inner {
 
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
     /// records say from here on that they changed since they were verified. Stripes that somebody else has are left out;
-    /// what has no stripe yet gets one, and what shares one gets its own.
+    /// what has no stripe yet gets one, what shares one gets its own, and what is all zeros has none any more.
     async fn take_alone(
         &self,
         positions: &[u64],
@@ -214,36 +216,27 @@ impl Inner {
         if touched.len() < ids.len() {
             return Err(self.fail("the records have lost a stripe of this volume, or given it away".to_owned()));
         }
-        let patch = |stripe: StripeRecord| {
+        let mut patches = Vec::new();
+        for stripe in touched {
             let (position, hold) = holds.remove(&stripe.id).expect("it was asked for once");
             self.remember(position, Some(stripe.clone()));
             let diffs = self.diffs().stripe_up_to(position, up_to);
-            (Patch { position, stripe, diffs, sectors: BTreeMap::new() }, hold)
-        };
-        Ok(touched.into_iter().map(patch).collect())
-    }
-
-    /// Reads what a stripe's merge needs and makes its new sectors. `None`: there is nothing to patch.
-    async fn prepare(
-        &self,
-        mut patch: Patch,
-        hold: &Hold,
-        report: &mut MergeReport,
-    ) -> Result<Option<Patch>, BlocksError> {
-        if patch.diffs.is_empty() {
-            return Ok(None);
+            if diffs.is_empty() {
+                continue;
+            }
+            if self.are_all_zeros(position, &diffs) {
+                self.drop_stripe(position, &diffs, report).await?;
+                continue;
+            }
+            let spec = stripe.code;
+            let Some(coding) = self.codings.of(spec) else {
+                let reason = format!("stripe {} has the code {spec}, which none of this volume can have", stripe.id);
+                return Err(self.fail(reason));
+            };
+            let runs = self.runs(&stripe, &coding, &diffs);
+            patches.push((Patch { position, stripe, diffs, coding, runs, sectors: BTreeMap::new() }, hold));
         }
-        if self.are_all_zeros(patch.position, &patch.diffs) {
-            self.drop_stripe(patch.position, &patch.diffs, report).await?;
-            return Ok(None);
-        }
-        let spec = patch.stripe.code;
-        let Some(coding) = self.codings.of(spec) else {
-            let reason = format!("stripe {} has the code {spec}, which none of this volume can have", patch.stripe.id);
-            return Err(self.fail(reason));
-        };
-        self.fill(&mut patch, &coding, hold, report).await;
-        Ok((!patch.diffs.is_empty()).then_some(patch))
+        Ok(patches)
     }
 
     /// Pages of a stripe that are within the volume.
@@ -301,8 +294,11 @@ impl Inner {
         }
     }
 
-    /// planned -> merged. If it fails between, or never returns, the stripes stay in nobody's hands but the next opening's.
-    async fn carry_out(&self, batch: Vec<(Patch, Hold)>, report: &mut MergeReport) -> Result<(), BlocksError> {
+    /// diffs -> merged. If it fails once something was written, or never returns, the stripes stay in nobody's hands but the
+    /// next opening's.
+    async fn carry_out(&self, mut batch: Vec<(Patch, Hold)>, report: &mut MergeReport) -> Result<(), BlocksError> {
+        self.fill(&mut batch, report).await;
+        batch.retain(|(patch, _)| !patch.diffs.is_empty());
         if batch.is_empty() {
             return Ok(());
         }
@@ -694,8 +690,8 @@ fn intents_of(batch: &[Patch]) -> Vec<Intent> {
     intents
 }
 
-/// Stripes whose records are changed at once.
-const TOUCH_STRIPES: usize = 32;
+/// Stripes whose records are changed at once, and which are held while a batch of them is written.
+const TOUCH_STRIPES: usize = 128;
 /// Sectors after which a batch gets its intents. It has its log and its disks synced once, so beside writers a round shall be
 /// one batch: 512 pages that are alone in their rows are 1,536 sectors under `rs:4+2`. They are in memory, 8 MiB and at most
 /// one stripe more, and their stripes are held while they are written.

@@ -63,6 +63,11 @@ impl MergeRun {
         }
     }
 
+    /// How many sectors it changes.
+    pub fn sectors(&self) -> usize {
+        self.rows as usize * (self.columns.len() + self.parity.len())
+    }
+
     /// The same rows by the other method.
     pub fn otherwise(&self) -> MergeRun {
         let method = match self.method {

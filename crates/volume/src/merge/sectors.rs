@@ -15,6 +15,7 @@ use claystone_stripe::Hold;
 use super::{Contents, MergeMethod, MergeRun, Patch, plan_merge};
 use crate::MergeReport;
 use crate::coding::Coding;
+use crate::diffs::Diff;
 use crate::geometry::{Page, Spot};
 use crate::log::record::LogPlace;
 use crate::volume::Inner;
@@ -26,37 +27,63 @@ pub(super) struct NewSector {
     pub(super) logged: Option<LogPlace>,
 }
 
+/// What the rows of a run become.
+#[derive(Default)]
+struct Filled {
+    sectors: Vec<((ChunkIndex, u32), NewSector)>,
+    /// Rows of which too much is lost.
+    lost: Vec<u32>,
+    sectors_read: u64,
+    parity_updates: u64,
+}
+
 impl Inner {
-    /// Makes the new sectors of a patch. Rows of which too much is lost, and the diffs in them, are left out of it: they wait
-    /// for a repair, or for writes of what is lost.
-    pub(super) async fn fill(&self, patch: &mut Patch, coding: &Coding, hold: &Hold, report: &mut MergeReport) {
-        let contents = self.contents_there(&patch.diffs).await;
-        let pages = patch.diffs.len();
-        patch.diffs.retain(|(page, _)| contents.contains_key(page));
-        let mut lost_rows: BTreeSet<u32> = BTreeSet::new();
-        for run in plan_merge(&self.geometry, &coding.reach, &self.parity_of(&patch.stripe), &patch.diffs) {
-            self.give_way().await;
-            if self.fill_either_way(patch, coding, &run, hold, &contents, report).await {
-                continue;
+    /// Makes the new sectors of patches. Rows of which too much is lost, and the diffs in them, are left out: they wait for a
+    /// repair, or for writes of what is lost.
+    pub(super) async fn fill(&self, batch: &mut [(Patch, Hold)], report: &mut MergeReport) {
+        let diffs: Vec<(Page, Diff)> = batch.iter().flat_map(|(patch, _)| patch.diffs.iter().copied()).collect();
+        let contents = self.contents_there(&diffs).await;
+        let pages: Vec<usize> = batch.iter().map(|(patch, _)| patch.diffs.len()).collect();
+        for ((patch, _), pages) in batch.iter_mut().zip(&pages) {
+            patch.diffs.retain(|(page, _)| contents.contains_key(page));
+            if patch.diffs.len() < *pages {
+                patch.runs = self.runs(&patch.stripe, &patch.coding, &patch.diffs);
             }
-            for row in run.each_row() {
-                if run.rows == 1 || !self.fill_either_way(patch, coding, &row, hold, &contents, report).await {
-                    lost_rows.insert(row.first);
-                }
+        }
+        let mut fills = Vec::new();
+        for (at, (patch, hold)) in batch.iter().enumerate() {
+            for run in &patch.runs {
+                let filled = self.fill_run(patch, run, hold, &contents);
+                fills.push(async move { (at, filled.await) });
             }
+        }
+        let mut lost_rows: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
+        for (at, filled) in self.in_turn(fills).await {
+            batch[at].0.sectors.extend(filled.sectors);
+            lost_rows.entry(at).or_default().extend(filled.lost);
+            report.sectors_read += filled.sectors_read;
+            report.parity_updates += filled.parity_updates;
         }
         let sector = u64::from(SECTOR_BYTES);
-        patch.diffs.retain(|(page, _)| {
-            let start = self.geometry.spot(self.geometry.start(*page)).offset;
-            let end = start + u64::from(self.geometry.page_bytes);
-            lost_rows.range((start / sector) as u32..end.div_ceil(sector) as u32).next().is_none()
-        });
-        if patch.diffs.len() < pages {
-            let left = pages - patch.diffs.len();
-            tracing::warn!(stripe = %patch.stripe.id, left, "diffs cannot be merged: too much is lost beside them");
-            report.stripes_lost += 1;
-            self.put_off(patch.position);
+        for (at, ((patch, _), pages)) in batch.iter_mut().zip(pages).enumerate() {
+            let lost_rows = lost_rows.remove(&at).unwrap_or_default();
+            patch.diffs.retain(|(page, _)| {
+                let start = self.geometry.spot(self.geometry.start(*page)).offset;
+                let end = start + u64::from(self.geometry.page_bytes);
+                lost_rows.range((start / sector) as u32..end.div_ceil(sector) as u32).next().is_none()
+            });
+            if patch.diffs.len() < pages {
+                let left = pages - patch.diffs.len();
+                tracing::warn!(stripe = %patch.stripe.id, left, "diffs cannot be merged: too much is lost beside them");
+                report.stripes_lost += 1;
+                self.put_off(patch.position);
+            }
         }
+    }
+
+    /// How diffs reach the chunks of a stripe.
+    pub(super) fn runs(&self, stripe: &StripeRecord, coding: &Coding, diffs: &[(Page, Diff)]) -> Vec<MergeRun> {
+        plan_merge(&self.geometry, &coding.reach, &self.parity_of(stripe), diffs)
     }
 
     /// The parity chunks that a stripe has.
@@ -65,31 +92,34 @@ impl Inner {
         parity.filter(|index| stripe.places[index.at()].is_some()).collect()
     }
 
-    /// Makes the new sectors of a run by its method, or else by the other one. False: too much of it is lost.
-    async fn fill_either_way(
-        &self,
-        patch: &mut Patch,
-        coding: &Coding,
-        run: &MergeRun,
-        hold: &Hold,
-        contents: &Contents,
-        report: &mut MergeReport,
-    ) -> bool {
-        self.fill_run(patch, coding, run, hold, contents, report).await
-            || self.fill_run(patch, coding, &run.otherwise(), hold, contents, report).await
+    /// Makes the new sectors of a run. Where it cannot be read as a whole, of its rows one by one.
+    async fn fill_run(&self, patch: &Patch, run: &MergeRun, hold: &Hold, contents: &Contents) -> Filled {
+        self.give_way().await;
+        if let Some(filled) = self.fill_either_way(patch, run, hold, contents).await {
+            return filled;
+        }
+        let mut all = Filled::default();
+        for row in run.each_row() {
+            let filled = if run.rows == 1 { None } else { self.fill_either_way(patch, &row, hold, contents).await };
+            match filled {
+                Some(filled) => all.add(filled),
+                None => all.lost.push(row.first),
+            }
+        }
+        all
     }
 
-    async fn fill_run(
-        &self,
-        patch: &mut Patch,
-        coding: &Coding,
-        run: &MergeRun,
-        hold: &Hold,
-        contents: &Contents,
-        report: &mut MergeReport,
-    ) -> bool {
+    /// Makes the new sectors of a run by its method, or else by the other one. `None`: too much of it is lost.
+    async fn fill_either_way(&self, patch: &Patch, run: &MergeRun, hold: &Hold, contents: &Contents) -> Option<Filled> {
+        match self.fill_by_method(patch, run, hold, contents).await {
+            Some(filled) => Some(filled),
+            None => self.fill_by_method(patch, &run.otherwise(), hold, contents).await,
+        }
+    }
+
+    async fn fill_by_method(&self, patch: &Patch, run: &MergeRun, hold: &Hold, contents: &Contents) -> Option<Filled> {
         let columns = self.geometry.columns;
-        let Coding { code, reach } = coding;
+        let Coding { code, reach } = &*patch.coding;
         let range = run.range();
         let reads = run.reads(reach);
         let ranges: BTreeMap<ChunkIndex, _> = reads.into_iter().map(|index| (index, range)).collect();
@@ -100,11 +130,11 @@ impl Inner {
                 Ok(old) => old,
                 Err(error) => {
                     tracing::debug!(stripe = %patch.stripe.id, ?run, %error, "rows cannot be merged like this");
-                    return false;
+                    return None;
                 }
             }
         };
-        report.sectors_read += u64::from(run.rows) * old.len() as u64;
+        let sectors_read = u64::from(run.rows) * old.len() as u64;
         let data = self.new_data(patch.position, run, &old, contents);
         let mut new_parity = vec![BytesMut::zeroed(range.bytes as usize); code.shape().parity.into()];
         match run.method {
@@ -133,20 +163,21 @@ impl Inner {
                 }
             }
         }
-        report.parity_updates += u64::from(run.rows);
+        let mut sectors = Vec::with_capacity(run.sectors());
         // The log has whole sectors of data; of a copy it has those of the data chunk.
         let has_sectors = self.geometry.page_bytes >= SECTOR_BYTES;
         for (index, content) in data {
             if patch.stripe.places[index.at()].is_some() {
-                self.cut(patch, index, run.first, content.freeze(), has_sectors.then_some(index), contents);
+                let column = has_sectors.then_some(index);
+                sectors.extend(self.cut(patch.position, index, run.first, content.freeze(), column, contents));
             }
         }
         let parity_chunks = (columns..).map(ChunkIndex).zip(new_parity);
         for (index, content) in parity_chunks.filter(|(index, _)| run.parity.contains(index)) {
             let copied = reach.copied(index).filter(|_| has_sectors);
-            self.cut(patch, index, run.first, content.freeze(), copied, contents);
+            sectors.extend(self.cut(patch.position, index, run.first, content.freeze(), copied, contents));
         }
-        true
+        Some(Filled { sectors, lost: Vec::new(), sectors_read, parity_updates: u64::from(run.rows) })
     }
 
     /// The data of a run with its diffs in it, for the chunks that have some.
@@ -184,25 +215,35 @@ impl Inner {
     /// them.
     fn cut(
         &self,
-        patch: &mut Patch,
+        position: u64,
         index: ChunkIndex,
         first: u32,
         content: Bytes,
         column: Option<ChunkIndex>,
         contents: &Contents,
-    ) {
+    ) -> impl Iterator<Item = ((ChunkIndex, u32), NewSector)> {
         let sector_bytes = u64::from(SECTOR_BYTES);
-        for (at, sector) in (0..).zip(first..first + (content.len() as u64 / sector_bytes) as u32) {
+        let sectors = (0..).zip(first..first + (content.len() as u64 / sector_bytes) as u32);
+        sectors.map(move |(at, sector)| {
             let start = at * SECTOR_BYTES as usize;
             let content = content.slice(start..start + SECTOR_BYTES as usize);
             let logged = column.and_then(|column| {
                 let offset = u64::from(sector) * sector_bytes;
-                let byte = self.geometry.byte(Spot { position: patch.position, column, offset });
+                let byte = self.geometry.byte(Spot { position, column, offset });
                 let page = self.geometry.page(byte);
                 let place = contents.get(&page).and_then(|(_, place)| *place)?;
                 Some(LogPlace { offset: place.offset + (byte - self.geometry.start(page)), ..place })
             });
-            patch.sectors.insert((index, sector), NewSector { content, logged });
-        }
+            ((index, sector), NewSector { content, logged })
+        })
+    }
+}
+
+impl Filled {
+    fn add(&mut self, other: Filled) {
+        self.sectors.extend(other.sectors);
+        self.lost.extend(other.lost);
+        self.sectors_read += other.sectors_read;
+        self.parity_updates += other.parity_updates;
     }
 }
