@@ -275,6 +275,16 @@ impl Disk {
         Ok(())
     }
 
+    /// A checkpoint, if so much was changed that it must not wait: within whatever changes much, so that no transaction is without
+    /// bound. Without room for it, it is made later.
+    ///
+    /// # Errors
+    /// As [`Disk::commit`].
+    pub(crate) fn checkpoint_if_heavy(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let heavy = self.is_heavy(&guard(&self.core));
+        if heavy { unless_full(self.checkpoint(flushing)) } else { Ok(()) }
+    }
+
     /// After a checkpoint for which the catalog had no room: it is as of the last one, and memory and the journal have what came since.
     fn open_catalog_anew(&self, core: &mut Core) -> Result<(), FileError> {
         let opened = self.pages.recover().and_then(|()| {

@@ -13,15 +13,16 @@ use bytes::Bytes;
 use claystone_env::{SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 use claystone_group::{GroupError, NOTHING_CACHED, ShownRun};
 
-use crate::commit::unless_full;
 use crate::core::Core;
 use crate::disk::{Disk, FlushLock, guard, read_gate, write_gate};
 use crate::error::with_sources;
 use crate::inode::{InodeRecord, TINY_BYTES_MAX};
+use crate::keys::{self, Span};
 use crate::node::Live;
 use crate::placing::{Scope, clusters};
 use crate::run::{Run, Window};
-use crate::{FileError, Inode, Seek};
+use crate::view::senseless;
+use crate::{FileError, Inode, Seek, Table};
 
 /// The longest file: file sectors are numbers of 32 bits and more, and offsets are positive in 64 bits with sign.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 56;
@@ -33,6 +34,17 @@ struct Source {
     window: Window,
     /// What windows show of its run, if that is a bulk run, near what is read.
     shown: Vec<Range<u32>>,
+}
+
+/// Why sectors of a file are given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dropping {
+    /// The file ends before them.
+    Cut,
+    /// There is to be a hole.
+    Hole,
+    /// The file has no name any more.
+    Orphan,
 }
 
 /// What is needed to read a range of a file, taken under the lock.
@@ -383,12 +395,15 @@ impl Disk {
             self.read_sectors(inode, bytes / BYTES..bytes / BYTES + 1, &mut content)?;
             last = Some(content);
         }
+        let keep = bytes.div_ceil(BYTES);
+        if bytes < old.bytes {
+            self.drop_portions(inode, keep..u64::MAX, Dropping::Cut, &flushing)?;
+        }
         let mut core = guard(&self.core);
         core.assert_writable()?;
         // Names, attributes and a tiny content may have changed meanwhile; nothing in groups, for the gate is held.
         let mut record = core.file(inode)?;
-        if bytes < record.bytes {
-            let keep = bytes.div_ceil(BYTES);
+        if bytes < old.bytes.max(record.bytes) {
             self.drop_sectors(&mut core, inode, keep..u64::MAX)?;
             record.tail.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
             // What was not read waits, or has zeros behind the end that it had.
@@ -412,6 +427,51 @@ impl Disk {
     fn has_sector(&self, core: &Core, inode: Inode, sector: u64) -> Result<bool, FileError> {
         let waits = core.nodes.find(inode).is_some_and(|node| node.waiting.contains_key(&sector));
         Ok(waits || !core.windows(inode, sector..sector + 1, self.shape.data)?.is_empty())
+    }
+
+    /// Forgets sectors of a file that lie in many windows, from behind, and frees what they take, but for the last portion: that is
+    /// for the caller, with what else belongs to it. Each portion is a change of its own, and a checkpoint comes as often as one is
+    /// due, so no transaction frees more than a portion and what may be in memory anyway. Who calls holds the gate alone.
+    ///
+    /// A crash between two leaves a shorter file, a smaller hole than was asked for, or an orphan that has lost its end.
+    ///
+    /// # Errors
+    /// As [`Core::windows`]; as [`Disk::commit`].
+    pub(crate) fn drop_portions(
+        &self,
+        inode: Inode,
+        sectors: Range<u64>,
+        dropping: Dropping,
+        flushing: &FlushLock<'_>,
+    ) -> Result<(), FileError> {
+        let mut left = sectors;
+        loop {
+            {
+                let mut core = guard(&self.core);
+                core.assert_writable()?;
+                let first = {
+                    let mut rows = core.catalog.descending(Table::Runs, &Span::runs(inode, left.clone()))?;
+                    match rows.nth(self.tuning.freed_windows_max.max(1) - 1).transpose()? {
+                        Some((key, _)) => {
+                            keys::decode_run(&key).map_err(|source| senseless(Table::Runs, &key, source))?.1
+                        }
+                        None => return Ok(()),
+                    }
+                };
+                self.drop_sectors(&mut core, inode, first..left.end)?;
+                match dropping {
+                    Dropping::Cut => {
+                        let mut record = core.file(inode)?;
+                        let now = self.now();
+                        (record.bytes, record.modified, record.changed) = (record.bytes.min(first * BYTES), now, now);
+                        core.set_inode(inode, &record);
+                    }
+                    Dropping::Hole => left.end = first,
+                    Dropping::Orphan => {}
+                }
+            }
+            self.checkpoint_if_heavy(flushing)?;
+        }
     }
 
     /// Forgets sectors of a file, and frees what they take. Who calls holds the gate alone.
@@ -448,6 +508,8 @@ impl Disk {
             self.read_sectors(inode, sector..sector + 1, &mut content)?;
             zeroed.push((sector, content));
         }
+        // But for the last sector, of which more is to be known.
+        self.drop_portions(inode, whole.start..whole.end.min(end / BYTES), Dropping::Hole, &flushing)?;
         let mut core = guard(&self.core);
         core.assert_writable()?;
         let mut record = core.file(inode)?;
@@ -607,12 +669,8 @@ impl Disk {
         for (_, window) in found.iter().flat_map(|(range, windows)| windows.iter().map(move |window| (range, window))) {
             core.set_window(inode, window);
         }
-        let heavy = self.is_heavy(&core);
         drop(core);
-        if heavy {
-            unless_full(self.checkpoint(flushing))?;
-        }
-        Ok(())
+        self.checkpoint_if_heavy(flushing)
     }
 
     /// Reserves room for sectors of a file, one group of it a window, and leaves enough for what waits.

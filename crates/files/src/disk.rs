@@ -65,10 +65,14 @@ pub struct Tuning {
     pub journal_sectors_max: u64,
     /// Sectors that are applied together.
     pub apply_sectors_max: usize,
+    /// Windows of a file that one change frees: with what that makes of the rows of free sectors, 64 KiB of changes.
+    pub freed_windows_max: usize,
     /// Sums sectors in memory.
     pub sums_cached: usize,
     /// Bytes of the catalog in memory.
     pub catalog_cached: usize,
+    /// Bytes of changes in memory that bring a checkpoint, where what is kept for the catalog does not sooner.
+    pub changed_bytes_max: u64,
     /// How long something waits at most before it is flushed.
     pub flush_after: std::time::Duration,
     /// How long the journal grows at most before a checkpoint.
@@ -84,8 +88,10 @@ impl Default for Tuning {
             bulk_sectors_max: 13_250,
             journal_sectors_max: 16,
             apply_sectors_max: 4096,
+            freed_windows_max: 256,
             sums_cached: 4096,
             catalog_cached: 32 << 20,
+            changed_bytes_max: 16 << 20,
             flush_after: std::time::Duration::from_secs(5),
             checkpoint_after: std::time::Duration::from_secs(30),
             keeps_access_times: true,
@@ -360,7 +366,7 @@ impl Disk {
     pub(crate) fn is_heavy(&self, core: &Core) -> bool {
         // Each changed row may take a page of its own path in the tree, but many lie side by side.
         let kept_bytes = self.kept() / (4 * self.copies.count()) * SECTOR_BYTES as u64;
-        core.catalog.overlay_bytes() as u64 > kept_bytes.min(OVERLAY_BYTES_MAX)
+        core.catalog.overlay_bytes() as u64 > kept_bytes.min(self.tuning.changed_bytes_max)
     }
 
     /// What a person would call it: the device's path.
@@ -454,8 +460,6 @@ const JOURNAL_SECTORS_MAX: u64 = 32_768;
 const SLAB_PAGES_MIN: u64 = 320;
 /// and up to 4 MiB.
 const SLAB_PAGES_MAX: u64 = 1024;
-/// A checkpoint comes when memory holds so much that the page file does not.
-const OVERLAY_BYTES_MAX: u64 = 16 << 20;
 /// 1/128 of the device is kept for the catalog,
 const KEPT_SHARE: u64 = 128;
 /// but at least 512 KiB

@@ -151,6 +151,7 @@ impl Disk {
                     Step::Home { .. } => continue,
                 };
                 left.retain(|sector| !placed.contains(sector));
+                self.checkpoint_if_heavy(flushing)?;
             }
             first?;
             if partial {
@@ -497,6 +498,7 @@ impl Disk {
                 Err(error) => return Err(error),
             }
             self.make_room(flushing)?;
+            self.checkpoint_if_heavy(flushing)?;
         }
         result
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::commit::unless_full;
+use crate::content::Dropping;
 use crate::core::Core;
 use crate::disk::{Disk, guard, write_gate};
 use crate::namespace::{self, Gone};
@@ -65,13 +66,22 @@ impl Disk {
         if is_open(&guard(&self.core)) {
             return Ok(());
         }
-        let _flushing = self.lock_flusher();
+        let flushing = self.lock_flusher();
         let gate = self.gate(inode);
         let alone = write_gate(&gate);
+        let (is_orphan, is_file) = {
+            let core = guard(&self.core);
+            let orphaned = core.catalog.get(Table::Orphans, &keys::inode(inode))?.is_some();
+            let is_orphan = orphaned && !is_open(&core) && core.failed.is_none();
+            (is_orphan, is_orphan && core.inode(inode)?.kind == Kind::File)
+        };
+        if is_file {
+            self.drop_portions(inode, 0..u64::MAX, Dropping::Orphan, &flushing)?;
+        }
         let mut core = guard(&self.core);
-        let orphaned = core.catalog.get(Table::Orphans, &keys::inode(inode))?.is_some();
-        if orphaned && !is_open(&core) && core.failed.is_none() {
-            if core.inode(inode)?.kind == Kind::File {
+        // Without a name nobody opens it, and if somebody who knew its number did just now, it is gone.
+        if is_orphan {
+            if is_file {
                 core.record(Record::Forget { inode, first: 0, end: u64::MAX });
                 core.nodes.take_range(inode, 0, u64::MAX);
                 core.replace(inode, 0..u64::MAX, None, self.shape, &mut guard(&self.space))?;

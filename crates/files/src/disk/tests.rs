@@ -15,6 +15,7 @@ use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conforma
 use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode, Seek};
 
 mod crammed;
+mod emptied;
 mod pieces;
 mod promises;
 mod synced;
@@ -25,7 +26,13 @@ fn format(parity: u16) -> Format {
 
 /// Everything is small, so that every path is walked soon.
 fn tuning() -> Tuning {
-    Tuning { waiting_sectors_max: 200, bulk_sectors_max: 100, apply_sectors_max: 16, ..Tuning::default() }
+    Tuning {
+        waiting_sectors_max: 200,
+        bulk_sectors_max: 100,
+        apply_sectors_max: 16,
+        freed_windows_max: 8,
+        ..Tuning::default()
+    }
 }
 
 fn formatted(device: &Arc<dyn Device>, parity: u16) -> Disk {
