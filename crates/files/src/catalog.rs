@@ -3,6 +3,7 @@
 //! 1. What a reader sees is the base with the overlay on top: the state after the last change that was applied.
 //! 2. [`Catalog::checkpoint`] makes the overlay part of the base in one durable transaction: after a crash the base has all
 //!    of it or nothing. If that fails, a reader sees what it saw before.
+//!    [`Catalog::bring`] does so with some rows: the base is then of no one time, and only the journal makes it so again.
 //! 3. No change is lost between: who applies changes has them in the journal from the position that the base names.
 //!
 //! Left out: what keys and values mean (`keys`, `inode`, `name`, `state`), and the pages under the database.
@@ -183,6 +184,38 @@ impl Catalog {
         Ok(())
     }
 
+    /// Rows that the overlay changes and `other` does not: those that it deletes first.
+    pub(crate) fn keys_beside(&self, other: &Overlay) -> Vec<(Table, Vec<u8>)> {
+        self.overlay.keys_beside(other)
+    }
+
+    /// Brings rows of the overlay into the base, ahead of the others, in one durable transaction. What a reader sees is the same. Who calls has
+    /// their changes in the journal, behind the position that the base names: so replaying it makes of the base what it would be
+    /// without them.
+    ///
+    /// # Errors
+    /// As [`Catalog::checkpoint`].
+    pub(crate) fn bring(&mut self, rows: &[(Table, Vec<u8>)]) -> Result<(), CatalogError> {
+        self.write_rows(rows).map_err(|source| CatalogError::Write { source: Box::new(source) })?;
+        self.tables = tables_of(&self.base)?;
+        for (table, key) in rows {
+            self.overlay.forget(*table, key);
+        }
+        Ok(())
+    }
+
+    /// Pages of its file that the database uses. It walks all its tables.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`], after which the base takes no more.
+    pub(crate) fn allocated_pages(&self) -> Result<u64, CatalogError> {
+        let unread = |source| unread(Table::State, source);
+        let transaction = self.base.begin_write().map_err(redb::Error::from).map_err(unread)?;
+        let pages = transaction.stats().map_err(redb::Error::from).map_err(unread)?.allocated_pages();
+        transaction.abort().map_err(redb::Error::from).map_err(unread)?;
+        Ok(pages)
+    }
+
     /// About how much memory the overlay takes: when to checkpoint.
     pub(crate) fn overlay_bytes(&self) -> usize {
         self.overlay.bytes()
@@ -203,6 +236,23 @@ impl Catalog {
                 match value {
                     Some(value) => drop(base.insert(&key[..], &value[..])?),
                     None => drop(base.remove(&key[..])?),
+                }
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn write_rows(&self, rows: &[(Table, Vec<u8>)]) -> Result<(), redb::Error> {
+        let mut transaction = self.base.begin_write()?;
+        transaction.set_quick_repair(QUICK_REPAIR);
+        for rows in rows.chunk_by(|one, next| one.0 == next.0) {
+            let table = rows[0].0;
+            let mut base = transaction.open_table(definition(table))?;
+            for (_, key) in rows {
+                match self.overlay.row(table, key) {
+                    Some(Some(value)) => drop(base.insert(&key[..], value)?),
+                    Some(None) => drop(base.remove(&key[..])?),
+                    None => {}
                 }
             }
         }

@@ -5,8 +5,9 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::catalog::CatalogError;
 use crate::core::{Core, Entry};
-use crate::disk::{Disk, FlushLock, guard};
+use crate::disk::{Disk, FlushLock, SPARE_PAGES_MIN, guard};
 use crate::error::with_sources;
 use crate::journal::{Journal, JournalPosition};
 use crate::placing::Scope;
@@ -244,13 +245,40 @@ impl Disk {
 
     /// Brings the catalog into the page file, and frees the journal up to what still waits in it.
     ///
+    /// Where that finds no room, it may use half of the sectors that are spared for what frees space, and from then on nothing is taken that
+    /// makes the catalog larger ([`Disk::assert_catalog_room`]). And where they do not suffice, rows that the journal has go ahead of the
+    /// others, deletions first, in transactions that are as small as need be; those of one row may use all that is spared. Each takes few
+    /// pages, and those that the one before last gave up are free: two small ones make all free that a large one gave up.
+    ///
     /// # Errors
-    /// As [`Disk::commit`]; [`FileError::NoSpace`] if the catalog has no room: then all is as it was before.
+    /// As [`Disk::commit`]; [`FileError::NoSpace`] if the catalog has no room: then what did not find any is in the journal as before.
     pub(crate) fn checkpoint(&self, _flushing: &FlushLock<'_>) -> Result<(), FileError> {
         if guard(&self.core).queued() > 0 {
             // Some go with changes that the catalog is to get: a file's end with its last sector.
             self.try_commit(Share::Applying)?;
         }
+        if self.checkpoint_whole()? {
+            self.catalog_full.store(false, Ordering::Release);
+            return Ok(());
+        }
+        self.catalog_full.store(true, Ordering::Release);
+        let relieving = Relieving::begin(self);
+        if self.checkpoint_whole()? {
+            return Ok(());
+        }
+        // What finds no room there is left to the whole.
+        self.try_commit(Share::Applying)?;
+        self.bring_portions(&relieving)?;
+        if self.checkpoint_whole()? {
+            return Ok(());
+        }
+        self.stuck_bytes.store(guard(&self.core).catalog.overlay_bytes(), Ordering::Release);
+        tracing::warn!(disk = %self.device.label(), "the catalog has no room for what was changed, which stays in the journal");
+        Err(FileError::NoSpace)
+    }
+
+    /// Brings all that was changed into the page file in one transaction; `false` if it has no room: then all is as it was before.
+    fn checkpoint_whole(&self) -> Result<bool, FileError> {
         let mut journal = guard(&self.journal);
         let mut core = guard(&self.core);
         core.assert_writable()?;
@@ -261,18 +289,126 @@ impl Disk {
         let oldest = core.nodes.oldest_journaled();
         let position = oldest.unwrap_or_else(|| journal.next());
         if let Err(error) = core.checkpoint(position, journal.next(), self.kept_rows()) {
-            if !self.pages.is_full() {
-                return Err(core.fail(with_sources(&error)));
-            }
-            self.catalog_full.store(true, Ordering::Release);
-            self.open_catalog_anew(&mut core)?;
-            return Err(FileError::NoSpace);
+            self.after_no_room(&mut core, &error)?;
+            return Ok(false);
         }
-        self.catalog_full.store(false, Ordering::Release);
+        self.count_written();
+        self.stuck_bytes.store(0, Ordering::Release);
         journal.trim(position);
         guard(&self.space).reopen();
         self.apply_slabs(&mut core);
+        Ok(true)
+    }
+
+    /// Brings rows that the journal has into the page file, as far as there is room: fewer at once whenever there is none.
+    fn bring_portions(&self, relieving: &Relieving<'_>) -> Result<(), FileError> {
+        // No entry is on its way into it.
+        let _journal = guard(&self.journal);
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        let mut rows = core.journaled_rows();
+        let mut portion = rows.len().div_ceil(2);
+        while !rows.is_empty() {
+            portion = portion.min(rows.len());
+            relieving.may_use_all(portion == 1);
+            match core.catalog.bring(&rows[..portion]) {
+                Ok(()) => {
+                    self.count_written();
+                    rows.drain(..portion);
+                    portion *= 2;
+                }
+                Err(error) => {
+                    self.after_no_room(&mut core, &error)?;
+                    if portion == 1 {
+                        break;
+                    }
+                    portion = (portion / 4).max(1);
+                }
+            }
+        }
+        relieving.may_use_all(false);
         Ok(())
+    }
+
+    /// After a transaction for which the catalog had no room: it is as of the last one, and memory and the journal have what came since.
+    ///
+    /// # Errors
+    /// [`FileError::ReadOnly`] if that was for any other reason.
+    fn after_no_room(&self, core: &mut Core, error: &CatalogError) -> Result<(), FileError> {
+        if !self.pages.is_full() {
+            return Err(core.fail(with_sources(error)));
+        }
+        let opened = self.pages.recover().and_then(|()| {
+            core.catalog.reopen(self.pages.clone(), self.tuning.catalog_cached)?;
+            Ok(())
+        });
+        if let Err(error) = opened {
+            return Err(core.fail(with_sources(&error)));
+        }
+        // They are in the superblock all the same.
+        self.apply_slabs(core);
+        Ok(())
+    }
+
+    /// Refuses what makes the catalog larger where it has no room for that beyond what is spared for what frees space. What was deleted
+    /// since may have made some.
+    pub(crate) fn assert_catalog_room(&self) -> Result<(), FileError> {
+        if self.has_catalog_room() {
+            return Ok(());
+        }
+        let flushing = self.lock_flusher();
+        let changed = guard(&self.core).catalog.overlay_bytes() > 0 || guard(&self.space).given_sectors() > 0;
+        if changed {
+            unless_full(self.checkpoint(&flushing))?;
+        }
+        if !self.has_spare_gap() && self.free_pages.load(Ordering::Acquire) == UNCOUNTED {
+            self.count_free_pages()?;
+        }
+        if self.has_catalog_room() { Ok(()) } else { Err(FileError::NoSpace) }
+    }
+
+    /// Whether there is room for a larger catalog beyond what is spared for what frees space: that is a gap of free sectors, or where there is
+    /// none, as many pages of slabs that are known to be free.
+    pub(crate) fn has_catalog_room(&self) -> bool {
+        let counted = self.free_pages.load(Ordering::Acquire) != UNCOUNTED;
+        self.may_have_catalog_room() && (counted || self.has_spare_gap())
+    }
+
+    /// The same, where also what nobody has counted may be room.
+    pub(crate) fn may_have_catalog_room(&self) -> bool {
+        let free = self.free_pages.load(Ordering::Acquire);
+        !self.catalog_full.load(Ordering::Acquire) && (free >= SPARE_PAGES_MIN || self.has_spare_gap())
+    }
+
+    fn has_spare_gap(&self) -> bool {
+        guard(&self.space).largest() >= self.spare_least()
+    }
+
+    /// Counts the free pages of slabs, by walking the catalog.
+    fn count_free_pages(&self) -> Result<(), FileError> {
+        let mut core = guard(&self.core);
+        core.assert_writable()?;
+        let allocated = match core.catalog.allocated_pages() {
+            Ok(allocated) => allocated,
+            Err(error) => return Err(core.fail(with_sources(&error))),
+        };
+        let free = self.pages.capacity().saturating_sub(allocated + PAGES_APART);
+        // Of a large catalog a part of it, so that it is not walked often.
+        let enough = free >= (SPARE_PAGES_MIN + 32).max(allocated / 64);
+        self.free_pages.store(if enough { free } else { 0 }, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes pages that were written off those that are known to be free: the database may have taken as many. Where that leaves too
+    /// few they are counted again.
+    fn count_written(&self) {
+        let written = self.pages.take_written();
+        let left = |free| match free {
+            UNCOUNTED => None,
+            free => Some(u64::checked_sub(free, written).filter(|free| *free >= SPARE_PAGES_MIN).unwrap_or(UNCOUNTED)),
+        };
+        // Nobody has counted them, and that stays so.
+        let _ = self.free_pages.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
     }
 
     /// A checkpoint, if so much was changed that it must not wait: within whatever changes much, so that no transaction is without
@@ -283,21 +419,6 @@ impl Disk {
     pub(crate) fn checkpoint_if_heavy(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
         let heavy = self.is_heavy(&guard(&self.core));
         if heavy { unless_full(self.checkpoint(flushing)) } else { Ok(()) }
-    }
-
-    /// After a checkpoint for which the catalog had no room: it is as of the last one, and memory and the journal have what came since.
-    fn open_catalog_anew(&self, core: &mut Core) -> Result<(), FileError> {
-        let opened = self.pages.recover().and_then(|()| {
-            core.catalog.reopen(self.pages.clone(), self.tuning.catalog_cached)?;
-            Ok(())
-        });
-        if let Err(error) = opened {
-            return Err(core.fail(with_sources(&error)));
-        }
-        // They are in the superblock all the same.
-        self.apply_slabs(core);
-        tracing::warn!(disk = %self.device.label(), "the catalog has no room for what was changed, which stays in the journal");
-        Ok(())
     }
 
     /// Brings into the catalog what slabs have taken.
@@ -314,6 +435,29 @@ impl Disk {
     }
 }
 
+/// While it is there, slabs may be taken of the sectors that are spared for what frees space: half of them.
+struct Relieving<'d>(&'d Disk);
+
+impl<'d> Relieving<'d> {
+    fn begin(disk: &'d Disk) -> Relieving<'d> {
+        let relieving = Relieving(disk);
+        relieving.may_use_all(false);
+        relieving
+    }
+
+    /// Whether the other half may be taken too.
+    fn may_use_all(&self, all: bool) {
+        let left = if all { 0 } else { self.0.spare() / 2 };
+        guard(&self.0.space).let_slabs_leave(Some(left));
+    }
+}
+
+impl Drop for Relieving<'_> {
+    fn drop(&mut self) {
+        guard(&self.0.space).let_slabs_leave(None);
+    }
+}
+
 /// A checkpoint that found no room is made later: the journal has what it was to have.
 pub(crate) fn unless_full(checkpointed: Result<(), FileError>) -> Result<(), FileError> {
     match checkpointed {
@@ -322,6 +466,10 @@ pub(crate) fn unless_full(checkpointed: Result<(), FileError>) -> Result<(), Fil
     }
 }
 
+/// Nobody has counted the free pages of the catalog yet.
+pub(crate) const UNCOUNTED: u64 = u64::MAX;
+/// Pages of the catalog's file that are none of its tables: the database's header, and its regions', of 4 GiB each.
+const PAGES_APART: u64 = 16;
 /// What may wait in the journal is in fewer entries, each of an eighth of it.
 const KEPT_ENTRIES_MAX: usize = 8;
 /// An entry that found no room finds some after the journal was emptied, unless others fill it first.

@@ -252,7 +252,12 @@ impl Disk {
         if end > FILE_BYTES_MAX {
             return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
         }
-        self.assert_catalog_room()?;
+        // What has a place, or room that is kept for it, takes little of the catalog, and was promised.
+        let sectors = offset / BYTES..end.div_ceil(BYTES);
+        let is_homeless = || guard(&self.core).homeless(inode, sectors, self.shape.data).map(|homeless| homeless > 0);
+        if !self.has_catalog_room() && is_homeless()? {
+            self.assert_catalog_room()?;
+        }
         // In pieces, so that a long write does not outgrow what may wait.
         let piece_max = (self.tuning.waiting_sectors_max / 4).max(1) * BYTES;
         let mut at = offset;

@@ -252,6 +252,12 @@ impl Core {
         Ok(())
     }
 
+    /// Rows that the catalog is to get and that the journal has, but for those that changed since: what frees space first. While an
+    /// entry is on its way into the journal there is no telling.
+    pub fn journaled_rows(&self) -> Vec<(Table, Vec<u8>)> {
+        self.catalog.keys_beside(&self.changes)
+    }
+
     /// Loads what is passed over in older entries.
     ///
     /// # Errors

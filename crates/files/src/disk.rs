@@ -13,14 +13,14 @@
 //! 2. No call waits for the device while it holds the core's lock, but for reads of the catalog and checkpoints.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use claystone_env::{Clock, Device, Moment, Random, SECTOR_BYTES, Sector, SectorRange};
 use claystone_group::{DiskId, GroupCode, GroupShape, Groups};
 
 use crate::catalog::Catalog;
-use crate::commit::unless_full;
+use crate::commit::{UNCOUNTED, unless_full};
 use crate::copies::{Access, Copies};
 use crate::core::Core;
 use crate::error::{DiskError, with_sources};
@@ -31,7 +31,7 @@ use crate::pages::{PageFile, SlabSource};
 use crate::placing::Scope;
 use crate::scrub::{Pass, Passing};
 use crate::seen::Seen;
-use crate::slab::Slab;
+use crate::slab::{SUMS, Slab};
 use crate::space::SpaceMap;
 use crate::superblock::{COPIES_MAX, SharedSuperblock, Superblock};
 use crate::view::View;
@@ -123,8 +123,13 @@ pub struct Disk {
     pub(crate) passing: Mutex<Passing>,
     /// Whether somebody holds the root directory for himself.
     pub(crate) locked: AtomicBool,
-    /// Whether the last checkpoint found no room for the catalog: until one does, nothing is taken that makes it larger.
+    /// Whether the last checkpoint found no room for the catalog beside what is spared for what frees space: until one does, nothing is
+    /// taken that makes it larger.
     pub(crate) catalog_full: AtomicBool,
+    /// Pages of its slabs that the catalog has free, or more; [`UNCOUNTED`].
+    pub(crate) free_pages: AtomicU64,
+    /// Bytes of changes that the last checkpoint found no room for.
+    pub(crate) stuck_bytes: AtomicUsize,
 }
 
 /// When a disk is to be tended again.
@@ -292,6 +297,8 @@ impl Disk {
             passing: Mutex::default(),
             locked: AtomicBool::new(false),
             catalog_full: AtomicBool::new(false),
+            free_pages: AtomicU64::new(UNCOUNTED),
+            stuck_bytes: AtomicUsize::new(0),
         };
         disk.replay(entries, start)?;
         Ok(disk)
@@ -365,8 +372,10 @@ impl Disk {
     /// device has to suffice.
     pub(crate) fn is_heavy(&self, core: &Core) -> bool {
         // Each changed row may take a page of its own path in the tree, but many lie side by side.
-        let kept_bytes = self.kept() / (4 * self.copies.count()) * SECTOR_BYTES as u64;
-        core.catalog.overlay_bytes() as u64 > kept_bytes.min(self.tuning.changed_bytes_max)
+        let kept_bytes = self.kept() / (8 * self.copies.count()) * SECTOR_BYTES as u64;
+        // What found no room is tried again when there is as much more.
+        let stuck = self.stuck_bytes.load(Ordering::Acquire);
+        core.catalog.overlay_bytes().saturating_sub(stuck) as u64 > kept_bytes.min(self.tuning.changed_bytes_max)
     }
 
     /// What a person would call it: the device's path.
@@ -415,13 +424,28 @@ impl Disk {
     pub(crate) fn reserve(&self, sectors: u64) -> Option<SectorRange> {
         let mut space = guard(&self.space);
         match space.open_sectors() >= sectors + self.kept() {
-            true => space.reserve(sectors, None),
+            true => space.reserve_beside_spare(sectors),
             false => None,
         }
     }
 
     pub(crate) fn kept(&self) -> u64 {
-        (self.device.geometry().sectors / KEPT_SHARE).clamp(KEPT_SECTORS_MIN, KEPT_SECTORS_MAX)
+        let least = KEPT_SECTORS_MIN.max(self.spare_least());
+        (self.device.geometry().sectors / KEPT_SHARE).clamp(least, KEPT_SECTORS_MAX)
+    }
+
+    /// Of these, those in one row that only what frees space may give the catalog.
+    pub(crate) fn spare(&self) -> u64 {
+        self.kept().min(SPARE_PAGES_MAX * self.copies.count() + self.sums_of_spare())
+    }
+
+    /// The least of them with which anything is taken that makes the catalog larger.
+    pub(crate) fn spare_least(&self) -> u64 {
+        SPARE_PAGES_MIN * self.copies.count() + self.sums_of_spare()
+    }
+
+    fn sums_of_spare(&self) -> u64 {
+        2 * self.copies.count()
     }
 }
 
@@ -466,6 +490,14 @@ const KEPT_SHARE: u64 = 128;
 const KEPT_SECTORS_MIN: u64 = 128;
 /// and at most 1 GiB.
 const KEPT_SECTORS_MAX: u64 = 262_144;
+
+/// What is spared for what frees space: pages of one slab. Half of them for what was taken when the catalog found no room, which is an eighth of what
+/// is kept, and as much again where its rows leave half of each page empty; the other half for transactions of one row, of which each
+/// takes a page for the leaf that it changes and each branch above, and some ten for the database itself, until the next but one.
+pub(crate) const SPARE_PAGES_MIN: u64 = 126;
+/// With a device of 66 MiB for each copy and more.
+const SPARE_PAGES_MAX: u64 = 256;
+const _: () = assert!(SPARE_PAGES_MAX <= SUMS, "one sums sector has those of all spare pages");
 
 #[cfg(test)]
 mod tests;

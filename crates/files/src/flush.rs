@@ -377,7 +377,7 @@ impl Disk {
 
     /// On a disk whose gaps are all too small for the group: several small ones. Returns what it placed.
     fn place_split(&self, inode: Inode, sectors: Range<u64>, snapshot: &Snapshot) -> Result<Range<u64>, FileError> {
-        let largest = guard(&self.space).largest();
+        let largest = guard(&self.space).largest_beside_spare();
         let fits = largest.saturating_sub(u64::from(self.shape.parity));
         let windows = guard(&self.core).windows(inode, sectors.clone(), self.shape.data)?;
         if fits == 0 || fits >= sectors.end - sectors.start || !windows.is_empty() {

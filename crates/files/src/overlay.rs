@@ -32,6 +32,23 @@ impl Overlay {
         }
     }
 
+    /// Forgets the change of a row.
+    pub(crate) fn forget(&mut self, table: Table, key: &[u8]) {
+        if let Some(value) = self.tables[table as usize].remove(key) {
+            self.bytes -= ROW_BYTES + key.len() + value.map_or(0, |value| value.len());
+        }
+    }
+
+    /// Table and key of all rows that are changed here and not in `other`: first of those that are deleted, then of the others, each by
+    /// table and key.
+    pub(crate) fn keys_beside(&self, other: &Overlay) -> Vec<(Table, Vec<u8>)> {
+        let all =
+            TABLES.into_iter().zip(&self.tables).flat_map(|(table, rows)| rows.iter().map(move |row| (table, row)));
+        let beside = all.filter(|(table, (key, _))| other.row(*table, key).is_none());
+        let (deleted, set): (Vec<_>, Vec<_>) = beside.partition(|(_, (_, value))| value.is_none());
+        deleted.into_iter().chain(set).map(|(table, (key, _))| (table, key.clone())).collect()
+    }
+
     /// The change of a row: `None` if there is none, `Some(None)` if it is deleted.
     pub(crate) fn row(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
         self.tables[table as usize].get(key).map(Option::as_deref)
@@ -84,6 +101,15 @@ mod tests {
         overlay.put(change(Table::State, b"x", Some(b"y")));
         assert_eq!(overlay.row(Table::Free, b"abc"), Some(None));
         assert_eq!(overlay.row(Table::Runs, b"abc"), None);
+        let mut other = Overlay::default();
+        other.put(change(Table::Runs, b"abc", None));
+        let both = [(Table::Free, b"abc".to_vec()), (Table::State, b"x".to_vec())];
+        assert_eq!(overlay.keys_beside(&other), both);
+        other.put(change(Table::Free, b"abc", None));
+        assert_eq!(overlay.keys_beside(&other), both[1..]);
+        other.forget(Table::Free, b"abc");
+        other.forget(Table::Runs, b"abc");
+        assert_eq!((other.bytes(), overlay.keys_beside(&other).len()), (0, 2));
         let changes = [change(Table::State, b"x", Some(b"y")), change(Table::Free, b"abc", None)];
         assert_eq!(overlay.into_changes(), changes);
     }

@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use claystone_env::{SECTOR_BYTES, Sector};
@@ -81,6 +81,8 @@ struct Shared {
     stopped: AtomicBool,
     /// Whether it stopped for want of room, and nothing else.
     full: AtomicBool,
+    /// Pages written since somebody asked.
+    written: AtomicU64,
 }
 
 struct State {
@@ -163,6 +165,7 @@ impl PageFile {
             state: RwLock::new(state),
             stopped: AtomicBool::new(false),
             full: AtomicBool::new(false),
+            written: AtomicU64::new(0),
         };
         let file = PageFile { shared: Arc::new(shared) };
         if file.state().header_changed && file.shared.copies.access() == Access::Write {
@@ -175,6 +178,11 @@ impl PageFile {
     /// Pages that the slabs have room for.
     pub fn capacity(&self) -> u64 {
         self.state().capacity()
+    }
+
+    /// Pages that were written since this was asked last: the database has taken no more than these.
+    pub fn take_written(&self) -> u64 {
+        self.shared.written.swap(0, Ordering::Relaxed)
     }
 
     /// Reads every copy of these pages as far as they are written, and mends. Sums and header are checked too.
@@ -418,7 +426,8 @@ impl PageFile {
                 };
                 match first {
                     Some(first) => break of(first),
-                    None => wanted /= 2,
+                    // In small steps: where little is left, it is to make few slabs.
+                    None => wanted -= wanted.div_ceil(8),
                 }
             };
             write_empty_sums(copies, self.shared.id, slab)?;
@@ -434,6 +443,7 @@ impl PageFile {
     fn write_pages(&self, state: &mut State) -> Result<(), DiskError> {
         let copies = &self.shared.copies;
         let dirty = std::mem::take(&mut state.dirty);
+        self.shared.written.fetch_add(dirty.len() as u64, Ordering::Relaxed);
         if copies.device().pair().is_some() {
             let excess = (state.written_lately.len() + dirty.len()).saturating_sub(WRITTEN_LATELY_MAX);
             state.written_lately.drain(..excess.min(state.written_lately.len()));

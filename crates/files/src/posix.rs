@@ -1,7 +1,5 @@
 //! The disk as a [`FileTree`]: each call takes the lock, plans over the catalog, and applies the plan.
 
-use std::sync::atomic::Ordering;
-
 use bytes::Bytes;
 
 use crate::commit::unless_full;
@@ -41,15 +39,6 @@ impl Disk {
             0 => Err(FileError::NoSpace),
             _ => Ok(()),
         }
-    }
-
-    /// Refuses what makes the catalog larger while it has no room for what was changed. What was deleted since may make some.
-    pub(crate) fn assert_catalog_room(&self) -> Result<(), FileError> {
-        let is_full = || self.catalog_full.load(Ordering::Acquire);
-        if is_full() && guard(&self.space).given_sectors() > 0 {
-            unless_full(self.checkpoint(&self.lock_flusher()))?;
-        }
-        if is_full() { Err(FileError::NoSpace) } else { Ok(()) }
     }
 
     /// Frees a node that lost its last name, unless it is open.
@@ -292,7 +281,7 @@ impl FileTree for Disk {
             let space = guard(&self.space);
             (self.usable(&space), space.open_room() + space.given_sectors())
         };
-        let usable = if self.catalog_full.load(Ordering::Acquire) { 0 } else { usable };
+        let usable = if self.may_have_catalog_room() { usable } else { 0 };
         let spoken_for = self.worst(core.nodes.waiting, core.nodes.clusters);
         let superblock = self.superblock.current();
         SpaceFigures {

@@ -139,7 +139,9 @@ impl Disk {
         if let Some(two) = rows.windows(2).find(|two| two[0].end() > two[1].first) {
             return Err(Damage::Row { table: Table::Free, key: keys::sector(two[1].first.0).to_vec() }.into());
         }
-        Ok(SpaceMap::new(self.shape, rows))
+        let mut space = SpaceMap::new(self.shape, rows);
+        space.keep_spare(self.spare());
+        Ok(space)
     }
 
     /// Frees what has no name: after a crash nobody has it open.

@@ -14,6 +14,9 @@
 //!    could be replayed names them.
 //! 3. No two rows touch or overlap.
 //!
+//! *Spare.* A gap of a stated length stays in one piece, or where there is none, the largest: for slabs of the catalog that what frees space
+//! needs. Files, and slabs for anything else, get what leaves such a gap ([`SpaceMap::reserve_beside_spare`]).
+//!
 //! *Room.* Free sectors are not room for as many of a file: each group takes parity, and lies in one gap. What is left of a gap behind whole
 //! groups of k + m sectors takes a shorter group, and none where it is m sectors or less. So a gap of g sectors has room for
 //! `g / (k + m) k + max(0, g % (k + m) - m)` of data. Sectors taken out of a gap take no more of its room than they are many.
@@ -40,6 +43,8 @@ pub(crate) struct SpaceMap {
     open_sectors: u64,
     open_room: u64,
     given_sectors: u64,
+    spare: u64,
+    slabs_leave: u64,
 }
 
 impl SpaceMap {
@@ -55,6 +60,8 @@ impl SpaceMap {
             open_sectors: 0,
             open_room: 0,
             given_sectors: 0,
+            spare: 0,
+            slabs_leave: 0,
         };
         for row in rows {
             map.rows.insert(row.first.0, row.sectors);
@@ -106,6 +113,39 @@ impl SpaceMap {
     /// The largest number of sectors that one reservation could get now.
     pub fn largest(&self) -> u64 {
         self.sizes.last().map_or(0, |&(sectors, _)| sectors)
+    }
+
+    /// Keeps a gap of so many sectors, or the largest if none is as long, for what frees space.
+    pub fn keep_spare(&mut self, sectors: u64) {
+        (self.spare, self.slabs_leave) = (sectors, sectors);
+    }
+
+    /// From now on slabs leave so much of the gap that is kept for what frees space; `None`: all of it, as files do.
+    pub fn let_slabs_leave(&mut self, sectors: Option<u64>) {
+        self.slabs_leave = sectors.unwrap_or(self.spare);
+    }
+
+    /// As [`SpaceMap::reserve`] anywhere, but the gap that is kept for what frees space stays.
+    pub fn reserve_beside_spare(&mut self, sectors: u64) -> Option<SectorRange> {
+        self.reserve_leaving(self.spare, sectors)
+    }
+
+    /// The largest number of sectors that [`SpaceMap::reserve_beside_spare`] could find now.
+    pub fn largest_beside_spare(&self) -> u64 {
+        let mut sizes = self.sizes.iter().rev().map(|&(sectors, _)| sectors);
+        let (largest, second) = (sizes.next().unwrap_or(0), sizes.next().unwrap_or(0));
+        let left = self.spare.min(largest);
+        if second >= left { largest } else { second.max(largest - left) }
+    }
+
+    fn reserve_leaving(&mut self, left: u64, sectors: u64) -> Option<SectorRange> {
+        let left = left.min(self.largest());
+        let range = self.reserve(sectors, None)?;
+        if self.largest() < left {
+            self.unreserve(range);
+            return None;
+        }
+        Some(range)
     }
 
     /// Gives up a reservation that was not taken.
@@ -179,7 +219,7 @@ impl SpaceMap {
     /// Takes sectors for a slab of the page file, which the superblock names at once; what changes in the table is kept for
     /// [`SpaceMap::take_recorded`], and until that is applied, [`SpaceMap::withhold`] makes up for it.
     pub fn take_slab(&mut self, sectors: u64) -> Option<SectorRange> {
-        let range = self.reserve(sectors, None)?;
+        let range = self.reserve_leaving(self.slabs_leave, sectors)?;
         let mut changes = std::mem::take(&mut self.recorded);
         self.take(range, &mut changes);
         self.recorded = changes;
@@ -319,6 +359,25 @@ mod tests {
         assert_eq!((map.reserve(1, None), map.given_sectors()), (None, 3));
         map.reopen();
         assert_eq!(map.reserve(3, None), Some(range(2, 3)));
+    }
+
+    #[test]
+    fn a_gap_stays_whole_for_what_frees_space() {
+        let mut map = SpaceMap::new(SHAPE, [range(0, 10), range(20, 4), range(30, 100)]);
+        map.keep_spare(64);
+        assert_eq!(map.largest_beside_spare(), 36);
+        assert_eq!((map.reserve_beside_spare(37), map.take_slab(37)), (None, None));
+        assert_eq!(map.reserve_beside_spare(36), Some(range(30, 36)));
+        assert_eq!(map.largest_beside_spare(), 10);
+        assert_eq!((map.reserve_beside_spare(11), map.reserve_beside_spare(10)), (None, Some(range(0, 10))));
+        map.let_slabs_leave(Some(40));
+        assert_eq!((map.take_slab(25), map.take_slab(24)), (None, Some(range(66, 24))));
+        // Of what is left nobody else gets anything.
+        map.let_slabs_leave(None);
+        assert_eq!((map.largest(), map.largest_beside_spare()), (40, 4));
+        assert_eq!((map.take_slab(5), map.reserve_beside_spare(5)), (None, None));
+        map.let_slabs_leave(Some(0));
+        assert_eq!(map.take_slab(40), Some(range(90, 40)));
     }
 
     #[test]

@@ -121,3 +121,141 @@ fn power_cut_within_a_deletion_a_cut_or_a_hole_leaves_no_wrong_byte() {
         assert!(operations > 40, "{operations} operations");
     }
 }
+
+/// A disk that small files and one in many pieces fill, so that nothing is left; and how many small ones there are.
+fn filled(device: &Arc<dyn Device>, bytes: usize) -> (Disk, usize) {
+    let disk = formatted(device, 2);
+    fragmented(&disk, b"pieces", 150);
+    let mut files = 0;
+    let refused = loop {
+        let written = disk
+            .make(Inode::ROOT, &small(files), &new_node(Kind::File, 0o600))
+            .and_then(|made| disk.write(made.inode, 0, &vec![content(files); bytes]));
+        if let Err(error) = written {
+            break error;
+        }
+        files += 1;
+        if files.is_multiple_of(16) {
+            disk.sync_all().expect("synced");
+        }
+    };
+    assert_eq!(refused, FileError::NoSpace);
+    let synced = disk.sync_all();
+    assert!(synced.is_ok() || synced == Err(FileError::NoSpace), "{synced:?}");
+    (disk, files)
+}
+
+fn small(number: usize) -> Vec<u8> {
+    format!("a small file, number {number}").into_bytes()
+}
+
+fn content(number: usize) -> u8 {
+    1 + (number % 251) as u8
+}
+
+/// What is free, and what the catalog has: a slab is never given back.
+fn free_and_slabs(disk: &Disk) -> u64 {
+    let space = guard(&disk.space);
+    let slabs = disk.superblock.current().slabs;
+    space.open_sectors() + space.given_sectors() + slabs.iter().map(|slab| slab.sectors(2)).sum::<u64>()
+}
+
+/// Every other file first: what becomes free lies in as many gaps as there can be.
+fn order(files: usize) -> impl Iterator<Item = usize> {
+    (0..files).step_by(2).chain((1..files).step_by(2))
+}
+
+#[test]
+fn a_full_disk_takes_deletions_and_is_empty_after_them() {
+    for (sectors, bytes) in [(4096, 100), (4096, 2000), (4096, 5000), (1 << 14, 9000)] {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(sectors));
+        let empty = free_and_slabs(&formatted(&device, 2));
+        let (disk, files) = filled(&device, bytes);
+        assert!(files > 100, "{files} files of {bytes} bytes");
+        let piece = disk.lookup(Inode::ROOT, b"pieces").expect("there").inode;
+        disk.set_attributes(piece, &size(3)).expect("cut");
+        for (turn, number) in order(files).enumerate() {
+            assert_eq!(disk.unlink(Inode::ROOT, &small(number)), Ok(()), "{turn} of {files} files of {bytes} bytes");
+            if turn.is_multiple_of(8) {
+                assert_eq!(disk.sync_all(), Ok(()), "{turn} of {files} files of {bytes} bytes");
+                assert_eq!(disk.checkpoint(&disk.lock_flusher()), Ok(()), "{turn} of {files} files of {bytes} bytes");
+            }
+        }
+        let _ = disk.unlink(Inode::ROOT, &small(files));
+        disk.unlink(Inode::ROOT, b"pieces").expect("deleted");
+        disk.checkpoint(&disk.lock_flusher()).expect("made");
+        assert_eq!(free_and_slabs(&disk), empty);
+        assert_sound(&disk);
+        drop(disk);
+        let disk = opened(device, Arc::new(SteppingClock::default()));
+        assert_eq!(free_and_slabs(&disk), empty);
+        let again = disk.make(Inode::ROOT, b"again", &new_node(Kind::File, 0o600)).expect("there is room").inode;
+        disk.write(again, 0, &[7; 100]).expect("there is room");
+        disk.sync_all().expect("synced");
+    }
+}
+
+#[test]
+fn power_cut_while_a_full_disk_is_emptied_loses_nothing_and_frees_all() {
+    const SECTORS: u64 = 4096;
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(SECTORS));
+    let empty = free_and_slabs(&formatted(&memory, 2));
+    let (disk, files) = filled(&memory, 5000);
+    drop(disk);
+    let mut image = vec![0; SECTORS as usize * SECTOR_BYTES];
+    memory.read(claystone_env::Sector(0), &mut image, claystone_env::Effort::Retry).expect("reads");
+    let delete = |disk: &Disk, gone: &mut BTreeSet<usize>| -> Result<(), FileError> {
+        for number in order(files).step_by(3) {
+            match disk.unlink(Inode::ROOT, &small(number)) {
+                Err(FileError::NotFound) => {}
+                deleted => deleted?,
+            }
+            gone.insert(number);
+            if gone.len().is_multiple_of(8) {
+                disk.sync_all()?;
+                disk.checkpoint(&disk.lock_flusher())?;
+            }
+        }
+        match disk.unlink(Inode::ROOT, b"pieces") {
+            Ok(()) | Err(FileError::NotFound) => disk.sync_all(),
+            error => error,
+        }
+    };
+    let cut = |operations: u64| {
+        run(operations, async |world| {
+            let hand: SimDevice = world.device("d", HddModel::new(SECTORS));
+            hand.attach().write(claystone_env::Sector(0), &image).and_then(|()| hand.attach().sync()).expect("written");
+            let clock: Arc<dyn Clock> = Arc::new(SteppingClock::default());
+            let disk = opened(hand.attach(), clock.clone());
+            let mut gone = BTreeSet::new();
+            hand.cut_power_after(operations);
+            let done = delete(&disk, &mut gone);
+            drop(disk);
+            hand.crash();
+            let disk = opened(hand.attach(), clock);
+            assert_sound(&disk);
+            for number in 0..files {
+                let Ok(file) = disk.lookup(Inode::ROOT, &small(number)) else {
+                    assert!(gone.contains(&number) || done.is_err(), "file {number} was not deleted");
+                    continue;
+                };
+                let mut bytes = vec![0; 5000];
+                assert_eq!(disk.read(file.inode, 0, &mut bytes), Ok(5000), "file {number}");
+                assert!(bytes.iter().all(|byte| *byte == content(number)), "file {number}");
+            }
+            assert_eq!(delete(&disk, &mut gone), Ok(()));
+            for number in 0..=files {
+                let _ = disk.unlink(Inode::ROOT, &small(number));
+            }
+            disk.checkpoint(&disk.lock_flusher()).expect("made");
+            assert_eq!(free_and_slabs(&disk), empty);
+            assert_sound(&disk);
+            done.is_ok()
+        })
+    };
+    let mut operations = 0;
+    while !cut(operations) {
+        operations += if operations < 30 { 3 } else { 61 };
+    }
+    assert!(operations > 300, "{operations} operations");
+}
