@@ -2,7 +2,8 @@
 //!
 //! One task appends; whoever has a record hands it over and waits. What waits together is appended together, in short
 //! batches, several of which are under way at once. Syncs run beside appends, one after another: whoever asks during one
-//! waits for the next, which begins after his appends.
+//! waits for it if nothing came into effect since it began, and else for the next. Behind the writes of who flushes each of
+//! them it begins by itself.
 //!
 //! ```text
 //!  append --> waiting --task: encoded, appended on every disk--> there --all before it too--> in effect (diffs know it)

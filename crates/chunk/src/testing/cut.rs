@@ -261,7 +261,10 @@ impl SegmentStore for CutStore {
 
     async fn sync_segment(&self, number: u64, lease: Lease) -> Result<(), SegmentError> {
         self.traps.syncs().pass().await;
-        self.cut.change(self.disk(), self.inner.segments().sync_segment(number, lease), segment_dead).await
+        let synced =
+            self.cut.change(self.disk(), self.inner.segments().sync_segment(number, lease), segment_dead).await;
+        self.traps.synced().pass().await;
+        synced
     }
 
     async fn read_segment(&self, id: SegmentId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, SegmentError> {

@@ -19,6 +19,7 @@ struct TrapState {
     forgets: Trap,
     creates: Trap,
     syncs: Trap,
+    synced: Trap,
     deletes: Trap,
     appends: Trap,
     /// Appends of disks that wait there, counted from when this was set, and how many came since.
@@ -53,6 +54,11 @@ impl Traps {
     /// Who syncs a segment waits here.
     pub fn syncs(&self) -> &Trap {
         &self.0.syncs
+    }
+
+    /// Who has synced a segment waits here, and does not tell yet.
+    pub fn synced(&self) -> &Trap {
+        &self.0.synced
     }
 
     /// Who deletes a segment waits here.

@@ -2,6 +2,7 @@
 
 mod appends;
 mod ended;
+mod habit;
 mod restoring;
 mod segments;
 mod upkeep;
@@ -20,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::appends::{Append, Batch, Outcome, Waiting};
 use self::ended::Ended;
+use self::habit::Habit;
 use self::restoring::Restoring;
 use self::segments::Next;
 use super::record::{LogPlace, Record};
@@ -67,8 +69,10 @@ pub(super) struct Writer {
     ended: Ended,
     /// Intents that have no end yet: each finds room for it.
     intents: u64,
-    /// Bytes in effect that no sync has covered, in about.
+    /// Bytes in effect that no sync has covered, in about. 0: what is in effect is covered by syncs that ended, or by that
+    /// under way.
     unsynced_bytes: u64,
+    habit: Habit,
     /// What waits to be appended, in order.
     queue: VecDeque<(Record, Waiting)>,
     /// What is under way, the oldest first.
@@ -155,7 +159,13 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
                             batch_bytes += record.bytes();
                             writer.queue.push_back((record, done));
                         }
-                        Request::Sync(done) => wanted.asked.push(done),
+                        Request::Sync(done) => {
+                            writer.habit.flushed();
+                            match &mut syncing {
+                                Some(syncing) if writer.unsynced_bytes == 0 => syncing.waiting.asked.push(done),
+                                _ => wanted.asked.push(done),
+                            }
+                        }
                         Request::Tend(done) => tends.push(done),
                     }
                     if batch_bytes < QUEUED_BYTES_MAX {
@@ -233,6 +243,7 @@ impl Writer {
             ended: Ended::default(),
             intents: start.intents,
             unsynced_bytes: 0,
+            habit: Habit::default(),
             queue: VecDeque::new(),
             batches: VecDeque::new(),
             under_way: FuturesOrdered::new(),
@@ -337,9 +348,11 @@ impl Writer {
         (counted.into_iter().flatten().collect(), copies as u16)
     }
 
-    /// The sync that is due, if somebody wants one or much is not synced. First the log says what is.
+    /// The sync that is due, if somebody wants one or will want it, or much is not synced. First the log says what is.
     fn next_sync(&mut self, wanted: &mut Waiters) -> Option<Syncing> {
-        if self.ended.is_untold() || (wanted.is_empty() && self.unsynced_bytes < UNSYNCED_BYTES_MAX) {
+        let is_expected = self.unsynced_bytes > 0 && self.habit.expects_flush();
+        let is_due = !wanted.is_empty() || is_expected || self.unsynced_bytes >= UNSYNCED_BYTES_MAX;
+        if self.ended.is_untold() || !is_due {
             return None;
         }
         Some(Syncing { ended: self.ended.last(), outcome: self.sync(), waiting: std::mem::take(wanted) })

@@ -140,6 +140,60 @@ async fn a_flush_waits_for_no_append_that_is_under_way() {
     }
 }
 
+/// A flush beside a sync that is under way ends with it where that covers all that was written, and else with the next one.
+#[tokio::test]
+async fn a_flush_beside_a_sync_is_for_what_was_written_since_too() {
+    for writes_between in [false, true] {
+        for power_cut in [false, true] {
+            let (world, volume) = prepared(u64::from(writes_between)).await;
+            let what = format!("written between: {writes_between}, power cut: {power_cut}");
+            write(&volume, 0, 2).await.expect("written");
+            world.traps.synced().set();
+            let flush = || {
+                let volume = volume.clone();
+                world.beside(async move { volume.flush().await })
+            };
+            let mut first = flush();
+            world.traps.synced().caught().await;
+            if writes_between {
+                write(&volume, 1, 2).await.expect("written");
+            }
+            let mut second = flush();
+            moment().await;
+            assert!(first.try_recv().is_err() && second.try_recv().is_err(), "{what}: no disk has said that it synced");
+            world.traps.synced().open();
+            first.await.expect("it ends").unwrap_or_else(|error| panic!("{what}: {error}"));
+            second.await.expect("it ends").unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(volume);
+            let world = if power_cut { world.crash().await } else { world.kill() };
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let mut expected = [1; WRITES as usize];
+            expected[..=usize::from(writes_between)].fill(2);
+            assert_eq!(versions(&volume, &what).await, expected, "{what}");
+        }
+    }
+}
+
+/// Behind each write of who always flushes the sync begins by itself.
+#[tokio::test]
+async fn who_flushes_each_write_finds_the_sync_under_way() {
+    let (world, volume) = prepared(1).await;
+    for version in 2..6 {
+        write(&volume, 0, version).await.expect("written");
+        volume.flush().await.expect("flushed");
+    }
+    world.traps.syncs().set();
+    write(&volume, 0, 6).await.expect("it waits for no sync");
+    let caught = timeout(&*world.env.clock, Duration::from_secs(20), world.traps.syncs().caught()).await;
+    caught.expect("nobody asked for it");
+    world.traps.syncs().open();
+    volume.flush().await.expect("flushed");
+    drop(volume);
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("opened");
+    assert_eq!(version(&volume, 0, "after a power cut").await, 6);
+}
+
 /// A disk fails one of several appends: nobody is told of any of them before the records know that the disk has not all.
 #[tokio::test]
 async fn what_a_failed_disk_missed_is_recorded_before_it_is_told() {

@@ -173,6 +173,7 @@ impl Writer {
     /// The oldest batches are on every disk of the segment: the diffs know them from now on.
     fn take_effect(&mut self, batches: usize) {
         for batch in self.batches.drain(..batches) {
+            self.habit.in_effect();
             self.unsynced_bytes += batch.end - self.end;
             self.end = batch.end;
             if let Some(segment) = self.view.segments().get_mut(&self.number) {
