@@ -2,7 +2,10 @@
 //!
 //! Invariants:
 //! 1. A code is immutable and shared: any number of threads may call any method at once.
-//! 2. Every byte of a result depends only on the bytes at the same offset within the sub-chunks read for it, so a
+//! 2. `encode`, `encode_add`, `apply_delta` and `recover` work in the caller's buffers and allocate nothing, once a call
+//!    like it was made on the thread (tested: `tests/allocations.rs`): what they need besides, and Clay's compiled plans,
+//!    is kept. Only where `encode_add` says so it takes memory.
+//! 3. Every byte of a result depends only on the bytes at the same offset within the sub-chunks read for it, so a
 //!    tile may be cut at any `sub_bytes`, down to 1.
 //!
 //! Left out: tiling a stripe (the stripe layer cuts chunks into tiles of alpha sub-chunks).
@@ -37,7 +40,8 @@ pub trait ErasureCode: Send + Sync + Debug {
     /// data (XOR) in place of data, it carries a change of these chunks to all parity at once.
     ///
     /// Groups of four and more are worth it: each call reads and writes all parity. Where a code does not do this by
-    /// itself, it is done by encoding the rest as zeros, in memory of m chunks.
+    /// itself, which is Clay alone, it is done by encoding the rest as zeros, in memory of m + 1 chunks that each call
+    /// allocates: where a whole tile fits, `encode` is better.
     ///
     /// # Panics
     /// If there are no such data chunks, or a count or a length is not as `encode` wants it.

@@ -67,12 +67,13 @@ pub enum Method {
     /// `want[j]` is the sum over all reads i of `matrix[j][i] * reads[i]` in GF(2^8).
     Matrix(Matrix),
     /// With the syndromes s, each the parity of the data that was read (zeros for the rest) plus one parity chunk that was
-    /// read, in GF(2^16): a lost data chunk is the sum over i of `rows[j][i] * s_i`, and a lost parity chunk is that plus
-    /// the parity of the data that was read. Chunks that were read are copies.
+    /// read, a lost data chunk is a sum of products of them in GF(2^16), and a lost parity chunk is that plus the parity of
+    /// the data that was read. Chunks that were read are copies.
     Syndromes {
-        /// One row for each wanted chunk that is not read, one coefficient for each of the first parity chunks read, as
-        /// many as there are data chunks that are not read.
-        rows: Vec<Vec<u16>>,
+        /// The sums over planes, the low and the high bytes of symbols, in GF(2^8): two rows for each wanted chunk that is
+        /// not read, two terms for each of the first parity chunks read, as many of them as there are data chunks that are
+        /// not read.
+        sums: Matrix,
     },
     /// Clay's layered decoding from whole chunks; every chunk that is not read is taken as erased.
     ClayDecode,

@@ -6,7 +6,7 @@
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
     UpdatePlan,
-    code::{assert_request, narrow},
+    code::{assert_data_part, assert_request, narrow},
     kernel, locate, recover,
 };
 
@@ -45,6 +45,14 @@ impl ErasureCode for Replicated {
         assert_eq!(parity.len(), usize::from(self.copies) - 1, "one buffer for each further copy");
         for copy in parity {
             copy.copy_from_slice(data[0]);
+        }
+    }
+
+    fn encode_add(&self, first: ChunkIndex, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+        assert_data_part(first, data.len(), 1);
+        assert_eq!(parity.len(), usize::from(self.copies) - 1, "one buffer for each further copy");
+        for data in data {
+            parity.iter_mut().for_each(|copy| kernel::add_product(self.tier, 1, data, copy));
         }
     }
 

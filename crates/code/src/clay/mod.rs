@@ -8,7 +8,8 @@
 //! 1. `grid` is geometry, `planner` and `stages` choose what to read, `peel` and `compile` decide how to compute; only
 //!    this file runs it.
 //! 2. A program depends on the plan alone, so it is compiled once per plan and kept; at most [`PROGRAMS_MAX`] are.
-//! 3. What is planned does not depend on the scalar code, and what is computed is right for any: tests take those of
+//! 3. Once its program is kept, a plan is carried out without allocating.
+//! 4. What is planned does not depend on the scalar code, and what is computed is right for any: tests take those of
 //!    other implementations and compare whole chunks with theirs.
 
 mod compile;
@@ -119,7 +120,7 @@ impl ErasureCode for Clay {
         if let Some(planes) = &self.planes {
             return planes.encode(data, parity, sub_bytes);
         }
-        self.encoder.run(self.tier, data, parity, sub_bytes);
+        self.encoder.run(self.tier, data, parity.iter_mut().map(|parity| &mut **parity), sub_bytes);
     }
 
     fn plan_read(&self, want: &[ChunkIndex], costs: &ReadCosts) -> Result<ReadPlan, Unrecoverable> {
@@ -133,15 +134,18 @@ impl ErasureCode for Clay {
         let Some(tile) = out.first().map(|out| out.len()) else {
             return;
         };
-        let mut targets = Vec::new();
-        for (chunk, out) in plan.want.iter().zip(out) {
-            match plan.reads.iter().position(|read| read.chunk == *chunk) {
+        let read_of = |chunk: &ChunkIndex| plan.reads.iter().position(|read| read.chunk == *chunk);
+        let mut lost = 0;
+        for (chunk, out) in plan.want.iter().zip(out.iter_mut()) {
+            match read_of(chunk) {
                 Some(at) => out.copy_from_slice(fetched[at]),
-                None => targets.push(&mut **out),
+                None => lost += 1,
             }
         }
-        if !targets.is_empty() {
-            self.program(plan).run(self.tier, fetched, &mut targets, self.sub_bytes(tile));
+        if lost > 0 {
+            let targets = plan.want.iter().zip(out).filter(|(chunk, _)| read_of(chunk).is_none());
+            let targets = targets.map(|(_, out)| &mut **out);
+            self.program(plan).run(self.tier, fetched, targets, self.sub_bytes(tile));
         }
     }
 

@@ -25,7 +25,7 @@ use super::{
 /// each slot on. Slots are looked up where they are used: a list of pointers made first would cost more than the sums if
 /// sub-chunks are short.
 pub(super) struct Run<'a> {
-    pub(super) strip: &'a Strip,
+    pub(super) strip: &'a Strip<'a>,
     pub(super) first: u16,
     pub(super) singles: &'a [(Slot, Column)],
     pub(super) pairs: &'a [PackedPair],

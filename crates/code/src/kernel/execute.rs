@@ -3,12 +3,14 @@
 //! Invariants:
 //! 1. All tiers do the same; with AVX-512 and GFNI runs and blends have kernels of their own (`coupled`).
 //! 2. Long sub-chunks are run strip by strip, which changes nothing: bytes at different offsets never meet.
+//! 3. Nothing is allocated: lists are on the stack, and scratch is kept for the thread's next call.
 
 #[cfg(target_arch = "x86_64")]
 use super::coupled::{self, Run};
 use super::{
-    Manner, Pair, Pass, STRIP_BYTES, Start, Stretch, TERMS_MAX, Tier,
-    program::{Blend, BlendHow, Column, PackedPair, Program, RunSpan, Slot},
+    List, Manner, Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, Stretch, TERMS_MAX, Tier,
+    program::{BUFFERS_MAX, Blend, BlendHow, Column, PackedPair, Program, RunSpan, Slot},
+    scratch::{self, LINE_BYTES},
 };
 
 impl Program {
@@ -16,44 +18,64 @@ impl Program {
     ///
     /// # Panics
     /// If a count or a length is not as planned.
-    pub(crate) fn run(&self, tier: Tier, reads: &[&[u8]], targets: &mut [&mut [u8]], sub_bytes: usize) {
+    pub(crate) fn run<'a>(
+        &self,
+        tier: Tier,
+        reads: &[&[u8]],
+        targets: impl IntoIterator<Item = &'a mut [u8]>,
+        sub_bytes: usize,
+    ) {
         assert!(Tier::available().contains(&tier));
         assert_eq!(reads.len(), self.reads, "as many reads as planned");
-        assert_eq!(reads.len() + targets.len() + self.scratch, self.subs.len(), "as many targets as planned");
-        let lengths = reads.iter().map(|read| read.len()).chain(targets.iter().map(|target| target.len()));
-        for (length, subs) in lengths.zip(&self.subs) {
-            assert_eq!(length, usize::from(*subs) * sub_bytes, "{subs} sub-chunks of {sub_bytes} bytes");
-        }
-
-        let strip_max = sub_bytes.min(STRIP_BYTES);
-        let scratch_subs = &self.subs[self.subs.len() - self.scratch..];
-        let mut scratch: Vec<Vec<u8>> =
-            scratch_subs.iter().map(|subs| vec![0; usize::from(*subs) * strip_max]).collect();
+        let (whole_subs, scratch_subs) = self.subs.split_at(self.subs.len() - self.scratch);
+        let mut subs = whole_subs.iter();
         // Sources and targets are mixed in the steps, so all are kept as *mut; those of reads are never written through.
-        let whole = |start| Buffer { start, sub_bytes };
-        let whole = (reads.iter().map(|read| whole(read.as_ptr().cast_mut())))
-            .chain(targets.iter_mut().map(|target| whole(target.as_mut_ptr())));
-        let scratch = scratch.iter_mut().map(|part| Buffer { start: part.as_mut_ptr(), sub_bytes: strip_max });
-        let mut strip = Strip { buffers: whole.chain(scratch).collect(), bytes: strip_max, is_whole: true };
-        for at in (0..sub_bytes).step_by(strip_max.max(1)) {
-            strip.bytes = strip_max.min(sub_bytes - at);
-            strip.is_whole = strip.bytes == sub_bytes;
+        let mut whole = |start: *mut u8, length: usize| {
+            let subs = subs.next().expect("as many targets as planned");
+            assert_eq!(length, usize::from(*subs) * sub_bytes, "{subs} sub-chunks of {sub_bytes} bytes");
+            Buffer { start, sub_bytes }
+        };
+        let mut buffers: List<Buffer, BUFFERS_MAX> = List::new();
+        buffers.extend(reads.iter().map(|read| whole(read.as_ptr().cast_mut(), read.len())));
+        buffers.extend(targets.into_iter().map(|target| whole(target.as_mut_ptr(), target.len())));
+        assert_eq!(buffers.as_slice().len(), whole_subs.len(), "as many targets as planned");
+
+        let kept_subs: usize = scratch_subs.iter().map(|subs| usize::from(*subs)).sum();
+        let strip_bytes = sub_bytes.min(strip_bytes(kept_subs));
+        let scratch_bytes = kept_subs * strip_bytes;
+        scratch::lend(scratch_bytes, |scratch| {
+            let mut start = scratch.as_mut_ptr();
+            for subs in scratch_subs {
+                buffers.push(Buffer { start, sub_bytes: strip_bytes });
+                start = start.wrapping_add(usize::from(*subs) * strip_bytes);
+            }
+            self.run_strips(tier, buffers.as_mut_slice(), sub_bytes, strip_bytes);
+        });
+    }
+
+    /// Runs all steps, `strip_bytes` of each sub-chunk at a time.
+    fn run_strips(&self, tier: Tier, buffers: &mut [Buffer], sub_bytes: usize, strip_bytes: usize) {
+        for at in (0..sub_bytes).step_by(strip_bytes.max(1)) {
+            let bytes = strip_bytes.min(sub_bytes - at);
+            let strip = Strip { buffers, bytes, is_whole: bytes == sub_bytes };
             match tier {
                 #[cfg(target_arch = "x86_64")]
                 Tier::Avx512Gfni => self.run_coupled(&strip),
                 _ => self.run_passes(tier, &strip),
             }
             // Scratch holds one strip only, so it stays.
-            for buffer in &mut strip.buffers[..self.subs.len() - self.scratch] {
-                buffer.start = buffer.start.wrapping_add(strip.bytes);
+            for buffer in &mut buffers[..self.subs.len() - self.scratch] {
+                buffer.start = buffer.start.wrapping_add(bytes);
             }
         }
     }
 
     /// Runs and blends as passes, which all tiers have.
     fn run_passes(&self, tier: Tier, strip: &Strip) {
-        let (mut singles, mut pairs, mut targets) = (Vec::new(), Vec::new(), Vec::new());
-        let mut coefs = Vec::new();
+        let mut singles: List<*const u8, TERMS_MAX> = List::new();
+        let mut pairs: List<Pair, TERMS_MAX> = List::new();
+        let mut targets: List<*mut u8, ROWS_MAX> = List::new();
+        let mut coefs: List<u8, { TERMS_MAX * ROWS_MAX }> = List::new();
         let mut rest = Rest::new(self);
         for run in &self.runs {
             let parts = rest.next(run);
@@ -61,7 +83,7 @@ impl Program {
             let columns = parts.singles.iter().map(|(_, column)| *column);
             for column in columns.chain(parts.pairs.iter().map(|pair| pair.column)) {
                 let rows = usize::from(run.plain_first)..parts.targets.len();
-                coefs.extend_from_slice(&self.coefs[column.0 as usize..][rows]);
+                coefs.extend(self.coefs[column.0 as usize..][rows].iter().copied());
             }
             for (first, bytes) in strip.passes(run.count) {
                 singles.clear();
@@ -74,10 +96,11 @@ impl Program {
                 }));
                 targets.clear();
                 targets.extend(parts.targets.iter().map(|slot| strip.resolve(*slot, first)));
+                let (singles, pairs, targets) = (singles.as_slice(), pairs.as_slice(), targets.as_slice());
                 let end = singles.len() + pairs.len();
                 let plain = run.plain_first.then(|| Stretch { target: targets[0], end });
                 let plain = plain.as_slice();
-                let pass = pass(&singles, &pairs, plain, &targets[plain.len()..], &coefs, bytes);
+                let pass = pass(singles, pairs, plain, &targets[plain.len()..], coefs.as_slice(), bytes);
                 // SAFETY: pointers are resolved slots with `bytes` bytes left in their sub-chunks; targets are no reads
                 // and lie in exclusively borrowed buffers; slots are equal or disjoint, since a buffer's sub-chunks are,
                 // and the builder keeps a run's sources from its other targets; the tier is available.
@@ -117,6 +140,19 @@ impl Program {
     }
 }
 
+/// How much of each sub-chunk is run at once beside so many sub-chunks of scratch: less where these would fill more than
+/// [`SCRATCH_BYTES`], as when one of four lost chunks of `clay:16+4:19` is decoded, but never less than four vectors.
+fn strip_bytes(kept_subs: usize) -> usize {
+    let fitting = SCRATCH_BYTES / kept_subs.max(1) / LINE_BYTES * LINE_BYTES;
+    fitting.clamp(STRIP_BYTES_LEAST, STRIP_BYTES)
+}
+
+/// What a thread keeps as scratch, twice a second cache: with shorter strips one of four lost chunks of `clay:16+4:19` takes
+/// half the time (sub-chunks of 4 KiB, a Xeon with a second cache of 2 MiB).
+const SCRATCH_BYTES: usize = 4 << 20;
+
+const STRIP_BYTES_LEAST: usize = 256;
+
 /// The parts of a run.
 struct Parts<'a> {
     singles: &'a [(Slot, Column)],
@@ -152,8 +188,8 @@ fn take<'a, T>(items: &mut &'a [T], count: usize) -> &'a [T] {
 }
 
 /// The same bytes of every sub-chunk.
-pub(super) struct Strip {
-    buffers: Vec<Buffer>,
+pub(super) struct Strip<'a> {
+    buffers: &'a [Buffer],
     pub(super) bytes: usize,
     /// The strip is the whole sub-chunk.
     is_whole: bool,
@@ -166,7 +202,7 @@ struct Buffer {
     sub_bytes: usize,
 }
 
-impl Strip {
+impl Strip<'_> {
     /// Where the strip of the `plus`-th sub-chunk from a slot on is.
     #[inline]
     pub(super) fn resolve(&self, slot: Slot, plus: u16) -> *mut u8 {

@@ -34,6 +34,11 @@ impl<T: Copy, const N: usize> List<T, N> {
         }
     }
 
+    pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as for `as_slice`, and exclusively borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.items.as_mut_ptr().cast(), self.count) }
+    }
+
     pub(super) fn as_slice(&self) -> &[T] {
         // SAFETY: the first `count` items were pushed, and `MaybeUninit<T>` has the layout of `T`.
         unsafe { std::slice::from_raw_parts(self.items.as_ptr().cast(), self.count) }

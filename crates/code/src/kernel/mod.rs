@@ -28,6 +28,7 @@ mod neon;
 mod planes;
 mod program;
 mod scalar;
+pub(crate) mod scratch;
 mod sums;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tables;
@@ -44,7 +45,7 @@ use manner::Manner;
 pub(crate) use planes::PlaneEncoder;
 pub(crate) use program::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term};
 pub use sums::Matrix;
-pub(crate) use sums::add_product;
+pub(crate) use sums::{add_product, add_products};
 pub use tier::{ForceError, Tier, UnknownTier};
 
 /// The most rows summed in one pass: ten accumulators of two vectors fit 32 registers.

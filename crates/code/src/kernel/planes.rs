@@ -11,11 +11,15 @@
 //! Invariants:
 //! 1. Equal to the encoding program (tested by the golden hashes, for every tier).
 //! 2. Each vector of C is read at most twice: once itself and once as a companion.
+//! 3. Nothing is allocated but zeros for a code with nodes that hold them, kept for the next call.
 
-use std::arch::x86_64::{__m512i, _MM_HINT_T1, _mm_prefetch, _mm_sfence, _mm512_stream_si512, _mm512_xor_si512};
+use std::{
+    arch::x86_64::{__m512i, _MM_HINT_T1, _mm_prefetch, _mm_sfence, _mm512_stream_si512, _mm512_xor_si512},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
-    Tier,
+    List, Tier,
     coupled::{Place, add_one, add_two, broadcast, load, product_matrix, store, times},
 };
 use crate::field::{inv, mul};
@@ -33,6 +37,8 @@ pub(crate) struct PlaneEncoder {
     coupling: u8,
     /// By node, a product matrix for each parity.
     products: Vec<u64>,
+    /// A group of zeros, as long as the longest so far.
+    zeros: Mutex<Arc<[u8]>>,
 }
 
 impl PlaneEncoder {
@@ -48,9 +54,13 @@ impl PlaneEncoder {
             return None;
         }
         assert!(Tier::available().contains(&tier) && data <= q * sections);
+        assert!(
+            sections <= SECTIONS_MAX && q * sections <= ASPECTS_MAX,
+            "{sections} sections of {q}: alpha is limited"
+        );
         assert!((0..q * sections).all(|node| coef(0, node) == 1), "the first parity is a plain sum");
         let products = (0..q * sections * q).map(|at| product_matrix(coef(at % q, at / q))).collect();
-        Some(Self { q, sections, data, coupling, products })
+        Some(Self { q, sections, data, coupling, products, zeros: Mutex::default() })
     }
 
     /// Encodes one tile.
@@ -65,19 +75,21 @@ impl PlaneEncoder {
         let is_far = (self.data + self.q) * tile > NEAR_BYTES;
         let is_aligned = |chunk: &&mut [u8]| chunk.as_ptr().addr().is_multiple_of(64);
         let streams = is_far && sub_bytes.is_multiple_of(64) && parity.iter().all(is_aligned);
-        let data: Vec<*const u8> = data.iter().map(|chunk| chunk.as_ptr()).collect();
+        let mut chunks: List<*const u8, ASPECTS_MAX> = List::new();
+        chunks.extend(data.iter().map(|chunk| chunk.as_ptr()));
+        let data = chunks.as_slice();
         let mut parity = parity.iter_mut().map(|chunk| chunk.as_mut_ptr());
         let mut next = |_| parity.next().expect("q parities");
         // SAFETY: the tier was checked when this was made; all buffers hold a tile, and parity is exclusively borrowed
         // and, if it is streamed, in whole lines.
         unsafe {
             match (self.q, streams) {
-                (2, false) => self.sweep::<2, false>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (3, false) => self.sweep::<3, false>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (4, false) => self.sweep::<4, false>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (2, true) => self.sweep::<2, true>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (3, true) => self.sweep::<3, true>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (4, true) => self.sweep::<4, true>(&data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (2, false) => self.sweep::<2, false>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (3, false) => self.sweep::<3, false>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (4, false) => self.sweep::<4, false>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (2, true) => self.sweep::<2, true>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (3, true) => self.sweep::<3, true>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (4, true) => self.sweep::<4, true>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
                 (q, _) => unreachable!("no kernel for {q} nodes a section"),
             }
         }
@@ -97,13 +109,16 @@ impl PlaneEncoder {
         let unpair = inv(mul(self.coupling, self.coupling) ^ 1);
         let coupler =
             Coupler { factor: broadcast(product_matrix(self.coupling)), unpair: broadcast(product_matrix(unpair)) };
-        let mut aspects: Vec<Aspect<Q>> =
-            (0..self.sections * Q).map(|at| self.aspect(data, at / Q, at % Q, sub_bytes)).collect();
+        let mut aspects: List<Aspect<Q>, ASPECTS_MAX> = List::new();
+        aspects.extend((0..self.sections * Q).map(|at| self.aspect(data, at / Q, at % Q, sub_bytes)));
+        let aspects = aspects.as_mut_slice();
         // One group of zeros stands for all groups of a node of zeros.
-        let zeros = vec![0u8; if data.len() < self.sections * Q { Q * sub_bytes } else { 0 }];
+        let zeros = (data.len() < self.sections * Q).then(|| self.zeros(Q * sub_bytes));
         // Which aspects a group has, one of each section in turn.
-        let mut group: Vec<usize> = (0..self.sections).map(|section| section * Q).collect();
-        let mut next = group.clone();
+        let mut group: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
+        let group = &mut group[..self.sections];
+        let mut next: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
+        let next = &mut next[..self.sections];
         let mut fetcher = Fetcher::new(Q * sub_bytes);
         // To and fro: the sections that one group read last are read first for the next, while they are in the first cache.
         let mut is_back = false;
@@ -117,8 +132,8 @@ impl PlaneEncoder {
             if is_far {
                 fetcher.aim(next.iter().map(|at| &aspects[*at]), start + Q * sub_bytes);
             }
-            if !zeros.is_empty() {
-                group.iter().for_each(|at| aspects[*at].follow(&zeros, start));
+            if let Some(zeros) = &zeros {
+                group.iter().for_each(|at| aspects[*at].follow(zeros, start));
             }
             // SAFETY: the caller's; a group and its companions lie within the tile.
             unsafe {
@@ -129,21 +144,30 @@ impl PlaneEncoder {
                         fetcher.fetch(Q);
                     }
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX };
-                    coupler.solve::<Q, STREAMED, false>(&aspects, &group, is_back, start, &targets, place);
+                    coupler.solve::<Q, STREAMED, false>(aspects, group, is_back, start, &targets, place);
                     at += 64;
                 }
                 if at < sub_bytes {
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX >> (64 - (sub_bytes - at)) };
-                    coupler.solve::<Q, false, true>(&aspects, &group, is_back, start, &targets, place);
+                    coupler.solve::<Q, false, true>(aspects, group, is_back, start, &targets, place);
                 }
             }
-            group.copy_from_slice(&next);
+            group.copy_from_slice(next);
             is_back = !is_back;
         }
         if STREAMED {
             // Streaming stores are ordered with nothing; whoever reads the parity next must see them.
             _mm_sfence();
         }
+    }
+
+    /// At least so many zeros.
+    fn zeros(&self, bytes: usize) -> Arc<[u8]> {
+        let mut zeros = self.zeros.lock().unwrap_or_else(PoisonError::into_inner);
+        if zeros.len() < bytes {
+            *zeros = vec![0; bytes].into();
+        }
+        Arc::clone(&zeros)
     }
 
     /// A section in planes with this digit.
@@ -163,7 +187,7 @@ impl PlaneEncoder {
 }
 
 /// A section as planes with one digit see it: its nodes from the dot on, in a circle.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Aspect<const Q: usize> {
     /// Where the nodes' chunks start.
     starts: [*const u8; Q],
@@ -316,7 +340,7 @@ impl Coupler {
 /// machine takes up and continues by itself. A run is what a group reads of a chunk in one piece.
 struct Fetcher {
     run_bytes: usize,
-    runs: Vec<*const u8>,
+    runs: List<*const u8, RUNS_MAX>,
     /// The run that is being fetched, and where.
     run: usize,
     at: usize,
@@ -324,7 +348,7 @@ struct Fetcher {
 
 impl Fetcher {
     fn new(run_bytes: usize) -> Self {
-        Self { run_bytes, runs: Vec::new(), run: 0, at: 0 }
+        Self { run_bytes, runs: List::new(), run: 0, at: 0 }
     }
 
     /// Turns to the group from `start` on.
@@ -340,8 +364,9 @@ impl Fetcher {
     /// Fetches on, for each of the runs as many lines as given.
     #[inline]
     fn fetch(&mut self, lines: usize) {
-        for _ in 0..lines * self.runs.len() {
-            let Some(run) = self.runs.get(self.run) else { return };
+        let runs = self.runs.as_slice();
+        for _ in 0..lines * runs.len() {
+            let Some(run) = runs.get(self.run) else { return };
             // SAFETY: a hint; nothing is read, and any address will do.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(run.wrapping_add(self.at).cast()) }
             self.at += 64;
@@ -358,3 +383,12 @@ fn power(base: usize, exponent: usize) -> usize {
 
 /// Tiles whose chunks are longer than this together do not stay in the second cache.
 const NEAR_BYTES: usize = 2 << 20;
+
+/// Alpha, q to the number of all sections, is at most 4096.
+const SECTIONS_MAX: usize = 11;
+
+/// Nodes of these sections, and digits in each: 22 where q is 2, 18 and 20 where it is 3 and 4.
+const ASPECTS_MAX: usize = 22;
+
+/// A group reads its nodes in one run each, and as many but one of each section as companions.
+const RUNS_MAX: usize = 2 * ASPECTS_MAX;

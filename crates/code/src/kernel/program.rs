@@ -5,7 +5,7 @@
 //! between them wait until after it.
 //!
 //! Invariants:
-//! 1. Every slot of a program lies inside its buffer: checked when the step is added.
+//! 1. Every slot of a program lies inside its buffer: checked when the step is added. There are at most [`BUFFERS_MAX`].
 //! 2. A program has the effect of its steps and blends one after the other. What a run brings together or puts off
 //!    touches nothing in common.
 //!
@@ -14,6 +14,9 @@
 use std::collections::BTreeMap;
 
 use super::{ROWS_MAX, TERMS_MAX};
+
+/// The most buffers of a program: a chunk is read or a target, and a node has one buffer of scratch.
+pub(super) const BUFFERS_MAX: usize = 2 * TERMS_MAX;
 
 /// One sub-chunk of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,11 +123,16 @@ struct OpenRun {
 
 impl ProgramBuilder {
     /// For buffers with so many sub-chunks each.
+    ///
+    /// # Panics
+    /// If there are more than [`BUFFERS_MAX`].
     pub(crate) fn new(reads: &[u16], targets: &[u16], scratch: &[u16]) -> Self {
+        let subs = [reads, targets, scratch].concat();
+        assert!(subs.len() <= BUFFERS_MAX, "{} buffers", subs.len());
         Self {
             program: Program {
                 reads: reads.len(),
-                subs: [reads, targets, scratch].concat(),
+                subs,
                 scratch: scratch.len(),
                 runs: Vec::new(),
                 singles: Vec::new(),

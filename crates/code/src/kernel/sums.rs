@@ -6,7 +6,7 @@
 //! its global ones, join it as stretches of one plain row: the sources are read once for all.
 //!
 //! Invariants:
-//! 1. Nothing but making a matrix allocates.
+//! 1. Nothing but making a matrix allocates (tested: `tests/allocations.rs`).
 //! 2. How sums are cut into groups, strips and passes and how those write changes no byte of the result.
 //! 3. A matrix' groups hold each row once, and no row or term that it has not.
 //! 4. A group of several plain rows has at most [`TERMS_MAX`] terms, so that one pass sums it: each of its sums is either
@@ -274,6 +274,30 @@ pub(crate) fn add_product(tier: Tier, coefficient: u8, delta: &[u8], parity: &mu
     let pass = Pass { singles: &[delta.as_ptr()], pairs: &[], plain, targets, coefs, start, manner, bytes };
     // SAFETY: both buffers hold `bytes` bytes, the target is exclusively borrowed, the one term has a stretch or a
     // coefficient, and the tier is available.
+    unsafe { pass.run(tier) };
+}
+
+/// parities\[r\] += sum over t of coefs\[t\]\[r\] * deltas\[t\].
+///
+/// # Panics
+/// If the lengths differ.
+pub(crate) fn add_products<const N: usize>(
+    tier: Tier,
+    coefs: [[u8; N]; N],
+    deltas: [&[u8]; N],
+    mut parities: [&mut [u8]; N],
+) {
+    const { assert!(0 < N && N <= ROWS_MAX) };
+    assert!(Tier::available().contains(&tier));
+    let bytes = deltas[0].len();
+    assert!(deltas.iter().all(|delta| delta.len() == bytes), "deltas differ in length");
+    assert!(parities.iter().all(|parity| parity.len() == bytes), "deltas and parities differ in length");
+    let singles = deltas.map(<[u8]>::as_ptr);
+    let targets = parities.each_mut().map(|parity| parity.as_mut_ptr());
+    let (coefs, start, manner) = (coefs.as_flattened(), Start::Targets, Manner::default());
+    let pass = Pass { singles: &singles, pairs: &[], plain: &[], targets: &targets, coefs, start, manner, bytes };
+    // SAFETY: all buffers hold `bytes` bytes, the targets are exclusively borrowed, there are N coefficients for each of N
+    // terms, and the tier is available.
     unsafe { pass.run(tier) };
 }
 

@@ -15,6 +15,7 @@
 //! Invariants:
 //! 1. The codes of one T are nested: parity does not depend on m, and trailing data chunks that are not there are zeros.
 //! 2. Recovery encodes what was read, zeros for what was not, and solves e equations for e lost data chunks; never k.
+//! 3. Only plans are allocated; what encoding and recovery take besides is kept for the thread's next call.
 //!
 //! Left out: codes of k + T > 65,536, for which the field has no points.
 
@@ -25,6 +26,8 @@ mod locate;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
+
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, LocateError, Method, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable,
     UpdatePlan,
@@ -32,6 +35,7 @@ use crate::{
     kernel::{
         self, Matrix,
         long::{Part, Wanted},
+        scratch::lend_list,
     },
 };
 
@@ -98,7 +102,8 @@ impl ErasureCode for LongReedSolomon {
                 (0..self.data).filter(|data| read.binary_search(&ChunkIndex(*data)).is_err()).collect();
             let parities: Vec<u16> =
                 read[data_read..].iter().take(unread.len()).map(|chunk| chunk.0 - self.data).collect();
-            Method::Syndromes { rows: cauchy16::solve(self.levels, self.data, &lost, &unread, &parities) }
+            let rows = cauchy16::solve(self.levels, self.data, &lost, &unread, &parities);
+            Method::Syndromes { sums: planes(&rows, unread.len()) }
         };
         let reads = read.iter().map(|chunk| ChunkRead { chunk: *chunk, sub_chunks: vec![0..2] }).collect();
         Ok(ReadPlan { want: want.to_vec(), reads, method, alpha: 2 })
@@ -113,7 +118,7 @@ impl ErasureCode for LongReedSolomon {
                     out.copy_from_slice(fetched[usize::from(*from)]);
                 }
             }
-            Method::Syndromes { rows } => self.recover_lost(plan, rows, fetched, out),
+            Method::Syndromes { sums } => self.recover_lost(plan, sums, fetched, out),
             _ => panic!("not a plan of {}", self.spec()),
         }
     }
@@ -136,8 +141,9 @@ impl ErasureCode for LongReedSolomon {
         assert_eq!(delta.len(), parity.len(), "delta and parity differ in length");
         assert!(delta.len().is_multiple_of(2), "a tile of {} bytes is not two sub-chunks", delta.len());
         let (low, high) = parity.split_at_mut(delta.len() / 2);
-        let (delta_low, delta_high) = delta.split_at(delta.len() / 2);
-        planes(&[vec![coefficient]], 1).accumulate(self.tier, 0, &[delta_low, delta_high], &mut [low, high]);
+        let deltas = delta.split_at(delta.len() / 2);
+        let [of_low, of_high] = [0, 1].map(|term| [0, 1].map(|row| field16::parts(coefficient)[2 * row + term]));
+        kernel::add_products(self.tier, [of_low, of_high], deltas.into(), [low, high]);
     }
 }
 
@@ -150,31 +156,42 @@ impl LongReedSolomon {
     }
 
     /// Copies what was read and recovers the rest in one pass.
-    fn recover_lost(&self, plan: &ReadPlan, rows: &[Vec<u16>], fetched: &[&[u8]], out: &mut [&mut [u8]]) {
+    fn recover_lost(&self, plan: &ReadPlan, sums: &Matrix, fetched: &[&[u8]], out: &mut [&mut [u8]]) {
         let tile = fetched.first().map_or(0, |read| read.len());
         assert!(fetched.iter().all(|read| read.len() == tile), "reads differ in length");
-        let terms = rows.first().map_or(0, Vec::len);
-        assert!(rows.iter().all(|row| row.len() == terms), "one coefficient for each syndrome");
-        let mut sources: Vec<&[u8]> = vec![&[]; self.data.into()];
-        let mut known = Vec::with_capacity(terms);
-        for (read, bytes) in plan.reads.iter().zip(fetched) {
-            match read.chunk.0.checked_sub(self.data) {
-                None => sources[read.chunk.at()] = bytes,
-                Some(parity) if known.len() < terms => known.push((usize::from(parity), *bytes)),
-                Some(_) => {}
-            }
-        }
-        assert_eq!(known.len(), terms, "one parity read for each syndrome");
-        let mut wanted = Vec::with_capacity(rows.len());
-        for (chunk, out) in plan.want.iter().zip(out) {
-            match plan.reads.binary_search_by_key(chunk, |read| read.chunk) {
-                Ok(at) => out.copy_from_slice(fetched[at]),
-                Err(_) => wanted.push(Wanted { parity: chunk.0.checked_sub(self.data).map(usize::from), out }),
-            }
-        }
-        assert_eq!(wanted.len(), rows.len(), "one row for each lost chunk");
-        kernel::long::recover(self.part(0, &sources, tile), &known, &planes(rows, terms), &mut wanted);
+        let syndromes = sums.terms() / 2;
+        lend_list(&SOURCES, |sources: &mut Vec<&[u8]>| {
+            lend_list(&KNOWN, |known: &mut Vec<(usize, &[u8])>| {
+                sources.resize(self.data.into(), &[]);
+                for (read, bytes) in plan.reads.iter().zip(fetched) {
+                    match read.chunk.0.checked_sub(self.data) {
+                        None => sources[read.chunk.at()] = bytes,
+                        Some(parity) if known.len() < syndromes => known.push((usize::from(parity), *bytes)),
+                        Some(_) => {}
+                    }
+                }
+                assert_eq!(known.len(), syndromes, "one parity read for each syndrome");
+                lend_list(&WANTED, |wanted: &mut Vec<Wanted>| {
+                    for (chunk, out) in plan.want.iter().zip(out) {
+                        match plan.reads.binary_search_by_key(chunk, |read| read.chunk) {
+                            Ok(at) => out.copy_from_slice(fetched[at]),
+                            Err(_) => {
+                                wanted.push(Wanted { parity: chunk.0.checked_sub(self.data).map(usize::from), out });
+                            }
+                        }
+                    }
+                    assert_eq!(2 * wanted.len(), sums.rows(), "two rows for each lost chunk");
+                    kernel::long::recover(self.part(0, sources, tile), known, sums, wanted);
+                });
+            });
+        });
     }
+}
+
+thread_local! {
+    static SOURCES: Cell<Vec<&'static [u8]>> = const { Cell::new(Vec::new()) };
+    static KNOWN: Cell<Vec<(usize, &'static [u8])>> = const { Cell::new(Vec::new()) };
+    static WANTED: Cell<Vec<Wanted<'static>>> = const { Cell::new(Vec::new()) };
 }
 
 /// A matrix over GF(2^16) as one over GF(2^8) on planes: rows and terms are low, high, low, high, ...

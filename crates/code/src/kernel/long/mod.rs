@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! 1. The tiers differ in speed only: the code is the same over registers of 1, 16, 32 and 64 bytes.
-//! 2. Nothing is allocated but scratch, kept for the next call of the thread, of at most 4 T lanes of a strip.
+//! 2. Nothing is allocated but scratch, kept for the next call of the thread: of at most 4 T lanes of a strip, and for a
+//!    recovery the lanes of its syndromes and as many entries in lists.
 //! 3. Sources are read only where they are; a strip's last, odd bytes are copied to whole lines first.
 
 mod blocks;
@@ -18,13 +19,16 @@ mod planar;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod registers;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use self::{
     blocks::{Way, run_gather, run_inner},
     planar::{Gather, Inner, WIDTH},
 };
-use super::{Matrix, Tier, add_product};
+use super::{
+    Matrix, Tier, add_product,
+    scratch::{self, LINE_BYTES, lend_list},
+};
 
 /// Data chunks in a row whose parity is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +60,7 @@ pub(crate) struct Wanted<'a> {
 /// If lengths or counts do not fit.
 pub(crate) fn encode(part: Part, targets: &mut [&mut [u8]], kept: bool) {
     assert!(targets.iter().all(|target| target.len() == 2 * part.sub_bytes), "a target is not a tile");
-    part.each_strip(targets.len(), |strip| {
+    part.each_strip(targets.len(), 0, |strip, _| {
         for (parity, target) in targets.iter_mut().enumerate() {
             for (plane, from) in strip.planes(parity).into_iter().enumerate() {
                 let to = &mut target[plane * part.sub_bytes + strip.at..][..strip.bytes];
@@ -76,10 +80,8 @@ pub(crate) fn recover(part: Part, known: &[(usize, &[u8])], matrix: &Matrix, wan
     assert!(wanted.iter().all(|wanted| wanted.out.len() == 2 * part.sub_bytes), "a target is not a tile");
     let parities = known.iter().map(|(parity, _)| *parity).chain(wanted.iter().filter_map(|wanted| wanted.parity));
     let parities = parities.max().map_or(0, |parity| parity + 1);
-    let of_wanted: Vec<Option<usize>> = wanted.iter().map(|wanted| wanted.parity).collect();
     let plane = part.plane_bytes();
-    let mut syndromes = vec![0; 2 * known.len() * plane];
-    part.each_strip(parities, |strip| {
+    part.each_strip(parities, 2 * known.len() * plane, |strip, syndromes| {
         let of_tile = |tile: usize| tile * part.sub_bytes + strip.at;
         for ((parity, tile), lane) in known.iter().zip(syndromes.chunks_exact_mut(2 * plane)) {
             for (i, (from, to)) in strip.planes(*parity).into_iter().zip(lane.chunks_exact_mut(plane)).enumerate() {
@@ -87,16 +89,16 @@ pub(crate) fn recover(part: Part, known: &[(usize, &[u8])], matrix: &Matrix, wan
                 add_product(part.tier, 1, &tile[of_tile(i)..][..strip.bytes], &mut to[..strip.bytes]);
             }
         }
-        let planes: Vec<&[u8]> = syndromes.chunks_exact(plane.max(1)).map(|plane| &plane[..strip.bytes]).collect();
-        let mut outs: Vec<&mut [u8]> = Vec::with_capacity(2 * wanted.len());
-        for wanted in wanted.iter_mut() {
-            let (low, high) = wanted.out.split_at_mut(part.sub_bytes);
-            outs.extend([low, high].map(|plane| &mut plane[strip.at..][..strip.bytes]));
-        }
-        matrix.combine(part.tier, &planes, &mut outs);
-        for (wanted, outs) in of_wanted.iter().zip(outs.chunks_exact_mut(2)) {
-            let Some(parity) = wanted else { continue };
-            for (from, to) in strip.planes(*parity).into_iter().zip(outs) {
+        lend_list(&SYNDROMES, |planes: &mut Vec<&[u8]>| {
+            planes.extend(syndromes.chunks_exact(plane).map(|plane| &plane[..strip.bytes]));
+            lend_list(&OUTS, |outs: &mut Vec<&mut [u8]>| {
+                outs.extend(wanted.iter_mut().flat_map(|wanted| strip.of_tile(wanted.out)));
+                matrix.combine(part.tier, planes, outs);
+            });
+        });
+        for Wanted { parity, out } in wanted.iter_mut() {
+            let Some(parity) = *parity else { continue };
+            for (from, to) in strip.planes(parity).into_iter().zip(strip.of_tile(out)) {
                 add_product(part.tier, 1, from, to);
             }
         }
@@ -119,11 +121,17 @@ impl Strip<'_> {
     fn planes(&self, parity: usize) -> [&[u8]; 2] {
         [0, 1].map(|plane| &self.sums[(2 * parity + plane) * self.plane..][..self.bytes])
     }
+
+    /// The strip of both planes of a tile.
+    fn of_tile<'a>(&self, tile: &'a mut [u8]) -> [&'a mut [u8]; 2] {
+        let (low, high) = tile.split_at_mut(tile.len() / 2);
+        [low, high].map(|plane| &mut plane[self.at..][..self.bytes])
+    }
 }
 
 impl Part<'_> {
-    /// Computes the first `parities` parity chunks strip by strip.
-    fn each_strip(&self, parities: usize, mut take: impl FnMut(&Strip)) {
+    /// Computes the first `parities` parity chunks strip by strip. `take` gets each, and `own_bytes` of scratch.
+    fn each_strip(&self, parities: usize, own_bytes: usize, mut take: impl FnMut(&Strip, &mut [u8])) {
         let lanes = 1usize << self.levels;
         assert!(Tier::available().contains(&self.tier));
         assert!(parities <= lanes, "{parities} parity chunks at {lanes} points");
@@ -131,24 +139,20 @@ impl Part<'_> {
         let tile = 2 * self.sub_bytes;
         assert!(self.sources.iter().all(|source| source.is_empty() || source.len() == tile), "a source is not a tile");
         let plane = self.plane_bytes();
-        SCRATCH.with_borrow_mut(|scratch| {
-            let lines = 2 * plane / LINE_BYTES * (2 * lanes + WIDTH);
-            if scratch.len() < lines {
-                scratch.resize(lines, Line([0; LINE_BYTES]));
-            }
+        let lanes_bytes = 2 * plane * (2 * lanes + WIDTH);
+        scratch::lend(lanes_bytes + own_bytes, |scratch| {
+            let (of_run, own) = scratch.split_at_mut(lanes_bytes);
             let whole = self.sub_bytes / LINE_BYTES * LINE_BYTES;
             let starts = (0..whole).step_by(plane.max(1)).map(|at| (at, plane.min(whole - at)));
             let odd = (whole < self.sub_bytes).then(|| (whole, self.sub_bytes - whole));
             for (at, bytes) in starts.chain(odd) {
                 let padded = bytes.next_multiple_of(LINE_BYTES);
-                let mut run =
-                    Run { part: self, at, bytes, padded, plane, scratch: scratch.as_mut_ptr().cast(), parities };
-                // SAFETY: `scratch` holds sums, group and staged lanes of two planes of `plane` bytes each and is lent
-                // out to this run alone.
+                let scratch = of_run.as_mut_ptr();
+                let mut run = Run { part: self, at, bytes, padded, plane, scratch, parities };
+                // SAFETY: `scratch` holds sums, group and staged lanes of two planes of `plane` bytes each, from a line's
+                // start on, and is lent out to this run alone.
                 unsafe { run.sum_groups() };
-                // SAFETY: as above; the sums come first in `scratch`, and all bytes of it are initialised.
-                let sums = unsafe { std::slice::from_raw_parts(scratch.as_ptr().cast(), 2 * plane * lanes) };
-                take(&Strip { sums, plane, at, bytes });
+                take(&Strip { sums: &of_run[..2 * plane * lanes], plane, at, bytes }, own);
             }
         });
     }
@@ -308,17 +312,12 @@ fn levels_outside(point: usize) -> u32 {
     (usize::BITS - point.leading_zeros()).saturating_sub(8)
 }
 
-/// One cache line.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; LINE_BYTES]);
-
-const LINE_BYTES: usize = 64;
-
 /// How many chunks ahead sources are brought closer.
 const AHEAD: usize = 4 * WIDTH;
 
 thread_local! {
-    /// Lanes of the sums, of a group and of staged sources.
-    static SCRATCH: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    /// Planes of the syndromes.
+    static SYNDROMES: Cell<Vec<&'static [u8]>> = const { Cell::new(Vec::new()) };
+    /// Planes of what is recovered.
+    static OUTS: Cell<Vec<&'static mut [u8]>> = const { Cell::new(Vec::new()) };
 }
