@@ -24,13 +24,22 @@ static uint8_t *buffer(size_t bytes, unsigned seed) {
     return made;
 }
 
-/* Every single loss of a code, and as many as it tolerates at once. */
+/* Every family, and shortened codes of those that have them: fewer data chunks than the field, the grid or Table 1 of the
+   LEC paper hold. */
+static const char *const CODES[] = {
+    "replica:3", "mirror:4x3", "rs:1+1", "rs:4+2", "rs:10+4", "rs:252+3", "rs:201+3", "isal:6+3", "klauspost:6+3",
+    "rs:1019+4", "rs:300+4", "rs:1004+19", "rs:240+19", "rsm:6+3", "lrc:12+2+2", "lrc:12+6+2", "lrc:6+2+2", "pc:2x5",
+    "pc:6x5", "pc:1x3", "clay:4+2:5", "clay:3+2:4", "clay:6+3:8", "clay:5+3:7", "clay:6+3:7", "clay:10+4:13",
+};
+
+/* Single losses of a code, and as many as it tolerates at once: from every chunk on, or of a long code from some. */
 static void lose_and_recover(const char *spec) {
     claystone_code *code;
     claystone_shape shape;
     CHECK(claystone_code_new(spec, &code) == CLAYSTONE_OK);
     CHECK(claystone_code_shape(code, &shape) == CLAYSTONE_OK);
-    size_t chunks = (size_t)shape.data + shape.parity, sub = 64, tile = shape.alpha * sub;
+    size_t chunks = (size_t)shape.data + shape.parity, sub = 67, tile = shape.alpha * sub;
+    CHECK(0 < shape.tolerance && shape.tolerance <= shape.parity);
     uint8_t **all = malloc(chunks * sizeof *all);
     for (size_t at = 0; at < chunks; at++) all[at] = buffer(tile, (unsigned)at);
     CHECK(claystone_encode(code, (const uint8_t *const *)all, all + shape.data, tile) == CLAYSTONE_OK);
@@ -44,10 +53,10 @@ static void lose_and_recover(const char *spec) {
     for (size_t at = 0; at < shape.parity; at++) CHECK(memcmp(sum[at], all[shape.data + at], tile) == 0);
 
     uint32_t *costs = malloc(chunks * sizeof *costs);
-    for (size_t first = 0; first < chunks; first++) {
+    uint16_t *want = malloc(shape.tolerance * sizeof *want);
+    uint8_t **out = malloc(shape.tolerance * sizeof *out);
+    for (size_t first = 0; first < chunks; first += chunks / (chunks > 256 ? 5 : 20) + 1) {
         for (size_t losses = 1; losses <= shape.tolerance; losses += shape.tolerance > 1 ? shape.tolerance - 1u : 1u) {
-            uint16_t want[16];
-            uint8_t *out[16];
             for (size_t at = 0; at < chunks; at++) costs[at] = 1;
             for (size_t at = 0; at < losses; at++) {
                 want[at] = (uint16_t)((first + at) % chunks);
@@ -93,8 +102,60 @@ static void lose_and_recover(const char *spec) {
     free(all);
     free(sum);
     free(costs);
+    free(want);
+    free(out);
     claystone_code_free(code);
-    printf("%s\n", spec);
+}
+
+/* A change of a data chunk reaches the parity by differences, or the plan says that it cannot. */
+static void change_a_chunk(const char *spec) {
+    claystone_code *code;
+    claystone_shape shape;
+    CHECK(claystone_code_new(spec, &code) == CLAYSTONE_OK);
+    CHECK(claystone_code_shape(code, &shape) == CLAYSTONE_OK);
+    size_t chunks = (size_t)shape.data + shape.parity, tile = shape.alpha * 33, count;
+    uint8_t **all = malloc(chunks * sizeof *all), **again = malloc(shape.parity * sizeof *again), *delta = buffer(tile, 77);
+    for (size_t at = 0; at < chunks; at++) all[at] = buffer(tile, (unsigned)at);
+    for (size_t at = 0; at < shape.parity; at++) again[at] = calloc(1, tile);
+    uint16_t *parities = malloc(shape.parity * sizeof *parities), changed = shape.data - 1u;
+    int by_delta;
+    CHECK(claystone_encode(code, (const uint8_t *const *)all, all + shape.data, tile) == CLAYSTONE_OK);
+    CHECK(claystone_plan_update(code, changed, parities, shape.parity, &count, &by_delta) == CLAYSTONE_OK);
+    CHECK(0 < count && count <= shape.parity);
+    CHECK(by_delta == (strncmp(spec, "clay", 4) != 0));
+    for (size_t at = 0; at < tile; at++) all[changed][at] ^= delta[at];
+    CHECK(claystone_encode(code, (const uint8_t *const *)all, again, tile) == CLAYSTONE_OK);
+    for (size_t at = 0; at < count; at++) {
+        uint8_t *parity = all[parities[at]];
+        claystone_status expected = by_delta ? CLAYSTONE_OK : CLAYSTONE_INVALID;
+        CHECK(claystone_apply_delta(code, changed, parities[at], delta, parity, tile) == expected);
+    }
+    for (size_t at = 0; by_delta && at < shape.parity; at++) CHECK(memcmp(again[at], all[shape.data + at], tile) == 0);
+    for (size_t at = 0; at < chunks; at++) free(all[at]);
+    for (size_t at = 0; at < shape.parity; at++) free(again[at]);
+    free(all);
+    free(again);
+    free(delta);
+    free(parities);
+    claystone_code_free(code);
+}
+
+/* Which chunks are lost decides, where a code has rows, columns and groups. */
+static void lose_too_much(const char *spec, const uint16_t *lost, size_t losses, claystone_status expected) {
+    claystone_code *code;
+    claystone_shape shape;
+    claystone_plan *plan = NULL;
+    uint32_t costs[32];
+    CHECK(claystone_code_new(spec, &code) == CLAYSTONE_OK);
+    CHECK(claystone_code_shape(code, &shape) == CLAYSTONE_OK);
+    size_t chunks = (size_t)shape.data + shape.parity;
+    CHECK(shape.tolerance < losses && chunks <= 32);
+    for (size_t at = 0; at < chunks; at++) costs[at] = 1;
+    for (size_t at = 0; at < losses; at++) costs[lost[at]] = CLAYSTONE_LOST;
+    CHECK(claystone_plan_read(code, lost, losses, costs, chunks, 64, 1, &plan) == expected);
+    CHECK((plan == NULL) == (expected == CLAYSTONE_UNRECOVERABLE));
+    claystone_plan_free(plan);
+    claystone_code_free(code);
 }
 
 static void change_a_byte(void) {
@@ -193,12 +254,18 @@ static void do_it_wrong(void) {
 
 int main(void) {
     CHECK(claystone_version()[0] != 0);
-    lose_and_recover("replica:3");
-    lose_and_recover("rs:1+1");
-    lose_and_recover("rs:4+2");
-    lose_and_recover("rs:10+4");
-    lose_and_recover("clay:4+2:5");
-    lose_and_recover("clay:6+3:8");
+    for (size_t at = 0; at < sizeof CODES / sizeof *CODES; at++) {
+        lose_and_recover(CODES[at]);
+        change_a_chunk(CODES[at]);
+        puts(CODES[at]);
+    }
+    const uint16_t rectangle[] = {0, 1, 5, 6}, row[] = {0, 1, 2, 3}, group[] = {0, 1, 2, 3, 12}, spread[] = {0, 6, 12, 13};
+    lose_too_much("pc:2x5", rectangle, 4, CLAYSTONE_UNRECOVERABLE);
+    lose_too_much("pc:2x5", row, 4, CLAYSTONE_OK);
+    lose_too_much("lrc:12+2+2", group, 5, CLAYSTONE_UNRECOVERABLE);
+    lose_too_much("lrc:12+2+2", spread, 4, CLAYSTONE_OK);
+    lose_too_much("rs:10+4", group, 5, CLAYSTONE_UNRECOVERABLE);
+    lose_too_much("clay:10+4:13", group, 5, CLAYSTONE_UNRECOVERABLE);
     change_a_byte();
     do_it_wrong();
     return 0;
