@@ -2,7 +2,9 @@
 
 import ast
 import itertools
+import math
 import pathlib
+import random
 import re
 import threading
 
@@ -11,7 +13,29 @@ import pytest
 import claystone
 from claystone import ClaystoneError, Code, Unrecoverable
 
-FAMILIES = ["replica:3", "rs:1+1", "rs:4+2", "rs:10+4", "clay:4+2:5"]
+# Every family, and shortened codes of those that have them.
+FAMILIES = [
+    "replica:3",
+    "mirror:4x3",
+    "rs:1+1",
+    "rs:4+2",
+    "rs:10+4",
+    "rs:201+3",
+    "isal:6+3",
+    "klauspost:6+3",
+    "rsm:6+3",
+    "rs:1019+4",
+    "rs:300+19",
+    "lrc:12+2+2",
+    "lrc:12+6+2",
+    "lrc:6+2+2",
+    "pc:2x5",
+    "pc:6x5",
+    "clay:4+2:5",
+    "clay:3+2:4",
+    "clay:6+3:7",
+    "clay:10+4:13",
+]
 
 
 def encoded(code, sub_bytes):
@@ -20,16 +44,80 @@ def encoded(code, sub_bytes):
     return data + [bytes(parity) for parity in code.encode(data)]
 
 
+def some_losses(code, most=150):
+    """Sets of as many chunks as may be lost, and of two: all of them, or some of all."""
+    for losses in sorted({1, min(2, code.tolerance), code.tolerance}):
+        step = -(-math.comb(code.chunks, losses) // most)
+        if step == 1:
+            yield from itertools.combinations(range(code.chunks), losses)
+        else:
+            drawn = random.Random(losses)
+            yield from (sorted(drawn.sample(range(code.chunks), losses)) for _ in range(min(most, 4000 // code.chunks)))
+
+
 @pytest.mark.parametrize("spec", FAMILIES)
-def test_every_pair_of_losses_comes_back(spec):
+def test_what_is_lost_comes_back(spec):
     code = Code(spec)
     chunks = encoded(code, 24)
-    for lost in itertools.combinations(range(code.chunks), min(2, code.tolerance)):
+    for lost in some_losses(code):
         plan = code.plan(lost, lost=lost, sub_bytes=24)
         assert plan.want == list(lost)
         fetched = [read.cut(chunks[read.chunk], 24) for read in plan.reads]
         assert sum(map(len, fetched)) == plan.bytes_read(24)
         assert code.recover(plan, fetched) == [chunks[chunk] for chunk in lost]
+
+
+@pytest.mark.parametrize("spec", FAMILIES)
+def test_parity_grows_chunk_by_chunk(spec):
+    code = Code(spec)
+    chunks = encoded(code, 5)
+    parity = [bytearray(code.alpha * 5) for _ in range(code.parity)]
+    for first in range(0, code.data, 7):
+        code.encode_add(first, chunks[first : min(first + 7, code.data)], parity)
+    assert parity == chunks[code.data :]
+
+
+@pytest.mark.parametrize("spec", FAMILIES)
+def test_a_changed_chunk_reaches_the_parity_or_asks_for_encoding(spec):
+    code = Code(spec)
+    chunks = [bytearray(chunk) for chunk in encoded(code, 9)]
+    delta = bytes(at % 251 for at in range(code.alpha * 9))
+    changed = code.data - 1
+    touched = code.update(changed)
+    if spec.startswith("clay:"):
+        assert touched is None
+        return
+    for parity in touched:
+        code.apply_delta(changed, parity, delta, chunks[parity])
+    chunks[changed] = bytearray(a ^ b for a, b in zip(chunks[changed], delta))
+    assert chunks[code.data :] == code.encode(chunks[: code.data])
+
+
+@pytest.mark.parametrize(
+    "spec, reads",
+    [
+        ("replica:3", 1),
+        ("mirror:4x3", 1),
+        ("rs:1019+4", 1019),
+        ("lrc:12+2+2", 6),
+        ("lrc:12+6+2", 2),
+        ("pc:2x5", 2),
+        ("clay:6+3:8", 8 / 3),
+        ("clay:10+4:13", 13 / 4),
+    ],
+)
+def test_a_repair_reads_what_its_family_promises(spec, reads):
+    code = Code(spec)
+    assert code.plan([0], lost=[0]).bytes_read(4096) == reads * code.alpha * 4096
+
+
+def test_which_chunks_are_lost_decides():
+    assert Code("pc:2x5").plan([0, 1, 2, 3], lost=[0, 1, 2, 3]).want == [0, 1, 2, 3]
+    with pytest.raises(Unrecoverable):
+        Code("pc:2x5").plan([0], lost=[0, 1, 5, 6])
+    assert Code("lrc:12+2+2").plan([0, 6], lost=[0, 6, 12, 13]).want == [0, 6]
+    with pytest.raises(Unrecoverable):
+        Code("lrc:12+2+2").plan([0], lost=[0, 1, 2, 3, 12])
 
 
 def test_clay_reads_less():
