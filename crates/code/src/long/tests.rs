@@ -139,12 +139,13 @@ fn sector_groups_recover_as_many_losses_as_they_have_parity() {
 /// Each number of levels that takes its passes in another way, with and without whole lines. What Miri runs.
 #[test]
 fn small_codes_encode_grow_change_and_recover() {
-    for (data, parity) in [(2, 1), (9, 2), (3, 3), (7, 5)] {
-        check_small(&best(data, parity), if cfg!(miri) { 1 } else { 67 });
+    let (shapes, sub_bytes) = if cfg!(miri) { (&[(9, 2)][..], 1) } else { (&[(2, 1), (9, 2), (3, 3), (7, 5)][..], 67) };
+    for (data, parity) in shapes {
+        check_small(&best(*data, *parity), sub_bytes);
     }
-    let code = best(12, 17);
-    let chunks = stripe(&code, 65, 2);
-    check_losses(&code, &some_chunks(1, 29, 17), &chunks);
+    let code = best(4, 9);
+    let chunks = stripe(&code, sub_bytes, 2);
+    check_losses(&code, &some_chunks(1, 13, 2), &chunks);
 }
 
 #[test]
