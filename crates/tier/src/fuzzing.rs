@@ -136,7 +136,7 @@ mod tests {
     use claystone_env::SectorRange;
 
     use super::*;
-    use crate::record::{Kind, List};
+    use crate::record::{Kind, List, Member};
     use crate::superblock::Side;
 
     #[test]
@@ -174,9 +174,18 @@ mod tests {
                 extents: Vec::new(),
                 crcs: Vec::new(),
                 list: Some(List { from: 1 << 40, bytes: list.len() as u32, inline: Some(list) }),
+                group: Vec::new(),
             };
             let bytes = header.encode(PairId([7; 16]));
             logs(&[(false, 0, &bytes[12..])]);
+            // The same of a bare record, in a header behind it.
+            let entry = Entry { side: Side::Ssd, kind: Kind::Bare, ..entry };
+            for place in [0, 3, 4, 199] {
+                let group = vec![Member { replaces: 0, entry: entry.clone() }];
+                let header = Header { kind: Kind::Void, place, list: None, group, ..header.clone() };
+                let bytes = header.encode(PairId([7; 16]));
+                logs(&[(false, place as u8, &bytes[12..])]);
+            }
         }
     }
 

@@ -1,8 +1,10 @@
-//! A record of a log: a header that says what its payload is; and the list that a mark keeps of others.
+//! A record of a log: a header that says what its payload is; and the lists that headers keep of others: a mark, of what is durable; any
+//! other, of bare records before it, which have no header of their own.
 //!
 //! Invariants:
 //! 1. A header that was parsed is of this pair, this log and this place, and its extents have as many sectors as its payload.
 //! 2. A sequence is used for one record only, over both logs and all openings.
+//! 3. A bare record's sequence is below that of the header that lists it, and no sector of it begins as a header does.
 //!
 //! The format: docs/formats/tiered-device.md.
 
@@ -24,13 +26,28 @@ pub enum Kind {
     Void = 4,
     /// What the extents held is lost.
     Lost = 5,
+    /// As data, without a header of its own: one behind it lists it.
+    Bare = 6,
 }
 
-const KINDS: [Kind; 5] = [Kind::Data, Kind::Padding, Kind::Mark, Kind::Void, Kind::Lost];
+const KINDS: [Kind; 6] = [Kind::Data, Kind::Padding, Kind::Mark, Kind::Void, Kind::Lost, Kind::Bare];
 
 impl Kind {
     fn of(number: u8) -> Option<Kind> {
         KINDS.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// Sectors of a record of this kind before its payload.
+    pub fn header_sectors(self) -> u64 {
+        match self {
+            Kind::Bare => 0,
+            Kind::Data | Kind::Padding | Kind::Mark | Kind::Void | Kind::Lost => 1,
+        }
+    }
+
+    /// Whether its payload is the content of its extents.
+    pub fn has_content(self) -> bool {
+        matches!(self, Kind::Data | Kind::Bare)
     }
 }
 
@@ -58,6 +75,17 @@ pub struct Header {
     pub crcs: Vec<u32>,
     /// Of a mark.
     pub list: Option<List>,
+    /// Bare records before this one, of data and void records.
+    pub group: Vec<Member>,
+}
+
+/// A bare record, as the header that lists it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// As [`Header::replaces`].
+    pub replaces: u64,
+    /// All of it.
+    pub entry: Entry,
 }
 
 /// Of a mark: what it covers, and where its list is.
@@ -79,14 +107,15 @@ impl Header {
 
     /// Sectors of the record.
     pub fn sectors(&self) -> u64 {
-        1 + self.payload_sectors()
+        self.kind.header_sectors() + self.payload_sectors()
     }
 
     /// Its bytes, a sector.
     ///
     /// # Panics
-    /// If it does not fit.
+    /// If it does not fit, or the record has none.
     pub fn encode(&self, id: PairId) -> Vec<u8> {
+        assert!(self.kind != Kind::Bare, "a bare record has no header");
         let mut bytes = vec![0; SECTOR_BYTES];
         put(&mut bytes, 0, MAGIC);
         bytes[12] = self.kind as u8;
@@ -108,6 +137,13 @@ impl Header {
                 at += inline.len();
             }
         }
+        if !self.group.is_empty() {
+            let mut group = Vec::new();
+            self.group.iter().for_each(|member| member.encode(&mut group));
+            put(&mut bytes, 68, (group.len() as u32).to_le_bytes());
+            bytes[at..][..group.len()].copy_from_slice(&group);
+            at += group.len();
+        }
         let mut tables = Vec::with_capacity(table_bytes(self.extents.len(), self.crcs.len()));
         put_tables(&mut tables, &self.extents, &self.crcs);
         bytes[at..][..tables.len()].copy_from_slice(&tables);
@@ -127,7 +163,7 @@ impl Header {
         if !is_header {
             return None;
         }
-        let kind = Kind::of(bytes[12])?;
+        let kind = Kind::of(bytes[12]).filter(|kind| *kind != Kind::Bare)?;
         let sectors = u32_at(bytes, 64) as usize;
         if sectors > usize::from(*RECORD_SECTORS.end()) {
             return None;
@@ -140,7 +176,12 @@ impl Header {
                 (Some(List { from: u64_at(bytes, 72), bytes: list_bytes, inline: Some(inline) }), end)
             }
             Kind::Mark => (Some(List { from: u64_at(bytes, 72), bytes: list_bytes, inline: None }), HEAD_BYTES),
-            Kind::Data | Kind::Padding | Kind::Void | Kind::Lost => (None, HEAD_BYTES),
+            Kind::Data | Kind::Void => (None, HEAD_BYTES.checked_add(list_bytes as usize)?),
+            Kind::Padding | Kind::Lost | Kind::Bare => (None, HEAD_BYTES),
+        };
+        let group = match kind {
+            Kind::Data | Kind::Void => Member::parse_all(bytes.get(HEAD_BYTES..tables_at)?)?,
+            Kind::Padding | Kind::Mark | Kind::Lost | Kind::Bare => Vec::new(),
         };
         let (extents, crcs) = tables(&bytes[tables_at..], u16_at(bytes, 14).into(), sectors)?;
         let header = Header {
@@ -152,22 +193,24 @@ impl Header {
             mark: u64_at(bytes, 56),
             replaces: match kind {
                 Kind::Data | Kind::Void => u64_at(bytes, 72),
-                Kind::Padding | Kind::Mark | Kind::Lost => 0,
+                Kind::Padding | Kind::Mark | Kind::Lost | Kind::Bare => 0,
             },
             extents,
             crcs,
             list,
+            group,
         };
         header.is_right().then_some(header)
     }
 
     fn is_right(&self) -> bool {
         let held = sectors_of(&self.extents);
-        if !can_be(self.seq) {
+        let is_before = |member: &Member| member.entry.side == self.side && member.entry.seq < self.seq;
+        if !can_be(self.seq) || !self.group.iter().all(is_before) {
             return false;
         }
         match self.kind {
-            Kind::Data => held == Some(self.payload_sectors()) && !self.crcs.is_empty(),
+            Kind::Data | Kind::Bare => held == Some(self.payload_sectors()) && !self.crcs.is_empty(),
             Kind::Padding => self.extents.is_empty(),
             Kind::Mark => {
                 let list = self.list.as_ref().map_or(0, |list| u64::from(list.bytes));
@@ -215,6 +258,11 @@ impl Entry {
         }
     }
 
+    /// Sectors of the whole record.
+    pub fn sectors_of_record(&self) -> u64 {
+        self.kind.header_sectors() + u64::from(self.record_sectors)
+    }
+
     /// How long it is in a list.
     pub fn bytes(&self) -> usize {
         entry_bytes(self.extents.len(), self.crcs.len())
@@ -236,39 +284,86 @@ impl Entry {
     pub fn parse_all(mut list: &[u8]) -> Option<Vec<Entry>> {
         let mut entries = Vec::new();
         while !list.is_empty() {
-            let head = list.get(..ENTRY_BYTES)?;
-            let (sectors, extents) = (u32_at(head, 20) as usize, usize::from(u16_at(head, 26)));
-            if sectors > usize::from(*RECORD_SECTORS.end()) {
-                return None;
-            }
-            let bytes = entry_bytes(extents, sectors);
-            let (extents, crcs) = tables(list.get(ENTRY_BYTES..bytes)?, extents, sectors)?;
-            let entry = Entry {
-                seq: u64_at(head, 0),
-                place: u64_at(head, 8),
-                at: u32_at(head, 16),
-                side: *SIDES.get(usize::from(head[24]))?,
-                kind: Kind::of(head[25])?,
-                record_sectors: u32_at(head, 28),
-                extents,
-                crcs,
-            };
-            let held = sectors_of(&entry.extents)?;
-            let fits = entry.kind != Kind::Data || held == sectors as u64;
-            let end = u64::from(entry.at) + sectors as u64;
-            if !fits || end > u64::from(entry.record_sectors) || !can_be(entry.seq) {
-                return None;
-            }
+            let (entry, rest) = Entry::parse(list)?;
             entries.push(entry);
-            list = &list[bytes..];
+            list = rest;
         }
         Some(entries)
+    }
+
+    /// The first one of a list, and what is behind it.
+    fn parse(list: &[u8]) -> Option<(Entry, &[u8])> {
+        let head = list.get(..ENTRY_BYTES)?;
+        let (sectors, extents) = (u32_at(head, 20) as usize, usize::from(u16_at(head, 26)));
+        if sectors > usize::from(*RECORD_SECTORS.end()) {
+            return None;
+        }
+        let bytes = entry_bytes(extents, sectors);
+        let (extents, crcs) = tables(list.get(ENTRY_BYTES..bytes)?, extents, sectors)?;
+        let entry = Entry {
+            seq: u64_at(head, 0),
+            place: u64_at(head, 8),
+            at: u32_at(head, 16),
+            side: *SIDES.get(usize::from(head[24]))?,
+            kind: Kind::of(head[25])?,
+            record_sectors: u32_at(head, 28),
+            extents,
+            crcs,
+        };
+        let held = sectors_of(&entry.extents)?;
+        let fits = !entry.kind.has_content() || held == sectors as u64;
+        let end = u64::from(entry.at) + sectors as u64;
+        // What goes to the hard disk has headers: there many writes are one record.
+        let is_there = entry.kind != Kind::Bare || entry.side == Side::Ssd;
+        let is_right = fits && is_there && end <= u64::from(entry.record_sectors) && can_be(entry.seq);
+        is_right.then_some((entry, &list[bytes..]))
+    }
+}
+
+impl Member {
+    /// How long it is in a header.
+    pub fn bytes(extents: usize, sectors: usize) -> usize {
+        REPLACES_BYTES + entry_bytes(extents, sectors)
+    }
+
+    /// Of those of a header what the record's own header would say.
+    pub fn header(&self, of: &Header) -> Header {
+        let Entry { seq, place, side, kind, ref extents, ref crcs, .. } = self.entry;
+        let (generation, mark, replaces) = (of.generation, of.mark, self.replaces);
+        let (extents, crcs) = (extents.clone(), crcs.clone());
+        Header { kind, side, seq, place, generation, mark, replaces, extents, crcs, list: None, group: Vec::new() }
+    }
+
+    fn encode(&self, group: &mut Vec<u8>) {
+        group.extend_from_slice(&self.replaces.to_le_bytes());
+        self.entry.encode(group);
+    }
+
+    /// Those of a group; `None` if it is none.
+    fn parse_all(mut group: &[u8]) -> Option<Vec<Member>> {
+        let mut members = Vec::new();
+        while !group.is_empty() {
+            let replaces = u64_at(group.get(..REPLACES_BYTES)?, 0);
+            let (entry, rest) = Entry::parse(&group[REPLACES_BYTES..])?;
+            let is_whole = entry.at == 0 && entry.crcs.len() == entry.record_sectors as usize;
+            if entry.kind != Kind::Bare || !is_whole || entry.crcs.is_empty() {
+                return None;
+            }
+            members.push(Member { replaces, entry });
+            group = rest;
+        }
+        Some(members)
     }
 }
 
 /// Bytes of an entry of so many extents and sectors.
 pub fn entry_bytes(extents: usize, sectors: usize) -> usize {
     ENTRY_BYTES + table_bytes(extents, sectors)
+}
+
+/// Whether a header has room for so many bytes of a group, and its own extents and sectors.
+pub fn fits_header_with(group_bytes: usize, extents: usize, sectors: usize) -> bool {
+    group_bytes + table_bytes(extents, sectors) <= TABLES_BYTES
 }
 
 /// Whether a header has room for so many extents and sectors.
@@ -320,6 +415,11 @@ pub fn epoch_of(seq: u64) -> u32 {
     (seq >> 40) as u32
 }
 
+/// Whether a sector of a payload begins as a header does: where nothing is before it, it could be taken for one.
+pub fn looks_like_headers(payload: &[u8]) -> bool {
+    payload.chunks_exact(SECTOR_BYTES).any(|sector| sector.starts_with(&MAGIC))
+}
+
 /// CRC of each sector.
 pub fn sector_crcs(payload: &[u8]) -> Vec<u32> {
     payload.chunks_exact(SECTOR_BYTES).map(crc32c).collect()
@@ -332,8 +432,12 @@ const HEAD_BYTES: usize = 80;
 pub const TABLES_BYTES: usize = SECTOR_BYTES - HEAD_BYTES;
 const EXTENT_BYTES: usize = 12;
 const ENTRY_BYTES: usize = 32;
+const REPLACES_BYTES: usize = 8;
+/// Bytes that a group has at most: beside it a header has room for most records of its own.
+pub const GROUP_BYTES_MAX: usize = 2900;
 
 const _: () = assert!(TABLES_BYTES >= EXTENT_BYTES * 8 + 4 * 256, "a longest record may have some extents");
+const _: () = assert!(TABLES_BYTES >= GROUP_BYTES_MAX + EXTENT_BYTES * 4 + 4 * 256, "beside a group too");
 
 #[cfg(test)]
 mod tests {
@@ -357,7 +461,14 @@ mod tests {
             crcs: vec![0xaabb_ccdd, 2, 3],
             list: None,
             replaces: 0,
+            group: Vec::new(),
         }
+    }
+
+    fn member(number: u64) -> Member {
+        let bare =
+            Header { kind: Kind::Bare, seq: first_of(2) + number, place: 2 * number, side: Side::Ssd, ..header() };
+        Member { replaces: number, entry: Entry::of(&bare) }
     }
 
     fn parse(bytes: &[u8]) -> Option<Header> {
@@ -412,6 +523,39 @@ mod tests {
         wrong(&|header| header.kind = Kind::Void);
         wrong(&|header| header.crcs = vec![0; 300]);
     }
+
+    #[test]
+    fn a_group_is_read_as_it_was_written_in_headers_of_data_and_of_nothing() {
+        let data = Header { side: Side::Ssd, group: (1..4).map(member).collect(), ..header() };
+        let void = Header { kind: Kind::Void, extents: vec![], crcs: vec![], ..data.clone() };
+        let parse = |header: &Header| Header::parse(&header.encode(ID), ID, Side::Ssd, 41);
+        assert_eq!((parse(&data), parse(&void)), (Some(data.clone()), Some(void)));
+        let bytes = data.encode(ID);
+        assert_eq!((u32_at(&bytes, 68), u64_at(&bytes, 80), u64_at(&bytes, 88)), (3 * 76, 1, first_of(2) + 1));
+        assert_eq!((u64_at(&bytes, 96), bytes[80 + 8 + 24], bytes[80 + 8 + 25]), (2, 0, 6));
+        assert_eq!(u64_at(&bytes, 80 + 3 * 76), 1000, "its own extents are behind the group");
+        assert_eq!(crc32c(&bytes), GOLDEN_GROUP);
+        let bare = data.group[1].header(&data);
+        assert_eq!((bare.kind, bare.seq, bare.place, bare.replaces), (Kind::Bare, first_of(2) + 2, 4, 2));
+        assert_eq!((bare.generation, bare.mark, bare.sectors()), (6, first_of(2) + 70, 3));
+        let wrong = |change: &dyn Fn(&mut Member)| {
+            let mut wrong = data.clone();
+            change(&mut wrong.group[1]);
+            assert_eq!(parse(&wrong), None, "{wrong:?}");
+        };
+        wrong(&|member| member.entry.kind = Kind::Data);
+        wrong(&|member| member.entry.side = Side::Hdd);
+        wrong(&|member| member.entry.seq = first_of(2) + 77);
+        wrong(&|member| member.entry.at = 1);
+        wrong(&|member| member.entry.record_sectors = 4);
+        let is_read = |kind| parse(&Header { kind, ..data.clone() }).is_some();
+        assert!(!is_read(Kind::Padding) && !is_read(Kind::Lost));
+        let of_hdd = Header { side: Side::Hdd, ..data.clone() };
+        assert_eq!(Header::parse(&of_hdd.encode(ID), ID, Side::Hdd, 41), None);
+    }
+
+    /// Of all bytes of the example with a group.
+    const GOLDEN_GROUP: u32 = 4_004_046_203;
 
     #[test]
     fn a_list_is_read_as_it_was_written_in_a_header_and_in_a_payload() {

@@ -1,4 +1,5 @@
-//! What two logs say after a power cut: reading their headers, and deciding which records count.
+//! What two logs say after a power cut: reading their headers, and deciding which records count. A bare record is as if it had a header,
+//! while one that lists it can be read.
 //!
 //! Invariants:
 //! 1. [`recover`] is a pure function of what was read. It never lets an older record count where a newer one was promised: it finds
@@ -20,7 +21,7 @@ use crate::superblock::{Side, Superblock};
 /// What reading a log found.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
-    /// Headers and their positions in the ring, ascending, as [`Ring`](crate::ring::Ring) counts them.
+    /// Headers, those of bare records too, and the records' positions in the ring, as [`Ring`](crate::ring::Ring) counts them.
     pub headers: Vec<(u64, Header)>,
     /// Lists of marks that can be read, by their sequence.
     pub marks: BTreeMap<u64, Mark>,
@@ -83,6 +84,17 @@ pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock) -> Result<
         }
         (above, gap) = (header.seq + 1, 0);
         let end = position + header.sectors();
+        for member in &header.group {
+            let bare = member.header(&header);
+            // They are before it, in this round of the ring or the one before.
+            let back = (place + log.sectors - bare.place.min(log.sectors)) % log.sectors;
+            let fits = bare.place.checked_add(bare.sectors()).is_some_and(|end| end <= log.sectors);
+            if let Some(at) = position.checked_sub(back)
+                && (fits && back >= bare.sectors() && bare.seq >= superblock.floor && at >= tail)
+            {
+                found.headers.push((at, bare));
+            }
+        }
         found.headers.push((position, header));
         found.head = end;
         position = end;
@@ -214,7 +226,7 @@ fn taken_by_headers(
 }
 
 fn counts(kind: Kind) -> bool {
-    matches!(kind, Kind::Data | Kind::Void | Kind::Lost)
+    matches!(kind, Kind::Data | Kind::Bare | Kind::Void | Kind::Lost)
 }
 
 #[cfg(test)]

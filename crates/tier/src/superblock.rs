@@ -17,8 +17,9 @@ use crate::latency::SizeLatency;
 use crate::profile::{self, Profile};
 use crate::stage::StageBytes;
 
-/// The version of the format that this program writes and reads.
-pub const VERSION: u16 = 1;
+/// The version of the format that this program writes. It reads the one before too, which has no bare records: an opening stores this one.
+pub const VERSION: u16 = 2;
+const VERSION_BEFORE: u16 = 1;
 /// Bounds of [`Superblock::record_sectors_max`].
 pub const RECORD_SECTORS: std::ops::RangeInclusive<u16> = 8..=256;
 
@@ -154,7 +155,7 @@ impl Superblock {
         if crc32c_without(bytes, CRC_AT) != u32_at(bytes, CRC_AT) {
             return Err(SuperblockFault::Foreign);
         }
-        if u16_at(bytes, 8) != VERSION {
+        if ![VERSION, VERSION_BEFORE].contains(&u16_at(bytes, 8)) {
             return Err(SuperblockFault::Other(u16_at(bytes, 8)));
         }
         let side = *SIDES.get(usize::from(bytes[10])).ok_or(SuperblockFault::Foreign)?;
@@ -391,7 +392,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_the_format_says() {
         let bytes = superblock().encode(Side::Hdd);
-        assert_eq!((&bytes[..8], u16_at(&bytes, 8), bytes[10]), (&b"CLAYTIER"[..], 1, 1));
+        assert_eq!((&bytes[..8], u16_at(&bytes, 8), bytes[10]), (&b"CLAYTIER"[..], 2, 1));
         assert_eq!([u64_at(&bytes, 64), u64_at(&bytes, 72), u64_at(&bytes, 120)], [1000, 100, 898]);
         assert_eq!([u64_at(&bytes, 128), u64_at(&bytes, 136), u64_at(&bytes, 256)], [97, 0, 16 << 20]);
         assert_eq!((u64_at(&bytes, 352 + 40), &bytes[2048..2057]), (16384, &b"a drive\0\0"[..]));
@@ -406,7 +407,7 @@ mod tests {
     }
 
     /// Of all bytes of the example.
-    const GOLDEN: u32 = 1_731_890_215;
+    const GOLDEN: u32 = 3_737_823_939;
 
     #[test]
     fn a_changed_byte_or_a_missing_one_is_found() {
@@ -417,11 +418,15 @@ mod tests {
             assert!(Superblock::parse(&flipped).is_err(), "byte {at}");
             assert!(Superblock::parse(&bytes[..at]).is_err(), "{at} bytes");
         }
-        let mut other = bytes.clone();
-        put(&mut other, 8, 2u16.to_le_bytes());
-        let crc = crc32c_without(&other, CRC_AT);
-        put(&mut other, CRC_AT, crc.to_le_bytes());
-        assert_eq!(Superblock::parse(&other), Err(SuperblockFault::Other(2)));
+        let of_version = |version: u16| {
+            let mut other = bytes.clone();
+            put(&mut other, 8, version.to_le_bytes());
+            let crc = crc32c_without(&other, CRC_AT);
+            put(&mut other, CRC_AT, crc.to_le_bytes());
+            Superblock::parse(&other)
+        };
+        assert_eq!(of_version(3), Err(SuperblockFault::Other(3)));
+        assert_eq!(of_version(1), Ok((Side::Ssd, superblock())), "it has the same fields");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum Step {
     Rest,
     /// Nobody needs these sectors.
     Discard(std::ops::Range<u64>),
-    /// The device is closed and opened, and nothing fails.
+    /// The process dies, and another opens the device; the power stays.
     Reopen,
 }
 
@@ -103,9 +103,9 @@ impl Model {
         }
     }
 
-    /// A step that was begun has ended well.
+    /// A step that was begun has ended well. For [`Step::Reopen`]: [`Model::reopened`].
     pub fn end(&mut self, step: &Step) {
-        if matches!(step, Step::Sync | Step::Rest | Step::Reopen) {
+        if matches!(step, Step::Sync | Step::Rest) {
             for cell in &mut self.cells {
                 cell.any &= cell.may.is_empty();
                 let newest = cell.may.pop();
@@ -120,6 +120,19 @@ impl Model {
             let Some(newest) = cell.may.last() else { continue };
             let is_right = *found == Found::Tag(*newest) || (*found == Found::Lost && may_be_lost(sector));
             ensure!(is_right, "sector {sector} is {found:?} and not the newest of {cell:?}");
+        }
+        Ok(())
+    }
+
+    /// Compares after another process has opened it, and takes what was found for what is there: nothing is torn or lost, and what was not
+    /// promised is there or not.
+    pub fn reopened(&mut self, found: &[Found]) -> Result<()> {
+        for ((sector, cell), found) in (0..).zip(&mut self.cells).zip(found) {
+            match found {
+                Found::Tag(tag) if cell.may.contains(tag) => *cell = Cell { any: false, may: vec![*tag] },
+                _ if cell.any => *cell = Cell { any: true, may: Vec::new() },
+                found => anyhow::bail!("sector {sector} is {found:?} and not one of {cell:?}"),
+            }
         }
         Ok(())
     }
@@ -167,5 +180,12 @@ mod tests {
         };
         assert!([Found::Tag(1), Found::Tag(2), Found::Torn, Found::Lost].into_iter().all(found));
         assert!(!found(Found::Tag(0)));
+        let reopened = |first: Found| {
+            let mut found = vec![Found::Tag(0); HOME as usize];
+            found[0] = first;
+            model.clone().reopened(&found).is_ok()
+        };
+        assert!([Found::Tag(1), Found::Tag(2)].into_iter().all(reopened));
+        assert!(![Found::Tag(0), Found::Torn, Found::Lost].into_iter().any(reopened));
     }
 }

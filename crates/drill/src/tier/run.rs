@@ -146,9 +146,20 @@ impl Run {
         self.tell(format!("{step:?}"));
         self.model.begin(&step);
         self.pair.act(&step).with_context(|| format!("{step:?}"))?;
-        self.model.end(&step);
+        self.ended(&step)?;
         self.report.steps += 1;
         Ok(step)
+    }
+
+    /// A step has ended well.
+    fn ended(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Reopen => self.model.reopened(&self.pair.contents()?).context("after another opening"),
+            _ => {
+                self.model.end(step);
+                Ok(())
+            }
+        }
     }
 
     // ---- Power cuts ----
@@ -325,7 +336,7 @@ impl Run {
             self.report.steps += 1;
             down |= !gone && !device.faults_to_come();
             match done {
-                Ok(()) => self.model.end(&step),
+                Ok(()) => self.ended(&step)?,
                 Err(error) => {
                     ensure!(down, "{step:?} failed without a fault: {error:#}");
                     ensure!(!is_ssd, "{step:?} failed, though only the solid-state drive did: {error:#}");

@@ -11,7 +11,7 @@ use super::line::InLine;
 use super::open::Steering;
 use super::original::told;
 use super::state::{Held, SsdState, State};
-use crate::record::{Entry, Header, Kind, entry_bytes, fits_header, sector_crcs};
+use crate::record::{Entry, Header, Kind, Member, entry_bytes, fits_header, looks_like_headers, sector_crcs};
 use crate::ssd_queue::SsdTicket;
 use crate::superblock::Side;
 
@@ -184,11 +184,19 @@ impl TieredDevice {
     /// If there is no room.
     pub(super) fn stage(&self, state: &mut State, side: Side, kind: Kind, load: Load) -> Staged {
         let Load { extents, mut bytes, crcs, replaces } = load;
+        let kind = match (side, kind) {
+            (Side::Ssd, Kind::Data) if !looks_like_headers(&bytes[SECTOR_BYTES..]) => Kind::Bare,
+            _ => kind,
+        };
         let (header, position) = take_place(state, side, kind, extents, crcs, replaces);
-        bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
+        let is_bare = header.kind == Kind::Bare;
+        if !is_bare {
+            bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
+        }
         let bytes = bytes.freeze();
-        hold_placed(state, &header, position, vec![bytes.slice(SECTOR_BYTES..)]);
-        self.staged(&header, bytes)
+        let payload = bytes.slice(SECTOR_BYTES..);
+        hold_placed(state, &header, position, vec![payload.clone()]);
+        self.staged(&header, if is_bare { payload } else { bytes })
     }
 
     /// A record that has its place, with its bytes.
@@ -217,7 +225,8 @@ impl TieredDevice {
     }
 }
 
-/// Takes a sequence and a place for a record that has room. Returns its header, and its position in the ring.
+/// Takes a sequence and a place for a record that has room. Returns its header, and its position in the ring. Where the next header cannot list
+/// what shall be bare, it is data, and has that header.
 ///
 /// # Panics
 /// If there is no room.
@@ -229,13 +238,26 @@ pub fn take_place(
     crcs: Vec<u32>,
     replaces: u64,
 ) -> (Header, u64) {
+    let (of_extents, payload, group_sectors_max) = (extents.len(), crcs.len(), state.group_sectors_max());
+    let kind = match kind {
+        Kind::Bare if !state.group.takes(of_extents, payload, group_sectors_max) => Kind::Data,
+        kind => kind,
+    };
+    let group = match (side, kind) {
+        (Side::Ssd, Kind::Data | Kind::Void) => state.group.take(of_extents, payload),
+        _ => Vec::new(),
+    };
     let ring = &mut state.rings[side as usize];
-    let position = ring.take(1 + crcs.len() as u64, 0).expect("the caller looked for room");
+    let position = ring.take(kind.header_sectors() + payload as u64, 0).expect("the caller looked for room");
     let place = ring.place(position);
     let seq = state.next_seq;
     state.next_seq += 1;
     let (generation, mark) = (state.superblock.generation, state.durable_mark);
-    (Header { kind, side, seq, place, generation, mark, replaces, extents, crcs, list: None }, position)
+    let header = Header { kind, side, seq, place, generation, mark, replaces, extents, crcs, list: None, group };
+    if kind == Kind::Bare {
+        state.group.push(Member { replaces, entry: Entry::of(&header) });
+    }
+    (header, position)
 }
 
 /// Notes a record that has its place, and what it is of: it is in flight from now on, and waits for a mark. `memory`: its payload, as
@@ -267,7 +289,7 @@ pub fn count(state: &mut State, side: Side, writes: u64, load: &Load) {
     }
 }
 
-/// Whether a log has room for a record of so many extents and sectors of payload, and may have it in no mark.
+/// Whether a log has room for a record of so many extents and sectors of payload with a header, and may have it in no mark.
 pub fn takes(state: &State, side: Side, extents: usize, payload: usize) -> bool {
     let sectors = 1 + payload as u64;
     state.has_room(side, sectors) && state.may_await(side, sectors, entry_bytes(extents, payload))

@@ -9,12 +9,13 @@
 //!    lost.
 
 use bytes::Bytes;
-use claystone_env::{SECTOR_BYTES, SectorRange, aligned_buffer};
+use claystone_env::{DeviceError, SECTOR_BYTES, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
-use super::append::{hold_placed, take_place};
-use super::state::{LOST_OF_A_RECORD, State};
-use crate::record::{Header, Kind, entry_bytes, fits_header};
+use super::append::{Staged, hold_placed, take_place};
+use super::state::{Held, LOST_OF_A_RECORD, State};
+use super::sync::no_room;
+use crate::record::{Header, Kind, entry_bytes, fits_header, looks_like_headers};
 use crate::superblock::{PairId, Side};
 
 /// See the module.
@@ -33,7 +34,7 @@ pub enum SyncPlan {
 pub struct Volatile {
     /// How many.
     pub records: u64,
-    /// Sectors that copies of them would take, with their headers.
+    /// Sectors that copies of them would take, if each had a header.
     pub sectors: u64,
     /// Whether all of them can be copied: memory has them, and there is room for their copies.
     pub can_be_copied: bool,
@@ -68,7 +69,9 @@ impl StagedCopy {
     /// All that is written.
     fn bytes(&self, id: PairId) -> Bytes {
         let mut bytes = aligned_buffer(self.header.sectors() as usize * SECTOR_BYTES);
-        bytes.extend_from_slice(&self.header.encode(id));
+        if self.header.kind != Kind::Bare {
+            bytes.extend_from_slice(&self.header.encode(id));
+        }
         self.parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.freeze()
     }
@@ -102,7 +105,11 @@ impl TieredDevice {
                 parts.push(held.content(*at, extent.sectors).expect("memory has it"));
                 crcs.extend_from_slice(held.crcs(*at, extent.sectors));
             }
-            let kind = if crcs.is_empty() { Kind::Void } else { Kind::Data };
+            let kind = match crcs.is_empty() {
+                true => Kind::Void,
+                false if parts.iter().any(|part| looks_like_headers(part)) => Kind::Data,
+                false => Kind::Bare,
+            };
             state.counts.copied_sectors += rest.sectors;
             let (header, position) = take_place(state, Side::Ssd, kind, rest.extents, crcs, rest.seq);
             hold_placed(state, &header, position, parts.clone());
@@ -135,6 +142,29 @@ impl TieredDevice {
         let of_them = std::mem::take(&mut state.pending);
         state.marking.extend(of_them);
         staged
+    }
+
+    /// Stages what lists the bare records that no header lists. It is nothing itself, so no mark lists it; and as a mark it is not in flight: it
+    /// is written with that.
+    ///
+    /// # Errors
+    /// The log has no room.
+    pub(super) fn stage_group_end(&self, state: &mut State) -> Result<Option<Staged>, DeviceError> {
+        if state.group.is_empty() {
+            return Ok(None);
+        }
+        let side = Side::Ssd;
+        if !state.rings[side as usize].has_room(1, 0) {
+            return Err(no_room());
+        }
+        let (header, position) = take_place(state, side, Kind::Void, Vec::new(), Vec::new(), 0);
+        let (sectors, kind, memory) = (header.sectors(), header.kind, None);
+        let held = Held { side, position, sectors, kind, replaces: 0, told: Vec::new(), entries: Vec::new(), memory };
+        state.hold(header.seq, held);
+        state.counts.ssd_sectors += sectors;
+        let mut bytes = aligned_buffer(SECTOR_BYTES);
+        bytes.extend_from_slice(&header.encode(state.superblock.id));
+        Ok(Some(self.staged(&header, bytes.freeze())))
     }
 
     /// Writes copies that were staged. What the solid-state drive does not take, memory has still.

@@ -235,7 +235,7 @@ impl TieredDevice {
                 lost.push(range);
                 continue;
             }
-            let in_log = state.rings[held.side as usize].place(held.position) + 1 + u64::from(place.at);
+            let in_log = state.rings[held.side as usize].place(held.payload()) + u64::from(place.at);
             let first = Sector(self.logs[held.side as usize].first.0 + in_log);
             let crcs = held.crcs(place.at, range.sectors).to_vec();
             let originals = state.originals(range, place);

@@ -293,6 +293,7 @@ impl TieredDevice {
             extents: Vec::new(),
             crcs: sector_crcs(&bytes[SECTOR_BYTES..]),
             list: None,
+            group: Vec::new(),
         };
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
         let (side, kind) = (Side::Hdd, Kind::Padding);

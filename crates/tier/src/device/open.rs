@@ -222,7 +222,8 @@ impl TieredDevice {
         }
         for entry in recovered.listed.iter().chain(&unlisted) {
             let (tail, ring) = (state.superblock.tails[entry.side as usize], self.logs[entry.side as usize].sectors);
-            let end = entry.place.checked_add(1 + u64::from(entry.record_sectors));
+            let sectors = entry.sectors_of_record();
+            let end = entry.place.checked_add(sectors);
             if end.is_none_or(|end| end > ring) {
                 return Err(damaged(Damage::Missing { seq: entry.seq }));
             }
@@ -230,7 +231,7 @@ impl TieredDevice {
                 side: entry.side,
                 // Its header is lost; the mark says where it was.
                 position: tail + (entry.place + ring - tail) % ring,
-                sectors: 1 + u64::from(entry.record_sectors),
+                sectors,
                 kind: entry.kind,
                 replaces: 0,
                 told: Vec::new(),
@@ -241,7 +242,7 @@ impl TieredDevice {
             *head = (*head).max(held.position + held.sectors);
             let is_home = |extent: &SectorRange| extent.end().0 <= self.home.sectors || entry.kind == Kind::Void;
             let known = (held.side, held.kind, held.position % ring, held.sectors);
-            let is_it = known == (entry.side, entry.kind, entry.place, 1 + u64::from(entry.record_sectors));
+            let is_it = known == (entry.side, entry.kind, entry.place, sectors);
             if !is_it || !entry.extents.iter().all(is_home) {
                 return Err(damaged(Damage::Missing { seq: entry.seq }));
             }
@@ -277,11 +278,11 @@ impl TieredDevice {
 
     /// The parts of a record that are there.
     fn readable(&self, entry: &Entry) -> Result<Vec<Entry>, TierError> {
-        if entry.kind != Kind::Data {
+        if !entry.kind.has_content() {
             return Ok(vec![entry.clone()]);
         }
         let mut bytes = vec![0; entry.crcs.len() * SECTOR_BYTES];
-        let first = Sector(self.logs[entry.side as usize].first.0 + entry.place + 1);
+        let first = Sector(self.logs[entry.side as usize].first.0 + entry.place + entry.kind.header_sectors());
         let device = match entry.side {
             Side::Ssd => self.ssd.as_ref().expect("its log was read"),
             Side::Hdd => &self.hdd,

@@ -29,7 +29,7 @@ impl State {
         let copied = self.records[&place.seq].replaces;
         let from = self.records.get(&copied).filter(|held| copied != 0 && held.side == Side::Hdd);
         let Some(from) = from else { return Vec::new() };
-        let payload = self.rings[Side::Hdd as usize].place(from.position) + 1;
+        let payload = self.rings[Side::Hdd as usize].place(from.payload());
         let found = |sector| Some((sector, payload + at_of(from, sector)?));
         joined((range.first.0..range.end().0).filter_map(found))
     }

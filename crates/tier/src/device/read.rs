@@ -99,7 +99,7 @@ impl TieredDevice {
                 continue;
             }
             let side = held.side;
-            let in_log = state.rings[side as usize].place(held.position) + 1 + u64::from(place.at);
+            let in_log = state.rings[side as usize].place(held.payload()) + u64::from(place.at);
             let on_device = Sector(self.logs[side as usize].first.0 + in_log);
             let crcs = Some(held.crcs(place.at, piece.range.sectors).to_vec());
             let originals = state.originals(piece.range, place);

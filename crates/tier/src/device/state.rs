@@ -3,6 +3,7 @@
 //! Invariants:
 //! 1. `records` has every record whose place is taken, so a log's tail is where the first of its records begins.
 //! 2. `pending` and `marking` are the records that no durable mark lists; `unmarked` are their sectors in each log.
+//! 3. `group` has the bare records that no header lists yet. Each of them is pending: a sync ends the group.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -15,7 +16,7 @@ use super::guide::Guide;
 use super::info::TierCounts;
 use super::line::Line;
 use crate::overlay::{Overlay, Place, Removed};
-use crate::record::{Entry, Kind};
+use crate::record::{Entry, GROUP_BYTES_MAX, Kind, Member, fits_header_with};
 use crate::ring::Ring;
 use crate::superblock::{SIDES, Side, Superblock};
 
@@ -25,7 +26,7 @@ pub struct Held {
     pub side: Side,
     /// In its ring.
     pub position: u64,
-    /// All, with the header.
+    /// All, with the header, if it has one.
     pub sectors: u64,
     pub kind: Kind,
     /// The record of which it is a copy; 0: none.
@@ -39,6 +40,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// Where its payload is in its ring.
+    pub fn payload(&self) -> u64 {
+        self.position + self.kind.header_sectors()
+    }
+
     /// The checksums of payload sectors that follow each other.
     ///
     /// # Panics
@@ -52,7 +58,7 @@ impl Held {
 
     /// The content of payload sectors, if it is in memory.
     pub fn content(&self, at: u32, sectors: u64) -> Option<Bytes> {
-        let memory = self.memory.as_ref().filter(|_| self.kind == Kind::Data)?;
+        let memory = self.memory.as_ref().filter(|_| self.kind.has_content())?;
         let mut first = at as usize * SECTOR_BYTES;
         for part in memory {
             if first < part.len() {
@@ -61,6 +67,40 @@ impl Held {
             first -= part.len();
         }
         None
+    }
+}
+
+/// Bare records that follow each other in the solid-state drive's log, but for records with headers between them.
+#[derive(Debug, Default)]
+pub struct Group {
+    members: Vec<Member>,
+    /// In a header.
+    bytes: usize,
+    sectors: u64,
+}
+
+impl Group {
+    /// Whether one more may be in it, with so many extents and sectors of payload.
+    pub fn takes(&self, extents: usize, sectors: usize, sectors_max: u64) -> bool {
+        self.bytes + Member::bytes(extents, sectors) <= GROUP_BYTES_MAX && self.sectors + sectors as u64 <= sectors_max
+    }
+
+    pub fn push(&mut self, member: Member) {
+        self.bytes += Member::bytes(member.entry.extents.len(), member.entry.crcs.len());
+        self.sectors += member.entry.crcs.len() as u64;
+        self.members.push(member);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Ends it: a header takes it. Nothing, if there is no room for it beside so many extents and sectors of the header's own.
+    pub fn take(&mut self, extents: usize, sectors: usize) -> Vec<Member> {
+        match fits_header_with(self.bytes, extents, sectors) {
+            true => std::mem::take(self).members,
+            false => Vec::new(),
+        }
     }
 }
 
@@ -82,6 +122,8 @@ pub struct State {
     /// Bytes of their entries in a mark's list.
     pub list_bytes: usize,
     pub unmarked: [u64; 2],
+    /// For the next header of the solid-state drive's log.
+    pub group: Group,
     /// Given out, and not written yet.
     pub in_flight: BTreeSet<u64>,
     pub ssd: SsdState,
@@ -120,6 +162,7 @@ impl State {
             padded: Vec::new(),
             list_bytes: 0,
             unmarked: [0; 2],
+            group: Group::default(),
             in_flight: BTreeSet::new(),
             ssd,
             failed: false,
@@ -165,6 +208,11 @@ impl State {
         measured.min(self.superblock.record_sectors_max.into())
     }
 
+    /// Sectors of bare records that one header lists, at most: a log whose headers are hurt is not taken for its end before many of them are.
+    pub fn group_sectors_max(&self) -> u64 {
+        (u64::from(self.superblock.unmarked_sectors_max) / 8).min(GROUP_SECTORS_MAX)
+    }
+
     /// Where marks go.
     pub fn mark_side(&self) -> Side {
         if self.ssd == SsdState::Present { Side::Ssd } else { Side::Hdd }
@@ -193,7 +241,7 @@ impl State {
             let mut at = entry.at;
             for extent in entry.extents {
                 match entry.kind {
-                    Kind::Data | Kind::Lost => {
+                    Kind::Data | Kind::Bare | Kind::Lost => {
                         let place = Place { seq, at, lost: entry.kind == Kind::Lost };
                         self.overlay.insert(extent, place);
                     }
@@ -301,5 +349,7 @@ impl State {
     }
 }
 
+/// 2 MiB.
+const GROUP_SECTORS_MAX: u64 = 512;
 /// Extents that a record without payload has, at least.
 pub const LOST_OF_A_RECORD: u64 = 300;

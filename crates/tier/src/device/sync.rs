@@ -8,7 +8,7 @@ use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
 
 use super::TieredDevice;
 use super::append::Staged;
-use super::state::{Held, SsdState, State};
+use super::state::{Group, Held, SsdState, State};
 use crate::record::{Header, Kind, List, TABLES_BYTES, sector_crcs};
 use crate::superblock::{SIDES, Side, Superblock};
 
@@ -93,6 +93,14 @@ impl TieredDevice {
         if side == Side::Ssd && !hdd_has_some {
             copies.extend(self.stage_void(&mut state, &padded));
         }
+        let group_end = match side {
+            Side::Ssd => self.stage_group_end(&mut state)?,
+            Side::Hdd => {
+                // Those of a solid-state drive that is lost.
+                state.group = Group::default();
+                None
+            }
+        };
         let mark = self.stage_mark(&mut state, side)?;
         drop(state);
         self.write_copies(copies);
@@ -115,7 +123,8 @@ impl TieredDevice {
         if side == Side::Ssd && hdd_has_some {
             self.sync_hdd()?;
         }
-        if let Err(error) = self.write_mark(&mark) {
+        let written = self.write_behind(group_end, &mark).and_then(|()| self.sync_side(side));
+        if let Err(error) = written {
             if side == Side::Hdd {
                 self.failed();
                 return Err(error);
@@ -168,7 +177,7 @@ impl TieredDevice {
         let sectors = 1 + crcs.len() as u64;
         let ring = &mut state.rings[side as usize];
         let Some(position) = ring.take(sectors, 0) else {
-            return Err(DeviceError::Sync { source: io::Error::other("a log has no room for a mark") });
+            return Err(no_room());
         };
         let place = ring.place(position);
         let seq = state.next_seq;
@@ -184,6 +193,7 @@ impl TieredDevice {
             extents: Vec::new(),
             crcs,
             list: Some(list),
+            group: Vec::new(),
         };
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
         let (kind, replaces, told, entries) = (Kind::Mark, 0, Vec::new(), Vec::new());
@@ -199,7 +209,26 @@ impl TieredDevice {
     /// Writes a mark and makes its log durable.
     pub(super) fn write_mark(&self, mark: &Staged) -> Result<(), DeviceError> {
         self.write_for_sync(mark)?;
-        match mark.side {
+        self.sync_side(mark.side)
+    }
+
+    /// Writes a mark, and what is before it, in one request if they follow each other.
+    fn write_behind(&self, before: Option<Staged>, mark: &Staged) -> Result<(), DeviceError> {
+        let Some(before) = before else { return self.write_for_sync(mark) };
+        let sectors = (before.bytes.len() / SECTOR_BYTES) as u64;
+        if before.first.0 + sectors != mark.first.0 {
+            // The ring's end is between them.
+            self.write_for_sync(&before)?;
+            return self.write_for_sync(mark);
+        }
+        let mut bytes = aligned_buffer(before.bytes.len() + mark.bytes.len());
+        bytes.extend_from_slice(&before.bytes);
+        bytes.extend_from_slice(&mark.bytes);
+        self.write_for_sync(&Staged { bytes: bytes.freeze(), ..before })
+    }
+
+    fn sync_side(&self, side: Side) -> Result<(), DeviceError> {
+        match side {
             Side::Hdd => self.sync_hdd(),
             Side::Ssd => self.device(Side::Ssd).map_err(|source| DeviceError::Sync { source })?.sync(),
         }
@@ -275,4 +304,8 @@ impl TieredDevice {
         self.bell.ring();
         Ok(())
     }
+}
+
+pub fn no_room() -> DeviceError {
+    DeviceError::Sync { source: io::Error::other("a log has no room for a mark") }
 }

@@ -1,5 +1,6 @@
 //! The pair as a device: what every device does, what a model says, and what is there after it was opened again.
 
+mod bare;
 mod copies;
 mod damage;
 mod loss;

@@ -40,6 +40,7 @@ fn data(number: u64, mark: u64) -> Header {
         crcs: vec![number as u32],
         list: None,
         replaces: 0,
+        group: Vec::new(),
     }
 }
 

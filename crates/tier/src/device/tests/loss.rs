@@ -115,7 +115,7 @@ fn a_batch_of_lost_sectors_says_that_more_waits_behind_it() {
 /// Fails the solid-state drive of a pair that has a record of data, as if that had so many sectors, each apart from the others.
 fn lose(device: &TieredDevice, sectors: u64) {
     let mut state = device.state();
-    let (seq, _) = state.records.iter().find(|(_, held)| held.kind == Kind::Data).expect("it was written");
+    let (seq, _) = state.records.iter().find(|(_, held)| held.kind.has_content()).expect("it was written");
     let (seq, place) = (*seq, Place { seq: *seq, at: 0, lost: false });
     for sector in 0..sectors {
         let range = SectorRange { first: Sector(2 * sector), sectors: 1 };

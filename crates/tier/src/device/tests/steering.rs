@@ -30,7 +30,8 @@ impl Device for Buffered {
         let bytes_now = bytes.len() as u64;
         let takes = *left >= bytes_now;
         // The kind of a record.
-        self.slow.fetch_add(u64::from(!takes && bytes[12] == 1), Ordering::Relaxed);
+        let is_data = bytes.starts_with(b"CLAYTREC") && bytes[12] == 1;
+        self.slow.fetch_add(u64::from(!takes && is_data), Ordering::Relaxed);
         *left = if takes { *left - bytes_now } else { 256 << 10 };
         self.time.fetch_add(if takes { 60 } else { 12_000 }, Ordering::Relaxed);
         self.device.write(first, bytes)
