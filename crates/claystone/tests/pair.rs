@@ -3,12 +3,13 @@
 mod running;
 
 use std::fs;
+use std::process::Child;
 use std::sync::Arc;
 
 use claystone_env::{Device, Moment};
 use claystone_host::HostDevice;
 use claystone_tier::{TierTuning, TieredDevice};
-use running::store::content;
+use running::store::{content, system, until};
 use running::{Scratch, Up};
 use serde_json::Value;
 
@@ -329,5 +330,126 @@ fn a_store_on_pairs_is_killed_and_started_again() {
         let answer = client.get(&format!("/box/{key}")).expect("an answer");
         assert!(answer.status == 200 && answer.body == content(key, bytes), "{key}: {}", answer.status);
     }
+    assert!(up.stop().success());
+}
+
+/// A mount whose images are devices that can die: when it is killed, whatever is asked of them fails.
+struct Carrier {
+    served: Child,
+    at: String,
+}
+
+impl Carrier {
+    /// Mounts one of so many bytes; `None`, with a word on the terminal, where this user may not.
+    fn mount(scratch: &Scratch, size: &str) -> Option<Carrier> {
+        if !scratch.shell(r#"[ "$(id -u)" = 0 ] && : 2>/dev/null <>/dev/fuse"#).ok() {
+            println!("skipped: it needs root and /dev/fuse");
+            return None;
+        }
+        let made = scratch.run(&["disk", "format", "carrier.img", "--size", size]);
+        assert!(made.ok(), "{}", made.err);
+        fs::create_dir(scratch.path("carrier")).expect("made");
+        let carrier = Carrier {
+            served: scratch.begin(&["mount", "carrier.img", "carrier"]),
+            at: scratch.path("carrier").display().to_string(),
+        };
+        until("the mount", || match system("mountpoint", &["-q", &carrier.at]) {
+            true => Ok(()),
+            false => Err("no mount".to_owned()),
+        });
+        Some(carrier)
+    }
+
+    fn die(&mut self) {
+        self.served.kill().expect("killed");
+        self.served.wait().expect("ended");
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        // Whether the test was ended by a failure or not.
+        let _ = self.served.kill();
+        let _ = self.served.wait();
+        system("umount", &["-l", &self.at]);
+    }
+}
+
+/// Objects by their keys, and how long they are.
+const OBJECTS: [(u64, usize); 4] = [(1, 1), (2, 300_000), (3, 9 << 20), (4, 70_000)];
+
+fn put_all(up: &Up, scratch: &Scratch, bucket: &str) {
+    let client = up.client(scratch);
+    assert!(client.put(&format!("/{bucket}"), Vec::new()).expect("an answer").ok());
+    for (key, bytes) in OBJECTS {
+        let put = client.put(&format!("/{bucket}/{key}"), content(key, bytes)).expect("an answer");
+        assert!(put.ok(), "{put:?}");
+    }
+}
+
+fn read_all(up: &Up, scratch: &Scratch, bucket: &str) {
+    let client = up.client(scratch);
+    for (key, bytes) in OBJECTS {
+        let answer = client.get(&format!("/{bucket}/{key}")).expect("an answer");
+        assert!(answer.status == 200 && answer.body == content(key, bytes), "{bucket}/{key}: {}", answer.status);
+    }
+}
+
+/// Needs a root with /dev/fuse; without, nothing is tested.
+#[test]
+fn a_solid_state_drive_that_dies_in_a_running_store_is_lost_alone_and_what_only_it_had_is_repaired() {
+    let scratch = Scratch::new();
+    let Some(mut carrier) = Carrier::mount(&scratch, "256M") else { return };
+    let disks = ["one.img", "two.img", "three.img"];
+    for (disk, ssd) in disks.iter().zip(["one.ssd", "carrier/two.ssd", "three.ssd"]) {
+        format(&scratch, disk, ssd);
+    }
+    let up = Up::start(&scratch, &[&["--disks"][..], &disks].concat());
+    put_all(&up, &scratch, "before");
+    let pair = || running::store::disk(&scratch, "two.img")["sectors"]["pair"].clone();
+    assert!(pair()["ssd_bytes"].as_u64() > Some(9 << 20), "{}", pair());
+    carrier.die();
+    put_all(&up, &scratch, "after");
+    until("the loss", || match pair() {
+        pair if pair["ssd"] == "lost" => Ok(()),
+        pair => Err(pair.to_string()),
+    });
+    read_all(&up, &scratch, "before");
+    running::store::healed(&scratch);
+    read_all(&up, &scratch, "before");
+    read_all(&up, &scratch, "after");
+    assert!(up.stop().success());
+    // The disk that lost something has its part of all again: another one may go.
+    fs::remove_file(scratch.path("one.img")).expect("removed");
+    let up = Up::start(&scratch, &[&["--disks"][..], &disks].concat());
+    read_all(&up, &scratch, "before");
+    read_all(&up, &scratch, "after");
+    assert!(up.stop().success());
+}
+
+/// Needs a root with /dev/fuse; without, nothing is tested.
+#[test]
+fn a_hard_disk_of_a_pair_that_dies_in_a_running_store_is_rebuilt_on_another() {
+    let scratch = Scratch::new();
+    let Some(mut carrier) = Carrier::mount(&scratch, "512M") else { return };
+    let disks = ["one.img", "carrier/two.img", "three.img"];
+    for (disk, ssd) in disks.iter().zip(["one.ssd", "two.ssd", "three.ssd"]) {
+        format(&scratch, disk, ssd);
+    }
+    let up = Up::start(&scratch, &[&["--disks"][..], &disks].concat());
+    put_all(&up, &scratch, "before");
+    carrier.die();
+    read_all(&up, &scratch, "before");
+    let replaced = scratch.run(&["disk", "replace", "carrier/two.img", "instead"]);
+    assert!(replaced.ok(), "{}", replaced.err);
+    put_all(&up, &scratch, "after");
+    running::store::healed(&scratch);
+    let instead = running::store::disk(&scratch, "instead");
+    assert!(instead["chunks"].as_u64() > Some(0), "{instead}");
+    assert!(up.stop().success());
+    fs::remove_file(scratch.path("one.img")).expect("removed");
+    let up = Up::start(&scratch, &["--disks", "one.img", "instead", "three.img"]);
+    read_all(&up, &scratch, "before");
+    read_all(&up, &scratch, "after");
     assert!(up.stop().success());
 }
