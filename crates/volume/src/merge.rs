@@ -139,7 +139,11 @@ impl Inner {
     /// Merges what these stripes have diffs for in segments up to this one. The caller has `merging`.
     pub(crate) async fn merge_stripes(&self, positions: &[u64], up_to: u64) -> Result<MergeReport, BlocksError> {
         let mut report = MergeReport::default();
-        for positions in positions.chunks(TOUCH_STRIPES) {
+        let mut left = positions;
+        while !left.is_empty() {
+            let stripes = if self.gives_way() { TOUCH_STRIPES_BESIDE_WRITERS } else { TOUCH_STRIPES };
+            let (positions, rest) = left.split_at(stripes.min(left.len()));
+            left = rest;
             let mut batch: Vec<(Patch, Hold)> = Vec::new();
             let mut sectors = 0;
             for (patch, hold) in self.take_alone(positions, up_to, &mut report).await? {
@@ -692,6 +696,9 @@ fn intents_of(batch: &[Patch]) -> Vec<Intent> {
 
 /// Stripes whose records are changed at once, and which are held while a batch of them is written.
 const TOUCH_STRIPES: usize = 128;
+/// The same while somebody writes. What a batch wrote to a disk goes to its medium at once, and a flush of the log that comes
+/// meanwhile waits for it: of pages that are alone in their stripes this is a few hundred KiB.
+const TOUCH_STRIPES_BESIDE_WRITERS: usize = 32;
 /// Sectors after which a batch gets its intents. It has its log and its disks synced once, so beside writers a round shall be
 /// one batch: 512 pages that are alone in their rows are 1,536 sectors under `rs:4+2`. They are in memory, 8 MiB and at most
 /// one stripe more, and their stripes are held while they are written.

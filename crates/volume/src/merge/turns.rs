@@ -26,12 +26,14 @@ impl Inner {
     /// Carries out operations of a merge: one after another while somebody writes, unless merging is what writers wait for.
     /// Returns what they return, in their order.
     pub(super) async fn in_turn<T, F: Future<Output = T>>(&self, operations: impl IntoIterator<Item = F>) -> Vec<T> {
-        let at_once = || {
-            let now = self.env.clock.now();
-            let gives_way = self.pace.is_wanted(now) && !self.toll.holds_up(now);
-            if gives_way { AT_ONCE_BESIDE_WRITERS } else { AT_ONCE }
-        };
+        let at_once = || if self.gives_way() { AT_ONCE_BESIDE_WRITERS } else { AT_ONCE };
         take_turns(&*self.env.clock, at_once, operations).await
+    }
+
+    /// Whether somebody writes, and merging is not what he waits for.
+    pub(super) fn gives_way(&self) -> bool {
+        let now = self.env.clock.now();
+        self.pace.is_wanted(now) && !self.toll.holds_up(now)
     }
 }
 
