@@ -420,6 +420,7 @@ impl Inner {
             }
         }
         let sync = |(disk, store): (DiskId, Arc<dyn ChunkStore>)| async move {
+            self.give_way().await;
             (disk, self.in_time(disk, store.sync()).await)
         };
         let syncs: Vec<_> = stores.into_iter().map(sync).collect();

@@ -1,4 +1,4 @@
-//! Who writes now, and how merging gives way to them.
+//! Who writes or flushes now, and how merging gives way to them.
 //!
 //! A client's write is short, and waits for whatever else its disks, the processors and the log are busy with at that
 //! moment. So a merge takes short steps, one at a time while somebody writes, and begins none of them during a write.

@@ -497,7 +497,7 @@ impl Inner {
             self.write_record(part.start, content).await?;
         }
         match durable {
-            Durable::Now if range.bytes > 0 => self.log.sync().await.map_err(|error| self.log_failed(error)),
+            Durable::Now if range.bytes > 0 => self.make_durable().await,
             _ => Ok(()),
         }
     }
@@ -526,6 +526,12 @@ impl Inner {
         let record = Record::Write { first: pages.start, crcs, content };
         self.heat_up(&pages);
         self.log_write(record, &pages).await
+    }
+
+    /// What was written before this is durable when it returns. Merging gives way to it as to a write.
+    async fn make_durable(&self) -> Result<(), BlocksError> {
+        let _writing = self.pace.enter(self.env.clock.now());
+        self.log.sync().await.map_err(|error| self.log_failed(error))
     }
 
     async fn log_write(&self, record: Record, pages: &Range<Page>) -> Result<(), BlocksError> {
@@ -604,7 +610,7 @@ impl Inner {
             }
         }
         match how.durable {
-            Durable::Now => self.log.sync().await.map_err(|error| self.log_failed(error)),
+            Durable::Now => self.make_durable().await,
             Durable::WithFlush => Ok(()),
         }
     }
@@ -734,7 +740,7 @@ impl Blocks for Volume {
 
     async fn flush(&self) -> Result<(), BlocksError> {
         self.inner.working()?;
-        self.inner.log.sync().await.map_err(|error| self.inner.log_failed(error))
+        self.inner.make_durable().await
     }
 
     async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {
