@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 __version__: str
 
@@ -38,7 +38,10 @@ class Plan:
         """Bytes read of one tile, over all chunks, when ranges are widened to whole granules."""
 
 class Code:
-    """An erasure code, named by its spec: "replica:3", "rs:4+2", "clay:16+4:19". Chunks count from 0, data first."""
+    """An erasure code, named by its spec: "rs:4+2", "lrc:12+2+2", "pc:2x5", "clay:16+4:19", and as docs/codes.md has them all.
+
+    Chunks count from 0, data first.
+    """
 
     def __init__(self, spec: str) -> None: ...
     @property
@@ -81,3 +84,40 @@ class Code:
         """Parity chunks that change with a data chunk; None if the tile must be encoded again."""
     def apply_delta(self, chunk: int, parity_chunk: int, delta: Buffer, parity: Buffer) -> None:
         """Brings parity up to date: `delta` is old bytes XOR new bytes of `chunk` at the same place."""
+    def locate(self, chunks: Sequence[Buffer | None]) -> list[int]:
+        """The chunks of one tile whose bytes are wrong though nobody said so; None stands for one that cannot be read.
+
+        With r chunks to spare up to r / 2 wrong ones are found.
+        """
+
+class Conversion:
+    """How stripes of one code become stripes of another: data stays, parity is made of what is read.
+
+    Chunks are (stripe, chunk), counted from 0, of the old stripes or the new.
+    """
+
+    def __init__(
+        self, source: str, target: str, *, goal: Literal["fewest-reads", "short-sums"] = "fewest-reads"
+    ) -> None: ...
+    @property
+    def sources(self) -> int:
+        """Old stripes that go in."""
+    @property
+    def targets(self) -> int:
+        """New stripes that come out."""
+    @property
+    def kept(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Chunks that stay as they are, by their old name and their new; all data is among them."""
+    @property
+    def reads(self) -> list[tuple[int, int]]:
+        """Old chunks to read."""
+    @property
+    def writes(self) -> list[tuple[int, int]]:
+        """New chunks to write."""
+    @property
+    def combined(self) -> int:
+        """Chunks that go into sums: each written chunk counts those that it is the sum of."""
+    def apply(self, fetched: Sequence[Buffer]) -> list[bytearray]:
+        """The chunks to write, of those to read: whole tiles of the new code, all equally long."""
+    def apply_into(self, fetched: Sequence[Buffer], written: Sequence[Buffer]) -> None:
+        """As `apply`, into buffers of the caller."""

@@ -7,7 +7,7 @@
 
 mod buffers;
 
-use claystone_code::{ChunkRead, UpdatePlan};
+use claystone_code::{ChunkRead, ConversionGoal, StripeChunk, UpdatePlan};
 use claystone_guard::{Guard, Misuse};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
@@ -23,7 +23,7 @@ create_exception!(_claystone, Unrecoverable, ClaystoneError);
 mod _claystone {
     use super::*;
     #[pymodule_export]
-    use super::{ClaystoneError, Code, Plan, Read, Unrecoverable};
+    use super::{ClaystoneError, Code, Conversion, Plan, Read, Unrecoverable};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -46,6 +46,9 @@ struct Plan(claystone_guard::Plan);
 
 #[pyclass(frozen, module = "claystone")]
 struct Read(ChunkRead);
+
+#[pyclass(frozen, module = "claystone")]
+struct Conversion(claystone_guard::Conversion);
 
 #[pymethods]
 impl Code {
@@ -170,6 +173,82 @@ impl Code {
     ) -> PyResult<()> {
         run(py, &[delta], &[parity], |delta, parity| self.0.apply_delta(chunk, parity_chunk, delta[0], parity[0]))
     }
+
+    fn locate(&self, py: Python<'_>, chunks: Vec<Option<Buffer>>) -> PyResult<Vec<u16>> {
+        let there: Vec<bool> = chunks.iter().map(Option::is_some).collect();
+        let chunks: Vec<Buffer> = chunks.into_iter().flatten().collect();
+        let mut wrong = Vec::new();
+        run(py, &chunks, &[], |chunks, _| {
+            let mut chunks = chunks.iter().copied();
+            let chunks: Vec<Option<&[u8]>> =
+                there.iter().map(|there| if *there { chunks.next() } else { None }).collect();
+            wrong = self.0.locate(&chunks)?.iter().map(|chunk| chunk.0).collect();
+            Ok(())
+        })?;
+        Ok(wrong)
+    }
+}
+
+#[pymethods]
+impl Conversion {
+    #[new]
+    #[pyo3(signature = (source, target, *, goal = "fewest-reads"))]
+    fn new(source: &str, target: &str, goal: &str) -> PyResult<Conversion> {
+        let goal = match goal {
+            "fewest-reads" => ConversionGoal::FewestReads,
+            "short-sums" => ConversionGoal::ShortSums,
+            other => {
+                let text = format!("there is no goal {other:?}: there are \"fewest-reads\" and \"short-sums\"");
+                return Err(ClaystoneError::new_err(text));
+            }
+        };
+        claystone_guard::Conversion::new(source, target, goal).map(Conversion).map_err(refused)
+    }
+
+    #[getter]
+    fn sources(&self) -> u16 {
+        self.0.plan().sources
+    }
+
+    #[getter]
+    fn targets(&self) -> u16 {
+        self.0.plan().targets
+    }
+
+    #[getter]
+    fn kept(&self) -> Vec<((u16, u16), (u16, u16))> {
+        self.0.plan().kept.iter().map(|kept| (named(kept.from), named(kept.to))).collect()
+    }
+
+    #[getter]
+    fn reads(&self) -> Vec<(u16, u16)> {
+        self.0.plan().reads.iter().copied().map(named).collect()
+    }
+
+    #[getter]
+    fn writes(&self) -> Vec<(u16, u16)> {
+        self.0.plan().writes.iter().copied().map(named).collect()
+    }
+
+    #[getter]
+    fn combined(&self) -> u64 {
+        self.0.plan().bytes_combined(1)
+    }
+
+    fn apply<'py>(&self, py: Python<'py>, fetched: Vec<Buffer>) -> PyResult<Vec<Bound<'py, PyByteArray>>> {
+        let tile = fetched.first().map_or(0, Buffer::length);
+        let written = zeros(py, self.0.plan().writes.len(), tile)?;
+        self.apply_into(py, fetched, buffers::of(&written)?)?;
+        Ok(written)
+    }
+
+    fn apply_into(&self, py: Python<'_>, fetched: Vec<Buffer>, written: Vec<Buffer>) -> PyResult<()> {
+        run(py, &fetched, &written, |fetched, written| self.0.apply(fetched, written))
+    }
+}
+
+fn named(chunk: StripeChunk) -> (u16, u16) {
+    (chunk.stripe, chunk.chunk.0)
 }
 
 #[pymethods]
@@ -213,7 +292,11 @@ impl Read {
             let text = format!("the tile has {} bytes, the last range ends at {end}", tile.length());
             return Err(ClaystoneError::new_err(text));
         }
-        Ok(PyByteArray::new(py, &tile.read(py, |tile| self.0.cut(tile, sub_bytes))))
+        let bytes = self.0.sub_chunks_total() as usize * sub_bytes as usize;
+        PyByteArray::new_with(py, bytes, |into| {
+            tile.read(py, |tile| self.0.cut_into(tile, sub_bytes, into));
+            Ok(())
+        })
     }
 }
 

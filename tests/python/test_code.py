@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import claystone
-from claystone import ClaystoneError, Code, Unrecoverable
+from claystone import ClaystoneError, Code, Conversion, Unrecoverable
 
 # Every family, and shortened codes of those that have them.
 FAMILIES = [
@@ -163,6 +163,50 @@ def test_a_change_reaches_the_parity():
     assert Code("clay:4+2:5").update(0) is None
 
 
+@pytest.mark.parametrize("spec", FAMILIES)
+def test_a_wrong_chunk_is_named(spec):
+    code = Code(spec)
+    chunks = [bytearray(chunk) for chunk in encoded(code, 16)]
+    assert code.locate(chunks) == []
+    if code.tolerance >= 2:
+        chunks[code.data // 2][-1] ^= 1
+        assert code.locate(chunks) == [code.data // 2]
+    if code.tolerance >= 4 and spec.startswith("rs:"):
+        assert code.locate([*chunks[:-1], None]) == [code.data // 2]
+    with pytest.raises(ClaystoneError, match="0 chunks can be read"):
+        code.locate([None] * code.chunks)
+
+
+@pytest.mark.parametrize(
+    "source, target, goal, reads, writes",
+    [
+        ("pc:2x5", "pc:6x5", "short-sums", 18, 6),
+        ("pc:6x5", "pc:2x5", "fewest-reads", None, 18),
+        ("lrc:12+6+2", "lrc:12+2+2", "fewest-reads", 6, 2),
+        ("lrc:12+2+2", "lrc:12+6+2", "fewest-reads", 10, 6),
+        ("rsm:6+3", "rsm:12+3", "fewest-reads", 6, 3),
+        ("rsm:10+4", "rsm:20+4", "fewest-reads", 8, 4),
+        ("rs:4+2", "clay:4+2:5", "fewest-reads", 4, 2),
+    ],
+)
+def test_a_conversion_makes_what_the_new_code_makes(source, target, goal, reads, writes):
+    conversion, old, new = Conversion(source, target, goal=goal), Code(source), Code(target)
+    assert len(conversion.writes) == writes and len(conversion.reads) == (reads or len(conversion.reads))
+    assert conversion.combined >= writes
+    tile = old.alpha * new.alpha * 5
+    data = [[bytes([stripe * 40 + chunk + 1]) * tile for chunk in range(old.data)] for stripe in range(conversion.sources)]
+    stripes = [chunks + old.encode(chunks) for chunks in data]
+    made = {to: stripes[stripe][chunk] for (stripe, chunk), to in conversion.kept}
+    fetched = [stripes[stripe][chunk] for stripe, chunk in conversion.reads]
+    made |= dict(zip(conversion.writes, conversion.apply(fetched)))
+    written = [bytearray(tile) for _ in conversion.writes]
+    conversion.apply_into(fetched, written)
+    assert written == [made[name] for name in conversion.writes]
+    for stripe in range(conversion.targets):
+        chunks = [made[stripe, chunk] for chunk in range(new.chunks)]
+        assert chunks[new.data :] == new.encode(chunks[: new.data])
+
+
 def test_info_and_properties():
     code = Code("clay:16+4:19")
     assert (code.data, code.parity, code.chunks, code.alpha, code.tolerance) == (16, 4, 20, 1024, 4)
@@ -195,6 +239,12 @@ def test_info_and_properties():
         (lambda: Code("clay:4+2:5").apply_delta(0, 4, bytes(8), bytearray(8)), "encoding the tile again"),
         (lambda: Code("rs:2+1").plan([0], lost=[0]).reads[0].cut(b"1", 2), "has 1 bytes"),
         (lambda: Code("rs:2+1").plan([0]).bytes_read(1, 0), "granule"),
+        (lambda: Code("rs:2+2").locate([b"1"]), "1 chunks were given, 4 are needed"),
+        (lambda: Code("rs:2+2").locate([b"1", b"1", b"12", None]), "has 2 bytes, 1 are needed"),
+        (lambda: Code("rs:2+1").locate([b"1", b"1", None]), "2 chunks can be read, 3 are needed"),
+        (lambda: Conversion("rs:4+", "rs:4+2"), r"rs:K\+M"),
+        (lambda: Conversion("rs:4+2", "rs:8+2", goal="cheap"), 'no goal "cheap"'),
+        (lambda: Conversion("rsm:6+3", "rsm:12+3").apply([b"1"]), "1 fetched buffers were given, 6 are needed"),
     ],
 )
 def test_misuse_is_refused_with_the_numbers(call, says):

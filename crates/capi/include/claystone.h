@@ -1,14 +1,15 @@
 /*
  * libclaystone: erasure codes and their I/O plans.
  *
- * A code is named by a text: "replica:3", "rs:4+2", "clay:16+4:19". Chunks are numbered from 0, data before parity. A
- * tile is one codeword's part of each chunk: alpha sub-chunks, so tile_bytes must be a multiple of alpha.
+ * A code is named by a text: "replica:3", "rs:4+2", "rs:1019+4", "lrc:12+2+2", "pc:2x5", "clay:16+4:19"; all families are
+ * in docs/codes.md. Chunks are numbered from 0, data before parity. A tile is one codeword's part of each chunk: alpha
+ * sub-chunks, so tile_bytes must be a multiple of alpha.
  *
  * Every function that returns a claystone_status checks its arguments: null pointers, counts, lengths, indices, buffers
  * that overlap. After an error nothing was written, and claystone_last_error() says what was wrong, with the numbers.
  * It cannot check that a pointer that is not null points to as many bytes as is said.
  *
- * Codes and plans never change once made: any number of threads may use one at once, as long as none frees it.
+ * Codes, plans and conversions never change once made: any number of threads may use one at once, as long as none frees it.
  */
 #ifndef CLAYSTONE_H
 #define CLAYSTONE_H
@@ -34,6 +35,7 @@ typedef enum claystone_status {
 
 typedef struct claystone_code claystone_code;
 typedef struct claystone_plan claystone_plan;
+typedef struct claystone_conversion claystone_conversion;
 
 typedef struct claystone_shape {
     uint16_t data;
@@ -51,6 +53,33 @@ typedef struct claystone_read {
     /* Sub-chunks in all of them. */
     uint64_t sub_chunks;
 } claystone_read;
+
+/* What a conversion should have little of. */
+typedef enum claystone_goal {
+    /* One place reads and computes: as few chunks read in all as are known to do. */
+    CLAYSTONE_FEWEST_READS = 0,
+    /* Each new parity is made of as few old ones as are known to do, even if others were read for another new one. */
+    CLAYSTONE_SHORT_SUMS = 1
+} claystone_goal;
+
+typedef struct claystone_conversion_shape {
+    /* Old stripes that go in, and new ones that come out. */
+    uint16_t sources;
+    uint16_t targets;
+    /* Chunks that stay as they are under a new name; all data is among them. */
+    size_t kept;
+    /* Chunks to read, and to write. */
+    size_t reads;
+    size_t writes;
+    /* Chunks that go into sums: each written chunk counts those that it is the sum of. */
+    uint64_t combined;
+} claystone_conversion_shape;
+
+typedef struct claystone_stripe_chunk {
+    /* Counted from 0, among the old stripes or the new. */
+    uint16_t stripe;
+    uint16_t chunk;
+} claystone_stripe_chunk;
 
 /* The cost of a chunk that cannot be read. */
 #define CLAYSTONE_LOST UINT32_MAX
@@ -120,6 +149,44 @@ claystone_status claystone_plan_update(const claystone_code *code, uint16_t chun
 /* Brings `parity` up to date: `delta` is old bytes XOR new bytes of `chunk`, at the same place; both have `bytes`. */
 claystone_status claystone_apply_delta(const claystone_code *code, uint16_t chunk, uint16_t parity_chunk,
                                        const uint8_t *delta, uint8_t *parity, size_t bytes);
+
+/*
+ * Names the chunks of a tile whose bytes are wrong though nobody said so. `chunks` has one entry for each chunk of the
+ * code, null where it cannot be read. At most `capacity` numbers are written to `wrong`, ascending, their count to
+ * `count`: 0 if the tile is right. With r chunks to spare up to r / 2 wrong ones are found; if none can be spared, or more
+ * are wrong and the bytes show it, the call fails.
+ */
+claystone_status claystone_locate(const claystone_code *code, const uint8_t *const *chunks, uint16_t *wrong,
+                                  size_t capacity, size_t *count, size_t tile_bytes);
+
+/* Plans how stripes of the code `from` become stripes of the code `to`: data stays, parity is made anew or of the old. */
+claystone_status claystone_conversion_new(const char *from, const char *to, claystone_goal goal,
+                                          claystone_conversion **conversion);
+
+/* Null is allowed. */
+void claystone_conversion_free(claystone_conversion *conversion);
+
+claystone_status claystone_conversion_plan(const claystone_conversion *conversion, claystone_conversion_shape *shape);
+
+/* Chunk number `at` of those that stay: its name in the old stripes, and in the new. */
+claystone_status claystone_conversion_kept(const claystone_conversion *conversion, size_t at,
+                                           claystone_stripe_chunk *from, claystone_stripe_chunk *to);
+
+/* Chunk number `at` of those to read, in the old stripes. */
+claystone_status claystone_conversion_read(const claystone_conversion *conversion, size_t at,
+                                           claystone_stripe_chunk *chunk);
+
+/* Chunk number `at` of those to write, in the new stripes. */
+claystone_status claystone_conversion_write(const claystone_conversion *conversion, size_t at,
+                                            claystone_stripe_chunk *chunk);
+
+/*
+ * Makes written[i], the chunk to write number i, of fetched[j], the chunks to read: all have tile_bytes, a multiple of
+ * the new code's alpha. What was dropped of the old stripes may go once the new ones are safe.
+ */
+claystone_status claystone_convert(const claystone_conversion *conversion, const uint8_t *const *fetched,
+                                   size_t fetched_count, uint8_t *const *written, size_t written_count,
+                                   size_t tile_bytes);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,7 @@
 //! Pointers from C, checked as far as they can be.
 
+use std::ffi::{CStr, c_char};
+
 use claystone_guard::check_apart;
 
 use crate::failure::Failure;
@@ -88,4 +90,29 @@ pub unsafe fn each_mut<'a>(
     check_apart(&read, &written)?;
     // SAFETY: not null, no two share a byte, not longer than an object can be, and as asked of the caller.
     Ok(pointers.iter().map(|pointer| unsafe { std::slice::from_raw_parts_mut(*pointer, length) }).collect())
+}
+
+/// # Safety
+/// `pointer` is null or a C string, for as long as the result lives.
+pub unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str, Failure> {
+    if pointer.is_null() {
+        return Err(Failure::Null(what));
+    }
+    // SAFETY: not null, and as asked of the caller.
+    unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| Failure::NotText(what))
+}
+
+/// Stores as many of the values as there is room for. No room at all may be null.
+///
+/// # Safety
+/// `pointer` is null or valid for writing `capacity` values.
+pub unsafe fn store(values: &[u16], pointer: *mut u16, capacity: usize, what: &'static str) -> Result<(), Failure> {
+    if capacity > 0 && pointer.is_null() {
+        return Err(Failure::Null(what));
+    }
+    for (at, value) in values.iter().take(capacity).enumerate() {
+        // SAFETY: not null, and as asked of the caller.
+        unsafe { pointer.add(at).write(*value) };
+    }
+    Ok(())
 }

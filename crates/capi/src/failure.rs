@@ -36,6 +36,8 @@ pub enum Failure {
     TooLong(&'static str),
     /// No such read or range.
     OutOfRange(&'static str, usize, usize),
+    /// No goal of conversions has this number.
+    NoGoal(u32),
     /// The guard's word.
     Misuse(Misuse),
 }
@@ -61,6 +63,7 @@ impl Failure {
             Failure::NotText(what) => format!("{what} is not UTF-8"),
             Failure::TooLong(what) => format!("{what} is longer than an object can be"),
             Failure::OutOfRange(what, at, count) => format!("there is no {what} {at}: there are {count}"),
+            Failure::NoGoal(goal) => format!("there is no goal {goal}: there are 0 and 1"),
             Failure::Misuse(misuse) => misuse.to_string(),
         }
     }

@@ -12,15 +12,16 @@
 #![allow(clippy::missing_safety_doc, reason = "the header says it once for all functions")]
 
 mod buffers;
+mod conversion;
 mod failure;
 mod plan;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
 use claystone_guard::Guard;
 
-use crate::buffers::{bytes, each, each_mut, out, reference};
-use crate::failure::{Failure, Status, catch};
+use crate::buffers::{array, bytes, each, each_mut, out, reference, store, text};
+use crate::failure::{Status, catch};
 
 /// A code.
 pub struct Code(Guard);
@@ -53,11 +54,8 @@ pub unsafe extern "C" fn claystone_code_new(spec: *const c_char, code: *mut *mut
     catch(|| {
         // SAFETY: not null by `out`, and writable as the header asks.
         let code = unsafe { out(code, "code")? };
-        if spec.is_null() {
-            return Err(Failure::Null("spec"));
-        }
-        // SAFETY: not null, and a C string as the header asks.
-        let spec = unsafe { CStr::from_ptr(spec) }.to_str().map_err(|_| Failure::NotText("spec"))?;
+        // SAFETY: null or a C string, as the header asks.
+        let spec = unsafe { text(spec, "spec")? };
         let made = Box::new(Code(Guard::new(spec)?));
         *code = Box::into_raw(made);
         Ok(())
@@ -143,6 +141,34 @@ pub unsafe extern "C" fn claystone_apply_delta(
             let delta = bytes(delta, length, "delta")?;
             let mut parity = each_mut(&parity, 1, length, &[delta], "parity")?;
             Ok(guard.apply_delta(chunk, parity_chunk, delta, parity[0])?)
+        }
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_locate(
+    code: *const Code,
+    chunks: *const *const u8,
+    wrong: *mut u16,
+    capacity: usize,
+    count: *mut usize,
+    tile_bytes: usize,
+) -> Status {
+    catch(|| {
+        // SAFETY: checked for null by the helpers, as long as said as the header asks.
+        unsafe {
+            let (Code(guard), count) = (reference(code, "code")?, out(count, "count")?);
+            let chunks = array(chunks, usize::from(guard.shape().chunks()), "chunks")?;
+            let chunk = |chunk: &*const u8| match chunk.is_null() {
+                true => Ok(None),
+                false => bytes(*chunk, tile_bytes, "chunks").map(Some),
+            };
+            let chunks: Vec<Option<&[u8]>> = chunks.iter().map(chunk).collect::<Result<_, _>>()?;
+            let found: Vec<u16> = guard.locate(&chunks)?.iter().map(|chunk| chunk.0).collect();
+            store(&found, wrong, capacity, "wrong")?;
+            *count = found.len();
+            Ok(())
         }
     })
 }

@@ -4,7 +4,7 @@ use claystone_code::UpdatePlan;
 use claystone_guard::Plan as Inner;
 
 use crate::Code;
-use crate::buffers::{array, each, each_mut, out, reference};
+use crate::buffers::{array, each, each_mut, out, reference, store};
 use crate::failure::{Failure, Status, catch};
 
 /// A plan.
@@ -159,13 +159,8 @@ pub unsafe extern "C" fn claystone_plan_update(
             UpdatePlan::Delta(parities) => (parities.iter().map(|(parity, _)| parity.0).collect(), true),
             UpdatePlan::Reencode => ((shape.data..shape.chunks()).collect(), false),
         };
-        if capacity > 0 && parities.is_null() {
-            return Err(Failure::Null("parities"));
-        }
-        for (at, parity) in touched.iter().take(capacity).enumerate() {
-            // SAFETY: not null, and `capacity` entries can be written as the header asks.
-            unsafe { parities.add(at).write(*parity) };
-        }
+        // SAFETY: checked for null by the helper, as long as said as the header asks.
+        unsafe { store(&touched, parities, capacity, "parities")? };
         (*count, *by_delta) = (touched.len(), is_delta.into());
         Ok(())
     })

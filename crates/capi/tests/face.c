@@ -186,6 +186,133 @@ static void change_a_byte(void) {
     claystone_code_free(code);
 }
 
+/* Of every family: a tile that is right, one with a wrong chunk, and one of which too little can be read to tell. */
+static void find_the_wrong_one(const char *spec) {
+    claystone_code *code;
+    claystone_shape shape;
+    CHECK(claystone_code_new(spec, &code) == CLAYSTONE_OK);
+    CHECK(claystone_code_shape(code, &shape) == CLAYSTONE_OK);
+    size_t chunks = (size_t)shape.data + shape.parity, tile = shape.alpha * 16, count = 9;
+    uint8_t **all = malloc(chunks * sizeof *all);
+    for (size_t at = 0; at < chunks; at++) all[at] = buffer(tile, (unsigned)at);
+    CHECK(claystone_encode(code, (const uint8_t *const *)all, all + shape.data, tile) == CLAYSTONE_OK);
+    uint16_t wrong = 999;
+    CHECK(claystone_locate(code, (const uint8_t *const *)all, &wrong, 1, &count, tile) == CLAYSTONE_OK);
+    CHECK(count == 0 && wrong == 999);
+    if (shape.tolerance >= 2) {
+        size_t damaged = chunks / 2;
+        all[damaged][tile - 1] ^= 64;
+        CHECK(claystone_locate(code, (const uint8_t *const *)all, &wrong, 1, &count, tile) == CLAYSTONE_OK);
+        CHECK(count == 1 && wrong == damaged);
+        CHECK(claystone_locate(code, (const uint8_t *const *)all, NULL, 0, &count, tile) == CLAYSTONE_OK && count == 1);
+        REFUSED(claystone_locate(code, (const uint8_t *const *)all, NULL, 1, &count, tile), CLAYSTONE_INVALID, "wrong is null");
+    }
+    const uint8_t **none = calloc(chunks, sizeof *none);
+    REFUSED(claystone_locate(code, none, &wrong, 1, &count, tile), CLAYSTONE_INVALID, "0 chunks can be read");
+    for (size_t at = 0; at < chunks; at++) free(all[at]);
+    free(all);
+    free(none);
+    claystone_code_free(code);
+}
+
+static uint32_t alpha_of(const char *spec, size_t *data, size_t *chunks) {
+    claystone_code *code;
+    claystone_shape shape;
+    CHECK(claystone_code_new(spec, &code) == CLAYSTONE_OK);
+    CHECK(claystone_code_shape(code, &shape) == CLAYSTONE_OK);
+    *data = shape.data;
+    *chunks = (size_t)shape.data + shape.parity;
+    claystone_code_free(code);
+    return shape.alpha;
+}
+
+static void encode_stripe(const char *spec, uint8_t **stripe, size_t data, size_t tile) {
+    claystone_code *code;
+    CHECK(claystone_code_new(spec, &code) == CLAYSTONE_OK);
+    CHECK(claystone_encode(code, (const uint8_t *const *)stripe, stripe + data, tile) == CLAYSTONE_OK);
+    claystone_code_free(code);
+}
+
+/* What a conversion leaves and writes is what the new code makes of the same data. */
+static void convert_to(const char *from, const char *to, claystone_goal goal, size_t reads, size_t writes) {
+    claystone_conversion *conversion;
+    claystone_conversion_shape plan;
+    claystone_stripe_chunk old, new;
+    CHECK(claystone_conversion_new(from, to, goal, &conversion) == CLAYSTONE_OK);
+    CHECK(claystone_conversion_plan(conversion, &plan) == CLAYSTONE_OK);
+    CHECK(plan.reads == reads && plan.writes == writes && plan.combined >= plan.writes);
+    size_t old_data, old_chunks, new_data, new_chunks;
+    size_t tile = (size_t)alpha_of(from, &old_data, &old_chunks) * alpha_of(to, &new_data, &new_chunks) * 7;
+    CHECK(plan.sources * old_data == plan.targets * new_data);
+    uint8_t **sources = malloc(plan.sources * old_chunks * sizeof *sources);
+    uint8_t **targets = calloc(plan.targets * new_chunks, sizeof *targets);
+    for (size_t at = 0; at < plan.sources * old_chunks; at++) sources[at] = buffer(tile, (unsigned)at);
+    for (size_t at = 0; at < plan.sources; at++) encode_stripe(from, sources + at * old_chunks, old_data, tile);
+    for (size_t at = 0; at < plan.kept; at++) {
+        CHECK(claystone_conversion_kept(conversion, at, &old, &new) == CLAYSTONE_OK);
+        targets[new.stripe * new_chunks + new.chunk] = sources[old.stripe * old_chunks + old.chunk];
+    }
+    const uint8_t **fetched = malloc(plan.reads * sizeof *fetched);
+    uint8_t **written = malloc(plan.writes * sizeof *written);
+    for (size_t at = 0; at < plan.reads; at++) {
+        CHECK(claystone_conversion_read(conversion, at, &old) == CLAYSTONE_OK);
+        fetched[at] = sources[old.stripe * old_chunks + old.chunk];
+    }
+    for (size_t at = 0; at < plan.writes; at++) {
+        CHECK(claystone_conversion_write(conversion, at, &new) == CLAYSTONE_OK);
+        CHECK(targets[new.stripe * new_chunks + new.chunk] == NULL);
+        targets[new.stripe * new_chunks + new.chunk] = written[at] = buffer(tile, 999);
+    }
+    CHECK(claystone_convert(conversion, fetched, plan.reads, written, plan.writes, tile) == CLAYSTONE_OK);
+    for (size_t at = 0; at < plan.targets; at++) {
+        uint8_t **stripe = targets + at * new_chunks, **expected = malloc(new_chunks * sizeof *expected);
+        for (size_t chunk = 0; chunk < new_chunks; chunk++) {
+            CHECK(stripe[chunk] != NULL);
+            expected[chunk] = chunk < new_data ? stripe[chunk] : buffer(tile, 1000);
+        }
+        encode_stripe(to, expected, new_data, tile);
+        for (size_t chunk = new_data; chunk < new_chunks; chunk++) {
+            CHECK(memcmp(stripe[chunk], expected[chunk], tile) == 0);
+            free(expected[chunk]);
+        }
+        free(expected);
+    }
+    for (size_t at = 0; at < plan.sources * old_chunks; at++) free(sources[at]);
+    for (size_t at = 0; at < plan.writes; at++) free(written[at]);
+    free(sources);
+    free(targets);
+    free(fetched);
+    free(written);
+    claystone_conversion_free(conversion);
+}
+
+static void convert_wrongly(void) {
+    claystone_conversion *conversion = NULL;
+    claystone_conversion_shape plan;
+    claystone_stripe_chunk old, new;
+    uint8_t room[96] = {0}, *written[9] = {room + 80};
+    const uint8_t *fetched[9] = {room};
+    REFUSED(claystone_conversion_new("rs:4+", "rs:4+2", CLAYSTONE_FEWEST_READS, &conversion), CLAYSTONE_BAD_CODE, "rs:K+M");
+    REFUSED(claystone_conversion_new("rs:4+2", NULL, CLAYSTONE_FEWEST_READS, &conversion), CLAYSTONE_INVALID, "to is null");
+    REFUSED(claystone_conversion_new("rs:4+2", "rs:4+2", 7, &conversion), CLAYSTONE_INVALID, "no goal 7");
+    REFUSED(claystone_conversion_new("rs:4+2", "rs:6+2", CLAYSTONE_FEWEST_READS, NULL), CLAYSTONE_INVALID, "conversion is null");
+    CHECK(conversion == NULL);
+    claystone_conversion_free(NULL);
+    CHECK(claystone_conversion_new("rsm:6+3", "rsm:12+3", CLAYSTONE_FEWEST_READS, &conversion) == CLAYSTONE_OK);
+    REFUSED(claystone_conversion_plan(conversion, NULL), CLAYSTONE_INVALID, "shape is null");
+    CHECK(claystone_conversion_plan(conversion, &plan) == CLAYSTONE_OK);
+    REFUSED(claystone_conversion_kept(conversion, plan.kept, &old, &new), CLAYSTONE_INVALID, "no kept chunk 12");
+    REFUSED(claystone_conversion_kept(conversion, 0, &old, NULL), CLAYSTONE_INVALID, "to is null");
+    REFUSED(claystone_conversion_read(conversion, 6, &old), CLAYSTONE_INVALID, "no read 6");
+    REFUSED(claystone_conversion_write(conversion, 3, &new), CLAYSTONE_INVALID, "no write 3");
+    REFUSED(claystone_convert(conversion, fetched, 1, written, 1, 8), CLAYSTONE_INVALID, "1 fetched buffers");
+    written[0] = room + 4;
+    REFUSED(claystone_convert(conversion, fetched, 1, written, 1, 8), CLAYSTONE_INVALID, "overlaps");
+    REFUSED(claystone_convert(NULL, fetched, 1, written, 1, 8), CLAYSTONE_INVALID, "conversion is null");
+    for (size_t at = 0; at < sizeof room; at++) CHECK(room[at] == 0);
+    claystone_conversion_free(conversion);
+}
+
 static void do_it_wrong(void) {
     claystone_code *code = NULL, *clay;
     claystone_shape shape;
@@ -257,6 +384,7 @@ int main(void) {
     for (size_t at = 0; at < sizeof CODES / sizeof *CODES; at++) {
         lose_and_recover(CODES[at]);
         change_a_chunk(CODES[at]);
+        find_the_wrong_one(CODES[at]);
         puts(CODES[at]);
     }
     const uint16_t rectangle[] = {0, 1, 5, 6}, row[] = {0, 1, 2, 3}, group[] = {0, 1, 2, 3, 12}, spread[] = {0, 6, 12, 13};
@@ -266,7 +394,12 @@ int main(void) {
     lose_too_much("lrc:12+2+2", spread, 4, CLAYSTONE_OK);
     lose_too_much("rs:10+4", group, 5, CLAYSTONE_UNRECOVERABLE);
     lose_too_much("clay:10+4:13", group, 5, CLAYSTONE_UNRECOVERABLE);
+    convert_to("pc:2x5", "pc:6x5", CLAYSTONE_SHORT_SUMS, 18, 6);
+    convert_to("lrc:12+6+2", "lrc:12+2+2", CLAYSTONE_FEWEST_READS, 6, 2);
+    convert_to("rsm:6+3", "rsm:12+3", CLAYSTONE_FEWEST_READS, 6, 3);
+    convert_to("rs:4+2", "clay:4+2:5", CLAYSTONE_FEWEST_READS, 4, 2);
     change_a_byte();
+    convert_wrongly();
     do_it_wrong();
     return 0;
 }

@@ -91,7 +91,7 @@ fn the_header_declares_what_the_library_exports() {
         }
     }
     let mut exported: Vec<String> = Vec::new();
-    for file in ["src/lib.rs", "src/plan.rs"] {
+    for file in ["src/lib.rs", "src/plan.rs", "src/conversion.rs"] {
         let source = std::fs::read_to_string(here(file)).expect("there");
         let names = source.split("extern \"C\" fn ").skip(1).filter_map(|rest| rest.split('(').next());
         exported.extend(names.map(str::to_owned));

@@ -51,8 +51,23 @@ impl ChunkRead {
     /// # Panics
     /// If `tile` is shorter than the last range's end.
     pub fn cut(&self, tile: &[u8], sub_bytes: u32) -> Vec<u8> {
+        let mut ranges = vec![0; self.sub_chunks_total() as usize * sub_bytes as usize];
+        self.cut_into(tile, sub_bytes, &mut ranges);
+        ranges
+    }
+
+    /// As [`cut`](Self::cut), into a buffer of just that length.
+    ///
+    /// # Panics
+    /// If `tile` is shorter than the last range's end, or `into` than the ranges.
+    pub fn cut_into(&self, tile: &[u8], sub_bytes: u32, into: &mut [u8]) {
         let at = |sub: u32| sub as usize * sub_bytes as usize;
-        self.sub_chunks.iter().flat_map(|range| &tile[at(range.start)..at(range.end)]).copied().collect()
+        let mut rest = into;
+        for range in &self.sub_chunks {
+            let (to, behind) = rest.split_at_mut(at(range.end - range.start));
+            to.copy_from_slice(&tile[at(range.start)..at(range.end)]);
+            rest = behind;
+        }
     }
 }
 
