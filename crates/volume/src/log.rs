@@ -20,8 +20,9 @@
 //! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies than
 //!    recorded when what it holds is acknowledged.
 //! 6. A disk that does not answer in time has failed.
-//! 7. Where no disk has room for the next segment, records are refused and the log goes on as it is. No write is acknowledged on
-//!    fewer copies because disks are full; where they are absent or failed it is.
+//! 7. Where too few disks have room for the next segment, records are refused and the log goes on as it is. No change is acknowledged
+//!    and nothing is merged in place on fewer copies because disks are full; where they are absent or failed it is. What makes
+//!    room may take the reserve of disks for a while.
 //!
 //! A disk that fails leaves its segments with fewer copies. The log goes on in a new segment on disks that work, and beside
 //! that what misses copies is copied. The next segment is made before this one is full, and this one is synced when somebody

@@ -247,6 +247,13 @@ impl SegmentStore for CutStore {
         self.cut.change(self.disk(), self.inner.segments().create_segment(number, lease, bytes), segment_dead).await
     }
 
+    async fn create_segment_in_reserve(&self, number: u64, lease: Lease, bytes: u64) -> Result<(), SegmentError> {
+        if self.traps.is_reserve_full() {
+            return Err(SegmentError::DiskFull { disk: self.disk(), needed_bytes: bytes, free_bytes: 0 });
+        }
+        self.create_segment(number, lease, bytes).await
+    }
+
     async fn reopen_segment(&self, number: u64, lease: Lease, end: u64) -> Result<(), SegmentError> {
         self.cut.change(self.disk(), self.inner.segments().reopen_segment(number, lease, end), segment_dead).await
     }

@@ -27,6 +27,7 @@ struct TrapState {
     /// The same of appends that fail.
     failing: Mutex<BTreeMap<DiskId, (u64, u64)>>,
     panics: AtomicBool,
+    is_reserve_full: AtomicBool,
     spoiled: Mutex<Vec<(DiskId, Bytes)>>,
 }
 
@@ -102,6 +103,15 @@ impl Traps {
     /// Whoever overwrites a chunk panics.
     pub fn panic_at_overwrites(&self) {
         self.0.panics.store(true, Ordering::Release);
+    }
+
+    /// Whether disks have no room for segments in their reserve either.
+    pub fn fill_reserve(&self, is_full: bool) {
+        self.0.is_reserve_full.store(is_full, Ordering::Release);
+    }
+
+    pub(super) fn is_reserve_full(&self) -> bool {
+        self.0.is_reserve_full.load(Ordering::Acquire)
     }
 
     /// A disk has a wrong bit in what of its segments begins like this.

@@ -65,7 +65,12 @@ pub(super) struct Writer {
     /// Its disks, and the very stores that took what it has: one that was opened in a store's place since has lost what was
     /// not synced, and does not know it.
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
-    /// Those before it that are not known to be synced.
+    /// It is in the reserve of disks, for what makes room: it takes no writes.
+    is_for_room: bool,
+    /// Segments of this opening that are in the reserve, and when there was no room for one last.
+    in_reserve: BTreeSet<u64>,
+    reserve_refused: Option<Moment>,
+    /// Segments before it that are not known to be synced.
     ended: Ended,
     /// Intents that have no end yet: each finds room for it.
     intents: u64,
@@ -239,6 +244,9 @@ impl Writer {
             room: 0,
             next: 0,
             end: 0,
+            is_for_room: false,
+            in_reserve: BTreeSet::new(),
+            reserve_refused: None,
             homes: BTreeMap::new(),
             ended: Ended::default(),
             intents: start.intents,

@@ -1,4 +1,4 @@
-//! On how many disks a write is when it is acknowledged, where disks are full, drained or fail.
+//! On how many disks a change is when it is acknowledged, where disks are full, drained or fail.
 
 use bytes::Bytes;
 use claystone_chunk::testing::pattern;
@@ -36,10 +36,10 @@ async fn segments(world: &World, volume: &Volume) -> std::collections::BTreeMap<
     segments
 }
 
-/// Merging may begin a segment on the one disk that has room; writes do not go there.
-#[tokio::test]
-async fn writes_do_not_follow_merges_onto_fewer_disks() {
-    let world = World::with(4, Settings { reserve_bytes: 1 << 30, ..settings() }, 1).await;
+/// A volume of which all is in stripes, on disks of which one has room. It took writes until they were refused; `model` is what it
+/// has, and the number is how many.
+async fn full_but_for_one_disk(seed: u64) -> (World, Volume, Vec<u8>, u64) {
+    let world = World::with(4, Settings { reserve_bytes: 1 << 30, ..settings() }, seed).await;
     let volume = world.create("v", 4 * MIB, "rs:2+1").await;
     let mut model = vec![0; 4 << 20];
     for at in 0..4 {
@@ -55,12 +55,42 @@ async fn writes_do_not_follow_merges_onto_fewer_disks() {
         seed += 1;
     }
     assert_eq!(copies(&world).await, 2);
-    while copies(&world).await == 2 {
-        let merged = volume.merge_once(u64::MAX).await.expect("it has room");
-        assert!(merged.pages > 0 || copies(&world).await < 2, "no merge needed another segment");
+    (world, volume, model, seed)
+}
+
+/// Merges and discards as long as something of it goes on. At each step nothing is on fewer disks than it should be.
+async fn merge_and_discard(world: &World, volume: &Volume, model: &mut [u8]) {
+    for round in 0..10 {
+        let merged = volume.merge_once(u64::MAX).await.expect("what finds no room is called off");
+        assert_eq!(copies(world).await, 2, "round {round}");
+        for at in (0..500).map(|number| (round * 500 + number) % 1024 * PAGE) {
+            match volume.discard(ByteRange { offset: at, bytes: PAGE }, Durable::WithFlush).await {
+                Ok(()) => model[at as usize..][..PAGE as usize].fill(0),
+                Err(BlocksError::NoSpace { .. }) if merged.pages == 0 => return,
+                Err(error) => assert!(matches!(error, BlocksError::NoSpace { .. }), "{error}"),
+            }
+        }
+        volume.flush().await.expect("it has all it took");
+        assert_eq!(copies(world).await, 2, "round {round}");
     }
-    let refused = write(&volume, 0, seed).await.expect_err("it would be on one disk");
+}
+
+/// Where one disk has room, merging takes the reserve of another one for its segments; writes do not go there.
+#[tokio::test]
+async fn what_makes_room_takes_the_reserve_on_full_disks_and_writes_do_not() {
+    let (world, volume, mut model, seed) = full_but_for_one_disk(1).await;
+    let before = segments(&world, &volume).await;
+    while segments(&world, &volume).await.keys().all(|number| before.contains_key(number)) {
+        let merged = volume.merge_once(u64::MAX).await.expect("it has room");
+        assert!(
+            merged.pages > 0 || segments(&world, &volume).await.len() > before.len(),
+            "no merge needed another segment"
+        );
+        assert_eq!(copies(&world).await, 2);
+    }
+    let refused = write(&volume, 0, seed).await.expect_err("the reserve is not for writes");
     assert!(matches!(refused, BlocksError::NoSpace { .. }), "{refused}");
+    merge_and_discard(&world, &volume, &mut model).await;
     check(&volume, &model, "full").await;
 
     world.set_free(ROOM);
@@ -69,6 +99,31 @@ async fn writes_do_not_follow_merges_onto_fewer_disks() {
     let (_, disks) = segments(&world, &volume).await.pop_last().expect("a segment");
     assert_eq!(disks.len(), 2);
     check(&volume, &model, "with room").await;
+}
+
+/// Where the reserve is full too, merges are called off and discards are refused at last, rather than that they are on one disk:
+/// whichever is lost then, the volume opens, and all is there. Discards of whole stripes go on, which give space back.
+#[tokio::test]
+async fn full_disks_take_nothing_that_would_be_on_fewer_of_them() {
+    for lost in 0..4 {
+        let (world, volume, mut model, _) = full_but_for_one_disk(8 + lost as u64).await;
+        world.traps.fill_reserve(true);
+        merge_and_discard(&world, &volume, &mut model).await;
+        check(&volume, &model, "full").await;
+        drop(volume);
+        let world = world.crash().await;
+        world.lose(lost);
+        let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("without disk {lost}: {error}"));
+        check(&volume, &model, "with a disk lost").await;
+    }
+    let (world, volume, _, _) = full_but_for_one_disk(7).await;
+    world.traps.fill_reserve(true);
+    while volume.merge_once(u64::MAX).await.expect("what finds no room is called off").pages > 0 {}
+    volume.discard(ByteRange { offset: 0, bytes: 4 * MIB }, Durable::Now).await.expect("a discard makes room");
+    volume.merge_all().await.expect("what is zeros needs little room");
+    let status = volume.status();
+    assert_eq!((status.stripes, status.diff_pages), (0, 0));
+    assert_eq!(copies(&world).await, 2);
 }
 
 /// Too few disks have room for the segment of an opening: the others give of their reserve.

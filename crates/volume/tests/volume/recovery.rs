@@ -258,6 +258,7 @@ async fn full(most: u64) -> (World, Vec<u8>, u64) {
 #[tokio::test]
 async fn a_volume_goes_on_where_no_disk_has_room_for_another_segment() {
     let (world, mut model, _) = full(FILLS).await;
+    world.traps.fill_reserve(true);
     let volume = world.volumes.open("v").await.expect("it is open");
     let first = ByteRange { offset: 0, bytes: 4096 };
     model[..4096].fill(0);
@@ -346,6 +347,7 @@ async fn a_merge_that_finds_no_room_is_called_off_at_every_step() {
     let (_, _, fills) = full(FILLS).await;
     let prepared = async || {
         let (world, model, _) = full(fills - 24).await;
+        world.traps.fill_reserve(true);
         let volume = world.volumes.open("v").await.expect("it is open");
         volume.flush().await.expect("flushed");
         (world, model, volume)

@@ -12,6 +12,8 @@
 //! 4. No more than [`APPENDS_MAX`] are under way, all to one segment.
 //! 5. On full disks what needs more room is refused before what makes room: each kind of record leaves others their part of a
 //!    segment, and the end of an intent always finds room.
+//! 6. What is acknowledged (writes, zeros) and what a merge is about to write (intents) goes into no segment that has fewer copies
+//!    because disks are full. What ends something is no worse there than nowhere.
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{DiskId, SegmentError};
@@ -56,7 +58,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the first of what waits, in a new segment if this one has no room for it. Where no disk has room for one it is refused.
+    /// Appends the first of what waits, in a new segment if this one is not for it. Where too few disks have room for one it is refused.
     async fn append_some(&mut self) -> Result<(), LogFailure> {
         let mut batch = Batch::default();
         let mut content = BytesMut::new();
@@ -67,13 +69,16 @@ impl Writer {
             }
             let needed = end + self.left_by(record);
             let is_write = matches!(record, Record::Write { .. });
-            if needed > self.room - self.next || (is_write && self.misses_copies_for_room()) {
+            let is_counted_on = is_write || matches!(record, Record::Zero { .. } | Record::Intent(_));
+            let is_short = is_counted_on && self.misses_copies_for_room();
+            if needed > self.room - self.next || is_short || (is_write && self.is_for_room) {
                 if !batch.records.is_empty() {
                     break;
                 }
                 // What merging needs to make room is left to it.
                 let has_room = !is_write || self.has_room_for_writes();
-                if has_room && self.go_on_in_another(needed).await? {
+                let is_in_another = has_room && self.go_on_in_another(needed).await?;
+                if is_in_another && !(is_counted_on && self.misses_copies_for_room()) {
                     continue;
                 }
                 if let Some((_, done)) = self.queue.pop_front() {
@@ -111,7 +116,7 @@ impl Writer {
         others * LEFT_BYTES + ends * INTENT_END_BYTES + SYNCED_BYTES
     }
 
-    /// Begins a segment for a record, and to copy those that miss copies if a disk was lost. False: no disk has room for one.
+    /// Begins a segment for a record, and to copy those that miss copies if a disk was lost. False: too few disks have room for one.
     async fn go_on_in_another(&mut self, needed_bytes: u64) -> Result<bool, LogFailure> {
         let begun = self.begin_segment().await?;
         if begun.lost {

@@ -6,15 +6,18 @@
 //!     +------ a disk refuses it -----+---- a disk is lost ----+
 //! ```
 //!
-//! One that is needed and was not made ahead is made then. Where no disk takes it, the segment that is there goes on; and
-//! the first of an opening, before which there is none, is made in the reserve of disks that have no room else.
+//! One that is needed and was not made ahead is made then: a short one in the reserve of disks where too few have room else, so
+//! that what makes room has somewhere to go. Where too few take it also there, the segment that is there goes on.
 //!
 //! Invariants:
 //! 1. What is made ahead has no record: to recovery it is none, and is deleted.
 //! 2. Its disks are among the recorded ones before they are asked to make it.
 //! 3. It takes no room that merging may need: it is made only where a write may begin a segment.
-//! 4. What merging and discards need to make room may begin a segment on fewer disks because others are full. Writes do not
-//!    go there: they are refused, as on full disks, until there is one with the copies that the disks which work could take.
+//! 4. No segment begins on fewer disks because others are full, but an opening's first, without which nothing could be read, and
+//!    one that is on more disks than the one before. What is acknowledged and what a merge is about to write does not go there:
+//!    it is refused until there is a segment with the copies that the disks which work could take.
+//! 5. No more than [`RESERVE_SEGMENTS_MAX`] of an opening are in the reserve at once, and but for its first they take no writes:
+//!    they are for what makes room. Who finds the reserve full asks for it again after a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +27,7 @@ use claystone_chunk::{ChunkStore, DiskId, SegmentError};
 use claystone_stripe::{Candidate, Member, place};
 use futures::future::{FutureExt, join_all};
 
-use super::{Append, Batch, Outcome, UNSYNCED_BYTES_MAX, Writer};
+use super::{Append, Batch, FAILED_FOR, Outcome, UNSYNCED_BYTES_MAX, Writer};
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
 use crate::log::view::Segment;
@@ -36,6 +39,8 @@ pub(super) struct Next {
     bytes: u64,
     /// Its disks, and the stores that make it.
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
+    /// Some of them had to give of their reserve.
+    is_in_reserve: bool,
     /// While it is made.
     pub(super) making: Option<Append>,
 }
@@ -64,10 +69,11 @@ impl Writer {
         candidates
     }
 
-    /// Disks that take writes, full or not, in the order to try them.
+    /// Disks that take writes, full or not.
     fn candidates_in_reserve(&self) -> Vec<Candidate> {
+        let works = |disk: &DiskId| self.failed.get(disk).is_none_or(|failed| failed.is_full);
         let members = self.stores.stores.members().into_iter();
-        let members = members.filter(|member| member.writable() && !self.failed.contains_key(&member.record.id));
+        let members = members.filter(|member| member.writable() && works(&member.record.id));
         let candidate = |member: Member| Candidate {
             disk: member.record.id,
             node: member.record.node,
@@ -121,8 +127,15 @@ impl Writer {
         self.candidates(self.settings.segment_bytes, spare).len() >= self.copies_due()
     }
 
+    /// Whether a segment may go into the reserve of disks.
+    fn may_take_reserve(&self) -> bool {
+        let was_refused = |at| self.env.clock.now().since(at) < FAILED_FOR;
+        let there = self.in_reserve.iter().filter(|number| self.view.has(**number)).count();
+        !self.has_begun || (there < RESERVE_SEGMENTS_MAX && !self.reserve_refused.is_some_and(was_refused))
+    }
+
     /// Ends the segment and begins the next, on disks chosen before or now: as many as the log wants, or as there are. Where
-    /// there are none nothing ends.
+    /// too few have room for it nothing ends.
     pub(super) async fn begin_segment(&mut self) -> Result<Begun, LogFailure> {
         let mut begun = Begun { lost: self.settle().await?, is_new: false };
         if self.unsynced_bytes >= 2 * UNSYNCED_BYTES_MAX {
@@ -159,6 +172,12 @@ impl Writer {
 
     /// Appends to this segment from now on. Whether a disk was lost in doing so.
     async fn begin(&mut self, next: Next) -> Result<bool, LogFailure> {
+        if next.is_in_reserve {
+            let view = &self.view;
+            self.in_reserve.retain(|number| view.has(*number));
+            self.in_reserve.insert(next.number);
+        }
+        self.is_for_room = next.is_in_reserve && self.has_begun;
         (self.number, self.room, self.homes) = (next.number, next.bytes, next.homes);
         (self.next, self.end) = (0, 0);
         if self.homes.len() < self.settings.copies {
@@ -188,20 +207,56 @@ impl Writer {
         }
     }
 
-    /// Makes a segment now. `None`: no disk has room for it. Where too few have, an opening takes the others' reserve too, for
-    /// the shortest one: without a segment of its own it could not even be read, nor be merged or discarded to make room.
+    /// Makes a segment now. `None`: too few disks have room for it, in their reserve too. An opening takes as many as there are:
+    /// without a segment of its own it could not even be read, nor be merged or discarded to make room.
     async fn make_segment(&mut self) -> Result<Option<Next>, LogFailure> {
-        self.numbers += 1;
-        let (mut bytes, candidates) = self.next_segment();
-        let mut order = place(&candidates, &[], candidates.len(), |bound| self.env.random.below(bound));
-        let roomy = candidates.len();
-        if !self.has_begun && roomy < self.copies_due() {
-            bytes = self.settings.segment_bytes_min;
-            let taken: Vec<_> = candidates.into_iter().map(|candidate| (candidate.disk, candidate.node)).collect();
-            let others = self.candidates_in_reserve();
-            order.extend(place(&others, &taken, others.len(), |bound| self.env.random.below(bound)));
+        for is_in_reserve in [false, true] {
+            let may_take_reserve = self.may_take_reserve();
+            if is_in_reserve && !may_take_reserve {
+                break;
+            }
+            // One that is only on more disks than this one is for where there is no other way.
+            let is_last_try = is_in_reserve || !may_take_reserve;
+            let is_enough = |writer: &Writer, copies: usize| {
+                copies >= writer.copies_due().max(1) || (is_last_try && copies > writer.homes.len())
+            };
+            let (bytes, roomy) = self.next_segment();
+            if !is_in_reserve && !is_enough(self, roomy.len()) {
+                continue;
+            }
+            let next = match is_in_reserve {
+                false => self.make_segment_on(bytes, roomy, Vec::new()).await?,
+                true => {
+                    let bytes = self.settings.segment_bytes_min;
+                    self.make_segment_on(bytes, self.candidates(bytes, 1), self.candidates_in_reserve()).await?
+                }
+            };
+            if is_enough(self, next.homes.len()) {
+                return Ok(Some(next));
+            }
+            if is_in_reserve {
+                self.reserve_refused = Some(self.env.clock.now());
+            }
+            let disks: Vec<DiskId> = next.homes.into_keys().collect();
+            self.view.delete(next.number, &disks).await;
         }
-        let mut next = Next { number: self.numbers, bytes, homes: BTreeMap::new(), making: None };
+        Ok(None)
+    }
+
+    /// Makes a segment on as many of these disks as the log wants, or as take it: those that have room, then others in their
+    /// reserve.
+    async fn make_segment_on(
+        &mut self,
+        bytes: u64,
+        roomy: Vec<Candidate>,
+        others: Vec<Candidate>,
+    ) -> Result<Next, LogFailure> {
+        self.numbers += 1;
+        let random = &self.env.random;
+        let mut order = place(&roomy, &[], roomy.len(), |bound| random.below(bound));
+        let taken: Vec<_> = roomy.iter().map(|candidate| (candidate.disk, candidate.node.clone())).collect();
+        order.extend(place(&others, &taken, others.len(), |bound| random.below(bound)));
+        let mut next = Next { number: self.numbers, bytes, ..Next::default() };
         self.record(&order[..order.len().min(self.settings.copies)]).await?;
         for (at, disk) in order.into_iter().enumerate() {
             if next.homes.len() == self.settings.copies {
@@ -212,23 +267,30 @@ impl Writer {
                 let chosen: Vec<DiskId> = next.homes.keys().copied().chain([disk]).collect();
                 self.record(&chosen).await?;
             }
-            let (segments, number) = (store.segments(), next.number);
+            let (segments, number, has_room) = (store.segments(), next.number, at < roomy.len());
             let created = async {
-                match at < roomy {
+                match has_room {
                     true => segments.create_segment(number, self.lease, bytes).await,
                     false => segments.create_segment_in_reserve(number, self.lease, bytes).await,
                 }
             };
             match self.stores.in_time(disk, created).await {
-                Ok(()) => drop(next.homes.insert(disk, store)),
+                Ok(()) => {
+                    next.is_in_reserve |= !has_room;
+                    next.homes.insert(disk, store);
+                }
                 Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
+                // That it is full is known, and may be over any time.
+                Err(error @ SegmentError::DiskFull { .. }) if !has_room => {
+                    tracing::debug!(%disk, %error, "a disk has no room in its reserve for a segment of a volume's log");
+                }
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
                     self.fail(disk, &error);
                 }
             }
         }
-        Ok(next.is_there().then_some(next))
+        Ok(next)
     }
 
     /// Begins to make the next segment where this one is nearly full.
@@ -260,7 +322,7 @@ impl Writer {
                 async move { (disk, stores.in_time(disk, store.segments().create_segment(number, lease, bytes)).await) }
             })
             .collect();
-        self.next_made = Next { number, bytes, homes, making: Some(join_all(made).boxed()) };
+        self.next_made = Next { number, bytes, homes, is_in_reserve: false, making: Some(join_all(made).boxed()) };
         Ok(())
     }
 
@@ -326,6 +388,8 @@ impl Writer {
 
 const BEGIN_TRIES: usize = 4;
 const HALVINGS_MAX: u32 = 6;
+/// Short ones: 32 MiB under rs:4+2, of 64 MiB at least that chunks leave free on a disk.
+const RESERVE_SEGMENTS_MAX: usize = 2;
 /// Segments that a write leaves room for: merging a full one takes about two.
 const SPARE_SEGMENTS: u64 = 3;
 /// The next segment is made when less than this part of one is left.
