@@ -19,7 +19,7 @@
 //! 4. After [`LogFailure`] nothing more is appended: the volume is opened anew.
 //! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies than
 //!    recorded when what it holds is acknowledged.
-//! 6. A disk that does not answer in time has failed.
+//! 6. A disk that does not answer in time has failed; one that is late while others have answered is left as if it had.
 //! 7. Where too few disks have room for the next segment, records are refused and the log goes on as it is. No change is acknowledged
 //!    and nothing is merged in place on fewer copies because disks are full; where they are absent or failed it is. What makes
 //!    room may take the reserve of disks for a while.
@@ -64,6 +64,8 @@ pub struct LogSettings {
     pub page_bytes: u32,
     /// How long a disk may take to answer.
     pub timeout: Duration,
+    /// And how much longer than others.
+    pub late_after: Duration,
 }
 
 /// The log takes nothing more.
@@ -172,6 +174,7 @@ impl Log {
     pub async fn tend(&self) -> Result<(), LogFailure> {
         self.view.fence_again().await?;
         self.trim().await?;
+        self.view.delete_left().await;
         self.ask(Request::Tend).await
     }
 

@@ -84,6 +84,7 @@ pub(crate) async fn open(
         copies: usize::from(record.redundancy.tolerance_max()) + 1,
         page_bytes: record.page_bytes,
         timeout: settings.timeout,
+        late_after: settings.late_after,
     };
     let start = LogStart {
         segments: found.segments.clone(),

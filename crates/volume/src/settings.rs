@@ -17,6 +17,8 @@ pub struct Settings {
     pub merge_from_percent: u64,
     /// A disk that does not answer for so long has failed.
     pub timeout: Duration,
+    /// A disk that takes so long longer than others with what all of them were asked for the log is left out of it for a while.
+    pub late_after: Duration,
     /// Without a write for this long, all that waits is merged.
     pub merge_when_idle: Duration,
     /// A write counts half as much after this, where stripes get the form that fits how much they are written.
@@ -30,6 +32,7 @@ impl Default for Settings {
             segment_bytes: 64 << 20,
             merge_from_percent: 50,
             timeout: Duration::from_secs(30),
+            late_after: Duration::from_secs(1),
             merge_when_idle: Duration::from_secs(30),
             heat_half_life: Duration::from_secs(600),
         }

@@ -59,12 +59,14 @@ pub struct LogView {
     segments: Arc<Mutex<BTreeMap<u64, Segment>>>,
     /// Disks that have the segment after the last, which is made and not begun, or are to make it.
     ahead: Arc<Mutex<BTreeSet<DiskId>>>,
+    /// Disks that were left and not told what is over, and the greatest number of a segment that each may have.
+    left: Arc<Mutex<BTreeMap<DiskId, u64>>>,
 }
 
 impl LogView {
     /// The log of this lease's owner, of which `segments` are not over.
     pub fn new(lease: Lease, stores: TimedStores, segments: BTreeMap<u64, Segment>) -> LogView {
-        LogView { lease, stores, segments: Arc::new(Mutex::new(segments)), ahead: Arc::default() }
+        LogView { lease, stores, segments: Arc::new(Mutex::new(segments)), ahead: Arc::default(), left: Arc::default() }
     }
 
     /// Bytes of the log from `at`, as one of its disks has them, `accept`ed. `None`: the segment is over, or no disk has
@@ -135,6 +137,44 @@ impl LogView {
                 tracing::debug!(number, %disk, %error, "a segment that is over was left");
             }
         }
+    }
+
+    /// A disk does not count any more, and may have segments up to this one.
+    pub(super) fn leave(&self, disk: DiskId, number: u64) {
+        let mut left = self.left();
+        let last = left.entry(disk).or_default();
+        *last = number.max(*last);
+    }
+
+    /// Deletes what disks have that were left, if they answer again, once all of it is over. What is not, a copy that is made anew may be.
+    pub(super) async fn delete_left(&self) {
+        let Some(oldest) = self.segments().keys().next().copied() else { return };
+        let due: Vec<(DiskId, u64)> =
+            self.left().iter().map(|(disk, last)| (*disk, *last)).filter(|(_, last)| *last < oldest).collect();
+        for (disk, last) in due {
+            let Some(store) = self.stores.stores.readable(disk) else { continue };
+            let deleted = async {
+                for info in store.segments().segments(self.lease.owner).await? {
+                    if info.id.number < oldest {
+                        store.segments().delete_segment(info.id.number, self.lease).await?;
+                    }
+                }
+                Ok(())
+            };
+            match self.stores.in_time(disk, deleted).await {
+                Ok(()) => {
+                    let mut left = self.left();
+                    if left.get(&disk) == Some(&last) {
+                        left.remove(&disk);
+                    }
+                }
+                Err(error) => tracing::debug!(%disk, %error, "segments that are over were left"),
+            }
+        }
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeMap<DiskId, u64>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Segments before `oldest` and before the last, and the number that all of them are below. `None`: there are none.

@@ -3,6 +3,7 @@
 mod appends;
 mod ended;
 mod habit;
+mod late;
 mod restoring;
 mod segments;
 mod upkeep;
@@ -22,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::appends::{Append, Batch, Outcome, Waiting};
 use self::ended::Ended;
 use self::habit::Habit;
+use self::late::{Asked, Late, Patience, all_but_late};
 use self::restoring::Restoring;
 use self::segments::Next;
 use super::record::{LogPlace, Record};
@@ -55,6 +57,7 @@ pub(super) struct Writer {
     is_opening: bool,
     /// Disks that failed an append or a sync, or refused a segment.
     failed: BTreeMap<DiskId, Failed>,
+    late: Late,
     /// The greatest number that a segment was given.
     numbers: u64,
     /// The segment that is appended to, how long it may become, where the next append goes, and up to where all is in effect.
@@ -77,6 +80,8 @@ pub(super) struct Writer {
     /// Bytes in effect that no sync has covered, in about. 0: what is in effect is covered by syncs that ended, or by that
     /// under way.
     unsynced_bytes: u64,
+    /// Bytes that the sync under way covers.
+    syncing_bytes: u64,
     habit: Habit,
     /// What waits to be appended, in order.
     queue: VecDeque<(Record, Waiting)>,
@@ -238,6 +243,7 @@ impl Writer {
             recorded: (start.recorded_disks, start.recorded_copies),
             is_opening: true,
             failed: start.failed.into_iter().map(|disk| (disk, Failed { since: now, is_full: false })).collect(),
+            late: Late::default(),
             // Below every number of this lease, and above all of earlier ones.
             numbers: lease.term.0 << NUMBER_BITS,
             number: lease.term.0 << NUMBER_BITS,
@@ -251,6 +257,7 @@ impl Writer {
             ended: Ended::default(),
             intents: start.intents,
             unsynced_bytes: 0,
+            syncing_bytes: 0,
             habit: Habit::default(),
             queue: VecDeque::new(),
             batches: VecDeque::new(),
@@ -306,6 +313,7 @@ impl Writer {
                     self.fail(disk, &error);
                     self.homes.remove(&disk);
                     self.ended.lose(disk);
+                    self.view.leave(disk, self.numbers);
                     self.view.segments().values_mut().for_each(|segment| segment.disks.retain(|kept| *kept != disk));
                 }
             }
@@ -368,9 +376,11 @@ impl Writer {
 
     /// A sync of all that is not synced.
     fn sync(&mut self) -> Append {
-        if std::mem::take(&mut self.unsynced_bytes) == 0 && self.ended.last().is_none() {
+        let unsynced_bytes = std::mem::take(&mut self.unsynced_bytes);
+        if unsynced_bytes == 0 && self.ended.last().is_none() {
             return async { Vec::new() }.boxed();
         }
+        self.syncing_bytes += unsynced_bytes;
         let ended = self.ended.segments().map(|(number, homes)| {
             let disks = self.view.segments().get(&number).map(|segment| segment.disks.clone()).unwrap_or_default();
             let homes = homes.iter().filter(|(disk, _)| disks.contains(disk)).map(|(disk, home)| (*disk, home.clone()));
@@ -384,16 +394,25 @@ impl Writer {
     /// A sync of a segment on these disks.
     fn sync_segment(&self, number: u64, homes: &BTreeMap<DiskId, Arc<dyn ChunkStore>>) -> Append {
         let lease = self.lease;
-        let syncs: Vec<_> = homes
-            .iter()
-            .map(|(&disk, home)| {
-                let (stores, home) = (self.stores.clone(), self.still_there(disk, home));
-                async move {
-                    (disk, stores.in_time(disk, async { home?.segments().sync_segment(number, lease).await }).await)
-                }
-            })
-            .collect();
-        join_all(syncs).boxed()
+        let asked = homes.iter().map(|(&disk, home)| {
+            let (stores, home) = (self.stores.clone(), self.still_there(disk, home));
+            let sync =
+                async move { stores.in_time(disk, async { home?.segments().sync_segment(number, lease).await }).await };
+            (disk, sync.boxed())
+        });
+        self.all_but_late(asked.collect())
+    }
+
+    /// The outcome of what these disks were asked, without waiting for those that are late.
+    fn all_but_late(&self, asked: Vec<Asked>) -> Append {
+        all_but_late(self.env.clone(), self.late.clone(), self.patience(), asked).boxed()
+    }
+
+    /// How long disks are waited for. Where much is not synced a slow one may have that to do first.
+    fn patience(&self) -> Patience {
+        let to_sync = (self.unsynced_bytes + self.syncing_bytes) as f64 / SYNCED_PER_SECOND;
+        let for_others = self.settings.late_after + Duration::from_secs_f64(to_sync);
+        Patience { for_others: for_others.min(self.settings.timeout), limit: self.settings.timeout }
     }
 
     /// The store that took a segment on a disk, if it is still the one that is there.
@@ -404,6 +423,7 @@ impl Writer {
 
     /// What a sync means for the log: the segments up to `ended` are synced too.
     async fn synced(&mut self, outcome: Outcome, ended: Option<u64>) -> Result<(), LogFailure> {
+        self.syncing_bytes = 0;
         let lost = self.lose(outcome)?;
         self.ended.synced(ended);
         if lost {
@@ -419,6 +439,7 @@ impl Writer {
         self.unsynced_bytes += 1;
         let ended = self.ended.last();
         let outcome = self.sync().await;
+        self.syncing_bytes = 0;
         let lost = self.lose(outcome)?;
         self.ended.synced(ended);
         if lost {
@@ -445,6 +466,8 @@ fn gone(disk: DiskId) -> SegmentError {
 /// A disk that failed gets no segment for so long.
 const FAILED_FOR: Duration = Duration::from_secs(30);
 const QUEUED_BYTES_MAX: usize = 1 << 20;
+/// Bytes that a slow disk syncs in a second.
+const SYNCED_PER_SECOND: f64 = (64 << 20) as f64;
 /// A sync begins by itself, so that a flush has no more to wait for. Each holds up the writes that meet it; a file system writes back by itself
 /// meanwhile, and holds up nobody.
 const UNSYNCED_BYTES_MAX: u64 = 512 << 20;

@@ -8,6 +8,7 @@ mod device;
 mod full;
 mod hazards;
 mod histories;
+mod late;
 mod openings;
 mod recovery;
 mod slowdown;

@@ -28,9 +28,10 @@ pub struct World {
     pub settings: Settings,
 }
 
-/// Small, so that tests reach every border.
+/// Small, so that tests reach every border. No disk is late that a test holds.
 pub fn settings() -> Settings {
-    Settings { reserve_bytes: 64 << 20, segment_bytes: 8 << 20, ..Settings::default() }
+    let late_after = Duration::from_secs(30);
+    Settings { reserve_bytes: 64 << 20, segment_bytes: 8 << 20, late_after, ..Settings::default() }
 }
 
 impl World {

@@ -7,7 +7,7 @@
 //! Invariants:
 //! 1. A byte of a segment is appended once, the same on every disk: a copy may miss what lies between two records, and
 //!    never has another one there.
-//! 2. An append takes effect, and is told, when it and all before it have ended on every disk that has not failed.
+//! 2. An append takes effect, and is told, when it and all before it have ended on every disk that has not failed, nor is late.
 //! 3. When a disk failed, what is under way comes to its end first, and the others are recorded before it is told.
 //! 4. No more than [`APPENDS_MAX`] are under way, all to one segment.
 //! 5. On full disks what needs more room is refused before what makes room: each kind of record leaves others their part of a
@@ -17,7 +17,7 @@
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{DiskId, SegmentError};
-use futures::future::{BoxFuture, FutureExt, join_all};
+use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesOrdered, StreamExt};
 
 use super::restoring::Restoring;
@@ -130,18 +130,16 @@ impl Writer {
     pub(super) fn launch(&mut self, batch: Batch, content: Bytes) {
         let (number, lease, offset) = (self.number, self.lease, self.next);
         self.next += content.len() as u64;
-        let appends: Vec<_> = self
-            .homes
-            .iter()
-            .map(|(&disk, home)| {
-                let (stores, home, content) = (self.stores.clone(), self.still_there(disk, home), content.clone());
-                async move {
-                    let append = async { home?.segments().append(number, lease, offset, content).await };
-                    (disk, stores.in_time(disk, append).await)
-                }
-            })
-            .collect();
-        self.under_way.push_back(join_all(appends).boxed());
+        let asked = self.homes.iter().map(|(&disk, home)| {
+            let (stores, home, content) = (self.stores.clone(), self.still_there(disk, home), content.clone());
+            let append = async move {
+                let append = async { home?.segments().append(number, lease, offset, content).await };
+                stores.in_time(disk, append).await
+            };
+            (disk, append.boxed())
+        });
+        let append = self.all_but_late(asked.collect());
+        self.under_way.push_back(append);
         self.batches.push_back(Batch { end: self.next, ..batch });
     }
 

@@ -19,15 +19,15 @@
 //! 5. No more than [`RESERVE_SEGMENTS_MAX`] of an opening are in the reserve at once, and but for its first they take no writes:
 //!    they are for what makes room. Who finds the reserve full asks for it again after a while.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use claystone_chunk::{ChunkStore, DiskId, SegmentError};
 use claystone_stripe::{Candidate, Member, place};
-use futures::future::{FutureExt, join_all};
+use futures::future::FutureExt;
 
-use super::{Append, Batch, FAILED_FOR, Outcome, UNSYNCED_BYTES_MAX, Writer};
+use super::{Append, Asked, Batch, FAILED_FOR, Late, Outcome, UNSYNCED_BYTES_MAX, Writer, all_but_late};
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
 use crate::log::view::Segment;
@@ -64,7 +64,9 @@ impl Writer {
     /// Disks that take a segment of so many bytes now and have as much again for `spare` more, in the order to try them.
     pub(super) fn candidates(&self, bytes: u64, spare: u64) -> Vec<Candidate> {
         let mut candidates = self.stores.stores.candidates();
-        candidates.retain(|candidate| !self.failed.contains_key(&candidate.disk));
+        let now = self.env.clock.now();
+        candidates
+            .retain(|candidate| !self.failed.contains_key(&candidate.disk) && !self.late.has(candidate.disk, now));
         candidates.retain(|candidate| candidate.free_bytes > (1 + spare) * bytes);
         candidates
     }
@@ -253,44 +255,66 @@ impl Writer {
     ) -> Result<Next, LogFailure> {
         self.numbers += 1;
         let random = &self.env.random;
-        let mut order = place(&roomy, &[], roomy.len(), |bound| random.below(bound));
+        let order = place(&roomy, &[], roomy.len(), |bound| random.below(bound));
         let taken: Vec<_> = roomy.iter().map(|candidate| (candidate.disk, candidate.node.clone())).collect();
-        order.extend(place(&others, &taken, others.len(), |bound| random.below(bound)));
+        let others = place(&others, &taken, others.len(), |bound| random.below(bound));
+        let order = order.into_iter().map(|disk| (disk, true)).chain(others.into_iter().map(|disk| (disk, false)));
+        let there = order.filter_map(|(disk, is_roomy)| Some((disk, is_roomy, self.stores.stores.readable(disk)?)));
+        let mut left: VecDeque<_> = there.collect();
         let mut next = Next { number: self.numbers, bytes, ..Next::default() };
-        self.record(&order[..order.len().min(self.settings.copies)]).await?;
-        for (at, disk) in order.into_iter().enumerate() {
-            if next.homes.len() == self.settings.copies {
-                break;
-            }
-            let Some(store) = self.stores.stores.readable(disk) else { continue };
-            if !self.recorded.0.contains(&disk) {
-                let chosen: Vec<DiskId> = next.homes.keys().copied().chain([disk]).collect();
-                self.record(&chosen).await?;
-            }
-            let (segments, number, has_room) = (store.segments(), next.number, at < roomy.len());
-            let created = async {
-                match has_room {
-                    true => segments.create_segment(number, self.lease, bytes).await,
-                    false => segments.create_segment_in_reserve(number, self.lease, bytes).await,
-                }
-            };
-            match self.stores.in_time(disk, created).await {
-                Ok(()) => {
-                    next.is_in_reserve |= !has_room;
-                    next.homes.insert(disk, store);
-                }
-                Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
-                // That it is full is known, and may be over any time.
-                Err(error @ SegmentError::DiskFull { .. }) if !has_room => {
-                    tracing::debug!(%disk, %error, "a disk has no room in its reserve for a segment of a volume's log");
-                }
-                Err(error) => {
-                    tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
-                    self.fail(disk, &error);
+        while next.homes.len() < self.settings.copies && !left.is_empty() {
+            let missing = self.settings.copies - next.homes.len();
+            let asked: BTreeMap<DiskId, (bool, Arc<dyn ChunkStore>)> = left
+                .drain(..missing.min(left.len()))
+                .map(|(disk, is_roomy, store)| (disk, (is_roomy, store)))
+                .collect();
+            let chosen: Vec<DiskId> = next.homes.keys().chain(asked.keys()).copied().collect();
+            self.record(&chosen).await?;
+            let creates =
+                asked.iter().map(|(&disk, (is_roomy, store))| self.create(next.number, bytes, disk, *is_roomy, store));
+            let made = self.made_by(creates.collect()).await;
+            for (disk, made) in made {
+                let (is_roomy, store) = &asked[&disk];
+                match made {
+                    Ok(()) => {
+                        next.is_in_reserve |= !is_roomy;
+                        next.homes.insert(disk, store.clone());
+                    }
+                    Err(error @ SegmentError::Fenced { .. }) => return Err(LogFailure { reason: error.to_string() }),
+                    // That it is full is known, and may be over any time.
+                    Err(error @ SegmentError::DiskFull { .. }) if !is_roomy => {
+                        tracing::debug!(%disk, %error, "a disk has no room in its reserve for a segment of a volume's log");
+                    }
+                    Err(error) => {
+                        tracing::warn!(%disk, %error, "a disk takes no segment of a volume's log");
+                        self.fail(disk, &error);
+                        self.view.leave(disk, next.number);
+                    }
                 }
             }
         }
         Ok(next)
+    }
+
+    /// Asks a disk for a segment, in its reserve if it has no room else.
+    fn create(&self, number: u64, bytes: u64, disk: DiskId, is_roomy: bool, store: &Arc<dyn ChunkStore>) -> Asked {
+        let (stores, store, lease) = (self.stores.clone(), store.clone(), self.lease);
+        let created = async move {
+            let segments = store.segments();
+            let created = async {
+                match is_roomy {
+                    true => segments.create_segment(number, lease, bytes).await,
+                    false => segments.create_segment_in_reserve(number, lease, bytes).await,
+                }
+            };
+            stores.in_time(disk, created).await
+        };
+        (disk, created.boxed())
+    }
+
+    /// What becomes of a segment that these disks are asked for. Who is late with that is not left for it.
+    fn made_by(&self, asked: Vec<Asked>) -> Append {
+        all_but_late(self.env.clone(), Late::default(), self.patience(), asked).boxed()
     }
 
     /// Begins to make the next segment where this one is nearly full.
@@ -314,15 +338,10 @@ impl Writer {
         self.view.set_ahead(homes.keys().copied().collect());
         self.record(&[]).await?;
         self.numbers += 1;
-        let (number, bytes, lease) = (self.numbers, self.settings.segment_bytes, self.lease);
-        let made: Vec<_> = homes
-            .iter()
-            .map(|(&disk, store)| {
-                let (stores, store) = (self.stores.clone(), store.clone());
-                async move { (disk, stores.in_time(disk, store.segments().create_segment(number, lease, bytes)).await) }
-            })
-            .collect();
-        self.next_made = Next { number, bytes, homes, is_in_reserve: false, making: Some(join_all(made).boxed()) };
+        let (number, bytes) = (self.numbers, self.settings.segment_bytes);
+        let creates = homes.iter().map(|(disk, store)| self.create(number, bytes, *disk, true, store));
+        let making = Some(self.made_by(creates.collect()));
+        self.next_made = Next { number, bytes, homes, is_in_reserve: false, making };
         Ok(())
     }
 
@@ -350,7 +369,10 @@ impl Writer {
         if let Some(making) = next.making {
             making.await;
         }
-        let disks: Vec<DiskId> = next.homes.into_keys().collect();
+        // One that has failed may not answer.
+        let (failed, disks): (Vec<DiskId>, Vec<DiskId>) =
+            next.homes.into_keys().partition(|disk| self.failed.contains_key(disk));
+        failed.into_iter().for_each(|disk| self.view.leave(disk, next.number));
         self.view.delete(next.number, &disks).await;
         self.view.set_ahead(BTreeSet::new());
         self.record(&[]).await
