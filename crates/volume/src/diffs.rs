@@ -7,7 +7,8 @@
 //! 3. A stripe is in `stripes`, and in `by_age`, while it has a diff.
 //! 4. While they are frozen, a merge finds the pages as they were then: a diff of then that a later one takes the place of
 //!    is kept beside it.
-//! 5. `to_patch` counts the pages with content at positions that have a stripe, whichever came first.
+//! 5. `to_come` counts the pages with content at positions that have a stripe, whichever came first, each with the bytes that the
+//!    merge of a page writes into the log there.
 //!
 //! Left out: contents. They are in the log.
 
@@ -57,10 +58,10 @@ pub struct Diffs {
     pages: u64,
     /// Of these, those that are not zeros.
     content_pages: u64,
-    /// Positions that have a stripe, with diffs or not.
-    begun: BTreeSet<u64>,
-    /// Pages with content in these.
-    to_patch: u64,
+    /// Positions that have a stripe, with diffs or not, and the bytes that the merge of one page writes into the log there.
+    begun: BTreeMap<u64, u64>,
+    /// These bytes, of all pages with content.
+    to_come: u64,
     /// Diffs that were released since these are kept.
     released: u64,
     ticks: u64,
@@ -95,8 +96,8 @@ impl Diffs {
             live: BTreeMap::new(),
             pages: 0,
             content_pages: 0,
-            begun: BTreeSet::new(),
-            to_patch: 0,
+            begun: BTreeMap::new(),
+            to_come: 0,
             released: 0,
             ticks: 0,
             last: LogPlace { segment: 0, offset: 0 },
@@ -278,25 +279,33 @@ impl Diffs {
         true
     }
 
-    /// From now on this position has a stripe, or none.
-    pub fn set_begun(&mut self, position: u64, is_begun: bool) {
-        let was_begun = if is_begun { !self.begun.insert(position) } else { self.begun.remove(&position) };
-        if was_begun == is_begun {
+    /// From now on this position has a stripe where the merge of a page writes so many bytes into the log, or none.
+    pub fn set_begun(&mut self, position: u64, logged_bytes: Option<u64>) {
+        let before = match logged_bytes {
+            Some(bytes) => self.begun.insert(position, bytes),
+            None => self.begun.remove(&position),
+        };
+        if before == logged_bytes {
             return;
         }
         let pages = self.stripes.get(&position).into_iter().flat_map(|stripe| stripe.pages.values());
         let content_pages = pages.filter(|diff| diff.has_content()).count() as u64;
-        if is_begun { self.to_patch += content_pages } else { self.to_patch -= content_pages }
+        self.to_come += content_pages * logged_bytes.unwrap_or(0);
+        self.to_come -= content_pages * before.unwrap_or(0);
     }
 
     fn count(&mut self, position: u64, diff: Diff) {
-        self.content_pages += u64::from(diff.has_content());
-        self.to_patch += u64::from(diff.has_content() && self.begun.contains(&position));
+        if diff.has_content() {
+            self.content_pages += 1;
+            self.to_come += self.begun.get(&position).unwrap_or(&0);
+        }
     }
 
     fn discount(&mut self, position: u64, diff: Diff) {
-        self.content_pages -= u64::from(diff.has_content());
-        self.to_patch -= u64::from(diff.has_content() && self.begun.contains(&position));
+        if diff.has_content() {
+            self.content_pages -= 1;
+            self.to_come -= self.begun.get(&position).unwrap_or(&0);
+        }
     }
 
     /// Something in this segment is not needed any more.
@@ -344,10 +353,10 @@ impl Diffs {
         self.content_pages
     }
 
-    /// How many of them have a stripe to come into: a merge writes parity into the log for these. What has none yet gets whole
-    /// new chunks.
-    pub fn to_patch(&self) -> u64 {
-        self.to_patch
+    /// Bytes that merging all of them one by one writes into the log: parity, where they have a stripe to come into. What has none
+    /// yet gets whole new chunks.
+    pub fn to_come(&self) -> u64 {
+        self.to_come
     }
 
     /// Whether a stripe has diffs.
@@ -406,18 +415,21 @@ mod tests {
     #[test]
     fn pages_are_to_be_patched_where_there_is_a_stripe() {
         let mut diffs = diffs();
-        diffs.set_begun(1, true);
+        diffs.set_begun(1, Some(10));
         // A stripe has four pages.
         (0..8).for_each(|page| diffs.put(Page(page), content(1, page)));
-        assert_eq!((diffs.content_pages(), diffs.to_patch()), (8, 4));
-        // A stripe begins, also when that is said again; another is dropped.
-        [0, 0].into_iter().for_each(|position| diffs.set_begun(position, true));
-        assert_eq!(diffs.to_patch(), 8);
+        assert_eq!((diffs.content_pages(), diffs.to_come()), (8, 40));
+        // A stripe begins, also when that is said again; it gets another code; another is dropped.
+        [0, 0].into_iter().for_each(|position| diffs.set_begun(position, Some(7)));
+        assert_eq!(diffs.to_come(), 40 + 28);
+        diffs.set_begun(0, Some(0));
+        assert_eq!(diffs.to_come(), 40);
+        diffs.set_begun(0, Some(2));
         diffs.put(Page(7), diff(2, 0));
-        [1, 1].into_iter().for_each(|position| diffs.set_begun(position, false));
-        assert_eq!((diffs.content_pages(), diffs.to_patch()), (7, 4));
+        [1, 1].into_iter().for_each(|position| diffs.set_begun(position, None));
+        assert_eq!((diffs.content_pages(), diffs.to_come()), (7, 8));
         diffs.release(&[(Page(0), content(1, 0).at), (Page(4), content(1, 4).at)]);
-        assert_eq!((diffs.content_pages(), diffs.to_patch()), (5, 3));
+        assert_eq!((diffs.content_pages(), diffs.to_come()), (5, 6));
     }
 
     #[test]
@@ -524,16 +536,19 @@ mod tests {
         #[test]
         fn counts_are_what_counting_gives(
             steps in prop::collection::vec((0u64..20, 0u64..4, any::<bool>(), 0u8..10), 1..100),
-            begun in prop::collection::vec((0u64..5, any::<bool>()), 100),
+            begun in prop::collection::vec((0u64..5, prop::option::of(0u64..3)), 100),
         ) {
             let mut diffs = diffs();
             // Where they are frozen: as they were, without those that are merged.
             let mut frozen: Option<BTreeMap<Page, Diff>> = None;
-            let mut there = BTreeSet::new();
+            let mut there = BTreeMap::new();
             for (offset, (page, segment, release, turn)) in steps.into_iter().enumerate() {
-                let (position, is_begun) = begun[offset];
-                diffs.set_begun(position, is_begun);
-                if is_begun { there.insert(position) } else { there.remove(&position) };
+                let (position, logged_bytes) = begun[offset];
+                diffs.set_begun(position, logged_bytes);
+                match logged_bytes {
+                    Some(bytes) => there.insert(position, bytes),
+                    None => there.remove(&position),
+                };
                 let (page, offset) = (Page(page), offset as u64);
                 let some = if page.0 % 3 == 0 { diff } else { content };
                 match (turn, &mut frozen) {
@@ -567,8 +582,8 @@ mod tests {
                 prop_assert_eq!(diffs.pages(), all.len() as u64);
                 let content: Vec<u64> =
                     all.iter().filter(|(_, diff)| diff.has_content()).map(|(page, _)| page.0 / 4).collect();
-                let to_patch = content.iter().filter(|position| there.contains(position)).count();
-                prop_assert_eq!((diffs.content_pages(), diffs.to_patch()), (content.len() as u64, to_patch as u64));
+                let to_come = content.iter().filter_map(|position| there.get(position)).sum::<u64>();
+                prop_assert_eq!((diffs.content_pages(), diffs.to_come()), (content.len() as u64, to_come));
                 let then = frozen.iter().flatten().map(|(page, diff)| (*page, *diff));
                 let oldest = all.iter().copied().chain(then).map(|(_, diff)| diff.at.segment).min();
                 prop_assert_eq!(diffs.oldest_live(), oldest);

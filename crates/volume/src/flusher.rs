@@ -169,8 +169,7 @@ impl Inner {
         let limit = self.settings.segments_max() * self.settings.segment_bytes;
         // Zeros take no room in the log, but their diffs take memory.
         let waiting = diffs.pages() * u64::from(self.geometry.page_bytes);
-        let to_come = diffs.to_patch() * self.logged_bytes.load(Ordering::Acquire);
-        100 * (self.log.view().bytes().max(waiting) + to_come) / limit
+        100 * (self.log.view().bytes().max(waiting) + diffs.to_come()) / limit
     }
 
     /// Each opening begins a segment, which takes its whole length on its disks: of a store that keeps dying they are many

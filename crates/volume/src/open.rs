@@ -68,7 +68,6 @@ pub(crate) async fn open(
         known.extend(page.into_iter().map(|(position, stripe)| (position, Arc::new(stripe))));
     }
     let mut diffs = Diffs::new(geometry);
-    known.keys().for_each(|position| diffs.set_begun(*position, true));
     let found = recovery.read(&mut diffs).await?;
     tracing::info!(
         volume = record.name,

@@ -62,8 +62,6 @@ pub(crate) struct Inner {
     pub(crate) record: VolumeRecord,
     pub(crate) geometry: Geometry,
     pub(crate) codings: Codings,
-    /// Bytes that the merge of a page into a stripe writes into the log, at most; changed with `redundancy`.
-    pub(crate) logged_bytes: AtomicU64,
     pub(crate) settings: Settings,
     pub(crate) diffs: Arc<Mutex<Diffs>>,
     /// Stripes by position; the diffs know which positions have one.
@@ -140,7 +138,10 @@ impl Volume {
         let base = Base { clock: env.clock.clone(), meta: meta.clone(), stripes: stripes.clone(), geometry };
         let redundancy = record.redundancy;
         let codings = Codings::new(&geometry);
-        let logged_bytes = codings.logged_bytes(&redundancy, &geometry);
+        {
+            let mut diffs = diffs.lock().unwrap_or_else(PoisonError::into_inner);
+            known.iter().for_each(|(at, stripe)| diffs.set_begun(*at, Some(codings.logged_bytes(stripe.code))));
+        }
         let heats = Heats::new(settings.heat_half_life, env.clock.now());
         let inner = Inner {
             env,
@@ -152,7 +153,6 @@ impl Volume {
             bytes: AtomicU64::new(record.bytes),
             record,
             codings,
-            logged_bytes: AtomicU64::new(logged_bytes),
             geometry,
             settings,
             diffs,
@@ -257,8 +257,6 @@ impl Volume {
     pub(crate) fn set_redundancy(&self, redundancy: Redundancy) {
         let inner = &self.inner;
         *inner.redundancy.write().unwrap_or_else(PoisonError::into_inner) = redundancy;
-        let logged_bytes = inner.codings.logged_bytes(&redundancy, &inner.geometry);
-        inner.logged_bytes.store(logged_bytes, Ordering::Release);
         self.inner.switch_wanted.store(true, Ordering::Release);
         self.inner.merge_wanted.notify_one();
     }
@@ -309,7 +307,8 @@ impl Inner {
             self.chunks.fetch_sub(old.as_deref().map_or(0, chunks), Ordering::AcqRel);
             old
         };
-        self.diffs().set_begun(position, new.is_some());
+        let logged_bytes = new.as_deref().map(|stripe| self.codings.logged_bytes(stripe.code));
+        self.diffs().set_begun(position, logged_bytes);
         if new.is_none() {
             self.heats.lock().unwrap_or_else(PoisonError::into_inner).forget(position);
         }

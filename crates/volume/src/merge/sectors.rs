@@ -119,7 +119,7 @@ impl Inner {
 
     async fn fill_by_method(&self, patch: &Patch, run: &MergeRun, hold: &Hold, contents: &Contents) -> Option<Filled> {
         let columns = self.geometry.columns;
-        let Coding { code, reach } = &*patch.coding;
+        let Coding { code, reach, .. } = &*patch.coding;
         let range = run.range();
         let reads = run.reads(reach);
         let ranges: BTreeMap<ChunkIndex, _> = reads.into_iter().map(|index| (index, range)).collect();

@@ -58,7 +58,7 @@ async fn as_a_merge_ends<R: Send + 'static>(work: impl FnOnce(Volume) -> R + Sen
         (0..100_000).for_each(|_| std::thread::yield_now());
         // As merges do: first the stripe is known, then its diffs are released.
         inner.known.write().expect("nobody panics").insert(0, stripe.clone());
-        diffs.set_begun(0, true);
+        diffs.set_begun(0, Some(4096));
         let merged: Vec<(Page, _)> = diffs.stripe(0).into_iter().map(|(page, diff)| (page, diff.at)).collect();
         diffs.release(&merged);
     }

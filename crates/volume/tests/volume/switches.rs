@@ -194,6 +194,31 @@ async fn what_stripes_get_can_be_set_while_they_are_in_use() {
     assert!(matches!(missing, Err(VolumeError::Meta(MetaError::NoSuchVolume { .. }))));
 }
 
+/// What merging will write into the log is counted by what each stripe is, not by what stripes get.
+#[tokio::test]
+async fn mirrored_stripes_are_not_counted_as_coded_ones() {
+    let world = World::with(7, Settings { merge_from_percent: 1000, ..settings() }, 3).await;
+    let (volume, _) = filled_with(&world, "replica:3/rs:4+2", 2 << 20).await;
+    let used = |pages: u64, parity: u64| {
+        let status = volume.status();
+        assert_eq!(status.diff_pages, pages);
+        assert_eq!(status.used_percent, 100 * (status.log_bytes + pages * parity * 4096) / status.reserve_bytes);
+    };
+    let pages = 512;
+    let written = async || {
+        for page in 0..pages {
+            let content = claystone_chunk::testing::pattern(page, 4096);
+            volume.write(page * 4096, content, Durable::WithFlush).await.expect("written");
+        }
+    };
+    written().await;
+    used(pages, 0);
+    all_become(&volume, Form::Coded).await;
+    used(pages, 2);
+    volume.merge_all().await.expect("merged");
+    used(0, 0);
+}
+
 #[tokio::test]
 async fn snapshots_and_clones_switch_with_what_they_share() {
     let world = World::with(6, cold(), 1).await;
