@@ -7,6 +7,8 @@
 //!                                                                                be merged
 //!  one who may bring help       goes on       goes on         pays               pays; goes on if nothing can  the same;
 //!                                                                                be merged                     refused
+//!  a discard                    goes on       goes on         pays for a page    the same                      waits;
+//!                                                                                                              refused
 //! ```
 //!
 //! Nothing can be merged where disks or parts of stripes are missing, or stripes are held by others for longer than the

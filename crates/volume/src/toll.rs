@@ -15,6 +15,8 @@
 //! 2. Beyond that no more is let in than a part of what is merged, so the log grows no further but by what merges write.
 //! 3. Where nothing can be merged, from 100 % on who brings no help is refused, and none at all beyond
 //!    [`HELP_UNTIL_PERCENT`].
+//! 4. Discards take no room in the log and pay as for a page, but each page of them is a diff in memory: beyond
+//!    [`HELP_UNTIL_PERCENT`] they wait until enough is merged.
 //!
 //! The speed of merging is measured while somebody waits, from one release of diffs to another.
 
@@ -112,6 +114,23 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Lets a discard of pages of one stripe go on when there is room for it.
+    ///
+    /// # Errors
+    /// As [`Inner::admit`].
+    pub(crate) async fn admit_discard(&self) -> Result<(), BlocksError> {
+        loop {
+            let merged = self.merge_ended.notified();
+            let is_waited_for = !self.is_stuck.load(Ordering::Acquire) && !self.has_failed();
+            if self.used_and_wanted() < HELP_UNTIL_PERCENT || !is_waited_for {
+                break;
+            }
+            self.toll.note_wait(self.env.clock.now());
+            timeout(&*self.env.clock, LOOK_AGAIN, merged).await;
+        }
+        self.admit(self.geometry.page_bytes.into(), || true).await
     }
 
     /// The share of the reserve that is used; merging is told if it is due.

@@ -622,8 +622,7 @@ impl Inner {
             // What was a hole may have become another's since it failed.
             return self.working();
         }
-        // However many they are, zeros take no room in the log.
-        self.admit(self.geometry.page_bytes.into(), || true).await?;
+        self.admit_discard().await?;
         self.working()?;
         let _pass = self.gate.enter(pages.clone(), false).await;
         let record = Record::Zero { first: pages.start, pages: pages.end.0 - pages.start.0 };

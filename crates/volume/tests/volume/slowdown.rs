@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use claystone_chunk::testing::pattern;
-use claystone_chunk::{ChunkStore, DiskId, NodeId};
+use claystone_chunk::{ByteRange, ChunkStore, DiskId, NodeId};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
-use claystone_env::{Clock, Moment, Random, Space};
+use claystone_env::{Clock, Moment, Random, Space, timeout};
 use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta};
 use claystone_sim::{DiskModel, SimRandom, World, run};
 use claystone_stripe::{Member, Stores, Stripes};
@@ -109,4 +109,29 @@ fn writers_come_down_to_the_speed_of_merging_and_never_stop() {
             assert!(merged > 1000 && written > merged / 2 && written < 4 * merged, "{figures}");
         });
     }
+}
+
+/// Each page of a discard is a diff that waits: of a volume that is much longer than its reserve no more of them wait than that has.
+#[test]
+fn discards_wait_until_what_was_discarded_before_is_merged() {
+    run(3, |world| async move {
+        let (_volumes, volume) = volume(&world).await;
+        let clock = world.clock();
+        // All but a page of each stripe, so that merging is as slow as of anything else.
+        let (bytes, stripe_bytes) = (volume.bytes(), volume.status().stripe_bytes);
+        let mut discarding = std::pin::pin!(async {
+            for offset in (0..bytes).step_by(stripe_bytes as usize) {
+                let range = ByteRange { offset: offset + PAGE, bytes: stripe_bytes - PAGE };
+                volume.discard(range, Durable::WithFlush).await.expect("it can be merged");
+            }
+        });
+        let mut most = 0;
+        while timeout(&*clock, Duration::from_millis(1), &mut discarding).await.is_none() {
+            most = most.max(volume.status().diff_pages * PAGE);
+        }
+        let reserve_bytes = volume.status().reserve_bytes;
+        assert!((reserve_bytes / 2..reserve_bytes * 13 / 10).contains(&most), "{} MiB wait", most / MIB);
+        volume.merge_all().await.expect("merged");
+        assert_eq!(volume.status().diff_pages, 0);
+    });
 }
