@@ -15,7 +15,8 @@
 //! timeout. Help is a discard, or whole pages of stripes with diffs that wait: it may be what is lost that they bring back.
 //!
 //! Every 10 s, and at once when what they get was set, stripes are given the form that fits how much they are written
-//! ([`crate::switch`]), unless merging is due: room in the log comes first.
+//! ([`crate::switch`]). Where merging is due room in the log comes first: between two of its rounds one or two stripes are, which takes a
+//! fifth of the time at most; from 100 % on none is.
 //!
 //! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, and from 75 % on not at
 //! all; what somebody asks for goes the same way. Its steps are short, one at a time, and begin between writes, for which they
@@ -27,7 +28,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use claystone_chunk::DiskId;
-use claystone_env::{Env, Task, timeout};
+use claystone_env::{Env, Moment, Task, timeout};
 use futures::FutureExt;
 
 use crate::diffs::Diffs;
@@ -52,14 +53,14 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
             written = now;
             let is_idle = idle >= inner.settings.merge_when_idle;
             let tended = async {
-                inner.flush_diffs(is_idle).await?;
+                inner.flush_diffs(is_idle, switch_at).await?;
                 if inner.is_to_be_tended(clock.now() >= tend_at) {
                     inner.tend_log().await?;
                     tend_at = clock.now().after(TEND_EVERY);
                 }
                 if inner.switch_wanted.swap(false, Ordering::AcqRel) || clock.now() >= switch_at {
-                    let are_more = inner.switch_some().await?;
-                    switch_at = if are_more { clock.now() } else { clock.now().after(SWITCH_EVERY) };
+                    let again = inner.switch_some().await?;
+                    switch_at = clock.now().after(again.unwrap_or(SWITCH_EVERY));
                 }
                 Ok::<(), BlocksError>(())
             };
@@ -74,17 +75,23 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
 }
 
 impl Inner {
-    /// Merges while more of the reserve is used than shall be, or all there is.
-    async fn flush_diffs(self: &Arc<Self>, all: bool) -> Result<(), BlocksError> {
+    /// Merges while more of the reserve is used than shall be, or all there is. After a round of it stripes are switched, where that
+    /// is due.
+    async fn flush_diffs(self: &Arc<Self>, all: bool, switch_at: Moment) -> Result<(), BlocksError> {
         let is_due = || all || self.has_many_segments() || self.used_percent() >= self.settings.merge_from_percent;
-        self.merge_in_rounds(|_| self.diffs().pages() > 0 && is_due()).await.map(|_| ())
+        let mut is_first = true;
+        let goes_on = |_: &MergeReport| {
+            let is_turn = std::mem::take(&mut is_first) || self.env.clock.now() < switch_at;
+            is_turn && self.diffs().pages() > 0 && is_due()
+        };
+        self.merge_in_rounds(goes_on).await.map(|_| ())
     }
 
     /// Merges in short rounds, as long as this wants another one and something is merged. Between them it rests while somebody
     /// writes.
     pub(crate) async fn merge_in_rounds(
         self: &Arc<Self>,
-        goes_on: impl Fn(&MergeReport) -> bool,
+        mut goes_on: impl FnMut(&MergeReport) -> bool,
     ) -> Result<MergeReport, BlocksError> {
         let mut all = MergeReport::default();
         while goes_on(&all) {
@@ -117,18 +124,23 @@ impl Inner {
         ease(self.used_percent(), self.settings.merge_from_percent)
     }
 
-    /// Gives stripes the form that fits them until merging is due. Returns whether more can be done at once.
-    async fn switch_some(self: &Arc<Self>) -> Result<bool, BlocksError> {
-        let switches = self.plan(SWITCHES).await;
-        let (planned, mut done) = (switches.len(), 0);
+    /// Gives stripes the form that fits them, a few where merging is due. Returns when more can be done, if there may be more.
+    async fn switch_some(self: &Arc<Self>) -> Result<Option<Duration>, BlocksError> {
+        let (began, switches) = (self.env.clock.now(), self.plan(SWITCHES).await);
+        let (planned, mut tried, mut done) = (switches.len(), 0, 0);
         for switch in switches {
-            if self.used_percent() >= self.settings.merge_from_percent {
-                return Ok(false);
+            let used = self.used_percent();
+            let is_merged = used >= self.settings.merge_from_percent;
+            if used >= 100 || (is_merged && tried >= SWITCHES_BETWEEN_ROUNDS) {
+                break;
             }
             let report = self.switch_as_task(vec![switch]).await?;
-            done += report.coded + report.mirrored;
+            (tried, done) = (tried + 1, done + report.coded + report.mirrored);
         }
-        Ok(planned == SWITCHES && done > 0)
+        let are_more = done > 0 && (tried < planned || planned == SWITCHES);
+        let is_merged = self.used_percent() >= self.settings.merge_from_percent;
+        let took = self.env.clock.now().since(began);
+        Ok(are_more.then_some(if is_merged { MERGING_SHARE * took } else { Duration::ZERO }))
     }
 
     /// What is left waits for repairs, or for disks: it is stuck. Or for who holds its stripes, which comes to an end, mostly.
@@ -194,6 +206,9 @@ const TEND_EVERY: Duration = Duration::from_secs(5);
 /// How often stripes are looked at whose form may not fit how much they are written, and how many of them get another then.
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
+const SWITCHES_BETWEEN_ROUNDS: usize = 2;
+/// Merging has so many times as long as they took then.
+const MERGING_SHARE: u32 = 4;
 const ROUND_PAGES: u64 = 512;
 /// From here on writers are slowed down.
 pub(crate) const SLOW_FROM_PERCENT: u64 = 75;

@@ -28,6 +28,10 @@ const DISK: DiskModel = DiskModel {
 
 /// A volume of 64 MiB on six disks, all of it in stripes, with a reserve of 24 MiB; and what merges it in the background.
 async fn volume(world: &World) -> (Volumes, Volume) {
+    volume_of(world, "rs:2+1", Settings::default().heat_half_life).await
+}
+
+async fn volume_of(world: &World, redundancy: &str, heat_half_life: Duration) -> (Volumes, Volume) {
     let process = world.process("node");
     let env = process.env().clone();
     let meta = SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database");
@@ -48,10 +52,10 @@ async fn volume(world: &World) -> (Volumes, Volume) {
         stores.put(Member { record, store: Ok(store), space: Space { total_bytes: 1 << 30, free_bytes: 1 << 30 } });
     }
     let (stripes, _) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
-    let settings = Settings { reserve_bytes: 24 * MIB, segment_bytes: 6 * MIB, ..Settings::default() };
+    let settings = Settings { reserve_bytes: 24 * MIB, segment_bytes: 6 * MIB, heat_half_life, ..Settings::default() };
     let volumes = Volumes::new(env, Arc::new(meta), stripes, settings);
-    let code: claystone_code::CodeSpec = "rs:2+1".parse().expect("a valid code");
-    let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new("v", 64 * MIB, code.into()) };
+    let redundancy = redundancy.parse().expect("valid");
+    let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new("v", 64 * MIB, redundancy) };
     volumes.create(new).await.expect("a new volume");
     let volume = volumes.open("v").await.expect("it opens");
     for at in 0..64 {
@@ -63,6 +67,11 @@ async fn volume(world: &World) -> (Volumes, Volume) {
 
 /// Writes pages anywhere, `depth` at once, for so long. Returns when each was acknowledged.
 async fn write_anywhere(clock: &dyn Clock, volume: &Volume, depth: u64, time: Duration) -> Vec<Moment> {
+    write_below(clock, volume, volume.bytes(), depth, time).await
+}
+
+/// The same in the first `bytes`.
+async fn write_below(clock: &dyn Clock, volume: &Volume, bytes: u64, depth: u64, time: Duration) -> Vec<Moment> {
     let end = clock.now().after(time);
     let acknowledged = Mutex::new(vec![clock.now()]);
     let writers = (0..depth).map(|writer| {
@@ -70,7 +79,7 @@ async fn write_anywhere(clock: &dyn Clock, volume: &Volume, depth: u64, time: Du
         async move {
             let random = SimRandom::new(writer);
             while clock.now() < end {
-                let offset = random.below(volume.bytes() / PAGE) * PAGE;
+                let offset = random.below(bytes / PAGE) * PAGE;
                 let content = pattern(random.below(u64::MAX), PAGE as usize);
                 volume.write(offset, content, Durable::WithFlush).await.expect("it can be merged");
                 acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(clock.now());
@@ -133,5 +142,29 @@ fn discards_wait_until_what_was_discarded_before_is_merged() {
         assert!((reserve_bytes / 2..reserve_bytes * 13 / 10).contains(&most), "{} MiB wait", most / MIB);
         volume.merge_all().await.expect("merged");
         assert_eq!(volume.status().diff_pages, 0);
+    });
+}
+
+/// While writers keep merging busy stripes that they leave alone are coded all the same.
+#[test]
+fn stripes_are_switched_beside_writers_that_never_rest() {
+    run(4, |world| async move {
+        let (_volumes, volume) = volume_of(&world, "replica:2/rs:2+1", Duration::from_secs(2)).await;
+        let clock = world.clock();
+        write_below(&*clock, &volume, 32 * MIB, 32, Duration::from_secs(20)).await;
+        let before = volume.status();
+        let mut least = before.used_percent;
+        let mut longest = Duration::ZERO;
+        for _ in 0..60 {
+            let written = write_below(&*clock, &volume, 32 * MIB, 32, Duration::from_secs(1)).await;
+            longest = longest.max(written.windows(2).map(|pair| pair[1].since(pair[0])).max().expect("there are some"));
+            least = least.min(volume.status().used_percent);
+        }
+        let after = volume.status();
+        let (coded, merged) = (after.switched.coded - before.switched.coded, after.merged.pages - before.merged.pages);
+        let figures = format!("{coded} coded, {merged} pages merged, none for {longest:?}; {least} % used at least");
+        assert!(least >= 50, "merging had rests: {figures}");
+        assert!(coded > 20 && merged > 1000, "{figures}");
+        assert!(longest < Duration::from_secs(2), "{figures}");
     });
 }
