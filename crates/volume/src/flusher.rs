@@ -18,6 +18,8 @@
 //! ([`crate::switch`]). Where merging is due room in the log comes first: between two of its rounds one or two stripes are, which takes a
 //! fifth of the time at most; from 100 % on none is.
 //!
+//! A log on disks that take no writes, or that misses copies, is looked after meanwhile ([`crate::tending`]).
+//!
 //! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, and from 75 % on not at
 //! all; what somebody asks for goes the same way. Its steps are short, one at a time, and begin between writes, for which they
 //! wait less and less too ([`crate::pace`]); its records in the log are short: no writer waits long for it. While writers
@@ -27,11 +29,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use claystone_chunk::DiskId;
 use claystone_env::{Env, Moment, Task, timeout};
+use claystone_stripe::Member;
 use futures::FutureExt;
 
 use crate::diffs::Diffs;
+use crate::tending::{Situation, Tending};
 use crate::volume::{Inner, Volume};
 use crate::{BlocksError, MergeReport};
 
@@ -44,7 +47,7 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
         let mut idle = Duration::ZERO;
         let mut written = 0;
         let mut switch_at = clock.now().after(SWITCH_EVERY);
-        let mut tend_at = clock.now();
+        let mut tending = Tending::default();
         loop {
             let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
             let Some(inner) = inner.upgrade() else { return };
@@ -54,9 +57,8 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
             let is_idle = idle >= inner.settings.merge_when_idle;
             let tended = async {
                 inner.flush_diffs(is_idle, switch_at).await?;
-                if inner.is_to_be_tended(clock.now() >= tend_at) {
+                if tending.is_due(clock.now(), inner.situation()) {
                     inner.tend_log().await?;
-                    tend_at = clock.now().after(TEND_EVERY);
                 }
                 if inner.switch_wanted.swap(false, Ordering::AcqRel) || clock.now() >= switch_at {
                     let again = inner.switch_some().await?;
@@ -158,11 +160,15 @@ impl Inner {
         self.is_stuck.store(is_stuck, Ordering::Release);
     }
 
-    /// Whether the log is on disks that take no writes any more: who drains one waits for that. Or misses copies, where it `is_due`
-    /// to look whether others take them: a disk that failed may be back.
-    fn is_to_be_tended(&self, is_due: bool) -> bool {
-        let stays = |disk: &DiskId| self.stripes.stores().is_writable(*disk);
-        !self.log.view().disks().iter().all(stays) || (is_due && self.log.misses_copies())
+    /// What of the log is on disks that take no writes any more, or on too few, and what there is to help it.
+    fn situation(&self) -> Situation {
+        let unwell = self.log.unwell();
+        if unwell.is_empty() {
+            return Situation::default();
+        }
+        let members = self.stripes.stores().members().into_iter().filter(Member::writable);
+        let has_room = |member: &Member| member.space.free_bytes > self.settings.segment_bytes;
+        Situation { unwell, takers: members.map(|member| (member.record.id, has_room(&member))).collect() }
     }
 
     /// Moves the log off disks, and gives it the copies that it misses, also while nobody merges.
@@ -201,8 +207,6 @@ fn ease(used_percent: u64, merge_from_percent: u64) -> f64 {
 }
 
 const TICK: Duration = Duration::from_secs(1);
-/// While the log misses copies and there are too few disks.
-const TEND_EVERY: Duration = Duration::from_secs(5);
 /// How often stripes are looked at whose form may not fit how much they are written, and how many of them get another then.
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;

@@ -30,6 +30,7 @@ mod readers;
 mod settings;
 mod snapshot;
 mod switch;
+mod tending;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod toll;

@@ -125,9 +125,10 @@ impl Log {
         Ok(Log { view, diffs, requests, copies })
     }
 
-    /// Whether a segment is on fewer disks that take writes than it is to be: [`Log::tend`] gives it more, if there are others.
-    pub fn misses_copies(&self) -> bool {
-        self.view.fewest_copies() < self.copies
+    /// Segments that are on disks which take no writes, or on fewer others than they are to be, and their disks: [`Log::tend`] gives
+    /// them others, if there are some.
+    pub fn unwell(&self) -> Vec<(u64, Vec<DiskId>)> {
+        self.view.unwell(self.copies)
     }
 
     /// On how many disks each segment is to be.

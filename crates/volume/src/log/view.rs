@@ -198,6 +198,21 @@ impl LogView {
         segments.values().map(|segment| segment.disks.iter().filter(takes_writes).count()).min().unwrap_or(usize::MAX)
     }
 
+    /// Segments that are on disks which take no writes, or on fewer others than these, and their disks; also one that is made ahead.
+    pub(super) fn unwell(&self, copies: usize) -> Vec<(u64, Vec<DiskId>)> {
+        let takes_writes = |disk: &&DiskId| self.stores.stores.is_writable(**disk);
+        let is_unwell = |disks: &[DiskId], least: usize| {
+            let good = disks.iter().filter(takes_writes).count();
+            good < disks.len() || good < least
+        };
+        let ahead: Vec<DiskId> = self.ahead().into_iter().collect();
+        let begun: Vec<(u64, Vec<DiskId>)> =
+            self.segments().iter().map(|(number, segment)| (*number, segment.disks.clone())).collect();
+        let begun = begun.into_iter().filter(|(_, disks)| is_unwell(disks, copies));
+        let ahead = is_unwell(&ahead, 0).then_some((u64::MAX, ahead));
+        begun.chain(ahead).collect()
+    }
+
     /// Whether the segment is not over.
     pub fn has(&self, segment: u64) -> bool {
         self.segments().contains_key(&segment)
