@@ -162,7 +162,7 @@ pub enum VolumeError {
     #[error(transparent)]
     Redundancy(#[from] RedundancyError),
     /// Data stays where it is, so the data chunks of a stripe stay as many.
-    #[error("stripes of {from} cannot become {to}: data stays where it is, so they keep {} data chunks", .from.shape().data)]
+    #[error("{}", other_data(from, to))]
     OtherData {
         /// The code that stripes get now.
         from: CodeSpec,
@@ -178,4 +178,36 @@ pub enum VolumeError {
     /// The records failed, or refuse.
     #[error(transparent)]
     Meta(#[from] MetaError),
+}
+
+/// What went wrong, and what goes instead.
+fn other_data(from: &CodeSpec, to: &CodeSpec) -> String {
+    let (has, wanted, lost) = (from.shape().data, to.shape().data, to.tolerance());
+    let chunks = if has == 1 { "chunk" } else { "chunks" };
+    let copies = u32::from(lost) + 1;
+    format!(
+        "stripes of {from} cannot become {to}: data stays where it is, so they keep {has} data {chunks}; a volume made as \
+         mirror:{wanted}x{copies} can become {to}, and this one rs:{has}+{lost} or mirror:{has}x{copies}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_other_data_chunks_is_told_what_goes_instead() {
+        let refused = |from: &str, to: &str| {
+            let code = |code: &str| code.parse().expect("a valid code");
+            VolumeError::OtherData { from: code(from), to: code(to) }.to_string()
+        };
+        assert_eq!(
+            refused("replica:3", "rs:4+2"),
+            "stripes of replica:3 cannot become rs:4+2: data stays where it is, so they keep 1 data chunk; a volume made as \
+             mirror:4x3 can become rs:4+2, and this one rs:1+2 or mirror:1x3"
+        );
+        assert!(refused("rs:4+2", "lrc:6+2+1").ends_with(
+            "keep 4 data chunks; a volume made as mirror:6x3 can become lrc:6+2+1, and this one rs:4+2 or mirror:4x3"
+        ));
+    }
 }
