@@ -408,11 +408,17 @@ impl Writer {
         all_but_late(self.env.clone(), self.late.clone(), self.patience(), asked).boxed()
     }
 
-    /// How long disks are waited for. Where much is not synced a slow one may have that to do first.
+    /// How long disks are waited for. Where much is not synced, or is being copied, a slow one may have that to do first. Where copies
+    /// are missing all are waited for.
     fn patience(&self) -> Patience {
-        let to_sync = (self.unsynced_bytes + self.syncing_bytes) as f64 / SYNCED_PER_SECOND;
-        let for_others = self.settings.late_after + Duration::from_secs_f64(to_sync);
-        Patience { for_others: for_others.min(self.settings.timeout), limit: self.settings.timeout }
+        let limit = self.settings.timeout;
+        let fewest = self.settings.copies.saturating_sub(1).max(COPIES_LEFT_MIN);
+        if self.view.segments().values().any(|segment| segment.disks.len() < fewest) {
+            return Patience { for_others: limit, fewest, limit };
+        }
+        let bytes = self.unsynced_bytes + self.syncing_bytes + self.restoring.bytes();
+        let for_others = self.settings.late_after + Duration::from_secs_f64(bytes as f64 / SYNCED_PER_SECOND);
+        Patience { for_others: for_others.min(limit), fewest, limit }
     }
 
     /// The store that took a segment on a disk, if it is still the one that is there.
@@ -466,6 +472,8 @@ fn gone(disk: DiskId) -> SegmentError {
 /// A disk that failed gets no segment for so long.
 const FAILED_FOR: Duration = Duration::from_secs(30);
 const QUEUED_BYTES_MAX: usize = 1 << 20;
+/// No disk is late where fewer copies would be left.
+const COPIES_LEFT_MIN: usize = 2;
 /// Bytes that a slow disk syncs in a second.
 const SYNCED_PER_SECOND: f64 = (64 << 20) as f64;
 /// A sync begins by itself, so that a flush has no more to wait for. Each holds up the writes that meet it; a file system writes back by itself

@@ -222,3 +222,48 @@ fn what_a_disk_that_was_left_has_is_deleted_when_it_is_over() {
         check(&volume, 2000, "merged").await;
     });
 }
+
+/// One disk after another takes long: the second one is waited for, so that what is flushed is on two at any time.
+#[test]
+fn disks_that_are_late_one_after_another_leave_two_copies() {
+    for disks in [3, 5] {
+        run(1, |world| async move {
+            let store = Store::new(&world, disks).await;
+            let volume = store.create().await;
+            write_all(&store, &volume, 1000).await;
+            for (seed, disk) in (2..).zip((0..disks).map(DiskId)) {
+                store.set(disk, takes(Duration::from_millis(1500)));
+                for page in 0..20 {
+                    let content = pattern(seed * 1000 + page, PAGE as usize);
+                    volume.write(page * PAGE, content, Durable::Now).await.expect("others take it");
+                    assert!(volume.status().log_copies >= 2, "disk {disk} page {page}");
+                }
+                store.set(disk, Faults::default());
+            }
+            store.env.clock.sleep(Duration::from_secs(60)).await;
+            assert_eq!(volume.status().log_copies, 3);
+        });
+    }
+}
+
+/// The copies that a disk misses are made while appends go on: it may take long for these, and is not left again for it.
+#[test]
+fn a_slow_disk_gets_its_copies_back() {
+    run(1, |world| async move {
+        let store = Store::new(&world, 3).await;
+        let volume = store.create().await;
+        let disk = volume.status().log_disks[0];
+        store.set(disk, Faults { hang: true, ..Faults::default() });
+        for seed in 1..12 {
+            write_all(&store, &volume, seed * 1000).await;
+        }
+        assert_eq!(volume.status().log_copies, 2);
+        store.set(disk, takes(Duration::from_millis(900)));
+        for seed in 12..40 {
+            write_all(&store, &volume, seed * 1000).await;
+            store.env.clock.sleep(Duration::from_secs(5)).await;
+        }
+        assert_eq!(volume.status().log_copies, 3);
+        check(&volume, 39_000, "with copies made anew").await;
+    });
+}

@@ -1,17 +1,18 @@
 //! Disks that are late with what others have long done: the log goes on without them.
 //!
 //! ```text
-//!                          half have ended                       patience is over
+//!                          enough have ended                     patience is over
 //!  all of them were asked ------------------> others are waited for -----------------> late: as if they had failed
 //!                         \------------- all have ended in time -------------> done
 //! ```
 //!
 //! Invariants:
-//! 1. A disk is late only beside others: as long as fewer than half of those that were asked have ended, or none of them has done it,
-//!    all are waited for, up to the timeout. So where the machine or all disks are slow none is late, nor are two slow ones
-//!    because the third one is fast.
-//! 2. Who is late is no measure for others: of two disks that are late after each other one stays.
-//! 3. Patience passes in steps, so that a process that stood still for a while gives disks the rest of it.
+//! 1. A disk is late only beside others: as long as fewer than half of those that were asked have ended, or fewer have done it than
+//!    copies that must be there, all are waited for, up to the timeout. So where the machine or all disks are slow none is late,
+//!    nor are two slow ones because the third one is fast.
+//! 2. Copies that must be there are all but one, and two at least. Lateness costs no more than one copy: while any segment has fewer
+//!    than that nobody is late, so that neither one disk after another is left, nor the last one that has a segment.
+//! 3. Who was late a short while ago is no measure for others. Patience passes in steps, so that a process that stood still for a while gives disks the rest of it.
 //! 4. What a late disk was asked goes on without anybody who waits for it: while it does, and for as long as any answer may take, the
 //!    disk gets no segment. It is silent when that takes too long.
 //!
@@ -74,8 +75,10 @@ impl Late {
 /// How long disks are waited for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// When half of them have ended.
+    /// When enough of them have ended.
     pub(super) for_others: Duration,
+    /// So many must have done it.
+    pub(super) fewest: usize,
     /// The most that any of them is waited for: they see to that themselves.
     pub(super) limit: Duration,
 }
@@ -88,7 +91,8 @@ pub(super) async fn all_but_late(env: Env, late: Late, patience: Patience, asked
     let mut outcome = Outcome::new();
     while let Some(ended) = under_way.next().await {
         outcome.push(ended);
-        if are_a_measure(&outcome, &disks, |disk| late.has(disk, env.clock.now())) {
+        let done = outcome.iter().filter(|(_, result)| result.is_ok()).count();
+        if done >= patience.fewest && are_a_measure(&outcome, &disks, |disk| late.has(disk, env.clock.now())) {
             break;
         }
     }
@@ -139,7 +143,8 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
-    const PATIENCE: Patience = Patience { for_others: Duration::from_secs(1), limit: Duration::from_secs(30) };
+    const PATIENCE: Patience =
+        Patience { for_others: Duration::from_secs(1), fewest: 2, limit: Duration::from_secs(30) };
 
     /// Asks disks that take so long each, and fail where they do; which failed or were late, and how long all of it took.
     async fn failed(world: &World, late: &Late, disks: &[(u64, bool)]) -> (Vec<u64>, u128) {
@@ -167,16 +172,17 @@ mod tests {
             for (disks, expected) in [
                 (works(&[5, 5, 5]), (vec![], 5)),
                 (works(&[5, 20_000, 10]), (vec![1], 1010)),
-                (works(&[5, 20_000]), (vec![1], 1005)),
-                (works(&[5, 990]), (vec![], 990)),
+                (works(&[5, 990, 10]), (vec![], 990)),
+                // One copy would be left.
+                (works(&[5, 20_000]), (vec![], 20_000)),
+                (vec![(5, false), (20_000, true), (10, true)], (vec![0], 20_000)),
                 // All are slow, or more than half of them, or there is no other.
                 (works(&[5000, 5900, 5100]), (vec![], 5900)),
                 (works(&[5, 20_000, 20_000]), (vec![], 20_000)),
                 (works(&[20_000]), (vec![], 20_000)),
                 (vec![], (vec![], 0)),
-                // Nobody has done it before the second one.
-                (vec![(5, false), (3000, true)], (vec![0], 3000)),
-                (vec![(5, false), (20_000, true), (10, true)], (vec![0, 1], 1010)),
+                // One fails, and enough others have done it.
+                (vec![(5, false), (20_000, true), (10, true), (10, true)], (vec![0, 1], 1010)),
             ] {
                 assert_eq!(failed(&world, &Late::default(), &disks).await, expected, "{disks:?}");
             }
@@ -187,14 +193,14 @@ mod tests {
     fn who_is_late_is_no_measure_for_others() {
         run(2, |world| async move {
             let (late, clock) = (Late::default(), world.clock());
-            assert_eq!(failed(&world, &late, &[(5, true), (20_000, true)]).await.0, [1]);
-            // It is fast again, and now the other one takes long.
-            assert_eq!(failed(&world, &late, &[(3000, true), (5, true)]).await, (vec![], 3000));
+            assert_eq!(failed(&world, &late, &[(5, true), (20_000, true), (5, true)]).await.0, [1]);
+            // It is fast again, and now another one takes long.
+            assert_eq!(failed(&world, &late, &[(3000, true), (5, true), (2900, true)]).await, (vec![], 3000));
             assert_eq!(failed(&world, &late, &[(3000, true), (5, true), (5, true)]).await, (vec![0], 1005));
             assert!(late.has(DiskId(1), clock.now()) && !late.has(DiskId(2), clock.now()));
             clock.sleep(PATIENCE.limit).await;
             assert!(!late.has(DiskId(1), clock.now()));
-            assert_eq!(failed(&world, &late, &[(3000, true), (5, true)]).await.0, [0]);
+            assert_eq!(failed(&world, &late, &[(3000, true), (5, true), (5, true)]).await.0, [0]);
         });
     }
 }

@@ -35,6 +35,7 @@ pub(super) struct Restoring {
 /// A segment that is being copied, and the stores that take it.
 struct Copying {
     number: u64,
+    bytes: u64,
     homes: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
     copied: BoxFuture<'static, Copied>,
 }
@@ -46,6 +47,11 @@ impl Restoring {
     /// Disks that are getting a copy.
     pub(super) fn disks(&self) -> impl Iterator<Item = DiskId> {
         self.copying.iter().flat_map(|copying| copying.homes.keys().copied())
+    }
+
+    /// Bytes that such a disk is asked to write and sync at once.
+    pub(super) fn bytes(&self) -> u64 {
+        self.copying.as_ref().map_or(0, |copying| copying.bytes)
     }
 
     /// The outcome of the copies under way.
@@ -89,7 +95,7 @@ impl Writer {
             let disks: Vec<DiskId> = homes.keys().copied().collect();
             self.record(&disks).await?;
             let copied = self.copy(number, segment.end, &homes);
-            self.restoring.copying = Some(Copying { number, homes, copied });
+            self.restoring.copying = Some(Copying { number, bytes: segment.end, homes, copied });
             return Ok(());
         }
         self.record(&[]).await
@@ -150,6 +156,9 @@ impl Writer {
                     self.view.delete(number, &[disk]).await;
                 }
                 Ok(()) => tracing::debug!(%disk, number, "a copy of a segment is on a disk that failed since"),
+                Err(error) if !self.view.has(number) => {
+                    tracing::debug!(%disk, %error, number, "a segment was over, and perhaps deleted, while it was copied");
+                }
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a segment of a volume's log was not copied");
                     self.fail(disk, &error);

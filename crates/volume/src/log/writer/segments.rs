@@ -24,10 +24,11 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use claystone_chunk::{ChunkStore, DiskId, SegmentError};
+use claystone_env::timeout;
 use claystone_stripe::{Candidate, Member, place};
 use futures::future::FutureExt;
 
-use super::{Append, Asked, Batch, FAILED_FOR, Late, Outcome, UNSYNCED_BYTES_MAX, Writer, all_but_late};
+use super::{Append, Asked, Batch, FAILED_FOR, Late, Outcome, Patience, UNSYNCED_BYTES_MAX, Writer, all_but_late};
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
 use crate::log::view::Segment;
@@ -87,8 +88,10 @@ impl Writer {
     /// How many copies a segment would have if no disk were full. Where disks are absent or failed these are fewer than it is
     /// to have.
     fn copies_due(&self) -> usize {
+        let now = self.env.clock.now();
         let takes = |member: &&Member| {
-            member.writable() && self.failed.get(&member.record.id).is_none_or(|failed| failed.is_full)
+            let works = self.failed.get(&member.record.id).is_none_or(|failed| failed.is_full);
+            member.writable() && works && !self.late.has(member.record.id, now)
         };
         self.stores.stores.members().iter().filter(takes).count().min(self.settings.copies)
     }
@@ -154,6 +157,8 @@ impl Writer {
                 continue;
             }
             if begun.is_new {
+                // It has nothing but its first record.
+                self.homes.keys().for_each(|disk| self.view.leave(*disk, self.number));
                 self.view.segments().remove(&self.number);
             } else if !self.homes.is_empty() {
                 self.previous = Some(LogPlace { segment: self.number, offset: self.end });
@@ -163,10 +168,11 @@ impl Writer {
             begun.lost |= self.begin(next).await?;
             // A disk refused it, or was lost with its first record: on with others, where there are some.
             if self.next_segment().1.len().min(self.settings.copies) <= self.homes.len() {
-                return Ok(begun);
+                break;
             }
         }
         if begun.is_new {
+            self.has_begun = true;
             return Ok(begun);
         }
         Err(LogFailure { reason: "disk after disk fails when it is to take a segment of the log".to_owned() })
@@ -198,7 +204,8 @@ impl Writer {
         self.launch(Batch::default(), content.freeze());
         let lost = self.settle().await?;
         // The first of an opening ends what was found. Another one is synced with what it holds.
-        Ok(lost || (!std::mem::replace(&mut self.has_begun, true) && self.sync_all().await?))
+        let lost_in_sync = !self.has_begun && self.sync_all().await?;
+        Ok(lost || lost_in_sync)
     }
 
     /// The segment that was made ahead, or one that is made now.
@@ -272,7 +279,9 @@ impl Writer {
             self.record(&chosen).await?;
             let creates =
                 asked.iter().map(|(&disk, (is_roomy, store))| self.create(next.number, bytes, disk, *is_roomy, store));
-            let made = self.made_by(creates.collect()).await;
+            let patience = self.patience();
+            let fewest = patience.fewest.saturating_sub(next.homes.len());
+            let made = self.made_by(creates.collect(), Patience { fewest, ..patience }).await;
             for (disk, made) in made {
                 let (is_roomy, store) = &asked[&disk];
                 match made {
@@ -313,8 +322,8 @@ impl Writer {
     }
 
     /// What becomes of a segment that these disks are asked for. Who is late with that is not left for it.
-    fn made_by(&self, asked: Vec<Asked>) -> Append {
-        all_but_late(self.env.clone(), Late::default(), self.patience(), asked).boxed()
+    fn made_by(&self, asked: Vec<Asked>, patience: Patience) -> Append {
+        all_but_late(self.env.clone(), Late::default(), patience, asked).boxed()
     }
 
     /// Begins to make the next segment where this one is nearly full.
@@ -340,7 +349,9 @@ impl Writer {
         self.numbers += 1;
         let (number, bytes) = (self.numbers, self.settings.segment_bytes);
         let creates = homes.iter().map(|(disk, store)| self.create(number, bytes, *disk, true, store));
-        let making = Some(self.made_by(creates.collect()));
+        // Nobody waits for it.
+        let patience = self.patience();
+        let making = Some(self.made_by(creates.collect(), Patience { for_others: patience.limit, ..patience }));
         self.next_made = Next { number, bytes, homes, is_in_reserve: false, making };
         Ok(())
     }
@@ -366,23 +377,24 @@ impl Writer {
     /// Deletes the segment that was made ahead.
     pub(super) async fn forget_next(&mut self) -> Result<(), LogFailure> {
         let next = std::mem::take(&mut self.next_made);
-        if let Some(making) = next.making {
-            making.await;
-        }
-        // One that has failed may not answer.
-        let (failed, disks): (Vec<DiskId>, Vec<DiskId>) =
-            next.homes.into_keys().partition(|disk| self.failed.contains_key(disk));
-        failed.into_iter().for_each(|disk| self.view.leave(disk, next.number));
+        // One that has failed may not answer, and those that still make it are not waited for.
+        let is_made = next.making.is_none();
+        let (disks, left): (Vec<DiskId>, Vec<DiskId>) =
+            next.homes.into_keys().partition(|disk| is_made && !self.failed.contains_key(disk));
+        left.into_iter().for_each(|disk| self.view.leave(disk, next.number));
         self.view.delete(next.number, &disks).await;
         self.view.set_ahead(BTreeSet::new());
         self.record(&[]).await
     }
 
-    /// Takes the segment that was made ahead, if it is on disks that are all still good.
+    /// Takes the segment that was made ahead, if it is on disks that are all still good, and soon.
     async fn take_made(&mut self) -> Result<Option<Next>, LogFailure> {
-        if let Some(making) = self.next_made.making.take() {
-            let outcome = making.await;
-            self.made(outcome).await?;
+        if let Some(making) = &mut self.next_made.making {
+            let clock = self.env.clock.clone();
+            match timeout(&*clock, self.settings.late_after, making).await {
+                Some(outcome) => self.made(outcome).await?,
+                None => self.forget_next().await?,
+            }
         }
         if !self.next_made.is_there() {
             return Ok(None);
