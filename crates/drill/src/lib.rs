@@ -25,7 +25,7 @@ pub mod tier;
 mod volume;
 
 pub use atlas::Atlas;
-pub use cluster::Cluster;
+pub use cluster::{BUCKET, Cluster};
 pub use conversions::{ConversionStep, LateLoss, SpreadStep, run_conversion, run_late_loss, run_spread};
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};

@@ -19,7 +19,7 @@ pub mod testing;
 
 pub use policy::{HeatPolicy, PRESETS, PolicyError, Preset, Reads};
 pub use record::{
-    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, ObjectRecord,
+    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, Held, ObjectRecord,
     Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord, UploadId,
     UploadRecord, VersionName, VolumeRecord,
 };
@@ -27,7 +27,7 @@ pub use redundancy::{Mirroring, Redundancy, RedundancyError};
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
     BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, HeatRecords,
-    KeyRecords, ListPage, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, ObjectRecords, Pack, PackRecords,
+    KeyRecords, ListPage, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, Pack, PackRecords,
     PackedPart, Precondition, PutOutcome, Recode, Repack, SnapshotRecords, SpanPlace, StripeRecords, StripeTally, Swap,
     UploadRecords, VersionRef, Versioning, VolumeRecords,
 };

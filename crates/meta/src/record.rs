@@ -72,7 +72,8 @@ pub struct StripeRecord {
     pub id: StripeId,
     /// The code of its chunks.
     pub code: CodeSpec,
-    /// Bytes of objects or a volume that it holds, at least 1; the rest of the last tile row is zeros.
+    /// Bytes of objects or a volume that it holds, with zeros behind them that nobody names, at least 1; the rest of the last tile
+    /// row is zeros.
     pub data_bytes: u64,
     /// Its bands in the order of its data chunks, if there are several; none: all data chunks are one band.
     pub bands: Vec<Band>,
@@ -117,6 +118,17 @@ impl StripeRecord {
     }
 }
 
+/// Which bytes of its band a content holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// All.
+    All,
+    /// So many from the first on, at least 1 and not all: behind them are zeros, which nobody holds.
+    First(u64),
+    /// These: it shares the stripe, a pack, with other contents.
+    Part(ByteRange),
+}
+
 /// A stripe, a band of it, or a part of one, as the next bytes of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
@@ -124,19 +136,23 @@ pub struct Span {
     pub stripe: StripeRecord,
     /// Which of its bands.
     pub band: u16,
-    /// Which bytes of the band, if the stripe is a pack, which it shares with other contents; `None`: all.
-    pub part: Option<ByteRange>,
+    /// Which bytes of the band.
+    pub held: Held,
 }
 
 impl Span {
     /// All bytes of a stripe of one band.
     pub fn whole(stripe: StripeRecord) -> Span {
-        Span { stripe, band: 0, part: None }
+        Span { stripe, band: 0, held: Held::All }
     }
 
     /// The bytes of its band that it stands for; none if there is no such band.
     pub fn range(&self) -> ByteRange {
-        self.part.unwrap_or_else(|| ByteRange { offset: 0, bytes: self.band_bytes() })
+        match self.held {
+            Held::All => ByteRange { offset: 0, bytes: self.band_bytes() },
+            Held::First(bytes) => ByteRange { offset: 0, bytes },
+            Held::Part(part) => part,
+        }
     }
 
     /// Bytes of its band; 0 if there is no such band.

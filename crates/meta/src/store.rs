@@ -201,12 +201,28 @@ pub enum NewContent {
     /// No bytes.
     Empty,
     /// Stripes just written, in order; they become a new content.
-    Stripes(Vec<StripeRecord>),
+    Stripes(Vec<NewStripe>),
     /// A part of a pack just written, which other contents share; it becomes a new content. Whoever names a pack holds a
     /// claim on it from before it was written, so that it is not reclaimed when its first parts come and go.
     Part(NewPart),
     /// The bytes of an existing object or part, shared. `NoSuchObject` if it went away meanwhile.
     Shared(ContentId),
+}
+
+/// A stripe of one content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewStripe {
+    /// The stripe, of one band.
+    pub stripe: StripeRecord,
+    /// Bytes of the content in it, at least 1; behind them it has zeros.
+    pub bytes: u64,
+}
+
+impl From<StripeRecord> for NewStripe {
+    /// All of its bytes are the content's.
+    fn from(stripe: StripeRecord) -> NewStripe {
+        NewStripe { bytes: stripe.data_bytes, stripe }
+    }
 }
 
 /// A part of a pack.

@@ -8,7 +8,7 @@ use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{
-    BucketId, BucketRecord, DeleteObject, Deleted, DiskState, HeatPolicy, ListPage, ListQuery, Meta, MetaError,
+    BucketId, BucketRecord, DeleteObject, Deleted, DiskState, HeatPolicy, Held, ListPage, ListQuery, Meta, MetaError,
     NewContent, NewObject, ObjectRecord, Precondition, Span, StripeRecord, VersionName, VersionRef, Versioning,
 };
 use claystone_stripe::{Claim, Layout, Stripes, sub_bytes_for};
@@ -293,7 +293,7 @@ impl Objects {
         // What a pack is to become when it is written anew is known of those of the same bucket.
         let as_wanted = |span: &Span| {
             let StripeRecord { code, data_bytes, .. } = span.stripe;
-            let becomes = span.part.is_none() || source.record.bucket == bucket.id;
+            let becomes = !matches!(span.held, Held::Part(_)) || source.record.bucket == bucket.id;
             becomes && (of_policy(code) || serves(wanted, code, data_bytes))
         };
         let from = match source.record.content {
@@ -425,8 +425,8 @@ impl Objects {
         }
         let engine = self.stripes.clone();
         let discard = async move {
-            for (record, _claim) in &stripes {
-                engine.discard(record).await;
+            for (new, _claim) in &stripes {
+                engine.discard(&new.stripe).await;
             }
         };
         self.env.tasks.spawn("abandon", Box::pin(discard));

@@ -18,8 +18,8 @@
 //! 2. The claim on a pack is held until each of its callers is done, so its record is not forgotten while somebody may name
 //!    it for the first time.
 //! 3. A pack is deleted here only if every transaction that was to name it is known not to have happened.
-//! 4. Packs that are to be merged lie in lanes, as all fast stripes do. If more bodies wait than go in, they are whole rows, so that
-//!    their chunks have one length: it ends with zeros that nobody names.
+//! 4. Packs that are to be merged lie in lanes, and end with zeros that nobody names, so that few lengths of chunks are in use, as all
+//!    fast stripes do. If more bodies wait than go in, they are whole rows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -250,7 +250,10 @@ impl Objects {
         let code = fit_code(wanted, bytes, self.stripes.stores().candidates().len());
         let code = code.ok_or_else(|| self.too_few_disks(wanted))?;
         let mut writer = match family.filter(|family| family.fast == code) {
-            Some(family) => self.stripes.writer_in_lane(code, family, padded_bytes(code, bytes), durability).await?,
+            Some(family) => {
+                let bytes = padded_bytes(family.fast, family.compact, bytes);
+                self.stripes.writer_in_lane(code, family, bytes, durability).await?
+            }
             None => self.stripes.writer(code, bytes, durability).await?,
         };
         for body in bodies {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, Durability, StripeId};
 use claystone_code::CodeSpec;
-use claystone_meta::{HeatPolicy, MetaError, Pack, PackedPart, Repack, Span, StripeRecord};
+use claystone_meta::{HeatPolicy, Held, MetaError, Pack, PackedPart, Repack, Span, StripeRecord};
 use claystone_stripe::{Claim, Unpaced};
 
 use crate::ObjectError;
@@ -236,7 +236,7 @@ impl Objects {
     /// The parts of a pack with their bytes.
     async fn read_parts(&self, pack: &Pack) -> Result<Vec<(PackedPart, Bytes)>, ObjectError> {
         let all = self.meta.packed_parts(pack.stripe.id, pack.band).await?;
-        let span = Span { stripe: pack.stripe.clone(), band: pack.band, part: None };
+        let span = Span { stripe: pack.stripe.clone(), band: pack.band, held: Held::All };
         if all.iter().any(|part| part.part.end() > pack.data_bytes()) {
             return Err(ObjectError::Corrupt { what: format!("the parts of stripe {}", pack.stripe.id) });
         }

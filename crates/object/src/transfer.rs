@@ -9,15 +9,14 @@ use bytes::{Bytes, BytesMut};
 use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
-use claystone_meta::{ContentId, HeatPolicy, NewContent, StripeRecord};
+use claystone_meta::{ContentId, HeatPolicy, NewContent, NewStripe};
 use claystone_stripe::{Claim, Family, StripeError, StripeReader, StripeWriter, Stripes};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
 use crate::objects::{Body, Object, Objects};
 use crate::packs::{Kind, Packed};
-use crate::policy::mergeable_bytes;
-use crate::{Algorithm, BodyError, Digests, ObjectError, next_stripe};
+use crate::{Algorithm, BodyError, Cut, Digests, ObjectError, cut_to_merge, next_stripe};
 
 /// A body that nobody names yet.
 pub(crate) struct Stored {
@@ -28,7 +27,7 @@ pub(crate) struct Stored {
 /// Where the bytes of an object or part are before a transaction names them.
 pub(crate) enum Source {
     /// In stripes of their own; none: there are no bytes.
-    Stripes(Vec<(StripeRecord, Claim)>),
+    Stripes(Vec<(NewStripe, Claim)>),
     /// In a pack, and in memory too: the pack may come and go with the bytes of others.
     Pack { packed: Box<Packed>, bytes: Bytes },
     /// Where others have named them.
@@ -39,7 +38,7 @@ impl Source {
     pub(crate) fn content(&self) -> NewContent {
         match self {
             Source::Stripes(stripes) if stripes.is_empty() => NewContent::Empty,
-            Source::Stripes(stripes) => NewContent::Stripes(stripes.iter().map(|(record, _)| record.clone()).collect()),
+            Source::Stripes(stripes) => NewContent::Stripes(stripes.iter().map(|(new, _)| new.clone()).collect()),
             Source::Pack { packed, .. } => NewContent::Part(packed.new.clone()),
             Source::Shared(content) => NewContent::Shared(*content),
         }
@@ -104,8 +103,27 @@ struct Taking<'a> {
     policy: Option<HeatPolicy>,
     bytes: u64,
     taken: u64,
-    writer: Option<StripeWriter>,
-    stripes: Vec<(StripeRecord, Claim)>,
+    writer: Option<Filling>,
+    stripes: Vec<(NewStripe, Claim)>,
+}
+
+/// A stripe that the next bytes of the body go into.
+struct Filling {
+    writer: StripeWriter,
+    /// Bytes of the body that it is to hold.
+    bytes: u64,
+    /// Of these, how many are to come.
+    left: u64,
+}
+
+impl Filling {
+    /// Ends it with zeros if it is longer than what it holds.
+    async fn finish(self) -> Result<(NewStripe, Claim), StripeError> {
+        let Filling { mut writer, bytes, .. } = self;
+        writer.append(&vec![0; writer.bytes_left() as usize]).await?;
+        let (stripe, claim) = writer.finish().await?;
+        Ok((NewStripe { stripe, bytes }, claim))
+    }
 }
 
 impl Taking<'_> {
@@ -127,18 +145,19 @@ impl Taking<'_> {
 
     async fn append(&mut self, mut bytes: &[u8]) -> Result<(), ObjectError> {
         while !bytes.is_empty() {
-            let mut writer = match self.writer.take() {
-                Some(writer) => writer,
+            let mut filling = match self.writer.take() {
+                Some(filling) => filling,
                 None => self.begin().await?,
             };
-            let part = bytes.len().min(usize::try_from(writer.bytes_left()).unwrap_or(usize::MAX));
-            writer.append(&bytes[..part]).await?;
+            let part = bytes.len().min(usize::try_from(filling.left).unwrap_or(usize::MAX));
+            filling.writer.append(&bytes[..part]).await?;
+            filling.left -= part as u64;
             self.taken += part as u64;
             bytes = &bytes[part..];
-            if writer.bytes_left() > 0 {
-                self.writer = Some(writer);
+            if filling.left > 0 {
+                self.writer = Some(filling);
             } else {
-                self.stripes.push(writer.finish().await?);
+                self.stripes.push(filling.finish().await?);
             }
         }
         Ok(())
@@ -150,26 +169,27 @@ impl Taking<'_> {
         self.objects.stripes.stores().roomy(SPARE_CHUNKS * chunk_bytes) >= usize::from(fast.disks_min())
     }
 
-    /// Begins the next stripe: as long as a stripe may be, or what is left.
-    async fn begin(&mut self) -> Result<StripeWriter, ObjectError> {
+    /// Begins the next stripe: as long as a stripe may be, or what is left, and longer if it finds others to be merged with then.
+    async fn begin(&mut self) -> Result<Filling, ObjectError> {
         let stripes = &self.objects.stripes;
         let disks = stripes.stores().candidates().len();
         let left = self.bytes - self.taken;
         let next = next_stripe(self.wanted, self.taken, left, disks, |code| stripes.data_bytes_max(code));
-        let (code, mut data_bytes) = next.ok_or_else(|| self.objects.too_few_disks(self.wanted))?;
+        let (code, bytes) = next.ok_or_else(|| self.objects.too_few_disks(self.wanted))?;
         let durability = self.objects.settings.durability;
-        match self.policy {
+        let (writer, bytes) = match self.policy {
             Some(policy @ HeatPolicy { fast, compact, .. }) if code == fast => {
-                data_bytes = mergeable_bytes(fast, compact, data_bytes);
-                let chunk_bytes = data_bytes.div_ceil(fast.shape().data.into());
+                let Cut { bytes, stripe_bytes } = cut_to_merge(fast, compact, bytes);
+                let chunk_bytes = stripe_bytes.div_ceil(fast.shape().data.into());
                 let fresh = policy
                     .fresh()
                     .filter(|_| self.bytes <= FRESH_BYTES_MAX && self.has_room_for_copies(fast, chunk_bytes));
                 let family = Family { fast, compact };
-                Ok(stripes.writer_in_lane(fresh.unwrap_or(fast), family, data_bytes, durability).await?)
+                (stripes.writer_in_lane(fresh.unwrap_or(fast), family, stripe_bytes, durability).await?, bytes)
             }
-            _ => Ok(stripes.writer(code, data_bytes, durability).await?),
-        }
+            _ => (stripes.writer(code, bytes, durability).await?, bytes),
+        };
+        Ok(Filling { writer, bytes, left: bytes })
     }
 }
 

@@ -35,8 +35,8 @@
 //!    spread over the nodes there are.
 //! 5. Bytes stay in their bands: a target holds whole bands of the sources, in order.
 //!
-//! Left out: padding. Chunks are files of one length, so stripes whose chunks are shorter, such as the last of most
-//! objects, do not merge with longer ones.
+//! Left out: padding. Chunks are files of one length, so stripes whose chunks are shorter do not merge with longer ones: who
+//! writes what is to be merged sees to it that few lengths are in use.
 //! Source: [hacfs §3.3], [convertible §IV]
 
 use std::collections::BTreeMap;

@@ -93,7 +93,7 @@ impl World {
             key: self.data.len().to_string(),
             versioning: Versioning::Off,
             precondition: Precondition::None,
-            content: NewContent::Stripes(vec![stripe]),
+            content: NewContent::Stripes(vec![stripe.into()]),
             bytes: bytes as u64,
             etag: String::new(),
             created: WallTime::default(),

@@ -88,7 +88,7 @@ impl Store {
 
     /// Makes a stripe an object.
     pub async fn commit(&self, key: &str, stripe: &StripeRecord) {
-        self.commit_content(key, stripe.data_bytes, NewContent::Stripes(vec![stripe.clone()])).await;
+        self.commit_content(key, stripe.data_bytes, NewContent::Stripes(vec![stripe.clone().into()])).await;
     }
 
     /// Makes a content an object.

@@ -161,13 +161,13 @@ const RULES: [(&str, &str); 31] = [
     (
         "part that is not in its stripe",
         "SELECT CAST(p.content AS TEXT) FROM spans p JOIN stripes s ON s.id = p.stripe \
-         WHERE (p.first IS NULL) <> (p.bytes IS NULL) OR p.first < 0 OR p.bytes < 1 \
-         OR p.first + p.bytes > coalesce(band_bytes(s.bands, s.data_bytes, p.band), 0)",
+         WHERE (p.first IS NOT NULL AND p.bytes IS NULL) OR p.first < 0 OR p.bytes < 1 \
+         OR coalesce(p.first, 1) + p.bytes > coalesce(band_bytes(s.bands, s.data_bytes, p.band), 0)",
     ),
     (
         "pack with wrong bytes or parts that are named",
         "SELECT hex(coalesce(k.stripe, p.stripe)) FROM packs k FULL JOIN \
-         (SELECT stripe, band, sum(bytes) AS bytes, count(*) AS parts FROM spans WHERE bytes IS NOT NULL GROUP BY stripe, band) p \
+         (SELECT stripe, band, sum(bytes) AS bytes, count(*) AS parts FROM spans WHERE first IS NOT NULL GROUP BY stripe, band) p \
          ON p.stripe = k.stripe AND p.band = k.band WHERE (k.live_bytes, k.parts) IS NOT (p.bytes, p.parts)",
     ),
     ("object without its bucket", "SELECT hex(key) FROM objects WHERE bucket NOT IN (SELECT id FROM buckets)"),

@@ -15,7 +15,7 @@ use super::fault::Fault;
 use super::packs::{self, Names};
 use super::rows::{Int, stripe_id};
 use super::stripes::{insert_stripe, release_stripe, share_stripe};
-use crate::{ContentId, MetaError, NewContent, StripeRecord};
+use crate::{ContentId, MetaError, NewContent, NewStripe, StripeRecord};
 
 /// Makes or shares what a new object or part of `key` holds.
 pub(super) fn acquire(connection: &Connection, new: &NewContent, key: &str) -> Result<Option<ContentId>, Fault> {
@@ -25,10 +25,11 @@ pub(super) fn acquire(connection: &Connection, new: &NewContent, key: &str) -> R
         NewContent::Stripes(stripes) => {
             let content = create(connection)?;
             let mut span =
-                connection.prepare_cached("INSERT INTO spans (content, position, stripe) VALUES (?1, ?2, ?3)")?;
-            for (position, stripe) in (0i64..).zip(stripes) {
+                connection.prepare_cached("INSERT INTO spans (content, position, stripe, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+            for (position, NewStripe { stripe, bytes }) in (0i64..).zip(stripes) {
                 insert_stripe(connection, stripe, 1)?;
-                span.execute(params![content.0, position, stripe.id.0.to_be_bytes()])?;
+                let bytes = (*bytes < stripe.data_bytes).then_some(Int(*bytes));
+                span.execute(params![content.0, position, stripe.id.0.to_be_bytes(), bytes])?;
             }
             Ok(Some(content))
         }
@@ -62,7 +63,7 @@ pub(super) fn release(connection: &Connection, content: Option<ContentId>) -> Re
     }
     let mut dead = Vec::new();
     let mut spans =
-        connection.prepare_cached("SELECT stripe, band, bytes FROM spans WHERE content = ?1 ORDER BY position")?;
+        connection.prepare_cached(&format!("SELECT stripe, band, {PART_BYTES} FROM spans WHERE content = ?1 ORDER BY position"))?;
     let mut rows = spans.query(params![content.0])?;
     while let Some(row) = rows.next()? {
         let stripe = stripe_id(row, 0)?;
@@ -87,7 +88,8 @@ pub(super) fn join(connection: &Connection, parts: &[ContentId]) -> Result<Optio
         let shared = unname(connection, *part)? > 0;
         if shared {
             // Its stripes now lie in one content more; a stripe may do so several times.
-            let mut spans = connection.prepare_cached("SELECT stripe, band, bytes FROM spans WHERE content = ?1")?;
+            let mut spans = connection
+                .prepare_cached(&format!("SELECT stripe, band, {PART_BYTES} FROM spans WHERE content = ?1"))?;
             let mut rows = spans.query(params![part.0])?;
             while let Some(row) = rows.next()? {
                 let stripe = stripe_id(row, 0)?;
@@ -110,6 +112,9 @@ pub(super) fn join(connection: &Connection, parts: &[ContentId]) -> Result<Optio
     }
     Ok(Some(joined))
 }
+
+/// Bytes of a span that is a part of a pack; NULL for all others.
+const PART_BYTES: &str = "iif(first IS NULL, NULL, bytes)";
 
 fn create(connection: &Connection) -> Result<ContentId, Fault> {
     connection.prepare_cached("INSERT INTO contents (refs) VALUES (1)")?.execute([])?;

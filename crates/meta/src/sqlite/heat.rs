@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use claystone_chunk::{ByteRange, StripeId};
+use claystone_chunk::StripeId;
 use rusqlite::{Connection, params};
 
 use super::SqliteMeta;
@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::packs;
 use super::rows::{Int, parse_code, rows, stripe_id, text, time, unsigned};
 use super::stripes::{after_column, load_all, refs};
-use crate::{BucketId, HeatRecord, HeatRecords, MetaError, Span, SpanPlace, StripeNames};
+use crate::{BucketId, HeatRecord, HeatRecords, Held, MetaError, Span, SpanPlace, StripeNames};
 
 #[async_trait]
 impl HeatRecords for SqliteMeta {
@@ -34,8 +34,8 @@ impl HeatRecords for SqliteMeta {
             let stripes: BTreeMap<StripeId, _> =
                 load_all(connection, &ids)?.into_iter().map(|stripe| (stripe.id, stripe)).collect();
             let span = |named: Named| {
-                let Named { stripe, band, part, .. } = named;
-                Some(Span { stripe: stripes.get(&stripe)?.clone(), band, part })
+                let Named { stripe, band, held, .. } = named;
+                Some(Span { stripe: stripes.get(&stripe)?.clone(), band, held })
             };
             Ok((named.into_iter().filter_map(span).collect(), end))
         })
@@ -115,7 +115,7 @@ struct Named {
     place: SpanPlace,
     stripe: StripeId,
     band: u16,
-    part: Option<ByteRange>,
+    held: Held,
 }
 
 /// The next spans of a bucket: those left of the object version where the last page ended, its older versions, later keys.
@@ -136,7 +136,7 @@ fn named_by(
         let mut found_rows = statement.query(place)?;
         while let Some(row) = found_rows.next()? {
             let place = SpanPlace { key: text(row, 0)?, sequence: row.get(1)?, position: unsigned(row, 2)? };
-            found.push(Named { place, stripe: stripe_id(row, 3)?, band: row.get(4)?, part: packs::part(row, 5)? });
+            found.push(Named { place, stripe: stripe_id(row, 3)?, band: row.get(4)?, held: packs::held(row, 5)? });
         }
         Ok(())
     };

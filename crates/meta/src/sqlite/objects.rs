@@ -16,7 +16,7 @@ use super::packs;
 use super::rows::{Int, text, time, unsigned, version_column, version_name};
 use super::stripes::{Gather, PLACE_COLUMNS, STRIPE_COLUMNS};
 use crate::{
-    BucketId, ContentId, DeleteObject, Deleted, Found, ListPage, ListQuery, MetaError, NewContent, NewObject,
+    BucketId, ContentId, DeleteObject, Deleted, Found, ListPage, ListQuery, MetaError, NewContent, NewObject, NewStripe,
     ObjectRecord, ObjectRecords, Precondition, PutOutcome, Span, StripeRecord, VersionName, VersionRef, Versioning,
 };
 
@@ -97,8 +97,11 @@ pub(super) fn assert_content(content: &NewContent, bytes: u64) {
     match content {
         NewContent::Empty => assert_eq!(bytes, 0, "an empty content has no bytes"),
         NewContent::Stripes(stripes) => {
-            assert_eq!(bytes, stripes.iter().map(|stripe| stripe.data_bytes).sum::<u64>(), "stripes hold all bytes");
-            stripes.iter().for_each(assert_new);
+            assert_eq!(bytes, stripes.iter().map(|new| new.bytes).sum::<u64>(), "stripes hold all bytes");
+            for NewStripe { stripe, bytes } in stripes {
+                assert!((1..=stripe.data_bytes).contains(bytes), "a stripe holds its bytes: {bytes}");
+                assert_new(stripe);
+            }
         }
         NewContent::Part(new) => {
             assert_eq!(bytes, new.part.bytes, "the part holds all bytes");
@@ -163,11 +166,11 @@ fn look_up(connection: &Connection, bucket: &str, key: &str, version: &VersionRe
         let band: Option<u16> = row.get(8 + OBJECT_COLUMNS_COUNT)?;
         if stripes.take(row, 11 + OBJECT_COLUMNS_COUNT)? {
             let band = band.ok_or_else(|| Fault::corrupt(format!("the spans of object {key:?}")))?;
-            places.push((band, packs::part(row, 9 + OBJECT_COLUMNS_COUNT)?));
+            places.push((band, packs::held(row, 9 + OBJECT_COLUMNS_COUNT)?));
         }
     }
     let (bucket, object) = found.ok_or_else(|| MetaError::NoSuchBucket { name: bucket.to_owned() })?;
-    let spans = stripes.finish()?.into_iter().zip(places).map(|(stripe, (band, part))| Span { stripe, band, part });
+    let spans = stripes.finish()?.into_iter().zip(places).map(|(stripe, (band, held))| Span { stripe, band, held });
     let spans: Vec<Span> = spans.collect();
     if spans.iter().any(|span| span.range().end() > span.band_bytes()) {
         return Err(Fault::corrupt(format!("the parts of object {key:?}")));

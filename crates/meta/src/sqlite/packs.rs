@@ -19,7 +19,7 @@ use super::SqliteMeta;
 use super::fault::Fault;
 use super::rows::{Int, parse_code, rows, stripe_id, unsigned};
 use super::stripes::{insert_stripe, load_live, release_stripe, share_stripe};
-use crate::{ContentId, MetaError, NewPart, Pack, PackRecords, PackedPart, Repack, StripeRecord};
+use crate::{ContentId, Held, MetaError, NewPart, Pack, PackRecords, PackedPart, Repack, StripeRecord};
 
 #[async_trait]
 impl PackRecords for SqliteMeta {
@@ -44,13 +44,15 @@ impl PackRecords for SqliteMeta {
     async fn packed_parts(&self, pack: StripeId, band: u16) -> Result<Vec<PackedPart>, MetaError> {
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT content, position, first, bytes FROM spans WHERE stripe = ?1 AND band = ?2 AND bytes IS NOT NULL \
+                "SELECT content, position, first, bytes FROM spans WHERE stripe = ?1 AND band = ?2 AND first IS NOT NULL \
                  ORDER BY first, content, position",
             )?;
             let mut found = statement.query(params![pack.0.to_be_bytes(), band])?;
             let mut parts = Vec::new();
             while let Some(row) = found.next()? {
-                let part = part(row, 2)?.ok_or_else(|| Fault::corrupt(format!("a part of stripe {pack}")))?;
+                let Held::Part(part) = held(row, 2)? else {
+                    return Err(Fault::corrupt(format!("a part of stripe {pack}")));
+                };
                 let content = ContentId(row.get(0)?);
                 parts.push(PackedPart { content, position: unsigned(row, 1)?, stripe: pack, band, part });
             }
@@ -166,7 +168,7 @@ pub(super) fn converted(
     }
     let mut insert = connection.prepare_cached(
         "INSERT INTO packs (stripe, band, wanted, live_bytes, parts) \
-         SELECT ?1, band, ?2, sum(bytes), count(*) FROM spans WHERE stripe = ?1 AND bytes IS NOT NULL GROUP BY band",
+         SELECT ?1, band, ?2, sum(bytes), count(*) FROM spans WHERE stripe = ?1 AND first IS NOT NULL GROUP BY band",
     )?;
     for (target, wanted) in targets.iter().filter_map(|(target, wanted)| Some((target, wanted.as_ref()?))) {
         insert.execute(params![target.0.to_be_bytes(), wanted])?;
@@ -174,13 +176,14 @@ pub(super) fn converted(
     Ok(())
 }
 
-/// Which bytes of a band a span has, from its columns `first` and `bytes`; `None`: all.
-pub(super) fn part(row: &Row<'_>, at: usize) -> Result<Option<ByteRange>, Fault> {
+/// Which bytes of a band a span has, from its columns `first` and `bytes`.
+pub(super) fn held(row: &Row<'_>, at: usize) -> Result<Held, Fault> {
     let (first, bytes): (Option<i64>, Option<i64>) = (row.get(at)?, row.get(at + 1)?);
     match (first, bytes) {
-        (None, None) => Ok(None),
-        (Some(_), Some(_)) => Ok(Some(ByteRange { offset: unsigned(row, at)?, bytes: unsigned(row, at + 1)? })),
-        _ => Err(Fault::corrupt("half a part of a stripe")),
+        (None, None) => Ok(Held::All),
+        (None, Some(_)) => Ok(Held::First(unsigned(row, at + 1)?)),
+        (Some(_), Some(_)) => Ok(Held::Part(ByteRange { offset: unsigned(row, at)?, bytes: unsigned(row, at + 1)? })),
+        (Some(_), None) => Err(Fault::corrupt("half a part of a stripe")),
     }
 }
 

@@ -16,8 +16,8 @@ use super::objects::look_up_sql;
 use super::{SqliteMeta, Workers, schema};
 use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
-    BucketId, BucketRecords, ChunkPlace, Conversion, DiskRecords, DiskState, HeatPolicy, HeatRecord, HeatRecords,
-    KeyRecords, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, ObjectRecords, PackRecords, Precondition,
+    BucketId, BucketRecords, ChunkPlace, Conversion, DiskRecords, DiskState, HeatPolicy, HeatRecord, HeatRecords, Held,
+    KeyRecords, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, PackRecords, Precondition,
     Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
 };
 
@@ -237,7 +237,7 @@ async fn a_database_of_schema_6_is_brought_forward() {
         let buckets: Vec<_> = buckets.map(|bucket| (bucket.name, bucket.code.is_some(), bucket.policy)).collect();
         assert_eq!(buckets, [("empty".to_owned(), false, None), ("photos".to_owned(), true, None)]);
         let small = meta.object("photos", "small", &VersionRef::Current).await.expect("kept");
-        assert_eq!(small.spans[0].part, Some(ByteRange { offset: 4, bytes: 5 }));
+        assert_eq!(small.spans[0].held, Held::Part(ByteRange { offset: 4, bytes: 5 }));
         assert_eq!(meta.thin_packs(9, 9).await.expect("kept").len(), 1);
         assert_eq!(meta.heats(None, 9).await.expect("a new table"), []);
     }
@@ -276,6 +276,36 @@ async fn a_database_of_schema_7_is_brought_forward() {
         assert_sound(&meta).await;
     }
     assert_eq!(meta.thin_packs(99, 9).await.expect("kept").len(), 2);
+}
+
+/// What schema 8 had is found unchanged, and a content may be shorter than its stripe.
+#[tokio::test]
+async fn a_database_of_schema_8_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v8.sql"));
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let packs = meta.thin_packs(99, 9).await.expect("kept");
+        let packs: Vec<_> =
+            packs.iter().map(|pack| (pack.stripe.id.0, pack.band, pack.live_bytes, pack.parts)).collect();
+        assert_eq!(packs, [(77, 0, 5, 1), (90, 0, 30, 1)]);
+        let small = meta.object("photos", "small", &VersionRef::Current).await.expect("kept");
+        assert_eq!(small.spans[0].held, Held::Part(ByteRange { offset: 4, bytes: 5 }));
+    }
+    let meta = open(&path).await;
+    let bucket = meta.bucket("photos").await.expect("kept").id;
+    let disks = meta.disks().await.expect("kept");
+    let mut padded = stripe(78, "replica:3", 9);
+    for (place, disk) in padded.places.iter_mut().zip(&disks) {
+        *place = place.map(|place| ChunkPlace { disk: disk.id, ..place });
+    }
+    let content = NewContent::Stripes(vec![NewStripe { stripe: padded, bytes: 8 }]);
+    meta.put_object(NewObject { content, bytes: 8, ..empty_object(bucket, "padded") }).await.expect("room");
+    assert_sound(&meta).await;
+    assert_eq!(meta.object("photos", "padded", &VersionRef::Current).await.expect("kept").spans[0].held, Held::First(8));
 }
 
 /// Each part of each pack passes through it, and temporary tables are in memory.
@@ -684,6 +714,7 @@ async fn a_released_migration_stays_as_it_is() {
             4_713_118_909_432_552_011,
             7_565_034_958_947_740_910,
             16_510_345_812_332_137_002,
+            11_458_439_174_604_692_456,
         ]
     );
 }

@@ -79,7 +79,7 @@ pub(super) async fn only_empty_buckets_can_be_deleted(meta: &dyn Meta) -> Result
         created: at(2),
         attributes: Vec::new(),
     };
-    meta.put_part(&upload, part, NewContent::Stripes(vec![stripe(2, "replica:3", 5)])).await?;
+    meta.put_part(&upload, part, NewContent::Stripes(vec![stripe(2, "replica:3", 5).into()])).await?;
     meta.delete_bucket("photos").await?;
     assert_eq!(ids(&meta.dead_stripes(10).await?), [1, 2]);
     refused!(meta.parts(&upload, 0, 1).await, MetaError::NoSuchUpload { .. });

@@ -6,12 +6,16 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use super::uploads::{completed, part, upload};
 use super::{add_disks, bucket, current, delete, empty_object, ids, new_object, place, refused, stripe};
 use crate::{
-    Band, BucketId, Conversion, Meta, MetaError, NewContent, NewObject, NewPart, Origin, Pack, PackedPart, Repack,
+    Band, BucketId, Conversion, Held, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, Origin, Pack, PackedPart, Repack,
     StripeNames, StripeRecord, UploadId,
 };
 
 fn range(offset: u64, bytes: u64) -> ByteRange {
     ByteRange { offset, bytes }
+}
+
+fn held(offset: u64, bytes: u64) -> Held {
+    Held::Part(range(offset, bytes))
 }
 
 /// The code that all packs here are for.
@@ -25,10 +29,10 @@ fn packed(bucket: BucketId, key: &str, pack: &StripeRecord, part: ByteRange) -> 
     NewObject { content, bytes: part.bytes, ..empty_object(bucket, key) }
 }
 
-async fn place_of(meta: &dyn Meta, key: &str) -> Result<(u128, u16, Option<ByteRange>), MetaError> {
+async fn place_of(meta: &dyn Meta, key: &str) -> Result<(u128, u16, Held), MetaError> {
     let found = current(meta, key).await?;
     let span = &found.spans[0];
-    Ok((span.stripe.id.0, span.band, span.part))
+    Ok((span.stripe.id.0, span.band, span.held))
 }
 
 async fn live_bytes(meta: &dyn Meta) -> Result<Vec<(u128, u64)>, MetaError> {
@@ -42,8 +46,8 @@ pub(super) async fn parts_share_a_stripe_until_the_last_is_gone(meta: &dyn Meta)
     let pack = stripe(1, "replica:3", 100);
     meta.put_object(packed(id, "a", &pack, range(0, 30))).await?;
     meta.put_object(packed(id, "b", &pack, range(30, 50))).await?;
-    assert_eq!(place_of(meta, "a").await?, (1, 0, Some(range(0, 30))));
-    assert_eq!(place_of(meta, "b").await?, (1, 0, Some(range(30, 50))));
+    assert_eq!(place_of(meta, "a").await?, (1, 0, held(0, 30)));
+    assert_eq!(place_of(meta, "b").await?, (1, 0, held(30, 50)));
     assert_eq!(current(meta, "b").await?.spans[0].data_bytes(), 50);
     let found = meta.thin_packs(81, 9).await?;
     assert_eq!(found, [Pack { stripe: pack.clone(), band: 0, live_bytes: 80, parts: 2, wanted: wanted() }]);
@@ -58,7 +62,7 @@ pub(super) async fn parts_share_a_stripe_until_the_last_is_gone(meta: &dyn Meta)
     meta.put_part(&upload, part(2, 20), NewContent::Part(own)).await?;
     meta.complete_upload(completed(id, "u", &[(1, 30), (2, 20)])).await?;
     let spans = current(meta, "key").await?.spans;
-    assert_eq!(spans.iter().map(|span| span.part).collect::<Vec<_>>(), [Some(range(0, 30)), Some(range(80, 20))]);
+    assert_eq!(spans.iter().map(|span| span.held).collect::<Vec<_>>(), [held(0, 30), held(80, 20)]);
     assert_eq!(live_bytes(meta).await?, [(1, 130)], "bytes that two contents name count twice");
 
     assert_eq!(meta.delete_object(delete(id, "a")).await?.dead, []);
@@ -110,11 +114,11 @@ pub(super) async fn repacks_move_what_is_still_named(meta: &dyn Meta) -> Result<
 
     let (moved, dead) = meta.repack(repack.clone()).await?;
     assert_eq!((moved, ids(&dead)), (2, vec![2]));
-    assert_eq!(place_of(meta, "b").await?, (3, 0, Some(range(30, 70))));
-    assert_eq!(place_of(meta, "c").await?, (4, 0, Some(range(0, 40))));
-    assert_eq!(place_of(meta, "d").await?, (3, 0, Some(range(140, 60))));
-    assert_eq!(place_of(meta, "e").await?, (3, 0, Some(range(140, 60))));
-    assert_eq!(place_of(meta, "f").await?, (1, 0, Some(range(0, 30))));
+    assert_eq!(place_of(meta, "b").await?, (3, 0, held(30, 70)));
+    assert_eq!(place_of(meta, "c").await?, (4, 0, held(0, 40)));
+    assert_eq!(place_of(meta, "d").await?, (3, 0, held(140, 60)));
+    assert_eq!(place_of(meta, "e").await?, (3, 0, held(140, 60)));
+    assert_eq!(place_of(meta, "f").await?, (1, 0, held(0, 30)));
     assert_eq!(live_bytes(meta).await?, [(1, 30), (4, 40), (3, 130)]);
     // Nothing of it is left to move.
     let again = Repack { pack: stripe(5, "rs:4+2", 200), ..repack };
@@ -148,8 +152,8 @@ pub(super) async fn conversions_keep_parts(meta: &dyn Meta) -> Result<(), MetaEr
     target.places[4] = Some(place(7, 0));
     let sources = vec![(StripeId(1), 0), (StripeId(2), 0)];
     meta.convert(Conversion { sources, targets: vec![target.clone()] }).await?;
-    assert_eq!(place_of(meta, "b").await?, (9, 0, Some(range(30, 50))));
-    assert_eq!(place_of(meta, "whole").await?, (9, 1, None));
+    assert_eq!(place_of(meta, "b").await?, (9, 0, held(30, 50)));
+    assert_eq!(place_of(meta, "whole").await?, (9, 1, Held::All));
     assert_eq!(live_bytes(meta).await?, [], "more than half of its band is named");
 
     // Split again, the half with the parts is a pack as before.
@@ -165,11 +169,77 @@ pub(super) async fn conversions_keep_parts(meta: &dyn Meta) -> Result<(), MetaEr
     meta.delete_object(delete(id, "a")).await?;
     assert_eq!(live_bytes(meta).await?, [(9, 50)], "whatever the other band holds");
     meta.convert(Conversion { sources: vec![(StripeId(9), 0)], targets: halves.to_vec() }).await?;
-    assert_eq!(place_of(meta, "b").await?, (10, 0, Some(range(30, 50))));
+    assert_eq!(place_of(meta, "b").await?, (10, 0, held(30, 50)));
     assert_eq!(live_bytes(meta).await?, [(10, 50)]);
     meta.delete_object(delete(id, "b")).await?;
     meta.delete_object(delete(id, "whole")).await?;
     assert_eq!(live_bytes(meta).await?, []);
+    Ok(())
+}
+
+/// A stripe that is longer than its object is no pack, whether it is merged, split, copied or joined.
+pub(super) async fn zeros_behind_a_content_are_nobody_s(meta: &dyn Meta) -> Result<(), MetaError> {
+    let id = bucket(meta).await?;
+    add_disks(meta, 9).await?;
+    let on = |stripe: StripeRecord, first: u8| {
+        let places = (0..3).map(|at| Some(place(first + at, 0))).collect();
+        StripeRecord { places, ..stripe }
+    };
+    let sources = [on(stripe(1, "rs:2+1", 100), 0), on(stripe(2, "rs:2+1", 100), 3)];
+    let padded = |stripe: &StripeRecord, bytes| NewContent::Stripes(vec![NewStripe { stripe: stripe.clone(), bytes }]);
+    meta.put_object(NewObject { content: padded(&sources[0], 93), bytes: 93, ..empty_object(id, "a") }).await?;
+    meta.put_object(packed(id, "b", &sources[1], range(30, 70))).await?;
+    assert_eq!(place_of(meta, "a").await?, (1, 0, Held::First(93)));
+    assert_eq!((current(meta, "a").await?.spans[0].data_bytes(), live_bytes(meta).await?), (93, vec![(2, 70)]));
+    let (spans, _) = meta.bucket_spans(id, None, 9).await?;
+    assert_eq!(spans.iter().map(|span| span.held).collect::<Vec<_>>(), [Held::First(93), held(30, 70)]);
+    let names = meta.names_of(&[StripeId(1)]).await?.remove(0);
+    assert_eq!((names.bands, names.packed_for), ([(0, 1)].into(), None));
+
+    // A part of an upload that is copied from it, and one that is written so.
+    let content = current(meta, "a").await?.object.and_then(|object| object.content).expect("it has bytes");
+    meta.create_upload(upload(id, "key", "u")).await?;
+    let to = UploadId("u".to_owned());
+    meta.put_part(&to, part(1, 93), NewContent::Shared(content)).await?;
+    meta.put_part(&to, part(2, 20), padded(&stripe(3, "replica:3", 21), 20)).await?;
+    meta.complete_upload(completed(id, "u", &[(1, 93), (2, 20)])).await?;
+    let spans = current(meta, "key").await?.spans;
+    assert_eq!(spans.iter().map(|span| span.held).collect::<Vec<_>>(), [Held::First(93), Held::First(20)]);
+
+    let mut target = stripe(9, "rs:4+1", 200);
+    target.bands = vec![Band { chunks: 2, data_bytes: 100 }; 2];
+    for at in 0..4 {
+        let (source, index) = (&sources[at / 2], ChunkIndex(at as u16 % 2));
+        target.places[at] = source.places[index.at()];
+        target.origins.insert(ChunkIndex(at as u16), Origin { stripe: source.id, index });
+    }
+    target.places[4] = Some(place(7, 0));
+    meta.convert(Conversion { sources: vec![(StripeId(1), 0), (StripeId(2), 0)], targets: vec![target.clone()] })
+        .await?;
+    assert_eq!(place_of(meta, "a").await?, (9, 0, Held::First(93)));
+    assert_eq!(place_of(meta, "b").await?, (9, 1, held(30, 70)));
+    let names = StripeNames { bands: [(0, 2), (1, 1)].into(), packed_for: Some(wanted()), of_volume: false };
+    assert_eq!(meta.names_of(&[StripeId(9)]).await?, [names]);
+    assert_eq!(meta.packed_parts(StripeId(9), 0).await?, []);
+
+    let mut halves = [stripe(10, "rs:2+1", 100), stripe(11, "rs:2+1", 100)];
+    for at in 0..4 {
+        let (half, index) = (&mut halves[at / 2], ChunkIndex(at as u16 % 2));
+        half.places[index.at()] = target.places[at];
+        half.origins.insert(index, target.origins[&ChunkIndex(at as u16)]);
+    }
+    for half in &mut halves {
+        half.places[2] = target.places[4];
+    }
+    meta.convert(Conversion { sources: vec![(StripeId(9), 0)], targets: halves.to_vec() }).await?;
+    assert_eq!(place_of(meta, "a").await?, (10, 0, Held::First(93)));
+    assert_eq!(live_bytes(meta).await?, [(11, 70)]);
+    for (key, dead) in [("b", vec![11]), ("a", vec![]), ("key", vec![3, 10])] {
+        let mut found = ids(&meta.delete_object(delete(id, key)).await?.dead);
+        found.sort_unstable();
+        assert_eq!(found, dead, "{key}");
+    }
+    assert_eq!((meta.tally().await?.stripes, live_bytes(meta).await?), (0, Vec::new()));
     Ok(())
 }
 
@@ -207,7 +277,7 @@ pub(super) async fn packs_are_counted_by_band(meta: &dyn Meta) -> Result<(), Met
     assert_eq!(parts.iter().map(|part| (part.band, part.part)).collect::<Vec<_>>(), [(1, range(60, 40))]);
     let repack = Repack { pack: stripe(10, "replica:3", 40), wanted: wanted(), moves: vec![(parts[0], 0)] };
     assert_eq!(meta.repack(repack).await?, (1, Vec::new()));
-    assert_eq!(place_of(meta, "d").await?, (10, 0, Some(range(0, 40))));
+    assert_eq!(place_of(meta, "d").await?, (10, 0, held(0, 40)));
     assert_eq!(live_bytes(meta).await?, [(10, 40)], "of the merged one a band is left, and that is full");
     let names = StripeNames { bands: [(0, 2)].into(), packed_for: Some(wanted()), of_volume: false };
     assert_eq!(meta.names_of(&[StripeId(9)]).await?, [names]);

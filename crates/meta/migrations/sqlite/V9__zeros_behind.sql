@@ -1,0 +1,4 @@
+-- A content that is shorter than its stripe. docs/formats/metadata.md explains every table.
+--
+-- Nothing is changed: what was there means what it meant. spans.bytes without spans.first, which was nowhere, says that the content
+-- has so many bytes of the band from the first on; programs of schema 8 do not know that.
