@@ -201,6 +201,13 @@ pub struct PolicyReport {
     pub waiting_bytes: u64,
     /// Bytes of chunks for a hundred bytes of objects.
     pub percent: f64,
+    /// These numbers are of the whole bucket; otherwise it is looked at in parts, not all of them were looked at yet, and they are of
+    /// the part that the stripes lie in.
+    pub whole: bool,
+    /// Bytes of objects in the part that the stripes lie in, if the bucket is looked at in parts.
+    pub part_data_bytes: Option<u64>,
+    /// Bytes of chunks there for a hundred of these: each part keeps the bound by itself.
+    pub part_percent: Option<f64>,
     /// Stripes by the reason for what they have.
     pub reasons: Vec<PolicyReason>,
     /// The stripes of the object that was asked for, in order.

@@ -62,6 +62,7 @@ struct Gauges {
 #[derive(Clone, Default)]
 struct Policies {
     buckets: Gauge,
+    partial: Gauge,
     data_bytes: Gauge,
     bytes: Family<StateLabels, Gauge>,
     bytes_max: Gauge,
@@ -303,6 +304,8 @@ impl Gauges {
 impl Policies {
     fn register(&self, registry: &mut Registry) {
         registry.register("policy_buckets", "Buckets whose redundancy follows heat", self.buckets.clone());
+        let partial = "Of these, those of which not all parts were looked at since the start: they count with what was";
+        registry.register("policy_buckets_partial", partial, self.partial.clone());
         registry.register("policy_data_bytes", "Bytes of their objects", self.data_bytes.clone());
         registry.register("policy_chunk_bytes", "Bytes of their chunks by state", self.bytes.clone());
         registry.register(
@@ -320,6 +323,7 @@ impl Policies {
     fn set(&self, status: &Status) {
         let sum = |of: fn(&PolicyStatus) -> u64| whole(status.policies.iter().map(of).sum());
         self.buckets.set(whole(status.policies.len() as u64));
+        self.partial.set(sum(|bucket| u64::from(!bucket.whole)));
         self.data_bytes.set(sum(|bucket| bucket.data_bytes));
         self.bytes_max.set(sum(|bucket| bucket.data_bytes.saturating_mul(bucket.percent_max.into()) / 100));
         self.left.set(sum(|bucket| bucket.conversions_left));

@@ -57,7 +57,9 @@ async fn explain(
 }
 
 fn report(bucket: String, explanation: Explanation, of_object: bool) -> PolicyReport {
-    let Explanation { policy, space, half_life, stripes } = explanation;
+    let Explanation { policy, space, part, half_life, stripes } = explanation;
+    let whole = space.is_some();
+    let space = space.or(part).unwrap_or_default();
     let mut reasons: BTreeMap<&str, PolicyReason> = BTreeMap::new();
     for stripe in &stripes {
         let reason = reasons.entry(stripe.why.word()).or_insert_with(|| PolicyReason {
@@ -90,6 +92,9 @@ fn report(bucket: String, explanation: Explanation, of_object: bool) -> PolicyRe
         young_bytes: space.young_bytes,
         waiting_bytes: space.waiting_bytes,
         percent: space.percent(),
+        whole,
+        part_data_bytes: part.map(|part| part.data_bytes),
+        part_percent: part.map(|part| part.percent()),
         reasons: reasons.into_values().collect(),
         stripes,
     }

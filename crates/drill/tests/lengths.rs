@@ -84,7 +84,7 @@ fn merged(policy: &str) -> (f64, f64) {
         bucket.cluster.world.clock().sleep(Duration::from_secs(60)).await;
         bucket.convert().await?;
         bucket.check().await?;
-        let space = bucket.cluster.running.keeper.explain_policy(BUCKET, None).await?.space;
+        let space = bucket.cluster.running.keeper.explain_policy(BUCKET, None).await?.space.expect("it is one part");
         let stripes = bucket.cluster.meta.stripes(None, 9999).await?;
         let compact: u64 =
             stripes.iter().filter(|stripe| stripe.code == policy.compact).map(|stripe| stripe.data_bytes).sum();

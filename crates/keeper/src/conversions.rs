@@ -138,6 +138,20 @@ pub struct Space {
     pub waiting_bytes: u64,
 }
 
+impl std::iter::Sum for Space {
+    fn sum<I: Iterator<Item = Space>>(parts: I) -> Space {
+        parts.fold(Space::default(), |all, part| Space {
+            data_bytes: all.data_bytes + part.data_bytes,
+            fresh_bytes: all.fresh_bytes + part.fresh_bytes,
+            fast_bytes: all.fast_bytes + part.fast_bytes,
+            compact_bytes: all.compact_bytes + part.compact_bytes,
+            other_bytes: all.other_bytes + part.other_bytes,
+            young_bytes: all.young_bytes + part.young_bytes,
+            waiting_bytes: all.waiting_bytes + part.waiting_bytes,
+        })
+    }
+}
+
 impl Space {
     /// Bytes of all chunks.
     pub fn chunks_bytes(&self) -> u64 {

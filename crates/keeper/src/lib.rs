@@ -26,6 +26,7 @@ mod notes;
 mod order;
 mod overview;
 mod pace;
+mod parts;
 mod plan;
 mod policies;
 mod progress;

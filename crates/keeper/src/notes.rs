@@ -27,10 +27,10 @@ fn without_copies(bucket: &str, policy: HeatPolicy, roomy: usize) -> Option<Stri
     })
 }
 
-/// Why a bucket is over its bound, if it is and nothing is planned for it.
+/// Why a bucket is over its bound, if it is and nothing is planned for it. Of one that was not gone through yet nothing is said.
 pub(crate) fn over_bound(of: &PolicyStatus) -> Option<String> {
-    let PolicyStatus { bucket, percent, percent_max, young_bytes, waiting_bytes, other_bytes, .. } = of;
-    if *percent <= f64::from(*percent_max) || of.conversions_left > 0 {
+    let PolicyStatus { bucket, percent, percent_max, whole, young_bytes, waiting_bytes, other_bytes, .. } = of;
+    if !whole || *percent <= f64::from(*percent_max) || of.conversions_left > 0 {
         return None;
     }
     let parts = [
@@ -74,8 +74,13 @@ mod tests {
 
     #[test]
     fn a_bucket_over_its_bound_is_said_with_what_is_not_its_to_change() {
-        let within =
-            PolicyStatus { bucket: "b".to_owned(), percent: 150.0, percent_max: 150, ..PolicyStatus::default() };
+        let within = PolicyStatus {
+            bucket: "b".to_owned(),
+            percent: 150.0,
+            percent_max: 150,
+            whole: true,
+            ..PolicyStatus::default()
+        };
         assert_eq!(over_bound(&within), None);
         let over = PolicyStatus { percent: 170.04, young_bytes: 3 << 20, other_bytes: 512, ..within };
         let said = over_bound(&over).expect("over it");
@@ -83,6 +88,7 @@ mod tests {
             "of its chunks 3.0 MiB are of what is new, and gets its code when it is not, 0.5 KiB are of other codes";
         assert!(said.starts_with("bucket b takes 170.0 % of its data, more than its bound of 150 %"), "{said}");
         assert!(said.contains(parts) && !said.contains("waits for repair"), "{said}");
+        assert_eq!(over_bound(&PolicyStatus { whole: false, ..over.clone() }), None, "of a part of it");
         assert_eq!(over_bound(&PolicyStatus { conversions_left: 1, ..over }), None, "it is about to change");
     }
 }

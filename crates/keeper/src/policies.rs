@@ -8,8 +8,8 @@
 //! 1. While something is to be repaired and can be, nothing is converted but what reads less so (`order`).
 //! 2. A stripe that failed is left alone for a bounded, growing while. What the attempt made is deleted by who made it.
 //! 3. At most `look_stripes_max` stripes of a bucket are looked at at once; of a larger one the next ones the next time, and the
-//!    bound is kept for each part by itself. A stripe that lies in several parts is planned for in the first of them, each time
-//!    that the bucket is gone through: two parts never change one stripe by turns.
+//!    bound is kept for each part by itself. What is told of the bucket is of all its parts (`parts`). A stripe that lies in several
+//!    parts is planned for in the first of them, each time that the bucket is gone through: two parts never change one stripe by turns.
 //! 4. A stripe that objects of several buckets hold is planned for in the first of these, by name, that has one of its codes: two
 //!    policies never change one stripe by turns. What a bucket holds is known when it was gone through once.
 
@@ -26,6 +26,7 @@ use crate::batch::carry_out_all;
 use crate::conversions::{BucketSnapshot, Change, Resident, Space, Standing, plan_conversions};
 use crate::convert::ConversionError;
 use crate::keeper::PAGE;
+use crate::parts::{BucketPart, BucketParts};
 use crate::progress::JobKind;
 use crate::snapshot::Snapshot;
 use crate::status::PolicyStatus;
@@ -60,11 +61,9 @@ impl PolicyRound {
 /// What is remembered of a bucket with a policy between looks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Followed {
-    pub(crate) space: Space,
     pub(crate) policy: Option<HeatPolicy>,
-    pub(crate) left: u64,
-    /// The whole bucket was looked at at once.
-    pub(crate) whole: bool,
+    /// What they were found to be under this policy.
+    parts: BucketParts,
     /// Where the next look begins.
     after: Option<SpanPlace>,
     shared: Shared,
@@ -100,11 +99,13 @@ impl Shared {
 pub struct Explanation {
     /// What the bucket wants; none: its stripes stay as they are.
     pub policy: Option<HeatPolicy>,
-    /// What its stripes take.
-    pub space: Space,
+    /// What its stripes take; `None`: it is looked at in parts, and not all of them were looked at yet.
+    pub space: Option<Space>,
+    /// What the part of it takes that the stripes lie in, if it is looked at in parts, each of which keeps the bound by itself.
+    pub part: Option<Space>,
     /// A read counts half after so long.
     pub half_life: Duration,
-    /// Of an object's stripes in order, or of the bucket's: each once.
+    /// Of an object's stripes in order, or of those of the bucket or its first part: each once.
     pub stripes: Vec<Explained>,
 }
 
@@ -144,16 +145,20 @@ impl Keeper {
         let view = self.observe().await?;
         for (bucket, policy) in buckets {
             let began = self.now();
-            let after = self.state().followed.get(&bucket.name).and_then(|known| known.after.clone());
-            let starts = after.is_none();
-            let Look { snapshot, end, shared } = self.look_at_bucket(&bucket, policy, &view, after).await?;
+            // Under another policy it is gone through anew.
+            let known = |known: &&Followed| known.policy == Some(policy);
+            let after = self.state().followed.get(&bucket.name).filter(known).and_then(|known| known.after.clone());
+            let Look { snapshot, end, shared } = self.look_at_bucket(&bucket, policy, &view, after.clone()).await?;
             let changes = plan_conversions(&snapshot, usize::MAX);
             let mut left = changes.len() as u64;
             let looked = self.now().since(began);
-            let whole = starts && end.is_none();
             let mut known = self.state().followed.remove(&bucket.name).unwrap_or_default();
             known.shared.add(shared, end.is_none());
-            let known = Followed { space: snapshot.space(), policy: Some(policy), left, whole, after: end, ..known };
+            if known.policy.replace(policy) != Some(policy) {
+                known.parts = BucketParts::default();
+            }
+            known.parts.add(BucketPart { after, space: snapshot.space(), left }, end.is_none());
+            known.after = end;
             self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
             round.spread += self.spread(&snapshot.crowded()).await?;
@@ -179,7 +184,7 @@ impl Keeper {
                 *count += 1;
                 left -= 1;
                 if let Some(known) = self.state().followed.get_mut(&bucket.name) {
-                    known.left = left;
+                    known.parts.set_left(left);
                 }
                 self.conversions_left();
             };
@@ -192,7 +197,7 @@ impl Keeper {
     }
 
     /// Why the stripes of an object, or all of a bucket, have the codes that they have. Of a large bucket the first
-    /// `look_stripes_max` stripes are told of, and an object's are told of as if they were beside those.
+    /// `look_stripes_max` stripes are told of, and an object's beside those of the part that it begins in, as far as that is known.
     ///
     /// # Errors
     /// The metadata store failed, or has no such bucket or object.
@@ -217,10 +222,22 @@ impl Keeper {
             }
         };
         let Some(policy) = bucket.policy else {
-            return Ok(Explanation { policy: None, space: Space::default(), half_life, stripes: Vec::new() });
+            let (space, part) = (Some(Space::default()), None);
+            return Ok(Explanation { policy: None, space, part, half_life, stripes: Vec::new() });
         };
         let view = self.observe().await?;
-        let mut snapshot = self.look_at_bucket(&bucket, policy, &view, None).await?.snapshot;
+        let (after, of_parts) = {
+            let state = self.state();
+            let parts =
+                state.followed.get(&bucket.name).filter(|known| known.policy == Some(policy)).map(|known| &known.parts);
+            let after = key.zip(parts).and_then(|(key, parts)| parts.begin_of(key));
+            (after, parts.filter(|parts| parts.whole()).map(BucketParts::space))
+        };
+        let is_first = after.is_none();
+        let Look { mut snapshot, end, .. } = self.look_at_bucket(&bucket, policy, &view, after).await?;
+        let found = snapshot.space();
+        let is_all = is_first && end.is_none();
+        let (space, part) = if is_all { (Some(found), None) } else { (of_parts, Some(found)) };
         if let Some((_, spans)) = &object {
             let mut beyond = Looking::new(self, policy, &view);
             let known = |id: StripeId| snapshot.stripes.iter().any(|stripe| stripe.stripe == id);
@@ -242,7 +259,7 @@ impl Keeper {
             Some((ids, _)) => ids.iter().filter_map(|id| all.get(id).cloned()).collect(),
             None => all.into_values().collect(),
         };
-        Ok(Explanation { policy: Some(policy), space: snapshot.space(), half_life, stripes })
+        Ok(Explanation { policy: Some(policy), space, part, half_life, stripes })
     }
 
     /// How far conversions are, bucket by bucket.
@@ -250,21 +267,22 @@ impl Keeper {
         let state = self.state();
         let status = |(bucket, known): (&String, &Followed)| {
             let policy = known.policy?;
+            let space = known.parts.space();
             Some(PolicyStatus {
                 bucket: bucket.clone(),
                 policy: policy.to_string(),
                 preset: policy.preset().map(|preset| preset.name.to_owned()),
-                data_bytes: known.space.data_bytes,
-                fresh_bytes: known.space.fresh_bytes,
-                fast_bytes: known.space.fast_bytes,
-                compact_bytes: known.space.compact_bytes,
-                other_bytes: known.space.other_bytes,
-                young_bytes: known.space.young_bytes,
-                waiting_bytes: known.space.waiting_bytes,
-                percent: known.space.percent(),
+                data_bytes: space.data_bytes,
+                fresh_bytes: space.fresh_bytes,
+                fast_bytes: space.fast_bytes,
+                compact_bytes: space.compact_bytes,
+                other_bytes: space.other_bytes,
+                young_bytes: space.young_bytes,
+                waiting_bytes: space.waiting_bytes,
+                percent: space.percent(),
                 percent_max: policy.percent_max,
-                conversions_left: known.left,
-                whole: known.whole,
+                conversions_left: known.parts.left(),
+                whole: known.parts.whole(),
             })
         };
         state.followed.iter().filter_map(status).collect()
@@ -365,7 +383,7 @@ impl Keeper {
     }
 
     fn conversions_left(&self) {
-        let left = self.state().followed.values().map(|known| known.left).sum();
+        let left = self.state().followed.values().map(|known| known.parts.left()).sum();
         self.job_left(JobKind::Convert, left, None);
     }
 }

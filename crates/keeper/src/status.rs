@@ -400,7 +400,8 @@ pub struct PolicyStatus {
     pub percent_max: u32,
     /// Conversions that are planned.
     pub conversions_left: u64,
-    /// These numbers are of the whole bucket; otherwise of the part that was looked at last.
+    /// These numbers are of the whole bucket, of a large one each part as it was looked at last; otherwise of those parts that were
+    /// looked at yet.
     pub whole: bool,
 }
 

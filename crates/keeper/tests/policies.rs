@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use claystone_chunk::DiskId;
 use claystone_chunk::testing::Faults;
-use claystone_keeper::{ConversionError, Overall, Settings, Why};
+use claystone_keeper::{ConversionError, Overall, Settings, Space, Why};
 use claystone_meta::{
     BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject, ObjectRecords,
     PRESETS, Precondition, VersionRef, Versioning,
@@ -378,6 +378,48 @@ fn stripes_that_lie_in_several_parts_of_a_large_bucket_are_converted() {
             store.read(key).await;
         }
         assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+    });
+}
+
+/// Of a bucket that is looked at in parts all are told of together, when all were looked at; an object is told of beside its own part.
+#[test]
+fn a_large_bucket_takes_what_its_parts_take_together() {
+    let parts = Settings { look_stripes_max: 2, ..settings() };
+    with_settings(9, SMALL_RSM, parts, |store| async move {
+        // No two of one length: nothing can be merged, and the bucket stays over its bound.
+        for (key, rows) in [("a", 1), ("b", 2), ("c", 4), ("d", 3), ("e", 5)] {
+            store.put(key, rows * BYTES).await;
+        }
+        store.age().await;
+        let look = async || {
+            assert_eq!(store.keeper.convert_once().await.expect("the database answers").converted(), 0);
+            let status = store.keeper.status().await.expect("the database answers");
+            let of = &status.policies[0];
+            assert_eq!(of.percent.round(), 167.0);
+            let said = status.waiting.iter().filter(|said| said.starts_with("bucket b takes 166.7 %")).count();
+            (of.data_bytes / BYTES as u64, of.whole, said)
+        };
+        let explained = async |key| {
+            let explained = store.keeper.explain_policy("b", key).await.expect("it is there");
+            let rows = |space: Space| space.data_bytes / BYTES as u64;
+            (explained.space.map(rows), explained.part.map(rows), explained.stripes.len())
+        };
+        assert_eq!(look().await, (3, false, 0));
+        assert_eq!(explained(Some("e")).await, (None, Some(3), 1), "where its part begins is not known yet");
+        assert_eq!(look().await, (10, false, 0));
+        assert_eq!(look().await, (15, true, 1));
+        for _ in 0..3 {
+            assert_eq!(look().await, (15, true, 1));
+        }
+        assert_eq!(explained(Some("b")).await, (Some(15), Some(3), 1));
+        assert_eq!(explained(Some("c")).await, (Some(15), Some(7), 1));
+        assert_eq!(explained(Some("e")).await, (Some(15), Some(5), 1));
+        assert_eq!(explained(None).await, (Some(15), Some(3), 2));
+        // Under another policy it is looked at anew, from the first part on.
+        store.keeper.convert_once().await.expect("the database answers");
+        let other = "rsm:3+2/rsm:6+2<=170%,0.25..1.00".parse().expect("valid");
+        store.meta.set_policy("b", Some(other)).await.expect("it is there");
+        assert_eq!(look().await, (3, false, 0));
     });
 }
 

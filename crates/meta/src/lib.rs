@@ -19,15 +19,15 @@ pub mod testing;
 
 pub use policy::{HeatPolicy, PRESETS, PolicyError, Preset, Reads};
 pub use record::{
-    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, Held, ObjectRecord,
-    Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord, UploadId,
-    UploadRecord, VersionName, VolumeRecord,
+    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, Held,
+    ObjectRecord, Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord,
+    UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 pub use redundancy::{Mirroring, Redundancy, RedundancyError};
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
     BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, HeatRecords,
-    KeyRecords, ListPage, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, Pack, PackRecords,
-    PackedPart, Precondition, PutOutcome, Recode, Repack, SnapshotRecords, SpanPlace, StripeRecords, StripeTally, Swap,
-    UploadRecords, VersionRef, Versioning, VolumeRecords,
+    KeyRecords, ListPage, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, Pack,
+    PackRecords, PackedPart, Precondition, PutOutcome, Recode, Repack, SnapshotRecords, SpanPlace, StripeRecords,
+    StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
 };

@@ -172,7 +172,8 @@ fn shown(report: &api::PolicyReport) -> String {
     ] {
         table.row([what.to_owned(), bytes(number)]);
     }
-    format!("{name}{policy}\n\n{table}\n{:.1} % of the bytes of its objects\n", report.percent)
+    let of = if report.whole { "its objects" } else { "the objects in a part of it: not all parts were looked at yet" };
+    format!("{name}{policy}\n\n{table}\n{:.1} % of the bytes of {of}\n", report.percent)
 }
 
 /// The policy in sentences, and what it comes to now.
@@ -209,12 +210,14 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
         policy.disks_min(),
     );
     text.push_str(&format!(
-        "\nNow it takes {:.1} % of {}.{}\n\
+        "\n{} {:.1} % of {}.{}\n{}\
          Counted are all chunks of its objects and of their older versions; not parts of uploads that are not complete, nor what is \
          deleted and not reclaimed yet.\n",
+        if report.whole { "Now it takes" } else { "It is looked at in parts, and not all were yet. This one takes" },
         report.percent,
         bytes(report.data_bytes),
         unchanged(report),
+        of_part(report, key),
     ));
     if let Some(key) = key {
         if report.stripes.is_empty() {
@@ -231,6 +234,16 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
         text.push_str(&format!("{of} in {many}: {}.\n", reason.example));
     }
     text
+}
+
+/// That a large bucket keeps its bound part by part, and which part is told of.
+fn of_part(report: &api::PolicyReport, key: Option<&str>) -> String {
+    let (Some(data), Some(percent)) = (report.part_data_bytes, report.part_percent) else { return String::new() };
+    let which = if key.is_some() { "where the object begins" } else { "told of here, the first," };
+    format!(
+        "It is looked at in parts, each of which keeps the bound by itself: the one {which} takes {percent:.1} % of {}.\n",
+        bytes(data)
+    )
 }
 
 /// What of a bucket's chunks no bound changes now.

@@ -193,7 +193,7 @@ fn policy_table(policies: &[api::PolicyStatus]) -> Table {
     let mut table =
         Table::new(&["bucket", "policy", "objects", "fresh", "fast", "compact", "other", "takes", "bound", "left"]);
     for of in policies {
-        let takes = if of.whole { format!("{:.1} %", of.percent) } else { format!("{:.1} % of a part", of.percent) };
+        let takes = if of.whole { format!("{:.1} %", of.percent) } else { format!("{:.1} % so far", of.percent) };
         table.row([
             of.bucket.clone(),
             of.preset.clone().unwrap_or_else(|| of.policy.clone()),

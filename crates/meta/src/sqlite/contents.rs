@@ -24,8 +24,8 @@ pub(super) fn acquire(connection: &Connection, new: &NewContent, key: &str) -> R
         NewContent::Stripes(stripes) if stripes.is_empty() => Ok(None),
         NewContent::Stripes(stripes) => {
             let content = create(connection)?;
-            let mut span =
-                connection.prepare_cached("INSERT INTO spans (content, position, stripe, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+            let mut span = connection
+                .prepare_cached("INSERT INTO spans (content, position, stripe, bytes) VALUES (?1, ?2, ?3, ?4)")?;
             for (position, NewStripe { stripe, bytes }) in (0i64..).zip(stripes) {
                 insert_stripe(connection, stripe, 1)?;
                 let bytes = (*bytes < stripe.data_bytes).then_some(Int(*bytes));
@@ -62,8 +62,9 @@ pub(super) fn release(connection: &Connection, content: Option<ContentId>) -> Re
         return Ok(Vec::new());
     }
     let mut dead = Vec::new();
-    let mut spans =
-        connection.prepare_cached(&format!("SELECT stripe, band, {PART_BYTES} FROM spans WHERE content = ?1 ORDER BY position"))?;
+    let mut spans = connection.prepare_cached(&format!(
+        "SELECT stripe, band, {PART_BYTES} FROM spans WHERE content = ?1 ORDER BY position"
+    ))?;
     let mut rows = spans.query(params![content.0])?;
     while let Some(row) = rows.next()? {
         let stripe = stripe_id(row, 0)?;

@@ -16,8 +16,9 @@ use super::packs;
 use super::rows::{Int, text, time, unsigned, version_column, version_name};
 use super::stripes::{Gather, PLACE_COLUMNS, STRIPE_COLUMNS};
 use crate::{
-    BucketId, ContentId, DeleteObject, Deleted, Found, ListPage, ListQuery, MetaError, NewContent, NewObject, NewStripe,
-    ObjectRecord, ObjectRecords, Precondition, PutOutcome, Span, StripeRecord, VersionName, VersionRef, Versioning,
+    BucketId, ContentId, DeleteObject, Deleted, Found, ListPage, ListQuery, MetaError, NewContent, NewObject,
+    NewStripe, ObjectRecord, ObjectRecords, Precondition, PutOutcome, Span, StripeRecord, VersionName, VersionRef,
+    Versioning,
 };
 
 #[async_trait]

@@ -17,8 +17,8 @@ use super::{SqliteMeta, Workers, schema};
 use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
 use crate::{
     BucketId, BucketRecords, ChunkPlace, Conversion, DiskRecords, DiskState, HeatPolicy, HeatRecord, HeatRecords, Held,
-    KeyRecords, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, PackRecords, Precondition,
-    Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
+    KeyRecords, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, PackRecords,
+    Precondition, Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
 };
 
 mod model;
@@ -305,7 +305,10 @@ async fn a_database_of_schema_8_is_brought_forward() {
     let content = NewContent::Stripes(vec![NewStripe { stripe: padded, bytes: 8 }]);
     meta.put_object(NewObject { content, bytes: 8, ..empty_object(bucket, "padded") }).await.expect("room");
     assert_sound(&meta).await;
-    assert_eq!(meta.object("photos", "padded", &VersionRef::Current).await.expect("kept").spans[0].held, Held::First(8));
+    assert_eq!(
+        meta.object("photos", "padded", &VersionRef::Current).await.expect("kept").spans[0].held,
+        Held::First(8)
+    );
 }
 
 /// Each part of each pack passes through it, and temporary tables are in memory.

@@ -6,8 +6,8 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use super::uploads::{completed, part, upload};
 use super::{add_disks, bucket, current, delete, empty_object, ids, new_object, place, refused, stripe};
 use crate::{
-    Band, BucketId, Conversion, Held, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, Origin, Pack, PackedPart, Repack,
-    StripeNames, StripeRecord, UploadId,
+    Band, BucketId, Conversion, Held, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, Origin, Pack,
+    PackedPart, Repack, StripeNames, StripeRecord, UploadId,
 };
 
 fn range(offset: u64, bytes: u64) -> ByteRange {

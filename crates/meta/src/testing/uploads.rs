@@ -4,8 +4,8 @@ use super::{
     add_disks, at, bucket, current, delete, empty_object, ids, named, new_object, put_versioned, refused, stripe,
 };
 use crate::{
-    BucketId, Completed, ListQuery, Meta, MetaError, NewContent, NewObject, NewStripe, PartRecord, Precondition, StripeRecord,
-    UploadId, UploadRecord, VersionName, Versioning,
+    BucketId, Completed, ListQuery, Meta, MetaError, NewContent, NewObject, NewStripe, PartRecord, Precondition,
+    StripeRecord, UploadId, UploadRecord, VersionName, Versioning,
 };
 
 fn id(name: &str) -> UploadId {
@@ -34,7 +34,12 @@ async fn put(
     stripes: Vec<StripeRecord>,
 ) -> Result<Vec<StripeRecord>, MetaError> {
     let bytes = stripes.iter().map(|stripe| stripe.data_bytes).sum();
-    meta.put_part(&id(name), part(number, bytes), NewContent::Stripes(stripes.into_iter().map(NewStripe::from).collect())).await
+    meta.put_part(
+        &id(name),
+        part(number, bytes),
+        NewContent::Stripes(stripes.into_iter().map(NewStripe::from).collect()),
+    )
+    .await
 }
 
 pub(super) fn completed(bucket: BucketId, name: &str, parts: &[(u32, u64)]) -> Completed {
