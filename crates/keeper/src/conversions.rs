@@ -86,7 +86,7 @@ pub struct Resident {
 pub enum Standing {
     /// It may.
     Ready,
-    /// It is new, or was not watched for long enough.
+    /// It is new, or the store runs for so short a time that its reads may be lost.
     Young {
         /// Seconds until it counts.
         seconds_left: u64,

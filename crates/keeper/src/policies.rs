@@ -32,7 +32,7 @@ use crate::snapshot::Snapshot;
 use crate::status::PolicyStatus;
 use crate::view::View;
 use crate::why::Why;
-use crate::{Keeper, KeeperError};
+use crate::{Keeper, KeeperError, Settings};
 
 /// What one step of conversions did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -513,17 +513,17 @@ impl<'a> Looking<'a> {
 
     fn standing(&self, stripe: &StripeRecord) -> Standing {
         let keeper = self.keeper;
-        let age_min = keeper.inner.settings.convert_after;
-        let written = keeper.inner.env.clock.wall().unix_ms.saturating_sub(stripe.id.created().unix_ms);
-        let age = Duration::from_millis(written).min(keeper.now().since(keeper.inner.started));
+        let age = keeper.inner.env.clock.wall().unix_ms.saturating_sub(stripe.id.created().unix_ms);
+        let watched = keeper.now().since(keeper.inner.started);
+        let young = is_young(&keeper.inner.settings, Duration::from_millis(age), watched);
         let exposure = self.disks.exposure(stripe);
         let is_fresh = self.policy.is_fresh(stripe.code);
         if !self.policy.rows_alike() && !is_fresh && !Layout::is_whole_rows(stripe).unwrap_or(false) {
             Standing::ShortRow
         } else if self.disks.deferred.contains(&stripe.id) {
             Standing::Waits
-        } else if age < age_min {
-            Standing::Young { seconds_left: (age_min - age).as_secs().max(1) }
+        } else if let Some(left) = young {
+            Standing::Young { seconds_left: left.as_secs().max(1) }
         } else if !exposure.whole() {
             Standing::Hurt { chunks: exposure.lost.len() as u16 + exposure.unreachable }
         } else {
@@ -536,6 +536,14 @@ impl<'a> Looking<'a> {
     }
 }
 
+/// How long a stripe of this age still counts as new where reads are watched for so long. What was read before a start is in the
+/// records, but for the last while before a crash: for as long it is waited once more, so that what is read shows.
+fn is_young(settings: &Settings, age: Duration, watched: Duration) -> Option<Duration> {
+    let watched_min = settings.convert_after.min(settings.heat_every);
+    let left = settings.convert_after.saturating_sub(age).max(watched_min.saturating_sub(watched));
+    (!left.is_zero()).then_some(left)
+}
+
 /// Conversions of one bucket before it is looked at anew.
 pub(crate) const BATCH: usize = 64;
 /// Looks at buckets take one part in so many of the time.
@@ -544,6 +552,21 @@ pub(crate) const LOOK_SHARE: u32 = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_old_waits_after_a_start_for_as_long_as_heat_may_be_lost() {
+        let settings = Settings::default();
+        let left = |age_s, watched_s| {
+            is_young(&settings, Duration::from_secs(age_s), Duration::from_secs(watched_s)).map(|left| left.as_secs())
+        };
+        assert_eq!((left(0, 0), left(0, 9999), left(3599, 9999)), (Some(3600), Some(3600), Some(1)));
+        assert_eq!(
+            (left(9999, 0), left(9999, 299), left(9999, 300), left(3600, 300)),
+            (Some(300), Some(1), None, None)
+        );
+        let at_once = Settings { convert_after: Duration::ZERO, ..settings.clone() };
+        assert_eq!(is_young(&at_once, Duration::ZERO, Duration::ZERO), None);
+    }
 
     #[test]
     fn a_plan_is_carried_out_for_twenty_times_what_the_look_took_or_a_batch() {

@@ -33,7 +33,7 @@ pub struct Settings {
     pub upload_age_max: Option<Duration>,
     /// How often buckets with a policy are looked at.
     pub convert_every: Duration,
-    /// A stripe is converted when it is this old and upkeep has run for as long, so that reads had time to show.
+    /// A stripe is converted when it is this old, so that reads had time to show, and upkeep has run for as long or for `heat_every`.
     pub convert_after: Duration,
     /// Stripes of a bucket that are looked at at once: some 600 bytes of memory each. Of a larger bucket the next ones are looked
     /// at the next time.

@@ -123,7 +123,7 @@ pub enum Why {
         /// The other code.
         code: CodeSpec,
     },
-    /// It was written or converted a short while ago, or upkeep has not watched it for long enough.
+    /// It was written or converted a short while ago, or upkeep runs for so short a time that reads may be lost.
     Young {
         /// Seconds until it counts.
         seconds_left: u64,
@@ -249,7 +249,7 @@ impl fmt::Display for Why {
             ),
             Why::Young { seconds_left } => write!(
                 f,
-                "it stays as it is: it is new, or was not watched for long enough; it counts in {seconds_left} seconds"
+                "it stays as it is: it is new, or the store was started a short while ago; it counts in {seconds_left} seconds"
             ),
             Why::Hurt { chunks } => {
                 write!(f, "it stays as it is: {chunks} of its chunks are lost or do not answer, and repair comes first")

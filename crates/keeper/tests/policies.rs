@@ -113,6 +113,30 @@ fn heat_is_kept_over_a_restart_and_what_was_not_written_is_lost() {
     });
 }
 
+/// A store that is restarted more often than stripes count as new converts all the same: what they were read is in the records.
+#[test]
+fn after_a_restart_what_is_old_waits_only_until_lost_reads_would_show() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        store.age().await;
+        store.put("c", BYTES).await;
+        let restart = || {
+            let (stripes, reports) = Stripes::new(store.env.clone(), store.stripes.stores().clone(), stripe_settings());
+            support::keeper(&store.env, &store.meta, &stripes, reports, settings())
+        };
+        let why = async |keeper: &claystone_keeper::Keeper, key| {
+            keeper.explain_policy("b", Some(key)).await.expect("it is there").stripes[0].why
+        };
+        let keeper = restart();
+        assert!(matches!(why(&keeper, "a").await, Why::Young { seconds_left: 290..=300 }));
+        store.env.clock.sleep(Duration::from_secs(301)).await;
+        assert!(matches!(why(&keeper, "a").await, Why::Cold { sources: 2, .. }));
+        assert!(matches!(why(&keeper, "c").await, Why::Young { .. }), "it is new");
+        assert_eq!(keeper.convert_once().await.expect("the database answers").merged, 1);
+    });
+}
+
 #[test]
 fn a_conversion_inherits_heat() {
     with_policy(9, SMALL_RSM, |store| async move {
