@@ -104,6 +104,13 @@ fn a_workload_is_simulated_in_tables_json_and_plots() {
     assert_eq!(value(&rows, "cc3 hacfs-pc", "unreadable"), 0.0);
     assert!(json.out == with(&[&["--workload", "cc3", "--json"], &systems[..]].concat()).out, "a seed repeats all");
 
+    // A thousand files of any length are merged all the same.
+    let short = self::rows(&with(&["--workload", "short", "--system", "hacfs-pc", "--json"]));
+    assert!(value(&short, "short hacfs-pc", "space_while_written_max_percent") > 180.0, "zeros count");
+    assert!(value(&short, "short hacfs-pc", "merged") > 100.0);
+    let most = value(&short, "short hacfs-pc", "space_max_percent");
+    assert!(most <= 150.0, "{most}");
+
     fs::write(scratch.path("FB-1.tsv"), "job0\t9\t9\t2000000000\t0\t5\ta\njob1\t50\t9\t1000000\t0\t5\tb\n")
         .expect("written");
     let facebook = ["--workload", "cc1", "--facebook", "FB-1.tsv", "--plot", "plots", "--system", "clay-cold"];

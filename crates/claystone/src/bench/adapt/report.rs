@@ -12,7 +12,7 @@ use claystone_meta::HeatPolicy;
 use super::machine::{Conversion, Copied, PerChunk, Transfers};
 use super::replay::Replayed;
 use super::simulate::{Keeping, Outcome};
-use super::workload::MADE;
+use super::workload::{MADE, Made};
 use super::{Kept, SYSTEMS, System};
 use crate::chart::Bars;
 use crate::rows::{Against, Figure};
@@ -87,7 +87,9 @@ impl System {
     fn paper_rebuild(&self, workload: &str) -> Option<f64> {
         match self.kept {
             Kept::Code("rs:10+4") => Some(15.5),
-            Kept::Policy("pc") => MADE.iter().find(|made| made.name == workload).map(|made| made.paper_rebuild_chunks),
+            Kept::Policy("pc") => {
+                MADE.iter().find(|made| made.name == workload).and_then(|made| made.paper_rebuild_chunks)
+            }
             _ => None,
         }
     }
@@ -251,8 +253,12 @@ impl Report {
             tables.push((heading.to_owned(), self.transfers()));
         }
         let told = |workload: &str| {
-            let is_made = MADE.iter().any(|made| made.name == workload);
-            let what = if is_made { "synthetic, within what the paper says" } else { "recorded jobs, lengths scaled" };
+            let made = MADE.iter().find(|made| made.name == workload);
+            let what = match made.map(Made::is_of_blocks) {
+                Some(true) => "synthetic, within what the paper says",
+                Some(false) => "synthetic, short files",
+                None => "recorded jobs, lengths scaled",
+            };
             format!("{workload} ({what})")
         };
         let mut workloads: Vec<&str> = self.on_machine.iter().map(|on| on.workload.as_str()).collect();

@@ -29,6 +29,7 @@ use claystone_keeper::{
     BucketSnapshot, Change, Condition, Resident, Settings, Snapshot, Standing, plan_conversions, plan_repairs,
 };
 use claystone_meta::{ChunkPlace, HeatPolicy, StripeRecord};
+use claystone_object::{Cut, cut_to_merge, next_stripe};
 use claystone_stripe::{Heats, Layout, Nodes, sub_bytes_for};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -204,6 +205,8 @@ struct Band {
     stripe: usize,
     /// Which band of it.
     at: usize,
+    /// Bytes of the file.
+    bytes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -316,7 +319,7 @@ impl<'a> World<'a> {
 
     fn take(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
-            Event::Write { file } => self.write(file),
+            Event::Write { file } => self.write(file)?,
             Event::ReadFile { file } => self.read_file(file),
             Event::ReadBand { band } => self.read_band(band)?,
             Event::Plan => self.plan(),
@@ -337,30 +340,34 @@ impl<'a> World<'a> {
         self.now_s >= self.workload.measured_from_s
     }
 
-    /// A file becomes stripes of the first code, each as long as can be.
-    fn write(&mut self, file: usize) {
-        let code = self.keeping.first();
-        let shape = code.shape();
-        let row_bytes = Layout::new(shape, sub_bytes_for(code), 1).row_bytes();
-        let tile_bytes = row_bytes / u64::from(shape.data);
-        let stripe_rows = CHUNK_BYTES_MAX / tile_bytes;
-        let mut rows_left = (self.workload.files[file] / row_bytes).max(1);
-        let begin = self.bands.len();
-        while rows_left > 0 {
-            let rows = rows_left.min(stripe_rows);
-            rows_left -= rows;
+    /// A file becomes stripes as the store cuts them, of the first code each as long as can be.
+    fn write(&mut self, file: usize) -> anyhow::Result<()> {
+        let (begin, mut left) = (self.bands.len(), self.workload.files[file]);
+        while left > 0 {
+            let taken = self.workload.files[file] - left;
+            let stripe_bytes_max = |code: CodeSpec| u64::from(code.shape().data) * CHUNK_BYTES_MAX;
+            let next = next_stripe(self.keeping.first(), taken, left, self.cluster.servers(), stripe_bytes_max);
+            let (code, bytes) = next.context("there are servers enough")?;
+            let Cut { bytes, stripe_bytes } = match self.keeping {
+                Keeping::Policy(policy) if code == policy.fast => cut_to_merge(code, policy.compact, bytes),
+                _ => Cut { bytes, stripe_bytes: bytes },
+            };
+            left -= bytes;
+            let shape = code.shape();
             let mut disks = Vec::with_capacity(shape.chunks().into());
             (0..shape.chunks()).for_each(|_| self.place(&mut disks));
-            let band = self.bands.len();
-            let stripe = Stripe { code, chunk_bytes: rows * tile_bytes, bands: vec![band], disks, born_s: self.now_s };
-            self.bands.push(Band { stripe: self.stripes.len(), at: 0 });
-            self.data_bytes += stripe.data_bytes() as f64;
+            let bands = vec![self.bands.len()];
+            let chunk_bytes = Layout::new(shape, sub_bytes_for(code), stripe_bytes).chunk_bytes();
+            let stripe = Stripe { code, chunk_bytes, bands, disks, born_s: self.now_s };
+            self.bands.push(Band { stripe: self.stripes.len(), at: 0, bytes });
+            self.data_bytes += bytes as f64;
             self.chunks_bytes += stripe.chunks_bytes() as f64;
             self.outcome.encoded.read_bytes += stripe.data_bytes() as f64;
             self.outcome.encoded.written_bytes += (stripe.chunks_bytes() - stripe.data_bytes()) as f64;
             self.stripes.push(Some(stripe));
         }
         self.files[file] = begin..self.bands.len();
+        Ok(())
     }
 
     /// Adds a disk of a server that has none of these.
@@ -394,9 +401,9 @@ impl<'a> World<'a> {
     }
 
     fn read_band(&mut self, band: usize) -> anyhow::Result<()> {
-        let Band { stripe: id, at } = self.bands[band];
-        let data = self.keeping.first().shape().data;
+        let Band { stripe: id, at, .. } = self.bands[band];
         let stripe = self.stripes[id].clone().context("a band is of a stripe")?;
+        let data = stripe.code.shape().data / stripe.bands.len() as u16;
         let band_bytes = u64::from(data) * stripe.chunk_bytes;
         self.heats.read(stripe_id(id), band_bytes, stripe.data_bytes(), self.wall());
         let down = self.down(&stripe);
@@ -484,7 +491,7 @@ impl<'a> World<'a> {
             Resident {
                 stripe: stripe_id(id),
                 code: stripe.code,
-                data_bytes: stripe.data_bytes(),
+                data_bytes: stripe.bands.iter().map(|band| self.bands[*band].bytes).sum(),
                 chunk_bytes: stripe.chunk_bytes,
                 bands: stripe.bands.len() as u16,
                 bands_living: stripe.bands.len() as u16,
@@ -546,7 +553,7 @@ impl<'a> World<'a> {
         ids.iter().for_each(|id| self.stripes[*id] = None);
         for target in targets {
             for (at, band) in target.bands.iter().enumerate() {
-                self.bands[*band] = Band { stripe: self.stripes.len(), at };
+                self.bands[*band] = Band { stripe: self.stripes.len(), at, ..self.bands[*band] };
             }
             self.stripes.push(Some(target));
         }

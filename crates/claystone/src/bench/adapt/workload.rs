@@ -9,6 +9,8 @@
 //! | 85 to 95 % of the files of CC1, CC2 and FB are cold | 92 | 88 | 75 | 75 | 94 |
 //! | CC2, CC3 and CC4 have more hot data; CC3 and CC4 meet the bound (25 % in the fast code) | 8 | 20 | 35 | 35 | 6 |
 //!
+//! Beside these is one that the paper has not: `short`, files of 64 KiB to 8 MiB, which are no whole stripes of any code.
+//!
 //! The rows are: percent of reads that go to hot files, percent of files that are cold, percent of bytes in hot files.
 //!
 //! Invariants:
@@ -85,27 +87,35 @@ pub struct Made {
     hot_bytes: u32,
     /// Share of reads that go to these.
     hot_reads: u32,
-    /// Blocks that are read and written again to rebuild a lost data block, as the paper has it.
-    pub paper_rebuild_chunks: f64,
+    /// Blocks that are read and written again to rebuild a lost data block, as the paper has it; `None`: it has no such workload,
+    /// and files are many and short.
+    pub paper_rebuild_chunks: Option<f64>,
 }
 
-/// The five.
-pub const MADE: [Made; 5] = [
-    Made { name: "cc1", hot_files: 8, hot_bytes: 8, hot_reads: 88, paper_rebuild_chunks: 9.0 },
-    Made { name: "cc2", hot_files: 12, hot_bytes: 20, hot_reads: 75, paper_rebuild_chunks: 9.0 },
-    Made { name: "cc3", hot_files: 25, hot_bytes: 35, hot_reads: 75, paper_rebuild_chunks: 8.0 },
-    Made { name: "cc4", hot_files: 25, hot_bytes: 35, hot_reads: 87, paper_rebuild_chunks: 8.0 },
-    Made { name: "fb", hot_files: 6, hot_bytes: 6, hot_reads: 90, paper_rebuild_chunks: 9.0 },
+/// The five, and one of short files.
+pub const MADE: [Made; 6] = [
+    Made { name: "cc1", hot_files: 8, hot_bytes: 8, hot_reads: 88, paper_rebuild_chunks: Some(9.0) },
+    Made { name: "cc2", hot_files: 12, hot_bytes: 20, hot_reads: 75, paper_rebuild_chunks: Some(9.0) },
+    Made { name: "cc3", hot_files: 25, hot_bytes: 35, hot_reads: 75, paper_rebuild_chunks: Some(8.0) },
+    Made { name: "cc4", hot_files: 25, hot_bytes: 35, hot_reads: 87, paper_rebuild_chunks: Some(8.0) },
+    Made { name: "fb", hot_files: 6, hot_bytes: 6, hot_reads: 90, paper_rebuild_chunks: Some(9.0) },
+    Made { name: "short", hot_files: 8, hot_bytes: 8, hot_reads: 88, paper_rebuild_chunks: None },
 ];
 
 impl Made {
+    /// Whether its files are blocks that are whole stripes of every code.
+    pub fn is_of_blocks(&self) -> bool {
+        self.paper_rebuild_chunks.is_some()
+    }
+
     /// Makes it.
     pub fn make(&self, scale: Scale, seed: u64) -> Workload {
         self.make_with_hot(scale, seed).0
     }
 
     /// Makes it; also returns which files are hot on the first day.
-    fn make_with_hot(&self, scale: Scale, seed: u64) -> (Workload, Vec<usize>) {
+    fn make_with_hot(&self, mut scale: Scale, seed: u64) -> (Workload, Vec<usize>) {
+        scale.files *= if self.is_of_blocks() { 1 } else { SHORT_FOR_ONE };
         let seed = self.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(257).wrapping_add(byte.into()));
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let hot_count = (scale.files * self.hot_files as usize).div_ceil(100);
@@ -150,8 +160,14 @@ impl Made {
         (Workload { name: self.name.to_owned(), files, reads, measured_from_s: SETTLED_S, end_s }, hot)
     }
 
-    /// Lengths of files, of which the hot ones hold their share of all bytes.
+    /// Lengths of files, of which the hot ones hold their share of all bytes. Short ones have any length, as many from each one to
+    /// its double.
     fn lengths(&self, scale: Scale, hot: &[usize], random: &mut ChaCha8Rng) -> Vec<u64> {
+        if !self.is_of_blocks() {
+            let of_octaves = (SHORT_BYTES_MAX as f64 / SHORT_BYTES_MIN as f64).log2();
+            let mut length = || (SHORT_BYTES_MIN as f64 * random.random_range(0.0..of_octaves).exp2()) as u64 + 1;
+            return (0..scale.files).map(|_| length()).collect();
+        }
         let mut is_hot = vec![false; scale.files];
         hot.iter().for_each(|file| is_hot[*file] = true);
         // Three quarters of all lengths within a factor of five.
@@ -291,6 +307,11 @@ const COOL_A_DAY: f64 = 0.05;
 const TRIES: usize = 16;
 /// 60 blocks of 64 MiB: whole stripes of every code.
 pub const UNIT_BYTES: u64 = 60 * (64 << 20);
+/// Shorter ones share packs.
+const SHORT_BYTES_MIN: u64 = 64 << 10;
+const SHORT_BYTES_MAX: u64 = 8 << 20;
+/// So many short files in the place of one.
+const SHORT_FOR_ONE: usize = 8;
 /// A row of twelve tiles.
 const SHORTEST_BYTES: u64 = 12 * (64 << 10);
 const HOUR_S: f64 = 3600.0;
@@ -306,7 +327,7 @@ mod tests {
         let scale = Scale { data_bytes: 64 << 40, files: 1000, days: 9, unit_bytes: UNIT_BYTES };
         for made in MADE {
             let (Workload { files, reads, .. }, hot) = made.make_with_hot(scale, 1);
-            assert_eq!(hot.len(), (made.hot_files * 10) as usize);
+            assert_eq!(hot.len(), files.len() * made.hot_files as usize / 100);
             let share = |of: u64, all: u64| 100.0 * of as f64 / all as f64;
             let bytes = share(hot.iter().map(|file| files[*file]).sum(), files.iter().sum());
             // Later others are hot.
@@ -317,6 +338,8 @@ mod tests {
             assert!(near(bytes, made.hot_bytes), "{}: {bytes} % of bytes are hot", made.name);
             assert!(near(to_hot, made.hot_reads), "{}: {to_hot} % of reads", made.name);
             assert!(reads.is_sorted_by(|one, other| one.0 <= other.0));
+            let of_blocks = files.iter().filter(|bytes| bytes.is_multiple_of(UNIT_BYTES)).count();
+            assert_eq!(of_blocks, if made.is_of_blocks() { files.len() } else { 0 }, "{}", made.name);
         }
         let again = |seed| MADE[0].make(scale, seed).reads;
         assert!(again(1) == again(1) && again(1) != again(2));

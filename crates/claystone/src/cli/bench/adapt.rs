@@ -15,7 +15,7 @@ pub struct Adapt {
     /// [default: what CLAYSTONE_FACEBOOK names]
     #[arg(long, value_name = "PATH")]
     facebook: Option<PathBuf>,
-    /// Only this made workload: cc1, cc2, cc3, cc4 or fb; may be given several times
+    /// Only this made workload: cc1, cc2, cc3, cc4, fb, or short, which is simulated only; may be given several times
     #[arg(long = "workload", value_name = "NAME")]
     workloads: Vec<String>,
     /// Only this way to keep data, such as "rs:10+4" or "hacfs-pc"; may be given several times
