@@ -14,13 +14,12 @@ pub fn remarks(
     shared: &[(String, usize)],
 ) -> Vec<String> {
     let mut remarks = Vec::new();
-    if durability == Durability::Buffered
-        && nodes.len() == 1
-        && let Some(node) = nodes.first()
-    {
+    // On one node as much is synced before an acknowledgement as survives its power cut.
+    if durability == Durability::Buffered && nodes.len() > 1 {
         remarks.push(format!(
-            "durability is \"replicated\", and all disks are on node {node}: a power cut there takes what was acknowledged in the last \
-             moment from all of them; \"sync\" keeps it"
+            "durability is \"replicated\", which counts on {} nodes to lose power apart, and all are disks of this machine: what was \
+             acknowledged in the last moment is lost if its own power is cut; \"sync\" keeps it, and so does one name for all of them",
+            nodes.len()
         ));
     }
     let tolerance = usize::from(code.tolerance());
@@ -46,9 +45,10 @@ mod tests {
             remarks(durability, code, &nodes, &[("nvme0n1".to_owned(), disks)])
         };
         assert!(told(Durability::Synced, &[&one], 2).is_empty());
-        assert!(told(Durability::Buffered, &[&one, &other], 2).is_empty());
-        let replicated = told(Durability::Buffered, &[&one], 2);
-        assert!(replicated.len() == 1 && replicated[0].contains("all disks are on node a"), "{replicated:?}");
+        assert!(told(Durability::Synced, &[&one, &other], 2).is_empty());
+        assert!(told(Durability::Buffered, &[&one], 2).is_empty());
+        let replicated = told(Durability::Buffered, &[&one, &other], 2);
+        assert!(replicated.len() == 1 && replicated[0].contains("counts on 2 nodes"), "{replicated:?}");
         let shared = told(Durability::Synced, &[&one, &other], 3);
         assert!(shared.len() == 1 && shared[0].starts_with("3 disks have the solid-state drive nvme0n1"), "{shared:?}");
     }

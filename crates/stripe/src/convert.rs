@@ -10,7 +10,7 @@
 //! | state | what holds | after a crash |
 //! |---|---|---|
 //! | as it was | each source is a codeword of the old code | the same |
-//! | converted | the new chunks too are synced and were read back; nobody names them, a claim keeps reclaim away | as it was; the new chunks are garbage |
+//! | converted | all chunks are synced, also kept ones that were acknowledged before; the new ones were read back, nobody names them, a claim keeps reclaim away | as it was; the new chunks are garbage |
 //! | named | one transaction named the targets; kept chunks are the same files on the same disks. The sources are dead stripes of nothing but the chunks that were dropped | the same |
 //! | done | the dropped chunks are deleted and the sources forgotten, as those of every dead stripe, when nobody reads by their records | the same |
 //!
@@ -48,7 +48,7 @@ use claystone_env::aligned_buffer;
 use claystone_meta::{Band, ChunkPlace, Conversion, Origin, StripeRecord};
 use futures::future::try_join_all;
 
-use crate::fresh::{Target, create, delete_all, settle};
+use crate::fresh::{Target, create, delete_all, settle, settle_kept};
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
 use crate::rebuild::windows;
@@ -94,6 +94,7 @@ pub(crate) async fn convert(
     let nobody_failed: Vec<Sources> =
         sources.iter().map(|source| Sources::new(stripes, source, stripes.settings.read_timeout)).collect();
     check_exposure(stripes, sources, plan, &nobody_failed)?;
+    settle_kept(stripes, &targets).await?;
     let family = family.filter(|family| family.fast == plan.to);
     let fresh = place_writes(stripes, &mut targets, plan, family, layout.chunk_bytes())?;
     check_nodes(stripes, sources, plan, &targets)?;

@@ -7,6 +7,7 @@
 //! 3. A read asks for what its plan says and nothing else; when a store fails or is slow, the next plan leaves it
 //!    out. Bytes reach the caller only as a store verified them, or as the code recovered them from such bytes.
 //! 4. Data lies in rows of tiles ([`Layout`]), so memory is bounded by a few rows whatever the stripe's length.
+//! 5. No one node that loses power takes a stripe with it, also where not all of its chunks are synced yet.
 //!
 //! Left out: which code a stripe gets (crate `object`), when it is repaired (crate `keeper`).
 
@@ -30,6 +31,7 @@ mod recode;
 mod stores;
 mod stripes;
 mod verify;
+mod volatile;
 mod writer;
 
 pub use claim::Claim;

@@ -11,7 +11,7 @@
 //! | state | what holds | after a crash |
 //! |---|---|---|
 //! | as it was | the data and the old parity are a codeword of the old code | the same |
-//! | recoded | the new parity too is synced and was read back; nobody names it, a claim keeps reclaim away | as it was; the new parity is garbage |
+//! | recoded | all chunks are synced, also data that was acknowledged before; the new parity was read back, nobody names it, a claim keeps reclaim away | as it was; the new parity is garbage |
 //! | named | one transaction named the new code with its parity; the data chunks are the same, by name and disk | the old parity is garbage |
 //! | done | nothing of the old parity is left on disks that answer | the same |
 //!
@@ -32,7 +32,7 @@ use futures::future::try_join_all;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::fresh::{create, delete_all, settle};
+use crate::fresh::{create, delete_all, settle, settle_kept};
 use crate::gather::{Sources, Window, gather};
 use crate::rebuild::windows;
 use crate::writer::in_time;
@@ -66,6 +66,7 @@ pub(crate) async fn recode(
     let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
     check_exposure(stripes, record, code, &Sources::new(stripes, record, stripes.settings.read_timeout))?;
+    settle_kept(stripes, std::slice::from_ref(record)).await?;
     let targets = targets(stripes, record, code, layout.chunk_bytes())?;
     match fill(stripes, record, code, &targets, &layout, pace).await {
         Ok((bytes_read, bytes_verified)) => {

@@ -1,6 +1,6 @@
 //! Writes one stripe, batch of rows by batch of rows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -11,6 +11,7 @@ use claystone_meta::{ChunkPlace, StripeRecord};
 use futures::future::join_all;
 
 use crate::lanes::Disks;
+use crate::volatile::{Kept, plan_syncs};
 use crate::{Claim, Family, Layout, StripeError, Stripes, place_chunks, sub_bytes_for};
 
 /// A stripe being written. Dropping it leaves chunks that nobody names.
@@ -18,6 +19,16 @@ use crate::{Claim, Family, Layout, StripeError, Stripes, place_chunks, sub_bytes
 /// A store that fails costs the stripe one chunk; writing goes on while no more is missing than the caller lets go (a local
 /// or product code has more parity than it tolerates losses), and repair brings the chunk back. With fewer chunks the
 /// write fails.
+///
+/// ```text
+/// taking --finish--> committed --enough are synced--> acknowledged
+/// ```
+///
+/// | state | what holds |
+/// |---|---|
+/// | taking | nothing can be read |
+/// | committed | each chunk that is not missing is whole; with `Buffered` only those are synced that `plan_syncs` named |
+/// | acknowledged | whichever one node loses power, the stripe is recovered from what is left: what went missing in between was made up for by further syncs |
 pub struct StripeWriter {
     stripes: Stripes,
     code: Arc<dyn ErasureCode>,
@@ -172,8 +183,8 @@ impl StripeWriter {
         Ok(())
     }
 
-    /// Writes what is left, makes every chunk as durable as asked, and returns the record to commit with the claim
-    /// that keeps its chunks until then.
+    /// Writes what is left, syncs every chunk, or with `Buffered` so many that no one node takes the stripe with it when it loses
+    /// power, and returns the record to commit with the claim that keeps its chunks until then.
     ///
     /// # Errors
     /// `NotDurable`, `WrongLength` if bytes are missing.
@@ -184,32 +195,58 @@ impl StripeWriter {
         if self.rows_done < self.layout.rows() {
             self.flush().await?;
         }
-        let durability = self.durability;
-        let stripes = &self.stripes;
-        let writers = self.writers.iter_mut().map(Option::take).zip(&self.record.places);
-        let commits = writers.map(|(writer, place)| async move {
-            match (writer, place) {
-                (Some(writer), Some(place)) => {
-                    in_time(stripes, place.disk, writer.commit(durability)).await.map(|()| true)
-                }
-                _ => Ok(false),
+        let mut kept = self.commit().await;
+        loop {
+            self.check_written(kept.iter().map(|kept| *kept != Kept::Missing))?;
+            let syncs = plan_syncs(self.code.spec(), &kept);
+            if syncs.is_empty() {
+                break;
             }
-        });
-        let committed = join_all(commits).await;
-        let mut written = 0;
-        for (place, committed) in self.record.places.iter_mut().zip(committed) {
-            match committed {
-                Ok(true) => written += 1,
-                Ok(false) => *place = None,
-                Err(error) => {
-                    *place = None;
-                    self.last_error = Some(error);
-                }
+            // Each round some are synced or missing that were not.
+            for (index, synced) in sync(&self.stripes, &self.record, syncs).await {
+                kept[index.at()] = synced.map_or_else(|error| self.missing(error), |()| Kept::Synced);
             }
         }
-        assert_eq!(written, self.record.places.iter().flatten().count(), "a place for each chunk written");
-        self.check_written(self.record.places.iter().map(Option::is_some))?;
+        for (place, kept) in self.record.places.iter_mut().zip(&kept) {
+            place.take_if(|_| *kept == Kept::Missing);
+        }
         Ok((self.record, self.claim))
+    }
+
+    /// Ends all chunks, those synced at once that have to be.
+    async fn commit(&mut self) -> Vec<Kept> {
+        let nodes = self.stripes.stores.nodes();
+        let chunks = self.writers.iter().zip(&self.record.places);
+        let volatile = chunks.map(|(writer, place)| match (writer, place) {
+            (Some(_), Some(place)) => Kept::Volatile(nodes.node(place.disk)),
+            _ => Kept::Missing,
+        });
+        let mut kept: Vec<Kept> = volatile.collect();
+        let syncs = match self.durability {
+            Durability::Synced => (0..kept.len() as u16).map(ChunkIndex).collect(),
+            Durability::Buffered => plan_syncs(self.code.spec(), &kept),
+        };
+        let (stripes, syncs) = (&self.stripes, &syncs);
+        let writers = self.writers.iter_mut().map(Option::take).zip(&self.record.places);
+        let commits = (0..).map(ChunkIndex).zip(writers).map(|(index, (writer, place))| async move {
+            let (Some(writer), Some(place)) = (writer, place) else { return Ok(()) };
+            let durability = if syncs.contains(&index) { Durability::Synced } else { Durability::Buffered };
+            in_time(stripes, place.disk, writer.commit(durability)).await
+        });
+        let committed = join_all(commits).await;
+        for ((index, kept), committed) in (0..).map(ChunkIndex).zip(&mut kept).zip(committed) {
+            match committed {
+                Err(error) => *kept = self.missing(error),
+                Ok(()) if *kept != Kept::Missing && syncs.contains(&index) => *kept = Kept::Synced,
+                Ok(()) => {}
+            }
+        }
+        kept
+    }
+
+    fn missing(&mut self, error: ChunkError) -> Kept {
+        self.last_error = Some(error);
+        Kept::Missing
     }
 
     /// Rows of which some bytes have been taken and which are not written yet, when the last of them is complete.
@@ -299,6 +336,23 @@ impl StripeWriter {
 }
 
 const SENT_BATCHES_MAX: usize = 3;
+
+/// Syncs the disks of committed chunks.
+async fn sync(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    chunks: BTreeSet<ChunkIndex>,
+) -> Vec<(ChunkIndex, Result<(), ChunkError>)> {
+    let syncs = chunks.into_iter().map(|index| async move {
+        let disk = record.places[index.at()].as_ref().expect("a committed chunk has a place").disk;
+        let synced = match stripes.stores.readable(disk) {
+            Some(store) => in_time(stripes, disk, store.sync()).await,
+            None => Err(ChunkError::Unavailable { disk, reason: "the disk went away".to_owned() }),
+        };
+        (index, synced)
+    });
+    join_all(syncs).await
+}
 
 /// Waits for one store, but not for ever.
 pub(crate) async fn in_time<T>(

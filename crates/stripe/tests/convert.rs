@@ -26,6 +26,8 @@ struct World {
     disks: Vec<MemoryStore>,
     counting: Vec<Arc<FaultyStore>>,
     cut: Cut,
+    /// Of what is written.
+    durability: Durability,
     data: Vec<Bytes>,
 }
 
@@ -49,7 +51,7 @@ impl World {
             Arc::new(FaultyStore::new(store, env.clock.clone()))
         };
         let counting = disks.iter().map(counting).collect();
-        let world = World { env, meta, bucket, stripes, disks, counting, cut, data };
+        let world = World { env, meta, bucket, stripes, disks, counting, cut, durability: Durability::default(), data };
         (0..world.disks.len()).for_each(|disk| world.find(disk));
         world
     }
@@ -84,7 +86,7 @@ impl World {
     async fn write(&mut self, code: &str, bytes: usize, disks: std::ops::Range<usize>) {
         let data = pattern(self.data.len() as u64, bytes);
         (0..self.disks.len()).filter(|disk| !disks.contains(disk)).for_each(|disk| self.lose(disk));
-        let mut writer = self.stripes.writer(spec(code), bytes as u64, Durability::Synced).await.expect("enough disks");
+        let mut writer = self.stripes.writer(spec(code), bytes as u64, self.durability).await.expect("enough disks");
         writer.append(&data).await.expect("stores take it");
         let (stripe, _claim) = writer.finish().await.expect("all stores commit");
         (0..self.disks.len()).for_each(|disk| self.find(disk));
@@ -308,6 +310,22 @@ async fn bytes_are_the_same_under_every_code_of_a_family() {
     let world = family.world(70_016).await;
     for to in [family.compact, family.fast] {
         world.switch(to).await;
+        world.assert_survives(to).await;
+    }
+}
+
+/// Of stripes that were acknowledged before they were synced, with a disk on each node, none is synced.
+#[tokio::test]
+async fn what_a_conversion_keeps_is_synced_before_it_is_in_another_stripe() {
+    for (family, to) in [(&FAMILIES[2], "rsm:12+3"), (&FAMILIES[1], "lrc:12+2+2")] {
+        let mut world = World::new((family.stripes * family.disks + 2) as u128).await;
+        world.durability = Durability::Buffered;
+        for at in 0..family.stripes {
+            world.write(family.fast, 60_000, at * family.disks..(at + 1) * family.disks).await;
+        }
+        world.switch(to).await;
+        world.disks.iter().for_each(MemoryStore::lose_unsynced);
+        world.assert_sound(to).await;
         world.assert_survives(to).await;
     }
 }

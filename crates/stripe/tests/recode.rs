@@ -51,8 +51,11 @@ impl World {
     }
 
     async fn write(&self, code: &str, data: &[u8]) -> StripeRecord {
-        let mut writer =
-            self.stripes.writer(spec(code), data.len() as u64, Durability::Synced).await.expect("enough disks");
+        self.write_as(code, data, Durability::Synced).await
+    }
+
+    async fn write_as(&self, code: &str, data: &[u8], durability: Durability) -> StripeRecord {
+        let mut writer = self.stripes.writer(spec(code), data.len() as u64, durability).await.expect("enough disks");
         writer.append(data).await.expect("stores take it");
         writer.finish().await.expect("all stores commit").0
     }
@@ -324,4 +327,15 @@ async fn readers_notice_nothing() {
         }
     };
     tokio::join!(switching, reading(0), reading(1), reading(2));
+}
+
+/// Of a stripe that was acknowledged before it was synced, with a disk on each node, no chunk is synced.
+#[tokio::test]
+async fn data_is_synced_before_it_has_other_parity() {
+    let world = World::new(9);
+    let data = pattern(1, 100_000);
+    let before = world.write_as("rs:4+3", &data, Durability::Buffered).await;
+    let after = world.switch(&before, "rs:4+2", &Mutex::default()).await;
+    world.disks.iter().for_each(MemoryStore::lose_unsynced);
+    world.assert_survives(&after, &data, "after a power cut of all").await;
 }

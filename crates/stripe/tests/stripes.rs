@@ -398,3 +398,70 @@ async fn claims_guard_a_stripe_until_they_are_dropped() {
     drop(reading);
     assert!(!world.stripes.is_claimed(record.id));
 }
+
+impl World {
+    /// Disks are on so many nodes, one after another.
+    fn on_nodes(disks: u128, nodes: u128) -> World {
+        let world = World::new(disks);
+        for disk in 0..disks {
+            let node = NodeId((disk % nodes).to_string());
+            world.stripes.stores().update(DiskId(disk), |member| member.record.node = node);
+        }
+        world
+    }
+
+    /// Writes a stripe that is acknowledged before all of it is synced; `before_end` happens before the chunks are ended.
+    async fn write_buffered(&self, code: &str, data: &[u8], before_end: impl FnOnce(&World)) -> StripeRecord {
+        let code: CodeSpec = code.parse().expect("a valid code");
+        let mut writer =
+            self.stripes.writer(code, data.len() as u64, Durability::Buffered).await.expect("enough disks");
+        writer.append(data).await.expect("stores take it");
+        before_end(self);
+        writer.finish().await.expect("enough stores commit").0
+    }
+
+    fn cut_power_of_node(&self, node: u128, nodes: u128) {
+        let on_node = self.memory.iter().enumerate().filter(|(disk, _)| *disk as u128 % nodes == node);
+        on_node.for_each(|(_, store)| store.lose_unsynced());
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_loses_power_takes_no_stripe_that_is_not_synced_whole() {
+    let data = pattern(13, 300_000);
+    for code in CODES {
+        for nodes in 1..=6 {
+            for node in 0..nodes {
+                let world = World::on_nodes(6, nodes);
+                let record = world.write_buffered(code, &data, |_| ()).await;
+                world.cut_power_of_node(node, nodes);
+                world.assert_reads(&record, &data).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_at_the_end_has_others_synced_in_its_place() {
+    let data = pattern(14, 300_000);
+    for (code, nodes) in [("rs:4+2", 3), ("clay:4+2:5", 3), ("rs:4+2", 2), ("rs:4+2", 1), ("mirror:4x3", 2)] {
+        for (node, failing, appended) in
+            (0..nodes).flat_map(|node| (0..6).flat_map(move |disk| [0, 1].map(|appended| (node, disk, appended))))
+        {
+            let world = World::on_nodes(6, nodes);
+            let fails = Faults { fail_after: Some(appended), ..Faults::default() };
+            let record = world.write_buffered(code, &data, |world| world.faulty[failing].set(fails)).await;
+            world.cut_power_of_node(node, nodes);
+            world.memory[failing].set_state(StoreState::Failed { reason: "broken".to_owned() });
+            world.assert_reads(&record, &data).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_each_node_has_as_few_chunks_as_the_code_tolerates_to_lose_none_is_synced() {
+    let world = World::on_nodes(6, 3);
+    let record = world.write_buffered("rs:4+2", &pattern(15, 300_000), |_| ()).await;
+    world.memory.iter().for_each(MemoryStore::lose_unsynced);
+    assert!(world.memory.iter().all(|store| store.ids().is_empty()), "of {record:?}");
+}

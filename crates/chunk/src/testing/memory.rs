@@ -131,6 +131,11 @@ impl MemoryStore {
         }
     }
 
+    /// A power cut that takes all chunks which were not synced.
+    pub fn lose_unsynced(&self) {
+        self.crash(&Worst);
+    }
+
     /// All committed chunks.
     pub fn ids(&self) -> Vec<ChunkId> {
         self.lock().chunks.keys().copied().collect()
@@ -150,6 +155,19 @@ impl MemoryStore {
 
     fn writable(&self) -> Result<MutexGuard<'_, Inner>, ChunkError> {
         self.shared.writable().map_err(|reason| self.unavailable(reason))
+    }
+}
+
+/// Of what a power cut may take it takes all.
+struct Worst;
+
+impl Random for Worst {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+    }
+
+    fn fork(&self, _: &str) -> Arc<dyn Random> {
+        Arc::new(Worst)
     }
 }
 

@@ -65,7 +65,7 @@ pub struct Up {
     /// Instruction set that codes run with: scalar, neon, avx2, avx2-gfni or avx512-gfni [default: the fastest there is]
     #[arg(long, value_name = "TIER")]
     code_tier: Option<String>,
-    /// When a write is acknowledged: `sync` on disk, or `replicated` in the memory behind enough disks
+    /// When a write is acknowledged: `sync` when it is on disk, or `replicated` when no one node that loses power takes it along
     #[arg(long, value_name = "sync|replicated")]
     durability: Option<String>,
     /// Settings file [default: DIR/claystone.toml, if there is one]
