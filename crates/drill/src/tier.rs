@@ -7,7 +7,7 @@
 //! |---|---|
 //! | cuts | the power of both is cut during every operation that changes something, some times each, in a branch of one run; in some branches again in every operation of the opening |
 //! | hurts | in branches, after the cut or between calls: a sector of a log or of a superblock is lost, or a bit flips |
-//! | ssd gone, hdd gone | from the operation after so many on, every call of the device fails |
+//! | ssd gone, hdd gone | from the operation after so many on, in the middle of whatever it is for, every call of the device fails; so for each operation of a run |
 //! | ssd fails, hdd fails | that operation fails |
 //! | alone | after the cut the solid-state drive is gone for good, where the hard disk says that all is at home |
 //!

@@ -277,17 +277,23 @@ impl SimDevice {
         self.state().faults.fail_after = Some(operations);
     }
 
-    /// Takes back what [`SimDevice::fail_after`] and [`SimDevice::cut_power_after`] announced; returns whether nothing
-    /// was left to take back.
-    pub fn spare_faults(&self) -> bool {
-        let mut state = self.state();
-        state.faults.fail_after.take().is_none() & state.faults.cut_after.take().is_none()
+    /// The device dies in the operation after the next `operations`: that one fails as [`SimDevice::fail_after`] says, and so does
+    /// every one after it, also when the power was cut and is back, until [`SimDevice::set_removed`] puts it back.
+    pub fn remove_after(&self, operations: u64) {
+        self.state().faults.remove_after = Some(operations);
     }
 
-    /// Whether a fault that [`SimDevice::fail_after`] or [`SimDevice::cut_power_after`] announced is still to come.
+    /// Takes back what [`SimDevice::fail_after`], [`SimDevice::remove_after`] and [`SimDevice::cut_power_after`] announced; returns
+    /// whether nothing was left to take back.
+    pub fn spare_faults(&self) -> bool {
+        let faults = &mut self.state().faults;
+        [&mut faults.fail_after, &mut faults.remove_after, &mut faults.cut_after].map(Option::take) == [None; 3]
+    }
+
+    /// Whether a fault that one of those announced is still to come.
     pub fn faults_to_come(&self) -> bool {
-        let state = self.state();
-        state.faults.fail_after.is_some() || state.faults.cut_after.is_some()
+        let faults = &self.state().faults;
+        [faults.fail_after, faults.remove_after, faults.cut_after] != [None; 3]
     }
 
     /// Takes the device away (every operation fails), or puts it back.
@@ -517,7 +523,8 @@ impl Attached {
         let free_at = state.head.free_at();
         let at = self.shared.clock.as_ref().map_or(free_at, |clock| clock.now().0.max(free_at));
         let cut = state.faults.cuts();
-        let fails = state.faults.fails(&*self.shared.random) || cut;
+        let dies = state.faults.is_last();
+        let fails = state.faults.fails(&*self.shared.random) || cut || dies;
         state.powered = !cut;
         let range = operation.range();
         let kind = match operation {
@@ -531,6 +538,7 @@ impl Attached {
         if state.removed {
             return Err(operation.error("injected: the device is gone"));
         }
+        state.removed = dies;
         let idle_since = state.idle_since;
         Ok(Begun { state, at, idle_since, fails })
     }

@@ -422,6 +422,34 @@ fn a_branch_is_at_the_moment_of_an_operation_and_goes_on_by_itself() {
 }
 
 #[test]
+fn an_announced_death_is_for_good() {
+    run(9, |world| async move {
+        let hand = device(&world, 100);
+        let device = hand.attach();
+        device.write(Sector(0), &numbered(1).repeat(100)).expect("write");
+        device.sync().expect("sync");
+        hand.remove_after(1);
+        read(&*device, 0, 1, Effort::FailFast);
+        assert!(hand.faults_to_come());
+        device.write(Sector(0), &numbered(2).repeat(60)).expect_err("it dies in it");
+        assert!(!hand.faults_to_come() && hand.spare_faults(), "it came");
+        device.read(Sector(0), &mut [0; SECTOR_BYTES], Effort::Retry).expect_err("dead");
+        hand.set_removed(false);
+        let found: BTreeSet<_> = (0..60).map(|sector| versions(&read(&*device, sector, 1, Effort::Retry).0)).collect();
+        assert!(found.is_superset(&BTreeSet::from([BTreeSet::from([1]), BTreeSet::from([2])])), "in part: {found:?}");
+
+        hand.remove_after(0);
+        device.sync().expect_err("it dies in it");
+        hand.crash();
+        let device = hand.attach();
+        device.write(Sector(0), &numbered(3)).expect_err("dead, whatever the power does");
+        device.sync().expect_err("dead");
+        hand.set_removed(false);
+        device.write(Sector(0), &numbered(4)).expect("it is back");
+    });
+}
+
+#[test]
 fn an_announced_failure_comes_once() {
     run(9, |world| async move {
         let hand = device(&world, 100);

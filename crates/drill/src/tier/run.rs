@@ -17,7 +17,7 @@ use super::pair::{LOG, Pair, PairMoment};
 pub enum Fault {
     /// Power cuts during every operation, and sectors that are hurt.
     Cuts,
-    /// From the operation after so many on the solid-state drive is gone.
+    /// In the operation after so many, of a drain, a checkpoint or whatever it is, the solid-state drive dies.
     SsdGone(u64),
     /// The same, of the hard disk.
     HddGone(u64),
@@ -313,20 +313,17 @@ impl Run {
     fn fails(&mut self, fault: Fault, after: u64, gone: bool) -> Result<bool> {
         let is_ssd = matches!(fault, Fault::SsdGone(_) | Fault::SsdFails(_));
         let device = if is_ssd { self.pair.ssd.clone() } else { self.pair.hdd.clone() };
-        let begun = device.stats().operations;
-        if !gone {
-            device.fail_after(after);
+        // Each operation is the first to fail in a run of its own: those of drains, checkpoints and reads too.
+        match gone {
+            true => device.remove_after(after),
+            false => device.fail_after(after),
         }
         let mut down = false;
         let mut told_of = false;
         for _ in 0..STEPS_FAILING {
-            // Where a device is gone, it is before a step: its operations within one fail from there on.
-            if gone && !down && device.stats().operations >= begun + after {
-                device.set_removed(true);
-                down = true;
-            }
             let step = self.model.step(&self.random);
-            if step == Step::Reopen && (down || !gone) {
+            let opens = step == Step::Reopen;
+            if opens && (down || !gone) {
                 continue;
             }
             self.tell(format!("{step:?}"));
@@ -334,12 +331,21 @@ impl Run {
             let worked = self.pair.tiered().info().ssd_works;
             let done = self.pair.act(&step);
             self.report.steps += 1;
-            down |= !gone && !device.faults_to_come();
+            down |= !device.faults_to_come();
             match done {
-                Ok(()) => self.ended(&step)?,
+                // An opening in which a drive died, or a read behind it, is no other one's to judge.
+                Ok(()) if opens => {
+                    let found = self.pair.contents();
+                    down |= !device.faults_to_come();
+                    if down {
+                        return self.after_a_failure(&device, is_ssd, false).map(|()| true);
+                    }
+                    self.model.reopened(&found?).context("after another opening")?;
+                }
+                Ok(()) => self.model.end(&step),
                 Err(error) => {
                     ensure!(down, "{step:?} failed without a fault: {error:#}");
-                    ensure!(!is_ssd, "{step:?} failed, though only the solid-state drive did: {error:#}");
+                    ensure!(!is_ssd || opens, "{step:?} failed, though only the solid-state drive did: {error:#}");
                     return self.after_a_failure(&device, is_ssd, false).map(|()| true);
                 }
             }
@@ -349,7 +355,7 @@ impl Run {
                 continue;
             }
             let found = self.pair.contents();
-            down |= !gone && !device.faults_to_come();
+            down |= !device.faults_to_come();
             match found {
                 Ok(found) => {
                     self.model.check(&found, |_| down && is_ssd).context("while it runs")?;

@@ -59,6 +59,7 @@ pub struct FaultState {
     pub rates: DeviceFaults,
     pub cut_after: Option<u64>,
     pub fail_after: Option<u64>,
+    pub remove_after: Option<u64>,
     pub misdirect_to: Option<Sector>,
     // Sectors that failed softly and were not read since.
     failing: BTreeSet<u64>,
@@ -82,6 +83,11 @@ impl FaultState {
     /// Whether this operation fails.
     pub fn fails(&mut self, random: &dyn Random) -> bool {
         counted_down(&mut self.fail_after) | happens(self.rates.fail, random)
+    }
+
+    /// Whether the device is gone from this operation on.
+    pub fn is_last(&mut self) -> bool {
+        counted_down(&mut self.remove_after)
     }
 
     /// Where a write goes.
