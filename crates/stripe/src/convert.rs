@@ -33,7 +33,9 @@
 //!    looked at when all of it is written and read back, and the transaction refuses new chunks on disks that are given up.
 //! 4. A target survives as many losses of whole nodes as the safest of its sources did, or as the new code does when it is
 //!    spread over the nodes there are.
-//! 5. Bytes stay in their bands: a target holds whole bands of the sources, in order.
+//! 5. What the power of one node took of sources before anybody read them back is found before they are one stripe that would not
+//!    survive it.
+//! 6. Bytes stay in their bands: a target holds whole bands of the sources, in order.
 //!
 //! Left out: padding. Chunks are files of one length, so stripes whose chunks are shorter do not merge with longer ones: who
 //! writes what is to be merged sees to it that few lengths are in use.
@@ -52,8 +54,12 @@ use crate::fresh::{Target, create, delete_all, settle, settle_kept};
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
 use crate::rebuild::windows;
+use crate::verify::verify;
 use crate::writer::in_time;
-use crate::{Candidate, Claim, Family, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks, sub_bytes_for};
+use crate::{
+    Candidate, ChunkVerdict, Claim, Family, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks,
+    sub_bytes_for,
+};
 
 /// New chunks of the targets on their disks, synced and read back, not yet named.
 #[derive(Debug)]
@@ -68,7 +74,7 @@ pub struct Converted {
     pub bytes_written: u64,
     /// Bytes read of the sources, whole sectors.
     pub bytes_read: u64,
-    /// Bytes read back to verify the new chunks.
+    /// Bytes read back to verify the new chunks, and sources that had to be.
     pub bytes_verified: u64,
 }
 
@@ -98,8 +104,10 @@ pub(crate) async fn convert(
     let family = family.filter(|family| family.fast == plan.to);
     let fresh = place_writes(stripes, &mut targets, plan, family, layout.chunk_bytes())?;
     check_nodes(stripes, sources, plan, &targets)?;
+    let bytes_kept = check_unverified(stripes, sources, &targets, pace).await?;
     match fill(stripes, sources, plan, &fresh, &layout, pace).await {
-        Ok((bytes_read, bytes_verified)) => {
+        Ok((bytes_read, bytes_fresh)) => {
+            let bytes_verified = bytes_kept + bytes_fresh;
             let expected = sources.iter().map(|source| (source.id, source.revision));
             let change = Conversion { sources: expected.collect(), targets };
             let bytes_written = layout.chunk_bytes() * fresh.len() as u64;
@@ -246,6 +254,34 @@ fn check_nodes(
         }
     }
     Ok(())
+}
+
+/// Reads back sources that nobody has, where a target has more chunks on one node than its code tolerates to lose: each of them was
+/// acknowledged when the power of that node could take no more of it than its own code tolerates, and nobody knows what it took.
+/// Returns bytes read.
+async fn check_unverified(
+    stripes: &Stripes,
+    sources: &[StripeRecord],
+    targets: &[StripeRecord],
+    pace: &dyn Pace,
+) -> Result<u64, StripeError> {
+    let nodes = stripes.stores.nodes();
+    if targets.iter().all(|target| nodes.losses_of(target) > 0) {
+        return Ok(0);
+    }
+    let mut bytes_read = 0;
+    for source in sources.iter().filter(|source| source.verified.is_none()) {
+        let found = verify(stripes, source, None, pace).await;
+        bytes_read += found.bytes_read;
+        let is_known = |place: &Option<ChunkPlace>| {
+            place.is_none_or(|place| place.damaged || stripes.stores.readable(place.disk).is_none())
+        };
+        let mut chunks = source.places.iter().zip(&found.chunks);
+        if !chunks.all(|(place, verdict)| *verdict == ChunkVerdict::Verified || is_known(place)) {
+            return Err(StripeError::NotVerified { stripe: source.id });
+        }
+    }
+    Ok(bytes_read)
 }
 
 /// Gives each written chunk a disk, in `targets` too, and returns them in the order of the plan.

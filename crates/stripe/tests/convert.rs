@@ -330,6 +330,25 @@ async fn what_a_conversion_keeps_is_synced_before_it_is_in_another_stripe() {
     }
 }
 
+/// Three stripes on two nodes: each loses no more with one of them than its code tolerates, and the one that they would become does.
+#[tokio::test]
+async fn what_the_power_of_a_node_took_is_found_before_stripes_are_merged() {
+    for node in 0..2 {
+        let mut world = World::new(14).await;
+        world.durability = Durability::Buffered;
+        for at in 0..3 {
+            world.set_nodes(|disk| disk % 2);
+            world.write("rsm:2+2", 60_000, at * 4..at * 4 + 4).await;
+        }
+        world.set_nodes(|disk| disk % 2);
+        let on_node = world.disks.iter().enumerate().filter(|(disk, _)| disk % 2 == node);
+        on_node.for_each(|(_, store)| store.lose_unsynced());
+        let refused = world.convert("rsm:6+2").await.map(|_| ());
+        assert!(matches!(refused, Err(StripeError::NotVerified { .. })), "{refused:?}");
+        world.assert_reads("refused").await;
+    }
+}
+
 /// The process ends at each change of a store once, before it and after it without the answer.
 #[tokio::test]
 async fn a_crash_at_any_step_leaves_stripes_that_survive_what_their_code_says() {
