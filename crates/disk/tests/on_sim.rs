@@ -608,6 +608,9 @@ fn a_read_only_disk_serves_reads() {
         let served = Served::format(world).await;
         let store = served.open().await;
         put(&store, chunk(1), pattern(1, 9000)).await.expect("put");
+        let mut writer = store.create(chunk(3), 9).await.expect("room");
+        writer.append(pattern(1, 9)).await.expect("appended");
+        writer.commit(Durability::Buffered).await.expect("committed");
         served.disk.set_read_only(true);
         let error = put(&store, chunk(2), pattern(1, 9000)).await.expect_err("read-only");
         assert!(matches!(error, ChunkError::Unavailable { .. }), "{error}");
@@ -615,9 +618,11 @@ fn a_read_only_disk_serves_reads() {
         assert!(store.read(chunk(1), &all(9000)).await.is_ok());
         assert_eq!(store.verify(chunk(1)).await.expect("verify").lost_sectors, vec![]);
         assert!(matches!(store.delete(chunk(1)).await, Err(ChunkError::Unavailable { .. })));
+        assert!(store.sync().await.is_err(), "what was put is not synced yet");
         drop(store);
         let store = served.open().await;
         assert!(matches!(store.state(), StoreState::ReadOnly { .. }), "seen when opened");
+        store.sync().await.expect("nothing was put since it was opened");
         assert!(store.read(chunk(1), &all(9000)).await.is_ok());
         drop(store);
         served.disk.set_read_only(false);

@@ -186,6 +186,9 @@ impl Files {
     pub fn sync(&self) -> Result<(), ChunkError> {
         // What another call has taken is durable when that ends; if it fails, it fails the store.
         let _alone = lock(&self.syncing);
+        if !self.has_unsynced() {
+            return Ok(self.readable()?);
+        }
         self.writable()?;
         let unsynced = std::mem::take(&mut *lock(&self.unsynced));
         // Several new files are one commit of the file system's journal. What is overwritten needs none: its bytes have their
