@@ -88,7 +88,26 @@ pub struct Owner {
     pub volumes: Volumes,
 }
 
-/// A store of one node for each disk.
+/// When the store acknowledges, and what loses power at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promise {
+    /// What an acknowledged object is.
+    pub durability: Durability,
+    /// Nodes that the disks are dealt to, one after another.
+    pub nodes: usize,
+}
+
+impl Promise {
+    /// All that is acknowledged is synced, and each disk is a node.
+    pub const SYNCED: Promise = Promise { durability: Durability::Synced, nodes: usize::MAX };
+
+    /// Whether what was acknowledged may be volatile.
+    pub fn is_replicated(self) -> bool {
+        self.durability == Durability::Buffered
+    }
+}
+
+/// A store on disks of some nodes.
 pub struct Cluster<H = SimDisk> {
     /// Where it is.
     pub world: World,
@@ -100,6 +119,7 @@ pub struct Cluster<H = SimDisk> {
     pub running: Running,
     cluster: ClusterId,
     upkeep: claystone_keeper::Settings,
+    promise: Promise,
     boots: u64,
 }
 
@@ -109,19 +129,29 @@ pub const DISK_BYTES: u64 = 256 << 20;
 impl Cluster {
     /// A new store on `disks` new disks.
     pub async fn new(world: World, disks: usize) -> Result<Cluster> {
-        Cluster::with_upkeep(world, disks, keeper_settings()).await
+        Cluster::promising(world, disks, Promise::SYNCED).await
+    }
+
+    /// The same, which promises this.
+    pub async fn promising(world: World, disks: usize, promise: Promise) -> Result<Cluster> {
+        Cluster::with_upkeep(world, disks, keeper_settings(), promise).await
     }
 
     /// The same, whose processes deal with what is dead as soon as they look.
     pub async fn reclaiming_at_once(world: World, disks: usize) -> Result<Cluster> {
         let upkeep = claystone_keeper::Settings { reclaim_after: Duration::ZERO, ..keeper_settings() };
-        Cluster::with_upkeep(world, disks, upkeep).await
+        Cluster::with_upkeep(world, disks, upkeep, Promise::SYNCED).await
     }
 }
 
 impl<H: Hardware> Cluster<H> {
-    /// A new store on `disks` new disks of this hardware, with this upkeep.
-    pub async fn with_upkeep(world: World, disks: usize, upkeep: claystone_keeper::Settings) -> Result<Cluster<H>> {
+    /// A new store on `disks` new disks of this hardware, with this upkeep and promise.
+    pub async fn with_upkeep(
+        world: World,
+        disks: usize,
+        upkeep: claystone_keeper::Settings,
+        promise: Promise,
+    ) -> Result<Cluster<H>> {
         let process = world.process("boot 0");
         let env = process.env().clone();
         let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await?);
@@ -129,12 +159,12 @@ impl<H: Hardware> Cluster<H> {
         let mut slots = Vec::new();
         for number in 0..disks {
             let sim = H::new(&world, &format!("disk {number}"), number)?;
-            let disk = format_disk(&process, &sim, cluster, number, &meta).await?;
+            let disk = format_disk(&process, &sim, cluster, (number, promise), &meta).await?;
             slots.push(Slot { sim, disk });
         }
-        let running = start(process, &slots, &meta, cluster, &upkeep).await?;
+        let running = start(process, &slots, &meta, cluster, &upkeep, promise).await?;
         running.objects.create_bucket(BUCKET, "drill", None).await?;
-        Ok(Cluster { world, slots, meta, running, cluster, upkeep, boots: 0 })
+        Ok(Cluster { world, slots, meta, running, cluster, upkeep, promise, boots: 0 })
     }
 
     /// Kills the process and the power of all disks, and starts anew on what is left.
@@ -145,7 +175,19 @@ impl<H: Hardware> Cluster<H> {
         }
         self.boots += 1;
         let process = self.world.process(&format!("boot {}", self.boots));
-        self.running = start(process, &self.slots, &self.meta, self.cluster, &self.upkeep).await?;
+        self.running = start(process, &self.slots, &self.meta, self.cluster, &self.upkeep, self.promise).await?;
+        Ok(())
+    }
+
+    /// A node loses power and gets it back, and its disks are opened again; the process, which is elsewhere, goes on.
+    pub async fn cut_node(&self, node: usize) -> Result<()> {
+        let on_node = |number: &usize| number % self.promise.nodes == node;
+        for number in (0..self.slots.len()).filter(on_node) {
+            self.slots[number].sim.crash();
+        }
+        for number in (0..self.slots.len()).filter(on_node) {
+            self.reopen(number).await?;
+        }
         Ok(())
     }
 
@@ -190,7 +232,7 @@ impl<H: Hardware> Cluster<H> {
         self.running.keeper.set_disk_state(old, DiskState::Lost).await?;
         self.boots += 1;
         let sim = H::new(&self.world, &format!("disk {number} of {}", self.boots), number)?;
-        let disk = format_disk(&self.running.process, &sim, self.cluster, number, &self.meta).await?;
+        let disk = format_disk(&self.running.process, &sim, self.cluster, (number, self.promise), &self.meta).await?;
         self.slots[number] = Slot { sim, disk };
         self.reopen(number).await
     }
@@ -248,12 +290,12 @@ async fn format_disk<H: Hardware>(
     process: &Process,
     sim: &H,
     cluster: ClusterId,
-    number: usize,
+    (number, promise): (usize, Promise),
     meta: &SqliteMeta,
 ) -> Result<DiskId> {
     let env = process.env();
     let disk = DiskId::new(&*env.random);
-    let node = NodeId(format!("node {number}"));
+    let node = NodeId(format!("node {}", number % promise.nodes));
     let identity = Identity { disk, cluster, node: node.clone(), created: env.clock.wall() };
     claystone_disk::format(&*sim.worker(process), sim.directory(process)?, identity).await?;
     let record = DiskRecord {
@@ -293,6 +335,7 @@ async fn start<H: Hardware>(
     meta: &Arc<SqliteMeta>,
     cluster: ClusterId,
     upkeep: &claystone_keeper::Settings,
+    promise: Promise,
 ) -> Result<Running> {
     let env: Env = process.env().clone();
     let stores = Stores::default();
@@ -311,7 +354,7 @@ async fn start<H: Hardware>(
     let (stripes, damage) = Stripes::new(env.clone(), stores, stripe_settings);
     let shared: Arc<dyn Meta> = meta.clone();
     let code = "rs:4+2".parse().expect("a valid code");
-    let settings = Settings { durability: Durability::Synced, part_bytes_min: 1, ..Settings::new(code) };
+    let settings = Settings { durability: promise.durability, part_bytes_min: 1, ..Settings::new(code) };
     let objects = Objects::new(env.clone(), shared.clone(), stripes.clone(), settings);
     let volumes = Volumes::new(env.clone(), shared.clone(), stripes.clone(), volume_settings());
     // Merges that were interrupted are finished before anybody repairs their stripes.

@@ -5,6 +5,9 @@
 //! compared with what clients were told; at the end everything is repaired and must be verified, and no chunk may be
 //! left that no record names.
 //!
+//! Of four stores one acknowledges before all is synced (`durability = "replicated"`), on few nodes, of which one at a time loses power
+//! at any instant in place of such faults.
+//!
 //! Invariants:
 //! 1. A seed replays a run exactly: everything goes through the simulated environment.
 //! 2. Faults come from an [`Atlas`] laid out so that all acknowledged data can be recovered; so every failure is a bug
@@ -25,7 +28,7 @@ pub mod tier;
 mod volume;
 
 pub use atlas::Atlas;
-pub use cluster::{BUCKET, Cluster};
+pub use cluster::{BUCKET, Cluster, Promise};
 pub use conversions::{ConversionStep, LateLoss, SpreadStep, run_conversion, run_late_loss, run_spread};
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
-use claystone_chunk::{DiskId, StripeId};
+use claystone_chunk::{DiskId, Durability, StripeId};
 use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Random, Task};
 use claystone_keeper::{ConversionTotals, Overall};
@@ -21,7 +21,7 @@ use claystone_sim::{Fault, TraceSum, World};
 use futures::stream::{self, StreamExt};
 
 use crate::cluster::{BUCKET, Cluster, DISK_BYTES};
-use crate::{Atlas, Model, Stored};
+use crate::{Atlas, Model, Promise, Stored};
 
 /// What a run did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Report {
     pub faults: u64,
     /// Crashes.
     pub crashes: u64,
+    /// Power cuts of a node, or of the only one with the process, of a store that had acknowledged what was not synced.
+    pub cuts: u64,
     /// Chunks rebuilt in the final repair.
     pub repaired: u64,
     /// Stripes that were merged, split or given another code where they lie: conversions that were carried out.
@@ -82,8 +84,12 @@ struct Drill {
     atlas: Atlas,
     model: Arc<Mutex<Model>>,
     tally: Arc<Mutex<(u64, u64)>>,
+    promise: Promise,
+    /// Where what is acknowledged may be volatile: the node that loses power until all is repaired, while no disk is hurt.
+    cut: Option<usize>,
     faults: u64,
     crashes: u64,
+    cuts: u64,
     repaired: u64,
     conversions: Arc<AtomicU64>,
     /// The bucket has a policy.
@@ -111,7 +117,8 @@ impl Drill {
         let sources = (codes.1.shape().data / codes.0.shape().data).max(1);
         let widest = both().map(|code| code.shape().chunks()).max().expect("there is one").max(6);
         let disks = widest.max(sources * codes.0.shape().chunks()) + random.below(3) as u16;
-        let cluster = Cluster::new(world, disks.into()).await?;
+        let promise = draw_promise(&*world.random().fork("promise"));
+        let cluster = Cluster::promising(world, disks.into(), promise).await?;
         cluster.running.objects.set_code(BUCKET, Some(codes.0)).await?;
         cluster.running.objects.set_policy(BUCKET, policy).await?;
         // Small objects are copies on as many disks as a code loses, and one more.
@@ -122,8 +129,11 @@ impl Drill {
             atlas: Atlas::new(tolerance),
             model: Arc::default(),
             tally: Arc::default(),
+            promise,
+            cut: None,
             faults: 0,
             crashes: 0,
+            cuts: 0,
             repaired: 0,
             conversions: Arc::default(),
             follows: policy.is_some(),
@@ -136,6 +146,9 @@ impl Drill {
     async fn run(mut self) -> Result<Report> {
         let repairs = 1 + self.random.below(2);
         for _ in 0..repairs {
+            // Who counts on one node's power at most counts on all other disks.
+            let cuts = self.promise.is_replicated() && self.random.below(4) > 0;
+            self.cut = cuts.then(|| self.random.below(self.promise.nodes as u64) as usize);
             for _ in 0..2 + self.random.below(4) {
                 self.round().await?;
             }
@@ -149,6 +162,7 @@ impl Drill {
             refused,
             faults: self.faults,
             crashes: self.crashes,
+            cuts: self.cuts,
             repaired: self.repaired,
             conversions: self.conversions.load(Ordering::Relaxed),
             followed: self.followed,
@@ -160,13 +174,16 @@ impl Drill {
         let mut tasks = self.start_clients();
         for _ in 0..self.random.below(4) {
             self.pause().await;
-            self.fault().await?;
+            match self.cut {
+                Some(node) => self.cut(node).await?,
+                None => self.fault().await?,
+            }
         }
         for _ in 0..self.random.below(16) {
             self.pause().await;
             tasks.extend(self.start_conversion().await?);
         }
-        if self.random.below(3) == 0 {
+        if !self.promise.is_replicated() && self.random.below(3) == 0 {
             self.pause().await;
             self.crashes += 1;
             self.followed += self.followed_now().await?;
@@ -177,6 +194,17 @@ impl Drill {
             }
         }
         self.check().await
+    }
+
+    /// A node loses power, at once or when more has been written.
+    async fn cut(&mut self, node: usize) -> Result<()> {
+        self.cuts += 1;
+        self.cluster.world.note("cut", &[node as u64]);
+        if self.promise.nodes > 1 {
+            return self.cluster.cut_node(node).await;
+        }
+        self.followed += self.followed_now().await?;
+        self.cluster.crash().await
     }
 
     /// Conversions that upkeep carried out by itself in this process.
@@ -423,6 +451,14 @@ impl Drill {
 }
 
 const SETTLE_ROUNDS: usize = 40;
+
+/// Of four stores one acknowledges what is not synced, on as few nodes as have more of a stripe each than its code loses, or some more.
+fn draw_promise(random: &dyn Random) -> Promise {
+    match random.below(4) {
+        0 => Promise { durability: Durability::Buffered, nodes: 1 + random.below(4) as usize },
+        _ => Promise::SYNCED,
+    }
+}
 
 /// One of [`POLICIES`] with the least bound or none to speak of.
 fn draw_policy(random: &dyn Random) -> HeatPolicy {

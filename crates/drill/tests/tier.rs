@@ -74,6 +74,6 @@ fn what_a_store_on_pairs_acknowledged_is_there_after_solid_state_drives_died() {
         all += run_store(seed).unwrap_or_else(|error| panic!("{error:#}"));
     }
     println!("{all}");
-    assert!(all.puts > 200 && all.deaths > 40 && all.crashes > 20, "{all}");
+    assert!(all.puts > 200 && all.deaths > 40 && all.crashes > 20 && all.volatile > 40, "{all}");
     assert!(all.alone > 10 && all.replaced > 5 && all.lost > 100 && all.repaired > 30, "{all}");
 }

@@ -1,6 +1,9 @@
 //! A store whose disks are pairs: solid-state drives die while it runs, processes are killed with the power of all drives, and what was
 //! acknowledged is there. What only a solid-state drive had is repaired from the other disks.
 //!
+//! Of two stores one acknowledges before all is synced (`durability = "replicated"`), on one node: its power is cut at any instant until the
+//! next full repair, or solid-state drives die and it is not cut before all is synced.
+//!
 //! Invariants:
 //! 1. A seed replays a run exactly.
 //! 2. No more solid-state drives die between two full repairs than the code of the bucket loses disks.
@@ -18,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use claystone_chunk::DiskId;
+use claystone_chunk::{DiskId, Durability};
 use claystone_env::{Clock, Device, Directory, Random, Worker};
 use claystone_files::{Disk, DiskDirectory, Format, Tuning};
 use claystone_keeper::Overall;
@@ -27,7 +30,7 @@ use claystone_tier::{Steering, TierFormat, TierTuning, TieredDevice};
 
 use crate::cluster::{BUCKET, Cluster, Hardware, keeper_settings};
 use crate::run::{put, read};
-use crate::{Model, Stored};
+use crate::{Model, Promise, Stored};
 
 /// What runs did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,8 +45,10 @@ pub struct StoreReport {
     pub alone: u64,
     /// and those that were replaced.
     pub replaced: u64,
-    /// Processes that were killed.
+    /// Processes that were killed,
     pub crashes: u64,
+    /// and of these, with chunks that were acknowledged and not synced.
+    pub volatile: u64,
     /// Sectors that only solid-state drives had which died.
     pub lost: u64,
     /// Chunks that were repaired.
@@ -58,6 +63,7 @@ impl AddAssign for StoreReport {
         self.alone += more.alone;
         self.replaced += more.replaced;
         self.crashes += more.crashes;
+        self.volatile += more.volatile;
         self.lost += more.lost;
         self.repaired += more.repaired;
     }
@@ -65,11 +71,11 @@ impl AddAssign for StoreReport {
 
 impl fmt::Display for StoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StoreReport { puts, refused, deaths, alone, replaced, crashes, lost, repaired } = self;
+        let StoreReport { puts, refused, deaths, alone, replaced, crashes, volatile, lost, repaired } = self;
         write!(
             f,
             "{puts} objects put, {refused} refused; {deaths} solid-state drives died with {lost} sectors that only they had: {alone} disks \
-             went on alone, {replaced} were replaced; {crashes} crashes, {repaired} chunks repaired"
+             went on alone, {replaced} were replaced; {crashes} crashes, {volatile} of them before all was synced, {repaired} chunks repaired"
         )
     }
 }
@@ -185,20 +191,29 @@ struct Run {
     hurt: BTreeSet<usize>,
     /// and those that had none before.
     alone: BTreeSet<usize>,
+    promise: Promise,
+    /// The power may be cut though not all is synced, and no solid-state drive dies.
+    cuts: bool,
     report: StoreReport,
 }
 
 impl Run {
     async fn new(world: World) -> Result<Run> {
         let random = world.random().fork("drill");
-        let cluster = Cluster::with_upkeep(world, DISKS, keeper_settings()).await?;
+        let promise = match world.random().fork("promise").below(2) {
+            0 => Promise { durability: Durability::Buffered, nodes: 1 },
+            _ => Promise::SYNCED,
+        };
+        let cluster = Cluster::with_upkeep(world, DISKS, keeper_settings(), promise).await?;
         cluster.running.objects.set_code(BUCKET, Some(CODE.parse().context("a valid code")?)).await?;
         let (hurt, alone, report) = (BTreeSet::new(), BTreeSet::new(), StoreReport::default());
-        Ok(Run { cluster, random, model: Model::default(), contents: 0, hurt, alone, report })
+        let (model, contents, cuts) = (Model::default(), 0, false);
+        Ok(Run { cluster, random, model, contents, hurt, alone, promise, cuts, report })
     }
 
     async fn run(mut self) -> Result<StoreReport> {
         for _ in 0..2 {
+            self.cuts = self.promise.is_replicated() && self.random.below(3) > 0;
             for round in 0..2 + self.random.below(3) {
                 self.round().await.with_context(|| format!("round {round}"))?;
             }
@@ -211,11 +226,19 @@ impl Run {
         for _ in 0..1 + self.random.below(4) {
             self.put().await;
         }
-        if self.random.below(3) > 0 {
-            self.let_one_die();
+        match self.cuts {
+            true => {
+                self.crash().await?;
+                self.check().await?;
+            }
+            false if self.random.below(3) > 0 => self.let_one_die(),
+            false => {}
         }
         for _ in 0..self.random.below(4) {
             self.put().await;
+        }
+        if self.cuts && self.random.below(2) == 0 {
+            return self.check().await;
         }
         self.pause(3000).await;
         if self.random.below(3) == 0 {
@@ -257,8 +280,14 @@ impl Run {
         self.report.deaths += 1;
     }
 
-    /// While something is put, which is there or not afterwards.
+    /// While something is put, which is there or not afterwards; or when all is synced, where a solid-state drive may have died.
     async fn crash(&mut self) -> Result<()> {
+        if self.promise.is_replicated() && !self.cuts {
+            self.cluster.world.clock().sleep(SYNCED_AFTER).await;
+            self.report.crashes += 1;
+            return self.cluster.crash().await;
+        }
+        self.report.volatile += u64::from(self.cuts);
         let (key, stored) = self.next();
         self.model.begin(&key, Some(stored));
         let objects = self.cluster.running.objects.clone();
@@ -329,6 +358,8 @@ const CODE: &str = "rs:3+2";
 /// As many as the code loses.
 const LOSSES_MAX: usize = 2;
 const SETTLE_ROUNDS: usize = 40;
+/// Disks sync what was acknowledged within a second, and take some for it.
+const SYNCED_AFTER: Duration = Duration::from_secs(10);
 /// As the program does.
 const TEND_PAIR_EVERY: Duration = Duration::from_millis(50);
 const TEND_DISK_EVERY: Duration = Duration::from_secs(1);
