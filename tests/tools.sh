@@ -12,7 +12,7 @@ PATH="$TOOLS/bin:$PATH"
 say() { echo "-- $*" >&2; }
 die() { echo "error: $*" >&2; exit 1; }
 
-# What cannot be checked here for want of a tool: an error where CLAYSTONE_STRICT is set, as CI does, else a line that says so. The caller
+# What cannot be checked here for want of a tool: an error where CLAYSTONE_STRICT is set, else a line that says so. The caller
 # has HERE.
 skip() {
     [ -z "${CLAYSTONE_STRICT:-}" ] || die "$*"
