@@ -16,7 +16,7 @@ pub fn repairs() -> Vec<Comparison> {
     CODES.iter().flat_map(|code| of_code(code.parse().expect("a code"))).collect()
 }
 
-fn of_code(spec: CodeSpec) -> [Comparison; 3] {
+fn of_code(spec: CodeSpec) -> [Comparison; 4] {
     let CodeSpec::Clay { data, helpers, .. } = spec else { panic!("{spec} is not Clay") };
     let code = spec.build().expect("a valid code");
     let chunks = spec.shape().chunks();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{ChunkError, ChunkId, ChunkWriter, DiskId, Durability, Generation, StripeId};
+use claystone_chunk::{ChunkError, ChunkId, ChunkStore, ChunkWriter, DiskId, Durability, Generation, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
 use claystone_env::{aligned_buffer, timeout};
 use claystone_meta::{ChunkPlace, StripeRecord};
@@ -38,6 +38,8 @@ pub struct StripeWriter {
     record: StripeRecord,
     /// One per chunk; `None` once its store has failed.
     writers: Vec<Option<Box<dyn ChunkWriter>>>,
+    /// The very stores that take them: one that was opened in a store's place since has lost what was not synced, and does not know it.
+    stores: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
     last_error: Option<ChunkError>,
     /// Chunks that may be missing.
     spent_max: u16,
@@ -89,13 +91,18 @@ impl StripeWriter {
                 .stores
                 .readable(disk)
                 .ok_or_else(|| ChunkError::Unavailable { disk, reason: "the disk went away".to_owned() })?;
-            in_time(stripes, disk, store.create(chunk, layout.chunk_bytes())).await.map(Some)
+            let writer = in_time(stripes, disk, store.create(chunk, layout.chunk_bytes())).await?;
+            Ok(Some((writer, store)))
         });
-        let writers: Vec<Option<Box<dyn ChunkWriter>>> = join_all(creates)
-            .await
-            .into_iter()
-            .map(|created| created.map_err(|error| last_error = Some(error)).ok().flatten())
-            .collect();
+        let mut stores = BTreeMap::new();
+        let mut writers: Vec<Option<Box<dyn ChunkWriter>>> = Vec::with_capacity(chunks.len());
+        for created in join_all(creates).await {
+            let created = created.map_err(|error| last_error = Some(error)).ok().flatten();
+            writers.push(created.map(|(writer, store)| {
+                stores.insert(store.disk(), store);
+                writer
+            }));
+        }
         let place = |disk| ChunkPlace { disk, generation: Generation(0), damaged: false };
         let places = disks.into_iter().map(|disk| disk.map(place)).collect();
         let batch_rows = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
@@ -117,6 +124,7 @@ impl StripeWriter {
                 verified: None,
             },
             writers,
+            stores,
             last_error,
             spent_max,
             batch: vec![BytesMut::new(); usize::from(shape.data)],
@@ -203,7 +211,7 @@ impl StripeWriter {
                 break;
             }
             // Each round some are synced or missing that were not.
-            for (index, synced) in sync(&self.stripes, &self.record, syncs).await {
+            for (index, synced) in sync(&self.stripes, &self.stores, &self.record, syncs).await {
                 kept[index.at()] = synced.map_or_else(|error| self.missing(error), |()| Kept::Synced);
             }
         }
@@ -337,19 +345,16 @@ impl StripeWriter {
 
 const SENT_BATCHES_MAX: usize = 3;
 
-/// Syncs the disks of committed chunks.
+/// Syncs the stores of committed chunks.
 async fn sync(
     stripes: &Stripes,
+    stores: &BTreeMap<DiskId, Arc<dyn ChunkStore>>,
     record: &StripeRecord,
     chunks: BTreeSet<ChunkIndex>,
 ) -> Vec<(ChunkIndex, Result<(), ChunkError>)> {
     let syncs = chunks.into_iter().map(|index| async move {
         let disk = record.places[index.at()].as_ref().expect("a committed chunk has a place").disk;
-        let synced = match stripes.stores.readable(disk) {
-            Some(store) => in_time(stripes, disk, store.sync()).await,
-            None => Err(ChunkError::Unavailable { disk, reason: "the disk went away".to_owned() }),
-        };
-        (index, synced)
+        (index, in_time(stripes, disk, stores[&disk].sync()).await)
     });
     join_all(syncs).await
 }
