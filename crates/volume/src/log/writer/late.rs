@@ -12,7 +12,7 @@
 //!    nor are two slow ones because the third one is fast.
 //! 2. Copies that must be there are all but one, and two at least. Lateness costs no more than one copy: while any segment has fewer
 //!    than that nobody is late, so that neither one disk after another is left, nor the last one that has a segment.
-//! 3. Who was late a short while ago is no measure for others. Patience passes in steps, so that a process that stood still for a while gives disks the rest of it.
+//! 3. Who was late a short while ago is no measure for others. Patience passes in steps, so that a process that stood still for a while gives disks some of it yet.
 //! 4. What a late disk was asked goes on without anybody who waits for it: while it does, and for as long as any answer may take, the
 //!    disk gets no segment. It is silent when that takes too long.
 //!
@@ -96,13 +96,13 @@ pub(super) async fn all_but_late(env: Env, late: Late, patience: Patience, asked
             break;
         }
     }
-    for _ in 0..STEPS {
+    for step in [patience.for_others, patience.for_others / STEP, patience.for_others / STEP] {
         let rest = async {
             while let Some(ended) = under_way.next().await {
                 outcome.push(ended);
             }
         };
-        if timeout(&*env.clock, patience.for_others / STEPS, rest).await.is_some() {
+        if timeout(&*env.clock, step, rest).await.is_some() {
             break;
         }
     }
@@ -134,7 +134,9 @@ fn are_a_measure(outcome: &Outcome, disks: &[DiskId], is_late: impl Fn(DiskId) -
     2 * ended().count() >= counted && ended().any(|(_, result)| result.is_ok())
 }
 
-const STEPS: u32 = 4;
+/// The steps after the first are short. That one is as long as it can be: a timer that is due before all others wakes a thread when it is
+/// set, and each append sets one.
+const STEP: u32 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -171,7 +173,7 @@ mod tests {
             let works = |took: &[u64]| took.iter().map(|ms| (*ms, true)).collect::<Vec<_>>();
             for (disks, expected) in [
                 (works(&[5, 5, 5]), (vec![], 5)),
-                (works(&[5, 20_000, 10]), (vec![1], 1010)),
+                (works(&[5, 20_000, 10]), (vec![1], 1260)),
                 (works(&[5, 990, 10]), (vec![], 990)),
                 // One copy would be left.
                 (works(&[5, 20_000]), (vec![], 20_000)),
@@ -182,7 +184,7 @@ mod tests {
                 (works(&[20_000]), (vec![], 20_000)),
                 (vec![], (vec![], 0)),
                 // One fails, and enough others have done it.
-                (vec![(5, false), (20_000, true), (10, true), (10, true)], (vec![0, 1], 1010)),
+                (vec![(5, false), (20_000, true), (10, true), (10, true)], (vec![0, 1], 1260)),
             ] {
                 assert_eq!(failed(&world, &Late::default(), &disks).await, expected, "{disks:?}");
             }
@@ -196,7 +198,7 @@ mod tests {
             assert_eq!(failed(&world, &late, &[(5, true), (20_000, true), (5, true)]).await.0, [1]);
             // It is fast again, and now another one takes long.
             assert_eq!(failed(&world, &late, &[(3000, true), (5, true), (2900, true)]).await, (vec![], 3000));
-            assert_eq!(failed(&world, &late, &[(3000, true), (5, true), (5, true)]).await, (vec![0], 1005));
+            assert_eq!(failed(&world, &late, &[(3000, true), (5, true), (5, true)]).await, (vec![0], 1255));
             assert!(late.has(DiskId(1), clock.now()) && !late.has(DiskId(2), clock.now()));
             clock.sleep(PATIENCE.limit).await;
             assert!(!late.has(DiskId(1), clock.now()));
