@@ -12,7 +12,8 @@
 //!    nor are two slow ones because the third one is fast.
 //! 2. Copies that must be there are all but one, and two at least. Lateness costs no more than one copy: while any segment has fewer
 //!    than that nobody is late, so that neither one disk after another is left, nor the last one that has a segment.
-//! 3. Who was late a short while ago is no measure for others. Patience passes in steps, so that a process that stood still for a while gives disks some of it yet.
+//! 3. Who was late a short while ago is no measure for others. When patience is over two short steps more are waited for, so that a
+//!    process that stood still for a while does not blame disks.
 //! 4. What a late disk was asked goes on without anybody who waits for it: while it does, and for as long as any answer may take, the
 //!    disk gets no segment. It is silent when that takes too long.
 //!
