@@ -97,6 +97,24 @@ fn every_step_of_a_merge_is_killed_and_loses_a_disk() {
     }
 }
 
+#[test]
+fn every_step_of_first_stripes_is_killed_and_loses_a_disk() {
+    let steps = every_step(Work::Begin);
+    assert!(steps > 60, "only {steps} steps");
+}
+
+#[test]
+fn every_step_of_copying_what_a_snapshot_has_too_is_killed_and_loses_a_disk() {
+    let steps = every_step(Work::Copy);
+    assert!(steps > 60, "only {steps} steps");
+}
+
+#[test]
+fn every_step_of_giving_back_a_discarded_stripe_is_killed_and_loses_a_disk() {
+    let steps = every_step(Work::Drop);
+    assert!(steps > 40, "only {steps} steps");
+}
+
 fn takeover(after: u64, fault: Option<(StepFault, usize, u64)>) -> bool {
     run_takeover(Takeover { after, fault }).unwrap_or_else(|error| panic!("{error:?}"))
 }

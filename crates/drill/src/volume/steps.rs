@@ -8,7 +8,9 @@ use claystone_chunk::ByteRange;
 use claystone_chunk::testing::pattern;
 use claystone_keeper::Overall;
 use claystone_sim::{SimDisk, World};
-use claystone_volume::{Blocks, Durable, Form, NewVolume, Switch, Volume, joined};
+use claystone_volume::{
+    Blocks, Durable, Form, MergeReport, NewVolume, SnapshotName, Switch, SwitchReport, Volume, joined,
+};
 use futures::future::{Either, select};
 
 use super::PAGE_BYTES;
@@ -19,6 +21,12 @@ use crate::cluster::Cluster;
 pub enum Work {
     /// Its diffs are merged; its stripes are of this form.
     Merge(Form),
+    /// Its diffs become its first stripes.
+    Begin,
+    /// Diffs are merged into stripes that a snapshot has too: they are copied.
+    Copy,
+    /// A stripe is discarded as a whole, and given back when that is merged; the other has a diff.
+    Drop,
     /// Its stripes become this.
     Switch(Form),
 }
@@ -45,6 +53,12 @@ pub struct Step {
     pub operation: u64,
 }
 
+/// What was written, and what a snapshot of it holds.
+struct Truth {
+    volume: Vec<u8>,
+    snapshot: Option<Vec<u8>>,
+}
+
 /// Runs a step. False: the disk has fewer operations.
 ///
 /// # Errors
@@ -59,7 +73,7 @@ async fn run(world: World, step: Step) -> Result<bool> {
     let new = NewVolume { chunk_bytes: CHUNK_BYTES, ..NewVolume::new(NAME, BYTES, code) };
     cluster.running.volumes.create(new).await?;
     let mut volume = cluster.running.volumes.open(NAME).await?;
-    let mut model = prepare(&volume, step.work).await?;
+    let mut truth = prepare(&cluster, &volume, step.work).await?;
 
     let sim = cluster.slots[step.disk].sim.clone();
     sim.cut_power_after(step.operation);
@@ -74,20 +88,20 @@ async fn run(world: World, step: Step) -> Result<bool> {
         }
     };
     if sim.is_powered() {
-        worked.context("nothing happened")?.context("without a fault")?;
+        worked.context("nothing happened")?.context("without a fault")?.ensure_all_of(step.work)?;
         return Ok(false);
     }
     if step.fault == StepFault::Loss {
         // Whether it could go on without the disk or not, nothing is lost, and clients do.
-        check(&volume, &model).await.context("without the disk")?;
-        scribble(&volume, &mut model, 3).await.context("without the disk")?;
+        check(&cluster, &volume, &truth).await.context("without the disk")?;
+        scribble(&volume, &mut truth.volume, 3).await.context("without the disk")?;
         volume.flush().await.context("without the disk")?;
-        check(&volume, &model).await.context("without the disk")?;
+        check(&cluster, &volume, &truth).await.context("without the disk")?;
     }
     drop(volume);
     cluster.crash().await?;
     volume = cluster.running.volumes.open(NAME).await.context("opening it again")?;
-    check(&volume, &model).await.context("opened again")?;
+    check(&cluster, &volume, &truth).await.context("opened again")?;
     drop(volume);
     // What missed something is rebuilt; then another disk is away, each in its turn.
     heal(&cluster).await?;
@@ -95,43 +109,80 @@ async fn run(world: World, step: Step) -> Result<bool> {
     cluster.slots[away].sim.set_removed(true);
     cluster.crash().await?;
     volume = cluster.running.volumes.open(NAME).await.context("opening it without a disk")?;
-    check(&volume, &model).await.with_context(|| format!("without disk {away}"))?;
+    check(&cluster, &volume, &truth).await.with_context(|| format!("without disk {away}"))?;
     work(&volume, step.work).await.context("once more")?;
-    check(&volume, &model).await.context("in the end")?;
+    check(&cluster, &volume, &truth).await.context("in the end")?;
     Ok(true)
 }
 
-/// Stripes in all of the volume, of the form from which the work begins, and flushed diffs on some of them.
-async fn prepare(volume: &Volume, work: Work) -> Result<Vec<u8>> {
-    let mut model = pattern(1, BYTES as usize).to_vec();
-    volume.write(0, model.clone().into(), Durable::WithFlush).await?;
+/// What the work begins from, flushed: for most of them stripes in all of the volume, and diffs on some of them.
+async fn prepare(cluster: &Cluster, volume: &Volume, work: Work) -> Result<Truth> {
+    let mut truth = Truth { volume: pattern(1, BYTES as usize).to_vec(), snapshot: None };
+    volume.write(0, truth.volume.clone().into(), Durable::WithFlush).await?;
+    if work == Work::Begin {
+        volume.flush().await?;
+        return Ok(truth);
+    }
     volume.merge_all().await?;
     let first = match work {
         Work::Merge(form) => form,
         Work::Switch(Form::Coded) => Form::Mirrored,
-        Work::Switch(Form::Mirrored) => Form::Coded,
+        Work::Begin | Work::Copy | Work::Drop | Work::Switch(Form::Mirrored) => Form::Coded,
     };
     volume.switch(all(first)).await?;
-    scribble(volume, &mut model, 1).await?;
+    match work {
+        Work::Drop => {
+            scribble(volume, &mut truth.volume, 1).await?;
+            let range = ByteRange { offset: 0, bytes: STRIPE_BYTES };
+            truth.volume[..STRIPE_BYTES as usize].fill(0);
+            volume.discard(range, Durable::WithFlush).await?;
+        }
+        Work::Copy => {
+            cluster.running.volumes.take_snapshot(&snapshot()).await?;
+            truth.snapshot = Some(truth.volume.clone());
+            scribble(volume, &mut truth.volume, 1).await?;
+        }
+        _ => scribble(volume, &mut truth.volume, 1).await?,
+    }
     if let Work::Switch(_) = work {
         // That this merge is over is not durable yet.
         volume.merge_all().await?;
-        scribble(volume, &mut model, 2).await?;
+        scribble(volume, &mut truth.volume, 2).await?;
     }
     volume.flush().await?;
-    Ok(model)
+    Ok(truth)
 }
 
-async fn work(volume: &Volume, work: Work) -> Result<()> {
-    match work {
-        Work::Merge(_) => drop(volume.merge_all().await?),
-        Work::Switch(to) => drop(volume.switch(all(to)).await?),
+/// What a work has done.
+enum Worked {
+    Merged(MergeReport),
+    Switched(SwitchReport),
+}
+
+impl Worked {
+    /// Nothing that belongs to the work is left out: it was not one of another kind.
+    fn ensure_all_of(&self, work: Work) -> Result<()> {
+        let (done, all) = match (self, work) {
+            (Worked::Merged(report), Work::Begin) => (report.stripes_begun, STRIPES),
+            (Worked::Merged(report), Work::Copy) => (report.stripes_copied, STRIPES),
+            (Worked::Merged(report), Work::Drop) => (report.stripes_dropped, 1),
+            (Worked::Merged(report), _) => (report.stripes, STRIPES),
+            (Worked::Switched(report), _) => (report.coded + report.mirrored, STRIPES),
+        };
+        ensure!(done == all, "{done} stripes of {all}");
+        Ok(())
     }
-    Ok(())
+}
+
+async fn work(volume: &Volume, work: Work) -> Result<Worked> {
+    Ok(match work {
+        Work::Merge(_) | Work::Begin | Work::Copy | Work::Drop => Worked::Merged(volume.merge_all().await?),
+        Work::Switch(to) => Worked::Switched(volume.switch(all(to)).await?),
+    })
 }
 
 fn all(to: Form) -> Vec<Switch> {
-    (0..BYTES / (2 * CHUNK_BYTES)).map(|position| Switch { position, to }).collect()
+    (0..STRIPES).map(|position| Switch { position, to }).collect()
 }
 
 /// A few pages of each stripe.
@@ -145,10 +196,24 @@ async fn scribble(volume: &Volume, model: &mut [u8], seed: u64) -> Result<()> {
     Ok(())
 }
 
-async fn check(volume: &Volume, model: &[u8]) -> Result<()> {
-    let found = joined(volume.read(ByteRange { offset: 0, bytes: BYTES }).await?);
-    let pages = found.chunks(PAGE_BYTES as usize).zip(model.chunks(PAGE_BYTES as usize));
-    let wrong: Vec<usize> = pages.enumerate().filter(|(_, (found, model))| found != model).map(|(at, _)| at).collect();
+fn snapshot() -> SnapshotName {
+    SnapshotName { volume: NAME.to_owned(), snapshot: "s".to_owned() }
+}
+
+async fn check(cluster: &Cluster, volume: &Volume, truth: &Truth) -> Result<()> {
+    let all = ByteRange { offset: 0, bytes: BYTES };
+    ensure_holds(&joined(volume.read(all).await?), &truth.volume)?;
+    if let Some(expected) = &truth.snapshot {
+        let kept = cluster.running.volumes.open_snapshot(&snapshot()).await?;
+        ensure_holds(&joined(kept.read(all).await?), expected).context("the snapshot")?;
+    }
+    Ok(())
+}
+
+fn ensure_holds(found: &[u8], expected: &[u8]) -> Result<()> {
+    let pages = found.chunks(PAGE_BYTES as usize).zip(expected.chunks(PAGE_BYTES as usize));
+    let wrong: Vec<usize> =
+        pages.enumerate().filter(|(_, (found, expected))| found != expected).map(|(at, _)| at).collect();
     ensure!(wrong.is_empty(), "the pages {wrong:?} hold something else");
     Ok(())
 }
@@ -177,6 +242,7 @@ async fn heal(cluster: &Cluster) -> Result<()> {
 const NAME: &str = "v";
 const DISKS: usize = 4;
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Two stripes.
-const BYTES: u64 = 4 * CHUNK_BYTES;
+const STRIPE_BYTES: u64 = 2 * CHUNK_BYTES;
+const STRIPES: u64 = 2;
+const BYTES: u64 = STRIPES * STRIPE_BYTES;
 const HEAL_ROUNDS: usize = 40;
