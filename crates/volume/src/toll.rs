@@ -20,7 +20,7 @@
 //!
 //! The speed of merging is measured while somebody waits, from one release of diffs to another.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,19 +34,41 @@ use crate::volume::Inner;
 #[derive(Debug, Default)]
 pub(crate) struct Toll {
     gatekeeper: tokio::sync::Mutex<Gatekeeper>,
-    /// When somebody last had to wait.
-    waited: Mutex<Option<Moment>>,
+    /// Bytes of those who are before it, or wait to be.
+    waiting_bytes: AtomicU64,
+    /// When somebody last had to wait, and how many bytes did then.
+    waited: Mutex<Option<(Moment, u64)>>,
+}
+
+/// A writer of so many bytes before the gatekeeper, until this is dropped.
+struct Waiting<'a>(&'a Toll, u64);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting_bytes.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 impl Toll {
-    /// Whether somebody had to wait a moment ago: merging is what writers wait for.
-    pub(crate) fn holds_up(&self, now: Moment) -> bool {
+    /// How many bytes had to wait a moment ago: merging is what their writers wait for. 0: nobody waits.
+    pub(crate) fn held_up_bytes(&self, now: Moment) -> u64 {
         let waited = *self.waited.lock().unwrap_or_else(PoisonError::into_inner);
-        waited.is_some_and(|at| now.since(at) < LATELY)
+        waited.filter(|(at, _)| now.since(*at) < LATELY).map_or(0, |(_, bytes)| bytes)
+    }
+
+    /// Whether somebody had to wait a moment ago.
+    pub(crate) fn holds_up(&self, now: Moment) -> bool {
+        self.held_up_bytes(now) > 0
+    }
+
+    fn begin(&self, bytes: u64) -> Waiting<'_> {
+        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Waiting(self, bytes)
     }
 
     fn note_wait(&self, now: Moment) {
-        *self.waited.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        let bytes = self.waiting_bytes.load(Ordering::Relaxed);
+        *self.waited.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, bytes));
     }
 }
 
@@ -80,6 +102,7 @@ impl Inner {
         if self.used_and_wanted() < SLOW_FROM_PERCENT {
             return Ok(());
         }
+        let _waiting = self.toll.begin(bytes);
         let mut gatekeeper = self.toll.gatekeeper.lock().await;
         gatekeeper.next(self.env.clock.now());
         loop {
@@ -121,6 +144,8 @@ impl Inner {
     /// # Errors
     /// As [`Inner::admit`].
     pub(crate) async fn admit_discard(&self) -> Result<(), BlocksError> {
+        let bytes = self.geometry.page_bytes.into();
+        let waiting = self.toll.begin(bytes);
         loop {
             let merged = self.merge_ended.notified();
             let is_waited_for = !self.is_stuck.load(Ordering::Acquire) && !self.has_failed();
@@ -130,7 +155,8 @@ impl Inner {
             self.toll.note_wait(self.env.clock.now());
             timeout(&*self.env.clock, LOOK_AGAIN, merged).await;
         }
-        self.admit(self.geometry.page_bytes.into(), || true).await
+        drop(waiting);
+        self.admit(bytes, || true).await
     }
 
     /// The share of the reserve that is used; merging is told if it is due.

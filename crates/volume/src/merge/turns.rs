@@ -23,17 +23,30 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use crate::volume::Inner;
 
 impl Inner {
-    /// Carries out operations of a merge: one after another while somebody writes, unless merging is what writers wait for.
-    /// Returns what they return, in their order.
+    /// Carries out operations of a merge, so many at once as [`at_once`] says. Returns what they return, in their order.
     pub(super) async fn in_turn<T, F: Future<Output = T>>(&self, operations: impl IntoIterator<Item = F>) -> Vec<T> {
-        let at_once = || if self.gives_way() { AT_ONCE_BESIDE_WRITERS } else { AT_ONCE };
-        take_turns(&*self.env.clock, at_once, operations).await
+        take_turns(&*self.env.clock, || self.at_once(), operations).await
     }
 
-    /// Whether somebody writes, and merging is not what he waits for.
+    /// Whether operations come one after another, for somebody who writes.
     pub(super) fn gives_way(&self) -> bool {
+        self.at_once() == 1
+    }
+
+    fn at_once(&self) -> usize {
         let now = self.env.clock.now();
-        self.pace.is_wanted(now) && !self.toll.holds_up(now)
+        at_once(self.pace.is_wanted(now), self.toll.held_up_bytes(now))
+    }
+}
+
+/// How many operations count at once: one where somebody writes; the more, the more bytes wait for merging; and all, where
+/// nobody does either.
+fn at_once(is_wanted: bool, held_up_bytes: u64) -> usize {
+    match held_up_bytes {
+        0 if is_wanted => 1,
+        0 => AT_ONCE,
+        // With two beside who flushes each short write, his flushes took more than twice as long as without a merge.
+        bytes => bytes.div_ceil(HELD_UP_BYTES).min(AT_ONCE as u64) as usize,
     }
 }
 
@@ -94,8 +107,8 @@ impl Turns {
 
 /// Reads, overwrites or syncs that count at once.
 const AT_ONCE: usize = 8;
-/// The same while somebody writes. With two a flush beside a merge took more than twice as long as without one.
-const AT_ONCE_BESIDE_WRITERS: usize = 1;
+/// For so many bytes that wait there is one more of them.
+const HELD_UP_BYTES: u64 = 8 << 10;
 /// Longer than a working drive takes for one of them, mostly also a hard disk with others before it: a second one would not
 /// make that faster.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -121,6 +134,21 @@ mod tests {
             clock.now().since(start)
         });
         take_turns(clock, || at_once, operations.collect::<Vec<_>>()).await
+    }
+
+    #[test]
+    fn who_waits_for_merging_has_it_hurry_by_how_much_he_writes() {
+        for (is_wanted, held_up_bytes, at_once) in [
+            (false, 0, AT_ONCE),
+            (true, 0, 1),
+            (true, 4096, 1),
+            (true, 8192, 1),
+            (true, 8193, 2),
+            (true, 16 * 4096, AT_ONCE),
+            (false, 1 << 30, AT_ONCE),
+        ] {
+            assert_eq!(super::at_once(is_wanted, held_up_bytes), at_once, "{is_wanted} {held_up_bytes}");
+        }
     }
 
     #[test]
