@@ -2,9 +2,10 @@
 //! one disk gone.
 //!
 //! ```text
-//! quiet     nothing else goes on
-//! merging   `volume merge` again and again
-//! disk lost the store was stopped, and started without one of its disks
+//! quiet         nothing else goes on
+//! after a burst as quiet, but a round of 16 writes at a time has just filled the log's reserve, so that writers pay for room
+//! merging       `volume merge` again and again
+//! disk lost     the store was stopped, and started without one of its disks
 //! ```
 //!
 //! Quiet rounds and rounds that merge take turns; rounds with a lost disk come after them and are held against the quiet
@@ -12,8 +13,9 @@
 //! any store: what the machine itself can do.
 //!
 //! Invariants:
-//! 1. A merging round in which nothing was merged ends the benchmark: its figure would say nothing.
-//! 2. fio ends without an error, or the benchmark ends.
+//! 1. All rounds but those after a burst begin with a merged log: what the round before left there would be measured with it.
+//! 2. A merging round in which nothing was merged ends the benchmark: its figure would say nothing.
+//! 3. fio ends without an error, or the benchmark ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,15 +67,22 @@ const LOADS: [Load; 2] = [
 enum State {
     OneFile,
     Quiet,
+    AfterBurst,
     Merging,
     DiskLost,
 }
 
 impl State {
+    /// Which loads are measured so.
+    fn loads(self) -> std::ops::Range<usize> {
+        if self == State::AfterBurst { 0..1 } else { 0..LOADS.len() }
+    }
+
     fn of(self, load: Load) -> String {
         match self {
             State::OneFile => format!("{} one file", load.name),
             State::Quiet => load.name.to_owned(),
+            State::AfterBurst => format!("{} after a burst", load.name),
             State::Merging => format!("{} merging", load.name),
             State::DiskLost => format!("{} disk lost", load.name),
         }
@@ -104,14 +113,18 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     };
     fio(&one_file, &["--rw=write", "--bs=1m", "--end_fsync=1"]).await?;
 
-    let progress = Progress::new("measuring", (LOADS.len() * plan.rounds * 4) as u64);
     let mut results: Vec<(State, usize, Vec<Measured>)> = Vec::new();
-    for state in [State::OneFile, State::Quiet, State::Merging, State::DiskLost] {
-        results.extend((0..LOADS.len()).map(|load| (state, load, Vec::new())));
+    for state in [State::OneFile, State::Quiet, State::AfterBurst, State::Merging, State::DiskLost] {
+        results.extend(state.loads().map(|load| (state, load, Vec::new())));
     }
+    let progress = Progress::new("measuring", (results.len() * plan.rounds) as u64);
     let mut measure = async |number: usize, state: State| -> anyhow::Result<()> {
-        for (of, load) in LOADS.into_iter().enumerate() {
+        for of in state.loads() {
+            let load = LOADS[of];
             progress.say(&state.of(load));
+            if !matches!(state, State::OneFile | State::AfterBurst) {
+                volume(&directory, &["merge", VOLUME]).await?;
+            }
             noise::pressure(QUIET_WINDOW).await;
             let at = if state == State::OneFile { &one_file } else { &store };
             let measured = if state == State::Merging {
@@ -126,7 +139,8 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Vec<Row>> {
         Ok(())
     };
     for number in 0..plan.rounds {
-        for state in [State::OneFile, State::Quiet, State::Merging] {
+        // The last load of the quiet ones is the burst.
+        for state in [State::OneFile, State::Quiet, State::AfterBurst, State::Merging] {
             measure(number, state).await?;
         }
     }
@@ -240,7 +254,7 @@ fn rows(plan: &Plan, results: &[(State, usize, Vec<Measured>)]) -> Vec<Row> {
         let quiet = quiet.expect("quiet rounds are always made");
         let mut row = |metric: &str, unit, value: &dyn Fn(&Measured) -> f64| {
             let of = |measured: &[Measured]| median(measured.iter().map(value).collect()).unwrap_or(f64::NAN);
-            let against = matches!(state, State::Merging | State::DiskLost)
+            let against = matches!(state, State::AfterBurst | State::Merging | State::DiskLost)
                 .then(|| Against { name: "quiet".to_owned(), value: of(quiet) });
             let (case, metric) = (state.of(LOADS[load]), metric.to_owned());
             let figure = Figure { bench: "nbd", case, metric, value: of(measured), unit, against };
