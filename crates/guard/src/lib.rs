@@ -3,6 +3,21 @@
 //! `claystone-code` asserts what its callers promise. What stands between it and other languages cannot promise: the C
 //! library and the Python package call [`Guard`] instead.
 //!
+//! ```
+//! use claystone_guard::{Guard, Misuse};
+//!
+//! let code = Guard::new("rs:4+2")?;
+//! let (data, mut parity) = ([[1; 512], [2; 512], [3; 512], [4; 512]], [[0; 512]; 2]);
+//! let data: Vec<&[u8]> = data.iter().map(|chunk| &chunk[..]).collect();
+//! let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(|chunk| &mut chunk[..]).collect();
+//! code.encode(&data, &mut parity)?;
+//!
+//! let wrong = code.encode(&data[..3], &mut parity).expect_err("one is missing");
+//! assert_eq!(wrong.to_string(), "3 data buffers were given, 4 are needed");
+//! assert!(matches!(Guard::new("rs:0+2"), Err(Misuse::Spec(_))));
+//! # Ok::<(), Misuse>(())
+//! ```
+//!
 //! Invariants:
 //! 1. Whatever the arguments, a method returns; if it returns an error, no buffer was written.
 //! 2. A plan is carried out only by the code that made it: [`Plan`] and [`Conversion`] cannot be made otherwise.
