@@ -384,7 +384,7 @@ impl Groups {
             updates.iter().flat_map(Update::requests).chain(sums_requests).collect();
         // As the head of a hard disk comes by.
         requests.sort_unstable_by_key(|(first, _)| *first);
-        self.write_in_place(updates.iter().map(|update| update.place), &requests)?;
+        self.write_in_place(updates.iter(), &requests)?;
         sums.iter().for_each(|sums| self.sums_cache().put(sums.place, sums.sums.clone()));
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What is had of one group while some of it is being mended.
 //!
 //! ```text
-//! unknown --lend, cached--> held
+//! unknown --lend, cached, kept--> held
 //! unknown --fetch--> held, or failed: soft, lost, or read with another CRC than its own
 //! unknown --take_recent--> held, or skipped: another read just found that it fails --look_again--> unknown
 //! failed --decode, cached--> held (mended)          failed --retry--> held, or failed for good
@@ -136,6 +136,24 @@ impl<'a> Gathering<'a> {
                 if self.matches(at, &bytes) {
                     self.hold_own(at, bytes);
                 }
+            }
+        }
+    }
+
+    /// Takes what other reads and updates have left in memory of the members of which nothing is known; waits for nobody.
+    pub fn take_kept(&mut self) {
+        let place = self.place;
+        let end = place.sector(Member::Parity(self.groups.shape().parity));
+        for (sector, bytes) in self.groups.recent().kept(place.first.0..end.0) {
+            let behind = (sector.0 - place.first.0) as u32;
+            let member = match behind.checked_sub(place.capacity) {
+                Some(number) => Member::Parity(number),
+                None if behind < place.data => Member::Data(behind),
+                None => continue,
+            };
+            let at = self.at(member);
+            if self.slots[at].is_unknown() && self.matches(at, &bytes) {
+                self.hold_own(at, bytes);
             }
         }
     }

@@ -203,6 +203,7 @@ impl Groups {
         let mut gathering = Gathering::new(self, place, sums.iter().copied().map(Some).collect());
         gathering.lend(first, into, &failed);
         gathering.take_cached(cached);
+        gathering.take_kept();
         let needed: Vec<usize> = failed.iter().map(|(at, _)| first + at).collect();
         let restored = gathering.restore(&needed);
         gathering.settle(false);
@@ -371,24 +372,27 @@ impl Groups {
     /// # Errors
     /// The device failed: the group may then hold old and new sectors and parity that fits neither.
     pub fn write_update(&self, update: &Update) -> Result<(), DeviceError> {
-        self.write_in_place([update.place].into_iter(), &update.requests().collect::<Vec<_>>())
+        self.write_in_place([update].into_iter(), &update.requests().collect::<Vec<_>>())
     }
 
-    /// Writes over what groups hold, for which updates were prepared.
-    pub(crate) fn write_in_place(
+    /// Writes over what groups hold, for which updates were prepared, and keeps what they have there now for the next ones.
+    pub(crate) fn write_in_place<'u>(
         &self,
-        places: impl Iterator<Item = GroupPlace> + Clone,
+        updates: impl Iterator<Item = &'u Update> + Clone,
         requests: &[(Sector, &[u8])],
     ) -> Result<(), DeviceError> {
         for (first, bytes) in requests {
             self.recent.forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
         }
-        let mended: Vec<bool> = places.clone().map(|place| self.begin_update(place)).collect();
+        let mended: Vec<bool> = updates.clone().map(|update| self.begin_update(update.place)).collect();
         if mended.contains(&true) {
             self.sync()?;
         }
         self.device.write_each(requests)?;
-        places.for_each(|place| self.unsynced.end_update(place));
+        for update in updates {
+            update.written().for_each(|(first, bytes)| self.recent.keep_written(first, bytes));
+            self.unsynced.end_update(update.place);
+        }
         Ok(())
     }
 
@@ -448,10 +452,13 @@ impl Groups {
 
     /// Writes again what the device should hold.
     fn write_mended(&self, first: Sector, bytes: &[u8]) {
-        self.recent.forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
+        let sectors = first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64;
+        self.recent.forget(sectors.clone());
         if self.device.write(first, bytes).is_err() {
             count(&self.counts.mends_not_written, bytes.len() / SECTOR_BYTES);
         }
+        // Others read meanwhile, and what they read of parity has no CRC to tell it by.
+        self.recent.forget(sectors);
     }
 
     /// Forgets what memory has of sectors whose place something new takes.

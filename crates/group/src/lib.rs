@@ -29,6 +29,7 @@ mod sums;
 mod sums_cache;
 mod unsynced;
 mod update;
+mod written;
 
 pub use bulk::{BulkUpdate, GroupChanges, LostGroup, SumsUpdate};
 pub use code::{GroupCode, GroupCodeError};

@@ -1,4 +1,5 @@
-//! What the last long reads brought, and what reads under way are bringing: a sector that failed is mended from that.
+//! What the last long reads brought, what reads under way are bringing, and what updates wrote: a sector that failed is mended from that,
+//! and an update reads only what is not there.
 //!
 //! A stream asks for a file in requests that end anywhere in a group, several at once. When a sector fails, the rest of its
 //! group was read a moment ago, or is being read, or is what the stream asks for next. Reading it once more for the mending
@@ -7,14 +8,15 @@
 //! ```text
 //! begin: under way --arrive--> kept --later reads take its buffer--> gone       a read of the device
 //! gather: claimed --keep_ahead--> kept, for who reads on --> gone               what a mending still reads
+//! keep_written: kept until as much was written since --> gone                  an update
 //! ```
 //!
 //! Invariants:
-//! 1. What is kept is as it was on the device, which still holds the same: who writes forgets it first. Whoever uses it checks
-//!    it all the same, where it has a CRC.
+//! 1. What is kept is as it is on the device, or should be: who writes forgets it first, and a read that was under way then is not kept. Whoever
+//!    uses it checks it all the same, where it has a CRC.
 //! 2. Whoever is entered as under way, or has claimed, waits for the device and for nobody else. So no two wait for each
 //!    other.
-//! 3. At most [`READS_MAX`] reads are kept, of at most [`BYTES_MAX`] together.
+//! 3. At most [`READS_MAX`] reads are kept, of at most [`BYTES_MAX`] together; and what [`Written`] says.
 //! 4. Nothing is copied but what follows a failure.
 
 use std::collections::VecDeque;
@@ -23,6 +25,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, FailedSector, SECTOR_BYTES, Sector, aligned_buffer};
+
+use crate::written::Written;
 
 /// See the module.
 #[derive(Default)]
@@ -36,6 +40,7 @@ pub(crate) struct Recent {
 struct State {
     /// The oldest first.
     kept: VecDeque<Kept>,
+    written: Written,
     under_way: Vec<UnderWay>,
     numbers: u64,
 }
@@ -56,6 +61,8 @@ struct UnderWay {
     sectors: Vec<Range<u64>>,
     /// By a mending.
     claimed: bool,
+    /// Some of it is written meanwhile.
+    is_stale: bool,
 }
 
 /// What is known of a sector.
@@ -123,7 +130,7 @@ impl Recent {
 
     /// Whether a sector was read a moment ago, or its reading is under way.
     pub fn is_known(&self, sector: Sector) -> bool {
-        self.is_under_way(sector) || self.state().find(sector).is_some()
+        self.is_under_way(sector) || self.state().find_read(sector).is_some()
     }
 
     /// Looks for sectors, ascending: waits for all those that are under way, and claims the ones that are not to be had.
@@ -155,18 +162,50 @@ impl Recent {
         self.keep(&mut self.state(), Kept { buffer, pieces, failed: Vec::new(), ahead: true });
     }
 
+    /// Keeps sectors from `first` on that an update has written.
+    pub fn keep_written(&self, first: Sector, bytes: Bytes) {
+        self.state().written.keep(first, bytes);
+    }
+
+    /// What is kept of these sectors, in no order; of one that several reads brought, all of these.
+    pub fn kept(&self, sectors: Range<u64>) -> Vec<(Sector, Bytes)> {
+        let (state, mut found) = (self.state(), Vec::new());
+        let mut take = |first: u64, bytes: &Bytes, failed: &[Sector]| {
+            let end = first + (bytes.len() / SECTOR_BYTES) as u64;
+            for sector in (first.max(sectors.start)..end.min(sectors.end)).map(Sector) {
+                let at = (sector.0 - first) as usize * SECTOR_BYTES;
+                if !failed.contains(&sector) {
+                    found.push((sector, bytes.slice(at..at + SECTOR_BYTES)));
+                }
+            }
+        };
+        for (first, bytes) in state.written.overlapping(sectors.clone()) {
+            take(first, bytes, &[]);
+        }
+        for kept in state.kept.iter().rev() {
+            kept.pieces.iter().for_each(|(first, bytes)| take(first.0, bytes, &kept.failed));
+        }
+        found
+    }
+
     /// Forgets sectors, because they are written.
     pub fn forget(&self, sectors: Range<u64>) {
-        let meets = |(first, bytes): &(Sector, Bytes)| {
-            first.0 < sectors.end && sectors.start < first.0 + (bytes.len() / SECTOR_BYTES) as u64
-        };
-        self.state().kept.iter_mut().for_each(|kept| kept.pieces.retain(|piece| !meets(piece)));
+        let meets = |range: &Range<u64>| range.start < sectors.end && sectors.start < range.end;
+        let mut state = self.state();
+        for kept in &mut state.kept {
+            if kept.pieces.iter().any(|piece| meets(&place_of(piece))) {
+                let pieces = std::mem::take(&mut kept.pieces);
+                kept.pieces = pieces.iter().flat_map(|piece| without(piece, &sectors)).collect();
+            }
+        }
+        state.under_way.iter_mut().for_each(|read| read.is_stale |= read.sectors.iter().any(meets));
+        state.written.forget(sectors);
     }
 
     fn enter(&self, state: &mut State, sectors: Vec<Range<u64>>, claimed: bool) -> Entry<'_> {
         state.numbers += 1;
         let number = state.numbers;
-        state.under_way.push(UnderWay { number, sectors, claimed });
+        state.under_way.push(UnderWay { number, sectors, claimed, is_stale: false });
         Entry { recent: self, number }
     }
 
@@ -194,7 +233,11 @@ impl Entry<'_> {
     ) {
         if unread.iter().all(Result::is_ok) {
             let failed = unread.iter().flatten().flatten().map(|failed| failed.sector).collect();
-            self.recent.keep(&mut self.recent.state(), Kept { buffer, pieces, failed, ahead: false });
+            let mut state = self.recent.state();
+            let is_stale = state.under_way.iter().any(|read| read.number == self.number && read.is_stale);
+            // The buffer is used again all the same.
+            let pieces = if is_stale { Vec::new() } else { pieces };
+            self.recent.keep(&mut state, Kept { buffer, pieces, failed, ahead: false });
         }
     }
 }
@@ -207,8 +250,12 @@ impl Drop for Entry<'_> {
 }
 
 impl State {
-    /// What was read last of a sector, or that it failed when nothing was.
+    /// What was written or read last of a sector, or that it failed when nothing was.
     fn find(&self, sector: Sector) -> Option<Found> {
+        self.written.find(sector).map(Found::Read).or_else(|| self.find_read(sector))
+    }
+
+    fn find_read(&self, sector: Sector) -> Option<Found> {
         let found = || self.kept.iter().rev().filter_map(|kept| kept.find(sector));
         found().find(|found| matches!(found, Found::Read(_))).or_else(|| found().next())
     }
@@ -229,6 +276,21 @@ impl Kept {
     }
 }
 
+/// The sectors of a piece.
+fn place_of((first, bytes): &(Sector, Bytes)) -> Range<u64> {
+    first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64
+}
+
+/// What is left of a piece before and behind some sectors.
+fn without(piece: &(Sector, Bytes), sectors: &Range<u64>) -> impl Iterator<Item = (Sector, Bytes)> + use<> {
+    let (place, bytes) = (place_of(piece), piece.1.clone());
+    let (before, behind) = (sectors.start.clamp(place.start, place.end), sectors.end.clamp(place.start, place.end));
+    [place.start..before, behind..place.end].into_iter().filter(|left| !left.is_empty()).map(move |left| {
+        let at = |sector: u64| (sector - place.start) as usize * SECTOR_BYTES;
+        (Sector(left.start), bytes.slice(at(left.start)..at(left.end)))
+    })
+}
+
 /// Ascending sectors as ranges.
 fn ranges(sectors: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -245,3 +307,44 @@ fn ranges(sectors: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
 const READS_MAX: usize = 16;
 /// 16 MiB.
 const BYTES_MAX: usize = READS_MAX << 20;
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use claystone_env::{SECTOR_BYTES, Sector};
+
+    use super::{Found, Recent};
+
+    fn sectors(count: usize, content: u8) -> Bytes {
+        Bytes::from(vec![content; count * SECTOR_BYTES])
+    }
+
+    #[test]
+    fn a_read_beside_which_something_is_written_is_not_kept() {
+        for (written, is_kept) in [(12..13, false), (0..20, false), (14..20, true), (5..10, true)] {
+            let recent = Recent::default();
+            let (entry, _) = recent.begin(vec![10..14]);
+            recent.forget(written.clone());
+            let read = sectors(4, 1);
+            entry.arrive(read.clone(), vec![(Sector(10), read)], &[Ok(Vec::new())]);
+            assert_eq!(recent.kept(10..14).len(), if is_kept { 4 } else { 0 }, "{written:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_since_counts() {
+        let recent = Recent::default();
+        let (entry, _) = recent.begin(vec![10..14]);
+        let read = sectors(4, 1);
+        entry.arrive(read.clone(), vec![(Sector(10), read)], &[Ok(Vec::new())]);
+        recent.forget(12..13);
+        let read = |sector| (Sector(sector), sectors(1, 1));
+        assert_eq!(recent.kept(0..20), [read(10), read(11), read(13)]);
+        recent.keep_written(Sector(12), sectors(1, 2));
+        assert_eq!(recent.kept(11..13), [(Sector(12), sectors(1, 2)), read(11)]);
+        let found = recent.gather(&[Sector(12), Sector(13), Sector(14)]).0;
+        assert_eq!(found, [Some(Found::Read(sectors(1, 2))), Some(Found::Read(sectors(1, 1))), None]);
+        recent.forget(11..14);
+        assert_eq!(recent.kept(0..20), [read(10)]);
+    }
+}

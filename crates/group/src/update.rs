@@ -1,8 +1,9 @@
 //! Updates of groups: what to read for new parity, and what to write.
 //!
 //! There are two ways to new parity: to encode again, which takes all data that does not change, or to add the change,
-//! which takes the old data of what changes and the old parity. The one that reads fewer sectors wins; data that is new
-//! was zeros, so appending takes the parity only, and nothing where the caller kept it.
+//! which takes the old data of what changes and the old parity. What memory has of either need not be read: the caller's
+//! cache, long reads a moment ago, and updates of the group before this one. The way that then reads fewer sectors wins; data that is new
+//! was zeros, so appending takes the parity only, and nothing where that was kept.
 //!
 //! Invariants:
 //! 1. [`plan_update`] decides; whoever carries the plan out makes no choice, but to encode again where the old parity or
@@ -38,7 +39,7 @@ pub enum UpdateWay {
 /// Who says how new parity is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateChoice {
-    /// The way that reads less; to encode again if both read the same.
+    /// The way that reads less; if both read the same, the one that takes fewer sectors, and to encode again if that is the same too.
     Cheapest,
     /// This way. After a crash the parity may not fit the data: then it must be [`UpdateWay::Reencode`].
     Only(UpdateWay),
@@ -92,6 +93,16 @@ impl Update {
     pub(crate) fn requests(&self) -> impl Iterator<Item = (Sector, &[u8])> {
         self.writes.iter().map(|write| (write.first, &write.bytes[..]))
     }
+
+    /// The same as it is kept: runs of data, and all parity by itself, which every update writes. Nothing where there is no parity to make.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (Sector, Bytes)> {
+        let parity = self.place.sector(Member::Parity(0));
+        let data = self.writes.iter().map(move |SectorWrite { first, bytes }| {
+            let sectors = parity.0.saturating_sub(first.0) as usize;
+            (*first, bytes.slice(..bytes.len().min(sectors * SECTOR_BYTES)))
+        });
+        data.chain([(parity, self.parity.clone())]).filter(|_| !self.parity.is_empty())
+    }
 }
 
 /// Plans an update of `changed` positions, ascending, in a group with `in_use` data sectors and `parity` parity sectors;
@@ -104,17 +115,19 @@ pub fn plan_update(
     is_cached: impl Fn(Member) -> bool,
     choice: UpdateChoice,
 ) -> UpdatePlan {
-    let to_read = |members: &mut dyn Iterator<Item = Member>| -> Vec<Member> {
-        members.filter(|member| parity > 0 && !is_cached(*member)).collect()
+    let to_read = |members: &[Member]| -> Vec<Member> {
+        members.iter().copied().filter(|member| parity > 0 && !is_cached(*member)).collect()
     };
     let unchanged = (0..in_use).filter(|position| changed.binary_search(position).is_err());
-    let reencode = UpdatePlan { way: UpdateWay::Reencode, reads: to_read(&mut unchanged.map(Member::Data)) };
+    let unchanged: Vec<Member> = unchanged.map(Member::Data).collect();
     let old = changed.iter().copied().filter(|position| *position < in_use).map(Member::Data);
-    let delta = UpdatePlan { way: UpdateWay::Delta, reads: to_read(&mut old.chain((0..parity).map(Member::Parity))) };
+    let old: Vec<Member> = old.chain((0..parity).map(Member::Parity)).collect();
+    let reencode = UpdatePlan { way: UpdateWay::Reencode, reads: to_read(&unchanged) };
+    let delta = UpdatePlan { way: UpdateWay::Delta, reads: to_read(&old) };
     match choice {
         UpdateChoice::Only(UpdateWay::Reencode) => reencode,
         UpdateChoice::Only(UpdateWay::Delta) => delta,
-        UpdateChoice::Cheapest if delta.reads.len() < reencode.reads.len() => delta,
+        UpdateChoice::Cheapest if (delta.reads.len(), old.len()) < (reencode.reads.len(), unchanged.len()) => delta,
         UpdateChoice::Cheapest => reencode,
     }
 }
@@ -122,7 +135,7 @@ pub fn plan_update(
 impl Groups {
     /// Prepares the writes that bring `changes`, in ascending order, into a group. Positions from the data in use on are
     /// new, up to the capacity. `sums` are the CRCs of the data in use, as before. Reads what the new parity takes, with
-    /// mending, except what is cached.
+    /// mending, except what is cached or was read or written a moment ago.
     ///
     /// # Errors
     /// [`GroupError::Lost`] if data that the parity needs is lost. [`GroupError::Device`].
@@ -176,6 +189,7 @@ impl<'a> Preparation<'a> {
             gathering.retry_soft();
         }
         gathering.take_cached(cached);
+        gathering.take_kept();
         let in_use = changes.iter().take_while(|change| change.position < place.data);
         gathering.offer(in_use.map(|change| (change.position as usize, change.bytes)));
         let is_cached = |member| gathering.holds(gathering.at(member));
@@ -340,6 +354,12 @@ mod tests {
         let changed: Vec<u32> = (0..10).collect();
         assert_eq!(plan(&changed, &rest), UpdatePlan { way: UpdateWay::Reencode, reads: vec![] });
         assert_eq!(plan(&changed, &rest[1..]), UpdatePlan { way: UpdateWay::Reencode, reads: vec![Member::Data(10)] });
+        let all: Vec<Member> = (0..250).map(Member::Data).chain((0..5).map(Member::Parity)).collect();
+        assert_eq!(
+            plan(&changed, &all),
+            UpdatePlan { way: UpdateWay::Delta, reads: vec![] },
+            "15 sectors to work with"
+        );
         let changed: Vec<u32> = (0..130).collect();
         let old: Vec<Member> = (0..20).map(Member::Data).collect();
         assert_eq!(plan(&changed, &old).way, UpdateWay::Delta);

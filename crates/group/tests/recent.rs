@@ -1,5 +1,5 @@
 //! Streams in requests that end anywhere in groups: what fails is mended from what other reads brought, and nothing is read
-//! twice.
+//! twice; nor for an update what a read or another update had a moment ago.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use claystone_env::testing::sector_pattern;
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Sector, SectorRange};
-use claystone_group::{BulkRun, Change, GroupChanges, GroupCode, GroupShape, Groups, Member, UpdateChoice};
+use claystone_group::{BulkRun, Change, GroupChanges, GroupCode, GroupShape, Groups, Member, UpdateChoice, UpdateWay};
 use proptest::prelude::*;
 use support::{DISK, FaultyDevice, groups, sectors};
 
@@ -50,6 +50,31 @@ impl Case {
 
     fn expected(&self, wanted: Range<u64>) -> &[u8] {
         &self.data[wanted.start as usize * 4096..wanted.end as usize * 4096]
+    }
+
+    /// Changes these positions of a group; returns how many sectors were read for that, and how its new parity was made.
+    fn update(&mut self, group: u32, positions: impl IntoIterator<Item = u32>, seed: u64) -> (u64, UpdateWay) {
+        self.device.sectors_read();
+        let positions: Vec<u32> = positions.into_iter().collect();
+        let fresh = sector_pattern(seed, positions.len());
+        let changes =
+            positions.iter().zip(sectors(&fresh)).map(|(position, bytes)| Change { position: *position, bytes });
+        let changes = [GroupChanges { group, changes: changes.collect() }];
+        let update = self.groups.prepare_bulk_update(self.run, &changes, UpdateChoice::Cheapest).expect("prepared");
+        self.groups.write_bulk_update(&update).expect("written");
+        for (position, bytes) in positions.iter().zip(sectors(&fresh)) {
+            self.data[(group * self.shape.data + position) as usize * 4096..][..4096].copy_from_slice(bytes);
+        }
+        (self.device.sectors_read(), update.updates[0].way)
+    }
+
+    /// Whether data, parity and sums on the device are those of the data, with nothing in memory.
+    fn is_as_it_should_be(&self) -> bool {
+        let fresh = groups(&self.device, self.shape.data, self.shape.parity);
+        let mut all = vec![0; self.data.len()];
+        fresh.read_bulk(self.run, 0..self.run.data.into(), &|_| None, &mut all).expect("read");
+        let is_clean = |group| fresh.scrub_bulk(self.run, group).expect("scrubbed").is_clean();
+        all == self.data && (0..self.run.groups(self.shape)).all(is_clean)
     }
 
     fn fail(&self, group: u32, member: Member) {
@@ -145,6 +170,54 @@ fn what_is_read_ahead_and_then_written_is_read_again() {
     case.data[30 * 4096..31 * 4096].copy_from_slice(&fresh);
     case.read(20..256);
     assert_eq!(case.groups.statistics().now().mismatches, 0);
+}
+
+// Test of: [lec §4.3]
+#[test]
+fn an_update_reads_what_no_read_or_update_had_a_moment_ago() {
+    let mut case = case(250, 5, 4);
+    case.groups.sums_sector(case.run, 0).expect("read");
+    assert_eq!(case.update(0, 100..150, 1), (55, UpdateWay::Delta), "old data, and parity");
+    assert_eq!(case.update(0, 100..150, 2), (0, UpdateWay::Delta), "all of it was written");
+    assert_eq!(case.update(0, [7], 3), (1, UpdateWay::Delta), "the parity was");
+    assert_eq!(case.update(0, 10..210, 4), (49, UpdateWay::Reencode), "less than the old data");
+    // The whole group, with its parity.
+    case.read(250..512);
+    assert_eq!(case.update(1, [3, 200], 5), (0, UpdateWay::Delta));
+    assert_eq!(case.update(1, 0..250, 6), (0, UpdateWay::Reencode));
+    // All but its last part.
+    case.read(500..700);
+    assert_eq!(case.update(2, 0..100, 7), (5, UpdateWay::Delta), "the parity");
+    assert_eq!(
+        case.update(2, 0..210, 8),
+        (10, UpdateWay::Delta),
+        "which was written since, as was some of what changes"
+    );
+    assert!(case.is_as_it_should_be());
+}
+
+#[test]
+fn what_fails_is_decoded_from_what_an_update_wrote() {
+    let mut case = case(250, 5, 4);
+    case.update(1, [40], 1);
+    case.device.quiet();
+    case.fail(1, Member::Data(41));
+    case.read(290..292);
+    assert_eq!(case.assert_read_once(), 2 + 248, "without the parity");
+    assert_eq!(case.groups.statistics().now().retries, 0);
+}
+
+#[test]
+fn parity_that_was_mended_since_it_was_read_is_read_again() {
+    let mut case = case(10, 3, 4);
+    let parity = case.place(1, Member::Parity(1));
+    case.device.flip(parity, 7);
+    // With its parity, which has no checksum.
+    case.read(10..25);
+    assert!(!case.groups.scrub_bulk(case.run, 1).expect("scrubbed").is_clean());
+    case.groups.sync().expect("synced");
+    case.update(1, [4], 1);
+    assert!(case.is_as_it_should_be());
 }
 
 /// A device in which two reads meet once.
@@ -250,6 +323,54 @@ proptest! {
         }
         case.stream(request);
         case.assert_read_once();
+    }
+
+    /// Nothing stale is ever used: whatever was read, written, mended or replaced before an update, all fits behind it. And it reads no more
+    /// than with nothing in memory.
+    #[test]
+    fn an_update_takes_nothing_stale_from_memory(
+        steps in proptest::collection::vec(
+            (0u32..8, 0u32..6, proptest::collection::btree_set(0u32..10, 1..10), 0u32..13, 0u64..60, 1u64..40), 1..40,
+        ),
+    ) {
+        let mut case = case(10, 3, 6);
+        case.groups = groups(&case.device, 10, 3).with_bridge(0);
+        for (seed, (what, group, positions, member, first, count)) in (100..).zip(steps) {
+            let member = if member < 10 { Member::Data(member) } else { Member::Parity(member - 10) };
+            let wanted = first..60.min(first + count);
+            match what {
+                0..=2 => {
+                    let changed = positions.len() as u64;
+                    case.groups.sums_sector(case.run, 0).expect("read");
+                    let (read, _) = case.update(group, positions, seed);
+                    prop_assert!(read <= (10 - changed).min(changed + 3), "{read} for {changed}");
+                }
+                3..=4 => case.read(wanted),
+                5 => {
+                    // Soft, so that something is mended, and written again the second time.
+                    case.fail(group, member);
+                    case.read(wanted.clone());
+                    case.read(wanted);
+                    case.device.state().soft.clear();
+                }
+                6 => {
+                    // Wrong, read with its group and then mended; or wrong since memory has it.
+                    case.groups.sync().expect("synced");
+                    if first.is_multiple_of(2) {
+                        case.read(wanted.clone());
+                    }
+                    case.device.flip(case.place(group, member), seed as usize);
+                    case.read(wanted);
+                    case.groups.scrub_bulk(case.run, group).expect("scrubbed");
+                    case.groups.sync().expect("synced");
+                }
+                _ => {
+                    case.data = sector_pattern(seed, 60);
+                    case.groups.write_bulk(case.run, &sectors(&case.data)).expect("written");
+                }
+            }
+            prop_assert!(case.is_as_it_should_be(), "after {what}");
+        }
     }
 
     #[test]
