@@ -254,7 +254,8 @@ impl Disk {
     /// As [`Disk::commit`]; [`FileError::NoSpace`] if the catalog has no room: then what did not find any is in the journal as before.
     pub(crate) fn checkpoint(&self, _flushing: &FlushLock<'_>) -> Result<(), FileError> {
         if guard(&self.core).queued() > 0 {
-            // Some go with changes that the catalog is to get: a file's end with its last sector.
+            // Some go with changes that the catalog is to get: the borders of a hole. Without room for them it gets the hole, as a hole that nobody
+            // synced may be there in part; the size of a file that was cut waits with its last sector.
             self.try_commit(Share::Applying)?;
         }
         if self.checkpoint_whole()? {

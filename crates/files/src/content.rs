@@ -394,6 +394,10 @@ impl Disk {
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let old = guard(&self.core).file(inode)?;
+        if bytes > old.bytes && guard(&self.core).holds_size(inode) {
+            // A hole would begin with what was cut off.
+            self.commit_flushing(&flushing)?;
+        }
         let mut last = None;
         if bytes < old.bytes && !bytes.is_multiple_of(BYTES) {
             let mut content = vec![0; SECTOR_BYTES];

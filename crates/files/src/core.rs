@@ -4,7 +4,8 @@
 //! 1. A call's changes are applied at once, under the lock, so the journal never holds half of a call.
 //! 2. What was applied and is not journaled is in `changes` and `records`; each entry takes all of both.
 //! 3. A size that a file has by sectors that go along with an entry is in that entry, and in the catalog when the entry is durable: where
-//!    there is no room for it, the size waits with the sectors.
+//!    there is no room for it, the size waits with the sectors. So does the size of a file that was cut within a sector, until the journal or
+//!    the sector's place has the zeros behind it: up to then the catalog says that the file ends with that sector, or where it did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -140,7 +141,8 @@ impl Core {
         // With the size that the file has now: the sectors may have grown since they were queued.
         let ends: BTreeMap<Inode, u64> = queued.iter().map(|(inode, sector)| (*inode, sector + 1)).collect();
         // A record that does not read is left to the next caller.
-        let settled: Vec<Settling> = ends.into_iter().filter_map(|(inode, end)| self.settling(inode, end)).collect();
+        let settling = |(inode, end)| self.settling(inode, end, &queued);
+        let settled: Vec<Settling> = ends.into_iter().filter_map(settling).collect();
         let mut entry = Entry { records: std::mem::take(&mut self.records), written: Vec::new(), settled };
         for (inode, sector) in queued {
             let waiting = self.nodes.find_waiting(inode, sector).filter(|waiting| waiting.journaled.is_none());
@@ -155,10 +157,20 @@ impl Core {
         entry
     }
 
-    /// What the catalog is to say of a file whose sectors up to `end` go into the journal; `None` if it says that.
-    fn settling(&self, inode: Inode, end: u64) -> Option<Settling> {
+    /// What the catalog is to say of a file whose sectors up to `end` go into the journal, in `queued`; `None` if it says that.
+    fn settling(&self, inode: Inode, end: u64, queued: &BTreeSet<(Inode, u64)>) -> Option<Settling> {
         let before = self.stored(inode).ok()?;
-        let record = self.settle_to(inode, end).ok().filter(|record| *record != before)?;
+        let mut record = self.settle_to(inode, end).ok()?;
+        if let Some(live) = self.nodes.find(inode).and_then(|node| node.live)
+            && live.bytes < record.bytes
+            && queued.contains(&(inode, live.bytes / SECTOR_BYTES as u64))
+        {
+            // It was cut there, and the zeros behind its end go along.
+            record.bytes = live.bytes;
+        }
+        if record == before {
+            return None;
+        }
         let mut view = View::new(&self.catalog);
         view.set_inode(inode, &record);
         let change = view.into_changes().pop()?;
@@ -332,14 +344,19 @@ impl Core {
         self.apply(changes);
     }
 
-    /// The size that the catalog may say once sectors up to `end` are in their places: no more than the file has.
+    /// The size that the catalog may say once sectors up to `end` are in their places: no more than the file has, and no less while that waits
+    /// with a sector.
     ///
     /// # Errors
     /// As [`View::inode`].
     pub fn settle_to(&self, inode: Inode, end: u64) -> Result<InodeRecord, FileError> {
         let mut record = self.stored(inode)?;
         if let Some(live) = self.nodes.find(inode).and_then(|node| node.live) {
-            record.bytes = record.bytes.max(live.bytes.min(end * SECTOR_BYTES as u64));
+            record.bytes = match self.held_bytes(inode, live.bytes) {
+                Some(_) => record.bytes,
+                None if live.bytes < record.bytes => live.bytes,
+                None => record.bytes.max(live.bytes.min(end * SECTOR_BYTES as u64)),
+            };
             (record.modified, record.changed) = (live.modified, live.changed.max(record.changed));
         }
         Ok(record)
@@ -395,12 +412,30 @@ impl Core {
         Ok(())
     }
 
-    /// Sets a node's record, which says all that memory knows.
+    /// Sets a node's record, which says all that memory knows; a size that waits with a sector stays in memory.
     pub fn set_inode(&mut self, inode: Inode, record: &InodeRecord) {
-        if let Some(live) = self.nodes.find_live(inode) {
-            *live = None;
+        let held = self.held_bytes(inode, record.bytes);
+        let live = held.map(|_| Live { bytes: record.bytes, modified: record.modified, changed: record.changed });
+        if let Some(before) = self.nodes.find_live(inode) {
+            *before = live;
         }
-        self.set_stored(inode, record);
+        self.set_stored(inode, &InodeRecord { bytes: held.unwrap_or(record.bytes), ..record.clone() });
+    }
+
+    /// Whether the size of a file waits with the sector in which it was cut.
+    pub fn holds_size(&self, inode: Inode) -> bool {
+        let live = self.nodes.find(inode).and_then(|node| node.live);
+        live.is_some_and(|live| self.held_bytes(inode, live.bytes).is_some())
+    }
+
+    /// What the catalog says meanwhile of a file that was cut to `bytes` within a sector whose newest bytes, with zeros behind the end, are only
+    /// in memory; `None` if it may say that.
+    fn held_bytes(&self, inode: Inode, bytes: u64) -> Option<u64> {
+        let sector = bytes / SECTOR_BYTES as u64;
+        let waiting = self.nodes.find(inode)?.waiting.get(&sector)?;
+        let before = self.stored(inode).ok()?.bytes;
+        let is_held = bytes < before && !bytes.is_multiple_of(SECTOR_BYTES as u64) && waiting.journaled.is_none();
+        is_held.then(|| before.min((sector + 1) * SECTOR_BYTES as u64))
     }
 
     /// Sets when a node was last read. A record that does not read is left to the next caller.

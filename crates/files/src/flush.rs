@@ -469,9 +469,8 @@ impl Disk {
             let (first, last) = (batch[0], batch[batch.len() - 1]);
             let (window, content) = {
                 let mut core = guard(&self.core);
+                // The size that they make goes along.
                 core.journal_waiting(inode, batch.iter().copied());
-                let record = core.settle_to(inode, last + 1)?;
-                core.set_stored(inode, &record);
                 let node = core.nodes.find(inode);
                 let content: Vec<(u64, Waiting)> =
                     batch.iter().filter_map(|sector| Some((*sector, node?.waiting.get(sector)?.clone()))).collect();

@@ -369,3 +369,50 @@ fn a_size_waits_with_the_sectors_that_it_counts() {
     assert_eq!(disk.attributes(placeless).expect("it is there").bytes, 0);
     assert_eq!(disk.attribute(other, b"a"), Ok(long));
 }
+
+/// Where the journal has no room for the zeros behind a new end, a checkpoint does not bring the end without them.
+#[test]
+fn a_file_that_was_cut_ends_where_its_zeros_are_durable() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device);
+    let (inode, end) = (file(&disk, b"f"), SECTOR_BYTES as u64 + 100);
+    (0..4).for_each(|sector| write(&disk, inode, sector, 7));
+    disk.sync_all().expect("synced");
+    let flushing = disk.lock_flusher();
+    disk.checkpoint(&flushing).expect("made");
+    {
+        let mut journal = guard(&disk.journal);
+        let nothing = [Record::Forget { inode: Inode(77), first: 0, end: 1 }];
+        while journal.used() < journal.sectors() {
+            journal.append(&nothing).expect("there is room");
+        }
+    }
+    drop(flushing);
+    let cut = |bytes| NewAttributes { bytes: Some(bytes), ..NewAttributes::default() };
+    disk.set_attributes(inode, &cut(end)).expect("cut");
+    // What else is changed brings it no sooner.
+    disk.set_attributes(inode, &NewAttributes { permissions: Some(0o640), ..NewAttributes::default() })
+        .expect("changed");
+    assert_eq!(disk.attributes(inode).expect("it is there").bytes, end);
+    disk.checkpoint(&disk.lock_flusher()).expect("made");
+    assert_eq!(disk.attributes(inode).expect("it is there").bytes, end);
+    let found = |disk: &Disk| {
+        disk.set_attributes(inode, &cut(4 * SECTOR_BYTES as u64)).expect("grown");
+        let mut content = vec![1; 4 * SECTOR_BYTES];
+        assert_eq!(disk.read(inode, 0, &mut content), Ok(content.len()));
+        content.iter().position(|byte| *byte == 0).map(|end| (end, content[end..].iter().all(|byte| *byte == 0)))
+    };
+    let (last, image) = (guard(&disk.core).queued(), MemoryDevice::new(1 << 14));
+    assert_eq!(last, 1, "the zeros wait");
+    let mut all = vec![0; SECTOR_BYTES << 14];
+    device.read(Sector(0), &mut all, Effort::Retry).expect("memory");
+    image.write(Sector(0), &all).expect("memory");
+    let crashed = opened(Arc::new(image));
+    assert_eq!(crashed.attributes(inode).expect("it is there").bytes, 2 * SECTOR_BYTES as u64, "cut in part");
+    assert_eq!(found(&crashed), Some((2 * SECTOR_BYTES, true)));
+    disk.sync(inode).expect("synced");
+    drop(disk);
+    let disk = opened(device);
+    assert_eq!(disk.attributes(inode).expect("it is there").bytes, end);
+    assert_eq!(found(&disk), Some((end as usize, true)));
+}
