@@ -26,7 +26,8 @@ impl Disk {
     /// Makes durable all that calls have changed, and the sectors that were sent along.
     ///
     /// # Errors
-    /// [`FileError::ReadOnly`] if the disk failed, or fails now.
+    /// [`FileError::ReadOnly`] if the disk failed, or fails now; [`FileError::NoSpace`] if the journal has no room, because the catalog has none:
+    /// then what was changed is in memory as before.
     pub(crate) fn commit(&self) -> Result<(), FileError> {
         for _ in 0..COMMIT_TRIES {
             if self.try_commit(Share::Waiting)? {
@@ -52,10 +53,12 @@ impl Disk {
             return Ok(());
         }
         let checkpointed = self.checkpoint(flushing);
-        unless_full(checkpointed)?;
-        match self.try_commit(Share::Applying)? {
-            true => Ok(()),
-            false => Err(guard(&self.core).fail("the journal has no room after a checkpoint".into())),
+        unless_full(checkpointed.clone())?;
+        match (self.try_commit(Share::Applying)?, checkpointed) {
+            (true, _) => Ok(()),
+            // What deletes files may make some.
+            (false, Err(full)) => Err(full),
+            (false, Ok(())) => Err(guard(&self.core).fail("the journal has no room after a checkpoint".into())),
         }
     }
 

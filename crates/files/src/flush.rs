@@ -465,6 +465,8 @@ impl Disk {
         let trust_parity = guard(&self.core).nodes.find(inode).is_none_or(|node| !node.distrusts_parity);
         let batch_max = self.tuning.apply_sectors_max.min(self.journal_share);
         let mut result = Ok(());
+        // Where the catalog had no room when others were applied, too much may be left in the journal: then nothing is begun.
+        self.make_room(flushing)?;
         for batch in self.batches(inode, window, sectors, batch_max)? {
             let (first, last) = (batch[0], batch[batch.len() - 1]);
             let (window, content) = {

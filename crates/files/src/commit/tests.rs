@@ -12,7 +12,7 @@ use claystone_sim::{HddModel, SimDevice};
 use super::*;
 use crate::run::Run;
 use crate::testing::{SteppingClock, new_node};
-use crate::{FileTree, Format, Kind, NewAttributes, Record, Tuning};
+use crate::{Change, FileTree, Format, Kind, NewAttributes, Record, Table, Tuning};
 
 fn formatted(device: &Arc<dyn Device>) -> Disk {
     formatted_with(device, 10, 2)
@@ -415,4 +415,61 @@ fn a_file_that_was_cut_ends_where_its_zeros_are_durable() {
     let disk = opened(device);
     assert_eq!(disk.attributes(inode).expect("it is there").bytes, end);
     assert_eq!(found(&disk), Some((end as usize, true)));
+}
+
+/// On a disk whose catalog cannot grow by a page, as where all free sectors lie in crumbs, nothing fails but what needs room, and what the journal
+/// has of it is there however full that is.
+#[test]
+fn a_disk_whose_catalog_has_no_room_opens_and_is_read() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device);
+    let inode = file(&disk, b"f");
+    (0..10).for_each(|sector| write(&disk, inode, sector, 1));
+    disk.sync_all().expect("synced");
+    let flushing = disk.lock_flusher();
+    {
+        let (mut changes, mut core) = (Vec::new(), guard(&disk.core));
+        let mut space = guard(&disk.space);
+        while let largest @ 1.. = space.largest() {
+            let range = space.reserve(largest, None).expect("it is free");
+            space.take(range, &mut changes);
+        }
+        core.apply(changes);
+    }
+    disk.checkpoint(&flushing).expect("made");
+    let row = |number: u64| {
+        let key = [&inode.0.to_be_bytes()[..], &number.to_be_bytes()].concat();
+        Change { table: Table::Attributes, key, value: Some(vec![7; 60_000]) }
+    };
+    let mut numbers = 0..;
+    let mut grow = || {
+        guard(&disk.core).apply(numbers.by_ref().take(1).map(row).collect());
+        disk.commit_flushing(&flushing)
+    };
+    while disk.checkpoint(&flushing).is_ok() {
+        grow().expect("durable");
+    }
+    write(&disk, inode, 3, 9);
+    guard(&disk.core).journal_waiting(inode, [3]);
+    let refused = (0..1000).find_map(|_| grow().err());
+    assert_eq!(refused, Some(FileError::NoSpace));
+    assert!(guard(&disk.core).failed.is_none());
+    drop(flushing);
+    assert_eq!(disk.flush(inode, &disk.lock_flusher()), Err(FileError::NoSpace));
+    drop(disk);
+    for _ in 0..2 {
+        let disk = opened(device.clone());
+        assert_eq!(disk.checkpoint(&disk.lock_flusher()), Err(FileError::NoSpace));
+        for (sector, expected) in (0..).zip([1, 1, 1, 9, 1, 1, 1, 1, 1, 1]) {
+            assert_eq!(fill(&disk, inode, sector), expected);
+        }
+    }
+    // What deletes it finds room.
+    let disk = opened(device.clone());
+    disk.unlink(Inode::ROOT, b"f").expect("in memory");
+    disk.sync_all().expect("durable");
+    drop(disk);
+    let disk = opened(device);
+    assert_eq!(disk.lookup(Inode::ROOT, b"f").map(|found| found.inode), Err(FileError::NotFound));
+    assert_eq!(disk.checkpoint(&disk.lock_flusher()), Ok(()));
 }
