@@ -20,14 +20,14 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::disk::{Coding, Report, Size};
+use super::disk::{Coding, Recovery, Report, Size};
 use super::emulated::{DriveReport, emulate};
 use super::signals::Signals;
 use crate::drives::{Drive, Opening, Steer, TENDERS, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
-use crate::tending::{Care, Tending};
+use crate::tending::Tending;
 
 /// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`. Or, with --emulate, a new disk on
 /// an emulated hard disk in memory, to try what a slow drive that fails does to programs.
@@ -67,9 +67,8 @@ pub struct Mount {
     /// Read everything back once in so many days; 0: never
     #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = clap::value_parser!(u16).range(0..=365))]
     scrub_days: u16,
-    /// Tell a drive that tries to read a bad sector without a limit to give up after so long (SCT ERC); 0: leave it as it is
-    #[arg(long, value_name = "SECONDS", default_value_t = 7, value_parser = clap::value_parser!(u16).range(0..=99))]
-    error_recovery_seconds: u16,
+    #[command(flatten)]
+    recovery: Recovery,
     /// Which logs: error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -151,7 +150,7 @@ impl Mount {
         }
         let device = std::path::absolute(self.device.as_ref().context("DEVICE or --emulate is needed")?)?;
         let opening = Opening {
-            limits: Care::limits_of(self.error_recovery_seconds),
+            limits: self.recovery.limits(),
             ssds: self.ssd.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
             steer: self.steer,
             ..Opening::default()

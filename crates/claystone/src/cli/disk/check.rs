@@ -4,7 +4,7 @@ use anyhow::bail;
 use claystone_env::SECTOR_BYTES;
 use serde::Serialize;
 
-use super::device::{At, close_disk, open_disk};
+use super::device::{At, Recovery, close_disk, open_disk};
 use crate::cli::print_json;
 use crate::output::output;
 use crate::table::bytes;
@@ -14,6 +14,8 @@ use crate::table::bytes;
 pub struct Check {
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    recovery: Recovery,
 }
 
 #[derive(Debug, Serialize)]
@@ -32,7 +34,7 @@ impl Check {
     /// # Errors
     /// Something is wrong; there is no disk on the device, or it is in use.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
-        let disk = open_disk(&self.at)?;
+        let disk = open_disk(&self.at, self.recovery.limits())?;
         let found = disk.check()?;
         close_disk(disk)?;
         let sector_bytes = SECTOR_BYTES as u64;

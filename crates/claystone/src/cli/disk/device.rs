@@ -7,11 +7,12 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use claystone_env::Device;
 use claystone_files::{Disk, DiskError, FileError, Tuning};
-use claystone_host::{HostClock, HostDevice};
+use claystone_host::{HostClock, HostDevice, RecoveryLimits};
 
 use super::look::Looked;
 use crate::drives::{Drive, Opening};
 use crate::emulation::slowed;
+use crate::tending::Care;
 
 /// Where a disk is.
 #[derive(Debug, clap::Args)]
@@ -24,26 +25,33 @@ pub struct At {
     pub ssd: Option<PathBuf>,
 }
 
+/// How long a drive may try to read a bad sector.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Recovery {
+    /// Tell a drive that tries to read a bad sector without a limit to give up after so long (SCT ERC); 0: leave it as it is
+    #[arg(long, value_name = "SECONDS", default_value_t = 7, value_parser = clap::value_parser!(u16).range(0..=99))]
+    error_recovery_seconds: u16,
+}
+
+impl Recovery {
+    /// What drives are told; `None`: nothing.
+    pub fn limits(self) -> Option<RecoveryLimits> {
+        Care::limits_of(self.error_recovery_seconds)
+    }
+}
+
 impl At {
-    /// Opens the drive, or both.
+    /// Opens the drive, or both, for whoever gives it another solid-state drive: that it has may be gone, where it had nothing.
     ///
     /// # Errors
     /// As [`open_device`], and where the solid-state drive is not found.
-    pub fn open(&self) -> anyhow::Result<Drive> {
-        self.drive(|device| device, false)
-    }
-
-    /// The same for whoever gives it another solid-state drive: that it has may be gone, where it had nothing.
-    ///
-    /// # Errors
-    /// As [`At::open`].
     pub fn open_alone_if_at_rest(&self) -> anyhow::Result<Drive> {
-        self.drive(|device| device, true)
+        self.drive(|device| device, Opening { alone_if_at_rest: true, ..Opening::default() })
     }
 
-    fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>, alone_if_at_rest: bool) -> anyhow::Result<Drive> {
+    fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>, opening: Opening) -> anyhow::Result<Drive> {
         let ssds = self.ssd.iter().map(std::path::absolute).collect::<io::Result<_>>()?;
-        let opening = Opening { ssds, alone_if_at_rest, ..Opening::default() };
+        let opening = Opening { ssds, ..opening };
         let drive = Drive::open(&self.device, &opening, Arc::new(HostClock::start()), seen);
         drive.map_err(|error| advised(&self.device, error))
     }
@@ -78,12 +86,12 @@ fn advised(path: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Opens the disk on a device.
+/// Opens the disk on a device whose drives are told these limits.
 ///
 /// # Errors
-/// As [`open_device`], and where there is no disk on it, or it cannot be opened.
-pub fn open_disk(at: &At) -> anyhow::Result<Disk> {
-    disk_on(&at.device, at.open()?.device)
+/// As [`open_device`], and where there is no disk on it, its solid-state drive is not found, or it cannot be opened.
+pub fn open_disk(at: &At, limits: Option<RecoveryLimits>) -> anyhow::Result<Disk> {
+    disk_on(&at.device, at.drive(|device| device, Opening { limits, ..Opening::default() })?.device)
 }
 
 /// Opens the disk on a device that is only looked at: nothing is written, so a read-only one will do.
@@ -91,7 +99,7 @@ pub fn open_disk(at: &At) -> anyhow::Result<Disk> {
 /// # Errors
 /// As [`open_disk`].
 pub fn look_at_disk(at: &At) -> anyhow::Result<Disk> {
-    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)), false)?.device)
+    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)), Opening::default())?.device)
 }
 
 /// Whether [`open_device`] failed because another program has the device open.

@@ -77,7 +77,7 @@ impl Format {
             .with_context(|| format!("{name} is not formatted"))?;
         drop(device);
         // Opened again, so what is told is what is there.
-        let disk = open_disk(&At { device: self.device.clone(), ssd: self.ssd.clone() })?;
+        let disk = open_disk(&At { device: self.device.clone(), ssd: self.ssd.clone() }, None)?;
         give_to_user(&disk)?;
         let report = Report::of(&disk);
         close_disk(disk)?;

@@ -27,7 +27,7 @@ impl Grow {
     /// # Errors
     /// There is no disk on the device, or it is in use.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
-        let disk = open_disk(&self.at)?;
+        let disk = open_disk(&self.at, None)?;
         let sector_bytes = SECTOR_BYTES as u64;
         let more_bytes = disk.grow()? * sector_bytes;
         let report = Report { more_bytes, bytes: disk.info().sectors * sector_bytes };

@@ -19,6 +19,7 @@ mod size;
 use super::At;
 
 pub use coding::Coding;
+pub use device::Recovery;
 pub use format::give_to_user;
 pub use info::Report;
 pub use size::Size;

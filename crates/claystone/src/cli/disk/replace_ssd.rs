@@ -75,7 +75,7 @@ impl ReplaceSsd {
             note(format_args!("{was} still says that it is of {name}: format it before it is used again ({error})"));
         }
         drop(hdd);
-        let disk = open_disk(&At { device: self.at.device.clone(), ssd: Some(with) })?;
+        let disk = open_disk(&At { device: self.at.device.clone(), ssd: Some(with) }, None)?;
         let report = Report::of(&disk);
         close_disk(disk)?;
         if json {

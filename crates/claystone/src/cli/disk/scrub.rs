@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use serde::Serialize;
 
-use super::device::{At, close_disk, open_disk};
+use super::device::{At, Recovery, close_disk, open_disk};
 use crate::cli::print_json;
 use crate::output::output;
 use crate::progress::Progress;
@@ -13,6 +13,8 @@ use crate::progress::Progress;
 pub struct Scrub {
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    recovery: Recovery,
 }
 
 #[derive(Debug, Serialize)]
@@ -36,7 +38,7 @@ impl Scrub {
     /// # Errors
     /// Something is lost; there is no disk on the device, or it is in use.
     pub fn run(self, json: bool) -> anyhow::Result<()> {
-        let disk = open_disk(&self.at)?;
+        let disk = open_disk(&self.at, self.recovery.limits())?;
         let progress = Progress::timed("scrubbing groups", 0);
         let found = disk.scrub(&mut |found| {
             progress.of(found.groups, found.groups_total);
