@@ -131,3 +131,25 @@ pub fn close_disk(disk: Disk) -> anyhow::Result<()> {
             .context("not everything was brought to its place; the next opening does that from the journal"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Care, Recovery};
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        recovery: Recovery,
+    }
+
+    #[test]
+    fn drives_are_told_seven_seconds_unless_somebody_says_otherwise() {
+        for (arguments, seconds) in [(&["c"][..], 7), (&["c", "--error-recovery-seconds", "12"], 12)] {
+            let limits = Command::parse_from(arguments).recovery.limits();
+            assert!(limits.is_some() && limits == Care::limits_of(seconds));
+        }
+        assert_eq!(Command::parse_from(["c", "--error-recovery-seconds", "0"]).recovery.limits(), None);
+    }
+}
