@@ -95,7 +95,11 @@ impl Store {
             ..Opening::default()
         };
         let queues = opening.queues.clone();
-        let care = Care { scrub_cycle: Some(settings.keeper.scrub_cycle), opening };
+        let care = Care {
+            scrub_cycle: Some(settings.keeper.scrub_cycle),
+            opening,
+            sums_cached: Care::sums_cached(settings.sums_cache_mib),
+        };
         let disks = Disks::new(env.clone(), cluster, options, care);
         if is_new {
             first_start(&disks, &*meta, &known, &settings).await?;

@@ -117,7 +117,7 @@ impl Roots {
                 drive
             }
         };
-        let disk = Arc::new(Disk::open(drive.device, self.env.clock.clone(), tuning())?);
+        let disk = Arc::new(Disk::open(drive.device, self.env.clock.clone(), tuning(&self.care))?);
         let pair = drive.pair.as_ref().map(Arc::downgrade);
         devices.insert(path, Opened { disk: Arc::downgrade(&disk), pair });
         self.tend(Arc::downgrade(&disk))?;
@@ -181,6 +181,12 @@ const CLOSED_EVERY: Duration = Duration::from_millis(5);
 const CLOSED_AFTER_MAX: u32 = 400;
 
 /// A store syncs what it writes, so little waits; and it has many disks.
-fn tuning() -> Tuning {
-    Tuning { waiting_sectors_max: 8192, bulk_sectors_max: 4000, catalog_cached: 8 << 20, ..Tuning::default() }
+fn tuning(care: &Care) -> Tuning {
+    Tuning {
+        waiting_sectors_max: 8192,
+        bulk_sectors_max: 4000,
+        sums_cached: care.sums_cached,
+        catalog_cached: 8 << 20,
+        ..Tuning::default()
+    }
 }

@@ -20,7 +20,7 @@ use claystone_host::RecoveryLimits;
 use claystone_nbd::{ServerConfig, tls_config};
 
 use crate::drives::Steer;
-use crate::tending::Care;
+use crate::tending::{Care, SUMS_CACHE_MIB_MAX};
 
 /// What the operator decided, checked.
 #[derive(Debug, Clone)]
@@ -71,6 +71,8 @@ pub struct Settings {
     pub heat_half_life: Duration,
     /// What drives are told that try to read a bad sector for as long as they like.
     pub recovery_limits: Option<RecoveryLimits>,
+    /// MiB of memory for checksums of each disk on a device.
+    pub sums_cache_mib: u32,
     /// How long requests may go on once the program was told to stop.
     pub shutdown_limit: Duration,
     /// How logs are written.
@@ -280,6 +282,7 @@ impl Settings {
             keeper: keeper(layers)?,
             heat_half_life: Duration::from_secs(60 * layers.number("heat_half_life_minutes", 1, 60 * 24 * 365)?),
             recovery_limits: Care::limits_of(layers.number("error_recovery_seconds", 0, 99)? as u16),
+            sums_cache_mib: layers.number("sums_cache_mib", 1, SUMS_CACHE_MIB_MAX.into())? as u32,
             shutdown_limit: Duration::from_secs(layers.number("shutdown_seconds", 0, 3600)?),
             logs: match layers.parsed::<String>("logs", "a text")?.as_str() {
                 "auto" => LogFormat::Auto,
@@ -455,7 +458,7 @@ const NONE: &str = "none";
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 30] = [
+const NAMES: [(&str, Option<&str>); 31] = [
     ("disks", None),
     ("ssds", None),
     ("steer", Some("latency")),
@@ -480,6 +483,7 @@ const NAMES: [(&str, Option<&str>); 30] = [
     ("scrub_days", Some("14")),
     ("reclaim_seconds", Some("60")),
     ("error_recovery_seconds", Some("7")),
+    ("sums_cache_mib", Some("16")),
     ("heat_half_life_minutes", Some("1440")),
     ("convert_after_minutes", Some("60")),
     ("shutdown_seconds", Some("20")),
@@ -567,6 +571,7 @@ mod tests {
             ("nbd_tls_cert", "/nothing/at/all", "--nbd-tls-cert: /nothing/at/all cannot be read"),
             ("nbd_tls_ca", "/dev/null", "nbd_tls_cert"),
             ("volume_log_mib", "8", "16 to"),
+            ("sums_cache_mib", "0", "1 to 65536"),
         ] {
             let error = format!("{:#}", check(&with_flag(name, value)).expect_err(value));
             assert!(error.contains(wanted), "{error}");

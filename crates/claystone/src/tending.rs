@@ -6,22 +6,35 @@
 
 use std::time::{Duration, Instant};
 
-use claystone_env::ParityVerdict;
+use claystone_env::{ParityVerdict, SECTOR_BYTES};
 use claystone_files::{Disk, TendAgain};
 use claystone_host::RecoveryLimits;
 
 use crate::drives::Opening;
 
 /// How disks on devices are cared for while they are open. By default they are left as they are.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Care {
     /// Everything is read once in so long; `None`: nothing is scrubbed.
     pub scrub_cycle: Option<Duration>,
     /// How their devices are opened.
     pub opening: Opening,
+    /// Sums sectors of each that memory keeps.
+    pub sums_cached: usize,
+}
+
+impl Default for Care {
+    fn default() -> Care {
+        Care { scrub_cycle: None, opening: Opening::default(), sums_cached: Care::sums_cached(SUMS_CACHE_MIB) }
+    }
 }
 
 impl Care {
+    /// Sums sectors in so many MiB of memory: for as many GiB of data, less 0.4 %.
+    pub fn sums_cached(mib: u32) -> usize {
+        mib as usize * ((1 << 20) / SECTOR_BYTES)
+    }
+
     /// Limits of so many seconds; none for 0.
     pub fn limits_of(seconds: u16) -> Option<RecoveryLimits> {
         let ms = 1000 * u32::from(seconds);
@@ -158,6 +171,10 @@ const TEND_EVERY: Duration = Duration::from_millis(50);
 /// Looks between two at the statistics.
 const JUDGED_EVERY: u64 = 60;
 const LOST_SHOWN: usize = 5;
+/// Memory for sums sectors of a disk, if nobody says how much: for 16 GiB of its data.
+pub const SUMS_CACHE_MIB: u32 = 16;
+/// For 64 TiB.
+pub const SUMS_CACHE_MIB_MAX: u32 = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -165,10 +182,18 @@ mod tests {
 
     use claystone_env::Device;
     use claystone_files::{FileTree, Format, Inode, Kind, NewNode, Tuning};
+    use claystone_group::SUMS_PER_SECTOR;
     use claystone_host::{HostClock, HostRandom};
     use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 
     use super::*;
+
+    #[test]
+    fn a_mebibyte_has_the_sums_of_a_gibibyte_less_a_little() {
+        let data_bytes = Care::sums_cached(1) * SUMS_PER_SECTOR * SECTOR_BYTES;
+        assert!(data_bytes <= 1 << 30 && data_bytes as f64 > 0.996 * f64::from(1 << 30));
+        assert_eq!(Care::default().sums_cached, Tuning::default().sums_cached, "as a mount's");
+    }
 
     #[test]
     fn too_little_parity_is_said_once() {

@@ -67,7 +67,7 @@ pub struct Tuning {
     pub apply_sectors_max: usize,
     /// Windows of a file that one change frees: with what that makes of the rows of free sectors, 64 KiB of changes.
     pub freed_windows_max: usize,
-    /// Sums sectors in memory.
+    /// Sums sectors in memory: 4 KiB each, with the CRCs of 4 MiB of data.
     pub sums_cached: usize,
     /// Bytes of the catalog in memory.
     pub catalog_cached: usize,

@@ -27,7 +27,7 @@ use crate::drives::{Drive, Opening, Steer, TENDERS, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
-use crate::tending::Tending;
+use crate::tending::{Care, SUMS_CACHE_MIB, SUMS_CACHE_MIB_MAX, Tending};
 
 /// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`. Or, with --emulate, a new disk on
 /// an emulated hard disk in memory, to try what a slow drive that fails does to programs.
@@ -69,6 +69,10 @@ pub struct Mount {
     scrub_days: u16,
     #[command(flatten)]
     recovery: Recovery,
+    /// Memory for checksums, in MiB: as many GiB of data are read anywhere without another seek for their checksums
+    #[arg(long, value_name = "MIB", default_value_t = SUMS_CACHE_MIB)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SUMS_CACHE_MIB_MAX)))]
+    sums_cache_mib: u32,
     /// Which logs: error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -145,7 +149,7 @@ impl Mount {
     /// Blocks.
     fn open(&self) -> anyhow::Result<Opened> {
         if let Some(size) = self.emulate {
-            let (disk, drive) = emulate(size, &self.coding)?;
+            let (disk, drive) = emulate(size, &self.coding, self.tuning())?;
             return Ok(Opened { disk, pair: None, drive: Some(drive) });
         }
         let device = std::path::absolute(self.device.as_ref().context("DEVICE or --emulate is needed")?)?;
@@ -159,10 +163,14 @@ impl Mount {
         let clock = Arc::new(HostClock::start());
         let Drive { device, pair } = Drive::open(&device, &opening, clock.clone(), |device| device)
             .with_context(|| format!("{name} cannot be opened"))?;
-        let tuning = Tuning { keeps_access_times: !self.read_only, ..Tuning::default() };
-        let disk = Disk::open(device, clock, tuning);
+        let disk = Disk::open(device, clock, self.tuning());
         let disk = disk.with_context(|| format!("the disk on {name} cannot be opened"))?;
         Ok(Opened { disk, pair, drive: None })
+    }
+
+    fn tuning(&self) -> Tuning {
+        let sums_cached = Care::sums_cached(self.sums_cache_mib);
+        Tuning { keeps_access_times: !self.read_only, sums_cached, ..Tuning::default() }
     }
 
     fn scrub_cycle(&self) -> Option<Duration> {

@@ -68,6 +68,10 @@ pub struct Up {
     /// When a write is acknowledged: `sync` when it is on disk, or `replicated` when no one node that loses power takes it along
     #[arg(long, value_name = "sync|replicated")]
     durability: Option<String>,
+    /// Memory for checksums of each disk on a device, in MiB: as many GiB of data are read anywhere without another seek for their
+    /// checksums [default: 16]
+    #[arg(long, value_name = "MIB")]
+    sums_cache_mib: Option<String>,
     /// Settings file [default: DIR/claystone.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -151,6 +155,7 @@ impl Up {
         layers.flag("code", one(self.code));
         layers.flag("code_tier", one(self.code_tier));
         layers.flag("durability", one(self.durability));
+        layers.flag("sums_cache_mib", one(self.sums_cache_mib));
         layers.flag("log_level", one(self.log_level));
         layers.flag("insecure_public", self.insecure_public.then(|| vec!["true".to_owned()]));
         layers.flag("logs", self.json.then(|| vec!["json".to_owned()]));
