@@ -35,7 +35,7 @@ enum What {
     Codes(Codes),
     /// Clay codes: what repairs read beside theory, and encoding beside our own Reed-Solomon
     Clay(Cells),
-    /// Local parity inside one disk, on an emulated hard disk: tails of reads beside theory, workloads, updates, space
+    /// Local parity inside one disk, on an emulated hard disk: tails of reads beside theory, workloads, updates, space, isolated reads
     Lec(Lec),
     /// A file through the mount with coding on and off, in one run; takes root and /dev/fuse
     Mount(Mount),

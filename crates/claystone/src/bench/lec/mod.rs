@@ -9,6 +9,7 @@
 mod drive;
 mod file;
 mod files;
+mod isolated;
 mod space;
 mod tails;
 mod updates;
@@ -42,6 +43,7 @@ enum Job {
     Files { workload: Workload, length: u32 },
     Updates { length: u32 },
     Space { file_gib: u64 },
+    Isolated,
 }
 
 enum Done {
@@ -75,7 +77,8 @@ pub fn lec(choice: &Choice) -> anyhow::Result<Vec<Row>> {
     jobs.extend(lengths.map(|length| Job::Updates { length }));
     let file_gib = if choice.quick { 1 } else { SPACE_GIB };
     jobs.extend(is_chosen("space").then_some(Job::Space { file_gib }));
-    ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, files, updates, space");
+    jobs.extend(is_chosen("isolated").then_some(Job::Isolated));
+    ensure!(!jobs.is_empty(), "no part has this name: tails, workloads, files, updates, space, isolated");
     let progress = Progress::new("measuring", jobs.len() as u64);
     let done = on_all_processors(&jobs, &progress, |job| {
         let done = carry_out(*job, choice.quick);
@@ -152,6 +155,7 @@ fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
             Done::Files(figures, slowdown)
         }
         Job::Updates { length } => Done::Figures(updates::figures(length, &updates::costs(length)?)),
+        Job::Isolated => Done::Figures(isolated::figures(few(ISOLATED_READS))?),
         Job::Space { file_gib } => Done::Figures(space::figures(&space::measure(file_gib << 18)?)),
     })
 }
@@ -160,6 +164,8 @@ fn carry_out(job: Job, quick: bool) -> anyhow::Result<Done> {
 const WORKLOAD_SOFT: f64 = 1e-3;
 /// The file of which the space is measured.
 const SPACE_GIB: u64 = 10;
+/// Reads of one sector.
+const ISOLATED_READS: usize = 4000;
 /// Reads with coding: they hardly differ, because groups hardly ever lose more sectors than they have parity; those that wait for a sums
 /// sector do, by a turn or two.
 const SHORT_READS: usize = 400;
