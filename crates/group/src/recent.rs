@@ -323,7 +323,7 @@ mod tests {
     fn a_read_beside_which_something_is_written_is_not_kept() {
         for (written, is_kept) in [(12..13, false), (0..20, false), (14..20, true), (5..10, true)] {
             let recent = Recent::default();
-            let (entry, _) = recent.begin(vec![10..14]);
+            let (entry, _) = recent.begin(vec![10..12, 12..14]);
             recent.forget(written.clone());
             let read = sectors(4, 1);
             entry.arrive(read.clone(), vec![(Sector(10), read)], &[Ok(Vec::new())]);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn what_was_written_since_counts() {
         let recent = Recent::default();
-        let (entry, _) = recent.begin(vec![10..14]);
+        let (entry, _) = recent.begin(vec![10..12, 12..14]);
         let read = sectors(4, 1);
         entry.arrive(read.clone(), vec![(Sector(10), read)], &[Ok(Vec::new())]);
         recent.forget(12..13);
