@@ -247,14 +247,16 @@ fn is_busy(error: &anyhow::Error) -> bool {
     matches!(kind, Some(io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy))
 }
 
-/// Tends a pair until nobody uses it any more, and syncs it before writes would have to wait for that. On two threads: while a sync waits for
-/// the solid-state drive, the hard disk is kept quick.
+/// Tends a pair until nobody uses it any more, syncs it before writes would have to wait for that, and has it write indexes. On two threads:
+/// while a sync or an index waits for the solid-state drive, the hard disk is kept quick.
 pub async fn tend(pair: Weak<TieredDevice>, clock: Arc<dyn Clock>, worker: ThreadWorker) {
     let kept = again_and_again(&pair, &clock, &worker, "what waits in the logs is not brought to its place", |pair| {
         pair.tend().map(|tended| pause_after(&tended))
     });
     let synced = again_and_again(&pair, &clock, &worker, "writes will wait for a sync", |pair| {
-        pair.sync_early().map(|()| SYNC_EARLY_EVERY)
+        pair.sync_early()?;
+        pair.index();
+        Ok(SYNC_EARLY_EVERY)
     });
     futures::future::join(kept, synced).await;
 }

@@ -494,7 +494,7 @@ const SECTOR_COUNTS: [Of<Option<u64>>; 17] = [
     }),
 ];
 
-const SECTOR_NUMBERS: [Of<Option<u64>>; 14] = [
+const SECTOR_NUMBERS: [Of<Option<u64>>; 15] = [
     ("disk_parity", "Parity sectors of a group", |of| Some(of.parity.into())),
     ("disk_parity_wanted", "Parity sectors that the soft failures as measured need", |of| {
         of.parity_wanted.map(u64::from)
@@ -521,6 +521,9 @@ const SECTOR_NUMBERS: [Of<Option<u64>>; 14] = [
         pair(of, |pair| pair.ssd_log_used_bytes)
     }),
     ("disk_pair_hdd_log_used_bytes", "Bytes in the hard disk's log", |of| pair(of, |pair| pair.hdd_log_used_bytes)),
+    ("disk_pair_unindexed_bytes", "Bytes of both logs that an opening after a crash reads", |of| {
+        pair(of, |pair| pair.unindexed_bytes)
+    }),
     ("disk_pair_buffer_known", "1 if it is predicted what the hard disk's write buffer will do", |of| {
         pair(of, |pair| u64::from(pair.buffer != "unknown"))
     }),

@@ -34,6 +34,8 @@ pub struct PairHealth {
     pub ssd_log: LogFill,
     /// The hard disk's.
     pub hdd_log: LogFill,
+    /// Bytes of both logs that are in no index: an opening after a crash reads them.
+    pub unindexed_bytes: u64,
 }
 
 /// How full a log is.

@@ -286,6 +286,9 @@ pub struct PairStatus {
     pub hdd_log_used_bytes: u64,
     /// of these.
     pub hdd_log_bytes: u64,
+    /// Bytes of both logs that an opening after a crash reads.
+    #[serde(default)]
+    pub unindexed_bytes: u64,
 }
 
 impl From<PairHealth> for PairStatus {
@@ -309,6 +312,7 @@ impl From<PairHealth> for PairStatus {
             ssd_log_bytes: health.ssd_log.bytes,
             hdd_log_used_bytes: health.hdd_log.used_bytes,
             hdd_log_bytes: health.hdd_log.bytes,
+            unindexed_bytes: health.unindexed_bytes,
         }
     }
 }

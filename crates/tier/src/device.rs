@@ -5,8 +5,9 @@
 //! write_each -> append -> a log, and the overlay          read_each -> memory, a log, or home
 //! sync -> a mark of all records in none, in the solid-state drive's log
 //! drain (tend, or who writes while a log is full) -> home, synced -> superblock: the log is free up to there
+//! index -> what both logs hold, in the solid-state drive's log -> superblock: an opening need not read it there
 //! rest -> all is home, and the hard disk says so
-//! open -> scan, recover -> the same overlay, and a mark of what it holds; of a pair at rest nothing
+//! open -> indexes, scan of what is behind them, recover -> the same overlay, and a mark of what it holds; of a pair at rest nothing
 //! ```
 //!
 //! The format, its states and what holds in each: docs/formats/tiered-device.md.
@@ -28,6 +29,7 @@ mod bell;
 mod copy;
 mod drain;
 mod guide;
+mod index;
 mod info;
 mod line;
 mod open;
@@ -50,7 +52,7 @@ use crate::superblock::Side;
 
 pub use self::bell::Bell;
 pub use self::drain::{Drained, Tended};
-pub use self::info::{TierCounts, TierInfo};
+pub use self::info::{Opening, TierCounts, TierInfo};
 pub use self::open::{Steering, TierFormat, TierTuning};
 
 /// What time it is: of the machine, of a simulated world, or of an emulated device.

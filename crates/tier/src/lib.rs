@@ -6,7 +6,7 @@
 //! Predictor::new(profile): predict, queue, wrote, upkeep           for each drive, beside every write
 //! SsdQueue: begin, end, view                                       beside every write of the solid-state drive
 //! steer(rule, its view, views of the hard disks)                   for each write
-//! TieredDevice::format, open: write_each, read_each, sync, tend    one device over a hard disk and a solid-state drive
+//! TieredDevice::format, open: write_each, read_each, sync, tend, index    one device over a hard disk and a solid-state drive
 //! ```
 //!
 //! Source: [bcw §BCW], [bcw §MIOS].
@@ -22,6 +22,7 @@ mod error;
 mod fields;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod index;
 mod latency;
 mod member;
 mod overlay;
@@ -38,7 +39,9 @@ mod stage;
 mod staircase;
 mod superblock;
 
-pub use device::{Bell, Drained, Now, Steering, Tended, TierCounts, TierFormat, TierInfo, TierTuning, TieredDevice};
+pub use device::{
+    Bell, Drained, Now, Opening, Steering, Tended, TierCounts, TierFormat, TierInfo, TierTuning, TieredDevice,
+};
 pub use error::{Damage, TierError};
 pub use latency::{SizeLatency, WriteState};
 pub use member::Member;

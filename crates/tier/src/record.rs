@@ -1,5 +1,6 @@
-//! A record of a log: a header that says what its payload is; and the lists that headers keep of others: a mark, of what is durable; any
-//! other, of bare records before it, which have no header of their own.
+//! A record of a log: a header that says what its payload is; and the lists that headers keep of others: a mark, of what is durable; an
+//! index, of all from one sequence to another ([`Index`](crate::index::Index)); data and void records, of bare ones before them, which have no
+//! header of their own.
 //!
 //! Invariants:
 //! 1. A header that was parsed is of this pair, this log and this place, and its extents have as many sectors as its payload.
@@ -28,12 +29,15 @@ pub enum Kind {
     Lost = 5,
     /// As data, without a header of its own: one behind it lists it.
     Bare = 6,
+    /// The payload lists what both logs hold of older sequences.
+    Index = 7,
 }
 
-const KINDS: [Kind; 6] = [Kind::Data, Kind::Padding, Kind::Mark, Kind::Void, Kind::Lost, Kind::Bare];
+const KINDS: [Kind; 7] = [Kind::Data, Kind::Padding, Kind::Mark, Kind::Void, Kind::Lost, Kind::Bare, Kind::Index];
 
 impl Kind {
-    fn of(number: u8) -> Option<Kind> {
+    /// The one of a number.
+    pub fn of(number: u8) -> Option<Kind> {
         KINDS.into_iter().find(|kind| *kind as u8 == number)
     }
 
@@ -41,7 +45,7 @@ impl Kind {
     pub fn header_sectors(self) -> u64 {
         match self {
             Kind::Bare => 0,
-            Kind::Data | Kind::Padding | Kind::Mark | Kind::Void | Kind::Lost => 1,
+            Kind::Data | Kind::Padding | Kind::Mark | Kind::Void | Kind::Lost | Kind::Index => 1,
         }
     }
 
@@ -73,7 +77,7 @@ pub struct Header {
     pub extents: Vec<SectorRange>,
     /// CRC of each sector of the payload.
     pub crcs: Vec<u32>,
-    /// Of a mark.
+    /// Of a mark or an index.
     pub list: Option<List>,
     /// Bare records before this one, of data and void records.
     pub group: Vec<Member>,
@@ -88,14 +92,14 @@ pub struct Member {
     pub entry: Entry,
 }
 
-/// Of a mark: what it covers, and where its list is.
+/// Of a mark or an index: what it covers, and where its list is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List {
     /// The first sequence that it covers.
     pub from: u64,
     /// Bytes of the list.
     pub bytes: u32,
-    /// The list, if it is in the header.
+    /// The list, if it is in the header; never an index's.
     pub inline: Option<Vec<u8>>,
 }
 
@@ -175,13 +179,15 @@ impl Header {
                 let end = HEAD_BYTES + inline.len();
                 (Some(List { from: u64_at(bytes, 72), bytes: list_bytes, inline: Some(inline) }), end)
             }
-            Kind::Mark => (Some(List { from: u64_at(bytes, 72), bytes: list_bytes, inline: None }), HEAD_BYTES),
+            Kind::Mark | Kind::Index => {
+                (Some(List { from: u64_at(bytes, 72), bytes: list_bytes, inline: None }), HEAD_BYTES)
+            }
             Kind::Data | Kind::Void => (None, HEAD_BYTES.checked_add(list_bytes as usize)?),
             Kind::Padding | Kind::Lost | Kind::Bare => (None, HEAD_BYTES),
         };
         let group = match kind {
             Kind::Data | Kind::Void => Member::parse_all(bytes.get(HEAD_BYTES..tables_at)?)?,
-            Kind::Padding | Kind::Mark | Kind::Lost | Kind::Bare => Vec::new(),
+            Kind::Padding | Kind::Mark | Kind::Lost | Kind::Bare | Kind::Index => Vec::new(),
         };
         let (extents, crcs) = tables(&bytes[tables_at..], u16_at(bytes, 14).into(), sectors)?;
         let header = Header {
@@ -193,7 +199,7 @@ impl Header {
             mark: u64_at(bytes, 56),
             replaces: match kind {
                 Kind::Data | Kind::Void => u64_at(bytes, 72),
-                Kind::Padding | Kind::Mark | Kind::Lost | Kind::Bare => 0,
+                Kind::Padding | Kind::Mark | Kind::Lost | Kind::Bare | Kind::Index => 0,
             },
             extents,
             crcs,
@@ -212,10 +218,11 @@ impl Header {
         match self.kind {
             Kind::Data | Kind::Bare => held == Some(self.payload_sectors()) && !self.crcs.is_empty(),
             Kind::Padding => self.extents.is_empty(),
-            Kind::Mark => {
+            Kind::Mark | Kind::Index => {
                 let list = self.list.as_ref().map_or(0, |list| u64::from(list.bytes));
-                self.extents.is_empty()
-                    && (self.crcs.is_empty() || list.div_ceil(SECTOR_BYTES as u64) == self.payload_sectors())
+                let is_inline = self.kind == Kind::Mark && self.crcs.is_empty();
+                let is_apart = list > 0 && list.div_ceil(SECTOR_BYTES as u64) == self.payload_sectors();
+                self.extents.is_empty() && (is_inline || is_apart)
             }
             Kind::Void | Kind::Lost => held.is_some() && self.crcs.is_empty(),
         }
@@ -371,11 +378,13 @@ pub fn fits_header(extents: usize, sectors: usize) -> bool {
     table_bytes(extents, sectors) <= TABLES_BYTES
 }
 
-fn table_bytes(extents: usize, sectors: usize) -> usize {
+/// Bytes of so many extents and checksums.
+pub fn table_bytes(extents: usize, sectors: usize) -> usize {
     EXTENT_BYTES * extents + 4 * sectors
 }
 
-fn put_tables(bytes: &mut Vec<u8>, extents: &[SectorRange], crcs: &[u32]) {
+/// Puts extents and checksums behind others.
+pub fn put_tables(bytes: &mut Vec<u8>, extents: &[SectorRange], crcs: &[u32]) {
     for extent in extents {
         bytes.extend_from_slice(&extent.first.0.to_le_bytes());
         let sectors = u32::try_from(extent.sectors).expect("an extent is short");
@@ -386,7 +395,8 @@ fn put_tables(bytes: &mut Vec<u8>, extents: &[SectorRange], crcs: &[u32]) {
     }
 }
 
-fn tables(bytes: &[u8], extents: usize, sectors: usize) -> Option<(Vec<SectorRange>, Vec<u32>)> {
+/// So many extents and checksums, if there are so many bytes.
+pub fn tables(bytes: &[u8], extents: usize, sectors: usize) -> Option<(Vec<SectorRange>, Vec<u32>)> {
     let (extents, crcs) = bytes.get(..table_bytes(extents, sectors))?.split_at(EXTENT_BYTES * extents);
     let extents = extents
         .chunks_exact(EXTENT_BYTES)
@@ -395,13 +405,13 @@ fn tables(bytes: &[u8], extents: usize, sectors: usize) -> Option<(Vec<SectorRan
 }
 
 /// How many sectors extents have; `None` if they are none.
-fn sectors_of(extents: &[SectorRange]) -> Option<u64> {
+pub fn sectors_of(extents: &[SectorRange]) -> Option<u64> {
     let is_right = |extent: &SectorRange| extent.sectors > 0 && extent.first.0.checked_add(extent.sectors).is_some();
     extents.iter().all(is_right).then(|| extents.iter().map(|extent| extent.sectors).sum())
 }
 
 /// Whether a sequence is of an epoch that has one behind it.
-fn can_be(seq: u64) -> bool {
+pub fn can_be(seq: u64) -> bool {
     epoch_of(seq) < EPOCHS - 1
 }
 
@@ -430,7 +440,8 @@ const CRC_AT: usize = 8;
 const HEAD_BYTES: usize = 80;
 /// Bytes that a header has for extents and checksums, or for a list.
 pub const TABLES_BYTES: usize = SECTOR_BYTES - HEAD_BYTES;
-const EXTENT_BYTES: usize = 12;
+/// Bytes of an extent.
+pub const EXTENT_BYTES: usize = 12;
 const ENTRY_BYTES: usize = 32;
 const REPLACES_BYTES: usize = 8;
 /// Bytes that a group has at most: beside it a header has room for most records of its own.
@@ -575,6 +586,11 @@ mod tests {
         let mark = Header { crcs: vec![1, 2], list: Some(apart), ..mark };
         assert_eq!(parse(&mark.encode(ID)), Some(mark.clone()));
         // Its payload is too long for its list.
-        assert_eq!(parse(&Header { crcs: vec![1, 2, 3], ..mark }.encode(ID)), None);
+        assert_eq!(parse(&Header { crcs: vec![1, 2, 3], ..mark.clone() }.encode(ID)), None);
+        // An index has its list in its payload, never in its header.
+        let index = Header { kind: Kind::Index, ..mark };
+        assert_eq!(parse(&index.encode(ID)), Some(index.clone()));
+        let none = List { from: 3, bytes: 0, inline: None };
+        assert_eq!(parse(&Header { crcs: vec![], list: Some(none), ..index }.encode(ID)), None);
     }
 }

@@ -1,11 +1,18 @@
-//! What two logs say after a power cut: reading their headers, and deciding which records count. A bare record is as if it had a header,
-//! while one that lists it can be read.
+//! What two logs say after a power cut: reading indexes, and the headers behind what those have; and deciding which records count. A bare record
+//! is as if it had a header, while one that lists it can be read.
+//!
+//! ```text
+//! read_indexes -> Some(Indexed): it is as one mark of all that it has -> Start behind its last record in each log  -> scan, scan -> recover
+//!              -> None: there is none, or part of it does not read    -> Start at the tails: all of both logs      -> scan, scan -> recover
+//! ```
 //!
 //! Invariants:
 //! 1. [`recover`] is a pure function of what was read. It never lets an older record count where a newer one was promised: it finds
 //!    that one, or its sectors are lost, or the pair is damaged.
 //! 2. A record that a mark covers and does not list never counts, nor what it does not list of one. Of two marks that cover it the later
 //!    one says so.
+//! 3. Indexes hide nothing: what both logs hold above the last sequence that they have lies behind the last record that they have. And they
+//!    add nothing: marks list all that counts of what they have, and a reading of the whole logs finds the same.
 //!
 //! Left out: the payloads, but those of marks. Whoever reads a sector compares it with its checksum.
 
@@ -15,6 +22,7 @@ use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector, SectorRan
 
 use crate::error::Damage;
 use crate::fields::crc32c;
+use crate::index::{Index, IndexAt, Item};
 use crate::record::{Entry, Header, Kind, epoch_of};
 use crate::superblock::{Side, Superblock};
 
@@ -27,6 +35,45 @@ pub struct Scan {
     pub marks: BTreeMap<u64, Mark>,
     /// The position behind the last record.
     pub head: u64,
+    /// Sectors of the log that were looked at.
+    pub read: u64,
+}
+
+/// Where a log is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The position.
+    pub position: u64,
+    /// No record from there on has a lower sequence.
+    pub above: u64,
+}
+
+impl Start {
+    /// All that is above the floor.
+    pub fn whole(superblock: &Superblock) -> [Start; 2] {
+        superblock.tails.map(|position| Start { position, above: superblock.floor })
+    }
+}
+
+/// What the indexes of a pair have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Indexed {
+    /// The last sequence that they are of.
+    pub to: u64,
+    /// Records from the floor on, and their positions.
+    pub items: Vec<(u64, Item)>,
+    /// Where the logs are read from: behind the last of these records in each.
+    pub starts: [Start; 2],
+    /// Sectors that the indexes take.
+    pub read: u64,
+}
+
+impl Indexed {
+    /// As a mark says it, and its sequence.
+    pub fn as_mark(&self, superblock: &Superblock) -> (u64, Mark) {
+        let entries = self.items.iter().flat_map(|(_, item)| item.entries.iter().cloned());
+        (self.to, Mark { from: superblock.floor, entries: entries.collect() })
+    }
 }
 
 /// A mark.
@@ -51,21 +98,88 @@ pub struct Recovered {
     pub from: u64,
 }
 
-/// Reads the headers of a log, and the lists of its marks.
+/// Reads the indexes of a pair. `None`: the superblock names none, or one of them is not what it must be, or they do not reach the floor.
 ///
 /// # Errors
 /// The device does not answer.
-pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock) -> Result<Scan, DeviceError> {
+pub fn read_indexes(ssd: &dyn Device, superblock: &Superblock) -> Result<Option<Indexed>, DeviceError> {
+    let mut window = Window::new(ssd, superblock.logs[Side::Ssd as usize]);
+    let mut indexes: Vec<Index> = Vec::new();
+    let (mut next, mut read) = (superblock.index, 0);
+    while let Some(at) = next {
+        let Some((index, sectors)) = read_index(at, superblock, &mut window)? else { return Ok(None) };
+        let is_before = indexes.last().is_none_or(|behind| index.to + 1 == behind.from);
+        if !is_before || index.to < superblock.floor {
+            return Ok(None);
+        }
+        read += sectors;
+        next = index.before.filter(|_| index.from > superblock.floor);
+        indexes.push(index);
+    }
+    let reaches = indexes.last().is_some_and(|first| first.from <= superblock.floor);
+    Ok(if reaches { indexed(superblock, indexes, read) } else { None })
+}
+
+/// An index, and its sectors.
+fn read_index(
+    at: IndexAt,
+    superblock: &Superblock,
+    window: &mut Window<'_>,
+) -> Result<Option<(Index, u64)>, DeviceError> {
+    if at.place >= window.sectors {
+        return Ok(None);
+    }
+    let sector = window.sector(at.place)?;
+    let header = sector.and_then(|sector| Header::parse(sector, superblock.id, Side::Ssd, at.place));
+    let header = header.filter(|header| (header.kind, header.seq) == (Kind::Index, at.seq));
+    let Some(header) = header.filter(|header| at.place + header.sectors() <= window.sectors) else { return Ok(None) };
+    let from = header.list.as_ref().map_or(0, |list| list.from);
+    let payload = read_list(&header, window)?;
+    let index = payload.and_then(|payload| Index::parse(&payload, from, at.seq));
+    Ok(index.map(|index| (index, header.sectors())))
+}
+
+/// All of a chain of them, the newest first; `None`: what they have cannot be in these logs.
+fn indexed(superblock: &Superblock, indexes: Vec<Index>, read: u64) -> Option<Indexed> {
+    let to = indexes.first()?.to;
+    let mut starts = superblock.tails.map(|position| Start { position, above: to + 1 });
+    let mut items = Vec::new();
+    for item in indexes.into_iter().rev().flat_map(|index| index.items).filter(|item| item.seq >= superblock.floor) {
+        let (tail, ring) = (superblock.tails[item.side as usize], superblock.logs[item.side as usize].sectors);
+        if item.place.checked_add(item.sectors()).is_none_or(|end| end > ring) {
+            return None;
+        }
+        let position = position_of(item.place, tail, ring);
+        let start = &mut starts[item.side as usize].position;
+        // In their order they follow each other, once round at most.
+        if position < *start || position + item.sectors() > tail + ring {
+            return None;
+        }
+        *start = position + item.sectors();
+        items.push((position, item));
+    }
+    Some(Indexed { to, items, starts, read })
+}
+
+/// The position of a place in a ring whose tail is at this position, in its first round.
+pub fn position_of(place: u64, tail: u64, ring: u64) -> u64 {
+    tail + (place + ring - tail) % ring
+}
+
+/// Reads the headers of a log from a start on, and the lists of its marks.
+///
+/// # Errors
+/// The device does not answer.
+pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock, start: Start) -> Result<Scan, DeviceError> {
     let log = superblock.logs[side as usize];
     let tail = superblock.tails[side as usize];
     let record_sectors = u64::from(superblock.record_sectors_max) + 1;
     // Without a header, in a log that goes on.
     let gap_max = u64::from(superblock.unmarked_sectors_max) + 2 * record_sectors;
-    let mut window =
-        Window { device, first: log.first.0, sectors: log.sectors, at: 0, bytes: Vec::new(), failed: BTreeSet::new() };
-    let mut found = Scan { head: tail, ..Scan::default() };
-    let (mut position, mut gap) = (tail, 0);
-    let mut above = superblock.floor;
+    let mut window = Window::new(device, log);
+    let mut found = Scan { head: start.position, ..Scan::default() };
+    let (mut position, mut gap) = (start.position, 0);
+    let mut above = start.above;
     while position < tail + log.sectors && gap <= gap_max {
         let place = position % log.sectors;
         let sector = window.sector(place)?;
@@ -90,7 +204,7 @@ pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock) -> Result<
             let back = (place + log.sectors - bare.place.min(log.sectors)) % log.sectors;
             let fits = bare.place.checked_add(bare.sectors()).is_some_and(|end| end <= log.sectors);
             if let Some(at) = position.checked_sub(back)
-                && (fits && back >= bare.sectors() && bare.seq >= superblock.floor && at >= tail)
+                && (fits && back >= bare.sectors() && bare.seq >= start.above && at >= start.position)
             {
                 found.headers.push((at, bare));
             }
@@ -99,13 +213,23 @@ pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock) -> Result<
         found.head = end;
         position = end;
     }
+    found.read = position - start.position;
     Ok(found)
 }
 
 fn read_mark(header: &Header, window: &mut Window<'_>) -> Result<Option<Mark>, DeviceError> {
+    let Some(from) = header.list.as_ref().filter(|_| header.kind == Kind::Mark).map(|list| list.from) else {
+        return Ok(None);
+    };
+    let entries = read_list(header, window)?.and_then(|list| Entry::parse_all(&list));
+    Ok(entries.map(|entries| Mark { from, entries }))
+}
+
+/// The list of a mark or an index; `None`: it has none, or it cannot be read.
+fn read_list(header: &Header, window: &mut Window<'_>) -> Result<Option<Vec<u8>>, DeviceError> {
     let Some(list) = &header.list else { return Ok(None) };
-    let bytes = match &list.inline {
-        Some(inline) => inline.clone(),
+    match &list.inline {
+        Some(inline) => Ok(Some(inline.clone())),
         None => {
             let mut bytes = Vec::with_capacity(header.crcs.len() * SECTOR_BYTES);
             for (place, crc) in (header.place + 1..).zip(&header.crcs) {
@@ -115,10 +239,9 @@ fn read_mark(header: &Header, window: &mut Window<'_>) -> Result<Option<Mark>, D
                 }
             }
             bytes.truncate(list.bytes as usize);
-            bytes
+            Ok(Some(bytes))
         }
-    };
-    Ok(Entry::parse_all(&bytes).map(|entries| Mark { from: list.from, entries }))
+    }
 }
 
 /// Part of a log in memory.
@@ -132,7 +255,11 @@ struct Window<'a> {
     failed: BTreeSet<u64>,
 }
 
-impl Window<'_> {
+impl<'a> Window<'a> {
+    fn new(device: &'a dyn Device, log: SectorRange) -> Window<'a> {
+        Window { device, first: log.first.0, sectors: log.sectors, at: 0, bytes: Vec::new(), failed: BTreeSet::new() }
+    }
+
     /// The content of a place; `None`: it cannot be read.
     fn sector(&mut self, place: u64) -> Result<Option<&[u8]>, DeviceError> {
         let held = (self.bytes.len() / SECTOR_BYTES) as u64;
@@ -157,10 +284,12 @@ const WINDOW_SECTORS: u64 = 16;
 ///
 /// # Errors
 /// Something is missing that was promised, and nothing tells what.
-pub fn recover(superblock: &Superblock, scans: &[&Scan]) -> Result<Recovered, Damage> {
+pub fn recover(superblock: &Superblock, indexed: Option<&Indexed>, scans: &[&Scan]) -> Result<Recovered, Damage> {
     let floor = superblock.floor;
     let mut headers: BTreeMap<u64, &Header> = BTreeMap::new();
     let mut marks: BTreeMap<u64, &Mark> = BTreeMap::new();
+    let of_indexes = indexed.map(|indexed| indexed.as_mark(superblock));
+    marks.extend(of_indexes.iter().map(|(seq, mark)| (*seq, mark)));
     for scan in scans {
         headers.extend(scan.headers.iter().map(|(_, header)| (header.seq, header)));
         marks.extend(scan.marks.iter().map(|(seq, mark)| (*seq, mark)));

@@ -13,13 +13,15 @@ use std::fmt;
 use claystone_env::{Device, DeviceError, Effort, Random, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use crate::fields::{array_at, crc32c_without, put, u16_at, u32_at, u64_at};
+use crate::index::IndexAt;
 use crate::latency::SizeLatency;
 use crate::profile::{self, Profile};
 use crate::stage::StageBytes;
 
-/// The version of the format that this program writes. It reads the one before too, which has no bare records: an opening stores this one.
-pub const VERSION: u16 = 2;
-const VERSION_BEFORE: u16 = 1;
+/// The version of the format that this program writes. It reads those before too, 2 without indexes, and 1 without bare records: an opening
+/// stores this one.
+pub const VERSION: u16 = 3;
+const VERSION_MIN: u16 = 1;
 /// Bounds of [`Superblock::record_sectors_max`].
 pub const RECORD_SECTORS: std::ops::RangeInclusive<u16> = 8..=256;
 
@@ -91,6 +93,8 @@ pub struct Superblock {
     pub home: SectorRange,
     /// Places where the first record of each log is looked for.
     pub tails: [u64; 2],
+    /// The newest index of what both logs hold, while it is of something above the floor.
+    pub index: Option<IndexAt>,
     /// What is known of the hard disk's write buffer.
     pub profile: Option<Profile>,
     /// The queue of the solid-state drive that is not long yet, if it was measured.
@@ -130,7 +134,8 @@ impl Superblock {
         let [ssd, hdd] = self.sectors;
         let [ssd_log, hdd_log] = self.logs;
         let ranges = [ssd_log, hdd_log, self.home].map(|range| [range.first.0, range.sectors]);
-        let numbers = [hdd, ssd].into_iter().chain(ranges.into_iter().flatten()).chain(self.tails);
+        let IndexAt { seq, place } = self.index.unwrap_or(NO_INDEX);
+        let numbers = [hdd, ssd].into_iter().chain(ranges.into_iter().flatten()).chain(self.tails).chain([seq, place]);
         for (number, at) in numbers.zip((64..).step_by(8)) {
             put(&mut bytes, at, number.to_le_bytes());
         }
@@ -155,7 +160,7 @@ impl Superblock {
         if crc32c_without(bytes, CRC_AT) != u32_at(bytes, CRC_AT) {
             return Err(SuperblockFault::Foreign);
         }
-        if ![VERSION, VERSION_BEFORE].contains(&u16_at(bytes, 8)) {
+        if !(VERSION_MIN..=VERSION).contains(&u16_at(bytes, 8)) {
             return Err(SuperblockFault::Other(u16_at(bytes, 8)));
         }
         let side = *SIDES.get(usize::from(bytes[10])).ok_or(SuperblockFault::Foreign)?;
@@ -173,6 +178,7 @@ impl Superblock {
             logs: [range(80), range(96)],
             home: range(112),
             tails: [u64_at(bytes, 128), u64_at(bytes, 136)],
+            index: Some(IndexAt { seq: u64_at(bytes, 144), place: u64_at(bytes, 152) }).filter(|at| *at != NO_INDEX),
             profile: parse_profile(bytes)?,
             queue_max: u16_at(bytes, 62).checked_sub(1),
             ssd_label: text(&bytes[LABEL_AT..][..LABEL_BYTES]),
@@ -191,11 +197,13 @@ impl Superblock {
         let [ssd, hdd] = self.sectors;
         let apart = || hdd_log.end() <= self.home.first || self.home.end() <= hdd_log.first;
         let tails = self.tails.iter().zip(self.logs).all(|(tail, log)| *tail < log.sectors);
+        let index = self.index.is_none_or(|at| at.place < ssd_log.sectors);
         within(ssd_log, ssd)
             && within(hdd_log, hdd)
             && within(self.home, hdd)
             && apart()
             && tails
+            && index
             && RECORD_SECTORS.contains(&self.record_sectors_max)
             && self.epoch < EPOCHS
     }
@@ -346,6 +354,7 @@ pub fn shortened(name: &str) -> &str {
 }
 
 const MAGIC: [u8; 8] = *b"CLAYTIER";
+const NO_INDEX: IndexAt = IndexAt { seq: 0, place: 0 };
 const CRC_AT: usize = 12;
 const PROFILE_AT: usize = 256;
 const SIZES_AT: usize = 352;
@@ -383,6 +392,7 @@ mod tests {
             logs: [range(1, 98), range(1, 100)],
             home: range(101, 898),
             tails: [97, 0],
+            index: Some(IndexAt { seq: (5 << 40) + 9, place: 33 }),
             profile: Some(profile()),
             queue_max: None,
             ssd_label: "/dev/nvme0n1p3".to_owned(),
@@ -392,22 +402,23 @@ mod tests {
     #[test]
     fn the_bytes_are_as_the_format_says() {
         let bytes = superblock().encode(Side::Hdd);
-        assert_eq!((&bytes[..8], u16_at(&bytes, 8), bytes[10]), (&b"CLAYTIER"[..], 2, 1));
+        assert_eq!((&bytes[..8], u16_at(&bytes, 8), bytes[10]), (&b"CLAYTIER"[..], 3, 1));
         assert_eq!([u64_at(&bytes, 64), u64_at(&bytes, 72), u64_at(&bytes, 120)], [1000, 100, 898]);
         assert_eq!([u64_at(&bytes, 128), u64_at(&bytes, 136), u64_at(&bytes, 256)], [97, 0, 16 << 20]);
+        assert_eq!([u64_at(&bytes, 144), u64_at(&bytes, 152)], [(5 << 40) + 9, 33]);
         assert_eq!((u64_at(&bytes, 352 + 40), &bytes[2048..2057]), (16384, &b"a drive\0\0"[..]));
         assert_eq!(&bytes[2112..2127], b"/dev/nvme0n1p3\0");
         assert_eq!(crc32c(&bytes), GOLDEN);
         let bare = Superblock { profile: None, ssd_lost: true, queue_max: Some(6), ..superblock() };
         assert_eq!(u16_at(&bare.encode(Side::Ssd), 62), 7);
-        let at_rest = Superblock { at_rest: true, ..superblock() };
+        let at_rest = Superblock { at_rest: true, index: None, ..superblock() };
         assert_eq!(at_rest.encode(Side::Hdd)[61], 1);
         assert_eq!(Superblock::parse(&at_rest.encode(Side::Hdd)), Ok((Side::Hdd, at_rest)));
         assert_eq!(Superblock::parse(&bare.encode(Side::Ssd)), Ok((Side::Ssd, bare)));
     }
 
     /// Of all bytes of the example.
-    const GOLDEN: u32 = 3_737_823_939;
+    const GOLDEN: u32 = 2_919_909_288;
 
     #[test]
     fn a_changed_byte_or_a_missing_one_is_found() {
@@ -425,8 +436,8 @@ mod tests {
             put(&mut other, CRC_AT, crc.to_le_bytes());
             Superblock::parse(&other)
         };
-        assert_eq!(of_version(3), Err(SuperblockFault::Other(3)));
-        assert_eq!(of_version(1), Ok((Side::Ssd, superblock())), "it has the same fields");
+        assert_eq!([0, 4].map(of_version), [0, 4].map(|other| Err(SuperblockFault::Other(other))));
+        assert_eq!([1, 2].map(of_version), [1, 2].map(|_| Ok((Side::Ssd, superblock()))), "they have the same fields");
     }
 
     #[test]
@@ -442,6 +453,7 @@ mod tests {
         wrong(&|superblock| superblock.logs[1].first = Sector(0));
         wrong(&|superblock| superblock.logs[1].sectors = u64::MAX);
         wrong(&|superblock| superblock.tails[0] = 98);
+        wrong(&|superblock| superblock.index = Some(IndexAt { seq: 1, place: 98 }));
         wrong(&|superblock| superblock.record_sectors_max = 257);
         wrong(&|superblock| superblock.epoch = 1 << 24);
     }

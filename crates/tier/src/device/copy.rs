@@ -5,7 +5,8 @@
 //!    lists the copy and not the record. So nothing older supersedes anything newer.
 //! 2. What a copy is of is in memory once: it has its record's bytes by reference, and is put together where it is written, while others
 //!    stage their writes.
-//! 3. A copy says which record it stands for, and a void record which padding was not synced, so that nobody misses those if the mark is
+//! 3. Nothing of a record that was copied counts any more, and no index says that it does.
+//! 4. A copy says which record it stands for, and a void record which padding was not synced, so that nobody misses those if the mark is
 //!    lost.
 
 use bytes::Bytes;
@@ -116,6 +117,11 @@ impl TieredDevice {
             copies.push(StagedCopy { header, parts });
         }
         state.marked(&volatile);
+        for seq in &volatile {
+            if let Some(held) = state.records.get_mut(seq) {
+                held.entries.clear();
+            }
+        }
         state.marking.retain(|seq| volatile.binary_search(seq).is_err());
         let staged = std::mem::take(&mut state.pending);
         state.marking.extend(staged);

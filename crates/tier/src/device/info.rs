@@ -35,6 +35,19 @@ pub struct TierCounts {
     pub waits: u64,
     /// Sectors of logs that were found lost.
     pub lost_sectors: u64,
+    /// Indexes that were written,
+    pub indexes: u64,
+    /// and their sectors, with those of the superblocks that name them.
+    pub index_sectors: u64,
+}
+
+/// What an opening read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Opening {
+    /// Sectors of indexes; 0: there was none, or it could not be read.
+    pub index_sectors: u64,
+    /// Sectors of both logs, whether their content was read or passed over.
+    pub log_sectors: u64,
 }
 
 /// See the module.
@@ -50,6 +63,10 @@ pub struct TierInfo {
     pub sectors: u64,
     /// The log of the solid-state drive, and that of the hard disk.
     pub logs: [LogFill; 2],
+    /// What its opening read.
+    pub opening: Opening,
+    /// Sectors in both logs that are in no index: an opening reads them.
+    pub unindexed_sectors: u64,
     /// Sectors that wait in the logs.
     pub waiting_sectors: u64,
     /// Sectors of them that cannot be read until they are written.
@@ -73,6 +90,8 @@ impl TieredDevice {
                 let ring = &state.rings[side as usize];
                 LogFill { used_bytes: bytes(ring.used()), bytes: bytes(ring.sectors()) }
             }),
+            opening: state.opening,
+            unindexed_sectors: state.unindexed_below(u64::MAX),
             waiting_sectors: state.overlay.sectors(),
             lost_sectors: state.overlay.lost(),
             counts: state.counts,
@@ -84,7 +103,7 @@ impl TieredDevice {
 impl TieredDevice {
     /// How it is, in the words of every device.
     pub(super) fn health(&self) -> PairHealth {
-        let TierInfo { logs: [ssd_log, hdd_log], lost_sectors, counts, predicted, .. } = self.info();
+        let TierInfo { logs: [ssd_log, hdd_log], unindexed_sectors, lost_sectors, counts, predicted, .. } = self.info();
         PairHealth {
             ssd: self.state().ssd,
             buffer: match predicted {
@@ -106,6 +125,7 @@ impl TieredDevice {
             lost_sectors,
             ssd_log,
             hdd_log,
+            unindexed_bytes: bytes(unindexed_sectors),
         }
     }
 }

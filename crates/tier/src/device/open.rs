@@ -10,8 +10,9 @@ use claystone_env::{Device, Effort, Random, SECTOR_BYTES, Sector, SectorRange};
 
 use super::bell::{ThreadBell, Turn};
 use super::guide::Guide;
+use super::info::Opening;
 use super::original::told;
-use super::state::{Held, State};
+use super::state::{Coverage, Held, State};
 use super::{Now, TieredDevice};
 use crate::error::{Damage, TierError};
 use crate::fields::crc32c;
@@ -19,7 +20,7 @@ use crate::padding::Padding;
 use crate::predictor::Tuning;
 use crate::profile::Profile;
 use crate::record::{Entry, Kind, epoch_of, first_of};
-use crate::recovery::{Scan, recover, scan};
+use crate::recovery::{Indexed, Scan, Start, position_of, read_indexes, recover, scan};
 use crate::ring::Ring;
 use crate::scheduler::{Mode, Rule};
 use crate::superblock::{
@@ -88,6 +89,8 @@ pub struct TierTuning {
     /// A sync copies to the solid-state drive what the hard disk's buffer holds, if that is so many sectors at most, instead of syncing
     /// the hard disk too.
     pub copy_sectors_max: u64,
+    /// An index is written when so many sectors of both logs are in marks and in no index: so much an opening reads, and what is in no mark.
+    pub index_every_sectors: u64,
 }
 
 impl TierTuning {
@@ -119,6 +122,7 @@ impl Default for TierTuning {
             drain_when_idle: Duration::from_secs(5),
             drain_though_read: Duration::from_secs(60),
             copy_sectors_max: 0,
+            index_every_sectors: INDEX_EVERY_SECTORS,
         }
     }
 }
@@ -151,11 +155,24 @@ impl TieredDevice {
         now: Now,
         tuning: TierTuning,
     ) -> Result<TieredDevice, TierError> {
+        let (device, was_at_rest) = TieredDevice::read(hdd, ssd, now, tuning, Reading::ByIndex)?;
+        device.settle_opening(was_at_rest)?;
+        Ok(device)
+    }
+
+    /// What the logs of a pair say, and whether it was at rest. Nothing is written, but that indexes are not read any more which could not be.
+    pub(super) fn read(
+        hdd: Arc<dyn Device>,
+        ssd: Option<Arc<dyn Device>>,
+        now: Now,
+        tuning: TierTuning,
+        reading: Reading,
+    ) -> Result<(TieredDevice, bool), TierError> {
         let of_hdd = side_of(&*hdd, Side::Hdd)?;
         let was_at_rest = of_hdd.at_rest;
         let (mut superblock, ssd) = match (of_hdd.ssd_lost, ssd) {
             (true, _) => (of_hdd, None),
-            (false, None) if was_at_rest => (Superblock { ssd_lost: true, ..of_hdd }, None),
+            (false, None) if was_at_rest => (Superblock { ssd_lost: true, index: None, ..of_hdd }, None),
             (false, None) => return Err(TierError::SsdMissing { hdd: hdd.label() }),
             (false, Some(ssd)) => {
                 let of_ssd = side_of(&*ssd, Side::Ssd)?;
@@ -179,10 +196,16 @@ impl TieredDevice {
         }
         superblock.at_rest = false;
         let mut scans = [Scan::default(), Scan::default()];
+        let mut indexed = None;
         if !was_at_rest {
-            scans[Side::Hdd as usize] = scan(&*hdd, Side::Hdd, &superblock)?;
+            indexed = match (&ssd, reading) {
+                (Some(ssd), Reading::ByIndex) => indexes(&*hdd, &**ssd, &mut superblock)?,
+                (Some(_), Reading::Whole) | (None, _) => None,
+            };
+            let starts = indexed.as_ref().map_or_else(|| Start::whole(&superblock), |indexed| indexed.starts);
+            scans[Side::Hdd as usize] = scan(&*hdd, Side::Hdd, &superblock, starts[Side::Hdd as usize])?;
             if let Some(ssd) = &ssd {
-                scans[Side::Ssd as usize] = scan(&**ssd, Side::Ssd, &superblock)?;
+                scans[Side::Ssd as usize] = scan(&**ssd, Side::Ssd, &superblock, starts[Side::Ssd as usize])?;
             }
         }
         let device = TieredDevice {
@@ -197,22 +220,27 @@ impl TieredDevice {
             hdd,
             ssd,
         };
-        device.take_up(&scans)?;
-        device.settle_opening(was_at_rest)?;
-        Ok(device)
+        device.take_up(indexed.as_ref(), &scans)?;
+        Ok((device, was_at_rest))
     }
 
-    /// Makes memory's picture of what the logs say.
-    fn take_up(&self, scans: &[Scan; 2]) -> Result<(), TierError> {
+    /// Makes memory's picture of what indexes and the logs behind them say.
+    fn take_up(&self, indexed: Option<&Indexed>, scans: &[Scan; 2]) -> Result<(), TierError> {
         let mut state = self.state();
         let damaged = |damage| TierError::Damaged { label: self.hdd.label(), damage };
-        let recovered = recover(&state.superblock, &[&scans[0], &scans[1]]).map_err(damaged)?;
+        let recovered = recover(&state.superblock, indexed, &[&scans[0], &scans[1]]).map_err(damaged)?;
         let mut unlisted = recovered.unlisted;
         for entry in &recovered.unpromised {
             unlisted.extend(self.readable(entry)?);
         }
         let mut records: BTreeMap<u64, Held> = BTreeMap::new();
         let mut heads = [0, 1].map(|side: usize| scans[side].head);
+        for (position, item) in indexed.iter().flat_map(|indexed| &indexed.items) {
+            let (side, kind, sectors) = (item.side, item.kind, item.sectors());
+            let (position, replaces, told) = (*position, item.replaces, item.told.clone());
+            let held = Held { side, position, sectors, kind, replaces, told, entries: Vec::new(), memory: None };
+            records.insert(item.seq, held);
+        }
         for (position, header) in scans.iter().flat_map(|scan| &scan.headers) {
             let (side, kind, sectors) = (header.side, header.kind, header.sectors());
             let (position, replaces) = (*position, header.replaces);
@@ -230,7 +258,7 @@ impl TieredDevice {
             let held = records.entry(entry.seq).or_insert_with(|| Held {
                 side: entry.side,
                 // Its header is lost; the mark says where it was.
-                position: tail + (entry.place + ring - tail) % ring,
+                position: position_of(entry.place, tail, ring),
                 sectors,
                 kind: entry.kind,
                 replaces: 0,
@@ -266,6 +294,13 @@ impl TieredDevice {
             state.guide = Some(Guide::new(profile.clone(), rule, tuning));
         }
         state.mark_from = recovered.from;
+        let whole = Start::whole(&state.superblock).map(|start| start.position);
+        state.indexed = Coverage {
+            next: indexed.map_or(state.superblock.floor, |indexed| indexed.to + 1),
+            positions: indexed.map_or(whole, |indexed| indexed.starts.map(|start| start.position)),
+        };
+        let of_indexes = indexed.map_or(0, |indexed| indexed.read);
+        state.opening = Opening { index_sectors: of_indexes, log_sectors: scans.iter().map(|scan| scan.read).sum() };
         let mut seqs: Vec<u64> = unlisted.iter().map(|entry| entry.seq).collect();
         seqs.sort_unstable();
         seqs.dedup();
@@ -383,10 +418,7 @@ impl TieredDevice {
     /// Stores the superblock on both devices, with this floor.
     fn store_everywhere(&self, floor: u64) -> Result<(), TierError> {
         let mut state = self.state();
-        let mut superblock = state.superblock.clone();
-        superblock.generation += 1;
-        superblock.floor = floor;
-        superblock.tails = SIDES.map(|side| state.rings[side as usize].place(state.first_position(side, floor)));
+        let superblock = state.superblock_above(floor);
         if let Some(ssd) = &self.ssd {
             superblock.store(&**ssd, Side::Ssd)?;
         }
@@ -395,6 +427,36 @@ impl TieredDevice {
         state.free_below(floor);
         Ok(())
     }
+}
+
+/// How the logs of a pair are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Indexes, and what lies behind the last record that they have.
+    ByIndex,
+    /// All of both logs.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what tests hold the other one to"))]
+    Whole,
+}
+
+/// The indexes of a pair. Where they do not read, no later opening shall go by them: it might find of older records what this one does not. That is
+/// on both devices before anything is decided.
+fn indexes(hdd: &dyn Device, ssd: &dyn Device, superblock: &mut Superblock) -> Result<Option<Indexed>, TierError> {
+    if superblock.index.is_none() {
+        return Ok(None);
+    }
+    let indexed = read_indexes(ssd, superblock)?;
+    if indexed.is_none() {
+        tracing::warn!(
+            disk = hdd.label(),
+            "the index of its logs cannot be read: all of both logs is, which takes longer"
+        );
+        superblock.index = None;
+        superblock.generation += 1;
+        superblock.store(ssd, Side::Ssd)?;
+        superblock.store(hdd, Side::Hdd)?;
+    }
+    Ok(indexed)
 }
 
 /// Sectors that a log has at least: what is left free, and as much again.
@@ -448,6 +510,7 @@ fn plan_format(hdd: &dyn Device, ssd: &dyn Device, format: &TierFormat, id: Pair
         logs: [ssd_log, hdd_log],
         home,
         tails,
+        index: None,
         ssd_label: kept_label(ssd.label()),
         queue_max: format.queue_max.map(|queue| queue.min(u16::MAX - 1)),
         profile: format
@@ -483,3 +546,5 @@ const UNMARKED_SECTORS: RangeInclusive<u64> = 4096..=16384;
 /// 16 MiB, more than a second brings even of the heaviest workload of the bench: a sync of the hard disk keeps its buffer from users for 20 ms, and
 /// a stall of the solid-state drive that begins then lasts for all of them.
 const COPY_SECTORS_MAX: u64 = 4096;
+/// 64 MiB: a second's reading, most of it of the hard disk. An index's header, what its last sector leaves free and two superblocks are 16 KiB of that.
+const INDEX_EVERY_SECTORS: u64 = 16_384;

@@ -86,6 +86,7 @@ impl TieredDevice {
             sectors: [ssd.geometry().sectors, old.sectors[Side::Hdd as usize]],
             logs: [log, hdd_log],
             tails: [0, old.tails[Side::Hdd as usize]],
+            index: None,
             queue_max: queue_max.map(|queue| queue.min(u16::MAX - 1)),
             ssd_label: kept_label(ssd.label()),
             ..old

@@ -15,7 +15,7 @@ use claystone_env::DeviceError;
 
 use super::TieredDevice;
 use super::state::SsdState;
-use crate::superblock::{SIDES, Side, Superblock};
+use crate::superblock::{Side, Superblock};
 
 impl TieredDevice {
     /// Brings all home, for half a minute at most, and says on both devices that it is. The next write takes that back.
@@ -35,14 +35,7 @@ impl TieredDevice {
             return Ok(());
         }
         let floor = state.next_seq;
-        let tails = SIDES.map(|side| state.rings[side as usize].place(state.first_position(side, floor)));
-        let superblock = Superblock {
-            floor,
-            tails,
-            at_rest: true,
-            generation: state.superblock.generation + 1,
-            ..state.superblock.clone()
-        };
+        let superblock = Superblock { at_rest: true, ..state.superblock_above(floor) };
         // Who writes from here on waits for `draining`, and takes it back.
         state.superblock.at_rest = true;
         drop(state);

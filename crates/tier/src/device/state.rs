@@ -13,7 +13,7 @@ pub use claystone_env::SsdState;
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, SectorRange};
 
 use super::guide::Guide;
-use super::info::TierCounts;
+use super::info::{Opening, TierCounts};
 use super::line::Line;
 use crate::overlay::{Overlay, Place, Removed};
 use crate::record::{Entry, GROUP_BYTES_MAX, Kind, Member, fits_header_with};
@@ -104,6 +104,15 @@ impl Group {
     }
 }
 
+/// How far indexes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coverage {
+    /// The first sequence that none of them is of,
+    pub next: u64,
+    /// and positions before which no record from that on is.
+    pub positions: [u64; 2],
+}
+
 /// See the module.
 pub struct State {
     /// As it is on the devices.
@@ -115,6 +124,8 @@ pub struct State {
     /// What the next mark covers from.
     pub mark_from: u64,
     pub durable_mark: u64,
+    /// Of the indexes that the superblock names.
+    pub indexed: Coverage,
     pub pending: Vec<u64>,
     pub marking: Vec<u64>,
     /// Sequences of padding that no mark covers, in ranges.
@@ -143,6 +154,8 @@ pub struct State {
     pub written_at: Moment,
     /// and read.
     pub read_at: Moment,
+    /// What the opening read.
+    pub opening: Opening,
     pub counts: TierCounts,
 }
 
@@ -157,6 +170,7 @@ impl State {
             next_seq: 0,
             mark_from: 0,
             durable_mark: 0,
+            indexed: Coverage { next: 0, positions: [0; 2] },
             pending: Vec::new(),
             marking: Vec::new(),
             padded: Vec::new(),
@@ -174,6 +188,7 @@ impl State {
             line: Line::default(),
             written_at: Moment::default(),
             read_at: Moment::default(),
+            opening: Opening::default(),
             counts: TierCounts::default(),
         }
     }
@@ -245,7 +260,7 @@ impl State {
                         let place = Place { seq, at, lost: entry.kind == Kind::Lost };
                         self.overlay.insert(extent, place);
                     }
-                    Kind::Padding | Kind::Mark | Kind::Void => {}
+                    Kind::Padding | Kind::Mark | Kind::Void | Kind::Index => {}
                 }
                 // Of lost ones it says nothing, and may be anything.
                 at = at.wrapping_add(extent.sectors as u32);
@@ -323,10 +338,30 @@ impl State {
         first.map_or(self.rings[side as usize].head(), |held| held.position)
     }
 
+    /// The superblock that is to be stored with this floor: the next one, which names an index only while that is of something above.
+    pub fn superblock_above(&self, floor: u64) -> Superblock {
+        let tails = SIDES.map(|side| self.rings[side as usize].place(self.first_position(side, floor)));
+        let index = self.superblock.index.filter(|_| floor < self.indexed.next);
+        Superblock { floor, tails, index, generation: self.superblock.generation + 1, ..self.superblock.clone() }
+    }
+
+    /// Sectors in both logs that indexes do not have, up to a sequence.
+    pub fn unindexed_below(&self, seq: u64) -> u64 {
+        let of = |side: Side| {
+            let ring = &self.rings[side as usize];
+            let from = self.indexed.positions[side as usize].max(ring.head() - ring.used());
+            self.first_position(side, seq).saturating_sub(from)
+        };
+        SIDES.map(of).iter().sum()
+    }
+
     /// Nobody needs records below the floor any more, but reads that are under way.
     pub fn free_below(&mut self, floor: u64) {
         let tails = SIDES.map(|side| self.first_position(side, floor));
         self.records = self.records.split_off(&floor);
+        if floor >= self.indexed.next {
+            self.indexed = Coverage { next: floor, positions: tails };
+        }
         self.freed.push_back((self.next_reader, tails));
         self.free_unread();
     }

@@ -10,7 +10,7 @@ use super::TieredDevice;
 use super::append::Staged;
 use super::state::{Group, Held, SsdState, State};
 use crate::record::{Header, Kind, List, TABLES_BYTES, sector_crcs};
-use crate::superblock::{SIDES, Side, Superblock};
+use crate::superblock::{Side, Superblock};
 
 /// What came of a sync.
 pub enum Synced {
@@ -272,18 +272,9 @@ impl TieredDevice {
     /// Stores a superblock with a higher floor, and frees what is below.
     pub(super) fn move_floor(&self, floor: u64) -> Result<(), DeviceError> {
         let state = self.state();
-        let tails = SIDES.map(|side| {
-            let position = state.first_position(side, floor);
-            state.rings[side as usize].place(position)
-        });
         let ssd_lost = state.ssd == SsdState::Lost;
-        let superblock = Superblock {
-            floor,
-            tails,
-            ssd_lost,
-            generation: state.superblock.generation + 1,
-            ..state.superblock.clone()
-        };
+        let above = state.superblock_above(floor);
+        let superblock = Superblock { ssd_lost, index: above.index.filter(|_| !ssd_lost), ..above };
         let side = if ssd_lost { Side::Hdd } else { Side::Ssd };
         drop(state);
         let device = self.device(side).map_err(|source| DeviceError::Sync { source })?;

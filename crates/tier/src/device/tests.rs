@@ -3,6 +3,7 @@
 mod bare;
 mod copies;
 mod damage;
+mod index;
 mod loss;
 mod model;
 mod rejoin;
@@ -42,7 +43,8 @@ fn format() -> TierFormat {
 
 fn tuning(nth: u64) -> TierTuning {
     let nth = NonZeroU64::new(nth).expect("not 0");
-    TierTuning { steering: Steering::EveryNth(nth), drain_sectors_max: 30, ..TierTuning::default() }
+    let steering = Steering::EveryNth(nth);
+    TierTuning { steering, drain_sectors_max: 30, index_every_sectors: 20, ..TierTuning::default() }
 }
 
 fn now() -> Now {
@@ -71,8 +73,11 @@ impl Pair {
     }
 
     fn open(&self) -> Result<TieredDevice, TierError> {
-        let tuning = TierTuning { copy_sectors_max: self.copy_sectors_max, ..tuning(self.nth) };
-        TieredDevice::open(self.hdd.attach(), Some(self.ssd.attach()), now(), tuning)
+        TieredDevice::open(self.hdd.attach(), Some(self.ssd.attach()), now(), self.tuning())
+    }
+
+    fn tuning(&self) -> TierTuning {
+        TierTuning { copy_sectors_max: self.copy_sectors_max, ..tuning(self.nth) }
     }
 
     fn opened(&self) -> TieredDevice {

@@ -21,6 +21,7 @@ fn superblock() -> Superblock {
         logs: [range(1, 98), range(1, 100)],
         home: range(101, 898),
         tails: [0, 0],
+        index: None,
         profile: None,
         queue_max: None,
         ssd_label: String::new(),
@@ -62,7 +63,7 @@ fn decided(headers: &[Header], marks: &[(Header, Mark)]) -> Result<Decision, Dam
         scan.headers.push((header.place, header.clone()));
         scan.marks.insert(header.seq, mark.clone());
     }
-    let recovered = recover(&superblock(), &[&scan])?;
+    let recovered = recover(&superblock(), None, &[&scan])?;
     let numbers = |entries: &[Entry]| entries.iter().map(|entry| entry.seq - FLOOR).collect();
     let Recovered { listed, unlisted, unpromised, from } = recovered;
     Ok((numbers(&listed), numbers(&unlisted), numbers(&unpromised), from - FLOOR))

@@ -3,7 +3,7 @@
 //! ```text
 //! requests at their time --> TieredDevice::write, each on a thread --> its two devices ask the world --> done
 //! one task: TieredDevice::tend, as the program has it tended
-//! one task: TieredDevice::sync_early, likewise
+//! one task: TieredDevice::sync_early and index, likewise
 //! one task: TieredDevice::sync, as a file system does
 //! ```
 //!
@@ -102,7 +102,7 @@ impl Product {
         let (tended, early, synced) = (self.clone(), self.clone(), self.clone());
         let background = vec![
             tokio::task::spawn_local(async move { tended.tend().await }),
-            tokio::task::spawn_local(async move { early.sync(SYNC_EARLY_EVERY, |device| device.sync_early()).await }),
+            tokio::task::spawn_local(async move { early.sync(SYNC_EARLY_EVERY, sync_early).await }),
             tokio::task::spawn_local(async move { synced.sync(SYNC_EVERY, |device| device.sync()).await }),
         ];
         let begin = |request: Request, _| {
@@ -183,6 +183,12 @@ impl Product {
         };
         *took += self.clock.now().since(begun);
     }
+}
+
+fn sync_early(device: &TieredDevice) -> Result<(), DeviceError> {
+    device.sync_early()?;
+    device.index();
+    Ok(())
 }
 
 /// A side of the pair, which asks the world for everything and keeps the first and the last sector: there are the superblocks, and nothing

@@ -245,6 +245,11 @@ impl fmt::Display for Pair<'_> {
         )?;
         writeln!(
             f,
+            "               {} of that would be read after a crash, beside an index",
+            bytes(of.unindexed_bytes)
+        )?;
+        writeln!(
+            f,
             "writes         {} since it was opened: {} to the solid-state drive, {} in {} writes to the hard disk",
             bytes(of.written_bytes),
             bytes(of.ssd_bytes),

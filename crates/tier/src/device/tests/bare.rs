@@ -120,10 +120,14 @@ fn content_that_begins_as_a_header_does_is_behind_one() {
 }
 
 #[test]
-fn a_pair_of_the_version_before_opens_and_is_of_this_one_then() {
+fn a_pair_of_a_version_before_opens_and_is_of_this_one_then() {
+    [1u16, 2].into_iter().for_each(opens_a_pair_of_version);
+}
+
+fn opens_a_pair_of_version(old: u16) {
     let pair = Pair::new(1, 1_000_000);
     let id = pair.opened().info().id;
-    // As that version writes: a header before each payload, and superblocks that say 1.
+    // As version 1 writes: a header before each payload, and superblocks that say so.
     let devices = [(Side::Ssd, pair.ssd.attach()), (Side::Hdd, pair.hdd.attach())];
     let (_, superblock) = crate::superblock::newest(&*devices[0].1).expect("read").expect("it has one");
     let seq = first_of(superblock.epoch) + 5;
@@ -150,8 +154,8 @@ fn a_pair_of_the_version_before_opens_and_is_of_this_one_then() {
     for (_, device) in &devices {
         for slot in crate::superblock::slots(&**device) {
             let (found, mut bytes) = version(device, slot);
-            assert_eq!(found, 2);
-            put(&mut bytes, 8, 1u16.to_le_bytes());
+            assert_eq!(found, 3);
+            put(&mut bytes, 8, old.to_le_bytes());
             let crc = crc32c_without(&bytes, 12);
             put(&mut bytes, 12, crc.to_le_bytes());
             device.write(slot, &bytes).expect("write");
@@ -163,7 +167,7 @@ fn a_pair_of_the_version_before_opens_and_is_of_this_one_then() {
     assert_eq!(read(&device), payload);
     for (side, device) in &devices {
         for slot in crate::superblock::slots(&**device) {
-            assert_eq!(version(device, slot).0, 2, "{side:?}");
+            assert_eq!(version(device, slot).0, 3, "{side:?}");
         }
     }
     pair.crash();

@@ -10,6 +10,7 @@ enum Act {
     Discard { first: u64, sectors: u64 },
     Sync,
     Drain,
+    Index,
     Tend,
     Reopen,
     Crash,
@@ -27,6 +28,7 @@ fn act() -> impl Strategy<Value = Act> {
         }),
         3 => Just(Act::Sync),
         2 => Just(Act::Drain),
+        2 => Just(Act::Index),
         1 => Just(Act::Tend),
         1 => Just(Act::Reopen),
         2 => Just(Act::Crash),
@@ -91,8 +93,12 @@ proptest! {
                         cell.may.drain(..from);
                     }
                 }
+                Act::Index => {
+                    device.index();
+                }
                 Act::Tend => drop(device.tend().expect("tend")),
                 Act::Reopen => {
+                    index::assert_as_whole(&pair);
                     device = pair.opened();
                     // An opening makes durable what it finds: all that was written, but for what no header lists yet. Nothing is torn.
                     for (sector, cell) in (0..).zip(&mut model) {
@@ -107,6 +113,7 @@ proptest! {
                 }
                 Act::Crash => {
                     pair.crash();
+                    index::assert_as_whole(&pair);
                     device = pair.opened();
                     for (sector, cell) in (0..).zip(&mut model) {
                         match content(&device, sector) {
