@@ -5,7 +5,7 @@
 //!
 //! | fault | what happens |
 //! |---|---|
-//! | cuts | the power of both is cut during every operation that changes something, some times each, in a branch of one run; in some branches again in every operation of the opening |
+//! | cuts | the power of both is cut during every operation that changes something, some times each, in a branch of one run; in some branches again in every operation of the opening. So in every write and sync of an index, and of the superblock that names it |
 //! | hurts | in branches, after the cut or between calls: a sector of a log or of a superblock is lost, or a bit flips |
 //! | ssd gone, hdd gone | from the operation after so many on, in the middle of whatever it is for, every call of the device fails; so for each operation of a run |
 //! | ssd fails, hdd fails | that operation fails |

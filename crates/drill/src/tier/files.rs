@@ -246,6 +246,7 @@ impl Run {
             Step::Tend => {
                 self.disk.tend()?;
                 self.pair.tiered().tend()?;
+                self.pair.tiered().index();
             }
             Step::Drain => drop(self.pair.tiered().drain()?),
         }

@@ -17,6 +17,8 @@ pub enum Step {
     Drain,
     /// The device does what it does from time to time.
     Tend,
+    /// What marks have goes into an index, if it is enough.
+    Index,
     /// All is brought home, and the hard disk says so.
     Rest,
     /// Nobody needs these sectors.
@@ -60,7 +62,7 @@ impl Default for Model {
 impl Model {
     /// Chooses the next step.
     pub fn step(&mut self, random: &dyn Random) -> Step {
-        match random.below(20) {
+        match random.below(24) {
             0..10 => {
                 // Most are short and in a row; some are scattered, some as long as several records.
                 let first = random.below(HOME);
@@ -81,7 +83,8 @@ impl Model {
                 let first = random.below(HOME);
                 Step::Discard(first..first + 1 + random.below((HOME - first).min(5)))
             }
-            _ if random.below(2) == 0 => Step::Rest,
+            19..22 => Step::Index,
+            22 => Step::Rest,
             _ => Step::Reopen,
         }
     }
@@ -99,7 +102,7 @@ impl Model {
                     self.cells[sector as usize] = Cell { any: true, may: Vec::new() };
                 }
             }
-            Step::Sync | Step::Drain | Step::Tend | Step::Rest | Step::Reopen => {}
+            Step::Sync | Step::Drain | Step::Tend | Step::Index | Step::Rest | Step::Reopen => {}
         }
     }
 

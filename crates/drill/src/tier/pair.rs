@@ -98,6 +98,7 @@ impl Pair {
             drain_sectors_max: 12,
             drain_when_idle: Duration::from_millis(4),
             copy_sectors_max: self.copy_sectors_max,
+            index_every_sectors: 6,
             ..TierTuning::default()
         };
         let (hdd, ssd) = (self.watched(&self.hdd), with_ssd.then(|| self.watched(&self.ssd)));
@@ -146,6 +147,9 @@ impl Pair {
             Step::Sync => self.tiered().sync()?,
             Step::Drain => drop(self.tiered().drain()?),
             Step::Tend => drop(self.tiered().tend()?),
+            Step::Index => {
+                self.tiered().index();
+            }
             Step::Rest => self.tiered().rest()?,
             Step::Discard(sectors) => {
                 let range = SectorRange { first: Sector(sectors.start), sectors: sectors.end - sectors.start };

@@ -36,6 +36,10 @@ pub struct TierReport {
     pub cuts: u64,
     /// Of them, during an opening.
     pub cuts_opening: u64,
+    /// Of them, while an index was written and named.
+    pub cuts_indexing: u64,
+    /// Openings after a power cut that went by an index.
+    pub by_index: u64,
     /// Pairs at rest that were opened without their solid-state drive.
     pub alone: u64,
     /// Sectors that were hurt.
@@ -60,6 +64,8 @@ impl AddAssign for TierReport {
         self.steps += more.steps;
         self.cuts += more.cuts;
         self.cuts_opening += more.cuts_opening;
+        self.cuts_indexing += more.cuts_indexing;
+        self.by_index += more.by_index;
         self.alone += more.alone;
         self.hurt += more.hurt;
         self.failed += more.failed;
@@ -70,10 +76,11 @@ impl AddAssign for TierReport {
 
 impl fmt::Display for TierReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TierReport { steps, cuts, cuts_opening, alone, hurt, failed, lost, refused } = self;
+        let TierReport { steps, cuts, cuts_opening, cuts_indexing, by_index, alone, hurt, failed, lost, refused } =
+            self;
         write!(
             f,
-            "{} faults in {steps} steps: {cuts} power cuts, {cuts_opening} of them during openings, {alone} without the solid-state drive at rest, {hurt} hurt sectors, {failed} failures; {lost} sectors lost and said to be, {refused} pairs refused",
+            "{} faults in {steps} steps: {cuts} power cuts, {cuts_opening} of them during openings and {cuts_indexing} of an index, {by_index} opened by one, {alone} without the solid-state drive at rest, {hurt} hurt sectors, {failed} failures; {lost} sectors lost and said to be, {refused} pairs refused",
             self.faults()
         )
     }
@@ -173,6 +180,7 @@ impl Run {
             let mut during = before;
             during.begin(&step);
             for (number, moment) in self.pair.take_moments().into_iter().enumerate() {
+                self.report.cuts_indexing += if step == Step::Index { CUTS } else { 0 };
                 for cut in 0..CUTS {
                     let hurts = cut == CUTS - 1;
                     self.branch(&moment, &during, hurts).with_context(|| format!("cut {cut} of operation {number}"))?;
@@ -269,6 +277,7 @@ impl Run {
             }
             Err(error) => bail!("opening after a cut: {:#}", anyhow::Error::from(error)),
         }
+        self.report.by_index += u64::from(self.pair.tiered().info().opening.index_sectors > 0);
         let found = self.pair.contents()?;
         self.report.lost += found.iter().filter(|found| **found == Found::Lost).count() as u64;
         self.model.recover(&found, hurt).context("after a cut")?;

@@ -133,7 +133,13 @@ impl Hardware for PairDisk {
         // Of each three disks one redirects nothing, one syncs the hard disk, and one copies what its buffer has.
         let (nth, copy_sectors_max) = [(u64::MAX, 0), (2, 0), (2, 256)][number % 3];
         let steering = Steering::EveryNth(NonZeroU64::new(nth).context("it is not 0")?);
-        let tuning = TierTuning { steering, copy_sectors_max, drain_sectors_max: 512, ..TierTuning::default() };
+        let tuning = TierTuning {
+            steering,
+            copy_sectors_max,
+            drain_sectors_max: 512,
+            index_every_sectors: 64,
+            ..TierTuning::default()
+        };
         let disk = PairDisk { hdd, ssd, tuning, is_ssd_dead: Cell::default(), open: RefCell::default() };
         let shape =
             Format { data: 6, parity: 2, copies: 2, soft_failures: 1e-3, loss_target: 1e-3, label: String::new() };
@@ -160,6 +166,7 @@ impl Hardware for PairDisk {
             while let Some(pair) = weak.upgrade() {
                 let _ = pair.tend();
                 let _ = pair.sync_early();
+                pair.index();
                 drop(pair);
                 every.sleep(TEND_PAIR_EVERY).await;
             }
