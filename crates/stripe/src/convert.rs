@@ -33,8 +33,9 @@
 //!    looked at when all of it is written and read back, and the transaction refuses new chunks on disks that are given up.
 //! 4. A target survives as many losses of whole nodes as the safest of its sources did, or as the new code does when it is
 //!    spread over the nodes there are.
-//! 5. What the power of one node took of sources before anybody read them back is found before they are one stripe that would not
-//!    survive it.
+//! 5. Sources that nobody has read back are, when what they keep is synced, and before new parity is made of them. What power cuts took
+//!    of each is no more than its code tolerates, and of all of them together it may be more than the new code does. So targets are
+//!    verified as their sources are.
 //! 6. Bytes stay in their bands: a target holds whole bands of the sources, in order.
 //!
 //! Left out: padding. Chunks are files of one length, so stripes whose chunks are shorter do not merge with longer ones: who
@@ -46,7 +47,7 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan, Converter, StripeChunk, Weakened};
-use claystone_env::aligned_buffer;
+use claystone_env::{WallTime, aligned_buffer};
 use claystone_meta::{Band, ChunkPlace, Conversion, Origin, StripeRecord};
 use futures::future::try_join_all;
 
@@ -104,7 +105,9 @@ pub(crate) async fn convert(
     let family = family.filter(|family| family.fast == plan.to);
     let fresh = place_writes(stripes, &mut targets, plan, family, layout.chunk_bytes())?;
     check_nodes(stripes, sources, plan, &targets)?;
-    let bytes_kept = check_unverified(stripes, sources, &targets, pace).await?;
+    let (verified, bytes_kept) = read_back(stripes, sources, pace).await?;
+    // What is new is read back before it is named.
+    targets.iter_mut().for_each(|target| target.verified = verified);
     match fill(stripes, sources, plan, &fresh, &layout, pace).await {
         Ok((bytes_read, bytes_fresh)) => {
             let bytes_verified = bytes_kept + bytes_fresh;
@@ -188,8 +191,6 @@ fn keep(
     plan: &ConversionPlan,
     bands: Vec<Vec<Band>>,
 ) -> Vec<StripeRecord> {
-    // What is kept was read back when its stripe was, and what is new is before it is named.
-    let verified = sources.iter().map(|source| source.verified).min().flatten();
     let empty = |bands: Vec<Band>| StripeRecord {
         id: StripeId::new(stripes.env.clock.wall(), &*stripes.env.random),
         code: plan.to,
@@ -199,7 +200,7 @@ fn keep(
         places: vec![None; usize::from(plan.to.shape().chunks())],
         origins: BTreeMap::new(),
         revision: 0,
-        verified,
+        verified: None,
     };
     let mut targets: Vec<StripeRecord> = bands.into_iter().map(empty).collect();
     for kept in &plan.kept {
@@ -256,21 +257,23 @@ fn check_nodes(
     Ok(())
 }
 
-/// Reads back sources that nobody has, where a target has more chunks on one node than its code tolerates to lose: each of them was
-/// acknowledged when the power of that node could take no more of it than its own code tolerates, and nobody knows what it took.
-/// Returns bytes read.
-async fn check_unverified(
+/// Reads back the sources that nobody has since they were acknowledged, perhaps before all of them was synced. Returns since when all
+/// sources are known to be whole, if they are, and bytes read.
+///
+/// # Errors
+/// `NotVerified`: of one a chunk is lost that its record calls whole.
+async fn read_back(
     stripes: &Stripes,
     sources: &[StripeRecord],
-    targets: &[StripeRecord],
     pace: &dyn Pace,
-) -> Result<u64, StripeError> {
-    let nodes = stripes.stores.nodes();
-    if targets.iter().all(|target| nodes.losses_of(target) > 0) {
-        return Ok(0);
-    }
-    let mut bytes_read = 0;
-    for source in sources.iter().filter(|source| source.verified.is_none()) {
+) -> Result<(Option<WallTime>, u64), StripeError> {
+    let (mut verified, mut bytes_read) = (Vec::with_capacity(sources.len()), 0);
+    for source in sources {
+        if source.verified.is_some() {
+            verified.push(source.verified);
+            continue;
+        }
+        let now = stripes.env.clock.wall();
         let found = verify(stripes, source, None, pace).await;
         bytes_read += found.bytes_read;
         let is_known = |place: &Option<ChunkPlace>| {
@@ -280,8 +283,9 @@ async fn check_unverified(
         if !chunks.all(|(place, verdict)| *verdict == ChunkVerdict::Verified || is_known(place)) {
             return Err(StripeError::NotVerified { stripe: source.id });
         }
+        verified.push(found.healthy().then_some(now));
     }
-    Ok(bytes_read)
+    Ok((verified.into_iter().min().flatten(), bytes_read))
 }
 
 /// Gives each written chunk a disk, in `targets` too, and returns them in the order of the plan.

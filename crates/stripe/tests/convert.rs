@@ -228,12 +228,16 @@ const FAMILIES: [Family; 4] = [
 ];
 
 impl Family {
-    /// Stripes of the fast code, of which no two share a disk. Their lengths differ, those of their chunks do not.
+    /// Stripes of the fast code that were read back, of which no two share a disk. Their lengths differ, those of their chunks do not.
     async fn world(&self, chunk_bytes: usize) -> World {
         let mut world = World::new((self.stripes * self.disks + 2) as u128).await;
         let data = usize::from(spec(self.fast).shape().data);
         for at in 0..self.stripes {
             world.write(self.fast, data * chunk_bytes - 7 * at, at * self.disks..(at + 1) * self.disks).await;
+        }
+        for stripe in world.live().await {
+            let marked = world.meta.mark_verified(stripe.id, stripe.revision, world.env.clock.wall()).await;
+            marked.expect("it was just read");
         }
         world
     }
@@ -347,6 +351,34 @@ async fn what_the_power_of_a_node_took_is_found_before_stripes_are_merged() {
         assert!(matches!(refused, Err(StripeError::NotVerified { .. })), "{refused:?}");
         world.assert_reads("refused").await;
     }
+}
+
+/// Two stripes on nodes of their own, of each of which a power cut took a chunk: it survives that, and the one that they would become does not.
+#[tokio::test]
+async fn what_the_power_of_several_nodes_took_is_found_before_stripes_are_merged() {
+    let mut world = World::new(8).await;
+    world.durability = Durability::Buffered;
+    world.write("rsm:2+1", 60_000, 0..3).await;
+    world.write("rsm:2+1", 60_000, 3..6).await;
+    let data_disk = |stripe: &StripeRecord| stripe.places[0].expect("placed").disk.0 as usize;
+    for disk in world.live().await.iter().map(data_disk) {
+        world.disks[disk].lose_unsynced();
+    }
+    let refused = world.convert("rsm:4+1").await.map(|_| ());
+    assert!(matches!(refused, Err(StripeError::NotVerified { .. })), "{refused:?}");
+    world.assert_reads("refused").await;
+}
+
+/// What was read back for a merge is not read back once more for a scrub.
+#[tokio::test]
+async fn sources_that_nobody_read_back_are_and_what_becomes_of_them_is_verified() {
+    let mut world = World::new(8).await;
+    world.write("rsm:2+1", 2 << 16, 0..3).await;
+    world.write("rsm:2+1", 2 << 16, 3..6).await;
+    let converted = world.convert("rsm:4+1").await.expect("converted");
+    assert_eq!((converted.bytes_read, converted.bytes_verified), (2 << 16, 7 << 16), "six chunks and the new one");
+    let targets = world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+    assert!(targets[0].verified.is_some());
 }
 
 /// The process ends at each change of a store once, before it and after it without the answer.
