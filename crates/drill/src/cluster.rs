@@ -9,7 +9,7 @@ use claystone_chunk::{ChunkStore, DiskId, Durability, NodeId};
 use claystone_code::ChunkIndex;
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options};
 use claystone_env::{Directory, Env, Space, Worker};
-use claystone_keeper::Keeper;
+use claystone_keeper::{Keeper, Overall};
 use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SqliteMeta, StripeRecords};
 use claystone_object::{Objects, Settings};
 use claystone_sim::{DiskModel, Process, SimDisk, World};
@@ -237,6 +237,30 @@ impl<H: Hardware> Cluster<H> {
         self.reopen(number).await
     }
 
+    /// Waits until upkeep has brought everything back, and nothing is left that nobody names.
+    ///
+    /// # Errors
+    /// It does not settle.
+    pub async fn heal(&self) -> Result<()> {
+        let keeper = &self.running.keeper;
+        keeper.start_scrub().await?;
+        let mut rest = Duration::from_millis(100);
+        for _ in 0..HEAL_ROUNDS {
+            self.world.clock().sleep(rest).await;
+            // Most is done at once, and some of it when a pause or an absence is over.
+            rest = (rest * 2).min(HEAL_REST_MAX);
+            let status = keeper.status().await?;
+            let scrubbed = status.scrub.as_ref().is_some_and(|scrub| scrub.finished);
+            if scrubbed && status.overall == Overall::Healthy && status.stripes.dead == 0 {
+                // What a repair left that was cut off is found by the next sweep, which need not wait for its hour.
+                keeper.request_sweep();
+                keeper.reclaim_once().await?;
+                return Ok(());
+            }
+        }
+        anyhow::bail!("upkeep does not settle: {:?}", keeper.status().await?)
+    }
+
     /// Healthy is the truth: every chunk of every stripe reads back.
     ///
     /// # Errors
@@ -282,6 +306,8 @@ impl<H: Hardware> Cluster<H> {
 }
 
 const REOPEN_TRIES: usize = 1000;
+const HEAL_ROUNDS: usize = 60;
+const HEAL_REST_MAX: Duration = Duration::from_secs(120);
 
 /// The one bucket of a drill.
 pub const BUCKET: &str = "drill";

@@ -1,49 +1,52 @@
 //! Stripes of objects that are merged, split or given another code where they lie, with one fault at one operation of one
 //! disk, until what was dropped is deleted too: run for every operation of every disk and both faults, each step meets each once.
-//! Stripes may be hurt before, and are converted before they are repaired; or an object of a merged one is deleted before it is split.
+//! Stripes may be hurt before, and are converted before they are repaired; or an object of a merged one is deleted before it is split;
+//! or they are packs of small objects.
 //! So it is with copies of which data chunks that share a disk are moved apart. The step between the last look at the new chunks and
 //! the transaction has no operation of a disk: there each disk is lost by itself.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use claystone_chunk::DiskId;
+use claystone_chunk::{ChunkId, DiskId};
 use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
-use claystone_keeper::Overall;
 use claystone_meta::{ChunkPlace, DiskState, HeatPolicy, MetaError, StripeRecord, StripeRecords};
 use claystone_sim::World;
 use claystone_stripe::Unpaced;
-use futures::future::{Either, select};
+use futures::future::{Either, select, try_join_all};
 
 use crate::Stored;
 use crate::cluster::{BUCKET, Cluster};
 use crate::run::{delete, put, read};
 use crate::volume::{StepFault, dark};
 
-/// A conversion, and a fault in it.
+/// A conversion of stripes of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConversionStep {
+pub struct ConversionCase {
     /// The code that objects are written under.
     pub fast: CodeSpec,
     /// The one that their stripes are converted to.
     pub compact: CodeSpec,
     /// They were converted to it before, and are converted back.
     pub back: bool,
+    /// The store has just begun: nobody has read back what was written, so the conversion does, and disks are listed beside it.
+    pub unread: bool,
     /// A parity chunk of the first stripe is damaged, and its repair has not come yet.
     pub hurt: bool,
-    /// The object of this number is deleted before, on the way back: a band of the merged stripe that nobody holds.
+    /// Each stripe is a pack of small objects, with zeros behind them, and one object of each was deleted before.
+    pub packed: bool,
+    /// What the stripe of this number has is deleted before, on the way back: a band of the merged stripe that nobody holds.
     pub dead: Option<usize>,
-    /// What happens.
-    pub fault: StepFault,
-    /// The disk at whose operation it happens: that of this chunk of the first stripe as it was written; none: one that has no
-    /// chunk.
-    pub chunk: Option<u16>,
-    /// How many operations of that disk are carried out before.
-    pub operation: u64,
 }
 
-impl ConversionStep {
+impl ConversionCase {
+    /// Whole stripes of an object each, of one code and on the way to the other.
+    pub fn new(fast: CodeSpec, compact: CodeSpec) -> ConversionCase {
+        ConversionCase { fast, compact, back: false, unread: false, hurt: false, packed: false, dead: None }
+    }
+
     /// How many stripes one conversion merges.
     pub fn sources(&self) -> usize {
         let plan =
@@ -56,6 +59,40 @@ impl ConversionStep {
         let chunks = self.sources() * usize::from(self.fast.shape().chunks());
         chunks.max(self.compact.shape().chunks().into()) + 1
     }
+
+    /// From which code, and to which.
+    fn codes(&self) -> (CodeSpec, CodeSpec) {
+        if self.back { (self.compact, self.fast) } else { (self.fast, self.compact) }
+    }
+
+    /// The objects of a stripe. Its chunks are as long as those of others; what they hold is not.
+    fn objects(&self, stripe: usize) -> Vec<(String, Stored)> {
+        let bytes = usize::from(self.fast.shape().data) * CHUNK_BYTES - 7 * stripe;
+        if !self.packed {
+            return vec![(format!("object {stripe}"), Stored { seed: 1 + stripe as u64, bytes })];
+        }
+        let count = bytes.div_ceil(CHUNK_BYTES / 2);
+        let small = |at| Stored { seed: 1 + (stripe * count + at) as u64, bytes: bytes / count - 300 };
+        (0..count).map(|at| (format!("object {stripe}.{at}"), small(at))).collect()
+    }
+
+    /// Whether it is deleted before the conversion.
+    fn is_deleted(&self, stripe: usize, object: usize) -> bool {
+        self.dead == Some(stripe) || (self.packed && object == 1)
+    }
+}
+
+/// A conversion, and a fault in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConversionStep {
+    /// The conversion.
+    pub case: ConversionCase,
+    /// What happens.
+    pub fault: StepFault,
+    /// The disk at whose operation it happens.
+    pub disk: usize,
+    /// How many operations of that disk are carried out before.
+    pub operation: u64,
 }
 
 /// Runs a step. False: the disk has fewer operations.
@@ -66,11 +103,32 @@ pub fn run_conversion(step: ConversionStep) -> Result<bool> {
     claystone_sim::run(1, |world| run(world, step)).with_context(|| format!("{step:?}"))
 }
 
+/// What a disk has to do with a conversion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DiskPart {
+    /// It has a chunk that is kept.
+    pub keeps: bool,
+    /// It has one that is dropped.
+    pub drops: bool,
+    /// It gets a new one.
+    pub gets: bool,
+    /// Its operations, until what is dropped is deleted.
+    pub operations: u64,
+}
+
+/// What each disk of the store has to do with a conversion in which nothing happens.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn survey_conversion(case: ConversionCase) -> Result<Vec<DiskPart>> {
+    claystone_sim::run(1, |world| survey(world, case)).with_context(|| format!("{case:?}"))
+}
+
 /// A conversion of which a disk is lost when its new chunks were read back and no transaction has named them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LateLoss {
-    /// The conversion; its fault does not happen.
-    pub step: ConversionStep,
+    /// The conversion.
+    pub case: ConversionCase,
     /// The records give the disk up too. Otherwise it only does not answer any more.
     pub given_up: bool,
     /// Which disk.
@@ -114,7 +172,7 @@ async fn spread(world: World, step: SpreadStep) -> Result<bool> {
     let policy: HeatPolicy = "replica:2/rsm:3+1/rsm:6+1<=400%,0.25..1.00".parse().expect("a policy");
     cluster.running.objects.set_code(BUCKET, policy.fresh()).await?;
     let object = Stored { seed: 1, bytes: 3 * CHUNK_BYTES };
-    put_on(&cluster, 0..2, "object", object).await?;
+    put_on(&cluster, 0..2, &[("object".to_owned(), object)]).await?;
     cluster.running.objects.set_policy(BUCKET, Some(policy)).await?;
     // So long is it new.
     cluster.world.clock().sleep(Duration::from_millis(50)).await;
@@ -146,10 +204,11 @@ async fn spread(world: World, step: SpreadStep) -> Result<bool> {
     }
     cluster.crash().await?;
     holds(&cluster).await.context("opened again")?;
-    heal(&cluster).await?;
+    // In that time upkeep moves them and encodes them.
+    cluster.world.clock().sleep(SPREAD_REST).await;
+    cluster.heal().await?;
     cluster.check_verified().await?;
     cluster.check_no_orphans().await?;
-    // Upkeep has moved them and encoded them by then.
     let codes: Vec<CodeSpec> = live(&cluster).await?.iter().map(|stripe| stripe.code).collect();
     ensure!(codes == [policy.fast], "they are {codes:?}");
     let away = (step.disk + step.operation as usize) % cluster.slots.len();
@@ -158,32 +217,61 @@ async fn spread(world: World, step: SpreadStep) -> Result<bool> {
     Ok(true)
 }
 
-async fn run(world: World, step: ConversionStep) -> Result<bool> {
-    let mut cluster = Cluster::reclaiming_at_once(world, step.disks()).await?;
-    cluster.running.objects.set_code(BUCKET, Some(step.fast)).await?;
-    write(&cluster, step).await?;
-    let first = live(&cluster).await?.swap_remove(0);
-    let disk = match step.chunk {
-        Some(chunk) => {
-            let place = first.places[usize::from(chunk)].context("it is whole")?;
-            cluster.slots.iter().position(|slot| slot.disk == place.disk).context("a disk of the store")?
+async fn survey(world: World, case: ConversionCase) -> Result<Vec<DiskPart>> {
+    let cluster = prepare(world, case).await?;
+    let operations = || -> Vec<u64> { cluster.slots.iter().map(|slot| slot.sim.stats().operations).collect() };
+    let began = operations();
+    let before = chunks(&cluster).await?;
+    convert_and_reclaim(&cluster, case.codes().1).await?;
+    let ended = operations();
+    let after = chunks(&cluster).await?;
+    let part = |number: usize| {
+        let mine = |chunks: &BTreeSet<(DiskId, ChunkId)>| -> BTreeSet<ChunkId> {
+            chunks.iter().filter(|(disk, _)| *disk == cluster.slots[number].disk).map(|(_, chunk)| *chunk).collect()
+        };
+        let (before, after) = (mine(&before), mine(&after));
+        DiskPart {
+            keeps: !before.is_disjoint(&after),
+            drops: !before.is_subset(&after),
+            gets: !after.is_subset(&before),
+            operations: ended[number] - began[number],
         }
-        None => cluster.slots.len() - 1,
     };
-    let (from, to) = if step.back { (step.compact, step.fast) } else { (step.fast, step.compact) };
-    if step.back {
-        convert(&cluster, step.compact).await?;
-    }
+    Ok((0..cluster.slots.len()).map(part).collect())
+}
 
-    if let Some(dead) = step.dead {
-        delete(&cluster.running.objects, &key(dead)).await?;
+/// A store in which the conversion is what comes next.
+async fn prepare(world: World, case: ConversionCase) -> Result<Cluster> {
+    let cluster = Cluster::reclaiming_at_once(world, case.disks()).await?;
+    cluster.running.objects.set_code(BUCKET, Some(case.fast)).await?;
+    write(&cluster, case).await?;
+    if !case.unread {
+        // Lists all disks, which takes hundreds of operations of each that have to do with no conversion.
+        cluster.running.keeper.reclaim_once().await?;
+        for stripe in live(&cluster).await? {
+            cluster.meta.mark_verified(stripe.id, stripe.revision, stripe.id.created()).await?;
+        }
     }
-    if step.hurt {
+    if case.back {
+        convert(&cluster, case.compact).await?;
+    }
+    for stripe in 0..case.sources() {
+        for (_, (key, _)) in case.objects(stripe).iter().enumerate().filter(|(at, _)| case.is_deleted(stripe, *at)) {
+            delete(&cluster.running.objects, key).await?;
+        }
+    }
+    if case.hurt {
         let stripe = live(&cluster).await?.swap_remove(0);
         let parity = stripe.chunk_id(ChunkIndex(stripe.code.shape().chunks() - 1)).context("it has its parity")?;
         cluster.meta.mark_damaged(&[parity]).await?;
     }
+    Ok(cluster)
+}
 
+async fn run(world: World, step: ConversionStep) -> Result<bool> {
+    let ConversionStep { case, disk, .. } = step;
+    let mut cluster = prepare(world, case).await?;
+    let (from, to) = case.codes();
     let sim = cluster.slots[disk].sim.clone();
     sim.cut_power_after(step.operation);
     let converted = match step.fault {
@@ -201,11 +289,11 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
         return Ok(false);
     }
     if step.fault == StepFault::Loss {
-        check(&cluster, step).await.context("without the disk")?;
+        check(&cluster, case).await.context("without the disk")?;
     }
     cluster.crash().await?;
-    check(&cluster, step).await.context("opened again")?;
-    heal(&cluster).await?;
+    check(&cluster, case).await.context("opened again")?;
+    cluster.heal().await?;
     cluster.check_verified().await?;
     cluster.check_no_orphans().await?;
     // All of it happened, or nothing.
@@ -217,18 +305,13 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
     // Another disk is away, each in its turn.
     let away = (disk + step.operation as usize) % cluster.slots.len();
     cluster.slots[away].sim.set_removed(true);
-    check(&cluster, step).await.with_context(|| format!("without disk {away}"))?;
+    check(&cluster, case).await.with_context(|| format!("without disk {away}"))?;
     Ok(true)
 }
 
-async fn lose_late(world: World, LateLoss { step, given_up, disk }: LateLoss) -> Result<bool> {
-    let cluster = Cluster::reclaiming_at_once(world, step.disks()).await?;
-    cluster.running.objects.set_code(BUCKET, Some(step.fast)).await?;
-    write(&cluster, step).await?;
-    let (from, to) = if step.back { (step.compact, step.fast) } else { (step.fast, step.compact) };
-    if step.back {
-        convert(&cluster, step.compact).await?;
-    }
+async fn lose_late(world: World, LateLoss { case, given_up, disk }: LateLoss) -> Result<bool> {
+    let cluster = prepare(world, case).await?;
+    let (from, to) = case.codes();
     let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
     let converted = cluster.running.stripes.convert(&live(&cluster).await?, &plan, &Unpaced).await?;
     let lost = cluster.slots[disk].disk;
@@ -265,47 +348,57 @@ async fn lose_late(world: World, LateLoss { step, given_up, disk }: LateLoss) ->
         let (left, least) = (i64::from(stripe.code.tolerance_left(&gone)), i64::from(from.tolerance()) - 1);
         ensure!(left >= least, "{} survives {left} losses more without {gone:?}, and {least} before", stripe.code);
     }
-    check(&cluster, step).await.context("without the disk")?;
-    heal(&cluster).await?;
+    check(&cluster, case).await.context("without the disk")?;
+    cluster.heal().await?;
     cluster.check_verified().await?;
     cluster.check_no_orphans().await?;
     let away = (disk + 1) % cluster.slots.len();
     cluster.slots[away].sim.set_removed(true);
-    check(&cluster, step).await.with_context(|| format!("without disk {away}"))?;
+    check(&cluster, case).await.with_context(|| format!("without disk {away}"))?;
     Ok(refused)
 }
 
-/// An object of one stripe for each that is merged, on disks of their own.
-async fn write(cluster: &Cluster, step: ConversionStep) -> Result<()> {
-    let chunks = usize::from(step.fast.shape().chunks());
-    for at in 0..step.sources() {
-        put_on(cluster, at * chunks..(at + 1) * chunks, &key(at), stored(step, at)).await?;
+/// The objects of each stripe that is merged, on disks of their own.
+async fn write(cluster: &Cluster, case: ConversionCase) -> Result<()> {
+    let chunks = usize::from(case.fast.shape().chunks());
+    if case.packed {
+        // Packs get zeros behind them, and come to lie in lanes, only in buckets that merge them.
+        let policy: HeatPolicy = format!("{}/{}<=400%,0.25..1.00", case.fast, case.compact).parse()?;
+        cluster.running.objects.set_policy(BUCKET, Some(policy)).await?;
     }
+    for stripe in 0..case.sources() {
+        put_on(cluster, stripe * chunks..(stripe + 1) * chunks, &case.objects(stripe)).await?;
+    }
+    if case.packed {
+        cluster.running.objects.set_policy(BUCKET, None).await?;
+    }
+    let codes: Vec<CodeSpec> = live(cluster).await?.iter().map(|stripe| stripe.code).collect();
+    ensure!(codes == vec![case.fast; case.sources()], "they are {codes:?}");
     Ok(())
 }
 
-/// Writes an object while only these disks have room.
-async fn put_on(cluster: &Cluster, mine: Range<usize>, key: &str, stored: Stored) -> Result<()> {
+/// Writes objects at once while only these disks have room.
+async fn put_on(cluster: &Cluster, mine: Range<usize>, objects: &[(String, Stored)]) -> Result<()> {
     let all: Vec<DiskId> = cluster.slots.iter().map(|slot| slot.disk).collect();
     let stores = cluster.running.stripes.stores();
     let spaces: Vec<_> = all.iter().filter_map(|disk| Some((*disk, stores.member(*disk)?.space))).collect();
     for (disk, _) in spaces.iter().enumerate().filter(|(number, _)| !mine.contains(number)).map(|(_, disk)| disk) {
         stores.update(*disk, |member| member.space.free_bytes = 0);
     }
-    put(&cluster.running.objects, key, stored).await?;
+    try_join_all(objects.iter().map(|(key, stored)| put(&cluster.running.objects, key, *stored))).await?;
     for (disk, space) in spaces {
         stores.update(disk, |member| member.space = space);
     }
     Ok(())
 }
 
-fn key(object: usize) -> String {
-    format!("object {object}")
-}
-
-fn stored(step: ConversionStep, object: usize) -> Stored {
-    // Their chunks have one length; what they hold has not.
-    Stored { seed: 1 + object as u64, bytes: usize::from(step.fast.shape().data) * CHUNK_BYTES - 7 * object }
+/// All chunks that stripes name, where they lie.
+async fn chunks(cluster: &Cluster) -> Result<BTreeSet<(DiskId, ChunkId)>> {
+    let of = |stripe: StripeRecord| -> Vec<(DiskId, ChunkId)> {
+        let places = (0..).map(ChunkIndex).zip(&stripe.places);
+        places.filter_map(|(index, place)| Some((place.as_ref()?.disk, stripe.chunk_id(index)?))).collect()
+    };
+    Ok(live(cluster).await?.into_iter().flat_map(of).collect())
 }
 
 async fn live(cluster: &Cluster) -> Result<Vec<StripeRecord>> {
@@ -331,33 +424,19 @@ async fn convert_and_reclaim(cluster: &Cluster, to: CodeSpec) -> Result<()> {
     anyhow::bail!("what was dropped is not deleted")
 }
 
-/// Every object holds what was written.
-async fn check(cluster: &Cluster, step: ConversionStep) -> Result<()> {
-    for object in (0..step.sources()).filter(|object| step.dead != Some(*object)) {
-        let found = read(&cluster.running.objects, &key(object), None).await?;
-        ensure!(found.as_deref() == Some(&stored(step, object).content()[..]), "object {object} holds other bytes");
+/// Every object holds what was written, and those that were deleted are not there.
+async fn check(cluster: &Cluster, case: ConversionCase) -> Result<()> {
+    for stripe in 0..case.sources() {
+        for (at, (key, stored)) in case.objects(stripe).iter().enumerate() {
+            let found = read(&cluster.running.objects, key, None).await?;
+            let expected = (!case.is_deleted(stripe, at)).then(|| stored.content());
+            ensure!(found.as_deref() == expected.as_deref(), "{key} holds other bytes");
+        }
     }
     Ok(())
 }
 
-/// Waits until upkeep has brought everything back, and nothing is left that nobody names.
-async fn heal(cluster: &Cluster) -> Result<()> {
-    let keeper = &cluster.running.keeper;
-    keeper.start_scrub().await?;
-    for _ in 0..HEAL_ROUNDS {
-        cluster.world.clock().sleep(Duration::from_secs(120)).await;
-        let status = keeper.status().await?;
-        let scrubbed = status.scrub.as_ref().is_some_and(|scrub| scrub.finished);
-        if scrubbed && status.overall == Overall::Healthy && status.stripes.dead == 0 {
-            keeper.request_sweep();
-            cluster.world.clock().sleep(Duration::from_secs(120)).await;
-            return Ok(());
-        }
-    }
-    anyhow::bail!("upkeep does not settle: {:?}", keeper.status().await?)
-}
-
 /// One tile.
 const CHUNK_BYTES: usize = 64 << 10;
-const HEAL_ROUNDS: usize = 40;
 const RECLAIM_ROUNDS: usize = 10;
+const SPREAD_REST: Duration = Duration::from_secs(240);

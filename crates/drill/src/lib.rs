@@ -29,7 +29,10 @@ mod volume;
 
 pub use atlas::Atlas;
 pub use cluster::{BUCKET, Cluster, Promise};
-pub use conversions::{ConversionStep, LateLoss, SpreadStep, run_conversion, run_late_loss, run_spread};
+pub use conversions::{
+    ConversionCase, ConversionStep, DiskPart, LateLoss, SpreadStep, run_conversion, run_late_loss, run_spread,
+    survey_conversion,
+};
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};
 pub use volume::{Step, StepFault, Takeover, VolumeReport, Work, run_step, run_takeover, run_volume_seed};

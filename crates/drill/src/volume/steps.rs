@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use claystone_chunk::ByteRange;
 use claystone_chunk::testing::pattern;
-use claystone_keeper::Overall;
 use claystone_sim::{SimDisk, World};
 use claystone_volume::{
     Blocks, Durable, Form, MergeReport, NewVolume, SnapshotName, Switch, SwitchReport, Volume, joined,
@@ -104,7 +103,7 @@ async fn run(world: World, step: Step) -> Result<bool> {
     check(&cluster, &volume, &truth).await.context("opened again")?;
     drop(volume);
     // What missed something is rebuilt; then another disk is away, each in its turn.
-    heal(&cluster).await?;
+    cluster.heal().await?;
     let away = (step.disk + step.operation as usize) % DISKS;
     cluster.slots[away].sim.set_removed(true);
     cluster.crash().await?;
@@ -225,24 +224,9 @@ pub(crate) async fn dark(world: &World, disk: &SimDisk) {
     }
 }
 
-/// Waits until upkeep has brought everything back.
-async fn heal(cluster: &Cluster) -> Result<()> {
-    cluster.running.keeper.start_scrub().await?;
-    for _ in 0..HEAL_ROUNDS {
-        cluster.world.clock().sleep(Duration::from_secs(120)).await;
-        let status = cluster.running.keeper.status().await?;
-        let scrubbed = status.scrub.as_ref().is_some_and(|scrub| scrub.finished);
-        if scrubbed && status.overall == Overall::Healthy && status.stripes.dead == 0 {
-            return Ok(());
-        }
-    }
-    anyhow::bail!("upkeep does not settle: {:?}", cluster.running.keeper.status().await?)
-}
-
 const NAME: &str = "v";
 const DISKS: usize = 4;
 const CHUNK_BYTES: u64 = 64 << 10;
 const STRIPE_BYTES: u64 = 2 * CHUNK_BYTES;
 const STRIPES: u64 = 2;
 const BYTES: u64 = STRIPES * STRIPE_BYTES;
-const HEAL_ROUNDS: usize = 40;
