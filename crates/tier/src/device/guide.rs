@@ -58,6 +58,11 @@ impl Guide {
         }
     }
 
+    /// Whether no write is on its way to the solid-state drive.
+    pub fn is_ssd_idle(&self, now: Moment) -> bool {
+        self.ssd().view(now).queue == 0
+    }
+
     /// From now on the solid-state drive has this queue.
     ///
     /// # Panics

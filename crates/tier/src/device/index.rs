@@ -72,9 +72,16 @@ impl TieredDevice {
             && !state.failed
             && !state.superblock.at_rest
             && state.durable_mark >= state.indexed.next
-            // The first one tells most of the time, and is quick.
+            // This tells most of the time, and is quick.
             && state.unindexed_below(u64::MAX) >= every
-            && state.unindexed_below(state.durable_mark + 1) >= every
+            && self.is_long_enough(state, state.unindexed_below(state.durable_mark + 1))
+    }
+
+    /// Whether an index of so many sectors is written now. Nobody waits for it, so it comes between the writes of others while there are such moments.
+    fn is_long_enough(&self, state: &State, sectors: u64) -> bool {
+        let every = self.tuning.index_every_sectors;
+        let is_idle = || state.guide.as_ref().is_none_or(|guide| guide.is_ssd_idle((self.now)()));
+        sectors >= LATEST * every || (sectors >= every && is_idle())
     }
 
     /// Takes sequence and place for the next index; nothing, if none is due any more, or there is no room. The caller holds `draining` and `syncing`.
@@ -118,6 +125,9 @@ impl TieredDevice {
         Some(StagedIndex { staged, at: IndexAt { seq, place }, coverage, sectors })
     }
 }
+
+/// So many times what it waits for, an index is written though others write.
+const LATEST: u64 = 4;
 
 /// The next index: of what the last durable mark and those before it have, as much as there is room for; and what indexes cover with it.
 fn plan_index(state: &State) -> (Index, Coverage) {
