@@ -203,7 +203,6 @@ impl Groups {
         let mut gathering = Gathering::new(self, place, sums.iter().copied().map(Some).collect());
         gathering.lend(first, into, &failed);
         gathering.take_cached(cached);
-        gathering.take_kept();
         let needed: Vec<usize> = failed.iter().map(|(at, _)| first + at).collect();
         let restored = gathering.restore(&needed);
         gathering.settle(false);

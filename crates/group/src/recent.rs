@@ -1,5 +1,5 @@
-//! What the last long reads brought, what reads under way are bringing, and what updates wrote: a sector that failed is mended from that,
-//! and an update reads only what is not there.
+//! What the last long reads brought, what reads under way are bringing, and what updates wrote: a sector that failed is mended from what was
+//! read, and an update reads only what is not there.
 //!
 //! A stream asks for a file in requests that end anywhere in a group, several at once. When a sector fails, the rest of its
 //! group was read a moment ago, or is being read, or is what the stream asks for next. Reading it once more for the mending
@@ -18,6 +18,7 @@
 //!    other.
 //! 3. At most [`READS_MAX`] reads are kept, of at most [`BYTES_MAX`] together; and what [`Written`] says.
 //! 4. Nothing is copied but what follows a failure.
+//! 5. Nothing is mended from what was written: the device may have lost it since, and whoever asks again has to get the same when memory is gone.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -130,7 +131,7 @@ impl Recent {
 
     /// Whether a sector was read a moment ago, or its reading is under way.
     pub fn is_known(&self, sector: Sector) -> bool {
-        self.is_under_way(sector) || self.state().find_read(sector).is_some()
+        self.is_under_way(sector) || self.state().find(sector).is_some()
     }
 
     /// Looks for sectors, ascending: waits for all those that are under way, and claims the ones that are not to be had.
@@ -250,12 +251,8 @@ impl Drop for Entry<'_> {
 }
 
 impl State {
-    /// What was written or read last of a sector, or that it failed when nothing was.
+    /// What was read last of a sector, or that it failed when nothing was.
     fn find(&self, sector: Sector) -> Option<Found> {
-        self.written.find(sector).map(Found::Read).or_else(|| self.find_read(sector))
-    }
-
-    fn find_read(&self, sector: Sector) -> Option<Found> {
         let found = || self.kept.iter().rev().filter_map(|kept| kept.find(sector));
         found().find(|found| matches!(found, Found::Read(_))).or_else(|| found().next())
     }
@@ -343,7 +340,7 @@ mod tests {
         recent.keep_written(Sector(12), sectors(1, 2));
         assert_eq!(recent.kept(11..13), [(Sector(12), sectors(1, 2)), read(11)]);
         let found = recent.gather(&[Sector(12), Sector(13), Sector(14)]).0;
-        assert_eq!(found, [Some(Found::Read(sectors(1, 2))), Some(Found::Read(sectors(1, 1))), None]);
+        assert_eq!(found, [None, Some(Found::Read(sectors(1, 1))), None], "a mending reads what was written");
         recent.forget(11..14);
         assert_eq!(recent.kept(0..20), [read(10)]);
     }
