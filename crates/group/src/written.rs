@@ -58,14 +58,6 @@ impl Written {
         gone.into_iter().for_each(|first| self.remove(first));
     }
 
-    /// A sector, if it is kept.
-    pub fn find(&self, sector: Sector) -> Option<Bytes> {
-        self.overlapping(sector.0..sector.0 + 1).next().map(|(first, bytes)| {
-            let at = (sector.0 - first) as usize * SECTOR_BYTES;
-            bytes.slice(at..at + SECTOR_BYTES)
-        })
-    }
-
     /// The entries with one of these sectors, by the first one of each; the last entry comes first.
     pub fn overlapping(&self, sectors: Range<u64>) -> impl Iterator<Item = (u64, &Bytes)> {
         let before = self.entries.range(..sectors.end).rev().map(|(first, entry)| (*first, entry));
@@ -92,6 +84,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{BYTES_MAX, Written};
+
+    impl Written {
+        /// A sector, if it is kept.
+        fn find(&self, sector: Sector) -> Option<Bytes> {
+            self.overlapping(sector.0..sector.0 + 1).next().map(|(first, bytes)| {
+                let at = (sector.0 - first) as usize * SECTOR_BYTES;
+                bytes.slice(at..at + SECTOR_BYTES)
+            })
+        }
+    }
 
     fn sectors(count: usize, content: u8) -> Bytes {
         Bytes::from(vec![content; count * SECTOR_BYTES])
