@@ -1,7 +1,7 @@
 //! Stripes of objects that are merged, split or given another code where they lie, with one fault at one operation of one
 //! disk, until what was dropped is deleted too: run for every operation of every disk and both faults, each step meets each once.
 //! Stripes may be hurt before, and are converted before they are repaired; or an object of a merged one is deleted before it is split;
-//! or they are packs of small objects.
+//! or they are packs of small objects, half of which were deleted, that are written anew beside it.
 //! So it is with copies of which data chunks that share a disk are moved apart. The step between the last look at the new chunks and
 //! the transaction has no operation of a disk: there each disk is lost by itself.
 
@@ -12,10 +12,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use claystone_chunk::{ChunkId, DiskId};
 use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
+use claystone_keeper::ConversionError;
 use claystone_meta::{ChunkPlace, DiskState, HeatPolicy, MetaError, StripeRecord, StripeRecords};
 use claystone_sim::World;
 use claystone_stripe::Unpaced;
-use futures::future::{Either, select, try_join_all};
+use futures::future::{Either, join, select, try_join_all};
 
 use crate::Stored;
 use crate::cluster::{BUCKET, Cluster};
@@ -37,6 +38,9 @@ pub struct ConversionCase {
     pub hurt: bool,
     /// Each stripe is a pack of small objects, with zeros behind them, and one object of each was deleted before.
     pub packed: bool,
+    /// Half of the objects of each pack were, and what is left is written anew beside the conversion: one of both has what it works on
+    /// taken away by the other.
+    pub thin: bool,
     /// What the stripe of this number has is deleted before, on the way back: a band of the merged stripe that nobody holds.
     pub dead: Option<usize>,
 }
@@ -44,7 +48,16 @@ pub struct ConversionCase {
 impl ConversionCase {
     /// Whole stripes of an object each, of one code and on the way to the other.
     pub fn new(fast: CodeSpec, compact: CodeSpec) -> ConversionCase {
-        ConversionCase { fast, compact, back: false, unread: false, hurt: false, packed: false, dead: None }
+        ConversionCase {
+            fast,
+            compact,
+            back: false,
+            unread: false,
+            hurt: false,
+            packed: false,
+            thin: false,
+            dead: None,
+        }
     }
 
     /// How many stripes one conversion merges.
@@ -78,7 +91,7 @@ impl ConversionCase {
 
     /// Whether it is deleted before the conversion.
     fn is_deleted(&self, stripe: usize, object: usize) -> bool {
-        self.dead == Some(stripe) || (self.packed && object == 1)
+        self.dead == Some(stripe) || (self.packed && object == 1) || (self.thin && object % 2 == 1)
     }
 }
 
@@ -222,7 +235,7 @@ async fn survey(world: World, case: ConversionCase) -> Result<Vec<DiskPart>> {
     let operations = || -> Vec<u64> { cluster.slots.iter().map(|slot| slot.sim.stats().operations).collect() };
     let began = operations();
     let before = chunks(&cluster).await?;
-    convert_and_reclaim(&cluster, case.codes().1).await?;
+    convert_and_reclaim(&cluster, case).await?;
     let ended = operations();
     let after = chunks(&cluster).await?;
     let part = |number: usize| {
@@ -275,10 +288,10 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
     let sim = cluster.slots[disk].sim.clone();
     sim.cut_power_after(step.operation);
     let converted = match step.fault {
-        StepFault::Loss => Some(convert_and_reclaim(&cluster, to).await),
+        StepFault::Loss => Some(convert_and_reclaim(&cluster, case).await),
         StepFault::Kill => {
             let dark = std::pin::pin!(dark(&cluster.world, &sim));
-            match select(std::pin::pin!(convert_and_reclaim(&cluster, to)), dark).await {
+            match select(std::pin::pin!(convert_and_reclaim(&cluster, case)), dark).await {
                 Either::Left((converted, _)) => Some(converted),
                 Either::Right(_) => None,
             }
@@ -296,11 +309,16 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
     cluster.heal().await?;
     cluster.check_verified().await?;
     cluster.check_no_orphans().await?;
-    // All of it happened, or nothing.
     let codes: Vec<CodeSpec> = live(&cluster).await?.iter().map(|stripe| stripe.code).collect();
-    ensure!(codes.iter().all(|code| *code == from) || codes.iter().all(|code| *code == to), "some are {codes:?}");
-    if codes[0] == from {
-        convert(&cluster, to).await.context("once more")?;
+    if case.thin {
+        // Whichever came first, what is left of the packs is one pack by now.
+        ensure!(codes == [case.fast], "the packs are {codes:?}");
+    } else {
+        // All of it happened, or nothing.
+        ensure!(codes.iter().all(|code| *code == from) || codes.iter().all(|code| *code == to), "some are {codes:?}");
+        if codes[0] == from {
+            convert(&cluster, to).await.context("once more")?;
+        }
     }
     // Another disk is away, each in its turn.
     let away = (disk + step.operation as usize) % cluster.slots.len();
@@ -412,9 +430,17 @@ async fn convert(cluster: &Cluster, to: CodeSpec) -> Result<()> {
     Ok(())
 }
 
-/// The same, and then upkeep deletes what was dropped.
-async fn convert_and_reclaim(cluster: &Cluster, to: CodeSpec) -> Result<()> {
-    convert(cluster, to).await?;
+/// The conversion of a case, with what goes on beside it, and then upkeep deletes what was dropped.
+async fn convert_and_reclaim(cluster: &Cluster, case: ConversionCase) -> Result<()> {
+    let to = case.codes().1;
+    if case.thin {
+        let (converted, repacked) = join(convert(cluster, to), cluster.running.objects.repack_once()).await;
+        let is_refused = converted.as_ref().is_err_and(is_outdated);
+        ensure!(is_refused || converted.is_ok(), "{converted:?}");
+        ensure!(is_refused == (repacked?.parts > 0), "either has what both work on");
+    } else {
+        convert(cluster, to).await?;
+    }
     for _ in 0..RECLAIM_ROUNDS {
         cluster.running.keeper.reclaim_once().await?;
         if cluster.meta.dead_stripes(1).await?.is_empty() {
@@ -422,6 +448,14 @@ async fn convert_and_reclaim(cluster: &Cluster, to: CodeSpec) -> Result<()> {
         }
     }
     anyhow::bail!("what was dropped is not deleted")
+}
+
+/// Whether others changed or deleted the stripes before a conversion could.
+fn is_outdated(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref::<ConversionError>(),
+        Some(ConversionError::Meta(MetaError::StripeChanged { .. }) | ConversionError::Gone { .. })
+    )
 }
 
 /// Every object holds what was written, and those that were deleted are not there.

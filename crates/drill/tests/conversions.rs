@@ -152,6 +152,15 @@ fn every_step_of_a_product_codes_conversion_of_packs_is_killed_and_loses_a_disk(
     }
 }
 
+/// Packs with half of their objects deleted become one pack while they are merged or split. One of both has what it works on
+/// taken away by the other, and nothing is lost.
+#[test]
+fn every_step_of_writing_packs_anew_beside_a_conversion_is_killed_and_loses_a_disk() {
+    for back in [false, true] {
+        every_step(ConversionCase { back, packed: true, thin: true, ..case("rsm:2+1", "rsm:4+1") });
+    }
+}
+
 /// All objects of the first or of the last pack were deleted.
 #[test]
 fn every_step_of_splitting_off_a_dead_pack_is_killed_and_loses_a_disk() {
