@@ -394,10 +394,6 @@ impl Disk {
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let old = guard(&self.core).file(inode)?;
-        if bytes > old.bytes && guard(&self.core).holds_size(inode) {
-            // A hole would begin with what was cut off.
-            self.commit_flushing(&flushing)?;
-        }
         let mut last = None;
         if bytes < old.bytes && !bytes.is_multiple_of(BYTES) {
             let mut content = vec![0; SECTOR_BYTES];
@@ -422,8 +418,7 @@ impl Disk {
             {
                 content[(bytes % BYTES) as usize..].fill(0);
                 core.nodes.put(inode, bytes / BYTES, content);
-                // With the new size, so that no crash leaves old bytes behind the end.
-                core.journal_waiting(inode, [bytes / BYTES]);
+                core.hold_size(inode, bytes / BYTES);
             }
         }
         let now = self.now();
@@ -486,6 +481,7 @@ impl Disk {
     /// Forgets sectors of a file, and frees what they take. Who calls holds the gate alone.
     pub(crate) fn drop_sectors(&self, core: &mut Core, inode: Inode, sectors: Range<u64>) -> Result<(), FileError> {
         core.nodes.take_range(inode, sectors.start, sectors.end);
+        core.release_size(inode);
         core.forget_journaled(inode, sectors.clone());
         let mut space = guard(&self.space);
         core.replace(inode, sectors, None, self.shape, &mut space)

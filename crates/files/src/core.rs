@@ -4,8 +4,8 @@
 //! 1. A call's changes are applied at once, under the lock, so the journal never holds half of a call.
 //! 2. What was applied and is not journaled is in `changes` and `records`; each entry takes all of both.
 //! 3. A size that a file has by sectors that go along with an entry is in that entry, and in the catalog when the entry is durable: where
-//!    there is no room for it, the size waits with the sectors. So does the size of a file that was cut within a sector, until the journal or
-//!    the sector's place has the zeros behind it: up to then the catalog says that the file ends with that sector, or where it did.
+//!    there is no room for it, the size waits with the sectors. So does the size of a file that was cut within a sector, and all that it is
+//!    set to later, until an entry has the zeros behind the cut ([`Held`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::growing::Growing;
 use crate::inode::InodeRecord;
 use crate::journal::JournalPosition;
 use crate::keys::{self, Span};
-use crate::node::{Live, Nodes, OlderJournaled, Waiting};
+use crate::node::{Held, Live, Nodes, OlderJournaled, Waiting};
 use crate::overlay::Overlay;
 use crate::run::{Run, Window, cut_promise, freed_of_bulk, reach};
 use crate::space::SpaceMap;
@@ -73,7 +73,12 @@ struct Settling {
     inode: Inode,
     /// Behind the last of these sectors.
     end: u64,
+    /// The record that was to be in the catalog before.
     before: InodeRecord,
+    /// The size that the file has by them.
+    bytes: u64,
+    /// The version of the sector that a size waited with.
+    zeros: Option<u64>,
     change: Change,
 }
 
@@ -141,7 +146,7 @@ impl Core {
         // With the size that the file has now: the sectors may have grown since they were queued.
         let ends: BTreeMap<Inode, u64> = queued.iter().map(|(inode, sector)| (*inode, sector + 1)).collect();
         // A record that does not read is left to the next caller.
-        let settling = |(inode, end)| self.settling(inode, end, &queued);
+        let settling = |(inode, end)| self.settling(inode, end);
         let settled: Vec<Settling> = ends.into_iter().filter_map(settling).collect();
         let mut entry = Entry { records: std::mem::take(&mut self.records), written: Vec::new(), settled };
         for (inode, sector) in queued {
@@ -157,24 +162,19 @@ impl Core {
         entry
     }
 
-    /// What the catalog is to say of a file whose sectors up to `end` go into the journal, in `queued`; `None` if it says that.
-    fn settling(&self, inode: Inode, end: u64, queued: &BTreeSet<(Inode, u64)>) -> Option<Settling> {
-        let before = self.stored(inode).ok()?;
-        let mut record = self.settle_to(inode, end).ok()?;
-        if let Some(live) = self.nodes.find(inode).and_then(|node| node.live)
-            && live.bytes < record.bytes
-            && queued.contains(&(inode, live.bytes / SECTOR_BYTES as u64))
-        {
-            // It was cut there, and the zeros behind its end go along.
-            record.bytes = live.bytes;
-        }
-        if record == before {
+    /// What the catalog is to say of a file whose sectors up to `end` go into the journal, with them the one that a size waits with; `None` if
+    /// it says that.
+    fn settling(&self, inode: Inode, end: u64) -> Option<Settling> {
+        let (before, record) = (self.known(inode).ok()?, self.settle_to(inode, end).ok()?);
+        let held = self.held(inode);
+        if held.is_none() && record == before {
             return None;
         }
+        let zeros = held.and_then(|held| Some(self.nodes.find(inode)?.waiting.get(&held.sector)?.version));
         let mut view = View::new(&self.catalog);
         view.set_inode(inode, &record);
         let change = view.into_changes().pop()?;
-        Some(Settling { inode, end, before, change })
+        Some(Settling { inode, end, before, bytes: record.bytes, zeros, change })
     }
 
     /// What became of an entry: it begins here and is synced, or the journal has no room for it (`false`), or it is not
@@ -193,14 +193,7 @@ impl Core {
                         waiting.older_journaled = Some(OlderJournaled { at, version: journaling.version });
                     }
                 }
-                for Settling { inode, end, before, change } in entry.settled {
-                    if self.stored(inode).is_ok_and(|stored| stored == before) {
-                        self.catalog.apply([change]);
-                    } else if let Ok(record) = self.settle_to(inode, end) {
-                        // It was changed meanwhile, and the next entry has that.
-                        self.set_stored(inode, &record);
-                    }
-                }
+                entry.settled.into_iter().for_each(|settling| self.settled(settling));
                 Ok(true)
             }
             Ok(None) => {
@@ -208,6 +201,26 @@ impl Core {
                 Ok(false)
             }
             Err(why) => Err(self.fail(why)),
+        }
+    }
+
+    /// A file's record is in an entry with its sectors.
+    fn settled(&mut self, Settling { inode, end, before, bytes, zeros, change }: Settling) {
+        let (Ok(known), Ok(now), Ok(size)) = (self.known(inode), self.settle_to(inode, end), self.inode(inode)) else {
+            // It is gone.
+            return;
+        };
+        if let Some(held) = self.nodes.find_held(inode)
+            && held.is_some_and(|held| zeros.is_some_and(|zeros| held.version <= zeros))
+        {
+            *held = None;
+        }
+        self.catalog.apply([change]);
+        let is_new = self.changes.row(Table::Inodes, &keys::inode(inode)).is_some();
+        if is_new || known != before || size.bytes < bytes {
+            // It was changed meanwhile, and the next entry has that, also where it is what was there before this one.
+            let record = self.held_back(inode, &now);
+            self.put_stored(inode, &record);
         }
     }
 
@@ -304,7 +317,7 @@ impl Core {
     /// # Errors
     /// As [`View::inode`].
     pub fn inode(&self, inode: Inode) -> Result<InodeRecord, FileError> {
-        let mut record = View::new(&self.catalog).inode(inode)?;
+        let mut record = self.known(inode)?;
         if let Some(live) = self.nodes.find(inode).and_then(|node| node.live) {
             (record.bytes, record.modified) = (live.bytes, live.modified);
             record.changed = record.changed.max(live.changed);
@@ -333,30 +346,53 @@ impl Core {
         View::new(&self.catalog).inode(inode)
     }
 
-    /// Sets a node's record in the catalog; what memory knows better stays.
+    /// A node's record as the catalog is to have it once all zeros behind a cut are durable.
+    ///
+    /// # Errors
+    /// As [`View::inode`].
+    fn known(&self, inode: Inode) -> Result<InodeRecord, FileError> {
+        let mut record = self.stored(inode)?;
+        if let Some(held) = self.held(inode) {
+            record.bytes = held.bytes;
+        }
+        Ok(record)
+    }
+
+    /// Sets a node's record in the catalog, but for a size that waits with a sector; what memory knows better stays.
     pub fn set_stored(&mut self, inode: Inode, record: &InodeRecord) {
-        if self.stored(inode).is_ok_and(|stored| stored == *record) {
+        let record = self.held_back(inode, record);
+        if self.stored(inode).is_ok_and(|stored| stored == record) {
             return;
         }
+        self.put_stored(inode, &record);
+    }
+
+    /// The record that the catalog may have now. Of a size that waits with a sector that remembers the record's.
+    fn held_back(&mut self, inode: Inode, record: &InodeRecord) -> InodeRecord {
+        let before = self.stored(inode).map_or(0, |stored| stored.bytes);
+        let held = self.nodes.find_held(inode).and_then(Option::as_mut);
+        let bytes = held.map_or(record.bytes, |held| {
+            held.bytes = record.bytes;
+            before.min(held.bytes_max())
+        });
+        InodeRecord { bytes, ..record.clone() }
+    }
+
+    fn put_stored(&mut self, inode: Inode, record: &InodeRecord) {
         let mut view = View::new(&self.catalog);
         view.set_inode(inode, record);
         let changes = view.into_changes();
         self.apply(changes);
     }
 
-    /// The size that the catalog may say once sectors up to `end` are in their places: no more than the file has, and no less while that waits
-    /// with a sector.
+    /// The size that the catalog is to say once sectors up to `end` are in their places: no more than the file has.
     ///
     /// # Errors
     /// As [`View::inode`].
     pub fn settle_to(&self, inode: Inode, end: u64) -> Result<InodeRecord, FileError> {
-        let mut record = self.stored(inode)?;
+        let mut record = self.known(inode)?;
         if let Some(live) = self.nodes.find(inode).and_then(|node| node.live) {
-            record.bytes = match self.held_bytes(inode, live.bytes) {
-                Some(_) => record.bytes,
-                None if live.bytes < record.bytes => live.bytes,
-                None => record.bytes.max(live.bytes.min(end * SECTOR_BYTES as u64)),
-            };
+            record.bytes = record.bytes.max(live.bytes.min(end * SECTOR_BYTES as u64));
             (record.modified, record.changed) = (live.modified, live.changed.max(record.changed));
         }
         Ok(record)
@@ -412,30 +448,43 @@ impl Core {
         Ok(())
     }
 
-    /// Sets a node's record, which says all that memory knows; a size that waits with a sector stays in memory.
+    /// Sets a node's record, which says all that memory knows.
     pub fn set_inode(&mut self, inode: Inode, record: &InodeRecord) {
-        let held = self.held_bytes(inode, record.bytes);
-        let live = held.map(|_| Live { bytes: record.bytes, modified: record.modified, changed: record.changed });
-        if let Some(before) = self.nodes.find_live(inode) {
-            *before = live;
+        if let Some(live) = self.nodes.find_live(inode) {
+            *live = None;
         }
-        self.set_stored(inode, &InodeRecord { bytes: held.unwrap_or(record.bytes), ..record.clone() });
+        self.set_stored(inode, record);
     }
 
-    /// Whether the size of a file waits with the sector in which it was cut.
-    pub fn holds_size(&self, inode: Inode) -> bool {
-        let live = self.nodes.find(inode).and_then(|node| node.live);
-        live.is_some_and(|live| self.held_bytes(inode, live.bytes).is_some())
+    /// A file is cut within a sector that waits, with zeros behind the cut: it goes along with the next entry, and the size waits with it, so that
+    /// no crash leaves old bytes behind the end. One that waits with a sector before this one stays with that: what is behind it is nowhere
+    /// but in memory.
+    pub fn hold_size(&mut self, inode: Inode, sector: u64) {
+        self.journal_waiting(inode, [sector]);
+        let (known, waiting) = (self.known(inode), self.nodes.find_waiting(inode, sector));
+        let (Ok(InodeRecord { bytes, .. }), Some(&mut Waiting { version, .. })) = (known, waiting) else { return };
+        let held = &mut self.nodes.node(inode).held;
+        if held.is_none_or(|held| sector <= held.sector) {
+            *held = Some(Held { sector, version, bytes });
+        }
     }
 
-    /// What the catalog says meanwhile of a file that was cut to `bytes` within a sector whose newest bytes, with zeros behind the end, are only
-    /// in memory; `None` if it may say that.
-    fn held_bytes(&self, inode: Inode, bytes: u64) -> Option<u64> {
-        let sector = bytes / SECTOR_BYTES as u64;
-        let waiting = self.nodes.find(inode)?.waiting.get(&sector)?;
-        let before = self.stored(inode).ok()?.bytes;
-        let is_held = bytes < before && !bytes.is_multiple_of(SECTOR_BYTES as u64) && waiting.journaled.is_none();
-        is_held.then(|| before.min((sector + 1) * SECTOR_BYTES as u64))
+    /// Lets a size wait no more if the sector that it waited with is gone.
+    pub fn release_size(&mut self, inode: Inode) {
+        let waits = |held: Held| self.nodes.find(inode).is_some_and(|node| node.waiting.contains_key(&held.sector));
+        if self.held(inode).is_none_or(waits) {
+            return;
+        }
+        let known = self.known(inode);
+        self.nodes.node(inode).held = None;
+        if let Ok(record) = known {
+            self.set_stored(inode, &record);
+        }
+    }
+
+    /// The size of a file that waits with a sector.
+    pub fn held(&self, inode: Inode) -> Option<Held> {
+        self.nodes.find(inode)?.held
     }
 
     /// Sets when a node was last read. A record that does not read is left to the next caller.

@@ -10,6 +10,8 @@
 //!    given up, and while what waits becomes what lies in a group; not while it reads, encodes, or writes new places.
 //! 2. Nothing that a catalog row or a journal entry names is overwritten unless the journal has what is written.
 //! 3. A sector leaves memory only when its place has it, and not if it was written again meanwhile.
+//! 4. While the size of a file waits with a sector in which it was cut, nothing of it finds a place: first the journal gets that sector. Nobody
+//!    cuts it while the flusher is at it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -120,6 +122,9 @@ impl Disk {
         in_place: bool,
         flushing: &FlushLock<'_>,
     ) -> Result<(), FileError> {
+        if guard(&self.core).held(inode).is_some() {
+            self.commit_flushing(flushing)?;
+        }
         let mut left = self.choose(inode, scope);
         // New groups take in neighbours, so what goes home is planned again once they are there.
         for _ in 0..PASSES_MAX {
@@ -237,6 +242,7 @@ impl Disk {
         let Some(waiting) = core.nodes.take(inode, 0) else { return Ok(false) };
         record.tail = waiting.bytes[..record.bytes as usize].to_vec();
         core.nodes.take_range(inode, 0, u64::MAX);
+        core.release_size(inode);
         core.forget_journaled(inode, 0..u64::MAX);
         core.set_inode(inode, &record);
         Ok(true)

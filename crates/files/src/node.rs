@@ -9,6 +9,17 @@
 //!    +------write-----------+        waiting --placed--> in a group
 //! ```
 //!
+//! The size of a file that was cut within a sector which has a place, or waits for one, is in one of these:
+//!
+//! ```text
+//! held --an entry has the sector's zeros--> in the catalog      held --the sector is dropped--> in the catalog
+//!  ^ |
+//!  +-+ anything that sets the size, or cuts it again
+//! ```
+//!
+//! Held: nothing but memory has zeros behind the cut, so all that the catalog says is that the file ends with that sector at the latest, or
+//! where it did. What was written behind the cut waits too: no group of it is named, and no entry has it without the zeros.
+//!
 //! Invariants:
 //! 1. Every sector that waits is whole: 4096 bytes, zeros behind the end of the file.
 //! 2. What waits overlays what lies in groups.
@@ -73,6 +84,24 @@ pub(crate) struct Live {
     pub changed: Timestamp,
 }
 
+/// The size of a file that was cut within a sector whose zeros behind the cut are only in memory, and on their way into the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// The sector in which it was cut; if it was cut more than once, the first of them.
+    pub sector: u64,
+    /// The version of the sector with the zeros: later ones have them too.
+    pub version: u64,
+    /// What the catalog is to say once they are durable. What the file has beyond that is newer, and is in [`Node::live`].
+    pub bytes: u64,
+}
+
+impl Held {
+    /// The most that the catalog may say meanwhile.
+    pub fn bytes_max(&self) -> u64 {
+        (self.sector + 1) * SECTOR_BYTES as u64
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
@@ -82,6 +111,8 @@ pub(crate) struct Node {
     pub opens: u32,
     /// What the catalog does not know yet.
     pub live: Option<Live>,
+    /// A size that waits with a sector.
+    pub held: Option<Held>,
     /// Behind the sector that was placed last: who places a share goes on here.
     pub cursor: u64,
     /// Sectors that wait, by their number in the file.
@@ -162,6 +193,11 @@ impl Nodes {
     /// What the catalog does not know of a node.
     pub fn find_live(&mut self, inode: Inode) -> Option<&mut Option<Live>> {
         Some(&mut self.nodes.get_mut(&inode)?.live)
+    }
+
+    /// A size of a node that waits with a sector.
+    pub fn find_held(&mut self, inode: Inode) -> Option<&mut Option<Held>> {
+        Some(&mut self.nodes.get_mut(&inode)?.held)
     }
 
     /// Lets a sector wait.

@@ -73,6 +73,7 @@ impl Disk {
             if is_file {
                 core.record(Record::Forget { inode, first: 0, end: u64::MAX });
                 core.nodes.take_range(inode, 0, u64::MAX);
+                core.release_size(inode);
                 core.replace(inode, 0..u64::MAX, None, self.shape, &mut guard(&self.space))?;
             }
             core.nodes.node(inode).live = None;

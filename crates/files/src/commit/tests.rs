@@ -1,28 +1,35 @@
 //! What the journal promises while entries are on their way, sectors are written again, and groups are lost.
 
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use claystone_env::testing::MemoryDevice;
-use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorRange};
+use claystone_env::{
+    Clock, Device, DeviceError, Effort, FailedSector, Geometry, Moment, SECTOR_BYTES, Sector, SectorRange, WallTime,
+};
 use claystone_host::HostRandom;
 use claystone_sim::{HddModel, SimDevice};
 
 use super::*;
 use crate::run::Run;
 use crate::testing::{SteppingClock, new_node};
-use crate::{Change, FileTree, Format, Kind, NewAttributes, Record, Table, Tuning};
+use crate::{Change, FileTree, Format, Kind, NewAttributes, Record, Setting, Table, Timestamp, Tuning};
 
 fn formatted(device: &Arc<dyn Device>) -> Disk {
     formatted_with(device, 10, 2)
 }
 
 fn formatted_with(device: &Arc<dyn Device>, data: u16, parity: u16) -> Disk {
+    format(device, data, parity);
+    opened(device.clone())
+}
+
+fn format(device: &Arc<dyn Device>, data: u16, parity: u16) {
     let format = Format { data, parity, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: "test".into() };
     let random = HostRandom::from_system().expect("the system's");
     Disk::format(device, &format, &SteppingClock::default(), &random).expect("formatted");
-    opened(device.clone())
 }
 
 fn opened(device: Arc<dyn Device>) -> Disk {
@@ -305,13 +312,7 @@ fn what_waits_keeps_at_most_half_of_the_journal_and_is_written_again_where_littl
     let ring = guard(&disk.journal).sectors();
     let used = guard(&disk.journal).used();
     assert!(kept > ring / 8 && used <= ring / 2, "{kept} sectors: {used} of {ring}");
-    {
-        let mut journal = guard(&disk.journal);
-        let nothing = [Record::Forget { inode: Inode(77), first: 0, end: 1 }];
-        while journal.used() < ring - ring / 8 {
-            journal.append(&nothing).expect("there is room");
-        }
-    }
+    fill_to(&disk, ring - ring / 8);
     disk.make_room(&flushing).expect("made");
     let used = guard(&disk.journal).used();
     assert!(used <= ring / 2, "{used} of {ring}");
@@ -370,6 +371,24 @@ fn a_size_waits_with_the_sectors_that_it_counts() {
     assert_eq!(disk.attribute(other, b"a"), Ok(long));
 }
 
+/// Fills so much of the journal with entries that say nothing.
+fn fill_to(disk: &Disk, sectors: u64) {
+    let mut journal = guard(&disk.journal);
+    let nothing = [Record::Forget { inode: Inode(77), first: 0, end: 1 }];
+    while journal.used() < sectors.min(journal.sectors()) {
+        journal.append(&nothing).expect("there is room");
+    }
+}
+
+/// What a kill would leave of a device.
+fn image(device: &Arc<dyn Device>) -> Arc<dyn Device> {
+    let sectors = device.geometry().sectors;
+    let (mut all, image) = (vec![0; SECTOR_BYTES * sectors as usize], MemoryDevice::new(sectors));
+    device.read(Sector(0), &mut all, Effort::Retry).expect("memory");
+    image.write(Sector(0), &all).expect("memory");
+    Arc::new(image)
+}
+
 /// Where the journal has no room for the zeros behind a new end, a checkpoint does not bring the end without them.
 #[test]
 fn a_file_that_was_cut_ends_where_its_zeros_are_durable() {
@@ -380,13 +399,7 @@ fn a_file_that_was_cut_ends_where_its_zeros_are_durable() {
     disk.sync_all().expect("synced");
     let flushing = disk.lock_flusher();
     disk.checkpoint(&flushing).expect("made");
-    {
-        let mut journal = guard(&disk.journal);
-        let nothing = [Record::Forget { inode: Inode(77), first: 0, end: 1 }];
-        while journal.used() < journal.sectors() {
-            journal.append(&nothing).expect("there is room");
-        }
-    }
+    fill_to(&disk, u64::MAX);
     drop(flushing);
     let cut = |bytes| NewAttributes { bytes: Some(bytes), ..NewAttributes::default() };
     disk.set_attributes(inode, &cut(end)).expect("cut");
@@ -402,12 +415,8 @@ fn a_file_that_was_cut_ends_where_its_zeros_are_durable() {
         assert_eq!(disk.read(inode, 0, &mut content), Ok(content.len()));
         content.iter().position(|byte| *byte == 0).map(|end| (end, content[end..].iter().all(|byte| *byte == 0)))
     };
-    let (last, image) = (guard(&disk.core).queued(), MemoryDevice::new(1 << 14));
-    assert_eq!(last, 1, "the zeros wait");
-    let mut all = vec![0; SECTOR_BYTES << 14];
-    device.read(Sector(0), &mut all, Effort::Retry).expect("memory");
-    image.write(Sector(0), &all).expect("memory");
-    let crashed = opened(Arc::new(image));
+    assert_eq!(guard(&disk.core).queued(), 1, "the zeros wait");
+    let crashed = opened(image(&device));
     assert_eq!(crashed.attributes(inode).expect("it is there").bytes, 2 * SECTOR_BYTES as u64, "cut in part");
     assert_eq!(found(&crashed), Some((2 * SECTOR_BYTES, true)));
     disk.sync(inode).expect("synced");
@@ -415,6 +424,37 @@ fn a_file_that_was_cut_ends_where_its_zeros_are_durable() {
     let disk = opened(device);
     assert_eq!(disk.attributes(inode).expect("it is there").bytes, end);
     assert_eq!(found(&disk), Some((end as usize, true)));
+}
+
+/// Fills the catalog until a checkpoint finds no room. What it returns makes rows of a file that are more, and an entry of them.
+fn fill_catalog<'a>(
+    disk: &'a Disk,
+    inode: Inode,
+    flushing: &'a FlushLock<'a>,
+) -> impl FnMut() -> Result<(), FileError> + 'a {
+    {
+        let (mut changes, mut core) = (Vec::new(), guard(&disk.core));
+        let mut space = guard(&disk.space);
+        while let largest @ 1.. = space.largest() {
+            let range = space.reserve(largest, None).expect("it is free");
+            space.take(range, &mut changes);
+        }
+        core.apply(changes);
+    }
+    disk.checkpoint(flushing).expect("made");
+    let row = move |number: u64| {
+        let key = [&inode.0.to_be_bytes()[..], &number.to_be_bytes()].concat();
+        Change { table: Table::Attributes, key, value: Some(vec![7; 60_000]) }
+    };
+    let mut numbers = 0..;
+    let mut grow = move || {
+        guard(&disk.core).apply(numbers.by_ref().take(1).map(row).collect());
+        disk.commit_flushing(flushing)
+    };
+    while disk.checkpoint(flushing).is_ok() {
+        grow().expect("durable");
+    }
+    grow
 }
 
 /// On a disk whose catalog cannot grow by a page, as where all free sectors lie in crumbs, nothing fails but what needs room, and what the journal
@@ -427,33 +467,13 @@ fn a_disk_whose_catalog_has_no_room_opens_and_is_read() {
     (0..10).for_each(|sector| write(&disk, inode, sector, 1));
     disk.sync_all().expect("synced");
     let flushing = disk.lock_flusher();
-    {
-        let (mut changes, mut core) = (Vec::new(), guard(&disk.core));
-        let mut space = guard(&disk.space);
-        while let largest @ 1.. = space.largest() {
-            let range = space.reserve(largest, None).expect("it is free");
-            space.take(range, &mut changes);
-        }
-        core.apply(changes);
-    }
-    disk.checkpoint(&flushing).expect("made");
-    let row = |number: u64| {
-        let key = [&inode.0.to_be_bytes()[..], &number.to_be_bytes()].concat();
-        Change { table: Table::Attributes, key, value: Some(vec![7; 60_000]) }
-    };
-    let mut numbers = 0..;
-    let mut grow = || {
-        guard(&disk.core).apply(numbers.by_ref().take(1).map(row).collect());
-        disk.commit_flushing(&flushing)
-    };
-    while disk.checkpoint(&flushing).is_ok() {
-        grow().expect("durable");
-    }
+    let mut grow = fill_catalog(&disk, inode, &flushing);
     write(&disk, inode, 3, 9);
     guard(&disk.core).journal_waiting(inode, [3]);
     let refused = (0..1000).find_map(|_| grow().err());
     assert_eq!(refused, Some(FileError::NoSpace));
     assert!(guard(&disk.core).failed.is_none());
+    drop(grow);
     drop(flushing);
     assert_eq!(disk.flush(inode, &disk.lock_flusher()), Err(FileError::NoSpace));
     drop(disk);
@@ -472,4 +492,174 @@ fn a_disk_whose_catalog_has_no_room_opens_and_is_read() {
     let disk = opened(device);
     assert_eq!(disk.lookup(Inode::ROOT, b"f").map(|found| found.inode), Err(FileError::NotFound));
     assert_eq!(disk.checkpoint(&disk.lock_flusher()), Ok(()));
+}
+
+/// A file of four sectors of sevens on a disk whose journal is full.
+fn full_with_file(device: &Arc<dyn Device>) -> (Disk, Inode) {
+    let disk = formatted(device);
+    let inode = file(&disk, b"f");
+    (0..4).for_each(|sector| write(&disk, inode, sector, 7));
+    disk.sync_all().expect("synced");
+    disk.checkpoint(&disk.lock_flusher()).expect("made");
+    fill_to(&disk, u64::MAX);
+    (disk, inode)
+}
+
+fn size(bytes: u64) -> NewAttributes {
+    NewAttributes { bytes: Some(bytes), ..NewAttributes::default() }
+}
+
+const CUT: u64 = SECTOR_BYTES as u64 + 100;
+
+/// Whatever brings a size to the catalog that counts the sector in which a file was cut: its zeros are there too.
+#[test]
+fn nothing_counts_the_sector_of_a_cut_before_its_zeros_are_durable() {
+    let flush = |disk: &Disk, inode| disk.flush(inode, &disk.lock_flusher()).expect("flushed");
+    let change = |disk: &Disk, inode| {
+        let permissions = NewAttributes { permissions: Some(0o640), ..NewAttributes::default() };
+        disk.set_attributes(inode, &permissions).map(drop).expect("changed");
+    };
+    let punch = |disk: &Disk, inode| disk.punch(inode, 6 * SECTOR_BYTES as u64, 100).expect("punched");
+    let grow =
+        |disk: &Disk, inode| disk.set_attributes(inode, &size(9 * SECTOR_BYTES as u64)).map(drop).expect("grown");
+    let cut = |disk: &Disk, inode| {
+        disk.set_attributes(inode, &size(5 * SECTOR_BYTES as u64 + 5)).map(drop).expect("cut again");
+    };
+    let acts: [fn(&Disk, Inode); 5] = [flush, change, punch, grow, cut];
+    for (number, act) in acts.into_iter().enumerate() {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+        let (disk, inode) = full_with_file(&device);
+        disk.set_attributes(inode, &size(CUT)).expect("cut");
+        write(&disk, inode, 6, 9);
+        act(&disk, inode);
+        fill_to(&disk, u64::MAX);
+        disk.checkpoint(&disk.lock_flusher()).expect("made");
+        for at_once in [true, false] {
+            if !at_once {
+                disk.sync(inode).expect("synced");
+            }
+            let (here, crashed) = (disk.attributes(inode).expect("there").bytes, opened(image(&device)));
+            let bytes = crashed.attributes(inode).expect("there").bytes;
+            assert!(at_once || bytes == here, "act {number}: {bytes} of {here}");
+            let mut content = vec![0; bytes as usize];
+            assert_eq!(crashed.read(inode, 0, &mut content), Ok(bytes as usize));
+            let sevens = content.iter().position(|byte| *byte != 7).unwrap_or(content.len()) as u64;
+            let is_cut = sevens == CUT && content[sevens as usize..].iter().all(|byte| [0, 9].contains(byte));
+            let is_cut_in_part = sevens == bytes && bytes == 2 * SECTOR_BYTES as u64;
+            assert!(is_cut || at_once && is_cut_in_part, "act {number}: {sevens} of {bytes} bytes");
+        }
+    }
+}
+
+/// A size may be more than what waits makes: it is durable with the file all the same.
+#[test]
+fn a_size_that_waits_with_a_cut_is_durable_whole() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let (disk, inode) = full_with_file(&device);
+    let bytes = 7 * SECTOR_BYTES as u64;
+    disk.set_attributes(inode, &size(CUT)).expect("cut");
+    write(&disk, inode, 6, 9);
+    disk.punch(inode, 3 * SECTOR_BYTES as u64, bytes).expect("punched");
+    disk.sync(inode).expect("synced");
+    assert_eq!(opened(image(&device)).attributes(inode).expect("there").bytes, bytes);
+    // Nor does a hole over the sector of the cut take it away.
+    disk.set_attributes(inode, &size(CUT)).expect("cut");
+    write(&disk, inode, 6, 9);
+    disk.set_attributes(inode, &NewAttributes { owner: Some(7), ..NewAttributes::default() }).expect("changed");
+    disk.punch(inode, 0, bytes - 1).expect("punched");
+    assert_eq!(disk.attributes(inode).expect("there").bytes, bytes);
+    disk.sync(inode).expect("synced");
+    assert_eq!(opened(image(&device)).attributes(inode).expect("there").bytes, bytes);
+}
+
+#[test]
+fn times_that_are_set_while_a_size_waits_stay() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let (disk, inode) = full_with_file(&device);
+    disk.set_attributes(inode, &size(CUT)).expect("cut");
+    let modified = Timestamp { seconds: 77, nanoseconds: 7 };
+    let times = NewAttributes { modified: Some(Setting::At(modified)), ..NewAttributes::default() };
+    disk.set_attributes(inode, &times).expect("set");
+    assert_eq!(disk.attributes(inode).expect("there").modified, modified);
+    disk.sync(inode).expect("synced");
+    assert_eq!(disk.attributes(inode).expect("there").modified, modified);
+    drop(disk);
+    let found = opened(device).attributes(inode).expect("there");
+    assert_eq!((found.modified, found.bytes), (modified, CUT));
+}
+
+/// A clock that stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Moment {
+        Moment(Duration::ZERO)
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime { unix_ms: 1_000_000_000_000 }
+    }
+
+    fn sleep(&self, _delay: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A disk on which all happens in one moment, so that no time tells what was changed since.
+fn still(device: &Arc<dyn Device>) -> Disk {
+    format(device, 10, 2);
+    Disk::open(device.clone(), Arc::new(Still), Tuning::default()).expect("opens")
+}
+
+#[test]
+fn a_change_to_what_was_there_while_an_entry_is_on_its_way_takes_nothing_of_it() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = still(&device);
+    let inode = file(&disk, b"f");
+    write(&disk, inode, 0, 7);
+    disk.sync_all().expect("synced");
+    write(&disk, inode, 1, 7);
+    guard(&disk.core).journal_waiting(inode, [1]);
+    // It has one name before and behind, and its times are those of this moment.
+    enter(&disk, || {
+        disk.link(inode, Inode::ROOT, b"g").expect("named");
+        disk.unlink(Inode::ROOT, b"g").expect("one name is left");
+    });
+    disk.commit().expect("durable");
+    let crashed = opened(image(&device));
+    assert_eq!(crashed.attributes(inode).expect("there").bytes, 2 * SECTOR_BYTES as u64);
+    assert_eq!(fill(&crashed, inode, 1), 7);
+}
+
+/// An entry has a sector, and the size by it, as they were before the file was cut there.
+#[test]
+fn a_cut_while_an_entry_is_on_its_way_waits_for_the_next() {
+    let one = SECTOR_BYTES as u64;
+    for (cut, synced) in [(CUT, false), (CUT, true), (one, false), (one, true)] {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+        let disk = still(&device);
+        let inode = file(&disk, b"f");
+        write(&disk, inode, 0, 7);
+        disk.sync_all().expect("synced");
+        disk.write(inode, one, &[7; 3000]).expect("written");
+        guard(&disk.core).journal_waiting(inode, [1]);
+        enter(&disk, || {
+            disk.set_attributes(inode, &size(cut)).expect("cut");
+        });
+        assert_eq!(disk.attributes(inode).expect("there").bytes, cut);
+        if synced {
+            disk.sync(inode).expect("synced");
+        } else {
+            // A checkpoint for which no entry finds room.
+            assert_eq!(disk.checkpoint_whole(), Ok(true));
+        }
+        let crashed = opened(image(&device));
+        let bytes = crashed.attributes(inode).expect("there").bytes;
+        assert!(bytes == cut || !synced && bytes == one + 3000, "{bytes} of {cut}");
+        crashed.set_attributes(inode, &size(8000)).expect("grown");
+        let mut content = vec![1; 8000];
+        assert_eq!(crashed.read(inode, 0, &mut content), Ok(8000));
+        let sevens = content.iter().position(|byte| *byte == 0).expect("zeros") as u64;
+        assert!(sevens == bytes && content[bytes as usize..].iter().all(|byte| *byte == 0), "{sevens} of {bytes}");
+    }
 }

@@ -15,6 +15,7 @@ use crate::testing::{Comparison, SteppingClock, compare, new_node, tree_conforma
 use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode, Seek};
 
 mod crammed;
+mod cuts;
 mod emptied;
 mod pieces;
 mod promises;
