@@ -33,7 +33,7 @@
 //!    looked at when all of it is written and read back, and the transaction refuses new chunks on disks that are given up.
 //! 4. A target survives as many losses of whole nodes as the safest of its sources did, or as the new code does when it is
 //!    spread over the nodes there are.
-//! 5. Sources that nobody has read back are, when what they keep is synced, and before new parity is made of them. What power cuts took
+//! 5. Sources that nobody has read back are synced and read back, before new parity is made of them; what is verified is synced. What power cuts took
 //!    of each is no more than its code tolerates, and of all of them together it may be more than the new code does. So targets are
 //!    verified as their sources are.
 //! 6. Bytes stay in their bands: a target holds whole bands of the sources, in order.
@@ -51,7 +51,7 @@ use claystone_env::{WallTime, aligned_buffer};
 use claystone_meta::{Band, ChunkPlace, Conversion, Origin, StripeRecord};
 use futures::future::try_join_all;
 
-use crate::fresh::{Target, create, delete_all, settle, settle_kept};
+use crate::fresh::{Target, create, delete_all, settle};
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
 use crate::rebuild::windows;
@@ -101,7 +101,6 @@ pub(crate) async fn convert(
     let nobody_failed: Vec<Sources> =
         sources.iter().map(|source| Sources::new(stripes, source, stripes.settings.read_timeout)).collect();
     check_exposure(stripes, sources, plan, &nobody_failed)?;
-    settle_kept(stripes, &targets).await?;
     let family = family.filter(|family| family.fast == plan.to);
     let fresh = place_writes(stripes, &mut targets, plan, family, layout.chunk_bytes())?;
     check_nodes(stripes, sources, plan, &targets)?;
@@ -257,7 +256,7 @@ fn check_nodes(
     Ok(())
 }
 
-/// Reads back the sources that nobody has since they were acknowledged, perhaps before all of them was synced. Returns since when all
+/// Syncs and reads back the sources that nobody has since they were acknowledged, perhaps before all of them was synced. Returns since when all
 /// sources are known to be whole, if they are, and bytes read.
 ///
 /// # Errors

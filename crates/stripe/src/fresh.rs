@@ -1,7 +1,5 @@
 //! New chunks that nobody names yet: begun, synced, read back, or deleted again; and kept ones, synced before they are named anew.
 
-use std::collections::BTreeSet;
-
 use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, StripeId};
 use claystone_meta::StripeRecord;
 use futures::future::{join_all, try_join_all};
@@ -47,15 +45,11 @@ pub(crate) async fn settle(
     Ok(try_join_all(settled).await?.into_iter().sum())
 }
 
-/// Syncs chunks that these records name and that were acknowledged before they were synced, on the disks that answer: in another
-/// stripe, with others on their nodes, they would be more than its code tolerates to lose.
-pub(crate) async fn settle_kept(stripes: &Stripes, records: &[StripeRecord]) -> Result<(), StripeError> {
-    let places = records.iter().flat_map(|record| record.places.iter().flatten());
-    let disks: BTreeSet<DiskId> = places.map(|place| place.disk).collect();
-    let syncs = disks
-        .into_iter()
-        .filter_map(|disk| stripes.stores.readable(disk))
-        .map(|store| async move { in_time(stripes, store.disk(), store.sync()).await });
+/// Syncs chunks that a record names and that were acknowledged before they were synced, on the disks that answer: with other parity they
+/// would be more than its code tolerates to lose.
+pub(crate) async fn settle_kept(stripes: &Stripes, record: &StripeRecord) -> Result<(), StripeError> {
+    let syncs = record.places.iter().flatten().filter_map(|place| stripes.stores.readable(place.disk));
+    let syncs = syncs.map(|store| async move { in_time(stripes, store.disk(), store.sync()).await });
     try_join_all(syncs).await?;
     Ok(())
 }

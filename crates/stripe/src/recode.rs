@@ -66,7 +66,7 @@ pub(crate) async fn recode(
     let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
     check_exposure(stripes, record, code, &Sources::new(stripes, record, stripes.settings.read_timeout))?;
-    settle_kept(stripes, std::slice::from_ref(record)).await?;
+    settle_kept(stripes, record).await?;
     let targets = targets(stripes, record, code, layout.chunk_bytes())?;
     match fill(stripes, record, code, &targets, &layout, pace).await {
         Ok((bytes_read, bytes_verified)) => {

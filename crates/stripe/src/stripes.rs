@@ -396,7 +396,7 @@ impl Stripes {
         crate::fresh::delete_all(self, &crate::convert::written(&converted.change)).await;
     }
 
-    /// Reads every sector of every chunk.
+    /// Reads every sector of every chunk, synced before if nobody has verified the stripe.
     pub async fn verify(&self, record: &StripeRecord, pace: &dyn Pace) -> Verification {
         crate::verify::verify(self, record, None, pace).await
     }

@@ -1,4 +1,7 @@
 //! Reads every sector of a stripe's chunks.
+//!
+//! What nobody has verified may have been acknowledged before all of it was synced: it is synced before it is read back, so that what
+//! is called verified is on its disks, and not in memory that the power of a node takes.
 
 use claystone_chunk::{ChunkError, DiskId, StoreState};
 use claystone_code::ChunkIndex;
@@ -69,6 +72,12 @@ pub(crate) async fn verify(
         }
         let Some(store) = stripes.stores.readable(place.disk) else { return (ChunkVerdict::Unknown, 0) };
         let id = record.chunk_id(ChunkIndex(at as u16)).expect("it has a place");
+        if record.verified.is_none()
+            && let Err(error) = store.sync().await
+        {
+            tracing::debug!(chunk = %id, %error, "a chunk could not be synced to be verified");
+            return (ChunkVerdict::Unknown, 0);
+        }
         pace.admit(layout.chunk_bytes()).await;
         match store.verify(id).await {
             // A chunk of another length is some other chunk, whatever its checksums say.

@@ -369,6 +369,27 @@ async fn what_the_power_of_several_nodes_took_is_found_before_stripes_are_merged
     world.assert_reads("refused").await;
 }
 
+/// A scrub that was asked for just after they were written calls them verified, and what is verified is merged without being read back
+/// again: so power cuts after the scrub take nothing of them.
+#[tokio::test]
+async fn what_was_read_back_was_synced_before() {
+    let mut world = World::new(8).await;
+    world.durability = Durability::Buffered;
+    world.write("rsm:2+1", 60_000, 0..3).await;
+    world.write("rsm:2+1", 60_000, 3..6).await;
+    for stripe in world.live().await {
+        assert!(world.stripes.verify(&stripe, &Unpaced).await.healthy());
+        world.meta.mark_verified(stripe.id, stripe.revision, world.env.clock.wall()).await.expect("it is there");
+    }
+    let data_disk = |stripe: &StripeRecord| stripe.places[0].expect("placed").disk.0 as usize;
+    for disk in world.live().await.iter().map(data_disk) {
+        world.disks[disk].lose_unsynced();
+    }
+    world.switch("rsm:4+1").await;
+    world.assert_sound("merged").await;
+    world.assert_survives("merged").await;
+}
+
 /// What was read back for a merge is not read back once more for a scrub.
 #[tokio::test]
 async fn sources_that_nobody_read_back_are_and_what_becomes_of_them_is_verified() {
