@@ -216,8 +216,8 @@ fn steps_of_a_policy(name: &str, stride: u64) {
 }
 
 #[test]
-fn steps_of_the_policy_pc_are_killed_and_lose_a_disk() {
-    steps_of_a_policy("pc", 4);
+fn every_step_of_the_policy_pc_is_killed_and_loses_a_disk() {
+    steps_of_a_policy("pc", 1);
 }
 
 #[test]
