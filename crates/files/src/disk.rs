@@ -148,8 +148,8 @@ pub enum TendAgain {
 pub(crate) struct Tended {
     flushed: Moment,
     checkpointed: Moment,
-    /// What the device had lost.
-    loss: Loss,
+    /// What the device had lost when what memory has was last written again.
+    pub(crate) loss: Loss,
 }
 
 /// Held by the one who brings sectors to their places, frees places, or makes a checkpoint.
@@ -327,9 +327,16 @@ impl Disk {
         let mut flushed = Ok(());
         let now = self.clock.now();
         let loss = Loss::of(&*self.device);
-        if loss.exceeds(std::mem::replace(&mut flushing.tended.loss, loss)) {
-            flushing.tended.loss = self.write_again(&flushing)?;
-            flushing.tended.checkpointed = now;
+        if loss.exceeds(flushing.tended.loss) {
+            // Without room in the catalog it is tried again.
+            let written = self.write_again(&flushing);
+            unless_full(written.clone().map(drop))?;
+            if let Ok(loss) = written {
+                flushing.tended.loss = loss;
+                flushing.tended.checkpointed = now;
+            }
+        } else {
+            flushing.tended.loss = loss;
         }
         let is_crowded = || guard(&self.core).nodes.waiting > self.tuning.waiting_sectors_max / CROWDED_SHARE;
         if is_crowded() {

@@ -1,18 +1,21 @@
 //! What the journal promises while entries are on their way, sectors are written again, and groups are lost.
 
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use claystone_env::testing::MemoryDevice;
 use claystone_env::{
-    Clock, Device, DeviceError, Effort, FailedSector, Geometry, Moment, SECTOR_BYTES, Sector, SectorRange, WallTime,
+    Clock, Device, DeviceError, Effort, FailedSector, Geometry, Moment, PairHealth, SECTOR_BYTES, Sector, SectorRange,
+    WallTime,
 };
 use claystone_host::HostRandom;
 use claystone_sim::{HddModel, SimDevice};
 
 use super::*;
+use crate::loss::Loss;
 use crate::run::Run;
 use crate::testing::{SteppingClock, new_node};
 use crate::{Change, FileTree, Format, Kind, NewAttributes, Record, Setting, Table, Timestamp, Tuning};
@@ -662,4 +665,57 @@ fn a_cut_while_an_entry_is_on_its_way_waits_for_the_next() {
         let sevens = content.iter().position(|byte| *byte == 0).expect("zeros") as u64;
         assert!(sevens == bytes && content[bytes as usize..].iter().all(|byte| *byte == 0), "{sevens} of {bytes}");
     }
+}
+
+/// One of a pair of drives may lose sectors.
+struct Losing {
+    memory: MemoryDevice,
+    lost: AtomicU64,
+}
+
+impl Device for Losing {
+    fn label(&self) -> String {
+        self.memory.label()
+    }
+
+    fn pair(&self) -> Option<PairHealth> {
+        Some(PairHealth { lost_sectors: self.lost.load(Ordering::Relaxed), ..PairHealth::default() })
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.memory.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.memory.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.memory.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.memory.discard(range)
+    }
+}
+
+/// What was lost is written again as soon as the catalog has room for what the journal had.
+#[test]
+fn what_finds_no_room_when_something_was_lost_is_written_again_later() {
+    let device = Arc::new(Losing { memory: MemoryDevice::new(1 << 14), lost: AtomicU64::new(0) });
+    let disk = formatted(&(device.clone() as Arc<dyn Device>));
+    let inode = file(&disk, b"f");
+    drop(fill_catalog(&disk, inode, &disk.lock_flusher()));
+    device.lost.store(1, Ordering::Relaxed);
+    let is_due = || Loss::of(&*device).exceeds(guard(&disk.flusher).loss);
+    disk.tend().expect("the disk is as it was");
+    assert!(is_due());
+    disk.unlink(Inode::ROOT, b"f").expect("in memory");
+    disk.sync_all().expect("durable");
+    disk.tend().expect("tended");
+    assert!(!is_due());
 }
