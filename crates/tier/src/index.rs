@@ -8,15 +8,19 @@
 //! 1. An index is written when all that it lists is durable and in marks; and the superblock names it when it is durable itself. It says of
 //!    its sequences what marks say, and no other: those that it lists count, and no others do.
 //! 2. It begins behind the one that it names, so a chain says everything once.
-//! 3. One that was parsed has its sequences in order, within its bounds, in logs where they can be.
+//! 3. One that was parsed has its sequences in order, within its bounds, in logs where they can be; and is put as the same bytes again.
+//!
+//! Each record is told from the one before: most begin where that ends in their log, and are of the next sequence, and then nothing is said of either. So
+//! a record of 4 KiB takes some 12 bytes, 4 of them its checksum.
 //!
 //! The format: docs/formats/tiered-device.md.
 
-use claystone_env::SectorRange;
+use claystone_env::{Sector, SectorRange};
 
-use crate::fields::{put, u16_at, u32_at, u64_at};
-use crate::record::{EXTENT_BYTES, Entry, Kind, can_be, put_tables, sectors_of, table_bytes, tables};
-use crate::superblock::{RECORD_SECTORS, SIDES, Side};
+use crate::fields::{put, u64_at};
+use crate::record::{Entry, Kind, can_be, put_tables, sectors_of, tables, told};
+use crate::superblock::{NO_INDEX, RECORD_SECTORS, SIDES, Side};
+use crate::varint::{put_from, put_varint, take_from, take_varint};
 
 /// Where an index is, in the solid-state drive's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,62 +71,19 @@ impl Item {
         self.kind.header_sectors() + u64::from(self.record_sectors)
     }
 
-    /// How long it is in an index.
-    pub fn bytes(&self) -> usize {
-        let part = |entry: &Entry| PART_BYTES + table_bytes(entry.extents.len(), entry.crcs.len());
-        ITEM_BYTES + table_bytes(self.told.len(), 0) + self.entries.iter().map(part).sum::<usize>()
+    /// Whether all of it counts, as most records do.
+    fn is_whole(&self) -> bool {
+        let [entry] = &self.entries[..] else { return false };
+        self.kind.has_content()
+            && entry.at == 0
+            && entry.crcs.len() as u64 == u64::from(self.record_sectors)
+            && sectors_of(&entry.extents) == Some(self.record_sectors.into())
+            && self.told == told(self.side, self.kind, &entry.extents)
     }
 
-    fn encode(&self, index: &mut Vec<u8>) {
-        let mut head = [0; ITEM_BYTES];
-        put(&mut head, 0, self.seq.to_le_bytes());
-        put(&mut head, 8, self.place.to_le_bytes());
-        put(&mut head, 16, self.replaces.to_le_bytes());
-        put(&mut head, 24, self.record_sectors.to_le_bytes());
-        head[28] = self.side as u8;
-        head[29] = self.kind as u8;
-        put(&mut head, 30, (self.entries.len() as u16).to_le_bytes());
-        put(&mut head, 32, (self.told.len() as u16).to_le_bytes());
-        index.extend_from_slice(&head);
-        put_tables(index, &self.told, &[]);
-        for entry in &self.entries {
-            let mut head = [0; PART_BYTES];
-            put(&mut head, 0, entry.at.to_le_bytes());
-            put(&mut head, 4, (entry.crcs.len() as u32).to_le_bytes());
-            put(&mut head, 8, (entry.extents.len() as u16).to_le_bytes());
-            index.extend_from_slice(&head);
-            put_tables(index, &entry.extents, &entry.crcs);
-        }
-    }
-
-    /// The first one of some, and what is behind it.
-    fn parse(bytes: &[u8]) -> Option<(Item, &[u8])> {
-        let (head, mut rest) = bytes.split_at_checked(ITEM_BYTES)?;
-        let (parts, told) = (u16_at(head, 30), usize::from(u16_at(head, 32)));
-        let mut item = Item {
-            seq: u64_at(head, 0),
-            place: u64_at(head, 8),
-            replaces: u64_at(head, 16),
-            side: *SIDES.get(usize::from(head[28]))?,
-            kind: Kind::of(head[29])?,
-            record_sectors: u32_at(head, 24),
-            told: Vec::new(),
-            entries: Vec::new(),
-        };
-        (item.told, _) = tables(rest, told, 0)?;
-        rest = &rest[EXTENT_BYTES * told..];
-        for _ in 0..parts {
-            let (head, behind) = rest.split_at_checked(PART_BYTES)?;
-            let (sectors, extents) = (u32_at(head, 4) as usize, usize::from(u16_at(head, 8)));
-            if u16_at(head, 10) != 0 || sectors > usize::from(*RECORD_SECTORS.end()) {
-                return None;
-            }
-            rest = behind.get(table_bytes(extents, sectors)..)?;
-            let (extents, crcs) = tables(behind, extents, sectors)?;
-            let Item { seq, place, side, kind, record_sectors, .. } = item;
-            item.entries.push(Entry { seq, place, at: u32_at(head, 0), side, kind, record_sectors, extents, crcs });
-        }
-        (u16_at(head, 34) == 0 && item.is_right()).then_some((item, rest))
+    fn entry(&self, at: u32, extents: Vec<SectorRange>, crcs: Vec<u32>) -> Entry {
+        let Item { seq, place, side, kind, record_sectors, .. } = *self;
+        Entry { seq, place, at, side, kind, record_sectors, extents, crcs }
     }
 
     fn is_right(&self) -> bool {
@@ -143,33 +104,198 @@ impl Item {
     }
 }
 
-impl Index {
-    /// Bytes of its payload.
-    pub fn encode(&self) -> Vec<u8> {
-        let before = self.before.unwrap_or(IndexAt { seq: 0, place: 0 });
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.items.iter().map(Item::bytes).sum::<usize>());
-        for number in [self.to, before.seq, before.place] {
-            bytes.extend_from_slice(&number.to_le_bytes());
+/// Where the items before one lead to: what it says is how it differs.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// The next sequence,
+    seq: u64,
+    /// the next place in each log,
+    places: [u64; 2],
+    /// and the next sector of the home.
+    home: u64,
+}
+
+impl Run {
+    /// Before the first item.
+    fn new(from: u64) -> Run {
+        Run { seq: from, places: [0; 2], home: 0 }
+    }
+
+    fn flags(&self, item: &Item) -> u8 {
+        let flag = |is_set, flag: u8| if is_set { flag } else { 0 };
+        item.kind as u8
+            | flag(item.side == Side::Hdd, OF_HDD)
+            | flag(item.seq != self.seq, LATER)
+            | flag(item.place != self.places[item.side as usize], ELSEWHERE)
+            | flag(item.replaces != 0, REPLACES)
+            | flag(!item.is_whole(), IN_PARTS)
+    }
+
+    fn put(&mut self, item: &Item, bytes: &mut Vec<u8>) {
+        let flags = self.flags(item);
+        bytes.push(flags);
+        if flags & LATER != 0 {
+            put_varint(bytes, item.seq.wrapping_sub(self.seq));
         }
-        self.items.iter().for_each(|item| item.encode(&mut bytes));
-        bytes
+        if flags & ELSEWHERE != 0 {
+            put_from(bytes, self.places[item.side as usize], item.place);
+        }
+        if flags & REPLACES != 0 {
+            put_from(bytes, item.seq, item.replaces);
+        }
+        let mut next = self.first_of(item);
+        if flags & IN_PARTS != 0 {
+            put_varint(bytes, item.record_sectors.into());
+            put_extents(bytes, &mut next, &item.told);
+            put_varint(bytes, item.entries.len() as u64);
+        }
+        for entry in &item.entries {
+            if flags & IN_PARTS != 0 {
+                put_varint(bytes, entry.at.into());
+                put_varint(bytes, entry.crcs.len() as u64);
+            }
+            put_extents(bytes, &mut next, &entry.extents);
+            put_tables(bytes, &[], &entry.crcs);
+        }
+        self.pass(item, next);
+    }
+
+    /// Takes the first item off some bytes.
+    fn take(&mut self, bytes: &mut &[u8]) -> Option<Item> {
+        let (flags, rest) = bytes.split_first()?;
+        let (flags, side) = (*flags, SIDES[usize::from(flags & OF_HDD != 0)]);
+        *bytes = rest;
+        let kind = Kind::of(flags & KIND)?;
+        let ahead = if flags & LATER == 0 { 0 } else { take_varint(bytes)? };
+        let seq = self.seq.checked_add(ahead)?;
+        let next = self.places[side as usize];
+        let place = if flags & ELSEWHERE == 0 { next } else { take_from(bytes, next)? };
+        let replaces = if flags & REPLACES == 0 { 0 } else { take_from(bytes, seq)? };
+        let mut item =
+            Item { seq, place, replaces, side, kind, record_sectors: 0, told: Vec::new(), entries: Vec::new() };
+        let mut next = self.first_of(&item);
+        if flags & IN_PARTS == 0 {
+            let extents = take_extents(bytes, &mut next)?;
+            let crcs = take_crcs(bytes, sectors_of(&extents)?)?;
+            item.record_sectors = crcs.len() as u32;
+            item.told = told(side, kind, &extents);
+            item.entries.push(item.entry(0, extents, crcs));
+        } else {
+            item.record_sectors = take_varint(bytes)?.try_into().ok()?;
+            item.told = take_extents(bytes, &mut next)?;
+            for _ in 0..take_varint(bytes)? {
+                let (at, sectors) = (take_varint(bytes)?.try_into().ok()?, take_varint(bytes)?);
+                let extents = take_extents(bytes, &mut next)?;
+                item.entries.push(item.entry(at, extents, take_crcs(bytes, sectors)?));
+            }
+        }
+        let is_it = item.is_right() && self.flags(&item) == flags;
+        self.pass(&item, next);
+        is_it.then_some(item)
+    }
+
+    /// From where the first extent of an item is told. Those of a void record are sequences before its own.
+    fn first_of(&self, item: &Item) -> u64 {
+        if item.kind == Kind::Void { item.seq } else { self.home }
+    }
+
+    /// Goes on behind an item whose extents lead to `next`.
+    fn pass(&mut self, item: &Item, next: u64) {
+        self.seq = item.seq.wrapping_add(1);
+        self.places[item.side as usize] = item.place.wrapping_add(item.sectors());
+        if item.kind != Kind::Void {
+            self.home = next;
+        }
+    }
+}
+
+fn put_extents(bytes: &mut Vec<u8>, next: &mut u64, extents: &[SectorRange]) {
+    put_varint(bytes, extents.len() as u64);
+    for extent in extents {
+        put_from(bytes, *next, extent.first.0);
+        put_varint(bytes, extent.sectors);
+        *next = extent.first.0.wrapping_add(extent.sectors);
+    }
+}
+
+fn take_extents(bytes: &mut &[u8], next: &mut u64) -> Option<Vec<SectorRange>> {
+    let mut extents = Vec::new();
+    // A mark has two bytes for how many they are,
+    for _ in 0..u16::try_from(take_varint(bytes)?).ok()? {
+        let first = take_from(bytes, *next)?;
+        // and four for how long each is.
+        let sectors = u32::try_from(take_varint(bytes)?).ok()?.into();
+        extents.push(SectorRange { first: Sector(first), sectors });
+        *next = first.wrapping_add(sectors);
+    }
+    Some(extents)
+}
+
+fn take_crcs(bytes: &mut &[u8], sectors: u64) -> Option<Vec<u32>> {
+    if sectors > u64::from(*RECORD_SECTORS.end()) {
+        return None;
+    }
+    let (_, crcs) = tables(bytes, 0, sectors as usize)?;
+    *bytes = &bytes[4 * crcs.len()..];
+    Some(crcs)
+}
+
+/// What puts an index together, item by item.
+pub struct Writer {
+    payload: Vec<u8>,
+    run: Run,
+}
+
+impl Writer {
+    /// Of an index of these sequences on.
+    pub fn new(from: u64, before: Option<IndexAt>) -> Writer {
+        let before = before.unwrap_or(NO_INDEX);
+        let mut payload = vec![0; TO_BYTES];
+        payload.extend_from_slice(&before.seq.to_le_bytes());
+        payload.extend_from_slice(&before.place.to_le_bytes());
+        Writer { payload, run: Run::new(from) }
+    }
+
+    /// Puts one more item, if the payload has no more bytes than so many then. Returns whether it did.
+    pub fn push(&mut self, item: &Item, bytes_max: usize) -> bool {
+        let (bytes, run) = (self.payload.len(), self.run);
+        self.run.put(item, &mut self.payload);
+        let fits = self.payload.len() <= bytes_max;
+        if !fits {
+            self.payload.truncate(bytes);
+            self.run = run;
+        }
+        fits
+    }
+
+    /// The payload of an index of the sequences up to this one.
+    pub fn end(mut self, to: u64) -> Vec<u8> {
+        put(&mut self.payload, 0, to.to_le_bytes());
+        self.payload
+    }
+}
+
+impl Index {
+    /// Its payload.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(self.from, self.before);
+        self.items.iter().for_each(|item| assert!(writer.push(item, usize::MAX), "there is room"));
+        writer.end(self.to)
     }
 
     /// The index of a payload, whose header says that it begins `from` and has the sequence `seq`; `None` if it is none.
     pub fn parse(bytes: &[u8], from: u64, seq: u64) -> Option<Index> {
         let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES)?;
-        let before = IndexAt { seq: u64_at(head, 8), place: u64_at(head, 16) };
-        let before = (before != IndexAt { seq: 0, place: 0 }).then_some(before);
+        let before = Some(IndexAt { seq: u64_at(head, 8), place: u64_at(head, 16) }).filter(|at| *at != NO_INDEX);
         let mut index = Index { from, to: u64_at(head, 0), before, items: Vec::new() };
-        let mut next = from;
+        let mut run = Run::new(from);
         while !rest.is_empty() {
-            let (item, behind) = Item::parse(rest)?;
-            if item.seq < next || item.seq > index.to {
+            let item = run.take(&mut rest)?;
+            if item.seq > index.to {
                 return None;
             }
-            next = item.seq + 1;
             index.items.push(item);
-            rest = behind;
         }
         let is_behind = index.before.is_none_or(|before| before.seq < seq);
         (from <= index.to && index.to < seq && can_be(seq) && is_behind).then_some(index)
@@ -177,11 +303,21 @@ impl Index {
 }
 
 /// Bytes of a payload before its items,
-pub const HEAD_BYTES: usize = 24;
-/// of an item before its tables,
-const ITEM_BYTES: usize = 36;
-/// and of a part of it.
-const PART_BYTES: usize = 12;
+const HEAD_BYTES: usize = 24;
+/// and those of them that say how far it goes.
+const TO_BYTES: usize = 8;
+/// Of an item's first byte: its kind,
+const KIND: u8 = 7;
+/// that it is in the hard disk's log,
+const OF_HDD: u8 = 1 << 3;
+/// that it is not of the next sequence,
+const LATER: u8 = 1 << 4;
+/// that it is not behind the item before it in its log,
+const ELSEWHERE: u8 = 1 << 5;
+/// that it stands for another record,
+const REPLACES: u8 = 1 << 6;
+/// and that not all of it counts, or it has no content.
+const IN_PARTS: u8 = 1 << 7;
 
 #[cfg(test)]
 pub mod tests {
@@ -234,25 +370,56 @@ pub mod tests {
     fn the_bytes_are_as_the_format_says() {
         let (index, bytes) = (index(), index().encode());
         assert_eq!([0, 8, 16].map(|at| u64_at(&bytes, at)), [first_of(2) + 8, first_of(1) + 4, 30]);
-        assert_eq!([24, 32, 40].map(|at| u64_at(&bytes, at)), [first_of(2) + 1, 10, 0]);
-        assert_eq!((u32_at(&bytes, 48), bytes[52], bytes[53]), (3, 1, 1));
-        assert_eq!((u16_at(&bytes, 54), u16_at(&bytes, 56), u16_at(&bytes, 58)), (1, 2, 0));
-        assert_eq!((u64_at(&bytes, 60), u32_at(&bytes, 68), u64_at(&bytes, 72)), (1000, 2, 5));
-        assert_eq!((u32_at(&bytes, 84), u32_at(&bytes, 88), u16_at(&bytes, 92)), (1, 2, 2));
-        assert_eq!((u64_at(&bytes, 96), u32_at(&bytes, 120)), (1001, 0xaabb_ccdd));
-        assert_eq!(bytes.len(), HEAD_BYTES + index.items.iter().map(Item::bytes).sum::<usize>());
-        assert_eq!(crc32c(&bytes), GOLDEN);
+        // In parts, elsewhere than at 0, one later than the first one, in the hard disk's log, data; 10 is 20 if it may be less.
+        let (first, rest) = bytes[HEAD_BYTES..].split_at(28);
+        assert_eq!(first[..4], [0xb9, 1, 20, 3]);
+        assert_eq!(first[4..11], [2, 0xd0, 0x0f, 2, 0xc9, 0x0f, 1], "1000 from 0, 2 of them; 5 from 1002");
+        assert_eq!(first[11..14], [1, 1, 2], "one part, behind one sector, of two");
+        assert_eq!(first[14..21], [2, 0xc6, 0x0f, 1, 0xc9, 0x0f, 1], "1001 from 6; 5 from 1002");
+        assert_eq!(first[21..], [0xdd, 0xcc, 0xbb, 0xaa, 3, 0, 0], "and one byte more");
+        // Padding of 7 sectors, at 20 instead of 14; and a bare record that stands for the one two before it.
+        assert_eq!(rest[1..6], [0xaa, 12, 7, 0, 0]);
+        assert_eq!(rest[6..16], [0x66, 60, 3, 1, 0xc4, 0x0f, 1, 4, 0, 0]);
+        assert_eq!((bytes.len(), crc32c(&bytes)), GOLDEN);
         assert_eq!(Index::parse(&bytes, index.from, index.to + 1), Some(index));
     }
 
     /// Of all bytes of the example.
-    const GOLDEN: u32 = 1_479_370_756;
+    const GOLDEN: (usize, u32) = (101, 2_007_377_636);
+
+    #[test]
+    fn a_record_behind_another_takes_its_extent_and_its_checksum() {
+        let from = first_of(3);
+        let record = |number| {
+            let mut item =
+                Item { seq: from + number, place: 70 + number, record_sectors: 1, ..index().items[2].clone() };
+            item.replaces = 0;
+            item.entries = vec![item.entry(0, vec![range(1_000_000 + 1000 * number, 1)], vec![7])];
+            item
+        };
+        let mut writer = Writer::new(from, None);
+        let lens = [0, 1, 2].map(|number| {
+            assert!(writer.push(&record(number), usize::MAX));
+            writer.payload.len()
+        });
+        assert_eq!(
+            [lens[1] - lens[0], lens[2] - lens[1]],
+            [9; 2],
+            "what it is, one extent of two bytes and one, and its checksum"
+        );
+        // What has no room changes nothing.
+        assert!(!writer.push(&record(3), lens[2] + 8));
+        assert!(writer.push(&record(3), lens[2] + 9));
+        let index = Index { from, to: from + 3, before: None, items: (0..4).map(record).collect() };
+        assert_eq!(writer.end(index.to), index.encode());
+        assert_eq!(Index::parse(&index.encode(), from, from + 4), Some(index));
+    }
 
     #[test]
     fn one_that_is_cut_has_fewer_items_or_is_none() {
         let (index, bytes) = (index(), index().encode());
-        let mut ends = vec![HEAD_BYTES];
-        index.items.iter().for_each(|item| ends.push(ends[ends.len() - 1] + item.bytes()));
+        let cut = |items: usize| Index { items: index.items[..items].to_vec(), ..index.clone() };
+        let ends: Vec<usize> = (0..=index.items.len()).map(|items| cut(items).encode().len()).collect();
         for end in 0..bytes.len() {
             let found = Index::parse(&bytes[..end], index.from, index.to + 1);
             assert_eq!(
@@ -260,6 +427,20 @@ pub mod tests {
                 ends.iter().position(|known| *known == end),
                 "{end} bytes"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_parsed_is_put_as_the_same_bytes_again() {
+        let (index, bytes) = (index(), index().encode());
+        for at in 0..bytes.len() {
+            for change in 1..=255 {
+                let mut changed = bytes.clone();
+                changed[at] ^= change;
+                if let Some(other) = Index::parse(&changed, index.from, index.to + 1) {
+                    assert!(other.encode() == changed, "byte {at}, {change:02x}");
+                }
+            }
         }
     }
 

@@ -38,6 +38,7 @@ mod ssd_queue;
 mod stage;
 mod staircase;
 mod superblock;
+mod varint;
 
 pub use device::{
     Bell, Drained, Now, Opening, Steering, Tended, TierCounts, TierFormat, TierInfo, TierTuning, TieredDevice,

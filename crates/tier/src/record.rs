@@ -404,6 +404,11 @@ pub fn tables(bytes: &[u8], extents: usize, sectors: usize) -> Option<(Vec<Secto
     Some((extents.collect(), crcs.chunks_exact(4).map(|crc| u32_at(crc, 0)).collect()))
 }
 
+/// Of a record's extents those that may be wanted again when it has been copied.
+pub fn told(side: Side, kind: Kind, extents: &[SectorRange]) -> Vec<SectorRange> {
+    if (side, kind) == (Side::Hdd, Kind::Data) { extents.to_vec() } else { Vec::new() }
+}
+
 /// How many sectors extents have; `None` if they are none.
 pub fn sectors_of(extents: &[SectorRange]) -> Option<u64> {
     let is_right = |extent: &SectorRange| extent.sectors > 0 && extent.first.0.checked_add(extent.sectors).is_some();

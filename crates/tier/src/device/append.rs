@@ -9,9 +9,10 @@ use super::TieredDevice;
 use super::guide::Guide;
 use super::line::InLine;
 use super::open::Steering;
-use super::original::told;
 use super::state::{Held, SsdState, State};
-use crate::record::{Entry, Header, Kind, Member, entry_bytes, fits_header, looks_like_headers, sector_crcs};
+use crate::record::{
+    Entry, Header, Kind, List, Member, TABLES_BYTES, entry_bytes, fits_header, looks_like_headers, sector_crcs, told,
+};
 use crate::ssd_queue::SsdTicket;
 use crate::superblock::Side;
 
@@ -199,6 +200,33 @@ impl TieredDevice {
         self.staged(&header, if is_bare { payload } else { bytes })
     }
 
+    /// Takes sequence and place for a mark or an index, which has this list: a mark's is in its header, if it fits there, else it is the payload. Nothing,
+    /// if there is no room for it beside so many sectors.
+    pub(super) fn stage_list(
+        &self,
+        state: &mut State,
+        (side, kind): (Side, Kind),
+        from: u64,
+        list: Vec<u8>,
+        reserve: u64,
+    ) -> Option<Staged> {
+        let is_inline = kind == Kind::Mark && list.len() <= TABLES_BYTES;
+        let payload = if is_inline { &[][..] } else { &list };
+        let mut bytes = aligned_buffer(SECTOR_BYTES + payload.len().next_multiple_of(SECTOR_BYTES));
+        bytes.resize(SECTOR_BYTES, 0);
+        bytes.extend_from_slice(payload);
+        bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
+        let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
+        if !state.rings[side as usize].has_room(kind.header_sectors() + crcs.len() as u64, reserve) {
+            return None;
+        }
+        let (mut header, position) = take_place(state, side, kind, Vec::new(), crcs, 0);
+        header.list = Some(List { from, bytes: list.len() as u32, inline: is_inline.then_some(list) });
+        bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
+        hold_unlisted(state, &header, position);
+        Some(self.staged(&header, bytes.freeze()))
+    }
+
     /// A record that has its place, with its bytes.
     pub(super) fn staged(&self, header: &Header, bytes: Bytes) -> Staged {
         let first = Sector(self.logs[header.side as usize].first.0 + header.place);
@@ -269,6 +297,16 @@ pub fn hold_placed(state: &mut State, header: &Header, position: u64, memory: Ve
     state.hold(seq, Held { side, position, sectors, kind, replaces, told, entries, memory });
     state.await_mark(seq);
     state.in_flight.insert(seq);
+    if side == Side::Ssd {
+        state.counts.ssd_sectors += sectors;
+    }
+}
+
+/// Notes a record that has its place and that no mark will list: there is nothing in it that counts.
+pub fn hold_unlisted(state: &mut State, header: &Header, position: u64) {
+    let Header { side, kind, replaces, .. } = *header;
+    let (sectors, told, entries) = (header.sectors(), Vec::new(), Vec::new());
+    state.hold(header.seq, Held { side, position, sectors, kind, replaces, told, entries, memory: None });
     if side == Side::Ssd {
         state.counts.ssd_sectors += sectors;
     }

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use claystone_env::{DeviceError, SECTOR_BYTES, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
-use super::append::{Staged, hold_placed, take_place};
-use super::state::{Held, LOST_OF_A_RECORD, State};
+use super::append::{Staged, hold_placed, hold_unlisted, take_place};
+use super::state::{LOST_OF_A_RECORD, State};
 use super::sync::no_room;
 use crate::record::{Header, Kind, entry_bytes, fits_header, looks_like_headers};
 use crate::superblock::{PairId, Side};
@@ -164,10 +164,7 @@ impl TieredDevice {
             return Err(no_room());
         }
         let (header, position) = take_place(state, side, Kind::Void, Vec::new(), Vec::new(), 0);
-        let (sectors, kind, memory) = (header.sectors(), header.kind, None);
-        let held = Held { side, position, sectors, kind, replaces: 0, told: Vec::new(), entries: Vec::new(), memory };
-        state.hold(header.seq, held);
-        state.counts.ssd_sectors += sectors;
+        hold_unlisted(state, &header, position);
         let mut bytes = aligned_buffer(SECTOR_BYTES);
         bytes.extend_from_slice(&header.encode(state.superblock.id));
         Ok(Some(self.staged(&header, bytes.freeze())))

@@ -15,14 +15,14 @@ use std::time::Duration;
 use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
-use super::append::Staged;
+use super::append::{Staged, hold_unlisted, take_place};
 use super::line::InLine;
-use super::state::{Held, SsdState, State};
+use super::state::{SsdState, State};
 use crate::credit::Credit;
 use crate::padding::{Padding, Upkeep};
 use crate::predictor::{Counts, Predictor, Sender, Stage, Tuning};
 use crate::profile::Profile;
-use crate::record::{Header, Kind, sector_crcs};
+use crate::record::{Kind, sector_crcs};
 use crate::scheduler::{DiskView, Rule, Target, steer};
 use crate::ssd_queue::{SsdQueue, SsdTicket};
 use crate::superblock::Side;
@@ -280,38 +280,19 @@ impl TieredDevice {
 
     /// Takes sequence and place for padding. No mark lists it.
     fn stage_padding(&self, state: &mut State, sectors: u64) -> Staged {
-        let ring = &mut state.rings[Side::Hdd as usize];
-        let position = ring.take(sectors, 0).expect("the caller looked for room");
-        let place = ring.place(position);
-        let seq = state.next_seq;
-        state.next_seq += 1;
         let mut bytes = aligned_buffer(sectors as usize * SECTOR_BYTES);
         bytes.resize(sectors as usize * SECTOR_BYTES, 0);
-        let header = Header {
-            kind: Kind::Padding,
-            side: Side::Hdd,
-            seq,
-            place,
-            generation: state.superblock.generation,
-            mark: state.durable_mark,
-            replaces: 0,
-            extents: Vec::new(),
-            crcs: sector_crcs(&bytes[SECTOR_BYTES..]),
-            list: None,
-            group: Vec::new(),
-        };
+        let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
+        let (header, position) = take_place(state, Side::Hdd, Kind::Padding, Vec::new(), crcs, 0);
         bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
-        let (side, kind) = (Side::Hdd, Kind::Padding);
-        let (replaces, told, entries) = (0, Vec::new(), Vec::new());
-        let held = Held { side, position, sectors, kind, replaces, told, entries, memory: None };
-        state.records.insert(seq, held);
+        hold_unlisted(state, &header, position);
+        let seq = header.seq;
         match state.padded.last_mut() {
             Some(last) if last.end().0 == seq => last.sectors += 1,
             _ => state.padded.push(SectorRange { first: Sector(seq), sectors: 1 }),
         }
         state.in_flight.insert(seq);
-        let first = Sector(self.logs[Side::Hdd as usize].first.0 + place);
-        Staged { seq, side: Side::Hdd, first, bytes: bytes.freeze(), line: Vec::new(), ticket: None }
+        self.staged(&header, bytes.freeze())
     }
 }
 

@@ -15,13 +15,13 @@
 //! 2. No mark is written between the place of an index and its sync, so nobody misses one that was not written.
 //! 3. It lies behind all that it has, and is freed when all that it has is.
 
-use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
+use claystone_env::{DeviceError, SECTOR_BYTES};
 
 use super::TieredDevice;
 use super::append::Staged;
 use super::state::{Coverage, Held, SsdState, State};
-use crate::index::{HEAD_BYTES, Index, IndexAt, Item};
-use crate::record::{Entry, Header, Kind, List, sector_crcs};
+use crate::index::{IndexAt, Item, Writer};
+use crate::record::{Entry, Kind};
 use crate::superblock::{Side, Superblock};
 
 /// An index that has its place.
@@ -30,7 +30,6 @@ struct StagedIndex {
     at: IndexAt,
     /// What indexes cover with it.
     coverage: Coverage,
-    sectors: u64,
 }
 
 impl TieredDevice {
@@ -43,7 +42,8 @@ impl TieredDevice {
         let _draining = self.draining.take(&*self.bell);
         let syncing = self.syncing.take(&*self.bell);
         let index = self.stage_index(&mut self.state());
-        let Some(StagedIndex { staged, at, coverage, sectors }) = index else { return false };
+        let Some(StagedIndex { staged, at, coverage }) = index else { return false };
+        let sectors = (staged.bytes.len() / SECTOR_BYTES) as u64;
         let written = self.write_mark(&staged);
         drop(syncing);
         let state = self.state();
@@ -89,65 +89,41 @@ impl TieredDevice {
         if !self.is_index_due(state) {
             return None;
         }
-        let (index, coverage) = plan_index(state);
-        let payload = index.encode();
-        let sectors = 1 + payload.len().div_ceil(SECTOR_BYTES) as u64;
-        let (side, reserve) = (Side::Ssd, state.reserve(Side::Ssd));
-        let ring = &mut state.rings[side as usize];
-        let position = ring.take(sectors, reserve)?;
-        let place = ring.place(position);
-        let seq = state.next_seq;
-        state.next_seq += 1;
-        let list = Some(List { from: index.from, bytes: payload.len() as u32, inline: None });
-        let mut bytes = aligned_buffer(sectors as usize * SECTOR_BYTES);
-        bytes.resize(SECTOR_BYTES, 0);
-        bytes.extend_from_slice(&payload);
-        bytes.resize(sectors as usize * SECTOR_BYTES, 0);
-        let header = Header {
-            kind: Kind::Index,
-            side,
-            seq,
-            place,
-            generation: state.superblock.generation,
-            mark: state.durable_mark,
-            replaces: 0,
-            extents: Vec::new(),
-            crcs: sector_crcs(&bytes[SECTOR_BYTES..]),
-            list,
-            group: Vec::new(),
-        };
-        bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
-        let (kind, told, entries) = (Kind::Index, Vec::new(), Vec::new());
-        state.records.insert(seq, Held { side, position, sectors, kind, replaces: 0, told, entries, memory: None });
-        state.counts.ssd_sectors += sectors;
-        let first = Sector(self.logs[side as usize].first.0 + place);
-        let staged = Staged { seq, side, first, bytes: bytes.freeze(), line: Vec::new(), ticket: None };
-        Some(StagedIndex { staged, at: IndexAt { seq, place }, coverage, sectors })
+        let IndexPlan { from, payload, coverage } = plan_index(state);
+        let reserve = state.reserve(Side::Ssd);
+        let staged = self.stage_list(state, (Side::Ssd, Kind::Index), from, payload, reserve)?;
+        let at = IndexAt { seq: staged.seq, place: staged.first.0 - self.logs[Side::Ssd as usize].first.0 };
+        Some(StagedIndex { staged, at, coverage })
     }
 }
 
 /// So many times what it waits for, an index is written though others write.
 const LATEST: u64 = 4;
 
-/// The next index: of what the last durable mark and those before it have, as much as there is room for; and what indexes cover with it.
-fn plan_index(state: &State) -> (Index, Coverage) {
+/// What the next index is.
+struct IndexPlan {
+    /// Its first sequence.
+    from: u64,
+    payload: Vec<u8>,
+    /// What indexes cover with it.
+    coverage: Coverage,
+}
+
+/// The next index: of what the last durable mark and those before it have, as much as there is room for.
+fn plan_index(state: &State) -> IndexPlan {
     let Coverage { next: from, mut positions } = state.indexed;
     let mut to = state.durable_mark;
-    let (mut items, mut bytes): (Vec<Item>, usize) = (Vec::new(), HEAD_BYTES);
+    let mut writer = Writer::new(from, state.superblock.index);
     for (seq, held) in state.records.range(from..=to) {
-        let item = item_of(state, *seq, held);
-        bytes += item.bytes();
-        if bytes > state.list_bytes_max() {
+        if !writer.push(&item_of(state, *seq, held), state.list_bytes_max()) {
             to = *seq - 1;
             break;
         }
         let end = &mut positions[held.side as usize];
         *end = (*end).max(held.position + held.sectors);
-        items.push(item);
     }
     assert!(from <= to, "a record has room in an index");
-    let before = state.superblock.index;
-    (Index { from, to, before, items }, Coverage { next: to + 1, positions })
+    IndexPlan { from, payload: writer.end(to), coverage: Coverage { next: to + 1, positions } }
 }
 
 fn item_of(state: &State, seq: u64, held: &Held) -> Item {

@@ -77,11 +77,6 @@ fn joined(sectors: impl Iterator<Item = (u64, u64)>) -> Vec<Original> {
     originals
 }
 
-/// Of a record's extents those that may be wanted again when it has been copied.
-pub fn told(side: Side, kind: Kind, extents: &[SectorRange]) -> Vec<SectorRange> {
-    if (side, kind) == (Side::Hdd, Kind::Data) { extents.to_vec() } else { Vec::new() }
-}
-
 /// Where a sector of the home is in a record's payload: of extents that overlap, in the last.
 fn at_of(held: &Held, sector: u64) -> Option<u64> {
     let (mut found, mut at) = (None, 0);

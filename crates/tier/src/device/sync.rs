@@ -3,13 +3,12 @@
 use std::io;
 use std::sync::MutexGuard;
 
-use bytes::BytesMut;
-use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
+use claystone_env::{DeviceError, SECTOR_BYTES, aligned_buffer};
 
 use super::TieredDevice;
 use super::append::Staged;
-use super::state::{Group, Held, SsdState, State};
-use crate::record::{Header, Kind, List, TABLES_BYTES, sector_crcs};
+use super::state::{Group, SsdState, State};
+use crate::record::Kind;
 use crate::superblock::{Side, Superblock};
 
 /// What came of a sync.
@@ -150,60 +149,8 @@ impl TieredDevice {
             state.records[seq].entries.iter().for_each(|entry| entry.encode(&mut list));
         }
         assert!(list.len() <= state.list_bytes_max(), "who stages a record looks whether a mark has room for it");
-        let is_inline = list.len() <= TABLES_BYTES;
-        let mut bytes = aligned_buffer(SECTOR_BYTES + list.len().next_multiple_of(SECTOR_BYTES));
-        bytes.resize(SECTOR_BYTES, 0);
-        let list_bytes = list.len() as u32;
-        let inline = if is_inline {
-            Some(list)
-        } else {
-            bytes.extend_from_slice(&list);
-            bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
-            None
-        };
-        let crcs = sector_crcs(&bytes[SECTOR_BYTES..]);
-        let list = List { from: state.mark_from, bytes: list_bytes, inline };
-        self.stage_header(state, side, crcs, list, bytes)
-    }
-
-    fn stage_header(
-        &self,
-        state: &mut State,
-        side: Side,
-        crcs: Vec<u32>,
-        list: List,
-        mut bytes: BytesMut,
-    ) -> Result<Staged, DeviceError> {
-        let sectors = 1 + crcs.len() as u64;
-        let ring = &mut state.rings[side as usize];
-        let Some(position) = ring.take(sectors, 0) else {
-            return Err(no_room());
-        };
-        let place = ring.place(position);
-        let seq = state.next_seq;
-        state.next_seq += 1;
-        let header = Header {
-            kind: Kind::Mark,
-            side,
-            seq,
-            place,
-            generation: state.superblock.generation,
-            mark: state.durable_mark,
-            replaces: 0,
-            extents: Vec::new(),
-            crcs,
-            list: Some(list),
-            group: Vec::new(),
-        };
-        bytes[..SECTOR_BYTES].copy_from_slice(&header.encode(state.superblock.id));
-        let (kind, replaces, told, entries) = (Kind::Mark, 0, Vec::new(), Vec::new());
-        let held = Held { side, position, sectors, kind, replaces, told, entries, memory: None };
-        state.records.insert(seq, held);
-        if side == Side::Ssd {
-            state.counts.ssd_sectors += sectors;
-        }
-        let first = Sector(self.logs[side as usize].first.0 + place);
-        Ok(Staged { seq, side, first, bytes: bytes.freeze(), line: Vec::new(), ticket: None })
+        let from = state.mark_from;
+        self.stage_list(state, (side, Kind::Mark), from, list, 0).ok_or_else(no_room)
     }
 
     /// Writes a mark and makes its log durable.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::fields::{crc32c_without, put};
 use crate::record::{first_of, sector_crcs};
+use crate::superblock::VERSION;
 
 /// Writes of 30 sectors, with a sync in between and one in the end; with the power cut then.
 fn written(seed: u64) -> Pair {
@@ -121,7 +122,25 @@ fn content_that_begins_as_a_header_does_is_behind_one() {
 
 #[test]
 fn a_pair_of_a_version_before_opens_and_is_of_this_one_then() {
-    [1u16, 2].into_iter().for_each(opens_a_pair_of_version);
+    [1u16, 2, 3].into_iter().for_each(opens_a_pair_of_version);
+}
+
+fn version(device: &Arc<dyn Device>, slot: Sector) -> (u16, Vec<u8>) {
+    let mut bytes = vec![0; SECTOR_BYTES];
+    assert_eq!(device.read(slot, &mut bytes, Effort::Retry).expect("read"), []);
+    (u16::from_le_bytes([bytes[8], bytes[9]]), bytes)
+}
+
+/// Makes a device's superblocks say that they are of this version.
+pub fn set_version(device: &Arc<dyn Device>, to: u16) {
+    for slot in crate::superblock::slots(&**device) {
+        let (_, mut bytes) = version(device, slot);
+        put(&mut bytes, 8, to.to_le_bytes());
+        let crc = crc32c_without(&bytes, 12);
+        put(&mut bytes, 12, crc.to_le_bytes());
+        device.write(slot, &bytes).expect("write");
+    }
+    device.sync().expect("sync");
 }
 
 fn opens_a_pair_of_version(old: u16) {
@@ -146,28 +165,19 @@ fn opens_a_pair_of_version(old: u16) {
         group: Vec::new(),
     };
     devices[0].1.write(Sector(21), &[header.encode(id), payload.clone()].concat()).expect("write");
-    let version = |device: &Arc<dyn Device>, slot| {
-        let mut bytes = vec![0; SECTOR_BYTES];
-        assert_eq!(device.read(slot, &mut bytes, Effort::Retry).expect("read"), []);
-        (u16::from_le_bytes([bytes[8], bytes[9]]), bytes)
-    };
     for (_, device) in &devices {
         for slot in crate::superblock::slots(&**device) {
-            let (found, mut bytes) = version(device, slot);
-            assert_eq!(found, 3);
-            put(&mut bytes, 8, old.to_le_bytes());
-            let crc = crc32c_without(&bytes, 12);
-            put(&mut bytes, 12, crc.to_le_bytes());
-            device.write(slot, &bytes).expect("write");
+            let (found, _) = version(device, slot);
+            assert_eq!(found, VERSION);
         }
-        device.sync().expect("sync");
+        set_version(device, old);
     }
     let device = pair.opened();
     let read = |device: &TieredDevice| [content(device, 3), content(device, 4)].map(Option::unwrap).concat();
     assert_eq!(read(&device), payload);
     for (side, device) in &devices {
         for slot in crate::superblock::slots(&**device) {
-            assert_eq!(version(device, slot).0, 3, "{side:?}");
+            assert_eq!(version(device, slot).0, VERSION, "{side:?}");
         }
     }
     pair.crash();
