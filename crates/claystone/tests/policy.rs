@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// Eight rows of the fast code's two data chunks of 64 KiB, and some bytes behind them.
 const BYTES: usize = (1 << 20) + 5000;
+/// Of the chunks of these rows.
+const CHUNK_BYTES: u64 = 8 << 16;
 const POLICY: &str = "rsm:2+1/rsm:4+1<=200%,0.25..1.00";
 
 fn ok(scratch: &Scratch, arguments: &[&str]) -> String {
@@ -42,6 +44,63 @@ fn code(scratch: &Scratch) -> String {
     report["stripes"][0]["code"].as_str().expect("a text").to_owned()
 }
 
+/// Two merges of two fast stripes each, of which nothing else is left to convert: as one object and for people.
+fn merged_shows_in_status(status: &Value, shown: &str) {
+    let (of, done) = (&status["policies"][0], &status["conversions"]);
+    let number = |of: &Value, name: &str| of[name].as_u64().unwrap_or_else(|| panic!("no {name}: {of}"));
+    assert_eq!(number(of, "data_bytes"), 4 * BYTES as u64);
+    // The tail of each object is a stripe of its own, which is too short to be coded.
+    let by_state = ["fresh_bytes", "fast_bytes", "compact_bytes", "other_bytes"].map(|state| number(of, state));
+    let [0, 0, compact, other] = by_state else { panic!("{of}") };
+    assert_eq!(compact, 2 * 5 * CHUNK_BYTES);
+    assert!(other >= 2 * 4 * 5000, "tails have a copy each: {of}");
+    let percent = 100.0 * (compact + other) as f64 / (4.0 * BYTES as f64);
+    assert!((of["percent"].as_f64().expect("a number") - percent).abs() < 1e-9, "{of}");
+    assert_eq!((number(of, "percent_max"), number(of, "conversions_left")), (200, 0));
+    let counts = ["encoded", "merged", "split", "saved_bytes"].map(|count| number(done, count));
+    assert_eq!(counts, [0, 2, 0, 2 * CHUNK_BYTES], "of six chunks five are left");
+    let moved = |of: &str| number(&done["merging"], of);
+    assert_eq!([moved("read_bytes"), moved("written_bytes")], [2 * 2 * CHUNK_BYTES, 2 * CHUNK_BYTES]);
+
+    let row = |name: &str| -> Vec<&str> {
+        let line = shown.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}: {shown}"));
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    };
+    let heading = ["BUCKET", "POLICY", "OBJECTS", "FRESH", "FAST", "COMPACT", "OTHER", "TAKES", "BOUND", "LEFT"];
+    assert_eq!(row("BUCKET "), heading);
+    let (other, takes) = (format!("{:.1} KiB", other as f64 / 1024.0), format!("{percent:.1} %"));
+    assert_eq!(
+        row("photos "),
+        ["photos", POLICY, "4.0 MiB", "0 B", "0 B", "5.0 MiB", &other, &takes, "200 %", "0"],
+        "{shown}"
+    );
+    let converted = "2 made compact, 0 made fast, 0 encoded of replicas; 1.0 MiB given back, ";
+    assert!(shown.contains(converted), "{shown}");
+}
+
+/// The same as Prometheus gets it.
+fn merged_shows_in_metrics(status: &Value, metrics: &str) {
+    let (of, done) = (&status["policies"][0], &status["conversions"]);
+    for (sample, value) in [
+        ("claystone_policy_buckets", &Value::from(1)),
+        ("claystone_policy_data_bytes", &of["data_bytes"]),
+        ("claystone_policy_chunk_bytes{state=\"fresh\"}", &of["fresh_bytes"]),
+        ("claystone_policy_chunk_bytes{state=\"fast\"}", &of["fast_bytes"]),
+        ("claystone_policy_chunk_bytes{state=\"compact\"}", &of["compact_bytes"]),
+        ("claystone_policy_chunk_bytes{state=\"other\"}", &of["other_bytes"]),
+        ("claystone_policy_chunk_bytes_max", &Value::from(2 * 4 * BYTES)),
+        ("claystone_conversions_left", &of["conversions_left"]),
+        ("claystone_conversions_total{state=\"encoded\"}", &done["encoded"]),
+        ("claystone_conversions_total{state=\"merged\"}", &done["merged"]),
+        ("claystone_conversions_total{state=\"split\"}", &done["split"]),
+        ("claystone_conversion_saved_bytes", &done["saved_bytes"]),
+        ("claystone_conversion_moved_bytes_total", &done["moved_bytes"]),
+    ] {
+        let line = format!("{sample} {value}");
+        assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
+    }
+}
+
 #[test]
 fn a_bucket_becomes_compact_and_fast_again_under_readers_and_kills() {
     let scratch = Scratch::new();
@@ -60,16 +119,15 @@ fn a_bucket_becomes_compact_and_fast_again_under_readers_and_kills() {
     ok(&scratch, &["policy", "set", "photos", POLICY]);
     until("the bucket is compact", || {
         let of = &status(&scratch)["policies"][0];
-        let is_done =
-            of["compact_bytes"].as_u64() > Some(0) && of["conversions_left"] == 0 && code(&scratch) == "rsm:4+1";
+        let is_done = of["compact_bytes"].as_u64() > Some(0)
+            && (&of["conversions_left"], &of["percent_max"]) == (&Value::from(0), &Value::from(200))
+            && code(&scratch) == "rsm:4+1";
         if is_done { Ok(()) } else { Err(of.to_string()) }
     });
     (0..4).for_each(|seed| assert_eq!(read(&client, &seed.to_string(), seed), "compact"));
-    let metrics = metrics(&up, &scratch);
-    assert!(metrics.contains("claystone_conversions_total{state=\"merged\"} 2"), "{metrics}");
-    // The tail of each object is a stripe of its own, which is too short to be coded.
-    let shown = ok(&scratch, &["status"]);
-    assert!(shown.contains("photos") && shown.contains("2 made compact"), "{shown}");
+    let told = status(&scratch);
+    merged_shows_in_status(&told, &ok(&scratch, &["status"]));
+    merged_shows_in_metrics(&told, &metrics(&up, &scratch));
     let explained = ok(&scratch, &["policy", "explain", "photos"]);
     assert!(explained.contains("it stays compact") && explained.contains("it has replica:2"), "{explained}");
     let shown = ok(&scratch, &["policy", "show", "photos"]);
