@@ -51,7 +51,7 @@ impl Demo {
             scratch.as_ref().map_or_else(|| self.dir.clone().unwrap_or_default(), |dir| dir.path().to_owned());
         let tell = |line: &str| if self.json { Ok(()) } else { writeln!(output(), "{line}") };
         let rows = if self.adaptive {
-            tell(&format!("a store with eighteen disks in {}", directory.display()))?;
+            tell(&format!("a store with twenty-two disks in {}", directory.display()))?;
             adaptive::run(&directory, self.size, tell).await
         } else {
             tell(&format!("a store with six disks in {}", directory.display()))?;
