@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use claystone_keeper::{Overall, PairStatus, PolicyStatus, SectorStatus, Status};
+use claystone_keeper::{ConversionTotals, Overall, PairStatus, PolicyStatus, SectorStatus, Status};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -241,7 +241,7 @@ impl Gauges {
         self.chunks_lost.set(whole(stripes.chunks_lost));
         self.set_disks(status);
         self.set_jobs(status);
-        self.policies.set(status);
+        self.policies.set(&status.policies, &status.conversions);
         self.requests_now.set(whole(status.requests));
         self.memory_bytes.set(whole(memory_bytes.unwrap_or(0)));
     }
@@ -320,9 +320,9 @@ impl Policies {
         registry.register("conversion_moved_bytes", "Bytes read and written to convert", self.moved_bytes.clone());
     }
 
-    fn set(&self, status: &Status) {
-        let sum = |of: fn(&PolicyStatus) -> u64| whole(status.policies.iter().map(of).sum());
-        self.buckets.set(whole(status.policies.len() as u64));
+    fn set(&self, policies: &[PolicyStatus], totals: &ConversionTotals) {
+        let sum = |of: fn(&PolicyStatus) -> u64| whole(policies.iter().map(of).sum());
+        self.buckets.set(whole(policies.len() as u64));
         self.partial.set(sum(|bucket| u64::from(!bucket.whole)));
         self.data_bytes.set(sum(|bucket| bucket.data_bytes));
         self.bytes_max.set(sum(|bucket| bucket.data_bytes.saturating_mul(bucket.percent_max.into()) / 100));
@@ -335,7 +335,6 @@ impl Policies {
         ] {
             self.bytes.get_or_create(&StateLabels { state }).set(bytes);
         }
-        let totals = &status.conversions;
         for (state, count) in [("encoded", totals.encoded), ("merged", totals.merged), ("split", totals.split)] {
             store(&self.conversions.get_or_create(&StateLabels { state }), count);
         }
@@ -545,6 +544,57 @@ const LATENCY_SECONDS: [f64; 14] =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buckets_with_policies_are_told_of_together() {
+        let policies = Policies::default();
+        let mut registry = Registry::with_prefix("claystone");
+        policies.register(&mut registry);
+        let one = PolicyStatus {
+            data_bytes: 100,
+            fresh_bytes: 10,
+            fast_bytes: 20,
+            compact_bytes: 30,
+            other_bytes: 40,
+            percent_max: 150,
+            conversions_left: 2,
+            whole: true,
+            ..PolicyStatus::default()
+        };
+        let other =
+            PolicyStatus { data_bytes: 1000, percent_max: 130, conversions_left: 5, whole: false, ..one.clone() };
+        let totals = ConversionTotals {
+            encoded: 1,
+            merged: 2,
+            split: 3,
+            saved_bytes: -7,
+            moved_bytes: 8,
+            ..ConversionTotals::default()
+        };
+        policies.set(&[one, other], &totals);
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("writing to a string cannot fail");
+        for (sample, value) in [
+            ("policy_buckets", 2),
+            ("policy_buckets_partial", 1),
+            ("policy_data_bytes", 1100),
+            ("policy_chunk_bytes{state=\"fresh\"}", 20),
+            ("policy_chunk_bytes{state=\"fast\"}", 40),
+            ("policy_chunk_bytes{state=\"compact\"}", 60),
+            ("policy_chunk_bytes{state=\"other\"}", 80),
+            // 150 % of the one and 130 % of the other.
+            ("policy_chunk_bytes_max", 1450),
+            ("conversions_left", 7),
+            ("conversions_total{state=\"encoded\"}", 1),
+            ("conversions_total{state=\"merged\"}", 2),
+            ("conversions_total{state=\"split\"}", 3),
+            ("conversion_saved_bytes", -7),
+            ("conversion_moved_bytes_total", 8),
+        ] {
+            let line = format!("claystone_{sample} {value}");
+            assert!(text.lines().any(|of| of == line), "{line}: {text}");
+        }
+    }
 
     #[test]
     fn what_is_not_known_of_sectors_has_no_sample() {
