@@ -109,6 +109,23 @@ mod tests {
         assert!(!OrderCosts { repair_first, conversion_first }.converts_first());
     }
 
+    /// So that it moves five times less than copying whatever disk is lost: with two chunks written at most 9 of 52, which `demo --adaptive` holds.
+    #[test]
+    fn with_a_lost_local_parity_one_chunk_more_is_read() {
+        for chunk in 0..20 {
+            let ways = costs("lrc:12+6+2", "lrc:12+2+2", &[(0, chunk)]);
+            if (12..18).contains(&chunk) {
+                assert_eq!(ways, Some((8.0, 7.0)), "{chunk}");
+            } else {
+                assert!(
+                    ways.is_none_or(|(repair_first, conversion_first)| repair_first <= conversion_first),
+                    "{chunk}"
+                );
+            }
+        }
+        assert_eq!(costs("rsm:6+3", "rsm:12+3", &[(0, 6)]), Some((12.0, 9.0)));
+    }
+
     #[test]
     fn what_would_be_less_safe_or_cannot_be_read_is_repaired_first() {
         // Two stripes with a lost data chunk each survive two more; the merged one survives one.
