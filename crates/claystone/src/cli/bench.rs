@@ -194,10 +194,10 @@ struct Volume {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     mib: u64,
     /// On this machine: how long each device is written to in a round
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 0.4)]
     seconds: f64,
     /// On this machine: rounds that are kept of each case
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 31)]
     rounds: usize,
     /// Emulated: writes to each device
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(100..=1 << 30))]
