@@ -7,8 +7,8 @@
 //! 3. A stripe is in `stripes`, and in `by_age`, while it has a diff.
 //! 4. While they are frozen, a merge finds the pages as they were then: a diff of then that a later one takes the place of
 //!    is kept beside it.
-//! 5. `to_come` counts the pages with content at positions that have a stripe, whichever came first, each with the bytes that the
-//!    merge of a page writes into the log there.
+//! 5. `to_come` counts the pages at positions that have a stripe, whichever came first, each with the bytes that the merge of a
+//!    page writes into the log there; none of a stripe all of whose pages are zeros, which is given back as a whole.
 //!
 //! Left out: contents. They are in the log.
 
@@ -60,7 +60,7 @@ pub struct Diffs {
     content_pages: u64,
     /// Positions that have a stripe, with diffs or not, and the bytes that the merge of one page writes into the log there.
     begun: BTreeMap<u64, u64>,
-    /// These bytes, of all pages with content.
+    /// These bytes, of all pages that are merged one by one.
     to_come: u64,
     /// Diffs that were released since these are kept.
     released: u64,
@@ -82,7 +82,19 @@ struct Frozen {
 #[derive(Debug, Default)]
 struct StripeDiffs {
     pages: BTreeMap<Page, Diff>,
+    /// How many of them are zeros.
+    zeros: u64,
     touched: u64,
+}
+
+impl StripeDiffs {
+    fn count(&mut self, diff: Diff) {
+        self.zeros += u64::from(!diff.has_content());
+    }
+
+    fn discount(&mut self, diff: Diff) {
+        self.zeros -= u64::from(!diff.has_content());
+    }
 }
 
 impl Diffs {
@@ -139,15 +151,20 @@ impl Diffs {
         if old.is_some_and(|old| old.at >= diff.at) {
             return;
         }
+        let came_before = self.to_come_of(position);
+        let stripe = self.stripes.entry(position).or_default();
         stripe.pages.insert(page, diff);
+        stripe.count(diff);
+        old.into_iter().for_each(|old| stripe.discount(old));
         self.by_age.remove(&stripe.touched);
         self.ticks += 1;
         stripe.touched = self.ticks;
         self.by_age.insert(self.ticks, position);
         *self.live.entry(diff.at.segment).or_default() += 1;
         self.last = self.last.max(diff.at);
-        self.count(position, diff);
-        old.into_iter().for_each(|old| self.discount(position, old));
+        self.content_pages += u64::from(diff.has_content());
+        self.content_pages -= u64::from(old.is_some_and(|old| old.has_content()));
+        self.to_come = self.to_come - came_before + self.to_come_of(position);
         match (old, &mut self.frozen) {
             (Some(old), Some(frozen)) if old.at <= frozen.last => {
                 frozen.older.entry(position).or_default().insert(page, old);
@@ -248,16 +265,19 @@ impl Diffs {
             if self.release_older(position, *page, *at) {
                 continue;
             }
+            let came_before = self.to_come_of(position);
             let Some(stripe) = self.stripes.get_mut(&position) else { continue };
             if let Some(diff) = stripe.pages.get(page).copied().filter(|diff| diff.at == *at) {
                 stripe.pages.remove(page);
+                stripe.discount(diff);
                 self.pages -= 1;
                 self.released += 1;
                 if stripe.pages.is_empty() {
                     self.by_age.remove(&stripe.touched);
                     self.stripes.remove(&position);
                 }
-                self.discount(position, diff);
+                self.content_pages -= u64::from(diff.has_content());
+                self.to_come = self.to_come - came_before + self.to_come_of(position);
                 self.unpin(at.segment);
             }
         }
@@ -281,31 +301,21 @@ impl Diffs {
 
     /// From now on this position has a stripe where the merge of a page writes so many bytes into the log, or none.
     pub fn set_begun(&mut self, position: u64, logged_bytes: Option<u64>) {
-        let before = match logged_bytes {
+        let came_before = self.to_come_of(position);
+        match logged_bytes {
             Some(bytes) => self.begun.insert(position, bytes),
             None => self.begun.remove(&position),
         };
-        if before == logged_bytes {
-            return;
-        }
-        let pages = self.stripes.get(&position).into_iter().flat_map(|stripe| stripe.pages.values());
-        let content_pages = pages.filter(|diff| diff.has_content()).count() as u64;
-        self.to_come += content_pages * logged_bytes.unwrap_or(0);
-        self.to_come -= content_pages * before.unwrap_or(0);
+        self.to_come = self.to_come - came_before + self.to_come_of(position);
     }
 
-    fn count(&mut self, position: u64, diff: Diff) {
-        if diff.has_content() {
-            self.content_pages += 1;
-            self.to_come += self.begun.get(&position).unwrap_or(&0);
-        }
-    }
-
-    fn discount(&mut self, position: u64, diff: Diff) {
-        if diff.has_content() {
-            self.content_pages -= 1;
-            self.to_come -= self.begun.get(&position).unwrap_or(&0);
-        }
+    /// Bytes that merging the pages of a stripe one by one writes into the log.
+    fn to_come_of(&self, position: u64) -> u64 {
+        let (Some(stripe), Some(logged_bytes)) = (self.stripes.get(&position), self.begun.get(&position)) else {
+            return 0;
+        };
+        let is_given_back = stripe.zeros == self.geometry.stripe_bytes() / u64::from(self.geometry.page_bytes);
+        if is_given_back { 0 } else { stripe.pages.len() as u64 * logged_bytes }
     }
 
     /// Something in this segment is not needed any more.
@@ -354,7 +364,7 @@ impl Diffs {
     }
 
     /// Bytes that merging all of them one by one writes into the log: parity, where they have a stripe to come into. What has none
-    /// yet gets whole new chunks.
+    /// yet gets whole new chunks, and what becomes zeros as a whole has none any more.
     pub fn to_come(&self) -> u64 {
         self.to_come
     }
@@ -430,6 +440,18 @@ mod tests {
         assert_eq!((diffs.content_pages(), diffs.to_come()), (7, 8));
         diffs.release(&[(Page(0), content(1, 0).at), (Page(4), content(1, 4).at)]);
         assert_eq!((diffs.content_pages(), diffs.to_come()), (5, 6));
+        // Zeros are patched as contents are, but for a stripe of nothing else.
+        diffs.set_begun(2, Some(5));
+        let counted = |diffs: &Diffs| (diffs.content_pages(), diffs.to_come());
+        for (page, to_come) in [(8, 5), (9, 10), (10, 15), (11, 0)] {
+            diffs.put(Page(page), diff(3, page));
+            assert_eq!(counted(&diffs), (5, 6 + to_come));
+        }
+        diffs.put(Page(9), content(3, 20));
+        assert_eq!(counted(&diffs), (6, 6 + 20));
+        diffs.put(Page(9), diff(3, 21));
+        diffs.release(&[(Page(9), diff(3, 21).at)]);
+        assert_eq!(counted(&diffs), (5, 6 + 15));
     }
 
     #[test]
@@ -550,7 +572,7 @@ mod tests {
                     None => there.remove(&position),
                 };
                 let (page, offset) = (Page(page), offset as u64);
-                let some = if page.0 % 3 == 0 { diff } else { content };
+                let some = if page.0 % 3 == 0 || (page.0 < 8 && turn != 9) { diff } else { content };
                 match (turn, &mut frozen) {
                     (0, None) => {
                         diffs.freeze();
@@ -580,10 +602,13 @@ mod tests {
                 }
                 let all: Vec<_> = diffs.range(Page(0)..Page(20)).collect();
                 prop_assert_eq!(diffs.pages(), all.len() as u64);
-                let content: Vec<u64> =
-                    all.iter().filter(|(_, diff)| diff.has_content()).map(|(page, _)| page.0 / 4).collect();
-                let to_come = content.iter().filter_map(|position| there.get(position)).sum::<u64>();
-                prop_assert_eq!((diffs.content_pages(), diffs.to_come()), (content.len() as u64, to_come));
+                let content_pages = all.iter().filter(|(_, diff)| diff.has_content()).count() as u64;
+                let to_come = there.iter().map(|(position, bytes)| {
+                    let pages = all.iter().filter(|(page, _)| page.0 / 4 == *position);
+                    let zeros = pages.clone().filter(|(_, diff)| !diff.has_content()).count();
+                    if zeros == 4 { 0 } else { pages.count() as u64 * bytes }
+                });
+                prop_assert_eq!((diffs.content_pages(), diffs.to_come()), (content_pages, to_come.sum()));
                 let then = frozen.iter().flatten().map(|(page, diff)| (*page, *diff));
                 let oldest = all.iter().copied().chain(then).map(|(_, diff)| diff.at.segment).min();
                 prop_assert_eq!(diffs.oldest_live(), oldest);

@@ -187,7 +187,7 @@ impl Inner {
     /// The same, with diffs that are locked.
     pub(crate) fn used_percent_with(&self, diffs: &Diffs) -> u64 {
         let limit = self.settings.segments_max() * self.settings.segment_bytes;
-        // Zeros take no room in the log, but their diffs take memory.
+        // Zeros take no room in the log before they are merged, but their diffs take memory.
         let waiting = diffs.pages() * u64::from(self.geometry.page_bytes);
         100 * (self.log.view().bytes().max(waiting) + diffs.to_come()) / limit
     }

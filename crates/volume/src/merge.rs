@@ -620,6 +620,7 @@ impl Inner {
         for write in &intent.sectors {
             let content = match write.source {
                 Source::Inline => inline.next().map(Bytes::copy_from_slice),
+                Source::Zeros => Some(Bytes::from_static(&[0; SECTOR_BYTES as usize])),
                 Source::Log(place) => {
                     let right = |content: &Bytes| crc32c(content) == write.crc;
                     self.log.view().read(place, u64::from(SECTOR_BYTES), right).await
@@ -682,6 +683,7 @@ fn intents_of(batch: &[Patch]) -> Vec<Intent> {
             for (chunk, new) in chunks {
                 let source = match new.logged {
                     Some(place) => Source::Log(place),
+                    None if new.content.iter().all(|byte| *byte == 0) => Source::Zeros,
                     None => {
                         inline.extend_from_slice(&new.content);
                         Source::Inline

@@ -184,13 +184,19 @@ fn all(to: Form) -> Vec<Switch> {
     (0..STRIPES).map(|position| Switch { position, to }).collect()
 }
 
-/// A few pages of each stripe.
+/// A few pages of each stripe, one of which is discarded.
 async fn scribble(volume: &Volume, model: &mut [u8], seed: u64) -> Result<()> {
-    for number in 0..4 {
-        let at = ((seed * 7 + number * 19) % (BYTES / PAGE_BYTES) * PAGE_BYTES) as usize;
+    for number in 0..5 {
+        let at = (seed * 7 + number * 19) % (BYTES / PAGE_BYTES) * PAGE_BYTES;
+        let page = &mut model[at as usize..(at + PAGE_BYTES) as usize];
+        if number == 4 {
+            page.fill(0);
+            volume.discard(ByteRange { offset: at, bytes: PAGE_BYTES }, Durable::WithFlush).await?;
+            continue;
+        }
         let content = pattern(seed * 100 + number, PAGE_BYTES as usize);
-        model[at..at + content.len()].copy_from_slice(&content);
-        volume.write(at as u64, content, Durable::WithFlush).await?;
+        page.copy_from_slice(&content);
+        volume.write(at, content, Durable::WithFlush).await?;
     }
     Ok(())
 }

@@ -35,6 +35,8 @@ pub enum Source {
     Inline,
     /// In a page that was written before: from here.
     Log(LogPlace),
+    /// Nowhere: it becomes zeros.
+    Zeros,
 }
 
 /// A sector that a merge writes.
@@ -67,10 +69,15 @@ impl Intent {
     /// The segments that its sectors' contents are in, beside its own; one may come several times.
     pub fn segments(&self) -> impl Iterator<Item = u64> {
         let segment = |write: &SectorWrite| match write.source {
-            Source::Inline => None,
+            Source::Inline | Source::Zeros => None,
             Source::Log(place) => Some(place.segment),
         };
         self.sectors.iter().filter_map(segment)
+    }
+
+    /// Whether a sector becomes zeros: such an intent is a kind of its own.
+    fn has_zeros(&self) -> bool {
+        self.sectors.iter().any(|write| write.source == Source::Zeros)
     }
 }
 
@@ -138,7 +145,13 @@ impl Record {
             Record::Begin { unsynced_from: None, .. } => 1,
             Record::Write { .. } => 2,
             Record::Zero { .. } => 3,
-            Record::Intent(_) => 4,
+            Record::Intent(intent) => {
+                if intent.has_zeros() {
+                    9
+                } else {
+                    4
+                }
+            }
             Record::Merged { .. } => 5,
             Record::Over { .. } => 6,
             Record::Begin { unsynced_from: Some(_), .. } => 7,

@@ -1,8 +1,10 @@
 //! Every step of a merge, and of an opening, is the last one of a process once, and what follows finds each page as it
 //! was flushed: with all disks, and with any that the code tolerates to lose.
 
+use claystone_chunk::ByteRange;
+use claystone_volume::{Blocks, Durable};
+
 use crate::world::{World, check, scribble, settings};
-use claystone_volume::Blocks;
 
 /// Disks that are lost after the crash, all sets that a code tolerates.
 fn losses(disks: usize, tolerance: usize) -> Vec<Vec<usize>> {
@@ -16,7 +18,7 @@ fn losses(disks: usize, tolerance: usize) -> Vec<Vec<usize>> {
     sets
 }
 
-/// A volume with stripes, and flushed diffs on some of them and on some that have no stripe yet.
+/// A volume with stripes, and flushed diffs on some of them, of which one is zeros, and on some that have no stripe yet.
 async fn prepared(code: &str, disks: u128, seed: u64) -> (World, Vec<u8>) {
     let world = World::with(disks, settings(), seed).await;
     let volume = world.create("v", 512 << 10, code).await;
@@ -24,6 +26,11 @@ async fn prepared(code: &str, disks: u128, seed: u64) -> (World, Vec<u8>) {
     scribble(&volume, &mut model[..200 << 10], 1, 5).await;
     volume.merge_all().await.expect("merged");
     scribble(&volume, &mut model, 2, 5).await;
+    // A page of a stripe becomes zeros.
+    let page = (0..50).map(|page| (page + seed) % 50 * 4096).find(|at| model[*at as usize] != 0);
+    let range = ByteRange { offset: page.expect("something was written"), bytes: 4096 };
+    model[range.offset as usize..][..4096].fill(0);
+    volume.discard(range, Durable::WithFlush).await.expect("discarded");
     volume.flush().await.expect("flushed");
     (world, model)
 }

@@ -15,8 +15,12 @@ use crate::geometry::Page;
 const OTHER_ROW: u64 = 1;
 /// Its content is in the log already.
 const LOGGED: u64 = 2;
-/// The mark has the chunk behind these.
+/// In the marks of an intent with zeros: it becomes zeros.
+const ZEROS: u64 = 4;
+/// The mark has the chunk behind these,
 const MARKS: u32 = 2;
+/// and in an intent with zeros behind these.
+const MARKS_WITH_ZEROS: u32 = 3;
 
 /// Bytes of a number.
 pub fn number_bytes(number: u64) -> usize {
@@ -62,12 +66,17 @@ fn put_intent(out: &mut BytesMut, intent: &Intent) {
         put_difference(out, &mut last_position, *position);
         out.put_u128_le(stripe.0);
     }
+    let marks = if intent.has_zeros() { MARKS_WITH_ZEROS } else { MARKS };
     let (mut last_row, mut last_place) = (None, START);
     for write in &intent.sectors {
         let row = Some((write.stripe, write.sector));
         let is_other = if row == last_row { 0 } else { OTHER_ROW };
-        let is_logged = if write.source == Source::Inline { 0 } else { LOGGED };
-        put_number(out, u64::from(write.chunk.0) << MARKS | is_logged | is_other);
+        let source = match write.source {
+            Source::Inline => 0,
+            Source::Log(_) => LOGGED,
+            Source::Zeros => ZEROS,
+        };
+        put_number(out, u64::from(write.chunk.0) << marks | source | is_other);
         if row != last_row {
             put_number(out, write.stripe.into());
             put_number(out, write.sector.into());
@@ -100,7 +109,11 @@ pub fn decode(kind: u8, table: &[u8], content: Bytes) -> Option<Record> {
             return Some(Record::Write { first, crcs, content });
         }
         3 => Record::Zero { first: Page(table.number()?), pages: table.number()? },
-        4 => return Some(Record::Intent(table.intent(content)?)),
+        4 => return Some(Record::Intent(table.intent(content, MARKS)?)),
+        9 => {
+            let intent = table.intent(content, MARKS_WITH_ZEROS)?;
+            return intent.has_zeros().then_some(Record::Intent(intent));
+        }
         5 => {
             let intent = table.place_or_none()?;
             let (mut last_page, mut last_place) = (0, START);
@@ -153,7 +166,7 @@ impl Table<'_> {
         }
     }
 
-    fn intent(&mut self, inline: Bytes) -> Option<Intent> {
+    fn intent(&mut self, inline: Bytes, marks: u32) -> Option<Intent> {
         let count = self.number()?;
         let mut last_position = 0;
         let mut intent = Intent { inline, ..Intent::default() };
@@ -171,11 +184,13 @@ impl Table<'_> {
                 }
             }
             let (stripe, sector) = row?;
-            let chunk = ChunkIndex(u16::try_from(mark >> MARKS).ok()?);
+            let chunk = ChunkIndex(u16::try_from(mark >> marks).ok()?);
             let crc = self.0.try_get_u32_le().ok()?;
-            let source = match mark & LOGGED {
+            let source = match mark & ((1 << marks) - 1) & !OTHER_ROW {
                 0 => Source::Inline,
-                _ => Source::Log(self.place(&mut last_place)?),
+                LOGGED => Source::Log(self.place(&mut last_place)?),
+                ZEROS => Source::Zeros,
+                _ => return None,
             };
             intent.sectors.push(SectorWrite { stripe, chunk, sector, crc, source });
         }

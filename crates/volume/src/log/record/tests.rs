@@ -74,8 +74,16 @@ fn newer() -> Vec<Record> {
     ]
 }
 
+/// An intent of a sector in each place there is.
+fn intent_with_zeros() -> Record {
+    let Record::Intent(mut intent) = intent() else { unreachable!("it is one") };
+    let crc = crc32c(&[0; SECTOR]);
+    intent.sectors.push(SectorWrite { stripe: 1, chunk: ChunkIndex(0), sector: 8, crc, source: Source::Zeros });
+    Record::Intent(intent)
+}
+
 fn all() -> Vec<Record> {
-    [one_of_each(), newer()].concat()
+    [one_of_each(), newer(), vec![intent_with_zeros()]].concat()
 }
 
 #[test]
@@ -137,7 +145,8 @@ fn the_bytes_are_those_of_the_format_page() {
     }
     // The page itself could change with the code; these do not.
     assert_eq!(crc32c(&bytes), GOLDEN, "{:#010x}", crc32c(&bytes));
-    for (records, golden) in [(one_of_each(), GOLDEN_ALL), (newer(), GOLDEN_NEWER)] {
+    let with_zeros = vec![intent_with_zeros()];
+    for (records, golden) in [(one_of_each(), GOLDEN_ALL), (newer(), GOLDEN_NEWER), (with_zeros, GOLDEN_ZEROS)] {
         let bytes: Vec<u8> = records.iter().flat_map(|record| encoded(record, 0)).collect();
         assert_eq!(crc32c(&bytes), golden, "{:#010x}", crc32c(&bytes));
     }
@@ -146,10 +155,11 @@ fn the_bytes_are_those_of_the_format_page() {
 const GOLDEN: u32 = 0xdd83_8ffc;
 const GOLDEN_ALL: u32 = 0xb38b_cc5b;
 const GOLDEN_NEWER: u32 = 0x0387_bfea;
+const GOLDEN_ZEROS: u32 = 0x3dbf_3c27;
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_record_or_none(mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0u32..10) {
+    fn any_bytes_are_a_record_or_none(mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0u32..11) {
         // Mostly with a head that looks right.
         if bytes.len() >= 16 && kind > 0 {
             bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -163,7 +173,7 @@ proptest! {
 
     #[test]
     fn heads_with_right_checksums_are_decoded_without_harm(
-        kind in 0u8..10, table in prop::collection::vec(any::<u8>(), 0..100), content_bytes in 0u32..100,
+        kind in 0u8..11, table in prop::collection::vec(any::<u8>(), 0..100), content_bytes in 0u32..100,
     ) {
         let mut bytes = BytesMut::new();
         bytes.put_u32_le(MAGIC);
@@ -199,7 +209,7 @@ proptest! {
                 chunk: ChunkIndex(*number as u16),
                 sector: (number >> 3) as u32,
                 crc: *number as u32,
-                source: Source::Log(place(at)),
+                source: if number % 3 == 0 { Source::Zeros } else { Source::Log(place(at)) },
             };
             let stripes = numbers.iter().map(|number| (*number, StripeId(u128::from(*number) << 40))).collect();
             let sectors = numbers.iter().enumerate().map(sector_of).collect();
