@@ -492,6 +492,7 @@ fn object_settings(settings: &Settings, birth: &Birth) -> anyhow::Result<claysto
     };
     Ok(claystone_object::Settings {
         code,
+        policy: settings.policy,
         durability: settings.durability,
         object_bytes_max: settings.object_bytes_max,
         part_bytes_min: PART_BYTES_MIN,

@@ -17,7 +17,9 @@ use anyhow::{Context, anyhow, bail, ensure};
 use claystone_chunk::Durability;
 use claystone_code::{CodeSpec, ForceError, Tier};
 use claystone_host::RecoveryLimits;
+use claystone_meta::HeatPolicy;
 use claystone_nbd::{ServerConfig, tls_config};
+use claystone_object::FirstPolicy;
 
 use crate::drives::Steer;
 use crate::tending::{Care, SUMS_CACHE_MIB_MAX};
@@ -55,6 +57,8 @@ pub struct Settings {
     pub volume_log_bytes: u64,
     /// The code of buckets that name none; `None`: by the number of disks.
     pub code: Option<CodeSpec>,
+    /// The policy that these get when they are made.
+    pub policy: FirstPolicy,
     /// The instruction set that codes run with, one that this machine has; `None`: the fastest.
     pub code_tier: Option<Tier>,
     /// When a put may be acknowledged.
@@ -270,6 +274,7 @@ impl Settings {
             } else {
                 None
             },
+            policy: first_policy(layers)?,
             code_tier: code_tier(layers)?,
             durability: match layers.parsed::<String>("durability", "a text")?.as_str() {
                 "sync" => Durability::Synced,
@@ -346,6 +351,17 @@ impl Settings {
             5 => CodeSpec::ReedSolomon { data: 3, parity: 2 },
             _ => CodeSpec::ReedSolomon { data: 4, parity: 2 },
         })
+    }
+}
+
+fn first_policy(layers: &Layers) -> anyhow::Result<FirstPolicy> {
+    let (text, origin) = layers.text("policy").ok_or_else(|| anyhow!("the setting policy has no value"))?;
+    match text {
+        NONE => Ok(FirstPolicy::None),
+        "auto" => Ok(FirstPolicy::ForDisks),
+        text => HeatPolicy::named(text).map(FirstPolicy::This).map_err(|error| {
+            anyhow!("{origin}: {text:?} is neither a name of `claystone policy list`, nor `auto` or `none`, nor a policy: {error}")
+        }),
     }
 }
 
@@ -458,7 +474,7 @@ const NONE: &str = "none";
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 31] = [
+const NAMES: [(&str, Option<&str>); 32] = [
     ("disks", None),
     ("ssds", None),
     ("steer", Some("latency")),
@@ -473,6 +489,7 @@ const NAMES: [(&str, Option<&str>); 31] = [
     ("volume_log_mib", Some("1024")),
     ("code", None),
     ("code_tier", None),
+    ("policy", Some(NONE)),
     ("durability", Some("sync")),
     ("sync_interval_ms", Some("1000")),
     ("region", Some("us-east-1")),
@@ -557,6 +574,7 @@ mod tests {
         for (name, value, wanted) in [
             ("listen", "nowhere", "--listen"),
             ("code", "rs:4", "--code"),
+            ("policy", "pc:2x5", "--policy: \"pc:2x5\" is neither a name of"),
             ("code_tier", "sse2", "--code-tier: \"sse2\" is not an instruction set: unknown"),
             ("code_tier", FOREIGN_TIER, "has not got"),
             ("code_tier", FOREIGN_TIER, "it has scalar"),

@@ -134,10 +134,10 @@ impl Objects {
         self.settings.code
     }
 
-    /// Makes a bucket. `code` `None`: the store's default.
+    /// Makes a bucket. `code` `None`: the store's default, and the policy that new buckets get.
     ///
     /// # Errors
-    /// `Meta(BucketExists)`, `TooFewDisks` if the code can never be written here.
+    /// `Meta(BucketExists)`, `TooFewDisks` if the code, or one of the policy's, can never be written here.
     pub async fn create_bucket(
         &self,
         name: &str,
@@ -145,7 +145,21 @@ impl Objects {
         code: Option<CodeSpec>,
     ) -> Result<BucketRecord, ObjectError> {
         self.check_code(code)?;
-        Ok(self.meta.create_bucket(name, owner, code, self.env.clock.wall()).await?)
+        let policy = if code.is_some() { None } else { self.first_policy()? };
+        let bucket = self.meta.create_bucket(name, owner, code, self.env.clock.wall()).await?;
+        if policy.is_some() {
+            self.meta.set_policy(name, policy).await?;
+        }
+        Ok(BucketRecord { policy, ..bucket })
+    }
+
+    /// The policy of a bucket that is made now.
+    fn first_policy(&self) -> Result<Option<HeatPolicy>, ObjectError> {
+        let members = self.stripes.stores().members();
+        let nodes = members.iter().filter(|member| member.writable()).map(|member| &member.record.node);
+        let policy = self.settings.policy.on(nodes);
+        policy.iter().try_for_each(|policy| self.check_policy(policy))?;
+        Ok(policy)
     }
 
     /// One bucket.
@@ -199,17 +213,21 @@ impl Objects {
     /// # Errors
     /// `Meta(NoSuchBucket)`, `TooFewDisks`, `Policy`, `OtherTiles` if data would lie otherwise under the compact code.
     pub async fn set_policy(&self, bucket: &str, policy: Option<HeatPolicy>) -> Result<(), ObjectError> {
-        if let Some(policy) = policy {
-            policy.validate()?;
-            self.check_code(Some(policy.compact))?;
-            self.check_code(Some(policy.fast))?;
-            let HeatPolicy { fast, compact, .. } = policy;
-            let tile_bytes = |code: CodeSpec| Layout::new(code.shape(), sub_bytes_for(code), 1).tile_bytes();
-            if tile_bytes(fast) != tile_bytes(compact) {
-                return Err(ObjectError::OtherTiles { fast, compact });
-            }
-        }
+        policy.iter().try_for_each(|policy| self.check_policy(policy))?;
         Ok(self.meta.set_policy(bucket, policy).await?)
+    }
+
+    /// Whether stripes can be kept so here.
+    fn check_policy(&self, policy: &HeatPolicy) -> Result<(), ObjectError> {
+        policy.validate()?;
+        self.check_code(Some(policy.compact))?;
+        self.check_code(Some(policy.fast))?;
+        let HeatPolicy { fast, compact, .. } = *policy;
+        let tile_bytes = |code: CodeSpec| Layout::new(code.shape(), sub_bytes_for(code), 1).tile_bytes();
+        if tile_bytes(fast) != tile_bytes(compact) {
+            return Err(ObjectError::OtherTiles { fast, compact });
+        }
+        Ok(())
     }
 
     /// The code of a bucket's objects when they are no longer new: the fast one of its policy, its own, or the store's default.

@@ -1,7 +1,8 @@
-//! Which code a new stripe gets: a pure function.
+//! Which code a new stripe gets, and which policy a new bucket: pure functions.
 
 use claystone_chunk::{Durability, SECTOR_BYTES};
 use claystone_code::CodeSpec;
+use claystone_meta::HeatPolicy;
 use claystone_stripe::{Layout, sub_bytes_for};
 
 /// What the operator decided, checked.
@@ -9,6 +10,8 @@ use claystone_stripe::{Layout, sub_bytes_for};
 pub struct Settings {
     /// The code of buckets that name none.
     pub code: CodeSpec,
+    /// The policy that such a bucket gets when it is made.
+    pub policy: FirstPolicy,
     /// When a put may be acknowledged.
     pub durability: Durability,
     /// The longest object.
@@ -20,7 +23,39 @@ pub struct Settings {
 impl Settings {
     /// Usual limits of S3 around a code.
     pub fn new(code: CodeSpec) -> Settings {
-        Settings { code, durability: Durability::Synced, object_bytes_max: 5 << 40, part_bytes_min: 5 << 20 }
+        Settings {
+            code,
+            policy: FirstPolicy::None,
+            durability: Durability::Synced,
+            object_bytes_max: 5 << 40,
+            part_bytes_min: 5 << 20,
+        }
+    }
+}
+
+/// Which policy a new bucket gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FirstPolicy {
+    /// None.
+    #[default]
+    None,
+    /// That of the disks there are then; none where they are too few ([`HeatPolicy::for_disks`]).
+    ForDisks,
+    /// This one.
+    This(HeatPolicy),
+}
+
+impl FirstPolicy {
+    /// The policy of a bucket that is made while there are disks on these nodes, one for each disk.
+    pub fn on<N: Ord>(self, nodes: impl IntoIterator<Item = N>) -> Option<HeatPolicy> {
+        match self {
+            FirstPolicy::None => None,
+            FirstPolicy::ForDisks => {
+                let preset = HeatPolicy::for_disks(nodes)?;
+                Some(preset.text.parse().expect("presets are valid"))
+            }
+            FirstPolicy::This(policy) => Some(policy),
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use claystone_meta::{
     VersionRef, Versioning,
 };
 use claystone_object::{
-    Algorithm, Attributes, BodyError, CompletePart, Confirm, Confirmed, CopySource, NewUpload, Object, ObjectError,
-    Part, Put,
+    Algorithm, Attributes, BodyError, CompletePart, Confirm, Confirmed, CopySource, FirstPolicy, NewUpload, Object,
+    ObjectError, Objects, Part, Put, Settings,
 };
 use claystone_stripe::{Member, Unpaced};
 use futures::stream::{self, StreamExt};
@@ -531,6 +531,35 @@ async fn a_bucket_with_a_code_too_wide_for_the_disks_is_refused() {
     let wide: CodeSpec = "rs:10+4".parse().expect("valid");
     let error = world.objects.create_bucket("wide", "me", Some(wide)).await.expect_err("14 chunks, 6 disks");
     assert!(matches!(error, ObjectError::TooFewDisks { needed: 14, available: 6, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_new_bucket_gets_the_policy_of_the_store_unless_it_names_a_code() {
+    let code: CodeSpec = "rs:4+2".parse().expect("valid");
+    let wide = HeatPolicy::named("rsm-6+3").expect("a preset");
+    let named: HeatPolicy = "rsm:2+1/rsm:4+1<=150%,0.25..1.00".parse().expect("valid");
+    for (disks, policy, expected) in [
+        (6, FirstPolicy::None, None),
+        (6, FirstPolicy::This(named), Some(named)),
+        (15, FirstPolicy::ForDisks, Some(HeatPolicy::named("clay").expect("a preset"))),
+        (16, FirstPolicy::ForDisks, Some(wide)),
+        // None to spare.
+        (8, FirstPolicy::ForDisks, None),
+    ] {
+        let world = World::with(disks, Settings { policy, ..Settings::new(code) }).await;
+        for (name, code, expected) in [("plain", None, expected), ("coded", Some(code), None)] {
+            let made = world.objects.create_bucket(name, "me", code).await.expect("a new bucket");
+            assert_eq!((made.policy, made.code), (expected, code), "{name}, {disks} disks, {policy:?}");
+            assert_eq!(world.objects.bucket(name).await.expect("it is there").policy, expected);
+        }
+    }
+    // With disks enough for neither of its codes no bucket is made.
+    let settings = Settings { policy: FirstPolicy::This(wide), ..Settings::new(code) };
+    let world = World::with(6, Settings { policy: FirstPolicy::None, ..settings.clone() }).await;
+    let objects = Objects::new(world.env.clone(), world.meta.clone(), world.stripes.clone(), settings);
+    let error = objects.create_bucket("plain", "me", None).await.expect_err("15 chunks, 6 disks");
+    assert!(matches!(error, ObjectError::TooFewDisks { needed: 15, available: 6, .. }), "{error}");
+    assert!(objects.bucket("plain").await.is_err());
 }
 
 // Test of: [clay §2]

@@ -62,6 +62,10 @@ pub struct Up {
     /// Code of buckets that name none [default: by number of disks: rs:4+2 from six on]
     #[arg(long, value_name = "CODE")]
     code: Option<String>,
+    /// Policy that these buckets get when they are made: a name of `claystone policy list`, a policy, or `auto`: by the number of disks
+    /// [default: none]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
     /// Instruction set that codes run with: scalar, neon, avx2, avx2-gfni or avx512-gfni [default: the fastest there is]
     #[arg(long, value_name = "TIER")]
     code_tier: Option<String>,
@@ -153,6 +157,7 @@ impl Up {
         layers.flag("nbd_tls_key", one(self.nbd_tls_key));
         layers.flag("nbd_tls_ca", one(self.nbd_tls_ca));
         layers.flag("code", one(self.code));
+        layers.flag("policy", one(self.policy));
         layers.flag("code_tier", one(self.code_tier));
         layers.flag("durability", one(self.durability));
         layers.flag("sums_cache_mib", one(self.sums_cache_mib));

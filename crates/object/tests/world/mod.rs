@@ -30,6 +30,11 @@ pub struct World {
 
 impl World {
     pub async fn new(disks: u128, code: &str) -> World {
+        World::with(disks, Settings::new(code.parse().expect("a valid code"))).await
+    }
+
+    /// One with these settings, but for short parts of uploads.
+    pub async fn with(disks: u128, settings: Settings) -> World {
         let env: Env = claystone_host::env().expect("an environment");
         let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database"));
         let stores = Stores::default();
@@ -52,7 +57,7 @@ impl World {
             faulty.push(store);
         }
         let (stripes, _reports) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
-        let settings = Settings { part_bytes_min: 1000, ..Settings::new(code.parse().expect("a valid code")) };
+        let settings = Settings { part_bytes_min: 1000, ..settings };
         let shared: Arc<dyn Meta> = meta.clone();
         let objects = Objects::new(env.clone(), shared, stripes.clone(), settings);
         objects.create_bucket("bucket", "me", None).await.expect("a new bucket");
