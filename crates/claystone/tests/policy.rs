@@ -166,3 +166,24 @@ fn a_bucket_becomes_compact_and_fast_again_under_readers_and_kills() {
     assert!(ok(&scratch, &["policy", "explain", "photos"]).contains("has no policy"));
     assert!(up.stop().success());
 }
+
+#[test]
+fn a_store_with_a_policy_gives_it_to_new_buckets_that_name_no_code() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &["--policy", POLICY]);
+    ok(&scratch, &["bucket", "create", "photos"]);
+    ok(&scratch, &["bucket", "create", "logs", "--code", "replica:3"]);
+    let buckets: Value = serde_json::from_str(&ok(&scratch, &["bucket", "list", "--json"])).expect("json");
+    let of = |name: &str| {
+        let all = buckets["buckets"].as_array().expect("a list");
+        let bucket = all.iter().find(|bucket| bucket["name"] == name).expect("it is there");
+        (bucket["policy"].as_str().map(str::to_owned), bucket["code"].as_str().map(str::to_owned))
+    };
+    assert_eq!(of("photos"), (Some(POLICY.to_owned()), None));
+    assert_eq!(of("logs"), (None, Some("replica:3".to_owned())));
+    // The same again is no error, and with another code it is.
+    ok(&scratch, &["bucket", "create", "logs", "--code", "replica:3"]);
+    let other = scratch.run(&["bucket", "create", "logs", "--code", "replica:2"]);
+    assert!(!other.ok() && other.err.contains("other settings"), "{}", other.err);
+    assert!(up.stop().success());
+}

@@ -147,8 +147,12 @@ impl Objects {
         self.check_code(code)?;
         let policy = if code.is_some() { None } else { self.first_policy()? };
         let bucket = self.meta.create_bucket(name, owner, code, self.env.clock.wall()).await?;
-        if policy.is_some() {
-            self.meta.set_policy(name, policy).await?;
+        if policy.is_some()
+            && let Err(error) = self.meta.set_policy(name, policy).await
+        {
+            // Half a bucket is none: the client will ask again.
+            let _ = self.meta.delete_bucket(name).await;
+            return Err(error.into());
         }
         Ok(BucketRecord { policy, ..bucket })
     }

@@ -82,7 +82,7 @@ impl Gateway {
         match self.objects.create_bucket(&input.bucket, &account.id, code).await {
             Ok(_) => {}
             Err(ObjectError::Meta(MetaError::BucketExists { name, owner })) => {
-                return self.exists_already(&name, &owner, &account.id, &acl, &documents).await;
+                return self.exists_already(&name, &owner, &account.id, code, &acl, &documents).await;
             }
             Err(error) => return Err(from_object(error)),
         }
@@ -102,6 +102,7 @@ impl Gateway {
         name: &str,
         owner: &str,
         account: &str,
+        code: Option<CodeSpec>,
         acl: &Acl,
         documents: &BTreeMap<&str, Vec<u8>>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
@@ -113,7 +114,8 @@ impl Gateway {
         if *acl != Acl::of_bucket(&bucket) {
             return Err(taken());
         }
-        if documents.iter().any(|(name, document)| bucket.documents.get(*name) != Some(document)) {
+        let has_other_code = code.is_some() && bucket.code != code;
+        if has_other_code || documents.iter().any(|(name, document)| bucket.documents.get(*name) != Some(document)) {
             return Err(s3_error!(
                 BucketAlreadyOwnedByYou,
                 "You own a bucket of this name, with other settings than you ask for now"

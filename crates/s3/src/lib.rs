@@ -52,6 +52,7 @@ use s3s::service::S3ServiceBuilder;
 
 pub use keys::{Account, KeyRing, Keys};
 pub use observer::{Observer, Unobserved};
+pub use read::CODE_HEADER;
 pub use service::{Observed, Service};
 
 use crate::gateway::Gateway;

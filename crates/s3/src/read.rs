@@ -352,7 +352,7 @@ fn state_of(policy: Option<HeatPolicy>, codes: &[CodeSpec]) -> Option<&'static s
 /// Header that tells how an object of a bucket with a policy is kept.
 const STATE_HEADER: &str = "x-claystone-state";
 /// Header that tells the code of a bucket or object.
-pub(crate) const CODE_HEADER: &str = "x-claystone-code";
+pub const CODE_HEADER: &str = "x-claystone-code";
 const PARTS_SHOWN_MAX: i32 = 1000;
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::io;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use claystone_code::CodeSpec;
 use claystone_console::api;
+use claystone_s3::CODE_HEADER;
+use hyper::header::HeaderValue;
 use hyper::{Method, Request};
 
 use super::{At, print_json};
@@ -69,12 +71,7 @@ impl Bucket {
                 write!(output(), "{table}")?;
             }
             Action::Create { name, code } => {
-                create(&client, &name).await?;
-                if let Some(code) = code {
-                    set_code(&client, &name, Some(code))
-                        .await
-                        .with_context(|| format!("{name} is made, but has the default code"))?;
-                }
+                create(&client, &name, code).await?;
                 self.at.say(self.json, &format!("made {name}"))?;
             }
             Action::Code { name, code: text } => {
@@ -97,7 +94,7 @@ impl At {
 }
 
 /// Over S3, as any client does it.
-async fn create(client: &AdminClient, name: &str) -> anyhow::Result<()> {
+async fn create(client: &AdminClient, name: &str, code: Option<CodeSpec>) -> anyhow::Result<()> {
     let plain =
         |character: char| character.is_ascii_lowercase() || character.is_ascii_digit() || "-.".contains(character);
     if !(3..=63).contains(&name.len()) || !name.chars().all(plain) {
@@ -111,6 +108,9 @@ async fn create(client: &AdminClient, name: &str) -> anyhow::Result<()> {
     let authority = client.endpoint.s3.to_string();
     let mut request =
         Request::builder().method(Method::PUT).uri(format!("/{name}")).header("host", &authority).body(http::empty())?;
+    if let Some(code) = code {
+        request.headers_mut().insert(CODE_HEADER, HeaderValue::try_from(code.to_string())?);
+    }
     signer.sign(&mut request);
     let response = Connection::open(&authority).await?.send(request).await?;
     let status = response.status();
