@@ -181,6 +181,10 @@ fn a_store_with_a_policy_gives_it_to_new_buckets_that_name_no_code() {
     };
     assert_eq!(of("photos"), (Some(POLICY.to_owned()), None));
     assert_eq!(of("logs"), (None, Some("replica:3".to_owned())));
+    let client = up.client(&scratch);
+    let told =
+        |name: &str| client.request("HEAD", name).send().expect("an answer").header("x-claystone-code").to_owned();
+    assert_eq!((told("/photos"), told("/logs")), ("rsm:2+1".to_owned(), "replica:3".to_owned()));
     // The same again is no error, and with another code it is.
     ok(&scratch, &["bucket", "create", "logs", "--code", "replica:3"]);
     let other = scratch.run(&["bucket", "create", "logs", "--code", "replica:2"]);

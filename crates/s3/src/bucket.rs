@@ -131,8 +131,7 @@ impl Gateway {
         let (input, call) = self.open(request);
         let bucket = self.bucket(&call, &input.bucket, gateway::LIST_BUCKET).await?;
         let mut headers = HeaderMap::new();
-        let code = bucket.code.unwrap_or_else(|| self.objects.default_code());
-        if let Ok(code) = HeaderValue::try_from(code.to_string()) {
+        if let Ok(code) = HeaderValue::try_from(self.objects.code_of(&bucket).to_string()) {
             headers.insert(HeaderName::from_static(CODE_HEADER), code);
         }
         let output = HeadBucketOutput { bucket_region: Some(self.region_of(&bucket)), ..HeadBucketOutput::default() };
