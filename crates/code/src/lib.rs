@@ -60,6 +60,7 @@ mod code;
 mod convert;
 mod field;
 mod grs;
+mod hybrid;
 mod kernel;
 mod linear;
 mod locate;
@@ -83,6 +84,7 @@ pub use convert::{
     CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Kept, Making, NoConversion, StripeChunk, Weakened,
     plan_conversion,
 };
+pub use hybrid::Coded;
 pub use kernel::{ForceError, Matrix, Tier, UnknownTier};
 pub use locate::LocateError;
 pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};

@@ -1,19 +1,26 @@
-//! What a code is called and how large it is: `replica:3`, `rs:6+3`, `lrc:12+2+2`, `pc:2x5`, `clay:16+4:19`, `mirror:4x3`.
+//! What a code is called and how large it is: `replica:3`, `rs:6+3`, `lrc:12+2+2`, `pc:2x5`, `clay:16+4:19`, `mirror:4x3`,
+//! `hybrid:rsm:6+3x2`.
 //!
 //! Invariants:
 //! 1. `FromStr` accepts exactly what `Display` writes: one text for one spec.
 //! 2. A spec that came from `FromStr` is valid; one built by hand is checked by [`CodeSpec::validate`].
 //! 3. A code's bytes follow from its spec alone.
 //!
-//! Left out: how the codes work (`reed_solomon`, `lrc`, `product`, `mergeable`, `clay`, `replicated`, `mirror`).
+//! Left out: how the codes work (`reed_solomon`, `lrc`, `product`, `mergeable`, `clay`, `replicated`, `mirror`, `hybrid`).
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
 use crate::{
-    ChunkIndex, ErasureCode, Tier, clay, grs::Grs, linear::Linear, long::LongReedSolomon, lrc, mergeable, mirror,
-    product, reed_solomon::ReedSolomon, replicated::Replicated,
+    ChunkIndex, Coded, ErasureCode, Tier, clay,
+    grs::Grs,
+    hybrid,
+    linear::{Generator, Linear},
+    long::LongReedSolomon,
+    lrc, mergeable, mirror, product,
+    reed_solomon::ReedSolomon,
+    replicated::Replicated,
 };
 
 /// The name of an erasure code: its family and its numbers.
@@ -87,6 +94,14 @@ pub enum CodeSpec {
         /// Chunks with the bytes of a data chunk, itself included.
         copies: u8,
     },
+    /// `hybrid:CODExc`: the chunks of a code and `copies` of each data chunk, so that a stripe is repaired like a replica and is one
+    /// of the code when its copies are dropped.
+    Hybrid {
+        /// The code: `lrc`, `pc` or `rsm`.
+        coded: Coded,
+        /// Chunks with the bytes of a data chunk, itself included.
+        copies: u8,
+    },
 }
 
 /// The size of a code: how many chunks of each kind, and sub-chunks in a chunk's tile.
@@ -94,7 +109,8 @@ pub enum CodeSpec {
 pub struct Shape {
     /// Data chunks, k.
     pub data: u16,
-    /// Parity chunks, m; for `replica:c` the c - 1 further copies, for `mirror:kxc` k times as many.
+    /// Parity chunks, m; for `replica:c` the c - 1 further copies, for `mirror:kxc` k times as many, and for
+    /// `hybrid:CODExc` these beside the parity of the code.
     pub parity: u16,
     /// Sub-chunks in one tile of a chunk: 1, 2 for long codes over GF(2^16), more for Clay.
     pub alpha: u32,
@@ -112,7 +128,7 @@ impl Shape {
 pub enum SpecError {
     /// The part before the first colon is no family.
     #[error(
-        "unknown code family: expected replica:C, mirror:KxC, rs:K+M, lrc:K+L+G, pc:RxC, rsm:K+M, clay:K+M:D, isal:K+M or klauspost:K+M"
+        "unknown code family: expected replica:C, mirror:KxC, hybrid:CODExC, rs:K+M, lrc:K+L+G, pc:RxC, rsm:K+M, clay:K+M:D, isal:K+M or klauspost:K+M"
     )]
     UnknownFamily,
     /// The family is known, but the rest does not have its form.
@@ -126,6 +142,14 @@ pub enum SpecError {
     /// `replica:0`, `mirror:4x0`.
     #[error("a replicated code needs at least 1 copy, got 0")]
     NoCopies,
+    /// `hybrid:rsm:6+3x1`: without further copies it is the code itself.
+    #[error("a hybrid of {coded} and copies has at least 2 of each data chunk, got {copies}")]
+    TooFewCopies {
+        /// The code.
+        coded: CodeSpec,
+        /// What was asked for.
+        copies: u8,
+    },
     /// No data chunk.
     #[error("a code needs at least 1 data chunk, got 0")]
     NoData,
@@ -260,6 +284,10 @@ impl CodeSpec {
                 assert!(copies > 0, "no copies");
                 (data.into(), u16::from(data) * (u16::from(copies) - 1), 1)
             }
+            Self::Hybrid { coded, copies } => {
+                assert!(copies > 0, "no copies");
+                return coded.shape(copies);
+            }
         };
         Shape { data, parity, alpha }
     }
@@ -269,7 +297,15 @@ impl CodeSpec {
         matches!(*self, Self::ReedSolomon { data, parity } if u32::from(data) + u32::from(parity) > u32::from(Self::CHUNKS_MAX))
     }
 
-    /// How many chunks of a stripe may be lost at once, whichever they are. LRC, product and mirror codes recover most
+    /// The code of a stripe without further copies of data chunks: that of a hybrid, else the code itself.
+    pub fn without_copies(&self) -> CodeSpec {
+        match *self {
+            Self::Hybrid { coded, .. } => coded.spec(),
+            other => other,
+        }
+    }
+
+    /// How many chunks of a stripe may be lost at once, whichever they are. LRC, product, mirror and hybrid codes recover most
     /// patterns of some more: [`tolerance_left`](Self::tolerance_left) knows which.
     pub fn tolerance(&self) -> u16 {
         match *self {
@@ -278,11 +314,14 @@ impl CodeSpec {
             Self::Clay { parity, .. } | Self::Mergeable { parity, .. } => parity.into(),
             Self::Lrc { global, .. } => u16::from(global) + 1,
             Self::Product { .. } => 3,
+            // Of what loses a stripe of the code one chunk at least is data, and has all its copies.
+            Self::Hybrid { coded, copies } => coded.spec().tolerance() + u16::from(copies).saturating_sub(1),
         }
     }
 
     /// How many more chunks may be lost, whichever they are, of a stripe without the chunks `lost`. Negative if the rest
-    /// does not determine the stripe any more: at least so many of the lost chunks have to come back.
+    /// does not determine the stripe any more: at least so many of the lost chunks have to come back. Of products with
+    /// copies it may be more than is said.
     ///
     /// # Panics
     /// If `lost` names a chunk that is none or names one twice, and for a spec that [`validate`](Self::validate) rejects.
@@ -296,6 +335,7 @@ impl CodeSpec {
             Self::Lrc { data, local, .. } => lrc::tolerance_left(data, local, &is_lost),
             Self::Product { rows, columns } => product::tolerance_left(rows, columns, &is_lost),
             Self::Mirror { data, .. } => mirror::tolerance_left(data, &is_lost),
+            Self::Hybrid { coded, copies } => hybrid::tolerance_left(coded, copies, &is_lost),
             // Any k chunks determine the stripe.
             _ => i32::from(self.tolerance()) - lost.len() as i32,
         }
@@ -303,7 +343,7 @@ impl CodeSpec {
 
     /// Whether two chunks of a stripe may lie on one disk. If all pairs on each disk may, then as many disks may be lost as
     /// [`tolerance`](Self::tolerance) says of chunks: each of them costs the stripe no more than one chunk does. So it is
-    /// with chunks of a mirror that are copies of different data; under other codes no two may.
+    /// with chunks of a mirror that are copies of different data, and with the further copies of a hybrid; no other two may.
     ///
     /// # Panics
     /// If they are one chunk or none, and for a spec that [`validate`](Self::validate) rejects.
@@ -313,6 +353,10 @@ impl CodeSpec {
         assert!(one.0 < chunks && other.0 < chunks, "chunks {one} and {other} of {chunks}");
         match *self {
             Self::Mirror { data, .. } => mirror::copied(one, data) != mirror::copied(other, data),
+            Self::Hybrid { coded, .. } => match (hybrid::copied(coded, one), hybrid::copied(coded, other)) {
+                (Some(one), Some(other)) => one != other,
+                _ => false,
+            },
             _ => false,
         }
     }
@@ -324,6 +368,8 @@ impl CodeSpec {
     pub fn disks_min(&self) -> u16 {
         match *self {
             Self::Mirror { copies, .. } => copies.into(),
+            // A disk for each further copy of all data.
+            Self::Hybrid { coded, copies } => coded.spec().shape().chunks() + u16::from(copies) - 1,
             _ => self.shape().chunks(),
         }
     }
@@ -351,6 +397,14 @@ impl CodeSpec {
                 (data, parity, 1)
             }
             Self::Mergeable { data, parity } => (u16::from(data), u16::from(parity), 1),
+            Self::Hybrid { coded, copies } => {
+                coded.spec().validate()?;
+                if copies < 2 {
+                    return Err(SpecError::TooFewCopies { coded: coded.spec(), copies });
+                }
+                let Shape { data, parity, .. } = self.shape();
+                (data, parity, 1)
+            }
             Self::Mirror { .. } => {
                 let Shape { data, parity, .. } = self.shape();
                 (data, parity, 1)
@@ -415,14 +469,28 @@ impl CodeSpec {
                 let grid = clay::Grid::new(data, parity, helpers)?;
                 Arc::new(clay::Clay::new(*self, grid, tier))
             }
-            Self::Lrc { data, local, global } => {
-                let generator =
-                    lrc::generator(data, local, global).ok_or(SpecError::Unproved { data, local, global })?;
+            Self::Lrc { .. }
+            | Self::Product { .. }
+            | Self::Mergeable { .. }
+            | Self::Mirror { .. }
+            | Self::Hybrid { .. } => {
+                let generator = self.generator().expect("a validated spec of these families");
                 Arc::new(Linear::new(*self, generator, tier))
             }
-            Self::Product { rows, columns } => Arc::new(Linear::new(*self, product::generator(rows, columns), tier)),
-            Self::Mergeable { data, parity } => Arc::new(Linear::new(*self, mergeable::generator(data, parity), tier)),
-            Self::Mirror { data, copies } => Arc::new(Linear::new(*self, mirror::generator(data, copies), tier)),
+        })
+    }
+}
+
+impl CodeSpec {
+    /// What `linear` makes the code of; `None`: another module does, or it is not valid.
+    pub(crate) fn generator(&self) -> Option<Generator> {
+        Some(match *self {
+            Self::Lrc { data, local, global } => lrc::generator(data, local, global)?,
+            Self::Product { rows, columns } => product::generator(rows, columns),
+            Self::Mergeable { data, parity } => mergeable::generator(data, parity),
+            Self::Mirror { data, copies } => mirror::generator(data, copies),
+            Self::Hybrid { coded, copies } => hybrid::generator(&coded.spec().generator()?, copies),
+            _ => return None,
         })
     }
 }
@@ -439,6 +507,7 @@ impl fmt::Display for CodeSpec {
             Self::Product { rows, columns } => write!(f, "pc:{rows}x{columns}"),
             Self::Mergeable { data, parity } => write!(f, "rsm:{data}+{parity}"),
             Self::Mirror { data, copies } => write!(f, "mirror:{data}x{copies}"),
+            Self::Hybrid { coded, copies } => write!(f, "hybrid:{}x{copies}", coded.spec()),
         }
     }
 }
@@ -474,12 +543,21 @@ impl FromStr for CodeSpec {
             "pc" => ("pc:RxC", 255, times(rest).map(|(rows, columns)| Self::Product { rows, columns })),
             "rsm" => ("rsm:K+M", 255, sum(rest).map(|(data, parity)| Self::Mergeable { data, parity })),
             "mirror" => ("mirror:KxC", 255, times(rest).map(|(data, copies)| Self::Mirror { data, copies })),
+            "hybrid" => ("hybrid:CODExC with a CODE of rsm, lrc or pc", 255, hybrid(rest)?),
             _ => return Err(SpecError::UnknownFamily),
         };
         let spec = spec.ok_or(SpecError::Malformed { expected, most })?;
         spec.validate()?;
         Ok(spec)
     }
+}
+
+/// `CODExC`.
+fn hybrid(text: &str) -> Result<Option<CodeSpec>, SpecError> {
+    let Some((coded, copies)) = text.rsplit_once('x') else { return Ok(None) };
+    let Some(copies) = number(copies) else { return Ok(None) };
+    let coded = Coded::of(coded.parse()?);
+    Ok(coded.map(|coded| CodeSpec::Hybrid { coded, copies }))
 }
 
 /// `K+M`.

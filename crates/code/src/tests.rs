@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use proptest::prelude::*;
 
 use crate::{
-    ChunkIndex, ChunkRead, CodeSpec, ErasureCode, Method, ReadCosts, ReadPlan, RepairStage, Shape, SpecError, Tier,
-    Unrecoverable, UpdatePlan, code::narrow, field::mul,
+    ChunkIndex, ChunkRead, CodeSpec, Coded, ErasureCode, Method, ReadCosts, ReadPlan, RepairStage, Shape, SpecError,
+    Tier, Unrecoverable, UpdatePlan, code::narrow, field::mul,
 };
 
 const ALL: [&str; 16] = [
@@ -185,6 +185,7 @@ fn small_codes_of_every_family_encode_grow_change_and_recover() {
     for text in [
         "replica:3",
         "mirror:2x2",
+        "hybrid:rsm:2+1x2",
         "rs:3+2",
         "isal:3+2",
         "klauspost:3+2",
@@ -606,7 +607,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spec_that_is_accepted_is_written_as_it_was_read(text in "(replica|rs|rsm|clay|lrc|pc|mirror)?[:+0-9x ]{0,12}") {
+    fn a_spec_that_is_accepted_is_written_as_it_was_read(text in "(hybrid:)?(replica|rs|rsm|clay|lrc|pc|mirror)?[:+0-9x ]{0,12}") {
         if let Ok(spec) = text.parse::<CodeSpec>() {
             prop_assert_eq!(spec.to_string(), text);
             prop_assert_eq!(spec.validate(), Ok(()));
@@ -614,7 +615,7 @@ proptest! {
     }
 
     #[test]
-    fn every_spec_reads_back_or_is_rejected_the_same_way(family in 0..8, data: u8, parity: u8, helpers: u8) {
+    fn every_spec_reads_back_or_is_rejected_the_same_way(family in 0..9, data: u8, parity: u8, helpers: u8) {
         let spec = match family {
             0 => CodeSpec::Replicated { copies: data },
             1 => CodeSpec::ReedSolomon { data: data.into(), parity: parity.into() },
@@ -623,6 +624,7 @@ proptest! {
             4 => CodeSpec::Product { rows: data, columns: parity },
             5 => CodeSpec::Mergeable { data, parity },
             6 => CodeSpec::Mirror { data, copies: parity },
+            7 => CodeSpec::Hybrid { coded: Coded::Product { rows: data % 8, columns: parity % 8 }, copies: helpers % 4 },
             _ => CodeSpec::Clay { data, parity, helpers },
         };
         prop_assert_eq!(spec.to_string().parse(), spec.validate().map(|()| spec));

@@ -10,7 +10,7 @@ use claystone_code::{ChunkIndex, CodeSpec, Tier, UpdatePlan};
 use sha2::{Digest, Sha256};
 
 /// Spec, bytes of a sub-chunk, SHA-256 over all parity tiles in chunk order, of the data of [`noise`] from seed 1.
-const GOLDEN: [(&str, usize, &str); 53] = [
+const GOLDEN: [(&str, usize, &str); 55] = [
     ("replica:3", 1021, "d8b856fc065eeb38209f6b11b9b115a527b1fc653a7f8af57219bec5c91d564d"),
     ("rs:4+2", 1021, "332e0756411604f33b194980c02f8c3214c2a5415692ec32539a43d66677d832"),
     ("rs:6+3", 1021, "d9914819065fca3623a6b12844913ac0fd98f5b579afbecddf4d87c6baa6afdd"),
@@ -64,6 +64,8 @@ const GOLDEN: [(&str, usize, &str); 53] = [
     ("mirror:4x2", 1021, "0c8d198f39b67ac151f3ae3c6b79d68d900cfeddb67dc293e2c3249132e9d884"),
     ("mirror:4x3", 1021, "72d7a7033ba180972dedc0953c72b4cd32ef09e7ce6951de5bfc1ed40ea112ab"),
     ("mirror:10x2", 1021, "8783da1e5f1fd1ef1700c57197302301d7a4aa19674f4acc9c16ec100c026fbe"),
+    ("hybrid:rsm:6+3x2", 1021, "da0d76ff2582bf2d6af272ccac376ef46e89211514f9e093af4479ff1f03ee39"),
+    ("hybrid:pc:2x5x2", 1021, "3dd7a613701d9ad103b07a627052923ad17bfde3761de6b8d277d60cac2bfbe6"),
 ];
 
 #[test]

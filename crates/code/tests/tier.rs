@@ -22,6 +22,7 @@ fn the_forced_tier_is_the_one_that_codes_run_with() {
         "pc:2x5",
         "rsm:6+3",
         "mirror:4x3",
+        "hybrid:rsm:6+3x2",
     ] {
         let spec: CodeSpec = text.parse().expect("a valid spec");
         assert_eq!(spec.build().expect("a valid spec").tier(), Tier::Scalar, "{text}");

@@ -6,7 +6,7 @@ use super::{
     CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Making, NoConversion, StripeChunk, plan_conversion,
 };
 use crate::{
-    ChunkIndex, CodeSpec, SpecError, Tier,
+    ChunkIndex, CodeSpec, Coded, SpecError, Tier,
     tests::{noise, stripe, tier},
 };
 
@@ -98,6 +98,14 @@ fn counts_are_the_corrected_ones_of_the_papers() {
         ("rs:4+2", "mirror:4x3", FewestReads, (1, 1), 4, 8),
         ("mirror:4x2", "mirror:4x3", FewestReads, (1, 1), 4, 4),
         ("rs:6+3", "replica:3", FewestReads, (1, 6), 6, 12),
+        // With the parity there, copies are dropped and nothing else; merging reads parity alone, or none where it is kept.
+        ("hybrid:rsm:6+3x2", "rsm:6+3", FewestReads, (1, 1), 0, 0),
+        ("hybrid:rsm:6+3x2", "rsm:12+3", FewestReads, (2, 1), 6, 3),
+        ("hybrid:pc:2x5x2", "pc:2x5", FewestReads, (1, 1), 0, 0),
+        ("hybrid:pc:2x5x2", "pc:6x5", FewestReads, (3, 1), 15, 6),
+        ("hybrid:lrc:12+6+2x2", "lrc:12+2+2", FewestReads, (1, 1), 6, 2),
+        ("rsm:6+3", "hybrid:rsm:6+3x2", FewestReads, (1, 1), 6, 6),
+        ("mirror:6x2", "hybrid:rsm:6+3x2", FewestReads, (1, 1), 6, 3),
         ("replica:2", "replica:3", FewestReads, (1, 1), 1, 1),
         ("replica:3", "replica:2", FewestReads, (1, 1), 0, 0),
         // Nothing in common but the data.
@@ -183,6 +191,10 @@ fn no_stripe_becomes_less_safe_for_those_it_is_merged_with() {
     assert_eq!(weakened("mirror:6x3", "rsm:6+2", &[(0, 7)]), None);
     assert_eq!(weakened("mirror:6x3", "rsm:6+2", &[(0, 0)]), None);
     assert_eq!(weakened("mirror:6x3", "rsm:6+2", &[(0, 0), (0, 1)]), Some((0, 1, 0)));
+    // What copies survive beside the code is what they are dropped for.
+    assert_eq!(weakened("hybrid:rsm:6+3x2", "rsm:6+3", &[]), None);
+    assert_eq!(weakened("hybrid:rsm:6+3x2", "rsm:6+3", &[(0, 0)]), Some((0, 3, 2)));
+    assert_eq!(weakened("hybrid:rsm:6+3x2", "rsm:6+3", &[(0, 9), (0, 14)]), None);
     // A new code that survives less is held to that.
     assert_eq!(weakened("rsm:6+3", "rsm:12+2", &[]), None);
     assert_eq!(weakened("rsm:6+3", "rsm:12+2", &[(0, 0)]), Some((0, 2, 1)));
@@ -207,7 +219,7 @@ fn a_conversion_never_reads_more_than_the_data() {
 proptest! {
     #[test]
     fn any_two_small_codes_convert(
-        families in (0..6, 0..6), sizes in (1..9u8, 1..5u8, 1..5u8), others in (1..9u8, 1..5u8, 1..5u8), goal in 0..2usize,
+        families in (0..7, 0..7), sizes in (1..9u8, 1..5u8, 1..5u8), others in (1..9u8, 1..5u8, 1..5u8), goal in 0..2usize,
     ) {
         let code = |family, (a, b, c): (u8, u8, u8)| match family {
             0 => CodeSpec::ReedSolomon { data: a.into(), parity: b.into() },
@@ -215,6 +227,7 @@ proptest! {
             2 => CodeSpec::Product { rows: b, columns: c },
             3 => CodeSpec::Mergeable { data: a, parity: b.min(4) },
             4 => CodeSpec::Mirror { data: a, copies: b + 1 },
+            5 => CodeSpec::Hybrid { coded: Coded::Mergeable { data: a, parity: b.min(4) }, copies: 1 + c },
             _ => CodeSpec::Replicated { copies: b },
         };
         let (from, to) = (code(families.0, sizes), code(families.1, others));

@@ -1,4 +1,4 @@
-//! LRC, product, mergeable and mirror codes: what they recover, what a repair reads, what their bytes are.
+//! LRC, product, mergeable, mirror and hybrid codes: what they recover, what a repair reads, what their bytes are.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use proptest::prelude::*;
 
 use super::{Generator, Span};
 use crate::{
-    ChunkIndex, CodeSpec, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable, UpdatePlan,
+    ChunkIndex, CodeSpec, Coded, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable,
+    UpdatePlan,
     field::{mul, power},
-    lrc, mergeable, mirror, product,
+    mergeable,
     tests::{build, check_plan, noise, plan_without, stripe, tier},
 };
 
-const LISTED: [&str; 12] = [
+const LISTED: [&str; 15] = [
     "lrc:12+2+2",
     "lrc:12+6+2",
     "lrc:12+3+3",
@@ -25,16 +26,13 @@ const LISTED: [&str; 12] = [
     "rsm:20+4",
     "mirror:4x3",
     "mirror:5x2",
+    "hybrid:rsm:6+3x2",
+    "hybrid:pc:2x5x2",
+    "hybrid:lrc:12+6+2x2",
 ];
 
 fn generator(text: &str) -> Generator {
-    match text.parse().expect("a valid spec") {
-        CodeSpec::Lrc { data, local, global } => lrc::generator(data, local, global).expect("a proved code"),
-        CodeSpec::Product { rows, columns } => product::generator(rows, columns),
-        CodeSpec::Mergeable { data, parity } => mergeable::generator(data, parity),
-        CodeSpec::Mirror { data, copies } => mirror::generator(data, copies),
-        other => panic!("{other} has another module"),
-    }
+    text.parse::<CodeSpec>().expect("a valid spec").generator().expect("of this module")
 }
 
 /// All sets of `size` of the numbers below `n`.
@@ -252,7 +250,7 @@ fn all_independent(span: &Span, from: usize, to: usize, left: usize, column: &dy
 
 #[test]
 fn plans_read_no_more_than_the_best_of_all_plans() {
-    for text in ["lrc:4+2+1", "lrc:4+2+2", "pc:2x2", "pc:2x3", "rsm:4+2", "mirror:3x3"] {
+    for text in ["lrc:4+2+1", "lrc:4+2+2", "pc:2x2", "pc:2x3", "rsm:4+2", "mirror:3x3", "hybrid:rsm:3+2x2"] {
         let code = build(text);
         let generator = generator(text);
         for size in 1..=3 {
@@ -339,7 +337,9 @@ fn parity_is_the_sum_that_update_coefficients_tell() {
         check_parity(&*code, &chunks);
     }
     // One local, two global; one row, one column, the corner; its own copies.
-    for (text, parities) in [("lrc:12+2+2", 3), ("pc:2x5", 3), ("rsm:10+4", 4), ("mirror:4x3", 2)] {
+    for (text, parities) in
+        [("lrc:12+2+2", 3), ("pc:2x5", 3), ("rsm:10+4", 4), ("mirror:4x3", 2), ("hybrid:rsm:6+3x3", 5)]
+    {
         let UpdatePlan::Delta(deltas) = build(text).plan_update(ChunkIndex(1)) else { panic!("{text} has deltas") };
         assert_eq!(deltas.len(), parities, "{text}");
     }
@@ -386,6 +386,11 @@ fn tolerance_left_is_what_plans_tell() {
         "mirror:4x2",
         "mirror:3x4",
         "mirror:4x3",
+        "hybrid:rsm:3+2x2",
+        "hybrid:rsm:2+2x4",
+        "hybrid:rsm:1+3x3",
+        "hybrid:lrc:4+2+1x2",
+        "hybrid:lrc:3+1+2x3",
     ] {
         let code = build(text);
         let n = code.shape().chunks();
@@ -439,7 +444,20 @@ fn wide_local_and_product_codes_tell_what_is_left() {
 /// one of one disk more that is not.
 #[test]
 fn as_many_disks_may_be_lost_as_chunks() {
-    for text in ["mirror:4x3", "mirror:3x2", "mirror:2x4", "mirror:1x3", "rs:4+2", "lrc:4+2+2", "replica:3"] {
+    for text in [
+        "mirror:4x3",
+        "mirror:3x2",
+        "mirror:2x4",
+        "mirror:1x3",
+        "rs:4+2",
+        "lrc:4+2+2",
+        "replica:3",
+        "hybrid:rsm:6+3x2",
+        "hybrid:rsm:4+2x3",
+        "hybrid:lrc:4+2+2x2",
+        "hybrid:pc:2x2x2",
+        "hybrid:pc:2x3x3",
+    ] {
         let spec: CodeSpec = text.parse().expect("a valid spec");
         let chunks: Vec<ChunkIndex> = (0..spec.shape().chunks()).map(ChunkIndex).collect();
         // On the fewest disks there can be: each chunk on the first that lets it, from another one on each time.
@@ -471,6 +489,47 @@ fn copies_of_one_data_chunk_share_no_disk() {
     assert!(!share(1, 5) && !share(9, 1) && !share(5, 9));
     assert!(share(0, 1) && share(0, 5) && share(8, 5));
     assert!(!CodeSpec::ReedSolomon { data: 4, parity: 2 }.may_share_disk(ChunkIndex(0), ChunkIndex(1)));
+}
+
+#[test]
+fn a_stripe_with_copies_reads_one_chunk_for_each_that_has_another() {
+    let reads = |lost: &[u16]| {
+        let plan = plan_without(&*build("hybrid:rsm:6+3x2"), lost);
+        plan.reads.iter().map(|read| read.chunk.0).collect::<Vec<_>>()
+    };
+    // Data and parity as under rsm:6+3, then the second copies.
+    assert_eq!(reads(&[1]), [10]);
+    assert_eq!(reads(&[10]), [1]);
+    assert_eq!(reads(&[0, 3, 14]), [5, 9, 12]);
+    assert_eq!(reads(&[7]).len(), 6, "parity is made of data");
+    // Both copies of one: the others and a parity, each wherever it is left.
+    assert_eq!(reads(&[0, 9]).len(), 6);
+    let left = |lost: &[u16]| {
+        let lost: Vec<ChunkIndex> = lost.iter().copied().map(ChunkIndex).collect();
+        CodeSpec::Hybrid { coded: Coded::Mergeable { data: 6, parity: 3 }, copies: 2 }.tolerance_left(&lost)
+    };
+    assert_eq!((left(&[]), left(&[6, 7, 8]), left(&[0, 9]), left(&[0, 1, 2, 3, 4, 5])), (4, 1, 2, 3));
+    assert_eq!((left(&[0, 9, 6, 7, 8]), left(&[0, 9, 1, 10, 6, 7, 8])), (-1, -2));
+}
+
+/// Of products with copies less may be told than is left, and never more.
+#[test]
+fn what_is_told_of_copies_beside_products_is_kept() {
+    for text in ["hybrid:pc:1x2x3", "hybrid:pc:2x2x2"] {
+        let (spec, generator): (CodeSpec, _) = (text.parse().expect("a valid spec"), generator(text));
+        let n = generator.chunks();
+        let chunks = |set: u32| (0..n).filter(|chunk| set >> chunk & 1 == 1).collect::<Vec<u16>>();
+        let left = |set| spec.tolerance_left(&chunks(set).into_iter().map(ChunkIndex).collect::<Vec<_>>());
+        let left: Vec<i32> = (0..1 << n).map(left).collect();
+        for set in 0..1u32 << n {
+            let lost = chunks(set);
+            assert_eq!(left[set as usize] >= 0, is_recovered(&generator, &lost), "{text} without {lost:?}");
+            for chunk in (0..n).filter(|chunk| !lost.contains(chunk)) {
+                assert!(left[(set | 1 << chunk) as usize] >= left[set as usize] - 1, "{text}: {chunk} beside {lost:?}");
+            }
+        }
+        assert_eq!(left[0], i32::from(spec.tolerance()));
+    }
 }
 
 #[test]
@@ -526,6 +585,19 @@ fn bad_specs_are_rejected_with_the_numbers() {
     for text in ["mirror:4", "mirror:4x", "mirror:4x03", "mirror:4x3x1", "mirror:256x2"] {
         assert_eq!(error(text), SpecError::Malformed { expected: "mirror:KxC", most: 255 }, "{text}");
     }
+    let expected = "hybrid:CODExC with a CODE of rsm, lrc or pc";
+    for text in
+        ["hybrid:rsm:6+3", "hybrid:rs:6+3x2", "hybrid:rsm:6+3x02", "hybrid:hybrid:rsm:6+3x2x2", "hybrid:replica:3x2"]
+    {
+        assert_eq!(error(text), SpecError::Malformed { expected, most: 255 }, "{text}");
+    }
+    assert_eq!(error("hybrid:6x2"), SpecError::UnknownFamily);
+    assert_eq!(error("hybrid:rsm:6+5x2"), SpecError::TooWideToMerge { data: 6, parity: 5, most: 0 });
+    let coded = CodeSpec::Mergeable { data: 6, parity: 3 };
+    for copies in [0, 1] {
+        assert_eq!(error(&format!("hybrid:rsm:6+3x{copies}")), SpecError::TooFewCopies { coded, copies });
+    }
+    assert_eq!(error("hybrid:rsm:100+3x3"), SpecError::TooManyChunks { data: 100, parity: 203, limit: 256 });
     assert_eq!(error("mirror:4x0"), SpecError::NoCopies);
     assert_eq!(error("mirror:0x3"), SpecError::NoData);
     assert_eq!(error("mirror:4x1"), SpecError::TooFewParity { parity: 0, least: 1 });
@@ -553,6 +625,8 @@ fn bad_specs_are_rejected_with_the_numbers() {
         "rsm:253+3",
         "mirror:128x2",
         "mirror:1x255",
+        "hybrid:rsm:126+3x2",
+        "hybrid:rsm:1+1x255",
     ] {
         let spec: CodeSpec = text.parse().expect(text);
         let lost: BTreeSet<u16> = (0..spec.tolerance()).collect();

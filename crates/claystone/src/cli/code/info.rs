@@ -102,7 +102,7 @@ fn for_people(all: &[Figures]) -> Table {
 }
 
 /// Some of each family, those that the documents speak of.
-pub const DEFAULT: [&str; 22] = [
+pub const DEFAULT: [&str; 24] = [
     "replica:2",
     "replica:3",
     "mirror:4x3",
@@ -119,6 +119,8 @@ pub const DEFAULT: [&str; 22] = [
     "pc:2x5",
     "pc:6x5",
     "rsm:10+4",
+    "rsm:6+3",
+    "hybrid:rsm:6+3x2",
     "clay:4+2:5",
     "clay:6+3:8",
     "clay:9+3:11",
