@@ -183,7 +183,7 @@ pub fn run_spread(step: SpreadStep) -> Result<bool> {
 async fn spread(world: World, step: SpreadStep) -> Result<bool> {
     let mut cluster = Cluster::reclaiming_at_once(world, SpreadStep::DISKS).await?;
     let policy: HeatPolicy = "replica:2/rsm:3+1/rsm:6+1<=400%,0.25..1.00".parse().expect("a policy");
-    cluster.running.objects.set_code(BUCKET, policy.fresh()).await?;
+    cluster.running.objects.set_code(BUCKET, policy.fresh_code()).await?;
     let object = Stored { seed: 1, bytes: 3 * CHUNK_BYTES };
     put_on(&cluster, 0..2, &[("object".to_owned(), object)]).await?;
     cluster.running.objects.set_policy(BUCKET, Some(policy)).await?;

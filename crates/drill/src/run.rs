@@ -69,13 +69,14 @@ const CODES: [(&str, &str); 8] = [
 ];
 
 /// Policies of the bucket, without bounds: upkeep converts by itself then, too.
-const POLICIES: [&str; 6] = [
+const POLICIES: [&str; 7] = [
     "rsm:3+2/rsm:6+2",
     "replica:3/rsm:3+2/rsm:6+2",
     "lrc:4+2+2/lrc:4+1+2",
     "replica:3/lrc:4+2+2/lrc:4+1+2",
     "pc:1x2/pc:2x2",
     "mirror:6x3/clay:6+2:7",
+    "hybrid:2/rsm:3+2/rsm:6+2",
 ];
 
 struct Drill {
@@ -111,7 +112,7 @@ impl Drill {
             Some(policy) => (policy.fast, policy.compact),
             None => (parse(code), parse(other)),
         };
-        let fresh = policy.and_then(|policy| policy.fresh());
+        let fresh = policy.and_then(|policy| policy.fresh_code());
         let both = || [codes.0, codes.1].into_iter();
         // Those that are merged lie on disks of their own.
         let sources = (codes.1.shape().data / codes.0.shape().data).max(1);

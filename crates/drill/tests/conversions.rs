@@ -116,6 +116,14 @@ fn every_step_of_encoding_copies_is_killed_and_loses_a_disk() {
     both_ways("mirror:2x2", "rsm:2+1");
 }
 
+/// Copies beside parity are only dropped, or the parities merged.
+#[test]
+fn every_step_of_dropping_copies_beside_parity_is_killed_and_loses_a_disk() {
+    for compact in ["rsm:2+1", "rsm:4+1"] {
+        every_step(case("hybrid:rsm:2+1x2", compact));
+    }
+}
+
 #[test]
 fn every_step_of_merging_copies_is_killed_and_loses_a_disk() {
     every_step(case("mirror:2x2", "rsm:4+1"));

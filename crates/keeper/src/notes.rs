@@ -17,8 +17,8 @@ impl Keeper {
 }
 
 fn without_copies(bucket: &str, policy: HeatPolicy, roomy: usize) -> Option<String> {
-    let HeatPolicy { fresh_copies, fast, .. } = policy;
-    let (copies, needed) = (fresh_copies?, usize::from(fast.disks_min()));
+    let HeatPolicy { fresh, fast, .. } = policy;
+    let (copies, needed) = (fresh?.copies, usize::from(policy.roomy_for_copies()));
     (roomy < needed).then(|| {
         format!(
             "new objects of bucket {bucket} get {fast} at once instead of {copies} copies: {roomy} disks take writes and have more than a \
@@ -69,6 +69,9 @@ mod tests {
         assert_eq!(without_copies("b", copies, 9), None);
         let said = without_copies("b", copies, 8).expect("too few");
         assert!(said.starts_with("new objects of bucket b get rsm:6+3 at once instead of 3 copies: 8 disks"), "{said}");
+        let hybrid = policy("hybrid:2/rsm:6+3/rsm:12+3<=160%,0.25..1.00");
+        assert!(without_copies("b", hybrid, 9).is_some(), "the second copies have a disk at least");
+        assert_eq!(without_copies("b", hybrid, 10), None);
         assert_eq!(without_copies("b", policy("rsm:6+3/rsm:12+3<=160%,0.25..1.00"), 0), None);
     }
 

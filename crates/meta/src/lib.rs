@@ -17,7 +17,7 @@ mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use policy::{HeatPolicy, PRESETS, PolicyError, Preset, Reads};
+pub use policy::{Fresh, HeatPolicy, PRESETS, PolicyError, Preset, Reads};
 pub use record::{
     AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, Held,
     ObjectRecord, Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord,

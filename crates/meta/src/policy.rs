@@ -8,15 +8,16 @@
 //!  |         |      |        +------------ chunks take at most so many bytes for a hundred bytes of objects, where that can be met
 //!  |         |      +--------------------- the compact code: of what is read little
 //!  |         +---------------------------- the fast code: of what is read much
-//!  +-------------------------------------- copies of each data chunk while a stripe is new; without it, what is new is fast
+//!  +-------------------------------------- copies of each data chunk while a stripe is new; `hybrid:2`: copies, and the parity of the
+//!                                          fast code too; without either, what is new is fast
 //! ```
 //!
 //! Invariants:
 //! 1. `FromStr` accepts exactly what `Display` writes.
 //! 2. Whole stripes of the fast code make one of the compact code, which takes less space and survives no fewer losses.
 //! 3. Between the two thresholds there is room, so that a steady heat changes a stripe once at most.
-//! 4. What is new has the data chunks of a fast stripe, takes more space, and survives no more losses: to encode it, parity is
-//!    made and copies are dropped.
+//! 4. What is new has the data chunks of a fast stripe and takes more space. To make it fast, copies are dropped, and parity is made if
+//!    it has none; copies alone survive no more losses than the fast code does.
 //!
 //! Source: [hacfs §3.1]
 
@@ -24,13 +25,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use claystone_code::{CodeSpec, SpecError};
+use claystone_code::{CodeSpec, Coded, SpecError};
 
 /// What a bucket's stripes get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeatPolicy {
-    /// Chunks with the bytes of each data chunk of a new stripe, itself included; `None`: new stripes are fast.
-    pub fresh_copies: Option<u8>,
+    /// What new stripes have; `None`: they are fast.
+    pub fresh: Option<Fresh>,
     /// Of those that are read much.
     pub fast: CodeSpec,
     /// Of those that are read little.
@@ -41,6 +42,48 @@ pub struct HeatPolicy {
     pub cold_below: Reads,
     /// A compact stripe that is read more is split; more than `cold_below`.
     pub hot_above: Reads,
+}
+
+/// What a stripe has while it is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fresh {
+    /// Chunks with the bytes of each of its data chunks, itself included.
+    pub copies: u8,
+    /// Whether it has the parity of the fast code beside them.
+    pub parity: bool,
+}
+
+impl Fresh {
+    /// The code of such stripes with the data chunks of `fast`; `None`: there is none.
+    pub fn code(self, fast: CodeSpec) -> Option<CodeSpec> {
+        let Fresh { copies, parity } = self;
+        match parity {
+            true => Coded::of(fast).map(|coded| CodeSpec::Hybrid { coded, copies }),
+            false => u8::try_from(fast.shape().data).ok().map(|data| CodeSpec::Mirror { data, copies }),
+        }
+    }
+}
+
+impl fmt::Display for Fresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", if self.parity { "hybrid" } else { "replica" }, self.copies)
+    }
+}
+
+impl FromStr for Fresh {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Fresh, PolicyError> {
+        let (kind, copies) = text.split_once(':').ok_or(PolicyError::Malformed)?;
+        let parity = match kind {
+            "hybrid" => true,
+            "replica" => false,
+            _ => return Err(PolicyError::Malformed),
+        };
+        let fresh = Fresh { copies: copies.parse().map_err(|_| PolicyError::Malformed)?, parity };
+        // One text for one number.
+        if fresh.to_string() == text { Ok(fresh) } else { Err(PolicyError::Malformed) }
+    }
 }
 
 /// Reads of all bytes of a stripe, decayed, in hundredths: `0.25`.
@@ -70,7 +113,7 @@ pub enum PolicyError {
     /// It has another form.
     #[error(
         "expected FAST/COMPACT<=PERCENT%,COLD..HOT with two decimals, such as pc:2x5/pc:6x5<=150%,0.25..1.00, or the same \
-         behind replica:COPIES/"
+         behind replica:COPIES/ or hybrid:COPIES/"
     )]
     Malformed,
     /// New stripes take as much space as fast ones, or less.
@@ -86,6 +129,12 @@ pub enum PolicyError {
     LessSafeThanCopies {
         /// Copies of new stripes.
         copies: u8,
+        /// The fast code.
+        fast: CodeSpec,
+    },
+    /// The fast code has no stripes with copies beside their parity.
+    #[error("copies go beside the parity of rsm, lrc and pc codes, not beside that of {fast}")]
+    NoHybrid {
         /// The fast code.
         fast: CodeSpec,
     },
@@ -145,16 +194,23 @@ pub enum PolicyError {
 
 impl HeatPolicy {
     /// The code of new stripes, if it is another than the fast one: the same data chunks, each in several copies.
-    pub fn fresh(&self) -> Option<CodeSpec> {
-        let data = u8::try_from(self.fast.shape().data).ok()?;
-        self.fresh_copies.map(|copies| CodeSpec::Mirror { data, copies })
+    pub fn fresh_code(&self) -> Option<CodeSpec> {
+        self.fresh?.code(self.fast)
     }
 
-    /// Whether stripes of a code are new ones of this policy, or of one that differs in the number of copies.
+    /// Whether stripes of a code are new ones of this policy, or of one that differs in what new ones have.
     pub fn is_fresh(&self, code: CodeSpec) -> bool {
-        let CodeSpec::Mirror { data, copies } = code else { return false };
-        let replicated = HeatPolicy { fresh_copies: Some(copies), ..*self };
-        u16::from(data) == self.fast.shape().data && replicated.validate_fresh(copies).is_ok()
+        let fresh = match code {
+            CodeSpec::Mirror { copies, .. } => Fresh { copies, parity: false },
+            CodeSpec::Hybrid { copies, .. } => Fresh { copies, parity: true },
+            _ => return false,
+        };
+        fresh.code(self.fast) == Some(code) && self.validate_fresh(fresh).is_ok()
+    }
+
+    /// Disks with more than little room that there must be for new stripes to have copies: those on which they can be made fast.
+    pub fn roomy_for_copies(&self) -> u16 {
+        self.fresh_code().map_or(0, |fresh| fresh.disks_min()).max(self.fast.disks_min())
     }
 
     /// Fast stripes, or new ones, that make a compact one.
@@ -182,7 +238,7 @@ impl HeatPolicy {
     /// # Errors
     /// All of [`PolicyError`] but `Malformed`.
     pub fn validate(&self) -> Result<(), PolicyError> {
-        let HeatPolicy { fresh_copies, fast, compact, percent_max, cold_below, hot_above } = *self;
+        let HeatPolicy { fresh, fast, compact, percent_max, cold_below, hot_above } = *self;
         fast.validate()?;
         compact.validate()?;
         let (old, new) = (fast.shape(), compact.shape());
@@ -203,18 +259,22 @@ impl HeatPolicy {
         if cold_below >= hot_above {
             return Err(PolicyError::Thresholds { cold_below, hot_above });
         }
-        fresh_copies.map_or(Ok(()), |copies| self.validate_fresh(copies))
+        fresh.map_or(Ok(()), |fresh| self.validate_fresh(fresh))
     }
 
-    fn validate_fresh(&self, copies: u8) -> Result<(), PolicyError> {
-        let fast = self.fast;
+    fn validate_fresh(&self, fresh: Fresh) -> Result<(), PolicyError> {
+        let (Fresh { copies, parity: has_parity }, fast) = (fresh, self.fast);
         if copies < 2 {
             return Err(PolicyError::Malformed);
+        }
+        if has_parity {
+            let code = fresh.code(fast).ok_or(PolicyError::NoHybrid { fast })?;
+            return Ok(code.validate()?);
         }
         let shape = fast.shape();
         let (data, parity) = (shape.data, shape.data.saturating_mul(u16::from(copies) - 1));
         let too_many = SpecError::TooManyChunks { data, parity, limit: CodeSpec::CHUNKS_MAX };
-        let fresh = self.fresh().ok_or(too_many)?;
+        let fresh = fresh.code(fast).ok_or(too_many)?;
         fresh.validate()?;
         if fresh.shape().chunks() <= shape.chunks() {
             return Err(PolicyError::NothingEncoded { copies, fast });
@@ -284,9 +344,9 @@ impl FromStr for Reads {
 
 impl fmt::Display for HeatPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HeatPolicy { fresh_copies, fast, compact, percent_max, cold_below, hot_above } = self;
-        if let Some(copies) = fresh_copies {
-            write!(f, "replica:{copies}/")?;
+        let HeatPolicy { fresh, fast, compact, percent_max, cold_below, hot_above } = self;
+        if let Some(fresh) = fresh {
+            write!(f, "{fresh}/")?;
         }
         write!(f, "{fast}/{compact}<={percent_max}%,{cold_below}..{hot_above}")
     }
@@ -298,18 +358,18 @@ impl FromStr for HeatPolicy {
     fn from_str(text: &str) -> Result<HeatPolicy, PolicyError> {
         let malformed = || PolicyError::Malformed;
         let (codes, rest) = text.split_once("<=").ok_or_else(malformed)?;
-        let codes: Vec<CodeSpec> = codes.split('/').map(str::parse).collect::<Result<_, _>>()?;
-        let (fresh_copies, fast, compact) = match codes[..] {
+        let codes: Vec<&str> = codes.split('/').collect();
+        let (fresh, fast, compact) = match codes[..] {
             [fast, compact] => (None, fast, compact),
-            [CodeSpec::Replicated { copies }, fast, compact] => (Some(copies), fast, compact),
+            [fresh, fast, compact] => (Some(fresh.parse()?), fast, compact),
             _ => return Err(malformed()),
         };
         let (percent, thresholds) = rest.split_once("%,").ok_or_else(malformed)?;
         let (cold, hot) = thresholds.split_once("..").ok_or_else(malformed)?;
         let policy = HeatPolicy {
-            fresh_copies,
-            fast,
-            compact,
+            fresh,
+            fast: fast.parse()?,
+            compact: compact.parse()?,
             percent_max: percent.parse().map_err(|_| malformed())?,
             cold_below: cold.parse()?,
             hot_above: hot.parse()?,
@@ -383,10 +443,20 @@ mod tests {
 
     #[test]
     fn what_is_new_has_copies_of_the_fast_codes_data_chunks() {
-        let fresh = |name: &str| HeatPolicy::named(name).expect(name).fresh().map(|code| code.to_string());
+        let fresh = |name: &str| HeatPolicy::named(name).expect(name).fresh_code().map(|code| code.to_string());
         assert_eq!(fresh("replica-pc").as_deref(), Some("mirror:10x3"));
         assert_eq!(fresh("replica:4/rsm:6+3/rsm:12+3<=135%,0.25..1.00").as_deref(), Some("mirror:6x4"));
+        assert_eq!(fresh("hybrid:2/rsm:6+3/rsm:12+3<=135%,0.25..1.00").as_deref(), Some("hybrid:rsm:6+3x2"));
         assert_eq!(fresh("pc"), None);
+        let policy = HeatPolicy::named("rsm-6+3").expect("a preset");
+        let is_fresh = |code: &str| policy.is_fresh(code.parse().expect(code));
+        assert!(is_fresh("mirror:6x3") && is_fresh("hybrid:rsm:6+3x2") && is_fresh("hybrid:rsm:6+3x3"));
+        assert!(
+            !is_fresh("mirror:10x3")
+                && !is_fresh("hybrid:rsm:10+3x2")
+                && !is_fresh("rsm:6+3")
+                && !is_fresh("mirror:6x5")
+        );
     }
 
     #[test]
@@ -423,7 +493,18 @@ mod tests {
         assert!(matches!(with("pc:2x5/pc:6x5", "139"), PolicyError::BoundTooLow { least: 140, .. }));
         assert!(matches!(refused("pc:2x5/pc:6x5<=150%,1.00..1.00"), PolicyError::Thresholds { .. }));
         assert!(matches!(with("raid:6/pc:6x5", "150"), PolicyError::Code(_)));
-        for text in ["rs:2+1/rsm:6+3/rsm:12+3", "replica:1/rsm:6+3/rsm:12+3", "replica:3/replica:3/rsm:6+3/rsm:12+3"] {
+        assert!(matches!(with("hybrid:2/rs:6+3/rs:12+3", "150"), PolicyError::NoHybrid { .. }));
+        assert!(matches!(
+            with("hybrid:3/rsm:100+3/rsm:200+3", "150"),
+            PolicyError::Code(SpecError::TooManyChunks { data: 100, parity: 203, .. })
+        ));
+        for text in [
+            "rs:2+1/rsm:6+3/rsm:12+3",
+            "replica:1/rsm:6+3/rsm:12+3",
+            "hybrid:1/rsm:6+3/rsm:12+3",
+            "hybrid:02/rsm:6+3/rsm:12+3",
+            "replica:3/replica:3/rsm:6+3/rsm:12+3",
+        ] {
             assert_eq!(with(text, "150"), PolicyError::Malformed, "{text}");
         }
         assert!(matches!(with("replica:2/rs:2+2/rs:4+2", "150"), PolicyError::NothingEncoded { copies: 2, .. }));
@@ -438,7 +519,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_accepted_is_written_as_it_was_read(
-            text in "(replica:[0-9]/)?rsm:[1-9]\\+3/rsm:[1-9]{1,2}\\+3<=[0-9]{3}%,[0-9]{1,2}\\.[0-9]{1,3}\\.\\.[0-9]{1,2}\\.[0-9]{2}"
+            text in "((replica|hybrid):[0-9]/)?rsm:[1-9]\\+3/rsm:[1-9]{1,2}\\+3<=[0-9]{3}%,[0-9]{1,2}\\.[0-9]{1,3}\\.\\.[0-9]{1,2}\\.[0-9]{2}"
         ) {
             if let Ok(policy) = text.parse::<HeatPolicy>() {
                 prop_assert_eq!(policy.to_string(), text);

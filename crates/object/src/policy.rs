@@ -66,7 +66,8 @@ impl FirstPolicy {
 ///    at these lengths no more space, since every chunk takes at least one sector.
 /// 2. With fewer disks than the code has chunks, the data goes to fewer chunks with the same parity: less efficient,
 ///    never less safe. `rs:4+2` on five disks writes `rs:3+2`, on three `replica:3`. Codes of groups, rows and columns
-///    have no narrower kind and fall back to Reed-Solomon: `lrc:12+2+2` on eight disks writes `rs:5+3`.
+///    have no narrower kind and fall back to Reed-Solomon: `lrc:12+2+2` on eight disks writes `rs:5+3`. Copies beside a code are
+///    left out first, which what they survive goes with.
 /// 3. With too few disks even for that there is no code: `None`.
 pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> {
     let (tolerance, shape) = (wanted.tolerance(), wanted.shape());
@@ -77,9 +78,12 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
     let data = shape.data.min(data_left);
     Some(match wanted {
         CodeSpec::Replicated { .. } => wanted,
+        CodeSpec::Hybrid { coded, .. } if usize::from(wanted.disks_min()) > disks => {
+            return fit_code(coded.spec(), bytes, disks);
+        }
         _ if bytes <= SMALL_BYTES => replicated(tolerance),
         // Chunks of different data may share a disk.
-        CodeSpec::Mirror { .. } => wanted,
+        CodeSpec::Mirror { .. } | CodeSpec::Hybrid { .. } => wanted,
         _ if data == 1 => replicated(tolerance),
         CodeSpec::ReedSolomon { parity, .. } => CodeSpec::ReedSolomon { data, parity },
         CodeSpec::Isal { parity, .. } => CodeSpec::Isal { data, parity },
@@ -251,6 +255,12 @@ mod tests {
         ] {
             assert_eq!(fit(wanted, 1 << 20, disks).as_deref(), Some(code), "{wanted} on {disks} disks");
         }
+        let copies = "hybrid:rsm:6+3x2";
+        let with = |bytes, disks| fit(copies, bytes, disks);
+        assert_eq!(with(1 << 20, 10).as_deref(), Some(copies), "the second copies may share a disk");
+        assert_eq!(with(1 << 20, 9).as_deref(), Some("rsm:6+3"));
+        assert_eq!(with(1 << 20, 6).as_deref(), Some("rsm:3+3"));
+        assert_eq!((with(1, 15).as_deref(), with(1, 9).as_deref()), (Some("replica:5"), Some("replica:4")));
         assert_eq!(fit("lrc:12+2+2", 1 << 20, 3), None);
         assert_eq!(fit("lrc:12+2+2", 100, 16).as_deref(), Some("replica:4"));
     }

@@ -165,8 +165,8 @@ impl Taking<'_> {
 
     /// Whether disks have so much room that copies can still be encoded when more of them come: that takes room before it gives
     /// some back.
-    fn has_room_for_copies(&self, fast: CodeSpec, chunk_bytes: u64) -> bool {
-        self.objects.stripes.stores().roomy(SPARE_CHUNKS * chunk_bytes) >= usize::from(fast.disks_min())
+    fn has_room_for_copies(&self, policy: HeatPolicy, chunk_bytes: u64) -> bool {
+        self.objects.stripes.stores().roomy(SPARE_CHUNKS * chunk_bytes) >= policy.roomy_for_copies().into()
     }
 
     /// Begins the next stripe: as long as a stripe may be, or what is left, and longer if it finds others to be merged with then.
@@ -182,8 +182,8 @@ impl Taking<'_> {
                 let Cut { bytes, stripe_bytes } = cut_to_merge(fast, compact, bytes);
                 let chunk_bytes = stripe_bytes.div_ceil(fast.shape().data.into());
                 let fresh = policy
-                    .fresh()
-                    .filter(|_| self.bytes <= FRESH_BYTES_MAX && self.has_room_for_copies(fast, chunk_bytes));
+                    .fresh_code()
+                    .filter(|_| self.bytes <= FRESH_BYTES_MAX && self.has_room_for_copies(policy, chunk_bytes));
                 let family = Family { fast, compact };
                 (stripes.writer_in_lane(fresh.unwrap_or(fast), family, stripe_bytes, durability).await?, bytes)
             }

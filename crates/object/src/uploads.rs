@@ -130,7 +130,7 @@ impl Objects {
     /// A bucket as parts are written into it: they belong to long objects, which are not replicated first.
     async fn bucket_of_parts(&self, name: &str) -> Result<BucketRecord, ObjectError> {
         let mut bucket = self.meta.bucket(name).await?;
-        bucket.policy = bucket.policy.map(|policy| HeatPolicy { fresh_copies: None, ..policy });
+        bucket.policy = bucket.policy.map(|policy| HeatPolicy { fresh: None, ..policy });
         Ok(bucket)
     }
 

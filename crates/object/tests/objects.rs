@@ -321,7 +321,7 @@ async fn what_is_new_is_copies_of_the_data_chunks_unless_it_is_long_or_a_part() 
     let copied = world.objects.copy(&object, "bucket", "copy", Versioning::Off, Precondition::None, none()).await;
     copied.expect("shared");
     // And so it does when the bucket makes no copies of what is new any more.
-    let without = HeatPolicy { fresh_copies: None, ..policy };
+    let without = HeatPolicy { fresh: None, ..policy };
     world.objects.set_policy("bucket", Some(without)).await.expect("disks enough");
     let again = world.objects.copy(&object, "bucket", "again", Versioning::Off, Precondition::None, none()).await;
     again.expect("shared");
@@ -359,7 +359,7 @@ async fn what_is_new_is_no_longer_copies_where_disks_fill_up() {
     let policy: HeatPolicy = "replica:3/rsm:2+2/rsm:4+2<=300%,0.25..1.00".parse().expect("valid");
     world.objects.set_policy("bucket", Some(policy)).await.expect("disks enough");
     let data = pattern(1, 1 << 20);
-    let copies = policy.fresh().expect("copies");
+    let copies = policy.fresh_code().expect("copies");
     // Three disks without room leave too few to encode on, and one disk more leaves enough. Room is a tenth of the disk, and for 64
     // chunks, each of 512 KiB here.
     for (total_bytes, spare, full, code) in [

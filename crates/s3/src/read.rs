@@ -377,6 +377,7 @@ mod tests {
             (&["rs:4+2"], "other"),
             // Copies that it does not make, but of its data chunks, of an earlier policy.
             (&["mirror:6x4"], "fresh"),
+            (&["hybrid:rsm:6+3x2"], "fresh"),
             (&["mirror:4x3"], "other"),
         ] {
             assert_eq!(state(Some(now), codes), Some(expected), "{codes:?}");

@@ -14,8 +14,8 @@
 //! Where nodes are set apart and there are enough, whole nodes are dealt out: two disks of one node in two lanes would bring two
 //! chunks of a merged stripe together on it.
 //!
-//! What is new may have copies of its data chunks instead of parity: then the data chunks lie where those of a fast stripe
-//! would, and copies anywhere; parity that a merge keeps is made in the lane of the data.
+//! What is new may have copies of its data chunks instead of parity, or beside it: then the data chunks lie where those of a fast
+//! stripe would, and copies anywhere; parity that a merge keeps is in the lane of the data, or made there.
 //!
 //! Invariants:
 //! 1. Lanes are a preference: where a lane lacks disks with room, a stripe is placed as any other.
@@ -36,7 +36,7 @@ use claystone_meta::DiskRecord;
 use crate::nodes::in_order;
 use crate::{Candidate, Nodes, Placed, place_chunks};
 
-/// What becomes of a stripe that is written under one of these codes, or under that of copies of the same data chunks.
+/// What becomes of a stripe that is written under one of these codes, or under one with copies of the same data chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Family {
     /// Those that are merged.
@@ -89,8 +89,8 @@ impl Lanes {
         lane
     }
 
-    /// Chooses disks for all chunks of a stripe of `code`, the fast one of its family or copies of its data chunks, that is to
-    /// merge into one of the compact code, as [`place_chunks`] does.
+    /// Chooses disks for all chunks of a stripe of `code`, the fast one of its family or one with copies of its data chunks, that is
+    /// to merge into one of the compact code, as [`place_chunks`] does.
     pub(crate) fn place(
         &self,
         code: CodeSpec,
@@ -104,7 +104,7 @@ impl Lanes {
         let chunks: Vec<ChunkIndex> = (0..code.shape().chunks()).map(ChunkIndex).collect();
         let lanes = compact.shape().data / data;
         let kept = self.kept(fast, compact);
-        let is_kept = |chunk: &ChunkIndex| chunk.0 < data || (code == fast && kept.contains(chunk));
+        let is_kept = |chunk: &ChunkIndex| chunk.0 < data || (code.without_copies() == fast && kept.contains(chunk));
         let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = chunks.iter().partition(|chunk| is_kept(chunk));
         // Data chunks lie as the fast code wants them, whatever is beside them.
         let mut attempt = |of: &[Candidate]| {
@@ -130,8 +130,8 @@ impl Lanes {
         copies.unwrap_or_else(|| place_chunks(code, candidates, &[], &chunks, draw))
     }
 
-    /// Chooses disks for chunks `writes` of a stripe of `code`, the fast one of its family or copies of its data chunks, of which
-    /// `taken` lies already: those that a merge keeps go to the lane where others of them are, if it has room, all others as
+    /// Chooses disks for chunks `writes` of a stripe of `code`, the fast one of its family or one with copies of its data chunks, of
+    /// which `taken` lies already: those that a merge keeps go to the lane where others of them are, if it has room, all others as
     /// [`place_chunks`] does.
     pub(crate) fn place_beside(
         &self,
@@ -145,7 +145,7 @@ impl Lanes {
         let data = fast.shape().data;
         assert_eq!(code.shape().data, data, "{code} has the data chunks of {fast}");
         let kept = self.kept(fast, compact);
-        let is_kept = |chunk: ChunkIndex| chunk.0 < data || (code == fast && kept.contains(&chunk));
+        let is_kept = |chunk: ChunkIndex| chunk.0 < data || (code.without_copies() == fast && kept.contains(&chunk));
         let (stay, go): (Vec<ChunkIndex>, Vec<ChunkIndex>) = writes.iter().partition(|chunk| is_kept(**chunk));
         let lanes = compact.shape().data / data;
         if stay.is_empty() || lanes < 2 {
@@ -231,6 +231,7 @@ const TURNS_MAX: usize = 4096;
 #[cfg(test)]
 mod tests {
     use claystone_chunk::NodeId;
+    use claystone_code::Coded;
     use claystone_env::WallTime;
     use claystone_meta::DiskState;
 
@@ -280,8 +281,8 @@ mod tests {
                 let mut met: Vec<DiskId> = Vec::new();
                 for _ in 0..sources {
                     let all_candidates = candidates(&known);
-                    // Written as copies and then encoded, or at once.
-                    let placed = if round % 2 == 0 {
+                    // Written as copies and then encoded, or at once, with copies beside or without.
+                    let placed = if round % 3 == 0 {
                         let mirrored = lanes.place(copies, family, 1 << 20, disks(&all_candidates, &known), &mut draw);
                         let (data, parity): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
                             (0..codes.0.shape().chunks()).map(ChunkIndex).partition(|chunk| chunk.0 < data.into());
@@ -297,7 +298,12 @@ mod tests {
                         );
                         mirrored[..data.len()].iter().copied().chain(parity).collect()
                     } else {
-                        lanes.place(codes.0, family, 1 << 20, disks(&all_candidates, &known), &mut draw)
+                        let hybrid = Coded::of(codes.0).map(|coded| CodeSpec::Hybrid { coded, copies: 2 });
+                        let code = hybrid.filter(|_| round % 3 == 1).unwrap_or(codes.0);
+                        let mut placed = lanes.place(code, family, 1 << 20, disks(&all_candidates, &known), &mut draw);
+                        assert!(placed.iter().all(Option::is_some));
+                        placed.truncate(codes.0.shape().chunks().into());
+                        placed
                     };
                     let mut all: Vec<DiskId> = placed.iter().map(|disk| disk.expect("disks enough")).collect();
                     met.extend(kept.iter().map(|chunk| all[chunk.at()]));

@@ -63,24 +63,27 @@ impl Nodes {
         self.spread(chunks).into_iter().max().unwrap_or(0)
     }
 
-    /// How many nodes may be lost of those that have a stripe spread so.
+    /// How many nodes may be lost of those that have a stripe spread so. Copies beside a code are not counted on: without them it survives
+    /// no more.
     pub fn losses_when_spread(&self, code: CodeSpec) -> usize {
         let chunks = match code {
             CodeSpec::Mirror { copies, .. } => copies.into(),
-            _ => code.shape().chunks(),
+            _ => code.without_copies().shape().chunks(),
         };
-        losses(self.spread(chunks), code.tolerance())
+        losses(self.spread(chunks), code.without_copies().tolerance())
     }
 
-    /// How many nodes may be lost, whichever they are, of those that have these chunks of a stripe.
+    /// How many nodes may be lost at least, whichever they are, of those that have these chunks of a stripe. Copies beside a code are not
+    /// counted on.
     pub fn losses(&self, code: CodeSpec, places: impl IntoIterator<Item = (ChunkIndex, DiskId)>) -> usize {
         // What is lost with its copies is lost, whatever is left of others: each data chunk counts for itself.
         let set = |chunk: ChunkIndex| match code {
             CodeSpec::Mirror { data, .. } => chunk.0 % u16::from(data),
             _ => 0,
         };
+        let code = code.without_copies();
         let mut sets: BTreeMap<u16, BTreeMap<Node, usize>> = BTreeMap::new();
-        for (chunk, disk) in places {
+        for (chunk, disk) in places.into_iter().filter(|(chunk, _)| chunk.0 < code.shape().chunks()) {
             *sets.entry(set(chunk)).or_default().entry(self.node(disk)).or_default() += 1;
         }
         let of = |on: BTreeMap<Node, usize>| losses(on.into_values().collect(), code.tolerance());
@@ -175,6 +178,15 @@ mod tests {
         let two_on_one = at(&[0, 2, 4, 1, 4, 0, 4, 0, 2]);
         assert_eq!(two_each.losses(spec("mirror:3x3"), two_on_one), 1);
         assert_eq!(two_each.losses_when_spread(spec("mirror:3x3")), 2);
+    }
+
+    #[test]
+    fn copies_beside_a_code_are_not_counted_on() {
+        let two_each = nodes(&[2; 3]);
+        // Data and parity, two on each node, and the second copies together.
+        let places = at(&[0, 2, 4, 1, 3, 5, 0, 0, 0, 0]);
+        assert_eq!(two_each.losses(spec("hybrid:rsm:4+2x2"), places), 1);
+        assert_eq!(two_each.losses_when_spread(spec("hybrid:rsm:4+2x2")), 1);
     }
 
     #[test]

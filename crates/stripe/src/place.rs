@@ -236,7 +236,7 @@ mod tests {
         /// Some chunks are lost and placed again: whatever was drawn, each loss of disks costs what it may.
         #[test]
         fn no_disk_has_more_of_a_stripe_than_it_may(
-            code in prop::sample::select(vec!["rs:3+2", "mirror:3x3", "mirror:4x2", "replica:3", "lrc:4+2+2"]),
+            code in prop::sample::select(vec!["rs:3+2", "mirror:3x3", "mirror:4x2", "replica:3", "lrc:4+2+2", "hybrid:rsm:3+2x2"]),
             nodes in prop::collection::vec(0u8..4, 1..10),
             again in prop::collection::vec(any::<bool>(), 12),
             seed in any::<u64>(),

@@ -134,6 +134,7 @@ mod tests {
         fn no_node_takes_the_stripe_and_no_fewer_syncs_would_do(
             code in prop::sample::select(vec![
                 "rs:3+2", "rs:4+2", "clay:4+2:5", "replica:3", "mirror:3x3", "mirror:4x2", "lrc:4+2+2", "pc:2x2", "rsm:3+2",
+                "hybrid:rsm:3+1x2",
             ]),
             nodes in prop::collection::vec(0usize..4, 9),
             // Of a chunk: 0 it is missing, 1 it is synced, else it is volatile.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use claystone_console::api;
-use claystone_meta::{HeatPolicy, Reads};
+use claystone_meta::{Fresh, HeatPolicy, Reads};
 use hyper::Method;
 
 use super::{At, print_json};
@@ -40,9 +40,10 @@ enum Action {
         /// Bytes on disks for each byte of objects, such as 1.5x, over the whole bucket
         #[arg(long, value_name = "RATIO")]
         space_at_most: Option<super::volume::Ratio>,
-        /// Copies of each data chunk of what is new, such as 3; 0: what is new gets the fast code
-        #[arg(long, value_name = "COPIES")]
-        new_copies: Option<u8>,
+        /// Copies of each data chunk of what is new, such as 3; 2+parity: with the parity of the fast code beside them; 0: what is new
+        /// gets the fast code
+        #[arg(long, value_name = "COPIES", value_parser = new_copies)]
+        new_copies: Option<NewCopies>,
         /// What is read less often lately is made compact, such as 0.25
         #[arg(long, value_name = "READS", value_parser = reads)]
         cold_below: Option<Reads>,
@@ -87,8 +88,7 @@ impl Policy {
                 };
                 if let Some(policy) = &mut policy {
                     policy.percent_max = space_at_most.map_or(policy.percent_max, |ratio| ratio.0);
-                    policy.fresh_copies =
-                        new_copies.map_or(policy.fresh_copies, |copies| (copies > 0).then_some(copies));
+                    policy.fresh = new_copies.map_or(policy.fresh, |new| new.0);
                     policy.cold_below = cold_below.unwrap_or(policy.cold_below);
                     policy.hot_above = hot_above.unwrap_or(policy.hot_above);
                     policy.validate()?;
@@ -182,17 +182,20 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
     let Some(policy) = report.policy.as_ref().and_then(|text| text.parse::<HeatPolicy>().ok()) else {
         return format!("{bucket} has no policy: its objects keep the codes that they were written with.\n");
     };
-    let HeatPolicy { fresh_copies, fast, compact, percent_max, cold_below, hot_above } = policy;
-    let new = match fresh_copies {
-        Some(copies) => format!(
-            "New objects in {bucket} get {copies} copies of each of the data chunks that they will have; long ones, and parts of \
+    let HeatPolicy { fresh, fast, compact, percent_max, cold_below, hot_above } = policy;
+    let new = match fresh {
+        Some(Fresh { copies, parity }) => format!(
+            "New objects in {bucket} get {copies} copies of each of the data chunks that they will have{}; long ones, and parts of \
              uploads, get {fast} at once.\n\
-             When they are no longer new, they get {fast} where they are, or {compact} at once if they are read little.\n"
+             When they are no longer new, they get {fast} where they are, or {compact} at once if they are read little.\n",
+            if parity { format!(", and the parity of {fast}") } else { String::new() },
         ),
         None => format!("New objects in {bucket} get {fast}: a lost chunk is rebuilt from few others.\n"),
     };
-    let survived = match fresh_copies {
-        Some(copies) => format!("and survive the loss of any {}; the copies that of {}", fast.tolerance(), copies - 1),
+    let survived = match policy.fresh_code() {
+        Some(new) => {
+            format!("and survive the loss of any {}; what is new that of {}", fast.tolerance(), new.tolerance())
+        }
         None => format!("and survive the loss of any {}", fast.tolerance()),
     };
     let becomes = match policy.sources() {
@@ -266,6 +269,20 @@ fn route(bucket: &str) -> String {
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+/// What new stripes are to have; nothing: they are fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NewCopies(Option<Fresh>);
+
+fn new_copies(text: &str) -> Result<NewCopies, String> {
+    let (copies, parity) = text.strip_suffix("+parity").map_or((text, false), |copies| (copies, true));
+    let expected = || "expected a number such as 3, 0 for none, or 2+parity".to_owned();
+    match (copies.parse().map_err(|_| expected())?, parity) {
+        (0, false) => Ok(NewCopies(None)),
+        (copies @ 2.., parity) => Ok(NewCopies(Some(Fresh { copies, parity }))),
+        _ => Err(expected()),
+    }
 }
 
 fn reads(text: &str) -> Result<Reads, String> {

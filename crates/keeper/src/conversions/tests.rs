@@ -46,7 +46,7 @@ fn compact(policy: &HeatPolicy, id: u128, kib: u64, heat: f64) -> Resident {
 
 /// Copies of the data chunks of a fast stripe.
 fn fresh(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Resident {
-    Resident { code: policy.fresh().expect("it replicates"), ..fast(policy, id, kib, first, heat) }
+    Resident { code: policy.fresh_code().expect("it replicates"), ..fast(policy, id, kib, first, heat) }
 }
 
 fn snapshot(policy: HeatPolicy, stripes: Vec<Resident>) -> BucketSnapshot {
@@ -471,7 +471,7 @@ proptest! {
     /// Whatever part of each plan fails, a fixed heat comes to an end with the bound met, if it can be.
     #[test]
     fn a_fixed_heat_comes_to_an_end_within_the_bound(
-        name in prop::sample::select(vec!["rsm-6+3", "lrc", "replica-rsm-6+3"]),
+        name in prop::sample::select(vec!["rsm-6+3", "lrc", "replica-rsm-6+3", "hybrid:2/rsm:6+3/rsm:12+3<=135%,0.25..1.00"]),
         slack in 0u32..30,
         stripes in prop::collection::vec((0u64..2, 0u128..12, 0.0f64..9.0, 0usize..3), 0..40),
         limit in 1usize..9,
@@ -484,7 +484,7 @@ proptest! {
         for (kib, first, heat, state) in stripes {
             world.next += 1;
             let kib = 64 + kib;
-            if state == 2 && policy.fresh().is_some() {
+            if state == 2 && policy.fresh_code().is_some() {
                 world.now.stripes.push(fresh(&policy, world.next, kib, first, heat));
             } else if state > 0 {
                 world.now.stripes.push(fast(&policy, world.next, kib, first, heat));

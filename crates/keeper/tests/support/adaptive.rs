@@ -86,7 +86,7 @@ impl Store {
 
     async fn write(&self, bytes: usize) -> (StripeRecord, Claim) {
         let HeatPolicy { fast, compact, .. } = self.policy;
-        let (code, family) = (self.policy.fresh().unwrap_or(fast), Family { fast, compact });
+        let (code, family) = (self.policy.fresh_code().unwrap_or(fast), Family { fast, compact });
         let writer = self.stripes.writer_in_lane(code, family, bytes as u64, Durability::Synced).await;
         let mut writer = writer.expect("enough disks");
         writer.append(&pattern(bytes as u64, bytes)).await.expect("stores take it");
@@ -176,6 +176,9 @@ impl Store {
 }
 
 pub const COPIES_RSM: &str = "replica:3/rsm:3+2/rsm:6+2<=300%,0.25..1.00";
+
+/// Copies beside the parity of the fast code.
+pub const HYBRID_RSM: &str = "hybrid:2/rsm:3+2/rsm:6+2<=300%,0.25..1.00";
 
 pub const SMALL_RSM: &str = "rsm:3+2/rsm:6+2<=160%,0.25..1.00";
 
