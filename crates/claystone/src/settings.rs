@@ -57,7 +57,7 @@ pub struct Settings {
     pub volume_log_bytes: u64,
     /// The code of buckets that name none; `None`: by the number of disks.
     pub code: Option<CodeSpec>,
-    /// The policy that these get when they are made.
+    /// The policy that these get when they are made: by the number of disks, where nobody chose it or a code.
     pub policy: FirstPolicy,
     /// The instruction set that codes run with, one that this machine has; `None`: the fastest.
     pub code_tier: Option<Tier>,
@@ -354,14 +354,25 @@ impl Settings {
     }
 }
 
+/// The policy that people mean by a name or a policy's text.
+///
+/// # Errors
+/// They mean none.
+pub fn policy_named(text: &str) -> anyhow::Result<HeatPolicy> {
+    let unknown =
+        || format!("{text:?} is neither a name of `claystone policy list`, nor `auto` or `none`, nor a policy");
+    HeatPolicy::named(text).with_context(unknown)
+}
+
 fn first_policy(layers: &Layers) -> anyhow::Result<FirstPolicy> {
-    let (text, origin) = layers.text("policy").ok_or_else(|| anyhow!("the setting policy has no value"))?;
+    let Some((text, origin)) = layers.text("policy") else {
+        // Who chose a code wants that one.
+        return Ok(if layers.values.contains_key("code") { FirstPolicy::None } else { FirstPolicy::ForDisks });
+    };
     match text {
         NONE => Ok(FirstPolicy::None),
         "auto" => Ok(FirstPolicy::ForDisks),
-        text => HeatPolicy::named(text).map(FirstPolicy::This).map_err(|error| {
-            anyhow!("{origin}: {text:?} is neither a name of `claystone policy list`, nor `auto` or `none`, nor a policy: {error}")
-        }),
+        text => policy_named(text).map(FirstPolicy::This).context(origin),
     }
 }
 
@@ -489,7 +500,7 @@ const NAMES: [(&str, Option<&str>); 32] = [
     ("volume_log_mib", Some("1024")),
     ("code", None),
     ("code_tier", None),
-    ("policy", Some(NONE)),
+    ("policy", None),
     ("durability", Some("sync")),
     ("sync_interval_ms", Some("1000")),
     ("region", Some("us-east-1")),
@@ -567,6 +578,17 @@ mod tests {
         let misspelt = [("CLAYSTONE_DURABILTY".to_owned(), "sync".to_owned())];
         let error = format!("{:#}", Layers::defaults().environment(misspelt.into_iter()).expect_err("misspelt"));
         assert!(error.contains("did you mean \"durability\""), "{error}");
+    }
+
+    #[test]
+    fn who_chose_neither_a_policy_nor_a_code_gets_a_policy_for_his_disks() {
+        let policy = |layers: &Layers| check(layers).expect("good settings").policy;
+        assert_eq!(policy(&Layers::defaults()), FirstPolicy::ForDisks);
+        assert_eq!(policy(&with_flag("code", "rs:4+2")), FirstPolicy::None);
+        assert_eq!(policy(&with_flag("policy", "none")), FirstPolicy::None);
+        let mut both = with_flag("code", "rs:4+2");
+        both.flag("policy", Some(vec!["auto".to_owned()]));
+        assert_eq!(policy(&both), FirstPolicy::ForDisks);
     }
 
     #[test]

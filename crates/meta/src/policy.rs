@@ -379,8 +379,34 @@ impl FromStr for HeatPolicy {
     }
 }
 
-/// The policies with names, in the order in which [`HeatPolicy::for_disks`] looks at them. Bounds of the first two: [hacfs §4].
-pub const PRESETS: [Preset; 7] = [
+/// The policies with names, in the order in which [`HeatPolicy::for_disks`] looks at them: of a family the one whose new stripes have a second
+/// copy comes first. Bounds of `pc` and `lrc`: [hacfs §4].
+pub const PRESETS: [Preset; 11] = [
+    Preset {
+        name: "hybrid-pc",
+        text: "hybrid:2/pc:2x5/pc:6x5<=150%,0.25..1.00",
+        summary: "as pc, with a second copy of what is new: a lost chunk is read from 1 other then, and any 4 disks may be lost",
+    },
+    Preset {
+        name: "hybrid-rsm-10+4",
+        text: "hybrid:2/rsm:10+4/rsm:20+4<=130%,0.25..1.00",
+        summary: "as rsm-10+4, with a second copy of what is new: a lost chunk is read from 1 other then, and any 5 disks may be lost",
+    },
+    Preset {
+        name: "hybrid-lrc",
+        text: "hybrid:2/lrc:12+6+2/lrc:12+2+2<=140%,0.25..1.00",
+        summary: "as lrc, with a second copy of what is new: a lost chunk is read from 1 other then, and any 4 disks may be lost",
+    },
+    Preset {
+        name: "hybrid-rsm-6+3",
+        text: "hybrid:2/rsm:6+3/rsm:12+3<=135%,0.25..1.00",
+        summary: "as rsm-6+3, with a second copy of what is new: a lost chunk is read from 1 other then, and any 4 disks may be lost",
+    },
+    Preset {
+        name: "clay",
+        text: "mirror:6x3/clay:6+2:7<=160%,0.25..1.00",
+        summary: "three copies while hot; a lost chunk is read from halves of 7 others when cold; any 2 disks may be lost",
+    },
     Preset {
         name: "pc",
         text: "pc:2x5/pc:6x5<=150%,0.25..1.00",
@@ -400,11 +426,6 @@ pub const PRESETS: [Preset; 7] = [
         name: "rsm-6+3",
         text: "rsm:6+3/rsm:12+3<=135%,0.25..1.00",
         summary: "a lost chunk is read from 6 others while hot, from 12 when cold; any 3 disks may be lost",
-    },
-    Preset {
-        name: "clay",
-        text: "mirror:6x3/clay:6+2:7<=160%,0.25..1.00",
-        summary: "three copies while hot; a lost chunk is read from halves of 7 others when cold; any 2 disks may be lost",
     },
     Preset {
         name: "replica-pc",
@@ -437,7 +458,19 @@ mod tests {
         };
         assert_eq!(
             PRESETS.map(|preset| numbers(preset.name)),
-            [(3, 42, 150), (2, 24, 130), (1, 20, 140), (2, 15, 135), (1, 8, 160), (3, 42, 150), (2, 15, 135)]
+            [
+                (3, 42, 150),
+                (2, 24, 130),
+                (1, 20, 140),
+                (2, 15, 135),
+                (1, 8, 160),
+                (3, 42, 150),
+                (2, 24, 130),
+                (1, 20, 140),
+                (2, 15, 135),
+                (3, 42, 150),
+                (2, 15, 135)
+            ]
         );
     }
 
@@ -464,10 +497,14 @@ mod tests {
         let disks = [8, 9, 15, 16, 20, 21, 24, 25, 42, 43];
         let name = |nodes: Vec<usize>| HeatPolicy::for_disks(nodes).map_or("none", |preset| preset.name);
         let names = disks.map(|disks| name(vec![0; disks]));
-        let (rsm, wide) = ("rsm-6+3", "rsm-10+4");
-        assert_eq!(names, ["none", "clay", "clay", rsm, rsm, "lrc", "lrc", wide, wide, "pc"]);
+        let (rsm, wide, lrc) = ("hybrid-rsm-6+3", "hybrid-rsm-10+4", "hybrid-lrc");
+        assert_eq!(names, ["none", "clay", "clay", rsm, rsm, lrc, lrc, wide, wide, "hybrid-pc"]);
         assert_eq!(disks.map(|nodes| name((0..nodes).collect())), names, "each on a node of its own");
         // 43 disks on sixteen nodes, and on four.
+        for preset in PRESETS {
+            let policy = HeatPolicy::named(preset.name).expect(preset.name);
+            assert!(policy.roomy_for_copies() <= policy.disks_min() + 1, "{}: what is new fits on so few", preset.name);
+        }
         assert_eq!([16, 4].map(|nodes| name((0..43).map(|disk| disk % nodes).collect())), [rsm, "none"]);
     }
 

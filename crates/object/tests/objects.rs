@@ -542,7 +542,7 @@ async fn a_new_bucket_gets_the_policy_of_the_store_unless_it_names_a_code() {
         (6, FirstPolicy::None, None),
         (6, FirstPolicy::This(named), Some(named)),
         (15, FirstPolicy::ForDisks, Some(HeatPolicy::named("clay").expect("a preset"))),
-        (16, FirstPolicy::ForDisks, Some(wide)),
+        (16, FirstPolicy::ForDisks, Some(HeatPolicy::named("hybrid-rsm-6+3").expect("a preset"))),
         // None to spare.
         (8, FirstPolicy::ForDisks, None),
     ] {

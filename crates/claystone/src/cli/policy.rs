@@ -1,6 +1,6 @@
 //! `claystone policy`: how the redundancy of buckets follows what is read.
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use claystone_console::api;
 use claystone_meta::{Fresh, HeatPolicy, Reads};
 use hyper::Method;
@@ -8,6 +8,7 @@ use hyper::Method;
 use super::{At, print_json};
 use crate::admin::AdminClient;
 use crate::output::output;
+use crate::settings::policy_named;
 use crate::table::{Table, bytes, seconds};
 
 /// How the redundancy of buckets follows what is read.
@@ -84,7 +85,7 @@ impl Policy {
                 let mut policy = match text.as_str() {
                     "none" => None,
                     "auto" => Some(chosen(&client).await?),
-                    text => Some(HeatPolicy::named(text).with_context(|| unknown(text))?),
+                    text => Some(policy_named(text)?),
                 };
                 if let Some(policy) = &mut policy {
                     policy.percent_max = space_at_most.map_or(policy.percent_max, |ratio| ratio.0);
@@ -130,10 +131,6 @@ async fn chosen(client: &AdminClient) -> anyhow::Result<HeatPolicy> {
         .as_ref()
         .ok_or_else(|| anyhow!("{}, too few for any of `claystone policy list` and a repair", there_are(&policies)))?;
     Ok(HeatPolicy::named(name)?)
-}
-
-fn unknown(text: &str) -> String {
-    format!("{text:?} is neither a name of `claystone policy list`, nor `auto` or `none`, nor a policy")
 }
 
 fn there_are(policies: &api::Policies) -> String {
