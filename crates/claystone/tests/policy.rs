@@ -173,6 +173,8 @@ fn a_store_with_a_policy_gives_it_to_new_buckets_that_name_no_code() {
     let up = Up::start(&scratch, &["--policy", POLICY]);
     ok(&scratch, &["bucket", "create", "photos"]);
     ok(&scratch, &["bucket", "create", "logs", "--code", "replica:3"]);
+    ok(&scratch, &["bucket", "create", "films"]);
+    ok(&scratch, &["bucket", "code", "films", "rs:2+1"]);
     let buckets: Value = serde_json::from_str(&ok(&scratch, &["bucket", "list", "--json"])).expect("json");
     let of = |name: &str| {
         let all = buckets["buckets"].as_array().expect("a list");
@@ -181,6 +183,7 @@ fn a_store_with_a_policy_gives_it_to_new_buckets_that_name_no_code() {
     };
     assert_eq!(of("photos"), (Some(POLICY.to_owned()), None));
     assert_eq!(of("logs"), (None, Some("replica:3".to_owned())));
+    assert_eq!(of("films"), (None, Some("rs:2+1".to_owned())), "a code that is named takes the place of the policy");
     let client = up.client(&scratch);
     let told =
         |name: &str| client.request("HEAD", name).send().expect("an answer").header("x-claystone-code").to_owned();

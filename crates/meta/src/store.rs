@@ -500,7 +500,7 @@ pub trait BucketRecords: Send + Sync {
     async fn delete_bucket(&self, name: &str) -> Result<(), MetaError>;
     /// Sets or removes one document.
     async fn set_document(&self, name: &str, document: &str, content: Option<Vec<u8>>) -> Result<(), MetaError>;
-    /// Sets the code for new objects.
+    /// Sets the code for new objects. One that is named takes the place of a policy, which would choose another.
     async fn set_code(&self, name: &str, code: Option<CodeSpec>) -> Result<(), MetaError>;
     /// Sets how redundancy follows heat. Stripes there are stay as they are until upkeep looks at them.
     async fn set_policy(&self, name: &str, policy: Option<HeatPolicy>) -> Result<(), MetaError>;

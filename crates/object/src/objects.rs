@@ -203,7 +203,7 @@ impl Objects {
         Ok(self.meta.set_document(bucket, document, content).await?)
     }
 
-    /// Sets the code for new objects of a bucket.
+    /// Sets the code for new objects of a bucket. One that is named ends the bucket's policy; stripes there are stay as they are.
     ///
     /// # Errors
     /// `Meta(NoSuchBucket)`, `TooFewDisks`.

@@ -40,7 +40,7 @@ enum Action {
         #[arg(long, value_parser = code)]
         code: Option<CodeSpec>,
     },
-    /// Choose the code of a bucket's new objects; those that are there stay as they are
+    /// Choose the code of a bucket's new objects, instead of its policy if it has one; those that are there stay as they are
     Code {
         /// The bucket
         name: String,

@@ -104,7 +104,7 @@ impl BucketRecords for SqliteMeta {
         self.write(move |connection| {
             let bucket = existing(connection, &name)?;
             connection
-                .prepare_cached("UPDATE buckets SET code = ?2 WHERE id = ?1")?
+                .prepare_cached("UPDATE buckets SET code = ?2, policy = iif(?2 IS NULL, policy, NULL) WHERE id = ?1")?
                 .execute(params![bucket.id.0, code.map(|code| code.to_string())])?;
             Ok(())
         })

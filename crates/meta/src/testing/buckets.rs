@@ -47,6 +47,13 @@ pub(super) async fn documents_and_code_are_kept(meta: &dyn Meta) -> Result<(), M
     assert_eq!(meta.buckets().await?, [bucket]);
     meta.set_policy("photos", None).await?;
     assert_eq!(meta.bucket("photos").await?.policy, None);
+    // A code stays beside a policy, and ends one when it is named; taken back it does not.
+    for (code, left) in [(None, policy), (code, None)] {
+        meta.set_policy("photos", policy).await?;
+        meta.set_code("photos", code).await?;
+        let bucket = meta.bucket("photos").await?;
+        assert_eq!((bucket.code, bucket.policy), (code, left));
+    }
     refused!(meta.set_policy("nowhere", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_document("nowhere", "cors", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_code("nowhere", None).await, MetaError::NoSuchBucket { .. });
