@@ -115,6 +115,11 @@ async fn a_crash_at_any_step_of_a_merge_ends_in_the_page_that_was_flushed_mirror
     every_step("mirror:3x3", 4, 2).await;
 }
 
+#[tokio::test]
+async fn a_crash_at_any_step_of_a_merge_ends_in_the_page_that_was_flushed_hybrid() {
+    every_step("hybrid:rsm:2+1x2", 5, 2).await;
+}
+
 /// A crash in a merge, then a crash at any step of the opening that mends it.
 #[tokio::test]
 async fn a_crash_at_any_step_of_an_opening_is_mended_by_the_next() {
