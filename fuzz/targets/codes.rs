@@ -36,7 +36,7 @@ impl Choice {
     /// Small codes, long ones by little more than they need to be long.
     fn name(&self) -> String {
         let (k, m, x) = (self.k % 13, self.m % 6, self.x % 18);
-        match self.family % 10 {
+        match self.family % 11 {
             0 => format!("replica:{k}"),
             1 => format!("rs:{k}+{m}"),
             2 => format!("lrc:{k}+{m}+{x}"),
@@ -46,6 +46,7 @@ impl Choice {
             6 => format!("klauspost:{k}+{m}"),
             7 => format!("clay:{k}+{m}:{x}"),
             8 => format!("mirror:{k}x{m}"),
+            9 => format!("hybrid:rsm:{k}+{m}x{}", x % 4),
             _ => format!("rs:{}+{m}", 250 + u16::from(k) + u16::from(x)),
         }
     }

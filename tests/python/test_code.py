@@ -17,6 +17,7 @@ from claystone import ClaystoneError, Code, Conversion, Unrecoverable
 FAMILIES = [
     "replica:3",
     "mirror:4x3",
+    "hybrid:rsm:6+3x2",
     "rs:1+1",
     "rs:4+2",
     "rs:10+4",

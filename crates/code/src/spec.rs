@@ -556,6 +556,10 @@ impl FromStr for CodeSpec {
 fn hybrid(text: &str) -> Result<Option<CodeSpec>, SpecError> {
     let Some((coded, copies)) = text.rsplit_once('x') else { return Ok(None) };
     let Some(copies) = number(copies) else { return Ok(None) };
+    // A hybrid of a hybrid would be read as deep as a text is long.
+    if coded.starts_with("hybrid:") {
+        return Ok(None);
+    }
     let coded = Coded::of(coded.parse()?);
     Ok(coded.map(|coded| CodeSpec::Hybrid { coded, copies }))
 }

@@ -1,6 +1,6 @@
 //! What is said of buckets whose policy is not kept now: those over their bound, and those of which what is new gets no copies.
 
-use claystone_meta::HeatPolicy;
+use claystone_meta::{Fresh, HeatPolicy};
 
 use crate::Keeper;
 use crate::status::PolicyStatus;
@@ -18,10 +18,12 @@ impl Keeper {
 
 fn without_copies(bucket: &str, policy: HeatPolicy, roomy: usize) -> Option<String> {
     let HeatPolicy { fresh, fast, .. } = policy;
-    let (copies, needed) = (fresh?.copies, usize::from(policy.roomy_for_copies()));
+    let (Fresh { copies, parity }, needed) = (fresh?, usize::from(policy.roomy_for_copies()));
+    let instead =
+        if parity { format!("without {copies} copies beside it") } else { format!("instead of {copies} copies") };
     (roomy < needed).then(|| {
         format!(
-            "new objects of bucket {bucket} get {fast} at once instead of {copies} copies: {roomy} disks take writes and have more than a \
+            "new objects of bucket {bucket} get {fast} at once {instead}: {roomy} disks take writes and have more than a \
              tenth of their space free, and copies want {needed} of them, so that they can be encoded later; add disks, or delete objects"
         )
     })

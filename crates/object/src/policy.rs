@@ -61,15 +61,18 @@ impl FirstPolicy {
 
 /// The code for a stripe of `bytes` object bytes when `disks` disks take writes and `wanted` is the bucket's code.
 ///
-/// The result survives the loss of as many disks as `wanted` does:
+/// The result survives the loss of as many disks as `wanted` does, or as it does without its copies beside a code:
 /// 1. A stripe of at most [`SMALL_BYTES`] is replicated: it costs half the operations of a code of six chunks, and
 ///    at these lengths no more space, since every chunk takes at least one sector.
-/// 2. With fewer disks than the code has chunks, the data goes to fewer chunks with the same parity: less efficient,
+/// 2. With too few disks for copies beside a code, there are none.
+/// 3. With fewer disks than the code has chunks, the data goes to fewer chunks with the same parity: less efficient,
 ///    never less safe. `rs:4+2` on five disks writes `rs:3+2`, on three `replica:3`. Codes of groups, rows and columns
-///    have no narrower kind and fall back to Reed-Solomon: `lrc:12+2+2` on eight disks writes `rs:5+3`. Copies beside a code are
-///    left out first, which what they survive goes with.
-/// 3. With too few disks even for that there is no code: `None`.
+///    have no narrower kind and fall back to Reed-Solomon: `lrc:12+2+2` on eight disks writes `rs:5+3`.
+/// 4. With too few disks even for that there is no code: `None`.
 pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> {
+    if usize::from(wanted.disks_min()) > disks && wanted.without_copies() != wanted {
+        return fit_code(wanted.without_copies(), bytes, disks);
+    }
     let (tolerance, shape) = (wanted.tolerance(), wanted.shape());
     let data_left = u16::try_from(disks).unwrap_or(u16::MAX).checked_sub(tolerance)?;
     if data_left == 0 {
@@ -78,9 +81,6 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
     let data = shape.data.min(data_left);
     Some(match wanted {
         CodeSpec::Replicated { .. } => wanted,
-        CodeSpec::Hybrid { coded, .. } if usize::from(wanted.disks_min()) > disks => {
-            return fit_code(coded.spec(), bytes, disks);
-        }
         _ if bytes <= SMALL_BYTES => replicated(tolerance),
         // Chunks of different data may share a disk.
         CodeSpec::Mirror { .. } | CodeSpec::Hybrid { .. } => wanted,
@@ -260,6 +260,7 @@ mod tests {
         assert_eq!(with(1 << 20, 10).as_deref(), Some(copies), "the second copies may share a disk");
         assert_eq!(with(1 << 20, 9).as_deref(), Some("rsm:6+3"));
         assert_eq!(with(1 << 20, 6).as_deref(), Some("rsm:3+3"));
+        assert_eq!((with(1 << 20, 4).as_deref(), with(1 << 20, 3)), (Some("replica:4"), None));
         assert_eq!((with(1, 15).as_deref(), with(1, 9).as_deref()), (Some("replica:5"), Some("replica:4")));
         assert_eq!(fit("lrc:12+2+2", 1 << 20, 3), None);
         assert_eq!(fit("lrc:12+2+2", 100, 16).as_deref(), Some("replica:4"));
@@ -382,11 +383,22 @@ mod tests {
 
     #[test]
     fn every_fitted_code_is_valid() {
-        for wanted in ["rs:17+3", "clay:16+4:19", "clay:10+4:11", "clay:4+2:5", "rs:1+1", "replica:1", "mirror:4x3"] {
+        for wanted in [
+            "rs:17+3",
+            "clay:16+4:19",
+            "clay:10+4:11",
+            "clay:4+2:5",
+            "rs:1+1",
+            "replica:1",
+            "mirror:4x3",
+            "hybrid:rsm:6+3x2",
+        ] {
             for disks in 0..30 {
                 if let Some(code) = fit(wanted, 1 << 30, disks) {
-                    let spec: CodeSpec = code.parse().expect("a fitted code is valid");
-                    assert_eq!(spec.tolerance(), wanted.parse::<CodeSpec>().expect("valid").tolerance());
+                    let (spec, wanted): (CodeSpec, CodeSpec) =
+                        (code.parse().expect("valid"), wanted.parse().expect("valid"));
+                    let is_as_safe = |of: CodeSpec| spec.tolerance() == of.tolerance();
+                    assert!(is_as_safe(wanted) || is_as_safe(wanted.without_copies()), "{code} for {wanted}");
                     assert!(usize::from(spec.disks_min()) <= disks, "{code} on {disks} disks");
                 }
             }

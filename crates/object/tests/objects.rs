@@ -541,10 +541,10 @@ async fn a_new_bucket_gets_the_policy_of_the_store_unless_it_names_a_code() {
     for (disks, policy, expected) in [
         (6, FirstPolicy::None, None),
         (6, FirstPolicy::This(named), Some(named)),
-        (15, FirstPolicy::ForDisks, Some(HeatPolicy::named("clay").expect("a preset"))),
+        (15, FirstPolicy::ForDisks, Some(HeatPolicy::named("hybrid-rsm-4+2").expect("a preset"))),
         (16, FirstPolicy::ForDisks, Some(HeatPolicy::named("hybrid-rsm-6+3").expect("a preset"))),
         // None to spare.
-        (8, FirstPolicy::ForDisks, None),
+        (10, FirstPolicy::ForDisks, None),
     ] {
         let world = World::with(disks, Settings { policy, ..Settings::new(code) }).await;
         for (name, code, expected) in [("plain", None, expected), ("coded", Some(code), None)] {

@@ -63,7 +63,7 @@ pub struct Up {
     #[arg(long, value_name = "CODE")]
     code: Option<String>,
     /// Policy that these buckets get when they are made: a name of `claystone policy list`, a policy, `none`, or `auto`: by the number
-    /// of disks, from nine on [default: auto, and none where a code is given]
+    /// of disks or nodes, none with fewer than eleven [default: auto, and none where a code is given]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// Instruction set that codes run with: scalar, neon, avx2, avx2-gfni or avx512-gfni [default: the fastest there is]

@@ -276,7 +276,7 @@ impl Tour {
     async fn note_short_room(&mut self) -> anyhow::Result<()> {
         let status = self.status().await?;
         let is_roomy = |disk: &&api::DiskStatus| disk.writable && disk.free_bytes > disk.total_bytes / 10;
-        let (roomy, needed) = (status.disks.iter().filter(is_roomy).count(), self.policy.fast.disks_min());
+        let (roomy, needed) = (status.disks.iter().filter(is_roomy).count(), self.policy.roomy_for_copies());
         if roomy < usize::from(needed) {
             crate::output::note(format_args!(
                 "less than a tenth of the space is free where the disks are: new objects get {} at once instead of copies, and the first \

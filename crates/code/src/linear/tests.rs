@@ -592,6 +592,8 @@ fn bad_specs_are_rejected_with_the_numbers() {
         assert_eq!(error(text), SpecError::Malformed { expected, most: 255 }, "{text}");
     }
     assert_eq!(error("hybrid:6x2"), SpecError::UnknownFamily);
+    let deep = format!("{}rsm:6+3{}", "hybrid:".repeat(100_000), "x2".repeat(100_000));
+    assert_eq!(error(&deep), SpecError::Malformed { expected, most: 255 });
     assert_eq!(error("hybrid:rsm:6+5x2"), SpecError::TooWideToMerge { data: 6, parity: 5, most: 0 });
     let coded = CodeSpec::Mergeable { data: 6, parity: 3 };
     for copies in [0, 1] {
