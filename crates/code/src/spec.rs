@@ -305,6 +305,22 @@ impl CodeSpec {
         }
     }
 
+    /// The data chunk that a chunk is a further copy of, if it is one: a stripe without it has the same data and parity.
+    ///
+    /// # Panics
+    /// If it is no chunk, and for a spec that [`validate`](Self::validate) rejects.
+    pub fn copied(&self, chunk: ChunkIndex) -> Option<ChunkIndex> {
+        let shape = self.shape();
+        assert!(chunk.0 < shape.chunks(), "chunk {chunk} of {}", shape.chunks());
+        match *self {
+            Self::Replicated { .. } | Self::Mirror { .. } => {
+                (chunk.0 >= shape.data).then(|| ChunkIndex(chunk.0 % shape.data))
+            }
+            Self::Hybrid { coded, .. } => hybrid::copied(coded, chunk),
+            _ => None,
+        }
+    }
+
     /// How many chunks of a stripe may be lost at once, whichever they are. LRC, product, mirror and hybrid codes recover most
     /// patterns of some more: [`tolerance_left`](Self::tolerance_left) knows which.
     pub fn tolerance(&self) -> u16 {

@@ -23,7 +23,7 @@
 //!    nothing gives way that is more than a sixteenth as hot; and so on. Until room that was made is taken, nothing that is less hot takes it.
 //! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps. On no node they
 //!    have more of these together than a compact stripe has there that is spread over all nodes. Packs in them are to have one code.
-//! 4. What is young, failed lately, or hurt is left alone (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
+//! 4. What is young, failed lately, or hurt is left alone, but for what lacks nothing except copies that it is to lose (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
 //!    what has another code, or what a volume holds. What 3 and 4 say of packs and volumes the transaction looks at once more.
 //! 5. A stripe that objects of several buckets hold is planned for in one of them, and counts in each for the bands that its
 //!    objects hold.
@@ -96,6 +96,8 @@ pub enum Standing {
         /// How many.
         chunks: u16,
     },
+    /// It may: chunks of it are lost or do not answer, but these are copies, which whatever it becomes is without.
+    LacksCopies,
     /// An attempt failed a short while ago.
     Waits,
     /// It ends within a row, which the policy's codes cut differently.
@@ -104,6 +106,18 @@ pub enum Standing {
     Elsewhere,
     /// A volume or a snapshot holds it too, which has a stripe at each position.
     OfVolume,
+}
+
+impl Standing {
+    /// Whether the stripe may be changed.
+    fn may_change(self) -> bool {
+        matches!(self, Standing::Ready | Standing::LacksCopies)
+    }
+
+    /// Whether something of the stripe is to be repaired, if it is not changed before.
+    pub(crate) fn lacks_chunks(self) -> bool {
+        matches!(self, Standing::Hurt { .. } | Standing::LacksCopies)
+    }
 }
 
 /// A conversion to carry out.
@@ -191,7 +205,7 @@ impl BucketSnapshot {
             match stripe.standing {
                 Standing::Young { .. } => space.young_bytes += bytes,
                 Standing::Hurt { .. } | Standing::Waits | Standing::Elsewhere => space.waiting_bytes += bytes,
-                Standing::Ready | Standing::ShortRow | Standing::OfVolume => {}
+                Standing::Ready | Standing::LacksCopies | Standing::ShortRow | Standing::OfVolume => {}
             }
         }
         space
@@ -243,7 +257,7 @@ impl BucketSnapshot {
     }
 
     fn ready(&self, code: CodeSpec) -> impl Iterator<Item = &Resident> {
-        self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.standing == Standing::Ready)
+        self.stripes.iter().filter(move |stripe| stripe.code == code && stripe.standing.may_change())
     }
 
     /// Why a stripe that no change names stays as it is, beside so many that are alike, where all take this `space`.
@@ -261,7 +275,7 @@ impl BucketSnapshot {
         match stripe.standing {
             // What was tried was to move its chunks apart.
             Standing::Waits if wants_more && !stripe.is_apart() => {}
-            Standing::Ready => {}
+            Standing::Ready | Standing::LacksCopies => {}
             Standing::Young { seconds_left } => return Why::Young { seconds_left },
             Standing::Hurt { chunks } => return Why::Hurt { chunks },
             Standing::Waits => return Why::Waits,
@@ -357,7 +371,7 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     // hot is to be merged.
     let encoding_saves = |stripe: &Resident| encoding_saves(&snapshot.policy, stripe);
     over_bytes -= settled.values().map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
-    let later = |stripe: &&Resident| stripe.standing != Standing::Ready && fresh_codes.contains(&stripe.code);
+    let later = |stripe: &&Resident| !stripe.standing.may_change() && fresh_codes.contains(&stripe.code);
     let later = snapshot.stripes.iter().filter(later).filter(|_| fast_fits);
     over_bytes -= later.map(|stripe| i128::from(encoding_saves(stripe))).sum::<i128>();
     // Who had no partner among the cold may find one now.

@@ -119,11 +119,11 @@ fn redundancy(code: CodeSpec) -> u32 {
 }
 
 /// The lost chunks that have a disk to go to: their own if it takes writes, else one that may have them. Where disks are
-/// short, data chunks go first.
+/// short, data chunks go first, and copies give way to data and parity.
 fn placeable(snapshot: &Snapshot, stripe: &StripeRecord, exposure: &Exposure) -> Vec<ChunkIndex> {
     let (mut chunks, leave): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
         exposure.lost.iter().partition(|chunk| snapshot.stays(stripe.places[chunk.at()].as_ref()));
-    chunks.extend(snapshot.placeable(stripe, &leave));
+    chunks.extend(snapshot.placeable_lost(stripe, &exposure.lost, &leave));
     chunks.sort_unstable();
     chunks
 }

@@ -524,6 +524,8 @@ impl<'a> Looking<'a> {
             Standing::Waits
         } else if let Some(left) = young {
             Standing::Young { seconds_left: left.as_secs().max(1) }
+        } else if is_fresh && self.disks.lacks_copies_only(stripe) {
+            Standing::LacksCopies
         } else if !exposure.whole() {
             Standing::Hurt { chunks: exposure.lost.len() as u16 + exposure.unreachable }
         } else {

@@ -37,7 +37,7 @@ use std::time::Duration;
 use std::collections::BTreeSet;
 
 use claystone_chunk::{ChunkError, ChunkId, StripeId};
-use claystone_code::{ChunkIndex, ConversionGoal, StripeChunk, plan_conversion};
+use claystone_code::{ConversionGoal, StripeChunk, plan_conversion};
 use claystone_meta::{ChunkPlace, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold, Rebuilt, StripeError};
 
@@ -51,7 +51,7 @@ use crate::order::{OrderCosts, order_costs};
 use crate::plan::{Plan, Task, plan_repairs};
 use crate::progress::JobKind;
 use crate::scrub::Look;
-use crate::snapshot::{Condition, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::status::RepairTotals;
 use crate::view::View;
 use crate::waiting::WaitingChange;
@@ -221,13 +221,7 @@ impl Keeper {
         let mut from = None;
         for (stripe, source) in (0..).zip(&change.sources) {
             let Some(record) = self.inner.meta.stripe(*source).await? else { return Ok(false) };
-            let is_lost = |chunk: &ChunkIndex| {
-                let place = record.places[chunk.at()].as_ref().filter(|place| !place.damaged);
-                let answers = [Condition::Writable, Condition::Readable];
-                place.is_none_or(|place| !answers.contains(&snapshot.condition(place.disk)))
-            };
-            let chunks = (0..record.code.shape().chunks()).map(ChunkIndex);
-            lost.extend(chunks.filter(is_lost).map(|chunk| StripeChunk { stripe, chunk }));
+            lost.extend(snapshot.missing(&record).into_iter().map(|chunk| StripeChunk { stripe, chunk }));
             if from.replace(record.code).is_some_and(|code| code != record.code) {
                 return Ok(false);
             }
@@ -278,7 +272,8 @@ impl Keeper {
                 return Ok(Outcome::Failed);
             }
         };
-        let chunks = rebuilt.swap.places.len() as u64;
+        // Copies that gave way are named too, without a place.
+        let chunks = rebuilt.swap.places.iter().filter(|(_, place)| place.is_some()).count() as u64;
         let cost = RepairTotals {
             chunks,
             bytes_rebuilt: rebuilt.bytes_rebuilt,

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use claystone_chunk::{DiskId, StripeId};
 use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord};
+use claystone_stripe::rehouse;
 
 /// What can be done with a disk now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl Snapshot {
             let damaged = place.as_ref().is_some_and(|place| place.damaged);
             let is_gone = damaged || condition == Condition::Gone;
             let is_lost = is_gone || self.is_awaited(stripe, index);
-            let answers = matches!(condition, Condition::Writable | Condition::Readable);
+            let answers = place.as_ref().is_some_and(|place| self.answers(place.disk));
             for (set, belongs) in [
                 (&mut lost, is_lost),
                 (&mut gone, is_gone || condition == Condition::Absent),
@@ -119,25 +120,74 @@ impl Snapshot {
     /// Those of `chunks`, which all leave their disks, for which there are disks: each is given one, in their order, that
     /// may have it beside what it has of the stripe and was given before.
     pub(crate) fn placeable(&self, stripe: &StripeRecord, chunks: &[ChunkIndex]) -> Vec<ChunkIndex> {
+        let disks = self.disks_for(stripe, &lies(stripe, chunks), chunks);
+        chunks.iter().zip(disks).filter_map(|(chunk, disk)| disk.map(|_| *chunk)).collect()
+    }
+
+    /// The same of the lost chunks of a stripe, of which those `leave` their disks: copies give way to them where there are no disks
+    /// else ([`rehouse`]).
+    pub(crate) fn placeable_lost(
+        &self,
+        stripe: &StripeRecord,
+        lost: &[ChunkIndex],
+        leave: &[ChunkIndex],
+    ) -> Vec<ChunkIndex> {
+        let stays = |chunk: &ChunkIndex| lost.contains(chunk) && !leave.contains(chunk);
+        let missing = self.missing(stripe).into_iter().filter(|chunk| !stays(chunk)).collect();
+        let may_give_way = |disk| {
+            let mut kept =
+                lost.iter().filter(|chunk| stays(chunk)).filter_map(|chunk| stripe.places[chunk.at()].as_ref());
+            self.condition(disk) == Condition::Writable && !kept.any(|place| place.disk == disk)
+        };
+        let place = |lies: &BTreeMap<ChunkIndex, DiskId>, chunks: &[ChunkIndex]| self.disks_for(stripe, lies, chunks);
+        let found = rehouse(stripe.code, lies(stripe, leave), missing, leave, may_give_way, place);
+        found.disks.into_keys().collect()
+    }
+
+    /// For each of these chunks a disk that may have it, where the others lie so.
+    fn disks_for(
+        &self,
+        stripe: &StripeRecord,
+        lies: &BTreeMap<ChunkIndex, DiskId>,
+        chunks: &[ChunkIndex],
+    ) -> Vec<Option<DiskId>> {
         let mut on: BTreeMap<DiskId, Vec<ChunkIndex>> = BTreeMap::new();
-        for (index, place) in (0..).map(ChunkIndex).zip(&stripe.places) {
-            if let Some(place) = place.filter(|_| !chunks.contains(&index)) {
-                on.entry(place.disk).or_default().push(index);
-            }
-        }
+        lies.iter().for_each(|(chunk, disk)| on.entry(*disk).or_default().push(*chunk));
         let writable = || self.disks.iter().filter(|(_, condition)| **condition == Condition::Writable);
-        let mut fits = |chunk: &ChunkIndex| {
+        let mut disk_for = |chunk: &ChunkIndex| {
             let leaves = stripe.places[chunk.at()].as_ref().map(|place| place.disk);
             let may_have = |disk: &&DiskId| {
                 let mut others = on.get(disk).into_iter().flatten();
                 Some(**disk) != leaves && others.all(|other| stripe.code.may_share_disk(*chunk, *other))
             };
-            let disk = writable().map(|(disk, _)| disk).find(may_have).copied();
-            if let Some(disk) = disk {
-                on.entry(disk).or_default().push(*chunk);
-            }
-            disk.is_some()
+            let disk = *writable().map(|(disk, _)| disk).find(may_have)?;
+            on.entry(disk).or_default().push(*chunk);
+            Some(disk)
         };
-        chunks.iter().copied().filter(|chunk| fits(chunk)).collect()
+        chunks.iter().map(&mut disk_for).collect()
     }
+
+    /// Chunks of a stripe that have no place, are damaged, or lie on disks that do not answer.
+    pub(crate) fn missing(&self, stripe: &StripeRecord) -> Vec<ChunkIndex> {
+        let is_missing =
+            |place: Option<&ChunkPlace>| place.is_none_or(|place| place.damaged || !self.answers(place.disk));
+        let places = (0..).map(ChunkIndex).zip(&stripe.places);
+        places.filter(|(_, place)| is_missing(place.as_ref())).map(|(index, _)| index).collect()
+    }
+
+    /// Whether a stripe lacks chunks, which are all copies of data chunks beside these.
+    pub(crate) fn lacks_copies_only(&self, stripe: &StripeRecord) -> bool {
+        let missing = self.missing(stripe);
+        !missing.is_empty() && missing.iter().all(|chunk| stripe.code.copied(*chunk).is_some())
+    }
+
+    fn answers(&self, disk: DiskId) -> bool {
+        matches!(self.condition(disk), Condition::Writable | Condition::Readable)
+    }
+}
+
+/// Where the chunks of a stripe lie but these.
+fn lies(stripe: &StripeRecord, without: &[ChunkIndex]) -> BTreeMap<ChunkIndex, DiskId> {
+    let places = (0..).map(ChunkIndex).zip(&stripe.places).filter(|(chunk, _)| !without.contains(chunk));
+    places.filter_map(|(chunk, place)| Some((chunk, place.as_ref()?.disk))).collect()
 }

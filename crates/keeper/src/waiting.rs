@@ -65,9 +65,8 @@ impl Keeper {
             let Some(policy) = bucket.policy else { continue };
             self.load_heats().await?;
             let mut snapshot = self.look_at_bucket(&bucket, policy, view, None).await?.snapshot;
-            let hurt = |stripe: &Resident| matches!(stripe.standing, Standing::Hurt { .. });
-            let ids: BTreeSet<StripeId> =
-                snapshot.stripes.iter().filter(|stripe| hurt(stripe)).map(|stripe| stripe.stripe).collect();
+            let is_hurt = |stripe: &&Resident| stripe.standing.lacks_chunks();
+            let ids: BTreeSet<StripeId> = snapshot.stripes.iter().filter(is_hurt).map(|stripe| stripe.stripe).collect();
             if ids.is_empty() {
                 continue;
             }

@@ -10,7 +10,7 @@ use claystone_chunk::testing::{Faults, MemoryStore};
 use claystone_chunk::{DiskId, StoreState};
 use claystone_code::ChunkIndex;
 use claystone_keeper::{ConversionError, Overall, Settings, Why};
-use claystone_meta::{BucketRecords, HeatPolicy, StripeRecord};
+use claystone_meta::{BucketRecords, ChunkPlace, DiskState, HeatPolicy, StripeRecord};
 use claystone_stripe::{Member, StripeError};
 use futures::future::join;
 use support::adaptive::{BYTES, COPIES_RSM, HYBRID_RSM, SMALL_RSM, Store, settings, with_policy, with_settings};
@@ -356,4 +356,62 @@ fn a_plan_is_not_carried_out_for_longer_because_stripes_were_spread_before() {
         let round = store.keeper.convert_once().await.expect("the database answers");
         assert_eq!((round.spread, round.encoded, round.left), (10, 64, 6));
     });
+}
+
+/// Eight chunks on eight disks, and one or two of these are lost for good: no disk is free for what is lost. Copies give way to data and
+/// parity; what waits then is copies alone, with which the stripe is done when it is no longer new.
+#[test]
+fn copies_give_way_when_no_disk_is_free_and_keep_nothing_from_being_converted() {
+    let pairs = (0..8).flat_map(|one| (one..8).map(move |other| [one, other]));
+    for lost in pairs {
+        with_policy(8, HYBRID_RSM, |store| async move {
+            store.put("a", BYTES).await;
+            let before = store.span("a").await.stripe;
+            let (code, fast) = (before.code, store.policy.fast);
+            let disks: BTreeSet<DiskId> =
+                lost.iter().map(|at: &usize| before.places[*at].expect("whole").disk).collect();
+            let tolerance = code.tolerance_left(&disks_chunks(&before, &disks));
+            for disk in &disks {
+                store.keeper.set_disk_state(*disk, DiskState::Lost).await.expect("a known disk");
+            }
+            store.settle().await;
+            store.read("a").await;
+            let after = store.span("a").await.stripe;
+            let lacks = disks_chunks(&after, &disks);
+            assert!(lacks.iter().all(|chunk| code.copied(*chunk).is_some()), "{lost:?}: {lacks:?}");
+            assert!(code.tolerance_left(&lacks) >= tolerance, "{lost:?}: {lacks:?}");
+            for (one, place) in after.places.iter().enumerate() {
+                for (other, beside) in after.places.iter().enumerate().skip(one + 1) {
+                    let is_beside = place.zip(*beside).is_some_and(|(place, beside)| place.disk == beside.disk);
+                    let pair = [one, other].map(|at| ChunkIndex(at as u16));
+                    assert!(!is_beside || code.may_share_disk(pair[0], pair[1]), "{lost:?}: {after:?}");
+                }
+            }
+            store.age().await;
+            store.read("a").await;
+            let round = store.keeper.convert_once().await.expect("the database answers");
+            assert_eq!((round.encoded, round.failed), (1, 0), "{lost:?}");
+            store.settle().await;
+            let done = store.span("a").await.stripe;
+            assert_eq!((done.code, disks_chunks(&done, &disks)), (fast, vec![]), "{lost:?}");
+            assert_eq!(store.overall().await, Overall::Healthy, "{lost:?}");
+            store.read("a").await;
+            assert_eq!(
+                store.memory.iter().map(|memory| memory.ids().len()).sum::<usize>() - left_on(&store, &disks),
+                5
+            );
+            assert_eq!(store.meta.check().await.expect("readable"), Vec::<String>::new());
+        });
+    }
+}
+
+/// Chunks of a stripe without a place, or on one of these disks.
+fn disks_chunks(stripe: &StripeRecord, disks: &BTreeSet<DiskId>) -> Vec<ChunkIndex> {
+    let lacks = |place: &Option<ChunkPlace>| place.is_none_or(|place| place.damaged || disks.contains(&place.disk));
+    (0..).map(ChunkIndex).zip(&stripe.places).filter(|(_, place)| lacks(place)).map(|(index, _)| index).collect()
+}
+
+/// Chunks on disks that are lost, which nobody can delete.
+fn left_on(store: &Store, disks: &BTreeSet<DiskId>) -> usize {
+    disks.iter().map(|disk| store.memory[disk.0 as usize - 1].ids().len()).sum()
 }

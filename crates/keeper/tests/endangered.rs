@@ -147,7 +147,9 @@ fn a_conversion_that_stripes_have_outgrown_is_not_tried() {
         store.read("c").await;
         let away = [store.span("a").await.stripe.places[7].expect("whole").disk];
         store.set_away(&away, true);
-        assert!(matches!(store.why("a").await, Why::Hurt { .. }));
+        // What is away is a copy of "a" and data of "b".
+        assert!(matches!(store.why("a").await, Why::Settled { .. }));
+        assert!(matches!(store.why("b").await, Why::Hurt { .. }));
         // Of other data than what of it is away, or it would survive no further loss.
         let places = store.span("c").await.stripe.places;
         let is_away = |place: &Option<ChunkPlace>| place.is_some_and(|place| away.contains(&place.disk));

@@ -44,7 +44,7 @@ pub use lanes::Family;
 pub use layout::{Layout, Row, sub_bytes_for};
 pub use lookup::{Lookup, LookupsBegun};
 pub use nodes::{Node, Nodes};
-pub use place::{Candidate, Placed, place, place_chunks};
+pub use place::{Candidate, Placed, Rehousing, place, place_chunks, rehouse};
 pub use reader::StripeReader;
 pub use rebuild::{Pace, Rebuilt, Unpaced};
 pub use recode::Recoded;

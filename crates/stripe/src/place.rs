@@ -1,5 +1,7 @@
 //! Which disks a stripe's chunks go to: a pure function.
 
+use std::collections::BTreeMap;
+
 use claystone_chunk::{DiskId, NodeId};
 use claystone_code::{ChunkIndex, CodeSpec};
 
@@ -72,6 +74,84 @@ pub fn place_chunks(
         Some(winner.disk)
     };
     chunks.iter().map(&mut choose).collect()
+}
+
+/// Where lost chunks of a stripe go.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rehousing {
+    /// The disk of each for which there is one.
+    pub disks: BTreeMap<ChunkIndex, DiskId>,
+    /// Further copies that lie on some of these disks, and give way.
+    pub give_way: Vec<ChunkIndex>,
+}
+
+/// Chooses disks for the chunks `homeless`, where the chunks of the stripe lie as `lies` says and it is without those `missing`, the
+/// homeless among them. `place` gives chunks disks, as [`place_chunks`] does.
+///
+/// Data and parity come before further copies, which give way to them where no disk is free: data and parity cannot lie beside copies, and these may
+/// have all disks that are left. Its own copy gives way to a data chunk first, else those of a disk that has the fewest; only on disks that
+/// `may_give_way`, only while the data is there that they are copies of, and only where the stripe survives as many losses after as before.
+///
+/// # Panics
+/// If a chunk is not one of the code, or is there twice.
+pub fn rehouse(
+    code: CodeSpec,
+    mut lies: BTreeMap<ChunkIndex, DiskId>,
+    mut missing: Vec<ChunkIndex>,
+    homeless: &[ChunkIndex],
+    may_give_way: impl Fn(DiskId) -> bool,
+    mut place: impl FnMut(&BTreeMap<ChunkIndex, DiskId>, &[ChunkIndex]) -> Vec<Option<DiskId>>,
+) -> Rehousing {
+    let mut found = Rehousing::default();
+    let is_copy = |chunk: &&ChunkIndex| code.copied(**chunk).is_some();
+    let (copies, coded): (Vec<ChunkIndex>, Vec<ChunkIndex>) = homeless.iter().partition(is_copy);
+    for chunks in [coded, copies] {
+        let disks = place(&lies, &chunks);
+        for (chunk, disk) in chunks.iter().zip(disks).filter_map(|(chunk, disk)| Some((*chunk, disk?))) {
+            missing.retain(|lost| *lost != chunk);
+            lies.insert(chunk, disk);
+            found.disks.insert(chunk, disk);
+        }
+        for chunk in chunks.iter().filter(|chunk| code.copied(**chunk).is_none()) {
+            if !found.disks.contains_key(chunk)
+                && let Some((disk, copies)) = giving_way(code, &lies, &missing, *chunk, &may_give_way)
+            {
+                lies.retain(|copy, _| !copies.contains(copy));
+                missing.retain(|lost| lost != chunk);
+                missing.extend(&copies);
+                lies.insert(*chunk, disk);
+                found.disks.insert(*chunk, disk);
+                found.give_way.extend(copies);
+            }
+        }
+    }
+    found
+}
+
+/// The disk that copies leave to a missing chunk, and these copies.
+fn giving_way(
+    code: CodeSpec,
+    lies: &BTreeMap<ChunkIndex, DiskId>,
+    missing: &[ChunkIndex],
+    chunk: ChunkIndex,
+    may_give_way: impl Fn(DiskId) -> bool,
+) -> Option<(DiskId, Vec<ChunkIndex>)> {
+    let mut on: BTreeMap<DiskId, Vec<ChunkIndex>> = BTreeMap::new();
+    for (there, disk) in lies.iter().filter(|(there, _)| !missing.contains(there)) {
+        on.entry(*disk).or_default().push(*there);
+    }
+    let left = code.tolerance_left(missing);
+    let rank = |(disk, there): (&DiskId, &Vec<ChunkIndex>)| {
+        // Of data that is lost a copy is read in place of it.
+        let is_spare = |data: ChunkIndex| data == chunk || !missing.contains(&data);
+        let are_spare = there.iter().all(|other| code.copied(*other).is_some_and(is_spare));
+        let after: Vec<ChunkIndex> = missing.iter().filter(|lost| **lost != chunk).chain(there).copied().collect();
+        let fits = are_spare && may_give_way(*disk) && code.tolerance_left(&after) >= left;
+        let is_other = there.iter().all(|other| code.copied(*other) != Some(chunk));
+        fits.then_some((is_other, there.len(), *disk))
+    };
+    let (_, _, disk) = on.iter().filter_map(rank).min()?;
+    on.remove_entry(&disk)
 }
 
 /// Chooses `count` distinct disks for copies of something that `taken` have already: spread over the nodes as evenly as the
@@ -210,6 +290,63 @@ mod tests {
         assert_eq!(place(&candidates, &taken, 1, |_| 0), [DiskId(1)]);
     }
 
+    /// Where chunks that lie on the disks 0, 1, .. as told go, of which `homeless` are lost, and which of these disks take none
+    /// but in place of copies.
+    fn rehoused(code: &str, at: &[&[u16]], homeless: &[u16], free: &[u128]) -> (Vec<(u16, u128)>, Vec<u16>) {
+        let code: CodeSpec = code.parse().expect("a valid code");
+        let lies: BTreeMap<ChunkIndex, DiskId> = (0..)
+            .map(DiskId)
+            .zip(at)
+            .flat_map(|(disk, there)| there.iter().map(move |chunk| (ChunkIndex(*chunk), disk)))
+            .collect();
+        let missing = (0..code.shape().chunks()).map(ChunkIndex).filter(|chunk| !lies.contains_key(chunk)).collect();
+        let place = |lies: &BTreeMap<ChunkIndex, DiskId>, chunks: &[ChunkIndex]| {
+            let mut lies = lies.clone();
+            let mut choose = |chunk: &ChunkIndex| {
+                let shares =
+                    |(other, at): (&ChunkIndex, &DiskId), disk| *at != disk || code.may_share_disk(*chunk, *other);
+                let disk =
+                    free.iter().map(|disk| DiskId(*disk)).find(|disk| lies.iter().all(|other| shares(other, *disk)))?;
+                lies.insert(*chunk, disk);
+                Some(disk)
+            };
+            chunks.iter().map(&mut choose).collect()
+        };
+        let found = rehouse(code, lies, missing, &chunks(homeless.iter().copied()), |disk| disk != DiskId(9), place);
+        let disks = found.disks.into_iter().map(|(chunk, disk)| (chunk.0, disk.0)).collect();
+        (disks, found.give_way.into_iter().map(|copy| copy.0).collect())
+    }
+
+    #[test]
+    fn copies_give_way_to_data_and_parity_where_nothing_is_less_safe_for_it() {
+        // Three data chunks, two parities, then the copies.
+        let gives = |at: &[&[u16]], homeless: &[u16]| rehoused("hybrid:rsm:3+2x2", at, homeless, &[]);
+        // Its own, else one of a disk that has the fewest.
+        assert_eq!(gives(&[&[0], &[2], &[3], &[4], &[5], &[6], &[7]], &[1]), (vec![(1, 5)], vec![6]));
+        assert_eq!(gives(&[&[0], &[1], &[2], &[4], &[5, 6], &[7]], &[3]), (vec![(3, 5)], vec![7]));
+        assert_eq!(gives(&[&[0], &[1], &[2], &[4], &[5, 6, 7]], &[3]), (vec![(3, 4)], vec![5, 6, 7]));
+        assert_eq!(gives(&[&[2], &[3], &[4], &[5], &[6], &[7]], &[0, 1]), (vec![(0, 3), (1, 4)], vec![5, 6]));
+        // A copy that is the last of its data stays, with all beside it.
+        assert_eq!(gives(&[&[], &[], &[2], &[3], &[4], &[5, 6, 7]], &[0, 1]), (vec![], vec![]));
+        assert_eq!(gives(&[&[], &[2], &[4], &[5], &[6]], &[3]), (vec![], vec![]));
+        // No copy gives way to a copy, nor where the disk takes nothing.
+        assert_eq!(gives(&[&[0], &[1], &[2], &[3], &[4], &[6], &[7]], &[5]), (vec![], vec![]));
+        assert_eq!(gives(&[&[1], &[2], &[3], &[4], &[], &[], &[], &[], &[], &[5, 6, 7]], &[0]), (vec![], vec![]));
+        assert_eq!(rehoused("rsm:3+2", &[&[0], &[1], &[2], &[3]], &[4], &[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn data_and_parity_have_free_disks_before_copies_do() {
+        let rehoused =
+            |at: &[&[u16]], homeless: &[u16], free: &[u128]| rehoused("hybrid:rsm:3+2x2", at, homeless, free);
+        assert_eq!(
+            rehoused(&[&[1], &[2], &[3], &[4], &[6], &[7], &[]], &[0, 5], &[4, 6]),
+            (vec![(0, 6), (5, 4)], vec![])
+        );
+        // Copies that would have a disk beside others lose it to data, and these others too.
+        assert_eq!(rehoused(&[&[1], &[2], &[4], &[7]], &[0, 3, 5, 6], &[3]), (vec![(0, 3)], vec![7]));
+    }
+
     #[test]
     fn a_full_disk_is_drawn_rarely() {
         let mut candidates = candidates(&["a", "b"]);
@@ -231,6 +368,60 @@ mod tests {
             let distinct: std::collections::BTreeSet<_> = disks.iter().collect();
             prop_assert_eq!(distinct.len(), disks.len());
             prop_assert_eq!(disks.len(), count.min(candidates.len()));
+        }
+
+        /// Whatever is lost on as few disks as there are: no chunk lies beside one that it may not lie beside, what gives way are copies of
+        /// data that is there, and nothing is less safe.
+        #[test]
+        fn copies_give_way_without_loss(
+            code in prop::sample::select(vec!["hybrid:rsm:3+2x2", "hybrid:rsm:2+1x3", "hybrid:lrc:4+2+1x2", "mirror:3x3", "rs:3+2"]),
+            disks in 3usize..12,
+            lost in prop::collection::vec(any::<bool>(), 12),
+            seed in any::<u64>(),
+        ) {
+            let code: CodeSpec = code.parse().expect("a valid code");
+            let names = vec!["a"; disks];
+            let candidates = candidates(&names);
+            let mut state = seed;
+            let mut draw = |bound| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                (state >> 33) % bound
+            };
+            let all = chunks(0..code.shape().chunks());
+            let first = place_chunks(code, &candidates, &[], &all, &mut draw);
+            // Some disks are gone, and all that lies there.
+            let left: Vec<Candidate> = candidates.iter().filter(|disk| !lost[disk.disk.0 as usize]).cloned().collect();
+            let is_left = |disk: &DiskId| left.iter().any(|candidate| candidate.disk == *disk);
+            let lies: BTreeMap<ChunkIndex, DiskId> =
+                all.iter().copied().zip(first).filter_map(|(chunk, disk)| Some((chunk, disk.filter(is_left)?))).collect();
+            let missing: Vec<ChunkIndex> = all.iter().copied().filter(|chunk| !lies.contains_key(chunk)).collect();
+            let place = |lies: &BTreeMap<ChunkIndex, DiskId>, chunks: &[ChunkIndex]| {
+                let at: Vec<(u16, u128)> = lies.iter().map(|(chunk, disk)| (chunk.0, disk.0)).collect();
+                place_chunks(code, &left, &placed(&candidates, &at), chunks, &mut draw)
+            };
+            let found = rehouse(code, lies.clone(), missing.clone(), &missing, |_| true, place);
+            let mut after = lies.clone();
+            for copy in &found.give_way {
+                prop_assert!(lies.contains_key(copy) && !missing.contains(copy), "{copy}");
+                let data = code.copied(*copy).expect("only copies give way");
+                after.remove(copy);
+                prop_assert!(after.contains_key(&data) || found.disks.contains_key(&data), "{copy} was the last of {data}");
+            }
+            for (chunk, disk) in &found.disks {
+                prop_assert!(missing.contains(chunk) && is_left(disk));
+                after.insert(*chunk, *disk);
+            }
+            for (one, disk) in &after {
+                for (other, _) in after.iter().filter(|(other, at)| *other != one && *at == disk) {
+                    prop_assert!(code.may_share_disk(*one, *other), "{one} and {other} on {disk}");
+                }
+            }
+            let lacks: Vec<ChunkIndex> = all.iter().copied().filter(|chunk| !after.contains_key(chunk)).collect();
+            prop_assert!(code.tolerance_left(&lacks) >= code.tolerance_left(&missing));
+            // Of what is not a copy nothing waits that a copy could make room for.
+            let waits = lacks.iter().filter(|chunk| code.copied(**chunk).is_none());
+            let whole = missing.is_empty() || left.len() >= usize::from(code.disks_min());
+            prop_assert!(!whole || waits.count() == 0, "{lacks:?} after {missing:?}");
         }
 
         /// Some chunks are lost and placed again: whatever was drawn, each loss of disks costs what it may.

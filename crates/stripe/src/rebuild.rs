@@ -12,7 +12,7 @@ use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
-use crate::{Candidate, Claim, Family, Hold, Layout, Placed, StripeError, Stripes, place_chunks};
+use crate::{Candidate, Claim, Family, Hold, Layout, Placed, StripeError, Stripes, place_chunks, rehouse};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -28,6 +28,14 @@ pub struct Unpaced;
 #[async_trait]
 impl Pace for Unpaced {
     async fn admit(&self, _bytes: u64) {}
+}
+
+/// Where the new chunks of a stripe go.
+struct Targets {
+    /// Names and disks.
+    chunks: Vec<(ChunkId, DiskId)>,
+    /// Copies that lie where some of these go, and that the stripe is without then.
+    give_way: Vec<ChunkIndex>,
 }
 
 /// Chunks rebuilt on their new disks, synced and read back, not yet named.
@@ -71,14 +79,15 @@ pub(crate) async fn spread(
     let layout = Layout::of(record)?;
     let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
-    let Some(targets) = targets_apart(stripes, record, layout.chunk_bytes()) else { return Ok(None) };
+    let Some(chunks) = targets_apart(stripes, record, layout.chunk_bytes()) else { return Ok(None) };
+    let targets = Targets { chunks, give_way: Vec::new() };
     rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await.map(Some)
 }
 
 async fn rebuild_on(
     stripes: &Stripes,
     record: &StripeRecord,
-    targets: Vec<(ChunkId, DiskId)>,
+    Targets { chunks: targets, give_way }: Targets,
     layout: &Layout,
     (claim, hold): (Claim, Hold),
     pace: &dyn Pace,
@@ -93,7 +102,7 @@ async fn rebuild_on(
             let swap = Swap {
                 stripe: record.id,
                 expected_revision: record.revision,
-                places: targets.iter().map(place).collect(),
+                places: targets.iter().map(place).chain(give_way.into_iter().map(|copy| (copy, None))).collect(),
             };
             let bytes_rebuilt = layout.chunk_bytes() * lost.len() as u64;
             Ok(Rebuilt { swap, claim, hold, bytes_rebuilt, bytes_read, bytes_verified })
@@ -153,48 +162,69 @@ async fn fill(
 
 /// Names and disks of the new chunks. A chunk goes back to its own disk where that takes writes and has room (damage
 /// of one chunk is no reason to leave a disk), else to one that may have it beside what it has of this stripe, in the lane of
-/// the stripe if it is of a family and there is one.
+/// the stripe if it is of a family and there is one. Where no disk is free for a chunk, copies give way to it ([`rehouse`]).
 fn targets(
     stripes: &Stripes,
     record: &StripeRecord,
     lost: &[ChunkIndex],
     family: Option<Family>,
     chunk_bytes: u64,
-) -> Result<Vec<(ChunkId, DiskId)>, StripeError> {
+) -> Result<Targets, StripeError> {
     let has_room = |free_bytes: u64| free_bytes > 2 * chunk_bytes;
     let members: BTreeMap<DiskId, _> =
         stripes.stores.members().into_iter().map(|member| (member.record.id, member)).collect();
     let chunk = |index| new_name(stripes, record, index);
     let mut targets: BTreeMap<ChunkIndex, DiskId> = BTreeMap::new();
-    let mut taken: Vec<Placed> = Vec::new();
-    for (at, place) in record.places.iter().enumerate() {
-        let (index, Some(place)) = (ChunkIndex(at as u16), place) else { continue };
-        let Some(member) = members.get(&place.disk) else { continue };
-        taken.push(Placed { chunk: index, disk: place.disk, node: member.record.node.clone() });
-        if lost.contains(&index) && member.writable() && has_room(member.space.free_bytes) {
-            targets.insert(index, place.disk);
+    let mut lies: BTreeMap<ChunkIndex, DiskId> = BTreeMap::new();
+    let mut missing: Vec<ChunkIndex> = Vec::new();
+    for (index, place) in (0..).map(ChunkIndex).zip(&record.places) {
+        let member = place.and_then(|place| members.get(&place.disk));
+        let is_lost = lost.contains(&index);
+        match (place, member) {
+            (Some(place), Some(member)) if is_lost && member.writable() && has_room(member.space.free_bytes) => {
+                targets.insert(index, place.disk);
+                lies.insert(index, place.disk);
+                continue;
+            }
+            // A chunk that leaves its disk counts no longer: neither there nor for the node.
+            (Some(place), Some(_)) if !is_lost => drop(lies.insert(index, place.disk)),
+            _ => {}
+        }
+        let answers = member.is_some_and(|member| member.store.is_ok());
+        if is_lost || !answers || place.is_none_or(|place| place.damaged) {
+            missing.push(index);
         }
     }
     let homeless: Vec<ChunkIndex> = lost.iter().copied().filter(|index| !targets.contains_key(index)).collect();
-    // A chunk that leaves its disk counts no longer: neither there nor for the node.
-    taken.retain(|placed| !homeless.contains(&placed.chunk));
     let candidates: Vec<Candidate> =
         stripes.stores.candidates().into_iter().filter(|candidate| has_room(candidate.free_bytes)).collect();
-    let draw = |bound| stripes.env.random.below(bound);
-    let disks = match family {
-        Some(family) => {
-            let known: Vec<_> = members.into_values().map(|member| member.record).collect();
-            let disks = Disks { candidates: &candidates, known: &known };
-            stripes.lanes.place_beside(record.code, family, disks, &taken, &homeless, draw)
+    let known: Vec<_> = members.values().map(|member| member.record.clone()).collect();
+    let place = |lies: &BTreeMap<ChunkIndex, DiskId>, chunks: &[ChunkIndex]| {
+        let placed = |(chunk, disk): (&ChunkIndex, &DiskId)| Placed {
+            chunk: *chunk,
+            disk: *disk,
+            node: members[disk].record.node.clone(),
+        };
+        let taken: Vec<Placed> = lies.iter().map(placed).collect();
+        let draw = |bound| stripes.env.random.below(bound);
+        match family {
+            Some(family) => {
+                let disks = Disks { candidates: &candidates, known: &known };
+                stripes.lanes.place_beside(record.code, family, disks, &taken, chunks, draw)
+            }
+            None => place_chunks(record.code, &candidates, &taken, chunks, draw),
         }
-        None => place_chunks(record.code, &candidates, &taken, &homeless, draw),
     };
+    let is_candidate = |disk| candidates.iter().any(|candidate| candidate.disk == disk);
+    let may_give_way = |disk| is_candidate(disk) && targets.values().all(|target| *target != disk);
+    let found = rehouse(record.code, lies, missing, &homeless, may_give_way, place);
     // With too few disks for all, some chunks are better than none.
-    targets.extend(homeless.iter().zip(disks).filter_map(|(index, disk)| Some((*index, disk?))));
+    targets.extend(found.disks);
     if targets.is_empty() {
         return Err(StripeError::TooFewDisks { needed: homeless.len(), available: 0 });
     }
-    Ok(lost.iter().filter_map(|index| Some((chunk(*index), *targets.get(index)?))).collect())
+    let chunks = lost.iter().filter_map(|index| Some((chunk(*index), *targets.get(index)?))).collect();
+    Ok(Targets { chunks, give_way: found.give_way })
 }
 
 /// Names and disks of the data chunks that are to leave a disk that has another of them: each goes to one that has none. `None`

@@ -492,6 +492,18 @@ fn copies_of_one_data_chunk_share_no_disk() {
 }
 
 #[test]
+fn further_copies_are_those_beside_data_and_parity() {
+    let copied = |text: &str| {
+        let spec: CodeSpec = text.parse().expect("a valid spec");
+        (0..spec.shape().chunks()).map(|chunk| spec.copied(ChunkIndex(chunk)).map(|data| data.0)).collect::<Vec<_>>()
+    };
+    assert_eq!(copied("replica:3"), [None, Some(0), Some(0)]);
+    assert_eq!(copied("mirror:2x3"), [None, None, Some(0), Some(1), Some(0), Some(1)]);
+    assert_eq!(copied("hybrid:rsm:2+1x3"), [None, None, None, Some(0), Some(1), Some(0), Some(1)]);
+    assert_eq!(copied("lrc:4+2+2"), [None; 8]);
+}
+
+#[test]
 fn a_stripe_with_copies_reads_one_chunk_for_each_that_has_another() {
     let reads = |lost: &[u16]| {
         let plan = plan_without(&*build("hybrid:rsm:6+3x2"), lost);

@@ -242,6 +242,18 @@ fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
 }
 
 #[test]
+fn what_lacks_only_copies_is_converted_as_if_it_had_them() {
+    let policy = policy("hybrid-rsm-6+3");
+    let both = |standing| {
+        let stripes = [(1, 0), (2, 6)].map(|(id, first)| Resident { standing, ..fresh(&policy, id, 64, first, 0.0) });
+        plan_conversions(&snapshot(policy, stripes.to_vec()), 9)
+    };
+    assert_eq!(both(Standing::LacksCopies), both(Standing::Ready));
+    assert_eq!(sources(&both(Standing::LacksCopies)), [[1, 2]]);
+    assert_eq!(both(Standing::Hurt { chunks: 1 }), []);
+}
+
+#[test]
 fn a_merged_stripe_that_is_mostly_dead_is_split() {
     let pc = policy("pc");
     let held = |held| Resident { bands_living: held, bands_held: held, ..compact(&pc, u128::from(held), 64, 0.0) };

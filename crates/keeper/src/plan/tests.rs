@@ -225,6 +225,27 @@ fn a_drain_moves_all_chunks_of_a_mirror_that_lie_there() {
     assert_eq!(plan.tasks.iter().map(chunks).collect::<Vec<_>>(), [(1, vec![0, 5])]);
 }
 
+/// Eight chunks on eight disks: none is free when one is lost.
+#[test]
+fn copies_give_way_to_data_and_parity_that_have_no_disk_and_wait_then() {
+    let all: Vec<(u128, Condition)> = writable(8);
+    for lost in 0..8u16 {
+        let mut disks = all.clone();
+        disks[usize::from(lost)].1 = Condition::Gone;
+        let stripe = stripe_without(1, "hybrid:rsm:3+2x2", &[]);
+        let plan = plan_repairs(&snapshot(&disks, vec![stripe]), 10);
+        let tasks: Vec<_> = plan.tasks.iter().map(chunks).collect();
+        // Copies may lie on one disk.
+        assert_eq!((tasks, plan.waiting_chunks), (vec![(1, vec![lost])], 0));
+    }
+    // Four disks are left. What gives way has nowhere to go after.
+    let mut disks = all;
+    [0, 3, 5, 6].iter().for_each(|disk: &usize| disks[*disk].1 = Condition::Gone);
+    let plan = plan_repairs(&snapshot(&disks, vec![stripe_without(1, "hybrid:rsm:3+2x2", &[])]), 10);
+    let tasks: Vec<_> = plan.tasks.iter().map(chunks).collect();
+    assert_eq!((tasks, plan.waiting_chunks), (vec![(1, vec![0])], 3));
+}
+
 #[test]
 fn deferred_stripes_are_left_alone() {
     let mut snapshot = snapshot(&writable(7), vec![stripe(1, [0, 2, 3, 4, 5, 6]), stripe(2, [0, 2, 3, 4, 5, 6])]);
