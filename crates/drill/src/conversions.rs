@@ -2,7 +2,7 @@
 //! disk, until what was dropped is deleted too: run for every operation of every disk and both faults, each step meets each once.
 //! Stripes may be hurt before, and are converted before they are repaired; or an object of a merged one is deleted before it is split;
 //! or they are packs of small objects, half of which were deleted, that are written anew beside it.
-//! So it is with copies of which data chunks that share a disk are moved apart. The step between the last look at the new chunks and
+//! So it is with copies of which data chunks that share a disk are moved apart, and with copies that give way to what was lost beside them. The step between the last look at the new chunks and
 //! the transaction has no operation of a disk: there each disk is lost by itself.
 
 use std::collections::BTreeSet;
@@ -178,6 +178,83 @@ impl SpreadStep {
 /// What the store did wrong.
 pub fn run_spread(step: SpreadStep) -> Result<bool> {
     claystone_sim::run(1, |world| spread(world, step)).with_context(|| format!("{step:?}"))
+}
+
+/// A chunk is lost of a stripe with copies beside its parity that lies on all disks there are: a copy gives way, and a fault in that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GiveWayStep {
+    /// The chunk: data or parity of `rsm:2+1`.
+    pub lost: u16,
+    /// What happens.
+    pub fault: StepFault,
+    /// The disk at whose operation it happens, counted without the one that is lost.
+    pub disk: usize,
+    /// How many operations of that disk are carried out before.
+    pub operation: u64,
+}
+
+impl GiveWayStep {
+    /// Disks of the store but for the lost one.
+    pub const DISKS: usize = 4;
+}
+
+/// Runs a step. False: the disk has fewer operations.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_give_way(step: GiveWayStep) -> Result<bool> {
+    claystone_sim::run(1, |world| give_way(world, step)).with_context(|| format!("{step:?}"))
+}
+
+async fn give_way(world: World, step: GiveWayStep) -> Result<bool> {
+    let mut cluster = Cluster::reclaiming_at_once(world, GiveWayStep::DISKS + 1).await?;
+    let code: CodeSpec = "hybrid:rsm:2+1x2".parse().expect("a code");
+    cluster.running.objects.set_code(BUCKET, Some(code)).await?;
+    let object = Stored { seed: 1, bytes: 2 * CHUNK_BYTES };
+    put(&cluster.running.objects, "object", object).await?;
+    let holds = async |cluster: &Cluster| -> Result<()> {
+        let found = read(&cluster.running.objects, "object", None).await?;
+        ensure!(found.as_deref() == Some(&object.content()[..]), "the object holds other bytes");
+        Ok(())
+    };
+    let stripe = live(&cluster).await?.swap_remove(0);
+    let gone = stripe.places[usize::from(step.lost)].context("it has a place")?.disk;
+    let disks: BTreeSet<DiskId> = stripe.places.iter().flatten().map(|place| place.disk).collect();
+    ensure!(disks.len() == cluster.slots.len(), "a disk has none of it: {stripe:?}");
+    cluster.running.keeper.set_disk_state(gone, DiskState::Lost).await?;
+    let left: Vec<usize> = (0..cluster.slots.len()).filter(|slot| cluster.slots[*slot].disk != gone).collect();
+
+    let sim = cluster.slots[left[step.disk]].sim.clone();
+    sim.cut_power_after(step.operation);
+    let repaired = match step.fault {
+        StepFault::Loss => Some(cluster.running.keeper.repair_once().await),
+        StepFault::Kill => {
+            let dark = std::pin::pin!(dark(&cluster.world, &sim));
+            match select(std::pin::pin!(cluster.running.keeper.repair_once()), dark).await {
+                Either::Left((repaired, _)) => Some(repaired),
+                Either::Right(_) => None,
+            }
+        }
+    };
+    if sim.is_powered() {
+        let repaired = repaired.context("nothing happened")?.context("without a fault")?;
+        ensure!((repaired.stripes, repaired.chunks) == (1, 1), "nothing gave way: {repaired:?}");
+        return Ok(false);
+    }
+    if step.fault == StepFault::Loss {
+        holds(&cluster).await.context("without the disk")?;
+    }
+    cluster.crash().await?;
+    holds(&cluster).await.context("opened again")?;
+    cluster.heal().await?;
+    cluster.check_verified().await?;
+    cluster.check_no_orphans().await?;
+    let stripes = live(&cluster).await?;
+    ensure!(stripes.len() == 1 && stripes[0].code == code, "it is {stripes:?}");
+    let away = left[(step.disk + step.operation as usize) % left.len()];
+    cluster.slots[away].sim.set_removed(true);
+    holds(&cluster).await.with_context(|| format!("without disk {away}"))?;
+    Ok(true)
 }
 
 async fn spread(world: World, step: SpreadStep) -> Result<bool> {

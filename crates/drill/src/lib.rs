@@ -30,8 +30,8 @@ mod volume;
 pub use atlas::Atlas;
 pub use cluster::{BUCKET, Cluster, Promise};
 pub use conversions::{
-    ConversionCase, ConversionStep, DiskPart, LateLoss, SpreadStep, run_conversion, run_late_loss, run_spread,
-    survey_conversion,
+    ConversionCase, ConversionStep, DiskPart, GiveWayStep, LateLoss, SpreadStep, run_conversion, run_give_way,
+    run_late_loss, run_spread, survey_conversion,
 };
 pub use model::{Model, Stored};
 pub use run::{Report, run_seed};

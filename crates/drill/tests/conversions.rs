@@ -16,8 +16,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use claystone_code::CodeSpec;
 use claystone_drill::{
-    ConversionCase, ConversionStep, DiskPart, LateLoss, SpreadStep, StepFault, run_conversion, run_late_loss,
-    run_spread, survey_conversion,
+    ConversionCase, ConversionStep, DiskPart, GiveWayStep, LateLoss, SpreadStep, StepFault, run_conversion,
+    run_give_way, run_late_loss, run_spread, survey_conversion,
 };
 use claystone_meta::HeatPolicy;
 
@@ -119,8 +119,15 @@ fn every_step_of_encoding_copies_is_killed_and_loses_a_disk() {
 /// Copies beside parity are only dropped, or the parities merged.
 #[test]
 fn every_step_of_dropping_copies_beside_parity_is_killed_and_loses_a_disk() {
-    for compact in ["rsm:2+1", "rsm:4+1"] {
-        every_step(case("hybrid:rsm:2+1x2", compact));
+    for (hybrid, code) in [
+        ("hybrid:rsm:2+1x2", "rsm:2+1"),
+        ("hybrid:rsm:2+1x2", "rsm:4+1"),
+        ("hybrid:pc:1x2x2", "pc:1x2"),
+        ("hybrid:pc:1x2x2", "pc:2x2"),
+        ("hybrid:lrc:4+2+1x2", "lrc:4+2+1"),
+        ("hybrid:lrc:4+2+1x2", "lrc:4+1+1"),
+    ] {
+        every_step(case(hybrid, code));
     }
 }
 
@@ -209,6 +216,22 @@ fn every_step_of_moving_data_chunks_apart_is_killed_and_loses_a_disk() {
     assert!(steps > 20, "only {steps} steps");
 }
 
+#[test]
+fn every_step_of_copies_giving_way_is_killed_and_loses_a_disk() {
+    let mut steps = 0;
+    for (lost, disk) in [0, 2].into_iter().flat_map(|lost| (0..GiveWayStep::DISKS).map(move |disk| (lost, disk))) {
+        for fault in FAULTS {
+            let is_there = |operation: &u64| {
+                let step = GiveWayStep { lost, fault, disk, operation: *operation };
+                run_give_way(step).unwrap_or_else(|error| panic!("{error:?}"))
+            };
+            steps += (0..).take_while(is_there).count();
+        }
+    }
+    println!("{steps} steps of copies giving way");
+    assert!(steps > 40, "only {steps} steps");
+}
+
 /// The codes of a policy that ships: copies become fast, these are merged and split again; and copies that nobody reads are merged at once.
 fn steps_of_a_policy(name: &str) {
     let policy = HeatPolicy::named(name).expect("a preset");
@@ -220,6 +243,17 @@ fn steps_of_a_policy(name: &str) {
     if fast != copies {
         some_steps(ConversionCase::new(copies, fast), 1);
         some_steps(ConversionCase::new(copies, compact), 1);
+    }
+}
+
+/// What is new under the policies that a store takes by itself, dropped to fast and merged at once.
+#[test]
+fn every_step_of_the_first_step_of_shipped_policies_is_killed_and_loses_a_disk() {
+    for preset in claystone_meta::PRESETS.iter().filter(|preset| preset.name.starts_with("hybrid")) {
+        let policy = HeatPolicy::named(preset.name).expect("a preset");
+        let fresh = policy.fresh_code().expect("it has copies");
+        some_steps(ConversionCase::new(fresh, policy.fast), 1);
+        some_steps(ConversionCase::new(fresh, policy.compact), 1);
     }
 }
 

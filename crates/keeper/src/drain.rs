@@ -129,7 +129,7 @@ impl Keeper {
 
     async fn relocate(&self, task: Task, families: &Families) -> Result<Outcome, KeeperError> {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
-        let result = pacer.watch(self.rebuild(&task.stripe, &task.chunks, families, &pacer)).await;
+        let result = pacer.watch(self.rebuild(&task, families, &pacer)).await;
         self.conclude(JobKind::Drain, &task, result).await
     }
 }

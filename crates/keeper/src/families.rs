@@ -4,11 +4,12 @@
 //! Invariants:
 //! 1. A policy that cannot be read keeps no chunk from being rebuilt: it goes anywhere then.
 
-use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_meta::{HeatPolicy, StripeRecord};
-use claystone_stripe::{Family, Pace, Rebuilt, StripeError};
+use claystone_code::CodeSpec;
+use claystone_meta::HeatPolicy;
+use claystone_stripe::{Family, Housing, Pace, Rebuilt, StripeError};
 
 use crate::Keeper;
+use crate::plan::Task;
 
 /// The policies that there are.
 #[derive(Debug, Default)]
@@ -34,17 +35,14 @@ impl Keeper {
         }
     }
 
-    /// Rebuilds chunks of a stripe where it can be merged, if it is to be.
+    /// Rebuilds the chunks of a task where the stripe can be merged, if it is to be.
     pub(crate) async fn rebuild(
         &self,
-        stripe: &StripeRecord,
-        chunks: &[ChunkIndex],
+        task: &Task,
         families: &Families,
         pace: &dyn Pace,
     ) -> Result<Rebuilt, StripeError> {
-        match families.of(stripe.code) {
-            Some(family) => self.inner.stripes.rebuild_in_lane(stripe, chunks, family, pace).await,
-            None => self.inner.stripes.rebuild(stripe, chunks, pace).await,
-        }
+        let housing = Housing { family: families.of(task.stripe.code), displacing: &task.displacing };
+        self.inner.stripes.rebuild_in(&task.stripe, &task.chunks, housing, pace).await
     }
 }

@@ -28,6 +28,8 @@ pub struct Task {
     pub stripe: StripeRecord,
     /// Which chunks, ascending.
     pub chunks: Vec<ChunkIndex>,
+    /// Of these, those to which copies give way, because no disk is free for them.
+    pub displacing: Vec<ChunkIndex>,
     /// How many more losses it survives.
     pub tolerance_left: i32,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Urgency {
 impl Task {
     /// How urgent it is, where these are hot.
     pub(crate) fn urgency(&self, hot: &BTreeSet<StripeId>) -> Urgency {
-        let Task { stripe, chunks, tolerance_left } = self;
+        let Task { stripe, chunks, tolerance_left, .. } = self;
         let data = stripe.code.shape().data;
         Urgency {
             tolerance_left: *tolerance_left,
@@ -94,7 +96,7 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
                 continue;
             }
         }
-        let chunks = placeable(snapshot, stripe, &exposure);
+        let (chunks, displacing) = placeable(snapshot, stripe, &exposure);
         // What lies on a disk that may come back can wait for that.
         let waits = |chunk: &&ChunkIndex| !chunks.contains(chunk) && !snapshot.is_awaited(stripe, **chunk);
         let waiting = exposure.lost.iter().filter(waits).count() as u64;
@@ -104,7 +106,8 @@ pub fn plan_repairs(snapshot: &Snapshot, limit: usize) -> Plan {
         } else if snapshot.deferred.contains(&stripe.id) {
             plan.deferred += 1;
         } else {
-            plan.tasks.push(Task { stripe: stripe.clone(), chunks, tolerance_left: exposure.tolerance_left });
+            let tolerance_left = exposure.tolerance_left;
+            plan.tasks.push(Task { stripe: stripe.clone(), chunks, displacing, tolerance_left });
         }
     }
     plan.tasks.sort_by_key(|task| task.urgency(&snapshot.hot));
@@ -119,13 +122,14 @@ fn redundancy(code: CodeSpec) -> u32 {
 }
 
 /// The lost chunks that have a disk to go to: their own if it takes writes, else one that may have them. Where disks are
-/// short, data chunks go first, and copies give way to data and parity.
-fn placeable(snapshot: &Snapshot, stripe: &StripeRecord, exposure: &Exposure) -> Vec<ChunkIndex> {
+/// short, data chunks go first, and copies give way to data and parity: to the second ones.
+fn placeable(snapshot: &Snapshot, stripe: &StripeRecord, exposure: &Exposure) -> (Vec<ChunkIndex>, Vec<ChunkIndex>) {
     let (mut chunks, leave): (Vec<ChunkIndex>, Vec<ChunkIndex>) =
         exposure.lost.iter().partition(|chunk| snapshot.stays(stripe.places[chunk.at()].as_ref()));
-    chunks.extend(snapshot.placeable_lost(stripe, &exposure.lost, &leave));
+    let found = snapshot.placeable_lost(stripe, &chunks, &leave);
+    chunks.extend(found.disks.into_keys());
     chunks.sort_unstable();
-    chunks
+    (chunks, found.displacing)
 }
 
 /// Plans to move the chunks of these stripes off the disk `from`, at most `limit` of them, oldest stripes first.
@@ -154,7 +158,8 @@ pub fn plan_drain(snapshot: &Snapshot, from: DiskId, limit: usize) -> Plan {
         }
         if !snapshot.deferred.contains(&stripe.id) {
             let tolerance_left = exposure.tolerance_left;
-            plan.tasks.push(Task { stripe: stripe.clone(), chunks, tolerance_left });
+            let displacing = Vec::new();
+            plan.tasks.push(Task { stripe: stripe.clone(), chunks, displacing, tolerance_left });
         }
     }
     plan.tasks.sort_by_key(|task| task.stripe.id);

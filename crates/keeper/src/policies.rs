@@ -398,7 +398,7 @@ fn is_recent(looked: Duration, ago: Duration, begun: usize) -> bool {
 pub(crate) struct Look {
     pub(crate) snapshot: BucketSnapshot,
     /// Where it ended if there is more.
-    end: Option<SpanPlace>,
+    pub(crate) end: Option<SpanPlace>,
     /// Stripes with codes of the policy that are named elsewhere too.
     shared: BTreeSet<StripeId>,
 }

@@ -151,7 +151,8 @@ mod tests {
             revision: 0,
             verified: None,
         };
-        Task { stripe, chunks: vec![ChunkIndex(chunk)], tolerance_left: 0 }.urgency(&BTreeSet::new())
+        Task { stripe, chunks: vec![ChunkIndex(chunk)], displacing: Vec::new(), tolerance_left: 0 }
+            .urgency(&BTreeSet::new())
     }
 
     #[test]

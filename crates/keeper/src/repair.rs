@@ -248,7 +248,7 @@ impl Keeper {
 
     async fn repair(&self, task: Task, families: &Families) -> Result<Outcome, KeeperError> {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
-        let rebuild = self.rebuild(&task.stripe, &task.chunks, families, &pacer);
+        let rebuild = self.rebuild(&task, families, &pacer);
         let result = pacer.watch(rebuild).await;
         self.conclude(JobKind::Repair, &task, result).await
     }
@@ -313,7 +313,13 @@ impl Keeper {
     /// Names the new chunks and deletes those they supersede. `false`: the stripe changed, and the new chunks are
     /// deleted.
     async fn commit(&self, before: &StripeRecord, rebuilt: Rebuilt) -> Result<bool, KeeperError> {
+        let is_safe = rebuilt.is_as_safe(&self.inner.stripes, before);
         let Rebuilt { swap, claim, hold, .. } = rebuilt;
+        if !is_safe {
+            // Planned again, on what is there now.
+            self.delete_new(&swap).await;
+            return Ok(false);
+        }
         let (committed, (claim, hold)) = self.swap(swap.clone(), (claim, hold)).await?;
         drop(hold);
         match committed {
@@ -328,12 +334,7 @@ impl Keeper {
                 Ok(true)
             }
             Err(MetaError::StripeChanged { .. }) => {
-                for (index, place) in &swap.places {
-                    if let Some(place) = place {
-                        let generation = place.generation;
-                        self.delete(ChunkId { stripe: swap.stripe, index: *index, generation }, place).await;
-                    }
-                }
+                self.delete_new(&swap).await;
                 drop(claim);
                 Ok(false)
             }
@@ -355,6 +356,16 @@ impl Keeper {
         self.inner.env.tasks.spawn("swap", Box::pin(task));
         let stopped = |_| KeeperError::Meta(MetaError::Unavailable { reason: "the store is stopping".to_owned() });
         receiver.await.map_err(stopped)
+    }
+
+    /// Deletes the chunks of a swap that is not made.
+    async fn delete_new(&self, swap: &Swap) {
+        for (index, place) in &swap.places {
+            if let Some(place) = place {
+                let generation = place.generation;
+                self.delete(ChunkId { stripe: swap.stripe, index: *index, generation }, place).await;
+            }
+        }
     }
 
     async fn delete_superseded(&self, before: &StripeRecord, swap: &Swap) {

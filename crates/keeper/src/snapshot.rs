@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use claystone_chunk::{DiskId, StripeId};
 use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord};
-use claystone_stripe::rehouse;
+use claystone_stripe::{Rehousing, rehouse};
 
 /// What can be done with a disk now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,24 +124,18 @@ impl Snapshot {
         chunks.iter().zip(disks).filter_map(|(chunk, disk)| disk.map(|_| *chunk)).collect()
     }
 
-    /// The same of the lost chunks of a stripe, of which those `leave` their disks: copies give way to them where there are no disks
-    /// else ([`rehouse`]).
-    pub(crate) fn placeable_lost(
-        &self,
-        stripe: &StripeRecord,
-        lost: &[ChunkIndex],
-        leave: &[ChunkIndex],
-    ) -> Vec<ChunkIndex> {
-        let stays = |chunk: &ChunkIndex| lost.contains(chunk) && !leave.contains(chunk);
-        let missing = self.missing(stripe).into_iter().filter(|chunk| !stays(chunk)).collect();
-        let may_give_way = |disk| {
-            let mut kept =
-                lost.iter().filter(|chunk| stays(chunk)).filter_map(|chunk| stripe.places[chunk.at()].as_ref());
-            self.condition(disk) == Condition::Writable && !kept.any(|place| place.disk == disk)
+    /// The same of lost chunks that leave their disks, beside those that stay on theirs: copies give way to them where there are no disks
+    /// else ([`rehouse`]), but to none that may come back with its disk.
+    pub(crate) fn placeable_lost(&self, stripe: &StripeRecord, stay: &[ChunkIndex], leave: &[ChunkIndex]) -> Rehousing {
+        let missing = self.missing(stripe).into_iter().filter(|chunk| !stay.contains(chunk)).collect();
+        let may_give_way = |chunk, disk| {
+            let mut kept = stay.iter().filter_map(|chunk| stripe.places[chunk.at()].as_ref());
+            self.condition(disk) == Condition::Writable
+                && !kept.any(|place| place.disk == disk)
+                && !self.is_awaited(stripe, chunk)
         };
         let place = |lies: &BTreeMap<ChunkIndex, DiskId>, chunks: &[ChunkIndex]| self.disks_for(stripe, lies, chunks);
-        let found = rehouse(stripe.code, lies(stripe, leave), missing, leave, may_give_way, place);
-        found.disks.into_keys().collect()
+        rehouse(stripe.code, lies(stripe, leave), missing, leave, may_give_way, place)
     }
 
     /// For each of these chunks a disk that may have it, where the others lie so.

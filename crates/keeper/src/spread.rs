@@ -39,7 +39,8 @@ impl Keeper {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
         let (cause, error) = match pacer.watch(self.inner.stripes.spread(&stripe, &pacer)).await {
             Some(Ok(Some(rebuilt))) => {
-                let task = Task { tolerance_left: stripe.code.tolerance().into(), chunks: Vec::new(), stripe };
+                let (tolerance_left, chunks, displacing) = (stripe.code.tolerance().into(), Vec::new(), Vec::new());
+                let task = Task { stripe, chunks, displacing, tolerance_left };
                 return self.conclude(JobKind::Drain, &task, Some(Ok(rebuilt))).await;
             }
             Some(Ok(None)) => (Cause::NoDisk, "no disks have room for them".to_owned()),

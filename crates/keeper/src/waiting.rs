@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! 1. A stripe is in one change at most, and a change is given once.
-//! 2. Changes of some [`STRIPES_MAX`] stripes are remembered, and planned anew after `convert_every` at the earliest, whatever comes
+//! 2. All parts of all buckets are looked at. Changes of some [`STRIPES_MAX`] stripes are remembered, and planned anew after `convert_every` at the earliest, whatever comes
 //!    of planning: a policy that cannot be read is not read again with each batch of repairs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use claystone_env::Moment;
 use claystone_meta::HeatPolicy;
 
 use crate::conversions::{Change, Resident, Standing, plan_conversions};
-use crate::policies::LOOK_SHARE;
+use crate::policies::{LOOK_SHARE, Look};
 use crate::view::View;
 use crate::{Keeper, KeeperError};
 
@@ -64,17 +64,23 @@ impl Keeper {
         for bucket in self.inner.meta.buckets().await? {
             let Some(policy) = bucket.policy else { continue };
             self.load_heats().await?;
-            let mut snapshot = self.look_at_bucket(&bucket, policy, view, None).await?.snapshot;
-            let is_hurt = |stripe: &&Resident| stripe.standing.lacks_chunks();
-            let ids: BTreeSet<StripeId> = snapshot.stripes.iter().filter(is_hurt).map(|stripe| stripe.stripe).collect();
-            if ids.is_empty() {
-                continue;
+            let mut after = None;
+            loop {
+                let Look { mut snapshot, end, .. } = self.look_at_bucket(&bucket, policy, view, after).await?;
+                let is_hurt = |stripe: &&Resident| stripe.standing.lacks_chunks();
+                let ids: BTreeSet<StripeId> =
+                    snapshot.stripes.iter().filter(is_hurt).map(|stripe| stripe.stripe).collect();
+                let is_hurt = |stripe: &&mut Resident| ids.contains(&stripe.stripe);
+                snapshot.stripes.iter_mut().filter(is_hurt).for_each(|stripe| stripe.standing = Standing::Ready);
+                let changes = if ids.is_empty() { Vec::new() } else { plan_conversions(&snapshot, usize::MAX) };
+                let changes =
+                    changes.into_iter().filter(|change| change.sources.iter().any(|source| ids.contains(source)));
+                changes.for_each(|change| waiting.add(WaitingChange { policy, change }));
+                after = end;
+                if after.is_none() {
+                    break;
+                }
             }
-            let is_hurt = |stripe: &&mut Resident| ids.contains(&stripe.stripe);
-            snapshot.stripes.iter_mut().filter(is_hurt).for_each(|stripe| stripe.standing = Standing::Ready);
-            let changes = plan_conversions(&snapshot, usize::MAX).into_iter();
-            let changes = changes.filter(|change| change.sources.iter().any(|source| ids.contains(source)));
-            changes.for_each(|change| waiting.add(WaitingChange { policy, change }));
         }
         // As the loop of conversions: it takes at most a twentieth of the time.
         let took = self.now().since(began);
@@ -84,7 +90,7 @@ impl Keeper {
     }
 }
 
-const STRIPES_MAX: usize = 4096;
+const STRIPES_MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

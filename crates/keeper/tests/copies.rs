@@ -415,3 +415,39 @@ fn disks_chunks(stripe: &StripeRecord, disks: &BTreeSet<DiskId>) -> Vec<ChunkInd
 fn left_on(store: &Store, disks: &BTreeSet<DiskId>) -> usize {
     disks.iter().map(|disk| store.memory[disk.0 as usize - 1].ids().len()).sum()
 }
+
+/// A chunk on a disk that is silent for a while is rebuilt at once if it is read much, but takes no place of a copy for that: it may come back.
+#[test]
+fn copies_give_way_neither_to_what_may_come_back_nor_to_what_only_moves() {
+    with_policy(8, HYBRID_RSM, |store| async move {
+        store.put("a", BYTES).await;
+        let before = store.span("a").await.stripe;
+        let disk = before.places[0].expect("whole").disk;
+        store.set_away(&[disk], true);
+        for _ in 0..9 {
+            store.read("a").await;
+        }
+        assert_eq!(store.repair().await, 0, "no disk is free");
+        store.set_away(&[disk], false);
+        store.settle().await;
+        assert_eq!(store.span("a").await.stripe.places, before.places);
+        store.keeper.set_disk_state(disk, DiskState::Draining).await.expect("a known disk");
+        let round = store.keeper.drain_once().await.expect("the database answers");
+        assert_eq!((round.chunks, round.waiting_chunks), (0, 1));
+        assert_eq!(store.span("a").await.stripe.places, before.places);
+    });
+}
+
+/// Copies that may lie beside any other data are not rewritten in each other's place.
+#[test]
+fn a_mirror_without_a_free_disk_waits() {
+    with_policy(3, "replica:3/rsm:2+2/rsm:4+2<=300%,0.25..1.00", |store| async move {
+        store.put("a", 2 << 16).await;
+        let before = store.span("a").await.stripe;
+        let disk = before.places[0].expect("whole").disk;
+        store.keeper.set_disk_state(disk, DiskState::Lost).await.expect("a known disk");
+        assert_eq!(store.repair().await, 0, "both others have all copies");
+        assert_eq!(store.span("a").await.stripe.places, before.places);
+        store.read("a").await;
+    });
+}

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use claystone_chunk::DiskId;
 use claystone_code::ChunkIndex;
-use claystone_keeper::{Overall, Why};
+use claystone_keeper::{Overall, Settings, Why};
 use claystone_meta::{BucketRecords, ChunkPlace, DiskState, HeatPolicy, StripeRecord, StripeRecords};
 use claystone_stripe::Unpaced;
 use futures::future::join;
-use support::adaptive::{BYTES, COPIES_RSM, SMALL_RSM, with_policy};
+use support::adaptive::{BYTES, COPIES_RSM, SMALL_RSM, settings, with_policy, with_settings};
 
 #[test]
 fn hurt_stripes_are_repaired_and_then_converted() {
@@ -305,5 +305,21 @@ fn of_disks_that_are_given_up_the_most_endangered_stripes_are_repaired_first() {
         store.age().await;
         store.repair().await;
         assert_eq!(on().await[2], 0);
+    });
+}
+
+/// A bucket that is looked at in parts: what is to be converted before it is repaired lies in the last of them.
+#[test]
+fn what_reads_less_is_found_in_every_part_of_a_bucket() {
+    let parts = Settings { look_stripes_max: 2, ..settings() };
+    with_settings(9, COPIES_RSM, parts, |store| async move {
+        for key in 0..7 {
+            store.put(&key.to_string(), BYTES).await;
+        }
+        store.age().await;
+        store.read("6").await;
+        store.damage("6", &[4]).await;
+        assert_eq!(store.converted_and_repaired().await, (1, 0));
+        assert_eq!(store.code("6").await, "rsm:3+2");
     });
 }

@@ -46,7 +46,7 @@ pub use lookup::{Lookup, LookupsBegun};
 pub use nodes::{Node, Nodes};
 pub use place::{Candidate, Placed, Rehousing, place, place_chunks, rehouse};
 pub use reader::StripeReader;
-pub use rebuild::{Pace, Rebuilt, Unpaced};
+pub use rebuild::{Housing, Pace, Rebuilt, Unpaced};
 pub use recode::Recoded;
 pub use stores::{Absence, Member, Stores};
 pub use stripes::{Damage, DamageReports, Settings, Stripes};

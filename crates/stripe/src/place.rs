@@ -81,16 +81,18 @@ pub fn place_chunks(
 pub struct Rehousing {
     /// The disk of each for which there is one.
     pub disks: BTreeMap<ChunkIndex, DiskId>,
-    /// Further copies that lie on some of these disks, and give way.
+    /// Of these, the chunks to which copies give way.
+    pub displacing: Vec<ChunkIndex>,
+    /// These copies.
     pub give_way: Vec<ChunkIndex>,
 }
 
 /// Chooses disks for the chunks `homeless`, where the chunks of the stripe lie as `lies` says and it is without those `missing`, the
 /// homeless among them. `place` gives chunks disks, as [`place_chunks`] does.
 ///
-/// Data and parity come before further copies, which give way to them where no disk is free: data and parity cannot lie beside copies, and these may
-/// have all disks that are left. Its own copy gives way to a data chunk first, else those of a disk that has the fewest; only on disks that
-/// `may_give_way`, only while the data is there that they are copies of, and only where the stripe survives as many losses after as before.
+/// Data and parity come before further copies, which give way to them in a hybrid where no disk is free: there they cannot lie beside copies, and
+/// these may have all disks that are left. Its own copy gives way to a data chunk first, else those of a disk that has the fewest; only to chunks and on
+/// disks that `may_give_way`, only while the data is there that they are copies of, and only where the stripe survives as many losses after as before.
 ///
 /// # Panics
 /// If a chunk is not one of the code, or is there twice.
@@ -99,7 +101,7 @@ pub fn rehouse(
     mut lies: BTreeMap<ChunkIndex, DiskId>,
     mut missing: Vec<ChunkIndex>,
     homeless: &[ChunkIndex],
-    may_give_way: impl Fn(DiskId) -> bool,
+    may_give_way: impl Fn(ChunkIndex, DiskId) -> bool,
     mut place: impl FnMut(&BTreeMap<ChunkIndex, DiskId>, &[ChunkIndex]) -> Vec<Option<DiskId>>,
 ) -> Rehousing {
     let mut found = Rehousing::default();
@@ -112,15 +114,17 @@ pub fn rehouse(
             lies.insert(chunk, disk);
             found.disks.insert(chunk, disk);
         }
-        for chunk in chunks.iter().filter(|chunk| code.copied(**chunk).is_none()) {
+        for chunk in &chunks {
+            let may_give_way = |disk| may_give_way(*chunk, disk);
             if !found.disks.contains_key(chunk)
-                && let Some((disk, copies)) = giving_way(code, &lies, &missing, *chunk, &may_give_way)
+                && let Some((disk, copies)) = giving_way(code, &lies, &missing, *chunk, may_give_way)
             {
                 lies.retain(|copy, _| !copies.contains(copy));
                 missing.retain(|lost| lost != chunk);
                 missing.extend(&copies);
                 lies.insert(*chunk, disk);
                 found.disks.insert(*chunk, disk);
+                found.displacing.push(*chunk);
                 found.give_way.extend(copies);
             }
         }
@@ -136,6 +140,10 @@ fn giving_way(
     chunk: ChunkIndex,
     may_give_way: impl Fn(DiskId) -> bool,
 ) -> Option<(DiskId, Vec<ChunkIndex>)> {
+    // Where copies may lie beside any other data, disks are free or too few for all.
+    if !matches!(code, CodeSpec::Hybrid { .. }) || code.copied(chunk).is_some() {
+        return None;
+    }
     let mut on: BTreeMap<DiskId, Vec<ChunkIndex>> = BTreeMap::new();
     for (there, disk) in lies.iter().filter(|(there, _)| !missing.contains(there)) {
         on.entry(*disk).or_default().push(*there);
@@ -312,7 +320,7 @@ mod tests {
             };
             chunks.iter().map(&mut choose).collect()
         };
-        let found = rehouse(code, lies, missing, &chunks(homeless.iter().copied()), |disk| disk != DiskId(9), place);
+        let found = rehouse(code, lies, missing, &chunks(homeless.iter().copied()), |_, disk| disk != DiskId(9), place);
         let disks = found.disks.into_iter().map(|(chunk, disk)| (chunk.0, disk.0)).collect();
         (disks, found.give_way.into_iter().map(|copy| copy.0).collect())
     }
@@ -399,7 +407,7 @@ mod tests {
                 let at: Vec<(u16, u128)> = lies.iter().map(|(chunk, disk)| (chunk.0, disk.0)).collect();
                 place_chunks(code, &left, &placed(&candidates, &at), chunks, &mut draw)
             };
-            let found = rehouse(code, lies.clone(), missing.clone(), &missing, |_| true, place);
+            let found = rehouse(code, lies.clone(), missing.clone(), &missing, |_, _| true, place);
             let mut after = lies.clone();
             for copy in &found.give_way {
                 prop_assert!(lies.contains_key(copy) && !missing.contains(copy), "{copy}");

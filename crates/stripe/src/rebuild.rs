@@ -12,7 +12,7 @@ use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
-use crate::{Candidate, Claim, Family, Hold, Layout, Placed, StripeError, Stripes, place_chunks, rehouse};
+use crate::{Candidate, Claim, Family, Hold, Layout, Member, Placed, StripeError, Stripes, place_chunks, rehouse};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -28,6 +28,34 @@ pub struct Unpaced;
 #[async_trait]
 impl Pace for Unpaced {
     async fn admit(&self, _bytes: u64) {}
+}
+
+/// What the disks of new chunks are chosen by.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Housing<'a> {
+    /// Of a stripe of the fast code of it, or of copies of its data chunks: what a merge keeps goes where the stripe can be merged, if
+    /// there are disks.
+    pub family: Option<Family>,
+    /// Chunks to which copies give way where no disk is free for them ([`rehouse`]).
+    pub displacing: &'a [ChunkIndex],
+}
+
+impl Rebuilt {
+    /// Whether the stripe, of this record, is no less safe with the new chunks than without them, as disks are now: copies that give way may have become
+    /// the last of their data since.
+    pub fn is_as_safe(&self, stripes: &Stripes, record: &StripeRecord) -> bool {
+        let answers = |place: &ChunkPlace| !place.damaged && stripes.stores.readable(place.disk).is_some();
+        let lacks = |with_new: bool| {
+            let place_of = |index: ChunkIndex| {
+                let new = self.swap.places.iter().find(|(new, _)| *new == index).filter(|_| with_new);
+                new.map_or(record.places[index.at()], |(_, place)| *place)
+            };
+            let chunks = (0..record.code.shape().chunks()).map(ChunkIndex);
+            chunks.filter(|index| !place_of(*index).as_ref().is_some_and(answers)).collect::<Vec<_>>()
+        };
+        let gives_way = self.swap.places.iter().any(|(_, place)| place.is_none());
+        !gives_way || record.code.tolerance_left(&lacks(true)) >= record.code.tolerance_left(&lacks(false))
+    }
 }
 
 /// Where the new chunks of a stripe go.
@@ -59,13 +87,13 @@ pub(crate) async fn rebuild(
     stripes: &Stripes,
     record: &StripeRecord,
     lost: &[ChunkIndex],
-    family: Option<Family>,
+    housing: Housing<'_>,
     pace: &dyn Pace,
 ) -> Result<Rebuilt, StripeError> {
     let layout = Layout::of(record)?;
     let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
-    let targets = targets(stripes, record, lost, family, layout.chunk_bytes())?;
+    let targets = targets(stripes, record, lost, housing, layout.chunk_bytes())?;
     rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await
 }
 
@@ -167,7 +195,7 @@ fn targets(
     stripes: &Stripes,
     record: &StripeRecord,
     lost: &[ChunkIndex],
-    family: Option<Family>,
+    Housing { family, displacing }: Housing<'_>,
     chunk_bytes: u64,
 ) -> Result<Targets, StripeError> {
     let has_room = |free_bytes: u64| free_bytes > 2 * chunk_bytes;
@@ -190,7 +218,7 @@ fn targets(
             (Some(place), Some(_)) if !is_lost => drop(lies.insert(index, place.disk)),
             _ => {}
         }
-        let answers = member.is_some_and(|member| member.store.is_ok());
+        let answers = member.is_some_and(Member::readable);
         if is_lost || !answers || place.is_none_or(|place| place.damaged) {
             missing.push(index);
         }
@@ -200,12 +228,14 @@ fn targets(
         stripes.stores.candidates().into_iter().filter(|candidate| has_room(candidate.free_bytes)).collect();
     let known: Vec<_> = members.values().map(|member| member.record.clone()).collect();
     let place = |lies: &BTreeMap<ChunkIndex, DiskId>, chunks: &[ChunkIndex]| {
-        let placed = |(chunk, disk): (&ChunkIndex, &DiskId)| Placed {
-            chunk: *chunk,
-            disk: *disk,
-            node: members[disk].record.node.clone(),
+        let placed = |(chunk, disk): (&ChunkIndex, &DiskId)| {
+            // One that came since is a candidate only.
+            let candidate =
+                || candidates.iter().find(|candidate| candidate.disk == *disk).map(|found| found.node.clone());
+            let node = members.get(disk).map(|member| member.record.node.clone()).or_else(candidate)?;
+            Some(Placed { chunk: *chunk, disk: *disk, node })
         };
-        let taken: Vec<Placed> = lies.iter().map(placed).collect();
+        let taken: Vec<Placed> = lies.iter().filter_map(placed).collect();
         let draw = |bound| stripes.env.random.below(bound);
         match family {
             Some(family) => {
@@ -216,7 +246,9 @@ fn targets(
         }
     };
     let is_candidate = |disk| candidates.iter().any(|candidate| candidate.disk == disk);
-    let may_give_way = |disk| is_candidate(disk) && targets.values().all(|target| *target != disk);
+    let may_give_way = |chunk, disk| {
+        displacing.contains(&chunk) && is_candidate(disk) && targets.values().all(|target| *target != disk)
+    };
     let found = rehouse(record.code, lies, missing, &homeless, may_give_way, place);
     // With too few disks for all, some chunks are better than none.
     targets.extend(found.disks);

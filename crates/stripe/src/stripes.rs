@@ -16,7 +16,7 @@ use crate::hold::Holds;
 use crate::lanes::Lanes;
 use crate::lookup::Lookups;
 use crate::{
-    Converted, DegradedReads, Family, Heats, Hold, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader,
+    Converted, DegradedReads, Family, Heats, Hold, Housing, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader,
     StripeWriter, Verification,
 };
 
@@ -293,25 +293,24 @@ impl Stripes {
         lost: &[ChunkIndex],
         pace: &dyn Pace,
     ) -> Result<Rebuilt, StripeError> {
-        crate::rebuild::rebuild(self, record, lost, None, pace).await
+        crate::rebuild::rebuild(self, record, lost, Housing::default(), pace).await
     }
 
-    /// As [`Stripes::rebuild`], of a stripe of the fast code of `family` or of copies of its data chunks: what a merge keeps goes
-    /// where the stripe can be merged, if there are disks.
+    /// As [`Stripes::rebuild`], on disks chosen by more.
     ///
     /// # Errors
     /// As [`Stripes::rebuild`].
     ///
     /// # Panics
-    /// If it is a stripe of other data chunks.
-    pub async fn rebuild_in_lane(
+    /// If it is a stripe of other data chunks than its family's.
+    pub async fn rebuild_in(
         &self,
         record: &StripeRecord,
         lost: &[ChunkIndex],
-        family: Family,
+        housing: Housing<'_>,
         pace: &dyn Pace,
     ) -> Result<Rebuilt, StripeError> {
-        crate::rebuild::rebuild(self, record, lost, Some(family), pace).await
+        crate::rebuild::rebuild(self, record, lost, housing, pace).await
     }
 
     /// Copies data chunks that lie on one disk with others, as those of copies may, to disks that have none of the stripe's: then

@@ -8,7 +8,9 @@ use claystone_chunk::{ByteRange, ChunkStore, DiskId, Durability, NodeId, StoreSt
 use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{Env, Space, WallTime};
 use claystone_meta::{ChunkPlace, DiskRecord, DiskState, StripeRecord};
-use claystone_stripe::{ChunkVerdict, Damage, DamageReports, Member, Settings, Stores, StripeError, Stripes, Unpaced};
+use claystone_stripe::{
+    ChunkVerdict, Damage, DamageReports, Housing, Member, Settings, Stores, StripeError, Stripes, Unpaced,
+};
 
 struct World {
     stripes: Stripes,
@@ -126,6 +128,32 @@ async fn every_loss_up_to_the_tolerance_is_read_through_and_repaired() {
             }
         }
     }
+}
+
+/// A parity takes the disk of a copy, whose data is lost before that is committed.
+#[tokio::test]
+async fn a_copy_that_became_the_last_of_its_data_gives_way_to_nothing() {
+    let world = World::new(8);
+    let data = pattern(7, 300_000);
+    let record = world.write("hybrid:rsm:3+2x2", &data).await;
+    world.lose(world.disk_of(&record, 3));
+    let displacing = [ChunkIndex(3)];
+    let nothing = world.stripes.rebuild(&record, &displacing, &Unpaced).await.map(|_| ());
+    assert!(
+        matches!(nothing, Err(StripeError::TooFewDisks { .. })),
+        "{nothing:?}: nobody said that copies may give way"
+    );
+    let housing = Housing { displacing: &displacing, ..Housing::default() };
+    let rebuilt = world.stripes.rebuild_in(&record, &displacing, housing, &Unpaced).await.expect("a copy gives way");
+    let gone: Vec<u16> =
+        rebuilt.swap.places.iter().filter(|(_, place)| place.is_none()).map(|(chunk, _)| chunk.0).collect();
+    assert_eq!((gone.len(), rebuilt.swap.places.len()), (1, 2));
+    assert!(rebuilt.is_as_safe(&world.stripes, &record));
+    // Five data chunks and copies, and a parity, of which one more is lost.
+    world.lose(world.disk_of(&record, gone[0] - 5));
+    assert!(!rebuilt.is_as_safe(&world.stripes, &record));
+    world.assert_reads(&record, &data).await;
+    world.assert_reads(&apply(&record, &rebuilt), &data).await;
 }
 
 /// Twelve chunks on fewer disks: each loss takes several of them.
