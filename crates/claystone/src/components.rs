@@ -125,7 +125,10 @@ impl Store {
         let (stripes, damage) = Stripes::new(env.clone(), stores.clone(), of_stripes);
         let meta: Arc<dyn Meta> = meta;
         let keeper = Keeper::new(env.clone(), meta.clone(), stripes.clone(), damage, settings.keeper.clone())?;
-        let volume_settings = claystone_volume::Settings::with_reserve(settings.volume_log_bytes);
+        let volume_settings = match settings.volume_log_bytes {
+            Some(bytes) => claystone_volume::Settings::with_reserve(bytes),
+            None => claystone_volume::Settings { reserve_percent: RESERVE_PERCENT, ..Default::default() },
+        };
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), volume_settings);
         let of_objects = object_settings(&settings, &birth)?;
         let code = of_objects.code;
@@ -526,6 +529,8 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 /// Volumes that were not recovered are tried again after so long, then less often.
 const RECOVER_PAUSE: Duration = Duration::from_secs(1);
 const RECOVER_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// So many percent of a volume's data, coded instead of mirrored, make up for its log where that is long.
+const RESERVE_PERCENT: u64 = 4;
 const SPACE_EVERY: Duration = Duration::from_secs(10);
 const SPACE_TIMEOUT: Duration = Duration::from_secs(5);
 const WATCH_EVERY: Duration = Duration::from_secs(5);

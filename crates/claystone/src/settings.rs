@@ -53,8 +53,8 @@ pub struct Settings {
     pub nbd_socket_named: bool,
     /// How clients of block devices over TCP are served.
     pub nbd_tls: Option<NbdTls>,
-    /// Bytes that the log of a volume may take on each of its disks.
-    pub volume_log_bytes: u64,
+    /// Bytes that the log of a volume may take on each of its disks; `None`: by the volume's length.
+    pub volume_log_bytes: Option<u64>,
     /// The code of buckets that name none; `None`: by the number of disks.
     pub code: Option<CodeSpec>,
     /// The policy that these get when they are made: by the number of disks, where nobody chose it or a code.
@@ -268,7 +268,10 @@ impl Settings {
             },
             nbd_socket_named: layers.values.contains_key("nbd_socket"),
             nbd_tls: nbd_tls(layers)?,
-            volume_log_bytes: layers.number("volume_log_mib", 16, 1 << 20)? << 20,
+            volume_log_bytes: match layers.parsed::<String>("volume_log_mib", "a number, or `auto`")?.as_str() {
+                "auto" => None,
+                _ => Some(layers.number("volume_log_mib", 16, 1 << 20)? << 20),
+            },
             code: if layers.values.contains_key("code") {
                 Some(layers.parsed("code", "a code such as rs:4+2, clay:4+2:5 or replica:3")?)
             } else {
@@ -497,7 +500,7 @@ const NAMES: [(&str, Option<&str>); 32] = [
     ("nbd_tls_cert", None),
     ("nbd_tls_key", None),
     ("nbd_tls_ca", None),
-    ("volume_log_mib", Some("1024")),
+    ("volume_log_mib", Some("auto")),
     ("code", None),
     ("code_tier", None),
     ("policy", None),
@@ -611,6 +614,7 @@ mod tests {
             ("nbd_tls_cert", "/nothing/at/all", "--nbd-tls-cert: /nothing/at/all cannot be read"),
             ("nbd_tls_ca", "/dev/null", "nbd_tls_cert"),
             ("volume_log_mib", "8", "16 to"),
+            ("volume_log_mib", "much", "volume-log-mib"),
             ("sums_cache_mib", "0", "1 to 65536"),
         ] {
             let error = format!("{:#}", check(&with_flag(name, value)).expect_err(value));

@@ -42,8 +42,8 @@ pub use blocks::{Access, Blocks, BlocksError, Durable, Space, Span, SpanKind, St
 pub use error::VolumeError;
 pub use geometry::Geometry;
 pub use log::LogFailure;
-pub use settings::{FormTally, MergeReport, Settings, SwitchReport, VolumeStatus};
+pub use settings::{FormTally, MergeReport, RESERVE_BYTES_MAX, Settings, SwitchReport, VolumeStatus};
 pub use snapshot::Snapshot;
-pub use switch::{Form, Switch, reserve_share};
+pub use switch::{Form, Switch, reserve_paid_by, reserve_share};
 pub use volume::Volume;
 pub use volumes::{Found, FoundSnapshot, NewVolume, Recovered, SnapshotName, State, Volumes};

@@ -55,6 +55,7 @@ pub(crate) async fn open(
         return Err(VolumeError::Unusable { name: record.name.clone(), segment_bytes: settings.segment_bytes });
     }
     let record = meta.take_lease(record.id).await?;
+    let settings = settings.of_volume(&record.redundancy, record.bytes);
     let lease = Lease { owner: record.id, term: record.term };
     let stores = stripes.stores().clone();
     let timed = TimedStores { stores: stores.clone(), clock: env.clock.clone(), limit: settings.timeout };

@@ -5,12 +5,20 @@ use std::time::Duration;
 use claystone_chunk::DiskId;
 use claystone_meta::Redundancy;
 
+use crate::reserve_paid_by;
+
+/// The most that a reserve comes to by `reserve_percent`: what is in it is read again when a volume is opened, and has a place in memory.
+pub const RESERVE_BYTES_MAX: u64 = 4 << 30;
+
 /// Settings of an open volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes of log that a volume may take on each disk that keeps it: what waits to be merged, and what merging it writes
     /// there first.
     pub reserve_bytes: u64,
+    /// Of a volume with two forms the reserve is what coding so many percent of it more makes up for ([`reserve_paid_by`]), where
+    /// that is more than `reserve_bytes`, up to [`RESERVE_BYTES_MAX`]. 0: it is never more.
+    pub reserve_percent: u64,
     /// Bytes of each segment of the log.
     pub segment_bytes: u64,
     /// Merging begins when this share of the reserve is used, in percent.
@@ -29,6 +37,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             reserve_bytes: 1 << 30,
+            reserve_percent: 0,
             segment_bytes: 64 << 20,
             merge_from_percent: 50,
             timeout: Duration::from_secs(30),
@@ -44,6 +53,12 @@ impl Settings {
     pub fn with_reserve(reserve_bytes: u64) -> Settings {
         let settings = Settings::default();
         Settings { reserve_bytes, segment_bytes: settings.segment_bytes.min(reserve_bytes / 2), ..settings }
+    }
+
+    /// Those of a volume that is as long as this.
+    pub(crate) fn of_volume(&self, redundancy: &Redundancy, bytes: u64) -> Settings {
+        let paid_bytes = reserve_paid_by(redundancy, self.reserve_percent, bytes).min(RESERVE_BYTES_MAX);
+        Settings { reserve_bytes: self.reserve_bytes.max(paid_bytes), ..self.clone() }
     }
 
     /// Segments that the reserve holds, at least two: one is appended to while another ends.

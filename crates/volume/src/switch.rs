@@ -31,7 +31,7 @@ use claystone_stripe::{StripeError, Unpaced};
 
 pub use self::heat::Heats;
 pub use self::plan::{Bound, Form, StripeHeat, Switch, plan_switches};
-pub use self::reserve::reserve_share;
+pub use self::reserve::{reserve_paid_by, reserve_share};
 use crate::volume::{Inner, Volume};
 use crate::{BlocksError, Settings, SwitchReport};
 

@@ -138,7 +138,8 @@ impl Volumes {
         if available < needed {
             return Err(VolumeError::TooFewDisks { code, needed, available });
         }
-        let bound = bound_of(&new.redundancy, &self.settings, new.chunk_bytes);
+        let settings = self.settings.of_volume(&new.redundancy, new.bytes);
+        let bound = bound_of(&new.redundancy, &settings, new.chunk_bytes);
         let (least, log_percent) = bound.percent_min(new.bytes.div_ceil(bound.data * new.chunk_bytes));
         match bound.percent_max {
             Some(percent_max) if u64::from(percent_max) < least => {

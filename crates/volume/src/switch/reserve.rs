@@ -17,6 +17,13 @@ pub fn reserve_share(redundancy: &Redundancy, reserve_bytes: u64, data_bytes: u6
     pays.then(|| reserve_bytes as f64 * mirrored / (data_bytes as f64 * (mirrored - coded)))
 }
 
+/// The reserve that so many percent of a volume's data pay for, coded instead of mirrored: [`reserve_share`] the other way round. 0 if
+/// nothing is mirrored.
+pub fn reserve_paid_by(redundancy: &Redundancy, percent: u64, data_bytes: u64) -> u64 {
+    let for_all = reserve_share(redundancy, data_bytes, data_bytes);
+    for_all.map_or(0, |for_all| (data_bytes as f64 * percent as f64 / 100.0 / for_all) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,5 +40,13 @@ mod tests {
         assert_eq!(share("replica:3/rs:4+2", 1 << 30, 100 << 30), Some(0.02));
         assert_eq!(share("rs:4+2", 1, 100), None);
         assert_eq!(share("replica:3/rs:4+2", 1, 0), None);
+    }
+
+    #[test]
+    fn four_percent_pay_for_a_log_of_one_percent_or_two() {
+        let paid = |redundancy: &str, data| reserve_paid_by(&redundancy.parse().expect("a redundancy"), 4, data);
+        assert_eq!(paid("replica:2/rs:2+1", 100 << 30), 1 << 30);
+        assert_eq!(paid("replica:3/rs:4+2", 100 << 30), 2 << 30);
+        assert_eq!((paid("rs:4+2", 100 << 30), paid("replica:3/rs:4+2", 0)), (0, 0));
     }
 }

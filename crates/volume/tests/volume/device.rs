@@ -10,8 +10,8 @@ use claystone_chunk::testing::pattern;
 use claystone_code::ChunkIndex;
 use claystone_volume::testing::blocks;
 use claystone_volume::{
-    Access, Blocks, BlocksError, Durable, MergeReport, NewVolume, Settings, Space, Span, SpanKind, Stretch, Volume,
-    Zeroing,
+    Access, Blocks, BlocksError, Durable, MergeReport, NewVolume, RESERVE_BYTES_MAX, Settings, Space, Span, SpanKind,
+    Stretch, Volume, Zeroing,
 };
 
 const MIB: u64 = 1 << 20;
@@ -266,6 +266,29 @@ async fn a_volume_without_room_to_merge_says_so_and_loses_nothing() {
     for at in (0..written).step_by(MIB as usize) {
         let read = volume.read(ByteRange { offset: at, bytes: MIB }).await.expect("readable");
         assert!(claystone_volume::joined(read)[..] == content[..]);
+    }
+}
+
+/// Four percent coded instead of mirrored make up for two percent of log.
+#[tokio::test]
+async fn a_long_volume_of_two_forms_has_as_long_a_log_as_coding_makes_up_for() {
+    const GIB: u64 = 1 << 30;
+    let settings = Settings { reserve_percent: 4, ..Settings::default() };
+    let world = World::with(6, settings, 1).await;
+    for (name, bytes, redundancy, wanted) in [
+        ("short", 10 * GIB, "replica:3/rs:4+2", GIB),
+        ("long", 100 * GIB, "replica:3/rs:4+2", 2 * GIB),
+        ("longest", 1 << 40, "replica:3/rs:4+2", RESERVE_BYTES_MAX),
+        ("coded", 100 * GIB, "rs:4+2", GIB),
+    ] {
+        let volume = world.create(name, bytes, redundancy).await;
+        assert_eq!(volume.status().reserve_bytes, wanted, "{name}");
+    }
+    // The bound is of the log as it is: three copies of 2 GiB.
+    for (space, is_kept) in [("<=155%", false), ("<=156%", true)] {
+        let redundancy = format!("replica:3/rs:4+2{space}").parse().expect("a redundancy");
+        let made = world.volumes.create(NewVolume::new(&format!("bound{is_kept}"), 100 * GIB, redundancy)).await;
+        assert_eq!(made.is_ok(), is_kept, "{space}: {made:?}");
     }
 }
 
