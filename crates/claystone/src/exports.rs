@@ -16,7 +16,7 @@ use claystone_keeper::Activity;
 use claystone_meta::{MetaError, SnapshotRecord};
 use claystone_nbd::{Export, Exports, Listed};
 use claystone_volume::{
-    Access, Blocks, BlocksError, Durable, FoundSnapshot, Span, Stretch, VolumeError, Volumes, Zeroing,
+    Access, Blocks, BlocksError, Durable, FoundSnapshot, Scratch, Span, Stretch, VolumeError, Volumes, Zeroing,
 };
 
 /// The volumes of a store.
@@ -71,10 +71,15 @@ impl VolumeExports {
                 description: snapshot_description(record),
             }));
         }
+        let scratches = self.volumes.scratches().into_iter();
+        listed.extend(scratches.map(|scratch| Listed { name: scratch.name.clone(), description: described(&scratch) }));
         Ok(listed)
     }
 
     async fn open_volume(&self, name: &str) -> Result<Opened, VolumeError> {
+        if let Some(scratch) = self.volumes.scratch(name) {
+            return Ok((scratch.device.clone(), described(&scratch)));
+        }
         let volume = self.volumes.open(name).await?;
         let description = volume.record().redundancy.to_string();
         Ok((Arc::new(volume), description))
@@ -85,6 +90,10 @@ impl VolumeExports {
         let description = snapshot_description(snapshot.record());
         Ok((Arc::new(snapshot), description))
     }
+}
+
+fn described(scratch: &Scratch) -> String {
+    format!("{}, {}: gone when the store stops", scratch.code, scratch.device.method())
 }
 
 fn snapshot_description(record: &SnapshotRecord) -> String {

@@ -114,6 +114,36 @@ fn volumes_outlive_kills_and_lost_disks() {
     assert!(up.stop().success());
 }
 
+/// A volume to compare with is like any other to whoever reads and writes it, takes the name, and ends with the store.
+#[test]
+fn scratch_volumes_are_used_like_volumes_and_gone_with_the_store() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("image"), image(3)).expect("written");
+    let up = Up::start(&scratch, &[]);
+    let create = ["volume", "create", "s", "--size", "64M", "--redundancy", "rs:4+2"];
+    let made = json(&scratch, &[&create[..], &["--scratch", "speculative", "--json"]].concat());
+    assert_eq!((&made["state"], &made["scratch"]["method"]), (&"scratch".into(), &"speculative".into()));
+    let taken = scratch.run(&create);
+    assert!(!taken.ok() && taken.err.contains("exists"), "{}", taken.err);
+    // All of it is written, zeros.
+    let import = scratch.run(&["volume", "import", "image", "s"]);
+    assert!(!import.ok() && import.err.contains("nbdcopy"), "{}", import.err);
+    ok(&scratch, &["volume", "export", "s", "out"]);
+    let copied = fs::read(scratch.path("out")).expect("there");
+    assert!(copied.len() == 64 * MIB && copied.iter().all(|byte| *byte == 0));
+    let info = ok(&scratch, &["volume", "info", "s"]);
+    assert!(info.contains("written in place: speculative; gone when the store stops"), "{info}");
+    let merged = scratch.run(&["volume", "merge", "s"]);
+    assert!(!merged.ok() && merged.err.contains("scratch volume"), "{}", merged.err);
+    ok(&scratch, &["volume", "create", "t", "--size", "16M", "--redundancy", "replica:2", "--scratch", "replicas"]);
+    ok(&scratch, &["volume", "delete", "t", "--yes"]);
+    up.kill();
+    let up = Up::start(&scratch, &[]);
+    assert_eq!(json(&scratch, &["volume", "list", "--json"])["volumes"], Value::Array(Vec::new()));
+    ok(&scratch, &create);
+    assert!(up.stop().success());
+}
+
 #[test]
 fn snapshots_and_clones_outlive_kills_and_volumes_go_back() {
     let scratch = Scratch::new();

@@ -325,7 +325,7 @@ pub struct Volume {
     /// When it was made, milliseconds since 1970.
     pub created_unix_ms: u64,
     /// `open`; `closed`: nobody has asked for it since the start; `refused`: it did not open; `failed`: it takes nothing
-    /// until it is opened anew, as the next client does.
+    /// until it is opened anew, as the next client does, or if it is a scratch volume, for good; `scratch`: it is one.
     pub state: String,
     /// Why it is `refused` or `failed`.
     pub reason: Option<String>,
@@ -338,6 +338,20 @@ pub struct Volume {
     /// Its snapshots, in the order they were taken.
     #[serde(default)]
     pub snapshots: Vec<Snapshot>,
+    /// Of a scratch volume, which is gone when the store stops: how it is written.
+    #[serde(default)]
+    pub scratch: Option<Scratch>,
+}
+
+/// How a scratch volume is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scratch {
+    /// `replicas`, `naive`, `parity-log` or `speculative`.
+    pub method: String,
+    /// How often its logs were replayed.
+    pub replays: u64,
+    /// Connections of clients, and commands under way.
+    pub clients: u64,
 }
 
 /// A snapshot of a volume.
@@ -447,6 +461,10 @@ pub struct AddVolume {
     /// Bytes of a stripe on each disk, whole pages and whole sectors; by default 1 MiB.
     #[serde(default)]
     pub chunk_bytes: Option<u64>,
+    /// Make a scratch volume, written in place by `replicas`, `naive`, `parity-log` or `speculative`: to be measured, gone when the
+    /// store stops.
+    #[serde(default)]
+    pub scratch: Option<String>,
 }
 
 /// What a volume's stripes shall get.

@@ -7,6 +7,7 @@
 mod snapshots;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -17,9 +18,10 @@ use bytes::Bytes;
 use claystone_chunk::ByteRange;
 use claystone_env::timeout;
 use claystone_meta::{MetaError, Redundancy, RedundancyError};
+use claystone_volume::comparators::UnknownMethod;
 use claystone_volume::{
-    Blocks, BlocksError, Durable, Found, NewVolume, SpanKind, State as VolumeState, Volume, VolumeError, joined,
-    reserve_share,
+    Blocks, BlocksError, Durable, Found, NewVolume, Scratch, SpanKind, State as VolumeState, Volume, VolumeError,
+    joined, reserve_share,
 };
 use futures::TryFutureExt;
 
@@ -64,6 +66,8 @@ impl Console {
                 volume.snapshots.push(snapshots::shown(snapshot));
             }
         }
+        volumes.extend(self.parts.volumes.scratches().iter().map(|scratch| shown_scratch(scratch)));
+        volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
     }
 
@@ -74,6 +78,14 @@ impl Console {
 
     async fn opened(&self, name: &str) -> Result<Volume, AdminError> {
         self.parts.volumes.open(name).await.map_err(refused)
+    }
+
+    /// A volume or a scratch volume, to be read and written.
+    async fn blocks(&self, name: &str) -> Result<Arc<dyn Blocks>, AdminError> {
+        match self.parts.volumes.scratch(name) {
+            Some(scratch) => Ok(scratch.device.clone()),
+            None => Ok(Arc::new(self.opened(name).await?)),
+        }
     }
 }
 
@@ -96,6 +108,11 @@ async fn add(State(console): Shared, Input(add): Input<AddVolume>) -> Reply<api:
     let mut new = NewVolume::new(&add.name, add.bytes, redundancy_of(&add.code)?);
     new.page_bytes = add.page_bytes.unwrap_or(new.page_bytes);
     new.chunk_bytes = add.chunk_bytes.unwrap_or(new.chunk_bytes);
+    if let Some(method) = add.scratch {
+        let unknown = |error: UnknownMethod| AdminError::Invalid { field: "scratch", reason: error.to_string() };
+        let scratch = console.parts.volumes.create_scratch(new, method.parse().map_err(unknown)?).await;
+        return Ok(Json(shown_scratch(&*scratch.map_err(refused)?)));
+    }
     let record = console.parts.volumes.create(new).await.map_err(refused)?;
     Ok(Json(shown(Found { record, state: VolumeState::Closed })))
 }
@@ -125,6 +142,10 @@ async fn resize(
 }
 
 async fn delete(State(console): Shared, Path(name): Path<String>) -> Reply<Done> {
+    if console.parts.volumes.scratch(&name).is_some() {
+        console.parts.volumes.delete_scratch(&name).await.map_err(refused)?;
+        return Ok(Json(Done {}));
+    }
     let dead = console.parts.volumes.delete(&name).await.map_err(refused)?;
     tracing::info!(volume = name, stripes = dead.len(), "a volume was deleted");
     Ok(Json(Done {}))
@@ -138,7 +159,7 @@ async fn merge(State(console): Shared, Path(name): Path<String>) -> Reply<Volume
 }
 
 async fn flush(State(console): Shared, Path(name): Path<String>) -> Reply<Done> {
-    console.opened(&name).and_then(async |volume| volume.flush().await.map_err(failed)).await?;
+    console.blocks(&name).and_then(async |blocks| blocks.flush().await.map_err(failed)).await?;
     Ok(Json(Done {}))
 }
 
@@ -147,7 +168,7 @@ async fn spans(
     Path(name): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Reply<VolumeSpans> {
-    spans_of(&console.opened(&name).await?, &query).await
+    spans_of(&*console.blocks(&name).await?, &query).await
 }
 
 async fn spans_of(blocks: &dyn Blocks, query: &BTreeMap<String, String>) -> Reply<VolumeSpans> {
@@ -163,7 +184,7 @@ async fn read(
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Result<Response, AdminError> {
     let range = content_range(&query)?;
-    content_of(&console.opened(&name).await?, range).await
+    content_of(&*console.blocks(&name).await?, range).await
 }
 
 /// A range that is not too long to be answered.
@@ -189,8 +210,8 @@ async fn write(
 ) -> Reply<Done> {
     let offset = number(&query, "offset")?;
     let content = content.map_err(|_| AdminError::TooLarge { most: CONTENT_BYTES_MAX as usize })?;
-    let volume = console.opened(&name).await?;
-    volume.write(offset, content, Durable::WithFlush).await.map_err(failed)?;
+    let blocks = console.blocks(&name).await?;
+    blocks.write(offset, content, Durable::WithFlush).await.map_err(failed)?;
     Ok(Json(Done {}))
 }
 
@@ -214,6 +235,7 @@ fn shown(found: Found) -> api::Volume {
         log_disks: record.log_disks.iter().map(ToString::to_string).collect(),
         open: None,
         snapshots: Vec::new(),
+        scratch: None,
     };
     match state {
         VolumeState::Closed => {}
@@ -254,6 +276,30 @@ fn shown(found: Found) -> api::Volume {
     volume
 }
 
+fn shown_scratch(scratch: &Scratch) -> api::Volume {
+    let device = &scratch.device;
+    let state = if device.failure().is_some() { "failed" } else { "scratch" };
+    api::Volume {
+        name: scratch.name.clone(),
+        bytes: device.bytes(),
+        code: scratch.code.to_string(),
+        page_bytes: scratch.geometry.page_bytes,
+        chunk_bytes: scratch.geometry.chunk_bytes,
+        created_unix_ms: scratch.created.unix_ms,
+        state: state.to_owned(),
+        reason: device.failure().map(str::to_owned),
+        stripes: Some(device.records().count() as u64),
+        log_disks: Vec::new(),
+        open: None,
+        snapshots: Vec::new(),
+        scratch: Some(api::Scratch {
+            method: device.method().to_string(),
+            replays: device.replays(),
+            clients: (Arc::strong_count(device) - 1) as u64,
+        }),
+    }
+}
+
 /// A volume as a whole was refused.
 fn refused(error: VolumeError) -> AdminError {
     let reason = error.to_string();
@@ -267,6 +313,7 @@ fn refused(error: VolumeError) -> AdminError {
             | MetaError::HasSnapshots { .. },
         )
         | VolumeError::InUse { .. }
+        | VolumeError::IsScratch { .. }
         | VolumeError::MoreCopies { .. }
         | VolumeError::SnapshotInUse { .. }
         | VolumeError::HasSnapshots { .. } => AdminError::Conflict { reason },
@@ -274,6 +321,7 @@ fn refused(error: VolumeError) -> AdminError {
             AdminError::Invalid { field: "name", reason }
         }
         VolumeError::BadLength { .. } => AdminError::Invalid { field: "bytes", reason },
+        VolumeError::BadScratch { .. } => AdminError::Invalid { field: "scratch", reason },
         VolumeError::BadPages { .. } => AdminError::Invalid { field: "page_bytes", reason },
         VolumeError::BadChunks { .. } => AdminError::Invalid { field: "chunk_bytes", reason },
         VolumeError::BadCode { .. }

@@ -10,25 +10,31 @@
 //!
 //! Source: [drc-dpu §2.3]: what delayed parity update is compared with.
 //!
-//! None of them survives a crash in the middle of a write, and none recovers from its logs: they are here for what a write
-//! costs, not to keep data (docs/decisions/0015-parity-in-place-is-in-the-bench-only.md).
+//! Logs of changes are replayed when they are full, while writers wait, and before lost data is decoded.
+//!
+//! None of them survives a crash in the middle of a write, and none finds its logs after one: they are here for what a write
+//! costs, not to keep data (docs/decisions/0015-parity-in-place-is-for-measuring-only.md). After a write that failed in the middle
+//! nothing is certain, so the device takes and gives nothing more.
 
-use std::collections::BTreeMap;
+mod parity_log;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{
-    ByteRange, ChunkError, DiskId, Durability, Lease, Overwrite, OwnerId, SECTOR_BYTES, SegmentError, Term,
-};
+use claystone_chunk::{ByteRange, ChunkId, ChunkStore, Durability, Lease, Overwrite, OwnerId, SECTOR_BYTES, Term};
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
 use claystone_env::Env;
 use claystone_meta::StripeRecord;
 use claystone_stripe::{Claim, StripeError, Stripes};
 use futures::future::try_join_all;
-use tokio::sync::Mutex;
+use tokio::sync::RwLock;
 
+use self::parity_log::{Logged, ParityLogs, Target};
 use crate::gate::Gate;
 use crate::geometry::{Geometry, Page};
 use crate::{Access, Blocks, BlocksError, Durable, Span, SpanKind, Stretch, VolumeError, Zeroing, joined, within};
@@ -42,10 +48,54 @@ pub enum UpdateMethod {
     Naive,
     /// What changes is appended beside it.
     ParityLog,
-    /// New data is appended beside it: pages that were written since the last replay.
+    /// New data is appended beside it, and the old too where it was not since the last replay.
+    Speculative,
+    /// The same as if every page had been written since the last replay. To be measured: what is logged is never replayed.
     SpeculativeNext,
-    /// New data, then old data is appended beside it: pages that were not.
+    /// The same as if none had.
     SpeculativeFirst,
+}
+
+impl UpdateMethod {
+    /// Those that a device may have for longer than a measurement, by their names.
+    pub const NAMED: [(&str, UpdateMethod); 4] = [
+        ("replicas", UpdateMethod::Replicas),
+        ("naive", UpdateMethod::Naive),
+        ("parity-log", UpdateMethod::ParityLog),
+        ("speculative", UpdateMethod::Speculative),
+    ];
+
+    /// Whether parity is behind what was written until logs are replayed.
+    fn has_logs(self) -> bool {
+        !matches!(self, UpdateMethod::Replicas | UpdateMethod::Naive)
+    }
+}
+
+impl fmt::Display for UpdateMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UpdateMethod::Replicas => "replicas",
+            UpdateMethod::Naive => "naive",
+            UpdateMethod::ParityLog => "parity-log",
+            UpdateMethod::Speculative => "speculative",
+            UpdateMethod::SpeculativeNext => "speculative-next",
+            UpdateMethod::SpeculativeFirst => "speculative-first",
+        })
+    }
+}
+
+/// A text that names no method.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of replicas, naive, parity-log, speculative")]
+pub struct UnknownMethod(String);
+
+impl FromStr for UpdateMethod {
+    type Err = UnknownMethod;
+
+    fn from_str(text: &str) -> Result<UpdateMethod, UnknownMethod> {
+        let found = UpdateMethod::NAMED.iter().find(|(name, _)| *name == text);
+        found.map(|(_, method)| *method).ok_or_else(|| UnknownMethod(text.to_owned()))
+    }
 }
 
 /// A device that is written in place by one method.
@@ -57,26 +107,24 @@ pub struct InPlace {
     records: Vec<(StripeRecord, Claim)>,
     lease: Lease,
     gate: Gate,
-    /// The log of changes on each disk.
-    logs: std::sync::Mutex<BTreeMap<DiskId, Arc<Mutex<ParityLog>>>>,
-    numbers: AtomicU64,
+    logs: ParityLogs,
+    /// Whoever writes shares it, and who replays has it alone.
+    replaying: RwLock<()>,
+    replays: AtomicU64,
+    /// Units of which the logs have the first content, by stripe, column and offset.
+    speculated: std::sync::Mutex<BTreeSet<(u64, ChunkIndex, u64)>>,
+    /// The first error in the middle of a change.
+    failure: OnceLock<String>,
 }
 
-/// Where changes for the parity chunks on a disk are appended; number 0: nowhere yet.
-#[derive(Debug, Default)]
-struct ParityLog {
-    number: u64,
-    end: u64,
-}
-
-impl std::fmt::Debug for InPlace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for InPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "InPlace({:?})", self.method)
     }
 }
 
 impl InPlace {
-    /// A device of zeros, of `stripes_count` whole stripes, under an owner of its own.
+    /// A device of zeros, of `stripes_count` whole stripes, under an owner of its own, with logs of so many bytes on each disk.
     ///
     /// # Errors
     /// The stripes cannot be written.
@@ -87,6 +135,7 @@ impl InPlace {
         method: UpdateMethod,
         geometry: Geometry,
         stripes_count: u64,
+        log_bytes: u64,
     ) -> Result<InPlace, VolumeError> {
         let mut owner = [0; 16];
         env.random.fill(&mut owner);
@@ -100,6 +149,7 @@ impl InPlace {
             records.push(writer.finish().await.map_err(failed_stripe)?);
         }
         let built = code.build()?;
+        let logs = ParityLogs::new(stripes.clone(), lease, unit_bytes(geometry), log_bytes);
         Ok(InPlace {
             stripes,
             code: built,
@@ -108,19 +158,85 @@ impl InPlace {
             records,
             lease,
             gate: Gate::default(),
-            logs: std::sync::Mutex::default(),
-            numbers: AtomicU64::new(1),
+            logs,
+            replaying: RwLock::default(),
+            replays: AtomicU64::new(0),
+            speculated: std::sync::Mutex::default(),
+            failure: OnceLock::new(),
         })
     }
 
+    /// Whose its logs are.
+    pub fn owner(&self) -> OwnerId {
+        self.lease.owner
+    }
+
+    /// How it is written.
+    pub fn method(&self) -> UpdateMethod {
+        self.method
+    }
+
+    /// How often logs were replayed.
+    pub fn replays(&self) -> u64 {
+        self.replays.load(Ordering::Relaxed)
+    }
+
+    /// Why it takes and gives nothing more, if it does not.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Its stripes.
+    pub fn records(&self) -> impl Iterator<Item = &StripeRecord> {
+        self.records.iter().map(|(record, _)| record)
+    }
+
+    /// Patches parity with all that was logged.
+    ///
+    /// # Errors
+    /// A disk failed; so has the device.
+    pub async fn replay(&self) -> Result<(), BlocksError> {
+        let _alone = self.replaying.write().await;
+        self.replay_alone().await
+    }
+
+    async fn replay_alone(&self) -> Result<(), BlocksError> {
+        self.is_sound()?;
+        let records: Vec<StripeRecord> = self.records().cloned().collect();
+        self.certain(self.logs.replay(&records, &*self.code).await)?;
+        self.speculated().clear();
+        self.replays.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn speculated(&self) -> std::sync::MutexGuard<'_, BTreeSet<(u64, ChunkIndex, u64)>> {
+        self.speculated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_sound(&self) -> Result<(), BlocksError> {
+        match self.failure.get() {
+            Some(reason) => Err(BlocksError::Failed { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// After an error in the middle of a change nothing is certain.
+    fn certain<T>(&self, changed: Result<T, BlocksError>) -> Result<T, BlocksError> {
+        if let Err(error) = &changed
+            && self.failure.set(error.to_string()).is_ok()
+        {
+            tracing::error!(method = %self.method, %error, "a device that is written in place failed in the middle of a change");
+        }
+        changed
+    }
+
     /// Writes whole pages within one chunk. Nobody else writes these rows.
-    async fn update(
-        &self,
-        stripe: &StripeRecord,
-        column: ChunkIndex,
-        offset: u64,
-        new: Bytes,
-    ) -> Result<(), BlocksError> {
+    async fn update(&self, position: u64, column: ChunkIndex, offset: u64, new: Bytes) -> Result<(), BlocksError> {
+        let stripe = &self.records[position as usize].0;
+        let append = |parity: &ChunkIndex, kind: Logged, content: &Bytes| {
+            let target = Target { position, stripe, parity: *parity, column, offset };
+            self.logs.append(target, kind, content.clone())
+        };
         let range = ByteRange { offset, bytes: new.len() as u64 };
         let parity: Vec<ChunkIndex> = (self.geometry.columns..self.code.shape().chunks()).map(ChunkIndex).collect();
         match self.method {
@@ -140,36 +256,68 @@ impl InPlace {
             UpdateMethod::ParityLog => {
                 let mut old = self.read(stripe, [column].into_iter(), range).await?;
                 let delta = Bytes::from(change(&old.remove(&column).expect("it was asked for"), &new));
-                let logged = try_join_all(parity.iter().map(|index| self.append(stripe, *index, delta.clone())));
+                let logged = try_join_all(parity.iter().map(|parity| append(parity, Logged::Delta, &delta)));
                 futures::future::try_join(logged, self.overwrite(stripe, column, offset, new)).await?;
             }
-            UpdateMethod::SpeculativeNext => {
-                let logged = try_join_all(parity.iter().map(|index| self.append(stripe, *index, new.clone())));
+            _ if self.succeeds(position, column, range) => {
+                let logged = try_join_all(parity.iter().map(|parity| append(parity, Logged::New, &new)));
                 futures::future::try_join(logged, self.overwrite(stripe, column, offset, new.clone())).await?;
             }
-            UpdateMethod::SpeculativeFirst => {
-                try_join_all(parity.iter().map(|index| self.append(stripe, *index, new.clone()))).await?;
+            _ => {
+                try_join_all(parity.iter().map(|parity| append(parity, Logged::New, &new))).await?;
                 let mut old = self.read(stripe, [column].into_iter(), range).await?;
                 let before = old.remove(&column).expect("it was asked for");
-                let logged = try_join_all(parity.iter().map(|index| self.append(stripe, *index, before.clone())));
+                let logged = try_join_all(parity.iter().map(|parity| append(parity, Logged::Old, &before)));
                 futures::future::try_join(logged, self.overwrite(stripe, column, offset, new)).await?;
+                let units = (0..range.bytes).step_by(unit_bytes(self.geometry) as usize);
+                self.speculated().extend(units.map(|at| (position, column, offset + at)));
             }
         }
         Ok(())
     }
 
+    /// Whether speculating succeeds: the logs have the first content of all of this.
+    fn succeeds(&self, position: u64, column: ChunkIndex, range: ByteRange) -> bool {
+        match self.method {
+            UpdateMethod::SpeculativeNext => true,
+            UpdateMethod::SpeculativeFirst => false,
+            _ => {
+                let known = self.speculated();
+                let mut units = (range.offset..range.end()).step_by(unit_bytes(self.geometry) as usize);
+                units.all(|offset| known.contains(&(position, column, offset)))
+            }
+        }
+    }
+
+    /// Reads chunks as they lie, within an update: parity may be behind, so nothing is decoded, and who is late is waited for.
     async fn read(
         &self,
         stripe: &StripeRecord,
         chunks: impl Iterator<Item = ChunkIndex>,
         range: ByteRange,
     ) -> Result<BTreeMap<ChunkIndex, Bytes>, BlocksError> {
-        let ranges = chunks.map(|index| (index, range)).collect();
-        if let Some(read) = self.stripes.read_columns_plain(stripe, &ranges).await {
-            return Ok(read);
+        let reads = chunks.map(async |chunk| Ok((chunk, read_chunk(&self.stripes, stripe, chunk, range).await?)));
+        Ok(try_join_all(reads).await?.into_iter().collect())
+    }
+
+    /// Reads a chunk, decoded if it is lost, for which parity is brought up to date.
+    async fn read_or_decode(
+        &self,
+        stripe: &StripeRecord,
+        chunk: ChunkIndex,
+        range: ByteRange,
+    ) -> Result<Bytes, BlocksError> {
+        let ranges = [(chunk, range)].into();
+        if let Some(mut read) = self.stripes.read_columns_plain(stripe, &ranges).await {
+            return Ok(read.remove(&chunk).expect("it was asked for"));
+        }
+        let _alone = self.replaying.write().await;
+        if self.method.has_logs() {
+            self.replay_alone().await?;
         }
         let hold = self.stripes.share(stripe.id).await.map_err(|error| failed(&error))?;
-        self.stripes.read_columns(stripe, &ranges, &hold).await.map_err(|error| failed(&error))
+        let read = self.stripes.read_columns(stripe, &ranges, &hold).await;
+        Ok(read.map_err(|error| failed(&error))?.remove(&chunk).expect("it was asked for"))
     }
 
     async fn overwrite(
@@ -179,36 +327,9 @@ impl InPlace {
         offset: u64,
         bytes: Bytes,
     ) -> Result<(), BlocksError> {
-        let place = stripe.places[index.at()].ok_or_else(|| failed(&"a chunk has no place"))?;
-        let id = stripe.chunk_id(index).ok_or_else(|| failed(&"a chunk has no place"))?;
-        let store = self.stripes.stores().readable(place.disk).ok_or_else(|| failed(&"a disk is absent"))?;
+        let (id, store) = chunk_at(&self.stripes, stripe, index)?;
         let overwritten = store.overwrite(id, self.lease, &[Overwrite { offset, bytes }]).await;
-        overwritten.map_err(|error: ChunkError| failed(&error))
-    }
-
-    /// Appends to the log beside a parity chunk.
-    async fn append(&self, stripe: &StripeRecord, index: ChunkIndex, content: Bytes) -> Result<(), BlocksError> {
-        let place = stripe.places[index.at()].ok_or_else(|| failed(&"a chunk has no place"))?;
-        let store = self.stripes.stores().readable(place.disk).ok_or_else(|| failed(&"a disk is absent"))?;
-        let log = {
-            let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-            logs.entry(place.disk).or_default().clone()
-        };
-        // One append of a segment after another.
-        let mut log = log.lock().await;
-        if log.number == 0 || log.end + content.len() as u64 > LOG_BYTES {
-            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-            let made = store.segments().create_segment(number, self.lease, LOG_BYTES).await;
-            made.map_err(|error: SegmentError| failed(&error))?;
-            // The space beside parity is bounded; others would replay it first.
-            let over = store.segments().delete_segment(log.number, self.lease).await;
-            over.map_err(|error: SegmentError| failed(&error))?;
-            *log = ParityLog { number, end: 0 };
-        }
-        let end = log.end;
-        log.end += content.len() as u64;
-        let appended = store.segments().append(log.number, self.lease, end, content).await;
-        appended.map_err(|error: SegmentError| failed(&error))
+        overwritten.map_err(|error| failed(&error))
     }
 }
 
@@ -228,6 +349,7 @@ impl Blocks for InPlace {
 
     async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
         within(range, self.bytes())?;
+        self.is_sound()?;
         let mut stretches = Vec::new();
         let mut at = range.offset;
         while at < range.end() {
@@ -235,8 +357,7 @@ impl Blocks for InPlace {
             let bytes = (self.geometry.chunk_bytes - spot.offset).min(range.end() - at);
             let (stripe, _) = &self.records[spot.position as usize];
             let wanted = ByteRange { offset: spot.offset, bytes };
-            let mut read = InPlace::read(self, stripe, [spot.column].into_iter(), wanted).await?;
-            stretches.extend(read.remove(&spot.column).map(Stretch::Data));
+            stretches.push(Stretch::Data(self.read_or_decode(stripe, spot.column, wanted).await?));
             at += bytes;
         }
         Ok(stretches)
@@ -244,7 +365,7 @@ impl Blocks for InPlace {
 
     async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
         within(ByteRange { offset, bytes: content.len() as u64 }, self.bytes())?;
-        let unit = u64::from(self.geometry.page_bytes.max(SECTOR_BYTES));
+        let unit = unit_bytes(self.geometry);
         let end = offset + content.len() as u64;
         let mut at = offset;
         while at < end {
@@ -265,7 +386,16 @@ impl Blocks for InPlace {
                 whole.freeze()
             };
             let start = self.geometry.spot(from);
-            self.update(&self.records[spot.position as usize].0, spot.column, start.offset, whole).await?;
+            if self.logs.are_full() && self.method.has_logs() {
+                let _alone = self.replaying.write().await;
+                // Whoever had it before may have replayed them.
+                if self.logs.are_full() {
+                    self.replay_alone().await?;
+                }
+            }
+            let _sharing = self.replaying.read().await;
+            self.is_sound()?;
+            self.certain(self.update(spot.position, spot.column, start.offset, whole).await)?;
             at = next;
         }
         match durable {
@@ -285,18 +415,10 @@ impl Blocks for InPlace {
     async fn flush(&self) -> Result<(), BlocksError> {
         let members = self.stripes.stores().members();
         let stores = members.into_iter().filter_map(|member| member.store.ok());
+        self.is_sound()?;
         let synced = try_join_all(stores.map(|store| async move { store.sync().await })).await;
-        synced.map_err(|error| failed(&error))?;
-        let logs: Vec<(DiskId, Arc<Mutex<ParityLog>>)> = {
-            let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-            logs.iter().map(|(disk, log)| (*disk, log.clone())).collect()
-        };
-        for (disk, log) in logs {
-            let number = log.lock().await.number;
-            let store = self.stripes.stores().readable(disk).ok_or_else(|| failed(&"a disk is absent"))?;
-            store.segments().sync_segment(number, self.lease).await.map_err(|error| failed(&error))?;
-        }
-        Ok(())
+        self.certain(synced.map_err(|error| failed(&error)))?;
+        self.certain(self.logs.sync().await)
     }
 
     async fn spans(&self, range: ByteRange, _spans_max: usize) -> Result<Vec<Span>, BlocksError> {
@@ -304,6 +426,29 @@ impl Blocks for InPlace {
         let whole = Span { bytes: range.bytes, kind: SpanKind::Data };
         Ok((range.bytes > 0).then_some(whole).into_iter().collect())
     }
+}
+
+/// Reads a chunk as it lies.
+async fn read_chunk(
+    stripes: &Stripes,
+    stripe: &StripeRecord,
+    chunk: ChunkIndex,
+    range: ByteRange,
+) -> Result<Bytes, BlocksError> {
+    let (id, store) = chunk_at(stripes, stripe, chunk)?;
+    let read = store.read(id, &[range]).await.map_err(|error| failed(&error))?;
+    read.into_iter().next().ok_or_else(|| failed(&"a disk read nothing"))
+}
+
+/// The name of a chunk, and where it is.
+fn chunk_at(
+    stripes: &Stripes,
+    stripe: &StripeRecord,
+    chunk: ChunkIndex,
+) -> Result<(ChunkId, Arc<dyn ChunkStore>), BlocksError> {
+    let place = stripe.places[chunk.at()].ok_or_else(|| failed(&"a chunk has no place"))?;
+    let id = stripe.chunk_id(chunk).ok_or_else(|| failed(&"a chunk has no place"))?;
+    Ok((id, stripes.stores().readable(place.disk).ok_or_else(|| failed(&"a disk is absent"))?))
 }
 
 fn change(old: &[u8], new: &[u8]) -> Vec<u8> {
@@ -318,4 +463,7 @@ fn failed_stripe(error: StripeError) -> VolumeError {
     VolumeError::Blocks(failed(&error))
 }
 
-const LOG_BYTES: u64 = 64 << 20;
+/// What is written at least, and logged one by one.
+fn unit_bytes(geometry: Geometry) -> u64 {
+    geometry.page_bytes.max(SECTOR_BYTES).into()
+}

@@ -2,9 +2,10 @@
 
 use claystone_chunk::{DiskId, SegmentError};
 use claystone_code::{CodeSpec, SpecError};
-use claystone_meta::{MetaError, RedundancyError};
+use claystone_meta::{MetaError, Redundancy, RedundancyError};
 
 use crate::BlocksError;
+use crate::comparators::UpdateMethod;
 use crate::log::LogFailure;
 
 /// Why a volume could not be made, opened, changed or deleted.
@@ -63,6 +64,22 @@ pub enum VolumeError {
         chunk_bytes: u64,
         /// The setting.
         segment_bytes: u64,
+    },
+    /// No scratch volume is kept so.
+    #[error("a scratch volume of {redundancy} by the method {method}: {reason}")]
+    BadScratch {
+        /// How it was to be written.
+        method: UpdateMethod,
+        /// How it was to be kept.
+        redundancy: Redundancy,
+        /// Why not.
+        reason: String,
+    },
+    /// A scratch volume has no log, no snapshots and one length.
+    #[error("{name:?} is a scratch volume, which is written in place: it is only made, used and deleted")]
+    IsScratch {
+        /// Which.
+        name: String,
     },
     /// The volume is in use.
     #[error("volume {name:?} is in use: detach its clients first")]

@@ -46,4 +46,4 @@ pub use settings::{FormTally, MergeReport, RESERVE_BYTES_MAX, Settings, SwitchRe
 pub use snapshot::Snapshot;
 pub use switch::{Form, Switch, reserve_paid_by, reserve_share};
 pub use volume::Volume;
-pub use volumes::{Found, FoundSnapshot, NewVolume, Recovered, SnapshotName, State, Volumes};
+pub use volumes::{Found, FoundSnapshot, NewVolume, Recovered, Scratch, SnapshotName, State, Volumes};

@@ -5,6 +5,7 @@
 //! 2. An open volume has one task that merges; it ends with [`Volumes::stop`].
 //! 3. Opening and deleting one holds up nobody who uses, lists or opens another.
 
+mod scratch;
 mod slot;
 mod snapshots;
 
@@ -45,6 +46,8 @@ impl NewVolume {
     }
 }
 
+pub use self::scratch::Scratch;
+use self::scratch::Scratches;
 pub(crate) use self::slot::Held;
 use self::slot::{Slot, cut_off};
 pub use self::snapshots::{FoundSnapshot, SnapshotName};
@@ -59,6 +62,8 @@ pub struct Volumes {
     slots: Arc<std::sync::Mutex<BTreeMap<OwnerId, Arc<Slot>>>>,
     /// Snapshots that somebody reads.
     snapshots: Arc<Mutex<BTreeMap<SnapshotId, Weak<SnapshotInner>>>>,
+    /// What no record names.
+    scratches: Arc<Scratches>,
 }
 
 /// A volume and how it is.
@@ -96,7 +101,8 @@ pub struct Recovered {
 impl Volumes {
     /// The volumes that `meta` knows of.
     pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Volumes {
-        Volumes { env, meta, stripes, settings, slots: Arc::default(), snapshots: Arc::default() }
+        let (slots, snapshots, scratches) = (Arc::default(), Arc::default(), Arc::default());
+        Volumes { env, meta, stripes, settings, slots, snapshots, scratches }
     }
 
     /// Makes a volume, all of it a hole.
@@ -107,6 +113,9 @@ impl Volumes {
     pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         check(&new)?;
         self.check_fits(&new)?;
+        if self.is_scratch(&new.name) {
+            return Err(MetaError::VolumeExists { name: new.name }.into());
+        }
         let record = VolumeRecord {
             id: self.new_id(),
             name: new.name,
@@ -171,7 +180,7 @@ impl Volumes {
     /// `Meta` (there is none of this name), and all of opening: `LogAbsent`, `LogDamaged`, `LeaseEnded`, `Log`, `Blocks`;
     /// `Refused` if it did not open for somebody else just now.
     pub async fn open(&self, name: &str) -> Result<Volume, VolumeError> {
-        let record = self.meta.volume(name).await?;
+        let record = self.record(name).await?;
         let slot = self.slot(record.id);
         let (working, refusals) = {
             let state = slot.state();
@@ -243,8 +252,9 @@ impl Volumes {
             recovered.refused.push((name, MetaError::Corrupt { what: what.clone() }.into()));
         }
         for (disk, owner) in owners {
-            let is_known =
-                records.iter().any(|record| record.id == owner) || corrupt.iter().any(|(id, _)| *id == owner);
+            let is_known = records.iter().any(|record| record.id == owner)
+                || corrupt.iter().any(|(id, _)| *id == owner)
+                || self.scratches().iter().any(|scratch| scratch.device.owner() == owner);
             if !is_known {
                 self.forget_on(disk, owner).await;
             }
@@ -292,7 +302,7 @@ impl Volumes {
     /// # Errors
     /// `BadLength`, `Meta` (there is none, or it is longer).
     pub async fn grow(&self, name: &str, bytes: u64) -> Result<VolumeRecord, VolumeError> {
-        let record = self.meta.volume(name).await?;
+        let record = self.record(name).await?;
         check_length(bytes, record.page_bytes)?;
         let (volumes, slot) = (self.clone(), self.slot(record.id));
         let work = async move {
@@ -314,7 +324,7 @@ impl Volumes {
     /// `OtherData` if stripes would have other data chunks, `MoreCopies` while somebody uses the volume and its log would
     /// need more copies; and as [`Volumes::create`].
     pub async fn set_redundancy(&self, name: &str, redundancy: Redundancy) -> Result<VolumeRecord, VolumeError> {
-        let record = self.meta.volume(name).await?;
+        let record = self.record(name).await?;
         let new = NewVolume {
             bytes: record.bytes,
             page_bytes: record.page_bytes,
@@ -355,7 +365,7 @@ impl Volumes {
     /// # Errors
     /// `InUse`, `HasSnapshots`, `Meta` (there is none).
     pub async fn delete(&self, name: &str) -> Result<Vec<StripeRecord>, VolumeError> {
-        let record = self.meta.volume(name).await?;
+        let record = self.record(name).await?;
         let snapshots = self.meta.snapshots().await?.into_iter().filter(|snapshot| snapshot.volume == record.id);
         let snapshots: Vec<String> = snapshots.map(|snapshot| snapshot.full_name()).collect();
         if !snapshots.is_empty() {

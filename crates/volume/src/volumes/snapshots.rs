@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Weak};
 
 use claystone_chunk::Term;
-use claystone_meta::{SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, VolumeRecord};
+use claystone_meta::{MetaError, SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, VolumeRecord};
 
 use super::{Volumes, check_name, is_name};
 use crate::VolumeError;
@@ -60,7 +60,7 @@ impl Volumes {
         // Found out before anything is merged for it.
         let taken = self.meta.snapshots().await?.into_iter().map(|snapshot| snapshot.full_name());
         if taken.into_iter().any(|taken| taken == name.to_string()) {
-            return Err(claystone_meta::MetaError::SnapshotExists { name: name.to_string() }.into());
+            return Err(MetaError::SnapshotExists { name: name.to_string() }.into());
         }
         volume.snapshot(&name.snapshot).await
     }
@@ -122,6 +122,9 @@ impl Volumes {
     /// `BadName`, `Meta` (there is no such snapshot, or the name is taken).
     pub async fn clone_snapshot(&self, from: &SnapshotName, name: &str) -> Result<VolumeRecord, VolumeError> {
         check_name(name)?;
+        if self.is_scratch(name) {
+            return Err(MetaError::VolumeExists { name: name.to_owned() }.into());
+        }
         let snapshot = self.meta.snapshot(&from.volume, &from.snapshot).await?;
         let record = VolumeRecord {
             id: self.new_id(),

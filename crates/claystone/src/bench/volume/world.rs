@@ -91,7 +91,8 @@ impl World {
         let columns = if method == UpdateMethod::Replicas { 1 } else { code.shape().data };
         let geometry = Geometry { page_bytes: 4096, chunk_bytes: 1 << 20, columns };
         let stripes_count = bytes.div_ceil(geometry.stripe_bytes());
-        let device = InPlace::new(&self.env, self.stripes.clone(), code, method, geometry, stripes_count).await?;
+        let stripes = self.stripes.clone();
+        let device = InPlace::new(&self.env, stripes, code, method, geometry, stripes_count, PARITY_LOG_BYTES).await?;
         Ok(Arc::new(device))
     }
 
@@ -225,6 +226,8 @@ const BED_CODES: [&str; 2] = ["rs:2+1", "replica:2"];
 const BED_SERVERS: u128 = 3;
 /// What is written between two looks at the logs has room in it beside what they keep.
 const RESERVE_BYTES: u64 = 16 << 30;
+/// More than a run appends beside parity: no replay is measured.
+const PARITY_LOG_BYTES: u64 = 1 << 30;
 const LOG_BYTES_MAX: u64 = 128 << 20;
 const YEAR: Duration = Duration::from_secs(365 * 86400);
 /// A simulated disk keeps what is written; its time is told by others.

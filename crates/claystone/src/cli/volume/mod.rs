@@ -14,6 +14,7 @@ use claystone_code::CodeSpec;
 use claystone_console::api;
 use claystone_meta::Redundancy;
 use claystone_volume::SnapshotName;
+use claystone_volume::comparators::UpdateMethod;
 use hyper::Method;
 use serde_json::json;
 
@@ -60,6 +61,10 @@ enum Action {
         /// How much of it in a row is on one disk: whole pages, and a multiple of 4k
         #[arg(long, value_name = "SIZE", default_value = "1M")]
         chunk: Size,
+        /// To compare with: a scratch volume, written in place by `naive`, `parity-log`, `speculative` or `replicas`, and gone
+        /// when the store stops
+        #[arg(long, value_name = "METHOD")]
+        scratch: Option<UpdateMethod>,
     },
     /// How a volume is: its log, what waits to be merged, its clients; or what a snapshot holds
     Info {
@@ -153,7 +158,7 @@ impl Volume {
         let json = self.json;
         match self.action {
             Action::List => list(&client, json).await,
-            Action::Create { name, size, redundancy, space_at_most, page, chunk } => {
+            Action::Create { name, size, redundancy, space_at_most, page, chunk, scratch } => {
                 let redundancy = bounded(redundancy, space_at_most)?;
                 let Ok(page_bytes) = u32::try_from(page.0) else {
                     bail!("--page: pages are 1k, 2k, 4k or 8k long");
@@ -164,10 +169,12 @@ impl Volume {
                     code: redundancy.to_string(),
                     page_bytes: Some(page_bytes),
                     chunk_bytes: Some(chunk.0),
+                    scratch: scratch.map(|method| method.to_string()),
                 };
                 let made: api::Volume = client.send(Method::POST, "/volumes", &add).await?;
+                let goes = if made.scratch.is_some() { ", gone when the store stops" } else { "" };
                 let text = format!(
-                    "made {}: {}, {}; `claystone volume attach {}` shows how to use it",
+                    "made {}: {}, {}{goes}; `claystone volume attach {}` shows how to use it",
                     made.name,
                     bytes(made.bytes),
                     made.code,
@@ -333,6 +340,11 @@ fn info(volume: &api::Volume) -> String {
             lines.push(("copied", format!("{} stripes, because a snapshot or a clone has them", open.copied_stripes)));
         }
         lines.push(("clients", open.clients.to_string()));
+    }
+    if let Some(scratch) = &volume.scratch {
+        lines.push(("scratch", format!("written in place: {}; gone when the store stops", scratch.method)));
+        lines.push(("replayed", format!("{} times", scratch.replays)));
+        lines.push(("clients", scratch.clients.to_string()));
     }
     lines.extend(volume.log_disks.iter().map(|disk| ("log disk", disk.clone())));
     lines.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", snapshot.name.clone())));
