@@ -311,7 +311,7 @@ pub struct VolumeRecord {
     pub chunk_bytes: u64,
     /// What its stripes get.
     pub redundancy: Redundancy,
-    /// The node where its data chunks lie, if one was chosen.
+    /// The node where its data chunks lie. No volume has one: every disk is as near as any other to the one process that serves them.
     pub home: Option<NodeId>,
     /// Of its last lease; `Term(0)`: nobody ever opened it.
     pub term: Term,

@@ -12,7 +12,7 @@ mod snapshots;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
+use claystone_chunk::{DiskId, Lease, OwnerId, Term};
 use claystone_env::{Env, timeout};
 use claystone_meta::{Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord};
 use claystone_stripe::Stripes;
@@ -35,14 +35,12 @@ pub struct NewVolume {
     pub page_bytes: u32,
     /// Bytes of the chunks of its stripes.
     pub chunk_bytes: u64,
-    /// Where its data chunks shall lie.
-    pub home: Option<NodeId>,
 }
 
 impl NewVolume {
     /// One with pages of 4 KiB and chunks of 1 MiB.
     pub fn new(name: &str, bytes: u64, redundancy: Redundancy) -> NewVolume {
-        NewVolume { name: name.to_owned(), bytes, redundancy, page_bytes: 4096, chunk_bytes: 1 << 20, home: None }
+        NewVolume { name: name.to_owned(), bytes, redundancy, page_bytes: 4096, chunk_bytes: 1 << 20 }
     }
 }
 
@@ -123,7 +121,7 @@ impl Volumes {
             page_bytes: new.page_bytes,
             chunk_bytes: new.chunk_bytes,
             redundancy: new.redundancy,
-            home: new.home,
+            home: None,
             term: Term(0),
             log_disks: Vec::new(),
             log_copies: 0,

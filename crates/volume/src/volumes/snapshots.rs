@@ -133,7 +133,7 @@ impl Volumes {
             page_bytes: snapshot.page_bytes,
             chunk_bytes: snapshot.chunk_bytes,
             redundancy: snapshot.redundancy,
-            home: self.meta.volume(&from.volume).await?.home,
+            home: None,
             term: Term(0),
             log_disks: Vec::new(),
             log_copies: 0,
