@@ -78,6 +78,9 @@ impl VolumeExports {
 
     async fn open_volume(&self, name: &str) -> Result<Opened, VolumeError> {
         if let Some(scratch) = self.volumes.scratch(name) {
+            if let Some(reason) = scratch.device.failure() {
+                return Err(BlocksError::Failed { reason: reason.to_owned() }.into());
+            }
             return Ok((scratch.device.clone(), described(&scratch)));
         }
         let volume = self.volumes.open(name).await?;

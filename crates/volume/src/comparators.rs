@@ -13,8 +13,12 @@
 //! Logs of changes are replayed when they are full, while writers wait, and before lost data is decoded.
 //!
 //! None of them survives a crash in the middle of a write, and none finds its logs after one: they are here for what a write
-//! costs, not to keep data (docs/decisions/0015-parity-in-place-is-for-measuring-only.md). After a write that failed in the middle
-//! nothing is certain, so the device takes and gives nothing more.
+//! costs, not to keep data (docs/decisions/0015-parity-in-place-is-for-measuring-only.md).
+//!
+//! Invariants:
+//! 1. After a change that failed, or was cut off, in the middle nothing is certain: the device takes and gives nothing more.
+//! 2. Nothing is decoded beside a change, nor by parity that is behind: logs are replayed before. A disk that is away then misses what its parity was to
+//!    get, and that parity counts no more, though the disk comes back; the device takes no writes from then on.
 
 mod parity_log;
 
@@ -23,12 +27,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{ByteRange, ChunkId, ChunkStore, Durability, Lease, Overwrite, OwnerId, SECTOR_BYTES, Term};
+use claystone_chunk::{
+    ByteRange, ChunkId, ChunkStore, DiskId, Durability, Lease, Overwrite, OwnerId, SECTOR_BYTES, Term,
+};
 use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
-use claystone_env::Env;
+use claystone_env::{Clock, Env, timeout};
 use claystone_meta::StripeRecord;
 use claystone_stripe::{Claim, StripeError, Stripes};
 use futures::future::try_join_all;
@@ -104,7 +111,9 @@ pub struct InPlace {
     code: Arc<dyn ErasureCode>,
     method: UpdateMethod,
     geometry: Geometry,
+    bytes: u64,
     records: Vec<(StripeRecord, Claim)>,
+    clock: Arc<dyn Clock>,
     lease: Lease,
     gate: Gate,
     logs: ParityLogs,
@@ -113,8 +122,24 @@ pub struct InPlace {
     replays: AtomicU64,
     /// Units of which the logs have the first content, by stripe, column and offset.
     speculated: std::sync::Mutex<BTreeSet<(u64, ChunkIndex, u64)>>,
+    /// Disks of which the parity missed a replay.
+    behind: std::sync::Mutex<BTreeSet<DiskId>>,
     /// The first error in the middle of a change.
     failure: OnceLock<String>,
+}
+
+/// A change that is under way.
+struct UnderWay<'a> {
+    device: &'a InPlace,
+    is_over: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.device.fail(&"a change was cut off in the middle");
+        }
+    }
 }
 
 impl fmt::Debug for InPlace {
@@ -124,44 +149,54 @@ impl fmt::Debug for InPlace {
 }
 
 impl InPlace {
-    /// A device of zeros, of `stripes_count` whole stripes, under an owner of its own, with logs of so many bytes on each disk.
+    /// A device of so many zeros, under an owner of its own, with logs of `log_bytes` on each disk at most.
     ///
     /// # Errors
-    /// The stripes cannot be written.
+    /// The stripes cannot be written; those that were are deleted.
     pub async fn new(
         env: &Env,
         stripes: Stripes,
         code: CodeSpec,
         method: UpdateMethod,
         geometry: Geometry,
-        stripes_count: u64,
+        bytes: u64,
         log_bytes: u64,
     ) -> Result<InPlace, VolumeError> {
         let mut owner = [0; 16];
         env.random.fill(&mut owner);
         let lease = Lease { owner: OwnerId(u128::from_le_bytes(owner)), term: Term(1) };
+        let built = code.build()?;
         let zeros = vec![0; geometry.stripe_bytes() as usize];
         let mut records = Vec::new();
-        for _ in 0..stripes_count {
-            let mut writer =
-                stripes.writer(code, geometry.stripe_bytes(), Durability::Buffered).await.map_err(failed_stripe)?;
-            writer.append_columns(&zeros).await.map_err(failed_stripe)?;
-            records.push(writer.finish().await.map_err(failed_stripe)?);
+        for _ in 0..bytes.div_ceil(geometry.stripe_bytes()) {
+            match write_stripe(&stripes, code, &zeros).await {
+                Ok(written) => records.push(written),
+                Err(error) => {
+                    for (record, _) in &records {
+                        // What a disk keeps is swept later.
+                        stripes.discard(record).await;
+                    }
+                    return Err(error);
+                }
+            }
         }
-        let built = code.build()?;
-        let logs = ParityLogs::new(stripes.clone(), lease, unit_bytes(geometry), log_bytes);
+        let clock = env.clock.clone();
+        let logs = ParityLogs::new(stripes.clone(), clock.clone(), lease, unit_bytes(geometry), log_bytes);
         Ok(InPlace {
             stripes,
             code: built,
             method,
             geometry,
+            bytes,
             records,
+            clock,
             lease,
             gate: Gate::default(),
             logs,
             replaying: RwLock::default(),
             replays: AtomicU64::new(0),
             speculated: std::sync::Mutex::default(),
+            behind: std::sync::Mutex::default(),
             failure: OnceLock::new(),
         })
     }
@@ -203,7 +238,8 @@ impl InPlace {
     async fn replay_alone(&self) -> Result<(), BlocksError> {
         self.is_sound()?;
         let records: Vec<StripeRecord> = self.records().cloned().collect();
-        self.certain(self.logs.replay(&records, &*self.code).await)?;
+        let away = self.change(self.logs.replay(&records, &*self.code)).await?;
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).extend(away);
         self.speculated().clear();
         self.replays.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -220,14 +256,40 @@ impl InPlace {
         }
     }
 
-    /// After an error in the middle of a change nothing is certain.
-    fn certain<T>(&self, changed: Result<T, BlocksError>) -> Result<T, BlocksError> {
-        if let Err(error) = &changed
-            && self.failure.set(error.to_string()).is_ok()
-        {
+    fn fail(&self, error: &dyn fmt::Display) {
+        if self.failure.set(error.to_string()).is_ok() {
             tracing::error!(method = %self.method, %error, "a device that is written in place failed in the middle of a change");
         }
+    }
+
+    /// Carries out a change: after one that fails, or is cut off, nothing is certain.
+    async fn change<T>(&self, change: impl Future<Output = Result<T, BlocksError>>) -> Result<T, BlocksError> {
+        let mut under_way = UnderWay { device: self, is_over: false };
+        let changed = change.await;
+        under_way.is_over = true;
+        if let Err(error) = &changed {
+            self.fail(error);
+        }
         changed
+    }
+
+    /// What is known of a stripe: parity that is behind has no place.
+    fn decodable(&self, stripe: &StripeRecord) -> StripeRecord {
+        let behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stripe = stripe.clone();
+        for place in &mut stripe.places[self.geometry.columns.into()..] {
+            place.take_if(|place| behind.contains(&place.disk));
+        }
+        stripe
+    }
+
+    /// Whether all parity can be written.
+    fn takes_writes(&self) -> Result<(), BlocksError> {
+        self.is_sound()?;
+        match self.behind.lock().unwrap_or_else(PoisonError::into_inner).first() {
+            Some(disk) => Err(failed(&format!("disk {disk} was away and lacks parity: nothing is written any more"))),
+            None => Ok(()),
+        }
     }
 
     /// Writes whole pages within one chunk. Nobody else writes these rows.
@@ -296,8 +358,8 @@ impl InPlace {
         chunks: impl Iterator<Item = ChunkIndex>,
         range: ByteRange,
     ) -> Result<BTreeMap<ChunkIndex, Bytes>, BlocksError> {
-        let reads = chunks.map(async |chunk| Ok((chunk, read_chunk(&self.stripes, stripe, chunk, range).await?)));
-        Ok(try_join_all(reads).await?.into_iter().collect())
+        let read = async |chunk| Ok((chunk, read_chunk(&self.stripes, &*self.clock, stripe, chunk, range).await?));
+        Ok(try_join_all(chunks.map(read)).await?.into_iter().collect())
     }
 
     /// Reads a chunk, decoded if it is lost, for which parity is brought up to date.
@@ -307,17 +369,34 @@ impl InPlace {
         chunk: ChunkIndex,
         range: ByteRange,
     ) -> Result<Bytes, BlocksError> {
-        let ranges = [(chunk, range)].into();
-        if let Some(mut read) = self.stripes.read_columns_plain(stripe, &ranges).await {
-            return Ok(read.remove(&chunk).expect("it was asked for"));
+        // Who is late is waited for: decoding would have all writers wait.
+        if let Ok(read) = read_chunk(&self.stripes, &*self.clock, stripe, chunk, range).await {
+            return Ok(read);
         }
         let _alone = self.replaying.write().await;
+        self.is_sound()?;
         if self.method.has_logs() {
             self.replay_alone().await?;
         }
         let hold = self.stripes.share(stripe.id).await.map_err(|error| failed(&error))?;
-        let read = self.stripes.read_columns(stripe, &ranges, &hold).await;
-        Ok(read.map_err(|error| failed(&error))?.remove(&chunk).expect("it was asked for"))
+        let read = self.stripes.read_columns(&self.decodable(stripe), &[(chunk, range)].into(), &hold).await;
+        match read {
+            Ok(mut read) => Ok(read.remove(&chunk).expect("it was asked for")),
+            Err(StripeError::Unrecoverable { .. }) => Err(BlocksError::Lost { range }),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// Reads bytes of its stripes, beyond its own end too.
+    async fn read_stripes(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
+        let mut stretches = Vec::new();
+        for part in self.geometry.chunks(range.offset..range.end()) {
+            let spot = self.geometry.spot(part.offset);
+            let (stripe, _) = &self.records[spot.position as usize];
+            let wanted = ByteRange { offset: spot.offset, bytes: part.bytes };
+            stretches.push(Stretch::Data(self.read_or_decode(stripe, spot.column, wanted).await?));
+        }
+        Ok(stretches)
     }
 
     async fn overwrite(
@@ -328,15 +407,15 @@ impl InPlace {
         bytes: Bytes,
     ) -> Result<(), BlocksError> {
         let (id, store) = chunk_at(&self.stripes, stripe, index)?;
-        let overwritten = store.overwrite(id, self.lease, &[Overwrite { offset, bytes }]).await;
-        overwritten.map_err(|error| failed(&error))
+        let changes = [Overwrite { offset, bytes }];
+        in_time(&*self.clock, store.overwrite(id, self.lease, &changes)).await
     }
 }
 
 #[async_trait]
 impl Blocks for InPlace {
     fn bytes(&self) -> u64 {
-        self.records.len() as u64 * self.geometry.stripe_bytes()
+        self.bytes
     }
 
     fn page_bytes(&self) -> u32 {
@@ -350,17 +429,7 @@ impl Blocks for InPlace {
     async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
         within(range, self.bytes())?;
         self.is_sound()?;
-        let mut stretches = Vec::new();
-        let mut at = range.offset;
-        while at < range.end() {
-            let spot = self.geometry.spot(at);
-            let bytes = (self.geometry.chunk_bytes - spot.offset).min(range.end() - at);
-            let (stripe, _) = &self.records[spot.position as usize];
-            let wanted = ByteRange { offset: spot.offset, bytes };
-            stretches.push(Stretch::Data(self.read_or_decode(stripe, spot.column, wanted).await?));
-            at += bytes;
-        }
-        Ok(stretches)
+        self.read_stripes(range).await
     }
 
     async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
@@ -380,7 +449,7 @@ impl Blocks for InPlace {
             let whole = if from == at && to == next {
                 part
             } else {
-                let old = joined(Blocks::read(self, ByteRange { offset: from, bytes: to - from }).await?);
+                let old = joined(self.read_stripes(ByteRange { offset: from, bytes: to - from }).await?);
                 let mut whole = BytesMut::from(&old[..]);
                 whole[(at - from) as usize..(next - from) as usize].copy_from_slice(&part);
                 whole.freeze()
@@ -394,8 +463,8 @@ impl Blocks for InPlace {
                 }
             }
             let _sharing = self.replaying.read().await;
-            self.is_sound()?;
-            self.certain(self.update(spot.position, spot.column, start.offset, whole).await)?;
+            self.takes_writes()?;
+            self.change(self.update(spot.position, spot.column, start.offset, whole)).await?;
             at = next;
         }
         match durable {
@@ -409,16 +478,27 @@ impl Blocks for InPlace {
         if how.only_fast && range.bytes > 0 {
             return Err(BlocksError::Slow { range });
         }
-        self.write(range.offset, Bytes::from(vec![0; range.bytes as usize]), how.durable).await
+        let zeros = Bytes::from(vec![0; self.geometry.chunk_bytes.min(range.bytes) as usize]);
+        for part in self.geometry.chunks(range.offset..range.end()) {
+            self.write(part.offset, zeros.slice(..part.bytes as usize), Durable::WithFlush).await?;
+        }
+        match how.durable {
+            Durable::Now => self.flush().await,
+            Durable::WithFlush => Ok(()),
+        }
     }
 
     async fn flush(&self) -> Result<(), BlocksError> {
-        let members = self.stripes.stores().members();
-        let stores = members.into_iter().filter_map(|member| member.store.ok());
         self.is_sound()?;
-        let synced = try_join_all(stores.map(|store| async move { store.sync().await })).await;
-        self.certain(synced.map_err(|error| failed(&error)))?;
-        self.certain(self.logs.sync().await)
+        // What lies on others is not its own, or lost.
+        let disks: BTreeSet<DiskId> =
+            self.records().flat_map(|record| record.places.iter().flatten()).map(|place| place.disk).collect();
+        let stores: Vec<_> = disks.into_iter().filter_map(|disk| self.stripes.stores().readable(disk)).collect();
+        self.change(async {
+            try_join_all(stores.iter().map(|store| in_time(&*self.clock, store.sync()))).await?;
+            self.logs.sync().await
+        })
+        .await
     }
 
     async fn spans(&self, range: ByteRange, _spans_max: usize) -> Result<Vec<Span>, BlocksError> {
@@ -428,15 +508,39 @@ impl Blocks for InPlace {
     }
 }
 
+/// A stripe that was written whole.
+async fn write_stripe(stripes: &Stripes, code: CodeSpec, content: &[u8]) -> Result<(StripeRecord, Claim), VolumeError> {
+    let mut writer = stripes.writer(code, content.len() as u64, Durability::Buffered).await.map_err(failed_stripe)?;
+    writer.append_columns(content).await.map_err(failed_stripe)?;
+    let (record, claim) = writer.finish().await.map_err(failed_stripe)?;
+    if record.places.iter().any(Option::is_none) {
+        stripes.discard(&record).await;
+        return Err(VolumeError::Blocks(failed(&"a disk failed while it was written")));
+    }
+    Ok((record, claim))
+}
+
+/// Nobody waits for a disk for ever.
+async fn in_time<T, E: fmt::Display>(
+    clock: &dyn Clock,
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, BlocksError> {
+    match timeout(clock, TIMEOUT, call).await {
+        Some(answer) => answer.map_err(|error| failed(&error)),
+        None => Err(failed(&"a disk does not answer")),
+    }
+}
+
 /// Reads a chunk as it lies.
 async fn read_chunk(
     stripes: &Stripes,
+    clock: &dyn Clock,
     stripe: &StripeRecord,
     chunk: ChunkIndex,
     range: ByteRange,
 ) -> Result<Bytes, BlocksError> {
     let (id, store) = chunk_at(stripes, stripe, chunk)?;
-    let read = store.read(id, &[range]).await.map_err(|error| failed(&error))?;
+    let read = in_time(clock, store.read(id, &[range])).await?;
     read.into_iter().next().ok_or_else(|| failed(&"a disk read nothing"))
 }
 
@@ -467,3 +571,5 @@ fn failed_stripe(error: StripeError) -> VolumeError {
 fn unit_bytes(geometry: Geometry) -> u64 {
     geometry.page_bytes.max(SECTOR_BYTES).into()
 }
+
+const TIMEOUT: Duration = Duration::from_secs(30);

@@ -110,13 +110,11 @@ impl Volumes {
     /// taken).
     pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         check(&new)?;
-        self.check_fits(&new)?;
-        if self.is_scratch(&new.name) {
-            return Err(MetaError::VolumeExists { name: new.name }.into());
-        }
+        self.check_fits(&new, &self.settings.of_volume(&new.redundancy, new.bytes))?;
+        let _taken = self.take_name(&new.name).await?;
         let record = VolumeRecord {
             id: self.new_id(),
-            name: new.name,
+            name: new.name.clone(),
             bytes: new.bytes,
             page_bytes: new.page_bytes,
             chunk_bytes: new.chunk_bytes,
@@ -133,11 +131,11 @@ impl Volumes {
     }
 
     /// Whether the disks there are and a segment of the log have room for it, and the bound on its space for it and its log.
-    fn check_fits(&self, new: &NewVolume) -> Result<(), VolumeError> {
+    fn check_fits(&self, new: &NewVolume, settings: &Settings) -> Result<(), VolumeError> {
         let code = new.redundancy.code;
         let chunks_bytes = u64::from(new.redundancy.chunks_max()) * new.chunk_bytes;
-        if !log_fits(&self.settings, chunks_bytes) {
-            let (chunk_bytes, segment_bytes) = (new.chunk_bytes, self.settings.segment_bytes);
+        if !log_fits(settings, chunks_bytes) {
+            let (chunk_bytes, segment_bytes) = (new.chunk_bytes, settings.segment_bytes);
             return Err(VolumeError::TooWide { code, chunk_bytes, segment_bytes });
         }
         let needed = usize::from(new.redundancy.disks_min());
@@ -145,8 +143,7 @@ impl Volumes {
         if available < needed {
             return Err(VolumeError::TooFewDisks { code, needed, available });
         }
-        let settings = self.settings.of_volume(&new.redundancy, new.bytes);
-        let bound = bound_of(&new.redundancy, &settings, new.chunk_bytes);
+        let bound = bound_of(&new.redundancy, settings, new.chunk_bytes);
         let (least, log_percent) = bound.percent_min(new.bytes.div_ceil(bound.data * new.chunk_bytes));
         match bound.percent_max {
             Some(percent_max) if u64::from(percent_max) < least => {
@@ -333,7 +330,11 @@ impl Volumes {
         if redundancy.code.shape().data != record.redundancy.code.shape().data {
             return Err(VolumeError::OtherData { from: record.redundancy.code, to: redundancy.code });
         }
-        self.check_fits(&new)?;
+        // While it is open it has the reserve that it was opened with, and later the other one.
+        let was = self.settings.of_volume(&record.redundancy, record.bytes);
+        let will_be = self.settings.of_volume(&redundancy, record.bytes);
+        let reserve_bytes = was.reserve_bytes.max(will_be.reserve_bytes);
+        self.check_fits(&new, &Settings { reserve_bytes, ..will_be })?;
         let (volumes, slot) = (self.clone(), self.slot(record.id));
         let work = async move {
             let _turn = slot.turn.lock().await;

@@ -20,12 +20,12 @@ use std::sync::{Arc, PoisonError};
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, DiskId, Lease, Overwrite, SegmentId};
 use claystone_code::{ChunkIndex, ErasureCode};
+use claystone_env::Clock;
 use claystone_meta::StripeRecord;
 use claystone_stripe::Stripes;
-use futures::future::try_join_all;
 use tokio::sync::Mutex;
 
-use super::{chunk_at, failed, read_chunk};
+use super::{chunk_at, failed, in_time, read_chunk};
 use crate::BlocksError;
 
 /// What is appended of a change.
@@ -52,9 +52,9 @@ pub(super) struct Target<'a> {
 }
 
 /// The logs of a device.
-#[derive(Debug)]
 pub(super) struct ParityLogs {
     stripes: Stripes,
+    clock: Arc<dyn Clock>,
     lease: Lease,
     /// Bytes that are logged one by one, and together.
     unit_bytes: u64,
@@ -108,9 +108,16 @@ struct Spot {
 }
 
 impl ParityLogs {
-    pub(super) fn new(stripes: Stripes, lease: Lease, unit_bytes: u64, log_bytes: u64) -> ParityLogs {
+    pub(super) fn new(
+        stripes: Stripes,
+        clock: Arc<dyn Clock>,
+        lease: Lease,
+        unit_bytes: u64,
+        log_bytes: u64,
+    ) -> ParityLogs {
         ParityLogs {
             stripes,
+            clock,
             lease,
             unit_bytes,
             log_bytes,
@@ -138,8 +145,8 @@ impl ParityLogs {
         let bytes = content.len() as u64;
         if log.segments.is_empty() || log.end + bytes > SEGMENT_BYTES {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-            let made = store.segments().create_segment(number, self.lease, SEGMENT_BYTES.max(bytes)).await;
-            made.map_err(|error| failed(&error))?;
+            let made = store.segments().create_segment(number, self.lease, SEGMENT_BYTES.max(bytes));
+            in_time(&*self.clock, made).await?;
             log.segments.push(number);
             log.end = 0;
         }
@@ -158,8 +165,7 @@ impl ParityLogs {
                 Logged::Old => changes.old = changes.old.or(Some(spot)),
             }
         }
-        let appended = store.segments().append(segment, self.lease, start, content).await;
-        appended.map_err(|error| failed(&error))
+        in_time(&*self.clock, store.segments().append(segment, self.lease, start, content)).await
     }
 
     /// Makes what was appended durable.
@@ -169,24 +175,32 @@ impl ParityLogs {
             if log.segments.is_empty() {
                 continue;
             }
-            let store = self.stripes.stores().readable(disk).ok_or_else(|| failed(&"a disk is absent"))?;
-            try_join_all(log.segments.iter().map(|segment| {
-                let segments = store.segments();
-                async move { segments.sync_segment(*segment, self.lease).await }
-            }))
-            .await
-            .map_err(|error| failed(&error))?;
+            // What a disk that is away has is lost with its parity.
+            let Some(store) = self.stripes.stores().readable(disk) else { continue };
+            for segment in &log.segments {
+                in_time(&*self.clock, store.segments().sync_segment(*segment, self.lease)).await?;
+            }
         }
         Ok(())
     }
 
-    /// Patches all parity that lacks something, and begins the logs anew; what a disk that is absent has is lost with its parity.
-    /// Nobody appends meanwhile.
-    pub(super) async fn replay(&self, stripes: &[StripeRecord], code: &dyn ErasureCode) -> Result<(), BlocksError> {
+    /// Patches all parity that lacks something, and begins the logs anew. Nobody appends meanwhile. Returns the disks that are away, of
+    /// which the parity stays behind for good: what was logged for it is forgotten.
+    pub(super) async fn replay(
+        &self,
+        stripes: &[StripeRecord],
+        code: &dyn ErasureCode,
+    ) -> Result<Vec<DiskId>, BlocksError> {
+        let mut away = Vec::new();
         for (disk, log) in self.all() {
             let mut log = log.lock().await;
             let log = std::mem::take(&mut *log);
-            let Some(store) = self.stripes.stores().readable(disk) else { continue };
+            let Some(store) = self.stripes.stores().readable(disk) else {
+                if !log.segments.is_empty() {
+                    away.push(disk);
+                }
+                continue;
+            };
             let mut changes = log.changes.into_iter().peekable();
             while let Some((first, _)) = changes.peek() {
                 let (position, parity) = (first.position, first.parity);
@@ -198,11 +212,11 @@ impl ParityLogs {
                 self.patch(disk, &stripes[position as usize], parity, &of_chunk, code).await?;
             }
             for segment in log.segments {
-                store.segments().delete_segment(segment, self.lease).await.map_err(|error| failed(&error))?;
+                in_time(&*self.clock, store.segments().delete_segment(segment, self.lease)).await?;
             }
         }
         self.longest.store(0, Ordering::Relaxed);
-        Ok(())
+        Ok(away)
     }
 
     /// Patches one parity chunk: these are its units, by their offsets.
@@ -219,41 +233,51 @@ impl ParityLogs {
             changes.iter().filter(|(_, changes)| changes.old.is_some() || changes.new.is_none()).collect();
         let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else { return Ok(()) };
         let range = ByteRange { offset: first.offset, bytes: last.offset + self.unit_bytes - first.offset };
-        let old = read_chunk(&self.stripes, stripe, parity, range).await?;
-        let contents = self.contents(disk, &changes).await?;
+        let old = read_chunk(&self.stripes, &*self.clock, stripe, parity, range).await?;
         let (data, unit_bytes) = (code.shape().data, self.unit_bytes as usize);
+        let mut sums: Vec<Vec<u8>> = vec![vec![0; unit_bytes]; changes.len()];
+        // Some at a time: of a page that is written again and again there may be a whole log.
+        let spots: Vec<(usize, Spot)> = changes
+            .iter()
+            .enumerate()
+            .flat_map(|(at, (_, changes))| changes.spots().map(move |spot| (at, *spot)))
+            .collect();
+        for some in spots.chunks(SPOTS_AT_ONCE) {
+            let contents = self.contents(disk, some.iter().map(|(_, spot)| *spot)).await?;
+            some.iter().for_each(|(at, spot)| add(&mut sums[*at], &contents[spot]));
+        }
         let at = usize::from(parity.0 - data);
         let mut patched: BTreeMap<u64, BytesMut> = BTreeMap::new();
-        for (unit, changes) in changes {
-            let mut change = vec![0; unit_bytes];
-            changes.spots().for_each(|spot| add(&mut change, &contents[spot]));
-            let mut sums = vec![vec![0; unit_bytes]; code.shape().parity.into()];
-            let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut sum[..]).collect();
-            code.encode_add(unit.column, &[&change], &mut targets);
+        for ((unit, _), change) in changes.iter().zip(&sums) {
+            let mut shares = vec![vec![0; unit_bytes]; code.shape().parity.into()];
+            let mut targets: Vec<&mut [u8]> = shares.iter_mut().map(|share| &mut share[..]).collect();
+            code.encode_add(unit.column, &[change], &mut targets);
             let from = (unit.offset - range.offset) as usize;
             let sum = patched.entry(unit.offset).or_insert_with(|| BytesMut::from(&old[from..from + unit_bytes]));
-            add(sum, &sums[at]);
+            add(sum, &shares[at]);
         }
         let (id, store) = chunk_at(&self.stripes, stripe, parity)?;
         let writes: Vec<Overwrite> =
             patched.into_iter().map(|(offset, bytes)| Overwrite { offset, bytes: bytes.freeze() }).collect();
-        store.overwrite(id, self.lease, &writes).await.map_err(|error| failed(&error))
+        in_time(&*self.clock, store.overwrite(id, self.lease, &writes)).await
     }
 
-    /// What was logged of these units.
-    async fn contents(&self, disk: DiskId, changes: &[&(Unit, Changes)]) -> Result<BTreeMap<Spot, Bytes>, BlocksError> {
+    /// What was logged there.
+    async fn contents(
+        &self,
+        disk: DiskId,
+        spots: impl Iterator<Item = Spot>,
+    ) -> Result<BTreeMap<Spot, Bytes>, BlocksError> {
         let store = self.stripes.stores().readable(disk).ok_or_else(|| failed(&"a disk is absent"))?;
-        let mut spots: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
-        for spot in changes.iter().flat_map(|(_, changes)| changes.spots()) {
-            spots.entry(spot.segment).or_default().push(*spot);
-        }
+        let mut by_segment: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
+        spots.for_each(|spot| by_segment.entry(spot.segment).or_default().push(spot));
         let mut contents = BTreeMap::new();
-        for (number, mut spots) in spots {
+        for (number, mut spots) in by_segment {
             spots.sort_unstable();
             let range = |spot: &Spot| ByteRange { offset: spot.offset, bytes: self.unit_bytes };
             let ranges: Vec<ByteRange> = spots.iter().map(range).collect();
             let id = SegmentId { owner: self.lease.owner, number };
-            let read = store.segments().read_segment(id, &ranges).await.map_err(|error| failed(&error))?;
+            let read = in_time(&*self.clock, store.segments().read_segment(id, &ranges)).await?;
             contents.extend(spots.into_iter().zip(read));
         }
         Ok(contents)
@@ -274,3 +298,4 @@ fn add(sum: &mut [u8], other: &[u8]) {
 }
 
 const SEGMENT_BYTES: u64 = 64 << 20;
+const SPOTS_AT_ONCE: usize = 1024;

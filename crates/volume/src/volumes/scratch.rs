@@ -37,11 +37,11 @@ pub struct Scratch {
     pub device: Arc<InPlace>,
 }
 
-/// Scratch volumes by name; `None`: it is being made.
+/// Scratch volumes by name; `None`: something of this name is being made.
 pub(super) type Scratches = std::sync::Mutex<BTreeMap<String, Option<Arc<Scratch>>>>;
 
 /// A name that is taken until it is given back.
-struct Taken<'a> {
+pub(super) struct Taken<'a> {
     scratches: &'a Scratches,
     name: &'a str,
 }
@@ -85,25 +85,30 @@ impl Volumes {
             }
             () => {}
         }
-        self.check_fits(&new)?;
-        let taken = self.take_name(&new.name).await?;
-        let geometry =
-            Geometry { page_bytes: new.page_bytes, chunk_bytes: new.chunk_bytes, columns: code.shape().data };
-        let stripes_count = new.bytes.div_ceil(geometry.stripe_bytes());
-        let (stripes, log_bytes) = (self.stripes.clone(), self.settings.reserve_bytes);
-        let device = InPlace::new(&self.env, stripes, code, method, geometry, stripes_count, log_bytes).await?;
-        let scratch = Arc::new(Scratch {
-            name: new.name.clone(),
-            code,
-            geometry,
-            created: self.env.clock.wall(),
-            device: Arc::new(device),
-        });
-        taken.keep(scratch.clone());
-        Ok(scratch)
+        self.check_fits(&new, &self.settings)?;
+        let taken_bytes = new.bytes.saturating_mul(code.shape().chunks().into()) / u64::from(code.shape().data);
+        let free_bytes: u64 = self.stripes.stores().candidates().iter().map(|candidate| candidate.free_bytes).sum();
+        if taken_bytes >= free_bytes {
+            return bad(format!("it takes {taken_bytes} bytes of the disks, which have room for {free_bytes}"));
+        }
+        let volumes = self.clone();
+        let work = async move {
+            let taken = volumes.take_name(&new.name).await?;
+            let geometry =
+                Geometry { page_bytes: new.page_bytes, chunk_bytes: new.chunk_bytes, columns: code.shape().data };
+            let (stripes, log_bytes) = (volumes.stripes.clone(), volumes.settings.reserve_bytes);
+            let device = InPlace::new(&volumes.env, stripes, code, method, geometry, new.bytes, log_bytes).await?;
+            let created = volumes.env.clock.wall();
+            let scratch =
+                Arc::new(Scratch { name: new.name.clone(), code, geometry, created, device: Arc::new(device) });
+            taken.keep(scratch.clone());
+            Ok(scratch)
+        };
+        self.in_task("make a scratch volume", work).await
     }
 
-    async fn take_name<'a>(&'a self, name: &'a str) -> Result<Taken<'a>, VolumeError> {
+    /// Takes a name that no volume has.
+    pub(super) async fn take_name<'a>(&'a self, name: &'a str) -> Result<Taken<'a>, VolumeError> {
         let exists = || VolumeError::Meta(MetaError::VolumeExists { name: name.to_owned() });
         match locked(&self.scratches).entry(name.to_owned()) {
             Entry::Occupied(_) => return Err(exists()),
@@ -119,15 +124,10 @@ impl Volumes {
 
     /// The record of a volume, which a scratch volume has not.
     pub(super) async fn record(&self, name: &str) -> Result<VolumeRecord, VolumeError> {
-        if self.is_scratch(name) {
+        if self.scratch(name).is_some() {
             return Err(VolumeError::IsScratch { name: name.to_owned() });
         }
         Ok(self.meta.volume(name).await?)
-    }
-
-    /// Whether a scratch volume has a name, or will have it.
-    pub(super) fn is_scratch(&self, name: &str) -> bool {
-        locked(&self.scratches).contains_key(name)
     }
 
     /// The scratch volume of a name.
@@ -158,14 +158,18 @@ impl Volumes {
         let Some(scratch) = removed else {
             return Err(MetaError::NoSuchVolume { name: name.to_owned() }.into());
         };
-        for record in scratch.device.records() {
-            // What a disk keeps is swept later.
-            let _ = self.stripes.discard(record).await;
-        }
-        for member in self.stripes.stores().members() {
-            self.forget_on(member.record.id, scratch.device.owner()).await;
-        }
-        Ok(())
+        let volumes = self.clone();
+        let work = async move {
+            for record in scratch.device.records() {
+                // What a disk keeps is swept later.
+                volumes.stripes.discard(record).await;
+            }
+            for member in volumes.stripes.stores().members() {
+                volumes.forget_on(member.record.id, scratch.device.owner()).await;
+            }
+            Ok(())
+        };
+        self.in_task("delete a scratch volume", work).await
     }
 }
 

@@ -122,9 +122,7 @@ impl Volumes {
     /// `BadName`, `Meta` (there is no such snapshot, or the name is taken).
     pub async fn clone_snapshot(&self, from: &SnapshotName, name: &str) -> Result<VolumeRecord, VolumeError> {
         check_name(name)?;
-        if self.is_scratch(name) {
-            return Err(MetaError::VolumeExists { name: name.to_owned() }.into());
-        }
+        let _taken = self.take_name(name).await?;
         let snapshot = self.meta.snapshot(&from.volume, &from.snapshot).await?;
         let record = VolumeRecord {
             id: self.new_id(),

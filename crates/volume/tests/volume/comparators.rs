@@ -15,7 +15,11 @@ async fn device(world: &World, code: &str, method: UpdateMethod, log_bytes: u64)
     let columns = if method == UpdateMethod::Replicas { 1 } else { code.shape().data };
     let geometry = Geometry { page_bytes: 4096, chunk_bytes: 64 << 10, columns };
     let (stripes, _) = Stripes::new(world.env.clone(), world.stores.clone(), claystone_stripe::Settings::default());
-    Arc::new(InPlace::new(&world.env, stripes, code, method, geometry, 4, log_bytes).await.expect("a device"))
+    Arc::new(
+        InPlace::new(&world.env, stripes, code, method, geometry, 4 * geometry.stripe_bytes(), log_bytes)
+            .await
+            .expect("a device"),
+    )
 }
 
 fn code_for(method: UpdateMethod, code: &'static str) -> &'static str {
@@ -79,6 +83,75 @@ async fn a_write_that_fails_in_the_middle_ends_the_device() {
         assert!(device.write(1 << 16, page, Durable::WithFlush).await.is_err());
         assert!(device.flush().await.is_err());
     }
+}
+
+/// Parity of a disk that was away while logs were replayed is behind for good, though the disk comes back.
+#[tokio::test]
+async fn parity_that_missed_a_replay_counts_no_more() {
+    for method in [UpdateMethod::ParityLog, UpdateMethod::Speculative] {
+        let world = World::new(6).await;
+        let device = device(&world, "rs:4+2", method, 1 << 30).await;
+        let mut model = vec![0; device.bytes() as usize];
+        scribble(&*device, &mut model, 1, 60).await;
+        let places: Vec<u128> =
+            device.records().next().expect("a stripe").places.iter().flatten().map(|place| place.disk.0).collect();
+        let (data, parity, other) = (places[0] as usize, places[4] as usize, places[5] as usize);
+        world.lose(data);
+        world.lose(parity);
+        check(&*device, &model, "with two disks lost").await;
+        world.find(parity);
+        check(&*device, &model, "with one of them back").await;
+        world.lose(other);
+        let chunk = ByteRange { offset: 0, bytes: 64 << 10 };
+        let read = Blocks::read(&*device, chunk).await;
+        assert!(matches!(read, Err(BlocksError::Lost { .. })), "{method}: its old parity would decode to {read:?}");
+        world.find(other);
+        world.find(data);
+        check(&*device, &model, "with all back").await;
+        let written = device.write(0, bytes::Bytes::from(vec![7; 4096]), Durable::WithFlush).await;
+        assert!(matches!(written, Err(BlocksError::Failed { .. })), "{method}: {written:?}");
+        check(&*device, &model, "and nothing written").await;
+    }
+}
+
+/// Whoever asked goes away in the middle of a write.
+#[tokio::test]
+async fn a_write_that_is_cut_off_ends_the_device() {
+    let world = World::new(6).await;
+    let device = device(&world, "rs:4+2", UpdateMethod::Naive, 1 << 30).await;
+    let page = bytes::Bytes::from(vec![7; 4096]);
+    // At the second of three overwrites.
+    world.cut.stop(world.cut.calls() + 2, false);
+    {
+        let mut write = std::pin::pin!(device.write(0, page.clone(), Durable::WithFlush));
+        assert!(futures::poll!(&mut write).is_pending(), "a disk holds it");
+    }
+    world.cut.go_on();
+    assert!(device.failure().is_some_and(|reason| reason.contains("cut off")), "{:?}", device.failure());
+    assert!(device.write(0, page, Durable::WithFlush).await.is_err());
+}
+
+/// Neither pages nor stripes divide them, and zeros are written in pieces.
+#[tokio::test]
+async fn lengths_that_are_no_whole_stripes_are_kept() {
+    let world = World::new(6).await;
+    let code = "rs:4+2".parse().expect("a valid code");
+    let geometry = Geometry { page_bytes: 1024, chunk_bytes: 64 << 10, columns: 4 };
+    let bytes = 3 * geometry.stripe_bytes() - 63 * 1024;
+    let method = UpdateMethod::ParityLog;
+    let device = InPlace::new(&world.env, world.stripes.clone(), code, method, geometry, bytes, 1 << 30).await;
+    let device = device.expect("a device");
+    let mut model = vec![0; bytes as usize];
+    assert_eq!(device.bytes(), bytes);
+    scribble(&device, &mut model, 1, 60).await;
+    device.write(bytes - 1024, bytes::Bytes::from(vec![9; 1024]), Durable::Now).await.expect("its last page");
+    model[bytes as usize - 1024..].fill(9);
+    check(&device, &model, "with its last page").await;
+    let zeroed = ByteRange { offset: 100 * 1024, bytes: 300 * 1024 };
+    device.discard(zeroed, Durable::WithFlush).await.expect("written");
+    model[100 * 1024..400 * 1024].fill(0);
+    check(&device, &model, "with zeros").await;
+    assert!(device.write(bytes, bytes::Bytes::from(vec![9; 1024]), Durable::WithFlush).await.is_err());
 }
 
 const MIB: u64 = 1 << 20;

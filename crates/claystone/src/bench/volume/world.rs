@@ -90,9 +90,8 @@ impl World {
     pub async fn in_place(&self, method: UpdateMethod, bytes: u64, code: CodeSpec) -> anyhow::Result<Arc<dyn Blocks>> {
         let columns = if method == UpdateMethod::Replicas { 1 } else { code.shape().data };
         let geometry = Geometry { page_bytes: 4096, chunk_bytes: 1 << 20, columns };
-        let stripes_count = bytes.div_ceil(geometry.stripe_bytes());
         let stripes = self.stripes.clone();
-        let device = InPlace::new(&self.env, stripes, code, method, geometry, stripes_count, PARITY_LOG_BYTES).await?;
+        let device = InPlace::new(&self.env, stripes, code, method, geometry, bytes, PARITY_LOG_BYTES).await?;
         Ok(Arc::new(device))
     }
 

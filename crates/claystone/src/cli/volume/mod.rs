@@ -291,7 +291,10 @@ async fn list(client: &AdminClient, json: bool) -> anyhow::Result<()> {
             volume.state.clone(),
             of(|open| format!("{} %", open.log_used_percent)),
             of(|open| format!("{} pages", open.diff_pages)),
-            of(|open| open.clients.to_string()),
+            volume
+                .scratch
+                .as_ref()
+                .map_or_else(|| of(|open| open.clients.to_string()), |scratch| scratch.clients.to_string()),
         ]);
         for snapshot in &volume.snapshots {
             let (name, code) = (snapshot.name.clone(), snapshot.code.clone());

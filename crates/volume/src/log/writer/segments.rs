@@ -101,13 +101,25 @@ impl Writer {
         self.homes.len() < self.settings.copies && self.homes.len() < self.copies_due()
     }
 
-    /// Whether a segment begun now is on more disks than this one; or leaves those that are to be left, and is on as many as
-    /// there could be.
+    /// Whether a segment begun now is on more disks than this one, or on as many of more nodes; or leaves those that are to be left, and is
+    /// on as many as there could be.
     pub(super) fn is_better_in_another(&self) -> bool {
-        let could_be = self.next_segment().1.len().min(self.settings.copies);
+        let candidates = self.next_segment().1;
+        let could_be = candidates.len().min(self.settings.copies);
+        let nodes = candidates.iter().map(|candidate| &candidate.node).collect::<BTreeSet<_>>().len();
+        let nodes_could_be = nodes.min(could_be);
+        if could_be >= self.homes.len() && nodes_could_be > self.nodes() {
+            return true;
+        }
         let stays = |disk: &DiskId| self.stores.stores.is_writable(*disk);
         let leaves = !self.homes.keys().all(stays);
         could_be > self.homes.len() || (leaves && could_be >= self.homes.len().min(self.copies_due()).max(1))
+    }
+
+    /// On how many nodes it is.
+    fn nodes(&self) -> usize {
+        let members = self.homes.keys().filter_map(|disk| self.stores.stores.member(*disk));
+        members.map(|member| member.record.node).collect::<BTreeSet<_>>().len()
     }
 
     /// How long the next segment may become, and the disks for it: shorter where disks are nearly full, so that as many
