@@ -1,10 +1,11 @@
 //! Merging and upkeep of the log beside writers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use claystone_chunk::testing::pattern;
-use claystone_chunk::{ByteRange, ChunkStore, DiskId};
+use claystone_chunk::{ByteRange, ChunkStore, DiskId, NodeId};
 use claystone_env::timeout;
 use claystone_volume::{Blocks, Durable, Settings, Volume, joined};
 
@@ -249,4 +250,30 @@ async fn a_log_that_misses_copies_gets_them_when_a_disk_is_back_though_nothing_i
         let read = volume.read(ByteRange { offset: at * PAGE, bytes: PAGE }).await.expect("readable");
         assert!(joined(read) == page(seed), "page {at}");
     }
+}
+
+/// Two of three disks share a node, and the third was away when the segment was begun.
+#[tokio::test]
+async fn a_segment_on_one_node_is_followed_by_one_on_two() {
+    let world = World::new(3).await;
+    for disk in [0, 1] {
+        let mut member = world.stores.member(DiskId(disk)).expect("a disk of this store");
+        member.record.node = NodeId("both".to_owned());
+        world.stores.put(member);
+    }
+    world.lose(2);
+    let volume = world.create("v", MIB, "replica:2").await;
+    let nodes = async || {
+        let disks = world.meta.volume("v").await.expect("its record").log_disks;
+        let members = disks.into_iter().filter_map(|disk| world.stores.member(disk));
+        members.map(|member| member.record.node).collect::<BTreeSet<NodeId>>().len()
+    };
+    volume.write(0, pattern(1, PAGE as usize), Durable::Now).await.expect("written");
+    assert_eq!(nodes().await, 1);
+    world.find(2);
+    volume.merge_all().await.expect("merged");
+    volume.write(0, pattern(2, PAGE as usize), Durable::Now).await.expect("written");
+    assert_eq!(nodes().await, 2);
+    let page = volume.read(ByteRange { offset: 0, bytes: PAGE }).await.expect("readable");
+    assert!(joined(page) == pattern(2, PAGE as usize));
 }
