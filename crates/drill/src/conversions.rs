@@ -16,12 +16,12 @@ use claystone_keeper::ConversionError;
 use claystone_meta::{ChunkPlace, DiskState, HeatPolicy, MetaError, StripeRecord, StripeRecords};
 use claystone_sim::World;
 use claystone_stripe::Unpaced;
-use futures::future::{Either, join, select, try_join_all};
+use futures::future::{join, try_join_all};
 
 use crate::Stored;
 use crate::cluster::{BUCKET, Cluster};
 use crate::run::{delete, put, read};
-use crate::volume::{StepFault, dark};
+use crate::volume::StepFault;
 
 /// A conversion of stripes of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,16 +226,7 @@ async fn give_way(world: World, step: GiveWayStep) -> Result<bool> {
 
     let sim = cluster.slots[left[step.disk]].sim.clone();
     sim.cut_power_after(step.operation);
-    let repaired = match step.fault {
-        StepFault::Loss => Some(cluster.running.keeper.repair_once().await),
-        StepFault::Kill => {
-            let dark = std::pin::pin!(dark(&cluster.world, &sim));
-            match select(std::pin::pin!(cluster.running.keeper.repair_once()), dark).await {
-                Either::Left((repaired, _)) => Some(repaired),
-                Either::Right(_) => None,
-            }
-        }
-    };
+    let repaired = step.fault.until(&cluster.world, &sim, cluster.running.keeper.repair_once()).await;
     if sim.is_powered() {
         let repaired = repaired.context("nothing happened")?.context("without a fault")?;
         ensure!((repaired.stripes, repaired.chunks) == (1, 1), "nothing gave way: {repaired:?}");
@@ -274,16 +265,7 @@ async fn spread(world: World, step: SpreadStep) -> Result<bool> {
 
     let sim = cluster.slots[step.disk].sim.clone();
     sim.cut_power_after(step.operation);
-    let looked = match step.fault {
-        StepFault::Loss => Some(cluster.running.keeper.convert_once().await),
-        StepFault::Kill => {
-            let dark = std::pin::pin!(dark(&cluster.world, &sim));
-            match select(std::pin::pin!(cluster.running.keeper.convert_once()), dark).await {
-                Either::Left((looked, _)) => Some(looked),
-                Either::Right(_) => None,
-            }
-        }
-    };
+    let looked = step.fault.until(&cluster.world, &sim, cluster.running.keeper.convert_once()).await;
     if sim.is_powered() {
         let looked = looked.context("nothing happened")?.context("without a fault")?;
         ensure!(looked.spread == 1, "nothing was moved: {looked:?}");
@@ -364,16 +346,7 @@ async fn run(world: World, step: ConversionStep) -> Result<bool> {
     let (from, to) = case.codes();
     let sim = cluster.slots[disk].sim.clone();
     sim.cut_power_after(step.operation);
-    let converted = match step.fault {
-        StepFault::Loss => Some(convert_and_reclaim(&cluster, case).await),
-        StepFault::Kill => {
-            let dark = std::pin::pin!(dark(&cluster.world, &sim));
-            match select(std::pin::pin!(convert_and_reclaim(&cluster, case)), dark).await {
-                Either::Left((converted, _)) => Some(converted),
-                Either::Right(_) => None,
-            }
-        }
-    };
+    let converted = step.fault.until(&cluster.world, &sim, convert_and_reclaim(&cluster, case)).await;
     if sim.is_powered() {
         converted.context("nothing happened")?.context("without a fault")?;
         return Ok(false);

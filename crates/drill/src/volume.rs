@@ -22,7 +22,6 @@ use claystone_sim::{Fault, TraceSum, World};
 use claystone_volume::{Blocks, Durable, Form, NewVolume, Switch, Volume, joined};
 
 use self::snapshots::Kept;
-pub(crate) use self::steps::dark;
 pub use self::steps::{Step, StepFault, Work, run_step};
 pub use self::takeovers::{Takeover, run_takeover};
 use crate::Atlas;

@@ -76,16 +76,7 @@ async fn run(world: World, step: Step) -> Result<bool> {
 
     let sim = cluster.slots[step.disk].sim.clone();
     sim.cut_power_after(step.operation);
-    let worked = match step.fault {
-        StepFault::Loss => Some(work(&volume, step.work).await),
-        StepFault::Kill => {
-            let dark = std::pin::pin!(dark(&cluster.world, &sim));
-            match select(std::pin::pin!(work(&volume, step.work)), dark).await {
-                Either::Left((worked, _)) => Some(worked),
-                Either::Right(_) => None,
-            }
-        }
-    };
+    let worked = step.fault.until(&cluster.world, &sim, work(&volume, step.work)).await;
     if sim.is_powered() {
         worked.context("nothing happened")?.context("without a fault")?.ensure_all_of(step.work)?;
         return Ok(false);
@@ -223,8 +214,21 @@ fn ensure_holds(found: &[u8], expected: &[u8]) -> Result<()> {
     Ok(())
 }
 
+impl StepFault {
+    /// Works until that is over or, if the process is killed with the disk, the disk has no power: then it is cut off, and there is no result.
+    pub(crate) async fn until<T>(self, world: &World, disk: &SimDisk, work: impl Future<Output = T>) -> Option<T> {
+        match self {
+            StepFault::Loss => Some(work.await),
+            StepFault::Kill => match select(std::pin::pin!(work), std::pin::pin!(dark(world, disk))).await {
+                Either::Left((worked, _)) => Some(worked),
+                Either::Right(_) => None,
+            },
+        }
+    }
+}
+
 /// Returns when a disk has no power.
-pub(crate) async fn dark(world: &World, disk: &SimDisk) {
+async fn dark(world: &World, disk: &SimDisk) {
     while disk.is_powered() {
         world.clock().sleep(Duration::from_micros(10)).await;
     }

@@ -18,7 +18,7 @@ use claystone_sim::World;
 use claystone_volume::{Blocks, BlocksError, Durable, Form, NewVolume, Switch, Volume, VolumeError, joined};
 use futures::future::{Either, select};
 
-use super::steps::{StepFault, dark};
+use super::steps::StepFault;
 use super::{PAGE_BYTES, lock};
 use crate::cluster::{Cluster, Owner};
 
@@ -70,18 +70,10 @@ async fn run(world: World, takeover: Takeover) -> Result<bool> {
             let sim = cluster.slots[disk].sim.clone();
             sim.cut_power_after(operation);
             let taking = take_over(&cluster, &second, &old, &known, &taken);
-            match fault {
+            match fault.until(&cluster.world, &sim, taking).await {
                 // It may be the one that it cannot do without just then: nothing is lost.
-                StepFault::Loss => match taking.await {
-                    Err(error) if is_of_store(&error) => {}
-                    taken => taken?,
-                },
-                StepFault::Kill => {
-                    let dark = std::pin::pin!(dark(&cluster.world, &sim));
-                    if let Either::Left((taken, _)) = select(std::pin::pin!(taking), dark).await {
-                        taken?;
-                    }
-                }
+                Some(Err(error)) if fault == StepFault::Loss && is_of_store(&error) => {}
+                taken => taken.unwrap_or(Ok(()))?,
             }
             is_there = !sim.is_powered();
         }
