@@ -363,6 +363,15 @@ mod tests {
         assert_eq!(first, 1);
     }
 
+    /// Random numbers below bounds, which follow from `seed`.
+    fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed;
+        move |bound| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % bound
+        }
+    }
+
     proptest! {
         #[test]
         fn disks_are_distinct_and_as_many_as_there_can_be(
@@ -371,8 +380,7 @@ mod tests {
             let names: Vec<String> = nodes.iter().map(u8::to_string).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let candidates = candidates(&names);
-            let mut state = seed;
-            let disks = place(&candidates, &[], count, |bound| { state = state.wrapping_mul(6364136223846793005).wrapping_add(1); (state >> 33) % bound });
+            let disks = place(&candidates, &[], count, draws(seed));
             let distinct: std::collections::BTreeSet<_> = disks.iter().collect();
             prop_assert_eq!(distinct.len(), disks.len());
             prop_assert_eq!(disks.len(), count.min(candidates.len()));
@@ -390,11 +398,7 @@ mod tests {
             let code: CodeSpec = code.parse().expect("a valid code");
             let names = vec!["a"; disks];
             let candidates = candidates(&names);
-            let mut state = seed;
-            let mut draw = |bound| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-                (state >> 33) % bound
-            };
+            let mut draw = draws(seed);
             let all = chunks(0..code.shape().chunks());
             let first = place_chunks(code, &candidates, &[], &all, &mut draw);
             // Some disks are gone, and all that lies there.
@@ -444,11 +448,7 @@ mod tests {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let candidates = candidates(&names);
             let code: CodeSpec = code.parse().expect("a valid code");
-            let mut state = seed;
-            let mut draw = |bound| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-                (state >> 33) % bound
-            };
+            let mut draw = draws(seed);
             let all = chunks(0..code.shape().chunks());
             let first = place_chunks(code, &candidates, &[], &all, &mut draw);
             let (again, kept): (Vec<_>, Vec<_>) = all.iter().zip(first).partition(|(chunk, _)| again[chunk.at()]);
