@@ -120,6 +120,7 @@ impl Store {
         }
         let of_stripes = claystone_stripe::Settings {
             heat_half_life: settings.heat_half_life,
+            bound_from_bytes: settings.bound_from_bytes,
             ..claystone_stripe::Settings::default()
         };
         let (stripes, damage) = Stripes::new(env.clone(), stores.clone(), of_stripes);

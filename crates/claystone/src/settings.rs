@@ -73,6 +73,8 @@ pub struct Settings {
     pub keeper: claystone_keeper::Settings,
     /// A read counts half for the heat of a stripe when it is this old.
     pub heat_half_life: Duration,
+    /// A bucket with a policy has room as if it had so many bytes of objects at least.
+    pub bound_from_bytes: u64,
     /// What drives are told that try to read a bad sector for as long as they like.
     pub recovery_limits: Option<RecoveryLimits>,
     /// MiB of memory for checksums of each disk on a device.
@@ -289,6 +291,7 @@ impl Settings {
             object_bytes_max: layers.number("object_gib_max", 1, 50 << 10)? << 30,
             keeper: keeper(layers)?,
             heat_half_life: Duration::from_secs(60 * layers.number("heat_half_life_minutes", 1, 60 * 24 * 365)?),
+            bound_from_bytes: layers.number("bound_from_mib", 0, 1 << 20)? << 20,
             recovery_limits: Care::limits_of(layers.number("error_recovery_seconds", 0, 99)? as u16),
             sums_cache_mib: layers.number("sums_cache_mib", 1, SUMS_CACHE_MIB_MAX.into())? as u32,
             shutdown_limit: Duration::from_secs(layers.number("shutdown_seconds", 0, 3600)?),
@@ -488,7 +491,7 @@ const NONE: &str = "none";
 const ADDRESS: &str = "an address with a port such as 127.0.0.1:9000";
 
 /// Every setting with its default.
-const NAMES: [(&str, Option<&str>); 32] = [
+const NAMES: [(&str, Option<&str>); 33] = [
     ("disks", None),
     ("ssds", None),
     ("steer", Some("latency")),
@@ -517,6 +520,7 @@ const NAMES: [(&str, Option<&str>); 32] = [
     ("sums_cache_mib", Some("16")),
     ("heat_half_life_minutes", Some("1440")),
     ("convert_after_minutes", Some("60")),
+    ("bound_from_mib", Some("1024")),
     ("shutdown_seconds", Some("20")),
     ("logs", Some("auto")),
     ("log_level", Some("info")),

@@ -23,7 +23,8 @@
 //!    nothing gives way that is more than a sixteenth as hot; and so on. Until room that was made is taken, nothing that is less hot takes it.
 //! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps. On no node they
 //!    have more of these together than a compact stripe has there that is spread over all nodes. Packs in them are to have one code.
-//! 4. What is young, failed lately, or hurt is left alone, but for what lacks nothing except copies that it is to lose (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
+//! 4. What is young stays, but where the bucket takes more than its bound lets writers bring it to ([`HeatPolicy::excess_bytes_max`]): then it is
+//!    merged as all else is, coldest first, after what is older. What failed lately, or is hurt, is left alone, but for what lacks nothing except copies that it is to lose (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
 //!    what has another code, or what a volume holds. What 3 and 4 say of packs and volumes the transaction looks at once more.
 //! 5. A stripe that objects of several buckets hold is planned for in one of them, and counts in each for the bands that its
 //!    objects hold.
@@ -50,6 +51,8 @@ pub struct BucketSnapshot {
     pub disks: usize,
     /// Which disks share a node.
     pub nodes: Nodes,
+    /// What is written keeps the bound of a bucket of so many bytes at least.
+    pub bound_from_bytes: u64,
     /// Its stripes, each once.
     pub stripes: Vec<Resident>,
 }
@@ -146,7 +149,7 @@ pub struct Space {
     pub compact_bytes: u64,
     /// Of all others.
     pub other_bytes: u64,
-    /// Of fresh, fast and compact ones that are new: no bound changes them before they are not.
+    /// Of fresh, fast and compact ones that are new: for the bound they are merged last.
     pub young_bytes: u64,
     /// Of those that wait for repair, another attempt or the policy of another bucket.
     pub waiting_bytes: u64,
@@ -238,8 +241,7 @@ impl BucketSnapshot {
 
     /// Whether the compact code, spread over the nodes there are, survives as many losses of nodes as the fast one.
     fn nodes_allow_compact(&self) -> bool {
-        let losses = |code| self.nodes.losses_when_spread(code);
-        losses(self.policy.compact) >= losses(self.policy.fast)
+        self.nodes.keep_safe(self.policy.compact, self.policy.fast)
     }
 
     /// Whether stripes can be made compact on what there is.
@@ -352,8 +354,12 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     let fresh_codes: BTreeSet<CodeSpec> =
         snapshot.stripes.iter().map(|stripe| stripe.code).filter(|code| snapshot.policy.is_fresh(*code)).collect();
     let fresh = fresh_codes.iter().copied().filter(|_| compact_fits && snapshot.policy.rows_alike());
-    let mut pools: Vec<Pool> =
-        compact_fits.then_some(fast).into_iter().chain(fresh).map(|code| Pool::new(snapshot, code)).collect();
+    let mut pools: Vec<Pool> = compact_fits
+        .then_some(fast)
+        .into_iter()
+        .chain(fresh)
+        .map(|code| Pool::new(snapshot, snapshot.ready(code).collect()))
+        .collect();
     for pool in &mut pools {
         while let Some(group) = pool.next(|stripe| stripe.heat < cold_below.count()) {
             let why = Why::Cold { heat: hottest(&group), cold_below, sources: group.len() as u16 };
@@ -393,6 +399,10 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
         saved_bytes: encoding_saves(stripe),
         why: Why::Settled { heat: stripe.heat, cold_below },
     }));
+    if compact_fits {
+        let given_back: i64 = changes.iter().map(|change| change.saved_bytes).sum();
+        merge_what_is_new(snapshot, &space, given_back, &mut changes);
+    }
     if fast_fits {
         let mut hot: Vec<&Resident> =
             snapshot.ready(compact).filter(|stripe| stripe.heat > hot_above.count()).collect();
@@ -437,6 +447,38 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     }
     changes.truncate(limit);
     changes
+}
+
+/// Merges also what is new, coldest first, while the bucket would take more than its bound lets writers bring it to after `changes`, which
+/// give so many bytes back.
+fn merge_what_is_new(snapshot: &BucketSnapshot, space: &Space, given_back: i64, changes: &mut Vec<Change>) {
+    let policy = &snapshot.policy;
+    let excess_bytes = policy.excess_bytes(space.data_bytes, space.chunks_bytes());
+    let most_bytes = policy.excess_bytes_max(space.data_bytes, snapshot.bound_from_bytes);
+    let mut over_bytes = excess_bytes - most_bytes - given_back;
+    if over_bytes <= 0 {
+        return;
+    }
+    let planned: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
+    let is_new = |stripe: &&Resident| {
+        (stripe.standing.may_change() || matches!(stripe.standing, Standing::Young { .. }))
+            && !planned.contains(&stripe.stripe)
+    };
+    let codes: BTreeSet<CodeSpec> = snapshot.stripes.iter().map(|stripe| stripe.code).collect();
+    let fresh = codes.into_iter().filter(|code| policy.rows_alike() && policy.is_fresh(*code));
+    for code in fresh.chain([policy.fast]) {
+        let stripes = snapshot.stripes.iter().filter(|stripe| stripe.code == code).filter(is_new);
+        let mut pool = Pool::new(snapshot, stripes.collect());
+        while over_bytes > 0
+            && let Some(group) = pool.next(|_| true)
+        {
+            let (heat, percent) = (hottest(&group), space.percent());
+            let why = Why::OverBound { heat, percent, percent_max: policy.percent_max };
+            let change = merge(policy, &group, why);
+            over_bytes -= change.saved_bytes;
+            changes.push(change);
+        }
+    }
 }
 
 /// Compact stripes that take more than their living bands would alone.
@@ -500,8 +542,7 @@ struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    fn new(snapshot: &'a BucketSnapshot, code: CodeSpec) -> Pool<'a> {
-        let mut stripes: Vec<&Resident> = snapshot.ready(code).collect();
+    fn new(snapshot: &'a BucketSnapshot, mut stripes: Vec<&'a Resident>) -> Pool<'a> {
         stripes.sort_by(|one, other| one.heat.total_cmp(&other.heat).then(one.stripe.cmp(&other.stripe)));
         let mut pool = Pool {
             sources: snapshot.policy.sources().into(),

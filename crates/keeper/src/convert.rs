@@ -56,6 +56,12 @@ pub enum ConversionError {
         /// Stripes given.
         given: usize,
     },
+    /// What was written since the conversion was planned has the room that it takes below the bucket's bound.
+    #[error("stripe {stripe} finds no room below the bound of its bucket any more")]
+    NoRoom {
+        /// The stripe.
+        stripe: StripeId,
+    },
     /// No progress for too long; it was given up.
     #[error("a conversion to {to} made no progress and was given up")]
     Stuck {

@@ -8,6 +8,7 @@
 //! twice or not at all.
 
 use claystone_meta::SpanPlace;
+use claystone_stripe::TakenBefore;
 
 use crate::conversions::Space;
 
@@ -20,6 +21,8 @@ pub(crate) struct BucketPart {
     pub(crate) space: Space,
     /// Conversions that are planned in it.
     pub(crate) left: u64,
+    /// What of the bucket's room was taken before it was looked at.
+    pub(crate) taken_before: TakenBefore,
 }
 
 /// The parts of a bucket; one that was looked at at once has one.
@@ -64,6 +67,11 @@ impl BucketParts {
         self.seen.iter().map(|part| part.space).sum()
     }
 
+    /// What of the bucket's room was taken before any of them was looked at.
+    pub(crate) fn taken_before(&self) -> TakenBefore {
+        self.seen.iter().map(|part| part.taken_before).min().unwrap_or_default()
+    }
+
     /// Conversions that are left in them.
     pub(crate) fn left(&self) -> u64 {
         self.seen.iter().map(|part| part.left).sum()
@@ -82,7 +90,8 @@ mod tests {
 
     fn part(after: Option<&str>, bytes: u64) -> BucketPart {
         let after = after.map(|key| SpanPlace { key: key.to_owned(), sequence: 1, position: 0 });
-        BucketPart { after, space: Space { data_bytes: bytes, fast_bytes: 2 * bytes, ..Space::default() }, left: bytes }
+        let space = Space { data_bytes: bytes, fast_bytes: 2 * bytes, ..Space::default() };
+        BucketPart { after, space, left: bytes, taken_before: TakenBefore::default() }
     }
 
     #[test]

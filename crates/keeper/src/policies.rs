@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use claystone_chunk::StripeId;
 use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_meta::{BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeNames, StripeRecord, VersionRef};
+use claystone_meta::{
+    BucketId, BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeNames, StripeRecord, VersionRef,
+};
 use claystone_stripe::{Family, Layout, StripeError};
 
 use crate::backoff::Cause;
@@ -133,10 +135,15 @@ impl Keeper {
     /// The metadata store failed; what was committed before stays.
     pub async fn convert_once(&self) -> Result<PolicyRound, KeeperError> {
         let mut round = PolicyRound::default();
+        // A bucket that is made while they are read is none that is gone.
+        let rooms = self.inner.stripes.rooms();
+        let mut with_room = rooms.buckets();
         let buckets = self.inner.meta.buckets().await?;
         let with_policy = |bucket: BucketRecord| bucket.policy.map(|policy| (bucket, policy));
         let buckets: Vec<(BucketRecord, HeatPolicy)> = buckets.into_iter().filter_map(with_policy).collect();
         self.state().followed.retain(|name, _| buckets.iter().any(|(bucket, _)| bucket.name == *name));
+        with_room.retain(|id| buckets.iter().all(|(bucket, _)| bucket.id != *id));
+        with_room.into_iter().for_each(|bucket| rooms.forget(bucket));
         if buckets.is_empty() {
             self.conversions_left();
             return Ok(round);
@@ -148,6 +155,7 @@ impl Keeper {
             // Under another policy it is gone through anew.
             let known = |known: &&Followed| known.policy == Some(policy);
             let after = self.state().followed.get(&bucket.name).filter(known).and_then(|known| known.after.clone());
+            let taken_before = rooms.begin_look(bucket.id);
             let Look { snapshot, end, shared } = self.look_at_bucket(&bucket, policy, &view, after.clone()).await?;
             let changes = plan_conversions(&snapshot, usize::MAX);
             let mut left = changes.len() as u64;
@@ -157,7 +165,11 @@ impl Keeper {
             if known.policy.replace(policy) != Some(policy) {
                 known.parts = BucketParts::default();
             }
-            known.parts.add(BucketPart { after, space: snapshot.space(), left }, end.is_none());
+            known.parts.add(BucketPart { after, space: snapshot.space(), left, taken_before }, end.is_none());
+            if known.parts.whole() {
+                let space = known.parts.space();
+                rooms.found(bucket.id, policy, space.data_bytes, space.chunks_bytes(), known.parts.taken_before());
+            }
             known.after = end;
             self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
@@ -165,7 +177,7 @@ impl Keeper {
             let began = self.now();
             let goes_on = |begun: usize| is_recent(looked, self.now().since(began), begun) && !self.repairs();
             let act = |change: Change| async move {
-                match self.carry_out(&policy, &change).await {
+                match self.carry_out_of(bucket.id, &policy, &change).await {
                     Ok(()) => Ok(Some(Kind::of(&change.why))),
                     Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => Err(KeeperError::from(error)),
                     Err(error) => {
@@ -331,7 +343,24 @@ impl Keeper {
                 resident.standing = Standing::Elsewhere;
             }
         }
-        Ok(Look { snapshot: BucketSnapshot { policy, disks, nodes, stripes: looking.finish() }, end, shared })
+        let bound_from_bytes = self.inner.stripes.rooms().bound_from_bytes();
+        let snapshot = BucketSnapshot { policy, disks, nodes, bound_from_bytes, stripes: looking.finish() };
+        Ok(Look { snapshot, end, shared })
+    }
+
+    /// Carries out a change of a bucket, if it gives space back or finds the room that it takes.
+    async fn carry_out_of(
+        &self,
+        bucket: BucketId,
+        policy: &HeatPolicy,
+        change: &Change,
+    ) -> Result<(), ConversionError> {
+        // While it is not known what all of a bucket takes, nobody writes more to it than the compact code takes: what is planned has room.
+        let (rooms, takes) = (self.inner.stripes.rooms(), u64::try_from(-change.saved_bytes).unwrap_or(0));
+        if takes > 0 && rooms.is_known(bucket, policy) && rooms.take(bucket, policy, 0, [takes]).is_none() {
+            return Err(ConversionError::NoRoom { stripe: change.sources[0] });
+        }
+        self.carry_out(policy, change).await
     }
 
     pub(crate) async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {
@@ -368,6 +397,7 @@ impl Keeper {
             | ConversionError::Gone { .. }
             | ConversionError::OtherCode { .. }
             | ConversionError::Stuck { .. }
+            | ConversionError::NoRoom { .. }
             | ConversionError::Stripe(StripeError::Chunk(_) | StripeError::NotVerified { .. }) => {
                 (Cause::Failed, settings.retry_min)
             }

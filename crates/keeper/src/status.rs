@@ -392,7 +392,7 @@ pub struct PolicyStatus {
     pub compact_bytes: u64,
     /// Of all others: small objects, and what was written before the policy.
     pub other_bytes: u64,
-    /// Of fresh, fast and compact ones that are new: no bound changes them before they are not.
+    /// Of fresh, fast and compact ones that are new: for the bound they are merged last.
     #[serde(default)]
     pub young_bytes: u64,
     /// Of those that wait for repair, another attempt or the policy of another bucket.

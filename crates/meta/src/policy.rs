@@ -223,6 +223,22 @@ impl HeatPolicy {
         u32::from(bands_living) * u32::from(self.fast.shape().chunks()) < u32::from(self.compact.shape().chunks())
     }
 
+    /// What chunks take beyond what their bytes of objects would under the compact code; negative: less than that.
+    pub fn excess_bytes(&self, data_bytes: u64, chunks_bytes: u64) -> i64 {
+        let shape = self.compact.shape();
+        let compact = u128::from(data_bytes) * u128::from(shape.chunks()) / u128::from(shape.data);
+        i64::try_from(i128::from(chunks_bytes) - compact as i128).unwrap_or(i64::MAX)
+    }
+
+    /// The most that a bucket of so many bytes of objects may take beyond them under the compact code: what is between that code and the
+    /// bound. Of a bucket of less than `bound_from_bytes` it is as much as of one of these: so what is written first can be new, or
+    /// fast, at all.
+    pub fn excess_bytes_max(&self, data_bytes: u64, bound_from_bytes: u64) -> i64 {
+        let data_bytes = data_bytes.max(bound_from_bytes);
+        let most = u128::from(data_bytes) * u128::from(self.percent_max) / 100;
+        self.excess_bytes(data_bytes, u64::try_from(most).unwrap_or(u64::MAX))
+    }
+
     /// Whether both codes cut a row that is not whole alike: they have the same number of sub-chunks.
     pub fn rows_alike(&self) -> bool {
         self.fast.shape().alpha == self.compact.shape().alpha

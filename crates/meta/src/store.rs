@@ -212,10 +212,22 @@ pub enum NewContent {
 /// A stripe of one content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewStripe {
-    /// The stripe, of one band.
+    /// The stripe.
     pub stripe: StripeRecord,
-    /// Bytes of the content in it, at least 1; behind them it has zeros.
+    /// Bytes of the content in it, one band after another, at least 1 in each; behind them it has zeros.
     pub bytes: u64,
+}
+
+impl NewStripe {
+    /// Of each of its bands, how many bytes of the content it holds and how many it has.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut left = self.bytes;
+        self.stripe.bands().into_iter().map(move |band| {
+            let held = left.min(band.data_bytes);
+            left -= held;
+            (held, band.data_bytes)
+        })
+    }
 }
 
 impl From<StripeRecord> for NewStripe {

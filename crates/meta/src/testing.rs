@@ -42,6 +42,7 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         buckets::documents_and_code_are_kept,
         buckets::only_empty_buckets_can_be_deleted,
         objects::puts_are_found_with_their_stripes_in_order,
+        objects::what_was_written_in_bands_is_held_band_by_band,
         objects::an_overwrite_frees_the_old_stripes,
         objects::copies_share_stripes_until_the_last_is_gone,
         objects::a_copy_of_what_went_away_is_refused,

@@ -24,7 +24,9 @@ pub use digest::{Algorithm, Digests};
 pub use error::{BodyError, ObjectError};
 pub use objects::{Body, Confirm, Confirmed, Content, CopySource, Object, Objects, Put, Written};
 pub use packs::PACKED_BYTES_MAX;
-pub use policy::{Cut, FirstPolicy, SMALL_BYTES, Settings, cut_to_merge, fit_code, next_stripe};
+pub use policy::{
+    Cut, CutInBands, FirstPolicy, SMALL_BYTES, Settings, cut_in_bands, cut_to_merge, fit_code, next_stripe,
+};
 pub use repack::RepackRound;
 pub use uploads::{CompletePart, NewUpload, Part};
 

@@ -154,6 +154,7 @@ impl Objects {
             let _ = self.meta.delete_bucket(name).await;
             return Err(error.into());
         }
+        policy.iter().for_each(|policy| self.stripes.rooms().found_empty(bucket.id, *policy));
         Ok(BucketRecord { policy, ..bucket })
     }
 
@@ -218,7 +219,15 @@ impl Objects {
     /// `Meta(NoSuchBucket)`, `TooFewDisks`, `Policy`, `OtherTiles` if data would lie otherwise under the compact code.
     pub async fn set_policy(&self, bucket: &str, policy: Option<HeatPolicy>) -> Result<(), ObjectError> {
         policy.iter().try_for_each(|policy| self.check_policy(policy))?;
-        Ok(self.meta.set_policy(bucket, policy).await?)
+        self.meta.set_policy(bucket, policy).await?;
+        // What a bucket takes is known when upkeep looks at it next, but for one that has nothing.
+        if let Some(policy) = policy {
+            let bucket = self.meta.bucket(bucket).await?.id;
+            if self.meta.bucket_spans(bucket, None, 1).await?.0.is_empty() {
+                self.stripes.rooms().found_empty(bucket, policy);
+            }
+        }
+        Ok(())
     }
 
     /// Whether stripes can be kept so here.
@@ -372,7 +381,7 @@ impl Objects {
         if bytes > self.settings.object_bytes_max {
             return Err(ObjectError::TooLarge { bytes, limit_bytes: self.settings.object_bytes_max });
         }
-        transfer::store(self, self.code_of(bucket), bucket.policy, bytes, body, digests).await
+        transfer::store(self, bucket.id, self.code_of(bucket), bucket.policy, bytes, body, digests).await
     }
 
     /// The commit point of a put: one transaction.

@@ -162,6 +162,34 @@ pub fn cut_to_merge(fast: CodeSpec, compact: CodeSpec, bytes: u64) -> Cut {
     Cut { bytes, stripe_bytes: padded_bytes(fast, compact, bytes) }
 }
 
+/// A stripe that is written compact at once, as if fast ones had been merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutInBands {
+    /// Bytes of the content.
+    pub bytes: u64,
+    /// Fast stripes that it takes the place of.
+    pub bands: u16,
+    /// Bytes of each of these: behind those of the content are zeros in the last.
+    pub band_bytes: u64,
+}
+
+/// Cuts the next stripe of `bytes` bytes of a content that are written as `compact` at once, so that it can be split into stripes of `fast`,
+/// several of which make one, each stripe of about `bytes_max` bytes at most; `None`: so short a content does not reach all of them, or the codes cut
+/// rows differently.
+pub fn cut_in_bands(fast: CodeSpec, compact: CodeSpec, bytes: u64, bytes_max: u64) -> Option<CutInBands> {
+    let (shape, bands) = (fast.shape(), compact.shape().data / fast.shape().data);
+    if shape.alpha != compact.shape().alpha {
+        return None;
+    }
+    let rows_bytes = u64::from(bands) * row_bytes(fast);
+    let most = (bytes_max / rows_bytes).max(1) * rows_bytes;
+    // What would be left behind is too little for rows of its own.
+    let bytes = if bytes < most + rows_bytes { bytes } else { most };
+    let layout = Layout::new(shape, sub_bytes_for(fast), bytes.div_ceil(bands.into()));
+    let band_bytes = u64::from(shape.data) * layout.chunk_bytes();
+    (bytes > u64::from(bands - 1) * band_bytes).then_some(CutInBands { bytes, bands, band_bytes })
+}
+
 /// How many of `bytes` go into a stripe that is to be merged. Stripes merge if their chunks have one length, and lengths in
 /// whole rows are few: what is left behind a good many rows gets a stripe of its own, shorter and so with fewer zeros
 /// ([`padded_bytes`]).
@@ -309,6 +337,39 @@ mod tests {
         assert_eq!(stripes("clay:4+2:5", 272 * kib), [(clay.clone(), 256 * kib), (small, 16 * kib)]);
         assert_eq!(stripes("clay:4+2:5", 10_000 * kib), [(clay, 10_000 * kib)], "a short tail stays");
         assert_eq!(stripes("rs:4+2", 300 * kib).len(), 1);
+    }
+
+    #[test]
+    fn what_is_compact_at_once_is_cut_in_bands_that_all_hold_some_of_it() {
+        let valid = |code: &str| code.parse::<CodeSpec>().expect("valid");
+        let (kib, mib) = (1 << 10, 1 << 20);
+        for (fast, compact) in [("rsm:6+3", "rsm:12+3"), ("pc:2x5", "pc:6x5"), ("rsm:2+1", "rsm:4+1")] {
+            let (fast, compact) = (valid(fast), valid(compact));
+            let row = u64::from(compact.shape().data) * 64 * kib;
+            for bytes in
+                [16 * kib + 1, 100 * kib, row - 1, row, row + 1, 16 * mib, 16 * mib + row, 17 * mib, 99 * mib + 7]
+            {
+                let (mut left, mut stripes) = (bytes, 0);
+                while left > 0 {
+                    let cut = cut_in_bands(fast, compact, left, 16 * mib).expect("it reaches all bands");
+                    let CutInBands { bytes, bands, band_bytes } = cut;
+                    let all_bytes = u64::from(bands) * band_bytes;
+                    assert!(bytes <= left && bytes <= all_bytes && bytes > all_bytes - band_bytes, "{cut:?} of {left}");
+                    assert!(bytes < 16 * mib + row, "{cut:?}");
+                    assert!(all_bytes - bytes < u64::from(compact.shape().data) * 64 + 16, "few zeros: {cut:?}");
+                    let layout = Layout::new(fast.shape(), sub_bytes_for(fast), band_bytes);
+                    assert_eq!(
+                        band_bytes,
+                        u64::from(fast.shape().data) * layout.chunk_bytes(),
+                        "no band has a ragged end"
+                    );
+                    (left, stripes) = (left - bytes, stripes + 1);
+                }
+                assert!(stripes <= 1 + bytes / (16 * mib - row), "{stripes} of {bytes}");
+            }
+        }
+        assert_eq!(cut_in_bands(valid("rsm:6+3"), valid("rsm:12+3"), 300, 16 * mib), None);
+        assert_eq!(cut_in_bands(valid("mirror:3x3"), valid("clay:6+2:7"), mib, 16 * mib), None);
     }
 
     #[test]

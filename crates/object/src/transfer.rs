@@ -9,14 +9,14 @@ use bytes::{Bytes, BytesMut};
 use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
-use claystone_meta::{ContentId, HeatPolicy, NewContent, NewStripe};
-use claystone_stripe::{Claim, Family, StripeError, StripeReader, StripeWriter, Stripes};
+use claystone_meta::{BucketId, ContentId, HeatPolicy, NewContent, NewStripe};
+use claystone_stripe::{Claim, Family, Layout, StripeError, StripeReader, StripeWriter, Stripes, sub_bytes_for};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
 use crate::objects::{Body, Object, Objects};
 use crate::packs::{Kind, Packed};
-use crate::{Algorithm, BodyError, Cut, Digests, ObjectError, cut_to_merge, next_stripe};
+use crate::{Algorithm, BodyError, Cut, CutInBands, Digests, ObjectError, cut_in_bands, cut_to_merge, next_stripe};
 
 /// A body that nobody names yet.
 pub(crate) struct Stored {
@@ -45,10 +45,12 @@ impl Source {
     }
 }
 
-/// Takes a body of `bytes` bytes into stripes under the code `wanted`, or what fits the disks there are. `policy`, whose fast
-/// code that is, may have them merged later, and replicated before if the body is not long.
+/// Takes a body of `bytes` bytes into stripes of a bucket under the code `wanted`, or what fits the disks there are. The bucket's policy, whose
+/// fast code that is, may have them merged later, and replicated before if the body is not long; where its bound leaves no room for
+/// that, they are compact at once.
 pub(crate) async fn store(
     objects: &Objects,
+    bucket: BucketId,
     wanted: CodeSpec,
     policy: Option<HeatPolicy>,
     bytes: u64,
@@ -58,7 +60,7 @@ pub(crate) async fn store(
     if objects.packs(wanted, bytes) {
         return store_packed(objects, Kind::new(wanted, policy), bytes, body, algorithms).await;
     }
-    let mut taking = Taking { objects, wanted, policy, bytes, taken: 0, writer: None, stripes: Vec::new() };
+    let mut taking = Taking { objects, bucket, wanted, policy, bytes, taken: 0, writer: None, stripes: Vec::new() };
     let mut digesting = Digesting::new(objects.env.clone(), algorithms);
     match taking.take(body, &mut digesting).await {
         Ok(()) => Ok(Stored { digests: digesting.finish().await?, source: Source::Stripes(taking.stripes) }),
@@ -99,6 +101,7 @@ async fn store_packed(
 
 struct Taking<'a> {
     objects: &'a Objects,
+    bucket: BucketId,
     wanted: CodeSpec,
     policy: Option<HeatPolicy>,
     bytes: u64,
@@ -171,25 +174,73 @@ impl Taking<'_> {
 
     /// Begins the next stripe: as long as a stripe may be, or what is left, and longer if it finds others to be merged with then.
     async fn begin(&mut self) -> Result<Filling, ObjectError> {
+        let (code, bytes) = self.next(self.wanted)?;
+        match self.policy {
+            Some(policy) if code == policy.fast => self.begin_converted(&policy, bytes).await,
+            _ => self.begin_plain(code, bytes).await,
+        }
+    }
+
+    /// The next stripe if all are to have this code.
+    fn next(&self, wanted: CodeSpec) -> Result<(CodeSpec, u64), ObjectError> {
         let stripes = &self.objects.stripes;
         let disks = stripes.stores().candidates().len();
         let left = self.bytes - self.taken;
-        let next = next_stripe(self.wanted, self.taken, left, disks, |code| stripes.data_bytes_max(code));
-        let (code, bytes) = next.ok_or_else(|| self.objects.too_few_disks(self.wanted))?;
-        let durability = self.objects.settings.durability;
-        let (writer, bytes) = match self.policy {
-            Some(policy @ HeatPolicy { fast, compact, .. }) if code == fast => {
-                let Cut { bytes, stripe_bytes } = cut_to_merge(fast, compact, bytes);
-                let chunk_bytes = stripe_bytes.div_ceil(fast.shape().data.into());
-                let fresh = policy
-                    .fresh_code()
-                    .filter(|_| self.bytes <= FRESH_BYTES_MAX && self.has_room_for_copies(policy, chunk_bytes));
-                let family = Family { fast, compact };
-                (stripes.writer_in_lane(fresh.unwrap_or(fast), family, stripe_bytes, durability).await?, bytes)
-            }
-            _ => (stripes.writer(code, bytes, durability).await?, bytes),
-        };
+        let next = next_stripe(wanted, self.taken, left, disks, |code| stripes.data_bytes_max(code));
+        next.ok_or_else(|| self.objects.too_few_disks(wanted))
+    }
+
+    async fn begin_plain(&mut self, code: CodeSpec, bytes: u64) -> Result<Filling, ObjectError> {
+        let writer = self.objects.stripes.writer(code, bytes, self.objects.settings.durability).await?;
         Ok(Filling { writer, bytes, left: bytes })
+    }
+
+    /// Begins a stripe that is converted as it is read: with as much redundancy as the bucket's bound leaves room for.
+    async fn begin_converted(&mut self, policy: &HeatPolicy, bytes: u64) -> Result<Filling, ObjectError> {
+        let HeatPolicy { fast, compact, .. } = *policy;
+        let stripes = &self.objects.stripes;
+        let Cut { bytes, stripe_bytes } = cut_to_merge(fast, compact, bytes);
+        let chunk_bytes = Layout::new(fast.shape(), sub_bytes_for(fast), stripe_bytes).chunk_bytes();
+        let may_be_fresh = self.bytes <= FRESH_BYTES_MAX && self.has_room_for_copies(*policy, chunk_bytes);
+        let codes: Vec<CodeSpec> = policy.fresh_code().filter(|_| may_be_fresh).into_iter().chain([fast]).collect();
+        let chunks_bytes = |code: &CodeSpec| u64::from(code.shape().chunks()) * chunk_bytes;
+        let room = stripes.rooms().take(self.bucket, policy, bytes, codes.iter().map(chunks_bytes));
+        if room.is_none()
+            && let Some(filling) = self.begin_compact(policy).await?
+        {
+            return Ok(filling);
+        }
+        let code = room.map_or(fast, |at| codes[at]);
+        if room.is_none() {
+            stripes.rooms().take_anyway(self.bucket, policy, bytes, chunks_bytes(&fast));
+        }
+        let durability = self.objects.settings.durability;
+        let writer = stripes.writer_in_lane(code, Family { fast, compact }, stripe_bytes, durability).await?;
+        Ok(Filling { writer, bytes, left: bytes })
+    }
+
+    /// Begins a stripe that is compact at once, if it can be.
+    async fn begin_compact(&mut self, policy: &HeatPolicy) -> Result<Option<Filling>, ObjectError> {
+        let HeatPolicy { fast, compact, .. } = *policy;
+        let stripes = &self.objects.stripes;
+        let disks = stripes.stores().candidates().len();
+        if disks < usize::from(compact.disks_min()) || !stripes.stores().nodes().keep_safe(compact, fast) {
+            return Ok(None);
+        }
+        let filling = if policy.sources() == 1 {
+            let (code, bytes) = self.next(compact)?;
+            self.begin_plain(code, bytes).await?
+        } else {
+            let bytes_max = stripes.data_bytes_max(compact).min(IN_BANDS_BYTES_MAX);
+            let cut = cut_in_bands(fast, compact, self.bytes - self.taken, bytes_max);
+            let Some(cut) = cut else { return Ok(None) };
+            let CutInBands { bytes, bands, band_bytes } = cut;
+            let durability = self.objects.settings.durability;
+            let writer = stripes.writer_in_bands(compact, bands, band_bytes, durability).await?;
+            Filling { writer, bytes, left: bytes }
+        };
+        stripes.rooms().take_anyway(self.bucket, policy, filling.bytes, filling.writer.chunks_bytes());
+        Ok(Some(filling))
     }
 }
 
@@ -274,6 +325,8 @@ fn refused(error: StripeError) -> BodyError {
 
 /// What is longer gets the fast code at once, and so do parts of uploads: their copies would be much to write and soon to drop.
 const FRESH_BYTES_MAX: u64 = 16 << 20;
+/// The most that a stripe of several bands is written with: its parity is in memory until all of it is there.
+const IN_BANDS_BYTES_MAX: u64 = 16 << 20;
 /// Room for so many chunks, and for a tenth of the disk, is left to encode what is copies.
 const SPARE_CHUNKS: u64 = 64;
 const READ_AHEAD_BYTES_MIN: u64 = 1 << 20;

@@ -353,6 +353,68 @@ async fn what_is_new_is_copies_of_the_data_chunks_unless_it_is_long_or_a_part() 
     world.assert_holds("short", &data).await;
 }
 
+/// A bucket that is at its bound, or of which it is not known, gets compact stripes at once; none of them brings it above.
+#[tokio::test]
+async fn what_is_new_is_compact_at_once_where_the_bound_leaves_no_room() {
+    for (policy, disks) in [
+        ("replica:3/rsm:2+2/rsm:4+2<=160%,0.25..1.00", 7),
+        ("hybrid:2/rsm:2+1/rsm:6+1<=125%,0.25..1.00", 8),
+        ("lrc:4+2+1/lrc:4+1+1<=155%,0.25..1.00", 8),
+        ("mirror:6x3/clay:6+2:7<=160%,0.25..1.00", 8),
+    ] {
+        let settings = claystone_stripe::Settings { bound_from_bytes: 0, ..claystone_stripe::Settings::default() };
+        let world = World::on(disks, Settings::new("rs:2+1".parse().expect("valid")), settings).await;
+        let policy: HeatPolicy = policy.parse().expect("valid");
+        world.objects.set_policy("bucket", Some(policy)).await.expect("disks enough");
+        let (mut data_bytes, mut codes) = (0, Vec::new());
+        for (at, bytes) in
+            [1 << 20, 5 << 20, 70_000, 3 << 19, 17 << 20, 1 << 18, 1 << 16, 1 << 20].into_iter().enumerate()
+        {
+            let (key, data) = (at.to_string(), pattern(at as u64, bytes));
+            world.put(&key, &data).await.expect("room");
+            data_bytes += bytes as u64;
+            world.assert_holds(&key, &data).await;
+            let object = world.object(&key).await.expect("there");
+            let range = ByteRange { offset: bytes as u64 / 3, bytes: bytes as u64 / 2 };
+            assert!(
+                world.read(&object, Some(range)).await == data[bytes / 3..bytes / 3 + bytes / 2],
+                "{policy}: {key}"
+            );
+            codes.extend(object.codes());
+            let chunks = world.chunks_bytes().await;
+            // The shortest object is in a pack.
+            let most = data_bytes * u64::from(policy.percent_max) / 100 + (1 << 16);
+            assert!(chunks <= most, "{policy}: {chunks} bytes of {data_bytes} after {key}, not {most}");
+        }
+        assert!(codes.contains(&policy.compact), "{policy}: {codes:?}");
+        assert!(codes.contains(&policy.fast), "{policy}: {codes:?}");
+        let before = world.chunks().await;
+        assert_eq!(before.0, before.1, "nothing is there that nobody names");
+        // Compact stripes go the other way as merged ones do.
+        let object = world.object("1").await.expect("there");
+        let stripe = object.stripes()[0].clone();
+        assert_eq!((stripe.code, stripe.bands().len()), (policy.compact, usize::from(policy.sources())), "{policy}");
+        let plan = plan_conversion(policy.compact, policy.fast, ConversionGoal::FewestReads).expect("it is split");
+        let converted = world.stripes.convert(&[stripe], &plan, &Unpaced).await.expect("disks enough");
+        world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+        drop(converted);
+        world.assert_holds("1", &pattern(1, 5 << 20)).await;
+        // As nobody knows what is there.
+        let bucket = world.objects.bucket("bucket").await.expect("there").id;
+        world.stripes.rooms().forget(bucket);
+        world.put("unknown", &pattern(9, 1 << 20)).await.expect("room");
+        assert!(!world.object("unknown").await.expect("there").codes().contains(&policy.fast));
+        // On too few disks for the compact code what is new is fast, whatever it takes.
+        if policy.fast.disks_min() < policy.compact.disks_min() {
+            world.stripes.stores().update(DiskId(1), |member| member.record.state = DiskState::Draining);
+            world.stripes.stores().update(DiskId(2), |member| member.record.state = DiskState::Draining);
+            world.put("anyway", &pattern(10, 1 << 20)).await.expect("room");
+            let codes = world.object("anyway").await.expect("there").codes();
+            assert!(codes.contains(&policy.fast) && !codes.contains(&policy.compact), "{codes:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_is_new_is_no_longer_copies_where_disks_fill_up() {
     let world = World::new(6, "rs:4+2").await;

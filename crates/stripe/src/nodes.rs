@@ -73,6 +73,11 @@ impl Nodes {
         losses(self.spread(chunks), code.without_copies().tolerance())
     }
 
+    /// Whether stripes of one code, spread so, survive as many losses of nodes as those of another.
+    pub fn keep_safe(&self, code: CodeSpec, as_of: CodeSpec) -> bool {
+        self.losses_when_spread(code) >= self.losses_when_spread(as_of)
+    }
+
     /// How many nodes may be lost at least, whichever they are, of those that have these chunks of a stripe. Copies beside a code are not
     /// counted on.
     pub fn losses(&self, code: CodeSpec, places: impl IntoIterator<Item = (ChunkIndex, DiskId)>) -> usize {

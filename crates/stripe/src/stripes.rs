@@ -15,9 +15,10 @@ use crate::claim::Claims;
 use crate::hold::Holds;
 use crate::lanes::Lanes;
 use crate::lookup::Lookups;
+use crate::writer::Filling;
 use crate::{
-    Converted, DegradedReads, Family, Heats, Hold, Housing, Pace, Rebuilt, Recoded, Stores, StripeError, StripeReader,
-    StripeWriter, Verification,
+    Converted, DegradedReads, Family, Heats, Hold, Housing, Pace, Rebuilt, Recoded, Rooms, Stores, StripeError,
+    StripeReader, StripeWriter, Verification,
 };
 
 /// What the operator decided about stripes, checked.
@@ -35,6 +36,9 @@ pub struct Settings {
     pub write_timeout: Duration,
     /// A read counts half for a stripe's heat when it is this old; longer than 0.
     pub heat_half_life: Duration,
+    /// A bucket with a policy that has fewer bytes of objects than this may take as much beyond its compact code as if it had as many; from then
+    /// on what is written keeps its bound.
+    pub bound_from_bytes: u64,
 }
 
 impl Default for Settings {
@@ -46,6 +50,7 @@ impl Default for Settings {
             read_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             heat_half_life: Duration::from_secs(24 * 60 * 60),
+            bound_from_bytes: 1 << 30,
         }
     }
 }
@@ -76,6 +81,7 @@ pub struct Stripes {
     pub(crate) holds: Holds,
     pub(crate) heats: Heats,
     pub(crate) degraded: DegradedReads,
+    rooms: Rooms,
     pub(crate) lanes: Lanes,
     pub(crate) damage: mpsc::Sender<Damage>,
 }
@@ -90,6 +96,7 @@ impl Stripes {
                 stores,
                 heats: Heats::new(settings.heat_half_life),
                 degraded: DegradedReads::default(),
+                rooms: Rooms::new(settings.bound_from_bytes),
                 lanes: Lanes::default(),
                 settings: Arc::new(settings),
                 claims: Claims::default(),
@@ -114,6 +121,11 @@ impl Stripes {
     /// Which stripes readers had to decode lately.
     pub fn degraded_reads(&self) -> &DegradedReads {
         &self.degraded
+    }
+
+    /// How much buckets may take before they come to their bounds.
+    pub fn rooms(&self) -> &Rooms {
+        &self.rooms
     }
 
     /// The longest stripe in object bytes under this code: `stripe_bytes_max` in whole rows, at least one.
@@ -173,7 +185,7 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, None, data_bytes, durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, None, Filling::rows(data_bytes), durability, code.tolerance() / 2).await
     }
 
     /// As [`Stripes::writer`], on disks where the stripe can be merged with others of its family: `code` is its fast one, or
@@ -192,7 +204,30 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, Some(family), data_bytes, durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, Some(family), Filling::rows(data_bytes), durability, code.tolerance() / 2).await
+    }
+
+    /// As [`Stripes::writer`], for a stripe that lies as if `bands` others of `band_bytes` object bytes each had been merged into it: their
+    /// bytes follow each other. All parity is held in memory until the last of them.
+    ///
+    /// # Errors
+    /// As [`Stripes::writer`].
+    ///
+    /// # Panics
+    /// If its data chunks are not so many bands of as many.
+    pub async fn writer_in_bands(
+        &self,
+        code: CodeSpec,
+        bands: u16,
+        band_bytes: u64,
+        durability: Durability,
+    ) -> Result<StripeWriter, StripeError> {
+        let (needed, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
+        if available < needed {
+            return Err(StripeError::TooFewDisks { needed, available });
+        }
+        let filling = Filling { bands, band_bytes };
+        StripeWriter::new(self, code, None, filling, durability, code.tolerance() / 2).await
     }
 
     /// The chunks that a stripe of `fast` keeps when it is merged into one of `compact`; none if it cannot be.
@@ -211,7 +246,7 @@ impl Stripes {
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        StripeWriter::new(self, code, None, data_bytes, durability, code.tolerance()).await
+        StripeWriter::new(self, code, None, Filling::rows(data_bytes), durability, code.tolerance()).await
     }
 
     /// Reads a range of the stripe's object bytes, window by window.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ChunkError, ChunkId, ChunkStore, ChunkWriter, DiskId, Durability, Generation, StripeId};
-use claystone_code::{ChunkIndex, CodeSpec, ErasureCode};
+use claystone_code::{ChunkIndex, CodeSpec, ErasureCode, Shape};
 use claystone_env::{aligned_buffer, timeout};
-use claystone_meta::{ChunkPlace, StripeRecord};
+use claystone_meta::{Band, ChunkPlace, StripeRecord};
 use futures::future::join_all;
 
 use crate::lanes::Disks;
@@ -32,7 +32,12 @@ use crate::{Claim, Family, Layout, StripeError, Stripes, place_chunks, sub_bytes
 pub struct StripeWriter {
     stripes: Stripes,
     code: Arc<dyn ErasureCode>,
+    /// Of each band: all have the same.
     layout: Layout,
+    /// The band whose bytes are taken; all are when there is none of this number.
+    band: u16,
+    /// With several bands, what the bands before contribute to parity.
+    sums: Vec<BytesMut>,
     durability: Durability,
     claim: Claim,
     record: StripeRecord,
@@ -43,13 +48,30 @@ pub struct StripeWriter {
     last_error: Option<ChunkError>,
     /// Chunks that may be missing.
     spent_max: u16,
-    /// Rows `rows_done..` are being collected: the tiles of each data chunk, one behind the other.
+    /// Rows `rows_done..` of the band are being collected: the tiles of each of its data chunks, one behind the other.
     batch: Vec<BytesMut>,
     /// Batches handed to the chunk writers before, oldest first: their memory is used again when the disks are done.
     sent: VecDeque<Bytes>,
     batch_rows: u64,
     rows_done: u64,
+    /// Of the band.
     bytes_taken: u64,
+}
+
+/// How the bytes of a new stripe lie in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Filling {
+    /// Bands of as many data chunks each.
+    pub(crate) bands: u16,
+    /// Object bytes of each.
+    pub(crate) band_bytes: u64,
+}
+
+impl Filling {
+    /// In one band, tile row by tile row over all data chunks.
+    pub(crate) fn rows(data_bytes: u64) -> Filling {
+        Filling { bands: 1, band_bytes: data_bytes }
+    }
 }
 
 impl StripeWriter {
@@ -57,14 +79,16 @@ impl StripeWriter {
         stripes: &Stripes,
         spec: CodeSpec,
         family: Option<Family>,
-        data_bytes: u64,
+        Filling { bands, band_bytes }: Filling,
         durability: Durability,
         spent_max: u16,
     ) -> Result<StripeWriter, StripeError> {
         let code = spec.build()?;
         let shape = code.shape();
+        assert!(bands > 0 && shape.data % bands == 0, "{bands} bands do not make {spec}");
         let sub_bytes = sub_bytes_for(spec);
-        let layout = Layout::new(shape, sub_bytes, data_bytes);
+        let of_band = Shape { data: shape.data / bands, ..shape };
+        let layout = Layout::new(of_band, sub_bytes, band_bytes);
         let candidates = stripes.stores.candidates();
         let needed = usize::from(spec.disks_min() - spent_max);
         if candidates.len() < needed {
@@ -106,17 +130,26 @@ impl StripeWriter {
         let place = |disk| ChunkPlace { disk, generation: Generation(0), damaged: false };
         let places = disks.into_iter().map(|disk| disk.map(place)).collect();
         let batch_rows = (stripes.settings.window_bytes / layout.row_bytes()).max(1);
+        let zeros = || {
+            let mut sum = aligned_buffer(layout.chunk_bytes() as usize);
+            sum.clear();
+            sum.resize(layout.chunk_bytes() as usize, 0);
+            sum
+        };
+        let band = Band { chunks: of_band.data, data_bytes: band_bytes };
         let writer = StripeWriter {
             stripes: stripes.clone(),
             code,
             layout,
+            band: 0,
+            sums: if bands > 1 { (0..shape.parity).map(|_| zeros()).collect() } else { Vec::new() },
             durability,
             claim,
             record: StripeRecord {
                 id,
                 code: spec,
-                data_bytes,
-                bands: Vec::new(),
+                data_bytes: u64::from(bands) * band_bytes,
+                bands: if bands > 1 { vec![band; bands.into()] } else { Vec::new() },
                 sub_bytes,
                 places,
                 origins: BTreeMap::new(),
@@ -127,7 +160,7 @@ impl StripeWriter {
             stores,
             last_error,
             spent_max,
-            batch: vec![BytesMut::new(); usize::from(shape.data)],
+            batch: vec![BytesMut::new(); usize::from(of_band.data)],
             sent: VecDeque::new(),
             batch_rows,
             rows_done: 0,
@@ -139,7 +172,16 @@ impl StripeWriter {
 
     /// Object bytes that are still to come.
     pub fn bytes_left(&self) -> u64 {
-        self.layout.data_bytes() - self.bytes_taken
+        self.record.data_bytes - self.taken()
+    }
+
+    /// Bytes of all its chunks.
+    pub fn chunks_bytes(&self) -> u64 {
+        self.record.places.len() as u64 * self.layout.chunk_bytes()
+    }
+
+    fn taken(&self) -> u64 {
+        u64::from(self.band) * self.layout.data_bytes() + self.bytes_taken
     }
 
     /// Takes the next object bytes.
@@ -148,14 +190,15 @@ impl StripeWriter {
     /// `NotDurable` if too many stores failed; `WrongLength` if these are more bytes than the stripe was opened for.
     pub async fn append(&mut self, mut bytes: &[u8]) -> Result<(), StripeError> {
         if bytes.len() as u64 > self.bytes_left() {
-            let given = self.bytes_taken + bytes.len() as u64;
-            return Err(StripeError::WrongLength { expected: self.layout.data_bytes(), given });
+            let given = self.taken() + bytes.len() as u64;
+            return Err(StripeError::WrongLength { expected: self.record.data_bytes, given });
         }
         while !bytes.is_empty() {
             let row = self.layout.row(self.layout.row_of(self.bytes_taken));
             let within_row = self.bytes_taken - row.data_offset;
             let chunk = (within_row / row.tile_bytes) as usize;
-            let room = (row.tile_bytes - within_row % row.tile_bytes).min(bytes.len() as u64) as usize;
+            let of_band = self.layout.data_bytes() - self.bytes_taken;
+            let room = (row.tile_bytes - within_row % row.tile_bytes).min(of_band).min(bytes.len() as u64) as usize;
             if self.batch[chunk].capacity() == 0 {
                 self.batch[chunk] = self.buffer();
                 self.batch[chunk].clear();
@@ -163,8 +206,13 @@ impl StripeWriter {
             self.batch[chunk].extend_from_slice(&bytes[..room]);
             self.bytes_taken += room as u64;
             bytes = &bytes[room..];
-            if self.rows_collected() == self.batch_rows {
+            let is_full = self.bytes_taken == self.layout.data_bytes();
+            if is_full || self.rows_collected() == self.batch_rows {
                 self.flush().await?;
+            }
+            if is_full {
+                self.band += 1;
+                (self.rows_done, self.bytes_taken) = (0, 0);
             }
         }
         Ok(())
@@ -198,11 +246,10 @@ impl StripeWriter {
     /// `NotDurable`, `WrongLength` if bytes are missing.
     pub async fn finish(mut self) -> Result<(StripeRecord, Claim), StripeError> {
         if self.bytes_left() > 0 {
-            return Err(StripeError::WrongLength { expected: self.layout.data_bytes(), given: self.bytes_taken });
+            return Err(StripeError::WrongLength { expected: self.record.data_bytes, given: self.taken() });
         }
-        if self.rows_done < self.layout.rows() {
-            self.flush().await?;
-        }
+        let sums: Vec<Bytes> = std::mem::take(&mut self.sums).into_iter().map(BytesMut::freeze).collect();
+        self.hand_out(self.code.shape().data, sums).await?;
         let mut kept = self.commit().await;
         loop {
             self.check_written(kept.iter().map(|kept| *kept != Kept::Missing))?;
@@ -278,24 +325,32 @@ impl StripeWriter {
         }
     }
 
-    /// Encodes the collected rows and hands them to the chunk writers.
+    /// Encodes the collected rows and hands them to the chunk writers; with several bands, parity when all are encoded.
     async fn flush(&mut self) -> Result<(), StripeError> {
         let chunk_bytes = self.batch_chunk_bytes();
         let shape = self.layout.shape();
-        let mut parity: Vec<BytesMut> = (0..shape.parity).map(|_| self.buffer()).collect();
+        let has_sums = !self.sums.is_empty();
+        let mut parity: Vec<BytesMut> = (0..shape.parity).filter(|_| !has_sums).map(|_| self.buffer()).collect();
         let empty = vec![BytesMut::new(); usize::from(shape.data)];
         let mut data = std::mem::replace(&mut self.batch, empty);
         // Padding: the end of the tail row is zeros. Parity is written whole by the encoder.
         data.iter_mut().chain(&mut parity).for_each(|tiles| tiles.resize(chunk_bytes, 0));
         let first_row = self.layout.row(self.rows_done);
+        let first_chunk = self.band * shape.data;
         let mut within = 0;
         while within < chunk_bytes {
-            let tile_bytes = self.layout.row(self.rows_done).tile_bytes as usize;
-            let tile = within..within + tile_bytes;
+            let row = self.layout.row(self.rows_done);
+            let tile = within..within + row.tile_bytes as usize;
             let sources: Vec<&[u8]> = data.iter().map(|tiles| &tiles[tile.clone()]).collect();
-            let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(|tiles| &mut tiles[tile.clone()]).collect();
-            self.code.encode(&sources, &mut targets);
-            within += tile_bytes;
+            if has_sums {
+                let tile = row.chunk_offset as usize..(row.chunk_offset + row.tile_bytes) as usize;
+                let mut sums: Vec<&mut [u8]> = self.sums.iter_mut().map(|sum| &mut sum[tile.clone()]).collect();
+                self.code.encode_add(ChunkIndex(first_chunk), &sources, &mut sums);
+            } else {
+                let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(|tiles| &mut tiles[tile.clone()]).collect();
+                self.code.encode(&sources, &mut targets);
+            }
+            within = tile.end;
             self.rows_done += 1;
         }
         assert_eq!(within, chunk_bytes, "a batch is whole rows from {}", first_row.chunk_offset);
@@ -304,8 +359,13 @@ impl StripeWriter {
         // Two batches may still be on their way to the disks; older ones are done or their store is far behind.
         let excess = self.sent.len().saturating_sub(SENT_BATCHES_MAX * tiles.len());
         self.sent.drain(..excess);
+        self.hand_out(first_chunk, tiles).await
+    }
+
+    /// Appends to the chunks from `first` on.
+    async fn hand_out(&mut self, first: u16, tiles: Vec<Bytes>) -> Result<(), StripeError> {
         let stripes = &self.stripes;
-        let slots = self.writers.iter_mut().zip(&self.record.places);
+        let slots = self.writers.iter_mut().zip(&self.record.places).skip(first.into());
         let appends = slots.zip(tiles).map(|((slot, place), tiles)| async move {
             let (Some(writer), Some(place)) = (slot.as_mut(), place) else { return None };
             let error = in_time(stripes, place.disk, writer.append(tiles)).await.err()?;
@@ -336,7 +396,7 @@ impl StripeWriter {
         if spec.tolerance_left(&missing) >= i32::from(spec.tolerance() - spent) {
             return Ok(());
         }
-        let chunks = usize::from(self.layout.shape().chunks());
+        let chunks = usize::from(spec.shape().chunks());
         let (written, needed) = (chunks - missing.len(), chunks - usize::from(spent));
         let last = self.last_error.clone().expect("more are missing than when it began, so there was an error");
         Err(StripeError::NotDurable { written, chunks, needed, last })

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use claystone_chunk::testing::{Cut, CutStore, FaultyStore, MemoryStore, Traps, pattern};
+use claystone_chunk::testing::{Cut, CutStore, Faults, FaultyStore, MemoryStore, Traps, pattern};
 use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, Durability, NodeId};
 use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Env, Space, WallTime};
 use claystone_meta::{
-    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, MetaError, NewContent, NewObject,
+    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Held, MetaError, NewContent, NewObject,
     ObjectRecords, Precondition, Span, SqliteMeta, StripeRecord, StripeRecords, VersionRef, Versioning,
 };
-use claystone_stripe::{Absence, Converted, Member, Pace, Settings, Stores, StripeError, Stripes, Unpaced};
+use claystone_stripe::{Absence, Converted, Layout, Member, Pace, Settings, Stores, StripeError, Stripes, Unpaced};
 
 /// Disks under one store of records. Objects `0`, `1`, ... have the bytes of `data`, one stripe each when they are written.
 struct World {
@@ -85,6 +85,12 @@ impl World {
     /// Writes the next object, on the given disks only.
     async fn write(&mut self, code: &str, bytes: usize, disks: std::ops::Range<usize>) {
         let data = pattern(self.data.len() as u64, bytes);
+        self.put(code, &data, disks).await;
+    }
+
+    /// The same of these bytes.
+    async fn put(&mut self, code: &str, data: &[u8], disks: std::ops::Range<usize>) {
+        let (data, bytes) = (Bytes::copy_from_slice(data), data.len());
         (0..self.disks.len()).filter(|disk| !disks.contains(disk)).for_each(|disk| self.lose(disk));
         let mut writer = self.stripes.writer(spec(code), bytes as u64, self.durability).await.expect("enough disks");
         writer.append(&data).await.expect("stores take it");
@@ -170,6 +176,17 @@ impl World {
                 lost.iter().for_each(|disk| self.find(*disk));
             }
         }
+    }
+
+    /// The bytes of each chunk of a stripe.
+    async fn chunks(&self, record: &StripeRecord) -> Vec<Vec<Bytes>> {
+        let range = ByteRange { offset: 0, bytes: Layout::chunk_bytes_of(record).expect("sound") };
+        let mut chunks = Vec::new();
+        for (index, place) in (0..).map(ChunkIndex).zip(&record.places) {
+            let (id, disk) = (record.chunk_id(index).expect("whole"), place.expect("whole").disk);
+            chunks.push(self.disks[disk.0 as usize].read(id, &[range]).await.expect("readable"));
+        }
+        chunks
     }
 
     /// Chunks that no record names.
@@ -278,6 +295,59 @@ fn data_chunks(stripes: &[StripeRecord]) -> BTreeSet<(ChunkId, DiskId)> {
         data.map(|index| (id(index), stripe.places[index.at()].expect("whole").disk)).collect()
     };
     stripes.iter().flat_map(of).collect()
+}
+
+/// A stripe of each compact code that is written at once has the chunks of fast ones of the same bytes that were merged, whatever its length,
+/// and whichever disk fails meanwhile; and is split into fast ones.
+#[tokio::test]
+async fn what_is_written_in_bands_is_what_merging_makes() {
+    for family in &FAMILIES {
+        let (fast, compact) = (spec(family.fast), spec(family.compact));
+        let bands = family.stripes as u16;
+        for (chunk_bytes, fails) in [(64, None), (70_016, None), (160 << 10, Some(0)), (160 << 10, Some(1))] {
+            let world = World::new(u128::from(compact.shape().chunks())).await;
+            let band_bytes = usize::from(fast.shape().data) * chunk_bytes - 7;
+            let data = pattern(chunk_bytes as u64, usize::from(bands) * band_bytes);
+            let writer = world.stripes.writer_in_bands(compact, bands, band_bytes as u64, Durability::Synced).await;
+            let mut writer = writer.expect("enough disks");
+            if let Some(disk) = fails {
+                let broken = Faults { writes_fail: Some("broken".to_owned()), ..Faults::default() };
+                world.counting[disk].set(broken);
+            }
+            for piece in data.chunks(33_333) {
+                writer.append(piece).await.expect("stores take it");
+            }
+            let (record, _claim) = writer.finish().await.expect("as many commit as have to");
+            world.counting.iter().for_each(|disk| disk.set(Faults::default()));
+            assert_eq!(record.places.iter().filter(|place| place.is_none()).count(), usize::from(fails.is_some()));
+            let verified = world.stripes.verify(&record, &Unpaced).await;
+            assert!(fails.is_some() || verified.healthy(), "{compact}: {verified:?}");
+            for band in 0..bands {
+                let expected = &data[usize::from(band) * band_bytes..][..band_bytes];
+                let span = Span { stripe: record.clone(), band, held: Held::All };
+                assert!(world.read(&span).await.expect("recoverable") == expected, "{compact}, band {band}");
+            }
+            if fails.is_none() {
+                let mut merging = World::new((family.stripes * family.disks + 2) as u128).await;
+                for (at, bytes) in data.chunks(band_bytes).enumerate() {
+                    merging.put(family.fast, bytes, at * family.disks..(at + 1) * family.disks).await;
+                }
+                let mut sources = Vec::new();
+                for object in 0..family.stripes {
+                    sources.push(merging.span(object).await.stripe);
+                }
+                let plan = plan_conversion(fast, compact, ConversionGoal::FewestReads).expect("a conversion");
+                let converted = merging.stripes.convert(&sources, &plan, &Unpaced).await.expect("converted");
+                let targets = merging.meta.convert(converted.change.clone()).await;
+                let merged = targets.expect("nothing changed meanwhile").remove(0);
+                assert_eq!((&merged.bands, merged.data_bytes), (&record.bands, record.data_bytes));
+                assert!(
+                    world.chunks(&record).await == merging.chunks(&merged).await,
+                    "{compact}: a merge makes others"
+                );
+            }
+        }
+    }
 }
 
 /// The sum of the columns' new parities is the sum of all, so a product code's corners need not be read.

@@ -246,10 +246,10 @@ fn of_part(report: &api::PolicyReport, key: Option<&str>) -> String {
     )
 }
 
-/// What of a bucket's chunks no bound changes now.
+/// What of a bucket's chunks the bound changes last, or not now.
 fn unchanged(report: &api::PolicyReport) -> String {
     let parts = [
-        (report.young_bytes, "of what is new, which no bound changes"),
+        (report.young_bytes, "of what is new, which is merged last"),
         (report.waiting_bytes, "of what waits for repair, another attempt, or the policy of another bucket"),
         (report.other_bytes, "of other codes, which stay"),
     ];

@@ -50,7 +50,7 @@ fn fresh(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Res
 }
 
 fn snapshot(policy: HeatPolicy, stripes: Vec<Resident>) -> BucketSnapshot {
-    BucketSnapshot { policy, disks: 99, nodes: Nodes::default(), stripes }
+    BucketSnapshot { policy, disks: 99, nodes: Nodes::default(), bound_from_bytes: 1 << 30, stripes }
 }
 
 fn sources(changes: &[Change]) -> Vec<Vec<u128>> {
@@ -239,6 +239,45 @@ fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
         assert_eq!(ids.map(|id| reasons[&StripeId(id)]), [why, why]);
     }
     assert!(matches!(reasons[&StripeId(4)], Why::OtherCode { .. }));
+}
+
+/// Writers bring a bucket to its bound and no further, or to that of a gibibyte; what is new is merged where it took more.
+#[test]
+fn what_is_new_is_merged_where_the_bucket_takes_more_than_it_may_when_it_is_written() {
+    let rsm = policy("replica:3/rsm:6+3/rsm:12+3<=135%,0.25..1.00");
+    let young = |stripe: Resident| Resident { standing: Standing::Young { seconds_left: 60 }, ..stripe };
+    let all = |kib| {
+        snapshot(
+            rsm,
+            vec![
+                young(fast(&rsm, 1, kib, 0, 3.0)),
+                young(fast(&rsm, 2, kib, 6, 2.0)),
+                young(fast(&rsm, 3, kib, 12, 0.5)),
+                young(fast(&rsm, 4, kib, 18, 0.0)),
+                young(fresh(&rsm, 5, kib, 24, 9.0)),
+                young(fresh(&rsm, 6, kib, 30, 9.0)),
+            ],
+        )
+    };
+    // Of 9 GiB a tenth may be taken beyond 125 %.
+    let large = all(1 << 18);
+    let changes = plan_conversions(&large, 99);
+    assert_eq!(sources(&changes), [[5, 6], [4, 3]]);
+    assert!(matches!(changes[0].why, Why::OverBound { percent_max: 135, .. }), "{:?}", changes[0].why);
+    let space = large.space();
+    let excess = rsm.excess_bytes(space.data_bytes, space.chunks_bytes()) - changes[0].saved_bytes;
+    assert!(excess > rsm.excess_bytes_max(space.data_bytes, 0), "one merge does not do");
+    // What has room, or may not be changed for other reasons, stays.
+    assert_eq!(plan_conversions(&all(64), 99), [], "as little may be more than its bound");
+    let strictly = BucketSnapshot { bound_from_bytes: 0, ..all(64) };
+    assert_eq!(sources(&plan_conversions(&strictly, 99)), [[5, 6], [4, 3]]);
+    let hurt = |stripe: &Resident| Resident { standing: Standing::Hurt { chunks: 1 }, ..stripe.clone() };
+    let hurt = BucketSnapshot { stripes: large.stripes.iter().map(hurt).collect(), ..large.clone() };
+    assert_eq!(plan_conversions(&hurt, 99), []);
+    assert_eq!(plan_conversions(&BucketSnapshot { disks: 14, ..large }, 99), []);
+    let below =
+        snapshot(rsm, vec![young(fast(&rsm, 1, 64, 0, 0.0)), compact(&rsm, 2, 512, 0.0), compact(&rsm, 3, 512, 0.0)]);
+    assert_eq!(plan_conversions(&BucketSnapshot { bound_from_bytes: 0, ..below }, 99), []);
 }
 
 #[test]

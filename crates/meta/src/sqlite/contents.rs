@@ -15,7 +15,7 @@ use super::fault::Fault;
 use super::packs::{self, Names};
 use super::rows::{Int, stripe_id};
 use super::stripes::{insert_stripe, release_stripe, share_stripe};
-use crate::{ContentId, MetaError, NewContent, NewStripe, StripeRecord};
+use crate::{ContentId, MetaError, NewContent, StripeRecord};
 
 /// Makes or shares what a new object or part of `key` holds.
 pub(super) fn acquire(connection: &Connection, new: &NewContent, key: &str) -> Result<Option<ContentId>, Fault> {
@@ -24,12 +24,18 @@ pub(super) fn acquire(connection: &Connection, new: &NewContent, key: &str) -> R
         NewContent::Stripes(stripes) if stripes.is_empty() => Ok(None),
         NewContent::Stripes(stripes) => {
             let content = create(connection)?;
-            let mut span = connection
-                .prepare_cached("INSERT INTO spans (content, position, stripe, bytes) VALUES (?1, ?2, ?3, ?4)")?;
-            for (position, NewStripe { stripe, bytes }) in (0i64..).zip(stripes) {
-                insert_stripe(connection, stripe, 1)?;
-                let bytes = (*bytes < stripe.data_bytes).then_some(Int(*bytes));
-                span.execute(params![content.0, position, stripe.id.0.to_be_bytes(), bytes])?;
+            let mut span = connection.prepare_cached(
+                "INSERT INTO spans (content, position, stripe, band, bytes) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?;
+            let mut position = 0i64;
+            for new in stripes {
+                let held: Vec<(u64, u64)> = new.held().collect();
+                insert_stripe(connection, &new.stripe, held.len() as i64)?;
+                for (band, (bytes, all)) in (0u16..).zip(held) {
+                    let bytes = (bytes < all).then_some(Int(bytes));
+                    span.execute(params![content.0, position, new.stripe.id.0.to_be_bytes(), band, bytes])?;
+                    position += 1;
+                }
             }
             Ok(Some(content))
         }

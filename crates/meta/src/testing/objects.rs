@@ -1,10 +1,13 @@
 //! Objects and their versions.
 
+use claystone_chunk::StripeId;
+
 use super::{
     add_disks, at, bucket, current, delete, empty_object, ids, named, new_object, put_versioned, refused, stripe,
 };
 use crate::{
-    ContentId, DeleteObject, Meta, MetaError, NewContent, NewObject, Precondition, VersionName, VersionRef, Versioning,
+    Band, ContentId, DeleteObject, Held, Meta, MetaError, NewContent, NewObject, NewStripe, Precondition, StripeNames,
+    StripeRecord, VersionName, VersionRef, Versioning,
 };
 
 pub(super) async fn puts_are_found_with_their_stripes_in_order(meta: &dyn Meta) -> Result<(), MetaError> {
@@ -43,6 +46,32 @@ pub(super) async fn puts_are_found_with_their_stripes_in_order(meta: &dyn Meta) 
         meta.object("other", key, &VersionRef::Current).await,
         MetaError::NoSuchBucket { name } if name == "other"
     );
+    Ok(())
+}
+
+pub(super) async fn what_was_written_in_bands_is_held_band_by_band(meta: &dyn Meta) -> Result<(), MetaError> {
+    let id = bucket(meta).await?;
+    add_disks(meta, 6).await?;
+    let wide = StripeRecord { bands: vec![Band { chunks: 2, data_bytes: 100 }; 2], ..stripe(9, "rs:4+2", 200) };
+    let tail = stripe(8, "rs:4+2", 50);
+    let content = || NewContent::Stripes(vec![NewStripe { stripe: wide.clone(), bytes: 170 }, tail.clone().into()]);
+    meta.put_object(NewObject { content: content(), bytes: 220, ..empty_object(id, "a") }).await?;
+    let found = current(meta, "a").await?;
+    let held: Vec<(u128, u16, Held)> =
+        found.spans.iter().map(|span| (span.stripe.id.0, span.band, span.held)).collect();
+    assert_eq!(held, [(9, 0, Held::All), (9, 1, Held::First(70)), (8, 0, Held::All)]);
+    assert_eq!(found.spans[0].stripe, wide);
+    let names = StripeNames { bands: [(0, 1), (1, 1)].into(), packed_for: None, of_volume: false };
+    assert_eq!(meta.names_of(&[StripeId(9)]).await?, [names]);
+
+    // A copy of it, a part of an upload, and then neither.
+    let shared = found.object.and_then(|object| object.content).expect("it has bytes");
+    meta.put_object(NewObject { content: NewContent::Shared(shared), bytes: 220, ..empty_object(id, "b") }).await?;
+    assert_eq!(ids(&meta.delete_object(delete(id, "a")).await?.dead), []);
+    assert_eq!(current(meta, "b").await?.spans.len(), 3);
+    let mut dead = ids(&meta.delete_object(delete(id, "b")).await?.dead);
+    dead.sort_unstable();
+    assert_eq!((dead, meta.tally().await?.stripes), (vec![8, 9], 0));
     Ok(())
 }
 

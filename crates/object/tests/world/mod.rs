@@ -10,13 +10,13 @@ use claystone_chunk::testing::{FaultyStore, MemoryStore};
 use claystone_chunk::{ByteRange, ChunkStore, DiskId, NodeId};
 use claystone_env::{Env, Space, WallTime};
 use claystone_meta::{
-    DeleteObject, DiskRecord, DiskRecords, DiskState, Meta, Precondition, SqliteMeta, StripeRecords, VersionRef,
-    Versioning,
+    DeleteObject, DiskRecord, DiskRecords, DiskState, Meta, Precondition, SqliteMeta, StripeRecord, StripeRecords,
+    VersionRef, Versioning,
 };
 use claystone_object::{
     Algorithm, Attributes, Confirm, Confirmed, Digests, Object, ObjectError, Objects, Put, Settings, Written,
 };
-use claystone_stripe::{Member, Stores, Stripes};
+use claystone_stripe::{Layout, Member, Stores, Stripes};
 use futures::stream::{self, StreamExt};
 
 pub struct World {
@@ -35,6 +35,11 @@ impl World {
 
     /// One with these settings, but for short parts of uploads.
     pub async fn with(disks: u128, settings: Settings) -> World {
+        World::on(disks, settings, claystone_stripe::Settings::default()).await
+    }
+
+    /// The same, and with these of stripes.
+    pub async fn on(disks: u128, settings: Settings, of_stripes: claystone_stripe::Settings) -> World {
         let env: Env = claystone_host::env().expect("an environment");
         let meta = Arc::new(SqliteMeta::in_memory(env.cpu.clone()).await.expect("an empty database"));
         let stores = Stores::default();
@@ -56,7 +61,7 @@ impl World {
             memory.push(inner);
             faulty.push(store);
         }
-        let (stripes, _reports) = Stripes::new(env.clone(), stores, claystone_stripe::Settings::default());
+        let (stripes, _reports) = Stripes::new(env.clone(), stores, of_stripes);
         let settings = Settings { part_bytes_min: 1000, ..settings };
         let shared: Arc<dyn Meta> = meta.clone();
         let objects = Objects::new(env.clone(), shared, stripes.clone(), settings);
@@ -84,6 +89,15 @@ impl World {
     pub async fn assert_holds(&self, key: &str, data: &[u8]) {
         let object = self.object(key).await.unwrap_or_else(|| panic!("{key} is there"));
         assert!(self.read(&object, None).await == data, "{key} holds other bytes");
+    }
+
+    /// Bytes of all chunks that live stripes name.
+    pub async fn chunks_bytes(&self) -> u64 {
+        let live = self.meta.stripes(None, 10_000).await.expect("records");
+        let bytes = |stripe: &StripeRecord| {
+            stripe.places.len() as u64 * Layout::chunk_bytes_of(stripe).expect("a stripe that was written")
+        };
+        live.iter().map(bytes).sum()
     }
 
     /// Chunks on all disks, and those that records name.

@@ -56,7 +56,7 @@ pub struct Replayed {
     pub space_as_put: f64,
     /// On average over the time that counts.
     pub space_mean: f64,
-    /// At most in that time.
+    /// At most, at any time from the first byte on.
     pub space_max: f64,
     /// All conversions.
     pub converted: Converted,
@@ -99,7 +99,7 @@ pub struct Converted {
 pub async fn replay(place: &Path, workload: &Workload, keeping: Keeping, seed: u64) -> anyhow::Result<Replayed> {
     let clock = Arc::new(WorkloadClock::new(claystone_host::env()?.clock));
     // One row: as many stripes as there would be of chunks of their full length.
-    let settings = claystone_stripe::Settings { stripe_bytes_max: 1, ..Default::default() };
+    let settings = claystone_stripe::Settings { stripe_bytes_max: 1, bound_from_bytes: 0, ..Default::default() };
     let store = Store::new(place, DISKS, settings, Some(clock.clone())).await?;
     let bucket = store.bucket("files", keeping).await?;
     let follows = matches!(keeping, Keeping::Policy(_));
@@ -174,6 +174,8 @@ impl Replay<'_> {
         self.store.put(&self.bucket, file, bytes).await?;
         self.replayed.put_bytes += self.store.tally.take().written_bytes();
         self.replayed.data_bytes += bytes;
+        self.space.percent = 100.0 * self.replayed.put_bytes as f64 / self.replayed.data_bytes as f64;
+        self.space.percent_max = self.space.percent_max.max(self.space.percent);
         if file + 1 == self.workload.files.len() {
             self.measure().await?;
             self.replayed.space_as_put = self.space.percent;
@@ -360,12 +362,12 @@ struct Space {
 }
 
 impl Space {
-    /// It was as it is until then; what is before `from_s` does not count.
+    /// It was as it is until then; what is before `from_s` does not count but for the most.
     fn count(&mut self, until_s: f64, from_s: f64) {
         let since_s = self.counted_s.max(from_s);
+        self.percent_max = self.percent_max.max(self.percent);
         if until_s > since_s {
             self.percent_seconds += self.percent * (until_s - since_s);
-            self.percent_max = self.percent_max.max(self.percent);
         }
         self.counted_s = self.counted_s.max(until_s);
     }
@@ -472,6 +474,6 @@ mod tests {
         space.count(12.0, 10.0);
         space.percent = 100.0;
         space.count(14.0, 10.0);
-        assert_eq!((space.percent_seconds, space.percent_max), (600.0, 200.0));
+        assert_eq!((space.percent_seconds, space.percent_max), (600.0, 300.0));
     }
 }

@@ -229,7 +229,6 @@ impl Report {
         let bound = || bound.map(|value| Against { name: "bound".to_owned(), value });
         add("space_mean_percent", "%", outcome.space_mean, None);
         add("space_max_percent", "%", outcome.space_max, bound());
-        add("space_while_written_max_percent", "%", outcome.space_max_before, None);
         if !system.is_single() {
             add("merged", "conversions", outcome.merged as f64, None);
             add("split", "conversions", outcome.split as f64, None);

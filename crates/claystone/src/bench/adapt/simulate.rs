@@ -28,9 +28,9 @@ use claystone_env::WallTime;
 use claystone_keeper::{
     BucketSnapshot, Change, Condition, Resident, Settings, Snapshot, Standing, plan_conversions, plan_repairs,
 };
-use claystone_meta::{ChunkPlace, HeatPolicy, StripeRecord};
-use claystone_object::{Cut, cut_to_merge, next_stripe};
-use claystone_stripe::{Heats, Layout, Nodes, sub_bytes_for};
+use claystone_meta::{BucketId, ChunkPlace, HeatPolicy, StripeRecord};
+use claystone_object::{CutInBands, cut_in_bands, cut_to_merge, next_stripe};
+use claystone_stripe::{Heats, Layout, Nodes, Rooms, sub_bytes_for};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -72,10 +72,8 @@ pub struct Outcome {
     pub rebuilt: Rebuilt,
     /// Bytes of chunks for a hundred bytes of files, on average over the time that counts.
     pub space_mean: f64,
-    /// At most in that time.
+    /// At most, at any time from the first byte on.
     pub space_max: f64,
-    /// At most before.
-    pub space_max_before: f64,
     /// Of all conversions.
     pub converted: Moved,
     /// Of encoding what was new: replicas read and parity written.
@@ -155,6 +153,7 @@ struct World<'a> {
     costs: Costs,
     random: ChaCha8Rng,
     heats: Heats,
+    rooms: Rooms,
     events: BinaryHeap<Entry>,
     scheduled: u64,
     now_s: f64,
@@ -209,6 +208,22 @@ struct Band {
     bytes: u64,
 }
 
+/// A stripe that is about to be written.
+#[derive(Debug, Clone, Copy)]
+struct New {
+    code: CodeSpec,
+    /// Of a file.
+    bytes: u64,
+    bands: u16,
+    chunk_bytes: u64,
+}
+
+impl New {
+    fn chunks_bytes(&self) -> u64 {
+        u64::from(self.code.shape().chunks()) * self.chunk_bytes
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     Write { file: usize },
@@ -261,6 +276,11 @@ impl<'a> World<'a> {
                 plan.kept.iter().map(|kept| kept.from.chunk).collect()
             }
         };
+        // The bound is to hold from the first byte on.
+        let rooms = Rooms::new(0);
+        if let Keeping::Policy(policy) = keeping {
+            rooms.found_empty(BUCKET, policy);
+        }
         Ok(World {
             workload,
             keeping,
@@ -268,6 +288,7 @@ impl<'a> World<'a> {
             costs,
             random: ChaCha8Rng::seed_from_u64(seed),
             heats: Heats::new(claystone_stripe::Settings::default().heat_half_life),
+            rooms,
             events: BinaryHeap::new(),
             scheduled: 0,
             now_s: 0.0,
@@ -340,26 +361,26 @@ impl<'a> World<'a> {
         self.now_s >= self.workload.measured_from_s
     }
 
-    /// A file becomes stripes as the store cuts them, of the first code each as long as can be.
+    /// A file becomes stripes as the store cuts them, each as long as can be: of the first code, or compact where the bound leaves no room
+    /// for that.
     fn write(&mut self, file: usize) -> anyhow::Result<()> {
         let (begin, mut left) = (self.bands.len(), self.workload.files[file]);
         while left > 0 {
             let taken = self.workload.files[file] - left;
-            let stripe_bytes_max = |code: CodeSpec| u64::from(code.shape().data) * CHUNK_BYTES_MAX;
-            let next = next_stripe(self.keeping.first(), taken, left, self.cluster.servers(), stripe_bytes_max);
-            let (code, bytes) = next.context("there are servers enough")?;
-            let Cut { bytes, stripe_bytes } = match self.keeping {
-                Keeping::Policy(policy) if code == policy.fast => cut_to_merge(code, policy.compact, bytes),
-                _ => Cut { bytes, stripe_bytes: bytes },
-            };
+            let New { code, bytes, bands, chunk_bytes } = self.next(taken, left)?;
             left -= bytes;
             let shape = code.shape();
             let mut disks = Vec::with_capacity(shape.chunks().into());
             (0..shape.chunks()).for_each(|_| self.place(&mut disks));
-            let bands = vec![self.bands.len()];
-            let chunk_bytes = Layout::new(shape, sub_bytes_for(code), stripe_bytes).chunk_bytes();
+            let band_bytes = u64::from(shape.data / bands) * chunk_bytes;
+            let mut held = bytes;
+            for at in 0..bands.into() {
+                let bytes = held.min(band_bytes);
+                held -= bytes;
+                self.bands.push(Band { stripe: self.stripes.len(), at, bytes });
+            }
+            let bands = (self.bands.len() - usize::from(bands)..self.bands.len()).collect();
             let stripe = Stripe { code, chunk_bytes, bands, disks, born_s: self.now_s };
-            self.bands.push(Band { stripe: self.stripes.len(), at: 0, bytes });
             self.data_bytes += bytes as f64;
             self.chunks_bytes += stripe.chunks_bytes() as f64;
             self.outcome.encoded.read_bytes += stripe.data_bytes() as f64;
@@ -368,6 +389,39 @@ impl<'a> World<'a> {
         }
         self.files[file] = begin..self.bands.len();
         Ok(())
+    }
+
+    /// What the next bytes of a file become, of which so many are in stripes and so many are left.
+    fn next(&self, taken: u64, left: u64) -> anyhow::Result<New> {
+        let stripe_bytes_max = |code: CodeSpec| u64::from(code.shape().data) * CHUNK_BYTES_MAX;
+        let servers = self.cluster.servers();
+        let plain =
+            |code| next_stripe(code, taken, left, servers, stripe_bytes_max).context("there are servers enough");
+        let chunk_bytes = |code: CodeSpec, bytes| Layout::new(code.shape(), sub_bytes_for(code), bytes).chunk_bytes();
+        let (code, bytes) = plain(self.keeping.first())?;
+        let as_one = |code, bytes| New { code, bytes, bands: 1, chunk_bytes: chunk_bytes(code, bytes) };
+        let policy = match self.keeping {
+            Keeping::Policy(policy) if code == policy.fast => policy,
+            _ => return Ok(as_one(code, bytes)),
+        };
+        let cut = cut_to_merge(code, policy.compact, bytes);
+        let fast = New { bytes: cut.bytes, ..as_one(code, cut.stripe_bytes) };
+        if self.rooms.take(BUCKET, &policy, fast.bytes, [fast.chunks_bytes()]).is_some() {
+            return Ok(fast);
+        }
+        let compact = if policy.sources() == 1 {
+            let (code, bytes) = plain(policy.compact)?;
+            Some(as_one(code, bytes))
+        } else {
+            let of = |CutInBands { bytes, bands, band_bytes }| {
+                let chunk_bytes = chunk_bytes(policy.fast, band_bytes);
+                New { code: policy.compact, bytes, bands, chunk_bytes }
+            };
+            cut_in_bands(policy.fast, policy.compact, left, stripe_bytes_max(policy.compact)).map(of)
+        };
+        let new = compact.unwrap_or(fast);
+        self.rooms.take_anyway(BUCKET, &policy, new.bytes, new.chunks_bytes());
+        Ok(new)
     }
 
     /// Adds a disk of a server that has none of these.
@@ -505,7 +559,10 @@ impl<'a> World<'a> {
         let living = self.stripes.iter().enumerate().filter_map(|(id, stripe)| Some((id, stripe.as_ref()?)));
         // As in a store of one node: which disks share a server is not told.
         let nodes = Nodes::default();
-        let snapshot = BucketSnapshot { policy, disks, nodes, stripes: living.map(resident).collect() };
+        let snapshot =
+            BucketSnapshot { policy, disks, nodes, bound_from_bytes: 0, stripes: living.map(resident).collect() };
+        let (space, begin) = (snapshot.space(), self.rooms.begin_look(BUCKET));
+        self.rooms.found(BUCKET, policy, space.data_bytes, space.chunks_bytes(), begin);
         let changes = plan_conversions(&snapshot, CHANGES_MAX);
         self.changes_left = changes.len();
         let gap_s = PLAN_EVERY_S / (changes.len() as f64 + 1.0);
@@ -516,7 +573,10 @@ impl<'a> World<'a> {
 
     fn convert(&mut self, change: &Change) -> anyhow::Result<()> {
         self.changes_left -= 1;
-        if self.tasks_left > 0 {
+        let Keeping::Policy(policy) = self.keeping else { return Ok(()) };
+        let takes = u64::try_from(-change.saved_bytes).unwrap_or(0);
+        let has_room = || takes == 0 || self.rooms.take(BUCKET, &policy, 0, [takes]).is_some();
+        if self.tasks_left > 0 || !has_room() {
             return Ok(());
         }
         let ids: Vec<usize> = change.sources.iter().map(|source| place_of(*source)).collect();
@@ -670,10 +730,8 @@ impl<'a> World<'a> {
         let until_s = until_s.min(self.workload.end_s);
         if until_s > from_s {
             self.space_seconds += percent * (until_s - from_s);
-            self.outcome.space_max = self.outcome.space_max.max(percent);
-        } else {
-            self.outcome.space_max_before = self.outcome.space_max_before.max(percent);
         }
+        self.outcome.space_max = self.outcome.space_max.max(percent);
         self.space_since_s = self.space_since_s.max(until_s);
     }
 }
@@ -702,6 +760,8 @@ fn record(id: usize, stripe: &Stripe) -> StripeRecord {
     }
 }
 
+/// The one that all is in.
+const BUCKET: BucketId = BucketId(1);
 /// As the paper's blocks.
 pub const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// When conversions begin: what was written last was there for a day. The store's own setting is an hour, in which few
