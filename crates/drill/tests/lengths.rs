@@ -162,7 +162,14 @@ fn the_planner_finds_partners_among_unequal_lengths() {
                     });
                 }
             }
-            let snapshot = BucketSnapshot { policy, disks: 99, nodes: Nodes::default(), bound_from_bytes: 0, stripes };
+            let snapshot = BucketSnapshot {
+                policy,
+                disks: 99,
+                nodes: Nodes::default(),
+                bound_from_bytes: 0,
+                whole: None,
+                stripes,
+            };
             let saved: i64 = plan_conversions(&snapshot, usize::MAX).iter().map(|change| change.saved_bytes).sum();
             let space = snapshot.space();
             100.0 * (space.chunks_bytes() as f64 - saved as f64) / space.data_bytes as f64

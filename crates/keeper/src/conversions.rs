@@ -23,8 +23,9 @@
 //!    nothing gives way that is more than a sixteenth as hot; and so on. Until room that was made is taken, nothing that is less hot takes it.
 //! 3. Sources of a merge have chunks of one length, and no two of them chunks on one disk that the merge keeps. On no node they
 //!    have more of these together than a compact stripe has there that is spread over all nodes. Packs in them are to have one code.
-//! 4. What is young stays, but where the bucket takes more than its bound lets writers bring it to ([`HeatPolicy::excess_bytes_max`]): then it is
-//!    merged as all else is, coldest first, after what is older. What failed lately, or is hurt, is left alone, but for what lacks nothing except copies that it is to lose (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
+//! 4. What is young stays, but where the bucket takes more than writers may bring it to ([`HeatPolicy::excess_bytes_max`]): then what is new and
+//!    whole is merged, if that is not made up for by merging what is older. What failed lately, or is hurt, is left alone, but for what lacks nothing
+//!    except copies that it is to lose (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
 //!    what has another code, or what a volume holds. What 3 and 4 say of packs and volumes the transaction looks at once more.
 //! 5. A stripe that objects of several buckets hold is planned for in one of them, and counts in each for the bands that its
 //!    objects hold.
@@ -53,6 +54,8 @@ pub struct BucketSnapshot {
     pub nodes: Nodes,
     /// What is written keeps the bound of a bucket of so many bytes at least.
     pub bound_from_bytes: u64,
+    /// What all parts of the bucket take, as each was looked at last; `None`: it is not known yet.
+    pub whole: Option<Space>,
     /// Its stripes, each once.
     pub stripes: Vec<Resident>,
 }
@@ -93,6 +96,8 @@ pub enum Standing {
     Young {
         /// Seconds until it counts.
         seconds_left: u64,
+        /// Whether it may be merged all the same where the bucket takes more than writers may bring it to: it is new, and whole.
+        gives_way: bool,
     },
     /// It could be, but chunks of it are lost or do not answer.
     Hurt {
@@ -278,7 +283,7 @@ impl BucketSnapshot {
             // What was tried was to move its chunks apart.
             Standing::Waits if wants_more && !stripe.is_apart() => {}
             Standing::Ready | Standing::LacksCopies => {}
-            Standing::Young { seconds_left } => return Why::Young { seconds_left },
+            Standing::Young { seconds_left, .. } => return Why::Young { seconds_left },
             Standing::Hurt { chunks } => return Why::Hurt { chunks },
             Standing::Waits => return Why::Waits,
             Standing::ShortRow => return Why::ShortRow { code: to },
@@ -399,9 +404,9 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
         saved_bytes: encoding_saves(stripe),
         why: Why::Settled { heat: stripe.heat, cold_below },
     }));
-    if compact_fits {
+    if let Some(whole) = snapshot.whole.filter(|_| compact_fits) {
         let given_back: i64 = changes.iter().map(|change| change.saved_bytes).sum();
-        merge_what_is_new(snapshot, &space, given_back, &mut changes);
+        changes.extend(merges_of_new(snapshot, &whole, given_back));
     }
     if fast_fits {
         let mut hot: Vec<&Resident> =
@@ -449,36 +454,34 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
     changes
 }
 
-/// Merges also what is new, coldest first, while the bucket would take more than its bound lets writers bring it to after `changes`, which
-/// give so many bytes back.
-fn merge_what_is_new(snapshot: &BucketSnapshot, space: &Space, given_back: i64, changes: &mut Vec<Change>) {
+/// Merges of what is new, that which takes most and is coldest first, while the bucket, which takes `whole` and is given so many bytes back by
+/// other changes, would take more than writers may bring it to.
+fn merges_of_new(snapshot: &BucketSnapshot, whole: &Space, given_back: i64) -> Vec<Change> {
     let policy = &snapshot.policy;
-    let excess_bytes = policy.excess_bytes(space.data_bytes, space.chunks_bytes());
-    let most_bytes = policy.excess_bytes_max(space.data_bytes, snapshot.bound_from_bytes);
-    let mut over_bytes = excess_bytes - most_bytes - given_back;
+    let percent_max = policy.percent_max;
+    let most_bytes = policy.excess_bytes_max(whole.data_bytes, snapshot.bound_from_bytes);
+    let mut over_bytes = policy.excess_bytes(whole.data_bytes, whole.chunks_bytes()) - most_bytes - given_back;
+    let mut merges = Vec::new();
     if over_bytes <= 0 {
-        return;
+        return merges;
     }
-    let planned: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
-    let is_new = |stripe: &&Resident| {
-        (stripe.standing.may_change() || matches!(stripe.standing, Standing::Young { .. }))
-            && !planned.contains(&stripe.stripe)
-    };
-    let codes: BTreeSet<CodeSpec> = snapshot.stripes.iter().map(|stripe| stripe.code).collect();
+    let gives_way = |stripe: &&Resident| matches!(stripe.standing, Standing::Young { gives_way: true, .. });
+    let new: Vec<&Resident> = snapshot.stripes.iter().filter(gives_way).collect();
+    let codes: BTreeSet<CodeSpec> = new.iter().map(|stripe| stripe.code).collect();
     let fresh = codes.into_iter().filter(|code| policy.rows_alike() && policy.is_fresh(*code));
     for code in fresh.chain([policy.fast]) {
-        let stripes = snapshot.stripes.iter().filter(|stripe| stripe.code == code).filter(is_new);
+        let stripes = new.iter().copied().filter(|stripe| stripe.code == code);
         let mut pool = Pool::new(snapshot, stripes.collect());
         while over_bytes > 0
             && let Some(group) = pool.next(|_| true)
         {
-            let (heat, percent) = (hottest(&group), space.percent());
-            let why = Why::OverBound { heat, percent, percent_max: policy.percent_max };
+            let why = Why::OverBound { heat: hottest(&group), percent: whole.percent(), percent_max };
             let change = merge(policy, &group, why);
             over_bytes -= change.saved_bytes;
-            changes.push(change);
+            merges.push(change);
         }
     }
+    merges
 }
 
 /// Compact stripes that take more than their living bands would alone.

@@ -82,6 +82,10 @@ impl Keeper {
     async fn convert_loop(self) {
         loop {
             if self.repairs() {
+                // Writers want to know what buckets take all the same.
+                if let Err(error) = self.find_rooms_once().await {
+                    self.failed("looking at buckets", &error).await;
+                }
                 self.rest(&self.inner.convert_wake, MOVE_EVERY).await;
                 continue;
             }

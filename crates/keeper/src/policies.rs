@@ -21,7 +21,7 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_meta::{
     BucketId, BucketRecord, HeatPolicy, MetaError, Span, SpanPlace, StripeNames, StripeRecord, VersionRef,
 };
-use claystone_stripe::{Family, Layout, StripeError};
+use claystone_stripe::{Family, Layout, StripeError, Taken};
 
 use crate::backoff::Cause;
 use crate::batch::carry_out_all;
@@ -135,49 +135,29 @@ impl Keeper {
     /// The metadata store failed; what was committed before stays.
     pub async fn convert_once(&self) -> Result<PolicyRound, KeeperError> {
         let mut round = PolicyRound::default();
-        // A bucket that is made while they are read is none that is gone.
-        let rooms = self.inner.stripes.rooms();
-        let mut with_room = rooms.buckets();
-        let buckets = self.inner.meta.buckets().await?;
-        let with_policy = |bucket: BucketRecord| bucket.policy.map(|policy| (bucket, policy));
-        let buckets: Vec<(BucketRecord, HeatPolicy)> = buckets.into_iter().filter_map(with_policy).collect();
-        self.state().followed.retain(|name, _| buckets.iter().any(|(bucket, _)| bucket.name == *name));
-        with_room.retain(|id| buckets.iter().all(|(bucket, _)| bucket.id != *id));
-        with_room.into_iter().for_each(|bucket| rooms.forget(bucket));
+        let buckets = self.buckets_with_policies().await?;
         if buckets.is_empty() {
             self.conversions_left();
             return Ok(round);
         }
         self.load_heats().await?;
         let view = self.observe().await?;
+        self.find_rooms(&buckets, &view).await?;
         for (bucket, policy) in buckets {
             let began = self.now();
-            // Under another policy it is gone through anew.
-            let known = |known: &&Followed| known.policy == Some(policy);
-            let after = self.state().followed.get(&bucket.name).filter(known).and_then(|known| known.after.clone());
-            let taken_before = rooms.begin_look(bucket.id);
-            let Look { snapshot, end, shared } = self.look_at_bucket(&bucket, policy, &view, after.clone()).await?;
+            let snapshot = self.look_on(&bucket, policy, &view).await?;
             let changes = plan_conversions(&snapshot, usize::MAX);
             let mut left = changes.len() as u64;
             let looked = self.now().since(began);
-            let mut known = self.state().followed.remove(&bucket.name).unwrap_or_default();
-            known.shared.add(shared, end.is_none());
-            if known.policy.replace(policy) != Some(policy) {
-                known.parts = BucketParts::default();
+            if let Some(known) = self.state().followed.get_mut(&bucket.name) {
+                known.parts.set_left(left);
             }
-            known.parts.add(BucketPart { after, space: snapshot.space(), left, taken_before }, end.is_none());
-            if known.parts.whole() {
-                let space = known.parts.space();
-                rooms.found(bucket.id, policy, space.data_bytes, space.chunks_bytes(), known.parts.taken_before());
-            }
-            known.after = end;
-            self.state().followed.insert(bucket.name.clone(), known);
             self.conversions_left();
             round.spread += self.spread(&snapshot.crowded()).await?;
             let began = self.now();
             let goes_on = |begun: usize| is_recent(looked, self.now().since(began), begun) && !self.repairs();
             let act = |change: Change| async move {
-                match self.carry_out_of(bucket.id, &policy, &change).await {
+                match self.carry_out(bucket.id, &policy, &change).await {
                     Ok(()) => Ok(Some(Kind::of(&change.why))),
                     Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => Err(KeeperError::from(error)),
                     Err(error) => {
@@ -206,6 +186,96 @@ impl Keeper {
         }
         self.conversions_left();
         Ok(round)
+    }
+
+    /// Buckets that have a policy. What is known of the others is forgotten.
+    async fn buckets_with_policies(&self) -> Result<Vec<(BucketRecord, HeatPolicy)>, KeeperError> {
+        // A bucket that is made while they are read is none that is gone.
+        let rooms = self.inner.stripes.rooms();
+        let mut with_room = rooms.buckets();
+        let buckets = self.inner.meta.buckets().await?;
+        let with_policy = |bucket: BucketRecord| bucket.policy.map(|policy| (bucket, policy));
+        let buckets: Vec<(BucketRecord, HeatPolicy)> = buckets.into_iter().filter_map(with_policy).collect();
+        self.state().followed.retain(|name, _| buckets.iter().any(|(bucket, _)| bucket.name == *name));
+        with_room.retain(|id| buckets.iter().all(|(bucket, _)| bucket.id != *id));
+        with_room.into_iter().for_each(|bucket| rooms.forget(bucket));
+        Ok(buckets)
+    }
+
+    /// Looks at all buckets with policies of which it is not known what they take, as after a start, and changes nothing. Half of the time
+    /// is left to others.
+    ///
+    /// # Errors
+    /// The metadata store failed.
+    pub async fn find_rooms_once(&self) -> Result<(), KeeperError> {
+        let buckets = self.buckets_with_policies().await?;
+        let rooms = self.inner.stripes.rooms();
+        if buckets.iter().all(|(bucket, policy)| rooms.is_known(bucket.id, policy)) {
+            return Ok(());
+        }
+        self.load_heats().await?;
+        let view = self.observe().await?;
+        self.find_rooms(&buckets, &view).await
+    }
+
+    async fn find_rooms(&self, buckets: &[(BucketRecord, HeatPolicy)], view: &View) -> Result<(), KeeperError> {
+        for (bucket, policy) in buckets {
+            while !self.inner.stripes.rooms().is_known(bucket.id, policy) {
+                let began = self.now();
+                self.look_on(bucket, *policy, view).await?;
+                self.inner.env.clock.sleep(self.now().since(began)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a bucket, or at the next part of it, and remembers what it takes.
+    async fn look_on(
+        &self,
+        bucket: &BucketRecord,
+        policy: HeatPolicy,
+        view: &View,
+    ) -> Result<BucketSnapshot, KeeperError> {
+        let rooms = self.inner.stripes.rooms();
+        let taken_before = rooms.begin_look(bucket.id);
+        // Under another policy it is gone through anew.
+        let known = |known: &&Followed| known.policy == Some(policy);
+        let after = self.state().followed.get(&bucket.name).filter(known).and_then(|known| known.after.clone());
+        let Look { mut snapshot, end, shared } = self.look_at_bucket(bucket, policy, view, after.clone()).await?;
+        let space = snapshot.space();
+        let mut known = self.state().followed.remove(&bucket.name).unwrap_or_default();
+        known.shared.add(shared, end.is_none());
+        if known.policy.replace(policy) != Some(policy) {
+            known.parts = BucketParts::default();
+        }
+        known.parts.add(BucketPart { after, space, left: 0, taken_before }, end.is_none());
+        known.after = end;
+        snapshot.whole = known.parts.whole().then(|| known.parts.space());
+        let taken_before = known.parts.taken_before();
+        self.state().followed.insert(bucket.name.clone(), known);
+        if let Some(whole) = &snapshot.whole {
+            let parts = self.space_of_uploads(bucket.id, policy, view).await?;
+            let data_bytes = whole.data_bytes + parts.data_bytes;
+            let chunks_bytes = whole.chunks_bytes() + parts.chunks_bytes();
+            rooms.found(bucket.id, &policy, data_bytes, chunks_bytes, taken_before);
+        }
+        Ok(snapshot)
+    }
+
+    /// What parts of uploads that are not complete take, which will be objects of the bucket.
+    async fn space_of_uploads(&self, bucket: BucketId, policy: HeatPolicy, view: &View) -> Result<Space, KeeperError> {
+        let (mut after, mut space) = (None, Space::default());
+        loop {
+            let page = PAGE.min(self.inner.settings.look_stripes_max);
+            let (spans, end) = self.inner.meta.uploaded_spans(bucket, after.as_ref(), page).await?;
+            let mut looking = Looking::new(self, policy, view);
+            spans.iter().for_each(|span| looking.add(span));
+            space = [space, self.snapshot_of(policy, looking).space()].into_iter().sum();
+            after = end;
+            if after.is_none() {
+                return Ok(space);
+            }
+        }
     }
 
     /// Why the stripes of an object, or all of a bucket, have the codes that they have. Of a large bucket the first
@@ -250,6 +320,7 @@ impl Keeper {
         let found = snapshot.space();
         let is_all = is_first && end.is_none();
         let (space, part) = if is_all { (Some(found), None) } else { (of_parts, Some(found)) };
+        snapshot.whole = space;
         if let Some((_, spans)) = &object {
             let mut beyond = Looking::new(self, policy, &view);
             let known = |id: StripeId| snapshot.stripes.iter().any(|stripe| stripe.stripe == id);
@@ -321,7 +392,6 @@ impl Keeper {
             }
             after.clone_from(&end);
         }
-        let (disks, nodes) = (looking.writable, self.inner.stripes.stores().nodes());
         let mut shared = looking.count_names().await?;
         let has_code =
             |stripe: &Resident| [policy.fast, policy.compact].contains(&stripe.code) || policy.is_fresh(stripe.code);
@@ -343,30 +413,33 @@ impl Keeper {
                 resident.standing = Standing::Elsewhere;
             }
         }
-        let bound_from_bytes = self.inner.stripes.rooms().bound_from_bytes();
-        let snapshot = BucketSnapshot { policy, disks, nodes, bound_from_bytes, stripes: looking.finish() };
-        Ok(Look { snapshot, end, shared })
+        Ok(Look { snapshot: self.snapshot_of(policy, looking), end, shared })
     }
 
-    /// Carries out a change of a bucket, if it gives space back or finds the room that it takes.
-    async fn carry_out_of(
+    fn snapshot_of(&self, policy: HeatPolicy, looking: Looking<'_>) -> BucketSnapshot {
+        let (disks, nodes) = (looking.writable, self.inner.stripes.stores().nodes());
+        let bound_from_bytes = self.inner.stripes.rooms().bound_from_bytes();
+        BucketSnapshot { policy, disks, nodes, bound_from_bytes, whole: None, stripes: looking.finish() }
+    }
+
+    /// Carries out a change of a bucket, if it gives space back or finds room for what it takes.
+    pub(crate) async fn carry_out(
         &self,
         bucket: BucketId,
         policy: &HeatPolicy,
         change: &Change,
     ) -> Result<(), ConversionError> {
-        // While it is not known what all of a bucket takes, nobody writes more to it than the compact code takes: what is planned has room.
-        let (rooms, takes) = (self.inner.stripes.rooms(), u64::try_from(-change.saved_bytes).unwrap_or(0));
-        if takes > 0 && rooms.is_known(bucket, policy) && rooms.take(bucket, policy, 0, [takes]).is_none() {
-            return Err(ConversionError::NoRoom { stripe: change.sources[0] });
+        let mut room = None;
+        if let Some(takes) = change.saved_bytes.checked_neg().filter(|takes| *takes > 0) {
+            room = self.inner.stripes.rooms().take_for_split(bucket, policy, takes as u64);
+            if room.is_none() {
+                return Err(ConversionError::NoRoom { stripe: change.sources[0] });
+            }
         }
-        self.carry_out(policy, change).await
-    }
-
-    pub(crate) async fn carry_out(&self, policy: &HeatPolicy, change: &Change) -> Result<(), ConversionError> {
         let family = Family { fast: policy.fast, compact: policy.compact };
         let (_, bytes) = self.convert_counted(&change.sources, change.to, Some(family)).await?;
         tracing::debug!(stripes = ?change.sources, to = %change.to, why = %change.why, "stripes were converted");
+        room.into_iter().for_each(Taken::name);
         let mut state = self.state();
         let totals = &mut state.converted;
         let (count, of_kind) = match Kind::of(&change.why) {
@@ -544,8 +617,8 @@ impl<'a> Looking<'a> {
     fn standing(&self, stripe: &StripeRecord) -> Standing {
         let keeper = self.keeper;
         let age = keeper.inner.env.clock.wall().unix_ms.saturating_sub(stripe.id.created().unix_ms);
-        let watched = keeper.now().since(keeper.inner.started);
-        let young = is_young(&keeper.inner.settings, Duration::from_millis(age), watched);
+        let (age, watched) = (Duration::from_millis(age), keeper.now().since(keeper.inner.started));
+        let young = is_young(&keeper.inner.settings, age, watched);
         let exposure = self.disks.exposure(stripe);
         let is_fresh = self.policy.is_fresh(stripe.code);
         if !self.policy.rows_alike() && !is_fresh && !Layout::is_whole_rows(stripe).unwrap_or(false) {
@@ -553,7 +626,8 @@ impl<'a> Looking<'a> {
         } else if self.disks.deferred.contains(&stripe.id) {
             Standing::Waits
         } else if let Some(left) = young {
-            Standing::Young { seconds_left: left.as_secs().max(1) }
+            let gives_way = age < keeper.inner.settings.convert_after && exposure.whole();
+            Standing::Young { seconds_left: left.as_secs().max(1), gives_way }
         } else if is_fresh && self.disks.lacks_copies_only(stripe) {
             Standing::LacksCopies
         } else if !exposure.whole() {

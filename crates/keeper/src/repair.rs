@@ -234,15 +234,17 @@ impl Keeper {
     async fn carry_out_work(&self, work: Work, families: &Families) -> Result<Outcome, KeeperError> {
         match work {
             Work::Repair(task) => self.repair(task, families).await,
-            Work::Convert(waiting, task) => match self.carry_out(&waiting.policy, &waiting.change).await {
-                Ok(()) => Ok(Outcome::Converted),
-                Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => Err(error.into()),
-                Err(error) => {
-                    // The others are planned again with the next batch.
-                    self.conversion_failed(&waiting.change, &error);
-                    self.repair(task, families).await
+            Work::Convert(waiting, task) => {
+                match self.carry_out(waiting.bucket, &waiting.policy, &waiting.change).await {
+                    Ok(()) => Ok(Outcome::Converted),
+                    Err(ConversionError::Meta(error @ MetaError::Unavailable { .. })) => Err(error.into()),
+                    Err(error) => {
+                        // The others are planned again with the next batch.
+                        self.conversion_failed(&waiting.change, &error);
+                        self.repair(task, families).await
+                    }
                 }
-            },
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use claystone_chunk::StripeId;
 use claystone_env::Moment;
-use claystone_meta::HeatPolicy;
+use claystone_meta::{BucketId, HeatPolicy};
 
 use crate::conversions::{Change, Resident, Standing, plan_conversions};
 use crate::policies::{LOOK_SHARE, Look};
@@ -21,6 +21,7 @@ use crate::{Keeper, KeeperError};
 /// A conversion that would be carried out if none of its stripes had lost anything.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitingChange {
+    pub(crate) bucket: BucketId,
     pub(crate) policy: HeatPolicy,
     pub(crate) change: Change,
 }
@@ -75,7 +76,7 @@ impl Keeper {
                 let changes = if ids.is_empty() { Vec::new() } else { plan_conversions(&snapshot, usize::MAX) };
                 let changes =
                     changes.into_iter().filter(|change| change.sources.iter().any(|source| ids.contains(source)));
-                changes.for_each(|change| waiting.add(WaitingChange { policy, change }));
+                changes.for_each(|change| waiting.add(WaitingChange { bucket: bucket.id, policy, change }));
                 after = end;
                 if after.is_none() {
                     break;
@@ -101,7 +102,11 @@ mod tests {
         let policy = HeatPolicy::named("rsm-6+3").expect("a preset");
         let why = Why::Cold { heat: 0.0, cold_below: policy.cold_below, sources: sources.len() as u16 };
         let sources = sources.iter().copied().map(StripeId).collect();
-        WaitingChange { policy, change: Change { sources, to: policy.compact, saved_bytes: 1, why } }
+        WaitingChange {
+            bucket: BucketId(1),
+            policy,
+            change: Change { sources, to: policy.compact, saved_bytes: 1, why },
+        }
     }
 
     #[test]

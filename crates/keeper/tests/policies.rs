@@ -10,7 +10,7 @@ use claystone_chunk::testing::Faults;
 use claystone_keeper::{ConversionError, Overall, Settings, Space, Why};
 use claystone_meta::{
     BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject, ObjectRecords,
-    PRESETS, Precondition, VersionRef, Versioning,
+    PRESETS, PartRecord, Precondition, StripeRecord, UploadId, UploadRecord, UploadRecords, VersionRef, Versioning,
 };
 use claystone_stripe::Stripes;
 use support::adaptive::{
@@ -428,10 +428,8 @@ fn a_large_bucket_takes_what_its_parts_take_together() {
             let rows = |space: Space| space.data_bytes / BYTES as u64;
             (explained.space.map(rows), explained.part.map(rows), explained.stripes.len())
         };
-        assert_eq!(look().await, (3, false, 0));
         assert_eq!(explained(Some("e")).await, (None, Some(3), 1), "where its part begins is not known yet");
-        assert_eq!(look().await, (10, false, 0));
-        assert_eq!(look().await, (15, true, 1));
+        // All are looked at before any is converted.
         for _ in 0..3 {
             assert_eq!(look().await, (15, true, 1));
         }
@@ -443,7 +441,76 @@ fn a_large_bucket_takes_what_its_parts_take_together() {
         store.keeper.convert_once().await.expect("the database answers");
         let other = "rsm:3+2/rsm:6+2<=170%,0.25..1.00".parse().expect("valid");
         store.meta.set_policy("b", Some(other)).await.expect("it is there");
-        assert_eq!(look().await, (3, false, 0));
+        let (bucket, rooms) = (store.meta.bucket("b").await.expect("it is there").id, store.stripes.rooms());
+        assert!(rooms.is_known(bucket, &store.policy) && !rooms.is_known(bucket, &other));
+        store.keeper.find_rooms_once().await.expect("the database answers");
+        assert!(rooms.is_known(bucket, &other));
+    });
+}
+
+/// What a look found, and what is taken after it, is all that a bucket may take: parts of uploads count, and splits take room as writers do.
+#[test]
+fn writers_and_splits_share_the_room_that_a_look_finds() {
+    with_policy(9, "rsm:3+2/rsm:6+2<=150%,0.25..1.00", |store| async move {
+        let bucket = store.meta.bucket("b").await.expect("it is there").id;
+        let (rooms, policy) = (store.stripes.rooms(), store.policy);
+        let gib = 1 << 30;
+        // 16.7 % of a gibibyte, of which writers have three quarters.
+        let fits = |data_bytes: u64| rooms.take(bucket, &policy, data_bytes, [data_bytes / 3 * 5]).is_some();
+        assert!(!fits(1 << 20), "nobody has looked");
+        store.keeper.find_rooms_once().await.expect("the database answers");
+        assert!(fits(gib / 3) && !fits(gib / 2));
+        // A part of an upload that is fast, as long as a third of that.
+        let upload = UploadRecord {
+            id: UploadId("u".to_owned()),
+            bucket,
+            key: "k".to_owned(),
+            created: store.env.clock.wall(),
+            attributes: Vec::new(),
+        };
+        store.meta.create_upload(upload.clone()).await.expect("begun");
+        let (stripe, _claim) = store.write(BYTES).await;
+        let long = StripeRecord { data_bytes: gib / 8, ..stripe };
+        let part = PartRecord {
+            number: 1,
+            content: None,
+            bytes: gib / 8,
+            etag: "e".to_owned(),
+            created: store.env.clock.wall(),
+            attributes: Vec::new(),
+        };
+        store.meta.put_part(&upload.id, part, NewContent::Stripes(vec![long.into()])).await.expect("taken");
+        store.age().await;
+        store.keeper.convert_once().await.expect("the database answers");
+        assert!(fits(gib / 5) && !fits(gib / 3), "it takes room");
+        store.meta.abort_upload(bucket, "k", &upload.id).await.expect("it was begun");
+        store.keeper.convert_once().await.expect("the database answers");
+        assert!(fits(gib / 3), "and gives it back");
+    });
+    // A split finds none that is all taken.
+    with_policy(9, "rsm:3+2/rsm:6+2<=400%,0.25..1.00", |store| async move {
+        let bucket = store.meta.bucket("b").await.expect("it is there").id;
+        for key in ["a", "b"] {
+            store.put(key, BYTES).await;
+        }
+        let ids = [store.span("a").await.stripe.id, store.span("b").await.stripe.id];
+        store.keeper.convert(&ids, store.policy.compact).await.expect("they lie in two lanes");
+        store.age().await;
+        store.keeper.convert_once().await.expect("the database answers");
+        let all = store.stripes.rooms().take_anyway(bucket, &store.policy, 0, 3 << 30);
+        for (failed, split) in [(1, 0), (0, 1)] {
+            for _ in 0..9 {
+                store.read("a").await;
+                store.read("b").await;
+            }
+            let round = store.keeper.convert_once().await.expect("the database answers");
+            assert_eq!((round.failed, round.split), (failed, split));
+            if failed > 0 {
+                store.stripes.rooms().forget(bucket);
+                store.age().await;
+            }
+        }
+        drop(all);
     });
 }
 

@@ -452,9 +452,9 @@ pub struct Conversion {
 /// Where a walk through what a bucket holds has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpanPlace {
-    /// The key.
+    /// The key, or the name of an upload.
     pub key: String,
-    /// Which of its versions, opaque.
+    /// Which of its versions, opaque, or the number of a part.
     pub sequence: i64,
     /// Which span of its content.
     pub position: u64,
@@ -647,6 +647,13 @@ pub trait HeatRecords: Send + Sync {
     /// What objects of a bucket hold, behind `after`, in the order of keys, versions and bytes. A stripe comes as
     /// often as it is held; one whose record cannot be read is left out. Returns where the page ends, `None` at the end.
     async fn bucket_spans(
+        &self,
+        bucket: BucketId,
+        after: Option<&SpanPlace>,
+        limit: usize,
+    ) -> Result<(Vec<Span>, Option<SpanPlace>), MetaError>;
+    /// What parts of uploads into a bucket hold that are not complete, as [`HeatRecords::bucket_spans`], in the order of uploads and numbers.
+    async fn uploaded_spans(
         &self,
         bucket: BucketId,
         after: Option<&SpanPlace>,

@@ -154,7 +154,7 @@ impl Objects {
             let _ = self.meta.delete_bucket(name).await;
             return Err(error.into());
         }
-        policy.iter().for_each(|policy| self.stripes.rooms().found_empty(bucket.id, *policy));
+        policy.iter().for_each(|policy| self.stripes.rooms().found_empty(bucket.id, policy));
         Ok(BucketRecord { policy, ..bucket })
     }
 
@@ -221,11 +221,15 @@ impl Objects {
         policy.iter().try_for_each(|policy| self.check_policy(policy))?;
         self.meta.set_policy(bucket, policy).await?;
         // What a bucket takes is known when upkeep looks at it next, but for one that has nothing.
-        if let Some(policy) = policy {
-            let bucket = self.meta.bucket(bucket).await?.id;
-            if self.meta.bucket_spans(bucket, None, 1).await?.0.is_empty() {
-                self.stripes.rooms().found_empty(bucket, policy);
-            }
+        if let Some(policy) = policy
+            && let Ok(bucket) = self.meta.bucket(bucket).await
+            && let (Ok((objects, _)), Ok((parts, _))) =
+                (self.meta.bucket_spans(bucket.id, None, 1).await, self.meta.uploaded_spans(bucket.id, None, 1).await)
+            && objects.is_empty()
+            && parts.is_empty()
+            && !self.stripes.rooms().is_known(bucket.id, &policy)
+        {
+            self.stripes.rooms().found_empty(bucket.id, &policy);
         }
         Ok(())
     }
@@ -425,6 +429,8 @@ impl Objects {
                 let Source::Pack { packed, bytes } = &source else {
                     if refused {
                         objects.abandon(source);
+                    } else {
+                        source.end_taking(result.is_ok());
                     }
                     break result.map_err(ObjectError::from);
                 };
@@ -456,8 +462,8 @@ impl Objects {
         }
         let engine = self.stripes.clone();
         let discard = async move {
-            for (new, _claim) in &stripes {
-                engine.discard(&new.stripe).await;
+            for unnamed in &stripes {
+                engine.discard(&unnamed.new.stripe).await;
             }
         };
         self.env.tasks.spawn("abandon", Box::pin(discard));

@@ -165,6 +165,8 @@ pub fn cut_to_merge(fast: CodeSpec, compact: CodeSpec, bytes: u64) -> Cut {
 /// A stripe that is written compact at once, as if fast ones had been merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutInBands {
+    /// Its code: the compact one, or what fits a few bytes.
+    pub code: CodeSpec,
     /// Bytes of the content.
     pub bytes: u64,
     /// Fast stripes that it takes the place of.
@@ -173,21 +175,43 @@ pub struct CutInBands {
     pub band_bytes: u64,
 }
 
-/// Cuts the next stripe of `bytes` bytes of a content that are written as `compact` at once, so that it can be split into stripes of `fast`,
-/// several of which make one, each stripe of about `bytes_max` bytes at most; `None`: so short a content does not reach all of them, or the codes cut
-/// rows differently.
-pub fn cut_in_bands(fast: CodeSpec, compact: CodeSpec, bytes: u64, bytes_max: u64) -> Option<CutInBands> {
-    let (shape, bands) = (fast.shape(), compact.shape().data / fast.shape().data);
-    if shape.alpha != compact.shape().alpha {
-        return None;
+/// Cuts the next stripe of `left` bytes of a content, behind `taken` others, of which `cut` would be fast, to be written compact at once: so that it can be
+/// split into fast ones, of which several make one. A stripe of several has about `bands_bytes_max` bytes at most. `None`: so short a content does not
+/// reach all bands. Where the codes cut rows differently only whole rows are converted: what has none stays as it is written.
+pub fn cut_in_bands(
+    policy: &HeatPolicy,
+    cut: Cut,
+    taken: u64,
+    left: u64,
+    disks: usize,
+    stripe_bytes_max: impl Fn(CodeSpec) -> u64,
+    bands_bytes_max: u64,
+) -> Option<CutInBands> {
+    let HeatPolicy { fast, compact, .. } = *policy;
+    if policy.sources() > 1 {
+        return cut_in_several(policy, left, bands_bytes_max.min(stripe_bytes_max(compact)));
     }
+    if policy.rows_alike() || cut.stripe_bytes.is_multiple_of(row_bytes(fast)) {
+        return Some(CutInBands { code: compact, bytes: cut.bytes, bands: 1, band_bytes: cut.stripe_bytes });
+    }
+    let (code, bytes) = next_stripe(compact, taken, left, disks, stripe_bytes_max)?;
+    Some(CutInBands { code, bytes, bands: 1, band_bytes: bytes })
+}
+
+fn cut_in_several(policy: &HeatPolicy, bytes: u64, bytes_max: u64) -> Option<CutInBands> {
+    let (fast, bands) = (policy.fast, policy.sources());
     let rows_bytes = u64::from(bands) * row_bytes(fast);
     let most = (bytes_max / rows_bytes).max(1) * rows_bytes;
     // What would be left behind is too little for rows of its own.
     let bytes = if bytes < most + rows_bytes { bytes } else { most };
-    let layout = Layout::new(shape, sub_bytes_for(fast), bytes.div_ceil(bands.into()));
-    let band_bytes = u64::from(shape.data) * layout.chunk_bytes();
-    (bytes > u64::from(bands - 1) * band_bytes).then_some(CutInBands { bytes, bands, band_bytes })
+    let bytes = if policy.rows_alike() { bytes } else { bytes - bytes % rows_bytes };
+    if bytes == 0 {
+        return None;
+    }
+    let layout = Layout::new(fast.shape(), sub_bytes_for(fast), bytes.div_ceil(bands.into()));
+    let band_bytes = u64::from(fast.shape().data) * layout.chunk_bytes();
+    let reaches_all = bytes > u64::from(bands - 1) * band_bytes;
+    reaches_all.then_some(CutInBands { code: policy.compact, bytes, bands, band_bytes })
 }
 
 /// How many of `bytes` go into a stripe that is to be merged. Stripes merge if their chunks have one length, and lengths in
@@ -341,21 +365,25 @@ mod tests {
 
     #[test]
     fn what_is_compact_at_once_is_cut_in_bands_that_all_hold_some_of_it() {
-        let valid = |code: &str| code.parse::<CodeSpec>().expect("valid");
         let (kib, mib) = (1 << 10, 1 << 20);
-        for (fast, compact) in [("rsm:6+3", "rsm:12+3"), ("pc:2x5", "pc:6x5"), ("rsm:2+1", "rsm:4+1")] {
-            let (fast, compact) = (valid(fast), valid(compact));
+        let of = |policy: &HeatPolicy, left: u64| {
+            let cut = cut_to_merge(policy.fast, policy.compact, left);
+            cut_in_bands(policy, cut, 0, left, 99, |_| 64 * mib, 16 * mib)
+        };
+        for text in ["rsm:6+3/rsm:12+3", "pc:2x5/pc:6x5", "rsm:2+1/rsm:4+1"] {
+            let policy: HeatPolicy = format!("{text}<=150%,0.25..1.00").parse().expect("valid");
+            let HeatPolicy { fast, compact, .. } = policy;
             let row = u64::from(compact.shape().data) * 64 * kib;
-            for bytes in
-                [16 * kib + 1, 100 * kib, row - 1, row, row + 1, 16 * mib, 16 * mib + row, 17 * mib, 99 * mib + 7]
-            {
+            let lengths =
+                [16 * kib + 1, 100 * kib, row - 1, row, row + 1, 16 * mib, 16 * mib + row, 17 * mib, 99 * mib + 7];
+            for bytes in lengths {
                 let (mut left, mut stripes) = (bytes, 0);
                 while left > 0 {
-                    let cut = cut_in_bands(fast, compact, left, 16 * mib).expect("it reaches all bands");
-                    let CutInBands { bytes, bands, band_bytes } = cut;
+                    let cut = of(&policy, left).expect("it reaches all bands");
+                    let CutInBands { code, bytes, bands, band_bytes } = cut;
                     let all_bytes = u64::from(bands) * band_bytes;
                     assert!(bytes <= left && bytes <= all_bytes && bytes > all_bytes - band_bytes, "{cut:?} of {left}");
-                    assert!(bytes < 16 * mib + row, "{cut:?}");
+                    assert!(code == compact && bytes < 16 * mib + row, "{cut:?}");
                     assert!(all_bytes - bytes < u64::from(compact.shape().data) * 64 + 16, "few zeros: {cut:?}");
                     let layout = Layout::new(fast.shape(), sub_bytes_for(fast), band_bytes);
                     assert_eq!(
@@ -368,8 +396,20 @@ mod tests {
                 assert!(stripes <= 1 + bytes / (16 * mib - row), "{stripes} of {bytes}");
             }
         }
-        assert_eq!(cut_in_bands(valid("rsm:6+3"), valid("rsm:12+3"), 300, 16 * mib), None);
-        assert_eq!(cut_in_bands(valid("mirror:3x3"), valid("clay:6+2:7"), mib, 16 * mib), None);
+        let policy = |text: &str| -> HeatPolicy { text.parse().expect("valid") };
+        let cut = |text: &str, left| {
+            of(&policy(text), left).map(|cut| (cut.code.to_string(), cut.bytes, cut.bands, cut.band_bytes))
+        };
+        assert_eq!(cut("rsm:6+3/rsm:12+3<=150%,0.25..1.00", 300), None);
+        // Where rows differ, whole ones, or what cannot be split.
+        let of_one = |left| cut("mirror:6x3/clay:6+2:7<=160%,0.25..1.00", left);
+        let clay = |bytes, whole| Some(("clay:6+2:7".to_owned(), bytes, 1, whole));
+        assert_eq!(of_one(mib), clay(768 * kib, 768 * kib));
+        assert_eq!(of_one(380 * kib), clay(380 * kib, 384 * kib));
+        assert_eq!(of_one(100 * kib), clay(100 * kib, 100 * kib));
+        let of_two = |left| cut("mirror:3x3/clay:6+2:7<=160%,0.25..1.00", left);
+        assert_eq!(of_two(383 * kib), None);
+        assert_eq!(of_two(mib), Some(("clay:6+2:7".to_owned(), 768 * kib, 2, 384 * kib)));
     }
 
     #[test]

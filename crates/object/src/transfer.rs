@@ -10,7 +10,7 @@ use claystone_chunk::ByteRange;
 use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{BucketId, ContentId, HeatPolicy, NewContent, NewStripe};
-use claystone_stripe::{Claim, Family, Layout, StripeError, StripeReader, StripeWriter, Stripes, sub_bytes_for};
+use claystone_stripe::{Claim, Family, Layout, StripeError, StripeReader, StripeWriter, Stripes, Taken, sub_bytes_for};
 use futures::stream::{self, StreamExt};
 
 use crate::digest::Digesting;
@@ -27,18 +27,36 @@ pub(crate) struct Stored {
 /// Where the bytes of an object or part are before a transaction names them.
 pub(crate) enum Source {
     /// In stripes of their own; none: there are no bytes.
-    Stripes(Vec<(NewStripe, Claim)>),
+    Stripes(Vec<Unnamed>),
     /// In a pack, and in memory too: the pack may come and go with the bytes of others.
     Pack { packed: Box<Packed>, bytes: Bytes },
     /// Where others have named them.
     Shared(ContentId),
 }
 
+/// A stripe that nobody names yet.
+pub(crate) struct Unnamed {
+    pub(crate) new: NewStripe,
+    /// Keeps reclaim away.
+    pub(crate) _claim: Claim,
+    /// What it takes of the room of a bucket with a policy.
+    pub(crate) room: Option<Taken>,
+}
+
 impl Source {
+    /// The room that it takes is of what is named, if it is known to be.
+    pub(crate) fn end_taking(self, is_named: bool) {
+        let Source::Stripes(stripes) = self else { return };
+        let rooms = stripes.into_iter().filter_map(|unnamed| unnamed.room);
+        rooms.for_each(|room| if is_named { room.name() } else { room.leave() });
+    }
+
     pub(crate) fn content(&self) -> NewContent {
         match self {
             Source::Stripes(stripes) if stripes.is_empty() => NewContent::Empty,
-            Source::Stripes(stripes) => NewContent::Stripes(stripes.iter().map(|(new, _)| new.clone()).collect()),
+            Source::Stripes(stripes) => {
+                NewContent::Stripes(stripes.iter().map(|unnamed| unnamed.new.clone()).collect())
+            }
             Source::Pack { packed, .. } => NewContent::Part(packed.new.clone()),
             Source::Shared(content) => NewContent::Shared(*content),
         }
@@ -107,7 +125,7 @@ struct Taking<'a> {
     bytes: u64,
     taken: u64,
     writer: Option<Filling>,
-    stripes: Vec<(NewStripe, Claim)>,
+    stripes: Vec<Unnamed>,
 }
 
 /// A stripe that the next bytes of the body go into.
@@ -117,15 +135,16 @@ struct Filling {
     bytes: u64,
     /// Of these, how many are to come.
     left: u64,
+    room: Option<Taken>,
 }
 
 impl Filling {
     /// Ends it with zeros if it is longer than what it holds.
-    async fn finish(self) -> Result<(NewStripe, Claim), StripeError> {
-        let Filling { mut writer, bytes, .. } = self;
+    async fn finish(self) -> Result<Unnamed, StripeError> {
+        let Filling { mut writer, bytes, room, .. } = self;
         writer.append(&vec![0; writer.bytes_left() as usize]).await?;
         let (stripe, claim) = writer.finish().await?;
-        Ok((NewStripe { stripe, bytes }, claim))
+        Ok(Unnamed { new: NewStripe { stripe, bytes }, _claim: claim, room })
     }
 }
 
@@ -192,55 +211,57 @@ impl Taking<'_> {
 
     async fn begin_plain(&mut self, code: CodeSpec, bytes: u64) -> Result<Filling, ObjectError> {
         let writer = self.objects.stripes.writer(code, bytes, self.objects.settings.durability).await?;
-        Ok(Filling { writer, bytes, left: bytes })
+        Ok(Filling { writer, bytes, left: bytes, room: None })
     }
 
     /// Begins a stripe that is converted as it is read: with as much redundancy as the bucket's bound leaves room for.
     async fn begin_converted(&mut self, policy: &HeatPolicy, bytes: u64) -> Result<Filling, ObjectError> {
         let HeatPolicy { fast, compact, .. } = *policy;
+        let cut = cut_to_merge(fast, compact, bytes);
         let stripes = &self.objects.stripes;
-        let Cut { bytes, stripe_bytes } = cut_to_merge(fast, compact, bytes);
-        let chunk_bytes = Layout::new(fast.shape(), sub_bytes_for(fast), stripe_bytes).chunk_bytes();
+        let chunk_bytes = Layout::new(fast.shape(), sub_bytes_for(fast), cut.stripe_bytes).chunk_bytes();
         let may_be_fresh = self.bytes <= FRESH_BYTES_MAX && self.has_room_for_copies(*policy, chunk_bytes);
         let codes: Vec<CodeSpec> = policy.fresh_code().filter(|_| may_be_fresh).into_iter().chain([fast]).collect();
         let chunks_bytes = |code: &CodeSpec| u64::from(code.shape().chunks()) * chunk_bytes;
-        let room = stripes.rooms().take(self.bucket, policy, bytes, codes.iter().map(chunks_bytes));
-        if room.is_none()
-            && let Some(filling) = self.begin_compact(policy).await?
-        {
-            return Ok(filling);
-        }
-        let code = room.map_or(fast, |at| codes[at]);
-        if room.is_none() {
-            stripes.rooms().take_anyway(self.bucket, policy, bytes, chunks_bytes(&fast));
-        }
-        let durability = self.objects.settings.durability;
+        let taken = stripes.rooms().take(self.bucket, policy, cut.bytes, codes.iter().map(chunks_bytes));
+        let (code, room) = match taken {
+            Some((at, room)) => (codes[at], room),
+            None => {
+                if let Some(filling) = self.begin_compact(policy, cut).await? {
+                    return Ok(filling);
+                }
+                let rooms = self.objects.stripes.rooms();
+                (fast, rooms.take_anyway(self.bucket, policy, cut.bytes, chunks_bytes(&fast)))
+            }
+        };
+        let Cut { bytes, stripe_bytes } = cut;
+        let (stripes, durability) = (&self.objects.stripes, self.objects.settings.durability);
         let writer = stripes.writer_in_lane(code, Family { fast, compact }, stripe_bytes, durability).await?;
-        Ok(Filling { writer, bytes, left: bytes })
+        Ok(Filling { writer, bytes, left: bytes, room: Some(room) })
     }
 
-    /// Begins a stripe that is compact at once, if it can be.
-    async fn begin_compact(&mut self, policy: &HeatPolicy) -> Result<Option<Filling>, ObjectError> {
+    /// Begins a stripe that is compact at once, if it can be, in place of one that would be cut so.
+    async fn begin_compact(&mut self, policy: &HeatPolicy, cut: Cut) -> Result<Option<Filling>, ObjectError> {
         let HeatPolicy { fast, compact, .. } = *policy;
         let stripes = &self.objects.stripes;
         let disks = stripes.stores().candidates().len();
         if disks < usize::from(compact.disks_min()) || !stripes.stores().nodes().keep_safe(compact, fast) {
             return Ok(None);
         }
-        let filling = if policy.sources() == 1 {
-            let (code, bytes) = self.next(compact)?;
-            self.begin_plain(code, bytes).await?
-        } else {
-            let bytes_max = stripes.data_bytes_max(compact).min(IN_BANDS_BYTES_MAX);
-            let cut = cut_in_bands(fast, compact, self.bytes - self.taken, bytes_max);
-            let Some(cut) = cut else { return Ok(None) };
-            let CutInBands { bytes, bands, band_bytes } = cut;
-            let durability = self.objects.settings.durability;
-            let writer = stripes.writer_in_bands(compact, bands, band_bytes, durability).await?;
-            Filling { writer, bytes, left: bytes }
+        let left = self.bytes - self.taken;
+        let stripe_bytes_max = |code| stripes.data_bytes_max(code);
+        let cut = cut_in_bands(policy, cut, self.taken, left, disks, stripe_bytes_max, IN_BANDS_BYTES_MAX);
+        let Some(CutInBands { code, bytes, bands, band_bytes }) = cut else { return Ok(None) };
+        let durability = self.objects.settings.durability;
+        let begun = stripes.writer_in_bands(code, bands, band_bytes, durability).await;
+        let writer = match begun {
+            Ok(writer) => writer,
+            // The fast code may need fewer of them.
+            Err(StripeError::TooFewDisks { .. } | StripeError::NotDurable { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
-        stripes.rooms().take_anyway(self.bucket, policy, filling.bytes, filling.writer.chunks_bytes());
-        Ok(Some(filling))
+        let room = stripes.rooms().take_anyway(self.bucket, policy, bytes, writer.chunks_bytes());
+        Ok(Some(Filling { writer, bytes, left: bytes, room: Some(room) }))
     }
 }
 

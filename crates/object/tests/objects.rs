@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use claystone_chunk::testing::{Faults, pattern};
-use claystone_chunk::{ByteRange, DiskId};
+use claystone_chunk::{ByteRange, DiskId, StripeId};
 use claystone_code::{CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Space, WallTime};
 use claystone_meta::{
@@ -391,14 +391,27 @@ async fn what_is_new_is_compact_at_once_where_the_bound_leaves_no_room() {
         let before = world.chunks().await;
         assert_eq!(before.0, before.1, "nothing is there that nobody names");
         // Compact stripes go the other way as merged ones do.
-        let object = world.object("1").await.expect("there");
-        let stripe = object.stripes()[0].clone();
-        assert_eq!((stripe.code, stripe.bands().len()), (policy.compact, usize::from(policy.sources())), "{policy}");
-        let plan = plan_conversion(policy.compact, policy.fast, ConversionGoal::FewestReads).expect("it is split");
-        let converted = world.stripes.convert(&[stripe], &plan, &Unpaced).await.expect("disks enough");
-        world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
-        drop(converted);
-        world.assert_holds("1", &pattern(1, 5 << 20)).await;
+        for (key, bytes) in [(1, 5 << 20), (4, 17 << 20)] {
+            let object = world.object(&key.to_string()).await.expect("there");
+            let compact = object.stripes().into_iter().filter(|stripe| stripe.code == policy.compact);
+            let compact: BTreeMap<StripeId, StripeRecord> = compact.map(|stripe| (stripe.id, stripe.clone())).collect();
+            assert!(!compact.is_empty(), "{policy}: {key}");
+            for stripe in compact.into_values() {
+                assert_eq!(stripe.bands().len(), usize::from(policy.sources()), "{policy}");
+                let plan =
+                    plan_conversion(policy.compact, policy.fast, ConversionGoal::FewestReads).expect("it is split");
+                let converted = world.stripes.convert(&[stripe], &plan, &Unpaced).await.expect("disks enough");
+                world.meta.convert(converted.change.clone()).await.expect("nothing changed meanwhile");
+            }
+            world.assert_holds(&key.to_string(), &pattern(key, bytes)).await;
+        }
+        // What is refused takes no room.
+        let bucket = world.objects.bucket("bucket").await.expect("there").id;
+        let before = world.stripes.rooms().begin_look(bucket);
+        let data = pattern(7, 1 << 20);
+        let refused = Put { precondition: Precondition::Absent, ..put("1", &data) };
+        world.objects.put(refused).await.expect_err("there is one");
+        assert_eq!(world.stripes.rooms().begin_look(bucket), before);
         // As nobody knows what is there.
         let bucket = world.objects.bucket("bucket").await.expect("there").id;
         world.stripes.rooms().forget(bucket);

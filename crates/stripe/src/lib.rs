@@ -49,7 +49,7 @@ pub use place::{Candidate, Placed, Rehousing, place, place_chunks, rehouse};
 pub use reader::StripeReader;
 pub use rebuild::{Housing, Pace, Rebuilt, Unpaced};
 pub use recode::Recoded;
-pub use room::{Rooms, TakenBefore};
+pub use room::{Rooms, Taken, TakenBefore};
 pub use stores::{Absence, Member, Stores};
 pub use stripes::{Damage, DamageReports, Settings, Stripes};
 pub use verify::{ChunkVerdict, Verification};

@@ -1,23 +1,25 @@
-//! How much buckets with a policy may take beyond their compact code before they come to their bound: what upkeep found when it looked at
-//! them, and what was written since.
+//! How much buckets with a policy may take before they come to their bound: what upkeep found when it looked at them, and what was taken since.
+//!
+//! What chunks take beyond what their bytes of objects would under the compact code is their *excess*. Room is what is left of the excess that
+//! the bound allows.
 //!
 //! ```text
 //!   begin_look ---- upkeep goes through the bucket ---- found            the next look
-//!        |.................. excess that is taken here counts from the look's beginning on: it may have been seen or not
-//!                                                         |............. objects' bytes from its end on
+//!        |.................. excess that is taken, or was not named before, counts from the look's beginning on
+//!                                                         |............. objects' bytes from its end on, when they are named
 //! ```
 //!
-//! What is too short for the compact code takes more than it would, whether there is room or not: for that the others leave some.
-//!
-//! So room is never thought to be larger than it is, but for what is deleted after a look. Only writers and splits take from it.
+//! So room is never thought to be larger than it is, but for what is deleted after a look. Writers leave a quarter of it to splits, and to
+//! what takes more than the compact code and has no choice: what is too short.
 //!
 //! Invariants:
 //! 1. What was not looked at since the start, or under another policy, has no room. One that is known to be empty has.
-//! 2. Nothing is handed out twice: who takes room has it until the next look that began after.
+//! 2. Nothing is handed out twice: who takes room has it until a look that began when what he wrote was named, or until nothing came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use claystone_code::CodeSpec;
 use claystone_meta::{BucketId, HeatPolicy};
 
 /// The room of all buckets. Cheap to clone; calls may come from many tasks.
@@ -27,30 +29,44 @@ pub struct Rooms {
     rooms: Arc<Mutex<BTreeMap<BucketId, Room>>>,
 }
 
-/// What was taken of a bucket's room before a moment.
+/// Excess that was taken and named before a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct TakenBefore(i64);
+
+/// Room for something that is being written. Dropped, it goes back: nothing came of it.
+#[derive(Debug)]
+#[must_use = "dropped, it goes back"]
+pub struct Taken {
+    rooms: Rooms,
+    bucket: BucketId,
+    excess_bytes: i64,
+    data_bytes: u64,
+}
 
 #[derive(Debug, Default)]
 struct Room {
     /// Taken since the start.
     excess_bytes: i64,
-    /// Bytes of objects written since the start.
+    /// Of this, for what is not named yet.
+    unnamed_bytes: i64,
+    /// Bytes of objects named since the start.
     data_bytes: u64,
     found: Option<Found>,
 }
 
 #[derive(Debug)]
 struct Found {
-    /// Without what is new, which changes nothing of the bound.
-    policy: HeatPolicy,
+    bound: Bound,
     data_bytes: u64,
     excess_bytes: i64,
-    /// Of [`Room::excess_bytes`], what was taken before the look.
+    /// Of [`Room::excess_bytes`], what was named before the look.
     excess_before: i64,
-    /// Of [`Room::data_bytes`], what was written before its end.
+    /// Of [`Room::data_bytes`], what was named before its end.
     data_before: u64,
 }
+
+/// What of a policy room follows from.
+type Bound = (CodeSpec, u32);
 
 impl Rooms {
     /// Nothing is known of any bucket. One that has fewer bytes of objects than this has room as if it had as many.
@@ -65,14 +81,14 @@ impl Rooms {
 
     /// A look at a bucket begins.
     pub fn begin_look(&self, bucket: BucketId) -> TakenBefore {
-        TakenBefore(self.lock().get(&bucket).map_or(0, |room| room.excess_bytes))
+        TakenBefore(self.lock().get(&bucket).map_or(0, |room| room.excess_bytes - room.unnamed_bytes))
     }
 
     /// Of a bucket with this policy, looks that began then or later found that its objects have so many bytes, and their chunks.
     pub fn found(
         &self,
         bucket: BucketId,
-        policy: HeatPolicy,
+        policy: &HeatPolicy,
         data_bytes: u64,
         chunks_bytes: u64,
         TakenBefore(excess_before): TakenBefore,
@@ -80,7 +96,7 @@ impl Rooms {
         let mut rooms = self.lock();
         let room = rooms.entry(bucket).or_default();
         room.found = Some(Found {
-            policy: of_bound(policy),
+            bound: bound(policy),
             data_bytes,
             excess_bytes: policy.excess_bytes(data_bytes, chunks_bytes),
             excess_before,
@@ -89,7 +105,7 @@ impl Rooms {
     }
 
     /// A bucket with this policy has nothing in it.
-    pub fn found_empty(&self, bucket: BucketId, policy: HeatPolicy) {
+    pub fn found_empty(&self, bucket: BucketId, policy: &HeatPolicy) {
         let begin = self.begin_look(bucket);
         self.found(bucket, policy, 0, 0, begin);
     }
@@ -104,62 +120,117 @@ impl Rooms {
         self.lock().get(&bucket).is_some_and(|room| room.found_under(policy).is_some())
     }
 
-    /// A bucket is gone, or has no policy.
+    /// A bucket is gone, or has no policy. Room that somebody has is remembered until he is asked again.
     pub fn forget(&self, bucket: BucketId) {
-        self.lock().remove(&bucket);
+        let mut rooms = self.lock();
+        rooms.get_mut(&bucket).into_iter().for_each(|room| room.found = None);
+        rooms.retain(|known, room| *known != bucket || room.unnamed_bytes != 0);
     }
 
     /// So many bytes of objects are about to be written, whose chunks take one of these numbers of bytes. Takes room for the first for
-    /// which there is some, and says which it is; `None`: there is none for any.
+    /// which writers have some, and says which it is; `None`: there is none for any.
     pub fn take(
         &self,
         bucket: BucketId,
         policy: &HeatPolicy,
         data_bytes: u64,
         chunks_bytes: impl IntoIterator<Item = u64>,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Taken)> {
         let mut rooms = self.lock();
         let room = rooms.entry(bucket).or_default();
-        let found = room.found_under(policy)?;
-        let all_bytes = found.data_bytes + (room.data_bytes - found.data_before) + data_bytes;
-        let most = policy.excess_bytes_max(all_bytes, self.bound_from_bytes);
-        let left = most - most / SPARE_SHARE - found.excess_bytes - (room.excess_bytes - found.excess_before);
-        let excess = chunks_bytes.into_iter().map(|chunks_bytes| policy.excess_bytes(data_bytes, chunks_bytes));
-        let (at, taken) = excess.enumerate().find(|(_, excess)| *excess <= left.max(0))?;
-        room.excess_bytes += taken;
-        room.data_bytes += data_bytes;
-        Some(at)
+        let (most, used) = room.used(policy, data_bytes, self.bound_from_bytes)?;
+        let left = most - most / SPARE_SHARE - used;
+        let excess = chunks_bytes.into_iter().map(|chunks_bytes| policy.excess_bytes(data_bytes, chunks_bytes).max(0));
+        let (at, excess_bytes) = excess.enumerate().find(|(_, excess)| *excess <= left.max(0))?;
+        Some((at, room.hand_out(self.clone(), bucket, excess_bytes, data_bytes)))
+    }
+
+    /// A stripe is about to be split and to take so many bytes more: `None` if there is no room for that. There always is in a bucket that is not
+    /// known: nobody writes more to it than the compact code takes, and who plans splits looks at the bound.
+    pub fn take_for_split(&self, bucket: BucketId, policy: &HeatPolicy, chunks_bytes: u64) -> Option<Taken> {
+        let mut rooms = self.lock();
+        let room = rooms.entry(bucket).or_default();
+        let takes = policy.excess_bytes(0, chunks_bytes);
+        let fits = room.used(policy, 0, self.bound_from_bytes).is_none_or(|(most, used)| takes <= most - used);
+        fits.then(|| room.hand_out(self.clone(), bucket, takes, 0))
     }
 
     /// So many bytes of objects are about to be written in chunks of so many bytes, whether there is room or not.
-    pub fn take_anyway(&self, bucket: BucketId, policy: &HeatPolicy, data_bytes: u64, chunks_bytes: u64) {
+    pub fn take_anyway(&self, bucket: BucketId, policy: &HeatPolicy, data_bytes: u64, chunks_bytes: u64) -> Taken {
         let mut rooms = self.lock();
         let room = rooms.entry(bucket).or_default();
-        // What takes less than the compact code gives no room that could be taken before it is written.
-        room.excess_bytes += policy.excess_bytes(data_bytes, chunks_bytes).max(0);
-        room.data_bytes += data_bytes;
+        // What takes less than the compact code gives no room that could be taken before it is named.
+        let excess_bytes = policy.excess_bytes(data_bytes, chunks_bytes).max(0);
+        room.hand_out(self.clone(), bucket, excess_bytes, data_bytes)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BucketId, Room>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn end(&self, taken: &mut Taken, end: impl FnOnce(&mut Room)) {
+        if let Some(room) = self.lock().get_mut(&taken.bucket) {
+            room.unnamed_bytes -= taken.excess_bytes;
+            end(room);
+        }
+        // Nothing is left to be given back.
+        (taken.excess_bytes, taken.data_bytes) = (0, 0);
+    }
 }
 
 impl Room {
     fn found_under(&self, policy: &HeatPolicy) -> Option<&Found> {
-        self.found.as_ref().filter(|found| found.policy == of_bound(*policy))
+        self.found.as_ref().filter(|found| found.bound == bound(policy))
+    }
+
+    /// The excess that the bound allows with so many bytes of objects more, and what of it is used; `None`: it is not known.
+    fn used(&self, policy: &HeatPolicy, more_bytes: u64, bound_from_bytes: u64) -> Option<(i64, i64)> {
+        let found = self.found_under(policy)?;
+        let data_bytes = found.data_bytes + (self.data_bytes - found.data_before) + more_bytes;
+        let used = found.excess_bytes + (self.excess_bytes - found.excess_before);
+        Some((policy.excess_bytes_max(data_bytes, bound_from_bytes), used))
+    }
+
+    fn hand_out(&mut self, rooms: Rooms, bucket: BucketId, excess_bytes: i64, data_bytes: u64) -> Taken {
+        self.excess_bytes += excess_bytes;
+        self.unnamed_bytes += excess_bytes;
+        Taken { rooms, bucket, excess_bytes, data_bytes }
     }
 }
 
-fn of_bound(policy: HeatPolicy) -> HeatPolicy {
-    HeatPolicy { fresh: None, ..policy }
+impl Taken {
+    /// What it was taken for is named, by objects or parts.
+    pub fn name(mut self) {
+        let data_bytes = self.data_bytes;
+        self.rooms.clone().end(&mut self, |room| room.data_bytes += data_bytes);
+    }
+
+    /// Nobody knows whether it is named.
+    pub fn leave(mut self) {
+        self.rooms.clone().end(&mut self, |_| {});
+    }
 }
 
-/// One part in so many of the room is left to what takes it anyway: what is too short to be compact, and the ends of all else.
-const SPARE_SHARE: i64 = 16;
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let excess_bytes = self.excess_bytes;
+        if excess_bytes != 0 {
+            self.rooms.clone().end(self, |room| room.excess_bytes -= excess_bytes);
+        }
+    }
+}
+
+fn bound(policy: &HeatPolicy) -> Bound {
+    (policy.compact, policy.percent_max)
+}
+
+/// One part in so many of the room is not for writers.
+const SPARE_SHARE: i64 = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -173,98 +244,142 @@ mod tests {
     }
 
     fn takes_fast(rooms: &Rooms, data_bytes: u64) -> bool {
-        rooms.take(BUCKET, &policy(), data_bytes, [data_bytes * 3 / 2]).is_some()
+        let taken = rooms.take(BUCKET, &policy(), data_bytes, [data_bytes * 3 / 2]);
+        taken.map(|(_, taken)| taken.name()).is_some()
     }
 
     #[test]
     fn an_unknown_bucket_has_no_room_and_an_empty_one_has_that_of_a_gibibyte() {
         let rooms = Rooms::new(GIB);
-        assert!(!takes_fast(&rooms, 4096));
-        rooms.found_empty(BUCKET, policy());
-        // A tenth of a gibibyte beyond 125 %, less a sixteenth of that.
-        assert!(takes_fast(&rooms, GIB / 4) && takes_fast(&rooms, GIB / 8) && !takes_fast(&rooms, GIB / 8));
+        assert!(!takes_fast(&rooms, 4096) && !rooms.is_known(BUCKET, &policy()));
+        assert!(rooms.take_for_split(BUCKET, &policy(), GIB).is_some());
+        rooms.found_empty(BUCKET, &policy());
+        // A tenth of a gibibyte beyond 125 %, less a fourth of that.
+        assert!(takes_fast(&rooms, GIB / 4) && !takes_fast(&rooms, GIB / 8));
+        assert!(rooms.take_for_split(BUCKET, &policy(), GIB / 40 + GIB / 100).is_some(), "which is for splits");
+        assert!(rooms.take_for_split(BUCKET, &policy(), GIB / 25).is_none());
         let other = HeatPolicy { percent_max: 140, ..policy() };
-        assert_eq!(rooms.take(BUCKET, &other, 4096, [6144]), None, "it was not looked at under this one");
+        assert!(rooms.take(BUCKET, &other, 4096, [6144]).is_none(), "it was not looked at under this one");
         let same = HeatPolicy { fresh: Some("replica:3".parse().expect("valid")), ..policy() };
-        rooms.found_empty(BUCKET, same);
-        assert_eq!(rooms.take(BUCKET, &same, GIB / 8, [GIB / 8 * 3, GIB / 16 * 3]), Some(1), "copies are too many");
+        rooms.found_empty(BUCKET, &same);
+        let (at, _taken) = rooms.take(BUCKET, &same, GIB / 8, [GIB / 8 * 3, GIB / 16 * 3]).expect("room for one");
+        assert_eq!(at, 1, "copies are too many");
     }
 
     #[test]
-    fn what_is_written_compact_makes_room_as_it_comes() {
+    fn what_is_written_compact_makes_room_when_it_is_named() {
         let rooms = Rooms::new(GIB);
-        rooms.found_empty(BUCKET, policy());
+        rooms.found_empty(BUCKET, &policy());
         assert!(!takes_fast(&rooms, GIB));
-        rooms.take_anyway(BUCKET, &policy(), 4 * GIB, 5 * GIB);
+        let compact = rooms.take_anyway(BUCKET, &policy(), 4 * GIB, 5 * GIB);
+        assert!(!takes_fast(&rooms, GIB));
+        compact.name();
         assert!(takes_fast(&rooms, GIB), "a fifth of five");
         // What is smaller than it would be compact gives nothing to others.
-        rooms.take_anyway(BUCKET, &policy(), GIB, 0);
+        rooms.take_anyway(BUCKET, &policy(), GIB, 0).name();
         assert!(!takes_fast(&rooms, 3 * GIB));
+        // What nobody knows of takes room and makes none.
+        let before = rooms.begin_look(BUCKET);
+        rooms.take_anyway(BUCKET, &policy(), GIB, 2 * GIB).leave();
+        assert!(before < rooms.begin_look(BUCKET) && !takes_fast(&rooms, 4096));
+    }
+
+    #[test]
+    fn room_of_which_nothing_came_goes_back() {
+        let rooms = Rooms::new(GIB);
+        rooms.found_empty(BUCKET, &policy());
+        let taken = rooms.take(BUCKET, &policy(), GIB / 4, [GIB / 8 * 3]);
+        assert!(taken.is_some() && !takes_fast(&rooms, GIB / 4));
+        drop(taken);
+        assert!(takes_fast(&rooms, GIB / 4));
     }
 
     #[test]
     fn what_is_taken_during_a_look_counts_after_it_and_its_bytes_do_not() {
         let rooms = Rooms::new(GIB);
-        rooms.found_empty(BUCKET, policy());
+        rooms.found_empty(BUCKET, &policy());
         let begin = rooms.begin_look(BUCKET);
-        assert!(takes_fast(&rooms, GIB / 4));
-        // It was not seen.
-        rooms.found(BUCKET, policy(), 0, 0, begin);
-        assert!(!takes_fast(&rooms, GIB / 4));
-        // It was.
+        let (_, taken) = rooms.take(BUCKET, &policy(), GIB / 4, [GIB / 8 * 3]).expect("room");
+        // It was not seen, nor by the next look: it was not named.
+        rooms.found(BUCKET, &policy(), 0, 0, begin);
+        assert!(!takes_fast(&rooms, GIB / 8));
+        rooms.found(BUCKET, &policy(), 0, 0, rooms.begin_look(BUCKET));
+        assert!(!takes_fast(&rooms, GIB / 8));
+        taken.name();
+        assert!(!takes_fast(&rooms, GIB / 8));
+        // It was seen.
         let begin = rooms.begin_look(BUCKET);
-        rooms.found(BUCKET, policy(), GIB / 4, GIB / 8 * 3, begin);
-        assert!(!takes_fast(&rooms, GIB / 4) && takes_fast(&rooms, GIB / 8));
+        rooms.found(BUCKET, &policy(), GIB / 4, GIB / 8 * 3, begin);
+        assert!(!takes_fast(&rooms, GIB / 8) && takes_fast(&rooms, GIB / 25));
         // It was merged.
         let begin = rooms.begin_look(BUCKET);
-        rooms.found(BUCKET, policy(), GIB / 4, GIB / 16 * 5, begin);
+        rooms.found(BUCKET, &policy(), GIB / 4, GIB / 16 * 5, begin);
         assert!(takes_fast(&rooms, GIB / 4));
         assert_eq!(rooms.buckets(), [BUCKET].into());
+        let (_, late) = rooms.take(BUCKET, &policy(), GIB / 50, [GIB / 50 * 3 / 2]).expect("room");
         rooms.forget(BUCKET);
         assert!(!takes_fast(&rooms, 4096));
+        rooms.found_empty(BUCKET, &policy());
+        drop(late);
+        assert!(!takes_fast(&rooms, GIB / 3) && takes_fast(&rooms, GIB / 4), "it gives back what it had, no more");
+        rooms.forget(BUCKET);
+        assert!(rooms.buckets().is_empty() && !takes_fast(&rooms, 4096));
     }
 
     #[test]
     fn a_bucket_over_its_bound_has_no_room() {
         let rooms = Rooms::new(GIB);
-        rooms.found(BUCKET, policy(), 10 * GIB, 14 * GIB, TakenBefore::default());
-        assert!(!takes_fast(&rooms, 4096));
-        assert_eq!(rooms.take(BUCKET, &policy(), 4096, [6144, 5120]), Some(1), "as compact ones do");
+        rooms.found(BUCKET, &policy(), 10 * GIB, 14 * GIB, TakenBefore::default());
+        assert!(!takes_fast(&rooms, 4096) && rooms.take_for_split(BUCKET, &policy(), 1).is_none());
+        assert_eq!(rooms.take(BUCKET, &policy(), 4096, [6144, 5120]).map(|(at, _)| at), Some(1), "as compact ones do");
     }
 
     proptest! {
-        /// Whatever is written and merged while upkeep looks, some of which it sees: the bucket does not take more than its bound.
+        /// Whatever is written, named, given up, split and merged while upkeep looks, some of which it sees: the bucket does not take more than its
+        /// bound.
         #[test]
-        fn what_is_written_keeps_the_bound(steps in prop::collection::vec((0u8..6, 1u64..40, any::<bool>()), 1..200)) {
+        fn what_is_written_keeps_the_bound(steps in prop::collection::vec((0u8..9, 1u64..40, any::<bool>()), 1..300)) {
             let (rooms, policy) = (Rooms::new(0), policy());
-            rooms.found_empty(BUCKET, policy);
+            rooms.found_empty(BUCKET, &policy);
             let (mut data, mut chunks, mut fast) = (0u64, 0u64, 0u64);
+            // What is written and not named: its bytes, and those of its chunks.
+            let mut unnamed: VecDeque<(Taken, u64, u64)> = VecDeque::new();
             // When it began, and what it saw before.
             let mut look: Option<(TakenBefore, u64, u64)> = None;
-            for (what, count, sees) in steps {
+            for (what, count, is_so) in steps {
                 let bytes = count * 8;
                 match (what, look) {
                     (0, None) => look = Some((rooms.begin_look(BUCKET), data, chunks)),
                     (0, Some((begin, data_then, chunks_then))) => {
-                        let (data, chunks) = if sees { (data, chunks) } else { (data_then, chunks_then) };
-                        rooms.found(BUCKET, policy, data, chunks, begin);
+                        let (data, chunks) = if is_so { (data, chunks) } else { (data_then, chunks_then) };
+                        rooms.found(BUCKET, &policy, data, chunks, begin);
                         look = None;
                     }
-                    (1, None) => {
-                        chunks -= fast / 4;
-                        fast = 0;
+                    (1, None) => (chunks, fast) = (chunks - fast / 4, 0),
+                    (2, None) => {
+                        if let Some(taken) = rooms.take_for_split(BUCKET, &policy, bytes / 4) {
+                            (chunks, fast) = (chunks + bytes / 4, fast + bytes);
+                            taken.name();
+                        }
+                    }
+                    (3..6, _) => {
+                        let Some((taken, bytes, takes)) = unnamed.pop_front() else { continue };
+                        if is_so {
+                            taken.name();
+                            fast += if takes == bytes * 3 / 2 { bytes } else { 0 };
+                            (data, chunks) = (data + bytes, chunks + takes);
+                        }
                     }
                     _ => {
-                        let at = rooms.take(BUCKET, &policy, bytes, [bytes * 5 / 2, bytes * 3 / 2]);
-                        let taken = [bytes * 5 / 2, bytes * 3 / 2].get(at.unwrap_or(2)).copied().unwrap_or(bytes * 5 / 4);
-                        if at.is_none() {
-                            rooms.take_anyway(BUCKET, &policy, bytes, taken);
-                        }
-                        fast += if at == Some(1) { bytes } else { 0 };
-                        (data, chunks) = (data + bytes, chunks + taken);
-                        prop_assert!(chunks * 100 <= data * 135, "{chunks} of {data}");
+                        let options = [bytes * 5 / 2, bytes * 3 / 2];
+                        let (takes, taken) = match rooms.take(BUCKET, &policy, bytes, options) {
+                            Some((at, taken)) => (options[at], taken),
+                            None => (bytes * 5 / 4, rooms.take_anyway(BUCKET, &policy, bytes, bytes * 5 / 4)),
+                        };
+                        unnamed.push_back((taken, bytes, takes));
                     }
                 }
+                prop_assert!(chunks * 100 <= data * 135, "{chunks} of {data}");
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::claim::Claims;
 use crate::hold::Holds;
 use crate::lanes::Lanes;
 use crate::lookup::Lookups;
-use crate::writer::Filling;
+use crate::writer::Banding;
 use crate::{
     Converted, DegradedReads, Family, Heats, Hold, Housing, Pace, Rebuilt, Recoded, Rooms, Stores, StripeError,
     StripeReader, StripeWriter, Verification,
@@ -185,7 +185,7 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, None, Filling::rows(data_bytes), durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, None, Banding::one(data_bytes), durability, code.tolerance() / 2).await
     }
 
     /// As [`Stripes::writer`], on disks where the stripe can be merged with others of its family: `code` is its fast one, or
@@ -204,7 +204,7 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, Some(family), Filling::rows(data_bytes), durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, Some(family), Banding::one(data_bytes), durability, code.tolerance() / 2).await
     }
 
     /// As [`Stripes::writer`], for a stripe that lies as if `bands` others of `band_bytes` object bytes each had been merged into it: their
@@ -226,8 +226,8 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        let filling = Filling { bands, band_bytes };
-        StripeWriter::new(self, code, None, filling, durability, code.tolerance() / 2).await
+        let banding = Banding { bands, band_bytes };
+        StripeWriter::new(self, code, None, banding, durability, code.tolerance() / 2).await
     }
 
     /// The chunks that a stripe of `fast` keeps when it is merged into one of `compact`; none if it cannot be.
@@ -246,7 +246,7 @@ impl Stripes {
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        StripeWriter::new(self, code, None, Filling::rows(data_bytes), durability, code.tolerance()).await
+        StripeWriter::new(self, code, None, Banding::one(data_bytes), durability, code.tolerance()).await
     }
 
     /// Reads a range of the stripe's object bytes, window by window.

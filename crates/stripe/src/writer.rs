@@ -34,7 +34,7 @@ pub struct StripeWriter {
     code: Arc<dyn ErasureCode>,
     /// Of each band: all have the same.
     layout: Layout,
-    /// The band whose bytes are taken; all are when there is none of this number.
+    /// The band whose bytes are taken.
     band: u16,
     /// With several bands, what the bands before contribute to parity.
     sums: Vec<BytesMut>,
@@ -58,19 +58,19 @@ pub struct StripeWriter {
     bytes_taken: u64,
 }
 
-/// How the bytes of a new stripe lie in it.
+/// In how many bands the bytes of a new stripe lie in it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Filling {
+pub(crate) struct Banding {
     /// Bands of as many data chunks each.
     pub(crate) bands: u16,
     /// Object bytes of each.
     pub(crate) band_bytes: u64,
 }
 
-impl Filling {
+impl Banding {
     /// In one band, tile row by tile row over all data chunks.
-    pub(crate) fn rows(data_bytes: u64) -> Filling {
-        Filling { bands: 1, band_bytes: data_bytes }
+    pub(crate) fn one(data_bytes: u64) -> Banding {
+        Banding { bands: 1, band_bytes: data_bytes }
     }
 }
 
@@ -79,7 +79,7 @@ impl StripeWriter {
         stripes: &Stripes,
         spec: CodeSpec,
         family: Option<Family>,
-        Filling { bands, band_bytes }: Filling,
+        Banding { bands, band_bytes }: Banding,
         durability: Durability,
         spent_max: u16,
     ) -> Result<StripeWriter, StripeError> {
@@ -206,11 +206,13 @@ impl StripeWriter {
             self.batch[chunk].extend_from_slice(&bytes[..room]);
             self.bytes_taken += room as u64;
             bytes = &bytes[room..];
-            let is_full = self.bytes_taken == self.layout.data_bytes();
-            if is_full || self.rows_collected() == self.batch_rows {
+            // The last one ends with the stripe.
+            let ends_band =
+                self.bytes_taken == self.layout.data_bytes() && usize::from(self.band) + 1 < self.record.bands.len();
+            if ends_band || self.rows_collected() == self.batch_rows {
                 self.flush().await?;
             }
-            if is_full {
+            if ends_band {
                 self.band += 1;
                 (self.rows_done, self.bytes_taken) = (0, 0);
             }
@@ -247,6 +249,9 @@ impl StripeWriter {
     pub async fn finish(mut self) -> Result<(StripeRecord, Claim), StripeError> {
         if self.bytes_left() > 0 {
             return Err(StripeError::WrongLength { expected: self.record.data_bytes, given: self.taken() });
+        }
+        if self.rows_done < self.layout.rows() {
+            self.flush().await?;
         }
         let sums: Vec<Bytes> = std::mem::take(&mut self.sums).into_iter().map(BytesMut::freeze).collect();
         self.hand_out(self.code.shape().data, sums).await?;

@@ -45,6 +45,9 @@ impl Status {
                     write!(output(), "\x1b[2J\x1b[H")?;
                 }
                 write!(output(), "{}", for_people(&status))?;
+                if volumes.volumes.iter().any(|volume| volume.open.is_some()) {
+                    write!(output(), "\n{}", volume_table(&volumes.volumes))?;
+                }
                 for volume in volumes.volumes {
                     if let Some(reason) = volume.reason {
                         writeln!(output(), "volume {} is {}: {reason}", volume.name, volume.state)?;
@@ -205,6 +208,24 @@ fn policy_table(policies: &[api::PolicyStatus]) -> Table {
             takes,
             format!("{} %", of.percent_max),
             of.conversions_left.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Open volumes: what waits in the log of each, in which all that is written goes before it is merged, and how long that may become.
+fn volume_table(volumes: &[api::Volume]) -> Table {
+    let mut table = Table::new(&["volume", "length", "code", "log", "reserve", "used", "to be merged", "clients"]);
+    for (volume, open) in volumes.iter().filter_map(|volume| Some((volume, volume.open.as_ref()?))) {
+        table.row([
+            volume.name.clone(),
+            bytes(volume.bytes),
+            volume.code.clone(),
+            bytes(open.log_bytes),
+            bytes(open.reserve_bytes),
+            format!("{} %", open.log_used_percent),
+            format!("{} pages", open.diff_pages),
+            open.clients.to_string(),
         ]);
     }
     table

@@ -50,7 +50,7 @@ fn fresh(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Res
 }
 
 fn snapshot(policy: HeatPolicy, stripes: Vec<Resident>) -> BucketSnapshot {
-    BucketSnapshot { policy, disks: 99, nodes: Nodes::default(), bound_from_bytes: 1 << 30, stripes }
+    BucketSnapshot { policy, disks: 99, nodes: Nodes::default(), bound_from_bytes: 1 << 30, whole: None, stripes }
 }
 
 fn sources(changes: &[Change]) -> Vec<Vec<u128>> {
@@ -220,7 +220,7 @@ fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
     let lrc = policy("lrc");
     let with = |id, standing| Resident { standing, ..fast(&lrc, id, 64, 0, 0.0) };
     let mut stripes = vec![
-        with(1, Standing::Young { seconds_left: 7 }),
+        with(1, Standing::Young { seconds_left: 7, gives_way: false }),
         with(2, Standing::Hurt { chunks: 1 }),
         with(3, Standing::Waits),
         Resident { code: "replica:4".parse().expect("valid"), ..with(4, Standing::Ready) },
@@ -245,19 +245,19 @@ fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
 #[test]
 fn what_is_new_is_merged_where_the_bucket_takes_more_than_it_may_when_it_is_written() {
     let rsm = policy("replica:3/rsm:6+3/rsm:12+3<=135%,0.25..1.00");
-    let young = |stripe: Resident| Resident { standing: Standing::Young { seconds_left: 60 }, ..stripe };
+    let young =
+        |stripe: Resident| Resident { standing: Standing::Young { seconds_left: 60, gives_way: true }, ..stripe };
+    let looked = |now: BucketSnapshot| BucketSnapshot { whole: Some(now.space()), ..now };
     let all = |kib| {
-        snapshot(
-            rsm,
-            vec![
-                young(fast(&rsm, 1, kib, 0, 3.0)),
-                young(fast(&rsm, 2, kib, 6, 2.0)),
-                young(fast(&rsm, 3, kib, 12, 0.5)),
-                young(fast(&rsm, 4, kib, 18, 0.0)),
-                young(fresh(&rsm, 5, kib, 24, 9.0)),
-                young(fresh(&rsm, 6, kib, 30, 9.0)),
-            ],
-        )
+        let stripes = vec![
+            young(fast(&rsm, 1, kib, 0, 3.0)),
+            young(fast(&rsm, 2, kib, 6, 2.0)),
+            young(fast(&rsm, 3, kib, 12, 0.5)),
+            young(fast(&rsm, 4, kib, 18, 0.0)),
+            young(fresh(&rsm, 5, kib, 24, 9.0)),
+            young(fresh(&rsm, 6, kib, 30, 9.0)),
+        ];
+        looked(snapshot(rsm, stripes))
     };
     // Of 9 GiB a tenth may be taken beyond 125 %.
     let large = all(1 << 18);
@@ -274,10 +274,20 @@ fn what_is_new_is_merged_where_the_bucket_takes_more_than_it_may_when_it_is_writ
     let hurt = |stripe: &Resident| Resident { standing: Standing::Hurt { chunks: 1 }, ..stripe.clone() };
     let hurt = BucketSnapshot { stripes: large.stripes.iter().map(hurt).collect(), ..large.clone() };
     assert_eq!(plan_conversions(&hurt, 99), []);
-    assert_eq!(plan_conversions(&BucketSnapshot { disks: 14, ..large }, 99), []);
+    let unseen = |stripe: &Resident| Resident {
+        standing: Standing::Young { seconds_left: 60, gives_way: false },
+        ..stripe.clone()
+    };
+    let unseen = BucketSnapshot { stripes: large.stripes.iter().map(unseen).collect(), ..large.clone() };
+    assert_eq!(plan_conversions(&unseen, 99), [], "it may be old, or lack chunks");
+    assert_eq!(plan_conversions(&BucketSnapshot { disks: 14, ..large.clone() }, 99), []);
+    // As long as there is room in other parts of the bucket, or nothing is known of them.
+    assert_eq!(plan_conversions(&BucketSnapshot { whole: None, ..large.clone() }, 99), []);
+    let with_others = Space { data_bytes: 99 << 30, compact_bytes: 112 << 30, ..space };
+    assert_eq!(plan_conversions(&BucketSnapshot { whole: Some(with_others), ..large }, 99), []);
     let below =
         snapshot(rsm, vec![young(fast(&rsm, 1, 64, 0, 0.0)), compact(&rsm, 2, 512, 0.0), compact(&rsm, 3, 512, 0.0)]);
-    assert_eq!(plan_conversions(&BucketSnapshot { bound_from_bytes: 0, ..below }, 99), []);
+    assert_eq!(plan_conversions(&looked(BucketSnapshot { bound_from_bytes: 0, ..below }), 99), []);
 }
 
 #[test]
@@ -376,7 +386,7 @@ fn copies_are_merged_if_they_are_cold_and_made_fast_otherwise() {
         fresh(&rsm, 3, 64, 12, 0.25),
         fresh(&rsm, 4, 64, 12, 0.0),
         fast(&rsm, 5, 64, 0, 0.0),
-        Resident { standing: Standing::Young { seconds_left: 1 }, ..fresh(&rsm, 6, 64, 18, 0.0) },
+        Resident { standing: Standing::Young { seconds_left: 1, gives_way: false }, ..fresh(&rsm, 6, 64, 18, 0.0) },
     ];
     let now = snapshot(rsm, stripes);
     let changes = plan_conversions(&now, 9);
@@ -423,7 +433,10 @@ fn copies_of_an_earlier_policy_are_encoded_too() {
 #[test]
 fn what_is_hot_is_not_merged_for_copies_that_will_be_encoded() {
     let rsm = policy("replica:3/rsm:6+3/rsm:12+3<=150%,0.25..1.00");
-    let young = |id| Resident { standing: Standing::Young { seconds_left: 9 }, ..fresh(&rsm, id, 64, 24, 0.0) };
+    let young = |id| Resident {
+        standing: Standing::Young { seconds_left: 9, gives_way: false },
+        ..fresh(&rsm, id, 64, 24, 0.0)
+    };
     let hot = [fast(&rsm, 1, 64, 0, 9.0), fast(&rsm, 2, 64, 6, 9.0)];
     let now = snapshot(rsm, hot.iter().cloned().chain([young(3), young(4)]).collect());
     assert!(now.space().percent() > 200.0);
@@ -450,7 +463,8 @@ fn copies_of_which_data_chunks_share_a_disk_are_not_merged() {
     assert_eq!(tried.reasons()[&StripeId(2)], Why::Waits);
     // Nothing is gained by moving them while too few disks take chunks, or what is not to be converted.
     assert_eq!(BucketSnapshot { disks: 8, ..now.clone() }.crowded(), []);
-    let young = |stripe: Resident| Resident { standing: Standing::Young { seconds_left: 9 }, ..stripe };
+    let young =
+        |stripe: Resident| Resident { standing: Standing::Young { seconds_left: 9, gives_way: false }, ..stripe };
     assert_eq!(BucketSnapshot { stripes: now.stripes.into_iter().map(young).collect(), ..now }.crowded(), []);
 }
 

@@ -84,7 +84,8 @@ impl Store {
         self.commit_content(key, part.bytes, NewContent::Part(NewPart { pack, wanted, part })).await;
     }
 
-    async fn write(&self, bytes: usize) -> (StripeRecord, Claim) {
+    /// A stripe of its own that nobody names yet.
+    pub async fn write(&self, bytes: usize) -> (StripeRecord, Claim) {
         let HeatPolicy { fast, compact, .. } = self.policy;
         let (code, family) = (self.policy.fresh_code().unwrap_or(fast), Family { fast, compact });
         let writer = self.stripes.writer_in_lane(code, family, bytes as u64, Durability::Synced).await;

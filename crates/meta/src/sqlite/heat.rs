@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use claystone_chunk::StripeId;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::SqliteMeta;
 use super::fault::Fault;
@@ -27,17 +27,21 @@ impl HeatRecords for SqliteMeta {
         let after = after.cloned();
         self.read_steps(move |connection| {
             let named = named_by(connection, bucket, after.as_ref(), limit)?;
-            let end = named.last().filter(|_| named.len() == limit).map(|named| named.place.clone());
-            let mut ids: Vec<StripeId> = named.iter().map(|named| named.stripe).collect();
-            ids.sort_unstable();
-            ids.dedup();
-            let stripes: BTreeMap<StripeId, _> =
-                load_all(connection, &ids)?.into_iter().map(|stripe| (stripe.id, stripe)).collect();
-            let span = |named: Named| {
-                let Named { stripe, band, held, .. } = named;
-                Some(Span { stripe: stripes.get(&stripe)?.clone(), band, held })
-            };
-            Ok((named.into_iter().filter_map(span).collect(), end))
+            spans_of(connection, named, limit)
+        })
+        .await
+    }
+
+    async fn uploaded_spans(
+        &self,
+        bucket: BucketId,
+        after: Option<&SpanPlace>,
+        limit: usize,
+    ) -> Result<(Vec<Span>, Option<SpanPlace>), MetaError> {
+        let after = after.cloned().unwrap_or(SpanPlace { key: String::new(), sequence: 0, position: 0 });
+        self.read_steps(move |connection| {
+            let named = uploaded_by(connection, bucket, &after, limit)?;
+            spans_of(connection, named, limit)
         })
         .await
     }
@@ -118,6 +122,51 @@ struct Named {
     held: Held,
 }
 
+/// A page of them, with the stripes' records, and where it ends.
+fn spans_of(connection: &Connection, named: Vec<Named>, limit: usize) -> Result<(Vec<Span>, Option<SpanPlace>), Fault> {
+    let end = named.last().filter(|_| named.len() == limit).map(|named| named.place.clone());
+    let mut ids: Vec<StripeId> = named.iter().map(|named| named.stripe).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let stripes: BTreeMap<StripeId, _> =
+        load_all(connection, &ids)?.into_iter().map(|stripe| (stripe.id, stripe)).collect();
+    let span = |named: Named| {
+        let Named { stripe, band, held, .. } = named;
+        Some(Span { stripe: stripes.get(&stripe)?.clone(), band, held })
+    };
+    Ok((named.into_iter().filter_map(span).collect(), end))
+}
+
+impl Named {
+    fn of(row: &Row<'_>) -> Result<Named, Fault> {
+        let place = SpanPlace { key: text(row, 0)?, sequence: row.get(1)?, position: unsigned(row, 2)? };
+        Ok(Named { place, stripe: stripe_id(row, 3)?, band: row.get(4)?, held: packs::held(row, 5)? })
+    }
+}
+
+/// The next spans of parts of uploads into a bucket.
+fn uploaded_by(
+    connection: &Connection,
+    bucket: BucketId,
+    after: &SpanPlace,
+    limit: usize,
+) -> Result<Vec<Named>, Fault> {
+    // By the index of uploads' names, so nothing is sorted.
+    let mut statement = connection.prepare_cached(
+        "SELECT CAST(u.id AS BLOB), t.number, p.position, p.stripe, p.band, p.first, p.bytes \
+         FROM uploads u CROSS JOIN parts t ON t.upload = u.num CROSS JOIN spans p ON p.content = t.content \
+         WHERE u.id >= ?2 AND u.bucket = ?1 AND (u.id, t.number, p.position) > (?2, ?3, ?4) \
+         ORDER BY u.id, t.number, p.position LIMIT ?5",
+    )?;
+    let place = params![bucket.0, after.key, after.sequence, Int(after.position), rows(limit)];
+    let mut found_rows = statement.query(place)?;
+    let mut found = Vec::new();
+    while let Some(row) = found_rows.next()? {
+        found.push(Named::of(row)?);
+    }
+    Ok(found)
+}
+
 /// The next spans of a bucket: those left of the object version where the last page ended, its older versions, later keys.
 fn named_by(
     connection: &Connection,
@@ -135,8 +184,7 @@ fn named_by(
         let place = params![bucket.0, after.key.as_bytes(), after.sequence, Int(after.position), left];
         let mut found_rows = statement.query(place)?;
         while let Some(row) = found_rows.next()? {
-            let place = SpanPlace { key: text(row, 0)?, sequence: row.get(1)?, position: unsigned(row, 2)? };
-            found.push(Named { place, stripe: stripe_id(row, 3)?, band: row.get(4)?, held: packs::held(row, 5)? });
+            found.push(Named::of(row)?);
         }
         Ok(())
     };

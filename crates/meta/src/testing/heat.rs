@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use claystone_chunk::StripeId;
 
+use super::uploads::{completed, part, upload};
 use super::{add_disks, at, bucket, delete, new_object, put_versioned, stripe};
 use crate::{
-    Band, Conversion, HeatRecord, Meta, MetaError, NewContent, NewObject, StripeNames, StripeRecord, VersionName,
-    VersionRef, Versioning,
+    Band, Conversion, HeatRecord, Meta, MetaError, NewContent, NewObject, StripeNames, StripeRecord, UploadId,
+    VersionName, VersionRef, Versioning,
 };
 
 fn heat(stripe: u128, count: f64, ms: u64) -> HeatRecord {
@@ -69,6 +70,33 @@ pub(super) async fn what_a_bucket_holds_comes_in_order_and_pages_add_up(meta: &d
         }
         assert_eq!(found, expected.map(|id| (id, 0)), "pages of {limit}");
     }
+    // Parts of uploads that are not complete are apart.
+    let spans_of_parts = async |limit| -> Result<Vec<u128>, MetaError> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let (page, end) = meta.uploaded_spans(first, after.as_ref(), limit).await?;
+            assert!(page.len() <= limit);
+            found.extend(page.iter().map(|span| span.stripe.id.0));
+            after = end;
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    };
+    for (name, of) in [("u2", first), ("u1", first), ("u3", second)] {
+        meta.create_upload(upload(of, "key", name)).await?;
+    }
+    for (name, number, id) in [("u2", 1, 11), ("u1", 10, 12), ("u1", 9, 13), ("u3", 1, 14)] {
+        let content = NewContent::Stripes(vec![stripe(id, "rs:2+1", 60).into(), stripe(id + 20, "rs:2+1", 40).into()]);
+        meta.put_part(&UploadId(name.to_owned()), part(number, 100), content).await?;
+    }
+    for limit in 1..=7 {
+        assert_eq!(spans_of_parts(limit).await?, [13, 33, 12, 32, 11, 31], "pages of {limit}");
+    }
+    meta.complete_upload(completed(first, "u2", &[(1, 100)])).await?;
+    meta.abort_upload(first, "key", &UploadId("u1".to_owned())).await?;
+    assert_eq!(spans_of_parts(9).await?, []);
+    meta.delete_object(delete(first, "key")).await?;
     // A merged stripe comes once for each of its bands that is held.
     let band = |data_bytes| Band { chunks: 2, data_bytes };
     let merged = StripeRecord { bands: vec![band(100), band(100)], ..stripe(20, "rs:4+2", 200) };

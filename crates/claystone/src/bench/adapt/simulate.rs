@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use anyhow::{Context, ensure};
 use claystone_chunk::{DiskId, Generation, StripeId};
-use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan};
+use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan, Shape};
 use claystone_env::WallTime;
 use claystone_keeper::{
     BucketSnapshot, Change, Condition, Resident, Settings, Snapshot, Standing, plan_conversions, plan_repairs,
@@ -279,7 +279,7 @@ impl<'a> World<'a> {
         // The bound is to hold from the first byte on.
         let rooms = Rooms::new(0);
         if let Keeping::Policy(policy) = keeping {
-            rooms.found_empty(BUCKET, policy);
+            rooms.found_empty(BUCKET, &policy);
         }
         Ok(World {
             workload,
@@ -406,21 +406,19 @@ impl<'a> World<'a> {
         };
         let cut = cut_to_merge(code, policy.compact, bytes);
         let fast = New { bytes: cut.bytes, ..as_one(code, cut.stripe_bytes) };
-        if self.rooms.take(BUCKET, &policy, fast.bytes, [fast.chunks_bytes()]).is_some() {
+        if let Some((_, room)) = self.rooms.take(BUCKET, &policy, fast.bytes, [fast.chunks_bytes()]) {
+            room.name();
             return Ok(fast);
         }
-        let compact = if policy.sources() == 1 {
-            let (code, bytes) = plain(policy.compact)?;
-            Some(as_one(code, bytes))
-        } else {
-            let of = |CutInBands { bytes, bands, band_bytes }| {
-                let chunk_bytes = chunk_bytes(policy.fast, band_bytes);
-                New { code: policy.compact, bytes, bands, chunk_bytes }
-            };
-            cut_in_bands(policy.fast, policy.compact, left, stripe_bytes_max(policy.compact)).map(of)
+        let in_bands_max = stripe_bytes_max(policy.compact);
+        let compact = cut_in_bands(&policy, cut, taken, left, servers, stripe_bytes_max, in_bands_max);
+        let of = |CutInBands { code, bytes, bands, band_bytes }| {
+            let shape = code.shape();
+            let band = Shape { data: shape.data / bands, ..shape };
+            New { code, bytes, bands, chunk_bytes: Layout::new(band, sub_bytes_for(code), band_bytes).chunk_bytes() }
         };
-        let new = compact.unwrap_or(fast);
-        self.rooms.take_anyway(BUCKET, &policy, new.bytes, new.chunks_bytes());
+        let new = compact.map_or(fast, of);
+        self.rooms.take_anyway(BUCKET, &policy, new.bytes, new.chunks_bytes()).name();
         Ok(new)
     }
 
@@ -541,7 +539,7 @@ impl<'a> World<'a> {
             }
             let age_s = self.now_s - stripe.born_s;
             let left_s = Settings::default().convert_after.as_secs_f64() - age_s;
-            let young = Standing::Young { seconds_left: left_s.max(1.0) as u64 };
+            let young = Standing::Young { seconds_left: left_s.max(1.0) as u64, gives_way: true };
             Resident {
                 stripe: stripe_id(id),
                 code: stripe.code,
@@ -559,10 +557,17 @@ impl<'a> World<'a> {
         let living = self.stripes.iter().enumerate().filter_map(|(id, stripe)| Some((id, stripe.as_ref()?)));
         // As in a store of one node: which disks share a server is not told.
         let nodes = Nodes::default();
-        let snapshot =
-            BucketSnapshot { policy, disks, nodes, bound_from_bytes: 0, stripes: living.map(resident).collect() };
+        let mut snapshot = BucketSnapshot {
+            policy,
+            disks,
+            nodes,
+            bound_from_bytes: 0,
+            whole: None,
+            stripes: living.map(resident).collect(),
+        };
         let (space, begin) = (snapshot.space(), self.rooms.begin_look(BUCKET));
-        self.rooms.found(BUCKET, policy, space.data_bytes, space.chunks_bytes(), begin);
+        snapshot.whole = Some(space);
+        self.rooms.found(BUCKET, &policy, space.data_bytes, space.chunks_bytes(), begin);
         let changes = plan_conversions(&snapshot, CHANGES_MAX);
         self.changes_left = changes.len();
         let gap_s = PLAN_EVERY_S / (changes.len() as f64 + 1.0);
@@ -575,9 +580,12 @@ impl<'a> World<'a> {
         self.changes_left -= 1;
         let Keeping::Policy(policy) = self.keeping else { return Ok(()) };
         let takes = u64::try_from(-change.saved_bytes).unwrap_or(0);
-        let has_room = || takes == 0 || self.rooms.take(BUCKET, &policy, 0, [takes]).is_some();
-        if self.tasks_left > 0 || !has_room() {
+        if self.tasks_left > 0 {
             return Ok(());
+        }
+        if takes > 0 {
+            let Some(room) = self.rooms.take_for_split(BUCKET, &policy, takes) else { return Ok(()) };
+            room.name();
         }
         let ids: Vec<usize> = change.sources.iter().map(|source| place_of(*source)).collect();
         let sources: Option<Vec<Stripe>> = ids.iter().map(|id| self.stripes[*id].clone()).collect();
