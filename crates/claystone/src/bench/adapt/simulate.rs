@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   0 h      6 h                                30 h       48 h                            the end
-//!   written, then read; all is in the fast code | converted | figures count; three servers are lost
+//!   written, as the bound allows, then read   | converted | figures count; three servers are lost
 //! ```
 //!
 //! Invariants:
