@@ -7,7 +7,7 @@
 //!
 //! What is written and read comes in the workload's order, one after the other and as fast as the store takes it. Its wall
 //! clock is the workload's, so heat decays as it would within those days. A file is 60 chunks of 64 KiB or a multiple, which
-//! is as many stripes of one row as the simulation has of 64 MiB chunks.
+//! is about as many stripes of one row as the simulation has of 64 MiB chunks.
 //!
 //! Invariants:
 //! 1. Files, reads and the chunks that fail are the same for all ways to keep data.
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use claystone_chunk::{ByteRange, DiskId};
+use claystone_code::Shape;
 use claystone_env::{Clock, Moment, WallTime};
 use claystone_meta::{DiskState, Span, VersionRef};
 use claystone_object::Object;
@@ -190,11 +191,15 @@ impl Replay<'_> {
         let is_measured = at_s >= self.workload.measured_from_s;
         let tiles = bytes / TILE_BYTES;
         let missing: Vec<u64> = (0..tiles).filter(|_| is_measured && self.random.random_bool(FAILS)).collect();
-        let places = if missing.is_empty() { Vec::new() } else { self.places(file).await? };
+        let pieces = if missing.is_empty() { Vec::new() } else { self.pieces(file).await? };
         let mut from = 0;
         for tile in missing {
-            let at = tile * TILE_BYTES;
+            let piece = pieces[pieces.partition_point(|piece| piece.end() <= tile * TILE_BYTES)];
+            if piece.offset < from {
+                continue;
+            }
             // The chunk before it takes its time too, to compare with.
+            let at = piece.offset;
             let beside = at.saturating_sub(TILE_BYTES).max(from);
             self.read_range(&object, file, from..beside).await?;
             let begin = Instant::now();
@@ -202,8 +207,8 @@ impl Replay<'_> {
             if beside < at {
                 self.replayed.plain.push(begin.elapsed());
             }
-            self.read_missing(&object, file, at, places[tile as usize]).await?;
-            from = at + TILE_BYTES;
+            self.read_missing(&object, file, piece).await?;
+            from = piece.end();
         }
         self.read_range(&object, file, from..bytes).await?;
         self.replayed.reads += 1;
@@ -219,38 +224,44 @@ impl Replay<'_> {
         self.store.read_range(object, file, range, self.workload.files[file]).await
     }
 
-    /// Reads the chunk at `offset` of a file while its disk is away.
-    async fn read_missing(&mut self, object: &Object, file: usize, offset: u64, disk: DiskId) -> anyhow::Result<()> {
+    /// Reads a piece of a file while its disk is away.
+    async fn read_missing(&mut self, object: &Object, file: usize, piece: Piece) -> anyhow::Result<()> {
+        let disk = piece.disk;
         let stores = self.store.stripes.stores();
         let away = || Absence { reason: "taken away".to_owned() };
         stores.update(disk, |member| member.store = Err(away()));
         self.store.tally.take();
         let begin = Instant::now();
-        let read = self.read_range(object, file, offset..offset + TILE_BYTES).await;
+        let read = self.read_range(object, file, piece.offset..piece.end()).await;
         let took = begin.elapsed();
         let counts = self.store.tally.take();
         let back = self.store.stores[&disk].clone();
         stores.update(disk, |member| member.store = Ok(back));
         read?;
-        self.replayed.degraded.push((took, counts.read_bytes() as f64 / TILE_BYTES as f64));
+        self.replayed.degraded.push((took, counts.read_bytes() as f64 / piece.bytes as f64));
         Ok(())
     }
 
-    /// The disk of each chunk of a file's bytes.
-    async fn places(&self, file: usize) -> anyhow::Result<Vec<DiskId>> {
+    /// The bytes of a file by the disks that they are on. What the bound left no room for may end in shorter rows.
+    async fn pieces(&self, file: usize) -> anyhow::Result<Vec<Piece>> {
         let found = self.store.meta.object(&self.bucket, &key(file), &VersionRef::Current).await?;
-        let mut places = Vec::new();
-        for Span { stripe, band, .. } in &found.spans {
+        let (mut pieces, mut offset) = (Vec::new(), 0);
+        for span in &found.spans {
+            let Span { stripe, band, .. } = span;
             let bands = stripe.bands();
+            let of_band = bands[usize::from(*band)];
             let first: u16 = bands[..usize::from(*band)].iter().map(|band| band.chunks).sum();
-            for chunk in first..first + bands[usize::from(*band)].chunks {
-                let place = stripe.places[usize::from(chunk)].context("a data chunk has a place")?;
-                places.push(place.disk);
+            let shape = Shape { data: of_band.chunks, ..stripe.code.shape() };
+            let layout = Layout::new(shape, stripe.sub_bytes, of_band.data_bytes);
+            for (chunk, ByteRange { bytes, .. }) in layout.slices(ByteRange { offset: 0, bytes: span.data_bytes() }) {
+                let place = stripe.places[usize::from(first + chunk)].context("a data chunk has a place")?;
+                pieces.push(Piece { offset, bytes, disk: place.disk });
+                offset += bytes;
             }
         }
-        let tiles = self.workload.files[file] / TILE_BYTES;
-        ensure!(places.len() as u64 == tiles, "{} chunks hold the {tiles} of file {file}", places.len());
-        Ok(places)
+        let bytes = self.workload.files[file];
+        ensure!(offset == bytes, "{offset} bytes are on disks of the {bytes} of file {file}");
+        Ok(pieces)
     }
 
     /// Converts until nothing is left to convert now, and gives back what that drops.
@@ -340,6 +351,20 @@ impl Replay<'_> {
         replayed.space_mean = space.percent_seconds / (workload.end_s - workload.measured_from_s);
         replayed.space_max = space.percent_max;
         Ok(replayed)
+    }
+}
+
+/// Bytes of a file that lie together in one chunk.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    offset: u64,
+    bytes: u64,
+    disk: DiskId,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes
     }
 }
 
