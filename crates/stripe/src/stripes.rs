@@ -181,11 +181,7 @@ impl Stripes {
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        let (needed, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
-        if available < needed {
-            return Err(StripeError::TooFewDisks { needed, available });
-        }
-        StripeWriter::new(self, code, None, Banding::one(data_bytes), durability, code.tolerance() / 2).await
+        self.writer_in_bands(code, 1, data_bytes, durability).await
     }
 
     /// As [`Stripes::writer`], on disks where the stripe can be merged with others of its family: `code` is its fast one, or
