@@ -23,6 +23,8 @@ pub(crate) struct BucketPart {
     pub(crate) left: u64,
     /// What of the bucket's room was taken before it was looked at.
     pub(crate) taken_before: TakenBefore,
+    /// The excess of parts of uploads that were not complete before it was looked at.
+    pub(crate) uploads_excess_bytes: u64,
 }
 
 /// The parts of a bucket; one that was looked at at once has one.
@@ -72,6 +74,11 @@ impl BucketParts {
         self.seen.iter().map(|part| part.taken_before).min().unwrap_or_default()
     }
 
+    /// The most that parts of uploads took before any of them was looked at: what was completed since may lie in one that was looked at before.
+    pub(crate) fn uploads_excess_bytes(&self) -> u64 {
+        self.seen.iter().map(|part| part.uploads_excess_bytes).max().unwrap_or(0)
+    }
+
     /// Conversions that are left in them.
     pub(crate) fn left(&self) -> u64 {
         self.seen.iter().map(|part| part.left).sum()
@@ -91,7 +98,7 @@ mod tests {
     fn part(after: Option<&str>, bytes: u64) -> BucketPart {
         let after = after.map(|key| SpanPlace { key: key.to_owned(), sequence: 1, position: 0 });
         let space = Space { data_bytes: bytes, fast_bytes: 2 * bytes, ..Space::default() };
-        BucketPart { after, space, left: bytes, taken_before: TakenBefore::default() }
+        BucketPart { after, space, left: bytes, taken_before: TakenBefore::default(), uploads_excess_bytes: 0 }
     }
 
     #[test]

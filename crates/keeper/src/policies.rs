@@ -238,6 +238,9 @@ impl Keeper {
     ) -> Result<BucketSnapshot, KeeperError> {
         let rooms = self.inner.stripes.rooms();
         let taken_before = rooms.begin_look(bucket.id);
+        // Before the objects: what is completed meanwhile counts twice rather than never.
+        let uploads = self.space_of_uploads(bucket.id, policy, view).await?;
+        let uploads_excess_bytes = policy.excess_bytes(uploads.data_bytes, uploads.chunks_bytes()).max(0) as u64;
         // Under another policy it is gone through anew.
         let known = |known: &&Followed| known.policy == Some(policy);
         let after = self.state().followed.get(&bucket.name).filter(known).and_then(|known| known.after.clone());
@@ -248,16 +251,14 @@ impl Keeper {
         if known.policy.replace(policy) != Some(policy) {
             known.parts = BucketParts::default();
         }
-        known.parts.add(BucketPart { after, space, left: 0, taken_before }, end.is_none());
+        known.parts.add(BucketPart { after, space, left: 0, taken_before, uploads_excess_bytes }, end.is_none());
         known.after = end;
         snapshot.whole = known.parts.whole().then(|| known.parts.space());
-        let taken_before = known.parts.taken_before();
+        let (taken_before, uploads_excess_bytes) = (known.parts.taken_before(), known.parts.uploads_excess_bytes());
         self.state().followed.insert(bucket.name.clone(), known);
         if let Some(whole) = &snapshot.whole {
-            let parts = self.space_of_uploads(bucket.id, policy, view).await?;
-            let data_bytes = whole.data_bytes + parts.data_bytes;
-            let chunks_bytes = whole.chunks_bytes() + parts.chunks_bytes();
-            rooms.found(bucket.id, &policy, data_bytes, chunks_bytes, taken_before);
+            let chunks_bytes = whole.chunks_bytes() + uploads_excess_bytes;
+            rooms.found(bucket.id, &policy, whole.data_bytes, chunks_bytes, taken_before);
         }
         Ok(snapshot)
     }

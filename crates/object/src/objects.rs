@@ -223,10 +223,11 @@ impl Objects {
         // What a bucket takes is known when upkeep looks at it next, but for one that has nothing.
         if let Some(policy) = policy
             && let Ok(bucket) = self.meta.bucket(bucket).await
-            && let (Ok((objects, _)), Ok((parts, _))) =
-                (self.meta.bucket_spans(bucket.id, None, 1).await, self.meta.uploaded_spans(bucket.id, None, 1).await)
-            && objects.is_empty()
+            // In this order: an upload that is completed meanwhile is seen.
+            && let Ok((parts, _)) = self.meta.uploaded_spans(bucket.id, None, 1).await
+            && let Ok((objects, _)) = self.meta.bucket_spans(bucket.id, None, 1).await
             && parts.is_empty()
+            && objects.is_empty()
             && !self.stripes.rooms().is_known(bucket.id, &policy)
         {
             self.stripes.rooms().found_empty(bucket.id, &policy);
