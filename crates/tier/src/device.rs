@@ -16,7 +16,7 @@
 //! 1. The overlay changes when a sequence is given out, in one step with it: so memory, and whoever reads the logs after a power cut,
 //!    agree on which of two writes is the later one.
 //! 2. A record's content is in memory until a mark that lists it is durable. So a solid-state drive that fails takes nothing
-//!    with it that no sync promised.
+//!    with it that no sync promised; and if it still reads, nothing at all.
 //! 3. No place of a log is written while it is above the floor of the superblock on the devices, or while somebody reads there.
 //! 4. What is read from a log has the checksum that its record says, or it is a failed sector. Content that is older than what was
 //!    promised is never read.
@@ -106,7 +106,13 @@ impl TieredDevice {
         }
     }
 
-    /// The solid-state drive did not do what it was asked.
+    /// The solid-state drive did not answer a read at all.
+    fn ssd_read_failed(&self, source: &dyn std::error::Error) {
+        self.ssd_failed(source);
+        self.state().ssd_reads_failed += 1;
+    }
+
+    /// The solid-state drive did not do what it was asked: nothing more is written to it, and what it has is brought home with the next sync.
     fn ssd_failed(&self, source: &dyn std::error::Error) {
         let mut state = self.state();
         if state.ssd == SsdState::Present {

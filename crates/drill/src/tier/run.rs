@@ -322,6 +322,8 @@ impl Run {
     fn fails(&mut self, fault: Fault, after: u64, gone: bool) -> Result<bool> {
         let is_ssd = matches!(fault, Fault::SsdGone(_) | Fault::SsdFails(_));
         let device = if is_ssd { self.pair.ssd.clone() } else { self.pair.hdd.clone() };
+        // A drive that fails once is read again, and takes nothing with it.
+        let may_lose = is_ssd && gone;
         // Each operation is the first to fail in a run of its own: those of drains, checkpoints and reads too.
         match gone {
             true => device.remove_after(after),
@@ -332,7 +334,7 @@ impl Run {
         for _ in 0..STEPS_FAILING {
             let step = self.model.step(&self.random);
             let opens = step == Step::Reopen;
-            if opens && (down || !gone) {
+            if opens && down {
                 continue;
             }
             self.tell(format!("{step:?}"));
@@ -347,7 +349,7 @@ impl Run {
                     let found = self.pair.contents();
                     down |= !device.faults_to_come();
                     if down {
-                        return self.after_a_failure(&device, is_ssd, false).map(|()| true);
+                        return self.after_a_failure(&device, may_lose, false).map(|()| true);
                     }
                     self.model.reopened(&found?).context("after another opening")?;
                 }
@@ -355,7 +357,7 @@ impl Run {
                 Err(error) => {
                     ensure!(down, "{step:?} failed without a fault: {error:#}");
                     ensure!(!is_ssd || opens, "{step:?} failed, though only the solid-state drive did: {error:#}");
-                    return self.after_a_failure(&device, is_ssd, false).map(|()| true);
+                    return self.after_a_failure(&device, may_lose, false).map(|()| true);
                 }
             }
             // The first sync that knows of it says so on the hard disk.
@@ -367,7 +369,7 @@ impl Run {
             down |= !device.faults_to_come();
             match found {
                 Ok(found) => {
-                    self.model.check(&found, |_| down && is_ssd).context("while it runs")?;
+                    self.model.check(&found, |_| down && may_lose).context("while it runs")?;
                     self.report.lost += found.iter().filter(|found| **found == Found::Lost).count() as u64;
                 }
                 Err(error) => ensure!(down && !is_ssd, "reading failed without a fault: {error:#}"),
@@ -377,12 +379,12 @@ impl Run {
             device.spare_faults();
             return Ok(false);
         }
-        self.after_a_failure(&device, is_ssd, told_of)?;
+        self.after_a_failure(&device, may_lose, told_of)?;
         Ok(true)
     }
 
-    /// The power goes after a device failed; it is back, or its loss is known and it is not.
-    fn after_a_failure(&mut self, device: &SimDevice, is_ssd: bool, is_known: bool) -> Result<()> {
+    /// The power goes after a device failed; it is back, or its loss is known and it is not. `may_lose`: it was gone and took something with it.
+    fn after_a_failure(&mut self, device: &SimDevice, may_lose: bool, is_known: bool) -> Result<()> {
         self.report.failed += 1;
         self.report.cuts += 1;
         let before = if is_known { Some(self.pair.contents()?) } else { None };
@@ -416,7 +418,7 @@ impl Run {
         let lost = found.iter().filter(|found| **found == Found::Lost).count() as u64;
         self.report.lost += lost;
         // A sync that was cut off may have noted the loss of a solid-state drive that is back.
-        self.model.recover(&found, if is_ssd { lost } else { 0 }).context("both are back")?;
+        self.model.recover(&found, if may_lose { lost } else { 0 }).context("both are back")?;
         if self.pair.tiered().info().ssd_works { self.settled() } else { Ok(()) }
     }
 }

@@ -264,22 +264,21 @@ impl TieredDevice {
         let bytes = crcs.len() * SECTOR_BYTES;
         let mut content = aligned_buffer(bytes);
         content.resize(bytes, 0);
-        let all = 0..crcs.len() as u64;
-        if self.state().has_lost(side) {
-            return Ok((content, all.collect()));
-        }
-        let range = SectorRange { first, sectors: all.end };
-        let device = self.device(side).map_err(|source| DeviceError::Read { range, source })?;
-        let mut read = || device.read(first, &mut content, Effort::Retry);
-        let result = if side == Side::Hdd { self.disturb(false, read) } else { read() };
-        let unread: Vec<u64> = match (result, side) {
-            (Ok(failed), _) => failed.iter().map(|failed| failed.sector.0 - first.0).collect(),
-            (Err(error), Side::Hdd) => return Err(error),
-            (Err(error), Side::Ssd) => {
-                self.ssd_failed(&error);
-                all.collect()
+        let range = SectorRange { first, sectors: crcs.len() as u64 };
+        let failed = loop {
+            if self.state().is_unreadable(side) {
+                return Ok((content, (0..range.sectors).collect()));
+            }
+            let device = self.device(side).map_err(|source| DeviceError::Read { range, source })?;
+            let mut read = || device.read(first, &mut content, Effort::Retry);
+            let result = if side == Side::Hdd { self.disturb(false, read) } else { read() };
+            match (result, side) {
+                (Ok(failed), _) => break failed,
+                (Err(error), Side::Hdd) => return Err(error),
+                (Err(error), Side::Ssd) => self.ssd_read_failed(&error),
             }
         };
+        let unread: Vec<u64> = failed.iter().map(|failed| failed.sector.0 - first.0).collect();
         let sectors = (0u64..).zip(content.chunks_exact(SECTOR_BYTES)).zip(crcs);
         let is_bad = |at: u64, sector: &[u8], crc: u32| unread.contains(&at) || crc32c(sector) != crc;
         let bad = sectors.filter(|((at, sector), crc)| is_bad(*at, sector, **crc)).map(|((at, _), _)| at).collect();

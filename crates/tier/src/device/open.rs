@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use claystone_env::{Device, Effort, Random, SECTOR_BYTES, Sector, SectorRange};
+use claystone_env::{Device, DeviceError, Effort, Random, SECTOR_BYTES, Sector, SectorRange};
 
 use super::bell::{ThreadBell, Turn};
 use super::guide::Guide;
 use super::info::Opening;
-use super::state::{Coverage, Held, State};
+use super::state::{Coverage, Held, SsdState, State};
 use super::{Now, TieredDevice};
 use crate::error::{Damage, TierError};
 use crate::fields::crc32c;
@@ -351,14 +351,32 @@ impl TieredDevice {
         Ok(parts)
     }
 
-    /// Makes what was decided stay so: marks of a new epoch, and its superblock. Of a pair that was at rest no mark: until the hard disk's
-    /// superblock says that it is not any more, the logs stay as they are.
+    /// Makes what was decided stay so. Where the solid-state drive is read and takes nothing, as one that is worn out, all that it has is
+    /// brought home, and it is lost from then on.
     fn settle_opening(&self, was_at_rest: bool) -> Result<(), TierError> {
+        let settled = self.mark_opening(was_at_rest);
+        if self.state().ssd != SsdState::Failed {
+            return settled;
+        }
+        let _draining = self.draining.take(&*self.bell);
+        let _syncing = self.syncing.take(&*self.bell);
+        self.state().unmark();
+        let (floor, lost) = self.rescue()?;
+        if self.state().is_unreadable(Side::Ssd) {
+            // It may be back for the next opening.
+            return settled;
+        }
+        Ok(self.give_up_ssd(floor, &lost)?)
+    }
+
+    /// Marks of a new epoch, and its superblock. Of a pair that was at rest no mark: until the hard disk's superblock says that it is not any
+    /// more, the logs stay as they are. If the solid-state drive takes nothing, it is failed, and nothing is settled.
+    fn mark_opening(&self, was_at_rest: bool) -> Result<(), TierError> {
         // A process that died leaves what it wrote in the devices' caches: a mark must not stay without what it goes on from.
         // The hard disk first, as in a sync.
         self.sync_hdd()?;
         if let Some(ssd) = &self.ssd {
-            ssd.sync()?;
+            self.of_ssd(ssd.sync())?;
         }
         if was_at_rest {
             let floor = self.state().next_seq;
@@ -382,7 +400,8 @@ impl TieredDevice {
         }
         drop(state);
         for mark in &marks {
-            self.write_mark(mark)?;
+            let written = self.write_mark(mark);
+            if mark.side == Side::Ssd { self.of_ssd(written)? } else { written? }
         }
         let mut state = self.state();
         let marked = std::mem::take(&mut state.marking);
@@ -418,13 +437,22 @@ impl TieredDevice {
     fn store_everywhere(&self, floor: u64) -> Result<(), TierError> {
         let mut state = self.state();
         let superblock = state.superblock_above(floor);
-        if let Some(ssd) = &self.ssd {
-            superblock.store(&**ssd, Side::Ssd)?;
+        if let Some(ssd) = self.ssd.as_ref().filter(|_| state.ssd != SsdState::Lost) {
+            let stored = superblock.store(&**ssd, Side::Ssd);
+            if stored.is_err() {
+                drop(state);
+                return self.of_ssd(stored);
+            }
         }
         superblock.store(&*self.hdd, Side::Hdd)?;
         state.superblock = superblock;
         state.free_below(floor);
         Ok(())
+    }
+
+    /// Notes that the solid-state drive did not take something.
+    fn of_ssd(&self, result: Result<(), DeviceError>) -> Result<(), TierError> {
+        result.inspect_err(|error| self.ssd_failed(error)).map_err(TierError::from)
     }
 }
 

@@ -104,7 +104,7 @@ impl TieredDevice {
             let crcs = Some(held.crcs(place.at, piece.range.sectors).to_vec());
             let originals = state.originals(piece.range, place);
             let part = Part { request, first, into, side, on_device, crcs, originals, copied: held.replaces };
-            if state.has_lost(side) {
+            if state.is_unreadable(side) {
                 part.into.fill(0);
                 let mut failures = all_failed().collect();
                 parts.extend(self.seek(part, &mut failures));
@@ -132,7 +132,7 @@ impl TieredDevice {
                     }
                 }
                 Err(error) => {
-                    self.ssd_failed(&error);
+                    self.ssd_read_failed(&error);
                     again.push(request);
                 }
             }

@@ -138,6 +138,8 @@ pub struct State {
     /// Given out, and not written yet.
     pub in_flight: BTreeSet<u64>,
     pub ssd: SsdState,
+    /// Reads that the solid-state drive did not answer at all, since it failed and since what it has was last brought home for that.
+    pub ssd_reads_failed: u32,
     pub failed: bool,
     /// Reads under way.
     pub readers: BTreeSet<u64>,
@@ -179,6 +181,7 @@ impl State {
             group: Group::default(),
             in_flight: BTreeSet::new(),
             ssd,
+            ssd_reads_failed: 0,
             failed: false,
             readers: BTreeSet::new(),
             next_reader: 0,
@@ -202,9 +205,20 @@ impl State {
         }
     }
 
-    /// Whether a side's device failed, and the pair goes on without it.
+    /// Whether a side's device failed, and nothing is written to it any more.
     pub fn has_lost(&self, side: Side) -> bool {
         side == Side::Ssd && self.ssd != SsdState::Present
+    }
+
+    /// Whether a side's device is not even read any more. One that failed is, until what it has is home: it may refuse what is written and have
+    /// all that was.
+    pub fn is_unreadable(&self, side: Side) -> bool {
+        side == Side::Ssd
+            && match self.ssd {
+                SsdState::Present => false,
+                SsdState::Failed => self.ssd_reads_failed >= SSD_READS_FAILED_MAX,
+                SsdState::Lost => true,
+            }
     }
 
     /// Puts what a mark was to list back to what is in none.
@@ -321,7 +335,7 @@ impl State {
     pub fn knows_lost(&self, range: SectorRange) -> bool {
         let is_lost = |place: Place| {
             let held = &self.records[&place.seq];
-            place.lost || (self.has_lost(held.side) && held.memory.is_none())
+            place.lost || (self.is_unreadable(held.side) && held.memory.is_none())
         };
         self.overlay.over(range).into_iter().filter_map(|piece| piece.place).any(is_lost)
     }
@@ -384,6 +398,8 @@ impl State {
     }
 }
 
+/// A drive that is gone answers none, and each may take as long as a drive takes to give up.
+const SSD_READS_FAILED_MAX: u32 = 3;
 /// 2 MiB.
 const GROUP_SECTORS_MAX: u64 = 512;
 /// Extents that a record without payload has, at least.

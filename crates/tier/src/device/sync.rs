@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::MutexGuard;
 
-use claystone_env::{DeviceError, SECTOR_BYTES, aligned_buffer};
+use claystone_env::{DeviceError, SECTOR_BYTES, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
 use super::append::Staged;
@@ -190,17 +190,31 @@ impl TieredDevice {
         synced
     }
 
-    /// The solid-state drive has failed: brings all home that it and memory do not keep from us, and says of the rest on the hard disk
-    /// that it is lost. The caller holds `draining` and `syncing`.
+    /// The solid-state drive has failed: all that can be is brought home, and of the rest the hard disk says that it is lost. The caller holds
+    /// `draining` and `syncing`.
     fn settle_loss(&self) -> Result<(), DeviceError> {
+        let (floor, lost) = self.rescue()?;
+        self.give_up_ssd(floor, &lost)
+    }
+
+    /// Brings all home that memory has, or the logs; that of the solid-state drive too, while it is read: it has failed. Returns the sequence up
+    /// to which it did, and what is lost. The caller holds `draining` and `syncing`.
+    pub(super) fn rescue(&self) -> Result<(u64, Vec<SectorRange>), DeviceError> {
         let mut state = self.state();
         let floor = state.next_seq;
+        // One that did not answer a moment ago may do so again.
+        state.ssd_reads_failed = 0;
         // Those that are given out from now on go to the hard disk.
         while state.in_flight.first().is_some_and(|seq| *seq < floor) {
             state = self.wait(state);
         }
         drop(state);
-        let lost = self.bring_home(floor)?;
+        Ok((floor, self.bring_home(floor)?))
+    }
+
+    /// Says on the hard disk that the solid-state drive is lost, and what with it, when all that could be is home up to a sequence. The caller
+    /// holds `draining` and `syncing`.
+    pub(super) fn give_up_ssd(&self, floor: u64, lost: &[SectorRange]) -> Result<(), DeviceError> {
         let mut state = self.state();
         // The next mark covers them and lists them not: the home has them.
         let (below, above) =
@@ -210,7 +224,7 @@ impl TieredDevice {
         drop(state);
         // The hard disk's log keeps the room for it until all is said.
         let sync = || self.mark_pending(self.state()).map(|_| ());
-        self.say_lost(&lost, floor, &sync)?;
+        self.say_lost(lost, floor, &sync)?;
         sync()?;
         self.state().ssd = SsdState::Lost;
         self.move_floor(floor)

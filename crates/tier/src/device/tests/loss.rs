@@ -53,6 +53,121 @@ fn a_solid_state_drive_that_fails_takes_only_what_it_alone_had() {
 }
 
 #[test]
+fn a_solid_state_drive_that_refuses_a_write_takes_nothing_with_it() {
+    for seed in 0..20 {
+        let pair = Pair::new(seed, 2);
+        let device = pair.opened();
+        for sector in 0..20 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        pair.ssd.fail_after(0);
+        for sector in 30..40 {
+            write(&device, sector, sector);
+        }
+        assert!(!device.info().ssd_works);
+        let check = |device: &TieredDevice| {
+            for sector in (0..20).chain(30..40) {
+                assert_eq!(content(device, sector), Some(sector_pattern(sector, 1)), "seed {seed}, sector {sector}");
+            }
+            assert!(!device.has_lost(SectorRange { first: Sector(0), sectors: HOME }));
+        };
+        check(&device);
+        device.sync().expect("it goes on with the hard disk");
+        check(&device);
+        drop(device);
+        pair.crash();
+        check(&TieredDevice::open(pair.hdd.attach(), None, now(), tuning(2)).expect("its loss is known"));
+    }
+}
+
+/// A drive that is read and takes nothing, as one that is worn out.
+struct ReadOnly(Arc<dyn Device>);
+
+impl Device for ReadOnly {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.0.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let range = self.geometry().range(first, bytes.len());
+        Err(DeviceError::Write { range, source: io::Error::from(io::ErrorKind::ReadOnlyFilesystem) })
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _range: SectorRange) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_solid_state_drive_that_is_only_read_is_given_up_by_an_opening_and_takes_nothing_with_it() {
+    for (seed, rests) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let pair = Pair::new(seed, 2);
+        let device = pair.opened();
+        for sector in 0..20 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        if rests {
+            device.rest().expect("rest");
+        }
+        drop(device);
+        pair.crash();
+        let check = |device: &TieredDevice| {
+            assert!(!device.info().ssd_works);
+            for sector in 0..20 {
+                assert_eq!(content(device, sector), Some(sector_pattern(sector, 1)), "seed {seed}, sector {sector}");
+            }
+        };
+        let ssd: Arc<dyn Device> = Arc::new(ReadOnly(pair.ssd.attach()));
+        let device = TieredDevice::open(pair.hdd.attach(), Some(ssd), now(), pair.tuning()).expect("it is read");
+        check(&device);
+        drop(device);
+        pair.hdd.crash();
+        check(&TieredDevice::open(pair.hdd.attach(), None, now(), tuning(2)).expect("its loss is known"));
+    }
+}
+
+#[test]
+fn a_solid_state_drive_that_goes_while_it_is_opened_may_come_back() {
+    for (seed, after) in (0..4).flat_map(|seed| (0..40).map(move |after| (seed, after))) {
+        let pair = Pair::new(seed, 2);
+        let device = pair.opened();
+        for sector in 0..20 {
+            write(&device, sector, sector);
+        }
+        device.sync().expect("sync");
+        drop(device);
+        pair.ssd.remove_after(after);
+        let opened = pair.open();
+        let is_gone = !pair.ssd.faults_to_come();
+        drop(opened);
+        pair.crash();
+        pair.ssd.spare_faults();
+        pair.ssd.set_removed(false);
+        let device = pair.opened();
+        for sector in 0..20 {
+            assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1)), "seed {seed}, {after} operations");
+        }
+        if !is_gone {
+            break;
+        }
+    }
+}
+
+#[test]
 fn a_failed_sync_of_the_hard_disk_is_for_good() {
     let pair = Pair::new(5, 1);
     let device = pair.opened();
@@ -133,17 +248,18 @@ fn a_solid_state_drive_that_had_very_much_is_said_to_be_lost_in_parts() {
     for record_sectors_max in [8, 256] {
         let model = |sectors| HddModel { fails_fast: false, cache_sectors: 1 << 20, ..HddModel::new(sectors) };
         let hdd = SimDevice::alone("hdd", model(2 * LOST + LOG + 3), 1);
-        let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000));
+        let ssd = SimDevice::alone("ssd", model(4000), 2);
         let format = TierFormat {
             hdd_log_sectors: Some(LOG),
             record_sectors_max,
             unmarked_sectors_max: Some(600),
             ..TierFormat::default()
         };
-        TieredDevice::format(&*hdd.attach(), &*ssd, &format, &SimRandom::new(1)).expect("format");
-        let device = TieredDevice::open(hdd.attach(), Some(ssd), now(), tuning(1_000_000)).expect("open");
+        TieredDevice::format(&*hdd.attach(), &*ssd.attach(), &format, &SimRandom::new(1)).expect("format");
+        let device = TieredDevice::open(hdd.attach(), Some(ssd.attach()), now(), tuning(1_000_000)).expect("open");
         write(&device, 0, 1);
         device.sync().expect("sync");
+        ssd.set_removed(true);
         lose(&device, LOST);
         let id = device.info().id;
         device.sync().expect("it goes on with the hard disk");
