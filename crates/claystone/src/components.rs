@@ -32,6 +32,7 @@ use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, write_private};
+use crate::disk_path;
 use crate::disks::{DEFAULT_NODE, Disks, Wanted, cluster_of, first_disks};
 use crate::drives::{Opening, SsdQueues};
 use crate::remarks::remarks;
@@ -480,6 +481,9 @@ async fn first_start(disks: &Disks, meta: &dyn Meta, known: &[DiskRecord], setti
     );
     let new: Vec<Wanted> =
         wanted.into_iter().filter(|wanted| !known.iter().any(|known| Path::new(&known.path) == wanted.path)).collect();
+    for drive in settings.drives.iter().filter(|drive| new.iter().any(|wanted| wanted.path == **drive)) {
+        disk_path::check_drive(drive)?;
+    }
     disks.add_all(meta, &new).await?;
     Ok(())
 }

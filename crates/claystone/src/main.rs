@@ -17,6 +17,7 @@ mod codes;
 mod components;
 mod credentials;
 mod demo;
+mod disk_path;
 mod disks;
 mod drives;
 mod emulation;

@@ -21,6 +21,7 @@ use claystone_meta::HeatPolicy;
 use claystone_nbd::{ServerConfig, tls_config};
 use claystone_object::FirstPolicy;
 
+use crate::disk_path;
 use crate::drives::Steer;
 use crate::tending::{Care, SUMS_CACHE_MIB_MAX};
 
@@ -31,6 +32,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The disks to begin with, in order; empty: six directories below `directory`, or those that the store has.
     pub disks: Vec<PathBuf>,
+    /// Those of them that are said to be drives, and no directories.
+    pub drives: Vec<PathBuf>,
     /// Where solid-state drives of disks may be, beside where they were.
     pub ssds: Vec<PathBuf>,
     /// Which of two drives a write goes to.
@@ -244,8 +247,19 @@ impl Settings {
     pub fn check(directory: &Path, layers: &Layers) -> anyhow::Result<Settings> {
         let settings = Settings {
             directory: std::path::absolute(directory).with_context(|| format!("{} is no path", directory.display()))?,
-            disks: paths("disks", &layers.list("disks").iter().map(|disk| hard_disk(disk)).collect::<Vec<_>>())?,
-            ssds: paths("ssds", &layers.list("ssds"))?,
+            disks: paths("disks", layers.list("disks").iter().map(|disk| disk_path::parse(disk).0))?,
+            drives: {
+                let drives = layers.list("disks");
+                paths(
+                    "disks",
+                    drives
+                        .iter()
+                        .map(|disk| disk_path::parse(disk))
+                        .filter(|(_, is_drive)| *is_drive)
+                        .map(|(path, _)| path),
+                )?
+            },
+            ssds: paths("ssds", layers.list("ssds").iter().map(String::as_str))?,
             steer: match layers.parsed::<String>("steer", "a text")?.as_str() {
                 "off" => Steer::Off,
                 "latency" => Steer::Latency,
@@ -476,14 +490,9 @@ fn plain(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// A disk without the word for one that has a solid-state drive: what is written on it says so too.
-fn hard_disk(disk: &str) -> String {
-    disk.strip_prefix("hdd:").unwrap_or(disk).to_owned()
-}
-
-fn paths(setting: &str, texts: &[String]) -> anyhow::Result<Vec<PathBuf>> {
-    let path = |text: &String| std::path::absolute(text).with_context(|| format!("{setting}: {text:?} is no path"));
-    texts.iter().map(path).collect()
+fn paths<'a>(setting: &str, texts: impl Iterator<Item = &'a str>) -> anyhow::Result<Vec<PathBuf>> {
+    let path = |text| std::path::absolute(text).with_context(|| format!("{setting}: {text:?} is no path"));
+    texts.map(path).collect()
 }
 
 /// Turns a listener off.
@@ -571,6 +580,7 @@ mod tests {
         assert_eq!(settings.console.port(), 3);
         assert_eq!(settings.region, "flag");
         assert_eq!(settings.disks, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!(settings.drives, [PathBuf::from("/a")]);
         assert_eq!(settings.keeper.repair_share, 0.7);
         assert_eq!(settings.keeper.scrub_cycle, Duration::from_secs(14 * 24 * 3600));
     }

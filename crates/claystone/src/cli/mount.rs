@@ -23,6 +23,7 @@ use tokio::task::spawn_blocking;
 use super::disk::{Coding, Recovery, Report, Size};
 use super::emulated::{DriveReport, emulate};
 use super::signals::Signals;
+use crate::disk_path;
 use crate::drives::{Drive, Opening, Steer, TENDERS, tend};
 use crate::logs;
 use crate::output::say;
@@ -35,7 +36,7 @@ use crate::tending::{Care, SUMS_CACHE_MIB, SUMS_CACHE_MIB_MAX, Tending};
 #[command(allow_missing_positional = true)]
 pub struct Mount {
     /// The block device or image file; none with --emulate
-    #[arg(required_unless_present = "emulate", conflicts_with_all = ["emulate", "Coding"])]
+    #[arg(required_unless_present = "emulate", conflicts_with_all = ["emulate", "Coding"], value_parser = disk_path::of_drive)]
     device: Option<PathBuf>,
     /// An existing directory
     #[arg(value_name = "DIR")]

@@ -10,6 +10,7 @@ use claystone_files::{Disk, DiskError, FileError, Tuning};
 use claystone_host::{HostClock, HostDevice, RecoveryLimits};
 
 use super::look::Looked;
+use crate::disk_path;
 use crate::drives::{Drive, Opening};
 use crate::emulation::slowed;
 use crate::tending::Care;
@@ -18,7 +19,7 @@ use crate::tending::Care;
 #[derive(Debug, clap::Args)]
 pub struct At {
     /// The drive, partition or image file; of two, the hard disk
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = disk_path::of_drive)]
     pub device: PathBuf,
     /// Its solid-state drive, if that is no longer where it was
     #[arg(long, value_name = "DEVICE")]

@@ -20,6 +20,7 @@ use super::profile::{measure, profile_of, read_profile};
 use super::queue::queued_writes;
 use super::size::Size;
 use crate::cli::print_json;
+use crate::disk_path;
 use crate::emulation::{SOLID_STATE, forget, keep, model, slowed};
 use crate::output::{note, output};
 
@@ -28,7 +29,7 @@ use crate::output::{note, output};
 #[derive(Debug, clap::Args)]
 pub struct Format {
     /// The drive, partition or image file
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = disk_path::of_drive)]
     device: PathBuf,
     /// Make an image file of this size: bytes, or with K, M, G or T
     #[arg(long)]

@@ -10,6 +10,7 @@ use hyper::Method;
 use crate::admin::AdminClient;
 use crate::cli::status::disk_table;
 use crate::cli::{find_disk, print_json};
+use crate::disk_path;
 use crate::output::output;
 
 /// DISK is an id, the beginning of one, or a path.
@@ -17,9 +18,9 @@ use crate::output::output;
 pub enum Member {
     /// Store: all disks
     List,
-    /// Store: take an empty directory as a new disk
+    /// Store: take an empty directory, or a disk that `claystone disk format` made, as a new disk
     Add {
-        /// The directory
+        /// The directory, or hdd: and a disk that `claystone disk format` made
         path: String,
         /// Its failure domain
         #[arg(long)]
@@ -67,14 +68,14 @@ impl Member {
                 }
             }
             Member::Add { ref path, ref node } => {
-                let path = std::path::absolute(path)?.display().to_string();
+                let path = disk_path::of_new(path)?.display().to_string();
                 let added: api::DiskAdded =
                     client.send(Method::POST, "/disks", &api::AddDisk { path, node: node.clone() }).await?;
                 tell(json, &added, &format!("added {} as disk {}", added.path, added.id))?;
             }
             Member::Replace { ref disk, ref path } => {
                 let old = find_disk(&disks, disk)?;
-                let path = Some(std::path::absolute(path)?.display().to_string());
+                let path = Some(disk_path::of_new(path)?.display().to_string());
                 let route = format!("/disks/{}/replace", old.id);
                 let replaced: api::DiskReplaced = client.send(Method::POST, &route, &api::ReplaceDisk { path }).await?;
                 tell(json, &replaced, &format!("disk {} is given up, its chunks are being rebuilt; {watch}", old.id))?;

@@ -17,6 +17,7 @@ use super::occupant::occupant;
 use super::size::Size;
 use crate::chart::Picture;
 use crate::cli::print_json;
+use crate::disk_path;
 use crate::emulation;
 use crate::output::{note, output};
 use crate::progress::Progress;
@@ -28,7 +29,7 @@ use crate::table::{Table, bytes};
 #[derive(Debug, clap::Args)]
 pub struct Profile {
     /// The drive, partition or image file
-    #[arg(value_name = "DEVICE", required_unless_present = "emulate")]
+    #[arg(value_name = "DEVICE", required_unless_present = "emulate", value_parser = disk_path::of_drive)]
     device: Option<PathBuf>,
     /// Make an image file of this size for it, and delete it afterwards: bytes, or with K, M, G or T
     #[arg(long, conflicts_with = "emulate")]
