@@ -154,7 +154,7 @@ fn the_planner_finds_partners_among_unequal_lengths() {
                         chunk_bytes: Layout::new(fast.shape(), sub_bytes_for(fast), stripe_bytes).chunk_bytes(),
                         bands: 1,
                         bands_living: 1,
-                        bands_held: 1,
+                        bands_held: 1.0,
                         disks: Vec::new(),
                         packed_for: None,
                         heat: 0.0,

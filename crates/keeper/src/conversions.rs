@@ -28,7 +28,7 @@
 //!    except copies that it is to lose (hurt stripes are planned for apart: `plan_waiting_changes`), and so is
 //!    what has another code, or what a volume holds. What 3 and 4 say of packs and volumes the transaction looks at once more.
 //! 5. A stripe that objects of several buckets hold is planned for in one of them, and counts in each for the bands that its
-//!    objects hold.
+//!    objects hold. A pack is shared by bytes: what several buckets, or parts of one, are charged for it is together what it takes.
 //! 6. Nothing is made compact where the compact code, spread over the nodes there are, survives fewer losses of nodes than the
 //!    fast one.
 //!
@@ -75,8 +75,8 @@ pub struct Resident {
     pub bands: u16,
     /// Of these, those that objects of any bucket hold.
     pub bands_living: u16,
-    /// Of these, those that objects of this bucket hold.
-    pub bands_held: u16,
+    /// Of these, those that objects of this bucket hold. One that is a pack is held as far as what is named in it is theirs.
+    pub bands_held: f64,
     /// Disks of the chunks that a merge keeps, ascending; of fast and fresh stripes only.
     pub disks: Vec<DiskId>,
     /// The code that the contents of packs in it are to have; `None`: it has no pack.
@@ -322,10 +322,10 @@ impl Resident {
         u64::from(self.code.shape().chunks()) * self.chunk_bytes
     }
 
-    /// What of these counts for the bucket: its share of the bands that somebody holds.
+    /// What of these counts for the bucket: its share of the bands that somebody holds, and of packs.
     fn charged_bytes(&self) -> u64 {
-        let share = u128::from(self.bands_held.min(self.bands_living));
-        (u128::from(self.chunks_bytes()) * share / u128::from(self.bands_living.max(1))) as u64
+        let bands_living = f64::from(self.bands_living.max(1));
+        (self.chunks_bytes() as f64 * self.bands_held.min(bands_living) / bands_living).round() as u64
     }
 
     /// Whether what a merge keeps lies on disks of its own. Copies may have brought data chunks together on one.

@@ -271,6 +271,7 @@ impl Keeper {
             let (spans, end) = self.inner.meta.uploaded_spans(bucket, after.as_ref(), page).await?;
             let mut looking = Looking::new(self, policy, view);
             spans.iter().for_each(|span| looking.add(span));
+            looking.count_names().await?;
             space = [space, self.snapshot_of(policy, looking).space()].into_iter().sum();
             after = end;
             if after.is_none() {
@@ -540,6 +541,8 @@ struct Looking<'a> {
 struct Parts {
     /// Bands and parts of bands, each by where it begins.
     held: BTreeSet<(u16, u64)>,
+    /// Bytes of these, band by band.
+    bands: BTreeMap<u16, u64>,
     /// How often any of it is named.
     names: u64,
 }
@@ -555,17 +558,15 @@ impl<'a> Looking<'a> {
     /// An object of the bucket holds a band, or a part of one. What several hold counts once.
     fn add(&mut self, span: &Span) {
         let Span { stripe, band, .. } = span;
-        let part = (*band, span.range().offset);
-        if let Some((known, parts)) = self.stripes.get_mut(&stripe.id) {
-            parts.names += 1;
-            known.bands_held += u16::from(parts.held.range((*band, 0)..=(*band, u64::MAX)).next().is_none());
-            if parts.held.insert(part) {
-                known.data_bytes += span.data_bytes();
-            }
-            return;
+        if !self.stripes.contains_key(&stripe.id) {
+            self.stripes.insert(stripe.id, (self.resident(stripe), Parts::default()));
         }
-        let resident = self.resident(stripe, span.data_bytes());
-        self.stripes.insert(stripe.id, (resident, Parts { held: BTreeSet::from([part]), names: 1 }));
+        let Some((resident, parts)) = self.stripes.get_mut(&stripe.id) else { return };
+        parts.names += 1;
+        if parts.held.insert((*band, span.range().offset)) {
+            resident.data_bytes += span.data_bytes();
+            *parts.bands.entry(*band).or_insert(0) += span.data_bytes();
+        }
     }
 
     /// Counts what names these stripes, in all buckets. Returns those that objects name elsewhere too.
@@ -574,10 +575,15 @@ impl<'a> Looking<'a> {
         let ids: Vec<StripeId> = self.stripes.keys().copied().collect();
         for ids in ids.chunks(PAGE) {
             let names = self.keeper.inner.meta.names_of(ids).await?;
-            for (id, StripeNames { bands, packed_for, of_volume }) in ids.iter().zip(names) {
+            for (id, StripeNames { bands, packed_bytes, packed_for, of_volume }) in ids.iter().zip(names) {
                 let Some((stripe, parts)) = self.stripes.get_mut(id) else { continue };
                 // What was named when the spans were read may not be any more.
-                stripe.bands_living = (bands.len() as u16).max(stripe.bands_held).min(stripe.bands);
+                stripe.bands_living = (bands.len().max(parts.bands.len()) as u16).min(stripe.bands);
+                let share = |(band, bytes): (&u16, &u64)| {
+                    let named_bytes = packed_bytes.get(band).map_or(*bytes, |packed_bytes| *packed_bytes.max(bytes));
+                    if named_bytes == 0 { 1.0 } else { *bytes as f64 / named_bytes as f64 }
+                };
+                stripe.bands_held = parts.bands.iter().map(share).sum();
                 stripe.packed_for = packed_for;
                 if of_volume {
                     stripe.standing = Standing::OfVolume;
@@ -589,7 +595,8 @@ impl<'a> Looking<'a> {
         Ok(shared)
     }
 
-    fn resident(&self, stripe: &StripeRecord, data_bytes: u64) -> Resident {
+    /// A stripe of which nothing is held yet.
+    fn resident(&self, stripe: &StripeRecord) -> Resident {
         let keeper = self.keeper;
         let HeatPolicy { fast, compact, .. } = self.policy;
         let mut disks = Vec::new();
@@ -603,11 +610,11 @@ impl<'a> Looking<'a> {
         Resident {
             stripe: stripe.id,
             code: stripe.code,
-            data_bytes,
+            data_bytes: 0,
             chunk_bytes: Layout::chunk_bytes_of(stripe).unwrap_or(0),
             bands: stripe.bands().len() as u16,
             bands_living: 1,
-            bands_held: 1,
+            bands_held: 0.0,
             disks,
             packed_for: None,
             heat: keeper.inner.stripes.heats().of(stripe.id, now),

@@ -5,12 +5,13 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use claystone_chunk::DiskId;
 use claystone_chunk::testing::Faults;
+use claystone_chunk::{ByteRange, DiskId};
 use claystone_keeper::{ConversionError, Overall, Settings, Space, Why};
 use claystone_meta::{
-    BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject, ObjectRecords,
-    PRESETS, PartRecord, Precondition, StripeRecord, UploadId, UploadRecord, UploadRecords, VersionRef, Versioning,
+    BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject, NewPart,
+    ObjectRecords, PRESETS, PartRecord, Precondition, StripeRecord, UploadId, UploadRecord, UploadRecords, VersionRef,
+    Versioning,
 };
 use claystone_stripe::Stripes;
 use support::adaptive::{
@@ -509,6 +510,34 @@ fn writers_and_splits_share_the_room_that_a_look_finds() {
             store.age().await;
         }
     });
+}
+
+/// What buckets, or parts of one, are charged for a pack is together what it takes.
+#[test]
+fn a_pack_is_shared_by_bytes_between_buckets_and_between_parts_of_one() {
+    for look_stripes_max in [1, 1000] {
+        let looks = Settings { look_stripes_max, ..settings() };
+        with_settings(9, SMALL_RSM, looks, |store| async move {
+            let other = store.meta.create_bucket("c", "me", None, store.env.clock.wall()).await.expect("a new name").id;
+            store.meta.set_policy("c", Some(store.policy)).await.expect("it is there");
+            let (pack, _claim) = store.write(BYTES).await;
+            let sixteenth = BYTES as u64 / 16;
+            let part = |offset: u64, bytes: u64| {
+                let part = ByteRange { offset: offset * sixteenth, bytes: bytes * sixteenth };
+                NewContent::Part(NewPart { pack: pack.clone(), wanted: store.policy.fast, part })
+            };
+            for (bucket, offset, bytes) in [(store.bucket, 0, 1), (store.bucket, 1, 9), (store.bucket, 10, 2)] {
+                store.commit_to(bucket, &offset.to_string(), bytes * sixteenth, part(offset, bytes)).await;
+            }
+            for offset in 12..16 {
+                store.commit_to(other, &offset.to_string(), sixteenth, part(offset, 1)).await;
+            }
+            store.keeper.find_rooms_once().await.expect("the database answers");
+            let status = store.keeper.status().await.expect("the database answers");
+            let spaces = status.policies.iter().map(|of| (of.data_bytes, of.fast_bytes, of.whole));
+            assert_eq!(spaces.collect::<Vec<_>>(), [(9 << 14, 15 << 14, true), (3 << 14, 5 << 14, true)]);
+        });
+    }
 }
 
 /// Of packs a merge is refused when all of it is read and written, if their contents are to have different codes: it is not begun.

@@ -171,6 +171,8 @@ impl Span {
 pub struct StripeNames {
     /// How many times objects and parts name each of its bands; bands that none names are left out.
     pub bands: BTreeMap<u16, u64>,
+    /// Of each band that is a pack, the bytes of its parts that are named; what several contents hold counts once.
+    pub packed_bytes: BTreeMap<u16, u64>,
     /// The code that the contents of packs in it are to have; `None`: it has no pack.
     pub packed_for: Option<CodeSpec>,
     /// A volume or a snapshot holds it: no conversion of it is committed.

@@ -23,7 +23,7 @@ fn fast(policy: &HeatPolicy, id: u128, kib: u64, first: u128, heat: f64) -> Resi
         chunk_bytes: kib << 10,
         bands: 1,
         bands_living: 1,
-        bands_held: 1,
+        bands_held: 1.0,
         disks: (first..first + u128::from(policy.fast.shape().data)).map(DiskId).collect(),
         packed_for: None,
         heat,
@@ -38,7 +38,7 @@ fn compact(policy: &HeatPolicy, id: u128, kib: u64, heat: f64) -> Resident {
         data_bytes: u64::from(policy.compact.shape().data) * (kib << 10),
         bands: sources,
         bands_living: sources,
-        bands_held: sources,
+        bands_held: sources.into(),
         disks: Vec::new(),
         ..fast(policy, id, kib, 0, heat)
     }
@@ -305,7 +305,8 @@ fn what_lacks_only_copies_is_converted_as_if_it_had_them() {
 #[test]
 fn a_merged_stripe_that_is_mostly_dead_is_split() {
     let pc = policy("pc");
-    let held = |held| Resident { bands_living: held, bands_held: held, ..compact(&pc, u128::from(held), 64, 0.0) };
+    let held =
+        |held| Resident { bands_living: held, bands_held: held.into(), ..compact(&pc, u128::from(held), 64, 0.0) };
     let changes = plan_conversions(&snapshot(pc, vec![held(1), held(2), held(3)]), 9);
     // Two fast stripes take 36 chunks, the compact one 42.
     assert_eq!(sources(&changes), [[1], [2]]);
@@ -313,14 +314,14 @@ fn a_merged_stripe_that_is_mostly_dead_is_split() {
     assert_eq!(changes[0].why, Why::BandsDead { dead: 2, bands: 3 });
     // One of two bands takes 9 chunks alone, and 15 with the other.
     let rsm = policy("rsm-6+3");
-    let half = Resident { bands_living: 1, bands_held: 1, ..compact(&rsm, 1, 64, 0.0) };
+    let half = Resident { bands_living: 1, bands_held: 1.0, ..compact(&rsm, 1, 64, 0.0) };
     assert_eq!(plan_conversions(&snapshot(rsm, vec![half]), 9)[0].saved_bytes, (6 * 64) << 10);
 }
 
 #[test]
 fn a_band_that_another_bucket_holds_is_not_dead_and_counts_there() {
     let rsm = policy("rsm-6+3");
-    let half = Resident { bands_held: 1, data_bytes: (6 * 64) << 10, ..compact(&rsm, 1, 64, 0.0) };
+    let half = Resident { bands_held: 1.0, data_bytes: (6 * 64) << 10, ..compact(&rsm, 1, 64, 0.0) };
     let now = snapshot(rsm, vec![half.clone()]);
     assert_eq!(plan_conversions(&now, 9), []);
     assert_eq!(now.space().percent(), 125.0);
@@ -353,7 +354,7 @@ fn what_a_volume_holds_is_neither_merged_nor_split() {
     for name in ["lrc", "rsm-6+3"] {
         let policy = HeatPolicy { percent_max: 400, ..policy(name) };
         let of_volume = |stripe| Resident { standing: Standing::OfVolume, ..stripe };
-        let dead = Resident { bands_living: 1, bands_held: 1, ..compact(&policy, 3, 64, 0.0) };
+        let dead = Resident { bands_living: 1, bands_held: 1.0, ..compact(&policy, 3, 64, 0.0) };
         let stripes = vec![
             of_volume(fast(&policy, 1, 64, 0, 0.0)),
             fast(&policy, 2, 64, 20, if name == "lrc" { 0.5 } else { 0.0 }),

@@ -93,8 +93,13 @@ impl Store {
 
     /// Makes a content an object.
     pub async fn commit_content(&self, key: &str, bytes: u64, content: NewContent) {
+        self.commit_to(self.bucket, key, bytes, content).await;
+    }
+
+    /// The same in any bucket.
+    pub async fn commit_to(&self, bucket: BucketId, key: &str, bytes: u64, content: NewContent) {
         let object = NewObject {
-            bucket: self.bucket,
+            bucket,
             key: key.to_owned(),
             versioning: Versioning::Off,
             precondition: Precondition::None,

@@ -50,20 +50,25 @@ impl HeatRecords for SqliteMeta {
         let ids = ids.to_vec();
         self.read_steps(move |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT p.band, sum(c.refs), count(*) FROM spans p CROSS JOIN contents c ON c.id = p.content \
-                 WHERE p.stripe = ?1 GROUP BY p.band",
+                "SELECT p.band, sum(c.refs), count(*), p.first, max(p.bytes) FROM spans p \
+                 CROSS JOIN contents c ON c.id = p.content WHERE p.stripe = ?1 GROUP BY p.band, p.first",
             )?;
             let mut names = Vec::with_capacity(ids.len());
             for id in &ids {
-                let (mut bands, mut spans) = (BTreeMap::new(), 0);
+                let (mut bands, mut packed_bytes, mut spans) = (BTreeMap::new(), BTreeMap::new(), 0);
                 let mut found = statement.query(params![id.0.to_be_bytes()])?;
                 while let Some(row) = found.next()? {
-                    bands.insert(row.get(0)?, unsigned(row, 1)?);
+                    let band: u16 = row.get(0)?;
+                    *bands.entry(band).or_insert(0) += unsigned(row, 1)?;
                     spans += row.get::<_, i64>(2)?;
+                    if let Held::Part(part) = packs::held(row, 3)? {
+                        *packed_bytes.entry(band).or_insert(0) += part.bytes;
+                    }
                 }
                 // One that cannot be read is found when a conversion of it is committed.
                 let packed_for = packs::wanted(connection, *id)?.and_then(|wanted| parse_code(&wanted).ok());
-                names.push(StripeNames { bands, packed_for, of_volume: refs(connection, *id)? != spans });
+                let of_volume = refs(connection, *id)? != spans;
+                names.push(StripeNames { bands, packed_bytes, packed_for, of_volume });
             }
             Ok(names)
         })

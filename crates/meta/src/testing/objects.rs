@@ -61,7 +61,7 @@ pub(super) async fn what_was_written_in_bands_is_held_band_by_band(meta: &dyn Me
         found.spans.iter().map(|span| (span.stripe.id.0, span.band, span.held)).collect();
     assert_eq!(held, [(9, 0, Held::All), (9, 1, Held::First(70)), (8, 0, Held::All)]);
     assert_eq!(found.spans[0].stripe, wide);
-    let names = StripeNames { bands: [(0, 1), (1, 1)].into(), packed_for: None, of_volume: false };
+    let names = StripeNames { bands: [(0, 1), (1, 1)].into(), ..StripeNames::default() };
     assert_eq!(meta.names_of(&[StripeId(9)]).await?, [names]);
 
     // A copy of it, a part of an upload, and then neither.

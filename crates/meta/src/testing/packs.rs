@@ -64,6 +64,8 @@ pub(super) async fn parts_share_a_stripe_until_the_last_is_gone(meta: &dyn Meta)
     let spans = current(meta, "key").await?.spans;
     assert_eq!(spans.iter().map(|span| span.held).collect::<Vec<_>>(), [held(0, 30), held(80, 20)]);
     assert_eq!(live_bytes(meta).await?, [(1, 130)], "bytes that two contents name count twice");
+    let names = meta.names_of(&[StripeId(1)]).await?.remove(0);
+    assert_eq!((names.bands, names.packed_bytes), ([(0, 4)].into(), [(0, 100)].into()), "and here once");
 
     assert_eq!(meta.delete_object(delete(id, "a")).await?.dead, []);
     assert_eq!(meta.delete_object(delete(id, "b")).await?.dead, []);
@@ -218,7 +220,8 @@ pub(super) async fn zeros_behind_a_content_are_nobody_s(meta: &dyn Meta) -> Resu
         .await?;
     assert_eq!(place_of(meta, "a").await?, (9, 0, Held::First(93)));
     assert_eq!(place_of(meta, "b").await?, (9, 1, held(30, 70)));
-    let names = StripeNames { bands: [(0, 2), (1, 1)].into(), packed_for: Some(wanted()), of_volume: false };
+    let (bands, packed_bytes) = ([(0, 2), (1, 1)].into(), [(1, 70)].into());
+    let names = StripeNames { bands, packed_bytes, packed_for: Some(wanted()), of_volume: false };
     assert_eq!(meta.names_of(&[StripeId(9)]).await?, [names]);
     assert_eq!(meta.packed_parts(StripeId(9), 0).await?, []);
 
@@ -279,7 +282,8 @@ pub(super) async fn packs_are_counted_by_band(meta: &dyn Meta) -> Result<(), Met
     assert_eq!(meta.repack(repack).await?, (1, Vec::new()));
     assert_eq!(place_of(meta, "d").await?, (10, 0, held(0, 40)));
     assert_eq!(live_bytes(meta).await?, [(10, 40)], "of the merged one a band is left, and that is full");
-    let names = StripeNames { bands: [(0, 2)].into(), packed_for: Some(wanted()), of_volume: false };
+    let (bands, packed_bytes) = ([(0, 2)].into(), [(0, 100)].into());
+    let names = StripeNames { bands, packed_bytes, packed_for: Some(wanted()), of_volume: false };
     assert_eq!(meta.names_of(&[StripeId(9)]).await?, [names]);
     meta.delete_object(delete(id, "a")).await?;
     assert_eq!(ids(&meta.delete_object(delete(id, "b")).await?.dead), [9]);

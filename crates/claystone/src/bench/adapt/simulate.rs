@@ -547,7 +547,7 @@ impl<'a> World<'a> {
                 chunk_bytes: stripe.chunk_bytes,
                 bands: stripe.bands.len() as u16,
                 bands_living: stripe.bands.len() as u16,
-                bands_held: stripe.bands.len() as u16,
+                bands_held: stripe.bands.len() as f64,
                 disks,
                 packed_for: None,
                 heat: self.heats.of(stripe_id(id), now),
