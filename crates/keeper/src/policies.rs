@@ -439,9 +439,10 @@ impl Keeper {
             }
         }
         let family = Family { fast: policy.fast, compact: policy.compact };
-        let (_, bytes) = self.convert_counted(&change.sources, change.to, Some(family)).await?;
+        let converted = self.convert_counted(&change.sources, change.to, Some(family)).await;
+        room.into_iter().for_each(|room| end_taking(room, &converted));
+        let (_, bytes) = converted?;
         tracing::debug!(stripes = ?change.sources, to = %change.to, why = %change.why, "stripes were converted");
-        room.into_iter().for_each(Taken::name);
         let mut state = self.state();
         let totals = &mut state.converted;
         let (count, of_kind) = match Kind::of(&change.why) {
@@ -490,6 +491,15 @@ impl Keeper {
     fn conversions_left(&self) {
         let left = self.state().followed.values().map(|known| known.parts.left()).sum();
         self.job_left(JobKind::Convert, left, None);
+    }
+}
+
+/// Room that a conversion took is used, or goes back if nothing came of it.
+fn end_taking<T>(room: Taken, converted: &Result<T, ConversionError>) {
+    match converted {
+        Ok(_) => room.name(),
+        Err(ConversionError::Meta(MetaError::Unavailable { .. })) => room.leave(),
+        Err(_) => drop(room),
     }
 }
 
@@ -665,6 +675,8 @@ pub(crate) const LOOK_SHARE: u32 = 20;
 
 #[cfg(test)]
 mod tests {
+    use claystone_stripe::Rooms;
+
     use super::*;
 
     #[test]
@@ -680,6 +692,20 @@ mod tests {
         );
         let at_once = Settings { convert_after: Duration::ZERO, ..settings.clone() };
         assert_eq!(is_young(&at_once, Duration::ZERO, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn room_of_a_conversion_that_may_be_committed_does_not_go_back() {
+        let (rooms, bucket) = (Rooms::new(1 << 30), BucketId(1));
+        let policy = HeatPolicy::named("rsm-6+3").expect("a preset");
+        rooms.found_empty(bucket, &policy);
+        let unavailable = MetaError::Unavailable { reason: "a test".to_owned() };
+        let refused = ConversionError::Gone { stripe: StripeId(1) };
+        for (converted, stays) in [(Ok(()), true), (Err(unavailable.into()), true), (Err(refused), false)] {
+            let before = rooms.begin_look(bucket);
+            end_taking(rooms.take_for_split(bucket, &policy, 1 << 20).expect("room"), &converted);
+            assert_eq!(rooms.begin_look(bucket) > before, stays, "{converted:?}");
+        }
     }
 
     #[test]
