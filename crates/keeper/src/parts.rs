@@ -5,7 +5,7 @@
 //! 2. [`BucketParts::whole`] is of a bucket that was gone through once; behind the part that was looked at last it has those of the time before.
 //!
 //! Left out: what comes or goes meanwhile moves the ends of parts, so that until the bucket was gone through again some stripes count
-//! twice or not at all.
+//! twice or not at all. When the part at the end was looked at, all are of one time, and each stripe that was there counts.
 
 use claystone_meta::SpanPlace;
 use claystone_stripe::TakenBefore;

@@ -8,7 +8,8 @@
 //! 1. While something is to be repaired and can be, nothing is converted but what reads less so (`order`).
 //! 2. A stripe that failed is left alone for a bounded, growing while. What the attempt made is deleted by who made it.
 //! 3. At most `look_stripes_max` stripes of a bucket are looked at at once; of a larger one the next ones the next time, and the
-//!    bound is kept for each part by itself. What is told of the bucket is of all its parts (`parts`). A stripe that lies in several
+//!    bound is kept for each part by itself. What is told of the bucket is of all its parts (`parts`); what room it has is found
+//!    when it was gone through, of the parts of that time alone. A stripe that lies in several
 //!    parts is planned for in the first of them, each time that the bucket is gone through: two parts never change one stripe by turns.
 //! 4. A stripe that objects of several buckets hold is planned for in the first of these, by name, that has one of its codes: two
 //!    policies never change one stripe by turns. What a bucket holds is known when it was gone through once.
@@ -252,14 +253,15 @@ impl Keeper {
             known.parts = BucketParts::default();
         }
         known.parts.add(BucketPart { after, space, left: 0, taken_before, uploads_excess_bytes }, end.is_none());
-        known.after = end;
         snapshot.whole = known.parts.whole().then(|| known.parts.space());
-        let (taken_before, uploads_excess_bytes) = (known.parts.taken_before(), known.parts.uploads_excess_bytes());
-        self.state().followed.insert(bucket.name.clone(), known);
-        if let Some(whole) = &snapshot.whole {
-            let chunks_bytes = whole.chunks_bytes() + uploads_excess_bytes;
-            rooms.found(bucket.id, &policy, whole.data_bytes, chunks_bytes, taken_before);
+        // Parts of different times may have something between them that is in neither. At the end all are of one.
+        if end.is_none() {
+            let Space { data_bytes, .. } = known.parts.space();
+            let chunks_bytes = known.parts.space().chunks_bytes() + known.parts.uploads_excess_bytes();
+            rooms.found(bucket.id, &policy, data_bytes, chunks_bytes, known.parts.taken_before());
         }
+        known.after = end;
+        self.state().followed.insert(bucket.name.clone(), known);
         Ok(snapshot)
     }
 

@@ -9,9 +9,9 @@ use claystone_chunk::testing::Faults;
 use claystone_chunk::{ByteRange, DiskId};
 use claystone_keeper::{ConversionError, Overall, Settings, Space, Why};
 use claystone_meta::{
-    BucketRecords, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject, NewPart,
-    ObjectRecords, PRESETS, PartRecord, Precondition, StripeRecord, UploadId, UploadRecord, UploadRecords, VersionRef,
-    Versioning,
+    BucketRecords, Completed, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject,
+    NewPart, ObjectRecords, PRESETS, PartRecord, Precondition, StripeRecord, UploadId, UploadRecord, UploadRecords,
+    VersionRef, Versioning,
 };
 use claystone_stripe::Stripes;
 use support::adaptive::{
@@ -447,6 +447,93 @@ fn a_large_bucket_takes_what_its_parts_take_together() {
         store.keeper.find_rooms_once().await.expect("the database answers");
         assert!(rooms.is_known(bucket, &other));
     });
+}
+
+/// What is put before the end of a part moves it: until the bucket was gone through again, what is behind the new end is in no part.
+#[test]
+fn room_is_found_when_a_bucket_was_gone_through_and_not_before() {
+    let parts = Settings { look_stripes_max: 2, ..settings() };
+    with_settings(9, "rsm:3+2/rsm:6+2<=150%,0.25..1.00", parts, |store| async move {
+        let gib: u64 = 1 << 30;
+        for key in ["c", "d", "e", "f"] {
+            let (stripe, _claim) = store.write(BYTES).await;
+            let bytes = if key < "e" { gib / 8 } else { stripe.data_bytes };
+            store.commit(key, &StripeRecord { data_bytes: bytes, ..stripe }).await;
+        }
+        store.keeper.find_rooms_once().await.expect("the database answers");
+        // Writers have an eighth of a gibibyte, of which c and d take two thirds.
+        let fits = |data_bytes: u64| {
+            store.stripes.rooms().take(store.bucket, &store.policy, data_bytes, [data_bytes / 3 * 5]).is_some()
+        };
+        assert!(fits(gib / 9) && !fits(gib / 4));
+        store.put("a", BYTES).await;
+        store.put("b", BYTES).await;
+        for part in 0..6 {
+            store.keeper.convert_once().await.expect("the database answers");
+            assert!(fits(gib / 9) && !fits(gib / 4), "after part {part}");
+        }
+    });
+}
+
+/// What is completed while a bucket is looked at is found among its uploads, among its objects, or twice.
+#[test]
+fn an_upload_that_is_completed_during_a_look_takes_room_whenever_that_is() {
+    let gib: u64 = 1 << 30;
+    let twice = |turns: u32| {
+        with_policy(9, "rsm:3+2/rsm:6+2<=150%,0.25..1.00", |store| async move {
+            let id = UploadId("u".to_owned());
+            let (bucket, created, etag) = (store.bucket, store.env.clock.wall(), "e".to_owned());
+            let (key, attributes) = ("k".to_owned(), Vec::new());
+            let upload = UploadRecord { id: id.clone(), bucket, key: key.clone(), created, attributes };
+            store.meta.create_upload(upload).await.expect("begun");
+            let (stripe, _claim) = store.write(BYTES).await;
+            let (attributes, bytes) = (Vec::new(), gib / 8);
+            let part = PartRecord { number: 1, content: None, bytes, etag: etag.clone(), created, attributes };
+            let long = StripeRecord { data_bytes: bytes, ..stripe };
+            store.meta.put_part(&id, part, NewContent::Stripes(vec![long.into()])).await.expect("taken");
+            let object = NewObject {
+                bucket,
+                key,
+                versioning: Versioning::Off,
+                precondition: Precondition::None,
+                content: NewContent::Empty,
+                bytes,
+                etag: etag.clone(),
+                created,
+                attributes: Vec::new(),
+            };
+            let completed = Completed { object, upload: id, parts: vec![(1, etag)] };
+            let complete = async {
+                for _ in 0..turns {
+                    yield_once().await;
+                }
+                store.meta.complete_upload(completed).await.expect("it is whole");
+            };
+            let (looked, ()) = futures::join!(store.keeper.find_rooms_once(), complete);
+            looked.expect("the database answers");
+            let fits = |data_bytes: u64| {
+                store.stripes.rooms().take(bucket, &store.policy, data_bytes, [data_bytes / 3 * 5]).is_some()
+            };
+            // Writers have an eighth of a gibibyte, and it takes a third of that.
+            assert!(!fits(gib / 3), "after {turns} turns");
+            !fits(gib / 5)
+        })
+    };
+    let found: Vec<bool> = (0..100).map(twice).collect();
+    assert!(!found[0] && found.contains(&true) && !found[99], "before, in the middle, and after: {found:?}");
+}
+
+/// Lets others go on.
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 /// What a look found, and what is taken after it, is all that a bucket may take: parts of uploads count, and splits take room as writers do.
