@@ -700,7 +700,7 @@ mod tests {
     fn room_of_a_conversion_that_may_be_committed_does_not_go_back() {
         let (rooms, bucket) = (Rooms::new(1 << 30), BucketId(1));
         let policy = HeatPolicy::named("rsm-6+3").expect("a preset");
-        rooms.found_empty(bucket, &policy);
+        rooms.found_new(bucket, &policy);
         let unavailable = MetaError::Unavailable { reason: "a test".to_owned() };
         let refused = ConversionError::Gone { stripe: StripeId(1) };
         for (converted, stays) in [(Ok(()), true), (Err(unavailable.into()), true), (Err(refused), false)] {

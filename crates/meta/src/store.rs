@@ -503,6 +503,14 @@ pub trait BucketRecords: Send + Sync {
         code: Option<CodeSpec>,
         now: WallTime,
     ) -> Result<BucketRecord, MetaError>;
+    /// Makes a bucket with a policy and no code.
+    async fn create_bucket_with_policy(
+        &self,
+        name: &str,
+        owner: &str,
+        policy: HeatPolicy,
+        now: WallTime,
+    ) -> Result<BucketRecord, MetaError>;
     /// One bucket, or `NoSuchBucket`.
     async fn bucket(&self, name: &str) -> Result<BucketRecord, MetaError>;
     /// All buckets in the order of their names.

@@ -146,16 +146,11 @@ impl Objects {
     ) -> Result<BucketRecord, ObjectError> {
         self.check_code(code)?;
         let policy = if code.is_some() { None } else { self.first_policy()? };
-        let bucket = self.meta.create_bucket(name, owner, code, self.env.clock.wall()).await?;
-        if policy.is_some()
-            && let Err(error) = self.meta.set_policy(name, policy).await
-        {
-            // Half a bucket is none: the client will ask again.
-            let _ = self.meta.delete_bucket(name).await;
-            return Err(error.into());
-        }
-        policy.iter().for_each(|policy| self.stripes.rooms().found_empty(bucket.id, policy));
-        Ok(BucketRecord { policy, ..bucket })
+        let now = self.env.clock.wall();
+        let Some(policy) = policy else { return Ok(self.meta.create_bucket(name, owner, code, now).await?) };
+        let bucket = self.meta.create_bucket_with_policy(name, owner, policy, now).await?;
+        self.stripes.rooms().found_new(bucket.id, &policy);
+        Ok(bucket)
     }
 
     /// The policy of a bucket that is made now.
@@ -223,6 +218,8 @@ impl Objects {
         // What a bucket takes is known when upkeep looks at it next, but for one that has nothing.
         if let Some(policy) = policy
             && let Ok(bucket) = self.meta.bucket(bucket).await
+            // What is named from here on counts, seen or not.
+            && let taken_before = self.stripes.rooms().begin_look(bucket.id)
             // In this order: an upload that is completed meanwhile is seen.
             && let Ok((parts, _)) = self.meta.uploaded_spans(bucket.id, None, 1).await
             && let Ok((objects, _)) = self.meta.bucket_spans(bucket.id, None, 1).await
@@ -230,7 +227,7 @@ impl Objects {
             && objects.is_empty()
             && !self.stripes.rooms().is_known(bucket.id, &policy)
         {
-            self.stripes.rooms().found_empty(bucket.id, &policy);
+            self.stripes.rooms().found(bucket.id, &policy, 0, 0, taken_before);
         }
         Ok(())
     }

@@ -6,7 +6,8 @@
 //! ```text
 //!   begin_look ---- upkeep goes through the bucket ---- found            the next look
 //!        |.................. excess that is taken, or was not named before, counts from the look's beginning on
-//!                                                         |............. objects' bytes from its end on, when they are named
+//!                                                         |............. objects' bytes from its end on, when they are named,
+//!                                                                        but for as many as were being written then
 //! ```
 //!
 //! So room is never thought to be larger than it is, but for what is deleted after a look. Writers leave a quarter of it to splits, and to
@@ -51,6 +52,8 @@ struct Room {
     unnamed_bytes: i64,
     /// Bytes of objects named since the start.
     data_bytes: u64,
+    /// Bytes of objects that are being written, or are named and it was not said yet.
+    unnamed_data_bytes: u64,
     found: Option<Found>,
 }
 
@@ -61,7 +64,7 @@ struct Found {
     excess_bytes: i64,
     /// Of [`Room::excess_bytes`], what was named before the look.
     excess_before: i64,
-    /// Of [`Room::data_bytes`], what was named before its end.
+    /// Of [`Room::data_bytes`], now or later, what may have been named before its end.
     data_before: u64,
 }
 
@@ -100,14 +103,13 @@ impl Rooms {
             data_bytes,
             excess_bytes: policy.excess_bytes(data_bytes, chunks_bytes),
             excess_before,
-            data_before: room.data_bytes,
+            data_before: room.data_bytes + room.unnamed_data_bytes,
         });
     }
 
-    /// A bucket with this policy has nothing in it.
-    pub fn found_empty(&self, bucket: BucketId, policy: &HeatPolicy) {
-        let begin = self.begin_look(bucket);
-        self.found(bucket, policy, 0, 0, begin);
+    /// A bucket with this policy is new: all that was ever taken in it came since.
+    pub fn found_new(&self, bucket: BucketId, policy: &HeatPolicy) {
+        self.found(bucket, policy, 0, 0, TakenBefore::default());
     }
 
     /// Buckets of which something is known.
@@ -124,7 +126,7 @@ impl Rooms {
     pub fn forget(&self, bucket: BucketId) {
         let mut rooms = self.lock();
         rooms.get_mut(&bucket).into_iter().for_each(|room| room.found = None);
-        rooms.retain(|known, room| *known != bucket || room.unnamed_bytes != 0);
+        rooms.retain(|known, room| *known != bucket || room.has_unnamed());
     }
 
     /// So many bytes of objects are about to be written, whose chunks take one of these numbers of bytes. Takes room for the first for
@@ -171,6 +173,7 @@ impl Rooms {
     fn end(&self, taken: &mut Taken, end: impl FnOnce(&mut Room)) {
         if let Some(room) = self.lock().get_mut(&taken.bucket) {
             room.unnamed_bytes -= taken.excess_bytes;
+            room.unnamed_data_bytes -= taken.data_bytes;
             end(room);
         }
         // Nothing is left to be given back.
@@ -186,14 +189,21 @@ impl Room {
     /// The excess that the bound allows with so many bytes of objects more, and what of it is used; `None`: it is not known.
     fn used(&self, policy: &HeatPolicy, more_bytes: u64, bound_from_bytes: u64) -> Option<(i64, i64)> {
         let found = self.found_under(policy)?;
-        let data_bytes = found.data_bytes + (self.data_bytes - found.data_before) + more_bytes;
+        // What is being written when a look ends may be in it: as many bytes as that count for nothing when they are named.
+        let named_bytes = self.data_bytes.saturating_sub(found.data_before);
+        let data_bytes = found.data_bytes + named_bytes + more_bytes;
         let used = found.excess_bytes + (self.excess_bytes - found.excess_before);
         Some((policy.excess_bytes_max(data_bytes, bound_from_bytes), used))
+    }
+
+    fn has_unnamed(&self) -> bool {
+        self.unnamed_bytes != 0 || self.unnamed_data_bytes != 0
     }
 
     fn hand_out(&mut self, rooms: Rooms, bucket: BucketId, excess_bytes: i64, data_bytes: u64) -> Taken {
         self.excess_bytes += excess_bytes;
         self.unnamed_bytes += excess_bytes;
+        self.unnamed_data_bytes += data_bytes;
         Taken { rooms, bucket, excess_bytes, data_bytes }
     }
 }
@@ -214,7 +224,7 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let excess_bytes = self.excess_bytes;
-        if excess_bytes != 0 {
+        if excess_bytes != 0 || self.data_bytes != 0 {
             self.rooms.clone().end(self, |room| room.excess_bytes -= excess_bytes);
         }
     }
@@ -253,7 +263,7 @@ mod tests {
         let rooms = Rooms::new(GIB);
         assert!(!takes_fast(&rooms, 4096) && !rooms.is_known(BUCKET, &policy()));
         assert!(rooms.take_for_split(BUCKET, &policy(), GIB).is_some());
-        rooms.found_empty(BUCKET, &policy());
+        rooms.found_new(BUCKET, &policy());
         // A tenth of a gibibyte beyond 125 %, less a fourth of that.
         assert!(takes_fast(&rooms, GIB / 4) && !takes_fast(&rooms, GIB / 8));
         assert!(rooms.take_for_split(BUCKET, &policy(), GIB / 40 + GIB / 100).is_some(), "which is for splits");
@@ -261,7 +271,7 @@ mod tests {
         let other = HeatPolicy { percent_max: 140, ..policy() };
         assert!(rooms.take(BUCKET, &other, 4096, [6144]).is_none(), "it was not looked at under this one");
         let same = HeatPolicy { fresh: Some("replica:3".parse().expect("valid")), ..policy() };
-        rooms.found_empty(BUCKET, &same);
+        rooms.found(BUCKET, &same, 0, 0, rooms.begin_look(BUCKET));
         let (at, _taken) = rooms.take(BUCKET, &same, GIB / 8, [GIB / 8 * 3, GIB / 16 * 3]).expect("room for one");
         assert_eq!(at, 1, "copies are too many");
     }
@@ -269,7 +279,7 @@ mod tests {
     #[test]
     fn what_is_written_compact_makes_room_when_it_is_named() {
         let rooms = Rooms::new(GIB);
-        rooms.found_empty(BUCKET, &policy());
+        rooms.found_new(BUCKET, &policy());
         assert!(!takes_fast(&rooms, GIB));
         let compact = rooms.take_anyway(BUCKET, &policy(), 4 * GIB, 5 * GIB);
         assert!(!takes_fast(&rooms, GIB));
@@ -287,7 +297,7 @@ mod tests {
     #[test]
     fn room_of_which_nothing_came_goes_back() {
         let rooms = Rooms::new(GIB);
-        rooms.found_empty(BUCKET, &policy());
+        rooms.found_new(BUCKET, &policy());
         let taken = rooms.take(BUCKET, &policy(), GIB / 4, [GIB / 8 * 3]);
         assert!(taken.is_some() && !takes_fast(&rooms, GIB / 4));
         drop(taken);
@@ -297,7 +307,7 @@ mod tests {
     #[test]
     fn what_is_taken_during_a_look_counts_after_it_and_its_bytes_do_not() {
         let rooms = Rooms::new(GIB);
-        rooms.found_empty(BUCKET, &policy());
+        rooms.found_new(BUCKET, &policy());
         let begin = rooms.begin_look(BUCKET);
         let (_, taken) = rooms.take(BUCKET, &policy(), GIB / 4, [GIB / 8 * 3]).expect("room");
         // It was not seen, nor by the next look: it was not named.
@@ -319,7 +329,7 @@ mod tests {
         let (_, late) = rooms.take(BUCKET, &policy(), GIB / 50, [GIB / 50 * 3 / 2]).expect("room");
         rooms.forget(BUCKET);
         assert!(!takes_fast(&rooms, 4096));
-        rooms.found_empty(BUCKET, &policy());
+        rooms.found(BUCKET, &policy(), 0, 0, rooms.begin_look(BUCKET));
         drop(late);
         assert!(!takes_fast(&rooms, GIB / 3) && takes_fast(&rooms, GIB / 4), "it gives back what it had, no more");
         rooms.forget(BUCKET);
@@ -334,16 +344,31 @@ mod tests {
         assert_eq!(rooms.take(BUCKET, &policy(), 4096, [6144, 5120]).map(|(at, _)| at), Some(1), "as compact ones do");
     }
 
+    #[test]
+    fn what_is_named_before_a_look_ends_and_told_after_it_counts_once() {
+        let rooms = Rooms::new(0);
+        rooms.found_new(BUCKET, &policy());
+        let [first, second] = [GIB, GIB].map(|bytes| rooms.take_anyway(BUCKET, &policy(), bytes, bytes / 4 * 5));
+        rooms.found(BUCKET, &policy(), GIB, GIB / 4 * 5, rooms.begin_look(BUCKET));
+        first.name();
+        // A tenth of a gibibyte, less a fourth of that.
+        assert!(!takes_fast(&rooms, GIB / 2) && takes_fast(&rooms, GIB / 4));
+        let third = rooms.take_anyway(BUCKET, &policy(), GIB, GIB / 4 * 5);
+        third.name();
+        second.name();
+        assert!(!takes_fast(&rooms, GIB) && takes_fast(&rooms, GIB / 2), "the look cannot have seen all three");
+    }
+
     proptest! {
         /// Whatever is written, named, given up, split and merged while upkeep looks, some of which it sees: the bucket does not take more than its
         /// bound.
         #[test]
         fn what_is_written_keeps_the_bound(steps in prop::collection::vec((0u8..9, 1u64..40, any::<bool>()), 1..300)) {
             let (rooms, policy) = (Rooms::new(0), policy());
-            rooms.found_empty(BUCKET, &policy);
+            rooms.found_new(BUCKET, &policy);
             let (mut data, mut chunks, mut fast) = (0u64, 0u64, 0u64);
-            // What is written and not named: its bytes, and those of its chunks.
-            let mut unnamed: VecDeque<(Taken, u64, u64)> = VecDeque::new();
+            // What is written and not named, or not told of: its bytes, those of its chunks, and whether it is named.
+            let mut unnamed: VecDeque<(Taken, u64, u64, bool)> = VecDeque::new();
             // When it began, and what it saw before.
             let mut look: Option<(TakenBefore, u64, u64)> = None;
             for (what, count, is_so) in steps {
@@ -363,11 +388,17 @@ mod tests {
                         }
                     }
                     (3..6, _) => {
-                        let Some((taken, bytes, takes)) = unnamed.pop_front() else { continue };
-                        if is_so {
-                            taken.name();
-                            fast += if takes == bytes * 3 / 2 { bytes } else { 0 };
-                            (data, chunks) = (data + bytes, chunks + takes);
+                        let at = count as usize % unnamed.len().max(1);
+                        match unnamed.remove(at) {
+                            None => {}
+                            // Of two that are named, nobody hears of one.
+                            Some((taken, .., true)) => if is_so { taken.name() } else { taken.leave() },
+                            Some((taken, bytes, takes, false)) if is_so => {
+                                fast += if takes == bytes * 3 / 2 { bytes } else { 0 };
+                                (data, chunks) = (data + bytes, chunks + takes);
+                                unnamed.push_back((taken, bytes, takes, true));
+                            }
+                            Some(_) => {}
                         }
                     }
                     _ => {
@@ -376,7 +407,7 @@ mod tests {
                             Some((at, taken)) => (options[at], taken),
                             None => (bytes * 5 / 4, rooms.take_anyway(BUCKET, &policy, bytes, bytes * 5 / 4)),
                         };
-                        unnamed.push_back((taken, bytes, takes));
+                        unnamed.push_back((taken, bytes, takes, false));
                     }
                 }
                 prop_assert!(chunks * 100 <= data * 135, "{chunks} of {data}");

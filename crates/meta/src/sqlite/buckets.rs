@@ -23,27 +23,18 @@ impl BucketRecords for SqliteMeta {
         now: WallTime,
     ) -> Result<BucketRecord, MetaError> {
         let (name, owner) = (name.to_owned(), owner.to_owned());
-        self.write(move |connection| {
-            if let Some(bucket) = find(connection, &name)? {
-                return Err(MetaError::BucketExists { name: name.clone(), owner: bucket.owner }.into());
-            }
-            connection
-                .prepare_cached(
-                    "INSERT INTO buckets (name, owner, created_ms, code, documents) VALUES (?1, ?2, ?3, ?4, x'')",
-                )?
-                .execute(params![name, owner, Int(now.unix_ms), code.map(|code| code.to_string())])?;
-            let id = BucketId(connection.last_insert_rowid());
-            Ok(BucketRecord {
-                id,
-                name: name.clone(),
-                owner: owner.clone(),
-                created: now,
-                code,
-                policy: None,
-                documents: BTreeMap::new(),
-            })
-        })
-        .await
+        self.write(move |connection| create(connection, &name, &owner, code, None, now)).await
+    }
+
+    async fn create_bucket_with_policy(
+        &self,
+        name: &str,
+        owner: &str,
+        policy: HeatPolicy,
+        now: WallTime,
+    ) -> Result<BucketRecord, MetaError> {
+        let (name, owner) = (name.to_owned(), owner.to_owned());
+        self.write(move |connection| create(connection, &name, &owner, None, Some(policy), now)).await
     }
 
     async fn bucket(&self, name: &str) -> Result<BucketRecord, MetaError> {
@@ -122,6 +113,34 @@ impl BucketRecords for SqliteMeta {
         })
         .await
     }
+}
+
+fn create(
+    connection: &Connection,
+    name: &str,
+    owner: &str,
+    code: Option<CodeSpec>,
+    policy: Option<HeatPolicy>,
+    now: WallTime,
+) -> Result<BucketRecord, Fault> {
+    if let Some(bucket) = find(connection, name)? {
+        return Err(MetaError::BucketExists { name: name.to_owned(), owner: bucket.owner }.into());
+    }
+    let texts = (code.map(|code| code.to_string()), policy.map(|policy| policy.to_string()));
+    connection
+        .prepare_cached(
+            "INSERT INTO buckets (name, owner, created_ms, code, policy, documents) VALUES (?1, ?2, ?3, ?4, ?5, x'')",
+        )?
+        .execute(params![name, owner, Int(now.unix_ms), texts.0, texts.1])?;
+    Ok(BucketRecord {
+        id: BucketId(connection.last_insert_rowid()),
+        name: name.to_owned(),
+        owner: owner.to_owned(),
+        created: now,
+        code,
+        policy,
+        documents: BTreeMap::new(),
+    })
 }
 
 /// A bucket from the columns `id, name, owner, created_ms, code, documents, policy`, which come first in the row.

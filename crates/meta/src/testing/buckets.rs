@@ -54,6 +54,14 @@ pub(super) async fn documents_and_code_are_kept(meta: &dyn Meta) -> Result<(), M
         let bucket = meta.bucket("photos").await?;
         assert_eq!((bucket.code, bucket.policy), (code, left));
     }
+    let policy = HeatPolicy::named("lrc").expect("a preset");
+    let made = meta.create_bucket_with_policy("zoo", "bob", policy, at(3)).await?;
+    assert_eq!((made.code, made.policy, made.created), (None, Some(policy), at(3)));
+    assert_eq!(meta.bucket("zoo").await?, made);
+    refused!(
+        meta.create_bucket_with_policy("photos", "bob", policy, at(4)).await,
+        MetaError::BucketExists { owner, .. } if owner == "ann"
+    );
     refused!(meta.set_policy("nowhere", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_document("nowhere", "cors", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_code("nowhere", None).await, MetaError::NoSuchBucket { .. });

@@ -279,7 +279,7 @@ impl<'a> World<'a> {
         // The bound is to hold from the first byte on.
         let rooms = Rooms::new(0);
         if let Keeping::Policy(policy) = keeping {
-            rooms.found_empty(BUCKET, &policy);
+            rooms.found_new(BUCKET, &policy);
         }
         Ok(World {
             workload,
