@@ -283,6 +283,9 @@ impl BucketSnapshot {
             // What was tried was to move its chunks apart.
             Standing::Waits if wants_more && !stripe.is_apart() => {}
             Standing::Ready | Standing::LacksCopies => {}
+            Standing::Young { seconds_left, .. } if stripe.code == compact => {
+                return Why::YoungCompact { seconds_left };
+            }
             Standing::Young { seconds_left, .. } => return Why::Young { seconds_left },
             Standing::Hurt { chunks } => return Why::Hurt { chunks },
             Standing::Waits => return Why::Waits,

@@ -128,6 +128,11 @@ pub enum Why {
         /// Seconds until it counts.
         seconds_left: u64,
     },
+    /// The same of a compact stripe: it was merged, or the bound left no room for more when it was written.
+    YoungCompact {
+        /// Seconds until it counts.
+        seconds_left: u64,
+    },
     /// Chunks of it are lost or do not answer: repair comes first.
     Hurt {
         /// How many.
@@ -161,6 +166,7 @@ impl Why {
             Why::OtherCode { .. } => "other_code",
             Why::ShortRow { .. } => "short_row",
             Why::Young { .. } => "young",
+            Why::YoungCompact { .. } => "young_compact",
             Why::Hurt { .. } => "hurt",
             Why::Waits => "waits",
             Why::Elsewhere => "elsewhere",
@@ -250,6 +256,11 @@ impl fmt::Display for Why {
             Why::Young { seconds_left } => write!(
                 f,
                 "it stays as it is: it is new, or the store was started a short while ago; it counts in {seconds_left} seconds"
+            ),
+            Why::YoungCompact { seconds_left } => write!(
+                f,
+                "it stays compact: it was merged a short while ago, or written so because the bound left no room for more, or the store \
+                 was started then; it counts in {seconds_left} seconds"
             ),
             Why::Hurt { chunks } => {
                 write!(f, "it stays as it is: {chunks} of its chunks are lost or do not answer, and repair comes first")

@@ -32,7 +32,8 @@ enum Action {
         /// The bucket
         bucket: String,
     },
-    /// Choose what a bucket has; its objects become so one by one, and those to come get the fast code or copies
+    /// Choose what a bucket has; its objects become so one by one, and those to come get the fast code or copies as far as the bound
+    /// leaves room, else the compact code at once
     Set {
         /// The bucket
         bucket: String,
@@ -41,7 +42,7 @@ enum Action {
         /// Bytes on disks for each byte of objects, such as 1.5x, over the whole bucket
         #[arg(long, value_name = "RATIO")]
         space_at_most: Option<super::volume::Ratio>,
-        /// Copies of each data chunk of what is new, such as 3; 2+parity: with the parity of the fast code beside them; 0: what is new
+        /// Copies of each data chunk of what is new and finds room, such as 3; 2+parity: with the parity of the fast code beside them; 0: what is new
         /// gets the fast code
         #[arg(long, value_name = "COPIES", value_parser = new_copies)]
         new_copies: Option<NewCopies>,
@@ -201,6 +202,8 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
     };
     let mut text = format!(
         "{new}\
+         That is as far as the bound leaves room for it; what finds none is {compact} at once. Objects of up to 64 KiB share packs, \
+         which are written as before.\n\
          Where stripes are read less than {cold_below} times lately, {becomes}, which takes less space; data stays where it is.\n\
          What is read more than {hot_above} times becomes {fast} again, while the bucket takes at most {percent_max} % of its data.\n\
          If it takes more, what is read least is made compact, however much that is.\n\

@@ -234,9 +234,10 @@ fn what_is_young_hurt_other_or_failed_lately_is_left_alone() {
     let chunks = u64::from(lrc.fast.shape().chunks() + lrc.compact.shape().chunks()) * (64 << 10);
     assert_eq!((now.space().young_bytes, now.space().waiting_bytes), (chunks, 2 * chunks));
     let reasons = now.reasons();
-    let (young, hurt) = (Why::Young { seconds_left: 7 }, Why::Hurt { chunks: 1 });
-    for (ids, why) in [([1, 11], young), ([2, 12], hurt), ([3, 13], Why::Waits)] {
-        assert_eq!(ids.map(|id| reasons[&StripeId(id)]), [why, why]);
+    let (young, compact) = (Why::Young { seconds_left: 7 }, Why::YoungCompact { seconds_left: 7 });
+    let hurt = Why::Hurt { chunks: 1 };
+    for (ids, whys) in [([1, 11], [young, compact]), ([2, 12], [hurt, hurt]), ([3, 13], [Why::Waits, Why::Waits])] {
+        assert_eq!(ids.map(|id| reasons[&StripeId(id)]), whys);
     }
     assert!(matches!(reasons[&StripeId(4)], Why::OtherCode { .. }));
 }
