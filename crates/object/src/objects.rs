@@ -424,23 +424,29 @@ impl Objects {
                 let result = transaction(source.content()).await;
                 // After `Unavailable` nobody knows whether it happened; reclaim will, by the records.
                 let refused = matches!(&result, Err(error) if !matches!(error, MetaError::Unavailable { .. }));
-                let Source::Pack { packed, bytes } = &source else {
-                    if refused {
-                        objects.abandon(source);
-                    } else {
-                        source.end_taking(result.is_ok());
+                let (packed, bytes, room) = match source {
+                    Source::Pack { packed, bytes, room } => (packed, bytes, room),
+                    source => {
+                        if refused {
+                            objects.abandon(source);
+                        } else {
+                            source.end_taking(result.is_ok());
+                        }
+                        break result.map_err(ObjectError::from);
                     }
-                    break result.map_err(ObjectError::from);
                 };
                 if refused {
                     packed.hold.refused();
                 }
                 if !matches!(result, Err(MetaError::StripeChanged { .. })) {
+                    if !refused {
+                        Source::Pack { packed, bytes, room }.end_taking(result.is_ok());
+                    }
                     break result.map_err(ObjectError::from);
                 }
                 // Others' parts of the pack were named, and have gone or moved already, before this one was.
                 match objects.pack(packed.kind, bytes.clone()).await {
-                    Ok(packed) => source = Source::Pack { packed: Box::new(packed), bytes: bytes.clone() },
+                    Ok(packed) => source = Source::Pack { packed: Box::new(packed), bytes, room },
                     Err(error) => break Err(error),
                 }
             };

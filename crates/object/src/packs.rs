@@ -30,7 +30,7 @@ use claystone_chunk::{ByteRange, Durability, StripeId};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Moment};
 use claystone_meta::{HeatPolicy, NewPart, StripeRecord};
-use claystone_stripe::{Claim, Family, Stripes};
+use claystone_stripe::{Claim, Family, Layout, Stripes};
 use tokio::sync::oneshot;
 
 use crate::objects::Objects;
@@ -79,6 +79,8 @@ struct Waiting {
 pub(crate) struct Packed {
     pub(crate) kind: Kind,
     pub(crate) new: NewPart,
+    /// Its share of the pack's chunks, by bytes.
+    pub(crate) chunks_bytes: u64,
     pub(crate) hold: Arc<Hold>,
 }
 
@@ -265,13 +267,16 @@ impl Objects {
 
     fn hand_out(&self, kind: Kind, (pack, claim): (StripeRecord, Claim), batch: Vec<Waiting>) {
         let hold = Arc::new(Hold::new(&self.env, &self.stripes, pack.clone(), claim));
+        let bytes: u64 = batch.iter().map(|waiting| waiting.bytes.len() as u64).sum();
+        let chunks_bytes = pack.places.len() as u64 * Layout::chunk_bytes_of(&pack).unwrap_or(0);
         let mut offset = 0;
-        for Waiting { bytes, reply } in batch {
-            let part = ByteRange { offset, bytes: bytes.len() as u64 };
+        for Waiting { bytes: body, reply } in batch {
+            let part = ByteRange { offset, bytes: body.len() as u64 };
             offset = part.end();
             // What a caller that went away has in the pack is lost space until the pack is written anew.
             let new = NewPart { pack: pack.clone(), wanted: kind.wanted, part };
-            let _ = reply.send(Ok(Packed { kind, new, hold: hold.clone() }));
+            let chunks_bytes = chunks_bytes * part.bytes / bytes.max(1);
+            let _ = reply.send(Ok(Packed { kind, new, chunks_bytes, hold: hold.clone() }));
         }
     }
 }

@@ -28,8 +28,9 @@ pub(crate) struct Stored {
 pub(crate) enum Source {
     /// In stripes of their own; none: there are no bytes.
     Stripes(Vec<Unnamed>),
-    /// In a pack, and in memory too: the pack may come and go with the bytes of others.
-    Pack { packed: Box<Packed>, bytes: Bytes },
+    /// In a pack, and in memory too: the pack may come and go with the bytes of others. Written into another, it keeps its room: it takes
+    /// about as much there.
+    Pack { packed: Box<Packed>, bytes: Bytes, room: Option<Taken> },
     /// Where others have named them.
     Shared(ContentId),
 }
@@ -46,9 +47,12 @@ pub(crate) struct Unnamed {
 impl Source {
     /// The room that it takes is of what is named, if it is known to be.
     pub(crate) fn end_taking(self, is_named: bool) {
-        let Source::Stripes(stripes) = self else { return };
-        let rooms = stripes.into_iter().filter_map(|unnamed| unnamed.room);
-        rooms.for_each(|room| if is_named { room.name() } else { room.leave() });
+        let rooms: Vec<Taken> = match self {
+            Source::Stripes(stripes) => stripes.into_iter().filter_map(|unnamed| unnamed.room).collect(),
+            Source::Pack { room, .. } => room.into_iter().collect(),
+            Source::Shared(_) => Vec::new(),
+        };
+        rooms.into_iter().for_each(|room| if is_named { room.name() } else { room.leave() });
     }
 
     pub(crate) fn content(&self) -> NewContent {
@@ -76,7 +80,7 @@ pub(crate) async fn store(
     algorithms: &[Algorithm],
 ) -> Result<Stored, ObjectError> {
     if objects.packs(wanted, bytes) {
-        return store_packed(objects, Kind::new(wanted, policy), bytes, body, algorithms).await;
+        return store_packed(objects, bucket, wanted, policy, bytes, body, algorithms).await;
     }
     let mut taking = Taking { objects, bucket, wanted, policy, bytes, taken: 0, writer: None, stripes: Vec::new() };
     let mut digesting = Digesting::new(objects.env.clone(), algorithms);
@@ -92,7 +96,9 @@ pub(crate) async fn store(
 /// Takes a short body whole, and then into a pack.
 async fn store_packed(
     objects: &Objects,
-    kind: Kind,
+    bucket: BucketId,
+    wanted: CodeSpec,
+    policy: Option<HeatPolicy>,
     declared: u64,
     mut body: Body,
     algorithms: &[Algorithm],
@@ -113,8 +119,10 @@ async fn store_packed(
     }
     let digests = digesting.finish().await?;
     let bytes = taken.freeze();
-    let packed = Box::new(objects.pack(kind, bytes.clone()).await?);
-    Ok(Stored { source: Source::Pack { packed, bytes }, digests })
+    let packed = Box::new(objects.pack(Kind::new(wanted, policy), bytes.clone()).await?);
+    let take = |policy| objects.stripes.rooms().take_anyway(bucket, policy, declared, packed.chunks_bytes);
+    let room = policy.as_ref().map(take);
+    Ok(Stored { source: Source::Pack { packed, bytes, room }, digests })
 }
 
 struct Taking<'a> {
@@ -209,9 +217,13 @@ impl Taking<'_> {
         next.ok_or_else(|| self.objects.too_few_disks(wanted))
     }
 
+    /// Begins a stripe that nothing changes: what is too short, or has a narrower code on few disks. It takes room whether there is some or not.
     async fn begin_plain(&mut self, code: CodeSpec, bytes: u64) -> Result<Filling, ObjectError> {
-        let writer = self.objects.stripes.writer(code, bytes, self.objects.settings.durability).await?;
-        Ok(Filling { writer, bytes, left: bytes, room: None })
+        let stripes = &self.objects.stripes;
+        let writer = stripes.writer(code, bytes, self.objects.settings.durability).await?;
+        let take = |policy| stripes.rooms().take_anyway(self.bucket, policy, bytes, writer.chunks_bytes());
+        let room = self.policy.as_ref().map(take);
+        Ok(Filling { writer, bytes, left: bytes, room })
     }
 
     /// Begins a stripe that is converted as it is read: with as much redundancy as the bucket's bound leaves room for.

@@ -428,6 +428,31 @@ async fn what_is_new_is_compact_at_once_where_the_bound_leaves_no_room() {
     }
 }
 
+/// Ends of objects, what has a narrower code, and parts of packs have no choice, and count.
+#[tokio::test]
+async fn what_cannot_be_converted_takes_room_too() {
+    let world = World::new(7, "rs:2+1").await;
+    let policy: HeatPolicy = "rsm:2+2/rsm:4+2<=160%,0.25..1.00".parse().expect("valid");
+    world.objects.set_policy("bucket", Some(policy)).await.expect("disks enough");
+    (1..=4).map(DiskId).for_each(|disk| {
+        world.stripes.stores().update(disk, |member| member.record.state = DiskState::Draining);
+    });
+    let bucket = world.objects.bucket("bucket").await.expect("there").id;
+    for (key, bytes) in [("narrow", 1 << 20), ("packed", 1000), ("packed", 2000)] {
+        let before = world.stripes.rooms().begin_look(bucket);
+        world.put(key, &pattern(1, bytes)).await.expect("room");
+        let codes = world.object(key).await.expect("there").codes();
+        assert!(!codes.contains(&policy.fast) && !codes.contains(&policy.compact), "{codes:?}");
+        assert!(world.stripes.rooms().begin_look(bucket) > before, "{key} of {bytes} bytes");
+        // What is refused does not.
+        let before = world.stripes.rooms().begin_look(bucket);
+        let data = pattern(2, bytes);
+        let refused = Put { precondition: Precondition::Absent, ..put(key, &data) };
+        world.objects.put(refused).await.expect_err("there is one");
+        assert_eq!(world.stripes.rooms().begin_look(bucket), before);
+    }
+}
+
 #[tokio::test]
 async fn what_is_new_is_no_longer_copies_where_disks_fill_up() {
     let world = World::new(6, "rs:4+2").await;
