@@ -278,6 +278,11 @@ fn every_step_of_the_policy_rsm_6_3_is_killed_and_loses_a_disk() {
 }
 
 #[test]
+fn every_step_of_the_policy_rsm_4_2_is_killed_and_loses_a_disk() {
+    steps_of_a_policy("rsm-4+2");
+}
+
+#[test]
 fn every_step_of_the_policy_clay_is_killed_and_loses_a_disk() {
     steps_of_a_policy("clay");
 }
