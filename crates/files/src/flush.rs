@@ -461,6 +461,9 @@ impl Disk {
     }
 
     /// Applies sectors to the groups of a window, in batches that the journal holds.
+    ///
+    /// # Errors
+    /// [`FileError::Lost`]: those of lost groups wait on, and what a single run was to grow by behind them; the others are written.
     fn apply_home(
         &self,
         inode: Inode,
@@ -477,16 +480,21 @@ impl Disk {
             let (first, last) = (batch[0], batch[batch.len() - 1]);
             let (window, content) = {
                 let mut core = guard(&self.core);
+                let windows = core.windows(inode, window..window + 1, self.shape.data)?;
+                let Some(window) = windows.into_iter().next().filter(|window| window.first <= first) else {
+                    unreachable!("the window that sectors {first} to {last} are planned for is there");
+                };
+                if first > window.end() {
+                    // A group grows in order, and those before these found it lost: both wait on.
+                    assert!(result.is_err(), "sector {first} behind the window up to {}", window.end());
+                    continue;
+                }
                 // The size that they make goes along.
                 core.journal_waiting(inode, batch.iter().copied());
                 let node = core.nodes.find(inode);
                 let content: Vec<(u64, Waiting)> =
                     batch.iter().filter_map(|sector| Some((*sector, node?.waiting.get(sector)?.clone()))).collect();
-                let windows = core.windows(inode, window..window + 1, self.shape.data)?;
-                (windows.into_iter().next(), content)
-            };
-            let Some(window) = window.filter(|window| window.first <= first) else {
-                unreachable!("the window that sectors {first} to {last} are planned for is there");
+                (window, content)
             };
             self.commit_flushing(flushing)?;
             let choice = match trust_parity {

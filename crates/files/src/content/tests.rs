@@ -332,6 +332,43 @@ fn what_is_appended_to_a_lost_group_finds_a_place_without_it() {
     }
 }
 
+#[test]
+fn a_lost_group_that_is_to_grow_by_several_batches_is_told_as_an_error() {
+    for synced in [0, 1, 2] {
+        let Case { hand, disk, .. } = Case::new();
+        let file = made(&disk, b"short", 0..2);
+        disk.write(file, 2 * BYTES, &vec![9; 2 * SECTOR_BYTES]).expect("written");
+        disk.close().expect("closed");
+        let two_by_two = Tuning { apply_sectors_max: 2, ..Tuning::default() };
+        let open = || Disk::open(hand.attach(), Arc::new(SteppingClock::default()), two_by_two).expect("opens");
+        let disk = open();
+        let windows = guard(&disk.core).windows(file, 0..u64::MAX, SHAPE.data).expect("they read");
+        let [window] = &windows[..] else { panic!("one group: {windows:?}") };
+        let Run::Single { place, .. } = window.run else { panic!("a short file has small groups") };
+        assert_eq!((place.data, place.capacity), (4, 8));
+        if synced > 0 {
+            disk.write(file, 4 * BYTES, &vec![9; synced * SECTOR_BYTES]).expect("written");
+            disk.sync(file).expect("the journal has it");
+        }
+        drop(disk);
+        hand.make_lost(place.first.0..place.first.0 + u64::from(place.capacity + SHAPE.parity));
+        // Opened after a crash, its parity is not trusted.
+        let disk = open();
+        disk.write(file, 4 * BYTES, &vec![9; 4 * SECTOR_BYTES]).expect("written");
+        let kept = disk.sync_all();
+        assert!(matches!(kept, Err(FileError::Lost { .. })), "{kept:?}");
+        drop(disk);
+        let disk = opened(&hand);
+        assert_eq!(disk.attributes(file).expect("there").bytes, 8 * BYTES);
+        assert_eq!(disk.read_bytes(file, 4 * BYTES, 4 * SECTOR_BYTES).expect("it waits"), vec![9; 4 * SECTOR_BYTES]);
+        assert!(matches!(disk.read_bytes(file, 0, SECTOR_BYTES), Err(FileError::Lost { .. })));
+        // What is lost is written again, and all finds its place.
+        disk.write(file, 0, &vec![9; 4 * SECTOR_BYTES]).expect("written");
+        disk.close().expect("closed");
+        assert_eq!(opened(&hand).read_bytes(file, 0, 8 * SECTOR_BYTES).expect("read"), vec![9; 8 * SECTOR_BYTES]);
+    }
+}
+
 fn is_sums(hand: &SimDevice, sector: u64) -> bool {
     hand.content(Sector(sector)).is_some_and(|bytes| bytes.starts_with(b"CLAYSUMS"))
 }
