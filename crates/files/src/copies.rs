@@ -10,7 +10,8 @@
 //!    was meant for, and one where it ends. A call writes the leads first, then the first shadows, and so on: what lies side by
 //!    side is not handed in together, for the system would make one write of it.
 //! 2. A copy counts only if it reads and `valid` says so: the lead first, else a shadow that reads at once, else what
-//!    retrying one by one gives. Where copies may be of several times, the newest of those that read at once counts.
+//!    retrying one by one gives. Where copies may be of several times the newest counts, for which all that fail softly are retried:
+//!    one that reads at once may be older.
 //! 3. A copy found bad or older beside a good one is written again, unless the disk is only looked at.
 //!
 //! Left out: who else writes these sectors at the same time. A caller that mends must hold off its own writers.
@@ -38,6 +39,8 @@ pub enum Scope {
     Needed,
     /// All, so that a bad one is mended before it is needed.
     Every,
+    /// All, those too that do not read at once: they may be of several times.
+    Newest,
 }
 
 /// Tells whether these bytes are the sector of this number, counted from the first of the read.
@@ -208,7 +211,7 @@ impl Copies {
     /// # Panics
     /// As there.
     pub fn read_newest(&self, first: Sector, into: &mut [u8], age: Age<'_>) -> Result<Vec<usize>, DeviceError> {
-        self.read_aged(first, into, Scope::Every, age)
+        self.read_aged(first, into, Scope::Newest, age)
     }
 
     fn read_aged(&self, first: Sector, into: &mut [u8], scope: Scope, age: Age<'_>) -> Result<Vec<usize>, DeviceError> {
@@ -243,7 +246,7 @@ impl Copies {
                 }
                 search.offer(copy, bytes, *failure);
             }
-            self.finish(&mut search, seen)?;
+            self.finish(&mut search, seen, scope)?;
             if !search.is_good() {
                 search.into.fill(0);
                 lost.push(number);
@@ -252,8 +255,8 @@ impl Copies {
         Ok(lost)
     }
 
-    /// Looks on where no copy of what was `seen` is good, and mends.
-    fn finish(&self, search: &mut Search<'_>, seen: usize) -> Result<(), DeviceError> {
+    /// Looks on where no copy of what was `seen` is good, or one that did not read may be newer, and mends.
+    fn finish(&self, search: &mut Search<'_>, seen: usize, scope: Scope) -> Result<(), DeviceError> {
         if !search.is_good() && seen < self.copies {
             let mut shadows = vec![0; (self.copies - seen) * SECTOR_BYTES];
             let first = Sector(search.lead.0 + seen as u64);
@@ -264,14 +267,21 @@ impl Copies {
             }
         }
         let mut unread = std::mem::take(&mut search.unread).into_iter();
-        while !search.is_good()
-            && let Some((copy, _)) = unread.next()
+        while (!search.is_good() || scope == Scope::Newest)
+            && let Some((copy, failure)) = unread.next()
         {
+            if search.is_good() && failure == SectorFailure::Lost {
+                continue;
+            }
             let mut bytes = [0; SECTOR_BYTES];
             let place = Sector(search.lead.0 + copy as u64);
             let failed = self.fetch(place, &mut bytes, Effort::Retry)?;
             search.bad.retain(|bad| *bad != copy);
             search.offer(copy, &bytes, failed.first().map(|failed| failed.failure));
+            if search.good.len() > 1 {
+                // It is as another that reads at once, or was retried before it: nothing is risked by writing it again.
+                search.bad.extend(search.good.pop_if(|good| *good == copy));
+            }
         }
         if search.is_good() {
             self.count_avoided(unread.filter(|(_, failure)| *failure == SectorFailure::Soft).count());

@@ -1,9 +1,13 @@
 //! What the tests of this crate share: an emulated device with a superblock on it.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, PairHealth, Sector, SectorRange, WallTime};
+use claystone_env::{
+    Device, DeviceError, Effort, FailedSector, Geometry, PairHealth, SECTOR_BYTES, Sector, SectorFailure, SectorRange,
+    WallTime,
+};
 use claystone_group::DiskId;
 use claystone_sim::{HddModel, SimDevice, World};
 
@@ -70,6 +74,43 @@ impl Device for Paired {
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
         self.0.read(first, into, effort)
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.write(first, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.0.discard(range)
+    }
+}
+
+/// A device of which these sectors read only if they are retried.
+pub struct Softly(pub Arc<dyn Device>, pub Mutex<BTreeSet<u64>>);
+
+impl Device for Softly {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        let mut failed = self.0.read(first, into, effort)?;
+        if effort == Effort::FailFast {
+            let softly = self.1.lock().expect("no panics");
+            for &sector in softly.range(first.0..first.0 + (into.len() / SECTOR_BYTES) as u64) {
+                into[(sector - first.0) as usize * SECTOR_BYTES..][..SECTOR_BYTES].fill(0);
+                failed.push(FailedSector { sector: Sector(sector), failure: SectorFailure::Soft });
+            }
+        }
+        Ok(failed)
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {

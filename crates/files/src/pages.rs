@@ -48,7 +48,7 @@ use claystone_group::DiskId;
 use redb::StorageBackend;
 
 use self::header::{FILE_BYTES_MAX, FIRST_PAGE_BYTES, Header};
-use self::sums::{UNWRITTEN, encode_sums, page_sum, parse_sums};
+use self::sums::{UNWRITTEN, encode_sums, page_sum, parse_sums, sums_in};
 use crate::copies::{Access, Copies, Scope};
 use crate::error::{Damage, DiskError};
 use crate::slab::{SUMS, Slab};
@@ -219,10 +219,15 @@ impl PageFile {
         let state = &mut *state;
         let mut lost = 0;
         for held in &mut state.slabs {
-            for (number, sector) in (0..).zip(&mut held.sectors) {
+            for (number, (sector, sums)) in (0..).zip(held.sectors.iter_mut().zip(held.sums.chunks(SUMS as usize))) {
                 let place = held.slab.sums_place(number, sector.slot, copies.count());
                 let age = |_, bytes: &[u8]| parse_sums(id, place, bytes);
-                let bad = copies.read_newest(place, &mut [0; SECTOR_BYTES], &age)?;
+                // Memory has what was written there last, or what is to be written next.
+                let valid = |_, bytes: &[u8]| age(0, bytes).is_some() && sums_in(bytes).zip(sums).all(|(a, b)| a == *b);
+                let bad = match sector.changed {
+                    true => copies.read_newest(place, &mut [0; SECTOR_BYTES], &age)?,
+                    false => copies.read(place, &mut [0; SECTOR_BYTES], Scope::Every, &valid)?,
+                };
                 sector.changed |= !bad.is_empty();
                 lost += bad.len() as u64;
             }

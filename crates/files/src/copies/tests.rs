@@ -126,3 +126,28 @@ fn a_single_lead_is_read_alone() {
         assert_eq!(hand.stats().sectors_read - before, 1);
     });
 }
+
+/// One write went astray, so that a copy is older, and the newest fails softly.
+#[test]
+fn the_newest_copy_counts_though_it_does_not_read_at_once() {
+    run(1, |world| async move {
+        for (softly, others) in [(0u64, [1u8, 1]), (1, [1, 1]), (2, [1, 2]), (2, [2, 1])] {
+            let hand = world.device(&format!("{softly} {others:?}"), claystone_sim::HddModel::new(2000));
+            let mut fills = others.to_vec();
+            fills.insert(softly as usize, 2);
+            for (place, fill) in (FIRST.0..).zip(&fills) {
+                hand.attach().write(Sector(place), &[*fill; SECTOR_BYTES]).expect("no fault is set");
+            }
+            let device = emulated::Softly(hand.attach(), std::sync::Mutex::new([FIRST.0 + softly].into()));
+            let copies = Copies::new(Arc::new(device), 3, Access::Write);
+            let mut into = [0; SECTOR_BYTES];
+            let lost = copies.read_newest(FIRST, &mut into, &|_, bytes| Some(bytes[0].into())).expect("it answers");
+            assert_eq!((lost, into), (vec![], [2; SECTOR_BYTES]), "{fills:?}");
+            for place in FIRST.0..FIRST.0 + 3 {
+                assert_eq!(hand.content(Sector(place)).expect("there")[0], 2, "copy {place} of {fills:?}");
+            }
+            // The one that failed too, where another is as new.
+            assert_eq!(copies.mended(), 2, "{fills:?}");
+        }
+    });
+}

@@ -11,7 +11,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use super::header::Header;
 use super::sums::encode_sums;
 use super::*;
-use crate::emulated::{Bump, PAGES, Paired, SECTORS, copies, device, superblock};
+use crate::emulated::{Bump, PAGES, Paired, SECTORS, Softly, copies, device, superblock};
 use crate::error::Whole;
 use crate::fields::crc32c;
 
@@ -558,5 +558,49 @@ fn pages_written_lately_that_a_pair_loses_are_read_and_written_again() {
         // On another device nothing is kept in memory.
         hand.make_lost(place..place + 2);
         file.fill(3 * 4096, &mut bytes).expect_err("both copies are lost");
+    });
+}
+
+/// A write of a copy of sums went astray, and the other copy does not read at once: the older one is not written over it.
+#[test]
+fn older_sums_do_not_take_the_place_of_newer_ones_that_fail_softly() {
+    run(1, |world| async move {
+        let hand = device(&world);
+        format(&hand, 2);
+        let history = history(6);
+        work(&hand, &history).1.expect("no fault is set");
+        let (file, _) = open_file(hand.attach(), Access::Write).expect("it opens");
+        let (slab, slot) = {
+            let state = file.state();
+            (state.slabs[0].slab, state.slabs[0].sectors[0].slot)
+        };
+        drop(file);
+        let place = slab.sums_place(0, slot, 2);
+        let newest = hand.content(place).expect("there");
+        let sequence = parse_sums(superblock(2).id, place, &newest).expect("they are sums");
+        let sums: Vec<u32> = sums_in(&newest).take(10).collect();
+        let older = encode_sums(superblock(2).id, place, sequence - 2, &sums);
+        for copy in 0..2 {
+            let put_older = || hand.attach().write(Sector(place.0 + copy), &older).expect("no fault is set");
+            let assert_newest = || {
+                for copy in 0..2 {
+                    assert_eq!(hand.content(Sector(place.0 + copy)), Some(newest.clone()), "copy {copy}");
+                }
+            };
+            let softly: Arc<dyn Device> = Arc::new(Softly(hand.attach(), Mutex::new([place.0 + 1 - copy].into())));
+            put_older();
+            let (file, _) = open_file(softly, Access::Write).expect("it opens");
+            assert_newest();
+            put_older();
+            assert_eq!(file.scrub_sums().expect("the device answers"), 0);
+            assert_newest();
+            // Both are older: memory has the newest.
+            hand.attach().write(Sector(place.0 + 1 - copy), &older).expect("no fault is set");
+            put_older();
+            assert_eq!(file.scrub_sums().expect("the device answers"), 1);
+            hand.attach().write(Sector(place.0), &newest).expect("no fault is set");
+            hand.attach().write(Sector(place.0 + 1), &newest).expect("no fault is set");
+        }
+        assert_eq!(rows(&open(&hand).expect("it opens")).expect("they read"), history[6]);
     });
 }
