@@ -3,7 +3,9 @@
 //!
 //! Invariants:
 //! 1. What stays wrong is said once, and again only after it was right in between.
+//! 2. No turn is the last: after a panic the next one begins anew. A disk that was being changed then takes no writes any more, and says so.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use claystone_env::{ParityVerdict, SECTOR_BYTES};
@@ -80,6 +82,14 @@ impl Tending {
     /// To be called after each [`Tending::pause`]. Blocks.
     pub fn turn(&mut self, disk: &Disk) {
         let label = disk.label();
+        if catch_unwind(AssertUnwindSafe(|| self.tend(disk, &label))).is_err() {
+            // The panic itself is told where it is raised.
+            tracing::error!(disk = label, "tending the disk panicked: it is tried again");
+            *self = Tending { pause: AGAIN_AFTER, ..Tending::new(self.scrub_cycle) };
+        }
+    }
+
+    fn tend(&mut self, disk: &Disk, label: &str) {
         let tended = disk.tend();
         self.pause = match tended {
             Ok(TendAgain::Now) => Duration::ZERO,
@@ -98,10 +108,10 @@ impl Tending {
         }
         self.looked = Instant::now();
         if let Some(cycle) = self.scrub_cycle {
-            self.scrub(disk, &label, cycle);
+            self.scrub(disk, label, cycle);
         }
         if self.looks.is_multiple_of(JUDGED_EVERY) {
-            self.judge(disk, &label);
+            self.judge(disk, label);
         }
         self.looks += 1;
     }
@@ -166,6 +176,8 @@ fn first(flag: &mut bool) -> bool {
 
 /// How often a disk is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// When it is tried again to tend it.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How often it is tended while something waits.
 const TEND_EVERY: Duration = Duration::from_millis(50);
 /// Looks between two at the statistics.
@@ -179,9 +191,11 @@ pub const SUMS_CACHE_MIB_MAX: u32 = 65_536;
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    use claystone_env::Device;
-    use claystone_files::{FileTree, Format, Inode, Kind, NewNode, Tuning};
+    use claystone_env::testing::MemoryDevice;
+    use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Sector, SectorRange};
+    use claystone_files::{FileTree, Format, Inode, Kind, NewAttributes, NewNode, Tuning};
     use claystone_group::SUMS_PER_SECTOR;
     use claystone_host::{HostClock, HostRandom};
     use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
@@ -193,6 +207,59 @@ mod tests {
         let data_bytes = Care::sums_cached(1) * SUMS_PER_SECTOR * SECTOR_BYTES;
         assert!(data_bytes <= 1 << 30 && data_bytes as f64 > 0.996 * f64::from(1 << 30));
         assert_eq!(Care::default().sums_cached, Tuning::default().sums_cached, "as a mount's");
+    }
+
+    /// A device whose next write panics, if that was asked for.
+    struct Panicking(MemoryDevice, AtomicBool);
+
+    impl Device for Panicking {
+        fn label(&self) -> String {
+            self.0.label()
+        }
+
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+
+        fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+            self.0.read(first, into, effort)
+        }
+
+        fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+            assert!(!self.1.swap(false, Ordering::Relaxed), "on purpose");
+            self.0.write(first, bytes)
+        }
+
+        fn sync(&self) -> Result<(), DeviceError> {
+            self.0.sync()
+        }
+
+        fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+            self.0.discard(range)
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_one_turn() {
+        let device = Arc::new(Panicking(MemoryDevice::new(1 << 14), AtomicBool::new(false)));
+        let clock = Arc::new(HostClock::start());
+        let format =
+            Format { data: 50, parity: 2, copies: 2, soft_failures: 1e-4, loss_target: 1e-6, label: String::new() };
+        let random = HostRandom::from_system().expect("the system's");
+        let as_device: Arc<dyn Device> = device.clone();
+        Disk::format(&as_device, &format, &*clock, &random).expect("formatted");
+        let tuning = Tuning { flush_after: Duration::ZERO, ..Tuning::default() };
+        let disk = Disk::open(as_device, clock, tuning).expect("opens");
+        let mut tending = Tending::new(None);
+        tending.turn(&disk);
+        assert!(tending.pause() <= LOOK_EVERY && !tending.not_flushed);
+        let attributes = NewAttributes { permissions: Some(0o700), ..NewAttributes::default() };
+        disk.set_attributes(Inode::ROOT, &attributes).expect("set");
+        device.1.store(true, Ordering::Relaxed);
+        tending.turn(&disk);
+        assert_eq!((tending.pause(), tending.not_flushed), (AGAIN_AFTER, false));
+        tending.turn(&disk);
+        assert_eq!((tending.pause(), tending.not_flushed), (LOOK_EVERY, true), "it takes no writes any more");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Disk {
         let mut journal = guard(&self.journal);
         let (entry, unsynced) = {
             let mut core = guard(&self.core);
-            core.assert_writable()?;
+            self.assert_writable(&mut core)?;
             (core.take_news(), std::mem::take(&mut core.unsynced))
         };
         let written = self.write_entry(&mut journal, &entry, unsynced, share);
@@ -285,7 +285,7 @@ impl Disk {
     fn checkpoint_whole(&self) -> Result<bool, FileError> {
         let mut journal = guard(&self.journal);
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         if let Err(error) = self.groups.sync() {
             return Err(core.fail(with_sources(&error)));
         }
@@ -309,7 +309,7 @@ impl Disk {
         // No entry is on its way into it.
         let _journal = guard(&self.journal);
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let mut rows = core.journaled_rows();
         let mut portion = rows.len().div_ceil(2);
         while !rows.is_empty() {
@@ -391,7 +391,7 @@ impl Disk {
     /// Counts the free pages of slabs, by walking the catalog.
     fn count_free_pages(&self) -> Result<(), FileError> {
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let allocated = match core.catalog.allocated_pages() {
             Ok(allocated) => allocated,
             Err(error) => return Err(core.fail(with_sources(&error))),

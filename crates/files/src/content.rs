@@ -288,7 +288,7 @@ impl Disk {
             }
         }
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let record = core.file(inode)?;
         for sector in offset / BYTES..end.div_ceil(BYTES) {
             let from = (sector * BYTES).max(offset);
@@ -333,8 +333,8 @@ impl Disk {
         };
         for tried in 0..MAKE_WAY_TRIES {
             let (full, tight) = {
-                let core = guard(&self.core);
-                core.assert_writable()?;
+                let mut core = guard(&self.core);
+                self.assert_writable(&mut core)?;
                 core.file(inode)?;
                 let full = core.nodes.waiting + sectors > self.tuning.waiting_sectors_max;
                 (full, is_tight(&core)?)
@@ -405,7 +405,7 @@ impl Disk {
             self.drop_portions(inode, keep..u64::MAX, Dropping::Cut, &flushing)?;
         }
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         // Names, attributes and a tiny content may have changed meanwhile; nothing in groups, for the gate is held.
         let mut record = core.file(inode)?;
         if bytes < old.bytes.max(record.bytes) {
@@ -452,7 +452,7 @@ impl Disk {
         loop {
             {
                 let mut core = guard(&self.core);
-                core.assert_writable()?;
+                self.assert_writable(&mut core)?;
                 let first = {
                     let mut rows = core.catalog.descending(Table::Runs, &Span::runs(inode, left.clone()))?;
                     match rows.nth(self.tuning.freed_windows_max.max(1) - 1).transpose()? {
@@ -516,7 +516,7 @@ impl Disk {
         // But for the last sector, of which more is to be known.
         self.drop_portions(inode, whole.start..whole.end.min(end / BYTES), Dropping::Hole, &flushing)?;
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let mut record = core.file(inode)?;
         let last = end / BYTES;
         if whole.contains(&last)
@@ -629,7 +629,7 @@ impl Disk {
             }
         }
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let mut record = core.file(inode)?;
         record.bytes = record.bytes.max(if keep_size { 0 } else { end });
         let now = self.now();
@@ -662,7 +662,7 @@ impl Disk {
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let mut changes = Vec::new();
         {
             let mut space = guard(&self.space);

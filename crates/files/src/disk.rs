@@ -400,6 +400,17 @@ impl Disk {
         self.clock.wall().into()
     }
 
+    /// # Errors
+    /// [`FileError::ReadOnly`] if the disk takes no writes; and from now on if somebody panicked who held a lock of its state: he may have
+    /// changed a part of it, and entries of the journal must not tell of that.
+    pub(crate) fn assert_writable(&self, core: &mut Core) -> Result<(), FileError> {
+        let of_locks = [self.flusher.is_poisoned(), self.journal.is_poisoned(), self.core.is_poisoned()];
+        match of_locks.contains(&true) || self.space.is_poisoned() {
+            true => Err(core.fail("a thread panicked while it had a part of the disk's state".into())),
+            false => core.assert_writable(),
+        }
+    }
+
     pub(crate) fn lock_flusher(&self) -> FlushLock<'_> {
         let tended = guard(&self.flusher);
         guard(&self.core).flushing = true;
@@ -465,7 +476,8 @@ impl SlabSource for SpaceForSlabs {
     }
 }
 
-/// A lock whose holder panicked is taken all the same: what it guards is changed at once or not at all.
+/// A lock whose holder panicked is taken all the same: what was synced is still read, and [`Disk::assert_writable`] lets nothing more be
+/// written.
 pub(crate) fn guard<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }

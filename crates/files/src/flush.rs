@@ -204,7 +204,7 @@ impl Disk {
         in_place: bool,
     ) -> Result<Option<(Snapshot, Vec<Step>)>, FileError> {
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let Some(node) = core.nodes.find(inode).filter(|_| !left.is_empty()) else { return Ok(None) };
         let waits = |sector: &u64| Some((*sector, node.waiting.get(sector)?.clone()));
         let mut snapshot: Snapshot = left.iter().filter_map(waits).collect();

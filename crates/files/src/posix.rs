@@ -19,7 +19,7 @@ impl Disk {
     fn change<R>(&self, plan: impl FnOnce(&mut View<'_>, Timestamp) -> Result<R, FileError>) -> Result<R, FileError> {
         let now = self.now();
         let mut core = guard(&self.core);
-        core.assert_writable()?;
+        self.assert_writable(&mut core)?;
         let mut view = View::new(&core.catalog);
         let result = plan(&mut view, now)?;
         let changes = view.into_changes();
@@ -140,7 +140,7 @@ impl FileTree for Disk {
         }
         {
             let mut core = guard(&self.core);
-            core.assert_writable()?;
+            self.assert_writable(&mut core)?;
             core.settle(inode)?;
         }
         let rest = NewAttributes { bytes: None, ..new.clone() };
@@ -330,7 +330,7 @@ impl Disk {
         let admitted = self.admit()?;
         let journaling: Option<Vec<(u64, u64)>> = {
             let mut core = guard(&self.core);
-            core.assert_writable()?;
+            self.assert_writable(&mut core)?;
             core.inode(inode)?;
             let waiting: Vec<(u64, u64)> = core.nodes.find(inode).map_or_else(Vec::new, |node| {
                 let news = node.waiting.iter().filter(|(_, waiting)| waiting.journaled.is_none());

@@ -341,6 +341,58 @@ fn a_synced_sector_that_is_written_again_survives_a_checkpoint() {
 }
 
 #[test]
+fn after_a_panic_under_a_lock_nothing_is_written_until_the_disk_is_opened_again() {
+    let panics: [fn(&Disk); 5] = [
+        |disk| {
+            let _held = disk.lock_flusher();
+            panic!("on purpose");
+        },
+        |disk| {
+            let _held = guard(&disk.journal);
+            panic!("on purpose");
+        },
+        |disk| {
+            let _held = guard(&disk.core);
+            panic!("on purpose");
+        },
+        |disk| {
+            let _held = guard(&disk.space);
+            panic!("on purpose");
+        },
+        |disk| {
+            // As a change of windows does that gives sectors back, and does not name what it wrote.
+            let _held = disk.lock_flusher();
+            let (mut core, mut space) = (guard(&disk.core), guard(&disk.space));
+            let first = core.catalog.range(crate::Table::Runs, &crate::keys::Span::all(), 1).expect("it reads");
+            let (inode, sector) = crate::keys::decode_run(&first[0].0).expect("a run");
+            core.replace(inode, sector..sector + 100, None, disk.shape, &mut space).expect("it reads");
+            panic!("on purpose");
+        },
+    ];
+    for panics in panics {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+        let disk = formatted(&device, 2);
+        let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+        disk.write(file, 0, &vec![7; 25 * SECTOR_BYTES]).expect("written");
+        disk.sync_all().expect("synced");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| panics(&disk)));
+        assert!(panicked.is_err());
+        let refused =
+            |done: Result<(), FileError>| assert!(matches!(done, Err(FileError::ReadOnly { .. })), "{done:?}");
+        refused(disk.sync_all());
+        refused(disk.checkpoint(&disk.lock_flusher()));
+        refused(disk.write(file, 0, &[8; SECTOR_BYTES]).map(drop));
+        refused(disk.make(Inode::ROOT, b"g", &new_node(Kind::File, 0o600)).map(drop));
+        refused(disk.close());
+        let disk = opened(device, Arc::new(SteppingClock::default()));
+        assert_sound(&disk);
+        assert_eq!(disk.read_bytes(file, 0, 25 * SECTOR_BYTES).expect("read"), vec![7; 25 * SECTOR_BYTES]);
+        disk.write(file, 0, &[8; SECTOR_BYTES]).expect("written");
+        disk.sync_all().expect("synced");
+    }
+}
+
+#[test]
 fn a_full_disk_says_so_keeps_what_it_has_and_can_be_emptied() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096));
     let disk = formatted(&device, 2);
