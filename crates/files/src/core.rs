@@ -113,6 +113,11 @@ impl Core {
         self.records.push(record);
     }
 
+    /// Sends sums sectors along no more: what they are of is not going to be written.
+    pub fn forget_sums(&mut self, places: &[Sector]) {
+        self.records.retain(|record| !matches!(record, Record::Sums { place, .. } if places.contains(&Sector(*place))));
+    }
+
     /// Sends sectors that wait along with the next entry, but for those that are in the journal.
     pub fn journal_waiting(&mut self, inode: Inode, sectors: impl IntoIterator<Item = u64>) {
         let Some(node) = self.nodes.find(inode) else { return };

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use claystone_env::{SECTOR_BYTES, SectorRange};
+use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
 use claystone_group::{
     BulkRun, Change, GroupChanges, GroupError, GroupPlace, Member, NewGroup, ShownRun, SumsUpdate, UpdateChoice,
     UpdateWay,
@@ -548,7 +548,7 @@ impl Disk {
     }
 
     /// Writes journaled sectors into a single run, growing it into its room if they lie there.
-    fn apply_single(
+    pub(crate) fn apply_single(
         &self,
         inode: Inode,
         window: Window,
@@ -578,18 +578,22 @@ impl Disk {
         }
         let end = content.last().map_or(0, |(sector, _)| at(*sector) + 1);
         let sectors = window.sectors.max(end - window.skipped);
+        let before = window.clone();
         let window = Window { sectors, run: Run::Single { place: update.place, sums, promised }, ..window };
         // Its sums are those of what is written below.
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
-        {
+        let named = {
             let mut core = guard(&self.core);
             core.unsynced |= update.mended;
             core.set_window(inode, &window);
-            let record = core.settle_to(inode, window.end())?;
-            core.set_stored(inode, &record);
+            core.settle_to(inode, window.end()).map(|record| core.set_stored(inode, &record))
+        };
+        if let Err(error) = named.and_then(|()| self.commit_flushing(flushing)) {
+            self.groups.give_up_update(&update);
+            guard(&self.core).set_window(inode, &before);
+            return Err(error);
         }
-        self.commit_flushing(flushing)?;
         if let Err(error) = self.groups.write_update(&update) {
             return Err(self.write_failed(&with_sources(&error)));
         }
@@ -604,7 +608,7 @@ impl Disk {
     ///
     /// # Errors
     /// [`FileError::Lost`]: those of lost groups wait on, the others are written.
-    fn apply_bulk(
+    pub(crate) fn apply_bulk(
         &self,
         inode: Inode,
         window: &Window,
@@ -642,7 +646,13 @@ impl Disk {
                 core.record(Record::Sums { place: place.0, bytes: sums.encode(self.disk_id(), *place) });
             }
         }
-        self.commit_flushing(flushing)?;
+        if let Err(error) = self.commit_flushing(flushing) {
+            update.updates.iter().for_each(|update| self.groups.give_up_update(update));
+            // They would go along with an entry behind a checkpoint, when their places may be others'.
+            let places: Vec<Sector> = update.sums.iter().map(|sums| sums.place).collect();
+            guard(&self.core).forget_sums(&places);
+            return Err(error);
+        }
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         if let Err(error) = self.groups.write_bulk_update(&update) {

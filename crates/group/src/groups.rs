@@ -395,6 +395,11 @@ impl Groups {
         Ok(())
     }
 
+    /// An update that was prepared is not going to be written: what fails of its group is mended again, behind the next sync.
+    pub fn give_up_update(&self, update: &Update) {
+        self.unsynced.end_update(update.place);
+    }
+
     /// A group is going to be updated: nothing of it is mended from now on. Returns whether something was that is not synced.
     pub(crate) fn begin_update(&self, place: GroupPlace) -> bool {
         self.unsynced.begin_update(place)

@@ -8,7 +8,7 @@
 //!                                                       +---mend: not now, it will fail again
 //! ```
 //!
-//! An update is under way from when it was prepared until it is written. After a crash one may have been cut off: then what fails softly is
+//! An update is under way from when it was prepared until it is written or given up. After a crash one may have been cut off: then what fails softly is
 //! retried, and only what no retry reads is written again before the group is updated anew ([`crate::gathering::Gathering::retry_soft`]).
 //! Sums sectors are mended as all groups whose CRCs they have.
 //!
@@ -98,7 +98,7 @@ impl Unsynced {
         groups.mended.contains_key(&place.first)
     }
 
-    /// The update is written.
+    /// The update is written, or nothing of it is going to be.
     pub fn end_update(&self, place: GroupPlace) {
         let mut groups = self.groups();
         let syncs = groups.syncs;

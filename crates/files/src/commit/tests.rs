@@ -11,6 +11,7 @@ use claystone_env::{
     Clock, Device, DeviceError, Effort, FailedSector, Geometry, Moment, PairHealth, SECTOR_BYTES, Sector, SectorRange,
     WallTime,
 };
+use claystone_group::UpdateChoice;
 use claystone_host::HostRandom;
 use claystone_sim::{HddModel, SimDevice};
 
@@ -336,6 +337,27 @@ fn an_fsync_goes_into_the_journal_while_a_sector_is_stuck_there() {
 }
 
 #[test]
+fn who_finds_no_room_in_half_of_the_journal_gets_of_the_other_half() {
+    let (_hand, disk, stuck, other) = half_lost();
+    let ring = guard(&disk.journal).sectors();
+    let used = || guard(&disk.journal).used();
+    let mut stays = (0..FILE_SECTORS).step_by(10).map(|sector| {
+        write(&disk, stuck, sector, 2);
+        guard(&disk.core).journal_waiting(stuck, [sector]);
+        disk.try_commit(Share::Applying).expect("it does not fail")
+    });
+    while used() <= ring * 5 / 8 {
+        assert_eq!(stays.next(), Some(true));
+    }
+    write(&disk, other, 0, 2);
+    disk.set_attribute(other, b"n", &[7], None).expect("room");
+    guard(&disk.core).journal_waiting(other, [0]);
+    assert_eq!(disk.commit(), Ok(()));
+    assert_eq!(guard(&disk.core).queued(), 0);
+    assert!(used() > ring / 2 && guard(&disk.core).failed.is_none());
+}
+
+#[test]
 fn more_than_the_journal_takes_at_once_goes_to_groups() {
     let (_hand, disk, _, other) = half_lost();
     let ring = guard(&disk.journal).sectors();
@@ -495,6 +517,54 @@ fn a_disk_whose_catalog_has_no_room_opens_and_is_read() {
     let disk = opened(device);
     assert_eq!(disk.lookup(Inode::ROOT, b"f").map(|found| found.inode), Err(FileError::NotFound));
     assert_eq!(disk.checkpoint(&disk.lock_flusher()), Ok(()));
+}
+
+/// What was prepared to be applied, and found no room in the journal, is as if it had not been: its sums go into no later entry, and its groups
+/// are mended.
+#[test]
+fn an_update_without_room_in_the_journal_leaves_nothing() {
+    for long in [true, false] {
+        let (hand, disk, _, other) = half_lost();
+        let short = file(&disk, b"short");
+        for sectors in [0..2, 2..4] {
+            sectors.for_each(|sector| write(&disk, short, sector, 1));
+            disk.sync_all().expect("synced");
+        }
+        let (inode, sector) = if long { (other, 5) } else { (short, 4) };
+        let flushing = disk.lock_flusher();
+        let mut grow = fill_catalog(&disk, inode, &flushing);
+        assert_eq!((0..1000).find_map(|_| grow().err()), Some(FileError::NoSpace));
+        let (windows, content) = {
+            let mut core = guard(&disk.core);
+            core.nodes.put(inode, sector, vec![9; SECTOR_BYTES]);
+            let node = core.nodes.find(inode).expect("it waits");
+            let content: Vec<_> = node.waiting.iter().map(|(sector, waiting)| (*sector, waiting.clone())).collect();
+            (core.windows(inode, 0..1, 10).expect("it reads"), content)
+        };
+        let applied = match long {
+            true => disk.apply_bulk(inode, &windows[0], &content, UpdateChoice::Cheapest, &flushing),
+            false => disk.apply_single(inode, windows[0].clone(), &content, UpdateChoice::Cheapest, &flushing),
+        };
+        assert_eq!(applied, Err(FileError::NoSpace));
+        let mut core = guard(&disk.core);
+        assert_eq!(core.windows(inode, 0..1, 10).expect("it reads"), windows);
+        let entry = core.take_news();
+        assert!(!entry.records.iter().any(|record| matches!(record, Record::Sums { .. })));
+        assert_eq!(core.entered(entry, Ok(None)), Ok(false));
+        drop((core, grow));
+        drop(flushing);
+        disk.groups.sync().expect("no fault is set");
+        let first = match windows[0].run {
+            Run::Bulk { run } => run.group(0, disk.shape).first,
+            Run::Single { place, .. } => place.first,
+            Run::Promised { .. } => panic!("it has data"),
+        };
+        hand.make_lost(first.0..first.0 + 1);
+        let mended = || disk.groups.statistics().now().mended;
+        let before = mended();
+        assert_eq!(fill(&disk, inode, 0), 1);
+        assert_eq!(mended() - before, 1, "long: {long}");
+    }
 }
 
 /// A file of four sectors of sevens on a disk whose journal is full.
