@@ -232,7 +232,7 @@ fn shown(found: Found) -> api::Volume {
         state: "closed".to_owned(),
         reason: None,
         stripes: None,
-        log_disks: record.log_disks.iter().map(ToString::to_string).collect(),
+        log_disks: record.log.disks.keys().map(ToString::to_string).collect(),
         open: None,
         snapshots: Vec::new(),
         scratch: None,

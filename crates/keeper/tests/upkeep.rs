@@ -11,8 +11,8 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{PairHealth, SectorHealth, SsdState, WallTime};
 use claystone_keeper::{ConversionError, JobKind, Overall, Settings};
 use claystone_meta::{
-    DiskRecords, DiskState, MetaError, SnapshotRecords, Span, StripeRecord, StripeRecords, UploadId, UploadRecord,
-    UploadRecords, VolumeRecord, VolumeRecords,
+    DiskRecords, DiskState, LogRecord, MetaError, SnapshotRecords, Span, StripeRecord, StripeRecords, UploadId,
+    UploadRecord, UploadRecords, VolumeRecord, VolumeRecords,
 };
 use claystone_stripe::{Claim, Damage};
 use support::Store;
@@ -68,8 +68,7 @@ impl Store {
             redundancy: "rs:4+2".parse().expect("a valid code"),
             home: None,
             term: Term(0),
-            log_disks: Vec::new(),
-            log_copies: 0,
+            log: LogRecord::default(),
             log_from: Term(0),
             created: self.env.clock.wall(),
         };
@@ -782,12 +781,17 @@ fn stripes_of_snapshots_are_kept_as_those_of_volumes() {
     });
 }
 
+/// A log on these disks.
+fn log_on(disks: [u128; 2]) -> LogRecord {
+    LogRecord { disks: disks.map(|disk| (DiskId(disk), None)).into(), ..LogRecord::default() }
+}
+
 #[test]
 fn a_disk_is_kept_until_the_logs_of_volumes_have_left_it() {
     for state in [DiskState::Draining, DiskState::Lost] {
         with_store(4, at_once(), |store| async move {
             let lease = store.open_volume().await;
-            store.meta.set_log(lease, &[1, 2].map(DiskId), 0).await.expect("the last lease");
+            store.meta.set_log(lease, log_on([1, 2])).await.expect("the last lease");
             store.keeper.set_disk_state(DiskId(2), state).await.expect("a known disk");
             for _ in 0..2 {
                 let round = store.keeper.drain_once().await.expect("the database answers");
@@ -798,7 +802,7 @@ fn a_disk_is_kept_until_the_logs_of_volumes_have_left_it() {
             assert!(status.waiting[0].ends_with("until the logs of 1 volumes have left it"), "{:?}", status.waiting);
             assert_eq!(status.waiting.len(), 1, "{:?}", status.waiting);
 
-            store.meta.set_log(lease, &[1, 3].map(DiskId), 0).await.expect("the last lease");
+            store.meta.set_log(lease, log_on([1, 3])).await.expect("the last lease");
             let round = store.keeper.drain_once().await.expect("the database answers");
             assert_eq!((round.removed, round.waiting_logs), (1, 0));
         });

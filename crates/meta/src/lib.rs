@@ -19,7 +19,7 @@ pub mod testing;
 
 pub use policy::{Fresh, HeatPolicy, PRESETS, PolicyError, Preset, Reads};
 pub use record::{
-    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, Held,
+    AccessKey, Band, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatRecord, Held, LogRecord,
     ObjectRecord, Origin, PartRecord, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord,
     UploadId, UploadRecord, VersionName, VolumeRecord,
 };

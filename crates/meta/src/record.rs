@@ -317,10 +317,8 @@ pub struct VolumeRecord {
     pub home: Option<NodeId>,
     /// Of its last lease; `Term(0)`: nobody ever opened it.
     pub term: Term,
-    /// Disks that may hold segments of its log that are not over, ascending.
-    pub log_disks: Vec<DiskId>,
-    /// The fewest copies that any of these segments has; 0: there is no log.
-    pub log_copies: u16,
+    /// Where its log is.
+    pub log: LogRecord,
     /// Segments of its log that were made under lesser terms are over, since it was reverted.
     pub log_from: Term,
     /// When it was made.
@@ -331,6 +329,35 @@ impl VolumeRecord {
     /// The volume's bytes that one stripe holds.
     pub fn stripe_bytes(&self) -> u64 {
         u64::from(self.redundancy.code.shape().data).saturating_mul(self.chunk_bytes)
+    }
+}
+
+/// Where the segments of a volume's log are that are not over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogRecord {
+    /// Disks that may hold some, each with the label of its node when this was recorded, where it was known.
+    pub disks: BTreeMap<DiskId, Option<NodeId>>,
+    /// The fewest of these disks that any segment is on; 0: there is no log.
+    pub copies: u16,
+    /// The fewest known nodes, as `disks` names them, that any segment is on. 0: that was not recorded.
+    pub nodes: u16,
+}
+
+impl LogRecord {
+    /// Whether all copies of a segment may be on these disks: they are as many as it has copies, and of as many nodes.
+    ///
+    /// Say segments are on two of six disks, and these are on three nodes: `a a b b c c`. Two disks that are absent may be all
+    /// that a segment has, but not both disks of `a`, if each segment is on two nodes.
+    ///
+    /// A segment that is on none but these disks is on none but their nodes, so with fewer known nodes than any segment is on there
+    /// is none. A disk whose node is not known adds none to either side: where it was counted among a segment's nodes and not among
+    /// those of these disks, or the other way round, that would not follow. Both sides take the labels of this record, and
+    /// nothing else of them is used than which disks have the same: nodes that are named anew later change neither.
+    pub fn may_be_all_on(&self, disks: &BTreeSet<DiskId>) -> bool {
+        let of_log: Vec<&Option<NodeId>> = disks.iter().filter_map(|disk| self.disks.get(disk)).collect();
+        let nodes = of_log.iter().copied().flatten().collect::<BTreeSet<_>>().len();
+        // Without a copy of anything there is nothing to miss.
+        self.copies > 0 && of_log.len() >= usize::from(self.copies) && nodes >= usize::from(self.nodes)
     }
 }
 
@@ -393,5 +420,38 @@ pub struct AccessKey {
 impl std::fmt::Debug for AccessKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AccessKey").field("access_key", &self.access_key).field("account", &self.account).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Segments on two disks each, of two nodes at least: of `a a b b c c`, of `a a b ? ? b`.
+    #[test]
+    fn a_log_misses_nothing_on_fewer_nodes_than_a_segment_is_on() {
+        let log = |labels: [Option<&str>; 6], nodes| {
+            let disks = (0..).map(DiskId).zip(labels.map(|label| label.map(|label| NodeId(label.to_owned()))));
+            LogRecord { disks: disks.collect(), copies: 2, nodes }
+        };
+        let known = log([Some("a"), Some("a"), Some("b"), Some("b"), Some("c"), Some("c")], 2);
+        let partly = log([Some("a"), Some("a"), Some("b"), None, None, Some("b")], 1);
+        for (log, absent, may) in [
+            (&known, &[0][..], false),
+            (&known, &[0, 1], false),
+            (&known, &[0, 2], true),
+            (&known, &[0, 1, 4], true),
+            (&known, &[0, 77], false),
+            (&LogRecord { nodes: 0, ..known.clone() }, &[0, 1], true),
+            (&LogRecord { copies: 0, ..known.clone() }, &[0, 1, 2, 3, 4, 5], false),
+            (&LogRecord { copies: 3, nodes: 3, ..known.clone() }, &[0, 1, 2, 3], false),
+            // A segment may be on disks 2 and 3, one of which nobody knows.
+            (&partly, &[3], false),
+            (&partly, &[2, 3], true),
+            (&partly, &[3, 4], false),
+        ] {
+            let absent = absent.iter().copied().map(DiskId).collect();
+            assert_eq!(log.may_be_all_on(&absent), may, "{absent:?} of {log:?}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::WallTime;
 
 use crate::{
-    AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatPolicy, HeatRecord,
+    AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatPolicy, HeatRecord, LogRecord,
     ObjectRecord, PartRecord, Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord,
     UploadId, UploadRecord, VersionName, VolumeRecord,
 };
@@ -719,10 +719,13 @@ pub trait VolumeRecords: Send + Sync {
     async fn delete_volume(&self, id: OwnerId) -> Result<Vec<StripeRecord>, MetaError>;
     /// Ends every lease of a volume and begins one with the next term, which is that of the record returned.
     async fn take_lease(&self, id: OwnerId) -> Result<VolumeRecord, MetaError>;
-    /// Sets which disks may hold segments of the log, in any order, and how many of them each segment has at least: with as
-    /// many of them absent as that, something may be missing. Said before anything is acknowledged on fewer. `LeaseEnded` if
+    /// Sets which disks may hold segments of the log, and on how many of them and of their nodes each segment is at least: with
+    /// as many of both absent as that, something may be missing. Said before anything is acknowledged on fewer. `LeaseEnded` if
     /// `lease` is not the last, `NoSuchDisk`.
-    async fn set_log(&self, lease: Lease, disks: &[DiskId], copies: u16) -> Result<(), MetaError>;
+    ///
+    /// # Panics
+    /// If segments would be on more nodes than the disks are.
+    async fn set_log(&self, lease: Lease, log: LogRecord) -> Result<(), MetaError>;
     /// Stripes at positions greater than `after`, ascending by position. One that cannot be read is an error, because
     /// positions without a stripe read as zeros.
     async fn volume_stripes(

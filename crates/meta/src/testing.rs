@@ -20,8 +20,9 @@ use claystone_code::CodeSpec;
 use claystone_env::{Job, WallTime, Worker, WorkerStopped};
 
 use crate::{
-    AccessKey, BucketId, ChunkPlace, DeleteObject, DiskRecord, DiskState, Found, Meta, MetaError, NewContent,
-    NewObject, NewStripe, Precondition, PutOutcome, StripeRecord, VersionName, VersionRef, Versioning, VolumeRecord,
+    AccessKey, BucketId, ChunkPlace, DeleteObject, DiskRecord, DiskState, Found, LogRecord, Meta, MetaError,
+    NewContent, NewObject, NewStripe, Precondition, PutOutcome, StripeRecord, VersionName, VersionRef, Versioning,
+    VolumeRecord,
 };
 
 /// Runs the whole suite, each test on an empty store from `make`.
@@ -77,6 +78,7 @@ pub async fn conformance(make: impl AsyncFn() -> Arc<dyn Meta>) {
         volumes::what_stripes_get_is_set_without_a_lease,
         volumes::each_lease_ends_those_before,
         volumes::logs_name_disks_until_they_leave_them,
+        volumes::logs_keep_the_nodes_that_their_disks_were_on,
         volumes::stripes_come_by_position_and_pages_add_up,
         volumes::a_put_happens_whole_or_not_at_all,
         volumes::upkeep_sees_the_stripes_of_volumes,
@@ -216,11 +218,15 @@ pub fn volume(id: u128, name: &str, bytes: u64) -> VolumeRecord {
         redundancy: CodeSpec::ReedSolomon { data: 4, parity: 2 }.into(),
         home: None,
         term: Term(0),
-        log_disks: Vec::new(),
-        log_copies: 0,
+        log: LogRecord::default(),
         log_from: Term(0),
         created: at(3_000),
     }
+}
+
+/// A log on these disks, of which nobody said which nodes they are on.
+pub fn log(disks: &[DiskId], copies: u16) -> LogRecord {
+    LogRecord { disks: disks.iter().map(|disk| (*disk, None)).collect(), copies, nodes: 0 }
 }
 
 /// Asserts that an expression failed with an error of this pattern.

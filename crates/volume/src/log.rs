@@ -17,8 +17,8 @@
 //!    after a crash those can miss records that no record says are synced: copies may have a gap, and what lies behind the
 //!    first record that no copy has, in this segment and in later ones, was never flushed.
 //! 4. After [`LogFailure`] nothing more is appended: the volume is opened anew.
-//! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies than
-//!    recorded when what it holds is acknowledged.
+//! 5. A disk is among the volume's recorded log disks before it gets a segment, and a segment has no fewer copies, and is on no
+//!    fewer nodes, than recorded when what it holds is acknowledged.
 //! 6. A disk that does not answer in time has failed; one that is late while others have answered is left as if it had.
 //! 7. Where too few disks have room for the next segment, records are refused and the log goes on as it is. No change is acknowledged
 //!    and nothing is merged in place on fewer copies because disks are full; where they are absent or failed it is. What makes
@@ -40,7 +40,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use claystone_chunk::{DiskId, Lease, SegmentId, Term};
 use claystone_env::Env;
-use claystone_meta::Meta;
+use claystone_meta::{LogRecord, Meta};
 use claystone_stripe::Stores;
 use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
@@ -93,10 +93,8 @@ pub struct LogStart {
     pub segments: BTreeMap<u64, Segment>,
     /// The last of them, and where it ends.
     pub last: Option<LogPlace>,
-    /// Disks that are recorded as the log's.
-    pub recorded_disks: BTreeSet<DiskId>,
-    /// The fewest copies of a segment, as recorded.
-    pub recorded_copies: u16,
+    /// Where the log is, as the volume's record says.
+    pub recorded: LogRecord,
     /// Disks that failed just now.
     pub failed: BTreeSet<DiskId>,
     /// Intents that have no end yet.

@@ -90,8 +90,7 @@ pub(crate) async fn open(
         segments: found.segments.clone(),
         last: found.last,
         failed: found.failed,
-        recorded_disks: record.log_disks.iter().copied().collect(),
-        recorded_copies: record.log_copies,
+        recorded: record.log.clone(),
         intents: found.intents.len() as u64,
     };
     let log = Log::start(env, meta.clone(), stores, lease, log_settings, start, diffs.clone()).await?;

@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use claystone_chunk::{DiskId, Lease, OwnerId, Term};
 use claystone_env::{Env, timeout};
-use claystone_meta::{Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord};
+use claystone_meta::{LogRecord, Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord};
 use claystone_stripe::Stripes;
 use tokio::sync::Mutex;
 
@@ -121,8 +121,7 @@ impl Volumes {
             redundancy: new.redundancy,
             home: None,
             term: Term(0),
-            log_disks: Vec::new(),
-            log_copies: 0,
+            log: LogRecord::default(),
             log_from: Term(0),
             created: self.env.clock.wall(),
         };
@@ -222,7 +221,7 @@ impl Volumes {
         let records = self.list().await?;
         let corrupt = self.meta.corrupt_volumes().await?;
         let mut recovered = Recovered::default();
-        for record in records.iter().filter(|record| !record.log_disks.is_empty()) {
+        for record in records.iter().filter(|record| !record.log.disks.is_empty()) {
             let slot = self.slot(record.id);
             // A disk may have come back since somebody else began to open it.
             if let Err(error) = self.open_in(&slot, record.clone(), u64::MAX).await {

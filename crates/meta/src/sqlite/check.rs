@@ -87,7 +87,7 @@ fn check_spans(
 }
 
 /// What must not be found, and a query of one text column that finds it.
-const RULES: [(&str, &str); 31] = [
+const RULES: [(&str, &str); 32] = [
     (
         "totals that are wrong",
         "SELECT printf('%d stripes, %d bytes, %d verified', stripes, data_bytes, verified) FROM totals \
@@ -131,6 +131,11 @@ const RULES: [(&str, &str); 31] = [
     (
         "volume that had a log before any lease",
         "SELECT name FROM volumes WHERE term = 0 AND num IN (SELECT volume FROM volume_logs)",
+    ),
+    (
+        "volume whose log is on more nodes than its disks are",
+        "SELECT name FROM volumes v WHERE log_nodes NOT BETWEEN 0 AND \
+         (SELECT count(DISTINCT node) FROM volume_logs WHERE volume = v.num)",
     ),
     (
         "content with wrong refs",

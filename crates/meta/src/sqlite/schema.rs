@@ -211,7 +211,10 @@ pub(super) fn newest() -> u32 {
 #[cfg(test)]
 pub(super) fn checksums() -> Vec<u64> {
     let runner = migrations::migrations::runner();
-    runner.get_migrations().iter().map(refinery::Migration::checksum).collect()
+    let mut migrations: Vec<_> = runner.get_migrations().iter().collect();
+    // They are in the order of their names, of which V10 comes before V2.
+    migrations.sort_by_key(|migration| migration.version());
+    migrations.into_iter().map(refinery::Migration::checksum).collect()
 }
 
 fn at(path: &Path, error: &rusqlite::Error) -> MetaError {

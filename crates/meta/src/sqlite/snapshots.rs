@@ -156,7 +156,7 @@ impl SnapshotRecords for SqliteMeta {
             for sql in [
                 "DELETE FROM volume_spans WHERE volume = ?1",
                 "DELETE FROM volume_logs WHERE volume = ?1",
-                "UPDATE volumes SET term = term + 1, log_from = term + 1, log_copies = 0 WHERE num = ?1",
+                "UPDATE volumes SET term = term + 1, log_from = term + 1, log_copies = 0, log_nodes = 0 WHERE num = ?1",
             ] {
                 connection.prepare_cached(sql)?.execute(params![num])?;
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_chunk::{ByteRange, Lease, OwnerId, StripeId, Term};
+use claystone_chunk::{ByteRange, Lease, NodeId, OwnerId, StripeId, Term};
 use claystone_env::{Directory, DirectoryLock, File, Space};
 use claystone_host::ThreadWorker;
 use futures::future::join_all;
@@ -14,11 +14,12 @@ use rusqlite::Connection;
 
 use super::objects::look_up_sql;
 use super::{SqliteMeta, Workers, schema};
-use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, new_object, stripe, volume};
+use crate::testing::{AtOnce, add_disks, at, conformance, delete, disk, empty_object, log, new_object, stripe, volume};
 use crate::{
     BucketId, BucketRecords, ChunkPlace, Conversion, DiskRecords, DiskState, HeatPolicy, HeatRecord, HeatRecords, Held,
-    KeyRecords, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, PackRecords,
-    Precondition, Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
+    KeyRecords, ListQuery, LogRecord, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords,
+    PackRecords, Precondition, Redundancy, SnapshotRecords, StripeRecords, UploadRecords, VersionRef, VolumeRecord,
+    VolumeRecords,
 };
 
 mod model;
@@ -112,8 +113,7 @@ async fn a_database_of_schema_2_is_brought_forward() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("meta.db");
     edit(&path, include_str!("tests/v2.sql"));
-    let one =
-        VolumeRecord { term: Term(3), log_copies: 2, log_disks: vec![disk(0), disk(1)], ..volume(1, "one", 1 << 20) };
+    let one = VolumeRecord { term: Term(3), log: log(&[disk(0), disk(1)], 2), ..volume(1, "one", 1 << 20) };
     // The second opening finds it done.
     for _ in 0..2 {
         let meta = open(&path).await;
@@ -309,6 +309,31 @@ async fn a_database_of_schema_8_is_brought_forward() {
         meta.object("photos", "padded", &VersionRef::Current).await.expect("kept").spans[0].held,
         Held::First(8)
     );
+}
+
+/// What schema 9 had of logs is found unchanged, on nodes that nobody knows, and it can be said on which they are.
+#[tokio::test]
+async fn a_database_of_schema_9_is_brought_forward() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("meta.db");
+    edit(&path, include_str!("tests/v9.sql"));
+    // The second opening finds it done.
+    for _ in 0..2 {
+        let meta = open(&path).await;
+        assert_sound(&meta).await;
+        let padded = meta.object("photos", "padded", &VersionRef::Current).await.expect("kept");
+        assert_eq!((padded.spans[0].stripe.id, padded.spans[0].held), (StripeId(78), Held::First(8)));
+        let found = meta.volume("one").await.expect("kept").log;
+        assert_eq!(found, log(&[disk(0), disk(1)], 2));
+        assert!(found.may_be_all_on(&[disk(0), disk(1)].into()), "as it was");
+    }
+    let meta = open(&path).await;
+    let term = meta.take_lease(OwnerId(1)).await.expect("room").term;
+    let disks = [0, 1].map(|number| (disk(number), Some(NodeId(format!("node-{number}"))))).into();
+    let on_two = LogRecord { disks, copies: 2, nodes: 2 };
+    meta.set_log(Lease { owner: OwnerId(1), term }, on_two.clone()).await.expect("room");
+    assert_eq!(meta.volume("one").await.expect("kept").log, on_two);
+    assert_sound(&meta).await;
 }
 
 /// Each part of each pack passes through it, and temporary tables are in memory.
@@ -718,6 +743,7 @@ async fn a_released_migration_stays_as_it_is() {
             7_565_034_958_947_740_910,
             16_510_345_812_332_137_002,
             11_458_439_174_604_692_456,
+            2_769_219_937_553_255_669,
         ]
     );
 }

@@ -4,7 +4,7 @@
 //! 1. Whatever a lease is needed for compares its term with the volume's in the same transaction, before anything else.
 //! 2. A volume's span holds one of its stripe's `refs`, as a content's span does (module `contents`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, StripeId, Term};
@@ -15,7 +15,7 @@ use super::disks::find;
 use super::fault::Fault;
 use super::rows::{Int, disk_id, redundancy, rows, stripe_id, time, unsigned};
 use super::stripes::{insert_stripe, load_any, release_stripe};
-use crate::{MetaError, Redundancy, StripeRecord, VolumeRecord, VolumeRecords};
+use crate::{LogRecord, MetaError, Redundancy, StripeRecord, VolumeRecord, VolumeRecords};
 
 #[async_trait]
 impl VolumeRecords for SqliteMeta {
@@ -114,23 +114,25 @@ impl VolumeRecords for SqliteMeta {
         .await
     }
 
-    async fn set_log(&self, lease: Lease, disks: &[DiskId], copies: u16) -> Result<(), MetaError> {
-        let disks: BTreeSet<DiskId> = disks.iter().copied().collect();
+    async fn set_log(&self, lease: Lease, log: LogRecord) -> Result<(), MetaError> {
+        let nodes: BTreeSet<&NodeId> = log.disks.values().flatten().collect();
+        assert!(usize::from(log.nodes) <= nodes.len(), "a segment on more nodes than its disks are");
         // A volume that lacks room for its log takes other disks to get rid of it: a few rows, from the reserve.
         self.free(move |connection| {
             let num = leased(connection, lease)?;
-            let mut nums = Vec::new();
-            for disk in &disks {
-                nums.push(find(connection, *disk)?.ok_or(MetaError::NoSuchDisk { disk: *disk })?.num);
+            let mut rows = Vec::new();
+            for (disk, node) in &log.disks {
+                rows.push((find(connection, *disk)?.ok_or(MetaError::NoSuchDisk { disk: *disk })?.num, node));
             }
             connection.prepare_cached("DELETE FROM volume_logs WHERE volume = ?1")?.execute(params![num])?;
-            let mut insert = connection.prepare_cached("INSERT INTO volume_logs (volume, disk) VALUES (?1, ?2)")?;
-            for disk in nums {
-                insert.execute(params![num, disk])?;
+            let mut insert =
+                connection.prepare_cached("INSERT INTO volume_logs (volume, disk, node) VALUES (?1, ?2, ?3)")?;
+            for (disk, node) in rows {
+                insert.execute(params![num, disk, node.as_ref().map(|node| &node.0)])?;
             }
             connection
-                .prepare_cached("UPDATE volumes SET log_copies = ?2 WHERE num = ?1")?
-                .execute(params![num, copies])?;
+                .prepare_cached("UPDATE volumes SET log_copies = ?2, log_nodes = ?3 WHERE num = ?1")?
+                .execute(params![num, log.copies, log.nodes])?;
             Ok(())
         })
         .await
@@ -186,14 +188,14 @@ impl VolumeRecords for SqliteMeta {
 }
 
 /// Columns of a volume's own row.
-const COLUMNS: &str =
-    "id, name, bytes, page_bytes, chunk_bytes, redundancy, home, term, created_ms, num, log_copies, log_from";
+const COLUMNS: &str = "id, name, bytes, page_bytes, chunk_bytes, redundancy, home, term, created_ms, num, log_copies, log_from, \
+     log_nodes";
 
 /// What nobody has opened cannot have.
 pub(super) fn check_new(volume: &VolumeRecord) {
     assert!(volume.term == Term::default(), "nobody has opened a new volume");
     assert!(volume.log_from == Term::default(), "nobody has reverted a new volume");
-    assert!(volume.log_disks.is_empty(), "nobody has written to a new volume");
+    assert!(volume.log == LogRecord::default(), "nobody has written to a new volume");
     assert!(volume.page_bytes > 0 && volume.chunk_bytes > 0, "a page or a chunk of no bytes");
 }
 
@@ -287,8 +289,9 @@ fn load_each(connection: &Connection) -> Result<Vec<Found>, Fault> {
 }
 
 fn volume_with_log(connection: &Connection, row: &Row<'_>) -> Result<VolumeRecord, Fault> {
-    let log_disks = log_disks(connection, row.get(9)?)?;
-    Ok(VolumeRecord { log_disks, ..volume_from(row)? })
+    let disks = log_disks(connection, row.get(9)?)?;
+    let volume = volume_from(row)?;
+    Ok(VolumeRecord { log: LogRecord { disks, ..volume.log }, ..volume })
 }
 
 /// A volume without the disks of its log.
@@ -302,22 +305,21 @@ fn volume_from(row: &Row<'_>) -> Result<VolumeRecord, Fault> {
         redundancy: redundancy(row, 5)?,
         home: row.get::<_, Option<String>>(6)?.map(NodeId),
         term: Term(unsigned(row, 7)?),
-        log_disks: Vec::new(),
-        log_copies: row.get(10)?,
+        log: LogRecord { disks: BTreeMap::new(), copies: row.get(10)?, nodes: row.get(12)? },
         log_from: Term(unsigned(row, 11)?),
         created: time(row, 8)?,
     })
 }
 
-fn log_disks(connection: &Connection, num: i64) -> Result<Vec<DiskId>, Fault> {
+fn log_disks(connection: &Connection, num: i64) -> Result<BTreeMap<DiskId, Option<NodeId>>, Fault> {
     let mut statement = connection.prepare_cached(
-        "SELECT d.id FROM volume_logs l LEFT JOIN disks d ON d.num = l.disk WHERE l.volume = ?1 ORDER BY d.id",
+        "SELECT d.id, l.node FROM volume_logs l LEFT JOIN disks d ON d.num = l.disk WHERE l.volume = ?1",
     )?;
     let mut rows = statement.query(params![num])?;
-    let mut disks = Vec::new();
+    let mut disks = BTreeMap::new();
     while let Some(row) = rows.next()? {
         // A number without its disk reads as NULL here, which is an error.
-        disks.push(disk_id(row, 0)?);
+        disks.insert(disk_id(row, 0)?, row.get::<_, Option<String>>(1)?.map(NodeId));
     }
     Ok(disks)
 }

@@ -2,7 +2,7 @@
 
 use claystone_chunk::{Lease, OwnerId, StripeId, Term};
 
-use super::{add_disks, at, disk, ids, refused, stripe, volume};
+use super::{add_disks, at, disk, ids, log, refused, stripe, volume};
 use crate::{DiskState, Meta, MetaError, SnapshotId, SnapshotTally, StripeRecord, VolumeRecord};
 
 /// Bytes of the volumes here: 16 stripes.
@@ -114,7 +114,7 @@ pub(super) async fn clones_share_until_each_has_its_own(meta: &dyn Meta) -> Resu
 pub(super) async fn a_reverted_volume_has_the_stripes_of_its_snapshot(meta: &dyn Meta) -> Result<(), MetaError> {
     let lease = opened(meta).await?;
     let snapshot = meta.create_snapshot(lease, "s", at(7)).await?;
-    meta.set_log(lease, &[disk(1), disk(2)], 2).await?;
+    meta.set_log(lease, log(&[disk(1), disk(2)], 2)).await?;
     put(meta, lease, &[(0, 4), (1, 0), (9, 5)]).await?;
     meta.grow_volume(lease.owner, 2 * BYTES).await?;
 

@@ -3,8 +3,8 @@
 use claystone_chunk::{ChunkId, Generation, Lease, NodeId, OwnerId, StripeId, Term};
 use claystone_code::ChunkIndex;
 
-use super::{add_disks, at, bucket, delete, disk, ids, new_object, place, refused, stripe, volume};
-use crate::{DiskState, DiskTally, Meta, MetaError, StripeRecord, Swap, VolumeRecord};
+use super::{add_disks, at, bucket, delete, disk, ids, log, new_object, place, refused, stripe, volume};
+use crate::{DiskState, DiskTally, LogRecord, Meta, MetaError, StripeRecord, Swap, VolumeRecord};
 
 /// Bytes of the volumes here: 16 stripes.
 const BYTES: u64 = 16 * STRIPE_BYTES;
@@ -83,7 +83,7 @@ pub(super) async fn a_volume_grows_and_never_shrinks(meta: &dyn Meta) -> Result<
     // Whoever has it open keeps it.
     let lease = lease_of(meta, 1).await?;
     assert_eq!(meta.grow_volume(lease.owner, 2 * BYTES).await?.term, lease.term);
-    meta.set_log(lease, &[], 0).await?;
+    meta.set_log(lease, log(&[], 0)).await?;
     Ok(())
 }
 
@@ -97,7 +97,7 @@ pub(super) async fn what_stripes_get_is_set_without_a_lease(meta: &dyn Meta) -> 
         assert_eq!(meta.volume("one").await?, expected);
     }
     // Whoever has it open keeps it, and its stripes are what they were.
-    meta.set_log(lease, &[], 0).await?;
+    meta.set_log(lease, log(&[], 0)).await?;
     let stripes = meta.volume_stripes(lease.owner, None, 9).await?;
     assert_eq!(stripes.iter().map(|(_, stripe)| stripe.code.to_string()).collect::<Vec<_>>(), ["rs:4+2"]);
     let missing = meta.set_redundancy(OwnerId(7), "rs:4+2".parse().expect("a redundancy")).await;
@@ -108,14 +108,14 @@ pub(super) async fn what_stripes_get_is_set_without_a_lease(meta: &dyn Meta) -> 
 pub(super) async fn each_lease_ends_those_before(meta: &dyn Meta) -> Result<(), MetaError> {
     let first = opened(meta).await?;
     assert_eq!(first, Lease { owner: OwnerId(1), term: Term(1) });
-    meta.set_log(first, &[disk(1)], 0).await?;
+    meta.set_log(first, log(&[disk(1)], 0)).await?;
     meta.put_volume_stripes(first, puts(&[(3, 10)])).await?;
     meta.create_volume(volume(2, "two", BYTES)).await?;
 
     // Another volume's leases end nothing here, and what the volume has stays.
     assert_eq!(lease_of(meta, 2).await?.term, Term(1));
     let second = meta.take_lease(first.owner).await?;
-    let expected = VolumeRecord { term: Term(2), log_disks: vec![disk(1)], ..volume(1, "one", BYTES) };
+    let expected = VolumeRecord { term: Term(2), log: log(&[disk(1)], 0), ..volume(1, "one", BYTES) };
     assert_eq!(second, expected);
 
     // Neither a former lease nor one that never was, nor that of a volume which nobody has opened.
@@ -123,7 +123,7 @@ pub(super) async fn each_lease_ends_those_before(meta: &dyn Meta) -> Result<(), 
     for (id, term, is) in [(1, 1, 2), (1, 3, 2), (1, 0, 2), (3, 0, 0), (3, 1, 0)] {
         let lease = Lease { owner: OwnerId(id), term: Term(term) };
         for refused in [
-            meta.set_log(lease, &[disk(2)], 0).await.err(),
+            meta.set_log(lease, log(&[disk(2)], 0)).await.err(),
             meta.put_volume_stripes(lease, puts(&[(3, 0)])).await.err(),
             meta.put_volume_stripes(lease, puts(&[(4, 11)])).await.err(),
             meta.put_volume_stripes(lease, Vec::new()).await.err(),
@@ -144,35 +144,55 @@ pub(super) async fn each_lease_ends_those_before(meta: &dyn Meta) -> Result<(), 
 pub(super) async fn logs_name_disks_until_they_leave_them(meta: &dyn Meta) -> Result<(), MetaError> {
     let lease = opened(meta).await?;
     let logs = async |number| -> Result<DiskTally, MetaError> { meta.disk_tally(disk(number)).await };
-    meta.set_log(lease, &[disk(5), disk(0), disk(5), disk(3)], 0).await?;
-    assert_eq!(meta.volume("one").await?.log_disks, [disk(0), disk(3), disk(5)]);
+    meta.set_log(lease, log(&[disk(5), disk(0), disk(5), disk(3)], 0)).await?;
+    assert_eq!(meta.volume("one").await?.log, log(&[disk(0), disk(3), disk(5)], 0));
     refused!(
-        meta.set_log(lease, &[disk(1), disk(99)], 0).await,
+        meta.set_log(lease, log(&[disk(1), disk(99)], 0)).await,
         MetaError::NoSuchDisk { disk: unknown } if unknown == disk(99)
     );
-    assert_eq!(meta.volume("one").await?.log_disks, [disk(0), disk(3), disk(5)], "nothing changed");
+    assert_eq!(meta.volume("one").await?.log, log(&[disk(0), disk(3), disk(5)], 0), "nothing changed");
 
-    meta.set_log(lease, &[disk(0), disk(3), disk(5)], 2).await?;
-    assert_eq!(meta.volume("one").await?.log_copies, 2);
+    meta.set_log(lease, log(&[disk(0), disk(3), disk(5)], 2)).await?;
+    assert_eq!(meta.volume("one").await?.log, log(&[disk(0), disk(3), disk(5)], 2));
     let former = Lease { term: Term(lease.term.0 - 1), ..lease };
-    refused!(meta.set_log(former, &[disk(0)], 1).await, MetaError::LeaseEnded { .. });
-    assert_eq!(meta.volume("one").await?.log_copies, 2);
+    refused!(meta.set_log(former, log(&[disk(0)], 1)).await, MetaError::LeaseEnded { .. });
+    assert_eq!(meta.volume("one").await?.log.copies, 2);
 
     meta.create_volume(volume(2, "two", BYTES)).await?;
     let two = lease_of(meta, 2).await?;
-    meta.set_log(two, &[disk(3), disk(4)], 0).await?;
+    meta.set_log(two, log(&[disk(3), disk(4)], 0)).await?;
     assert_eq!(logs(3).await?, DiskTally { chunks: 0, damaged: 0, logs: 2 });
     // The log may be read from a disk that is to leave, and be missed on one that is lost.
     meta.set_disk_state(disk(3), DiskState::Draining).await?;
     meta.set_disk_state(disk(5), DiskState::Lost).await?;
-    assert_eq!(meta.volume("one").await?.log_disks, [disk(0), disk(3), disk(5)]);
+    assert_eq!(meta.volume("one").await?.log, log(&[disk(0), disk(3), disk(5)], 2));
 
-    meta.set_log(lease, &[disk(0)], 0).await?;
+    meta.set_log(lease, log(&[disk(0)], 0)).await?;
     assert_eq!((logs(3).await?.logs, logs(5).await?.logs, logs(0).await?.logs), (1, 0, 1));
     meta.delete_volume(two.owner).await?;
     assert_eq!((logs(3).await?.logs, logs(4).await?.logs, logs(0).await?.logs), (0, 0, 1));
-    meta.set_log(lease, &[], 0).await?;
-    assert_eq!(meta.volume("one").await?.log_disks, []);
+    meta.set_log(lease, log(&[], 0)).await?;
+    assert_eq!(meta.volume("one").await?.log, LogRecord::default());
+    Ok(())
+}
+
+/// What is said of a log is kept as it was said, whatever the records of the disks say of their nodes, then or later.
+pub(super) async fn logs_keep_the_nodes_that_their_disks_were_on(meta: &dyn Meta) -> Result<(), MetaError> {
+    let lease = opened(meta).await?;
+    let node = |name: &str| Some(NodeId(name.to_owned()));
+    let disks = [(disk(0), node("a")), (disk(3), node("a")), (disk(4), None), (disk(5), node("b"))];
+    let two = LogRecord { disks: disks.into(), copies: 3, nodes: 2 };
+    meta.set_log(lease, two.clone()).await?;
+    let mut moved = meta.disks().await?.into_iter().find(|known| known.id == disk(3)).expect("it is there");
+    moved.node = NodeId("c".to_owned());
+    meta.put_disk(moved).await?;
+    assert_eq!(meta.volume("one").await?.log, two);
+    let former = Lease { term: Term(lease.term.0 - 1), ..lease };
+    refused!(meta.set_log(former, LogRecord::default()).await, MetaError::LeaseEnded { .. });
+    assert_eq!(meta.take_lease(lease.owner).await?.log, two, "the next owner reads it");
+    let one = LogRecord { disks: [(disk(3), node("c")), (disk(5), None)].into(), copies: 2, nodes: 1 };
+    meta.set_log(lease_of(meta, 1).await?, one.clone()).await?;
+    assert_eq!(meta.volumes().await?.pop().map(|volume| volume.log), Some(one));
     Ok(())
 }
 
@@ -263,7 +283,7 @@ pub(super) async fn upkeep_sees_the_stripes_of_volumes(meta: &dyn Meta) -> Resul
 
 pub(super) async fn a_deleted_volume_leaves_dead_stripes(meta: &dyn Meta) -> Result<(), MetaError> {
     let lease = opened(meta).await?;
-    meta.set_log(lease, &[disk(2)], 0).await?;
+    meta.set_log(lease, log(&[disk(2)], 0)).await?;
     meta.put_volume_stripes(lease, puts(&[(5, 1), (0, 2)])).await?;
     meta.create_volume(volume(2, "two", BYTES)).await?;
     let two = lease_of(meta, 2).await?;
@@ -276,7 +296,7 @@ pub(super) async fn a_deleted_volume_leaves_dead_stripes(meta: &dyn Meta) -> Res
     assert_eq!(positions(meta, two.owner, None, 9).await?, [(5, 3)]);
     let one = format!("#{}", lease.owner);
     for refused in [
-        meta.set_log(lease, &[], 0).await.err(),
+        meta.set_log(lease, log(&[], 0)).await.err(),
         meta.put_volume_stripes(lease, puts(&[(0, 9)])).await.err(),
         meta.volume_stripes(lease.owner, None, 9).await.err(),
         meta.take_lease(lease.owner).await.err(),

@@ -9,8 +9,8 @@
 //! 1. A record counts if any copy has it: what one disk cannot read, or never got, another one says.
 //! 2. No byte that a record was read from is given up before [`Recovery::delete_over`], when a new segment has closed the
 //!    log: until then the next recovery finds what this one found, or more.
-//! 3. Nothing is where the log ends only if a copy says so that could be read there, and fewer of the log's disks were
-//!    not heard than a segment has copies.
+//! 3. Nothing is where the log ends only if a copy says so that could be read there, and the log's disks that were not heard
+//!    are fewer than a segment has copies, or on fewer nodes than a segment is.
 //! 4. Every wait for a disk ends.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +102,7 @@ impl<'a> Recovery<'a> {
         });
         let mut copies: BTreeMap<u64, Vec<Copy>> = BTreeMap::new();
         let mut reverted = Vec::new();
-        let mut absent: BTreeSet<DiskId> = record.log_disks.iter().copied().collect();
+        let mut absent: BTreeSet<DiskId> = record.log.disks.keys().copied().collect();
         for (disk, store, listed) in join_all(asked).await {
             match listed {
                 Ok(infos) => {
@@ -127,11 +127,10 @@ impl<'a> Recovery<'a> {
 
     /// Whether enough disks were heard, if these were not either.
     fn heard_but(&self, unheard: &[DiskId]) -> Result<(), VolumeError> {
-        let unheard = unheard.iter().filter(|disk| self.record.log_disks.contains(disk));
+        let log = &self.record.log;
+        let unheard = unheard.iter().filter(|disk| log.disks.contains_key(disk));
         let absent: BTreeSet<DiskId> = self.absent.iter().chain(unheard).copied().collect();
-        // Without a copy of anything there is nothing to miss.
-        let copies = usize::from(self.record.log_copies);
-        if copies == 0 || absent.len() < copies {
+        if !log.may_be_all_on(&absent) {
             return Ok(());
         }
         Err(VolumeError::LogAbsent { name: self.record.name.clone(), absent: absent.into_iter().collect() })

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use claystone_chunk::{ChunkStore, DiskId, Lease, SegmentError, SegmentId};
+use claystone_chunk::{ChunkStore, DiskId, Lease, NodeId, SegmentError, SegmentId};
 use claystone_env::{Env, Moment};
-use claystone_meta::Meta;
+use claystone_meta::{LogRecord, Meta};
 use claystone_stripe::Stores;
 use futures::future::{FutureExt, join_all, pending};
 use futures::stream::{FuturesOrdered, StreamExt};
@@ -51,8 +51,8 @@ pub(super) struct Writer {
     lease: Lease,
     settings: LogSettings,
     view: LogView,
-    /// The disks and the fewest copies, as the volume's record says.
-    recorded: (BTreeSet<DiskId>, u16),
+    /// Where the log is, as the volume's record says.
+    recorded: LogRecord,
     /// Nothing is served yet, so what is recorded stays true of what was found.
     is_opening: bool,
     /// Disks that failed an append or a sync, or refused a segment.
@@ -240,7 +240,7 @@ impl Writer {
             stores,
             lease,
             settings,
-            recorded: (start.recorded_disks, start.recorded_copies),
+            recorded: start.recorded,
             is_opening: true,
             failed: start.failed.into_iter().map(|disk| (disk, Failed { since: now, is_full: false })).collect(),
             late: Late::default(),
@@ -325,34 +325,34 @@ impl Writer {
         }
     }
 
-    /// Makes the volume's record say which disks may have a segment, `more` among them, and how many of them each has at
-    /// least. At any time all that is acknowledged is on that many of these disks.
+    /// Makes the volume's record say which disks may have a segment, `more` among them, and on how many of them, and of their nodes,
+    /// each is at least. At any time all that is acknowledged is on that many of these disks and nodes.
     async fn record(&mut self, more: &[DiskId]) -> Result<(), LogFailure> {
         if let Some((segment, _)) = self.view.segments().iter().find(|(_, segment)| segment.disks.is_empty()) {
             // With no copies to miss, an opening would do without it.
             return Err(LogFailure { reason: format!("no disk has segment {segment} of the log any more") });
         }
-        let (mut disks, mut copies) = self.spread();
+        let mut log = self.spread();
         if self.is_opening {
-            disks.extend(self.recorded.0.iter().copied());
-            copies = self.recorded.1;
+            // With the nodes that were counted.
+            log.disks.extend(self.recorded.disks.clone());
+            (log.copies, log.nodes) = (self.recorded.copies, self.recorded.nodes);
         }
-        disks.extend(self.view.ahead());
-        disks.extend(self.restoring.disks());
-        disks.extend(more.iter().copied());
-        if (&disks, copies) == (&self.recorded.0, self.recorded.1) {
+        for disk in self.view.ahead().into_iter().chain(self.restoring.disks()).chain(more.iter().copied()) {
+            log.disks.entry(disk).or_insert_with(|| self.node_of(disk));
+        }
+        if log == self.recorded {
             return Ok(());
         }
-        let list: Vec<DiskId> = disks.iter().copied().collect();
-        let recorded = self.meta.set_log(self.lease, &list, copies).await;
+        let recorded = self.meta.set_log(self.lease, log.clone()).await;
         recorded.map_err(|error| LogFailure { reason: format!("the log's disks cannot be recorded: {error}") })?;
-        self.recorded = (disks, copies);
+        self.recorded = log;
         Ok(())
     }
 
-    /// The disks that the log is on, and on how many of them each segment is at least. Without disks that are not there, if
-    /// the others have everything: a restart must not wait for them.
-    fn spread(&self) -> (BTreeSet<DiskId>, u16) {
+    /// The disks that the log is on, and on how many of them and of their nodes each segment is at least. Without disks that
+    /// are not there, if the others have everything: a restart must not wait for them.
+    fn spread(&self) -> LogRecord {
         let segments = self.view.segments();
         let there = |disk: &&DiskId| self.stores.stores.readable(**disk).is_some();
         let does_without = segments.values().all(|segment| segment.disks.iter().any(|disk| there(&disk)));
@@ -361,7 +361,17 @@ impl Writer {
         };
         let counted: Vec<Vec<DiskId>> = segments.values().map(counted).collect();
         let copies = counted.iter().map(Vec::len).min().unwrap_or(0).min(self.settings.copies);
-        (counted.into_iter().flatten().collect(), copies as u16)
+        let disks: BTreeMap<DiskId, Option<NodeId>> =
+            counted.iter().flatten().map(|disk| (*disk, self.node_of(*disk))).collect();
+        let nodes =
+            |kept: &Vec<DiskId>| kept.iter().filter_map(|disk| disks[disk].as_ref()).collect::<BTreeSet<_>>().len();
+        let nodes = counted.iter().map(nodes).min().unwrap_or(0);
+        LogRecord { disks, copies: copies as u16, nodes: nodes as u16 }
+    }
+
+    /// The label of a disk's node now.
+    fn node_of(&self, disk: DiskId) -> Option<NodeId> {
+        Some(self.stores.stores.member(disk)?.record.node)
     }
 
     /// The sync that is due, if somebody wants one or will want it, or much is not synced. First the log says what is.

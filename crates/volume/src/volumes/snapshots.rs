@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Weak};
 
 use claystone_chunk::Term;
-use claystone_meta::{MetaError, SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, VolumeRecord};
+use claystone_meta::{LogRecord, MetaError, SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, VolumeRecord};
 
 use super::{Volumes, check_name, is_name};
 use crate::VolumeError;
@@ -133,8 +133,7 @@ impl Volumes {
             redundancy: snapshot.redundancy,
             home: None,
             term: Term(0),
-            log_disks: Vec::new(),
-            log_copies: 0,
+            log: LogRecord::default(),
             log_from: Term(0),
             created: self.env.clock.wall(),
         };

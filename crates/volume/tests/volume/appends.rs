@@ -382,8 +382,12 @@ async fn a_segment_made_ahead_is_left_too() {
         moment().await;
     }
     assert_eq!(segments(&world).await, 2, "the next one is made");
-    let disks = world.meta.volume("v").await.expect("its record").log_disks;
-    assert_eq!(BTreeSet::from_iter(disks), BTreeSet::from_iter(volume.status().log_disks), "they are recorded");
+    let disks = world.meta.volume("v").await.expect("its record").log.disks;
+    assert_eq!(
+        BTreeSet::from_iter(disks.into_keys()),
+        BTreeSet::from_iter(volume.status().log_disks),
+        "they are recorded"
+    );
     // Whichever disk goes, what is made ahead is not on it any more.
     for disk in 0..3 {
         world.lose(disk);
@@ -462,7 +466,7 @@ async fn a_log_that_failed_does_not_record_that_no_copy_is_missed() {
     moment().await;
     volume.flush().await.expect_err("the log has failed");
     let after = world.meta.volume("v").await.expect("its record");
-    assert_eq!((after.log_copies, &after.log_disks), (2, &before.log_disks));
+    assert_eq!((after.log.copies, after.log.disks), (2, before.log.disks));
     drop(volume);
     let world = world.crash().await;
     (0..2).for_each(|disk| world.lose(disk));

@@ -22,7 +22,7 @@ async fn write(volume: &Volume, at: u64, seed: u64) -> Result<(), BlocksError> {
 
 /// The fewest copies of a segment, as the volume's record says.
 async fn copies(world: &World) -> u16 {
-    world.meta.volume("v").await.expect("its record").log_copies
+    world.meta.volume("v").await.expect("its record").log.copies
 }
 
 /// How many disks have each segment of the log.

@@ -9,6 +9,7 @@ mod full;
 mod hazards;
 mod histories;
 mod late;
+mod nodes;
 mod openings;
 mod recovery;
 mod slowdown;

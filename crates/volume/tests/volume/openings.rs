@@ -136,9 +136,9 @@ async fn begun() -> (World, StripeId) {
     let merge = world.beside(async move { opened.merge_all().await });
     world.traps.overwrites().caught().await;
     drop(merge);
-    let logs = world.meta.volume("v").await.expect("there").log_disks;
+    let logs = world.meta.volume("v").await.expect("there").log.disks;
     let world = world.crash().await;
-    logs.iter().for_each(|disk| world.lose(disk.0 as usize));
+    logs.keys().for_each(|disk| world.lose(disk.0 as usize));
     (world, stripe)
 }
 

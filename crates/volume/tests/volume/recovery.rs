@@ -3,7 +3,7 @@
 use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, ChunkStore, Lease, OwnerId, Term};
 use claystone_code::CodeSpec;
-use claystone_meta::VolumeRecord;
+use claystone_meta::{LogRecord, VolumeRecord};
 use claystone_volume::{Blocks, BlocksError, Durable, Settings, Volume, VolumeError};
 
 use crate::crashes::every_opening;
@@ -388,8 +388,7 @@ async fn a_record_that_cannot_be_read_holds_up_no_other_volume() {
         name: "other".to_owned(),
         redundancy: CodeSpec::ReedSolomon { data: 0, parity: 1 }.into(),
         term: Term(0),
-        log_disks: Vec::new(),
-        log_copies: 0,
+        log: LogRecord::default(),
         ..first.record().clone()
     };
     world.meta.clone_snapshot(snapshot.id, unreadable).await.expect("made");

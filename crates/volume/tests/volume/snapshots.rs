@@ -269,9 +269,9 @@ async fn a_log_of_before_a_revert_does_not_come_back() {
     scribble(&volume, &mut old.clone(), 5, 20).await;
     volume.flush().await.expect("flushed");
     drop(volume);
-    let logs = world.meta.volume("v").await.expect("there").log_disks;
+    let logs = world.meta.volume("v").await.expect("there").log.disks;
     let world = world.crash().await;
-    logs.iter().for_each(|disk| world.lose(disk.0 as usize));
+    logs.keys().for_each(|disk| world.lose(disk.0 as usize));
     // With its log gone it does not open; going back needs none.
     assert!(matches!(world.volumes.open("v").await, Err(VolumeError::LogAbsent { .. })));
     world.volumes.revert(&name("v@s")).await.expect("reverted");

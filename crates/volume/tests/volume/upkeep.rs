@@ -125,7 +125,7 @@ async fn with_a_lost_disk(mib: u64, seed: u64) -> (World, Volume, Vec<u8>) {
 /// Every segment has its copies, without the lost disk.
 async fn is_restored(world: &World) -> bool {
     let record = world.meta.volume("v").await.expect("its record");
-    record.log_copies == 3 && !record.log_disks.contains(&DiskId(0))
+    record.log.copies == 3 && !record.log.disks.contains_key(&DiskId(0))
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn a_log_that_misses_copies_gets_them_when_a_disk_is_back_though_nothing_i
     world.find(0);
     // A disk that failed is not asked for half a minute.
     world.env.clock.sleep(Duration::from_secs(25)).await;
-    let copies = async || world.meta.volume("v").await.expect("its record").log_copies;
+    let copies = async || world.meta.volume("v").await.expect("its record").log.copies;
     assert_eq!(copies().await, 1);
     world.until("two copies of each segment", async || copies().await == 2).await;
     volume.write(2 * PAGE, page(3), Durable::Now).await.expect("written");
@@ -264,8 +264,8 @@ async fn a_segment_on_one_node_is_followed_by_one_on_two() {
     world.lose(2);
     let volume = world.create("v", MIB, "replica:2").await;
     let nodes = async || {
-        let disks = world.meta.volume("v").await.expect("its record").log_disks;
-        let members = disks.into_iter().filter_map(|disk| world.stores.member(disk));
+        let disks = world.meta.volume("v").await.expect("its record").log.disks;
+        let members = disks.into_keys().filter_map(|disk| world.stores.member(disk));
         members.map(|member| member.record.node).collect::<BTreeSet<NodeId>>().len()
     };
     volume.write(0, pattern(1, PAGE as usize), Durable::Now).await.expect("written");

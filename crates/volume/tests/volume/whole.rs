@@ -24,9 +24,9 @@ async fn volumes_with_a_log_are_opened_and_those_that_do_not_open_are_named() {
     // Two that have what is not merged, and two that take what comes, which may be the same.
     assert!((2..=4).contains(&status.log_disks.len()), "{:?}", status.log_disks);
     // Both disks of a log are gone: one more than the code tolerates.
-    let logs = world.meta.volume("a").await.expect("there").log_disks;
+    let logs = world.meta.volume("a").await.expect("there").log.disks;
     let world = world.crash().await;
-    logs.iter().for_each(|disk| world.lose(disk.0 as usize));
+    logs.keys().for_each(|disk| world.lose(disk.0 as usize));
     let Recovered { refused: failed, unprotected } = world.volumes.recover().await.expect("listed");
     assert!(unprotected.is_empty(), "what it may have left in part is held");
     assert!(failed.iter().any(|(name, error)| name == "a" && matches!(error, VolumeError::LogAbsent { .. })));

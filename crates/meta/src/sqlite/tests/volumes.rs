@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claystone_chunk::{Lease, OwnerId, StripeId, Term};
+use claystone_chunk::{Lease, NodeId, OwnerId, StripeId, Term};
 use proptest::prelude::*;
 
 use super::{Free, assert_sound, memory, open};
-use crate::testing::{add_disks, at, disk, new_object, stripe, volume};
+use crate::testing::{add_disks, at, disk, log, new_object, stripe, volume};
 use crate::{
-    BucketRecords, MetaError, ObjectRecords, SnapshotId, SnapshotRecords, StripeRecord, StripeRecords, VolumeRecord,
-    VolumeRecords,
+    BucketRecords, LogRecord, MetaError, ObjectRecords, SnapshotId, SnapshotRecords, StripeRecord, StripeRecords,
+    VolumeRecord, VolumeRecords,
 };
 
 const STRIPE_BYTES: u64 = 256 << 10;
@@ -36,6 +36,8 @@ async fn corrupt_volumes_are_errors() {
         ("UPDATE volumes SET term = 0", true, true, false),
         ("UPDATE volume_logs SET disk = 99", false, true, false),
         ("UPDATE volume_logs SET volume = 99", true, true, false),
+        ("UPDATE volumes SET log_nodes = 2", true, true, false),
+        ("UPDATE volumes SET log_nodes = -1", false, true, false),
         ("UPDATE volume_spans SET volume = 99", true, true, false),
         ("UPDATE volume_spans SET position = -1", true, true, false),
         ("UPDATE volume_spans SET position = 9223372036854775807", true, true, false),
@@ -58,7 +60,7 @@ async fn corrupt_volumes_are_errors() {
         meta.create_volume(volume(1, "one", 4 * STRIPE_BYTES)).await.expect("room");
         let term = meta.take_lease(OwnerId(1)).await.expect("room").term;
         let lease = Lease { owner: OwnerId(1), term };
-        meta.set_log(lease, &[disk(0)], 0).await.expect("room");
+        meta.set_log(lease, log(&[disk(0)], 0)).await.expect("room");
         meta.put_volume_stripes(lease, vec![(3, Some(full(1)))]).await.expect("room");
         meta.create_snapshot(lease, "s", at(1)).await.expect("room");
         meta.write(move |connection| Ok(connection.execute_batch(sql)?)).await.expect(sql);
@@ -120,7 +122,7 @@ async fn volumes_shrink_and_go_on_a_full_disk() {
 
     let term = meta.take_lease(OwnerId(1)).await.expect("opened").term;
     let lease = Lease { owner: OwnerId(1), term };
-    meta.set_log(lease, &[0, 1, 2].map(disk), 0).await.expect("a log");
+    meta.set_log(lease, log(&[0, 1, 2].map(disk), 0)).await.expect("a log");
     let gone = (0..200).map(|position| (position, None)).collect();
     assert_eq!(meta.put_volume_stripes(lease, gone).await.expect("fewer stripes").len(), 200);
     let dead = meta.delete_volume(OwnerId(1)).await.expect("no volume");
@@ -155,7 +157,8 @@ enum Op {
     Logs {
         id: u8,
         stale: bool,
-        disks: Vec<u8>,
+        disks: Vec<(u8, Option<u8>)>,
+        copies: u16,
     },
     Grow {
         id: u8,
@@ -189,8 +192,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => id.clone().prop_map(|id| Op::Open { id }),
         6 => (id.clone(), stale, positions)
             .prop_map(|(id, stale, positions)| Op::Put { id, stale, positions }),
-        2 => (id.clone(), stale, prop::collection::vec(0..6u8, 0..4))
-            .prop_map(|(id, stale, disks)| Op::Logs { id, stale, disks }),
+        2 => (id.clone(), stale, prop::collection::vec((0..6u8, prop::option::of(0..3u8)), 0..4), 0..3u16)
+            .prop_map(|(id, stale, disks, copies)| Op::Logs { id, stale, disks, copies }),
         1 => (id.clone(), 0..4u64).prop_map(|(id, steps)| Op::Grow { id, bytes: (6 + steps) * STRIPE_BYTES }),
         2 => (id.clone(), prop::bool::weighted(0.2), 0..3u8)
             .prop_map(|(id, stale, name)| Op::Snapshot { id, stale, name }),
@@ -340,7 +343,7 @@ async fn run(ops: &[Op]) {
                 let known = model.get_mut(&to.record.id.0).expect("it has a snapshot");
                 known.stripes = to.stripes.clone();
                 known.record.term.0 += 1;
-                (known.record.log_from, known.record.log_disks) = (known.record.term, Vec::new());
+                (known.record.log_from, known.record.log) = (known.record.term, LogRecord::default());
                 let died = died.iter().map(|stripe| stripe.id.0).collect();
                 assert_eq!(&before - &held(&model, &snapshots), died);
                 dead.extend(died);
@@ -356,13 +359,17 @@ async fn run(ops: &[Op]) {
                 assert_eq!(&before - &held(&model, &snapshots), died);
                 dead.extend(died);
             }
-            Op::Logs { id, stale, disks } => {
+            Op::Logs { id, stale, disks, copies } => {
                 let lease = lease(&model, current(&made, *id), *stale);
-                let disks: Vec<_> = disks.iter().map(|number| disk(*number)).collect();
-                let result = meta.set_log(lease, &disks, 0).await;
+                let node = |node: u8| NodeId(format!("node {node}"));
+                let disks: BTreeMap<_, _> =
+                    disks.iter().map(|(number, label)| (disk(*number), label.map(node))).collect();
+                let nodes = disks.values().flatten().collect::<BTreeSet<_>>().len() as u16;
+                let log = LogRecord { disks, copies: *copies, nodes };
+                let result = meta.set_log(lease, log.clone()).await;
                 if !refused(&model, lease, result.as_ref().err()) {
                     let known = model.get_mut(&lease.owner.0).expect("not refused");
-                    known.record.log_disks = BTreeSet::from_iter(disks).into_iter().collect();
+                    known.record.log = log;
                 }
             }
             Op::Grow { id, bytes } => {
