@@ -375,8 +375,13 @@ async fn start<H: Hardware>(
         };
         stores.put(member);
     }
-    let stripe_settings =
-        claystone_stripe::Settings { heat_half_life: Duration::from_millis(500), ..Default::default() };
+    // One process in two has room for what is new, and one keeps buckets to their bounds from the first byte on.
+    let bound_from_bytes = process.env().random.fork("bound").below(2) << 30;
+    let stripe_settings = claystone_stripe::Settings {
+        heat_half_life: Duration::from_millis(500),
+        bound_from_bytes,
+        ..Default::default()
+    };
     let (stripes, damage) = Stripes::new(env.clone(), stores, stripe_settings);
     let shared: Arc<dyn Meta> = meta.clone();
     let code = "rs:4+2".parse().expect("a valid code");
