@@ -63,6 +63,19 @@ fn nothing_known_is_lost_without_force() {
     assert!(scratch.run(&["disk", "format", "ext.img", "--force", "--parity", "0", "--copies", "1"]).ok());
     let again = scratch.run(&["disk", "format", "ext.img"]);
     assert!(again.err.contains("holds a Claystone disk"), "{}", again.err);
+    // A file of nothing that is known, and one of which only the end is written.
+    for at in [0, (32 << 20) - 7] {
+        fs::write(scratch.path("film.mkv"), vec![0; 32 << 20]).expect("written");
+        let film = fs::OpenOptions::new().write(true).open(scratch.path("film.mkv")).expect("there");
+        film.write_all_at(b"a film", at).expect("written");
+        let refused = scratch.run(&["disk", "format", "film.mkv"]);
+        assert!(!refused.ok() && refused.err.contains("holds something else than zeros"), "{}", refused.err);
+        assert!(refused.err.contains("--force"), "{}", refused.err);
+        let mut kept = [0; 6];
+        fs::File::open(scratch.path("film.mkv")).expect("there").read_exact_at(&mut kept, at).expect("read");
+        assert_eq!(&kept, b"a film", "nothing was written");
+        assert!(scratch.run(&["disk", "format", "film.mkv", "--force"]).ok());
+    }
     let sized = scratch.run(&["disk", "format", "ext.img", "--size", "1G"]);
     assert!(sized.err.contains("is there already"), "{}", sized.err);
 }

@@ -15,7 +15,7 @@ use claystone_tier::{
 use super::coding::Coding;
 use super::device::{At, close_disk, open_device, open_disk};
 use super::info::Report;
-use super::occupant::occupant;
+use super::occupant::{is_blank, occupant};
 use super::profile::{measure, profile_of, read_profile};
 use super::queue::queued_writes;
 use super::size::Size;
@@ -25,7 +25,7 @@ use crate::emulation::{SOLID_STATE, forget, keep, model, slowed};
 use crate::output::{note, output};
 
 /// Make a disk of a drive, a partition or an image file. What it held is lost, so a device that holds something known is
-/// refused.
+/// refused, and a file that holds anything near its ends.
 #[derive(Debug, clap::Args)]
 pub struct Format {
     /// The drive, partition or image file
@@ -53,7 +53,7 @@ pub struct Format {
     /// with --ssd-size an NVMe drive. From then on every command takes as long as on those
     #[arg(long, value_name = "DRIVE", requires = "size")]
     emulate: Option<String>,
-    /// Also if the device holds a file system or a disk: it is lost
+    /// Also if the device holds a file system or a disk, or the file anything: it is lost
     #[arg(long)]
     force: bool,
 }
@@ -108,9 +108,14 @@ impl Format {
             }
             (None, _) => open_device(path)?,
         };
-        if !self.force
-            && let Some(occupant) = occupant(&*device).with_context(|| name.to_string())?
-        {
+        if self.force {
+            return Ok(device);
+        }
+        let known = occupant(&*device).with_context(|| name.to_string())?;
+        // A name that was mistyped is more likely that of a file than of a drive.
+        let is_file = size.is_none() && path.is_file();
+        let unknown = is_file && known.is_none() && !is_blank(&*device).with_context(|| name.to_string())?;
+        if let Some(occupant) = known.or(unknown.then_some("something else than zeros")) {
             bail!("{name} holds {occupant}, which would be lost: name another device, or give it up with --force");
         }
         Ok(device)

@@ -4,7 +4,7 @@
 //! 1. Nothing is written.
 //! 2. A sector that cannot be read says nothing: a drive with bad sectors can be formatted.
 //!
-//! Left out: what has no signature at a fixed place.
+//! Left out: what has no signature at a fixed place, but for whether there is anything ([`is_blank`]).
 
 use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector};
 
@@ -29,6 +29,21 @@ pub fn occupant(device: &dyn Device) -> Result<Option<&'static str>, DeviceError
     let ends =
         |sector: &[u8]| ENDS.iter().find(|(_, bytes)| sector.chunks_exact(512).any(|part| part.starts_with(bytes)));
     Ok(sectors.find_map(ends).map(|(name, _)| *name))
+}
+
+/// Whether the first and the last MiB of a device are zeros, as those of a file that was only made: then it most likely is an image to be.
+///
+/// # Errors
+/// The device does not answer.
+pub fn is_blank(device: &dyn Device) -> Result<bool, DeviceError> {
+    let sectors = device.geometry().sectors;
+    let near = NEAR_SECTORS.min(sectors);
+    for first in [0, sectors - near] {
+        if read(device, Sector(first), near)?.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn read(device: &dyn Device, first: Sector, sectors: u64) -> Result<Vec<u8>, DeviceError> {
@@ -102,6 +117,23 @@ mod tests {
         device.write(Sector(0), &all).expect("it takes writes");
         occupant(&device).expect("it answers")
     }
+
+    #[test]
+    fn a_byte_near_either_end_is_found() {
+        for (at, is_found) in [(0, true), (NEAR - 1, true), (NEAR, false), (BYTES - NEAR - 1, false), (BYTES - 1, true)]
+        {
+            let device = MemoryDevice::new(1000);
+            assert!(is_blank(&device).expect("it answers"));
+            let mut sector = [0; SECTOR_BYTES];
+            sector[at % SECTOR_BYTES] = 7;
+            device.write(Sector((at / SECTOR_BYTES) as u64), &sector).expect("it takes writes");
+            assert_eq!(is_blank(&device).expect("it answers"), !is_found, "byte {at}");
+        }
+        assert!(is_blank(&MemoryDevice::new(1)).expect("it answers"));
+    }
+
+    const BYTES: usize = 1000 * SECTOR_BYTES;
+    const NEAR: usize = NEAR_SECTORS as usize * SECTOR_BYTES;
 
     #[test]
     fn every_signature_is_found_where_it_lies() {
