@@ -344,6 +344,11 @@ pub struct LogRecord {
 }
 
 impl LogRecord {
+    /// How many nodes its disks are on, as far as it is known.
+    pub fn known_nodes(&self) -> usize {
+        self.disks.values().flatten().collect::<BTreeSet<_>>().len()
+    }
+
     /// Whether all copies of a segment may be on these disks: they are as many as it has copies, and of as many nodes.
     ///
     /// Say segments are on two of six disks, and these are on three nodes: `a a b b c c`. Two disks that are absent may be all

@@ -4,7 +4,7 @@
 //! 1. Whatever a lease is needed for compares its term with the volume's in the same transaction, before anything else.
 //! 2. A volume's span holds one of its stripe's `refs`, as a content's span does (module `contents`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, StripeId, Term};
@@ -115,8 +115,7 @@ impl VolumeRecords for SqliteMeta {
     }
 
     async fn set_log(&self, lease: Lease, log: LogRecord) -> Result<(), MetaError> {
-        let nodes: BTreeSet<&NodeId> = log.disks.values().flatten().collect();
-        assert!(usize::from(log.nodes) <= nodes.len(), "a segment on more nodes than its disks are");
+        assert!(usize::from(log.nodes) <= log.known_nodes(), "a segment on more nodes than its disks are");
         // A volume that lacks room for its log takes other disks to get rid of it: a few rows, from the reserve.
         self.free(move |connection| {
             let num = leased(connection, lease)?;
@@ -291,7 +290,15 @@ fn load_each(connection: &Connection) -> Result<Vec<Found>, Fault> {
 fn volume_with_log(connection: &Connection, row: &Row<'_>) -> Result<VolumeRecord, Fault> {
     let disks = log_disks(connection, row.get(9)?)?;
     let volume = volume_from(row)?;
-    Ok(VolumeRecord { log: LogRecord { disks, ..volume.log }, ..volume })
+    let log = LogRecord { disks, ..volume.log };
+    if usize::from(log.nodes) > log.known_nodes() {
+        return Err(Fault::corrupt(format!(
+            "a log on {} nodes, though its disks are on {}",
+            log.nodes,
+            log.known_nodes()
+        )));
+    }
+    Ok(VolumeRecord { log, ..volume })
 }
 
 /// A volume without the disks of its log.

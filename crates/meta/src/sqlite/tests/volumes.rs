@@ -36,7 +36,7 @@ async fn corrupt_volumes_are_errors() {
         ("UPDATE volumes SET term = 0", true, true, false),
         ("UPDATE volume_logs SET disk = 99", false, true, false),
         ("UPDATE volume_logs SET volume = 99", true, true, false),
-        ("UPDATE volumes SET log_nodes = 2", true, true, false),
+        ("UPDATE volumes SET log_nodes = 2", false, true, false),
         ("UPDATE volumes SET log_nodes = -1", false, true, false),
         ("UPDATE volume_spans SET volume = 99", true, true, false),
         ("UPDATE volume_spans SET position = -1", true, true, false),
