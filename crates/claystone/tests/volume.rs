@@ -220,7 +220,8 @@ fn a_volume_whose_log_is_away_is_named_and_opens_when_it_is_back() {
             disks.iter().find(|disk| disk["id"] == *id).expect("known")["path"].as_str().expect("text").to_owned()
         })
         .collect();
-    assert_eq!(paths.len(), 2, "{info}");
+    // Of the first segment, which is short, and of the one after it.
+    assert!((2..=4).contains(&paths.len()), "{info}");
     up.kill();
     let away = |path: &str| format!("{path}.away");
     paths.iter().for_each(|path| fs::rename(path, away(path)).expect("moved"));

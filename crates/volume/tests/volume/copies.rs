@@ -42,9 +42,11 @@ async fn full_but_for_one_disk(seed: u64) -> (World, Volume, Vec<u8>, u64) {
     let world = World::with(4, Settings { reserve_bytes: 1 << 30, ..settings() }, seed).await;
     let volume = world.create("v", 4 * MIB, "rs:2+1").await;
     let mut model = vec![0; 4 << 20];
-    for at in 0..4 {
-        volume.write(at * MIB, pattern(at, MIB as usize), Durable::WithFlush).await.expect("there is room");
-        model[(at * MIB) as usize..][..1 << 20].copy_from_slice(&pattern(at, MIB as usize));
+    // More than the first segment takes, which is short: the one after it is what gets full.
+    for number in 0..5 {
+        let (at, content) = (number % 4 * MIB, pattern(number, MIB as usize));
+        model[at as usize..][..1 << 20].copy_from_slice(&content);
+        volume.write(at, content, Durable::WithFlush).await.expect("there is room");
     }
     volume.merge_all().await.expect("merged");
     world.set_free(0);

@@ -2,6 +2,7 @@
 
 use crate::world::World;
 use bytes::Bytes;
+use claystone_chunk::ChunkStore;
 use claystone_volume::{Blocks, Durable, NewVolume, Recovered, State, VolumeError};
 
 #[tokio::test]
@@ -35,6 +36,41 @@ async fn volumes_with_a_log_are_opened_and_those_that_do_not_open_are_named() {
 
 async fn look(world: &World) -> Vec<State> {
     world.volumes.look().await.expect("listed").into_iter().map(|found| found.state).collect()
+}
+
+/// Bytes of each segment of the volume `v`, on all disks.
+async fn segment_bytes(world: &World) -> Vec<u64> {
+    let id = world.meta.volume("v").await.expect("there").id;
+    let mut bytes = Vec::new();
+    for disk in &world.disks {
+        bytes.extend(disk.segments().segments(id).await.expect("listed").iter().map(|segment| segment.bytes));
+    }
+    bytes
+}
+
+/// `nbdinfo --list` opens all volumes there are.
+#[tokio::test]
+async fn an_empty_volume_that_is_asked_for_takes_little() {
+    // The shortest segments for three chunks of 64 KiB.
+    const SHORT: u64 = (4 << 20) + 6 * (64 << 10);
+    let mut world = World::new(4).await;
+    let mut volume = world.create("v", 1 << 20, "rs:2+1").await;
+    for _ in 0..2 {
+        assert_eq!(segment_bytes(&world).await, [SHORT; 2]);
+        drop(volume);
+        world = world.crash().await;
+        volume = world.volumes.open("v").await.expect("it opens");
+    }
+    volume.write(0, Bytes::from(vec![7; 8192]), Durable::Now).await.expect("written");
+    assert_eq!(segment_bytes(&world).await, [SHORT; 2]);
+    drop(volume);
+    // Who has written goes on.
+    let world = world.crash().await;
+    let volume = world.volumes.open("v").await.expect("it opens");
+    let mut found = segment_bytes(&world).await;
+    found.sort();
+    assert_eq!(found, [SHORT, SHORT, 8 << 20, 8 << 20]);
+    drop(volume);
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@
 //!    they are for what makes room. Who finds the reserve full asks for it again after a while.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bytes::BytesMut;
 use claystone_chunk::{ChunkStore, DiskId, SegmentError};
@@ -246,6 +246,9 @@ impl Writer {
                 continue;
             }
             let next = match is_in_reserve {
+                false if self.is_untouched() => {
+                    self.make_segment_on(self.settings.segment_bytes_min, roomy, Vec::new()).await?
+                }
                 false => self.make_segment_on(bytes, roomy, Vec::new()).await?,
                 true => {
                     let bytes = self.settings.segment_bytes_min;
@@ -262,6 +265,12 @@ impl Writer {
             self.view.delete(next.number, &disks).await;
         }
         Ok(None)
+    }
+
+    /// Whether an opening found nothing that waits, and nobody has written yet: who only asks how long a volume is takes no more of the
+    /// disks than the shortest segment does.
+    fn is_untouched(&self) -> bool {
+        !self.has_begun && self.diffs.lock().unwrap_or_else(PoisonError::into_inner).pages() == 0
     }
 
     /// Makes a segment on as many of these disks as the log wants, or as take it: those that have room, then others in their
