@@ -14,7 +14,7 @@ use bytes::Bytes;
 use claystone_chunk::ByteRange;
 use claystone_keeper::Activity;
 use claystone_meta::{MetaError, SnapshotRecord};
-use claystone_nbd::{Export, Exports, Listed};
+use claystone_nbd::{Export, Exports, Listed, NoExport};
 use claystone_volume::{
     Access, Blocks, BlocksError, Durable, FoundSnapshot, Scratch, Span, Stretch, VolumeError, Volumes, Zeroing,
 };
@@ -39,18 +39,20 @@ impl Exports for VolumeExports {
         }
     }
 
-    async fn open(&self, name: &str) -> Option<Export> {
+    async fn open(&self, name: &str) -> Result<Export, NoExport> {
         let opened = if name.contains('@') { self.open_snapshot(name).await } else { self.open_volume(name).await };
         match opened {
             Ok((blocks, description)) => {
                 let blocks = Arc::new(Served { blocks, activity: self.activity.clone() });
-                Some(Export { listed: Listed { name: name.to_owned(), description }, blocks })
+                Ok(Export { listed: Listed { name: name.to_owned(), description }, blocks })
             }
-            Err(VolumeError::Meta(MetaError::NoSuchVolume { .. } | MetaError::NoSuchSnapshot { .. })) => None,
-            Err(error) => {
-                tracing::warn!(volume = name, %error, "a client gets no volume");
-                None
-            }
+            Err(error) => match no_export(error) {
+                NoExport::Refused { reason } => {
+                    tracing::warn!(volume = name, reason, "a client gets no volume");
+                    Err(NoExport::Refused { reason })
+                }
+                missing @ NoExport::Missing => Err(missing),
+            },
         }
     }
 }
@@ -92,6 +94,16 @@ impl VolumeExports {
         let snapshot = self.volumes.open_snapshot(&name.parse()?).await?;
         let description = snapshot_description(snapshot.record());
         Ok((Arc::new(snapshot), description))
+    }
+}
+
+/// What a client is told where there is nothing to use.
+fn no_export(error: VolumeError) -> NoExport {
+    match error {
+        VolumeError::Meta(MetaError::NoSuchVolume { .. } | MetaError::NoSuchSnapshot { .. })
+        | VolumeError::BadName { .. }
+        | VolumeError::BadSnapshotName { .. } => NoExport::Missing,
+        error => NoExport::Refused { reason: format!("{:#}", anyhow::Error::from(error)) },
     }
 }
 
@@ -151,5 +163,26 @@ impl Blocks for Served {
 
     async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {
         self.blocks.spans(range, spans_max).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claystone_volume::SnapshotName;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_there_is_missing() {
+        let name = "v".to_owned();
+        let bad = "v@".parse::<SnapshotName>().expect_err("no name");
+        for missing in [bad, MetaError::NoSuchVolume { name: name.clone() }.into()] {
+            assert_eq!(no_export(missing), NoExport::Missing);
+        }
+        let absent = VolumeError::LogAbsent { name, absent: Vec::new() };
+        for (refused, word) in [(absent, "absent"), (MetaError::Full.into(), "no space left for metadata")] {
+            let NoExport::Refused { reason } = no_export(refused) else { panic!("it is there") };
+            assert!(reason.contains(word), "{reason}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use claystone_nbd::{Export, Exports, Listed, Listener, Nbd, Settings, Tls, tls_config};
+use claystone_nbd::{Export, Exports, Listed, Listener, Nbd, NoExport, Settings, Tls, tls_config};
 use claystone_volume::testing::MemoryBlocks;
 use claystone_volume::{Access, Blocks, Durable};
 
@@ -23,11 +23,12 @@ impl Exports for Devices {
         self.0.iter().map(|export| export.listed.clone()).collect()
     }
 
-    async fn open(&self, name: &str) -> Option<Export> {
-        match name {
-            "" => self.0.first().cloned(),
-            _ => self.0.iter().find(|export| export.listed.name == name).cloned(),
-        }
+    async fn open(&self, name: &str) -> Result<Export, NoExport> {
+        let found = match name {
+            "" => self.0.first(),
+            _ => self.0.iter().find(|export| export.listed.name == name),
+        };
+        found.cloned().ok_or(NoExport::Missing)
     }
 }
 

@@ -32,6 +32,12 @@ pub enum NbdError {
     /// The client chose an export in the way that knows no answer but an end.
     #[error("the export asked for is not there, or not without TLS")]
     NoSuchExport,
+    /// So it did, and the export cannot be used now.
+    #[error("the export asked for is refused: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
     /// An old client used an option that it cannot know.
     #[error("an option of the fixed handshake from a client that does not speak it")]
     NotFixedNewstyle,

@@ -23,6 +23,20 @@ pub struct Export {
     pub blocks: Arc<dyn Blocks>,
 }
 
+/// Why a client gets no export.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoExport {
+    /// There is none of this name.
+    #[error("there is no such export")]
+    Missing,
+    /// There is one, and it cannot be used now.
+    #[error("{reason}")]
+    Refused {
+        /// Why not: the client is told.
+        reason: String,
+    },
+}
+
 /// The exports. Calls may come from many tasks at once.
 #[async_trait]
 pub trait Exports: Send + Sync + 'static {
@@ -30,6 +44,9 @@ pub trait Exports: Send + Sync + 'static {
     async fn list(&self) -> Vec<Listed>;
 
     /// The export of this name; the empty name asks for the one that needs no name. Clients that only ask how large it is
-    /// come here too, so this takes nothing away from who uses it already. None: there is none that can be used.
-    async fn open(&self, name: &str) -> Option<Export>;
+    /// come here too, so this takes nothing away from who uses it already.
+    ///
+    /// # Errors
+    /// All of [`NoExport`].
+    async fn open(&self, name: &str) -> Result<Export, NoExport>;
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::handshake::negotiate;
 use crate::session::{Room, Session};
-use crate::{Export, Exports, Listed, Tls};
+use crate::{Export, Exports, Listed, NoExport, Tls};
 
 /// What a client sends, then its end; whatever is answered is forgotten.
 struct Given(Bytes);
@@ -48,9 +48,13 @@ impl Exports for One {
         vec![Listed { name: "v".to_owned(), description: String::new() }]
     }
 
-    async fn open(&self, name: &str) -> Option<Export> {
+    async fn open(&self, name: &str) -> Result<Export, NoExport> {
         let listed = Listed { name: "v".to_owned(), description: String::new() };
-        matches!(name, "" | "v").then(|| Export { listed, blocks: self.0.clone() })
+        match name {
+            "" | "v" => Ok(Export { listed, blocks: self.0.clone() }),
+            "w" => Err(NoExport::Refused { reason: "not now".to_owned() }),
+            _ => Err(NoExport::Missing),
+        }
     }
 }
 

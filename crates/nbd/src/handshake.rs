@@ -26,7 +26,7 @@ use crate::wire::{
     Agreement, Asked, CLIENT_FLAGS_BYTES, ClientFlags, ExportFacts, InfoKind, MetaQuery, OPTION_HEAD_BYTES, OptionHead,
     OptionKind, OptionRefusal, OptionReplies, export_name, greeting,
 };
-use crate::{Exports, NbdError, Tls};
+use crate::{Exports, NbdError, NoExport, Tls};
 
 /// Both directions of a connection.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -147,13 +147,13 @@ impl Haggling<'_> {
         };
         Ok(match answered {
             Ok((replies, next)) => Step { reply: replies.ack(), next },
-            Err(refusal) => Step { reply: OptionReplies::to(head).refuse(refusal), next: Next::Option },
+            Err(refusal) => Step { reply: OptionReplies::to(head).refuse(&refusal), next: Next::Option },
         })
     }
 
     async fn export_name(&self, data: &[u8]) -> Result<Step, NbdError> {
         let name = export_name(data).map_err(|_| NbdError::NoSuchExport)?;
-        let blocks = self.exports.open(name).await.ok_or(NbdError::NoSuchExport)?.blocks;
+        let blocks = self.exports.open(name).await?.blocks;
         let agreement = self.agreement(name);
         let reply = OptionReplies::export_name(facts(&*blocks), agreement.structured, !self.client.no_zeroes);
         Ok(Step { reply, next: Next::Transmission(blocks, agreement) })
@@ -184,7 +184,7 @@ impl Haggling<'_> {
         go: bool,
     ) -> Result<(OptionReplies, Next), OptionRefusal> {
         let asked = Asked::parse(data)?;
-        let export = self.exports.open(asked.name).await.ok_or(OptionRefusal::Unknown)?;
+        let export = self.exports.open(asked.name).await?;
         let facts = facts(&*export.blocks);
         replies.info_export(facts, self.structured);
         for info in asked.infos {
@@ -233,12 +233,30 @@ impl Haggling<'_> {
             return Err(OptionRefusal::Invalid);
         }
         let query = MetaQuery::parse(data)?;
-        self.exports.open(query.name).await.ok_or(OptionRefusal::Unknown)?;
+        self.exports.open(query.name).await?;
         Ok(query)
     }
 
     fn agreement(&self, name: &str) -> Agreement {
         Agreement { structured: self.structured, allocation: self.allocation_of.as_deref() == Some(name) }
+    }
+}
+
+impl From<NoExport> for NbdError {
+    fn from(why: NoExport) -> NbdError {
+        match why {
+            NoExport::Missing => NbdError::NoSuchExport,
+            NoExport::Refused { reason } => NbdError::Refused { reason },
+        }
+    }
+}
+
+impl From<NoExport> for OptionRefusal {
+    fn from(why: NoExport) -> OptionRefusal {
+        match why {
+            NoExport::Missing => OptionRefusal::Unknown,
+            NoExport::Refused { reason } => OptionRefusal::Refused { reason },
+        }
     }
 }
 

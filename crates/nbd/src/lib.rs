@@ -26,7 +26,7 @@ mod tls;
 mod wire;
 
 pub use error::NbdError;
-pub use exports::{Export, Exports, Listed};
+pub use exports::{Export, Exports, Listed, NoExport};
 pub use server::{Listener, Nbd, Settings};
 pub use tls::{Tls, TlsError, tls_config};
 pub use tokio_rustls::rustls::ServerConfig;

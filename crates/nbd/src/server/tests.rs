@@ -16,7 +16,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::server::ResolvesServerCertUsingSni;
 
 use super::*;
-use crate::{Export, Listed, ServerConfig};
+use crate::{Export, Listed, NoExport, ServerConfig};
 
 const EXPORT_NAME: u32 = 1;
 const ABORT: u32 = 2;
@@ -30,6 +30,9 @@ const SET_META_CONTEXT: u32 = 10;
 
 const ACK: u32 = 1;
 const ERR: u32 = 1 << 31;
+
+/// Why `absent` cannot be used.
+const ABSENT: &str = "its disks are absent";
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -45,7 +48,7 @@ const DF: u16 = 4;
 const REQ_ONE: u16 = 8;
 const FAST_ZERO: u16 = 16;
 
-/// Exports `a`, also by no name, and `b`.
+/// Exports `a`, also by no name, and `b`; and has `absent`, which cannot be used.
 struct Two(Arc<dyn Blocks>, Arc<dyn Blocks>);
 
 #[async_trait]
@@ -54,14 +57,15 @@ impl Exports for Two {
         ["a", "b"].map(|name| Listed { name: name.to_owned(), description: format!("the {name}") }).into()
     }
 
-    async fn open(&self, name: &str) -> Option<Export> {
+    async fn open(&self, name: &str) -> Result<Export, NoExport> {
         let (name, blocks) = match name {
             "" | "a" => ("a", &self.0),
             "b" => ("b", &self.1),
-            _ => return None,
+            "absent" => return Err(NoExport::Refused { reason: ABSENT.to_owned() }),
+            _ => return Err(NoExport::Missing),
         };
         let listed = Listed { name: name.to_owned(), description: format!("the {name}") };
-        Some(Export { listed, blocks: blocks.clone() })
+        Ok(Export { listed, blocks: blocks.clone() })
     }
 }
 
@@ -526,6 +530,31 @@ async fn a_context_is_that_of_its_export() {
     assert_eq!(client.verdict(GO, &go_data("b", &[])).await, ACK);
     assert_eq!(client.ask(0, BLOCK_STATUS, 0, 1, b"").await, Reply::Error(22));
     assert_eq!(client.read(4999, 1).await, [0]);
+}
+
+/// As who looks for a name that is wrong should not be told that it is right, nor the other way round.
+#[tokio::test]
+async fn who_asks_for_an_export_that_cannot_be_used_is_told_why() {
+    let mut client = client_of(Arc::new(memory()), Tls::Off);
+    client.greet(3).await;
+    assert_eq!(client.verdict(STRUCTURED_REPLY, b"").await, ACK);
+    for (option, data) in [
+        (INFO, go_data("absent", &[])),
+        (GO, go_data("absent", &[3])),
+        (LIST_META_CONTEXT, meta_data("absent", &[])),
+        (SET_META_CONTEXT, meta_data("absent", &["base:allocation"])),
+    ] {
+        let replies = client.option(option, &data).await;
+        assert_eq!(replies, [(ERR + 2, ABSENT.as_bytes().to_vec())], "option {option}");
+    }
+    assert_eq!(client.verdict(GO, &go_data("missing", &[])).await, ERR + 6);
+    // Nothing else is refused for it.
+    assert_eq!(client.verdict(GO, &go_data("b", &[])).await, ACK);
+
+    let mut client = client_of(Arc::new(memory()), Tls::Off);
+    client.greet(3).await;
+    client.send_option(EXPORT_NAME, b"absent").await;
+    assert!(matches!(client.end().await, Err(NbdError::Refused { reason }) if reason == ABSENT));
 }
 
 #[tokio::test]

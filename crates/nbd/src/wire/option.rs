@@ -166,7 +166,7 @@ impl<'a> MetaQuery<'a> {
 }
 
 /// Why an option is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OptionRefusal {
     /// We do not know it.
     Unsupported,
@@ -178,16 +178,19 @@ pub(crate) enum OptionRefusal {
     TlsRequired,
     /// There is no such export.
     Unknown,
+    /// There is one, and it cannot be used now.
+    Refused { reason: String },
     /// It is longer than we take.
     TooBig,
 }
 
 impl OptionRefusal {
-    fn number(self) -> u32 {
+    fn number(&self) -> u32 {
         const ERROR: u32 = 1 << 31;
         match self {
             OptionRefusal::Unsupported => ERROR + 1,
-            OptionRefusal::Policy => ERROR + 2,
+            // Clients take "unknown" for a wrong name, and "shutdown" for a server that is about to end.
+            OptionRefusal::Policy | OptionRefusal::Refused { .. } => ERROR + 2,
             OptionRefusal::Invalid => ERROR + 3,
             OptionRefusal::TlsRequired => ERROR + 5,
             OptionRefusal::Unknown => ERROR + 6,
@@ -195,13 +198,14 @@ impl OptionRefusal {
         }
     }
 
-    fn message(self) -> &'static str {
+    fn message(&self) -> &str {
         match self {
             OptionRefusal::Unsupported => "this server does not know the option",
             OptionRefusal::Policy => "this server does not offer it",
             OptionRefusal::Invalid => "the option is malformed or out of place",
             OptionRefusal::TlsRequired => "this server wants TLS first",
             OptionRefusal::Unknown => "there is no such export",
+            OptionRefusal::Refused { reason } => cut(reason),
             OptionRefusal::TooBig => "the option is too long",
         }
     }
@@ -253,7 +257,7 @@ impl OptionReplies {
         self.bytes
     }
 
-    pub(crate) fn refuse(mut self, why: OptionRefusal) -> BytesMut {
+    pub(crate) fn refuse(mut self, why: &OptionRefusal) -> BytesMut {
         self.push(why.number(), &[why.message().as_bytes()]);
         self.bytes
     }
@@ -440,8 +444,10 @@ mod tests {
         ];
         assert_eq!(replies.bytes, expected.concat());
 
-        let refused = OptionReplies::to(option).refuse(OptionRefusal::Unknown);
+        let refused = OptionReplies::to(option).refuse(&OptionRefusal::Unknown);
         assert_eq!(refused, [head(b"\x80\0\0\x06", 23), b"there is no such export".to_vec()].concat());
+        let refused = OptionReplies::to(option).refuse(&OptionRefusal::Refused { reason: "not now".to_owned() });
+        assert_eq!(refused, [head(b"\x80\0\0\x02", 7), b"not now".to_vec()].concat());
     }
 
     #[test]
