@@ -81,6 +81,31 @@ fn a_copy_of_the_records_and_the_disks_are_enough() {
 }
 
 #[test]
+fn a_store_in_another_directory_is_named_in_three_ways() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &["elsewhere"]);
+    let create = "volume create {} --size 1M --redundancy replica:2";
+    for line in [
+        "claystone status elsewhere".to_owned(),
+        "claystone status --dir elsewhere".to_owned(),
+        "CLAYSTONE_DIR=elsewhere claystone status".to_owned(),
+        "CLAYSTONE_DIR=nowhere claystone status elsewhere".to_owned(),
+        "claystone scrub --wait --dir elsewhere".to_owned(),
+        "CLAYSTONE_DIR=elsewhere claystone scrub --wait".to_owned(),
+        format!("claystone {} --dir elsewhere", create.replace("{}", "a")),
+        format!("CLAYSTONE_DIR=elsewhere claystone {}", create.replace("{}", "b")),
+        "claystone volume --dir elsewhere info a".to_owned(),
+        "claystone disk list --dir elsewhere".to_owned(),
+    ] {
+        let run = scratch.shell(&line);
+        assert!(run.ok(), "{line}: {}", run.err);
+        let without = scratch.shell(&line.replace("elsewhere", "nowhere"));
+        assert!(!without.ok(), "{line}: another store answers");
+    }
+    assert!(up.stop().success());
+}
+
+#[test]
 fn one_process_serves_a_directory() {
     let scratch = Scratch::new();
     let up = Up::start(&scratch, &[]);

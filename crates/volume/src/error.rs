@@ -40,7 +40,9 @@ pub enum VolumeError {
         chunk_bytes: u64,
     },
     /// Volumes take no code of this kind.
-    #[error("a volume cannot be kept as {code}: it takes replica:n, rs:k+m, lrc and pc codes")]
+    #[error(
+        "a volume cannot be kept as {code}: it takes replica:n and mirror:kxn of at least 2 copies, rs:k+m, lrc and pc codes"
+    )]
     BadCode {
         /// The code.
         code: CodeSpec,

@@ -73,8 +73,25 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct At {
     /// The store's directory
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY, env = "CLAYSTONE_DIR")]
+    #[arg(long, value_name = "DIR", global = true, default_value = DEFAULT_DIRECTORY, env = "CLAYSTONE_DIR")]
     dir: PathBuf,
+}
+
+/// The directory of a store, for commands that have no other argument.
+#[derive(Debug, clap::Args)]
+struct Of {
+    /// The store's directory, as with --dir
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
+impl Of {
+    /// The argument, else the option or what stands for it.
+    fn dir(self) -> PathBuf {
+        self.directory.unwrap_or(self.at.dir)
+    }
 }
 
 /// What codes run with, for commands without a settings file.

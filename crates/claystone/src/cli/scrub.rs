@@ -1,13 +1,12 @@
 //! `claystone scrub`: reads everything back and checks it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
 use claystone_console::api;
 use hyper::Method;
 
-use super::{DEFAULT_DIRECTORY, print_json};
+use super::{Of, print_json};
 use crate::admin::AdminClient;
 use crate::output::output;
 use crate::progress::Progress;
@@ -16,9 +15,8 @@ use crate::table::bytes;
 /// Read everything back and check it.
 #[derive(Debug, clap::Args)]
 pub struct Scrub {
-    /// The store's directory
-    #[arg(default_value = DEFAULT_DIRECTORY, value_name = "DIR")]
-    dir: PathBuf,
+    #[command(flatten)]
+    of: Of,
     /// Wait until it is done; fails if something was found damaged
     #[arg(long)]
     wait: bool,
@@ -33,7 +31,7 @@ impl Scrub {
     /// # Errors
     /// No store answers; with `--wait` also if damage was found.
     pub async fn run(self) -> anyhow::Result<()> {
-        let client = AdminClient::of(&self.dir)?;
+        let client = AdminClient::of(&self.of.dir())?;
         let started: api::ScrubReport = client.send(Method::POST, "/scrub", &api::Done {}).await?;
         if !self.wait {
             if self.json {

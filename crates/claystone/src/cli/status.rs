@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use claystone_console::api;
 use serde::Serialize;
 
-use super::{DEFAULT_DIRECTORY, print_json};
+use super::{Of, print_json};
 use crate::admin::AdminClient;
 use crate::output::output;
 use crate::table::{Table, bytes, seconds};
@@ -16,9 +15,8 @@ use crate::table::{Table, bytes, seconds};
 /// Show how a running store is.
 #[derive(Debug, clap::Args)]
 pub struct Status {
-    /// The store's directory
-    #[arg(default_value = DEFAULT_DIRECTORY, value_name = "DIR")]
-    dir: PathBuf,
+    #[command(flatten)]
+    of: Of,
     /// Show it anew every second, until interrupted
     #[arg(long)]
     watch: bool,
@@ -33,8 +31,9 @@ impl Status {
     /// # Errors
     /// No store answers.
     pub async fn run(self) -> anyhow::Result<()> {
+        let dir = self.of.dir();
         loop {
-            let client = AdminClient::of(&self.dir)?;
+            let client = AdminClient::of(&dir)?;
             let status: api::Status = client.get("/status").await?;
             let volumes: api::Volumes = client.get("/volumes").await?;
             if self.json {

@@ -22,7 +22,7 @@ use crate::settings::{Layers, LogFormat, Settings};
 #[derive(Debug, clap::Args)]
 pub struct Up {
     /// Where the store lives: metadata, credentials and, unless named otherwise, six disks
-    #[arg(default_value = DEFAULT_DIRECTORY, value_name = "DIR")]
+    #[arg(default_value = DEFAULT_DIRECTORY, value_name = "DIR", env = "CLAYSTONE_DIR")]
     dir: PathBuf,
     /// Directories that are the store's disks, best each on a device of its own; or devices made by `claystone disk format`, of which
     /// one with a solid-state drive may be named as hdd:DEVICE [default: DIR/disk1 .. DIR/disk6]

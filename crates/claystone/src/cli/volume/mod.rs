@@ -229,7 +229,7 @@ impl Volume {
     }
 }
 
-/// Bytes on disks for each byte, in percent; written as 2.0x.
+/// Bytes on disks for each byte, in percent; written as 2.0x or 200%.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ratio(pub(super) u32);
 
@@ -237,10 +237,13 @@ impl std::str::FromStr for Ratio {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Ratio> {
-        let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>();
-        match number {
-            Ok(ratio) if (1.0..=100.0).contains(&ratio) => Ok(Ratio((ratio * 100.0).round() as u32)),
-            _ => bail!("a ratio from 1.0x to 100x is needed"),
+        let (number, times) = match text.strip_suffix('%') {
+            Some(percent) => (percent, 1.0),
+            None => (text.strip_suffix('x').unwrap_or(text), 100.0),
+        };
+        match number.parse::<f64>().map(|number| number * times) {
+            Ok(percent) if (100.0..=10_000.0).contains(&percent) => Ok(Ratio(percent.round() as u32)),
+            _ => bail!("a ratio from 1.0x to 100x is needed, such as 2.2x or 220%"),
         }
     }
 }
