@@ -319,6 +319,15 @@ fn wrong_commands_are_told_what_is_wrong() {
         assert!(!run.ok(), "{line}: {}", run.out);
         assert!(run.err.contains(words), "{line}: {}", run.err);
     }
+    ok(&scratch, &["volume", "create", "w", "--size", "1M", "--redundancy", "rs:4+2"]);
+    for (code, warning) in [("rs:4+1", "survived 2 lost disks as rs:4+2; as rs:4+1 it survives 1"), ("rs:4+2", "")] {
+        let set = scratch.run(&["volume", "set", "w", "--redundancy", code]);
+        assert!(
+            set.ok() && set.err.contains(warning) && set.err.is_empty() == warning.is_empty(),
+            "{code}: {}",
+            set.err
+        );
+    }
     ok(&scratch, &["volume", "resize", "v", "4M"]);
     assert_eq!(json(&scratch, &["volume", "info", "v", "--json"])["bytes"], 4 << 20);
     holds(&scratch, "v", &content(1, 8192));

@@ -88,6 +88,11 @@ impl Redundancy {
         self.codes().map(|code| code.tolerance()).max().expect("there is one")
     }
 
+    /// The lost disks that every stripe survives, whichever form it has.
+    pub fn tolerance_min(&self) -> u16 {
+        self.codes().map(|code| code.tolerance()).min().expect("there is one")
+    }
+
     /// The most chunks that a stripe has under either form.
     pub fn chunks_max(&self) -> u16 {
         self.codes().map(|code| code.shape().chunks()).max().expect("there is one")

@@ -81,6 +81,9 @@ enum Action {
         /// As for `create`
         #[arg(long, value_name = "RATIO")]
         space_at_most: Option<Ratio>,
+        /// Do not ask where fewer lost disks are survived then
+        #[arg(long)]
+        yes: bool,
     },
     /// Make a volume longer; clients see it when they attach anew
     Resize {
@@ -189,11 +192,20 @@ impl Volume {
                 say(json, &volume, info(&volume).trim_end())?;
                 Ok(())
             }
-            Action::Set { name, redundancy, space_at_most } => {
-                let code = bounded(redundancy, space_at_most)?.to_string();
-                let path = route(&name, "/redundancy")?;
+            Action::Set { name, redundancy, space_at_most, yes } => {
+                let redundancy = bounded(redundancy, space_at_most)?;
+                let (code, path) = (redundancy.to_string(), route(&name, "/redundancy")?);
+                let before: api::Volume = client.get(&route(&name, "")?).await?;
+                let fewer = survives_less(&before.code, &redundancy).map(|fewer| format!("{name} {fewer}"));
+                // What asks nobody goes on as it did before there was a question.
+                if let Some(fewer) = fewer.as_ref().filter(|_| !yes && io::stdin().is_terminal()) {
+                    confirm(&name, fewer, "changed")?;
+                }
                 let volume: api::Volume = client.send(Method::PUT, &path, &api::SetRedundancy { code }).await?;
                 say(json, &volume, &format!("{name} is kept as {}; its stripes become so one by one", volume.code))?;
+                if let Some(fewer) = fewer {
+                    writeln!(io::stderr(), "warning: {fewer}")?;
+                }
                 Ok(())
             }
             Action::Resize { name, size } => {
@@ -257,6 +269,16 @@ fn bounded(mut redundancy: Redundancy, space_at_most: Option<Ratio>) -> anyhow::
     mirroring.percent_max = Some(percent);
     redundancy.validate()?;
     Ok(redundancy)
+}
+
+/// Where fewer lost disks are survived than before: how many, in words.
+fn survives_less(before: &str, after: &Redundancy) -> Option<String> {
+    let before: Redundancy = before.parse().ok()?;
+    let (had, has) = (before.tolerance_min(), after.tolerance_min());
+    (has < had).then(|| {
+        let disks = if had == 1 { "disk" } else { "disks" };
+        format!("survived {had} lost {disks} as {before}; as {after} it survives {has}")
+    })
 }
 
 /// The path of a volume in the admin API.
