@@ -29,7 +29,7 @@ use claystone_code::CodeSpec;
 
 use beside::{Fio, Image};
 use clients::{Signals, Tally, Volume};
-use plan::{Cycle, Deed, End, Planner};
+use plan::{Cycle, Deed, End, Parts, Planner};
 use rig::{CHUNK_BYTES, CUT, Counts, Rig};
 use running::store::{Draw, nothing_is_orphaned, pause};
 
@@ -159,7 +159,9 @@ impl Life {
         let codes = kind.volumes.iter().map(|(code, _)| *code).chain(kind.beside);
         let tolerance = codes.map(|code| code.parse::<CodeSpec>().expect("a code").tolerance()).min();
         let tolerance = usize::from(tolerance.expect("there are volumes"));
-        let planner = Planner::new(draw.next(), DISKS, volumes.len(), tolerance, rig.small());
+        let (modelled, small) = (volumes.len(), rig.small());
+        let of = Parts { disks: DISKS, modelled, volumes: rig.volumes(), tolerance, small };
+        let planner = Planner::new(draw.next(), of);
         let codes: Vec<&str> = kind.volumes.iter().map(|(code, _)| *code).collect();
         println!("store {number}: {} on {DISKS} disks, of which {tolerance} may be hurt", codes.join(", "));
         rig.kill("kill");

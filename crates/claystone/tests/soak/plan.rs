@@ -65,11 +65,27 @@ pub struct Cycle {
     pub end: End,
 }
 
+/// Of what a plan is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts {
+    /// Disks.
+    pub disks: usize,
+    /// Volumes that a model knows: it takes part in what makes them longer, copies them or sets them back.
+    pub modelled: usize,
+    /// All volumes, those first: others judge by what they read alone, so what changes nothing of that happens to all.
+    pub volumes: usize,
+    /// Disks that every volume may lose.
+    pub tolerance: usize,
+    /// The disk that can be full.
+    pub small: Option<usize>,
+}
+
 /// Draws cycles, and keeps in mind what they leave.
 #[derive(Debug)]
 pub struct Planner {
     draw: Draw,
     disks: usize,
+    modelled: usize,
     volumes: usize,
     tolerance: usize,
     /// The disk that can be full.
@@ -82,9 +98,10 @@ pub struct Planner {
 
 impl Planner {
     /// For a store as it was made.
-    pub fn new(seed: u64, disks: usize, volumes: usize, tolerance: usize, small: Option<usize>) -> Planner {
+    pub fn new(seed: u64, of: Parts) -> Planner {
+        let Parts { disks, modelled, volumes, tolerance, small } = of;
         let (away, hurt) = (BTreeSet::new(), BTreeSet::new());
-        Planner { draw: Draw(seed), disks, volumes, tolerance, small, away, hurt, is_full: false, grown: 0 }
+        Planner { draw: Draw(seed), disks, modelled, volumes, tolerance, small, away, hurt, is_full: false, grown: 0 }
     }
 
     /// The next cycle.
@@ -110,7 +127,7 @@ impl Planner {
                 running.extend(self.deed().map(|deed| (pause, deed)));
             }
         }
-        let mut sometimes = |odds| (self.draw.below(odds) == 0).then(|| self.draw.below(self.volumes as u64) as usize);
+        let mut sometimes = |odds| (self.draw.below(odds) == 0).then(|| self.draw.below(self.modelled as u64) as usize);
         let (revert, clone, cut_snapshot) = (sometimes(8), sometimes(4), sometimes(6));
         let last = self.draw.below(500);
         let end = if self.draw.below(12) == 0 && !ends_early { End::Stop } else { End::Kill };
@@ -131,9 +148,9 @@ impl Planner {
             0..4 => Some(Deed::Merge(self.draw.below(self.volumes as u64) as usize)),
             4 if self.grown < GROWTHS_MAX => {
                 self.grown += 1;
-                Some(Deed::Grow(self.draw.below(self.volumes as u64) as usize))
+                Some(Deed::Grow(self.draw.below(self.modelled as u64) as usize))
             }
-            5..8 => Some(Deed::Snapshot(self.draw.below(self.volumes as u64) as usize)),
+            5..8 => Some(Deed::Snapshot(self.draw.below(self.modelled as u64) as usize)),
             8..10 => Some(Deed::Switch(self.draw.below(self.volumes as u64) as usize)),
             _ => self.damage(false),
         }
@@ -199,15 +216,25 @@ const DAMAGE_TRIES: usize = 4;
 #[test]
 fn a_seed_says_what_happens() {
     let plan = |seed| {
-        let mut planner = Planner::new(seed, 8, 3, 2, Some(7));
+        let of = Parts { disks: 8, modelled: 3, volumes: 5, tolerance: 2, small: Some(7) };
+        let mut planner = Planner::new(seed, of);
         (0..50).map(|_| planner.cycle()).collect::<Vec<Cycle>>()
     };
     assert_eq!(plan(1), plan(1));
     assert_ne!(plan(1), plan(2));
-    let mut kinds = BTreeSet::new();
+    let (mut kinds, mut merged, mut switched) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for cycle in plan(3) {
-        let deeds = cycle.down.into_iter().chain(cycle.running.into_iter().map(|(_, deed)| deed));
-        kinds.extend(deeds.map(|deed| std::mem::discriminant(&deed)).map(|kind| format!("{kind:?}")));
+        let deeds: Vec<Deed> = cycle.down.into_iter().chain(cycle.running.into_iter().map(|(_, deed)| deed)).collect();
+        for deed in &deeds {
+            match deed {
+                Deed::Merge(volume) => merged.extend([*volume]),
+                Deed::Switch(volume) => switched.extend([*volume]),
+                Deed::Grow(volume) | Deed::Snapshot(volume) => assert!(*volume < 3, "no model takes part"),
+                _ => {}
+            }
+        }
+        kinds.extend(deeds.into_iter().map(|deed| std::mem::discriminant(&deed)).map(|kind| format!("{kind:?}")));
     }
     assert_eq!(kinds.len(), 9, "every kind of deed happens");
+    assert_eq!((merged.len(), switched.len()), (5, 5), "to every volume");
 }
