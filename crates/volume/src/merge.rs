@@ -228,6 +228,9 @@ impl Inner {
             if diffs.is_empty() {
                 continue;
             }
+            if self.zeros().wants_look(position, self.pages_of(position), &diffs) {
+                report.sectors_read += self.learn_rest(position, &stripe, &hold, &diffs).await;
+            }
             if self.are_all_zeros(position, &diffs) {
                 self.drop_stripe(position, &diffs, report).await?;
                 continue;

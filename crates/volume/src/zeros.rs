@@ -1,7 +1,7 @@
 //! Which pages of stripes are zeros, as far as that is known: so that a stripe that was discarded bit by bit is given back.
 //!
 //! Diffs of zeros that cover a whole stripe need none of this. Others are merged into it as bytes, and what they were is
-//! remembered here until the volume is closed.
+//! remembered here until the volume is closed. When it is open again, and half of a stripe or more becomes zeros, the rest is read once.
 //!
 //! Invariants:
 //! 1. A page that is known as zeros is zeros in its stripe, diffs apart.
@@ -61,6 +61,13 @@ impl Zeros {
         }
     }
 
+    /// Whether it is worth to read what a stripe has beside these diffs: nothing is known of it and there is room to remember it,
+    /// while half of its pages or more become zeros.
+    pub(crate) fn wants_look(&self, position: u64, pages: u64, diffs: &[(Page, Diff)]) -> bool {
+        let zeros = diffs.iter().filter(|(_, diff)| diff.kind == DiffKind::Zeros).count() as u64;
+        !self.stripes.contains_key(&position) && self.has_room() && 2 * zeros >= pages
+    }
+
     /// Nothing is known of a stripe any more.
     pub(crate) fn forget(&mut self, position: u64) {
         self.stripes.remove(&position);
@@ -89,15 +96,20 @@ impl Zeros {
         if pages.is_empty() {
             return;
         }
-        let (first, words) = (first(&self.geometry, position), self.words());
-        if !self.stripes.contains_key(&position) && (self.stripes.len() + 1) * (words * 8 + ENTRY_BYTES) > BYTES_MAX {
+        if !self.stripes.contains_key(&position) && !self.has_room() {
             return;
         }
+        let (first, words) = (first(&self.geometry, position), self.words());
         let bits = self.stripes.entry(position).or_insert_with(|| vec![0; words]);
         for page in pages {
             let at = page.0 - first;
             bits[at as usize / 64] |= 1 << (at % 64);
         }
+    }
+
+    /// Whether another stripe can be remembered.
+    fn has_room(&self) -> bool {
+        (self.stripes.len() + 1) * (self.words() * 8 + ENTRY_BYTES) <= BYTES_MAX
     }
 
     fn words(&self) -> usize {
@@ -149,6 +161,16 @@ mod tests {
         assert!(zeros.are_all(1, ALL, &rest) && !zeros.are_all(0, Page(0)..Page(1), &[]));
         zeros.forget(1);
         assert!(!zeros.are_all(1, ALL, &rest));
+    }
+
+    #[test]
+    fn half_of_a_stripe_that_nobody_knows_is_worth_a_look() {
+        let mut zeros = zeros();
+        let wants = |zeros: &Zeros, diffs: &[(Page, Diff)]| zeros.wants_look(1, 100, diffs);
+        assert!(wants(&zeros, &diffs(150..200, DiffKind::Zeros)) && !wants(&zeros, &diffs(151..200, DiffKind::Zeros)));
+        assert!(!wants(&zeros, &diffs(100..200, DiffKind::Content { crc: 0 })));
+        zeros.merged(1, &diffs(100..101, DiffKind::Zeros));
+        assert!(!wants(&zeros, &diffs(150..200, DiffKind::Zeros)), "something is known");
     }
 
     #[test]

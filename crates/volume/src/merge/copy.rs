@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{ByteRange, StripeId};
+use claystone_chunk::{ByteRange, SECTOR_BYTES, StripeId};
 use claystone_code::ChunkIndex;
 use claystone_meta::{MetaError, StripeRecord};
 use claystone_stripe::{Claim, Hold};
@@ -179,13 +179,13 @@ impl Inner {
     }
 
     /// The data chunks of which something stays: not all of their pages have a diff.
-    fn kept_columns(&self, position: u64, contents: &super::Contents) -> BTreeMap<ChunkIndex, ByteRange> {
+    fn kept_columns<T>(&self, position: u64, diffs: &BTreeMap<Page, T>) -> BTreeMap<ChunkIndex, ByteRange> {
         let whole = ByteRange { offset: 0, bytes: self.geometry.chunk_bytes };
         let pages = self.geometry.chunk_bytes / u64::from(self.geometry.page_bytes);
         let first = self.geometry.page(position * self.geometry.stripe_bytes()).0;
         let kept = |column: &ChunkIndex| {
             let start = first + u64::from(column.0) * pages;
-            (contents.range(Page(start)..Page(start + pages)).count() as u64) < pages
+            (diffs.range(Page(start)..Page(start + pages)).count() as u64) < pages
         };
         (0..self.geometry.columns).map(ChunkIndex).filter(kept).map(|column| (column, whole)).collect()
     }
@@ -208,6 +208,40 @@ impl Inner {
                 Ok(None)
             }
         }
+    }
+
+    /// Learns which pages of a stripe are zeros that have none of these diffs, and returns how many sectors were read for it. Whoever
+    /// asks has the stripe alone. What cannot be read is not known.
+    pub(super) async fn learn_rest(
+        &self,
+        position: u64,
+        stripe: &StripeRecord,
+        hold: &Hold,
+        diffs: &[(Page, Diff)],
+    ) -> u64 {
+        let diffs: BTreeMap<Page, Diff> = diffs.iter().copied().collect();
+        let columns = self.kept_columns(position, &diffs);
+        if columns.is_empty() {
+            return 0;
+        }
+        self.give_way().await;
+        let read = match self.stripes.read_columns(stripe, &columns, hold).await {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::debug!(stripe = %stripe.id, %error, "a stripe that is discarded bit by bit cannot be looked at");
+                return 0;
+            }
+        };
+        let mut data = vec![0; self.geometry.stripe_bytes() as usize];
+        for (column, content) in &read {
+            let at = column.at() * self.geometry.chunk_bytes as usize;
+            data[at..at + content.len()].copy_from_slice(content);
+        }
+        let mut zeros = zeros_of(&self.geometry, position, &data);
+        // They are what they were until they are merged.
+        zeros.retain(|page| !diffs.contains_key(page));
+        self.zeros().learn(position, &zeros);
+        columns.len() as u64 * self.geometry.chunk_bytes / u64::from(SECTOR_BYTES)
     }
 
     /// Whether a stripe is all zeros with these diffs in it.

@@ -198,6 +198,44 @@ async fn a_stripe_that_is_discarded_bit_by_bit_is_given_back() {
     check(&volume, &vec![0; MIB as usize], "given back again").await;
 }
 
+/// What was discarded before a restart is found by reading it, once half of the stripe goes.
+#[tokio::test]
+async fn a_stripe_that_is_discarded_over_a_restart_is_given_back() {
+    // All of it, or all but a page that is found when it is read.
+    for stays in [false, true] {
+        let world = World::new(6).await;
+        let volume = world.create("v", MIB, "rs:2+1").await;
+        let pages = volume.status().stripe_bytes / 4096;
+        let discard = async |volume: &Volume, pages: std::ops::Range<u64>| {
+            let range = ByteRange { offset: pages.start * 4096, bytes: (pages.end - pages.start) * 4096 };
+            volume.discard(range, Durable::WithFlush).await.expect("discarded");
+            volume.merge_all().await.expect("merged")
+        };
+        let content = pattern(1, pages as usize * 4096);
+        volume.write(0, content.clone(), Durable::WithFlush).await.expect("written");
+        volume.merge_all().await.expect("merged");
+        let half = pages / 2;
+        discard(&volume, u64::from(stays)..half).await;
+        volume.flush().await.expect("flushed");
+        drop(volume);
+        let world = world.crash().await;
+        let volume = world.volumes.open("v").await.expect("it opens");
+        let merged = discard(&volume, half..pages).await;
+        assert_eq!((merged.stripes_dropped, volume.status().stripes), (u64::from(!stays), u64::from(stays)));
+        let mut model = vec![0; MIB as usize];
+        if stays {
+            model[..4096].copy_from_slice(&content[..4096]);
+        }
+        check(&volume, &model, "discarded").await;
+        // It is known now: the rest is enough.
+        if stays {
+            assert_eq!(discard(&volume, 0..1).await.stripes_dropped, 1);
+            check(&volume, &vec![0; MIB as usize], "given back").await;
+        }
+        world.assert_sound().await;
+    }
+}
+
 #[tokio::test]
 async fn a_read_that_waits_while_its_stripe_is_given_back_finds_zeros() {
     for is_forgotten in [false, true] {
