@@ -129,7 +129,11 @@ impl Store {
         let keeper = Keeper::new(env.clone(), meta.clone(), stripes.clone(), damage, settings.keeper.clone())?;
         let volume_settings = match settings.volume_log_bytes {
             Some(bytes) => claystone_volume::Settings::with_reserve(bytes),
-            None => claystone_volume::Settings { reserve_percent: RESERVE_PERCENT, ..Default::default() },
+            None => claystone_volume::Settings {
+                reserve_percent: RESERVE_PERCENT,
+                is_reserve_capped: true,
+                ..Default::default()
+            },
         };
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), volume_settings);
         let of_objects = object_settings(&settings, &birth)?;

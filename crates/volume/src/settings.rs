@@ -19,6 +19,8 @@ pub struct Settings {
     /// Of a volume with two forms the reserve is what coding so many percent of it more makes up for ([`reserve_paid_by`]), where
     /// that is more than `reserve_bytes`, up to [`RESERVE_BYTES_MAX`]. 0: it is never more.
     pub reserve_percent: u64,
+    /// A volume that is shorter than `reserve_bytes` has as much reserve as it is long, and two segments at least.
+    pub is_reserve_capped: bool,
     /// Bytes of each segment of the log.
     pub segment_bytes: u64,
     /// Merging begins when this share of the reserve is used, in percent.
@@ -38,6 +40,7 @@ impl Default for Settings {
         Settings {
             reserve_bytes: 1 << 30,
             reserve_percent: 0,
+            is_reserve_capped: false,
             segment_bytes: 64 << 20,
             merge_from_percent: 50,
             timeout: Duration::from_secs(30),
@@ -58,7 +61,9 @@ impl Settings {
     /// Those of a volume that is as long as this.
     pub(crate) fn of_volume(&self, redundancy: &Redundancy, bytes: u64) -> Settings {
         let paid_bytes = reserve_paid_by(redundancy, self.reserve_percent, bytes).min(RESERVE_BYTES_MAX);
-        Settings { reserve_bytes: self.reserve_bytes.max(paid_bytes), ..self.clone() }
+        // No more than all of its pages ever wait; what merging them writes first only makes it merge a little earlier.
+        let cap_bytes = if self.is_reserve_capped { bytes.max(2 * self.segment_bytes) } else { u64::MAX };
+        Settings { reserve_bytes: self.reserve_bytes.min(cap_bytes).max(paid_bytes), ..self.clone() }
     }
 
     /// Segments that the reserve holds, at least two: one is appended to while another ends.

@@ -311,9 +311,13 @@ async fn a_volume_without_room_to_merge_says_so_and_loses_nothing() {
 #[tokio::test]
 async fn a_long_volume_of_two_forms_has_as_long_a_log_as_coding_makes_up_for() {
     const GIB: u64 = 1 << 30;
-    let settings = Settings { reserve_percent: 4, ..Settings::default() };
+    let settings = Settings { reserve_percent: 4, is_reserve_capped: true, ..Settings::default() };
     let world = World::with(6, settings, 1).await;
     for (name, bytes, redundancy, wanted) in [
+        // Two segments, and no more of them than it is long.
+        ("shortest", 64 * MIB, "rs:4+2", 128 * MIB),
+        ("shorter", 300 * MIB, "rs:4+2", 256 * MIB),
+        ("of_two", 300 * MIB, "replica:3/rs:4+2", 256 * MIB),
         ("short", 10 * GIB, "replica:3/rs:4+2", GIB),
         ("long", 100 * GIB, "replica:3/rs:4+2", 2 * GIB),
         ("longest", 1 << 40, "replica:3/rs:4+2", RESERVE_BYTES_MAX),
