@@ -142,7 +142,7 @@ fn the_newest_copy_counts_though_it_does_not_read_at_once() {
             let copies = Copies::new(Arc::new(device), 3, Access::Write);
             let mut into = [0; SECTOR_BYTES];
             let lost = copies.read_newest(FIRST, &mut into, &|_, bytes| Some(bytes[0].into())).expect("it answers");
-            assert_eq!((lost, into), (vec![], [2; SECTOR_BYTES]), "{fills:?}");
+            assert_eq!((lost, into[0]), (vec![], 2), "{fills:?}");
             for place in FIRST.0..FIRST.0 + 3 {
                 assert_eq!(hand.content(Sector(place)).expect("there")[0], 2, "copy {place} of {fills:?}");
             }
