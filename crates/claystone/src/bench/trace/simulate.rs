@@ -313,7 +313,7 @@ impl Simulation {
             ("The trace".to_owned(), self.input.for_people().to_string()),
             (
                 "Updates of parity that a reserve for diffs leaves, of those without one: pages one by one, as in the \
-                 paper | stripe by stripe, as volumes merge"
+                 paper | stripe by stripe, as a merge folds them"
                     .to_owned(),
                 self.updates_table().to_string(),
             ),
