@@ -170,6 +170,8 @@ fn an_old_solid_state_drive_is_not_taken_for_the_one_that_a_disk_has() {
     assert!(replaced.ok(), "{}", replaced.err);
     // Of the old one nothing says any more that it belongs to this disk.
     let again = scratch.run(&["disk", "format", "old.img"]);
+    assert!(!again.ok() && again.err.contains("something else than zeros"), "{}", again.err);
+    let again = scratch.run(&["disk", "format", "old.img", "--force"]);
     assert!(again.ok(), "{}", again.err);
     let look = |ssd: &str| scratch.run(&["disk", "check", "hdd.img", "--ssd", ssd]);
     let with_copy = look("copy.img");
