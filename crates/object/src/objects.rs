@@ -11,7 +11,7 @@ use claystone_meta::{
     BucketId, BucketRecord, DeleteObject, Deleted, DiskState, HeatPolicy, Held, ListPage, ListQuery, Meta, MetaError,
     NewContent, NewObject, ObjectRecord, Precondition, Span, StripeRecord, VersionName, VersionRef, Versioning,
 };
-use claystone_stripe::{Claim, Layout, Stripes, sub_bytes_for};
+use claystone_stripe::{Claim, Layout, Stripes, Taken, sub_bytes_for};
 use futures::stream::BoxStream;
 
 use crate::packs::Packer;
@@ -331,7 +331,10 @@ impl Objects {
         };
         let from = match source.record.content {
             None => Source::Stripes(Vec::new()),
-            Some(content) if source.spans.iter().all(as_wanted) => Source::Shared(content),
+            Some(content) if source.spans.iter().all(as_wanted) => {
+                let room = self.room_of_shared(&bucket, source)?;
+                Source::Shared { content, room }
+            }
             Some(_) => self.store(&bucket, source.record.bytes, self.read(source, None), &[]).await?.source,
         };
         let object = NewObject {
@@ -346,6 +349,17 @@ impl Objects {
             attributes: attributes.encode(),
         };
         self.put_record(object, attributes.checksums, from).await
+    }
+
+    /// What a bucket takes with the stripes of an object of another one; those of its own it has already.
+    fn room_of_shared(&self, bucket: &BucketRecord, source: &Object) -> Result<Option<Taken>, ObjectError> {
+        let Some(policy) = bucket.policy.filter(|_| source.record.bucket != bucket.id) else { return Ok(None) };
+        let mut chunks_bytes = 0;
+        for Span { stripe, .. } in &source.spans {
+            let of_all = u64::from(stripe.code.shape().chunks()) * Layout::chunk_bytes_of(stripe)?;
+            chunks_bytes += of_all.div_ceil(stripe.bands().len() as u64);
+        }
+        Ok(Some(self.stripes.rooms().take_anyway(bucket.id, &policy, source.record.bytes, chunks_bytes)))
     }
 
     /// Deletes. Deleting what is not there is no error.

@@ -32,7 +32,7 @@ pub(crate) enum Source {
     /// about as much there.
     Pack { packed: Box<Packed>, bytes: Bytes, room: Option<Taken> },
     /// Where others have named them.
-    Shared(ContentId),
+    Shared { content: ContentId, room: Option<Taken> },
 }
 
 /// A stripe that nobody names yet.
@@ -49,8 +49,7 @@ impl Source {
     pub(crate) fn end_taking(self, is_named: bool) {
         let rooms: Vec<Taken> = match self {
             Source::Stripes(stripes) => stripes.into_iter().filter_map(|unnamed| unnamed.room).collect(),
-            Source::Pack { room, .. } => room.into_iter().collect(),
-            Source::Shared(_) => Vec::new(),
+            Source::Pack { room, .. } | Source::Shared { room, .. } => room.into_iter().collect(),
         };
         rooms.into_iter().for_each(|room| if is_named { room.name() } else { room.leave() });
     }
@@ -62,7 +61,7 @@ impl Source {
                 NewContent::Stripes(stripes.iter().map(|unnamed| unnamed.new.clone()).collect())
             }
             Source::Pack { packed, .. } => NewContent::Part(packed.new.clone()),
-            Source::Shared(content) => NewContent::Shared(*content),
+            Source::Shared { content, .. } => NewContent::Shared(*content),
         }
     }
 }

@@ -453,6 +453,38 @@ async fn what_cannot_be_converted_takes_room_too() {
     }
 }
 
+/// A copy may share stripes that another bucket wrote fast: they count in its own from then on, not only when that is looked at.
+#[tokio::test]
+async fn what_is_shared_with_another_bucket_takes_room_in_it() {
+    let settings = claystone_stripe::Settings { bound_from_bytes: 0, ..claystone_stripe::Settings::default() };
+    let world = World::on(7, Settings::new("rs:2+1".parse().expect("valid")), settings).await;
+    let roomy: HeatPolicy = "rsm:2+2/rsm:4+2<=250%,0.25..1.00".parse().expect("valid");
+    world.objects.set_policy("bucket", Some(roomy)).await.expect("disks enough");
+    world.put("fast", &pattern(1, 4 << 20)).await.expect("room");
+    let source = world.object("fast").await.expect("there");
+    assert_eq!(source.codes(), [roomy.fast]);
+    let policy = HeatPolicy { percent_max: 160, ..roomy };
+    world.objects.create_bucket("other", "me", None).await.expect("made");
+    world.objects.set_policy("other", Some(policy)).await.expect("disks enough");
+    let other = world.objects.bucket("other").await.expect("there").id;
+    let rooms = world.stripes.rooms();
+    let copy = |bucket: &'static str, key: &'static str, precondition| {
+        let (objects, source) = (world.objects.clone(), source.clone());
+        async move { objects.copy(&source, bucket, key, Versioning::Off, precondition, Attributes::default()).await }
+    };
+    let before = rooms.begin_look(other);
+    copy("other", "copy", Precondition::None).await.expect("copied");
+    let taken = rooms.begin_look(other);
+    assert!(taken > before);
+    copy("other", "copy", Precondition::Absent).await.expect_err("there is one");
+    assert_eq!(rooms.begin_look(other), taken, "nothing came of it");
+    // What its own bucket holds already takes nothing more.
+    let own = world.objects.bucket("bucket").await.expect("there").id;
+    let before = rooms.begin_look(own);
+    copy("bucket", "again", Precondition::None).await.expect("copied");
+    assert_eq!(rooms.begin_look(own), before);
+}
+
 #[tokio::test]
 async fn what_is_new_is_no_longer_copies_where_disks_fill_up() {
     let world = World::new(6, "rs:4+2").await;
