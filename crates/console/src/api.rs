@@ -208,6 +208,10 @@ pub struct PolicyReport {
     pub part_data_bytes: Option<u64>,
     /// Bytes of chunks there for a hundred of these: each part keeps the bound by itself.
     pub part_percent: Option<f64>,
+    /// Bytes that chunks of what is written next may take beyond what they would under the compact code; none: nothing, until all of the
+    /// bucket was looked at.
+    #[serde(default)]
+    pub room_bytes: Option<u64>,
     /// Stripes by the reason for what they have.
     pub reasons: Vec<PolicyReason>,
     /// The stripes of the object that was asked for, in order.

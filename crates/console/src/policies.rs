@@ -57,7 +57,7 @@ async fn explain(
 }
 
 fn report(bucket: String, explanation: Explanation, of_object: bool) -> PolicyReport {
-    let Explanation { policy, space, part, half_life, stripes } = explanation;
+    let Explanation { policy, space, part, room_bytes, half_life, stripes } = explanation;
     let whole = space.is_some();
     let space = space.or(part).unwrap_or_default();
     let mut reasons: BTreeMap<&str, PolicyReason> = BTreeMap::new();
@@ -95,6 +95,7 @@ fn report(bucket: String, explanation: Explanation, of_object: bool) -> PolicyRe
         whole,
         part_data_bytes: part.map(|part| part.data_bytes),
         part_percent: part.map(|part| part.percent()),
+        room_bytes,
         reasons: reasons.into_values().collect(),
         stripes,
     }

@@ -106,6 +106,9 @@ pub struct Explanation {
     pub space: Option<Space>,
     /// What the part of it takes that the stripes lie in, if it is looked at in parts, each of which keeps the bound by itself.
     pub part: Option<Space>,
+    /// Bytes that chunks of what is written next may take beyond what they would under the compact code; `None`: nothing, until all of
+    /// the bucket was looked at.
+    pub room_bytes: Option<u64>,
     /// A read counts half after so long.
     pub half_life: Duration,
     /// Of an object's stripes in order, or of those of the bucket or its first part: each once.
@@ -309,7 +312,7 @@ impl Keeper {
         };
         let Some(policy) = bucket.policy else {
             let (space, part) = (Some(Space::default()), None);
-            return Ok(Explanation { policy: None, space, part, half_life, stripes: Vec::new() });
+            return Ok(Explanation { policy: None, space, part, room_bytes: None, half_life, stripes: Vec::new() });
         };
         let view = self.observe().await?;
         let (after, of_parts) = {
@@ -346,7 +349,8 @@ impl Keeper {
             Some((ids, _)) => ids.iter().filter_map(|id| all.get(id).cloned()).collect(),
             None => all.into_values().collect(),
         };
-        Ok(Explanation { policy: Some(policy), space, part, half_life, stripes })
+        let room_bytes = self.inner.stripes.rooms().left_bytes(bucket.id, &policy);
+        Ok(Explanation { policy: Some(policy), space, part, room_bytes, half_life, stripes })
     }
 
     /// How far conversions are, bucket by bucket.

@@ -129,6 +129,12 @@ impl Rooms {
         rooms.retain(|known, room| *known != bucket || room.has_unnamed());
     }
 
+    /// Bytes that chunks of what is written next may take beyond what they would under the compact code; `None`: it is not known.
+    pub fn left_bytes(&self, bucket: BucketId, policy: &HeatPolicy) -> Option<u64> {
+        let left = self.lock().get(&bucket)?.left(policy, 0, self.bound_from_bytes)?;
+        Some(left.max(0).unsigned_abs())
+    }
+
     /// So many bytes of objects are about to be written, whose chunks take one of these numbers of bytes. Takes room for the first for
     /// which writers have some, and says which it is; `None`: there is none for any.
     pub fn take(
@@ -140,8 +146,7 @@ impl Rooms {
     ) -> Option<(usize, Taken)> {
         let mut rooms = self.lock();
         let room = rooms.entry(bucket).or_default();
-        let (most, used) = room.used(policy, data_bytes, self.bound_from_bytes)?;
-        let left = most - most / SPARE_SHARE - used;
+        let left = room.left(policy, data_bytes, self.bound_from_bytes)?;
         let excess = chunks_bytes.into_iter().map(|chunks_bytes| policy.excess_bytes(data_bytes, chunks_bytes).max(0));
         let (at, excess_bytes) = excess.enumerate().find(|(_, excess)| *excess <= left.max(0))?;
         Some((at, room.hand_out(self.clone(), bucket, excess_bytes, data_bytes)))
@@ -194,6 +199,12 @@ impl Room {
         let data_bytes = found.data_bytes + named_bytes + more_bytes;
         let used = found.excess_bytes + (self.excess_bytes - found.excess_before);
         Some((policy.excess_bytes_max(data_bytes, bound_from_bytes), used))
+    }
+
+    /// What of it writers may take.
+    fn left(&self, policy: &HeatPolicy, more_bytes: u64, bound_from_bytes: u64) -> Option<i64> {
+        let (most, used) = self.used(policy, more_bytes, bound_from_bytes)?;
+        Some(most - most / SPARE_SHARE - used)
     }
 
     fn has_unnamed(&self) -> bool {
@@ -262,10 +273,15 @@ mod tests {
     fn an_unknown_bucket_has_no_room_and_an_empty_one_has_that_of_a_gibibyte() {
         let rooms = Rooms::new(GIB);
         assert!(!takes_fast(&rooms, 4096) && !rooms.is_known(BUCKET, &policy()));
+        assert_eq!(rooms.left_bytes(BUCKET, &policy()), None);
         assert!(rooms.take_for_split(BUCKET, &policy(), GIB).is_some());
         rooms.found_new(BUCKET, &policy());
         // A tenth of a gibibyte beyond 125 %, less a fourth of that.
+        let left = |of| Some(GIB / 40 * 3 - of).map(|left| left / 4096);
+        let told = || rooms.left_bytes(BUCKET, &policy()).map(|left| left / 4096);
+        assert_eq!(told(), left(0));
         assert!(takes_fast(&rooms, GIB / 4) && !takes_fast(&rooms, GIB / 8));
+        assert_eq!(told(), left(GIB / 16));
         assert!(rooms.take_for_split(BUCKET, &policy(), GIB / 40 + GIB / 100).is_some(), "which is for splits");
         assert!(rooms.take_for_split(BUCKET, &policy(), GIB / 25).is_none());
         let other = HeatPolicy { percent_max: 140, ..policy() };

@@ -1,6 +1,7 @@
 //! `claystone policy`: how the redundancy of buckets follows what is read.
 
 use anyhow::anyhow;
+use claystone_code::CodeSpec;
 use claystone_console::api;
 use claystone_meta::{Fresh, HeatPolicy, Reads};
 use hyper::Method;
@@ -213,7 +214,7 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
         policy.disks_min(),
     );
     text.push_str(&format!(
-        "\n{} {:.1} % of {}.{}\n{}\
+        "\n{} {:.1} % of {}.{}\n{}{}\
          Counted are all chunks of its objects and of their older versions; not parts of uploads that are not complete, nor what is \
          deleted and not reclaimed yet.\n",
         if report.whole { "Now it takes" } else { "It is looked at in parts, and not all were yet. This one takes" },
@@ -221,6 +222,7 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
         bytes(report.data_bytes),
         unchanged(report),
         of_part(report, key),
+        of_room(report, compact),
     ));
     if let Some(key) = key {
         if report.stripes.is_empty() {
@@ -247,6 +249,17 @@ fn of_part(report: &api::PolicyReport, key: Option<&str>) -> String {
         "It is looked at in parts, each of which keeps the bound by itself: the one {which} takes {percent:.1} % of {}.\n",
         bytes(data)
     )
+}
+
+/// What the bound leaves to what is written next.
+fn of_room(report: &api::PolicyReport, compact: CodeSpec) -> String {
+    match report.room_bytes {
+        None => format!(
+            "Upkeep has not looked at all of it since the start: until then what is written is {compact} at once.\n"
+        ),
+        Some(0) => format!("There is no room below the bound: what is written next is {compact} at once.\n"),
+        Some(room) => format!("What is written next may take {} more than under {compact}.\n", bytes(room)),
+    }
 }
 
 /// What of a bucket's chunks the bound changes last, or not now.
