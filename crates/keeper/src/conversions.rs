@@ -13,7 +13,7 @@
 //! Nothing is made fresh again. What is fresh and cold but has no partner is made fast, and may find one among those.
 //!
 //! Invariants:
-//! 1. A split is planned only if all planned splits together leave the bucket below its bound by [`MARGIN_PERCENT`], counted
+//! 1. A split is planned only if all planned splits together leave the bucket below its bound by a [`MARGIN_SHARE`] of its room, counted
 //!    from what there is now and not from what planned merges will save: so the bound is kept, whatever of the plan fails.
 //! 2. With a fixed heat, carrying plans out comes to an end. Merged for cold: the heat of the whole is that of its parts, so it
 //!    is below `hot_above`. Split for heat: the parts are above `cold_below`, and what would merge them is a bucket over its
@@ -416,7 +416,7 @@ pub fn plan_conversions(snapshot: &BucketSnapshot, limit: usize) -> Vec<Change> 
             snapshot.ready(compact).filter(|stripe| stripe.heat > hot_above.count()).collect();
         hot.sort_by(|one, other| other.heat.total_cmp(&one.heat).then(one.stripe.cmp(&other.stripe)));
         let planned: BTreeSet<StripeId> = changes.iter().flat_map(|change| change.sources.iter().copied()).collect();
-        let percent_most = f64::from(percent_max) - MARGIN_PERCENT;
+        let percent_most = percent_most(&snapshot.policy);
         let mut splits = Vec::new();
         // What all other changes give back; what planned splits take; what those take for which others give way, less what these give.
         let given_back = (i128::from(space.chunks_bytes()) - bound_bytes - over_bytes) as i64;
@@ -504,6 +504,13 @@ fn splits_of_dead(snapshot: &BucketSnapshot) -> impl Iterator<Item = Change> {
             why,
         })
     })
+}
+
+/// What a bucket takes at most when splits end, in percent.
+fn percent_most(policy: &HeatPolicy) -> f64 {
+    let (compact, percent_max) = (policy.compact.shape(), f64::from(policy.percent_max));
+    let percent_compact = 100.0 * f64::from(compact.chunks()) / f64::from(compact.data);
+    percent_max - (percent_max - percent_compact) / MARGIN_SHARE
 }
 
 /// Bytes of chunks that splitting gives back: less than none.
@@ -641,8 +648,9 @@ impl<'a> Pool<'a> {
 /// What gives way is read less than one part in so many of what it gives way to, so that no two of them change places again and
 /// again while reads come by chance.
 const HOTTER: f64 = 4.0;
-/// Splits end this far below the bound, so that what is written next does not have them undone.
-const MARGIN_PERCENT: f64 = 2.0;
+/// Splits leave one part in so many of what is between the compact code and the bound, so that ends of objects and packs that are written next do
+/// not have them undone.
+const MARGIN_SHARE: f64 = 20.0;
 /// Partners looked at for one stripe: with fast stripes written in lanes, the chance that none of so many is on other disks
 /// is nil.
 const PARTNERS_MAX: usize = 128;

@@ -151,7 +151,7 @@ fn over_the_bound_the_coldest_are_merged_until_it_is_met() {
 
 #[test]
 fn the_hottest_are_split_while_the_bound_less_a_margin_allows_it() {
-    // One of five fast takes 140 %, which is the bound: the margin of 2 % keeps it from that.
+    // One of five fast takes 140 %, which is the bound: the margin keeps it from that.
     let lrc = policy("lrc");
     let five = |heat| (0..5).map(|at| compact(&lrc, at, 64, if at == 3 { heat } else { 0.0 })).collect::<Vec<_>>();
     let now = snapshot(lrc, five(2.0));
