@@ -106,6 +106,37 @@ fn a_trace_is_replayed_on_a_volume() {
 }
 
 #[test]
+fn a_trace_is_replayed_by_other_methods() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("week.csv"), week()).expect("written");
+    let run = ["bench", "trace", "week.csv", "--json", "--dir", ".", "--reserve", "16M"];
+    for (method, redundancy) in
+        [("naive", "rs:2+1"), ("parity-log", "rs:2+1"), ("speculative", "rs:2+1"), ("replicas", "replica:2")]
+    {
+        let by = ["--redundancy", redundancy, "--scratch", method];
+        let rows = rows(&scratch.run(&[&run[..], &by].concat()));
+        let case = format!("replay {redundancy} {method} 4KiB depth 16");
+        assert_eq!(value(&rows, &case, "writes", "value"), 175.0);
+        assert_eq!(value(&rows, &case, "reads", "value"), 7.0);
+        assert!(value(&rows, &case, "write_p99_ms", "value") > 0.0);
+        assert_eq!(value(&rows, &case, "log_replays", "value"), 0.0, "logs have room for a week");
+        assert!(rows.iter().all(|row| row["metric"] != "merges"), "{method}");
+    }
+    // 1,000 requests fill logs of a mebibyte.
+    let made = ["bench", "trace", "--json", "--dir", ".", "--limit", "1000", "--size", "64M", "--reserve", "1M"];
+    let rows = rows(&scratch.run(&[&made[..], &["--redundancy", "rs:2+1", "--scratch", "parity-log"]].concat()));
+    assert!(value(&rows, "replay rs:2+1 parity-log 4KiB depth 16", "log_replays", "value") > 0.0);
+    for (by, said) in [
+        (&["--scratch", "naive", "--simulate"][..], "cannot be used with"),
+        (&["--scratch", "replicas"], "goes with replica:N"),
+        (&["--scratch", "naive", "--redundancy", "replica:3/rs:4+2"], "has one code"),
+    ] {
+        let refused = scratch.run(&[&run[..], by].concat());
+        assert!(!refused.ok() && refused.err.contains(said), "{by:?}: {}", refused.err);
+    }
+}
+
+#[test]
 fn without_a_trace_one_is_made() {
     let scratch = Scratch::new();
     let run = ["bench", "trace", "--json", "--dir", ".", "--limit", "500", "--size", "64M", "--reserve", "32M"];

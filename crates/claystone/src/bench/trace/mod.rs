@@ -1,5 +1,5 @@
 //! Requests of real block devices, recorded by others, or made here: what their writes cost in updates of parity, counted
-//! (`simulate`), and carried out on a volume (`replay`).
+//! (`simulate`), and carried out on a volume, or on a scratch volume that is kept by another method (`replay`).
 //!
 //! Invariants:
 //! 1. Both see the same requests, laid out alike: stripes that the trace touches lie side by side in their order, and what is
@@ -18,6 +18,7 @@ use claystone_code::CodeSpec;
 use claystone_meta::Redundancy;
 use claystone_model::trace::TraceFormat;
 use claystone_model::{PageCosts, StripeShape};
+use claystone_volume::comparators::UpdateMethod;
 use claystone_volume::costs;
 
 pub use self::input::Input;
@@ -36,6 +37,8 @@ pub struct Choice {
     pub limit: Option<usize>,
     /// What the stripes get.
     pub redundancy: Redundancy,
+    /// Kept by this method on a scratch volume, instead of on a volume; in a replay.
+    pub scratch: Option<UpdateMethod>,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Where disks and a database are made; `None`: the system's place for temporary files.

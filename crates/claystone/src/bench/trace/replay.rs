@@ -1,8 +1,8 @@
-//! A trace's requests carried out on a volume of this process, at the trace's times or one behind the other.
+//! A trace's requests carried out on a volume of this process, or on a scratch volume, at the trace's times or one behind the other.
 //!
 //! Invariants:
 //! 1. The volume is written all over and merged before the first request, and all that waits is merged behind the last: each
-//!    row that the trace writes is in at least one update of parity.
+//!    row that the trace writes is in at least one update of parity. So is a scratch volume, whose logs are replayed in the end.
 //! 2. At the trace's times a request counts from when it was due, not from when it could begin.
 //! 3. Requests under way are bounded.
 //!
@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
+use claystone_meta::Redundancy;
 use claystone_model::trace::Request;
 use claystone_model::{Bound, Folded, folded_updates};
-use claystone_volume::{Blocks, Durable, MergeReport, NewVolume, Settings, Volume, Volumes};
+use claystone_volume::comparators::UpdateMethod;
+use claystone_volume::{Blocks, Durable, MergeReport, NewVolume, Scratch, Settings, Volume, VolumeStatus, Volumes};
 use tokio::sync::Semaphore;
 
 use super::{COSTS, Choice, Input};
@@ -58,7 +60,7 @@ pub struct Pace {
     pub speed: Speed,
     /// Requests at once at the greatest speed.
     pub depth: usize,
-    /// Bytes of the log that may wait to be merged.
+    /// Bytes of the log that may wait to be merged, or of a scratch volume's logs to be replayed.
     pub reserve_bytes: u64,
     /// The volume is no longer than this.
     pub device_bytes_max: u64,
@@ -71,15 +73,76 @@ pub struct Replay {
     case: String,
     reads: Sample,
     writes: Sample,
-    merged: MergeReport,
-    merges: u64,
-    /// The same requests with the same reserve, counted, if each write updates parity.
-    simulated: Option<Folded>,
-    /// With two forms: stripes that were mirrored and coded in the end.
-    forms: Option<[u64; 2]>,
+    upkeep: Upkeep,
     device_bytes: u64,
     reserve_bytes: u64,
     foreign: f64,
+}
+
+/// What was done for what the requests wrote.
+#[derive(Debug)]
+enum Upkeep {
+    /// Of a volume.
+    Merged {
+        report: MergeReport,
+        merges: u64,
+        /// The same requests with the same reserve, counted, if each write updates parity.
+        simulated: Option<Folded>,
+        /// With two forms: stripes that were mirrored and coded in the end.
+        forms: Option<[u64; 2]>,
+    },
+    /// Of a scratch volume: how often its logs were replayed while requests waited.
+    Replayed { replays: u64 },
+}
+
+/// What requests are carried out on.
+#[derive(Debug)]
+enum Device {
+    Volume {
+        volume: Volume,
+        /// How it was before the first request.
+        before: Box<VolumeStatus>,
+    },
+    Scratch(Arc<Scratch>),
+}
+
+impl Device {
+    async fn new(volumes: &Volumes, new: NewVolume, scratch: Option<UpdateMethod>) -> anyhow::Result<Device> {
+        if let Some(method) = scratch {
+            return Ok(Device::Scratch(volumes.create_scratch(new, method).await?));
+        }
+        let volume = written(volumes, new).await?;
+        let before = Box::new(volume.status());
+        Ok(Device::Volume { volume, before })
+    }
+
+    fn blocks(&self) -> Arc<dyn Blocks> {
+        match self {
+            Device::Volume { volume, .. } => Arc::new(volume.clone()),
+            Device::Scratch(scratch) => scratch.device.clone(),
+        }
+    }
+
+    /// Brings all that waits into its place.
+    async fn settle(self, redundancy: &Redundancy, simulated: Option<Folded>) -> anyhow::Result<Upkeep> {
+        let (volume, before) = match self {
+            Device::Volume { volume, before } => (volume, before),
+            Device::Scratch(scratch) => {
+                let replays = scratch.device.replays();
+                scratch.device.replay().await?;
+                return Ok(Upkeep::Replayed { replays });
+            }
+        };
+        volume.merge_all().await?;
+        let after = volume.status();
+        ensure!(after.diff_pages == 0, "{} pages were not merged", after.diff_pages);
+        Ok(Upkeep::Merged {
+            report: since(after.merged, before.merged),
+            merges: after.merges - before.merges,
+            simulated,
+            forms: redundancy.mirroring.map(|_| [after.mirrored.stripes, after.coded.stripes]),
+        })
+    }
 }
 
 /// Replays a trace.
@@ -95,45 +158,40 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
     wrap(&mut input.requests, device_bytes);
     let chunks = choice.redundancy.chunks_max();
     let settings = settings(pace.reserve_bytes, u64::from(chunks) * shape.chunk_bytes);
-    let reserve_bytes = settings.segments_max() * settings.segment_bytes;
+    let log_bytes = settings.segments_max() * settings.segment_bytes;
     let bound = Bound::Log {
-        bytes: reserve_bytes,
+        bytes: log_bytes,
         merge_from_percent: settings.merge_from_percent,
         segment_bytes: settings.segment_bytes,
         copies: choice.copies().into(),
     };
     let count = || folded_updates(&input.requests, device_bytes, shape, bound, &COSTS);
-    let simulated = choice.updated().map(|_| count());
+    let simulated = choice.updated().filter(|_| choice.scratch.is_none()).map(|_| count());
     let place = scratch(choice.directory.as_deref())?;
     let Machine { env, meta, members } = Machine::new(place.path(), choice.disks()).await?;
     let stripes = stripes_on(&env, &meta, members).await?;
     let volumes = Volumes::new(env, meta, stripes, settings);
     let new = NewVolume { page_bytes: choice.page_bytes, ..NewVolume::new("trace", device_bytes, choice.redundancy) };
-    let volume = written(&volumes, new).await?;
-    let before = volume.status();
+    let device = Device::new(&volumes, new, choice.scratch).await?;
     let counters = Counters::now(&[]);
-    let (reads, writes) = play(&volume, &input.requests, pace).await?;
+    let (reads, writes) = play(&device.blocks(), &input.requests, pace).await?;
     let foreign = Counters::now(&[]).foreign_since(counters);
-    volume.merge_all().await?;
-    let after = volume.status();
+    let upkeep = device.settle(&choice.redundancy, simulated).await?;
     volumes.stop().await;
-    ensure!(after.diff_pages == 0, "{} pages were not merged", after.diff_pages);
     let page = bytes(choice.page_bytes.into());
     let speed = match pace.speed {
         Speed::Max => format!("depth {}", pace.depth),
         Speed::Times(times) => format!("{times}x"),
     };
+    let method = choice.scratch.map(|method| format!("{method} ")).unwrap_or_default();
     Ok(Replay {
         input,
-        case: format!("replay {} {} {speed}", choice.redundancy, page.replace(".0 ", "")),
+        case: format!("replay {} {method}{} {speed}", choice.redundancy, page.replace(".0 ", "")),
         reads,
         writes,
-        merged: since(after.merged, before.merged),
-        merges: after.merges - before.merges,
-        simulated,
-        forms: choice.redundancy.mirroring.map(|_| [after.mirrored.stripes, after.coded.stripes]),
+        upkeep,
         device_bytes,
-        reserve_bytes,
+        reserve_bytes: if choice.scratch.is_some() { pace.reserve_bytes } else { log_bytes },
         foreign,
     })
 }
@@ -156,15 +214,15 @@ fn wrap(requests: &mut [Request], device_bytes: u64) {
 }
 
 /// Carries out requests. Returns those that read and those that wrote.
-async fn play(volume: &Volume, requests: &[Request], pace: &Pace) -> anyhow::Result<(Sample, Sample)> {
+async fn play(blocks: &Arc<dyn Blocks>, requests: &[Request], pace: &Pace) -> anyhow::Result<(Sample, Sample)> {
     let longest = requests.iter().map(|request| request.bytes).max().unwrap_or(0);
     let content = load::content(longest as usize);
     let requests: Arc<[Request]> = requests.iter().copied().filter(|request| request.bytes > 0).collect();
     let progress = Progress::timed("replaying", requests.len() as u64);
     let begin = Instant::now();
     let latencies = match pace.speed {
-        Speed::Max => at_depth(volume, &requests, content, pace.depth, &progress).await?,
-        Speed::Times(times) => at_times(volume, &requests, content, times, &progress).await?,
+        Speed::Max => at_depth(blocks, &requests, content, pace.depth, &progress).await?,
+        Speed::Times(times) => at_times(blocks, &requests, content, times, &progress).await?,
     };
     let seconds = begin.elapsed().as_secs_f64();
     progress.end();
@@ -178,7 +236,7 @@ async fn play(volume: &Volume, requests: &[Request], pace: &Pace) -> anyhow::Res
 
 /// One behind the other, `depth` at once.
 async fn at_depth(
-    volume: &Volume,
+    blocks: &Arc<dyn Blocks>,
     requests: &Arc<[Request]>,
     content: Bytes,
     depth: usize,
@@ -187,7 +245,7 @@ async fn at_depth(
     let next = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = (0..depth)
         .map(|_| {
-            let (volume, requests) = (volume.clone(), requests.clone());
+            let (blocks, requests) = (blocks.clone(), requests.clone());
             let (next, content, progress) = (next.clone(), content.clone(), progress.clone());
             tokio::spawn(async move {
                 let mut latencies = Vec::new();
@@ -195,7 +253,7 @@ async fn at_depth(
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(request) = requests.get(at) else { return anyhow::Ok(latencies) };
                     let begin = Instant::now();
-                    carry_out(&volume, request, &content).await?;
+                    carry_out(&*blocks, request, &content).await?;
                     latencies.push((at, begin.elapsed()));
                     progress.step(1);
                 }
@@ -213,7 +271,7 @@ async fn at_depth(
 
 /// Each when it is due.
 async fn at_times(
-    volume: &Volume,
+    blocks: &Arc<dyn Blocks>,
     requests: &Arc<[Request]>,
     content: Bytes,
     times: f64,
@@ -231,10 +289,10 @@ async fn at_times(
         if outcome.lock().unwrap_or_else(PoisonError::into_inner).is_err() {
             break;
         }
-        let (volume, content) = (volume.clone(), content.clone());
+        let (blocks, content) = (blocks.clone(), content.clone());
         let (outcome, progress) = (outcome.clone(), progress.clone());
         tokio::spawn(async move {
-            let done = carry_out(&volume, &request, &content).await;
+            let done = carry_out(&*blocks, &request, &content).await;
             let latency = due.elapsed();
             let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             match (done, &mut *outcome) {
@@ -262,12 +320,12 @@ async fn wait_until(due: Instant) {
     }
 }
 
-async fn carry_out(volume: &Volume, request: &Request, content: &Bytes) -> anyhow::Result<()> {
+async fn carry_out(blocks: &dyn Blocks, request: &Request, content: &Bytes) -> anyhow::Result<()> {
     if request.is_write {
-        volume.write(request.offset, content.slice(..request.bytes as usize), Durable::WithFlush).await?;
+        blocks.write(request.offset, content.slice(..request.bytes as usize), Durable::WithFlush).await?;
     } else {
         let range = ByteRange { offset: request.offset, bytes: request.bytes.into() };
-        let read: u64 = volume.read(range).await?.iter().map(claystone_volume::Stretch::bytes).sum();
+        let read: u64 = blocks.read(range).await?.iter().map(claystone_volume::Stretch::bytes).sum();
         ensure!(read == range.bytes, "{read} of {} bytes were read", range.bytes);
     }
     Ok(())
@@ -321,19 +379,26 @@ impl Replay {
                 figure(&format!("{kind}_{name}_ms"), sample.percentile_ms(share), "ms", None);
             }
         }
-        figure("merges", self.merges as f64, "", None);
-        figure("pages_merged", self.merged.pages as f64, "", None);
-        if let Some(simulated) = self.simulated {
+        let (merged, merges, simulated, forms) = match &self.upkeep {
+            Upkeep::Replayed { replays } => {
+                figure("log_replays", *replays as f64, "", None);
+                return figures;
+            }
+            Upkeep::Merged { report, merges, simulated, forms } => (report, merges, simulated, forms),
+        };
+        figure("merges", *merges as f64, "", None);
+        figure("pages_merged", merged.pages as f64, "", None);
+        if let Some(simulated) = simulated {
             let naive = simulated.row_writes as f64;
-            figure("parity_updates", self.merged.parity_updates as f64, "", Some(("naive", naive)));
+            figure("parity_updates", merged.parity_updates as f64, "", Some(("naive", naive)));
             figure("parity_updates_simulated", simulated.row_updates as f64, "", Some(("naive", naive)));
         }
-        if let Some([mirrored, coded]) = self.forms {
-            figure("stripes_mirrored", mirrored as f64, "", None);
-            figure("stripes_coded", coded as f64, "", None);
+        if let Some([mirrored, coded]) = forms {
+            figure("stripes_mirrored", *mirrored as f64, "", None);
+            figure("stripes_coded", *coded as f64, "", None);
         }
-        figure("sectors_read", self.merged.sectors_read as f64, "sectors", None);
-        figure("sectors_written", self.merged.sectors_written as f64, "sectors", None);
+        figure("sectors_read", merged.sectors_read as f64, "sectors", None);
+        figure("sectors_written", merged.sectors_written as f64, "sectors", None);
         figures
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use claystone_meta::Redundancy;
 use claystone_model::trace::TraceFormat;
+use claystone_volume::comparators::UpdateMethod;
 
 use crate::bench::trace::replay::{self, Pace, Speed};
 use crate::bench::trace::{Choice, simulate};
@@ -27,6 +28,10 @@ pub struct Trace {
     /// The redundancy of the volume, as for `volume create`; with --simulate one code with parity: rs:K+M, lrc:K+L+G or pc:RxC
     #[arg(long, default_value = "rs:4+2")]
     redundancy: Redundancy,
+    /// To compare with: replay on a scratch volume, written in place by `naive`, `parity-log`, `speculative` or `replicas` (of
+    /// `replica:N`)
+    #[arg(long, value_name = "METHOD", conflicts_with = "simulate")]
+    scratch: Option<UpdateMethod>,
     /// Bytes of a page: 1k, 2k, 4k or 8k
     #[arg(long, default_value = "4k")]
     page: Size,
@@ -42,7 +47,7 @@ pub struct Trace {
     /// Requests at once at the speed `max`
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
-    /// Bytes of the log that may wait to be merged, in a replay
+    /// Bytes of the log that may wait to be merged, or of a scratch volume's to be replayed into parity, in a replay
     #[arg(long, default_value = "64M")]
     reserve: Size,
     /// The longest volume to replay on: what the trace touches beyond it is wrapped around
@@ -72,6 +77,7 @@ impl Trace {
             volume: self.volume,
             limit: self.limit,
             redundancy: self.redundancy,
+            scratch: self.scratch,
             page_bytes,
             directory: self.dir,
         };
