@@ -16,6 +16,8 @@ use claystone_env::Worker;
 use claystone_host::ThreadWorker;
 use claystone_meta::{SqliteMeta, Workers};
 
+use crate::table::counted;
+
 /// Copies the database to `target`, which must not exist, and returns the copy's length in bytes.
 ///
 /// # Errors
@@ -37,7 +39,8 @@ async fn copy(database: &SqliteMeta, part: &Path, target: &Path) -> anyhow::Resu
     database.snapshot_to(part).await.with_context(|| format!("copying to {}", part.display()))?;
     let problems = check(part).await.context("reading the copy back")?;
     if let Some(first) = problems.first() {
-        bail!("the records contradict each other in {} ways, so no copy was kept; the first: {first}", problems.len());
+        let ways = counted(problems.len() as u64, "way", "ways");
+        bail!("the records contradict each other in {ways}, so no copy was kept; the first: {first}");
     }
     let file = File::open(part)?;
     file.sync_all()?;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub use claystone_keeper::counted;
+
 /// Rows under a heading.
 #[derive(Debug)]
 pub struct Table {
@@ -67,6 +69,12 @@ mod tests {
         let mut table = Table::new(&["a", "long name"]);
         table.row(["wide cell".to_owned(), "x".to_owned()]);
         assert_eq!(table.to_string(), "A          LONG NAME\nwide cell  x\n");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let pages = |count| counted(count, "page", "pages");
+        assert_eq!([0, 1, 2].map(pages), ["0 pages", "1 page", "2 pages"]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn a_file_goes_out_is_damaged_is_repaired_and_comes_back() {
 
     let repaired = scratch.run(&["code", "repair", "parts"]);
     assert!(repaired.ok(), "{}", repaired.err);
-    assert!(repaired.out.contains("rebuilt 1 chunk files, mended 1 sectors"), "{}", repaired.out);
+    assert!(repaired.out.contains("rebuilt 1 chunk file, mended 1 sector"), "{}", repaired.out);
     assert_eq!(fs::read(scratch.path("parts/photo.raw.03.clay")).expect("there"), lost);
     assert!(scratch.run(&["code", "verify", "parts"]).ok());
     assert!(scratch.run(&["code", "repair", "parts"]).out.contains("nothing to repair"));

@@ -24,7 +24,7 @@ fn an_image_becomes_a_disk_and_is_checked_scrubbed_and_grown() {
     let info = json(&info.out);
     assert_eq!((&info["label"], &info["group_parity"], &info["copies"]), (&"attic".into(), &5.into(), &2.into()));
     assert_eq!(info["bytes"], 64 << 20);
-    assert!(scratch.run(&["disk", "info", "attic.img"]).out.contains("1 nodes"));
+    assert!(scratch.run(&["disk", "info", "attic.img"]).out.contains("1 node\n"));
 
     let check = scratch.run(&["disk", "check", "attic.img", "--json"]);
     assert!(check.ok(), "{}", check.err);

@@ -212,7 +212,7 @@ fn sectors_that_are_lost_with_an_old_solid_state_drive_are_told() {
     let replaced = scratch.run(&["disk", "replace-ssd", "hdd.img", "--with", "new.img"]);
     assert!(!replaced.ok() && replaced.err.contains("LOST"), "{}{}", replaced.out, replaced.err);
     let info = scratch.run(&["disk", "info", "hdd.img"]);
-    assert!(info.ok() && info.out.contains("1 sectors cannot be read"), "{}{}", info.out, info.err);
+    assert!(info.ok() && info.out.contains("1 sector cannot be read"), "{}{}", info.out, info.err);
     let pair = json(&scratch.run(&["disk", "info", "hdd.img", "--json"]).out)["sectors"]["pair"].clone();
     assert_eq!((&pair["ssd"], &pair["lost_sectors"]), (&"present".into(), &1.into()));
     // What was lost before is not told again.

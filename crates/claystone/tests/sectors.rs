@@ -133,7 +133,7 @@ fn a_sector_that_reads_wrong_is_mended_while_the_store_runs() {
     let up = start(&scratch);
     let scrub = scratch.run(&["scrub", "--wait"]);
     assert!(scrub.ok(), "{}{}", scrub.out, scrub.err);
-    assert!(scrub.out.starts_with("read 24.1 MiB of 1 stripes: 1 whole"), "{}", scrub.out);
+    assert!(scrub.out.starts_with("read 24.1 MiB of 1 stripe: 1 whole"), "{}", scrub.out);
     // The page of numbers is made anew now and then.
     until("the mended sector's count", || {
         let lines = metrics(&up);
@@ -146,7 +146,7 @@ fn a_sector_that_reads_wrong_is_mended_while_the_store_runs() {
     assert!(up.stop().success());
     let info = scratch.run(&["disk", "info", "one.img"]);
     assert!(
-        info.out.contains("mended         1 sectors, 1 of them had read wrong"),
+        info.out.contains("mended         1 sector, 1 of them had read wrong"),
         "counts outlive the store: {}",
         info.out
     );

@@ -25,6 +25,7 @@ use crate::plan::{Task, plan_drain};
 use crate::progress::JobKind;
 use crate::repair::Outcome;
 use crate::snapshot::Snapshot;
+use crate::status::counted;
 use crate::view::View;
 use crate::{Keeper, KeeperError};
 
@@ -75,7 +76,8 @@ impl Keeper {
         }
         let chunks = round.waiting_chunks;
         let waiting = (round.chunks == 0 && chunks > 0).then(|| {
-            format!("waiting for a disk: {chunks} chunks of draining disks have none to go to; add one with `claystone disk add PATH`")
+            let chunks = counted(chunks, "chunk of draining disks has", "chunks of draining disks have");
+            format!("waiting for a disk: {chunks} none to go to; add one with `claystone disk add PATH`")
         });
         self.job_left(JobKind::Drain, left, waiting);
         Ok(round)

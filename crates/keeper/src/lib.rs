@@ -61,6 +61,6 @@ pub use settings::{Settings, SettingsError};
 pub use snapshot::{Condition, Exposure, Outlook, Snapshot};
 pub use status::{
     AtRisk, ConversionBytes, ConversionTotals, DiskStatus, Overall, PairStatus, PolicyStatus, RepairTotals,
-    ScrubReport, SectorStatus, Status, StripeCounts, Unreachable,
+    ScrubReport, SectorStatus, Status, StripeCounts, Unreachable, counted,
 };
 pub use why::Why;

@@ -12,7 +12,7 @@ use crate::backoff::Cause;
 use crate::notes::over_bound;
 use crate::progress::JobReport;
 use crate::snapshot::Snapshot;
-use crate::status::{AtRisk, DiskStatus, SectorStatus, Status, StripeCounts};
+use crate::status::{AtRisk, DiskStatus, SectorStatus, Status, StripeCounts, counted};
 use crate::survey::{AT_RISK_MAX, at_risk_of};
 use crate::view::View;
 use crate::{Keeper, KeeperError};
@@ -145,7 +145,8 @@ fn parity_note(disk: &DiskStatus) -> Option<String> {
 fn log_note(disk: &DiskStatus) -> Option<String> {
     let DiskStatus { id, path, logs, .. } = disk;
     let waits = disk.state != "active" && disk.chunks == 0 && *logs > 0;
-    waits.then(|| format!("disk {id} at {path} is kept until the logs of {logs} volumes have left it"))
+    let volumes = counted(*logs, "volume", "volumes");
+    waits.then(|| format!("disk {id} at {path} is kept until the logs of {volumes} have left it"))
 }
 
 const AT_RISK_LOOKED_AT_MAX: usize = 1000;

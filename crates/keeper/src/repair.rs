@@ -52,7 +52,7 @@ use crate::plan::{Plan, Task, plan_repairs};
 use crate::progress::JobKind;
 use crate::scrub::Look;
 use crate::snapshot::Snapshot;
-use crate::status::RepairTotals;
+use crate::status::{RepairTotals, counted};
 use crate::view::View;
 use crate::waiting::WaitingChange;
 use crate::{Keeper, KeeperError};
@@ -425,17 +425,21 @@ fn waiting_for(plan: &Plan) -> Option<String> {
     let mut reasons = Vec::new();
     if chunks > 0 {
         reasons.push(format!(
-            "waiting for a disk: {chunks} chunks have none to go to; add one with `claystone disk add PATH`"
+            "waiting for a disk: {} none to go to; add one with `claystone disk add PATH`",
+            counted(chunks, "chunk has", "chunks have")
         ));
     }
     if unreachable > 0 {
-        reasons.push(format!("waiting for absent disks: {unreachable} stripes cannot be recovered without them"));
+        let stripes = counted(unreachable as u64, "stripe", "stripes");
+        reasons.push(format!("waiting for absent disks: {stripes} cannot be recovered without them"));
     }
     if lost > 0 {
-        reasons.push(format!("{lost} stripes have lost more chunks than their code can recover"));
+        let (one, many) = ("stripe has lost more chunks than its", "stripes have lost more chunks than their");
+        reasons.push(format!("{} code can recover", counted(lost as u64, one, many)));
     }
     if plan.deferred > 0 {
-        reasons.push(format!("{} stripes could not be rebuilt and are tried again later", plan.deferred));
+        let (one, many) = ("stripe could not be rebuilt and is", "stripes could not be rebuilt and are");
+        reasons.push(format!("{} tried again later", counted(plan.deferred, one, many)));
     }
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }

@@ -62,12 +62,25 @@ impl fmt::Display for Overall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Overall::Healthy => f.write_str("healthy: every chunk is in place and verified"),
-            Overall::Unverified { stripes } => write!(f, "{stripes} stripes are not verified yet"),
-            Overall::Degraded { stripes } => write!(f, "degraded: {stripes} stripes lack a chunk, none is at risk"),
-            Overall::AtRisk { stripes } => write!(f, "at risk: {stripes} stripes do not survive one more loss"),
-            Overall::DataLost { stripes } => write!(f, "data lost: {stripes} stripes cannot be recovered"),
+            Overall::Unverified { stripes } => {
+                write!(f, "{} not verified yet", counted(*stripes, "stripe is", "stripes are"))
+            }
+            Overall::Degraded { stripes } => {
+                write!(f, "degraded: {} a chunk, none is at risk", counted(*stripes, "stripe lacks", "stripes lack"))
+            }
+            Overall::AtRisk { stripes } => {
+                write!(f, "at risk: {} not survive one more loss", counted(*stripes, "stripe does", "stripes do"))
+            }
+            Overall::DataLost { stripes } => {
+                write!(f, "data lost: {} cannot be recovered", counted(*stripes, "stripe", "stripes"))
+            }
         }
     }
+}
+
+/// How many, in words: `1 page`, `2 pages`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Stripes by what is known of them.

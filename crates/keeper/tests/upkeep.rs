@@ -236,7 +236,7 @@ fn without_another_disk_repair_waits_and_says_so_and_goes_on_when_one_is_added()
         assert_eq!((round.chunks, round.failed, round.waiting_chunks), (0, 0, 1));
         assert_eq!(store.stripe(stripe.id).await.places, stripe.places, "nothing moves without a disk to go to");
         let status = store.keeper.status().await.expect("the database answers");
-        assert!(status.waiting[0].starts_with("waiting for a disk: 1 chunks"), "{:?}", status.waiting);
+        assert!(status.waiting[0].starts_with("waiting for a disk: 1 chunk has"), "{:?}", status.waiting);
         assert_eq!(status.jobs[0].eta_seconds, None);
         store.add_disk().await;
         assert_eq!(store.settle().await.repaired, 1);
@@ -556,7 +556,7 @@ fn what_cannot_be_rebuilt_keeps_nothing_else_from_upkeep() {
         let status = store.keeper.status().await.expect("the database answers");
         let repair = status.jobs.iter().find(|job| job.kind == JobKind::Repair).expect("some is left");
         let says = repair.waiting.as_deref().expect("it stands still");
-        assert!(says.contains("1 stripes could not be rebuilt and are tried again later"), "{says}");
+        assert!(says.contains("1 stripe could not be rebuilt and is tried again later"), "{says}");
         let new = store.put("new", "rs:4+2", 70_000).await;
         store.env.clock.sleep(Duration::from_secs(120)).await;
         assert!(store.stripe(new.id).await.verified.is_some(), "it is read back all the same");
@@ -799,7 +799,7 @@ fn a_disk_is_kept_until_the_logs_of_volumes_have_left_it() {
             }
             let status = store.keeper.status().await.expect("the database answers");
             assert_eq!(status.disks.iter().map(|disk| disk.logs).collect::<Vec<_>>(), [1, 1, 0, 0]);
-            assert!(status.waiting[0].ends_with("until the logs of 1 volumes have left it"), "{:?}", status.waiting);
+            assert!(status.waiting[0].ends_with("until the logs of 1 volume have left it"), "{:?}", status.waiting);
             assert_eq!(status.waiting.len(), 1, "{:?}", status.waiting);
 
             store.meta.set_log(lease, log_on([1, 3])).await.expect("the last lease");

@@ -10,7 +10,7 @@ use super::{At, print_json};
 use crate::admin::AdminClient;
 use crate::output::output;
 use crate::settings::policy_named;
-use crate::table::{Table, bytes, seconds};
+use crate::table::{Table, bytes, counted, seconds};
 
 /// How the redundancy of buckets follows what is read.
 #[derive(Debug, clap::Args)]
@@ -137,7 +137,7 @@ async fn chosen(client: &AdminClient) -> anyhow::Result<HeatPolicy> {
 
 fn there_are(policies: &api::Policies) -> String {
     match policies.nodes {
-        0 | 1 => format!("{} disks take writes", policies.disks),
+        0 | 1 => counted(policies.disks, "disk takes writes", "disks take writes"),
         nodes => format!("{} disks on {nodes} nodes take writes", policies.disks),
     }
 }
@@ -235,8 +235,8 @@ fn explained(report: &api::PolicyReport, key: Option<&str>) -> String {
     }
     for reason in &report.reasons {
         let (stripes, of) = (reason.stripes, bytes(reason.data_bytes));
-        let many = if stripes == 1 { "1 stripe".to_owned() } else { format!("{stripes} stripes, one of them") };
-        text.push_str(&format!("{of} in {many}: {}.\n", reason.example));
+        let stripes = counted(stripes, "stripe", "stripes, one of them");
+        text.push_str(&format!("{of} in {stripes}: {}.\n", reason.example));
     }
     text
 }

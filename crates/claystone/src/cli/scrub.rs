@@ -10,7 +10,7 @@ use super::{Of, print_json};
 use crate::admin::AdminClient;
 use crate::output::output;
 use crate::progress::Progress;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Read everything back and check it.
 #[derive(Debug, clap::Args)]
@@ -39,8 +39,8 @@ impl Scrub {
             } else {
                 writeln!(
                     output(),
-                    "scrubbing {} stripes; `claystone status` shows how far it is",
-                    started.stripes_total
+                    "scrubbing {}; `claystone status` shows how far it is",
+                    counted(started.stripes_total, "stripe", "stripes")
                 )?;
             }
             return Ok(());
@@ -61,12 +61,12 @@ impl Scrub {
         } else {
             writeln!(
                 output(),
-                "read {} of {} stripes: {} whole and right, {} chunks damaged, {} stripes not fully readable now",
+                "read {} of {}: {} whole and right, {} damaged, {} not fully readable now",
                 bytes(report.bytes_read),
-                report.stripes,
+                counted(report.stripes, "stripe", "stripes"),
                 report.verified,
-                report.chunks_damaged,
-                report.unknown
+                counted(report.chunks_damaged, "chunk", "chunks"),
+                counted(report.unknown, "stripe", "stripes")
             )?;
         }
         if report.chunks_damaged + report.unknown > 0 {

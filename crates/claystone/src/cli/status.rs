@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Of, print_json};
 use crate::admin::AdminClient;
 use crate::output::output;
-use crate::table::{Table, bytes, seconds};
+use crate::table::{Table, bytes, counted, seconds};
 
 /// Show how a running store is.
 #[derive(Debug, clap::Args)]
@@ -75,11 +75,11 @@ fn for_people(status: &api::Status) -> String {
     let _ = writeln!(text, "{}", status.summary);
     let _ = writeln!(
         text,
-        "{} in {} stripes, {} of them verified; {} chunks lost",
+        "{} in {}, {} of them verified; {} lost",
         bytes(counts.data_bytes),
-        counts.stripes,
+        counted(counts.stripes, "stripe", "stripes"),
         counts.verified,
-        counts.chunks_lost
+        counted(counts.chunks_lost, "chunk", "chunks")
     );
     text.push('\n');
     let _ = write!(text, "{}", disk_table(&status.disks));
@@ -122,9 +122,9 @@ fn for_people(status: &api::Status) -> String {
             let small = if repair.large { "" } else { " (stripes below 256 KiB)" };
             let _ = writeln!(
                 text,
-                "rebuilt since the start: {}{small}: {} chunks, {}, {per_byte:.2} bytes read for each",
+                "rebuilt since the start: {}{small}: {}, {}, {per_byte:.2} bytes read for each",
                 repair.code,
-                repair.chunks,
+                counted(repair.chunks, "chunk", "chunks"),
                 bytes(repair.bytes_rebuilt)
             );
         }
@@ -174,7 +174,7 @@ fn sector_table(disks: &[api::DiskStatus]) -> Table {
         let scrub = match (of.scrub_groups_total, of.scrub_ended_unix_ms) {
             (0, None) => "never".to_owned(),
             (0, Some(_)) => "done".to_owned(),
-            (all, _) => format!("{} of {all} groups", of.scrub_groups),
+            (all, _) => format!("{} of {}", of.scrub_groups, counted(all, "group", "groups")),
         };
         table.row([
             disk.id[..disk.id.len().min(8)].to_owned(),
@@ -223,7 +223,7 @@ fn volume_table(volumes: &[api::Volume]) -> Table {
             bytes(open.log_bytes),
             bytes(open.reserve_bytes),
             format!("{} %", open.log_used_percent),
-            format!("{} pages", open.diff_pages),
+            counted(open.diff_pages, "page", "pages"),
             open.clients.to_string(),
         ]);
     }

@@ -15,7 +15,7 @@ use super::encode::{begin, random_id};
 use super::place::Parts;
 use crate::output::output;
 use crate::progress::Progress;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Put data under another code. Where the codes allow it, chunk files with data stay as they are and parity is made from
 /// what the conversion plan reads, in place of the old; else the file is encoded anew into --out
@@ -171,12 +171,12 @@ impl Done {
         writeln!(output(), "{parcels} x {from} -> {to}: {how}")?;
         writeln!(
             output(),
-            "read {}, written {} in {} files, combined {}; {} old files removed",
+            "read {}, written {} in {}, combined {}; {} removed",
             bytes(*read_bytes),
             bytes(*written_bytes),
-            written.len(),
+            counted(written.len() as u64, "file", "files"),
             bytes(*combined_bytes),
-            removed.len()
+            counted(removed.len() as u64, "old file", "old files")
         )
     }
 }

@@ -13,7 +13,7 @@ use super::place::Parts;
 use super::verify::for_people;
 use crate::output::output;
 use crate::progress::Progress;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Rebuild missing chunk files and mend damaged sectors.
 #[derive(Debug, clap::Args)]
@@ -73,10 +73,10 @@ fn in_words(repaired: &Repaired) -> String {
     }
     let per_byte = repaired.read_bytes as f64 / repaired.lost_bytes.max(1) as f64;
     let mut text = format!(
-        "rebuilt {} chunk files, mended {} sectors and {} heads: read {} for {} lost, {per_byte:.2} bytes for each\n",
-        repaired.rebuilt.len(),
-        repaired.mended_sectors,
-        repaired.mended_heads,
+        "rebuilt {}, mended {} and {}: read {} for {} lost, {per_byte:.2} bytes for each\n",
+        counted(repaired.rebuilt.len() as u64, "chunk file", "chunk files"),
+        counted(repaired.mended_sectors, "sector", "sectors"),
+        counted(repaired.mended_heads, "head", "heads"),
         bytes(repaired.read_bytes),
         bytes(repaired.lost_bytes),
     );

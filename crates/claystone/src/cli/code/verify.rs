@@ -9,7 +9,7 @@ use super::Exit;
 use super::place::Parts;
 use crate::output::output;
 use crate::progress::Progress;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Read every sector and say exactly what is damaged. Exit code 3: it can be repaired; 4: too much is lost.
 #[derive(Debug, clap::Args)]
@@ -108,7 +108,8 @@ fn told(oddity: &Oddity) -> (&str, String) {
     match oddity {
         Oddity::Foreign { path, holds } => (path, format!("holds {holds}: move it away")),
         Oddity::Longer { path, bytes, expected_bytes } => {
-            (path, format!("has {} bytes behind its end, which mean nothing", bytes - expected_bytes))
+            let (one, many) = ("byte behind its end, which means nothing", "bytes behind its end, which mean nothing");
+            (path, format!("has {}", counted(bytes - expected_bytes, one, many)))
         }
         Oddity::Unreadable { path, why } => (path, format!("cannot be read: {why}")),
     }
@@ -145,8 +146,8 @@ fn in_words(damage: &ChunkDamage) -> String {
             .collect();
         let told: u64 = damage.first_sectors.iter().map(|range| range.end - range.start).sum();
         let more = if told < damage.sectors { ", ..." } else { "" };
-        let plural = if damage.sectors == 1 { "sector" } else { "sectors" };
-        words.push(format!("{} damaged {plural} of 4 KiB: {}{more}", damage.sectors, ranges.join(", ")));
+        let sectors = counted(damage.sectors, "damaged sector", "damaged sectors");
+        words.push(format!("{sectors} of 4 KiB: {}{more}", ranges.join(", ")));
     }
     format!("{path}: {}", words.join("; "))
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::device::{At, Recovery, close_disk, open_disk};
 use crate::cli::print_json;
 use crate::output::output;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Check that names, files and free sectors of a disk agree. Reads its catalog only; `scrub` reads the files.
 #[derive(Debug, clap::Args)]
@@ -52,8 +52,8 @@ impl Check {
             report.problems.iter().try_for_each(|problem| writeln!(output(), "{problem}"))?;
             writeln!(
                 output(),
-                "{} nodes; files take {}, the catalog {}, {} are free",
-                report.nodes,
+                "{}; files take {}, the catalog {}, {} are free",
+                counted(report.nodes, "node", "nodes"),
                 bytes(report.file_bytes),
                 bytes(report.catalog_bytes),
                 bytes(report.free_bytes)

@@ -16,7 +16,7 @@ use super::device::{At, is_in_use, look_at_disk};
 use super::holder::{Answer, ask};
 use crate::cli::print_json;
 use crate::output::output;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Show what a disk on a device is, how full, and how its sectors are. Nothing is written. Of a device that is in use, the
 /// mount or the store that has it open is asked.
@@ -138,10 +138,10 @@ impl fmt::Display for Report {
         writeln!(f, "formatted      {}", self.formatted)?;
         writeln!(
             f,
-            "for files      {}, {} free; {} nodes",
+            "for files      {}, {} free; {}",
             bytes(self.data_bytes),
             bytes(self.free_bytes),
-            self.nodes
+            counted(self.nodes, "node", "nodes")
         )?;
         writeln!(
             f,
@@ -190,27 +190,33 @@ impl fmt::Display for Sectors<'_> {
         writeln!(f, "measured       {verdict}")?;
         writeln!(
             f,
-            "so far         {} sectors read, {} soft failures, {} retries avoided, {} retries",
-            of.read, of.soft_failures, of.retries_avoided, of.retries
+            "so far         {} read, {}, {} avoided, {}",
+            counted(of.read, "sector", "sectors"),
+            counted(of.soft_failures, "soft failure", "soft failures"),
+            counted(of.retries_avoided, "retry", "retries"),
+            counted(of.retries, "retry", "retries")
         )?;
         if of.mended + of.copies_mended > 0 {
-            let (mended, wrong, copies) = (of.mended, of.mismatches_mended, of.copies_mended);
-            writeln!(f, "mended         {mended} sectors, {wrong} of them had read wrong; {copies} copies")?;
+            let (mended, copies) =
+                (counted(of.mended, "sector", "sectors"), counted(of.copies_mended, "copy", "copies"));
+            writeln!(f, "mended         {mended}, {} of them had read wrong; {copies}", of.mismatches_mended)?;
         }
         if of.lost > 0 {
-            writeln!(f, "lost           sectors that were wanted could not be had {} times", of.lost)?;
+            let times = counted(of.lost, "time", "times");
+            writeln!(f, "lost           sectors that were wanted could not be had {times}")?;
         }
         let now = match of.scrub_groups_total {
             0 => String::new(),
-            all => format!("; now at {} of {all} groups", of.scrub_groups),
+            all => format!("; now at {} of {}", of.scrub_groups, counted(all, "group", "groups")),
         };
         match of.scrub_ended_unix_ms {
             Some(ended) => writeln!(f, "read back      whole on {}{now}", moment(ended))?,
             None => writeln!(f, "read back      never whole so far{now}")?,
         }
         if of.scrub_lost + of.scrub_unread > 0 {
-            let (lost, unread) = (of.scrub_lost, of.scrub_unread);
-            writeln!(f, "               {lost} SECTORS LOST, {unread} groups and pages of the catalog NOT READ")?;
+            let lost = counted(of.scrub_lost, "SECTOR", "SECTORS");
+            let unread = counted(of.scrub_unread, "group or page", "groups and pages");
+            writeln!(f, "               {lost} LOST, {unread} of the catalog NOT READ")?;
         }
         of.pair.as_ref().map_or(Ok(()), |pair| write!(f, "{}", Pair(pair)))
     }
@@ -232,8 +238,8 @@ impl fmt::Display for Pair<'_> {
         if of.lost_sectors > 0 {
             writeln!(
                 f,
-                "LOST           {} sectors cannot be read until they are written again: a solid-state drive alone had them",
-                of.lost_sectors
+                "LOST           {} written again: a solid-state drive alone had what was there",
+                counted(of.lost_sectors, "sector cannot be read until it is", "sectors cannot be read until they are")
             )?;
         }
         let log = |used, all| format!("{} of {}", bytes(used), bytes(all));
@@ -250,19 +256,19 @@ impl fmt::Display for Pair<'_> {
         )?;
         writeln!(
             f,
-            "writes         {} since it was opened: {} to the solid-state drive, {} in {} writes to the hard disk",
+            "writes         {} since it was opened: {} to the solid-state drive, {} in {} to the hard disk",
             bytes(of.written_bytes),
             bytes(of.ssd_bytes),
             bytes(of.redirected_bytes),
-            of.redirected_writes
+            counted(of.redirected_writes, "write", "writes")
         )?;
         if of.redirected_writes > 0 {
             writeln!(
                 f,
-                "               {} spared the solid-state drive, {} copied there by syncs; {} predictions were wrong",
+                "               {} spared the solid-state drive, {} copied there by syncs; {} wrong",
                 bytes(of.spared_bytes),
                 bytes(of.copied_bytes),
-                of.surprises
+                counted(of.surprises, "prediction was", "predictions were")
             )?;
         }
         let moved = format!("{} brought to their place", bytes(of.drained_bytes));
@@ -270,10 +276,10 @@ impl fmt::Display for Pair<'_> {
             "unknown" => writeln!(f, "write buffer   not predicted: writes go to the solid-state drive; {moved}"),
             state => writeln!(
                 f,
-                "write buffer   {state} now, {} slow stages so far; {} of padding, {} syncs for it; {moved}",
-                of.slow_stages,
+                "write buffer   {state} now, {} so far; {} of padding, {} for it; {moved}",
+                counted(of.slow_stages, "slow stage", "slow stages"),
                 bytes(of.padding_bytes),
-                of.upkeep_syncs
+                counted(of.upkeep_syncs, "sync", "syncs")
             ),
         }
     }

@@ -12,6 +12,7 @@ use crate::cli::status::disk_table;
 use crate::cli::{find_disk, print_json};
 use crate::disk_path;
 use crate::output::output;
+use crate::table::counted;
 
 /// DISK is an id, the beginning of one, or a path.
 #[derive(Debug, clap::Subcommand)]
@@ -90,10 +91,10 @@ impl Member {
                 let disk = find_disk(&disks, disk)?;
                 ensure!(
                     now || !disk.present || disk.chunks == 0,
-                    "disk {} answers and holds {} chunks: `claystone disk drain` moves them off without a rebuild, or \
+                    "disk {} answers and holds {}: `claystone disk drain` moves what it has without a rebuild, or \
                      give it up at once with --now",
                     disk.id,
-                    disk.chunks
+                    counted(disk.chunks, "chunk", "chunks")
                 );
                 let route = format!("/disks/{}/replace", disk.id);
                 let gone: api::DiskReplaced =

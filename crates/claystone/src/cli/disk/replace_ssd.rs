@@ -12,6 +12,7 @@ use super::occupant::occupant;
 use crate::cli::print_json;
 use crate::drives::Drive;
 use crate::output::{note, output};
+use crate::table::counted;
 
 /// Give a disk of two drives another solid-state drive: all that the old one has is brought to its place first. Also after the old one died,
 /// if the disk has gone on without it, or it died while the disk was closed and had nothing.
@@ -85,8 +86,9 @@ impl ReplaceSsd {
         }
         if lost_sectors > 0 {
             bail!(
-                "{lost_sectors} sectors ARE LOST: only the old solid-state drive had them, and it did not give them back. {name} has the new \
-                 one, and goes on without them: `claystone disk scrub` mends what parity can"
+                "{} LOST: only the old solid-state drive had what was there, and it did not give it back. {name} has the new one, and \
+                 goes on without: `claystone disk scrub` mends what parity can",
+                counted(lost_sectors, "sector IS", "sectors ARE")
             );
         }
         Ok(())

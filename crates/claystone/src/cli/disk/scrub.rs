@@ -7,6 +7,7 @@ use super::device::{At, Recovery, close_disk, open_disk};
 use crate::cli::print_json;
 use crate::output::output;
 use crate::progress::Progress;
+use crate::table::counted;
 
 /// Read every sector of a disk back, parity and copies too, and mend what is damaged.
 #[derive(Debug, clap::Args)]
@@ -64,20 +65,20 @@ impl Scrub {
             }
             writeln!(
                 output(),
-                "read {} groups and {} pages of the catalog: {} sectors, {} checksums and {} copies mended, {} sectors lost",
-                report.groups,
-                report.pages,
-                report.sectors_mended,
-                report.sums_mended,
-                report.copies_mended,
-                report.lost.len()
+                "read {} and {} of the catalog: {}, {} and {} mended, {} lost",
+                counted(report.groups, "group", "groups"),
+                counted(report.pages, "page", "pages"),
+                counted(report.sectors_mended, "sector", "sectors"),
+                counted(report.sums_mended, "checksum", "checksums"),
+                counted(report.copies_mended, "copy", "copies"),
+                counted(report.lost.len() as u64, "sector", "sectors")
             )?;
         }
         let mut says = Vec::new();
         if !report.lost.is_empty() {
             says.push(format!(
-                "{} sectors of files are lost: replace these files (`find -inum INODE` on the mount finds them)",
-                report.lost.len()
+                "{} lost: replace these files (`find -inum INODE` on the mount finds them)",
+                counted(report.lost.len() as u64, "sector of files is", "sectors of files are")
             ));
         }
         if report.catalog_damaged {

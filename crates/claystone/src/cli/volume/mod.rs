@@ -23,7 +23,7 @@ use super::{At, print_json};
 use crate::admin::AdminClient;
 use crate::output::output;
 use crate::progress::Progress;
-use crate::table::{Table, bytes};
+use crate::table::{Table, bytes, counted};
 
 /// Block devices of a running store, for every client of NBD
 #[derive(Debug, clap::Args)]
@@ -276,8 +276,8 @@ fn survives_less(before: &str, after: &Redundancy) -> Option<String> {
     let before: Redundancy = before.parse().ok()?;
     let (had, has) = (before.tolerance_min(), after.tolerance_min());
     (has < had).then(|| {
-        let disks = if had == 1 { "disk" } else { "disks" };
-        format!("survived {had} lost {disks} as {before}; as {after} it survives {has}")
+        let disks = counted(had.into(), "lost disk", "lost disks");
+        format!("survived {disks} as {before}; as {after} it survives {has}")
     })
 }
 
@@ -315,7 +315,7 @@ async fn list(client: &AdminClient, json: bool) -> anyhow::Result<()> {
             volume.code.clone(),
             volume.state.clone(),
             of(|open| format!("{} %", open.log_used_percent)),
-            of(|open| format!("{} pages", open.diff_pages)),
+            of(|open| counted(open.diff_pages, "page", "pages")),
             volume
                 .scratch
                 .as_ref()
@@ -355,23 +355,28 @@ fn info(volume: &api::Volume) -> String {
             bytes(open.reserve_bytes)
         );
         let merged = format!(
-            "{} pages in {} rounds, {} rows of parity made anew",
-            open.merged_pages, open.merges, open.parity_updates
+            "{} in {}, {} of parity made anew",
+            counted(open.merged_pages, "page", "pages"),
+            counted(open.merges, "round", "rounds"),
+            counted(open.parity_updates, "row", "rows")
         );
         lines.extend(forms(volume, open));
         lines.push(("log", log));
         let fewer = if open.log_copies < open.log_copies_wanted { ": some segments miss copies" } else { "" };
         lines.push(("log copies", format!("{} of {}{fewer}", open.log_copies, open.log_copies_wanted)));
-        lines.push(("waiting", format!("{} pages, in {} stripes", open.diff_pages, open.diff_stripes)));
+        let stripes = |count| counted(count, "stripe", "stripes");
+        let waiting = format!("{}, in {}", counted(open.diff_pages, "page", "pages"), stripes(open.diff_stripes));
+        lines.push(("waiting", waiting));
         lines.push(("merged", merged));
         if open.copied_stripes > 0 {
-            lines.push(("copied", format!("{} stripes, because a snapshot or a clone has them", open.copied_stripes)));
+            let copied = format!("{}, because a snapshot or a clone has what was there", stripes(open.copied_stripes));
+            lines.push(("copied", copied));
         }
         lines.push(("clients", open.clients.to_string()));
     }
     if let Some(scratch) = &volume.scratch {
         lines.push(("scratch", format!("written in place: {}; gone when the store stops", scratch.method)));
-        lines.push(("replayed", format!("{} times", scratch.replays)));
+        lines.push(("replayed", counted(scratch.replays, "time", "times")));
         lines.push(("clients", scratch.clients.to_string()));
     }
     lines.extend(volume.log_disks.iter().map(|disk| ("log disk", disk.clone())));
@@ -382,7 +387,9 @@ fn info(volume: &api::Volume) -> String {
 /// Where a volume has two forms, or stripes of a former code: how many stripes and bytes are of each.
 fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
-    let of = |stripes: u64, on_disks: u64| format!("{stripes} stripes, {} on disks", bytes(on_disks));
+    let of = |stripes: u64, on_disks: u64| {
+        format!("{}, {} on disks", counted(stripes, "stripe", "stripes"), bytes(on_disks))
+    };
     let both = volume.code.parse::<Redundancy>().ok().filter(|redundancy| redundancy.mirroring.is_some());
     if both.is_some() || open.other_stripes > 0 {
         lines.extend(both.map(|_| ("mirrored", of(open.mirrored_stripes, open.mirrored_bytes))));
@@ -405,8 +412,8 @@ fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, Stri
         lines.push(("log pays", log_pays(&both, open, data_bytes)));
     }
     if open.coded_switches + open.mirrored_switches > 0 {
-        let (to_coded, to_mirrored) = (open.coded_switches, open.mirrored_switches);
-        lines.push(("switched", format!("{to_coded} stripes to coded, {to_mirrored} to mirrored")));
+        let to_coded = counted(open.coded_switches, "stripe", "stripes");
+        lines.push(("switched", format!("{to_coded} to coded, {} to mirrored", open.mirrored_switches)));
     }
     lines
 }
@@ -455,18 +462,21 @@ async fn merge(client: &AdminClient, name: &str, json: bool) -> anyhow::Result<(
         if idle == IDLE_ROUNDS_MAX {
             progress.end();
             let why = if round.stripes_lost > 0 {
-                format!("{} stripes have lost too much: see `claystone status`", round.stripes_lost)
+                let stripes = counted(round.stripes_lost, "stripe has", "stripes have");
+                format!("{stripes} lost too much: see `claystone status`")
             } else {
                 "their stripes are being repaired: try again later".to_owned()
             };
-            bail!("{pages} pages are merged, {} wait: {why}", round.left);
+            let left = counted(round.left, "waits", "wait");
+            bail!("{} merged, {left}: {why}", counted(pages, "page is", "pages are"));
         }
         if round.pages == 0 {
             tokio::time::sleep(IDLE_PAUSE).await;
         }
     };
     progress.end();
-    say(json, &json!({ "pages": pages, "left": left }), &format!("merged {pages} pages of {name}, {left} wait"))?;
+    let text = format!("merged {} of {name}, {}", counted(pages, "page", "pages"), counted(left, "waits", "wait"));
+    say(json, &json!({ "pages": pages, "left": left }), &text)?;
     Ok(())
 }
 
