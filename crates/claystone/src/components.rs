@@ -127,15 +127,8 @@ impl Store {
         let (stripes, damage) = Stripes::new(env.clone(), stores.clone(), of_stripes);
         let meta: Arc<dyn Meta> = meta;
         let keeper = Keeper::new(env.clone(), meta.clone(), stripes.clone(), damage, settings.keeper.clone())?;
-        let volume_settings = match settings.volume_log_bytes {
-            Some(bytes) => claystone_volume::Settings::with_reserve(bytes),
-            None => claystone_volume::Settings {
-                reserve_percent: RESERVE_PERCENT,
-                is_reserve_capped: true,
-                ..Default::default()
-            },
-        };
-        let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), volume_settings);
+        let of_volumes = volume_settings(settings.volume_log_bytes);
+        let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), of_volumes);
         let of_objects = object_settings(&settings, &birth)?;
         let code = of_objects.code;
         let objects = Objects::new(env.clone(), meta.clone(), stripes, of_objects);
@@ -495,6 +488,18 @@ async fn first_start(disks: &Disks, meta: &dyn Meta, known: &[DiskRecord], setti
 /// Whether a disk should serve.
 fn is_wanted(member: &Member) -> bool {
     matches!(member.record.state, DiskState::Active | DiskState::Draining)
+}
+
+/// What volumes get where a log may take so many bytes; `None`: as their lengths suggest.
+pub fn volume_settings(log_bytes: Option<u64>) -> claystone_volume::Settings {
+    match log_bytes {
+        Some(bytes) => claystone_volume::Settings::with_reserve(bytes),
+        None => claystone_volume::Settings {
+            reserve_percent: RESERVE_PERCENT,
+            is_reserve_capped: true,
+            ..Default::default()
+        },
+    }
 }
 
 fn object_settings(settings: &Settings, birth: &Birth) -> anyhow::Result<claystone_object::Settings> {

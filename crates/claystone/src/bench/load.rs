@@ -72,6 +72,13 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Adds what was measured behind it.
+    pub fn add(&mut self, more: Sample) {
+        self.operations += more.operations;
+        self.seconds += more.seconds;
+        self.latencies.extend(more.latencies);
+    }
+
     /// Operations a second.
     pub fn rate(&self) -> f64 {
         self.operations as f64 / self.seconds

@@ -2,11 +2,14 @@
 //! of one place, and emulated, on servers with solid-state drives behind a network.
 //!
 //! All devices of a set-up live in one process over the same disks, and take turns. Volumes are not merged during turns, but for
-//! one that is merged all the time. On this machine turns are short rounds, each of which begins when all that was written
-//! before is synced, and long logs are merged; of the quiet rounds the median counts. They are many: a write one after another
-//! takes 30 us where its threads share a processor and 90 where each wakes another one of a virtual machine, in every mode, and
-//! which it is changes from round to round. In simulated time every mode makes the same number of writes, and a seed repeats all
-//! figures; the program's own time is not in them.
+//! two. "merging" is merged all the time without a rest. "sustained" is merged as a store merges volumes: its turns begin where its log is
+//! so full that merging is under way, and go on for three rounds of it at least; who writes as fast as it goes pays for room soon.
+//!
+//! On this machine turns are short rounds, each of which begins when all that was written before is synced, and long logs are merged; of
+//! the quiet rounds the median counts. They are many: a write one after another takes 30 us where its threads share a processor and 90
+//! where each wakes another one of a virtual machine, in every mode, and which it is changes from round to round. In simulated time
+//! every mode makes the same number of writes ("sustained" perhaps more), and a seed repeats all figures; the program's own time is
+//! not in them.
 //!
 //! A write is acknowledged as each way acknowledges it: in the memory of the system under as many disks as it wants, without
 //! a sync. Protocols are left out.
@@ -21,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;
 use claystone_bench::gate::median;
 use claystone_env::Env;
@@ -33,6 +36,7 @@ use self::world::World;
 use super::load::Sample;
 use super::noise::{self, Counters, Noise};
 use crate::chart::Lines;
+use crate::components::volume_settings;
 use crate::progress::Progress;
 use crate::rows::{Against, Figure, Goals, Row};
 
@@ -123,8 +127,36 @@ struct Mode {
     coded: Arc<dyn Blocks>,
     /// Replicated pages, and the share of writes in percent that goes to coded ones.
     replicated: Option<(Arc<dyn Blocks>, u64)>,
-    /// What is merged all the time meanwhile.
-    merged: Option<Volume>,
+    merging: Merging,
+}
+
+/// What is merged while a mode is measured.
+#[derive(Debug, Clone)]
+enum Merging {
+    Nothing,
+    /// This, all the time.
+    All(Volume),
+    /// This, as a store merges it.
+    AsShipped(Volume),
+}
+
+impl Merging {
+    fn volume(&self) -> Option<&Volume> {
+        match self {
+            Merging::Nothing => None,
+            Merging::All(volume) | Merging::AsShipped(volume) => Some(volume),
+        }
+    }
+}
+
+/// What a mode did in a turn.
+#[derive(Debug, Clone, Default)]
+struct Turn {
+    sample: Sample,
+    /// Pages that were merged meanwhile.
+    merged_pages: u64,
+    /// The share of the log's reserve that was used in the end, in percent.
+    used_percent: u64,
 }
 
 /// When writing ends.
@@ -169,26 +201,29 @@ async fn on_machine(plan: &Plan, machine: &OnMachine, cases: &[Case]) -> anyhow:
     let mut measured = Measured::default();
     for case in cases {
         progress.say(case.name);
-        let mut rounds: Vec<(Vec<Sample>, Noise)> = Vec::new();
+        let mut rounds: Vec<(Vec<Turn>, Noise)> = Vec::new();
         for number in 0..machine.rounds * TRIES_MAX {
             if rounds.iter().filter(|(_, noise)| noise.is_quiet()).count() >= machine.rounds {
                 break;
             }
             let pressure = noise::pressure(QUIET_WINDOW).await;
             let before = Counters::now(&[]);
-            let mut samples: Vec<Sample> = modes.iter().map(|_| Sample::default()).collect();
-            for turn in 0..modes.len() {
-                let at = (turn + number) % modes.len();
+            let mut turns = vec![Turn::default(); modes.len()];
+            for number_of_turn in 0..modes.len() {
+                let at = (number_of_turn + number) % modes.len();
                 world.settle().await?;
-                samples[at] = write_until(&world.env, &modes[at], *case, Until::Time(machine.round)).await?;
+                begin_merging(&world.env, &modes[at], *case).await?;
+                turns[at] = turn(&world.env, &modes[at], *case, Until::Time(machine.round)).await?;
+                end_merging(&modes[at]).await?;
                 progress.step(1);
             }
             let foreign = Counters::now(&[]).foreign_since(before);
-            rounds.push((samples, Noise { pressure, foreign }));
+            rounds.push((turns, Noise { pressure, foreign }));
         }
         let is_any_quiet = rounds.iter().any(|(_, noise)| noise.is_quiet());
         rounds.retain(|(_, noise)| noise.is_quiet() || !is_any_quiet);
-        let rounds: Vec<Vec<Sample>> = rounds.into_iter().map(|(samples, _)| samples).collect();
+        let rounds: Vec<Vec<Turn>> = rounds.into_iter().map(|(turns, _)| turns).collect();
+        plan.ensure_merged(&modes, &rounds)?;
         let figures = figures(case.name, &modes, &rounds);
         measured.rows.extend(figures.into_iter().map(|figure| plan.row(&goals, figure)));
         measured.curves.push(curves(case.name, &modes, &rounds));
@@ -225,20 +260,23 @@ async fn on_bed(
     for case in cases {
         let name = format!("{} {}", case.name, bed.set_up());
         progress.say(&name);
-        let (mut samples, mut done) = (Vec::new(), Vec::new());
+        let (mut turns, mut done) = (Vec::new(), Vec::new());
         for mode in &modes {
             mode.coded.flush().await?;
             wire.settle().await;
+            begin_merging(&world.env, mode, *case).await?;
             wire.take_done();
-            samples.push(write_until(&world.env, mode, *case, Until::Writes(simulation.writes)).await?);
+            turns.push(turn(&world.env, mode, *case, Until::Writes(simulation.writes)).await?);
             done.push(wire.take_done());
+            end_merging(mode).await?;
         }
-        let rounds = [samples];
+        let rounds = [turns];
+        plan.ensure_merged(&modes, &rounds)?;
         let mut figures = figures(&name, &modes, &rounds);
         figures.extend(beside_dpu(&name, &modes, &rounds[0]));
-        figures.extend(modes.iter().zip(&rounds[0]).zip(&done).flat_map(|((mode, sample), done)| {
+        figures.extend(modes.iter().zip(&rounds[0]).zip(&done).flat_map(|((mode, turn), done)| {
             let case = format!("{} {name}", mode.name);
-            done.figures(sample.operations).map(|(metric, unit, value)| figure(&case, metric, unit, value, None))
+            done.figures(turn.sample.operations).map(|(metric, unit, value)| figure(&case, metric, unit, value, None))
         }));
         measured.rows.extend(figures.into_iter().map(|figure| plan.row(&goals, figure)));
         measured.curves.push(curves(&name, &modes, &rounds));
@@ -253,11 +291,19 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
     let (code, replicas) = (world.code, world.replicas);
     let replica = world.in_place(UpdateMethod::Replicas, bytes, replicas).await?;
     let naive = world.in_place(UpdateMethod::Naive, bytes, code).await?;
-    let alone = |name, coded| Mode { name, coded, replicated: None, merged: None };
-    let partly = |name, coded, replicated| Mode { name, coded, replicated: Some((replicated, 20)), merged: None };
+    let alone = |name, coded| Mode { name, coded, replicated: None, merging: Merging::Nothing };
+    let partly =
+        |name, coded, replicated| Mode { name, coded, replicated: Some((replicated, 20)), merging: Merging::Nothing };
     let coded: Arc<dyn Blocks> = Arc::new(world.volume("coded", bytes, code).await?);
     let replicated: Arc<dyn Blocks> = Arc::new(world.volume("replicated", bytes, replicas).await?);
     let merged = world.volume("merged", bytes, code).await?;
+    let shipped = world.shipped_volume("shipped", bytes, code).await?;
+    let merging = |name, volume: Volume, how: fn(Volume) -> Merging| Mode {
+        name,
+        coded: Arc::new(volume.clone()),
+        replicated: None,
+        merging: how(volume),
+    };
     Ok(vec![
         alone("replica", replica.clone()),
         alone("naive", naive.clone()),
@@ -267,8 +313,49 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
         partly(DRC, naive, replica),
         partly(DPU, coded.clone(), replicated),
         alone("dpu 100", coded),
-        Mode { name: "dpu 100 merging", coded: Arc::new(merged.clone()), replicated: None, merged: Some(merged) },
+        merging("dpu 100 merging", merged, Merging::All),
+        merging("dpu 100 sustained", shipped, Merging::AsShipped),
     ])
+}
+
+/// Fills the log of what is merged as a store merges it, by the same writes, until that is under way.
+async fn begin_merging(env: &Env, mode: &Mode, case: Case) -> anyhow::Result<()> {
+    let Merging::AsShipped(volume) = &mode.merging else { return Ok(()) };
+    let fill = Case { depth: FILL_DEPTH, ..case };
+    let merges = volume.status().merges;
+    while volume.status().used_percent < volume_settings(None).merge_from_percent + FILL_BEYOND_PERCENT {
+        write_until(env, mode, fill, Until::Writes(FILL_WRITES)).await?;
+    }
+    // A volume looks every second whether it is to be merged.
+    while volume.status().merges == merges {
+        env.clock.sleep(MERGE_PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Merges the rest of it: whoever writes next is not to meet that.
+async fn end_merging(mode: &Mode) -> anyhow::Result<()> {
+    if let Merging::AsShipped(volume) = &mode.merging {
+        volume.merge_all().await?;
+    }
+    Ok(())
+}
+
+/// Writes, and looks what was merged meanwhile. What is merged as a store merges it is written longer, for some rounds of that.
+async fn turn(env: &Env, mode: &Mode, case: Case, until: Until) -> anyhow::Result<Turn> {
+    let done = || mode.merging.volume().map_or((0, 0), |volume| (volume.status().merges, volume.status().merged.pages));
+    let (merges, merged_pages) = done();
+    let mut sample = write_until(env, mode, case, until).await?;
+    if let Merging::AsShipped(_) = &mode.merging {
+        for _ in 1..LONGER_MAX {
+            if done().0 >= merges + ROUNDS_OF_MERGING {
+                break;
+            }
+            sample.add(write_until(env, mode, case, until).await?);
+        }
+    }
+    let used_percent = mode.merging.volume().map_or(0, |volume| volume.status().used_percent);
+    Ok(Turn { sample, merged_pages: done().1 - merged_pages, used_percent })
 }
 
 /// Writes to random places.
@@ -277,7 +364,10 @@ async fn write_until(env: &Env, mode: &Mode, case: Case, until: Until) -> anyhow
     let left = Arc::new(AtomicU64::new(if let Until::Writes(writes) = until { writes } else { u64::MAX }));
     let round = if let Until::Time(round) = until { round } else { Duration::MAX };
     let is_over = Arc::new(AtomicBool::new(false));
-    let merging = mode.merged.clone().map(|volume| tokio::spawn(merge_until(env.clone(), volume, is_over.clone())));
+    let merging = match &mode.merging {
+        Merging::All(volume) => Some(tokio::spawn(merge_until(env.clone(), volume.clone(), is_over.clone()))),
+        Merging::Nothing | Merging::AsShipped(_) => None,
+    };
     let writers: Vec<_> = (0..case.depth)
         .map(|_| {
             let (clock, random, left) = (env.clock.clone(), env.random.clone(), left.clone());
@@ -330,37 +420,55 @@ impl Plan {
     fn row(&self, goals: &Goals, figure: Figure) -> Row {
         if self.judged { goals.row(figure) } else { goals.row_unjudged(figure) }
     }
+
+    /// The figures of a mode whose volume is merged meanwhile say nothing where it was not.
+    fn ensure_merged(&self, modes: &[Mode], rounds: &[Vec<Turn>]) -> anyhow::Result<()> {
+        for (at, mode) in modes.iter().enumerate().filter(|(_, mode)| mode.merging.volume().is_some()) {
+            let is_merged = rounds.iter().any(|turns| turns[at].merged_pages > 0);
+            ensure!(is_merged || !self.judged, "nothing was merged while {:?} was written", mode.name);
+        }
+        Ok(())
+    }
 }
 
 /// A figure's name and unit, and how it is got.
-type Metric<'a> = (&'static str, &'static str, &'a dyn Fn(&Sample) -> f64);
+type Metric<'a> = (&'static str, &'static str, &'a dyn Fn(&Turn) -> f64);
 
 /// What is measured of every mode, beside the first one: medians of rounds.
-fn figures(case: &str, modes: &[Mode], rounds: &[Vec<Sample>]) -> Vec<Figure> {
-    let of = |at: usize, figure: &dyn Fn(&Sample) -> f64| {
-        median(rounds.iter().map(|samples| figure(&samples[at])).collect()).unwrap_or(0.0)
+fn figures(case: &str, modes: &[Mode], rounds: &[Vec<Turn>]) -> Vec<Figure> {
+    let of = |at: usize, figure: &dyn Fn(&Turn) -> f64| {
+        median(rounds.iter().map(|turns| figure(&turns[at])).collect()).unwrap_or(0.0)
     };
-    let metrics: [Metric; 4] = [
-        ("operations_per_s", "/s", &Sample::rate),
-        ("latency_p50_ms", "ms", &|sample| sample.percentile_ms(0.5)),
-        ("latency_p99_ms", "ms", &|sample| sample.percentile_ms(0.99)),
-        ("latency_p999_ms", "ms", &|sample| sample.percentile_ms(0.999)),
+    let beside_the_first: [Metric; 4] = [
+        ("operations_per_s", "/s", &|turn| turn.sample.rate()),
+        ("latency_p50_ms", "ms", &|turn| turn.sample.percentile_ms(0.5)),
+        ("latency_p99_ms", "ms", &|turn| turn.sample.percentile_ms(0.99)),
+        ("latency_p999_ms", "ms", &|turn| turn.sample.percentile_ms(0.999)),
+    ];
+    let of_merging: [Metric; 2] = [
+        ("merged_pages_each", "pages", &|turn| turn.merged_pages as f64 / turn.sample.operations.max(1) as f64),
+        ("reserve_used_percent", "%", &|turn| turn.used_percent as f64),
     ];
     let mut figures = Vec::new();
     for (at, mode) in modes.iter().enumerate() {
-        for (metric, unit, of_sample) in metrics {
-            let against = (at > 0).then(|| Against { name: modes[0].name.to_owned(), value: of(0, of_sample) });
-            figures.push(figure(&format!("{} {case}", mode.name), metric, unit, of(at, of_sample), against));
+        let name = format!("{} {case}", mode.name);
+        for (metric, unit, of_turn) in beside_the_first {
+            let against = (at > 0).then(|| Against { name: modes[0].name.to_owned(), value: of(0, of_turn) });
+            figures.push(figure(&name, metric, unit, of(at, of_turn), against));
+        }
+        if mode.merging.volume().is_some() {
+            let rows = of_merging.map(|(metric, unit, of_turn)| figure(&name, metric, unit, of(at, of_turn), None));
+            figures.extend(rows);
         }
     }
     figures
 }
 
 /// The paper's figure: the slowest one in a hundred, of updates in place beside delayed ones.
-fn beside_dpu(case: &str, modes: &[Mode], samples: &[Sample]) -> Option<Figure> {
+fn beside_dpu(case: &str, modes: &[Mode], turns: &[Turn]) -> Option<Figure> {
     let p99 = |name| {
         let at = modes.iter().position(|mode| mode.name == name)?;
-        Some(samples[at].percentile_ms(0.99))
+        Some(turns[at].sample.percentile_ms(0.99))
     };
     let against = Some(Against { name: DPU.to_owned(), value: p99(DPU)? });
     Some(figure(&format!("{DRC} {case}"), "latency_p99_beside_dpu_ms", "ms", p99(DRC)?, against))
@@ -370,15 +478,15 @@ fn figure(case: &str, metric: &str, unit: &'static str, value: f64, against: Opt
     Figure { bench: "volume", case: case.to_owned(), metric: metric.to_owned(), value, unit, against }
 }
 
-fn curves(name: &str, modes: &[Mode], rounds: &[Vec<Sample>]) -> Curves {
+fn curves(name: &str, modes: &[Mode], rounds: &[Vec<Turn>]) -> Curves {
     let line = |(at, mode): (usize, &Mode)| {
-        let latencies = rounds.iter().flat_map(|samples| samples[at].latencies.iter().copied()).collect();
+        let latencies = rounds.iter().flat_map(|turns| turns[at].sample.latencies.iter().copied()).collect();
         let sample = Sample { latencies, ..Sample::default() };
         let shares = (0..100).map(f64::from).chain([99.5, 99.9]);
         (mode.name.to_owned(), shares.map(|percent| (sample.percentile_ms(percent / 100.0), percent)).collect())
     };
     // What is merged meanwhile is in the rows only: there are no more colours.
-    let drawn = modes.iter().enumerate().filter(|(_, mode)| mode.merged.is_none());
+    let drawn = modes.iter().enumerate().filter(|(_, mode)| mode.merging.volume().is_none());
     Curves { name: name.to_owned(), lines: drawn.map(line).collect() }
 }
 
@@ -388,6 +496,14 @@ const TRIES_MAX: usize = 3;
 const QUIET_WINDOW: Duration = Duration::from_millis(200);
 /// Between looks for something to merge.
 const MERGE_PAUSE: Duration = Duration::from_millis(1);
+/// A log is filled by so many writes at once, and looked at after so many.
+const FILL_DEPTH: usize = 16;
+const FILL_WRITES: u64 = 256;
+/// And so full beyond where merging begins that it goes on for a while.
+const FILL_BEYOND_PERCENT: u64 = 5;
+const ROUNDS_OF_MERGING: u64 = 3;
+/// So many times as long at most.
+const LONGER_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {

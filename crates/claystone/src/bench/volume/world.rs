@@ -15,9 +15,10 @@ use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta, Workers};
 use claystone_sim::{DiskModel, Process};
 use claystone_stripe::{Member, Stores, Stripes};
 use claystone_volume::comparators::{InPlace, UpdateMethod};
-use claystone_volume::{Blocks, Durable, Geometry, NewVolume, Settings, Volume, Volumes};
+use claystone_volume::{Blocks, Durable, Geometry, NewVolume, Settings, State, Volume, Volumes};
 
 use super::emulated::{Bed, Wire};
+use crate::components::volume_settings;
 
 /// The disks, and what lies on them.
 pub struct World {
@@ -28,7 +29,10 @@ pub struct World {
     /// How replicated pages are kept.
     pub replicas: CodeSpec,
     stripes: Stripes,
+    /// Volumes that are merged by who asks for it only.
     volumes: Volumes,
+    /// Volumes that are merged as a store merges them.
+    shipped: Volumes,
     /// Of an emulated one: what its stores are behind, and the process that uses them.
     emulation: Option<(Wire, Process)>,
 }
@@ -69,7 +73,7 @@ impl World {
         Ok(World { emulation: Some((wire, process)), ..world })
     }
 
-    /// Volumes and stripes on these disks. Nothing is merged but by who asks for it.
+    /// Volumes and stripes on these disks.
     async fn over(
         env: Env,
         meta: Arc<SqliteMeta>,
@@ -78,9 +82,10 @@ impl World {
     ) -> anyhow::Result<World> {
         let settings = Settings { reserve_bytes: RESERVE_BYTES, merge_when_idle: YEAR, ..Settings::default() };
         let stripes = stripes_on(&env, &meta, members).await?;
-        let volumes = Volumes::new(env.clone(), meta, stripes.clone(), settings);
+        let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), settings);
+        let shipped = Volumes::new(env.clone(), meta, stripes.clone(), volume_settings(None));
         let (code, replicas) = (code.parse()?, replicas.parse()?);
-        Ok(World { env, code, replicas, stripes, volumes, emulation: None })
+        Ok(World { env, code, replicas, stripes, volumes, shipped, emulation: None })
     }
 
     /// A device that is written in place by one method: whole stripes of zeros, at least `bytes` bytes.
@@ -95,7 +100,7 @@ impl World {
         Ok(Arc::new(device))
     }
 
-    /// A volume that is written all over and merged.
+    /// A volume that is written all over and merged. Nothing more of it is merged but by who asks for it.
     ///
     /// # Errors
     /// It cannot be made or written.
@@ -103,13 +108,22 @@ impl World {
         written(&self.volumes, NewVolume::new(name, bytes, code.into())).await
     }
 
-    /// Merges what volumes have, and syncs all: what was written until now disturbs nothing that is written from now on.
+    /// The same, merged from then on as a store merges it.
+    ///
+    /// # Errors
+    /// It cannot be made or written.
+    pub async fn shipped_volume(&self, name: &str, bytes: u64, code: CodeSpec) -> anyhow::Result<Volume> {
+        written(&self.shipped, NewVolume::new(name, bytes, code.into())).await
+    }
+
+    /// Merges what volumes have that nobody else merges, and syncs all: what was written until now disturbs nothing that is written from now on.
     ///
     /// # Errors
     /// A disk fails.
     pub async fn settle(&self) -> anyhow::Result<()> {
-        for record in self.volumes.list().await? {
-            let volume = self.volumes.open(&record.name).await?;
+        for found in self.volumes.look().await? {
+            let State::Open(_) = found.state else { continue };
+            let volume = self.volumes.open(&found.record.name).await?;
             if volume.status().log_bytes > LOG_BYTES_MAX {
                 volume.merge_all().await?;
             }
@@ -130,6 +144,7 @@ impl World {
     /// Ends what volumes do in the background.
     pub async fn stop(&self) {
         self.volumes.stop().await;
+        self.shipped.stop().await;
     }
 }
 
