@@ -39,7 +39,7 @@ enum What {
     Lec(Lec),
     /// A file through the mount with coding on and off, in one run; takes root and /dev/fuse
     Mount(Mount),
-    /// fio on a volume over NBD: alone, while the log is merged, with a disk gone; takes fio
+    /// fio on a volume over NBD: alone, while the log is merged, while a disk dies, with one gone; takes fio
     Nbd(nbd::Nbd),
     /// PUT and GET over S3 by object size, beside MinIO if its program is on PATH
     S3(S3),
