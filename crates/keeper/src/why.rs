@@ -5,6 +5,8 @@ use std::fmt;
 use claystone_code::CodeSpec;
 use claystone_meta::Reads;
 
+use crate::status::counted;
+
 /// Why upkeep does what it does about a stripe of a bucket with a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Why {
@@ -183,8 +185,8 @@ impl fmt::Display for Why {
             }
             Why::Cold { heat, cold_below, sources } => write!(
                 f,
-                "it is merged with {} others: each was read at most {heat:.2} times lately, less than {cold_below}",
-                sources - 1
+                "it is merged with {}: each was read at most {heat:.2} times lately, less than {cold_below}",
+                counted(u64::from(sources) - 1, "other", "others")
             ),
             Why::OverBound { heat, percent, percent_max } => write!(
                 f,
@@ -255,16 +257,20 @@ impl fmt::Display for Why {
             ),
             Why::Young { seconds_left } => write!(
                 f,
-                "it stays as it is: it is new, or the store was started a short while ago; it counts in {seconds_left} seconds"
+                "it stays as it is: it is new, or the store was started a short while ago; it counts in {}",
+                counted(seconds_left, "second", "seconds")
             ),
             Why::YoungCompact { seconds_left } => write!(
                 f,
                 "it stays compact: it was merged a short while ago, or written so because the bound left no room for more, or the store \
-                 was started then; it counts in {seconds_left} seconds"
+                 was started then; it counts in {}",
+                counted(seconds_left, "second", "seconds")
             ),
-            Why::Hurt { chunks } => {
-                write!(f, "it stays as it is: {chunks} of its chunks are lost or do not answer, and repair comes first")
-            }
+            Why::Hurt { chunks } => write!(
+                f,
+                "it stays as it is: {}, and repair comes first",
+                counted(chunks.into(), "of its chunks is lost or does not answer", "of its chunks are lost or do not answer")
+            ),
             Why::Waits => f.write_str("it stays as it is: an attempt failed a short while ago and is repeated later"),
             Why::Elsewhere => f.write_str(
                 "it stays as it is: objects of another bucket hold it too, whose policy decides, or of another part of this one",
