@@ -50,7 +50,7 @@ pub use padding::{Padding, Upkeep};
 pub use predictor::{Counts, Predictor, Sender, Stage, Tuning};
 pub use profile::{FORMAT_VERSION, Profile, ProfileError};
 pub use profiler::{ProfilePlan, profile_device};
-pub use scheduler::{DiskView, Early, Mode, Rule, Target, disk_to_advance, queue_threshold, steer};
+pub use scheduler::{DiskView, Early, Mode, Rule, Target, queue_threshold, steer};
 pub use ssd_queue::{SsdQueue, SsdTicket, SsdView};
 pub use stage::StageBytes;
 pub use staircase::{Finding, Irregularity, Run, Staircase};

@@ -1,7 +1,7 @@
 //! Which state a drive's next write will meet, by counting bytes since the last change.
 //!
 //! ```text
-//!            new, synced                          advance, or hardly anything fits any more
+//!            new, synced                               hardly anything fits any more
 //!                |                          .-----------------------------------------> Due
 //!                v                          |                                            | a slow write
 //!              Fast --a slow write-----.    |                                            v
@@ -337,13 +337,6 @@ impl Predictor {
         if self.suspensions == 0 && self.stage != Stage::Lost {
             self.counts.losses += 1;
             self.enter(Stage::Lost, 0);
-        }
-    }
-
-    /// Ends a stage before it must: what is left of it is padded. So the slow stages of several drives come apart.
-    pub fn advance(&mut self) {
-        if matches!(self.stage, Stage::Fast | Stage::Mid) {
-            self.stage = Stage::Due;
         }
     }
 

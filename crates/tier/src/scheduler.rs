@@ -5,7 +5,7 @@
 //! Invariants:
 //! 1. Nothing is sent to a hard disk that is predicted to be slow.
 //! 2. Of several hard disks that would do, the least waited for; of those, the one whose stage ends first: so it comes to its
-//!    slow stage while the others have much left, and the slow stages stay apart.
+//!    slow stage while the others have much left, and the slow stages stay apart. Nothing more is done for that (decision 56).
 
 use std::time::Duration;
 
@@ -131,19 +131,6 @@ pub fn steer(rule: &Rule, ssd: &SsdView, bytes: u64, disks: &[DiskView]) -> Targ
     }
 }
 
-/// The disk that is to be taken through its slow stage now, though something fits still, so that no two come to theirs
-/// together: where two of them have at most `apart_bytes` left each, the one with less. Nobody, while any is slow.
-pub fn disk_to_advance(disks: &[DiskView], apart_bytes: u64) -> Option<usize> {
-    if disks.iter().any(|disk| disk.predicted == WriteState::Slow) {
-        return None;
-    }
-    let near = disks.iter().enumerate().filter(|(_, disk)| disk.left_bytes <= apart_bytes);
-    if near.clone().count() < 2 {
-        return None;
-    }
-    near.min_by_key(|(_, disk)| disk.left_bytes).map(|(number, _)| number)
-}
-
 /// The longest queue at which the solid-state drive is not slower than a hard disk's buffer. `by_queue` tells how long a write
 /// takes there that finds 0, 1, 2 ... others before it.
 // Source: [bcw §Mixed IO scheduler]
@@ -256,15 +243,6 @@ mod tests {
         // At a short queue only the fast one, however long it is waited for, but for the bound.
         assert_eq!(steer(&rule, &ssd(0), 4096, &[disk(Mid, 9, 0), disk(Fast, 9, 2)]), Target::Hdd(1));
         assert_eq!(steer(&rule, &ssd(0), 4096, &[disk(Mid, 9, 0), disk(Fast, 9, 3)]), Target::Ssd);
-    }
-
-    #[test]
-    fn one_of_two_that_would_end_together_is_advanced() {
-        use WriteState::{Fast, Mid, Slow};
-        assert_eq!(disk_to_advance(&[disk(Mid, 90, 0), disk(Mid, 80, 0)], 100), Some(1));
-        assert_eq!(disk_to_advance(&[disk(Mid, 90, 0), disk(Fast, 101, 0)], 100), None);
-        assert_eq!(disk_to_advance(&[disk(Mid, 90, 0), disk(Mid, 80, 0), disk(Slow, 0, 0)], 100), None);
-        assert_eq!(disk_to_advance(&[disk(Mid, 90, 0)], 100), None);
     }
 
     #[test]

@@ -26,6 +26,13 @@ fn user(predictor: &mut Predictor, bytes: u64, took: Duration) {
     predictor.wrote(Sender::User, bytes, took);
 }
 
+/// Uses up a fast or middle stage.
+fn fill(predictor: &mut Predictor) {
+    while matches!(predictor.stage(), Stage::Fast | Stage::Mid) {
+        pad(predictor, 64 * KIB, QUICK);
+    }
+}
+
 /// Takes a predictor from a stage that is due into the middle one.
 fn pass_slow(predictor: &mut Predictor) {
     assert_eq!(predictor.stage(), Stage::Due);
@@ -84,7 +91,7 @@ fn a_drive_goes_from_fast_through_slow_to_middle_and_slow_again() {
 #[test]
 fn a_limit_reached_early_is_padded_until_the_slow_write_comes() {
     let mut predictor = predictor();
-    predictor.advance();
+    fill(&mut predictor);
     // Quick paddings do not make it a middle stage: the buffer is not full yet.
     for _ in 0..5 {
         assert_eq!(predictor.stage(), Stage::Due);
@@ -155,7 +162,7 @@ fn idle_drives_are_padded_as_the_setting_says() {
     let upkeep =
         |predictor: &Predictor, idle: u64, unused: u64| predictor.upkeep(US * idle as u32, US * unused as u32, true);
     assert_eq!(upkeep(&predictor, 9000, 9000), Upkeep::Nothing, "a drive that was synced has nothing to flush");
-    predictor.advance();
+    fill(&mut predictor);
     pass_slow(&mut predictor);
     assert_eq!(upkeep(&predictor, 400, 400), Upkeep::After(US * 600));
     assert_eq!(upkeep(&predictor, 1000, 1000), Upkeep::Pad(4 * KIB));
@@ -176,7 +183,7 @@ fn idle_drives_are_padded_as_the_setting_says() {
         user(&mut eager, 64 * KIB, QUICK);
     }
     assert_eq!(upkeep(&eager, 0, 5000), Upkeep::Sync);
-    eager.advance();
+    fill(&mut eager);
     pass_slow(&mut eager);
     assert_eq!(upkeep(&eager, 1000, 4999), Upkeep::Pad(4 * KIB));
     assert_eq!(upkeep(&eager, 0, 5000), Upkeep::Sync);
@@ -261,7 +268,7 @@ const RECORDED: &str = "\
 #[test]
 fn a_drive_that_is_always_slow_is_given_up() {
     let mut predictor = predictor();
-    predictor.advance();
+    fill(&mut predictor);
     pad(&mut predictor, 64 * KIB, SPIKE);
     let most = profile().slow.most().max(64 * KIB) * Tuning::default().give_up_after;
     let mut written = 0;
@@ -275,7 +282,7 @@ fn a_drive_that_is_always_slow_is_given_up() {
     let mut recovered = predictor.clone();
     pad(&mut recovered, 64 * KIB, QUICK);
     assert_eq!(recovered.stage(), Stage::Mid);
-    recovered.advance();
+    fill(&mut recovered);
     pad(&mut recovered, 64 * KIB, SPIKE);
     pad(&mut recovered, 64 * KIB, SPIKE);
     assert!(!recovered.is_off());
@@ -367,7 +374,9 @@ proptest! {
                     predictor.resume();
                     readers -= 1;
                 }
-                3 => predictor.advance(),
+                3 if predictor.predict(64 * KIB) != WriteState::Slow => {
+                    pad(&mut predictor, 64 * KIB, drive.write(64 * KIB));
+                }
                 _ if predictor.predict(bytes) != WriteState::Slow => user(&mut predictor, bytes, drive.write(bytes)),
                 _ => {
                     if let Upkeep::Pad(bytes) = predictor.upkeep(SPIKE, Duration::ZERO, true) {

@@ -23,8 +23,7 @@ use anyhow::Context;
 use claystone_env::{Clock, Device, Moment, SECTOR_BYTES, Sector, SectorRange, Worker, call};
 use claystone_sim::{HddModel, Process, SimSsd, World, WriteOrder};
 use claystone_tier::{
-    DiskView, Mode, Padding, Predictor, Profile, Rule, Sender, SsdQueue, SsdTicket, Target, Tuning, Upkeep,
-    disk_to_advance, steer,
+    DiskView, Mode, Padding, Predictor, Profile, Rule, Sender, SsdQueue, SsdTicket, Target, Tuning, Upkeep, steer,
 };
 use futures::future::select;
 use tokio::sync::Notify;
@@ -274,10 +273,6 @@ impl Bed {
                 Way::Steered { reach, .. } => reach,
                 Way::SsdOnly | Way::Cached { .. } => Reach::All,
             };
-            let views: Vec<DiskView> = self.disks.iter().map(|disk| disk.view(0)).collect();
-            if reach == Reach::All && disk_to_advance(&views, APART_BYTES) == Some(number) {
-                disk.predictor.borrow_mut().advance();
-            }
             let now = self.clock.now();
             let (idle, unused) = (now.since(disk.idle_since.get()), now.since(disk.unused_since.get()));
             let queue = match reach {
@@ -372,8 +367,6 @@ fn owner(number: usize, disks: usize) -> usize {
 pub static ZEROS: [u8; (1 << 20) + SECTOR_BYTES] = [0; (1 << 20) + SECTOR_BYTES];
 /// 16 TiB: the log of no run comes to its end.
 const LOG_SECTORS: u64 = 1 << 32;
-/// A tenth of the middle stage of the drive of the paper.
-const APART_BYTES: u64 = 1 << 20;
 /// Of a cache's room, what may be dirty before it writes back: as a pair brings home what is in its logs.
 const DIRTY_FROM_PERCENT: usize = 50;
 /// 4 MiB.

@@ -228,7 +228,7 @@ fn jobs(choice: &Choice) -> Vec<Job> {
     let reaching =
         |name, mode, disks, reach| Named { name, how: How::Model(Way::Steered { mode, disks, reach }), buffer: first };
     let steered = |name, mode, disks| reaching(name, mode, disks, Reach::All);
-    let pairs = |name, disks, knows_all| reaching(name, Mode::Disabled, disks, Reach::Own { knows_all });
+    let pairs = |name, mode, disks, knows_all| reaching(name, mode, disks, Reach::Own { knows_all });
     let ways = |cache_bytes: u64| {
         vec![
             Named { name: SSD_ONLY, how: How::Model(Way::SsdOnly), buffer: first },
@@ -251,13 +251,15 @@ fn jobs(choice: &Choice) -> Vec<Job> {
             ways.push(steered("mios_d 2 disks", Mode::Disabled, 2));
             ways.push(steered("mios_e 2 disks", Mode::Enabled, 2));
             ways.push(steered("mios_d 4 disks", Mode::Disabled, 4));
-            for (name, disks, knows_all) in [
-                ("mios_d 2 pairs", 2, true),
-                ("mios_d 2 pairs apart", 2, false),
-                ("mios_d 4 pairs", 4, true),
-                ("mios_d 4 pairs apart", 4, false),
+            for (name, mode, disks, knows_all) in [
+                ("mios_d 2 pairs", Mode::Disabled, 2, true),
+                ("mios_d 2 pairs apart", Mode::Disabled, 2, false),
+                ("mios_d 4 pairs", Mode::Disabled, 4, true),
+                ("mios_d 4 pairs apart", Mode::Disabled, 4, false),
+                ("mios_e 2 pairs", Mode::Enabled, 2, true),
+                ("mios_e 4 pairs", Mode::Enabled, 4, true),
             ] {
-                ways.push(pairs(name, disks, knows_all));
+                ways.push(pairs(name, mode, disks, knows_all));
             }
             for (name, buffer) in [
                 ("mios_d synthetic-small", BufferModel::synthetic_small()),
