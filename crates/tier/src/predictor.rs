@@ -11,6 +11,10 @@
 //!                                                                                        |
 //!   any --suspend--> Suspended --resume of the last--> Lost --a slow write---------------'
 //!                        '--resume_synced of the last--> Fast
+//!
+//!   Believed --nothing fits what was seen--> GivenUp --try_again--> OnTrial --stages that are alike--> Believed
+//!                                               ^                      '--no such stages--.
+//!                                               '------------------------------------------'
 //! ```
 //!
 //! | stage | what holds | what is predicted | what upkeep wants |
@@ -21,6 +25,8 @@
 //! | Slow | `taken` bytes were written since the first slow one, all slowly | Slow | padding until one is not |
 //! | Lost | where the drive is nobody knows | Slow | padding until a slow write tells, or a sync; when nobody has read for a while |
 //! | Suspended | somebody reads or syncs | Slow | nothing |
+//! | any, given up | the drive does not do what its limits say | Slow | nothing |
+//! | any, on trial | since then so many middle stages were seen as limits are made of, with padding alone | Slow | padding, while the solid-state drive is calm |
 //!
 //! Source: [bcw §Predict Write State], [bcw §Buffer-Controlled Writes]. Where the paper is silent or differs
 //! (docs/decisions): padding leaves a slow stage only after a slow write was seen in it, because a limit of caution is reached
@@ -32,7 +38,8 @@
 //!    own are below the limit of the stage, and it is no longer than any that was measured.
 //! 2. `taken` never exceeds what was written since the stage began.
 //! 3. Nothing is written for ever: after [`Tuning::give_up_after`] times the most that a stage takes without a slow write, or a slow
-//!    stage without a quick one, the drive is not what its profile says, and [`Predictor::is_off`] stays true until it is profiled again.
+//!    stage without a quick one, the drive is not what its profile says, and is given up. A trial of it ends in the same way.
+//! 4. No user's write is sent to a drive on trial: its limits are made of what padding met.
 
 mod limit;
 
@@ -43,6 +50,7 @@ use self::limit::Limit;
 use crate::latency::WriteState;
 use crate::padding::{Padding, Upkeep};
 use crate::profile::Profile;
+use crate::stage::StageBytes;
 
 /// Where a drive is believed to be; see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +67,17 @@ pub enum Stage {
     Lost,
     /// Somebody reads or syncs.
     Suspended,
+}
+
+/// Whether a predictor believes that its drive does what its limits say; see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// It does.
+    Believed,
+    /// It does not, and is left alone.
+    GivenUp,
+    /// It is padded to find out.
+    OnTrial,
 }
 
 /// Whose a write is.
@@ -111,7 +130,7 @@ pub struct Counts {
     pub slow_stages: u64,
     /// Times that a read or a flush of the drive's own made all counting void.
     pub losses: u64,
-    /// Times that limits were made anew.
+    /// Times that limits were made anew, after a trial too.
     pub recalibrations: u64,
 }
 
@@ -131,7 +150,9 @@ pub struct Predictor {
     queued: VecDeque<u64>,
     queued_bytes: u64,
     suspensions: u32,
-    is_off: bool,
+    trust: Trust,
+    /// Middle stages that were seen on trial.
+    tried: Vec<u64>,
     counts: Counts,
 }
 
@@ -154,7 +175,8 @@ impl Predictor {
             queued: VecDeque::new(),
             queued_bytes: 0,
             suspensions: 0,
-            is_off: false,
+            trust: Trust::Believed,
+            tried: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -179,9 +201,20 @@ impl Predictor {
         self.queued.len()
     }
 
-    /// The drive does not do what its profile says: nothing is predicted but Slow, and nothing is padded.
-    pub fn is_off(&self) -> bool {
-        self.is_off
+    /// Whether the drive does what is believed of it. If not, nothing is predicted but Slow.
+    pub fn trust(&self) -> Trust {
+        self.trust
+    }
+
+    /// Puts a drive on trial that was given up.
+    pub fn try_again(&mut self) {
+        if self.trust == Trust::GivenUp {
+            self.trust = Trust::OnTrial;
+            self.tried.clear();
+            if self.suspensions == 0 {
+                self.enter(Stage::Lost, 0);
+            }
+        }
     }
 
     /// Bytes that the present stage takes for certain, beside those on their way; 0 in other stages than Fast and Mid.
@@ -194,9 +227,10 @@ impl Predictor {
 
     /// What a write of so many bytes would meet if it was sent now, behind those on their way.
     pub fn predict(&self, bytes: u64) -> WriteState {
-        let longest = self.profile.sizes.last().map_or(0, |size| size.bytes);
         match self.stage {
-            _ if self.is_off || bytes > longest || bytes > self.left_bytes() => WriteState::Slow,
+            _ if self.trust != Trust::Believed || bytes > self.longest() || bytes > self.left_bytes() => {
+                WriteState::Slow
+            }
             Stage::Fast => WriteState::Fast,
             Stage::Mid => WriteState::Mid,
             Stage::Due | Stage::Slow | Stage::Lost | Stage::Suspended => WriteState::Slow,
@@ -217,7 +251,7 @@ impl Predictor {
     /// Whether so many bytes may be written now, before those on their way.
     pub fn takes(&self, bytes: u64) -> bool {
         let takes = matches!(self.stage, Stage::Fast | Stage::Mid);
-        !self.is_off && takes && self.taken + bytes <= self.limit_bytes()
+        self.trust == Trust::Believed && takes && self.taken + bytes <= self.limit_bytes()
     }
 
     /// The first of those on their way goes elsewhere.
@@ -282,16 +316,13 @@ impl Predictor {
             }
             (Stage::Due | Stage::Lost, false) => {
                 self.taken += bytes;
-                let most = self.limit(self.within).bytes().most();
-                self.is_off |= self.taken > most.saturating_mul(self.tuning.give_up_after);
+                self.give_up_behind(self.limit(self.within).bytes().most());
             }
             (Stage::Lost, true) => self.enter_slow(),
             (Stage::Slow, true) => {
                 self.taken += bytes;
                 // One write may be all that a slow stage was measured to take.
-                let longest = self.profile.sizes.last().map_or(0, |size| size.bytes);
-                let most = self.profile.slow.most().max(longest);
-                self.is_off |= self.taken > most.saturating_mul(self.tuning.give_up_after);
+                self.give_up_behind(self.profile.slow.most().max(self.longest()));
             }
             (Stage::Suspended, _) => {}
             (Stage::Slow, false) => self.enter(Stage::Mid, bytes),
@@ -345,9 +376,11 @@ impl Predictor {
     pub fn upkeep(&self, idle: Duration, unused: Duration, is_calm: bool) -> Upkeep {
         let padding = &self.tuning.padding;
         let keeps = match self.stage {
-            _ if self.is_off || !self.queued.is_empty() => return Upkeep::Nothing,
+            _ if self.trust == Trust::GivenUp || !self.queued.is_empty() => return Upkeep::Nothing,
             Stage::Suspended => return Upkeep::Nothing,
             Stage::Lost if idle < padding.settle_after => return Upkeep::After(padding.settle_after - idle),
+            _ if self.trust == Trust::OnTrial && is_calm => return Upkeep::Pad(padding.leave_bytes),
+            _ if self.trust == Trust::OnTrial => return Upkeep::After(padding.reserve_after),
             _ if padding.sync_after.is_some_and(|after| unused >= after) && self.is_worn() => return Upkeep::Sync,
             Stage::Due | Stage::Slow | Stage::Lost => return Upkeep::Pad(padding.leave_bytes),
             Stage::Fast | Stage::Mid if is_calm && self.is_below_reserve() => {
@@ -401,19 +434,62 @@ impl Predictor {
         self.enter(Stage::Slow, 0);
     }
 
+    /// The longest write that was measured.
+    fn longest(&self) -> u64 {
+        self.profile.sizes.last().map_or(0, |size| size.bytes)
+    }
+
+    fn give_up(&mut self) {
+        self.trust = Trust::GivenUp;
+    }
+
+    /// Gives the drive up if far more was written than this, which is the most that should have been.
+    fn give_up_behind(&mut self, most: u64) {
+        if self.taken > most.saturating_mul(self.tuning.give_up_after) {
+            self.give_up();
+        }
+    }
+
     /// A slow write of so many bytes ended a stage that was counted from its beginning.
     fn stage_ended(&mut self, next: u64) {
-        let (taken, tuning) = (self.taken, self.tuning);
-        let least = self.profile.sizes.last().map_or(0, |size| size.bytes);
-        let limit = if self.within == Stage::Fast { &mut self.fast } else { &mut self.mid };
-        match limit.ended(taken, next, tuning.stages_judged, tuning.wrong_max) {
-            limit::Judgement::Right => {}
-            limit::Judgement::Recalibrated => {
-                self.counts.recalibrations += 1;
-                self.is_off |= limit.bytes().limit() < least;
+        let (taken, tuning, least) = (self.taken, self.tuning, self.longest());
+        match self.trust {
+            // One that ends as it is given up says nothing more.
+            Trust::GivenUp => {}
+            Trust::OnTrial if self.within == Stage::Fast => {}
+            Trust::OnTrial => self.tried(taken),
+            Trust::Believed => {
+                let limit = if self.within == Stage::Fast { &mut self.fast } else { &mut self.mid };
+                let judgement = limit.ended(taken, next, tuning.stages_judged, tuning.wrong_max);
+                if judgement == limit::Judgement::Recalibrated {
+                    let is_usable = limit.bytes().limit() >= least;
+                    self.counts.recalibrations += 1;
+                    if !is_usable {
+                        self.give_up();
+                    }
+                }
             }
         }
         self.enter_slow();
+    }
+
+    /// A middle stage of a trial took so many bytes. When there are as many as limits are made anew from, it is judged.
+    fn tried(&mut self, taken: u64) {
+        self.tried.push(taken);
+        if self.tried.len() <= self.tuning.wrong_max {
+            return;
+        }
+        let (bytes, least) = (StageBytes::of(&self.tried).expect("more than none"), self.longest());
+        if !bytes.is_regular() || bytes.limit() < least {
+            return self.give_up();
+        }
+        self.mid = Limit::new(bytes);
+        if self.fast.bytes().limit() < least {
+            // What a sync makes room for is not known any more: hardly less than a slow stage does.
+            self.fast = Limit::new(bytes);
+        }
+        self.counts.recalibrations += 1;
+        self.trust = Trust::Believed;
     }
 }
 

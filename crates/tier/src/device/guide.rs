@@ -20,8 +20,9 @@ use super::line::InLine;
 use super::state::{SsdState, State};
 use crate::credit::Credit;
 use crate::padding::{Padding, Upkeep};
-use crate::predictor::{Counts, Predictor, Sender, Stage, Tuning};
+use crate::predictor::{Counts, Predictor, Sender, Stage, Trust, Tuning};
 use crate::profile::Profile;
+use crate::recess::Recess;
 use crate::record::{Kind, sector_crcs};
 use crate::scheduler::{DiskView, Rule, Target, steer};
 use crate::ssd_queue::{SsdQueue, SsdTicket};
@@ -36,6 +37,7 @@ pub struct Guide {
     /// For padding and syncs that only the predictor wants.
     credit: Credit,
     padding: Padding,
+    recess: Recess,
     /// A record that the predictor knows of is on its way.
     busy: bool,
     /// When the hard disk was last asked for anything,
@@ -52,6 +54,7 @@ impl Guide {
             ssd: Arc::default(),
             credit: Credit::new(tuning.padding.credit_bytes),
             padding: tuning.padding,
+            recess: Recess::default(),
             busy: false,
             idle_since: Moment::default(),
             unused_since: Moment::default(),
@@ -90,9 +93,9 @@ impl Guide {
         }
     }
 
-    /// What the predictor saw, and where it believes the drive to be; `None`: it does not believe its profile any more.
+    /// What the predictor saw, and where it believes the drive to be; `None`: it does not believe what it knows of it.
     pub fn seen(&self) -> (Option<Stage>, Counts) {
-        let stage = Some(self.predictor.stage()).filter(|_| !self.predictor.is_off());
+        let stage = Some(self.predictor.stage()).filter(|_| self.predictor.trust() == Trust::Believed);
         (stage, self.predictor.counts())
     }
 
@@ -226,6 +229,9 @@ impl TieredDevice {
         let Some(guide) = state.guide.as_mut().filter(|_| works) else {
             return Ok(Kept::Nothing(None));
         };
+        if guide.recess.is_over(guide.predictor.trust(), now) {
+            guide.predictor.try_again();
+        }
         let soon = guide.is_used(now).then_some(LOOK_AGAIN);
         if guide.busy {
             return Ok(Kept::Nothing(soon));

@@ -12,7 +12,7 @@ mod steering;
 mod waiting;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use claystone_env::testing::{MemoryDevice, device_conformance, sector_pattern};

@@ -7,6 +7,8 @@ struct Buffered {
     device: MemoryDevice,
     time: Arc<AtomicU64>,
     left: Mutex<u64>,
+    /// It takes all at once, for now.
+    quick: Arc<AtomicBool>,
     /// Records of data that met a full buffer.
     slow: Arc<AtomicU64>,
 }
@@ -28,11 +30,11 @@ impl Device for Buffered {
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
         let mut left = self.left.lock().expect("one thread");
         let bytes_now = bytes.len() as u64;
-        let takes = *left >= bytes_now;
+        let takes = *left >= bytes_now || self.quick.load(Ordering::Relaxed);
         // The kind of a record.
         let is_data = bytes.starts_with(b"CLAYTREC") && bytes[12] == 1;
         self.slow.fetch_add(u64::from(!takes && is_data), Ordering::Relaxed);
-        *left = if takes { *left - bytes_now } else { 256 << 10 };
+        *left = if takes { left.saturating_sub(bytes_now) } else { 256 << 10 };
         self.time.fetch_add(if takes { 60 } else { 12_000 }, Ordering::Relaxed);
         self.device.write(first, bytes)
     }
@@ -48,31 +50,54 @@ impl Device for Buffered {
     }
 }
 
+/// A pair of such a hard disk and a solid-state drive without a queue.
+struct Drives {
+    hdd: Arc<dyn Device>,
+    ssd: Arc<dyn Device>,
+    time: Arc<AtomicU64>,
+    quick: Arc<AtomicBool>,
+    slow: Arc<AtomicU64>,
+}
+
+impl Buffered {
+    /// Formatted, with a log of so many sectors and a home of 300.
+    fn pair(log: u64) -> Drives {
+        let (time, quick, slow) =
+            (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let device = MemoryDevice::new(log + 300 + 2);
+        let (left, of) = (Mutex::new(0), (time.clone(), quick.clone(), slow.clone()));
+        let hdd: Arc<dyn Device> = Arc::new(Buffered { device, time: of.0, left, quick: of.1, slow: of.2 });
+        let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000));
+        let format = TierFormat {
+            hdd_log_sectors: Some(log),
+            record_sectors_max: 15,
+            unmarked_sectors_max: Some(3000),
+            profile: Some(small_profile()),
+            queue_max: None,
+        };
+        TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
+        Drives { hdd, ssd, time, quick, slow }
+    }
+}
+
+impl Drives {
+    fn open(&self) -> TieredDevice {
+        let rule = Rule { mode: Mode::Enabled, queue_max: 0, early: None, waiting_max: 1, longest: None };
+        let padding = Padding { keeps_fast: true, ..Padding::default() };
+        let steering = Steering::Predicted { rule, tuning: crate::Tuning { padding, ..crate::Tuning::default() } };
+        let time = self.time.clone();
+        let now: Now = Arc::new(move || Moment(Duration::from_micros(time.load(Ordering::Relaxed))));
+        let tuning = TierTuning { steering, ..TierTuning::default() };
+        TieredDevice::open(self.hdd.clone(), Some(self.ssd.clone()), now, tuning).expect("open")
+    }
+}
+
 #[test]
 fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_slow_one() {
     const LOG: u64 = 8000;
-    let (time, slow) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let device = MemoryDevice::new(LOG + 300 + 2);
-    let hdd: Arc<dyn Device> =
-        Arc::new(Buffered { device, time: time.clone(), left: Mutex::new(0), slow: slow.clone() });
-    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000));
-    let format = TierFormat {
-        hdd_log_sectors: Some(LOG),
-        record_sectors_max: 15,
-        unmarked_sectors_max: Some(3000),
-        profile: Some(small_profile()),
-        queue_max: None,
-    };
-    TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
-    let rule = Rule { mode: Mode::Enabled, queue_max: 0, early: None, waiting_max: 1, longest: None };
-    let padding = Padding { keeps_fast: true, ..Padding::default() };
-    let steering = Steering::Predicted { rule, tuning: crate::Tuning { padding, ..crate::Tuning::default() } };
-    let open = || {
-        let time = time.clone();
-        let now: Now = Arc::new(move || Moment(Duration::from_micros(time.load(Ordering::Relaxed))));
-        TieredDevice::open(hdd.clone(), Some(ssd.clone()), now, TierTuning { steering, ..TierTuning::default() })
-            .expect("open")
-    };
+    let drives = Buffered::pair(LOG);
+    let (time, slow) = (&drives.time, &drives.slow);
+    let open = || drives.open();
     let device = open();
     let seen = |device: &TieredDevice| device.info().predicted.expect("its profile is known");
     // An opening ends with a sync.
@@ -109,6 +134,35 @@ fn writes_go_to_the_hard_disk_while_its_buffer_takes_them_and_no_user_meets_a_sl
     }
     // Which the reads have taken from it.
     assert_eq!(seen(&device).0, Some(Stage::Lost));
+}
+
+#[test]
+fn a_hard_disk_that_was_given_up_is_tried_again_ever_later_until_it_is_as_measured() {
+    let drives = Buffered::pair(80_000);
+    let device = drives.open();
+    let is_predicted = || device.info().predicted.expect("its profile is known").0.is_some();
+    // Looks for so many seconds, and says how much was padded.
+    let look = |seconds: u64| {
+        let before = device.info().counts.padding_sectors;
+        for _ in 0..seconds {
+            drives.time.fetch_add(1_000_000, Ordering::Relaxed);
+            while device.tend().expect("tend").more {}
+        }
+        device.info().counts.padding_sectors - before
+    };
+    drives.quick.store(true, Ordering::Relaxed);
+    drop(device.read(Sector(9), &mut [0; SECTOR_BYTES], Effort::Retry));
+    assert!(look(1) > 0 && !is_predicted());
+    for wait in [60, 120, 240, 480] {
+        assert_eq!(look(wait - 2), 0, "for {wait} s");
+        let padded = (0..4).map(|_| look(1)).find(|padded| *padded > 0).expect("it was tried");
+        assert!(padded < 1024 && !is_predicted(), "{padded} sectors after {wait} s");
+    }
+    drives.quick.store(false, Ordering::Relaxed);
+    assert_eq!(look(950), 0);
+    assert!(look(15) > 0 && is_predicted());
+    let (_, counts) = device.info().predicted.expect("its profile is known");
+    assert_eq!((counts.recalibrations, counts.user_surprises), (1, 0));
 }
 
 /// What a pair of drives like real ones did in `seconds` of their time, while every `read_ms` somebody read where nothing waits in the logs, and
