@@ -16,6 +16,7 @@
 //!    clock, no chance.
 //! 2. A write for which [`Predictor::predict`] says [`WriteState::Slow`] is never sent to a hard disk by [`steer`].
 
+mod ages;
 mod credit;
 mod device;
 mod error;

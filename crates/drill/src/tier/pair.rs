@@ -97,6 +97,10 @@ impl Pair {
             steering: self.steering,
             drain_sectors_max: 12,
             drain_when_idle: Duration::from_millis(4),
+            drain_when_old: Duration::from_millis(6),
+            drain_old_sectors_max: 5,
+            drain_old_percent: 100,
+            drain_old_percent_unused: 100,
             copy_sectors_max: self.copy_sectors_max,
             index_every_sectors: 6,
             ..TierTuning::default()

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+use claystone_env::{DeviceError, Effort, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
 use super::append::{self, Staged};
@@ -50,29 +50,57 @@ struct Load {
     originals: Vec<Original>,
 }
 
+/// What may be brought home together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// So many sectors, or one record,
+    sectors_max: u64,
+    /// of records below this sequence.
+    below: u64,
+}
+
 impl TieredDevice {
-    /// What the device does from time to time: brings home what waits in a log that fills, or when nobody
+    /// What the device does from time to time: brings home what waits in a log that fills, or for long, or when nobody
     /// uses it, a batch at a time. Blocks, as a write does.
     ///
     /// # Errors
     /// A device failed; nothing is lost by that.
     pub fn tend(&self) -> Result<Tended, DeviceError> {
-        let is_due = {
-            let state = self.state();
+        let begun = (self.now)();
+        let (is_due, old) = {
+            let mut state = self.state();
             let fills =
                 state.rings.iter().any(|ring| ring.used() * 100 > ring.sectors() * self.tuning.drain_from_percent);
-            let now = (self.now)();
-            let is_idle = self.tuning.is_idle(now.since(state.written_at), now.since(state.read_at));
-            fills || (is_idle && state.overlay.sectors() > state.overlay.lost())
+            let is_idle = self.tuning.is_idle(begun.since(state.written_at), begun.since(state.read_at));
+            let waits = state.overlay.sectors() > state.overlay.lost();
+            (fills || (is_idle && waits), self.old_batch(&mut state, begun))
         };
-        if !is_due {
-            return Ok(match self.keep_up()? {
-                Kept::Something => Tended { more: true, ..Tended::default() },
-                Kept::Nothing(after) => Tended { after, ..Tended::default() },
-            });
+        if is_due {
+            let Drained { sectors, more } = self.drain()?;
+            return Ok(Tended { drained_sectors: sectors, more, after: None });
         }
-        let Drained { sectors, more } = self.drain()?;
-        Ok(Tended { drained_sectors: sectors, more, after: None })
+        if let Some(batch) = old {
+            let Drained { sectors, .. } = self.drain_within(batch)?;
+            let (now, mut state) = ((self.now)(), self.state());
+            let is_used = state.guide.as_ref().is_some_and(|guide| guide.unused(now) < UNUSED);
+            let percent = if is_used { self.tuning.drain_old_percent } else { self.tuning.drain_old_percent_unused };
+            state.old_from = now.after(now.since(begun) * (100 / percent).saturating_sub(1));
+            return Ok(Tended { drained_sectors: sectors, more: true, after: None });
+        }
+        Ok(match self.keep_up()? {
+            Kept::Something => Tended { more: true, ..Tended::default() },
+            Kept::Nothing(after) => Tended { after, ..Tended::default() },
+        })
+    }
+
+    /// What is to be brought home because it waits for long, if anything is now.
+    fn old_batch(&self, state: &mut State, now: Moment) -> Option<Batch> {
+        let below = state.ages.old_below(self.tuning.drain_when_old, now, state.next_seq);
+        let is_old = state.records.first_key_value().is_some_and(|(seq, _)| *seq < below);
+        let waits = is_old && state.overlay.sectors() > state.overlay.lost();
+        // Without a solid-state drive it is where it would be lost with the disk in any case.
+        let is_due = waits && state.ssd == SsdState::Present && now >= state.old_from;
+        is_due.then_some(Batch { sectors_max: self.tuning.drain_old_sectors_max, below })
     }
 
     /// Brings a batch home, whether it is due or not.
@@ -80,10 +108,20 @@ impl TieredDevice {
     /// # Errors
     /// As [`TieredDevice::tend`].
     pub fn drain(&self) -> Result<Drained, DeviceError> {
+        self.drain_within(self.any_batch())
+    }
+
+    /// One whose records may be of any age.
+    pub(super) fn any_batch(&self) -> Batch {
+        Batch { sectors_max: self.tuning.drain_sectors_max, below: u64::MAX }
+    }
+
+    /// Brings a batch home.
+    fn drain_within(&self, batch: Batch) -> Result<Drained, DeviceError> {
         let _draining = self.draining.take(&*self.bell);
         let before = self.drained();
         self.sync_draining()?;
-        self.drain_batch()?;
+        self.drain_batch(batch)?;
         let after = self.drained();
         let state = self.state();
         let waits = state.overlay.sectors() > state.overlay.lost();
@@ -115,9 +153,9 @@ impl TieredDevice {
                 drop(state);
                 continue;
             }
-            if self.batch_end(&state).is_some() {
+            if self.batch_end(&state, self.any_batch()).is_some() {
                 drop(state);
-                self.drain_batch()?;
+                self.drain_batch(self.any_batch())?;
             } else if !state.pending.is_empty() || !state.marking.is_empty() {
                 drop(state);
                 self.sync_draining()?;
@@ -131,8 +169,8 @@ impl TieredDevice {
     }
 
     /// Brings the oldest marked records home. The caller holds `draining`.
-    pub(super) fn drain_batch(&self) -> Result<(), DeviceError> {
-        let end = self.batch_end(&self.state());
+    pub(super) fn drain_batch(&self, batch: Batch) -> Result<(), DeviceError> {
+        let end = self.batch_end(&self.state(), batch);
         let Some(floor) = end else { return Ok(()) };
         let lost = self.bring_home(floor)?;
         if self.state().ssd == SsdState::Failed {
@@ -154,17 +192,17 @@ impl TieredDevice {
     }
 
     /// The sequence behind the records of the next batch; `None`: there is nothing to bring home.
-    pub(super) fn batch_end(&self, state: &State) -> Option<u64> {
+    pub(super) fn batch_end(&self, state: &State, batch: Batch) -> Option<u64> {
         let (mut sectors, mut end) = (0, None);
         let mut last_copy = 0;
         // Where nothing waits for a mark, what is left is padding, and marks.
         let unmarked = state.pending.len() + state.marking.len() + state.in_flight.len();
         let limit = if unmarked == 0 { state.next_seq } else { state.mark_from };
         // Nobody else writes where one is on its way: padding, or what a sync has copied.
-        let limit = state.in_flight.first().map_or(limit, |seq| limit.min(*seq));
+        let limit = state.in_flight.first().map_or(limit, |seq| limit.min(*seq)).min(batch.below);
         for seq in state.records.range(..limit).map(|(seq, _)| *seq) {
             let of_this: u64 = state.newest_of(seq).iter().map(|(range, _)| range.sectors).sum();
-            let is_full = sectors > 0 && of_this > 0 && sectors + of_this > self.tuning.drain_sectors_max;
+            let is_full = sectors > 0 && of_this > 0 && sectors + of_this > batch.sectors_max;
             if is_full && seq > last_copy {
                 match state.parted_at(seq) {
                     Some(parted) => last_copy = parted.last_copy,
@@ -384,6 +422,8 @@ impl TieredDevice {
     }
 }
 
+/// After so long without a write that was redirected none is to be expected.
+const UNUSED: Duration = Duration::from_secs(60);
 /// Neighbours are written home in writes of so many bytes at most.
 const HOME_BYTES_MAX: usize = 4 << 20;
 /// What is brought home is written when so much is in memory.

@@ -166,9 +166,14 @@ impl Guide {
         (self.idle_since, self.unused_since) = (now, now);
     }
 
+    /// For how long no write was redirected.
+    pub fn unused(&self, now: Moment) -> Duration {
+        now.since(self.unused_since)
+    }
+
     /// Whether users write to the hard disk: what its predictor wants may change at any time.
     fn is_used(&self, now: Moment) -> bool {
-        self.busy || now.since(self.unused_since) < IN_USE
+        self.busy || self.unused(now) < IN_USE
     }
 
     /// The hard disk is asked for something else.
@@ -236,7 +241,7 @@ impl TieredDevice {
         if guide.busy {
             return Ok(Kept::Nothing(soon));
         }
-        let (idle, unused) = (now.since(guide.idle_since), now.since(guide.unused_since));
+        let (idle, unused) = (now.since(guide.idle_since), guide.unused(now));
         let is_calm = guide.rule.is_calm(&guide.ssd().view(now));
         let bytes = match guide.predictor.upkeep(idle, unused, is_calm) {
             Upkeep::Nothing => return Ok(Kept::Nothing(soon)),

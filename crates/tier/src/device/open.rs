@@ -85,6 +85,15 @@ pub struct TierTuning {
     pub drain_when_idle: Duration,
     /// or, though somebody reads, has written for so long: a disk that is read all the time would never come to rest.
     pub drain_though_read: Duration,
+    /// And, though somebody writes, what waits for so long, so that a solid-state drive that dies takes less: in batches of so many
+    /// sectors,
+    pub drain_when_old: Duration,
+    /// see above,
+    pub drain_old_sectors_max: u64,
+    /// for so many percent of the time, since nothing is redirected meanwhile;
+    pub drain_old_percent: u32,
+    /// or for so many, where nothing was redirected for a minute.
+    pub drain_old_percent_unused: u32,
     /// A sync copies to the solid-state drive what the hard disk's buffer holds, if that is so many sectors at most, instead of syncing
     /// the hard disk too.
     pub copy_sectors_max: u64,
@@ -120,6 +129,10 @@ impl Default for TierTuning {
             drain_from_percent: 50,
             drain_when_idle: Duration::from_secs(5),
             drain_though_read: Duration::from_secs(60),
+            drain_when_old: Duration::from_secs(300),
+            drain_old_sectors_max: 256,
+            drain_old_percent: 2,
+            drain_old_percent_unused: 25,
             copy_sectors_max: 0,
             index_every_sectors: INDEX_EVERY_SECTORS,
         }

@@ -15,6 +15,7 @@ use claystone_env::{DeviceError, Moment, SECTOR_BYTES, SectorRange};
 use super::guide::Guide;
 use super::info::{Opening, TierCounts};
 use super::line::Line;
+use crate::ages::Ages;
 use crate::overlay::{Overlay, Place, Removed};
 use crate::record::{Entry, GROUP_BYTES_MAX, Kind, Member, fits_header_with};
 use crate::ring::Ring;
@@ -156,6 +157,9 @@ pub struct State {
     pub written_at: Moment,
     /// and read.
     pub read_at: Moment,
+    pub ages: Ages,
+    /// What is old is left alone until then.
+    pub old_from: Moment,
     /// What the opening read.
     pub opening: Opening,
     pub counts: TierCounts,
@@ -191,6 +195,8 @@ impl State {
             line: Line::default(),
             written_at: Moment::default(),
             read_at: Moment::default(),
+            ages: Ages::default(),
+            old_from: Moment::default(),
             opening: Opening::default(),
             counts: TierCounts::default(),
         }

@@ -25,6 +25,8 @@ use tokio::sync::Notify;
 /// What a device is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
+    /// To read.
+    Read(Side, SectorRange),
     /// To write.
     Write(Side, SectorRange),
     /// To sync.
@@ -228,7 +230,9 @@ mod tests {
                     now().since(begun).as_micros() as u64
                 };
                 let fulfil = async move |wish| match wish {
-                    Wish::Write(_, range) => clock.sleep(Duration::from_micros(range.first.0)).await,
+                    Wish::Read(_, range) | Wish::Write(_, range) => {
+                        clock.sleep(Duration::from_micros(range.first.0)).await
+                    }
                     Wish::Sync(_) => clock.sleep(Duration::from_micros(1000)).await,
                     Wish::Sleep(wait) => clock.sleep(wait).await,
                 };

@@ -10,7 +10,8 @@
 //! Invariants:
 //! 1. Nothing here decides where a write goes: the device does, with the settings it ships with.
 //!
-//! Left out: reads, and bringing home, as of the other ways: the logs have room for all.
+//! Left out: users' reads; and what is brought home because a log is full, as of the other ways: the logs have room for all. What waits for long
+//! is brought home.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -165,10 +166,24 @@ impl Product {
                 self.in_ssd.set(self.in_ssd.get() - 1);
                 return;
             }
+            Wish::Read(Side::Ssd, range) => {
+                // It counts for those who write behind it.
+                self.in_ssd.set(self.in_ssd.get() + 1);
+                self.ssd.read(range.sectors * SECTOR_BYTES as u64).await;
+                self.in_ssd.set(self.in_ssd.get() - 1);
+                return;
+            }
             Wish::Sync(Side::Ssd) => return self.ssd.flush().await,
             Wish::Sleep(wait) => return self.clock.sleep(wait).await,
+            Wish::Read(Side::Hdd, range) => {
+                let read = move || {
+                    let mut bytes = vec![0; range.sectors as usize * SECTOR_BYTES];
+                    hdd.read(range.first, &mut bytes, Effort::Retry).map(|_| ())
+                };
+                call(worker, read).await.map(|read| read.expect("no fault is injected"))
+            }
             Wish::Write(Side::Hdd, range) => {
-                let write = move || hdd.write(range.first, &ZEROS[..range.sectors as usize * SECTOR_BYTES]);
+                let write = move || hdd.write(range.first, &vec![0; range.sectors as usize * SECTOR_BYTES]);
                 call(worker, write).await.map(|written| written.expect("no fault is injected"))
             }
             Wish::Sync(Side::Hdd) => {
@@ -191,8 +206,8 @@ fn sync_early(device: &TieredDevice) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// A side of the pair, which asks the world for everything and keeps the first and the last sector: there are the superblocks, and nothing
-/// else is read where no log is brought home.
+/// A side of the pair, which asks the world for everything and keeps the first and the last sector: there are the superblocks. All else that is
+/// read is what users wrote: zeros.
 struct TimeAlone {
     side: Side,
     sectors: u64,
@@ -215,6 +230,8 @@ impl Device for TimeAlone {
     }
 
     fn read(&self, first: Sector, into: &mut [u8], _: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        let range = self.geometry().range(first, into.len());
+        ask(Wish::Read(self.side, range)).map_err(|source| DeviceError::Read { range, source })?;
         into.fill(0);
         if let Some(content) = self.ends.lock().expect("nobody panics here").get(&first.0) {
             into[..SECTOR_BYTES].copy_from_slice(content);
@@ -239,7 +256,7 @@ impl Device for TimeAlone {
     }
 }
 
-/// 256 GiB: less than half of it is written, so nothing is brought home.
+/// 256 GiB: less than half of it is written, so nothing is brought home for that.
 const LOG_SECTORS: u64 = 1 << 26;
 /// With a home of 256 GiB.
 const HDD_SECTORS: u64 = 2 * LOG_SECTORS;

@@ -323,7 +323,7 @@ fn what_a_sync_promised_is_not_freed_while_what_took_its_place_is_not_durable() 
         device.sync().expect("sync");
         write(&device, 3, 2);
         // As who waits for room does.
-        device.drain_batch().expect("drain");
+        device.drain_batch(device.any_batch()).expect("drain");
         pair.crash();
         let found = content(&pair.opened(), 3);
         assert!([1, 2].into_iter().any(|tag| found == Some(sector_pattern(tag, 1))), "seed {seed}");

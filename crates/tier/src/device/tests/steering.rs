@@ -271,6 +271,82 @@ fn a_busy_disk_is_padded_no_more_than_its_writers_have_earned() {
 }
 
 #[test]
+fn what_waits_for_long_comes_home_though_somebody_writes_all_the_time() {
+    let time = Arc::new(AtomicU64::new(0));
+    let now: Now = Arc::new({
+        let time = time.clone();
+        move || Moment(Duration::from_micros(time.load(Ordering::Relaxed)))
+    });
+    let hdd: Arc<dyn Device> = Arc::new(MemoryDevice::new(5000 + 2000 + 2));
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(5000));
+    let format = TierFormat { hdd_log_sectors: Some(5000), ..format() };
+    TieredDevice::format(&*hdd, &*ssd, &format, &SimRandom::new(1)).expect("format");
+    let age = Duration::from_secs(100);
+    let tuning =
+        TierTuning { drain_when_old: age, drain_old_sectors_max: 3, index_every_sectors: 1 << 40, ..tuning(u64::MAX) };
+    let device = TieredDevice::open(hdd, Some(ssd), now, tuning).expect("open");
+    for second in 0..1000 {
+        time.store(second * 1_000_000, Ordering::Relaxed);
+        write(&device, second, second);
+        let before = device.info();
+        while device.tend().expect("tend").more {}
+        let info = device.info();
+        // As many as came since, and little more; a batch at a time, since time stands meanwhile.
+        let young = second.min(100);
+        assert!((young..=young + 100 / 16 + 6).contains(&info.waiting_sectors), "{second}: {info:?}");
+        assert!(info.waiting_sectors <= before.waiting_sectors);
+    }
+    for sector in 0..1000 {
+        assert_eq!(content(&device, sector), Some(sector_pattern(sector, 1)), "sector {sector}");
+    }
+}
+
+/// How much of the time the hard disk is busy with what is old, in percent, while somebody writes all the time.
+fn busy_with_what_is_old(percent: u32, percent_unused: u32) -> f64 {
+    const LOG: u64 = 40_000;
+    let model = HddModel::buffered(LOG + 200_000 + 2, BufferModel::wd_10tb_like());
+    let hdd = SimDevice::alone("hdd", model, 7);
+    let ssd: Arc<dyn Device> = Arc::new(MemoryDevice::new(LOG));
+    let format = TierFormat { hdd_log_sectors: Some(LOG), ..TierFormat::default() };
+    TieredDevice::format(&*hdd.attach(), &*ssd, &format, &SimRandom::new(1)).expect("format");
+    let now: Now = Arc::new({
+        let hdd = hdd.clone();
+        move || hdd.done_at()
+    });
+    let tuning = TierTuning {
+        drain_when_old: Duration::from_secs(10),
+        // Some batches in the time.
+        drain_old_sectors_max: 32,
+        drain_old_percent: percent,
+        drain_old_percent_unused: percent_unused,
+        ..TierTuning::default()
+    };
+    let device = TieredDevice::open(hdd.attach(), Some(ssd), now, tuning).expect("open");
+    let (begun, spent) = (hdd.done_at(), hdd.spent());
+    for step in 0..2000 {
+        // More than a hard disk brings home in a quarter of its time.
+        for write in 0..5 {
+            device.write(Sector((step * 5 + write) * 7919 % 200_000), &sector_pattern(step, 1)).expect("write");
+        }
+        device.tend().expect("tend");
+        hdd.reach(begun.after(Duration::from_millis(50 * step)));
+    }
+    let lasted = hdd.done_at().since(begun).as_secs_f64();
+    assert!(lasted > 99.0, "{lasted} s");
+    100.0 * (hdd.spent() - spent).as_secs_f64() / lasted
+}
+
+#[test]
+fn what_is_old_takes_no_more_of_the_time_than_it_may() {
+    // Nothing is redirected, so the second of them counts.
+    for percent in [5, 25, 50] {
+        let busy = busy_with_what_is_old(1, percent);
+        println!("{busy:.1} % of {percent}");
+        assert!((0.5..1.1).contains(&(busy / f64::from(percent))), "{busy} of {percent} %");
+    }
+}
+
+#[test]
 fn what_waits_comes_home_though_somebody_reads_all_the_time() {
     let pair = Pair::new(1, 2);
     let seconds = Arc::new(AtomicU64::new(0));
