@@ -81,6 +81,34 @@ fn nothing_known_is_lost_without_force() {
 }
 
 #[test]
+fn a_file_of_something_unknown_is_not_written_to_without_force() {
+    let scratch = Scratch::new();
+    let film = |name: &str| {
+        fs::write(scratch.path(name), vec![0; 80 << 20]).expect("written");
+        let film = fs::OpenOptions::new().write(true).open(scratch.path(name)).expect("there");
+        film.write_all_at(b"a film", 70).expect("written");
+    };
+    film("film.mkv");
+    film("other.mkv");
+    let pair = ["hdd.img", "--size", "192M", "--ssd", "ssd.img", "--ssd-size", "64M", "--profile", "none"];
+    assert!(scratch.run(&[&["disk", "format"], &pair[..]].concat()).ok());
+    let profile = ["disk", "profile", "film.mkv", "--rounds", "1", "--mib", "8"];
+    let replace = ["disk", "replace-ssd", "hdd.img", "--with", "other.mkv"];
+    for (arguments, name) in [(&profile[..], "film.mkv"), (&replace, "other.mkv")] {
+        let before = fs::read(scratch.path(name)).expect("read");
+        let refused = scratch.run(arguments);
+        assert!(!refused.ok() && refused.err.contains("holds something else than zeros"), "{}", refused.err);
+        assert!(refused.err.contains("--force"), "{}", refused.err);
+        assert!(fs::read(scratch.path(name)).expect("read") == before, "nothing was written");
+        let forced = scratch.run(&[arguments, &["--force"]].concat());
+        assert!(forced.ok(), "{}{}", forced.out, forced.err);
+        assert!(fs::read(scratch.path(name)).expect("read") != before);
+    }
+    let info = json(&scratch.run(&["disk", "info", "hdd.img", "--json"]).out);
+    assert_eq!(info["sectors"]["pair"]["ssd"], "present", "{info}");
+}
+
+#[test]
 fn errors_say_what_to_do() {
     let scratch = Scratch::new();
     fs::write(scratch.path("empty.img"), vec![0; 32 << 20]).expect("written");

@@ -15,7 +15,7 @@ use claystone_tier::{
 use super::coding::Coding;
 use super::device::{At, close_disk, open_device, open_disk};
 use super::info::Report;
-use super::occupant::{is_blank, occupant};
+use super::occupant::refuse_occupied;
 use super::profile::{measure, profile_of, read_profile};
 use super::queue::queued_writes;
 use super::size::Size;
@@ -93,7 +93,6 @@ impl Format {
 
     /// A device that holds nothing which would be lost, or a new image.
     fn free(&self, path: &Path, size: Option<Size>, emulate: Option<&str>) -> anyhow::Result<Arc<dyn Device>> {
-        let name = path.display();
         let device = match (size, emulate) {
             (Some(Size(bytes)), None) => {
                 let device = create(path, bytes)?;
@@ -108,15 +107,8 @@ impl Format {
             }
             (None, _) => open_device(path)?,
         };
-        if self.force {
-            return Ok(device);
-        }
-        let known = occupant(&*device).with_context(|| name.to_string())?;
-        // A name that was mistyped is more likely that of a file than of a drive.
-        let is_file = size.is_none() && path.is_file();
-        let unknown = is_file && known.is_none() && !is_blank(&*device).with_context(|| name.to_string())?;
-        if let Some(occupant) = known.or(unknown.then_some("something else than zeros")) {
-            bail!("{name} holds {occupant}, which would be lost: name another device, or give it up with --force");
+        if !self.force {
+            refuse_occupied(path, &*device)?;
         }
         Ok(device)
     }

@@ -4,18 +4,40 @@
 //! 1. Nothing is written.
 //! 2. A sector that cannot be read says nothing: a drive with bad sectors can be formatted.
 //!
+//! 3. Who writes all over a device asks [`refuse_occupied`] first, unless `--force` is given.
+//!
 //! Left out: what has no signature at a fixed place, but for whether there is anything ([`is_blank`]).
 
+use std::path::Path;
+
+use anyhow::{Context, bail};
 use claystone_env::{Device, DeviceError, Effort, SECTOR_BYTES, Sector};
 
 /// A signature: whose it is, where it lies, what it is.
 type Signature = (&'static str, usize, &'static [u8]);
 
+/// Passes a device at a path that holds nothing which would be lost.
+///
+/// # Errors
+/// It holds something known; or is a file that is not blank, since a name that was mistyped is more likely that of a file than of a drive; or it does
+/// not answer.
+pub fn refuse_occupied(path: &Path, device: &dyn Device) -> anyhow::Result<()> {
+    let name = path.display();
+    let known = occupant(device).with_context(|| name.to_string())?;
+    let unknown = known.is_none() && path.is_file() && !is_blank(device).with_context(|| name.to_string())?;
+    match known.or(unknown.then_some("something else than zeros")) {
+        None => Ok(()),
+        Some(occupant) => {
+            bail!("{name} holds {occupant}, which would be lost: name another device, or give it up with --force")
+        }
+    }
+}
+
 /// What a device holds, as a person would call it; `None` if nothing is known of it.
 ///
 /// # Errors
 /// The device does not answer.
-pub fn occupant(device: &dyn Device) -> Result<Option<&'static str>, DeviceError> {
+fn occupant(device: &dyn Device) -> Result<Option<&'static str>, DeviceError> {
     let sectors = device.geometry().sectors;
     let near = NEAR_SECTORS.min(sectors);
     let front = read(device, Sector(0), near)?;
@@ -35,7 +57,7 @@ pub fn occupant(device: &dyn Device) -> Result<Option<&'static str>, DeviceError
 ///
 /// # Errors
 /// The device does not answer.
-pub fn is_blank(device: &dyn Device) -> Result<bool, DeviceError> {
+fn is_blank(device: &dyn Device) -> Result<bool, DeviceError> {
     let sectors = device.geometry().sectors;
     let near = NEAR_SECTORS.min(sectors);
     for first in [0, sectors - near] {

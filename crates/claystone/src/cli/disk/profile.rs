@@ -13,7 +13,7 @@ use claystone_tier::{Finding, ProfilePlan, Staircase, profile_device};
 use serde::Serialize;
 
 use super::device::open_device;
-use super::occupant::occupant;
+use super::occupant::refuse_occupied;
 use super::size::Size;
 use crate::chart::Picture;
 use crate::cli::print_json;
@@ -25,7 +25,7 @@ use crate::staircase;
 use crate::table::{Table, bytes};
 
 /// Measure how the write buffer of a hard disk takes writes: sequential ones after a sync, by length. What the device held is
-/// lost, so one that holds something known is refused.
+/// lost, so one that holds something known is refused, and a file that holds anything near its ends.
 #[derive(Debug, clap::Args)]
 pub struct Profile {
     /// The drive, partition or image file
@@ -49,7 +49,7 @@ pub struct Profile {
     /// Write the plot of how long writes took to this file, .svg or .png
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Also if the device holds a file system or a disk: it is lost
+    /// Also if the device holds a file system or a disk, or the file anything: it is lost
     #[arg(long)]
     force: bool,
 }
@@ -130,15 +130,12 @@ impl Profile {
     }
 
     fn open(&self, path: &Path) -> anyhow::Result<Watched> {
-        let name = path.display();
         let device = match self.size {
             Some(Size(bytes)) => create(path, bytes)?,
             None => open_device(path)?,
         };
-        if !self.force
-            && let Some(occupant) = occupant(&*device).with_context(|| name.to_string())?
-        {
-            bail!("{name} holds {occupant}, which would be lost: name another device, or give it up with --force");
+        if !self.force {
+            refuse_occupied(path, &*device)?;
         }
         let clock = HostClock::start();
         Ok(Watched { device, now: Box::new(move || clock.now()) })

@@ -8,7 +8,7 @@ use claystone_tier::{Member, Side, TieredDevice};
 use super::device::{At, close_disk, open_device, open_disk};
 use super::format::queue_of;
 use super::info::Report;
-use super::occupant::occupant;
+use super::occupant::refuse_occupied;
 use crate::cli::print_json;
 use crate::drives::Drive;
 use crate::output::{note, output};
@@ -23,7 +23,7 @@ pub struct ReplaceSsd {
     /// The new one: a drive, a partition or an image file. What it holds is lost
     #[arg(long, value_name = "DEVICE")]
     with: PathBuf,
-    /// Also if the new one holds a file system or a disk: it is lost
+    /// Also if the new one holds a file system or a disk, or the file anything: it is lost
     #[arg(long)]
     force: bool,
 }
@@ -47,14 +47,8 @@ impl ReplaceSsd {
         // What was cut off in the middle of this is done again.
         let is_spent = TieredDevice::check_ssd(&*hdd, &*new)?;
         drop(hdd);
-        if !self.force
-            && !is_spent
-            && let Some(occupant) = occupant(&*new)?
-        {
-            bail!(
-                "{} holds {occupant}, which would be lost: name another device, or give it up with --force",
-                with.display()
-            );
+        if !self.force && !is_spent {
+            refuse_occupied(&with, &*new)?;
         }
         let Drive { device, pair } = self.at.open_alone_if_at_rest()?;
         let pair = pair.with_context(|| format!("{name} is a disk of one drive: it has no solid-state drive"))?;
