@@ -2,13 +2,14 @@
 //! of one place, and emulated, on servers with solid-state drives behind a network.
 //!
 //! All devices of a set-up live in one process over the same disks, and take turns. Volumes are not merged during turns, but for
-//! two. "merging" is merged all the time without a rest. "sustained" is merged as a store merges volumes: its turns begin where its log is
-//! so full that merging is under way, and go on for three rounds of it at least; who writes as fast as it goes pays for room soon.
+//! two. One is merged all the time without a rest ("merging"). The other is merged as a store merges volumes: turns begin where its log is
+//! so full that merging is under way, and go on for three rounds of it at least. Who writes as fast as it goes ("sustained") pays for
+//! room soon, who writes less than can be merged ("paced") does not.
 //!
 //! On this machine turns are short rounds, each of which begins when all that was written before is synced, and long logs are merged; of
 //! the quiet rounds the median counts. They are many: a write one after another takes 30 us where its threads share a processor and 90
 //! where each wakes another one of a virtual machine, in every mode, and which it is changes from round to round. In simulated time
-//! every mode makes the same number of writes ("sustained" perhaps more), and a seed repeats all figures; the program's own time is
+//! every mode makes the same number of writes (those two perhaps more), and a seed repeats all figures; the program's own time is
 //! not in them.
 //!
 //! A write is acknowledged as each way acknowledges it: in the memory of the system under as many disks as it wants, without
@@ -121,6 +122,7 @@ const CASES: [Case; 4] = [
 ];
 
 /// A way to write, and the devices it writes to.
+#[derive(Clone)]
 struct Mode {
     name: &'static str,
     /// Coded pages.
@@ -128,6 +130,8 @@ struct Mode {
     /// Replicated pages, and the share of writes in percent that goes to coded ones.
     replicated: Option<(Arc<dyn Blocks>, u64)>,
     merging: Merging,
+    /// Writes a second, of all writers together; `None`: each follows the one before.
+    paced: Option<f64>,
 }
 
 /// What is merged while a mode is measured.
@@ -291,19 +295,17 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
     let (code, replicas) = (world.code, world.replicas);
     let replica = world.in_place(UpdateMethod::Replicas, bytes, replicas).await?;
     let naive = world.in_place(UpdateMethod::Naive, bytes, code).await?;
-    let alone = |name, coded| Mode { name, coded, replicated: None, merging: Merging::Nothing };
-    let partly =
-        |name, coded, replicated| Mode { name, coded, replicated: Some((replicated, 20)), merging: Merging::Nothing };
+    let alone = |name, coded| Mode { name, coded, replicated: None, merging: Merging::Nothing, paced: None };
+    let partly = |name, coded, replicated| Mode { replicated: Some((replicated, 20)), ..alone(name, coded) };
     let coded: Arc<dyn Blocks> = Arc::new(world.volume("coded", bytes, code).await?);
     let replicated: Arc<dyn Blocks> = Arc::new(world.volume("replicated", bytes, replicas).await?);
     let merged = world.volume("merged", bytes, code).await?;
     let shipped = world.shipped_volume("shipped", bytes, code).await?;
     let merging = |name, volume: Volume, how: fn(Volume) -> Merging| Mode {
-        name,
-        coded: Arc::new(volume.clone()),
-        replicated: None,
-        merging: how(volume),
+        merging: how(volume.clone()),
+        ..alone(name, Arc::new(volume))
     };
+    let paced = Mode { paced: Some(PACED_PER_S), ..merging("dpu 100 paced", shipped.clone(), Merging::AsShipped) };
     Ok(vec![
         alone("replica", replica.clone()),
         alone("naive", naive.clone()),
@@ -315,16 +317,17 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
         alone("dpu 100", coded),
         merging("dpu 100 merging", merged, Merging::All),
         merging("dpu 100 sustained", shipped, Merging::AsShipped),
+        paced,
     ])
 }
 
 /// Fills the log of what is merged as a store merges it, by the same writes, until that is under way.
 async fn begin_merging(env: &Env, mode: &Mode, case: Case) -> anyhow::Result<()> {
     let Merging::AsShipped(volume) = &mode.merging else { return Ok(()) };
-    let fill = Case { depth: FILL_DEPTH, ..case };
+    let (fill, filled) = (Case { depth: FILL_DEPTH, ..case }, Mode { paced: None, ..mode.clone() });
     let merges = volume.status().merges;
     while volume.status().used_percent < volume_settings(None).merge_from_percent + FILL_BEYOND_PERCENT {
-        write_until(env, mode, fill, Until::Writes(FILL_WRITES)).await?;
+        write_until(env, &filled, fill, Until::Writes(FILL_WRITES)).await?;
     }
     // A volume looks every second whether it is to be merged.
     while volume.status().merges == merges {
@@ -369,13 +372,18 @@ async fn write_until(env: &Env, mode: &Mode, case: Case, until: Until) -> anyhow
         Merging::Nothing | Merging::AsShipped(_) => None,
     };
     let writers: Vec<_> = (0..case.depth)
-        .map(|_| {
+        .map(|writer| {
+            let every = mode.paced.map(|per_s| Duration::from_secs_f64(case.depth as f64 / per_s));
+            let mut due = begin.after(every.unwrap_or_default().mul_f64(writer as f64 / case.depth as f64));
             let (clock, random, left) = (env.clock.clone(), env.random.clone(), left.clone());
             let (coded, replicated) = (mode.coded.clone(), mode.replicated.clone());
             tokio::spawn(async move {
                 let content = Bytes::from(vec![random.next_u64() as u8; case.bytes as usize]);
                 let mut latencies = Vec::new();
                 let one_less = |left: u64| left.checked_sub(1);
+                if every.is_some() {
+                    clock.sleep(due.since(begin)).await;
+                }
                 while clock.now().since(begin) < round
                     && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
                 {
@@ -387,6 +395,10 @@ async fn write_until(env: &Env, mode: &Mode, case: Case, until: Until) -> anyhow
                     let one = clock.now();
                     blocks.write(at, content.clone(), Durable::WithFlush).await?;
                     latencies.push(clock.now().since(one));
+                    if let Some(every) = every {
+                        due = due.after(every);
+                        clock.sleep(due.since(clock.now())).await;
+                    }
                 }
                 anyhow::Ok(latencies)
             })
@@ -502,6 +514,8 @@ const FILL_WRITES: u64 = 256;
 /// And so full beyond where merging begins that it goes on for a while.
 const FILL_BEYOND_PERCENT: u64 = 5;
 const ROUNDS_OF_MERGING: u64 = 3;
+/// A merge that rests between its rounds keeps up with so many writes of 8 KiB.
+const PACED_PER_S: f64 = 1000.0;
 /// So many times as long at most.
 const LONGER_MAX: usize = 20;
 
