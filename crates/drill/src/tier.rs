@@ -6,6 +6,7 @@
 //! | fault | what happens |
 //! |---|---|
 //! | cuts | the power of both is cut during every operation that changes something, some times each, in a branch of one run; in some branches again in every operation of the opening. So in every write and sync of an index, and of the superblock that names it |
+//! | cuts of two | the same while two callers write, sync, drain and read at once. They are on threads of which one runs; before and behind each operation of a device, and where calls wait for each other, the seed says which. Of two writes of a sector at once either may be the later one |
 //! | hurts | in branches, after the cut or between calls: a sector of a log or of a superblock is lost, or a bit flips |
 //! | ssd gone, hdd gone | from the operation after so many on, in the middle of whatever it is for, every call of the device fails; so for each operation of a run |
 //! | ssd fails, hdd fails | that operation fails |
@@ -24,11 +25,13 @@
 //! Left out: a mark and a record of its list hurt at once, which the format cannot tell apart from a power cut when
 //! nothing was written behind them.
 
+mod callers;
 mod files;
 mod model;
 mod pair;
 mod run;
 mod store;
+mod turns;
 
 pub use files::{DeathReport, FilesReport, run_deaths, run_files};
 pub use model::{Model, Step};

@@ -19,6 +19,7 @@ fn part(seeds: Range<u64>) {
     }
     println!("{all}");
     assert!(all.faults() >= FAULTS_MIN, "{all}");
+    assert!(all.redirected > 50, "{all}");
     assert!(all.alone > 60 && all.cuts_indexing > 100 && all.by_index > 500, "{all}");
     // A hurt sector may be one that nothing vouches for, but hardly ever.
     assert!(all.refused * 1000 <= all.hurt, "{all}");

@@ -1,4 +1,7 @@
-//! What a caller of a tiered device was told, sector by sector, and what it does next.
+//! What callers of a tiered device were told, sector by sector, and what they do next. Of two writes that were under way at once either may be
+//! the later one.
+
+use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use claystone_env::Random;
@@ -27,11 +30,41 @@ pub enum Step {
     Reopen,
 }
 
-/// What a sector may hold: one of these tags, the last of which it holds while nothing fails; or anything.
+/// What a sector may hold: what one of these writes wrote, while nothing fails one that no other came behind; or anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Cell {
     any: bool,
-    may: Vec<u64>,
+    may: Vec<Written>,
+    /// What it holds was promised: nothing else was written since.
+    promised: bool,
+}
+
+/// A write of a sector, and between which events of the model it was under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Written {
+    tag: u64,
+    begun: u64,
+    ended: u64,
+}
+
+impl Cell {
+    fn promised(tag: u64) -> Cell {
+        Cell { any: false, may: vec![Written { tag, begun: 0, ended: 0 }], promised: true }
+    }
+
+    fn anything() -> Cell {
+        Cell { any: true, may: Vec::new(), promised: false }
+    }
+
+    fn may_hold(&self, tag: u64) -> bool {
+        self.may.iter().any(|written| written.tag == tag)
+    }
+
+    /// Those behind which none came that had ended before this event.
+    fn newest(&self, before: u64) -> impl Iterator<Item = Written> {
+        let behind = self.may.iter().filter(|written| written.ended < before).map(|written| written.begun).max();
+        self.may.iter().filter(move |written| behind.is_none_or(|behind| behind <= written.ended)).copied()
+    }
 }
 
 /// What a sector was found to hold.
@@ -50,12 +83,14 @@ pub enum Found {
 pub struct Model {
     cells: Vec<Cell>,
     next_tag: u64,
+    /// Events so far.
+    events: u64,
 }
 
 impl Default for Model {
     /// A new device holds zeros.
     fn default() -> Model {
-        Model { cells: vec![Cell { any: false, may: vec![0] }; HOME as usize], next_tag: 1 }
+        Model { cells: vec![Cell::promised(0); HOME as usize], next_tag: 1, events: 0 }
     }
 }
 
@@ -89,39 +124,68 @@ impl Model {
         }
     }
 
-    /// A step has begun: what a power cut during it may leave.
-    pub fn begin(&mut self, step: &Step) {
+    /// A step has begun: what a power cut during it may leave. Returns which event that is, for [`Model::end_of`].
+    pub fn begin(&mut self, step: &Step) -> u64 {
+        self.events += 1;
         match step {
             Step::Write(tags) => {
                 for (sector, tag) in tags {
-                    self.cells[*sector as usize].may.push(*tag);
+                    let cell = &mut self.cells[*sector as usize];
+                    cell.may.push(Written { tag: *tag, begun: self.events, ended: u64::MAX });
+                    cell.promised = false;
                 }
             }
             Step::Discard(sectors) => {
                 for sector in sectors.clone() {
-                    self.cells[sector as usize] = Cell { any: true, may: Vec::new() };
+                    self.cells[sector as usize] = Cell::anything();
                 }
             }
             Step::Sync | Step::Drain | Step::Tend | Step::Index | Step::Rest | Step::Reopen => {}
         }
+        self.events
     }
 
-    /// A step that was begun has ended well. For [`Step::Reopen`]: [`Model::reopened`].
+    /// A step that was begun has ended well, and nothing else was under way. For [`Step::Reopen`]: [`Model::reopened`].
     pub fn end(&mut self, step: &Step) {
-        if matches!(step, Step::Sync | Step::Rest) {
-            for cell in &mut self.cells {
-                cell.any &= cell.may.is_empty();
-                let newest = cell.may.pop();
-                cell.may = newest.into_iter().collect();
+        self.end_of(step, self.events + 1);
+    }
+
+    /// The same where others were under way: it had begun with this event. A sync promises what had ended before that.
+    pub fn end_of(&mut self, step: &Step, begun: u64) {
+        self.events += 1;
+        match step {
+            Step::Write(tags) => {
+                for (sector, tag) in tags {
+                    let of_cell = self.cells[*sector as usize].may.iter_mut();
+                    of_cell.filter(|written| written.tag == *tag).for_each(|written| written.ended = self.events);
+                }
             }
+            Step::Sync | Step::Rest => {
+                for cell in &mut self.cells {
+                    let has_ended = |written: &Written| written.ended < begun;
+                    cell.any &= !cell.may.iter().any(has_ended);
+                    cell.may = cell.newest(begun).collect();
+                    cell.promised = !cell.any && cell.may.iter().all(has_ended);
+                }
+            }
+            Step::Discard(_) | Step::Drain | Step::Tend | Step::Index | Step::Reopen => {}
         }
+    }
+
+    /// What a read that begins now may find in each sector, of what was written before.
+    pub fn readable(&self) -> Vec<BTreeSet<u64>> {
+        let tags = |cell: &Cell| cell.newest(u64::MAX).map(|written| written.tag).collect();
+        self.cells.iter().map(tags).collect()
     }
 
     /// Compares, while nothing has failed. `may_be_lost` says of sectors whether they may be.
     pub fn check(&self, found: &[Found], may_be_lost: impl Fn(u64) -> bool) -> Result<()> {
         for ((sector, cell), found) in (0..).zip(&self.cells).zip(found) {
-            let Some(newest) = cell.may.last() else { continue };
-            let is_right = *found == Found::Tag(*newest) || (*found == Found::Lost && may_be_lost(sector));
+            if cell.may.is_empty() {
+                continue;
+            }
+            let is_newest = cell.newest(u64::MAX).any(|written| *found == Found::Tag(written.tag));
+            let is_right = is_newest || (*found == Found::Lost && may_be_lost(sector));
             ensure!(is_right, "sector {sector} is {found:?} and not the newest of {cell:?}");
         }
         Ok(())
@@ -132,8 +196,8 @@ impl Model {
     pub fn reopened(&mut self, found: &[Found]) -> Result<()> {
         for ((sector, cell), found) in (0..).zip(&mut self.cells).zip(found) {
             match found {
-                Found::Tag(tag) if cell.may.contains(tag) => *cell = Cell { any: false, may: vec![*tag] },
-                _ if cell.any => *cell = Cell { any: true, may: Vec::new() },
+                Found::Tag(tag) if cell.may_hold(*tag) => *cell = Cell::promised(*tag),
+                _ if cell.any => *cell = Cell::anything(),
                 found => anyhow::bail!("sector {sector} is {found:?} and not one of {cell:?}"),
             }
         }
@@ -144,15 +208,14 @@ impl Model {
     pub fn recover(&mut self, found: &[Found], hurt: u64) -> Result<()> {
         let mut lost = 0;
         for ((sector, cell), found) in (0..).zip(&mut self.cells).zip(found) {
-            let promised = !cell.any && cell.may.len() == 1;
             match found {
-                Found::Tag(tag) if cell.may.contains(tag) && !cell.any => cell.may = vec![*tag],
+                Found::Tag(tag) if cell.may_hold(*tag) && !cell.any => *cell = Cell::promised(*tag),
                 // What is whole is what was promised, or newer.
                 Found::Tag(_) if !cell.any => anyhow::bail!("sector {sector} is {found:?} and not one of {cell:?}"),
-                _ if !promised => *cell = Cell { any: true, may: Vec::new() },
+                _ if !cell.promised => *cell = Cell::anything(),
                 Found::Lost => {
                     lost += 1;
-                    *cell = Cell { any: true, may: Vec::new() };
+                    *cell = Cell::anything();
                 }
                 found => anyhow::bail!("sector {sector} is {found:?} and not one of {cell:?}"),
             }
@@ -165,6 +228,32 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_writes_at_once_either_is_the_newest_and_a_sync_promises_what_had_ended() {
+        let mut model = Model::default();
+        let write = |tag: u64| Step::Write(vec![(0, tag)]);
+        let right = |model: &Model, first: Found| {
+            let mut found = vec![Found::Tag(0); HOME as usize];
+            found[0] = first;
+            (model.check(&found, |_| false).is_ok(), model.clone().recover(&found, 0).is_ok())
+        };
+        let (one, other) = (model.begin(&write(1)), model.begin(&write(2)));
+        model.end_of(&write(1), one);
+        let sync = model.begin(&Step::Sync);
+        model.end_of(&write(2), other);
+        assert_eq!([0, 1, 2].map(|tag| right(&model, Found::Tag(tag))), [(false, true), (true, true), (true, true)]);
+        model.end_of(&Step::Sync, sync);
+        // The second may come to nothing, or be torn.
+        assert_eq!([0, 1, 2].map(|tag| right(&model, Found::Tag(tag)).1), [false, true, true]);
+        assert!(right(&model, Found::Torn).1);
+        model.end(&Step::Sync);
+        assert!([Found::Tag(0), Found::Torn, Found::Lost].into_iter().all(|found| !right(&model, found).1));
+        assert_eq!([1, 2].map(|tag| right(&model, Found::Tag(tag))), [(true, true); 2]);
+        let third = model.begin(&write(3));
+        model.end_of(&write(3), third);
+        assert_eq!([1, 2, 3].map(|tag| right(&model, Found::Tag(tag))), [(false, true), (false, true), (true, true)]);
+    }
 
     #[test]
     fn what_was_promised_is_never_found_older_also_where_something_newer_was_written() {

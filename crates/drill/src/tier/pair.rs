@@ -16,6 +16,7 @@ use claystone_tier::{
 };
 
 use super::model::{Found, HOME, Step};
+use super::turns::Turns;
 
 /// Sectors of each log.
 pub const LOG: u64 = 140;
@@ -36,6 +37,8 @@ pub struct Pair {
     tiered: Option<Arc<TieredDevice>>,
     moments: Moments,
     time: Arc<AtomicU64>,
+    /// Whose turn it is, if several call it at once.
+    turns: Option<Arc<Turns>>,
 }
 
 /// Moments so far; `None`: they are not kept.
@@ -61,16 +64,13 @@ impl Pair {
         };
         TieredDevice::format(&*hdd.attach(), &*ssd.attach(), &format, &SimRandom::new(seed)).context("formatting")?;
         let steering = match seed % 5 {
-            0 => {
-                let rule = Rule { mode: Mode::Enabled, queue_max: 0, early: None, waiting_max: 1, longest: None };
-                Steering::Predicted { rule, tuning: Tuning::default() }
-            }
+            0 => predicted(),
             nth => Steering::EveryNth(NonZeroU64::new(nth).expect("it is 1 at least")),
         };
         // Of three seeds one syncs the hard disk, one copies little of what its buffer holds to the solid-state drive, one all.
         let copy_sectors_max = [0, 6, 1000][(seed % 3) as usize];
         let (moments, time) = (Moments::default(), Arc::default());
-        Ok(Pair { hdd, ssd, steering, copy_sectors_max, tiered: None, moments, time })
+        Ok(Pair { hdd, ssd, steering, copy_sectors_max, tiered: None, moments, time, turns: None })
     }
 
     /// Both as they were at a moment, after a power cut then.
@@ -80,7 +80,8 @@ impl Pair {
         hdd.crash();
         ssd.crash();
         let Pair { steering, copy_sectors_max, .. } = *self;
-        Pair { hdd, ssd, steering, copy_sectors_max, tiered: None, moments: Moments::default(), time: Arc::default() }
+        let (moments, time) = (Moments::default(), Arc::default());
+        Pair { hdd, ssd, steering, copy_sectors_max, tiered: None, moments, time, turns: None }
     }
 
     /// Opens it, without the solid-state drive if it is gone.
@@ -106,8 +107,27 @@ impl Pair {
             ..TierTuning::default()
         };
         let (hdd, ssd) = (self.watched(&self.hdd), with_ssd.then(|| self.watched(&self.ssd)));
-        self.tiered = Some(Arc::new(TieredDevice::open(hdd, ssd, Arc::new(now), tuning)?));
+        let tiered = TieredDevice::open(hdd, ssd, Arc::new(now), tuning)?;
+        self.tiered = Some(Arc::new(match &self.turns {
+            Some(turns) => tiered.with_bell(turns.bell()),
+            None => tiered,
+        }));
         Ok(())
+    }
+
+    /// From the next opening on several call it at once, each in its turn.
+    pub fn take_turns(&mut self, turns: Arc<Turns>) {
+        self.turns = Some(turns);
+    }
+
+    /// From the next opening on writes are steered by the profile.
+    pub fn steer_by_profile(&mut self) {
+        self.steering = predicted();
+    }
+
+    /// Moments that were kept and not taken.
+    pub fn kept_moments(&self) -> usize {
+        self.moments().as_ref().map_or(0, Vec::len)
     }
 
     /// Whether the hard disk says that all is at home.
@@ -133,6 +153,14 @@ impl Pair {
 
     /// Does a step.
     pub fn act(&mut self, step: &Step) -> Result<()> {
+        if *step == Step::Reopen {
+            self.open(true)?;
+        }
+        self.call(step)
+    }
+
+    /// Does one that is a call of the device; [`Step::Reopen`] is nothing.
+    pub fn call(&self, step: &Step) -> Result<()> {
         match step {
             Step::Write(tags) => {
                 let bytes: Vec<(u64, Vec<u8>)> = tags.iter().map(|(sector, tag)| (*sector, content(*tag))).collect();
@@ -159,7 +187,7 @@ impl Pair {
                 let range = SectorRange { first: Sector(sectors.start), sectors: sectors.end - sectors.start };
                 self.tiered().discard(range)?;
             }
-            Step::Reopen => self.open(true)?,
+            Step::Reopen => {}
         }
         Ok(())
     }
@@ -196,7 +224,7 @@ impl Pair {
 
     fn watched(&self, device: &SimDevice) -> Arc<dyn Device> {
         let (hdd, ssd, moments) = (self.hdd.clone(), self.ssd.clone(), self.moments.clone());
-        Arc::new(Watched { device: device.attach(), hdd, ssd, moments })
+        Arc::new(Watched { device: device.attach(), hdd, ssd, moments, turns: self.turns.clone() })
     }
 }
 
@@ -206,9 +234,17 @@ struct Watched {
     hdd: SimDevice,
     ssd: SimDevice,
     moments: Moments,
+    turns: Option<Arc<Turns>>,
 }
 
 impl Watched {
+    /// Others may come before what follows: before an operation, and behind it.
+    fn give_way(&self) {
+        if let Some(turns) = &self.turns {
+            turns.give_way();
+        }
+    }
+
     fn keep(&self) {
         if let Some(moments) = self.moments.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             moments.push(PairMoment { hdd: self.hdd.moment(), ssd: self.ssd.moment() });
@@ -226,24 +262,37 @@ impl Device for Watched {
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
-        self.device.read(first, into, effort)
+        self.give_way();
+        let read = self.device.read(first, into, effort);
+        self.give_way();
+        read
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.give_way();
         let written = self.device.write(first, bytes);
         // All of it is in the write cache: what of it survives is the power cut's choice.
         self.keep();
+        self.give_way();
         written
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
+        self.give_way();
         self.keep();
-        self.device.sync()
+        let synced = self.device.sync();
+        self.give_way();
+        synced
     }
 
     fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
         self.device.discard(range)
     }
+}
+
+fn predicted() -> Steering {
+    let rule = Rule { mode: Mode::Enabled, queue_max: 0, early: None, waiting_max: 4, longest: None };
+    Steering::Predicted { rule, tuning: Tuning::default() }
 }
 
 /// Of a drive with a small buffer.

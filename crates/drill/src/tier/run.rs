@@ -17,6 +17,11 @@ use super::pair::{LOG, Pair, PairMoment};
 pub enum Fault {
     /// Power cuts during every operation, and sectors that are hurt.
     Cuts,
+    /// The same while two callers are at it; writes are steered by the profile, or as the seed says.
+    CutsOfTwo {
+        /// By the profile.
+        by_profile: bool,
+    },
     /// In the operation after so many, of a drain, a checkpoint or whatever it is, the solid-state drive dies.
     SsdGone(u64),
     /// The same, of the hard disk.
@@ -48,6 +53,8 @@ pub struct TierReport {
     pub failed: u64,
     /// Sectors that were said to be lost.
     pub lost: u64,
+    /// Writes of two callers that were redirected.
+    pub redirected: u64,
     /// Pairs that did not open, because nothing tells what a hurt sector was.
     pub refused: u64,
 }
@@ -70,17 +77,29 @@ impl AddAssign for TierReport {
         self.hurt += more.hurt;
         self.failed += more.failed;
         self.lost += more.lost;
+        self.redirected += more.redirected;
         self.refused += more.refused;
     }
 }
 
 impl fmt::Display for TierReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TierReport { steps, cuts, cuts_opening, cuts_indexing, by_index, alone, hurt, failed, lost, refused } =
-            self;
+        let TierReport {
+            steps,
+            cuts,
+            cuts_opening,
+            cuts_indexing,
+            by_index,
+            alone,
+            hurt,
+            failed,
+            lost,
+            redirected,
+            refused,
+        } = self;
         write!(
             f,
-            "{} faults in {steps} steps: {cuts} power cuts, {cuts_opening} of them during openings and {cuts_indexing} of an index, {by_index} opened by one, {alone} without the solid-state drive at rest, {hurt} hurt sectors, {failed} failures; {lost} sectors lost and said to be, {refused} pairs refused",
+            "{} faults in {steps} steps: {cuts} power cuts, {cuts_opening} of them during openings and {cuts_indexing} of an index, {by_index} opened by one, {alone} without the solid-state drive at rest, {redirected} writes of two callers redirected, {hurt} hurt sectors, {failed} failures; {lost} sectors lost and said to be, {refused} pairs refused",
             self.faults()
         )
     }
@@ -92,6 +111,9 @@ impl fmt::Display for TierReport {
 /// What the device did wrong.
 pub fn run_seed(seed: u64) -> Result<TierReport> {
     let mut report = run_fault(seed, Fault::Cuts)?.0;
+    for by_profile in [false, true] {
+        report += run_fault(seed, Fault::CutsOfTwo { by_profile })?.0;
+    }
     for fault in [Fault::SsdGone, Fault::HddGone, Fault::SsdFails, Fault::HddFails] {
         for after in 0.. {
             let (more, reached) = run_fault(seed, fault(after))?;
@@ -112,6 +134,7 @@ pub fn run_fault(seed: u64, fault: Fault) -> Result<(TierReport, bool)> {
     let mut run = Run::new(seed).context("making a pair")?;
     let reached = match fault {
         Fault::Cuts => run.cuts(),
+        Fault::CutsOfTwo { by_profile } => run.callers(seed, by_profile),
         Fault::SsdGone(after) | Fault::HddGone(after) => run.fails(fault, after, true),
         Fault::SsdFails(after) | Fault::HddFails(after) => run.fails(fault, after, false),
     };
@@ -124,11 +147,11 @@ pub fn run_fault(seed: u64, fault: Fault) -> Result<(TierReport, bool)> {
     Ok((run.report, reached))
 }
 
-struct Run {
-    pair: Pair,
-    model: Model,
+pub struct Run {
+    pub(super) pair: Pair,
+    pub(super) model: Model,
     random: SimRandom,
-    report: TierReport,
+    pub(super) report: TierReport,
     told: Vec<String>,
 }
 
@@ -140,7 +163,7 @@ impl Run {
         Ok(Run { pair, model: Model::default(), random, report: TierReport::default(), told: Vec::new() })
     }
 
-    fn tell(&mut self, what: String) {
+    pub(super) fn tell(&mut self, what: String) {
         if self.told.len() == TOLD {
             self.told.remove(0);
         }
@@ -201,7 +224,7 @@ impl Run {
         Run { pair, model: model.clone(), random, report: TierReport::default(), told: Vec::new() }
     }
 
-    fn branch(&mut self, moment: &PairMoment, model: &Model, hurts: bool) -> Result<()> {
+    pub(super) fn branch(&mut self, moment: &PairMoment, model: &Model, hurts: bool) -> Result<()> {
         let mut branch = self.branched(moment, model);
         branch.report.cuts += 1;
         let done = branch.after_a_cut(hurts);
