@@ -524,10 +524,10 @@ const SECTOR_NUMBERS: [Of<Option<u64>>; 15] = [
         pair(of, |pair| pair.unindexed_bytes)
     }),
     ("disk_pair_buffer_known", "1 if it is predicted what the hard disk's write buffer will do", |of| {
-        pair(of, |pair| u64::from(pair.buffer != "unknown"))
+        pair(of, |pair| u64::from(["fast", "middle", "due", "slow"].contains(&&*pair.buffer)))
     }),
     ("disk_pair_buffer_slow", "1 if the hard disk's write buffer would make the next write wait", |of| {
-        pair(of, |pair| u64::from(pair.buffer == "slow"))
+        pair(of, |pair| u64::from(["due", "slow"].contains(&&*pair.buffer)))
     }),
 ];
 

@@ -73,25 +73,40 @@ impl SsdState {
 /// What a hard disk's write buffer is believed to do with the next write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BufferState {
-    /// There is no profile of the drive, or it does not behave as that says: nothing is redirected.
+    /// There is no profile of the drive: nothing is redirected.
     #[default]
     Unknown,
+    /// The drive does not behave as its profile says: nothing is redirected until a trial has gone well.
+    GivenUp,
+    /// It is padded to find out how it behaves; nothing is redirected.
+    OnTrial,
     /// It takes it at once.
     Fast,
     /// It takes it nearly so.
     Mid,
+    /// It is about to make one wait.
+    Due,
     /// It makes it wait.
     Slow,
+    /// It was read, or did something of its own: how full it is is to be found out.
+    Lost,
+    /// Somebody reads from the drive, or syncs it.
+    Suspended,
 }
 
 impl BufferState {
-    /// In one word.
+    /// In a word or two.
     pub fn word(self) -> &'static str {
         match self {
             BufferState::Unknown => "unknown",
+            BufferState::GivenUp => "given up",
+            BufferState::OnTrial => "on trial",
             BufferState::Fast => "fast",
             BufferState::Mid => "middle",
+            BufferState::Due => "due",
             BufferState::Slow => "slow",
+            BufferState::Lost => "lost",
+            BufferState::Suspended => "suspended",
         }
     }
 }

@@ -261,7 +261,8 @@ pub struct SectorStatus {
 pub struct PairStatus {
     /// Whether the solid-state drive can be used: `present`, `failed`, `lost`.
     pub ssd: String,
-    /// What the hard disk's write buffer is believed to do with the next write: `fast`, `middle`, `slow`, `unknown`.
+    /// What the hard disk's write buffer is believed to do with the next write: `fast`, `middle`, `due`, `slow`; or why that is not known: `lost`
+    /// since a read, `suspended` while there is one, `given up`, `on trial`, `unknown` without a profile.
     pub buffer: String,
     /// Bytes that writers brought.
     pub written_bytes: u64,

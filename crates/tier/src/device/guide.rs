@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use claystone_env::{DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
+use claystone_env::{BufferState, DeviceError, Moment, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
 use super::TieredDevice;
 use super::append::{Staged, hold_unlisted, take_place};
@@ -97,6 +97,20 @@ impl Guide {
     pub fn seen(&self) -> (Option<Stage>, Counts) {
         let stage = Some(self.predictor.stage()).filter(|_| self.predictor.trust() == Trust::Believed);
         (stage, self.predictor.counts())
+    }
+
+    /// The same, of the next write.
+    pub fn buffer(&self) -> BufferState {
+        match (self.predictor.trust(), self.predictor.stage()) {
+            (Trust::GivenUp, _) => BufferState::GivenUp,
+            (Trust::OnTrial, _) => BufferState::OnTrial,
+            (Trust::Believed, Stage::Fast) => BufferState::Fast,
+            (Trust::Believed, Stage::Mid) => BufferState::Mid,
+            (Trust::Believed, Stage::Due) => BufferState::Due,
+            (Trust::Believed, Stage::Slow) => BufferState::Slow,
+            (Trust::Believed, Stage::Lost) => BufferState::Lost,
+            (Trust::Believed, Stage::Suspended) => BufferState::Suspended,
+        }
     }
 
     /// A user writes so many bytes, to the log of this side.

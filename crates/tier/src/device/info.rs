@@ -104,14 +104,10 @@ impl TieredDevice {
     /// How it is, in the words of every device.
     pub(super) fn health(&self) -> PairHealth {
         let TierInfo { logs: [ssd_log, hdd_log], unindexed_sectors, lost_sectors, counts, predicted, .. } = self.info();
+        let state = self.state();
         PairHealth {
-            ssd: self.state().ssd,
-            buffer: match predicted {
-                None | Some((None, _)) => BufferState::Unknown,
-                Some((Some(Stage::Fast), _)) => BufferState::Fast,
-                Some((Some(Stage::Mid), _)) => BufferState::Mid,
-                Some((Some(Stage::Due | Stage::Slow | Stage::Lost | Stage::Suspended), _)) => BufferState::Slow,
-            },
+            ssd: state.ssd,
+            buffer: state.guide.as_ref().map_or(BufferState::Unknown, super::guide::Guide::buffer),
             written_bytes: bytes(counts.write_sectors),
             ssd_bytes: bytes(counts.ssd_sectors),
             redirected_writes: counts.redirected_writes,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use claystone_env::testing::{MemoryDevice, device_conformance, sector_pattern};
-use claystone_env::{EmulatedTime, SECTOR_BYTES, SectorFailure};
+use claystone_env::{BufferState, EmulatedTime, SECTOR_BYTES, SectorFailure};
 use claystone_sim::{BufferModel, DriveModel, HddModel, SimDevice, SimRandom, SsdModel};
 use proptest::prelude::*;
 

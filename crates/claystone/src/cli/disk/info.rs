@@ -272,16 +272,32 @@ impl fmt::Display for Pair<'_> {
             )?;
         }
         let moved = format!("{} brought to their place", bytes(of.drained_bytes));
-        match &*of.buffer {
-            "unknown" => writeln!(f, "write buffer   not predicted: writes go to the solid-state drive; {moved}"),
-            state => writeln!(
-                f,
-                "write buffer   {state} now, {} so far; {} of padding, {} for it; {moved}",
-                counted(of.slow_stages, "slow stage", "slow stages"),
-                bytes(of.padding_bytes),
-                counted(of.upkeep_syncs, "sync", "syncs")
-            ),
+        if of.buffer == "unknown" {
+            return writeln!(f, "write buffer   not predicted: writes go to the solid-state drive; {moved}");
         }
+        writeln!(
+            f,
+            "write buffer   {}, {} so far; {} of padding, {} for it; {moved}",
+            buffer_now(&of.buffer),
+            counted(of.slow_stages, "slow stage", "slow stages"),
+            bytes(of.padding_bytes),
+            counted(of.upkeep_syncs, "sync", "syncs")
+        )
+    }
+}
+
+/// What a write buffer does now, by the word for it.
+fn buffer_now(state: &str) -> &str {
+    match state {
+        "fast" => "fast now",
+        "middle" => "in its middle stage now",
+        "due" => "slow soon",
+        "slow" => "slow now",
+        "lost" => "not known since the disk was last read",
+        "suspended" => "not known while the disk is read or synced",
+        "given up" => "not predicted, since it is not as it was measured, until it is tried again",
+        "on trial" => "not predicted, since it is not as it was measured, and tried again now",
+        other => other,
     }
 }
 
@@ -293,3 +309,18 @@ fn moment(unix_ms: u64) -> String {
 
 /// CRCs in a sums sector of a bulk run.
 const SUMS_PER_SECTOR: f64 = 1020.0;
+
+#[cfg(test)]
+mod tests {
+    use claystone_env::BufferState::{Due, Fast, GivenUp, Lost, Mid, OnTrial, Slow, Suspended};
+
+    use super::*;
+
+    #[test]
+    fn only_a_buffer_that_is_predicted_is_said_to_be_slow() {
+        let said = [Fast, Mid, Due, Slow, Lost, Suspended, GivenUp, OnTrial].map(|state| buffer_now(state.word()));
+        assert!(said[..4].iter().all(|said| !said.contains("not")), "{said:?}");
+        assert!(said[4..].iter().all(|said| said.starts_with("not ") && !said.contains("slow")), "{said:?}");
+        assert_eq!(said[3], "slow now");
+    }
+}

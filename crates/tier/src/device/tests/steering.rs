@@ -141,6 +141,8 @@ fn a_hard_disk_that_was_given_up_is_tried_again_ever_later_until_it_is_as_measur
     let drives = Buffered::pair(80_000);
     let device = drives.open();
     let is_predicted = || device.info().predicted.expect("its profile is known").0.is_some();
+    let buffer = || device.pair().expect("it is a pair").buffer;
+    assert_eq!(buffer(), BufferState::Fast);
     // Looks for so many seconds, and says how much was padded.
     let look = |seconds: u64| {
         let before = device.info().counts.padding_sectors;
@@ -152,7 +154,9 @@ fn a_hard_disk_that_was_given_up_is_tried_again_ever_later_until_it_is_as_measur
     };
     drives.quick.store(true, Ordering::Relaxed);
     drop(device.read(Sector(9), &mut [0; SECTOR_BYTES], Effort::Retry));
+    assert_eq!(buffer(), BufferState::Lost);
     assert!(look(1) > 0 && !is_predicted());
+    assert_eq!(buffer(), BufferState::GivenUp);
     for wait in [60, 120, 240, 480] {
         assert_eq!(look(wait - 2), 0, "for {wait} s");
         let padded = (0..4).map(|_| look(1)).find(|padded| *padded > 0).expect("it was tried");
@@ -161,6 +165,7 @@ fn a_hard_disk_that_was_given_up_is_tried_again_ever_later_until_it_is_as_measur
     drives.quick.store(false, Ordering::Relaxed);
     assert_eq!(look(950), 0);
     assert!(look(15) > 0 && is_predicted());
+    assert_ne!(buffer(), BufferState::GivenUp);
     let (_, counts) = device.info().predicted.expect("its profile is known");
     assert_eq!((counts.recalibrations, counts.user_surprises), (1, 0));
 }
