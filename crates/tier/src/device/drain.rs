@@ -80,12 +80,13 @@ impl TieredDevice {
             return Ok(Tended { drained_sectors: sectors, more, after: None });
         }
         if let Some(batch) = old {
-            let Drained { sectors, .. } = self.drain_within(batch)?;
+            // Where nothing could be brought home, nobody is to try again at once.
+            let Drained { sectors, more } = self.drain_within(batch)?;
             let (now, mut state) = ((self.now)(), self.state());
             let is_used = state.guide.as_ref().is_some_and(|guide| guide.unused(now) < UNUSED);
             let percent = if is_used { self.tuning.drain_old_percent } else { self.tuning.drain_old_percent_unused };
             state.old_from = now.after(now.since(begun) * (100 / percent).saturating_sub(1));
-            return Ok(Tended { drained_sectors: sectors, more: true, after: None });
+            return Ok(Tended { drained_sectors: sectors, more, after: None });
         }
         Ok(match self.keep_up()? {
             Kept::Something => Tended { more: true, ..Tended::default() },
