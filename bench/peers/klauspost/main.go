@@ -62,6 +62,7 @@ const (
 	sampleNs   = 1.5e6
 	runsMax    = 1 << 20
 	warmShare  = 4
+	warmLeast  = 3
 	coldBytes  = 640 << 20
 	hugePage   = 2 << 20
 	loopSteps  = 4000
@@ -182,7 +183,7 @@ func (c *cell) do(runs int) error {
 
 // sample gives the time of all runs behind some that do not count, and the slower and the faster of the loops around them.
 func (c *cell) sample() (spent, slower, faster float64, err error) {
-	if err := c.do((c.runs + warmShare - 1) / warmShare); err != nil {
+	if err := c.do(max(warmLeast, (c.runs+warmShare-1)/warmShare)); err != nil {
 		return 0, 0, 0, err
 	}
 	before := loop()

@@ -178,7 +178,9 @@ pub fn measure(gate: &mut Gate, cell: &mut Cell<'_>, effort: Effort, samples: &m
     for round in 0..effort.rounds_max {
         let mut all_done = true;
         for turn in 0..contenders.len() {
-            let turn = (round + turn) % contenders.len();
+            // There and back, so that nobody always follows the same one.
+            let turn = if round % 2 == 0 { turn } else { contenders.len() - 1 - turn };
+            let turn = (round / 2 + turn) % contenders.len();
             let (contender, taken) = (&mut contenders[turn], &mut taken[turn]);
             let quiet = taken.iter().filter(|sample| contender.work.is_quiet(gate, sample)).count();
             all_done &= quiet >= effort.wanted;

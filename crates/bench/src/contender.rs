@@ -83,7 +83,7 @@ impl<F: FnMut(&mut Stripe<'_>)> Work for Local<F> {
         if *runs == 0 {
             *runs = enough_runs(gate, &mut next);
         }
-        for _ in 0..runs.div_ceil(WARM_SHARE) {
+        for _ in 0..runs.div_ceil(WARM_SHARE).max(WARM_LEAST) {
             next();
         }
         Ok(gate.sample(*runs, next))
@@ -106,3 +106,6 @@ const RUNS_MAX: u32 = 1 << 20;
 
 /// One run in so many is done before a sample and not counted.
 const WARM_SHARE: u32 = 4;
+
+/// And so many at least: the contender before may have been of another process and have filled a shared third cache.
+const WARM_LEAST: u32 = 3;
