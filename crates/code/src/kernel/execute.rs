@@ -230,5 +230,5 @@ fn pass<'a>(
 ) -> Pass<'a> {
     debug_assert!(singles.len() + pairs.len() <= TERMS_MAX);
     let start = Start::fresh(singles, coefs.get(..targets.len()).unwrap_or_default());
-    Pass { singles, pairs, plain, targets, coefs, start, manner: Manner::default(), bytes }
+    Pass { singles, pairs, plain, targets, coefs, start, manner: Manner::PLAIN, bytes }
 }

@@ -32,6 +32,7 @@ pub(crate) mod scratch;
 mod sums;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tables;
+mod third;
 mod tier;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;

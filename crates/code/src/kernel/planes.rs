@@ -7,6 +7,7 @@
 //!
 //! Tiles that leave the second cache are read from afar in many short runs, which the machine does not foresee, so the
 //! next group is fetched while one is solved, each of its runs from front to back; and C is streamed past the caches.
+//! Where the third cache is near, fetching gains for the most runs only, and costs a fifth for fewer.
 //!
 //! Invariants:
 //! 1. Equal to the encoding program (tested by the golden hashes, for every tier).
@@ -21,6 +22,7 @@ use std::{
 use super::{
     List, Tier,
     coupled::{Place, add_one, add_two, broadcast, load, product_matrix, store, times},
+    third::Third,
 };
 use crate::field::{inv, mul};
 
@@ -72,7 +74,12 @@ impl PlaneEncoder {
         assert!(data.len() == self.data && parity.len() == self.q, "one buffer for each chunk");
         assert!(data.iter().all(|chunk| chunk.len() == tile), "data of other lengths");
         assert!(parity.iter().all(|chunk| chunk.len() == tile), "parity of other lengths");
-        let is_far = (self.data + self.q) * tile > NEAR_BYTES;
+        let touched = (self.data + self.q) * tile;
+        let is_far = touched > NEAR_BYTES;
+        let fetches = match Third::here() {
+            Third::Far => is_far,
+            Third::Near { bytes } => touched > bytes / 4 && self.sections * (2 * self.q - 1) > RUNS_FOLLOWED,
+        };
         let is_aligned = |chunk: &&mut [u8]| chunk.as_ptr().addr().is_multiple_of(64);
         let streams = is_far && sub_bytes.is_multiple_of(64) && parity.iter().all(is_aligned);
         let mut chunks: List<*const u8, ASPECTS_MAX> = List::new();
@@ -84,12 +91,12 @@ impl PlaneEncoder {
         // and, if it is streamed, in whole lines.
         unsafe {
             match (self.q, streams) {
-                (2, false) => self.sweep::<2, false>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (3, false) => self.sweep::<3, false>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (4, false) => self.sweep::<4, false>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (2, true) => self.sweep::<2, true>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (3, true) => self.sweep::<3, true>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
-                (4, true) => self.sweep::<4, true>(data, std::array::from_fn(&mut next), sub_bytes, is_far),
+                (2, false) => self.sweep::<2, false>(data, std::array::from_fn(&mut next), sub_bytes, fetches),
+                (3, false) => self.sweep::<3, false>(data, std::array::from_fn(&mut next), sub_bytes, fetches),
+                (4, false) => self.sweep::<4, false>(data, std::array::from_fn(&mut next), sub_bytes, fetches),
+                (2, true) => self.sweep::<2, true>(data, std::array::from_fn(&mut next), sub_bytes, fetches),
+                (3, true) => self.sweep::<3, true>(data, std::array::from_fn(&mut next), sub_bytes, fetches),
+                (4, true) => self.sweep::<4, true>(data, std::array::from_fn(&mut next), sub_bytes, fetches),
                 (q, _) => unreachable!("no kernel for {q} nodes a section"),
             }
         }
@@ -104,7 +111,7 @@ impl PlaneEncoder {
         data: &[*const u8],
         parity: [*mut u8; Q],
         sub_bytes: usize,
-        is_far: bool,
+        fetches: bool,
     ) {
         let unpair = inv(mul(self.coupling, self.coupling) ^ 1);
         let coupler =
@@ -129,7 +136,7 @@ impl PlaneEncoder {
                     break;
                 }
             }
-            if is_far {
+            if fetches {
                 fetcher.aim(next.iter().map(|at| &aspects[*at]), start + Q * sub_bytes);
             }
             if let Some(zeros) = &zeros {
@@ -140,7 +147,7 @@ impl PlaneEncoder {
                 let targets = parity.map(|parity| parity.add(start));
                 let mut at = 0;
                 while at + 64 <= sub_bytes {
-                    if is_far {
+                    if fetches {
                         fetcher.fetch(Q);
                     }
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX };
@@ -389,6 +396,9 @@ const SECTIONS_MAX: usize = 11;
 
 /// Nodes of these sections, and digits in each: 22 where q is 2, 18 and 20 where it is 3 and 4.
 const ASPECTS_MAX: usize = 22;
+
+/// So many runs a processor of Zen 4 follows by itself, and not 28, those of `clay:16+4:19`.
+const RUNS_FOLLOWED: usize = 24;
 
 /// A group reads its nodes in one run each, and as many but one of each section as companions.
 const RUNS_MAX: usize = 2 * ASPECTS_MAX;

@@ -3,7 +3,8 @@
 //! A matrix is made ready once: rows with the same terms form a group, and a group is summed in one pass over its own
 //! terms. So a zero costs nothing where it is one of many (local groups, rows and columns), and a row of ones is a
 //! plain XOR. Rows of ones that take the terms of a group one after another, as the local parities of an LRC do those of
-//! its global ones, join it as stretches of one plain row: the sources are read once for all.
+//! its global ones, or the row parities of a product code those of its corner, join it as stretches of one plain row: the
+//! sources are read once for all.
 //!
 //! Invariants:
 //! 1. Nothing but making a matrix allocates (tested: `tests/allocations.rs`).
@@ -12,7 +13,11 @@
 //! 4. A group of several plain rows has at most [`TERMS_MAX`] terms, so that one pass sums it: each of its sums is either
 //!    new or added to, as all others are.
 
-use super::{List, Manner, Pass, ROWS_MAX, Start, Stretch, TERMS_MAX, Tier};
+use super::{
+    List, Pass, ROWS_MAX, Start, Stretch, TERMS_MAX, Tier,
+    manner::{Extent, Manner},
+    third::Third,
+};
 
 /// A matrix over GF(2^8), ready to be multiplied with buffers: `rows` sums of `terms` products.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,8 +108,13 @@ impl Matrix {
     /// # Panics
     /// If counts differ from the matrix', lengths differ, or this machine has not got the tier.
     pub(crate) fn combine(&self, tier: Tier, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
+        self.combine_by(Third::here(), tier, sources, outs);
+    }
+
+    /// As [`combine`](Self::combine), where the third cache is of this kind.
+    pub(super) fn combine_by(&self, third: Third, tier: Tier, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
         assert_eq!(sources.len(), self.terms, "one source for each term");
-        self.sum(tier, 0, sources, outs, false);
+        self.sum(third, tier, 0, sources, outs, false);
     }
 
     /// outs\[r\] += sum over t of matrix\[r\]\[first + t\] * sources\[t\].
@@ -113,11 +123,11 @@ impl Matrix {
     /// If the matrix has not so many terms or rows, lengths differ, or this machine has not got the tier.
     pub(crate) fn accumulate(&self, tier: Tier, first: usize, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
         assert!(first + sources.len() <= self.terms, "one source for each term from the first on");
-        self.sum(tier, first, sources, outs, true);
+        self.sum(Third::here(), tier, first, sources, outs, true);
     }
 
     /// The sums of [`combine`](Self::combine), or of [`accumulate`](Self::accumulate) if the outs are `kept`.
-    fn sum(&self, tier: Tier, first: usize, sources: &[&[u8]], outs: &mut [&mut [u8]], kept: bool) {
+    fn sum(&self, third: Third, tier: Tier, first: usize, sources: &[&[u8]], outs: &mut [&mut [u8]], kept: bool) {
         assert_eq!(outs.len(), self.rows, "one buffer for each row");
         assert!(Tier::available().contains(&tier));
         let Some(bytes) = outs.first().map(|out| out.len()) else {
@@ -126,8 +136,10 @@ impl Matrix {
         assert!(sources.iter().all(|source| source.len() == bytes), "sources differ in length from targets");
         assert!(outs.iter().all(|out| out.len() == bytes), "targets differ in length");
 
-        let manner = if kept { Manner::default() } else { Manner::of(sources.len(), outs, bytes) };
-        let strip = if self.groups.len() <= 1 { bytes } else { strip_bytes(sources.len()) };
+        let is_shared = self.groups.len() > 1;
+        let extent = Extent { sources: sources.len(), bytes, is_shared };
+        let manner = Manner::of(third, extent, outs);
+        let strip = if is_shared || sources.len() > manner.together { manner.strip } else { bytes };
         for at in (0..bytes).step_by(strip.max(1)) {
             for group in &self.groups {
                 let part = Part { tier, manner, at, bytes: strip.min(bytes - at) };
@@ -173,23 +185,31 @@ impl Sharing {
     }
 }
 
-/// Moves plain rows to rows that have none and whose terms they take one after another.
+/// Moves plain rows to rows that have none and whose terms they take one after another. A plain row alone over its terms
+/// becomes one of those: the sources are read once less, which is more than its products cost.
 fn join(sharing: &mut Vec<Sharing>) {
     for at in 0..sharing.len() {
         let Sharing { terms, plain, rows } = &sharing[at];
-        if rows.is_empty() || !plain.is_empty() || terms.len() > TERMS_MAX {
+        let is_lone = rows.is_empty() && plain.len() == 1;
+        if !(plain.is_empty() || is_lone) || terms.len() > TERMS_MAX {
             continue;
         }
         let mut left = &terms[..];
         let mut joining = Vec::new();
-        let takes = |from: &Sharing, left: &[u16]| from.plain.len() == 1 && left.starts_with(&from.terms);
+        let takes = |(from, Sharing { terms, plain, .. }): (usize, &Sharing), left: &[u16]| {
+            from != at && !terms.is_empty() && plain.len() == 1 && left.starts_with(terms)
+        };
         while !left.is_empty()
-            && let Some(from) = sharing.iter().position(|from| !from.terms.is_empty() && takes(from, left))
+            && let Some(from) = sharing.iter().enumerate().position(|from| takes(from, left))
         {
             left = &left[sharing[from].terms.len()..];
             joining.push((from, terms.len() - left.len()));
         }
-        if left.is_empty() {
+        if left.is_empty() && !joining.is_empty() {
+            if is_lone {
+                let lone = sharing[at].plain.remove(0).row;
+                sharing[at].rows.push(lone);
+            }
             let mut row = |from: usize| sharing[from].plain.remove(0).row;
             sharing[at].plain = joining.into_iter().map(|(from, end)| PlainRow { row: row(from), end }).collect();
         }
@@ -221,10 +241,12 @@ impl Group {
         targets.extend(self.rows.iter().map(|row| target(*row)));
         let mut plain: List<Stretch, TERMS_MAX> = List::new();
         let mut singles: List<*const u8, TERMS_MAX> = List::new();
+        // Several plain rows need all terms in one pass.
+        let together = if self.plain.len() > 1 { TERMS_MAX } else { part.manner.together };
         let mut kept = kept;
         let mut from = held.start;
         loop {
-            let terms = from..held.end.min(from + TERMS_MAX);
+            let terms = from..held.end.min(from + together);
             from = terms.end;
             let coefs = &self.coefs[terms.start * targets.as_slice().len()..terms.end * targets.as_slice().len()];
             plain.clear();
@@ -244,7 +266,7 @@ impl Group {
             let (plain, targets, bytes) = (plain.as_slice(), targets.as_slice(), part.bytes);
             let of_first = &coefs[..targets.len().min(coefs.len())];
             let start = if kept { Start::Targets } else { Start::fresh(singles, of_first) };
-            let manner = if kept { Manner::default() } else { part.manner };
+            let manner = if kept { part.manner.adding() } else { part.manner };
             let pass = Pass { singles, pairs: &[], plain, targets, coefs, start, manner, bytes };
             // SAFETY: every pointer starts a part of `bytes` bytes of a live buffer; targets are distinct exclusive
             // borrows since a group holds a row once; stretches end where the group's plain rows do, of which the last
@@ -270,7 +292,7 @@ pub(crate) fn add_product(tier: Tier, coefficient: u8, delta: &[u8], parity: &mu
         1 => (&[Stretch { target, end: 1 }][..], &[][..], &[][..]),
         _ => (&[][..], &[target][..], &[coefficient][..]),
     };
-    let (start, manner) = (Start::Targets, Manner::default());
+    let (start, manner) = (Start::Targets, Manner::PLAIN);
     let pass = Pass { singles: &[delta.as_ptr()], pairs: &[], plain, targets, coefs, start, manner, bytes };
     // SAFETY: both buffers hold `bytes` bytes, the target is exclusively borrowed, the one term has a stretch or a
     // coefficient, and the tier is available.
@@ -294,20 +316,12 @@ pub(crate) fn add_products<const N: usize>(
     assert!(parities.iter().all(|parity| parity.len() == bytes), "deltas and parities differ in length");
     let singles = deltas.map(<[u8]>::as_ptr);
     let targets = parities.each_mut().map(|parity| parity.as_mut_ptr());
-    let (coefs, start, manner) = (coefs.as_flattened(), Start::Targets, Manner::default());
+    let (coefs, start, manner) = (coefs.as_flattened(), Start::Targets, Manner::PLAIN);
     let pass = Pass { singles: &singles, pairs: &[], plain: &[], targets: &targets, coefs, start, manner, bytes };
     // SAFETY: all buffers hold `bytes` bytes, the targets are exclusively borrowed, there are N coefficients for each of N
     // terms, and the tier is available.
     unsafe { pass.run(tier) };
 }
-
-/// How much of each source is summed at once where several passes share them, so that it stays in the first cache.
-fn strip_bytes(sources: usize) -> usize {
-    (L1_SHARE / sources.max(1)).next_multiple_of(256).min(4096)
-}
-
-/// What sources may fill of a first cache: 32 KiB at least on all machines of note.
-const L1_SHARE: usize = 24 << 10;
 
 fn count(len: usize) -> u16 {
     u16::try_from(len).expect("at most 65,535 rows and terms")
@@ -329,11 +343,17 @@ mod tests {
     fn plain_rows_that_take_the_terms_one_after_another_share_a_pass() {
         assert_eq!(passes(12, &[(0..6, 1), (6..12, 1), (0..12, 2), (0..12, 3)]), 1);
         assert_eq!(passes(12, &[(0..12, 2), (8..12, 1), (0..3, 1), (3..8, 1)]), 1, "in any order");
-        assert_eq!(passes(12, &[(0..6, 1), (6..12, 1), (0..12, 2), (0..12, 1)]), 3, "a plain row of its own");
+        assert_eq!(
+            passes(12, &[(0..6, 1), (6..12, 1), (0..12, 2), (0..12, 1)]),
+            3,
+            "beside rows over all, one is plain"
+        );
         assert_eq!(passes(12, &[(0..6, 1), (7..12, 1), (0..12, 2)]), 3, "a gap");
         assert_eq!(passes(12, &[(0..6, 1), (5..12, 1), (0..12, 2)]), 3, "an overlap");
         assert_eq!(passes(12, &[(0..6, 1), (6..12, 4), (0..12, 2)]), 3, "one that is not plain");
         let many = TERMS_MAX + 1;
         assert_eq!(passes(many, &[(0..6, 1), (6..many, 1), (0..many, 2)]), 3, "more terms than a pass takes");
+        assert_eq!(passes(12, &[(0..6, 1), (6..12, 1), (0..12, 1)]), 1, "a plain row of all");
+        assert_eq!(passes(12, &[(0..12, 1), (0..6, 1), (7..12, 1)]), 3, "a plain row of all, and a gap");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Term, Tier, add_product, add_products};
+use super::{Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Term, Tier, add_product, add_products, third::Third};
 use crate::{
     field::{MUL, mul},
     tests::noise,
@@ -96,8 +96,11 @@ fn sums_of_nothing_are_zeros() {
 
 #[test]
 fn every_manner_of_touching_memory_gives_the_same_bytes() {
-    // Fetched ahead, streamed, streamed and fetched ahead; wide sums are streamed slice by slice.
-    for (rows, terms, bytes) in [(2, 30, 50_001), (3, 30, 70_001), (2, 30, 140_003), (12, 20, 70_001)] {
+    // Fetched ahead, streamed, streamed and fetched ahead; wide sums are streamed slice by slice, and sums of many sources
+    // taken a few at a time.
+    for (rows, terms, bytes) in
+        [(2, 30, 50_001), (3, 30, 70_001), (2, 30, 140_003), (12, 20, 70_001), (3, 10, 70_001), (2, 4, 50_001)]
+    {
         check_combine(rows, terms, true, bytes, 13);
     }
 }
@@ -175,7 +178,7 @@ fn check(matrix: &Matrix, rows: &[Vec<u8>], again: Range<usize>, bytes: usize, s
     let (terms, mut state) = (matrix.terms(), (matrix.terms() + bytes) as u64);
     let sources: Vec<Vec<u8>> = (0..terms).map(|_| noise(&mut state, shift + bytes)).collect();
     let sources: Vec<&[u8]> = sources.iter().map(|source| &source[shift..]).collect();
-    let run = |tier| {
+    let run = |third, tier| {
         // All targets begin at the same place of a line, as streaming wants it.
         let mut buffers = vec![vec![0xcc; 64 + MARGIN + bytes + MARGIN]; rows.len()];
         let mut outs: Vec<&mut [u8]> = buffers
@@ -186,12 +189,12 @@ fn check(matrix: &Matrix, rows: &[Vec<u8>], again: Range<usize>, bytes: usize, s
             })
             .collect();
         let mut parts: Vec<&mut [u8]> = outs.iter_mut().map(|out| &mut out[MARGIN - shift..][..bytes]).collect();
-        matrix.combine(tier, &sources, &mut parts);
+        matrix.combine_by(third, tier, &sources, &mut parts);
         matrix.accumulate(tier, again.start, &sources[again.clone()], &mut parts);
         outs.into_iter().map(|out| out.to_vec()).collect::<Vec<_>>()
     };
     let context = || format!("{} rows, {terms} terms, {again:?} again, {bytes} bytes, shift {shift}", rows.len());
-    let expected = run(Tier::Scalar);
+    let expected = run(Third::Far, Tier::Scalar);
     for (coefs, expected) in rows.iter().zip(&expected) {
         let mut sum = vec![0xcc; MARGIN - shift + bytes + MARGIN + shift];
         sum[MARGIN - shift..][..bytes].fill(0);
@@ -203,8 +206,11 @@ fn check(matrix: &Matrix, rows: &[Vec<u8>], again: Range<usize>, bytes: usize, s
         }
         assert!(*expected == sum, "{}", context());
     }
-    for tier in Tier::available() {
-        assert!(run(*tier) == expected, "{tier:?}: {}", context());
+    // A small third cache is left by short sums.
+    for third in [Third::Far, Third::Near { bytes: 256 << 10 }] {
+        for tier in Tier::available() {
+            assert!(run(third, *tier) == expected, "{tier:?}, {third:?}: {}", context());
+        }
     }
 }
 
