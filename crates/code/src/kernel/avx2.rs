@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 use super::{
     Pass, scalar,
     tables::{AFFINE, NIBBLES},
-    vector::{Vector, by_rows, columns},
+    vector::{Vector, by_rows, columns, few},
 };
 
 /// # Safety
@@ -54,6 +54,13 @@ unsafe fn halves<V: Vector<Mask = ()>, const ROWS: usize, const PLAIN: bool, con
         if pass.manner.streamed {
             at = pass.a_target().align_offset(64).min(pass.bytes);
             scalar::run(pass, 0..at);
+        }
+        if ROWS <= 2 {
+            at = few::<V, ROWS, 4, PLAIN, PAIRED>(pass, at);
+            while at + 128 <= pass.bytes {
+                columns::<V, ROWS, 4, PLAIN, PAIRED>(pass, at, ());
+                at += 128;
+            }
         }
         if ROWS <= 4 {
             while at + 64 <= pass.bytes {

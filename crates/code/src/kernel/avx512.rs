@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 };
 
 use super::{
-    Pass, Start,
+    Pass,
     tables::AFFINE,
     vector::{Vector, by_rows, columns, few},
 };
@@ -36,16 +36,8 @@ unsafe fn sweep<const ROWS: usize, const PLAIN: bool, const PAIRED: bool>(pass: 
                 at += head;
             }
         }
-        let one_plain = PLAIN && !PAIRED && pass.plain.len() == 1;
-        if one_plain && ROWS <= 3 && pass.start == Start::FirstSource && !pass.manner.streamed {
-            at = match pass.singles.len() {
-                2 => few::<Wide, ROWS, 4, 2>(pass, at),
-                3 => few::<Wide, ROWS, 4, 3>(pass, at),
-                4 => few::<Wide, ROWS, 4, 4>(pass, at),
-                5 => few::<Wide, ROWS, 4, 5>(pass, at),
-                6 => few::<Wide, ROWS, 4, 6>(pass, at),
-                _ => at,
-            };
+        if ROWS <= 3 {
+            at = few::<Wide, ROWS, 4, PLAIN, PAIRED>(pass, at);
         }
         if ROWS <= 5 {
             while at + 256 <= pass.bytes {

@@ -189,14 +189,45 @@ unsafe fn add_pairs<V: Vector, const ROWS: usize, const UNROLL: usize, const PLA
     }
 }
 
-/// The TERMS sources of a pass that starts from its first one and has one plain stretch, column after column from `at` on
-/// as long as UNROLL whole vectors are left; returns where it stopped. Pointers and factors of so few terms stay in
-/// registers.
+/// Column after column from `at` on, as long as UNROLL whole vectors are left, of a pass that starts from the first of two to
+/// six sources, has one plain stretch and is not streamed; returns where it stopped. Nothing of other passes.
+///
+/// # Safety
+/// As [`Pass::run`], with as many rows as ROWS, the first of which is plain if PLAIN says so, and pairs if PAIRED does.
+#[inline(always)]
+pub(super) unsafe fn few<
+    V: Vector<Mask = ()>,
+    const ROWS: usize,
+    const UNROLL: usize,
+    const PLAIN: bool,
+    const PAIRED: bool,
+>(
+    pass: &Pass,
+    at: usize,
+) -> usize {
+    let one_plain = PLAIN && !PAIRED && pass.plain.len() == 1;
+    if !one_plain || pass.start != Start::FirstSource || pass.manner.streamed {
+        return at;
+    }
+    // SAFETY: the caller's; one stretch, so many singles, no pairs.
+    unsafe {
+        match pass.singles.len() {
+            2 => few_of::<V, ROWS, UNROLL, 2>(pass, at),
+            3 => few_of::<V, ROWS, UNROLL, 3>(pass, at),
+            4 => few_of::<V, ROWS, UNROLL, 4>(pass, at),
+            5 => few_of::<V, ROWS, UNROLL, 5>(pass, at),
+            6 => few_of::<V, ROWS, UNROLL, 6>(pass, at),
+            _ => at,
+        }
+    }
+}
+
+/// The TERMS sources of such a pass. Pointers and factors of so few terms stay in registers.
 ///
 /// # Safety
 /// As [`Pass::run`], with as many rows as ROWS, one stretch, TERMS singles and no pairs.
 #[inline(always)]
-pub(super) unsafe fn few<V: Vector<Mask = ()>, const ROWS: usize, const UNROLL: usize, const TERMS: usize>(
+unsafe fn few_of<V: Vector<Mask = ()>, const ROWS: usize, const UNROLL: usize, const TERMS: usize>(
     pass: &Pass,
     mut at: usize,
 ) -> usize {
