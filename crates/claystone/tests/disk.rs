@@ -176,9 +176,14 @@ fn what_was_synced_is_there_when_a_killed_mount_is_mounted_again() {
         claystone disk format disk.img --size 256M >/dev/null
         mounted() {
             rm -f ready
-            claystone mount disk.img at >ready 2>log &
+            claystone mount disk.img at "$@" >ready 2>log &
             served=$!
             until grep -qs ready ready; do kill -0 $served || { cat log >&2; exit 1; }; sleep 0.05; done
+        }
+        unmounted() {
+            kill -TERM $served
+            wait $served
+            served=
         }
         # put NAME BYTES: a file with these many bytes, synced, and kept beside the disk too.
         put() {
@@ -210,13 +215,20 @@ fn what_was_synced_is_there_when_a_killed_mount_is_mounted_again() {
             served=
             wait $writer || true
             umount -l at
+            # What the kill left is finished in memory, and nothing is written.
+            sha256sum disk.img >as-left
+            mounted --read-only
+            diff -r -x unsynced kept at
+            ! touch at/new 2>/dev/null
+            if claystone mount disk.img at 2>refused; then exit 1; fi
+            grep -q 'disk.img is in use by another claystone' refused
+            unmounted
+            sha256sum --check --quiet as-left
             claystone disk check disk.img >/dev/null
         done
         mounted
         diff -r -x unsynced kept at
-        kill -TERM $served
-        wait $served
-        served=
+        unmounted
         claystone disk check disk.img >/dev/null
         claystone disk scrub disk.img | grep -o '0 sectors lost'
         "#,

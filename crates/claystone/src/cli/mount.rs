@@ -20,11 +20,11 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::disk::{Coding, Recovery, Report, Size};
+use super::disk::{Coding, Recovery, Report, Size, disk_on, looked_at, open_drive};
 use super::emulated::{DriveReport, emulate};
 use super::signals::Signals;
 use crate::disk_path;
-use crate::drives::{Drive, Opening, Steer, TENDERS, tend};
+use crate::drives::{Opening, Steer, TENDERS, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
@@ -47,7 +47,7 @@ pub struct Mount {
     /// Which of the two a write goes to, if the hard disk's write buffer was measured
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     steer: Steer,
-    /// Refuse changes of files (what a crash left to be finished on the disk is finished all the same)
+    /// Refuse changes, and write nothing to the device: what a crash left to be finished is finished in memory
     #[arg(long)]
     read_only: bool,
     /// Let the kernel collect writes: small ones become fast, and until fsync or close nobody learns that one failed
@@ -112,7 +112,7 @@ impl Mount {
         let (this, opened) = spawn_blocking(move || self.open().map(|opened| (self, opened))).await??;
         let Opened { disk, pair, drive } = opened;
         let disk = Arc::new(disk);
-        if let Some(pair) = &pair {
+        if let Some(pair) = pair.as_ref().filter(|_| !this.read_only) {
             tokio::spawn(tend(
                 Arc::downgrade(pair),
                 Arc::new(HostClock::start()),
@@ -129,7 +129,8 @@ impl Mount {
             threads: this.threads.into(),
             description: Some(describe(&disk)),
         };
-        let tending = TendingTask::start(disk.clone(), Tending::new(scrub_cycle));
+        let tends = !this.read_only;
+        let tending = tends.then(|| TendingTask::start(disk.clone(), Tending::new(scrub_cycle)));
         let (tree, directory) = (disk.clone(), this.directory.clone());
         let started = spawn_blocking(move || claystone_fuse::Mount::start(tree, &directory, &options)).await?;
         let served = match started {
@@ -139,9 +140,12 @@ impl Mount {
             }
             Err(error) => Err(error.into()),
         };
-        tending.stop().await;
+        if let Some(tending) = tending {
+            tending.stop().await;
+        }
         match drive {
             Some(drive) => this.tell_gone(&drive),
+            None if this.read_only => drop(disk),
             None => spawn_blocking(move || close_disk(disk)).await??,
         }
         served
@@ -160,13 +164,11 @@ impl Mount {
             steer: self.steer,
             ..Opening::default()
         };
-        let name = device.display();
         let clock = Arc::new(HostClock::start());
-        let Drive { device, pair } = Drive::open(&device, &opening, clock.clone(), |device| device)
-            .with_context(|| format!("{name} cannot be opened"))?;
-        let disk = Disk::open(device, clock, self.tuning());
-        let disk = disk.with_context(|| format!("the disk on {name} cannot be opened"))?;
-        Ok(Opened { disk, pair, drive: None })
+        let seen = if self.read_only { looked_at } else { |device| device };
+        let drive = open_drive(&device, &opening, clock.clone(), seen)?;
+        let disk = disk_on(&device, drive.device, clock, self.tuning())?;
+        Ok(Opened { disk, pair: drive.pair, drive: None })
     }
 
     fn tuning(&self) -> Tuning {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use claystone_env::Device;
+use claystone_env::{Clock, Device};
 use claystone_files::{Disk, DiskError, FileError, Tuning};
 use claystone_host::{HostClock, HostDevice, RecoveryLimits};
 
@@ -52,10 +52,26 @@ impl At {
 
     fn drive(&self, seen: fn(Arc<dyn Device>) -> Arc<dyn Device>, opening: Opening) -> anyhow::Result<Drive> {
         let ssds = self.ssd.iter().map(std::path::absolute).collect::<io::Result<_>>()?;
-        let opening = Opening { ssds, ..opening };
-        let drive = Drive::open(&self.device, &opening, Arc::new(HostClock::start()), seen);
-        drive.map_err(|error| advised(&self.device, error))
+        open_drive(&self.device, &Opening { ssds, ..opening }, Arc::new(HostClock::start()), seen)
     }
+}
+
+/// Opens the drive, or both, whose devices are seen through `seen`.
+///
+/// # Errors
+/// As [`open_device`], and where the solid-state drive is not found.
+pub fn open_drive(
+    path: &Path,
+    opening: &Opening,
+    clock: Arc<dyn Clock>,
+    seen: fn(Arc<dyn Device>) -> Arc<dyn Device>,
+) -> anyhow::Result<Drive> {
+    Drive::open(path, opening, clock, seen).map_err(|error| advised(path, error))
+}
+
+/// A device to which nothing is written: a read-only one will do.
+pub fn looked_at(device: Arc<dyn Device>) -> Arc<dyn Device> {
+    Arc::new(Looked::at(device))
 }
 
 /// Opens a device as it is.
@@ -92,7 +108,7 @@ fn advised(path: &Path, error: anyhow::Error) -> anyhow::Error {
 /// # Errors
 /// As [`open_device`], and where there is no disk on it, its solid-state drive is not found, or it cannot be opened.
 pub fn open_disk(at: &At, limits: Option<RecoveryLimits>) -> anyhow::Result<Disk> {
-    disk_on(&at.device, at.drive(|device| device, Opening { limits, ..Opening::default() })?.device)
+    disk_alone(&at.device, at.drive(|device| device, Opening { limits, ..Opening::default() })?.device)
 }
 
 /// Opens the disk on a device that is only looked at: nothing is written, so a read-only one will do.
@@ -100,7 +116,7 @@ pub fn open_disk(at: &At, limits: Option<RecoveryLimits>) -> anyhow::Result<Disk
 /// # Errors
 /// As [`open_disk`].
 pub fn look_at_disk(at: &At) -> anyhow::Result<Disk> {
-    disk_on(&at.device, at.drive(|device| Arc::new(Looked::at(device)), Opening::default())?.device)
+    disk_alone(&at.device, at.drive(looked_at, Opening::default())?.device)
 }
 
 /// Whether [`open_device`] failed because another program has the device open.
@@ -108,9 +124,17 @@ pub fn is_in_use(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-fn disk_on(path: &Path, device: Arc<dyn Device>) -> anyhow::Result<Disk> {
+fn disk_alone(path: &Path, device: Arc<dyn Device>) -> anyhow::Result<Disk> {
+    disk_on(path, device, Arc::new(HostClock::start()), Tuning::default())
+}
+
+/// Opens the disk on a device that was opened at a path.
+///
+/// # Errors
+/// There is none, or it cannot be opened.
+pub fn disk_on(path: &Path, device: Arc<dyn Device>, clock: Arc<dyn Clock>, tuning: Tuning) -> anyhow::Result<Disk> {
     let name = path.display();
-    Disk::open(device, Arc::new(HostClock::start()), Tuning::default()).map_err(|error| match &error {
+    Disk::open(device, clock, tuning).map_err(|error| match &error {
         DiskError::NotADisk { .. } => {
             anyhow!("{name} is not a Claystone disk: `claystone disk format {name}` makes one of it")
         }
