@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use claystone_files::{Disk, FileError, FileTree, Tuning};
+use claystone_files::{Disk, FileTree, Tuning};
 use claystone_fuse::{Description, MountError, MountOptions};
 use claystone_host::{HostClock, ThreadWorker};
 use claystone_sim::SimDevice;
@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::disk::{Coding, Recovery, Report, Size, disk_on, looked_at, open_drive};
+use super::disk::{Coding, Recovery, Report, Size, disk_on, looked_at, not_at_rest, open_drive};
 use super::emulated::{DriveReport, emulate};
 use super::signals::Signals;
 use crate::disk_path;
@@ -307,9 +307,5 @@ fn close_disk(disk: Arc<Disk>) -> anyhow::Result<()> {
         // Detached: somebody is still served, until this process ends.
         Err(disk) => disk.sync_all(),
     };
-    closed.map_err(|error| match error {
-        FileError::Placeless { .. } => anyhow::Error::from(error).context("not everything that was written is kept"),
-        _ => anyhow::Error::from(error)
-            .context("not everything was brought to its place; the next mount does that from the journal"),
-    })
+    closed.map_err(not_at_rest)
 }

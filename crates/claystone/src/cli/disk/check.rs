@@ -36,7 +36,7 @@ impl Check {
     pub fn run(self, json: bool) -> anyhow::Result<()> {
         let disk = open_disk(&self.at, self.recovery.limits())?;
         let found = disk.check()?;
-        close_disk(disk)?;
+        let closed = close_disk(disk);
         let sector_bytes = SECTOR_BYTES as u64;
         let report = Report {
             nodes: found.nodes,
@@ -60,7 +60,7 @@ impl Check {
             )?;
         }
         match report.problems.len() {
-            0 => Ok(()),
+            0 => closed,
             problems => bail!(
                 "{problems} problems: copy the files to another disk, and report this: only an error of the program \
                  makes such a disk"

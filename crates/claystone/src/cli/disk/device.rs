@@ -150,11 +150,23 @@ pub fn disk_on(path: &Path, device: Arc<dyn Device>, clock: Arc<dyn Clock>, tuni
 /// # Errors
 /// The device does not do it.
 pub fn close_disk(disk: Disk) -> anyhow::Result<()> {
-    disk.close().map_err(|error| match error {
-        FileError::Placeless { .. } => anyhow::Error::from(error).context("not everything that was written is kept"),
-        _ => anyhow::Error::from(error)
-            .context("not everything was brought to its place; the next opening does that from the journal"),
-    })
+    disk.close().map_err(not_at_rest)
+}
+
+/// What becomes of what a disk could not bring to its place.
+pub fn not_at_rest(error: FileError) -> anyhow::Error {
+    let context = match error {
+        FileError::Placeless { .. } => "not everything that was written is kept",
+        FileError::Lost { .. } => {
+            "what was written beside lost sectors stays in the journal, until these are written again or their file is \
+             deleted (`claystone disk scrub` names it)"
+        }
+        FileError::NoSpace => {
+            "what was not synced may be gone, deletions too; delete files, or give the disk more room (`claystone disk grow`)"
+        }
+        _ => "not everything was brought to its place; the next opening does that from the journal",
+    };
+    anyhow::Error::from(error).context(context)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod size;
 use super::At;
 
 pub use coding::Coding;
-pub use device::{Recovery, disk_on, looked_at, open_drive};
+pub use device::{Recovery, disk_on, looked_at, not_at_rest, open_drive};
 pub use format::give_to_user;
 pub use info::Report;
 pub use size::Size;

@@ -46,7 +46,7 @@ impl Scrub {
             true
         })?;
         progress.end();
-        close_disk(disk)?;
+        let closed = close_disk(disk);
         let report = Report {
             groups: found.groups,
             sectors_mended: found.mended,
@@ -88,7 +88,7 @@ impl Scrub {
             ));
         }
         ensure!(says.is_empty(), "{}", says.join("; "));
-        Ok(())
+        closed
     }
 }
 
