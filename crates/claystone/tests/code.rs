@@ -107,6 +107,43 @@ fn too_much_lost_is_told_with_the_numbers() {
 }
 
 #[test]
+fn the_manifests_own_file_is_told_when_it_is_damaged_or_missing_and_when_it_is_written() {
+    let scratch = Scratch::new();
+    file(&scratch, 100_000);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:2+2", "--out", "parts"]).ok());
+    let own = scratch.path("parts/photo.raw.clay");
+    let whole = fs::read(&own).expect("there");
+    for (word, extent) in
+        [("damaged", "parts"), ("missing", "parts"), ("damaged", "--missing"), ("missing", "--missing")]
+    {
+        let spoil = || match word {
+            "damaged" => fs::write(&own, b"hi\n").expect("written"),
+            _ => fs::remove_file(&own).expect("removed"),
+        };
+        spoil();
+        let verified = scratch.run(&["code", "verify", "parts"]);
+        assert_eq!(verified.code(), Some(3));
+        assert!(verified.out.contains(&format!("the manifest's own file is {word} (")), "{}", verified.out);
+        assert_eq!(json(&scratch.run(&["code", "verify", "parts", "--json"]))["manifest_file"], word);
+        let repaired = scratch.run(&["code", "repair", "parts", extent]);
+        assert!(repaired.ok(), "{}", repaired.err);
+        assert!(repaired.out.ends_with("wrote the manifest's own file\n"), "{word}: {}", repaired.out);
+        assert!(!repaired.out.contains("rebuilt"), "{word}: {}", repaired.out);
+        assert!(fs::read(&own).expect("there") == whole);
+
+        spoil();
+        fs::remove_file(scratch.path("parts/photo.raw.01.clay")).expect("removed");
+        let repaired = scratch.run(&["code", "repair", "parts", extent]);
+        assert!(repaired.out.contains("rebuilt 1 chunk file"), "{word}: {}", repaired.out);
+        assert!(repaired.out.ends_with("wrote the manifest's own file\n"), "{word}: {}", repaired.out);
+        spoil();
+        assert_eq!(json(&scratch.run(&["code", "repair", "parts", extent, "--json"]))["manifest_written"], true);
+        assert_eq!(json(&scratch.run(&["code", "repair", "parts", extent, "--json"]))["manifest_written"], false);
+        assert_eq!(json(&scratch.run(&["code", "verify", "parts", "--json"]))["manifest_file"], "whole");
+    }
+}
+
+#[test]
 fn what_is_odd_is_told_to_machines_too() {
     let scratch = Scratch::new();
     file(&scratch, 100_000);

@@ -226,6 +226,9 @@ fn gather(
             oddities.push(Oddity::Foreign { path: found.path(), holds });
         }
     }
+    let (manifest_name, _) = agreement.manifest_file();
+    let is_headless = |found: &&Found| matches!(found.head, Err(NoHead::Damaged(_))) && found.name == manifest_name;
+    let damaged_manifests = all.iter().filter(is_headless).map(|found| Arc::clone(&found.directory)).collect();
     // What has the name of one of our chunks and no head of ours.
     for (chunk, identity) in (0..).zip(&identities) {
         let mut headless = Vec::new();
@@ -265,7 +268,18 @@ fn gather(
     }
     let places = places.to_vec();
     let named = named.and_then(|id| agreement.members().iter().position(|member| member.id == id));
-    Ok(Parcel { agreement, named, code, places, files, superfluous, manifest_files, oddities, read_bytes })
+    Ok(Parcel {
+        agreement,
+        named,
+        code,
+        places,
+        files,
+        superfluous,
+        manifest_files,
+        damaged_manifests,
+        oddities,
+        read_bytes,
+    })
 }
 
 /// Of files that have a chunk's name and no head, the one that is taken for the chunk: one that is of ours, of several the

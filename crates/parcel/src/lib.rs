@@ -40,7 +40,7 @@ pub use joint::{JOINT_VERSION, Joint, JointHead, MEMBERS_MAX, MemberChunk};
 pub use layout::Layout;
 pub use manifest::{FORMAT_VERSION, HEAD_BYTES, Head, Manifest, NoHead, ParcelId, is_name};
 pub use name::{chunk_file as chunk_file_name, manifest_file as manifest_file_name};
-pub use parcel::Parcel;
+pub use parcel::{ManifestFile, Parcel};
 pub use repair::{Extent, Repaired};
 pub use sector::SECTOR_BYTES;
 pub use verify::{ChunkDamage, Report, Verdict};

@@ -14,6 +14,17 @@ use crate::identity::Agreement;
 use crate::layout::Layout;
 use crate::manifest::{Manifest, ParcelId};
 
+/// How it is with the manifest's own file, which nothing needs: every chunk file holds a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManifestFile {
+    /// It is there.
+    Whole,
+    /// A file has its name and no head.
+    Damaged,
+    /// There is none.
+    Missing,
+}
+
 /// A parcel: what it is, and which of its files are there. After a conversion its parity may be that of a joint, which
 /// may hold other parcels besides.
 pub struct Parcel {
@@ -28,6 +39,8 @@ pub struct Parcel {
     pub(crate) superfluous: Vec<(Arc<dyn Directory>, String)>,
     /// The manifest's own files: nothing needs one.
     pub(crate) manifest_files: Vec<(Arc<dyn Directory>, String)>,
+    /// Where a file has the manifest's name and no head.
+    pub(crate) damaged_manifests: Vec<Arc<dyn Directory>>,
     pub(crate) oddities: Vec<Oddity>,
     pub(crate) read_bytes: Arc<AtomicU64>,
 }
@@ -77,9 +90,13 @@ impl Parcel {
         (0..self.layout().shape.chunks()).filter(|chunk| !self.files.contains_key(chunk)).collect()
     }
 
-    /// Whether the manifest's own file is there. Nothing needs it.
-    pub fn has_manifest_file(&self) -> bool {
-        !self.manifest_files.is_empty()
+    /// How it is with the manifest's own file. A whole one is enough, wherever a damaged one lies besides.
+    pub fn manifest_file(&self) -> ManifestFile {
+        match (&self.manifest_files[..], &self.damaged_manifests[..]) {
+            ([_, ..], _) => ManifestFile::Whole,
+            ([], [_, ..]) => ManifestFile::Damaged,
+            ([], []) => ManifestFile::Missing,
+        }
     }
 
     /// What is in the way.

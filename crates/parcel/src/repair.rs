@@ -19,7 +19,7 @@ use claystone_env::Directory;
 use crate::Progress;
 use crate::chunk_file::{ChunkFile, path};
 use crate::error::Error;
-use crate::parcel::Parcel;
+use crate::parcel::{ManifestFile, Parcel};
 use crate::parts::{Parts, lock_all, write_manifest};
 use crate::recovery::{Planner, RowBuffer};
 use crate::sector::SECTOR_BYTES;
@@ -45,6 +45,8 @@ pub struct Repaired {
     pub mended_sectors: u64,
     /// Damaged heads that were written anew.
     pub mended_heads: u64,
+    /// Whether the manifest's own file was damaged or missing, and was written.
+    pub manifest_written: bool,
     /// Bytes of content that were lost and are there again.
     pub lost_bytes: u64,
     /// Bytes of content that were read to recover them.
@@ -130,10 +132,12 @@ impl Parcel {
         parts.sync(|chunk| self.agreement.identity(chunk).head)?;
         parts.files().try_for_each(ChunkFile::check_content)?;
         parts.give_names()?;
-        if self.has_manifest_file() {
-            into.sync_dir("").map_err(Error::io(into.label(), "syncing the directory"))?;
-        } else {
-            write_manifest(&**into, &self.agreement)?;
+        into.sync_dir("").map_err(Error::io(into.label(), "syncing the directory"))?;
+        if self.manifest_file() != ManifestFile::Whole {
+            // A damaged one is replaced where it lies.
+            let directory = self.damaged_manifests.first().unwrap_or(into);
+            write_manifest(&**directory, &self.agreement)?;
+            done.manifest_written = true;
         }
         Ok(done)
     }

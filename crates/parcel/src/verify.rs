@@ -13,7 +13,7 @@ use crate::Progress;
 use crate::chunk_file::ChunkFile;
 use crate::find::Oddity;
 use crate::hashes::Hashes;
-use crate::parcel::Parcel;
+use crate::parcel::{ManifestFile, Parcel};
 use crate::recovery::{Planner, RowBuffer};
 use crate::sector::SECTOR_BYTES;
 
@@ -63,8 +63,8 @@ pub struct Report {
     pub first_lost_byte: Option<u64>,
     /// Whether the hashes of all files that are held are what they were; `None` if they could not be computed.
     pub is_hash_right: Option<bool>,
-    /// Whether the manifest's own file is there.
-    pub has_manifest_file: bool,
+    /// How it is with the manifest's own file.
+    pub manifest_file: ManifestFile,
     /// What is in the way.
     pub oddities: Vec<Oddity>,
     /// Bytes of content that were read.
@@ -97,9 +97,10 @@ impl Sectors {
 }
 
 impl Report {
-    /// In one word. A manifest file that is missing makes a parcel repairable.
+    /// In one word. A manifest file that is missing or damaged makes a parcel repairable.
     pub fn verdict(&self) -> Verdict {
-        match (self.lost_bytes, self.is_hash_right, self.damage.is_empty() && self.has_manifest_file) {
+        let is_whole = self.damage.is_empty() && self.manifest_file == ManifestFile::Whole;
+        match (self.lost_bytes, self.is_hash_right, is_whole) {
             (1.., _, _) => Verdict::TooMuchLost,
             (0, Some(false), _) => Verdict::WrongHash,
             (0, _, true) => Verdict::Whole,
@@ -178,7 +179,7 @@ impl Parcel {
             lost_bytes,
             first_lost_byte,
             is_hash_right: hashes.map(|hashes| hashes.are_right()),
-            has_manifest_file: self.has_manifest_file(),
+            manifest_file: self.manifest_file(),
             oddities: self.oddities.clone(),
             read_bytes: self.read_bytes() - before,
             damaged_rows,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use claystone_code::CodeSpec;
 use claystone_env::Directory;
 use claystone_parcel::{
-    Encoder, Error, Extent, Head, Manifest, NoHead, Oddity, Parcel, ParcelId, Place, SECTOR_BYTES, Verdict,
-    chunk_file_name, find, manifest_file_name,
+    Encoder, Error, Extent, Head, Manifest, ManifestFile, NoHead, Oddity, Parcel, ParcelId, Place, SECTOR_BYTES,
+    Verdict, chunk_file_name, find, manifest_file_name,
 };
 use claystone_sim::{DiskModel, SimDisk, run};
 
@@ -460,6 +460,30 @@ fn a_file_of_somebody_else_under_a_chunks_name_is_not_written_over() {
                 assert_eq!(disk.content(&name), foreign);
             }
         }
+    });
+}
+
+#[test]
+fn a_damaged_manifest_file_is_replaced_where_it_lies() {
+    run(7, |world| async move {
+        let (one, two) = (world.disk("one", DiskModel::ssd(1 << 32)), world.disk("two", DiskModel::ssd(1 << 32)));
+        encode(one.attach(), "rs:2+1", &content(100_000)).expect("written");
+        let places = [&one, &two].map(|disk| Place { directory: disk.attach(), file: None });
+        let own = manifest_file_name(NAME);
+        let whole = one.content(&own);
+        for damaged in [b"hi".to_vec(), Vec::new(), vec![0; 512]] {
+            one.set_content(&own, damaged);
+            let parcel = find(&places).expect("found");
+            assert_eq!(parcel.verify(&mut |_| ()).manifest_file, ManifestFile::Damaged);
+            let repaired = parcel.repair(&two.attach(), Extent::All, &mut |_| ()).expect("repaired");
+            assert!(repaired.manifest_written && repaired.rebuilt.is_empty());
+            assert_eq!((one.content(&own), two.files()), (whole.clone(), Vec::new()));
+        }
+        one.lose_file(&own);
+        let parcel = find(&places).expect("found");
+        assert_eq!(parcel.verify(&mut |_| ()).manifest_file, ManifestFile::Missing);
+        parcel.repair(&two.attach(), Extent::All, &mut |_| ()).expect("repaired");
+        assert_eq!(two.content(&own), whole);
     });
 }
 

@@ -52,6 +52,7 @@ impl Repair {
                 "rebuilt": repaired.rebuilt,
                 "mended_sectors": repaired.mended_sectors,
                 "mended_heads": repaired.mended_heads,
+                "manifest_written": repaired.manifest_written,
                 "lost_bytes": repaired.lost_bytes,
                 "read_bytes": repaired.read_bytes,
                 "checked_bytes": repaired.report.as_ref().map(|report| report.read_bytes),
@@ -71,6 +72,11 @@ fn in_words(repaired: &Repaired) -> String {
     if *repaired == (Repaired { report: repaired.report.clone(), ..Repaired::default() }) {
         return "nothing to repair\n".to_owned();
     }
+    let manifest = if repaired.manifest_written { "wrote the manifest's own file\n" } else { "" };
+    let manifest_alone = Repaired { report: repaired.report.clone(), manifest_written: true, ..Repaired::default() };
+    if *repaired == manifest_alone {
+        return manifest.to_owned();
+    }
     let per_byte = repaired.read_bytes as f64 / repaired.lost_bytes.max(1) as f64;
     let mut text = format!(
         "rebuilt {}, mended {} and {}: read {} for {} lost, {per_byte:.2} bytes for each\n",
@@ -80,6 +86,7 @@ fn in_words(repaired: &Repaired) -> String {
         bytes(repaired.read_bytes),
         bytes(repaired.lost_bytes),
     );
+    text.push_str(manifest);
     if repaired.met_sectors > 0 {
         text.push_str("damage was met in other chunk files and left there: repair again without --missing\n");
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use claystone_parcel::{ChunkDamage, Oddity, Parcel, Report, Verdict};
+use claystone_parcel::{ChunkDamage, ManifestFile, Oddity, Parcel, Report, Verdict};
 use serde_json::json;
 
 use super::Exit;
@@ -88,8 +88,9 @@ pub fn for_people(parcel: &Parcel, report: &Report) -> String {
             let _ = writeln!(text, "{count} chunks are missing: {}", ranges(&missing));
         }
     }
-    if !report.has_manifest_file {
-        text.push_str("the manifest's own file is missing (every chunk file holds a copy)\n");
+    let manifest = in_one_word(report.manifest_file);
+    if report.manifest_file != ManifestFile::Whole {
+        let _ = writeln!(text, "the manifest's own file is {manifest} (every chunk file holds a copy)");
     }
     for oddity in &report.oddities {
         let (path, what) = told(oddity);
@@ -101,6 +102,14 @@ pub fn for_people(parcel: &Parcel, report: &Report) -> String {
         None => (),
     }
     text
+}
+
+fn in_one_word(manifest: ManifestFile) -> &'static str {
+    match manifest {
+        ManifestFile::Whole => "whole",
+        ManifestFile::Damaged => "damaged",
+        ManifestFile::Missing => "missing",
+    }
 }
 
 /// The path of what is odd, and what is odd with it.
@@ -187,7 +196,8 @@ fn for_machines(parcel: &Parcel, report: &Report) -> serde_json::Value {
         "lost_bytes": report.lost_bytes,
         "first_lost_byte": report.first_lost_byte,
         "hash_is_right": report.is_hash_right,
-        "has_manifest_file": report.has_manifest_file,
+        "manifest_file": in_one_word(report.manifest_file),
+        "has_manifest_file": report.manifest_file == ManifestFile::Whole,
         "oddities": oddities,
         "read_bytes": report.read_bytes,
     })
