@@ -163,6 +163,33 @@ fn what_is_odd_is_told_to_machines_too() {
 }
 
 #[test]
+fn what_is_in_the_way_of_a_repair_is_to_be_moved_away_first() {
+    let scratch = Scratch::new();
+    file(&scratch, 100_000);
+    for out in ["parts", "other"] {
+        assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:2+2", "--out", out]).ok());
+    }
+    // Chunks of another parcel under the names of chunks and of the manifest.
+    for name in ["photo.raw.01.clay", "photo.raw.02.clay", "photo.raw.clay"] {
+        fs::rename(scratch.path("other").join(name), scratch.path("parts").join(name)).expect("moved");
+    }
+    let first = "move parts/photo.raw.01.clay and parts/photo.raw.02.clay and parts/photo.raw.clay away first, then \
+                 `claystone code repair parts/photo.raw.00.clay` mends all of it";
+    let verified = scratch.run(&["code", "verify", "parts/photo.raw.00.clay"]);
+    assert_eq!(verified.code(), Some(3));
+    assert!(verified.err.contains(first), "{}", verified.err);
+    let refused = scratch.run(&["code", "repair", "parts/photo.raw.00.clay"]);
+    assert!(!refused.ok() && refused.err.contains("move it away"), "{}", refused.err);
+    for name in ["photo.raw.01.clay", "photo.raw.02.clay", "photo.raw.clay"] {
+        fs::rename(scratch.path("parts").join(name), scratch.path("other").join(name)).expect("moved");
+    }
+    let verified = scratch.run(&["code", "verify", "parts"]);
+    assert!(verified.err.contains("damaged; `claystone code repair parts` mends all of it"), "{}", verified.err);
+    assert!(scratch.run(&["code", "repair", "parts"]).ok());
+    assert!(scratch.run(&["code", "verify", "parts"]).ok() && scratch.run(&["code", "verify", "other"]).ok());
+}
+
+#[test]
 fn another_code_holds_the_same_file() {
     let scratch = Scratch::new();
     let bytes = file(&scratch, 1_000_000);

@@ -142,16 +142,26 @@ impl Parcel {
         Ok(done)
     }
 
+    /// What a repair into `into` would have to write over, and refuses to: other files with the names of missing ones.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn in_the_way(&self, into: &Arc<dyn Directory>) -> Result<Vec<String>, Error> {
+        let there = into.list("").map_err(Error::io(into.label(), "listing the directory"))?;
+        let manifest = (self.manifest_file() == ManifestFile::Missing).then(|| self.agreement.manifest_file().0);
+        let absent = self.absent().into_iter().map(|chunk| self.agreement.identity(chunk).name);
+        let in_the_way = absent.chain(manifest).filter(|name| there.binary_search(name).is_ok());
+        Ok(in_the_way.map(|name| path(&**into, &name)).collect())
+    }
+
     /// New files for the chunks that have none.
     fn parts_of_absent(&self, into: &Arc<dyn Directory>) -> Result<Parts, Error> {
-        let there = into.list("").map_err(Error::io(into.label(), "listing the directory"))?;
+        if let Some(path) = self.in_the_way(into)?.into_iter().next() {
+            return Err(Error::Exists { path });
+        }
         let mut parts = Parts::default();
         for chunk in self.absent() {
-            let identity = self.agreement.identity(chunk);
-            if there.binary_search(&identity.name).is_ok() {
-                return Err(Error::Exists { path: path(&**into, &identity.name) });
-            }
-            parts.add(into, &identity, chunk)?;
+            parts.add(into, &self.agreement.identity(chunk), chunk)?;
         }
         Ok(parts)
     }

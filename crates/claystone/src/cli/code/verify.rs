@@ -39,7 +39,8 @@ impl Verify {
         let (code, message) = match report.verdict() {
             Verdict::Whole => return Ok(()),
             Verdict::Repairable => {
-                (Exit::REPAIRABLE, format!("damaged; `claystone code repair {}` mends all of it", self.parts.typed()))
+                let in_the_way = parcel.in_the_way(&self.parts.first_directory()?)?;
+                (Exit::REPAIRABLE, repairable(&self.parts.typed(), &in_the_way))
             }
             Verdict::TooMuchLost => (Exit::LOST, lost(&parcel, &report)),
             Verdict::WrongHash => {
@@ -48,6 +49,15 @@ impl Verify {
         };
         Err(Exit { code, message }.into())
     }
+}
+
+/// What to do: a repair writes nothing over that has the name of a missing file.
+fn repairable(typed: &str, in_the_way: &[String]) -> String {
+    let first = match in_the_way {
+        [] => String::new(),
+        names => format!("move {} away first, then ", names.join(" and ")),
+    };
+    format!("damaged; {first}`claystone code repair {typed}` mends all of it")
 }
 
 fn lost(parcel: &Parcel, report: &Report) -> String {
