@@ -255,6 +255,61 @@ fn parcels_merge_by_their_parities_and_come_apart_again() {
 }
 
 #[test]
+fn a_conversion_that_is_not_done_says_why_and_what_to_do() {
+    let scratch = Scratch::new();
+    for (name, code, out) in [
+        ("a", "pc:2x5", "one"),
+        ("a", "pc:6x5", "wide"),
+        ("a", "rsm:6+3", "pair"),
+        ("b", "rsm:6+3", "pair"),
+        ("a", "rsm:6+3", "mixed"),
+        ("b", "rsm:5+3", "mixed"),
+    ] {
+        fs::write(scratch.path(name), name).expect("written");
+        assert!(scratch.run(&["code", "encode", name, "--code", code, "--out", out]).ok(), "{name} {code}");
+    }
+    let refused = |arguments: &[&str], says: &str| {
+        let run = scratch.run(&[&["code", "convert"], arguments].concat());
+        assert_eq!(run.code(), Some(1), "{arguments:?}: {}", run.out);
+        assert!(run.err.contains(says), "{arguments:?}: {}", run.err);
+    };
+    refused(
+        &["one", "--code", "pc:6x5"],
+        "a conversion of pc:2x5 to pc:6x5 takes 3 parcels and keeps the data, with 1 parcel there is none: name as many, \
+         or encode it anew, with --out DIR",
+    );
+    refused(
+        &["wide", "--code", "pc:2x5"],
+        "1 parcel of pc:6x5 would become 3 of pc:2x5, and no file is cut into several parcels: encode it anew, with --out \
+         DIR",
+    );
+    refused(&["pair/a.clay", "--code", "rsm:3+3"], "1 parcel of rsm:6+3 would become 2 of rsm:3+3");
+    refused(&["one", "--code", "clay:4+2:5"], "no conversion of pc:2x5 to clay:4+2:5 keeps the data: encode it anew");
+    let each = ": pair/a.00.clay, pair/b.00.clay";
+    refused(
+        &["pair", "--code", "rsm:12+3", "--copy", "--out", "new"],
+        &format!(
+            "--copy encodes one parcel, and 2 parcels are there: encode one at a time anew, by naming a file of it{each}"
+        ),
+    );
+    refused(
+        &["pair", "--code", "rsm:18+3", "--out", "new"],
+        &format!(
+            "takes 3 parcels and keeps the data, with 2 parcels there is none: name as many, or encode one at a time \
+             anew, by naming a file of it{each}"
+        ),
+    );
+    refused(&["pair", "--code", "clay:4+2:5"], &format!("with --out DIR and a file of it{each}"));
+    assert!(!scratch.path("new").exists());
+    refused(&["mixed", "--code", "clay:4+2:5"], "the 2 parcels are of several codes: name those of one, or encode one");
+    assert!(scratch.run(&["code", "convert", "pair", "--code", "rsm:12+3"]).ok());
+    let back = "the parcels were merged: convert them back first, with --code rsm:6+3";
+    refused(&["pair", "--code", "clay:4+2:5"], back);
+    refused(&["pair", "--code", "clay:4+2:5", "--out", "new"], back);
+    refused(&["pair", "one", "--code", "clay:4+2:5"], "was converted before: convert it back first, by itself, with");
+}
+
+#[test]
 fn chunk_files_may_lie_on_several_disks() {
     let scratch = Scratch::new();
     let bytes = file(&scratch, 100_000);

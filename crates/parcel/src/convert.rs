@@ -46,6 +46,32 @@ pub struct Conversion<'a> {
     results: Vec<Agreement>,
 }
 
+/// Why the data of some parcels cannot stay where it is, so that encoding anew is what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Parcels of several codes.
+    Mixed,
+    /// A merged parcel, whose data stays only on the way back to its members' code.
+    Merged {
+        /// That code.
+        members: CodeSpec,
+    },
+    /// So many parcels make one of the new code, and other ones were given.
+    Count {
+        /// As many as it takes.
+        parcels: u16,
+    },
+    /// Files would be cut: the least number of parcels that makes whole ones of the new code makes several of it.
+    Split {
+        /// Parcels of the old code.
+        from: u16,
+        /// As many of the new code.
+        into: u16,
+    },
+    /// The new parity is of all data or the data is cut in another way: nothing would be saved.
+    NoGain,
+}
+
 /// What a conversion did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted {
@@ -85,6 +111,26 @@ impl<'a> Conversion<'a> {
         Self::plan_join(parcels, to, id)
     }
 
+    /// Why there is no such plan: for words, where [`Conversion::plan`] has given `None`.
+    ///
+    /// # Errors
+    /// `to` is no code, or the parcels have it already.
+    pub fn obstacle(parcels: &[Parcel], to: CodeSpec) -> Result<Obstacle, Error> {
+        let merged = parcels.iter().find_map(|parcel| match &parcel.agreement {
+            Agreement::Parcel(_) => None,
+            Agreement::Joint(joint) => Some(Obstacle::Merged { members: joint.members[0].spec }),
+        });
+        if let Some(merged) = merged {
+            return Ok(merged);
+        }
+        let Some(from) = parcels.first().map(Parcel::spec) else { return Ok(Obstacle::NoGain) };
+        if parcels.iter().any(|parcel| parcel.spec() != from) {
+            return Ok(Obstacle::Mixed);
+        }
+        let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
+        Ok(obstacle(&plan, parcels.len()).unwrap_or(Obstacle::NoGain))
+    }
+
     fn plan_join(parcels: &'a [Parcel], to: CodeSpec, id: ParcelId) -> Result<Option<Conversion<'a>>, Error> {
         let manifests = parcels.iter().map(|parcel| match &parcel.agreement {
             Agreement::Parcel(manifest) => Some(manifest.clone()),
@@ -93,8 +139,7 @@ impl<'a> Conversion<'a> {
         let Some(members) = manifests.collect::<Option<Vec<_>>>() else { return Ok(None) };
         let Some(from) = members.first().map(|member| member.spec) else { return Ok(None) };
         let plan = plan_conversion(from, to, ConversionGoal::FewestReads)?;
-        let is_plain = matches!(plan.making, Making::Sums(_)) && from.shape().alpha == 1;
-        if !is_plain || plan.targets != 1 || usize::from(plan.sources) != members.len() {
+        if obstacle(&plan, members.len()).is_some() {
             return Ok(None);
         }
         check_whole(parcels)?;
@@ -278,6 +323,17 @@ impl Parcel {
             directory.sync_dir("").map_err(Error::io(directory.label(), "syncing the directory"))?;
         }
         remove(&again.superfluous)
+    }
+}
+
+/// What keeps a plan from being followed with so many parcels of one code.
+fn obstacle(plan: &ConversionPlan, parcels: usize) -> Option<Obstacle> {
+    let is_plain = matches!(plan.making, Making::Sums(_)) && plan.from.shape().alpha == 1;
+    match (is_plain, plan.targets) {
+        (false, _) => Some(Obstacle::NoGain),
+        (true, 2..) => Some(Obstacle::Split { from: plan.sources, into: plan.targets }),
+        (true, _) if usize::from(plan.sources) != parcels => Some(Obstacle::Count { parcels: plan.sources }),
+        (true, _) => None,
     }
 }
 

@@ -32,7 +32,7 @@ mod sector;
 mod verify;
 
 pub use chunk_file::ChunkFile;
-pub use convert::{Conversion, Converted};
+pub use convert::{Conversion, Converted, Obstacle};
 pub use encode::Encoder;
 pub use error::Error;
 pub use find::{Oddity, Place, find, find_all};

@@ -3,8 +3,8 @@
 
 use claystone_code::CodeSpec;
 use claystone_parcel::{
-    Conversion, Converted, Encoder, Error, Extent, Joint, JointHead, Manifest, MemberChunk, NoHead, Parcel, ParcelId,
-    Place, Verdict, find, find_all,
+    Conversion, Converted, Encoder, Error, Extent, Joint, JointHead, Manifest, MemberChunk, NoHead, Obstacle, Parcel,
+    ParcelId, Place, Verdict, find, find_all,
 };
 use claystone_sim::{DiskModel, SimDisk, run};
 
@@ -294,18 +294,22 @@ fn old_parity_that_damage_needs_is_not_removed() {
 
 #[test]
 fn where_nothing_is_better_than_encoding_anew_there_is_no_conversion() {
-    for (from, to, count) in [
-        ("rs:4+2", "rs:6+3", 1),
-        ("rs:4+2", "clay:4+2:5", 1),
-        ("clay:4+2:5", "rs:4+2", 1),
-        ("rsm:6+3", "rsm:12+3", 1),
-        ("rsm:6+3", "rsm:12+3", 3),
-        ("rsm:6+3", "rsm:3+3", 1),
+    for (from, to, count, obstacle) in [
+        ("rs:4+2", "rs:6+3", 1, Obstacle::Split { from: 3, into: 2 }),
+        ("rs:4+2", "clay:4+2:5", 1, Obstacle::NoGain),
+        ("clay:4+2:5", "rs:4+2", 1, Obstacle::NoGain),
+        ("rsm:6+3", "rsm:12+3", 1, Obstacle::Count { parcels: 2 }),
+        ("rsm:6+3", "rsm:12+3", 3, Obstacle::Count { parcels: 2 }),
+        ("rsm:6+3", "rsm:3+3", 1, Obstacle::Split { from: 1, into: 2 }),
+        ("pc:2x5", "pc:6x5", 1, Obstacle::Count { parcels: 3 }),
+        ("pc:6x5", "pc:2x5", 1, Obstacle::Split { from: 1, into: 3 }),
     ] {
         with_disk(|disk| {
             encode(&disk, from, &[1000; 3][..count]);
             let before = snapshot(&disk);
             assert_eq!(convert(&disk, to).expect("planned"), None, "{from} -> {to}");
+            let told = Conversion::obstacle(&parcels(&disk), spec(to)).expect("planned");
+            assert_eq!(told, obstacle, "{from} -> {to}");
             assert!(snapshot(&disk) == before);
         });
     }

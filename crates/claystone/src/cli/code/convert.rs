@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use claystone_code::CodeSpec;
 use claystone_env::Directory;
 use claystone_host::HostDirectory;
-use claystone_parcel::{Conversion, Parcel};
+use claystone_parcel::{Conversion, Obstacle, Parcel};
 use serde_json::json;
 
 use super::encode::{begin, random_id};
@@ -112,13 +112,7 @@ impl Convert {
     /// Decodes and encodes at once: nothing but a row of each code is in between, and nothing gets a name before the
     /// file's hash was found right.
     fn anew(&self, parcels: &[Parcel]) -> anyhow::Result<Done> {
-        let ([parcel], Some(out)) = (parcels, &self.out) else {
-            let (from, to) = (parcels[0].spec(), self.code);
-            let count = parcels.len();
-            bail!(
-                "no conversion of {count} parcels of {from} to {to} keeps the data: encode each anew, with --out DIR"
-            );
-        };
+        let ([parcel], Some(out)) = (parcels, &self.out) else { bail!(self.why_not(parcels)?) };
         let Some(old) = parcel.manifest() else {
             let first = &parcel.members()[0];
             bail!("the parcels were merged: convert them back first, with --code {}", first.spec);
@@ -143,6 +137,50 @@ impl Convert {
             combined_bytes: layout.chunk_bytes() * u64::from(shape.data) * u64::from(shape.parity),
             written: (0..shape.chunks()).map(|chunk| out.join(name(chunk)).display().to_string()).collect(),
             removed: Vec::new(),
+        })
+    }
+}
+
+impl Convert {
+    /// Why nothing is done, and what to do.
+    fn why_not(&self, parcels: &[Parcel]) -> anyhow::Result<String> {
+        let (from, to) = (parcels[0].spec(), self.code);
+        let count = counted(parcels.len() as u64, "parcel", "parcels");
+        let file = |parcel: &Parcel| {
+            parcel.files().next().map_or_else(|| parcel.members()[0].name.clone(), |file| file.path())
+        };
+        let files = || parcels.iter().map(file).collect::<Vec<_>>().join(", ");
+        let anew = match (parcels.len(), &self.out) {
+            (1, _) => "encode it anew, with --out DIR".to_owned(),
+            (_, None) => format!("encode one at a time anew, with --out DIR and a file of it: {}", files()),
+            (_, Some(_)) => format!("encode one at a time anew, by naming a file of it: {}", files()),
+        };
+        if self.copy {
+            return Ok(format!("--copy encodes one parcel, and {count} are there: {anew}"));
+        }
+        Ok(match Conversion::obstacle(parcels, to)? {
+            Obstacle::Mixed => format!("the {count} are of several codes: name those of one, or {anew}"),
+            Obstacle::Merged { members } => match parcels {
+                [one] if one.manifest().is_some() => {
+                    format!("the parcel was converted before: convert it back first, with --code {members}, or {anew}")
+                }
+                [_] => format!("the parcels were merged: convert them back first, with --code {members}"),
+                _ => {
+                    let merged = parcels.iter().find(|parcel| parcel.spec() != parcel.members()[0].spec);
+                    let merged = file(merged.unwrap_or(&parcels[0]));
+                    format!("{merged} was converted before: convert it back first, by itself, with --code {members}")
+                }
+            },
+            Obstacle::Count { parcels } => format!(
+                "a conversion of {from} to {to} takes {} and keeps the data, with {count} there is none: name as many, or \
+                 {anew}",
+                counted(parcels.into(), "parcel", "parcels"),
+            ),
+            Obstacle::Split { from: sources, into } => format!(
+                "{} of {from} would become {into} of {to}, and no file is cut into several parcels: {anew}",
+                counted(sources.into(), "parcel", "parcels"),
+            ),
+            Obstacle::NoGain => format!("no conversion of {from} to {to} keeps the data: {anew}"),
         })
     }
 }
