@@ -332,7 +332,7 @@ fn chunk_files_may_lie_on_several_disks() {
 fn wrong_input_is_told_apart() {
     let scratch = Scratch::new();
     file(&scratch, 1000);
-    let bad: [(&[&str], &str); 7] = [
+    let bad: [(&[&str], &str); 10] = [
         (&["encode", "photo.raw", "--code", "rs:4"], "rs:K+M"),
         (&["encode", "photo.raw", "--code", "clay:4+2:9"], "helpers"),
         (&["encode", "nothing", "--code", "rs:4+2"], "nothing"),
@@ -340,6 +340,9 @@ fn wrong_input_is_told_apart() {
         (&["verify", "photo.raw"], "no chunk file"),
         (&["verify", "."], "no chunk file"),
         (&["info", "rs:0+1"], "at least 1 data chunk"),
+        (&["info", "rs:4+0"], "at least 1 parity chunk, got 0"),
+        (&["info", "clay:4+1:4"], "at least 2 parity chunks, got 1"),
+        (&["info", "lrc:1+2+2"], "1 data chunk does not divide into 2 equal groups"),
     ];
     for (arguments, says) in bad {
         let arguments: Vec<&str> = ["code"].iter().chain(arguments).copied().collect();
@@ -347,6 +350,23 @@ fn wrong_input_is_told_apart() {
         assert!(!run.ok(), "{arguments:?}");
         assert!(run.err.contains(says), "{arguments:?}: {}", run.err);
     }
+}
+
+#[test]
+fn one_of_something_is_told_as_one() {
+    let scratch = Scratch::new();
+    file(&scratch, 1000);
+    let encoded = scratch.run(&["code", "encode", "photo.raw", "--code", "replica:1", "--out", "alone"]);
+    assert!(encoded.out.contains(" in 1 chunk file of replica:1"), "{}", encoded.out);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:4+2", "--out", "parts"]).ok());
+    for (chunk, says) in [(0, "\n1 chunk file is missing; "), (3, "\n2 chunk files are missing; ")] {
+        fs::remove_file(scratch.path(&format!("parts/photo.raw.0{chunk}.clay"))).expect("removed");
+        let decoded = scratch.run(&["code", "decode", "parts", "--out", "back", "--force"]);
+        assert!(decoded.out.contains(says), "{}{}", decoded.out, decoded.err);
+    }
+    let refused = scratch.run(&["code", "convert", "parts", "--code", "rs:4+3"]);
+    let says = "photo.raw is not whole (missing chunk files: 2, damaged heads: 0): repair it";
+    assert!(refused.err.contains(says), "{}", refused.err);
 }
 
 #[test]

@@ -154,7 +154,7 @@ pub enum SpecError {
     #[error("a code needs at least 1 data chunk, got 0")]
     NoData,
     /// Too few parity chunks.
-    #[error("this code needs at least {least} parity chunks, got {parity}")]
+    #[error("this code needs at least {least} parity chunk{}, got {parity}", if *.least == 1 { "" } else { "s" })]
     TooFewParity {
         /// What was asked for.
         parity: u16,
@@ -212,7 +212,7 @@ pub enum SpecError {
         limit: u32,
     },
     /// The data of an LRC does not divide into its groups.
-    #[error("{data} data chunks do not divide into {local} equal groups")]
+    #[error("{data} data chunk{} not divide into {local} equal groups", if *.data == 1 { " does" } else { "s do" })]
     UnequalGroups {
         /// Data chunks asked for.
         data: u8,

@@ -186,7 +186,7 @@ pub enum Error {
     },
     /// A parcel is not whole enough for a conversion.
     #[error(
-        "{name}: {absent} chunk files are missing, {damaged} have a damaged head: repair it before it is converted"
+        "{name} is not whole (missing chunk files: {absent}, damaged heads: {damaged}): repair it before it is converted"
     )]
     NotWhole {
         /// The file.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::place::{Parts, split};
 use crate::output::output;
 use crate::progress::Progress;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Get a file back from its chunk files.
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,9 @@ impl Decode {
         }
         writeln!(output(), "{}: {}, hash as it was when it was encoded", out.display(), bytes(manifest.file_bytes))?;
         if !absent.is_empty() {
-            writeln!(output(), "{} chunk files are missing; `claystone code repair` rebuilds them", absent.len())?;
+            let (one, many) = ("chunk file is missing", "chunk files are missing");
+            let missing = counted(absent.len() as u64, one, many);
+            writeln!(output(), "{missing}; `claystone code repair` rebuilds what is missing")?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::place::split;
 use crate::output::output;
 use crate::progress::Progress;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
 
 /// Cut a file into chunk files, any few of which may be lost.
 #[derive(Debug, clap::Args)]
@@ -127,10 +127,10 @@ impl Written {
         let tolerance = self.code.parse::<CodeSpec>().map_or(0, |code| code.tolerance());
         writeln!(
             output(),
-            "{}: {} in {} chunk files of {}, {} in all; any {tolerance} of them may be lost",
+            "{}: {} in {} of {}, {} in all; any {tolerance} of them may be lost",
             self.manifest,
             bytes(self.file_bytes),
-            self.chunk_files,
+            counted(self.chunk_files.into(), "chunk file", "chunk files"),
             self.code,
             bytes(self.stored_bytes)
         )
