@@ -97,7 +97,7 @@ fn every_loss_within_tolerance_is_recovered() {
     for text in ["replica:3", "rs:4+2", "rs:6+3", "rs:10+4", "rs:1+1", "rs:1+3", "isal:6+4", "klauspost:6+4"] {
         check_all_losses(text, 67);
     }
-    for text in ["rs:12+4", "rs:16+4", "rs:17+3", "rs:20+4"] {
+    for text in ["rs:12+4", "rs:16+4", "rs:17+3", "rs:20+4", "isal:10+4", "klauspost:10+4", "klauspost:17+3"] {
         check_all_losses(text, 3);
     }
     for text in ["clay:4+2:5", "clay:6+3:8", "clay:6+3:7", "clay:4+3:6", "clay:4+3:5", "clay:3+2:4", "clay:1+2:2"] {
