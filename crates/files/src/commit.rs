@@ -347,6 +347,7 @@ impl Disk {
             return Err(core.fail(with_sources(error)));
         }
         let opened = self.pages.recover().and_then(|()| {
+            core.taken.forget();
             core.catalog.reopen(self.pages.clone(), self.tuning.catalog_cached)?;
             Ok(())
         });

@@ -24,6 +24,7 @@ use crate::overlay::Overlay;
 use crate::run::{Run, Window, cut_promise, freed_of_bulk, reach};
 use crate::space::SpaceMap;
 use crate::state::{Forgotten, JournalStart};
+use crate::taken::Taken;
 use crate::view::View;
 use crate::{Change, FileError, Inode, Kind, Record, Table, Timestamp};
 
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub failed: Option<String>,
     /// Nodes there are.
     pub inodes: u64,
+    /// What files take.
+    pub taken: Taken,
     changes: Overlay,
     records: Vec<Record>,
     queued: BTreeSet<(Inode, u64)>,
@@ -84,9 +87,10 @@ struct Settling {
 
 impl Core {
     /// The state over a catalog.
-    pub fn new(catalog: Catalog) -> Core {
+    pub fn new(catalog: Catalog, shape: GroupShape) -> Core {
         Core {
             catalog,
+            taken: Taken::new(shape),
             nodes: Nodes::default(),
             growing: Growing::default(),
             unsynced: false,
@@ -102,6 +106,7 @@ impl Core {
 
     /// Applies what a call changes.
     pub fn apply(&mut self, changes: Vec<Change>) {
+        self.taken.follow(&changes, &self.catalog);
         for change in &changes {
             self.changes.put(change.clone());
         }

@@ -250,7 +250,7 @@ impl Disk {
         let changes = view.into_changes();
         catalog.apply(changes);
         // If this takes a slab, the superblock names it, and the next opening takes it off the free rows.
-        Core::new(catalog).checkpoint(JournalPosition::FIRST, JournalPosition::FIRST, Vec::new())?;
+        Core::new(catalog, shape).checkpoint(JournalPosition::FIRST, JournalPosition::FIRST, Vec::new())?;
         device.sync()?;
         superblock.store(|_| ())
     }
@@ -281,7 +281,7 @@ impl Disk {
             groups: Groups::new(device.clone(), code, id, tuning.sums_cached),
             flusher: Mutex::new(Tended { flushed: now, checkpointed: now, loss: Loss::of(&*device) }),
             journal: Mutex::new(journal),
-            core: Mutex::new(Core::new(catalog)),
+            core: Mutex::new(Core::new(catalog, shape)),
             room: Condvar::new(),
             device,
             clock,

@@ -42,6 +42,7 @@ mod slab;
 mod space;
 mod state;
 mod superblock;
+mod taken;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tree;

@@ -7,7 +7,6 @@ use crate::content::Dropping;
 use crate::core::Core;
 use crate::disk::{Disk, guard, write_gate};
 use crate::namespace::{self, Gone};
-use crate::run::Run;
 use crate::view::View;
 use crate::{
     Attributes, DirectoryEntry, FileError, FileTree, Inode, Kind, NewAttributes, NewNode, Record, RenameMode, Seek,
@@ -89,7 +88,7 @@ impl Disk {
         Ok(())
     }
 
-    fn attributes_of(&self, core: &Core, inode: Inode) -> Result<Attributes, FileError> {
+    fn attributes_of(&self, core: &mut Core, inode: Inode) -> Result<Attributes, FileError> {
         let record = core.inode(inode)?;
         let sectors = match record.kind {
             Kind::File => self.sectors_of(core, inode)?,
@@ -99,20 +98,14 @@ impl Disk {
     }
 
     /// Sectors of the device that a file takes, or will take.
-    fn sectors_of(&self, core: &Core, inode: Inode) -> Result<u64, FileError> {
-        let (k, m) = (u64::from(self.shape.data), u64::from(self.shape.parity));
-        let placed: u64 = core
-            .all_windows(inode, 0..u64::MAX, self.shape.data)?
-            .iter()
-            .map(|window| match &window.run {
-                Run::Single { place, .. } => u64::from(place.capacity) + m,
-                Run::Promised { .. } => u64::from(window.sectors) + m,
-                Run::Bulk { .. } => {
-                    let data = u64::from(window.sectors);
-                    data + data.div_ceil(k) * m + data.div_ceil(claystone_group::SUMS_PER_SECTOR as u64)
-                }
-            })
-            .sum();
+    fn sectors_of(&self, core: &mut Core, inode: Inode) -> Result<u64, FileError> {
+        let placed = match core.taken.of(inode) {
+            Some(placed) => placed,
+            None => {
+                let windows = core.all_windows(inode, 0..u64::MAX, self.shape.data)?;
+                core.taken.count(inode, &windows)
+            }
+        };
         Ok(placed + core.nodes.find(inode).map_or(0, |node| node.waiting.len() as u64))
     }
 }
@@ -124,13 +117,13 @@ fn keep(_: Inode) -> bool {
 
 impl FileTree for Disk {
     fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Attributes, FileError> {
-        let core = guard(&self.core);
+        let mut core = guard(&self.core);
         let (inode, _) = namespace::lookup(&View::new(&core.catalog), directory, name)?;
-        self.attributes_of(&core, inode)
+        self.attributes_of(&mut core, inode)
     }
 
     fn attributes(&self, inode: Inode) -> Result<Attributes, FileError> {
-        self.attributes_of(&guard(&self.core), inode)
+        self.attributes_of(&mut guard(&self.core), inode)
     }
 
     fn set_attributes(&self, inode: Inode, new: &NewAttributes) -> Result<Attributes, FileError> {

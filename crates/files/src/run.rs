@@ -70,6 +70,19 @@ impl Window {
         matches!(self.run, Run::Promised { .. })
     }
 
+    /// How many sectors of the device it takes, parity and checksums included: of a group all that is kept for it.
+    pub fn taken(&self, shape: GroupShape) -> u64 {
+        let (k, m) = (u64::from(shape.data), u64::from(shape.parity));
+        match &self.run {
+            Run::Single { place, .. } => u64::from(place.capacity) + m,
+            Run::Promised { .. } => u64::from(self.sectors) + m,
+            Run::Bulk { .. } => {
+                let data = u64::from(self.sectors);
+                data + data.div_ceil(k) * m + data.div_ceil(SUMS_PER_SECTOR as u64)
+            }
+        }
+    }
+
     /// How many sectors can be added behind the window without moving it.
     pub fn room(&self) -> u64 {
         match &self.run {

@@ -53,11 +53,42 @@ fn memory(parity: u16) -> Disk {
 
 fn assert_sound(disk: &Disk) {
     assert_eq!(disk.check().expect("the catalog reads").problems, []);
+    let core = guard(&disk.core);
+    for (inode, kept) in core.taken.all() {
+        let windows = core.all_windows(inode, 0..u64::MAX, disk.shape.data).expect("they read");
+        let taken: u64 = windows.iter().map(|window| window.taken(disk.shape)).sum();
+        assert_eq!(kept, taken, "what {inode:?} takes");
+    }
 }
 
 #[test]
 fn a_disk_is_a_tree() {
     tree_conformance(|| Arc::new(memory(2)));
+}
+
+#[test]
+fn what_a_file_takes_follows_what_becomes_of_its_sectors() {
+    let disk = memory(2);
+    let file = disk.make(Inode::ROOT, b"f", &new_node(Kind::File, 0o600)).expect("made").inode;
+    let taken = |disk: &Disk| disk.attributes(file).expect("there").sectors;
+    assert_eq!(taken(&disk), 0);
+    for number in 0..300 {
+        disk.write(file, number * 2 * SECTOR_BYTES as u64, &[1; SECTOR_BYTES]).expect("written");
+    }
+    disk.sync_all().expect("synced");
+    disk.flush_all(&disk.lock_flusher()).expect("placed");
+    assert!(taken(&disk) > 600, "groups with parity: {}", taken(&disk));
+    assert_sound(&disk);
+    disk.write(file, 0, &vec![2; 400 * SECTOR_BYTES]).expect("written");
+    disk.flush_all(&disk.lock_flusher()).expect("placed");
+    assert_sound(&disk);
+    disk.allocate(file, 0, 2000 * SECTOR_BYTES as u64, false).expect("there is room");
+    assert!(taken(&disk) >= 2000);
+    assert_sound(&disk);
+    disk.punch(file, 0, 1500 * SECTOR_BYTES as u64).expect("a hole");
+    assert_sound(&disk);
+    disk.unlink(Inode::ROOT, b"f").expect("deleted");
+    assert_sound(&disk);
 }
 
 #[test]
