@@ -193,14 +193,11 @@ mod tests {
         assert_eq!(pair(count - 1, u16::MAX), [65_533, 65_534].map(ChunkIndex));
     }
 
-    /// It went through all pairs of chunks once, to plan 256 of them.
+    /// Of the two thousand million pairs of chunks 256 are planned, and no other is looked at.
     #[test]
-    fn figures_of_the_longest_codes_take_as_many_plans_as_any() {
-        let start = cpu_time();
+    fn figures_of_the_longest_codes_are_of_a_sample() {
         let longest = of("rs:65531+4");
         assert_eq!((longest.repair_one, longest.repair_two), (65_531.0, Some(32_765.5)));
-        // Minutes in a debug build, and half a minute in a release.
-        assert!(cpu_time() - start < Duration::from_secs(20), "{:?}", cpu_time() - start);
     }
 
     #[test]
