@@ -45,7 +45,7 @@
 //! ```
 //!
 //! Invariants:
-//! 1. No I/O, no clock, no task, no global state but the choice of instruction set, made once.
+//! 1. No I/O, no clock, no task, no global state but the choice of instruction set and what the caches are, made once.
 //! 2. A spec names its bytes for ever: every generator is pinned by golden hashes (`tests/golden.rs`; the tables of
 //!    LRC in `lrc::tests`).
 //! 3. All that can fail is in `validate`, `build` and `plan_*`; `encode` and `recover` only assert their arguments. Who passes on

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// The third cache, as one core meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Third {
-    /// One for a whole socket, a third as quick as the second cache and slower to write: what does not fit the second cache is
+    /// One for a whole socket, a fifth as quick as the second cache and slower to write: what does not fit the second cache is
     /// written past it. The processors of Intel, and all that nobody measured.
     Far,
     /// One for a few cores, almost as quick as the second, of so many bytes: what fits it is written as ever. Those of AMD.
