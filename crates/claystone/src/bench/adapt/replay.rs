@@ -68,8 +68,8 @@ pub struct Replayed {
 pub struct Rebuilt {
     /// Bytes of chunks lost.
     pub lost_bytes: u64,
-    /// Of data chunks among them.
-    pub lost_data_bytes: u64,
+    /// Of data chunks among as many bytes of all disks. The one disk that is lost has more or fewer by chance.
+    pub lost_data_bytes: f64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
@@ -289,6 +289,8 @@ impl Replay<'_> {
     /// Gives up the disk with most on it, and rebuilds what was there.
     async fn lose_a_disk(&mut self) -> anyhow::Result<()> {
         let held = self.held().await?;
+        let in_all = |bytes: fn(&Held) -> u64| held.values().map(bytes).sum::<u64>() as f64;
+        let data_share = in_all(|held| held.data_bytes) / in_all(|held| held.bytes);
         let fullest = held.iter().filter(|(disk, _)| !self.lost.contains(disk));
         let fullest = fullest.max_by_key(|(disk, held)| (held.bytes, **disk));
         let (disk, held) = fullest.context("there are disks left")?;
@@ -307,7 +309,7 @@ impl Replay<'_> {
         rebuilt.seconds.push(begin.elapsed().as_secs_f64());
         let counts = self.store.tally.take();
         rebuilt.lost_bytes += held.bytes;
-        rebuilt.lost_data_bytes += held.data_bytes;
+        rebuilt.lost_data_bytes += held.bytes as f64 * data_share;
         rebuilt.read_bytes += counts.read_bytes();
         rebuilt.written_bytes += counts.written_bytes();
         self.measure().await

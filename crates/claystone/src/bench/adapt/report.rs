@@ -62,6 +62,17 @@ pub struct OnMachine {
     pub replayed: Replayed,
 }
 
+/// By how many percent a degraded read costs less than under a code that stays.
+struct Gain {
+    single: &'static str,
+    /// In chunks read.
+    chunks: f64,
+    /// In simulated time.
+    time: f64,
+    /// In the time that the paper's cluster would take for those chunks.
+    paper_time: f64,
+}
+
 impl System {
     fn policy(&self) -> Option<HeatPolicy> {
         match self.keeping() {
@@ -98,6 +109,10 @@ impl System {
 impl Simulated {
     fn degraded_chunks(&self) -> f64 {
         mean(&self.outcome.degraded_chunks)
+    }
+
+    fn degraded_s(&self) -> f64 {
+        mean(&self.outcome.degraded_s)
     }
 
     fn rebuilt_per_data(&self) -> f64 {
@@ -146,21 +161,28 @@ impl Report {
             figures.push(figure(&case, "moved_per_data_chunk", "chunks", per_chunk.moved_per_data, None));
         }
         self.on_machine.iter().for_each(|on| figures.extend(on.figures()));
-        figures.extend(self.bounds_on_machine());
+        figures.extend(self.most_on_machine());
         self.simulated.iter().for_each(|simulated| figures.extend(self.simulated_figures(simulated)));
         figures
     }
 
-    /// The most that each policy took of any workload on this machine.
-    fn bounds_on_machine(&self) -> Vec<Figure> {
-        let most = |system: &System| {
-            let policy = system.policy()?;
+    /// The most of any workload on this machine: moved for a lost data chunk, and the space of what follows heat.
+    fn most_on_machine(&self) -> Vec<Figure> {
+        let most = |system: &System, value: fn(&Replayed) -> f64| {
             let of_system = self.on_machine.iter().filter(|on| on.system == *system);
-            let most = of_system.map(|on| on.replayed.space_max).reduce(f64::max)?;
-            let bound = Against { name: "bound".to_owned(), value: policy.percent_max.into() };
-            Some(figure(&format!("machine {}", system.name), "space_percent", "%", most, Some(bound)))
+            of_system.map(|on| value(&on.replayed)).reduce(f64::max)
         };
-        SYSTEMS.iter().filter_map(most).collect()
+        let of_system = |system: &System| {
+            let case = format!("machine {}", system.name);
+            let moved = most(system, Replayed::rebuilt_per_data);
+            let moved = moved.map(|moved| figure(&case, "rebuild_moved_per_data_chunk", "chunks", moved, None));
+            let space = system.policy().zip(most(system, |replayed| replayed.space_max)).map(|(policy, space)| {
+                let bound = Against { name: "bound".to_owned(), value: policy.percent_max.into() };
+                figure(&case, "space_percent", "%", space, Some(bound))
+            });
+            moved.into_iter().chain(space)
+        };
+        SYSTEMS.iter().flat_map(of_system).collect()
     }
 
     /// The same workload kept another way.
@@ -170,14 +192,18 @@ impl Report {
         self.simulated.iter().find(same)
     }
 
-    /// By how many percent fewer chunks a degraded read reads than under each code that stays.
-    fn gains(&self, simulated: &Simulated) -> Vec<(&'static str, f64, f64)> {
+    /// How much less a degraded read costs than under each code that stays.
+    fn gains(&self, simulated: &Simulated) -> Vec<Gain> {
         let singles = SYSTEMS.iter().filter(|system| system.is_single());
         let gain = |single: &System| {
-            let other = self.beside(simulated, single.kept)?.degraded_chunks();
-            let ours = simulated.degraded_chunks();
-            let less = |ours: f64, other: f64| 100.0 * (1.0 - ours / other);
-            Some((single.name, less(ours, other), less(paper_s(ours), paper_s(other))))
+            let other = self.beside(simulated, single.kept)?;
+            let less = |cost: &dyn Fn(&Simulated) -> f64| 100.0 * (1.0 - cost(simulated) / cost(other));
+            Some(Gain {
+                single: single.name,
+                chunks: less(&Simulated::degraded_chunks),
+                time: less(&Simulated::degraded_s),
+                paper_time: less(&|simulated| paper_s(simulated.degraded_chunks())),
+            })
         };
         singles.filter_map(gain).collect()
     }
@@ -204,15 +230,16 @@ impl Report {
         for (metric, share) in [("degraded_p50_s", 0.5), ("degraded_p99_s", 0.99)] {
             add(metric, "s", percentile(&outcome.degraded_s, share), None);
         }
-        add("degraded_mean_s", "s", mean(&outcome.degraded_s), None);
+        add("degraded_mean_s", "s", simulated.degraded_s(), None);
         add("plain_read_mean_s", "s", mean(&outcome.plain_s), None);
         if let Some((least, most)) = system.paper_gain() {
             let gains = self.gains(simulated);
-            for (single, less, _) in &gains {
-                let metric = format!("degraded_below_{}_percent", single.replace([':', '+'], "_"));
-                add(&metric, "%", *less, None);
+            for Gain { single, chunks, time, .. } in &gains {
+                let single = single.replace([':', '+'], "_");
+                add(&format!("degraded_below_{single}_percent"), "%", *chunks, None);
+                add(&format!("degraded_time_below_{single}_percent"), "%", *time, None);
             }
-            let by_time = || gains.iter().map(|(_, _, by_time)| *by_time);
+            let by_time = || gains.iter().map(|gain| gain.paper_time);
             if let (Some(low), Some(high)) = (by_time().reduce(f64::min), by_time().reduce(f64::max)) {
                 add("below_by_paper_time_least_percent", "%", low, paper(least));
                 add("below_by_paper_time_most_percent", "%", high, paper(most));
@@ -392,6 +419,7 @@ impl Report {
             "p50",
             "p99",
             "below singles",
+            "in time",
             "in the paper's time",
             "paper",
             "moved per lost chunk",
@@ -417,8 +445,9 @@ impl Report {
                 format!("{:.2}", simulated.degraded_chunks()),
                 format!("{:.2} s", percentile(&outcome.degraded_s, 0.5)),
                 format!("{:.2} s", percentile(&outcome.degraded_s, 0.99)),
-                range(gains.iter().map(|(_, less, _)| *less).collect()),
-                range(gains.iter().map(|(_, _, by_time)| *by_time).collect()),
+                range(gains.iter().map(|gain| gain.chunks).collect()),
+                range(gains.iter().map(|gain| gain.time).collect()),
+                range(gains.iter().map(|gain| gain.paper_time).collect()),
                 system.paper_gain().map_or(String::new(), |(least, most)| format!("{least:.0}-{most:.0} %")),
                 format!("{:.2}", simulated.rebuilt_per_data()),
                 system.paper_rebuild(workload).map_or(String::new(), |chunks| format!("{chunks}")),
@@ -474,9 +503,9 @@ impl Replayed {
         self.degraded.iter().map(|(took, _)| took.as_secs_f64() * 1000.0).collect()
     }
 
-    /// Chunks read and written for each lost data chunk, with what its parity took.
+    /// Chunks read and written for each lost data chunk, with what its parity took, of a disk that has its share of data.
     fn rebuilt_per_data(&self) -> f64 {
-        (self.rebuilt.read_bytes + self.rebuilt.written_bytes) as f64 / self.rebuilt.lost_data_bytes as f64
+        (self.rebuilt.read_bytes + self.rebuilt.written_bytes) as f64 / self.rebuilt.lost_data_bytes
     }
 
     fn conversion_percent(&self) -> f64 {
@@ -567,7 +596,7 @@ mod tests {
 
     #[test]
     fn what_a_replay_moved_is_told_by_lost_data_and_by_what_was_put() {
-        let rebuilt = Rebuilt { lost_data_bytes: 10, read_bytes: 60, written_bytes: 15, ..Rebuilt::default() };
+        let rebuilt = Rebuilt { lost_data_bytes: 10.0, read_bytes: 60, written_bytes: 15, ..Rebuilt::default() };
         let converted = Converted { read_bytes: 15, written_bytes: 10, ..Converted::default() };
         let degraded = [(2, 2.0), (4, 5.0)].map(|(ms, chunks)| (Duration::from_millis(ms), chunks)).to_vec();
         let replayed = Replayed { put_bytes: 75, degraded, rebuilt, converted, ..Replayed::default() };
