@@ -19,9 +19,11 @@ demo: build ## store files, break disks, read everything back, repair
 	target/release/claystone demo
 
 test: ## all checks and tests; installs the clients that it tests with
+	tests/skipped forget
 	$(CARGO) xtask ci
 	$(CARGO) build --package claystone
 	tests/isal/run
+	tests/klauspost/run
 	tests/neon/run
 	tests/jerasure/run
 	tests/miri/run
@@ -32,6 +34,7 @@ test: ## all checks and tests; installs the clients that it tests with
 	CLAYSTONE_BIN="$(CURDIR)/target/debug/claystone" tests/volume/run --short
 	tests/volume/soak --short
 	tests/fuzz/run
+	tests/skipped
 
 fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	tests/fuzz/run

@@ -1,7 +1,7 @@
 # What the outside judges need, installed without hand work into tests/.tools (ignored by git). Sourced by the `run`
 # scripts beside it. A second call finds everything in place and does nothing.
 #
-# Offers: skip, install_python, install_rclone, clean_environment, start_server, add_user, stop_server; TOOLS, VENV, REPO.
+# Offers: skip, compare_golden, install_python, install_rclone, clean_environment, start_server, add_user, stop_server; TOOLS, VENV, REPO.
 
 TESTS="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 REPO="$(dirname "$TESTS")"
@@ -17,7 +17,24 @@ die() { echo "error: $*" >&2; exit 1; }
 skip() {
     [ -z "${CLAYSTONE_STRICT:-}" ] || die "$*"
     echo "$(basename "$HERE"): SKIPPED, nothing was checked: $*" >&2
+    mkdir -p "$TOOLS"
+    echo "$(basename "$HERE"): $*" >>"$TOOLS/skipped"
     exit 0
+}
+
+# compare_golden FAMILY PROGRAM: whether `PROGRAM K M BYTES` writes the parity that is pinned for each FAMILY:K+M.
+compare_golden() {
+    local passed=0 failed=0 data parity bytes hash
+    while read -r data parity bytes hash; do
+        if [ "$("$2" "$data" "$parity" "$bytes" | sha256sum | cut -d ' ' -f 1)" = "$hash" ]; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+            echo "$1:$data+$parity differs"
+        fi
+    done < <(sed -nE 's/^ *\("'"$1"':([0-9]+)\+([0-9]+)", ([0-9]+), "([0-9a-f]+)"\),$/\1 \2 \3 \4/p' "$REPO/crates/code/tests/golden.rs")
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }
 
 # A Debian package, if we may install one.

@@ -1,4 +1,5 @@
-//! `klauspost:K+M` gives the bytes of the crate reed-solomon-erasure, which are those of klauspost/reedsolomon.
+//! `klauspost:K+M` gives the bytes of the crate reed-solomon-erasure, which are those of klauspost/reedsolomon
+//! (`tests/klauspost/run` asks that one).
 //!
 //! `isal:K+M` is pinned by golden hashes that the real ISA-L gave; `tests/isal/run` asks it again.
 

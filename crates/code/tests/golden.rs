@@ -3,8 +3,9 @@
 //! Stored chunks outlive programs: if a hash here changes, stored data can no longer be read. The values were not taken
 //! from this crate. An independent reference, written from the definitions (parity-check matrix, layered decoding with
 //! the parity erased), gave them for the generator of `cauchy`; so this is a byte-exact comparison as well.
-//! Those of `klauspost` came from the definition as well: the Vandermonde matrix by the inverse of its upper part. All the
-//! tables of `lrc` are pinned by one hash in its own tests. Those of `isal` came from the real ISA-L (`tests/isal/run` asks it anew).
+//! Those of `klauspost` came from the definition as well: the Vandermonde matrix by the inverse of its upper part;
+//! `tests/klauspost/run` asks the real library. Those of `isal` came from the real ISA-L, and `tests/isal/run` asks it anew. All the
+//! tables of `lrc` are pinned by one hash in its own tests.
 
 use claystone_code::{ChunkIndex, CodeSpec, Tier, UpdatePlan};
 use sha2::{Digest, Sha256};
