@@ -1,9 +1,11 @@
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self, final
+
+__all__ = ["ClaystoneError", "Code", "Conversion", "Plan", "Read", "Unrecoverable", "__version__"]
 
 __version__: str
 
-class Buffer(Protocol):
+class _Buffer(Protocol):
     """Anything with a buffer of bytes: bytes, bytearray, memoryview, mmap, NumPy arrays of uint8."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -14,6 +16,7 @@ class ClaystoneError(ValueError):
 class Unrecoverable(ClaystoneError):
     """Too many chunks are lost."""
 
+@final
 class Read:
     """What to read of one chunk."""
 
@@ -22,9 +25,10 @@ class Read:
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """Sub-chunks of each tile, as (start, end)."""
-    def cut(self, tile: Buffer, sub_bytes: int) -> bytearray:
+    def cut(self, tile: _Buffer, sub_bytes: int) -> bytearray:
         """The ranges of one tile, one after the other: what `Code.recover` wants."""
 
+@final
 class Plan:
     """What to read, and how to make the wanted chunks of it."""
 
@@ -37,13 +41,14 @@ class Plan:
     def bytes_read(self, sub_bytes: int, granule: int = 1) -> int:
         """Bytes read of one tile, over all chunks, when ranges are widened to whole granules."""
 
+@final
 class Code:
     """An erasure code, named by its spec: "rs:4+2", "lrc:12+2+2", "pc:2x5", "clay:16+4:19", and as docs/codes.md has them all.
 
     Chunks count from 0, data first.
     """
 
-    def __init__(self, spec: str) -> None: ...
+    def __new__(cls, spec: str) -> Self: ...
     @property
     def spec(self) -> str: ...
     @property
@@ -60,11 +65,11 @@ class Code:
         """Chunks that may be lost, whichever they are."""
     def info(self) -> dict[str, Any]:
         """The properties above, with overhead: bytes stored for each byte."""
-    def encode(self, data: Sequence[Buffer]) -> list[bytearray]:
+    def encode(self, data: Sequence[_Buffer]) -> list[bytearray]:
         """The parity of one tile."""
-    def encode_into(self, data: Sequence[Buffer], parity: Sequence[Buffer]) -> None:
+    def encode_into(self, data: Sequence[_Buffer], parity: Sequence[_Buffer]) -> None:
         """As `encode`, into buffers of the caller."""
-    def encode_add(self, first: int, data: Sequence[Buffer], parity: Sequence[Buffer]) -> None:
+    def encode_add(self, first: int, data: Sequence[_Buffer], parity: Sequence[_Buffer]) -> None:
         """Adds the data chunks from `first` on to parity that began as zeros."""
     def plan(
         self,
@@ -76,29 +81,30 @@ class Code:
         granule: int = 1,
     ) -> Plan:
         """Plans to get the chunks in `want`. `costs` has one entry for each chunk, None where it cannot be read."""
-    def recover(self, plan: Plan, fetched: Sequence[Buffer]) -> list[bytearray]:
+    def recover(self, plan: Plan, fetched: Sequence[_Buffer]) -> list[bytearray]:
         """Carries out a plan on one tile; `fetched` has one buffer for each of `plan.reads`."""
-    def recover_into(self, plan: Plan, fetched: Sequence[Buffer], out: Sequence[Buffer]) -> None:
+    def recover_into(self, plan: Plan, fetched: Sequence[_Buffer], out: Sequence[_Buffer]) -> None:
         """As `recover`, into buffers of the caller."""
     def update(self, chunk: int) -> list[int] | None:
         """Parity chunks that change with a data chunk; None if the tile must be encoded again."""
-    def apply_delta(self, chunk: int, parity_chunk: int, delta: Buffer, parity: Buffer) -> None:
+    def apply_delta(self, chunk: int, parity_chunk: int, delta: _Buffer, parity: _Buffer) -> None:
         """Brings parity up to date: `delta` is old bytes XOR new bytes of `chunk` at the same place."""
-    def locate(self, chunks: Sequence[Buffer | None]) -> list[int]:
+    def locate(self, chunks: Sequence[_Buffer | None]) -> list[int]:
         """The chunks of one tile whose bytes are wrong though nobody said so; None stands for one that cannot be read.
 
         With r chunks to spare up to r / 2 wrong ones are found.
         """
 
+@final
 class Conversion:
     """How stripes of one code become stripes of another: data stays, parity is made of what is read.
 
     Chunks are (stripe, chunk), counted from 0, of the old stripes or the new.
     """
 
-    def __init__(
-        self, source: str, target: str, *, goal: Literal["fewest-reads", "short-sums"] = "fewest-reads"
-    ) -> None: ...
+    def __new__(
+        cls, source: str, target: str, *, goal: Literal["fewest-reads", "short-sums"] = "fewest-reads"
+    ) -> Self: ...
     @property
     def sources(self) -> int:
         """Old stripes that go in."""
@@ -117,7 +123,7 @@ class Conversion:
     @property
     def combined(self) -> int:
         """Chunks that go into sums: each written chunk counts those that it is the sum of."""
-    def apply(self, fetched: Sequence[Buffer]) -> list[bytearray]:
+    def apply(self, fetched: Sequence[_Buffer]) -> list[bytearray]:
         """The chunks to write, of those to read: whole tiles of the new code, all equally long."""
-    def apply_into(self, fetched: Sequence[Buffer], written: Sequence[Buffer]) -> None:
+    def apply_into(self, fetched: Sequence[_Buffer], written: Sequence[_Buffer]) -> None:
         """As `apply`, into buffers of the caller."""

@@ -118,7 +118,10 @@ impl Code {
         run(py, &data, &parity, |data, parity| self.0.encode_add(first, data, parity))
     }
 
-    #[pyo3(signature = (want, *, lost = Vec::new(), costs = None, sub_bytes = 4096, granule = 1))]
+    #[pyo3(
+        signature = (want, *, lost = Vec::new(), costs = None, sub_bytes = 4096, granule = 1),
+        text_signature = "($self, want, *, lost=(), costs=None, sub_bytes=4096, granule=1)"
+    )]
     fn plan(
         &self,
         py: Python<'_>,
