@@ -699,6 +699,7 @@ impl Groups {
         if retries_soft {
             gathering.retry_soft();
         }
+        gathering.pass_over_lost();
         match self.know(run, group, &mut gathering)? {
             // Whether its data has them is for those to find out who need it: others write over it.
             Known::Sums => {}

@@ -6,6 +6,7 @@
 //! unknown --take_recent--> held, or skipped: another read just found that it fails --look_again--> unknown
 //! failed --decode, cached--> held (mended)          failed --retry--> held, or failed for good
 //! failed --take_offered--> held: the last resort
+//! unknown --pass_over_lost--> failed for good: no retry read it before, and nobody asks the device again
 //! ```
 //!
 //! Invariants:
@@ -13,6 +14,8 @@
 //!    [`Gathering::vouch`] says so.
 //! 2. What is decoded is held only if it matches its CRC, whatever the state of the parity.
 //! 3. Each member is retried at most once, and what is offered is taken once, so every loop ends.
+//!
+//! 4. Void parity is never held: it is failed for good as soon as its bytes are seen.
 //!
 //! Members are counted as the group has them: data in use from 0, then parity. The code has zeros between them.
 
@@ -25,6 +28,7 @@ use crate::code::ZEROS;
 use crate::groups::{Cached, Failure};
 use crate::recent::{Entry, Found, Recent};
 use crate::statistics::count;
+use crate::void::is_void;
 use crate::{GroupError, GroupPlace, Groups, Member, Mending, sector_sum};
 
 /// See the module.
@@ -54,11 +58,17 @@ struct Slot {
     by_retry: bool,
     // It failed for another read, which mends it.
     skipped: bool,
+    // It is parity, and void.
+    void: bool,
 }
 
 impl Slot {
     fn is_unknown(&self) -> bool {
         self.held.is_none() && self.failed.is_none() && !self.skipped
+    }
+
+    fn void() -> Slot {
+        Slot { failed: Some(Failure::Lost), void: true, ..Slot::default() }
     }
 }
 
@@ -117,12 +127,26 @@ impl<'a> Gathering<'a> {
         self.segments.push(Segment::Lent(bytes));
         let sectors = bytes.len() / SECTOR_BYTES;
         for sector in 0..sectors {
-            self.slots[first + sector].held = Some(Held { segment, sector });
+            let is_void = self.is_void(first + sector, &bytes[sector * SECTOR_BYTES..][..SECTOR_BYTES]);
+            self.slots[first + sector] = match is_void {
+                true => Slot::void(),
+                false => Slot { held: Some(Held { segment, sector }), ..self.slots[first + sector] },
+            };
         }
         for (sector, failure) in failed {
             self.slots[first + sector] = Slot { failed: Some(*failure), ..Slot::default() };
         }
         self.next = first + sectors;
+    }
+
+    /// Counts as failed for good what no retry read before, where nothing is known of it.
+    pub fn pass_over_lost(&mut self) {
+        let end = self.place.sector(Member::Parity(self.groups.shape().parity));
+        for sector in self.groups.lost().among(self.place.first.0..end.0) {
+            if let Some(at) = self.at_place(Sector(sector)).filter(|at| self.slots[*at].is_unknown()) {
+                self.slots[at] = Slot { failed: Some(Failure::Lost), retried: true, ..Slot::default() };
+            }
+        }
     }
 
     /// Takes what a cache has of the rest.
@@ -145,13 +169,7 @@ impl<'a> Gathering<'a> {
         let place = self.place;
         let end = place.sector(Member::Parity(self.groups.shape().parity));
         for (sector, bytes) in self.groups.recent().kept(place.first.0..end.0) {
-            let behind = (sector.0 - place.first.0) as u32;
-            let member = match behind.checked_sub(place.capacity) {
-                Some(number) => Member::Parity(number),
-                None if behind < place.data => Member::Data(behind),
-                None => continue,
-            };
-            let at = self.at(member);
+            let Some(at) = self.at_place(sector) else { continue };
             if self.slots[at].is_unknown() && self.matches(at, &bytes) {
                 self.hold_own(at, bytes);
             }
@@ -271,6 +289,7 @@ impl<'a> Gathering<'a> {
                 continue;
             }
             match failure {
+                None if self.is_void(at, self.held_bytes(Held { segment, sector })) => self.slots[at] = Slot::void(),
                 None => self.slots[at].held = Some(Held { segment, sector }),
                 Some(failure) => self.slots[at] = Slot { failed: Some(failure), ..Slot::default() },
             }
@@ -481,6 +500,21 @@ impl<'a> Gathering<'a> {
         !self.slots[at].is_unknown()
     }
 
+    /// Whether a member failed for good, as far as is known: what is lost, and void parity.
+    pub fn is_lost(&self, at: usize) -> bool {
+        self.slots[at].held.is_none() && self.slots[at].failed == Some(Failure::Lost)
+    }
+
+    /// The numbers of the parity sectors.
+    pub fn parity(&self) -> Range<usize> {
+        self.sums.len()..self.slots.len()
+    }
+
+    /// How many parity sectors are void.
+    pub fn parity_void(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.void && slot.held.is_none()).count()
+    }
+
     /// How many members nothing is known of.
     pub fn unknown(&self) -> usize {
         self.slots.iter().filter(|slot| slot.is_unknown()).count()
@@ -510,6 +544,19 @@ impl<'a> Gathering<'a> {
         GroupError::Lost { place: self.place, positions: missing.iter().map(|at| *at as u32).collect() }
     }
 
+    /// The number of the member at a place within the group; `None` for room that is not in use.
+    fn at_place(&self, sector: Sector) -> Option<usize> {
+        let behind = (sector.0 - self.place.first.0) as u32;
+        match behind.checked_sub(self.place.capacity) {
+            Some(number) => Some(self.at(Member::Parity(number))),
+            None => (behind < self.place.data).then_some(behind as usize),
+        }
+    }
+
+    fn is_void(&self, at: usize, bytes: &[u8]) -> bool {
+        at >= self.sums.len() && is_void(bytes, self.groups.disk(), self.place.sector(self.member(at)))
+    }
+
     fn member(&self, at: usize) -> Member {
         match at.checked_sub(self.sums.len()) {
             None => Member::Data(at as u32),
@@ -526,8 +573,9 @@ impl<'a> Gathering<'a> {
         &self.segments[held.segment].bytes()[held.sector * SECTOR_BYTES..][..SECTOR_BYTES]
     }
 
+    /// Whether bytes may be those of a member: they have its CRC, if that is known, and are not void.
     fn matches(&self, at: usize, bytes: &[u8]) -> bool {
-        self.sums.get(at).copied().flatten().is_none_or(|sum| sum == sector_sum(bytes))
+        self.sums.get(at).copied().flatten().is_none_or(|sum| sum == sector_sum(bytes)) && !self.is_void(at, bytes)
     }
 
     fn hold_own(&mut self, at: usize, bytes: Bytes) {
@@ -565,7 +613,11 @@ impl<'a> Gathering<'a> {
         if right {
             self.hold_own(at, bytes.freeze());
             self.slots[at].by_retry = true;
+            self.groups.lost().forget(place.0..place.0 + 1);
+        } else if read && self.is_void(at, &bytes) {
+            self.slots[at] = Slot::void();
         } else {
+            self.groups.lost().note(place);
             // The device has nothing that is worth more than what may be decoded.
             self.slots[at].failed = Some(if read { Failure::Wrong } else { Failure::Lost });
         }

@@ -16,6 +16,7 @@ use claystone_env::{Device, DeviceError, Effort, FailedSector, SECTOR_BYTES, Sec
 use thiserror::Error;
 
 use crate::gathering::{Gathering, effort};
+use crate::lost::LostPlaces;
 use crate::pace::PaceMeter;
 use crate::recent::Recent;
 use crate::statistics::count;
@@ -81,6 +82,7 @@ pub struct Groups {
     unsynced: Unsynced,
     // Sectors that failed softly once.
     suspects: Mutex<BTreeSet<u64>>,
+    lost: LostPlaces,
 }
 
 /// Sectors on the way that cost less than another request. The requests of a group are handed over at once, so that a disk that
@@ -111,6 +113,7 @@ impl Groups {
             counts: Statistics::default(),
             unsynced: Unsynced::default(),
             suspects: Mutex::default(),
+            lost: LostPlaces::default(),
         }
     }
 
@@ -138,6 +141,16 @@ impl Groups {
     /// What was counted so far.
     pub fn statistics(&self) -> &Statistics {
         &self.counts
+    }
+
+    /// Whether no retry read a sector since the disk was opened, and nothing was written there since.
+    pub fn is_known_lost(&self, sector: Sector) -> bool {
+        self.lost.holds(sector)
+    }
+
+    /// How many such sectors there are, as far as they are remembered.
+    pub fn known_lost(&self) -> u64 {
+        self.lost.count()
     }
 
     /// Writes a group: `data` are the sectors in use. Returns their CRCs and the parity. In one call of the device, or two if there is
@@ -228,6 +241,10 @@ impl Groups {
 
     pub(crate) fn recent(&self) -> &Recent {
         &self.recent
+    }
+
+    pub(crate) fn lost(&self) -> &LostPlaces {
+        &self.lost
     }
 
     pub(crate) fn bridge(&self) -> usize {
@@ -326,9 +343,17 @@ impl Groups {
         for (at, bytes) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
             if let Some(sector) = unread.next_if(|failed| failed.sector.0 == first.0 + at as u64) {
                 failed.push((at, sector.failure.into()));
+                if sector.failure == SectorFailure::Lost {
+                    self.lost.note(sector.sector);
+                }
             } else if sum(at).is_some_and(|sum| sum != sector_sum(bytes)) {
                 count(&self.counts.mismatches, 1);
                 failed.push((at, Failure::Wrong));
+            }
+        }
+        for place in self.lost.among(first.0..first.0 + sectors as u64) {
+            if failed.binary_search_by_key(&((place - first.0) as usize), |(at, _)| *at).is_err() {
+                self.lost.forget(place..place + 1);
             }
         }
         failed
@@ -388,6 +413,9 @@ impl Groups {
             self.sync()?;
         }
         self.device.write_each(requests)?;
+        for (first, bytes) in requests {
+            self.lost.forget(first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64);
+        }
         for update in updates {
             update.written().for_each(|(first, bytes)| self.recent.keep_written(first, bytes));
             self.unsynced.end_update(update.place);
@@ -458,8 +486,9 @@ impl Groups {
     fn write_mended(&self, first: Sector, bytes: &[u8]) {
         let sectors = first.0..first.0 + (bytes.len() / SECTOR_BYTES) as u64;
         self.recent.forget(sectors.clone());
-        if self.device.write(first, bytes).is_err() {
-            count(&self.counts.mends_not_written, bytes.len() / SECTOR_BYTES);
+        match self.device.write(first, bytes) {
+            Ok(()) => self.lost.forget(sectors.clone()),
+            Err(_) => count(&self.counts.mends_not_written, bytes.len() / SECTOR_BYTES),
         }
         // Others read meanwhile, and what they read of parity has no CRC to tell it by.
         self.recent.forget(sectors);
@@ -468,6 +497,7 @@ impl Groups {
     /// Forgets what memory has of sectors whose place something new takes.
     pub(crate) fn forget(&self, sectors: Range<u64>) {
         self.recent.forget(sectors.clone());
+        self.lost.forget(sectors.clone());
         self.sums.forget(sectors);
     }
 

@@ -12,6 +12,7 @@
 //!    a sector under its old sums would take the new one for damaged, and mend it back. Else all calls may be made at once.
 //! 4. With m = 0 nothing is decoded: the device is asked to retry at once.
 //! 5. What is mended of a group and an update of it are never unsynced at once ([`Groups::sync`]): a power cut may tear both.
+//! 6. Parity that cannot be made is void, and told to be by its bytes ([`UpdateWay::Void`]).
 //!
 //! Left out: when to sync, and what it takes to write a group again safely (the journal of crate `files`).
 
@@ -19,6 +20,7 @@ mod bulk;
 mod code;
 mod gathering;
 mod groups;
+mod lost;
 mod pace;
 mod place;
 mod recent;
@@ -29,6 +31,7 @@ mod sums;
 mod sums_cache;
 mod unsynced;
 mod update;
+mod void;
 mod written;
 
 pub use bulk::{BulkUpdate, GroupChanges, LostGroup, SumsUpdate};

@@ -16,6 +16,8 @@ pub struct ScrubReport {
     pub mended: Vec<Member>,
     /// Data positions that are lost.
     pub lost: Vec<u32>,
+    /// Parity sectors that are void: with them the group can bear as many losses less.
+    pub parity_void: u32,
     /// Whether a sums sector was mended: the one before the group, or one of which this group was the last to be learnt.
     pub sums_mended: bool,
 }
@@ -102,6 +104,7 @@ impl Groups {
         match restored {
             Err(GroupError::Lost { positions, .. }) => {
                 report.lost = positions;
+                report.parity_void = gathering.parity_void() as u32;
                 return Ok(report);
             }
             Err(error) => return Err(error),
@@ -110,6 +113,7 @@ impl Groups {
         if !self.may_mend(place) {
             // The next scrub finds it.
             report.mended.clear();
+            report.parity_void = gathering.parity_void() as u32;
             return Ok(report);
         }
         let data: Vec<&[u8]> = data.map(|at| gathering.bytes(at).expect("it was restored")).collect();

@@ -14,7 +14,7 @@ use thiserror::Error;
 pub const SUMS_PER_SECTOR: usize = 1020;
 
 const MAGIC: [u8; 8] = *b"CLAYSUMS";
-const CRC_AT: usize = 8;
+pub(crate) const CRC_AT: usize = 8;
 const SUMS_AT: usize = 16;
 const _: () = assert!(SUMS_AT + 4 * SUMS_PER_SECTOR == SECTOR_BYTES);
 
@@ -141,7 +141,8 @@ impl SumsSector {
     }
 }
 
-fn own_sum(bytes: &[u8], disk: DiskId, place: Sector) -> u32 {
+/// The CRC in a sector of one kind or the other, as docs/formats/disk.md says.
+pub(crate) fn own_sum(bytes: &[u8], disk: DiskId, place: Sector) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for part in [&bytes[..CRC_AT], &[0; 4], &bytes[CRC_AT + 4..], &disk.0, &place.0.to_le_bytes()] {
         digest.update(part);

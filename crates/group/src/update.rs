@@ -5,9 +5,17 @@
 //! cache, long reads a moment ago, and updates of the group before this one. The way that then reads fewer sectors wins; data that is new
 //! was zeros, so appending takes the parity only, and nothing where that was kept.
 //!
+//! Where more of a group is lost than parity replaces, the one way may still do: what is lost is not among what changes, and the change is added; or
+//! all that is lost is written anew, and the group is encoded again. Where neither does, an update can be told to make the parity *void*.
+//!
+//! ```text
+//! clean --Reencode, Delta--> clean        void --Reencode, or a scrub that has all data--> clean
+//! clean, void --Void--> void              its data has its CRCs, and nothing else to be mended from
+//! ```
+//!
 //! Invariants:
 //! 1. [`plan_update`] decides; whoever carries the plan out makes no choice, but to encode again where the old parity or
-//!    old data does not read, and no retry is cheaper.
+//!    old data does not read, and no retry is cheaper, and to add the change where other data turns out to be lost.
 //! 2. Preparing writes nothing but mended sectors; the caller writes when its journal has what it needs.
 
 use std::ops::Range;
@@ -16,6 +24,7 @@ use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, SECTOR_BYTES, Sector, aligned_buffer};
 
 use crate::gathering::Gathering;
+use crate::void::void_parity;
 use crate::{Cached, GroupCode, GroupError, GroupPlace, Groups, Member, sector_sum};
 
 /// A data sector as it shall be.
@@ -34,6 +43,9 @@ pub enum UpdateWay {
     Reencode,
     /// From the old parity and what changes.
     Delta,
+    /// Not at all: the group is to have void parity. For data that no other way can be brought into a group; of what is lost of the
+    /// group nothing can be decoded any more, should some of it read again.
+    Void,
 }
 
 /// Who says how new parity is made.
@@ -48,7 +60,7 @@ pub enum UpdateChoice {
 impl UpdateChoice {
     /// Whether the parity may not fit the data.
     pub(crate) fn distrusts_parity(self) -> bool {
-        self == UpdateChoice::Only(UpdateWay::Reencode)
+        matches!(self, UpdateChoice::Only(UpdateWay::Reencode | UpdateWay::Void))
     }
 }
 
@@ -81,7 +93,7 @@ pub struct Update {
     pub writes: Vec<SectorWrite>,
     /// The CRCs of what changes, by position.
     pub sums: Vec<(u32, u32)>,
-    /// The new parity, m sectors: who keeps it can append without a read.
+    /// The new parity, m sectors: who keeps it can append without a read. Or void.
     pub parity: Bytes,
     /// Something of the group was mended, and is not synced: to be synced before anything that comes with the update, such as its CRCs.
     /// What was torn of it by a power cut could not be decoded under them.
@@ -106,13 +118,14 @@ impl Update {
 }
 
 /// Plans an update of `changed` positions, ascending, in a group with `in_use` data sectors and `parity` parity sectors;
-/// positions from `in_use` on are new.
+/// positions from `in_use` on are new. A way for which nothing is to be read that `is_lost` is taken before one for which something is.
 // Source: [lec §4.3]
 pub fn plan_update(
     changed: &[u32],
     in_use: u32,
     parity: u32,
     is_cached: impl Fn(Member) -> bool,
+    is_lost: impl Fn(Member) -> bool,
     choice: UpdateChoice,
 ) -> UpdatePlan {
     let to_read = |members: &[Member]| -> Vec<Member> {
@@ -124,9 +137,18 @@ pub fn plan_update(
     let old: Vec<Member> = old.chain((0..parity).map(Member::Parity)).collect();
     let reencode = UpdatePlan { way: UpdateWay::Reencode, reads: to_read(&unchanged) };
     let delta = UpdatePlan { way: UpdateWay::Delta, reads: to_read(&old) };
+    let is_barred = |plan: &UpdatePlan| plan.reads.iter().any(|member| is_lost(*member));
     match choice {
         UpdateChoice::Only(UpdateWay::Reencode) => reencode,
         UpdateChoice::Only(UpdateWay::Delta) => delta,
+        UpdateChoice::Only(UpdateWay::Void) => UpdatePlan { way: UpdateWay::Void, reads: Vec::new() },
+        UpdateChoice::Cheapest if is_barred(&reencode) != is_barred(&delta) => {
+            if is_barred(&reencode) {
+                delta
+            } else {
+                reencode
+            }
+        }
         UpdateChoice::Cheapest if (delta.reads.len(), old.len()) < (reencode.reads.len(), unchanged.len()) => delta,
         UpdateChoice::Cheapest => reencode,
     }
@@ -167,6 +189,7 @@ pub(crate) struct Preparation<'a> {
     grown: u32,
     way: UpdateWay,
     reads: Vec<usize>,
+    trusts_parity: bool,
     gathering: Gathering<'a>,
 }
 
@@ -190,12 +213,16 @@ impl<'a> Preparation<'a> {
         }
         gathering.take_cached(cached);
         gathering.take_kept();
+        gathering.pass_over_lost();
         let in_use = changes.iter().take_while(|change| change.position < place.data);
         gathering.offer(in_use.map(|change| (change.position as usize, change.bytes)));
         let is_cached = |member| gathering.holds(gathering.at(member));
-        let UpdatePlan { way, reads } = plan_update(&changed, place.data, groups.shape().parity, is_cached, choice);
+        let is_lost = |member| gathering.is_lost(gathering.at(member));
+        let parity = groups.shape().parity;
+        let UpdatePlan { way, reads } = plan_update(&changed, place.data, parity, is_cached, is_lost, choice);
         let reads: Vec<usize> = reads.iter().map(|member| gathering.at(*member)).collect();
-        Preparation { groups, place, changes, changed, grown, way, reads, gathering }
+        let trusts_parity = !choice.distrusts_parity();
+        Preparation { groups, place, changes, changed, grown, way, reads, trusts_parity, gathering }
     }
 
     /// Reads what the plans of all take, in one call of the device.
@@ -217,22 +244,34 @@ impl<'a> Preparation<'a> {
 
     /// Makes new parity of what was read, or if some of that failed of what is read now.
     pub fn finish(self) -> Result<Update, GroupError> {
-        let Preparation { groups, place, changes, changed, grown, mut way, reads, mut gathering } = self;
+        let Preparation { groups, place, changes, changed, grown, mut way, reads, trusts_parity, mut gathering } = self;
         if way == UpdateWay::Delta && !gathering.retry_if_cheaper(&reads)? {
             way = UpdateWay::Reencode;
         }
         let parity_count = groups.shape().parity;
         let mut parity = BytesMut::zeroed(parity_count as usize * SECTOR_BYTES);
+        if way == UpdateWay::Reencode && parity_count > 0 {
+            let unchanged: Vec<usize> =
+                (0..place.data).filter(|at| changed.binary_search(at).is_err()).map(|at| at as usize).collect();
+            gathering.fetch(|at| unchanged.binary_search(&at).is_ok())?;
+            let restored = gathering.restore(&unchanged);
+            gathering.settle(false);
+            match restored {
+                Err(GroupError::Lost { .. }) if trusts_parity && holds_old(&gathering, place, &changed) => {
+                    way = UpdateWay::Delta;
+                }
+                restored => restored?,
+            }
+        }
         match way {
             _ if parity_count == 0 => {}
             UpdateWay::Delta => add_changes(groups.code(), place, changes, &gathering, &mut parity),
+            UpdateWay::Void => {
+                for (number, bytes) in (0..).zip(parity.chunks_exact_mut(SECTOR_BYTES)) {
+                    bytes.copy_from_slice(&void_parity(groups.disk(), place.sector(Member::Parity(number))));
+                }
+            }
             UpdateWay::Reencode => {
-                let unchanged: Vec<usize> =
-                    (0..place.data).filter(|at| changed.binary_search(at).is_err()).map(|at| at as usize).collect();
-                gathering.fetch(|at| unchanged.binary_search(&at).is_ok())?;
-                let restored = gathering.restore(&unchanged);
-                gathering.settle(false);
-                restored?;
                 let mut data: Vec<&[u8]> = (0..grown as usize).map(|at| held_or_new(&gathering, place, at)).collect();
                 for change in changes {
                     data[change.position as usize] = change.bytes;
@@ -251,6 +290,12 @@ impl<'a> Preparation<'a> {
             mended: false,
         })
     }
+}
+
+/// Whether all is had that the change is added to: the old data of what changes, and all parity.
+fn holds_old(gathering: &Gathering<'_>, place: GroupPlace, changed: &[u32]) -> bool {
+    let old = changed.iter().filter(|position| **position < place.data).map(|position| *position as usize);
+    old.chain(gathering.parity()).all(|at| gathering.holds(at))
 }
 
 /// The data in use after a change of these positions.
@@ -332,7 +377,7 @@ mod tests {
     use super::{Member, UpdateChoice, UpdatePlan, UpdateWay, plan_update};
 
     fn plan(changed: &[u32], cached: &[Member]) -> UpdatePlan {
-        plan_update(changed, 250, 5, |member| cached.contains(&member), UpdateChoice::Cheapest)
+        plan_update(changed, 250, 5, |member| cached.contains(&member), |_| false, UpdateChoice::Cheapest)
     }
 
     // Test of: [lec §4.3]
@@ -369,18 +414,35 @@ mod tests {
     fn appending_reads_the_parity_only() {
         let parity: Vec<Member> = (0..5).map(Member::Parity).collect();
         let append = |cached: &[Member]| {
-            plan_update(&[100, 101], 100, 5, |member| cached.contains(&member), UpdateChoice::Cheapest)
+            plan_update(&[100, 101], 100, 5, |member| cached.contains(&member), |_| false, UpdateChoice::Cheapest)
         };
         assert_eq!(append(&[]), UpdatePlan { way: UpdateWay::Delta, reads: parity.clone() });
         assert_eq!(append(&parity), UpdatePlan { way: UpdateWay::Delta, reads: vec![] });
         // Three sectors in front cost less than five of parity.
-        assert_eq!(plan_update(&[3], 3, 5, |_| false, UpdateChoice::Cheapest).way, UpdateWay::Reencode);
+        assert_eq!(plan_update(&[3], 3, 5, |_| false, |_| false, UpdateChoice::Cheapest).way, UpdateWay::Reencode);
     }
 
     #[test]
     fn a_way_may_be_told_and_without_parity_nothing_is_read() {
-        let only = |way| plan_update(&[1, 2], 250, 5, |_| false, UpdateChoice::Only(way)).reads.len();
+        let only = |way| plan_update(&[1, 2], 250, 5, |_| false, |_| false, UpdateChoice::Only(way)).reads.len();
         assert_eq!((only(UpdateWay::Reencode), only(UpdateWay::Delta)), (248, 7));
-        assert_eq!(plan_update(&[1], 250, 0, |_| false, UpdateChoice::Cheapest).reads, vec![]);
+        assert_eq!(plan_update(&[1], 250, 0, |_| false, |_| false, UpdateChoice::Cheapest).reads, vec![]);
+    }
+    #[test]
+    fn a_way_that_needs_what_is_lost_is_not_taken_where_the_other_does_without() {
+        let plan = |changed: &[u32], lost: &[Member]| {
+            let is_lost = |member| lost.contains(&member);
+            plan_update(changed, 250, 5, |_| false, is_lost, UpdateChoice::Cheapest).way
+        };
+        let most: Vec<u32> = (0..200).collect();
+        assert_eq!(plan(&most, &[]), UpdateWay::Reencode);
+        assert_eq!(plan(&most, &[Member::Data(220)]), UpdateWay::Delta);
+        assert_eq!(plan(&[7], &[Member::Data(220)]), UpdateWay::Delta);
+        assert_eq!(plan(&[7], &[Member::Data(7)]), UpdateWay::Reencode);
+        assert_eq!(plan(&[7], &[Member::Parity(3)]), UpdateWay::Reencode);
+        // Neither does: as if nothing were lost.
+        assert_eq!(plan(&most, &[Member::Data(7), Member::Data(220)]), UpdateWay::Reencode);
+        let void = UpdateChoice::Only(UpdateWay::Void);
+        assert_eq!(plan_update(&most, 250, 5, |_| false, |_| true, void).reads, vec![]);
     }
 }

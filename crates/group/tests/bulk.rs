@@ -523,6 +523,30 @@ fn a_lost_group_keeps_no_other_from_its_update() {
     }
 }
 
+/// The sums sector over a group with void parity is lost: the group does not vouch for itself, whatever else of it reads.
+#[test]
+fn a_group_with_void_parity_vouches_for_nothing() {
+    let case = case(250, 5, 10);
+    let new = sector_pattern(9, 1);
+    case.device.state().lost.extend((0..6).map(|at| case.sector(3, Member::Data(at))));
+    let void = UpdateChoice::Only(UpdateWay::Void);
+    let update = case.groups.prepare_bulk_update(case.run, &[changes_at(3, 0, &new)], void).expect("not lost");
+    assert!(update.lost.is_empty());
+    case.groups.write_bulk_update(&update).expect("written");
+    assert!(case.read(750..751).expect("read") == new);
+    let fresh = groups(&case.device, 250, 5);
+    let mut into = vec![0; 4096];
+    fresh.read_bulk(case.run, 750..751, &|_| None, &mut into).expect("its sums sector has its CRC");
+    assert!(into == new);
+    // All reads again, and the drive has lost the write of that sector.
+    case.device.state().lost.clear();
+    case.device.overwrite(case.sector(3, Member::Data(0)), case.expected(750..751));
+    case.device.state().lost.insert(case.sums(0));
+    let fresh = groups(&case.device, 250, 5);
+    let error = fresh.read_bulk(case.run, 750..751, &|_| None, &mut into).expect_err("nothing tells what it should be");
+    assert!(matches!(error, GroupError::Lost { .. }));
+}
+
 /// Group 4 begins under one sums sector and ends under another, which no retry reads, nor a group under it, group 6.
 #[test]
 fn a_group_without_one_of_its_sums_sectors_changes_the_other_in_nothing() {

@@ -469,6 +469,123 @@ fn after_a_crash_what_does_not_read_is_decoded_from_any_parity_sector_that_is_ne
     }
 }
 
+/// More is lost of each group here than its three parity sectors replace.
+fn beyond() -> Case {
+    let case = case(PLACE, 10, 3);
+    case.device.state().lost.extend([4, 5, 8, 10]);
+    case
+}
+
+/// Prepares an update and writes it.
+fn bring(case: &mut Case, changed: &[u32], choice: UpdateChoice) -> Result<UpdateWay, GroupError> {
+    let new = sector_pattern(u64::from(changed[0]) + 77, changed.len());
+    let changes: Vec<Change<'_>> =
+        changed.iter().zip(sectors(&new)).map(|(position, bytes)| Change { position: *position, bytes }).collect();
+    let update = case.groups.prepare_update(case.place, &changes, &case.sums, NOTHING_CACHED, choice)?;
+    case.groups.write_update(&update).expect("written");
+    case.groups.sync().expect("synced");
+    for (position, bytes) in changed.iter().zip(sectors(&new)) {
+        case.data[*position as usize * 4096..][..4096].copy_from_slice(bytes);
+        case.sums[*position as usize] = sector_sum(bytes);
+    }
+    Ok(update.way)
+}
+
+/// Of eight data sectors 1, 2, 5 and 7 are lost: what else changes is added to the parity, be it so many that encoding again would be
+/// cheaper, and whether or not it was known before what is lost. When what is lost reads again, the parity fits.
+// Test of: [lec §4.3]
+#[test]
+fn beside_what_is_lost_the_change_is_added() {
+    for (changed, known) in [(vec![0], false), (vec![0, 3, 4, 6], false), (vec![0, 3, 4, 6], true)] {
+        let mut case = beyond();
+        assert!(!known || case.read(0..8).is_err());
+        assert_eq!(bring(&mut case, &changed, UpdateChoice::Cheapest).expect("the change is added"), UpdateWay::Delta);
+        assert!(case.read(0..1).expect("read") == case.expected(0..1) && case.read(1..2).is_err());
+        case.device.state().lost.clear();
+        assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean(), "{changed:?}");
+    }
+}
+
+/// After a crash the parity may be torn, and nothing is added to it.
+#[test]
+fn nothing_is_added_to_parity_that_is_not_trusted() {
+    let mut case = beyond();
+    let error = bring(&mut case, &[0], UpdateChoice::Only(UpdateWay::Reencode)).expect_err("it cannot be encoded");
+    assert!(matches!(error, GroupError::Lost { positions, .. } if positions == [1, 2, 5, 7]));
+}
+
+#[test]
+fn what_no_retry_read_is_not_retried_for_another_update() {
+    let mut case = beyond();
+    assert!(bring(&mut case, &[1], UpdateChoice::Cheapest).is_err());
+    assert_eq!(case.device.retries(), 4, "each of those that are lost, once");
+    case.device.state().reads.clear();
+    for changed in [1, 2, 5, 7] {
+        assert!(bring(&mut case, &[changed], UpdateChoice::Cheapest).is_err());
+    }
+    assert_eq!((case.device.retries(), case.groups.known_lost()), (0, 4));
+    let lost = |read: &(u64, u64, Effort)| [4, 5, 8, 10].iter().any(|at| (read.0..read.0 + read.1).contains(at));
+    assert!(!case.device.state().reads.iter().any(lost), "nobody asks the device for them");
+    // A reader does, and finds that one reads.
+    case.device.state().lost.remove(&5);
+    assert!(case.groups.is_known_lost(Sector(5)));
+    assert!(case.read(2..3).expect("it reads again") == case.expected(2..3));
+    assert_eq!(case.groups.known_lost(), 3);
+    assert!(case.read(0..8).expect("with it the others are decoded") == case.data);
+    assert!(case.read(0..8).expect("and written when they fail again") == case.data);
+    assert_eq!(case.groups.known_lost(), 0);
+    assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean());
+}
+
+#[test]
+fn what_is_lost_is_known_until_it_is_written() {
+    let mut case = beyond();
+    assert!(case.read(0..8).is_err());
+    assert_eq!(case.groups.known_lost(), 4);
+    let way = bring(&mut case, &[1, 2, 5, 7], UpdateChoice::Cheapest).expect("all that is lost is written anew");
+    assert_eq!((way, case.groups.known_lost()), (UpdateWay::Reencode, 0));
+    assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean());
+    assert!(case.read(0..8).expect("read") == case.data);
+}
+
+/// Parity that cannot be made is void: it is no parity for whoever reads, decodes, or adds to it, in memory or on the device, until the group is
+/// encoded again.
+#[test]
+fn void_parity_is_none() {
+    let mut case = beyond();
+    assert_eq!(bring(&mut case, &[1], UpdateChoice::Only(UpdateWay::Void)).expect("nothing is read"), UpdateWay::Void);
+    assert_eq!(case.device.sectors_read(), 0);
+    assert!(case.read(0..2).expect("read") == case.expected(0..2));
+    let report = case.groups.scrub(PLACE, &case.sums).expect("scrubbed");
+    assert_eq!((report.lost, report.parity_void), (vec![2, 5, 7], 3));
+    for fresh in [false, true] {
+        if fresh {
+            case.groups = groups(&case.device, 10, 3);
+        }
+        assert!(bring(&mut case, &[0], UpdateChoice::Cheapest).is_err(), "nothing to add to");
+    }
+    // One is lost more, and is not decoded from it.
+    case.device.state().lost.clear();
+    case.device.state().lost.insert(4);
+    let lost = case.read(0..8).expect_err("it was the only one of its bytes");
+    assert!(matches!(lost, GroupError::Lost { positions, .. } if positions == [1]));
+    assert_eq!(bring(&mut case, &[1], UpdateChoice::Cheapest).expect("encoded"), UpdateWay::Reencode);
+    assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean());
+    case.device.state().lost.extend([4, 5, 6]);
+    assert!(case.read(0..8).expect("decoded") == case.data);
+}
+
+/// When all data reads again, a scrub makes parity of it.
+#[test]
+fn a_scrub_makes_parity_where_it_is_void() {
+    let mut case = beyond();
+    bring(&mut case, &[1], UpdateChoice::Only(UpdateWay::Void)).expect("nothing is read");
+    case.device.state().lost.clear();
+    let mended = case.groups.scrub(PLACE, &case.sums).expect("scrubbed").mended;
+    assert_eq!(mended, [Member::Parity(0), Member::Parity(1), Member::Parity(2)]);
+    assert!(case.groups.scrub(PLACE, &case.sums).expect("scrubbed").is_clean());
+}
+
 #[test]
 fn groups_without_parity_are_updated_without_a_read() {
     let mut case = case(PLACE, 10, 0);
@@ -597,6 +714,51 @@ proptest! {
             prop_assert!(all == case.data);
             prop_assert_eq!(case.device.retries(), 0);
         }
+    }
+
+    /// Whatever is lost, whatever is updated and how: what reads has the bytes that were brought there last, and what was lost is named.
+    #[test]
+    fn updates_beside_what_is_lost_leave_right_bytes_or_name_what_is_lost(
+        k in 2u32..12, m in 1u32..4, lost in prop::collection::btree_set(0u32..16, 0..8),
+        steps in prop::collection::vec((prop::collection::btree_set(0u32..12, 1..5), 0usize..5), 1..6),
+    ) {
+        let mut case = case(GroupPlace { first: Sector(4), data: k, capacity: k }, k, m);
+        let lost: Vec<u32> = lost.into_iter().filter(|at| *at < k + m).collect();
+        case.device.state().lost.extend(lost.iter().map(|at| 4 + u64::from(*at)));
+        // Only what was lost at first, was not written since, and had no parity to be made good from may be gone.
+        let mut gone: BTreeSet<u32> = lost.iter().copied().filter(|at| *at < k && lost.len() > m as usize).collect();
+        let (mut is_void, hopeless) = (false, lost.len() > m as usize);
+        for (changed, way) in steps {
+            let changed: Vec<u32> = changed.into_iter().filter(|at| *at < k).collect();
+            if changed.is_empty() {
+                continue;
+            }
+            let choice = match way {
+                0 => UpdateChoice::Only(UpdateWay::Reencode),
+                1 if hopeless => UpdateChoice::Only(UpdateWay::Void),
+                _ => UpdateChoice::Cheapest,
+            };
+            match bring(&mut case, &changed, choice) {
+                Ok(way) => {
+                    prop_assert!(way != UpdateWay::Delta || !is_void);
+                    is_void = way == UpdateWay::Void;
+                    gone.retain(|at| !changed.contains(at));
+                }
+                Err(GroupError::Lost { .. }) => prop_assert!(hopeless),
+                Err(other) => panic!("{other}"),
+            }
+            for at in 0..k {
+                match case.read(at..at + 1) {
+                    Ok(bytes) => prop_assert!(bytes == case.expected(at..at + 1), "position {}", at),
+                    Err(_) => prop_assert!(gone.contains(&at), "position {}", at),
+                }
+            }
+        }
+        // What was lost reads again: nothing is wrong, nor is parity that a scrub leaves.
+        case.device.state().lost.clear();
+        case.groups.scrub(case.place, &case.sums).expect("scrubbed");
+        prop_assert!(case.groups.scrub(case.place, &case.sums).expect("scrubbed").is_clean());
+        prop_assert!(case.read(0..k).expect("read") == case.data);
     }
 
     /// Updates in any order, by any way, with faults that mending bears: data and parity are as if newly written.
