@@ -3,6 +3,7 @@
 //! ```text
 //! new groups:  reserve -> write data, parity and sums -> sync -> one journal entry names them, frees the old places
 //! home:        journal the sectors -> read, make parity -> journal the sums -> write data, parity and sums in place
+//!                                     +- it cannot be made: see `lost`
 //! ```
 //!
 //! Invariants:
@@ -34,8 +35,18 @@ use crate::{FileError, Inode, Record};
 /// One pass for new groups, one for what goes home; a disk without large gaps may take one more.
 const PASSES_MAX: usize = 4;
 
+/// Sectors that are at home in one place.
+pub(crate) struct Part {
+    /// The window that holds them, or that has room for them behind it.
+    pub window: Option<Window>,
+    /// Which, ascending.
+    pub sectors: Vec<u64>,
+    /// Their versions.
+    pub versions: Vec<u64>,
+}
+
 /// Sectors of a file that wait, as they were when the flush began.
-type Snapshot = BTreeMap<u64, Waiting>;
+pub(crate) type Snapshot = BTreeMap<u64, Waiting>;
 
 impl Disk {
     /// Brings everything that waits into groups, as far as it can be.
@@ -354,7 +365,7 @@ impl Disk {
     }
 
     /// Writes one group of the sectors of a file from `first` on and names it: in reserved sectors, or where room is promised.
-    fn write_single(
+    pub(crate) fn write_single(
         &self,
         inode: Inode,
         first: u64,
@@ -460,10 +471,12 @@ impl Disk {
         Ok(())
     }
 
-    /// Applies sectors to the groups of a window, in batches that the journal holds.
+    /// Applies sectors to the groups of a window, in batches that the journal holds. What of it is to go into groups that are lost finds
+    /// a place all the same, before the next batch is begun.
     ///
     /// # Errors
-    /// [`FileError::Lost`]: those of lost groups wait on, and what a single run was to grow by behind them; the others are written.
+    /// [`FileError::Lost`]: those of lost groups wait on for which there is no other place, and what a single run was to grow by behind them;
+    /// the others are written.
     fn apply_home(
         &self,
         inode: Inode,
@@ -471,51 +484,110 @@ impl Disk {
         sectors: &[u64],
         flushing: &FlushLock<'_>,
     ) -> Result<(), FileError> {
-        let trust_parity = guard(&self.core).nodes.find(inode).is_none_or(|node| !node.distrusts_parity);
+        let trusts_parity = guard(&self.core).nodes.find(inode).is_none_or(|node| !node.distrusts_parity);
+        let choice = match trusts_parity {
+            true => UpdateChoice::Cheapest,
+            false => UpdateChoice::Only(UpdateWay::Reencode),
+        };
         let batch_max = self.tuning.apply_sectors_max.min(self.journal_share);
         let mut result = Ok(());
         // Where the catalog had no room when others were applied, too much may be left in the journal: then nothing is begun.
         self.make_room(flushing)?;
         for batch in self.batches(inode, window, sectors, batch_max)? {
-            let (first, last) = (batch[0], batch[batch.len() - 1]);
-            let (window, content) = {
-                let mut core = guard(&self.core);
-                let windows = core.windows(inode, window..window + 1, self.shape.data)?;
-                let Some(window) = windows.into_iter().next().filter(|window| window.first <= first) else {
-                    unreachable!("the window that sectors {first} to {last} are planned for is there");
+            let mut left = batch;
+            while let Some(part) = self.next_home(inode, &left)? {
+                let last = part.sectors.last().copied().unwrap_or_default();
+                left.retain(|sector| *sector > last);
+                let applied = match &part.window {
+                    Some(window) => self.apply(inode, window, &part.sectors, choice, flushing),
+                    None => Err(FileError::Lost { inode, sectors: part.sectors.len() as u64 }),
                 };
-                if first > window.end() {
-                    // A group grows in order, and those before these found it lost: both wait on.
-                    assert!(result.is_err(), "sector {first} behind the window up to {}", window.end());
-                    continue;
+                let applied = match applied {
+                    Err(FileError::Lost { .. }) => self.place_lost(inode, &part, trusts_parity, flushing),
+                    applied => applied,
+                };
+                match applied {
+                    Ok(()) => {}
+                    // A group that is lost leaves what is its own where it is, and the others go on.
+                    Err(error @ FileError::Lost { .. }) => result = result.and(Err(error)),
+                    Err(error) => return Err(error),
                 }
-                // The size that they make goes along.
-                core.journal_waiting(inode, batch.iter().copied());
-                let node = core.nodes.find(inode);
-                let content: Vec<(u64, Waiting)> =
-                    batch.iter().filter_map(|sector| Some((*sector, node?.waiting.get(sector)?.clone()))).collect();
-                (window, content)
-            };
-            self.commit_flushing(flushing)?;
-            let choice = match trust_parity {
-                true => UpdateChoice::Cheapest,
-                false => UpdateChoice::Only(UpdateWay::Reencode),
-            };
-            let applied = match window.run {
-                Run::Promised { .. } => unreachable!("nothing is at home where there is no data"),
-                Run::Single { .. } => self.apply_single(inode, window, &content, choice, flushing),
-                Run::Bulk { .. } => self.apply_bulk(inode, &window, &content, choice, flushing),
-            };
-            match applied {
-                Ok(()) => {}
-                // A group that is lost leaves what is its own where it is, and the others go on.
-                Err(error @ FileError::Lost { .. }) => result = result.and(Err(error)),
-                Err(error) => return Err(error),
             }
             self.make_room(flushing)?;
             self.checkpoint_if_heavy(flushing)?;
         }
         result
+    }
+
+    /// The first of `sectors`, ascending, that still wait, and where they are at home: of one window, or in the room behind it, or, where those
+    /// before them moved or wait on, nowhere. `None` where none waits.
+    fn next_home(&self, inode: Inode, sectors: &[u64]) -> Result<Option<Part>, FileError> {
+        let core = guard(&self.core);
+        let node = core.nodes.find(inode);
+        let waiting = sectors.iter().filter_map(|sector| Some((*sector, node?.waiting.get(sector)?.version)));
+        let waiting: Vec<(u64, u64)> = waiting.collect();
+        let Some(&(first, _)) = waiting.first() else { return Ok(None) };
+        let mut windows = core.windows_around(inode, first..first + 1, self.shape.data)?;
+        let next = windows.iter().map(|window| window.first).find(|begin| *begin > first).unwrap_or(u64::MAX);
+        windows.retain(|window| !window.is_promised() && window.first <= first);
+        let window = windows.pop().filter(|window| first < window.end() + window.room());
+        // A group grows in order.
+        let (mut end, room_end) =
+            window.as_ref().map_or((first, next), |window| (window.end(), next.min(window.end() + window.room())));
+        let is_next = |(sector, _): &&(u64, u64)| {
+            let grows = *sector >= end;
+            let fits = *sector < room_end && (!grows || *sector == end);
+            end += u64::from(grows && fits);
+            fits
+        };
+        let part: Vec<(u64, u64)> = waiting.iter().take_while(is_next).copied().collect();
+        // It does not grow behind a gap.
+        let (window, part) = if part.is_empty() { (None, vec![waiting[0]]) } else { (window, part) };
+        let (sectors, versions) = part.into_iter().unzip();
+        Ok(Some(Part { window, sectors, versions }))
+    }
+
+    /// Brings sectors that wait into a window, or into the room behind it, by way of the journal. Those of lost groups need not stay there if
+    /// nobody has synced them before: they wait as they did.
+    ///
+    /// # Errors
+    /// As [`Disk::apply_single`] and [`Disk::apply_bulk`].
+    pub(crate) fn apply(
+        &self,
+        inode: Inode,
+        window: &Window,
+        sectors: &[u64],
+        choice: UpdateChoice,
+        flushing: &FlushLock<'_>,
+    ) -> Result<(), FileError> {
+        let (content, unsynced) = {
+            let mut core = guard(&self.core);
+            let end = core.stored(inode)?.bytes.div_ceil(SECTOR_BYTES as u64).min(window.end());
+            let node = core.nodes.find(inode);
+            let waiting = |sector: &u64| Some((*sector, node?.waiting.get(sector)?.clone()));
+            // A size that counts them must not be there without them.
+            let is_unsynced = |(sector, waiting): &(u64, Waiting)| waiting.needs().is_none() && *sector < end;
+            let unsynced = sectors.iter().filter_map(waiting).filter(is_unsynced);
+            let unsynced: Vec<(u64, u64)> = unsynced.map(|(sector, waiting)| (sector, waiting.version)).collect();
+            let content: Vec<(u64, Waiting)> = sectors.iter().filter_map(waiting).collect();
+            // The size that they make goes along.
+            core.journal_waiting(inode, sectors.iter().copied());
+            (content, unsynced)
+        };
+        if content.is_empty() {
+            return Ok(());
+        }
+        self.commit_flushing(flushing)?;
+        let applied = match window.run {
+            Run::Promised { .. } => unreachable!("nothing is at home where there is no data"),
+            Run::Single { .. } => self.apply_single(inode, window.clone(), &content, choice, flushing),
+            Run::Bulk { .. } => self.apply_bulk(inode, window, &content, choice, flushing),
+        };
+        if let Err(FileError::Lost { .. }) = applied {
+            let mut core = guard(&self.core);
+            unsynced.into_iter().for_each(|(sector, version)| core.nodes.need_no_entry(inode, sector, version));
+        }
+        applied
     }
 
     /// Batches of at most `most` sectors, in which they go to the groups of a window. After a crash those of a group that
@@ -597,7 +669,9 @@ impl Disk {
         if let Err(error) = self.groups.write_update(&update) {
             return Err(self.write_failed(&with_sources(&error)));
         }
-        if let Run::Single { place, sums, .. } = &window.run {
+        if let Run::Single { place, sums, .. } = &window.run
+            && update.way != UpdateWay::Void
+        {
             guard(&self.core).growing.keep(inode, *place, sums, update.parity);
         }
         self.applied(inode, content);

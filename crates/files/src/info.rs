@@ -42,6 +42,8 @@ pub struct DiskInfo {
     pub journal_used: u64,
     /// Sectors written and not yet in groups.
     pub waiting_sectors: u64,
+    /// Sectors that no retry read since the disk was opened, and that were not written since: no flush asks for them again.
+    pub known_lost: u64,
     /// What was seen of its sectors, and what follows for its parity.
     pub health: SectorHealth,
     /// Why it takes no writes.
@@ -77,6 +79,7 @@ impl Disk {
             journal_sectors,
             journal_used,
             waiting_sectors: core.nodes.waiting,
+            known_lost: self.groups.known_lost(),
             health,
             failed: core.failed.clone(),
         }

@@ -25,6 +25,7 @@ mod inode;
 mod journal;
 mod keys;
 mod loss;
+mod lost;
 mod malformed;
 mod name;
 mod namespace;

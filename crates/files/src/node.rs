@@ -7,6 +7,7 @@
 //! waiting --fsync--> waiting, journaled --applied or placed--> in a group
 //!    ^                      |
 //!    +------write-----------+        waiting --placed--> in a group
+//!    +--its group is lost---+        only what was journaled to be applied, and by no fsync
 //! ```
 //!
 //! The size of a file that was cut within a sector which has a place, or waits for one, is in one of these:
@@ -45,6 +46,8 @@ pub(crate) struct Waiting {
     pub journaled: Option<JournalPosition>,
     /// The entry that holds older bytes, where these are in none: what was synced must stay.
     pub older_journaled: Option<OlderJournaled>,
+    /// An fsync has told, or is going to tell, that these bytes are durable.
+    pub promised: bool,
 }
 
 /// Where the journal holds bytes that were written over since.
@@ -138,7 +141,7 @@ impl Node {
     pub fn put(&mut self, sector: u64, bytes: Vec<u8>, version: u64) {
         assert_eq!(bytes.len(), SECTOR_BYTES, "a sector is written whole");
         let older_journaled = self.waiting.get(&sector).and_then(Waiting::older);
-        let waiting = Waiting { bytes: Arc::new(bytes), version, journaled: None, older_journaled };
+        let waiting = Waiting { bytes: Arc::new(bytes), version, journaled: None, older_journaled, promised: false };
         if self.waiting.insert(sector, waiting).is_none() {
             self.clusters += 1;
             self.clusters -= u64::from(self.has_before(sector)) + u64::from(self.waiting.contains_key(&(sector + 1)));
@@ -229,6 +232,22 @@ impl Nodes {
                 now.older_journaled = None
             }
             _ => {}
+        }
+    }
+
+    /// An fsync relies on what the journal has of a file, and on its being given `sectors`, ascending: it keeps all that until it finds its place.
+    pub fn promise(&mut self, inode: Inode, sectors: &[u64]) {
+        let waiting = self.nodes.get_mut(&inode).into_iter().flat_map(|node| &mut node.waiting);
+        for (sector, waiting) in waiting {
+            waiting.promised |= waiting.journaled.is_some() || sectors.binary_search(sector).is_ok();
+        }
+    }
+
+    /// A version of a sector went into the journal to be applied, and does not find its place: unless an fsync came in between, or it was
+    /// written since, the journal needs not keep it.
+    pub fn need_no_entry(&mut self, inode: Inode, sector: u64, version: u64) {
+        if let Some(now) = self.find_waiting(inode, sector).filter(|now| now.version == version && !now.promised) {
+            now.journaled = None;
         }
     }
 
@@ -337,6 +356,29 @@ mod tests {
         assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits").needs(), Some(at(2)));
         nodes.placed(FILE, 3, second);
         assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits").needs(), None);
+    }
+
+    #[test]
+    fn what_nobody_synced_needs_no_entry_and_what_was_synced_since_does() {
+        let mut nodes = Nodes::default();
+        nodes.put_journaled(FILE, 3, vec![1; 4096], at(1));
+        let first = nodes.find_waiting(FILE, 3).expect("it waits").version;
+        nodes.need_no_entry(FILE, 3, first);
+        assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits on").needs(), None);
+        let (mut nodes, first, second) = written_again();
+        for version in [first, second] {
+            nodes.need_no_entry(FILE, 3, version);
+            assert_eq!(
+                nodes.find_waiting(FILE, 3).expect("it waits").needs(),
+                Some(at(1)),
+                "what was synced must stay"
+            );
+        }
+        // An fsync finds it in the journal, and promises it, while it is on its way to a group that is lost.
+        nodes.find_waiting(FILE, 3).expect("it waits").enter(at(2));
+        nodes.promise(FILE, &[]);
+        nodes.need_no_entry(FILE, 3, second);
+        assert_eq!(nodes.find_waiting(FILE, 3).expect("it waits").needs(), Some(at(2)));
     }
 
     #[test]

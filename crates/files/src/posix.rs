@@ -325,6 +325,7 @@ impl Disk {
             let mut core = guard(&self.core);
             self.assert_writable(&mut core)?;
             core.inode(inode)?;
+            core.nodes.promise(inode, &[]);
             let waiting: Vec<(u64, u64)> = core.nodes.find(inode).map_or_else(Vec::new, |node| {
                 let news = node.waiting.iter().filter(|(_, waiting)| waiting.journaled.is_none());
                 news.map(|(&sector, waiting)| (sector, waiting.version)).collect()
@@ -334,6 +335,7 @@ impl Disk {
                 core.settle(inode)?;
                 Some(Vec::new())
             } else if admitted && self.fits_the_journal(&core, inode, &sectors)? {
+                core.nodes.promise(inode, &sectors);
                 core.journal_waiting(inode, sectors);
                 core.settle(inode)?;
                 Some(waiting)

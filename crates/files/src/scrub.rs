@@ -41,6 +41,10 @@ pub struct Scrubbed {
     pub sums_mended: u64,
     /// Sectors that are lost, by file: file sectors.
     pub lost: Vec<(Inode, u64)>,
+    /// Groups of which more is lost than parity replaces, be it of files or of what no file has any more: they bear no further loss.
+    pub groups_lost: u64,
+    /// Those of them with void parity.
+    pub groups_void: u64,
     /// Pages of the catalog that were read, every copy.
     pub pages: u64,
     /// Copies of the catalog's sectors and the superblock that were written again.
@@ -374,7 +378,12 @@ impl Disk {
                     Run::Bulk { run } => self.groups.scrub_bulk(ShownRun::new(*run, &shown), group),
                     Run::Promised { .. } => continue,
                 };
-                self.count_scrub(inode, &window, group, report, found)?;
+                // A group that several windows show is told once.
+                let positions = group * self.shape.data..(group + 1) * self.shape.data;
+                let shows = |part: &&std::ops::Range<u32>| part.start < positions.end && positions.start < part.end;
+                let first = shown.iter().filter(shows).map(|part| part.start).min();
+                let is_first = first.is_none_or(|first| first == window.in_run().start);
+                self.count_scrub(inode, (&window, group, is_first), report, found)?;
             }
         }
         guard(&self.core).nodes.sweep(inode);
@@ -384,8 +393,7 @@ impl Disk {
     fn count_scrub(
         &self,
         inode: Inode,
-        window: &Window,
-        group: u32,
+        (window, group, is_first): (&Window, u32, bool),
         report: Result<ScrubReport, GroupError>,
         found: &mut Scrubbed,
     ) -> Result<(), DiskError> {
@@ -397,6 +405,10 @@ impl Disk {
         found.groups += 1;
         found.mended += report.mended.len() as u64;
         found.sums_mended += u64::from(report.sums_mended);
+        if is_first {
+            found.groups_lost += u64::from(!report.lost.is_empty());
+            found.groups_void += u64::from(!report.lost.is_empty() && report.parity_void > 0);
+        }
         let first = match window.run {
             Run::Single { .. } | Run::Promised { .. } => 0,
             Run::Bulk { .. } => group * self.shape.data,

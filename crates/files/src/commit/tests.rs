@@ -11,7 +11,7 @@ use claystone_env::{
     Clock, Device, DeviceError, Effort, FailedSector, Geometry, Moment, PairHealth, SECTOR_BYTES, Sector, SectorRange,
     WallTime,
 };
-use claystone_group::UpdateChoice;
+use claystone_group::{BulkRun, UpdateChoice};
 use claystone_host::HostRandom;
 use claystone_sim::{HddModel, SimDevice};
 
@@ -262,19 +262,31 @@ fn a_hole_within_a_long_group_does_not_fill_the_journal() {
 
 const FILE_SECTORS: u64 = 3000;
 
-/// A disk with a file in groups, and one whose groups are all lost: what is written to it cannot be applied, and stays in the
-/// journal.
-fn half_lost() -> (SimDevice, Disk, Inode, Inode) {
+/// A disk with two files in groups; of the first all is lost, with its sums sectors.
+fn one_lost() -> (SimDevice, Disk, Inode, Inode) {
     let hand = SimDevice::alone("d", HddModel::new(1 << 14), 1);
     let disk = formatted(&hand.attach());
-    let (stuck, other) = (file(&disk, b"stuck"), file(&disk, b"other"));
-    for inode in [stuck, other] {
+    let (lost, other) = (file(&disk, b"lost"), file(&disk, b"other"));
+    for inode in [lost, other] {
         disk.write(inode, 0, &vec![1; FILE_SECTORS as usize * SECTOR_BYTES]).expect("written");
     }
     disk.sync_all().expect("synced");
-    for window in guard(&disk.core).windows(stuck, 0..FILE_SECTORS, 10).expect("it reads") {
+    for window in guard(&disk.core).windows(lost, 0..FILE_SECTORS, 10).expect("it reads") {
         let Run::Bulk { run } = window.run else { continue };
-        hand.make_lost(run.first.0..run.first.0 + u64::from(run.data) * 12 / 10);
+        let sectors = BulkRun::sectors_total(run.groups(disk.shape), disk.shape);
+        hand.make_lost(run.first.0..run.first.0 + sectors);
+    }
+    (hand, disk, lost, other)
+}
+
+/// The same without room elsewhere, nor sums in memory: what is written to the lost file cannot be applied, and stays in the journal.
+fn half_lost() -> (SimDevice, Disk, Inode, Inode) {
+    let (hand, disk, stuck, other) = one_lost();
+    disk.close().expect("closed");
+    let disk = opened(hand.attach());
+    let filler = file(&disk, b"filler");
+    for bytes in [1 << 24, 1 << 20, 1 << 16, SECTOR_BYTES as u64] {
+        while disk.allocate(filler, disk.attributes(filler).expect("there").bytes, bytes, false).is_ok() {}
     }
     (hand, disk, stuck, other)
 }
@@ -530,7 +542,7 @@ fn a_disk_whose_catalog_has_no_room_opens_and_is_read() {
 #[test]
 fn an_update_without_room_in_the_journal_leaves_nothing() {
     for long in [true, false] {
-        let (hand, disk, _, other) = half_lost();
+        let (hand, disk, _, other) = one_lost();
         let short = file(&disk, b"short");
         for sectors in [0..2, 2..4] {
             sectors.for_each(|sector| write(&disk, short, sector, 1));
