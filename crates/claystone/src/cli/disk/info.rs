@@ -91,6 +91,8 @@ pub struct Report {
     catalog_bytes: u64,
     journal_bytes: u64,
     journal_used_bytes: u64,
+    /// Sectors that no retry read since the disk was opened.
+    known_lost: u64,
     /// Counts since it was formatted, and what follows from them.
     sectors: SectorStatus,
 }
@@ -122,6 +124,7 @@ impl Report {
             catalog_bytes: info.catalog_sectors * sector_bytes,
             journal_bytes: info.journal_sectors * u64::from(info.copies) * sector_bytes,
             journal_used_bytes: info.journal_used * u64::from(info.copies) * sector_bytes,
+            known_lost: info.known_lost,
             sectors: info.health.into(),
         }
     }
@@ -161,6 +164,10 @@ impl fmt::Display for Report {
         }
         let journal = format!("journal {} ({} in use)", bytes(self.journal_bytes), bytes(self.journal_used_bytes));
         writeln!(f, "copies         {} of all else: catalog {}, {journal}", self.copies, bytes(self.catalog_bytes))?;
+        if self.known_lost > 0 {
+            let sectors = counted(self.known_lost, "sector", "sectors");
+            writeln!(f, "known lost     {sectors} that no retry read since it was opened")?;
+        }
         write!(f, "{}", Sectors(&self.sectors))
     }
 }

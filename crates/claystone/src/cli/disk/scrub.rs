@@ -25,6 +25,10 @@ struct Report {
     sums_mended: u64,
     pages: u64,
     copies_mended: u64,
+    /// Groups of which more is lost than parity replaces,
+    groups_lost: u64,
+    /// and those of them with void parity.
+    groups_void: u64,
     /// Inode and file sector.
     lost: Vec<(u64, u64)>,
     /// Pages of the catalog of which no copy is right,
@@ -53,6 +57,8 @@ impl Scrub {
             sums_mended: found.sums_mended,
             pages: found.pages,
             copies_mended: found.copies_mended,
+            groups_lost: found.groups_lost,
+            groups_void: found.groups_void,
             lost: found.lost.iter().map(|(inode, sector)| (inode.0, *sector)).collect(),
             pages_lost: found.pages_lost,
             catalog_damaged: found.catalog_damaged,
@@ -73,6 +79,14 @@ impl Scrub {
                 counted(report.copies_mended, "copy", "copies"),
                 counted(report.lost.len() as u64, "sector", "sectors")
             )?;
+            if report.groups_lost > 0 {
+                writeln!(
+                    output(),
+                    "{} lost more than parity replaces, {} of them with void parity: what else they hold bears no further loss",
+                    counted(report.groups_lost, "group has", "groups have"),
+                    report.groups_void
+                )?;
+            }
         }
         let mut says = Vec::new();
         if !report.lost.is_empty() {
