@@ -4,6 +4,7 @@
 //! 2. [`Catalog::checkpoint`] makes the overlay part of the base in one durable transaction: after a crash the base has all
 //!    of it or nothing. If that fails, a reader sees what it saw before.
 //!    [`Catalog::bring`] does so with some rows: the base is then of no one time, and only the journal makes it so again.
+//!    [`Catalog::compact`] changes where rows lie, and none of them.
 //! 3. No change is lost between: who applies changes has them in the journal from the position that the base names.
 //!
 //! Left out: what keys and values mean (`keys`, `inode`, `name`, `state`), and the pages under the database.
@@ -14,7 +15,8 @@ mod tests;
 use std::cmp::Ordering;
 use std::iter::Peekable;
 
-use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
+use claystone_env::SECTOR_BYTES;
+use redb::{CompactionError, Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 
 use crate::error::with_sources;
 use crate::keys::Span;
@@ -41,6 +43,12 @@ pub(crate) enum CatalogError {
         /// What the database says.
         source: Box<redb::Error>,
     },
+    /// The database stopped while it was compacted, so that no table of it is at hand.
+    #[error("table {} of the catalog does not read: the database stopped", name_of(*.table))]
+    Stopped {
+        /// The table.
+        table: Table,
+    },
     /// A checkpoint was not written: whether it is on the device is unknown.
     #[error("the catalog does not take a checkpoint")]
     Write {
@@ -59,9 +67,34 @@ impl From<CatalogError> for FileError {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     base: Database,
-    /// The tables of the base as of the last checkpoint; `None` for one that has had no row so far.
-    tables: [Option<BaseTable>; TABLES.len()],
+    /// The tables of the base as of the last checkpoint; `None` for one that has had no row so far. None of them at all where the
+    /// base stopped while it was compacted: then nothing of it reads, for a row that is not found would pass for one that is not there.
+    tables: Option<[Option<BaseTable>; TABLES.len()]>,
     overlay: Overlay,
+    slack: Slack,
+}
+
+/// What the base has lost since somebody looked how much of it is free.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Slack {
+    /// Bytes of rows that it lost, those that it got taken off: about that much of its pages has become free.
+    pub bytes: u64,
+    /// Whether somebody looked since it was opened. Before that, any part of it may be free.
+    pub is_known: bool,
+}
+
+impl Slack {
+    /// About how many pages have become free.
+    pub(crate) fn pages(self) -> u64 {
+        self.bytes / SECTOR_BYTES as u64
+    }
+}
+
+/// Bytes of rows that a transaction took out of the base, and put there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turnover {
+    removed: u64,
+    put: u64,
 }
 
 /// In which order rows are wanted.
@@ -88,7 +121,7 @@ impl Catalog {
             .create_with_backend(backend)
             .map_err(|source| CatalogError::Open { source })?;
         let tables = tables_of(&base)?;
-        Ok(Catalog { base, tables, overlay: Overlay::default() })
+        Ok(Catalog { base, tables: Some(tables), overlay: Overlay::default(), slack: Slack::default() })
     }
 
     /// Opens the database anew, after it stopped and `backend` is again what it was after the last checkpoint. What a reader sees is the
@@ -98,7 +131,7 @@ impl Catalog {
     /// As [`Catalog::open`]; then nothing of the base reads any more.
     pub(crate) fn reopen(&mut self, backend: impl StorageBackend, cache_bytes: usize) -> Result<(), CatalogError> {
         let Catalog { base, tables, .. } = Catalog::open(backend, cache_bytes)?;
-        // What there was has had an error, so it writes nothing when it goes.
+        // What there was has had an error, so it writes nothing when it goes. It lost no row that counts.
         (self.base, self.tables) = (base, tables);
         Ok(())
     }
@@ -124,10 +157,12 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::Read`].
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, CatalogError> {
-        match (self.overlay.row(table, key), &self.tables[table as usize]) {
-            (Some(value), _) => Ok(value.map(<[u8]>::to_vec)),
-            (None, None) => Ok(None),
-            (None, Some(base)) => match base.get(key) {
+        if let Some(value) = self.overlay.row(table, key) {
+            return Ok(value.map(<[u8]>::to_vec));
+        }
+        match self.base_table(table)? {
+            None => Ok(None),
+            Some(base) => match base.get(key) {
                 Ok(value) => Ok(value.map(|value| value.value().to_vec())),
                 Err(source) => Err(unread(table, source)),
             },
@@ -178,9 +213,10 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::Write`]: whether it is on the device is unknown, and the base takes no more; [`CatalogError::Read`].
     pub(crate) fn checkpoint(&mut self, with: &[Change]) -> Result<(), CatalogError> {
-        self.write_base(with).map_err(|source| CatalogError::Write { source: Box::new(source) })?;
-        self.tables = tables_of(&self.base)?;
+        let turnover = self.write_base(with).map_err(|source| CatalogError::Write { source: Box::new(source) })?;
+        self.tables = Some(tables_of(&self.base)?);
         self.overlay = Overlay::default();
+        self.turn(turnover);
         Ok(())
     }
 
@@ -196,8 +232,9 @@ impl Catalog {
     /// # Errors
     /// As [`Catalog::checkpoint`].
     pub(crate) fn bring(&mut self, rows: &[(Table, Vec<u8>)]) -> Result<(), CatalogError> {
-        self.write_rows(rows).map_err(|source| CatalogError::Write { source: Box::new(source) })?;
-        self.tables = tables_of(&self.base)?;
+        let turnover = self.write_rows(rows).map_err(|source| CatalogError::Write { source: Box::new(source) })?;
+        self.tables = Some(tables_of(&self.base)?);
+        self.turn(turnover);
         for (table, key) in rows {
             self.overlay.forget(*table, key);
         }
@@ -216,12 +253,54 @@ impl Catalog {
         Ok(pages)
     }
 
+    /// Moves the pages that the database uses to the front of its file, and ends the file behind them. No row changes, and at each moment of it
+    /// the device has all of them. Returns `false` where that is not possible now, because somebody reads ([`Catalog::pin`]).
+    ///
+    /// It reads all pages but leaves, and reads and writes again those that it moves: who calls sees to it that these are not many.
+    ///
+    /// # Errors
+    /// [`CatalogError::Write`], [`CatalogError::Read`]: the base takes no more and gives nothing out before it is opened anew.
+    pub(crate) fn compact(&mut self) -> Result<bool, CatalogError> {
+        // They are read transactions, and the database wants none.
+        self.tables = None;
+        let compacted = match self.base.compact() {
+            Ok(_) => true,
+            Err(CompactionError::Storage(source)) => {
+                return Err(CatalogError::Write { source: Box::new(source.into()) });
+            }
+            // A reader; there are no savepoints.
+            Err(_) => false,
+        };
+        self.tables = Some(tables_of(&self.base)?);
+        Ok(compacted)
+    }
+
+    /// What the base has lost since [`Catalog::forget_slack`].
+    pub(crate) fn slack(&self) -> Slack {
+        self.slack
+    }
+
+    /// Somebody looked at how much of the base is free.
+    pub(crate) fn forget_slack(&mut self) {
+        self.slack = Slack { bytes: 0, is_known: true };
+    }
+
     /// About how much memory the overlay takes: when to checkpoint.
     pub(crate) fn overlay_bytes(&self) -> usize {
         self.overlay.bytes()
     }
 
-    fn write_base(&self, with: &[Change]) -> Result<(), redb::Error> {
+    fn turn(&mut self, Turnover { removed, put }: Turnover) {
+        self.slack.bytes = (self.slack.bytes + removed).saturating_sub(put);
+    }
+
+    fn base_table(&self, table: Table) -> Result<Option<&BaseTable>, CatalogError> {
+        let tables = self.tables.as_ref().ok_or(CatalogError::Stopped { table })?;
+        Ok(tables[table as usize].as_ref())
+    }
+
+    fn write_base(&self, with: &[Change]) -> Result<Turnover, redb::Error> {
+        let mut turnover = Turnover::default();
         let mut transaction = self.base.begin_write()?;
         transaction.set_quick_repair(QUICK_REPAIR);
         for table in TABLES {
@@ -233,34 +312,32 @@ impl Catalog {
             let mut base = transaction.open_table(definition(table))?;
             let rows = overlay.chain(with.map(|change| (&change.key, &change.value)));
             for (key, value) in rows {
-                match value {
-                    Some(value) => drop(base.insert(&key[..], &value[..])?),
-                    None => drop(base.remove(&key[..])?),
-                }
+                write_row(&mut base, key, value.as_deref(), &mut turnover)?;
             }
         }
-        Ok(transaction.commit()?)
+        transaction.commit()?;
+        Ok(turnover)
     }
 
-    fn write_rows(&self, rows: &[(Table, Vec<u8>)]) -> Result<(), redb::Error> {
+    fn write_rows(&self, rows: &[(Table, Vec<u8>)]) -> Result<Turnover, redb::Error> {
+        let mut turnover = Turnover::default();
         let mut transaction = self.base.begin_write()?;
         transaction.set_quick_repair(QUICK_REPAIR);
         for rows in rows.chunk_by(|one, next| one.0 == next.0) {
             let table = rows[0].0;
             let mut base = transaction.open_table(definition(table))?;
             for (_, key) in rows {
-                match self.overlay.row(table, key) {
-                    Some(Some(value)) => drop(base.insert(&key[..], value)?),
-                    Some(None) => drop(base.remove(&key[..])?),
-                    None => {}
+                if let Some(value) = self.overlay.row(table, key) {
+                    write_row(&mut base, key, value, &mut turnover)?;
                 }
             }
         }
-        Ok(transaction.commit()?)
+        transaction.commit()?;
+        Ok(turnover)
     }
 
     fn base_rows(&self, table: Table, span: &Span, order: Order) -> Result<Rows<'static>, CatalogError> {
-        let (Some(base), Some(bounds)) = (&self.tables[table as usize], span.bounds()) else {
+        let (Some(base), Some(bounds)) = (self.base_table(table)?, span.bounds()) else {
             return Ok(Box::new(std::iter::empty()));
         };
         let rows = base.range::<&[u8]>(bounds).map_err(|source| unread(table, source))?;
@@ -342,6 +419,24 @@ fn name_of(table: Table) -> &'static str {
         Table::Free => "free",
         Table::Orphans => "orphans",
     }
+}
+
+/// Sets a row, or deletes it.
+fn write_row(
+    base: &mut redb::Table<'_, &'static [u8], &'static [u8]>,
+    key: &[u8],
+    value: Option<&[u8]>,
+    turnover: &mut Turnover,
+) -> Result<(), redb::Error> {
+    let before = match value {
+        Some(value) => {
+            turnover.put += (key.len() + value.len()) as u64;
+            base.insert(key, value)?
+        }
+        None => base.remove(key)?,
+    };
+    turnover.removed += before.map_or(0, |before| (key.len() + before.value().len()) as u64);
+    Ok(())
 }
 
 fn tables_of(base: &Database) -> Result<[Option<BaseTable>; TABLES.len()], CatalogError> {

@@ -121,6 +121,8 @@ impl Disk {
     /// # Errors
     /// [`FileError::Failed`] where the catalog does not read.
     pub fn check(&self) -> Result<CheckReport, FileError> {
+        // A slab on its way to become free sectors is both.
+        let _no_slab_goes = self.lock_flusher();
         let core = guard(&self.core);
         let names = check_names(&View::new(&core.catalog))?;
         let mut report =

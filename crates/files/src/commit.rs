@@ -10,7 +10,7 @@ use crate::core::{Core, Entry};
 use crate::disk::{Disk, FlushLock, SPARE_PAGES_MIN, guard};
 use crate::error::with_sources;
 use crate::journal::{Journal, JournalPosition};
-use crate::placing::Scope;
+use crate::placing::{Scope, clusters as clusters_of};
 use crate::{DiskError, FileError, Inode};
 
 /// How much of the journal an entry may fill.
@@ -67,7 +67,7 @@ impl Disk {
     }
 
     /// Writes an entry of all that the journal does not hold, or says that there is no room. Calls go on meanwhile.
-    fn try_commit(&self, share: Share) -> Result<bool, FileError> {
+    pub(crate) fn try_commit(&self, share: Share) -> Result<bool, FileError> {
         let mut journal = guard(&self.journal);
         let (entry, unsynced) = {
             let mut core = guard(&self.core);
@@ -293,6 +293,7 @@ impl Disk {
         if let Err(error) = self.groups.sync() {
             return Err(core.fail(with_sources(&error)));
         }
+        self.keep_promises(&core)?;
         core.unsynced = false;
         let oldest = core.nodes.oldest_journaled();
         let position = oldest.unwrap_or_else(|| journal.next());
@@ -306,6 +307,26 @@ impl Disk {
         guard(&self.space).reopen();
         self.apply_slabs(&mut core);
         Ok(true)
+    }
+
+    /// Sees to it that slabs leave room for what waits: it was promised that. Not where what frees space may take what is spared for it.
+    fn keep_promises(&self, core: &Core) -> Result<(), FileError> {
+        let (waiting, clusters) = (core.nodes.waiting, core.nodes.clusters);
+        let room = self.room(&guard(&self.space));
+        let mut promised = self.worst(waiting, clusters);
+        if promised > room {
+            // What has a place, or room that is kept for it, needs no other; there is time to look, for so much does not wait often.
+            let mut homeless = 0;
+            for (inode, node) in core.nodes.iter() {
+                let sectors: Vec<u64> = node.waiting.keys().copied().collect();
+                for row in clusters_of(&sectors) {
+                    homeless += core.homeless(inode, row, self.shape.data)?;
+                }
+            }
+            promised = self.worst(homeless, clusters.min(homeless)).min(room);
+        }
+        guard(&self.space).let_slabs_leave_room(promised);
+        Ok(())
     }
 
     /// Brings rows that the journal has into the page file, as far as there is room: fewer at once whenever there is none.
@@ -342,7 +363,7 @@ impl Disk {
     ///
     /// # Errors
     /// [`FileError::ReadOnly`] if that was for any other reason.
-    fn after_no_room(&self, core: &mut Core, error: &CatalogError) -> Result<(), FileError> {
+    pub(crate) fn after_no_room(&self, core: &mut Core, error: &CatalogError) -> Result<(), FileError> {
         if !self.pages.is_full() {
             return Err(core.fail(with_sources(error)));
         }
@@ -431,7 +452,7 @@ impl Disk {
     }
 
     /// Brings into the catalog what slabs have taken.
-    fn apply_slabs(&self, core: &mut Core) {
+    pub(crate) fn apply_slabs(&self, core: &mut Core) {
         let taken = guard(&self.space).take_recorded();
         core.apply(taken);
     }
@@ -478,7 +499,7 @@ pub(crate) fn unless_full(checkpointed: Result<(), FileError>) -> Result<(), Fil
 /// Nobody has counted the free pages of the catalog yet.
 pub(crate) const UNCOUNTED: u64 = u64::MAX;
 /// Pages of the catalog's file that are none of its tables: the database's header, and its regions', of 4 GiB each.
-const PAGES_APART: u64 = 16;
+pub(crate) const PAGES_APART: u64 = 16;
 /// What may wait in the journal is in fewer entries, each of an eighth of it.
 const KEPT_ENTRIES_MAX: usize = 8;
 /// An entry that found no room finds some after the journal was emptied, unless others fill it first.

@@ -350,6 +350,9 @@ impl Disk {
                 // What cannot be flushed takes its worst in the sum below.
                 let _ = self.flush_all(&flushing);
                 self.checkpoint(&flushing)?;
+                if is_tight(&guard(&self.core))? {
+                    self.shrink_for_room(&flushing)?;
+                }
                 return match is_tight(&guard(&self.core))? {
                     true => Err(FileError::NoSpace),
                     false => Ok(()),
@@ -613,15 +616,21 @@ impl Disk {
         let holes = {
             let core = guard(&self.core);
             core.file(inode)?;
-            let holes = self.holes(&core, inode, offset / BYTES..end.div_ceil(BYTES))?;
+            self.holes(&core, inode, offset / BYTES..end.div_ceil(BYTES))?
+        };
+        let lacks_room = || {
+            let core = guard(&self.core);
             let missing: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
             // What waits still takes its worst.
             let worst = self.worst(core.nodes.waiting + missing, core.nodes.clusters + holes.len() as u64);
-            if missing > 0 && worst > self.usable(&guard(&self.space)) {
-                return Err(FileError::NoSpace);
-            }
-            holes
+            missing > 0 && worst > self.usable(&guard(&self.space))
         };
+        if lacks_room() {
+            self.shrink_for_room(&flushing)?;
+        }
+        if lacks_room() {
+            return Err(FileError::NoSpace);
+        }
         let promised_max = PROMISES_AT_ONCE * u64::from(self.shape.data);
         for hole in holes {
             for first in (hole.start..hole.end).step_by(promised_max as usize) {

@@ -316,7 +316,8 @@ impl Disk {
         rested.and(device.rest().map_err(|error| FileError::ReadOnly { why: with_sources(&error) }))
     }
 
-    /// Flushes what has waited long enough, and makes a checkpoint when one is due, at once where the device has lost
+    /// Flushes what has waited long enough, and makes a checkpoint when one is due, behind which the catalog gives back what it needs no more;
+    /// at once where the device has lost
     /// something: what memory has is written again then. To be called every second or so; a
     /// disk that is never tended loses no more in a crash than what was not synced, but more of that.
     ///
@@ -366,6 +367,7 @@ impl Disk {
         if due || heavy || journal_filled {
             unless_full(self.checkpoint(&flushing))?;
             flushing.tended.checkpointed = now;
+            unless_full(self.shrink_if_loose(&flushing))?;
         }
         flushed?;
         Ok(match waits {

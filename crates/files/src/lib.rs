@@ -39,6 +39,7 @@ mod replay;
 mod run;
 mod scrub;
 mod seen;
+mod shrink;
 mod slab;
 mod space;
 mod state;

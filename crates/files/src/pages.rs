@@ -4,6 +4,7 @@
 //! open --write--> dirty (in memory) --sync, or too many--> written --sync--> synced
 //!   any --error of the device, or damage--> stopped
 //!   any --no room--> stopped, full --PageFile::recover--> synced, as of the last sync
+//!   synced --PageFile::sync_both--> synced, both header slots --PageFile::give_back--> synced, with fewer slabs
 //! ```
 //!
 //! Invariants:
@@ -21,7 +22,9 @@
 //!    moment, so the database may be opened anew at once.
 //!
 //! A slab is taken when a page is written that no slab holds, not when the file gets longer: the database doubles its
-//! file to have room, and the sectors are better used for files.
+//! file to have room, and the sectors are better used for files. Of the last slabs those go that no page is written of, once the database has
+//! cut its file: a page has no sum from then on. Before that both header slots are written, so that also where the newest header is lost
+//! the other one reaches no page of theirs.
 //!
 //! On a pair of drives, pages that were written lately stay in memory too: those that the pair loses with its solid-state drive are read from
 //! there and written again ([`PageFile::keep_lost`]).
@@ -51,6 +54,7 @@ use self::header::{FILE_BYTES_MAX, FIRST_PAGE_BYTES, Header};
 use self::sums::{UNWRITTEN, encode_sums, page_sum, parse_sums, sums_in};
 use crate::copies::{Access, Copies, Scope};
 use crate::error::{Damage, DiskError};
+use crate::shrink::spare_of;
 use crate::slab::{SUMS, Slab};
 use crate::superblock::{SLABS_MAX, SharedSuperblock, Superblock};
 
@@ -180,6 +184,64 @@ impl PageFile {
         self.state().capacity()
     }
 
+    /// How many of the last slabs have no page that is written, where the others have room for [`spare_of`] pages more. The first slab stays.
+    pub fn idle_slabs(&self) -> usize {
+        let state = self.state();
+        let end = state.written_end();
+        let needed = end + spare_of(end);
+        state.slabs.iter().skip(1).rev().take_while(|held| held.first_page >= needed).count()
+    }
+
+    /// How many of the last slabs would be idle if the file had so many pages.
+    pub fn slabs_behind(&self, pages: u64) -> usize {
+        self.state().slabs.iter().skip(1).rev().take_while(|held| held.first_page >= pages).count()
+    }
+
+    /// The last `count` slabs.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn last_slabs(&self, count: usize) -> Vec<Slab> {
+        let state = self.state();
+        state.slabs[state.slabs.len() - count..].iter().map(|held| held.slab).collect()
+    }
+
+    /// Syncs until both header slots are of the file as it is: then no header that may be found reaches a page that it does not have.
+    ///
+    /// # Errors
+    /// [`DiskError::Device`], [`DiskError::Stopped`].
+    pub fn sync_both(&self) -> Result<(), DiskError> {
+        self.stopping(|| {
+            for _ in 0..2 {
+                self.state_mut().header_changed = true;
+                self.sync()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives the last `count` slabs back: the superblock names them no more. Who calls has called [`PageFile::sync_both`], and the database has done
+    /// nothing since.
+    ///
+    /// # Errors
+    /// [`DiskError::Device`], [`DiskError::Stopped`]; then the superblock may name them or not.
+    ///
+    /// # Panics
+    /// If a page of them is written, or the first slab is one of them.
+    pub fn give_back(&self, count: usize) -> Result<(), DiskError> {
+        self.stopping(|| {
+            let _syncing = self.shared.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state_mut();
+            let left = state.slabs.len().checked_sub(count).filter(|left| *left > 0).expect("the first slab stays");
+            let capacity = state.slabs[left].first_page;
+            assert!(state.written_end() <= capacity, "a page of a slab that is given back is written");
+            self.shared.superblock.store(|superblock| superblock.slabs.truncate(left))?;
+            state.slabs.truncate(left);
+            state.written_lately.retain(|(page, _)| *page < capacity);
+            Ok(())
+        })
+    }
+
     /// Pages that were written since this was asked last: the database has taken no more than these.
     pub fn take_written(&self) -> u64 {
         self.shared.written.swap(0, Ordering::Relaxed)
@@ -301,8 +363,13 @@ impl PageFile {
         }
     }
 
-    /// Does an operation, and stops for good if it fails.
+    /// Does an operation of the database, and stops for good if it fails.
     fn run<T>(&self, operation: impl FnOnce() -> Result<T, DiskError>) -> io::Result<T> {
+        self.stopping(operation).map_err(DiskError::into_io)
+    }
+
+    /// Does an operation, and stops for good if it fails.
+    fn stopping<T>(&self, operation: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {
         let result = self.check_running().and_then(|()| operation());
         if let Err(DiskError::CatalogFull { .. }) = result {
             self.shared.full.store(true, Ordering::Release);
@@ -310,7 +377,7 @@ impl PageFile {
         if result.is_err() {
             self.shared.stopped.store(true, Ordering::Release);
         }
-        result.map_err(DiskError::into_io)
+        result
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -575,6 +642,16 @@ impl fmt::Debug for PageFile {
 impl State {
     fn capacity(&self) -> u64 {
         self.slabs.last().map_or(0, Held::end)
+    }
+
+    /// Behind the last page that is written, on the device or in memory.
+    fn written_end(&self) -> u64 {
+        let dirty = self.dirty.last_key_value().map_or(0, |(page, _)| page + 1);
+        let written = |held: &Held| {
+            let last = held.sums.iter().rposition(|sum| *sum != UNWRITTEN)?;
+            Some(held.first_page + last as u64 + 1)
+        };
+        dirty.max(self.slabs.iter().rev().find_map(written).unwrap_or(1))
     }
 
     /// The slab of a page below the capacity.

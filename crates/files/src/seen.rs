@@ -11,6 +11,7 @@ use claystone_group::{GroupShape, StatisticsNow};
 use claystone_model::{Estimate, loss_chance, parity_of_group};
 
 use crate::catalog::Catalog;
+use crate::commit::unless_full;
 use crate::disk::{Disk, guard};
 use crate::error::DiskError;
 use crate::{Change, FileError, Table, keys};
@@ -186,6 +187,7 @@ impl Disk {
             self.commit_flushing(&flushing)?;
         } else {
             checkpointed?;
+            unless_full(self.shrink_if_loose(&flushing))?;
         }
         kept
     }

@@ -5,6 +5,8 @@
 //! ```text
 //! free --reserve--> reserved --take--> in use --give--> given back --reopen--> free
 //!                   reserved --unreserve--> free
+//! free --take_slab--> a slab --list_slab--> a slab, and in the table --open_slab--> free
+//!                             a slab, and in the table --withhold--> a slab
 //! ```
 //!
 //! Invariants:
@@ -13,6 +15,8 @@
 //! 2. Sectors given back are not reserved before [`SpaceMap::reopen`], which a checkpoint calls: no journal entry that
 //!    could be replayed names them.
 //! 3. No two rows touch or overlap.
+//! 4. Sectors of a slab that is given back are in the table first, and reserved only when no superblock names them
+//!    any more: whoever opens the disk takes off the table what the superblock names, so a power cut in between loses none.
 //!
 //! *Spare.* A gap of a stated length stays in one piece, or where there is none, the largest: for slabs of the catalog that what frees space
 //! needs. Files, and slabs for anything else, get what leaves such a gap ([`SpaceMap::reserve_beside_spare`]).
@@ -45,6 +49,7 @@ pub(crate) struct SpaceMap {
     given_sectors: u64,
     spare: u64,
     slabs_leave: u64,
+    slabs_leave_room: u64,
 }
 
 impl SpaceMap {
@@ -62,6 +67,7 @@ impl SpaceMap {
             given_sectors: 0,
             spare: 0,
             slabs_leave: 0,
+            slabs_leave_room: 0,
         };
         for row in rows {
             map.rows.insert(row.first.0, row.sectors);
@@ -220,10 +226,36 @@ impl SpaceMap {
     /// [`SpaceMap::take_recorded`], and until that is applied, [`SpaceMap::withhold`] makes up for it.
     pub fn take_slab(&mut self, sectors: u64) -> Option<SectorRange> {
         let range = self.reserve_leaving(self.slabs_leave, sectors)?;
+        if self.open_room < self.slabs_leave_room {
+            self.unreserve(range);
+            return None;
+        }
         let mut changes = std::mem::take(&mut self.recorded);
         self.take(range, &mut changes);
         self.recorded = changes;
         Some(range)
+    }
+
+    /// Puts the sectors of a slab that is to be given back into the table, and adds what that changes there. Nobody gets them before
+    /// [`SpaceMap::open_slab`]; [`SpaceMap::withhold`] takes them out again.
+    ///
+    /// # Panics
+    /// If one is free already.
+    pub fn list_slab(&mut self, range: SectorRange, changes: &mut Vec<Change>) {
+        self.give(range, changes);
+        // No entry of the journal names them: they were free when they became the slab's.
+        self.given.pop();
+        self.given_sectors -= range.sectors;
+    }
+
+    /// The superblock names a slab no more: its sectors can be reserved.
+    pub fn open_slab(&mut self, range: SectorRange) {
+        self.open_merge(range);
+    }
+
+    /// From now on slabs leave room for so many data sectors, in whatever pieces: those that wait and were promised it.
+    pub fn let_slabs_leave_room(&mut self, sectors: u64) {
+        self.slabs_leave_room = sectors;
     }
 
     /// The changes of the table that slabs made.
@@ -378,6 +410,36 @@ mod tests {
         assert_eq!((map.take_slab(5), map.reserve_beside_spare(5)), (None, None));
         map.let_slabs_leave(Some(0));
         assert_eq!(map.take_slab(40), Some(range(90, 40)));
+    }
+
+    #[test]
+    fn a_slab_that_is_given_back_is_in_the_table_first_and_free_later() {
+        let mut map = SpaceMap::new(SHAPE, [range(0, 100)]);
+        let slab = map.take_slab(40).expect("free");
+        let mut changes = map.take_recorded();
+        map.list_slab(slab, &mut changes);
+        assert_eq!(map.rows().collect::<Vec<_>>(), [range(0, 100)]);
+        map.reopen();
+        assert_eq!((map.open_sectors(), map.given_sectors(), map.largest()), (60, 0, 60), "no checkpoint gives it out");
+        map.withhold(slab, &mut changes);
+        assert_eq!(map.rows().collect::<Vec<_>>(), [range(40, 60)]);
+        assert_eq!(map.open_sectors(), 60);
+        map.list_slab(slab, &mut changes);
+        map.open_slab(slab);
+        assert_eq!((map.open_sectors(), map.largest(), map.open_room()), (100, 100, 82));
+        let mut table = BTreeMap::from([(0u64.to_be_bytes().to_vec(), 100u64.to_le_bytes().to_vec())]);
+        apply(&mut table, changes);
+        assert_eq!(table, BTreeMap::from([(0u64.to_be_bytes().to_vec(), 100u64.to_le_bytes().to_vec())]));
+    }
+
+    #[test]
+    fn a_slab_leaves_room_for_what_waits() {
+        let mut map = SpaceMap::new(SHAPE, [range(0, 120)]);
+        map.let_slabs_leave_room(60);
+        assert_eq!((map.take_slab(49), map.open_sectors()), (None, 120));
+        assert_eq!(map.take_slab(48), Some(range(0, 48)));
+        map.let_slabs_leave_room(0);
+        assert_eq!(map.take_slab(49), Some(range(48, 49)));
     }
 
     #[test]

@@ -67,6 +67,7 @@ enum Step {
     Change(Change),
     Plan(Vec<Change>),
     Checkpoint(Option<Change>),
+    Compact { while_somebody_reads: bool },
     Reopen,
 }
 
@@ -85,6 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => change().prop_map(Step::Change),
         4 => prop::collection::vec(change(), 0..12).prop_map(Step::Plan),
         2 => prop::option::of(change()).prop_map(Step::Checkpoint),
+        1 => any::<bool>().prop_map(|while_somebody_reads| Step::Compact { while_somebody_reads }),
         1 => Just(Step::Reopen),
     ]
 }
@@ -171,6 +173,10 @@ proptest! {
                     prop_assert_eq!(catalog.overlay_bytes(), 0);
                     held = model.clone();
                 }
+                Step::Compact { while_somebody_reads } => {
+                    let reading = while_somebody_reads.then(|| catalog.pin().expect("memory reads"));
+                    prop_assert_eq!(catalog.compact().expect("memory takes writes"), reading.is_none());
+                }
                 Step::Reopen => {
                     drop(catalog);
                     catalog = Catalog::open(device.clone(), CACHE_BYTES).expect("memory opens");
@@ -184,6 +190,51 @@ proptest! {
 
 fn put(key: &[u8]) -> Change {
     Change { table: Table::Inodes, key: key.to_vec(), value: Some(vec![1; 10]) }
+}
+
+#[test]
+fn what_was_deleted_makes_the_file_shorter() {
+    let device = Shared::default();
+    let mut catalog = Catalog::open(device.clone(), CACHE_BYTES).expect("memory opens");
+    let keys = (0..3000_u64).map(u64::to_be_bytes);
+    catalog.apply(keys.clone().map(|key| Change {
+        table: Table::Inodes,
+        key: key.to_vec(),
+        value: Some(vec![1; 2000]),
+    }));
+    catalog.checkpoint(&[]).expect("memory takes writes");
+    assert_eq!((catalog.slack().bytes, catalog.slack().is_known), (0, false));
+    let long = device.len().expect("memory");
+    catalog.apply(keys.skip(3).map(|key| Change { table: Table::Inodes, key: key.to_vec(), value: None }));
+    catalog.checkpoint(&[]).expect("memory takes writes");
+    assert_eq!(catalog.slack().bytes, 2997 * 2008);
+    assert!(catalog.compact().expect("memory takes writes"));
+    catalog.forget_slack();
+    assert_eq!((catalog.slack().bytes, catalog.slack().is_known), (0, true));
+    let short = device.len().expect("memory");
+    assert!(short * 20 < long, "{long} bytes before and {short} after");
+    let there = catalog.range(Table::Inodes, &Span::all(), usize::MAX).expect("memory reads");
+    assert_eq!(there.len(), 3);
+}
+
+#[test]
+fn a_database_that_stopped_in_a_compaction_says_so_and_not_that_rows_are_gone() {
+    let device = Shared::default();
+    let mut catalog = Catalog::open(device.clone(), 0).expect("memory opens");
+    catalog.apply((0..2000_u64).map(|number| put(&number.to_be_bytes())));
+    catalog.checkpoint(&[]).expect("memory takes writes");
+    catalog.apply([put(b"later")]);
+    device.broken.store(true, Ordering::Relaxed);
+    assert!(catalog.compact().is_err());
+    assert_eq!(catalog.get(Table::Inodes, b"later").expect("the overlay has it"), Some(vec![1; 10]));
+    for table in [Table::Inodes, Table::Runs] {
+        assert!(catalog.get(table, &1234_u64.to_be_bytes()).is_err());
+        assert!(catalog.range(table, &Span::all(), 9).is_err());
+    }
+    device.broken.store(false, Ordering::Relaxed);
+    catalog.reopen(device, 0).expect("memory opens");
+    assert_eq!(catalog.get(Table::Inodes, &1234_u64.to_be_bytes()).expect("it reads"), Some(vec![1; 10]));
+    assert_eq!(catalog.get(Table::Runs, &1234_u64.to_be_bytes()).expect("it reads"), None);
 }
 
 #[test]

@@ -604,3 +604,97 @@ fn older_sums_do_not_take_the_place_of_newer_ones_that_fail_softly() {
         assert_eq!(rows(&open(&hand).expect("it opens")).expect("they read"), history[6]);
     });
 }
+
+fn page(number: u64, turn: u8) -> Vec<u8> {
+    vec![1 + (number % 200) as u8 + turn; SECTOR_BYTES]
+}
+
+fn at(page: u64) -> u64 {
+    page * SECTOR_BYTES as u64
+}
+
+/// A file of so many pages, synced, and then cut to 20 of them, synced once.
+fn cut(device: Arc<dyn Device>, pages: u64) -> PageFile {
+    let (file, _) = open_file(device, Access::Write).expect("the disk is whole");
+    file.set_len(at(pages)).expect("no fault is set");
+    for number in 1..pages {
+        file.write(at(number), &page(number, 0)).expect("no fault is set");
+    }
+    file.sync_data().expect("no fault is set");
+    file.set_len(at(20)).expect("no fault is set");
+    file.sync_data().expect("no fault is set");
+    file
+}
+
+fn assert_first_pages(file: &PageFile) {
+    for number in 1..20 {
+        let mut bytes = vec![0; SECTOR_BYTES];
+        file.read(at(number), &mut bytes).expect("it is there");
+        assert_eq!(bytes, page(number, 0), "page {number}");
+    }
+}
+
+#[test]
+fn slabs_behind_the_end_of_the_file_are_given_back_and_no_header_reaches_them() {
+    for is_pair in [false, true] {
+        run(1, |world| async move {
+            let hand = device(&world);
+            format(&hand, 2);
+            let drive: Arc<dyn Device> = if is_pair { Arc::new(Paired(hand.attach(), false)) } else { hand.attach() };
+            let file = cut(drive.clone(), 2500);
+            let slabs = || Superblock::load(&*hand.attach()).expect("the disk is whole").slabs;
+            let before = slabs();
+            // The second begins at page 40: what is written next has room in it.
+            let idle = file.idle_slabs();
+            assert_eq!((idle, idle), (before.len() - 2, file.slabs_behind(178)));
+            assert_eq!(file.last_slabs(idle), before[2..]);
+            let headers = || {
+                let places = [0, 1].map(|slot| Superblock::load(&*hand.attach()).expect("whole").header_slot(slot));
+                places.map(|place| {
+                    let mut bytes = vec![0; SECTOR_BYTES];
+                    hand.attach().read(place, &mut bytes, Effort::Retry).expect("the drive is there");
+                    Header::parse(file.shared.id, &bytes).expect("a header").bytes
+                })
+            };
+            assert!(headers().contains(&at(2500)), "the older one is of the longer file: {:?}", headers());
+            file.sync_both().expect("no fault is set");
+            assert_eq!(headers(), [at(20); 2]);
+            file.give_back(idle).expect("no fault is set");
+            assert_eq!(slabs(), before[..2]);
+            // Whoever has those sectors now.
+            for slab in &before[2..] {
+                hand.attach().write(slab.first, &vec![0xee; slab.sectors(2) as usize * SECTOR_BYTES]).expect("written");
+            }
+            assert_first_pages(&file);
+            file.keep_lost().expect("no fault is set");
+            let newest = file.shared.header_slots[file.state().slot];
+            drop(file);
+            // Also by the older header.
+            for copy in [0, 1] {
+                overwrite(&hand, newest.0 + copy, &[0; SECTOR_BYTES]);
+            }
+            let (file, _) = open_file(drive, Access::Write).expect("the other header is whole");
+            assert_first_pages(&file);
+            // And there may be others again.
+            file.set_len(at(3000)).expect("no fault is set");
+            file.write(at(2999), &page(2999, 1)).expect("there is room");
+            file.sync_data().expect("no fault is set");
+            assert!(slabs().len() > 2);
+            assert_first_pages(&file);
+        });
+    }
+}
+
+#[test]
+#[should_panic(expected = "a page of a slab that is given back is written")]
+fn a_slab_with_a_page_is_not_given_back() {
+    run(1, |world| async move {
+        let hand = device(&world);
+        format(&hand, 2);
+        let file = cut(hand.attach(), 2500);
+        file.set_len(at(2500)).expect("no fault is set");
+        file.write(at(2499), &page(2499, 1)).expect("there is room");
+        assert_eq!(file.idle_slabs(), 0);
+        let _ = file.give_back(1);
+    });
+}
