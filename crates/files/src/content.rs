@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. Bytes behind the end of a file are zeros, in its last sector and in every later one that has a place.
-//! 2. A write is in memory when it returns; before it is taken, there is room on the device for the worst placing.
+//! 2. A write is in memory when it returns; before it is taken, there is room on the device for the worst placing. A file that stays tiny takes
+//!    none but in the catalog, and does not wait: its bytes are in its record at once, so whatever lets it grow later asks for room with them.
 //! 3. A reader holds the gate of the file shared from the moment it learns places until it has read them. A writer of whole
 //!    sectors holds no gate: what it writes only waits. So who read a sector to change it looks again when it has the core.
 
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use claystone_env::{SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 use claystone_group::{GroupError, NOTHING_CACHED, ShownRun};
 
+use crate::commit::unless_full;
 use crate::core::Core;
 use crate::disk::{Disk, FlushLock, guard, read_gate, write_gate};
 use crate::error::with_sources;
@@ -252,6 +254,9 @@ impl Disk {
         if end > FILE_BYTES_MAX {
             return Err(FileError::TooLarge { bytes: end, bytes_max: FILE_BYTES_MAX });
         }
+        if self.write_tiny(inode, offset, bytes)? {
+            return Ok(());
+        }
         // What has a place, or room that is kept for it, takes little of the catalog, and was promised.
         let sectors = offset / BYTES..end.div_ceil(BYTES);
         let is_homeless = || guard(&self.core).homeless(inode, sectors, self.shape.data).map(|homeless| homeless > 0);
@@ -269,6 +274,52 @@ impl Disk {
             at = piece_end;
         }
         Ok(())
+    }
+
+    /// Writes into the record of a file that stays tiny, and has no sector anywhere. Returns `false` where it is no such file.
+    ///
+    /// # Errors
+    /// [`FileError::NoSpace`] if the catalog has no room; as [`Disk::commit`].
+    fn write_tiny(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<bool, FileError> {
+        let end = offset + bytes.len() as u64;
+        if !is_tiny(end) || bytes.is_empty() {
+            return Ok(false);
+        }
+        if !self.has_catalog_room() {
+            // Not for one that lies elsewhere.
+            if self.tiny_record(&guard(&self.core), inode, end)?.is_none() {
+                return Ok(false);
+            }
+            self.assert_catalog_room()?;
+        }
+        let heavy = {
+            let mut core = guard(&self.core);
+            self.assert_writable(&mut core)?;
+            let Some(mut record) = self.tiny_record(&core, inode, end)? else { return Ok(false) };
+            record.bytes = record.bytes.max(end);
+            record.tail.resize(record.bytes as usize, 0);
+            record.tail[offset as usize..end as usize].copy_from_slice(bytes);
+            let now = self.now();
+            (record.modified, record.changed) = (now, now);
+            core.set_inode(inode, &record);
+            self.is_heavy(&core)
+        };
+        if heavy {
+            unless_full(self.checkpoint(&self.lock_flusher()))?;
+        }
+        Ok(true)
+    }
+
+    /// The record of a file that is tiny once it is written up to `end`, and has no sector that waits, lies in a group, or has room
+    /// promised.
+    fn tiny_record(&self, core: &Core, inode: Inode, end: u64) -> Result<Option<InodeRecord>, FileError> {
+        let record = core.file(inode)?;
+        let waits = core.nodes.find(inode).is_some_and(|node| !node.waiting.is_empty() || node.held.is_some());
+        if waits || !is_tiny(record.bytes.max(end)) {
+            return Ok(None);
+        }
+        let has_windows = !core.all_windows(inode, 0..u64::MAX, self.shape.data)?.is_empty();
+        Ok((!has_windows).then_some(record))
     }
 
     /// Puts bytes into sectors that wait; the first and the last one keep what they have beside them.
@@ -320,7 +371,10 @@ impl Disk {
     /// Flushes until these sectors of a file may wait, and there is room for the worst placing of them. Those that have a place, or
     /// room that is kept for them, need no other.
     fn make_way(&self, inode: Inode, range: Range<u64>) -> Result<(), FileError> {
-        let sectors = range.end - range.start;
+        // A tiny file's bytes come along as its first sector.
+        let has_tail = range.start > 0 && !guard(&self.core).file(inode)?.tail.is_empty();
+        let tail = u64::from(has_tail);
+        let sectors = range.end - range.start + tail;
         // The sum counts what waits and is at home too, which makes others flush sooner than they need to.
         let is_tight = |core: &Core| -> Result<bool, FileError> {
             let needed = |sectors: u64| self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2);
@@ -328,7 +382,7 @@ impl Disk {
             if needed(sectors) <= room {
                 return Ok(false);
             }
-            let homeless = core.homeless(inode, range.clone(), self.shape.data)?;
+            let homeless = core.homeless(inode, range.clone(), self.shape.data)? + tail;
             Ok(homeless > 0 && needed(homeless) > room)
         };
         for tried in 0..MAKE_WAY_TRIES {

@@ -31,15 +31,6 @@ impl Disk {
         Ok(result)
     }
 
-    /// Refuses what makes the catalog larger where there is no room for that.
-    fn assert_room(&self) -> Result<(), FileError> {
-        self.assert_catalog_room()?;
-        match self.usable(&guard(&self.space)) {
-            0 => Err(FileError::NoSpace),
-            _ => Ok(()),
-        }
-    }
-
     /// Frees a node that lost its last name, unless it is open.
     fn bury(&self, gone: Option<Gone>) -> Result<(), FileError> {
         match gone {
@@ -144,14 +135,14 @@ impl FileTree for Disk {
     }
 
     fn make(&self, directory: Inode, name: &[u8], node: &NewNode) -> Result<Attributes, FileError> {
-        self.assert_room()?;
+        self.assert_catalog_room()?;
         let (inode, record) = self.change(|view, now| namespace::make(view, directory, name, node, now))?;
         guard(&self.core).inodes += 1;
         Ok(record.attributes(inode, 0))
     }
 
     fn link(&self, inode: Inode, directory: Inode, name: &[u8]) -> Result<Attributes, FileError> {
-        self.assert_room()?;
+        self.assert_catalog_room()?;
         self.change(|view, now| namespace::link(view, inode, directory, name, now))?;
         self.attributes(inode)
     }
@@ -261,7 +252,7 @@ impl FileTree for Disk {
     }
 
     fn set_attribute(&self, inode: Inode, name: &[u8], value: &[u8], there: Option<bool>) -> Result<(), FileError> {
-        self.assert_room()?;
+        self.assert_catalog_room()?;
         self.change(|view, now| namespace::set_attribute(view, inode, name, value, there, now))
     }
 
