@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::catalog::CatalogError;
+use crate::catalog::{Catalog, CatalogError};
 use crate::core::{Core, Entry};
 use crate::disk::{Disk, FlushLock, SPARE_PAGES_MIN, guard};
 use crate::error::with_sources;
@@ -252,7 +252,7 @@ impl Disk {
 
     /// Brings the catalog into the page file, and frees the journal up to what still waits in it.
     ///
-    /// Where that finds no room, it may use half of the sectors that are spared for what frees space, and from then on nothing is taken that
+    /// Where that finds no room, it is tried again with a file that ends behind the last page in use. If there is none then, it may use half of the sectors that are spared for what frees space, and from then on nothing is taken that
     /// makes the catalog larger ([`Disk::assert_catalog_room`]). And where they do not suffice, rows that the journal has go ahead of the
     /// others, deletions first, in transactions that are as small as need be; those of one row may use all that is spared. Each takes few
     /// pages, and those that the one before last gave up are free: two small ones make all free that a large one gave up.
@@ -265,9 +265,11 @@ impl Disk {
             // synced may be there in part; the size of a file that was cut waits with its last sector.
             self.try_commit(Share::Applying)?;
         }
-        if self.checkpoint_whole()? {
-            self.catalog_full.store(false, Ordering::Release);
-            return Ok(());
+        for _ in 0..WHOLE_TRIES {
+            if self.checkpoint_whole()? {
+                self.catalog_full.store(false, Ordering::Release);
+                return Ok(());
+            }
         }
         self.catalog_full.store(true, Ordering::Release);
         let relieving = Relieving::begin(self);
@@ -369,6 +371,12 @@ impl Disk {
         }
         let opened = self.pages.recover().and_then(|()| {
             core.taken.forget();
+            // Its file may be longer than the slabs, and it takes pages there while others are free. Closing it cuts the file behind the last page in
+            // use, with pages that are free and as low as can be; if there are none for that, it is as before.
+            drop(Catalog::open(self.pages.clone(), self.tuning.catalog_cached)?);
+            if self.pages.is_full() {
+                self.pages.recover()?;
+            }
             core.catalog.reopen(self.pages.clone(), self.tuning.catalog_cached)?;
             Ok(())
         });
@@ -496,6 +504,8 @@ pub(crate) fn unless_full(checkpointed: Result<(), FileError>) -> Result<(), Fil
     }
 }
 
+/// The first may have found no room only because the database took pages behind the slabs while others were free.
+const WHOLE_TRIES: usize = 2;
 /// Nobody has counted the free pages of the catalog yet.
 pub(crate) const UNCOUNTED: u64 = u64::MAX;
 /// Pages of the catalog's file that are none of its tables: the database's header, and its regions', of 4 GiB each.

@@ -27,7 +27,7 @@ use crate::error::{DiskError, with_sources};
 use crate::grow::end_row;
 use crate::journal::{Journal, JournalPosition};
 use crate::loss::Loss;
-use crate::pages::{PageFile, SlabSource};
+use crate::pages::{InRegions, PageFile, SlabSource};
 use crate::placing::Scope;
 use crate::scrub::{Pass, Passing};
 use crate::seen::Seen;
@@ -235,7 +235,7 @@ impl Disk {
         let source = Arc::new(SpaceForSlabs(space));
         let superblock = SharedSuperblock::new(device.clone(), superblock);
         let pages = PageFile::open(copies, superblock.clone(), source)?;
-        let mut catalog = Catalog::open(pages, 4 << 20)?;
+        let mut catalog = Catalog::open(InRegions(pages), 4 << 20)?;
         catalog.apply(changes);
         let mut view = View::new(&catalog);
         let root = NewNode {

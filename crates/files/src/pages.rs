@@ -633,6 +633,41 @@ impl StorageBackend for Looked {
     }
 }
 
+/// The page file while the database is made in it: its regions get [`REGION_PAGES`] pages each.
+///
+/// In a region the database doubles what it uses, and takes pages at odd ends of that first, so that with one of 4 GiB, as it makes them, the
+/// slabs would soon be twice as long as what is in them, and where there is no room for as much, pages that there are would be of no use. Regions
+/// are filled one after the other. How long they are is a field of its header that no checksum covers; it reads that back when it has written the first
+/// header, and goes by it ever after.
+#[derive(Debug)]
+pub struct InRegions(pub PageFile);
+
+impl StorageBackend for InRegions {
+    fn len(&self) -> Result<u64, io::Error> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        let mut data = data.to_vec();
+        if offset == 0 && data.len() >= REGION_PAGES_AT + 4 {
+            data[REGION_PAGES_AT..][..4].copy_from_slice(&REGION_PAGES.to_le_bytes());
+        }
+        self.0.write(offset, &data)
+    }
+}
+
 impl fmt::Debug for PageFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageFile").field("id", &self.shared.id).finish_non_exhaustive()
@@ -754,6 +789,10 @@ fn write_empty_sums(copies: &Copies, id: DiskId, slab: Slab) -> Result<(), DiskE
     Ok(())
 }
 
+/// Pages of the database in one of its regions, 2 MiB: more than it begins with, 257, and few beside those of any slab.
+const REGION_PAGES: u32 = 512;
+/// Where its header has them, in 4 bytes: behind magic, flags, the size of pages, and pages of a region's header.
+const REGION_PAGES_AT: usize = 20;
 /// Pages in memory before a sync, 8 MiB.
 const DIRTY_PAGES_MAX: usize = 2048;
 /// Pages kept in memory after they were written, 4 MiB: what checkpoints of several minutes write, mostly.

@@ -17,6 +17,7 @@ use crate::{FileError, FileTree, Inode, Kind, NewAttributes, RenameMode, Seek};
 mod crammed;
 mod cuts;
 mod emptied;
+mod filled;
 mod pieces;
 mod promises;
 mod synced;
