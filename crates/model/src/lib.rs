@@ -46,7 +46,7 @@ pub use estimate::Estimate;
 pub use folding::{Bound, Folded, KeptMetadata, PageCosts, StripeShape, folded_updates};
 pub use heat::{chunk_writes, writes_within};
 pub use metadata::{MetadataShare, StripeRecords};
-pub use overhead::{SizeMix, SizeRange, file_sectors, mix_overhead, tree_overhead};
+pub use overhead::{SizeMix, SizeRange, file_sectors, mix_overhead, tiny_record_bytes, tree_overhead};
 pub use read_time::{GroupShape, ReadTimes, coded_read, plain_read};
 pub use reserve::{Space, coded_for_reserve, coldest_chunks};
 pub use sizing::{copies, loss_chance, parity_of_data, parity_of_group};

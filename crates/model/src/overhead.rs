@@ -27,8 +27,8 @@ pub struct SizeRange {
 }
 
 /// What a disk keeps of these files, given by their sizes in bytes, beyond their data, for each byte of it: parity, checksums
-/// of all sectors, and the copies of what lies in the catalog. Data is whole sectors, but of files that lie in the catalog bytes.
-/// What every file system keeps of a file, its names and attributes, is left out.
+/// of all sectors, and the copies of what lies in the catalog. Data is whole sectors, but of files that lie in the catalog bytes: their
+/// records count as [`tiny_record_bytes`]. Names, and attributes of other files, are left out.
 // Source: [lec §3.1]
 pub fn tree_overhead(file_bytes: &[u64], group: GroupShape, copies: u32) -> f64 {
     let sector = f64::from(SECTOR_BYTES);
@@ -36,7 +36,7 @@ pub fn tree_overhead(file_bytes: &[u64], group: GroupShape, copies: u32) -> f64 
     for &bytes in file_bytes {
         if bytes <= TINY_BYTES_MAX {
             data += bytes as f64;
-            kept += bytes as f64 * f64::from(copies);
+            kept += if bytes > 0 { tiny_record_bytes(bytes) * f64::from(copies) } else { 0.0 };
         } else {
             let (sectors, summed_in_catalog) = (bytes.div_ceil(SECTOR_BYTES.into()), cut(bytes, group).single_sectors);
             data += sectors as f64 * sector;
@@ -45,6 +45,16 @@ pub fn tree_overhead(file_bytes: &[u64], group: GroupShape, copies: u32) -> f64 
         }
     }
     if data == 0.0 { 0.0 } else { kept / data - 1.0 }
+}
+
+/// Bytes of the catalog's pages, each copy for itself, that the record of a file of so many bytes takes, with what it leaves of a page: of
+/// records as long as this one, made one after the other. Those of a disk where files come and go leave up to half of each page.
+///
+/// # Panics
+/// If such a file does not lie in the catalog.
+pub fn tiny_record_bytes(bytes: u64) -> f64 {
+    assert!(bytes <= TINY_BYTES_MAX, "a file of {bytes} bytes lies in groups");
+    f64::from(SECTOR_BYTES) / (PAGE_ROW_BYTES / (RECORD_BYTES + bytes)) as f64
 }
 
 /// Sectors of the device that a file of so many bytes takes that was written at once: data, parity and sums sectors; none where
@@ -99,6 +109,9 @@ pub(crate) fn parity_sectors(sectors: u64, group: GroupShape) -> u64 {
 const STEPS: u32 = 2000;
 /// A file of so many bytes lies in the catalog. This and the next four are those of docs/formats/disk.md and of crate `files`.
 const TINY_BYTES_MAX: u64 = 2048;
+/// Bytes of a page of the catalog that rows have, and those of a record without content: fields, key, and what the database keeps of a row.
+const PAGE_ROW_BYTES: u64 = 4092;
+const RECORD_BYTES: u64 = 96 + 8 + 8;
 /// Checksums of a sums sector.
 const SUMS_PER_SECTOR: u64 = 1020;
 /// Bytes of a checksum.
@@ -110,7 +123,7 @@ const BULK_SECTORS_MAX: u64 = 13_250;
 
 #[cfg(test)]
 mod tests {
-    use super::{SizeMix, SizeRange, file_sectors, mix_overhead, tree_overhead};
+    use super::{SizeMix, SizeRange, file_sectors, mix_overhead, tiny_record_bytes, tree_overhead};
     use crate::GroupShape;
 
     const GROUP: GroupShape = GroupShape { data: 1014, parity: 9 };
@@ -121,7 +134,10 @@ mod tests {
         const SECTOR: u64 = 4096;
         assert_eq!(tree_overhead(&[], GROUP, 2), 0.0);
         assert_eq!(tree_overhead(&[0, 0], GROUP, 2), 0.0);
-        assert_eq!((tree_overhead(&[1, 2048], GROUP, 2), file_sectors(2048, GROUP)), (1.0, 0));
+        // 36 records of 113 bytes fit into a page, and one of 2160.
+        let tiny = 2.0 * (4096.0 / 36.0 + 4096.0) / 2049.0 - 1.0;
+        assert!((tree_overhead(&[1, 2048, 0], GROUP, 2) - tiny).abs() < 1e-12);
+        assert_eq!((tiny_record_bytes(1934), tiny_record_bytes(1935), file_sectors(2048, GROUP)), (2048.0, 4096.0, 0));
         assert_eq!(file_sectors(2049, GROUP), 1 + 9);
         assert_eq!(tree_overhead(&[2049], GROUP, 3), 9.0 + 12.0 / 4096.0);
         // 1014 sums of four bytes, twice; a file of one sector more has a group more.

@@ -272,3 +272,30 @@ fn a_power_cut_while_slabs_are_given_back_loses_no_sector_and_no_row() {
     }
     assert!(operations > 30, "{operations} operations");
 }
+
+// Test of the figures of `claystone_model::tiny_record_bytes`.
+#[test]
+fn a_tiny_file_takes_of_the_catalog_what_the_model_says() {
+    const FILES: u64 = 2000;
+    let clock = Arc::new(SteppingClock::default());
+    let pages_of = |bytes: usize| {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 15));
+        let disk = formatted_usual(&device, &clock);
+        let pages = || guard(&disk.core).catalog.allocated_pages().expect("reads");
+        let before = pages();
+        for number in 0..FILES as usize {
+            let made = disk.make(Inode::ROOT, &name(number), &new_node(Kind::File, 0o600)).expect("made");
+            disk.write(made.inode, 0, &vec![1; bytes]).expect("written");
+        }
+        disk.checkpoint(&disk.lock_flusher()).expect("made");
+        (pages() - before) as f64
+    };
+    // Names, attributes, and what the database keeps for itself.
+    let empty = pages_of(0);
+    for bytes in [100, 600, 1500, 1900, 2048] {
+        let model = claystone_model::tiny_record_bytes(bytes) - claystone_model::tiny_record_bytes(0);
+        let expected = model * FILES as f64 / SECTOR_BYTES as f64;
+        let found = pages_of(bytes as usize) - empty;
+        assert!((0.95..1.1).contains(&(found / expected)), "{bytes} bytes: {found} pages, {expected} expected");
+    }
+}
