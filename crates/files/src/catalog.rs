@@ -16,7 +16,10 @@ use std::cmp::Ordering;
 use std::iter::Peekable;
 
 use claystone_env::SECTOR_BYTES;
-use redb::{CompactionError, Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
+use redb::{
+    CompactionError, Database, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata, StorageBackend, TableDefinition,
+    TableError,
+};
 
 use crate::error::with_sources;
 use crate::keys::Span;
@@ -74,13 +77,14 @@ pub(crate) struct Catalog {
     slack: Slack,
 }
 
-/// What the base has lost since somebody looked how much of it is free.
+/// What the base has lost since it was compacted, or since somebody saw that it need not be.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Slack {
     /// Bytes of rows that it lost, those that it got taken off: about that much of its pages has become free.
     pub bytes: u64,
-    /// Whether somebody looked since it was opened. Before that, any part of it may be free.
-    pub is_known: bool,
+    /// Pages that it used when somebody counted them, and those that `bytes` had made free by then. `None` where nobody did since it was
+    /// opened: before that, any part of it may have become free.
+    pub counted: Option<u64>,
 }
 
 impl Slack {
@@ -280,9 +284,28 @@ impl Catalog {
         self.slack
     }
 
-    /// Somebody looked at how much of the base is free.
-    pub(crate) fn forget_slack(&mut self) {
-        self.slack = Slack { bytes: 0, is_known: true };
+    /// Somebody counted the pages that it uses, and leaves those that became free where they are.
+    pub(crate) fn keep_slack(&mut self, used: u64) {
+        self.slack.counted = Some(used + self.slack.pages());
+    }
+
+    /// It was compacted, or needs not be; so many pages are in use.
+    pub(crate) fn forget_slack(&mut self, used: u64) {
+        self.slack = Slack { bytes: 0, counted: Some(used) };
+    }
+
+    /// Rows of the base: it uses hardly more pages than that.
+    ///
+    /// # Errors
+    /// [`CatalogError::Read`], [`CatalogError::Stopped`].
+    pub(crate) fn rows(&self) -> Result<u64, CatalogError> {
+        let mut rows = 0;
+        for table in TABLES {
+            if let Some(base) = self.base_table(table)? {
+                rows += base.len().map_err(|source| unread(table, source))?;
+            }
+        }
+        Ok(rows)
     }
 
     /// About how much memory the overlay takes: when to checkpoint.

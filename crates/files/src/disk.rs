@@ -31,6 +31,7 @@ use crate::pages::{InRegions, PageFile, SlabSource};
 use crate::placing::Scope;
 use crate::scrub::{Pass, Passing};
 use crate::seen::Seen;
+use crate::shrink::COMPACTED_UNASKED_PAGES_MAX;
 use crate::slab::{SUMS, Slab};
 use crate::space::SpaceMap;
 use crate::superblock::{COPIES_MAX, SharedSuperblock, Superblock};
@@ -367,7 +368,7 @@ impl Disk {
         if due || heavy || journal_filled {
             unless_full(self.checkpoint(&flushing))?;
             flushing.tended.checkpointed = now;
-            unless_full(self.shrink_if_loose(&flushing))?;
+            unless_full(self.shrink_if_loose(COMPACTED_UNASKED_PAGES_MAX, &flushing))?;
         }
         flushed?;
         Ok(match waits {

@@ -14,6 +14,7 @@ use crate::catalog::Catalog;
 use crate::commit::unless_full;
 use crate::disk::{Disk, guard};
 use crate::error::DiskError;
+use crate::shrink::COMPACTED_PAGES_MAX;
 use crate::{Change, FileError, Table, keys};
 
 /// Counts as they were kept last, and when the windows of reads began.
@@ -187,7 +188,7 @@ impl Disk {
             self.commit_flushing(&flushing)?;
         } else {
             checkpointed?;
-            unless_full(self.shrink_if_loose(&flushing))?;
+            unless_full(self.shrink_if_loose(COMPACTED_PAGES_MAX, &flushing))?;
         }
         kept
     }

@@ -15,7 +15,8 @@
 //! Invariants:
 //! 1. The flusher's lock is held from the first step to the last: nobody makes a checkpoint meanwhile, so no page of an idle slab is written.
 //! 2. No file gets a sector of a slab before no superblock names it, and none is lost to both.
-//! 3. The database is compacted only where that gives back a slab, and where it uses at most [`COMPACTED_PAGES_MAX`] pages: meanwhile the disk waits.
+//! 3. The database is compacted only where that gives back a slab, and where it uses at most [`COMPACTED_PAGES_MAX`] pages, or
+//!    [`COMPACTED_UNASKED_PAGES_MAX`] where nobody lacks room: meanwhile the disk waits.
 //! 4. What is left has room for [`spare_of`] pages more, so that deleting needs no new slab, nor the next checkpoint one that was just given back.
 //!
 //! Left out: free pages of a catalog that uses more. They stay the catalog's, for names and small files.
@@ -25,23 +26,27 @@ use std::sync::atomic::Ordering;
 use claystone_env::SectorRange;
 
 use crate::commit::{PAGES_APART, Share, UNCOUNTED};
+use crate::core::Core;
 use crate::disk::{Disk, FlushLock, SPARE_PAGES_MIN, guard};
 use crate::error::with_sources;
 use crate::{DiskError, FileError};
 
 impl Disk {
-    /// Gives slabs back if much of the catalog became free since that was tried last.
+    /// Gives slabs back if much of the catalog became free since that was tried last, and moves at most so many pages for it.
     ///
     /// # Errors
     /// As [`Disk::shrink_catalog`].
-    pub(crate) fn shrink_if_loose(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        let freed = guard(&self.core).catalog.slack().pages();
-        let is_loose = freed >= self.pages.capacity() / LOOSE_SHARE && self.pages.slabs_behind(1) > 0;
-        let is_loose = is_loose && self.is_soon_walked(freed);
+    pub(crate) fn shrink_if_loose(&self, pages_max: u64, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let is_loose = {
+            let core = guard(&self.core);
+            let freed = core.catalog.slack().pages();
+            let is_loose = freed >= self.pages.capacity() / LOOSE_SHARE && self.pages.slabs_behind(1) > 0;
+            is_loose && self.is_soon_counted(&core, pages_max)?
+        };
         // Where a checkpoint found no room, they are of its last try, and the next one's too.
         let is_idle = self.idle_slabs() > 0 && !self.catalog_full.load(Ordering::Acquire);
         match is_loose || is_idle {
-            true => self.shrink_catalog(flushing).map(drop),
+            true => self.shrink_catalog(pages_max, flushing).map(drop),
             false => Ok(()),
         }
     }
@@ -51,33 +56,43 @@ impl Disk {
     /// # Errors
     /// As [`Disk::shrink_catalog`].
     pub(crate) fn shrink_for_room(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
-        let slack = guard(&self.core).catalog.slack();
-        let is_worth = !slack.is_known || slack.pages() >= SPARE_PAGES_MIN;
-        match is_worth && self.is_soon_walked(slack.pages()) || self.idle_slabs() > 0 {
-            true => self.shrink_catalog(flushing).map(drop),
+        let is_worth = {
+            let core = guard(&self.core);
+            let slack = core.catalog.slack();
+            let is_worth = slack.counted.is_none() || slack.pages() >= SPARE_PAGES_MIN;
+            is_worth && self.is_soon_counted(&core, COMPACTED_PAGES_MAX)?
+        };
+        match is_worth || self.idle_slabs() > 0 {
+            true => self.shrink_catalog(COMPACTED_PAGES_MAX, flushing).map(drop),
             false => Ok(()),
         }
     }
 
-    /// Gives slabs back that the catalog does not need, the last ones first. Returns whether there were any.
+    /// Gives slabs back that the catalog does not need, the last ones first, where it uses at most so many pages. Returns whether there were
+    /// any.
     ///
     /// # Errors
     /// As [`Disk::checkpoint`].
-    pub(crate) fn shrink_catalog(&self, flushing: &FlushLock<'_>) -> Result<bool, FileError> {
+    pub(crate) fn shrink_catalog(&self, pages_max: u64, flushing: &FlushLock<'_>) -> Result<bool, FileError> {
         // What was deleted lies in the database until then.
         self.checkpoint(flushing)?;
-        if self.is_soon_walked(guard(&self.core).catalog.slack().pages()) {
-            self.compact_catalog()?;
-        }
+        self.compact_catalog(pages_max)?;
         match self.idle_slabs() {
             0 => Ok(false),
             count => self.give_back_slabs(count),
         }
     }
 
-    /// Whether the catalog uses so few pages that they are soon counted, where so many have become free.
-    fn is_soon_walked(&self, freed: u64) -> bool {
-        self.pages.capacity().saturating_sub(freed) <= WALKED_PAGES_MAX
+    /// Whether the catalog uses so few pages that they are soon counted, and may be moved where at most so many are.
+    fn is_soon_counted(&self, core: &Core, pages_max: u64) -> Result<bool, FileError> {
+        let slack = core.catalog.slack();
+        Ok(match slack.counted {
+            Some(counted) => counted.saturating_sub(slack.pages()) <= pages_max,
+            None => {
+                let rows = core.catalog.rows()?;
+                self.pages.capacity().saturating_sub(slack.pages()).min(rows) <= COUNTED_PAGES_SHARE * pages_max
+            }
+        })
     }
 
     fn idle_slabs(&self) -> usize {
@@ -85,24 +100,31 @@ impl Disk {
     }
 
     /// Moves the catalog to the front of its file, where that makes a slab idle.
-    fn compact_catalog(&self) -> Result<(), FileError> {
+    fn compact_catalog(&self, pages_max: u64) -> Result<(), FileError> {
         let mut core = guard(&self.core);
         self.assert_writable(&mut core)?;
+        if !self.is_soon_counted(&core, pages_max)? {
+            return Ok(());
+        }
         let used = match core.catalog.allocated_pages() {
             Ok(allocated) => allocated + PAGES_APART,
             Err(error) => return Err(core.fail(with_sources(&error))),
         };
-        if used > COMPACTED_PAGES_MAX || self.pages.slabs_behind(used + spare_of(used)) <= self.idle_slabs() {
-            core.catalog.forget_slack();
+        if self.pages.slabs_behind(used + spare_of(used)) <= self.idle_slabs() {
+            core.catalog.forget_slack(used);
+            return Ok(());
+        }
+        if used > pages_max {
+            core.catalog.keep_slack(used);
             return Ok(());
         }
         match core.catalog.compact() {
-            Ok(true) => core.catalog.forget_slack(),
+            Ok(true) => core.catalog.forget_slack(used),
             // A scrub reads it: another time.
             Ok(false) => return Ok(()),
             Err(error) => {
                 self.after_no_room(&mut core, &error)?;
-                core.catalog.forget_slack();
+                core.catalog.forget_slack(used);
             }
         }
         // Free pages that somebody counted may be gone with the file's end.
@@ -155,8 +177,10 @@ pub(crate) fn spare_of(pages: u64) -> u64 {
 
 /// 64 MiB, m' times. Where every page has to be read and moved, and none is in memory, a hard disk takes two minutes for it, and mostly seconds.
 pub(crate) const COMPACTED_PAGES_MAX: u64 = 16_384;
-/// How much the catalog takes at most, less what it is known to have lost, that somebody walks it to count: it may have lost more before the
-/// disk was opened.
-const WALKED_PAGES_MAX: u64 = 4 * COMPACTED_PAGES_MAX;
+/// What is moved while others work and nobody lacks room: a quarter of a minute at most.
+pub(crate) const COMPACTED_UNASKED_PAGES_MAX: u64 = 2048;
+/// The pages of a catalog of which nobody knows how many it uses are counted where it has at most so many times as many rows, or pages, as may be
+/// moved: who counts them walks it.
+const COUNTED_PAGES_SHARE: u64 = 4;
 /// The part of a catalog's pages that has to become free before it is compacted unasked: so each page that is moved was paid for by deleting.
 const LOOSE_SHARE: u64 = 4;

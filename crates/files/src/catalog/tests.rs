@@ -203,14 +203,17 @@ fn what_was_deleted_makes_the_file_shorter() {
         value: Some(vec![1; 2000]),
     }));
     catalog.checkpoint(&[]).expect("memory takes writes");
-    assert_eq!((catalog.slack().bytes, catalog.slack().is_known), (0, false));
+    assert_eq!((catalog.slack().bytes, catalog.slack().counted), (0, None));
+    assert_eq!(catalog.rows().expect("memory reads"), 3000);
     let long = device.len().expect("memory");
     catalog.apply(keys.skip(3).map(|key| Change { table: Table::Inodes, key: key.to_vec(), value: None }));
     catalog.checkpoint(&[]).expect("memory takes writes");
-    assert_eq!(catalog.slack().bytes, 2997 * 2008);
+    assert_eq!((catalog.slack().bytes, catalog.rows().expect("memory reads")), (2997 * 2008, 3));
+    catalog.keep_slack(9);
+    assert_eq!((catalog.slack().bytes, catalog.slack().counted), (2997 * 2008, Some(9 + 1469)));
     assert!(catalog.compact().expect("memory takes writes"));
-    catalog.forget_slack();
-    assert_eq!((catalog.slack().bytes, catalog.slack().is_known), (0, true));
+    catalog.forget_slack(9);
+    assert_eq!((catalog.slack().bytes, catalog.slack().counted), (0, Some(9)));
     let short = device.len().expect("memory");
     assert!(short * 20 < long, "{long} bytes before and {short} after");
     let there = catalog.range(Table::Inodes, &Span::all(), usize::MAX).expect("memory reads");

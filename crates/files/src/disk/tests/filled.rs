@@ -6,6 +6,7 @@ use std::time::Duration;
 use claystone_env::{Effort, Sector};
 
 use super::*;
+use crate::shrink::COMPACTED_PAGES_MAX;
 
 const TINY: &[usize] = &[2000];
 const MIXED: &[usize] = &[100, 2000, 9000, 1000, 70_000, 300, 2048, 2049, 400_000];
@@ -212,7 +213,7 @@ fn shrink_cut_off(image: &[u8], operations: u64) -> bool {
         let before = slabs(&disk);
         assert!(before > 1, "{before} slabs");
         hand.cut_power_after(operations);
-        let done = disk.shrink_catalog(&disk.lock_flusher());
+        let done = disk.shrink_catalog(COMPACTED_PAGES_MAX, &disk.lock_flusher());
         assert!(done.is_err() || slabs(&disk) == 1, "{} slabs of {before}", slabs(&disk));
         // What became free is written at once, while a power cut may still come.
         let write = |disk: &Disk, name: &[u8]| -> Result<(), FileError> {
@@ -233,7 +234,7 @@ fn shrink_cut_off(image: &[u8], operations: u64) -> bool {
             assert!(found.iter().all(|byte| *byte == 5));
         }
         let _ = disk.unlink(Inode::ROOT, b"new");
-        disk.shrink_catalog(&disk.lock_flusher()).expect("the power is on");
+        disk.shrink_catalog(COMPACTED_PAGES_MAX, &disk.lock_flusher()).expect("the power is on");
         assert_eq!(slabs(&disk), 1);
         write(&disk, b"newer").expect("there is room");
         assert_sound(&disk);
@@ -298,4 +299,32 @@ fn a_tiny_file_takes_of_the_catalog_what_the_model_says() {
         let found = pages_of(bytes as usize) - empty;
         assert!((0.95..1.1).contains(&(found / expected)), "{bytes} bytes: {found} pages, {expected} expected");
     }
+}
+
+#[test]
+fn what_would_take_long_is_left_to_who_lacks_room() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 13));
+    let disk = formatted_usual(&device, &Arc::new(SteppingClock::default()));
+    let files = fill(&disk, TINY);
+    // Every other one stays, so that there is much to move.
+    delete(&disk, (0..files).filter(|number| number % 2 == 1));
+    let flushing = disk.lock_flusher();
+    disk.checkpoint(&flushing).expect("made");
+    let slabs = || disk.superblock.current().slabs.len();
+    let before = slabs();
+    // Counted the first time, and known then.
+    for _ in 0..2 {
+        disk.shrink_if_loose(files as u64 / 2, &flushing).expect("left");
+        assert_eq!(slabs(), before);
+    }
+    disk.shrink_for_room(&flushing).expect("moved");
+    assert!(slabs() < before, "{} slabs of {before}", slabs());
+    drop(flushing);
+    for number in (0..files).step_by(2) {
+        let file = disk.lookup(Inode::ROOT, &name(number)).expect("it is there");
+        let mut found = vec![0; 2001];
+        assert_eq!(disk.read(file.inode, 0, &mut found), Ok(2000));
+        assert!(found[..2000] == bytes_of(number, TINY));
+    }
+    assert_sound(&disk);
 }
