@@ -312,7 +312,7 @@ impl Disk {
     }
 
     /// Sees to it that slabs leave room for what waits: it was promised that. Not where what frees space may take what is spared for it.
-    fn keep_promises(&self, core: &Core) -> Result<(), FileError> {
+    pub(crate) fn keep_promises(&self, core: &Core) -> Result<(), FileError> {
         let (waiting, clusters) = (core.nodes.waiting, core.nodes.clusters);
         let room = self.room(&guard(&self.space));
         let mut promised = self.worst(waiting, clusters);

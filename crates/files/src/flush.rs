@@ -498,6 +498,7 @@ impl Disk {
             while let Some(part) = self.next_home(inode, &left)? {
                 let last = part.sectors.last().copied().unwrap_or_default();
                 left.retain(|sector| *sector > last);
+                let unsynced = self.unsynced_of(inode, &part)?;
                 let applied = match &part.window {
                     Some(window) => self.apply(inode, window, &part.sectors, choice, flushing),
                     None => Err(FileError::Lost { inode, sectors: part.sectors.len() as u64 }),
@@ -509,7 +510,14 @@ impl Disk {
                 match applied {
                     Ok(()) => {}
                     // A group that is lost leaves what is its own where it is, and the others go on.
-                    Err(error @ FileError::Lost { .. }) => result = result.and(Err(error)),
+                    Err(error @ FileError::Lost { .. }) => {
+                        let mut core = guard(&self.core);
+                        // Not before it is certain that they wait on, and that whoever waits for this flush is told so.
+                        unsynced
+                            .iter()
+                            .for_each(|(sector, version)| core.nodes.need_no_entry(inode, *sector, *version));
+                        result = result.and(Err(error));
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -547,8 +555,21 @@ impl Disk {
         Ok(Some(Part { window, sectors, versions }))
     }
 
-    /// Brings sectors that wait into a window, or into the room behind it, by way of the journal. Those of lost groups need not stay there if
-    /// nobody has synced them before: they wait as they did.
+    /// Those of `part`, with their versions, that no entry holds and nobody has synced before. One of a lost group needs none because it was to be
+    /// applied: it waits as it did. But not those that make the file longer, for a size that counts them must not be there without them.
+    fn unsynced_of(&self, inode: Inode, part: &Part) -> Result<Vec<(u64, u64)>, FileError> {
+        let Some(window) = &part.window else { return Ok(Vec::new()) };
+        let core = guard(&self.core);
+        let end = (core.stored(inode)?.bytes / SECTOR_BYTES as u64).min(window.end());
+        let node = core.nodes.find(inode);
+        let unsynced = |sector: &u64| {
+            let waiting = node?.waiting.get(sector)?;
+            (waiting.needs().is_none() && *sector < end).then_some((*sector, waiting.version))
+        };
+        Ok(part.sectors.iter().filter_map(unsynced).collect())
+    }
+
+    /// Brings sectors that wait into a window, or into the room behind it, by way of the journal.
     ///
     /// # Errors
     /// As [`Disk::apply_single`] and [`Disk::apply_bulk`].
@@ -560,34 +581,24 @@ impl Disk {
         choice: UpdateChoice,
         flushing: &FlushLock<'_>,
     ) -> Result<(), FileError> {
-        let (content, unsynced) = {
+        let content = {
             let mut core = guard(&self.core);
-            let end = core.stored(inode)?.bytes.div_ceil(SECTOR_BYTES as u64).min(window.end());
             let node = core.nodes.find(inode);
             let waiting = |sector: &u64| Some((*sector, node?.waiting.get(sector)?.clone()));
-            // A size that counts them must not be there without them.
-            let is_unsynced = |(sector, waiting): &(u64, Waiting)| waiting.needs().is_none() && *sector < end;
-            let unsynced = sectors.iter().filter_map(waiting).filter(is_unsynced);
-            let unsynced: Vec<(u64, u64)> = unsynced.map(|(sector, waiting)| (sector, waiting.version)).collect();
             let content: Vec<(u64, Waiting)> = sectors.iter().filter_map(waiting).collect();
             // The size that they make goes along.
             core.journal_waiting(inode, sectors.iter().copied());
-            (content, unsynced)
+            content
         };
         if content.is_empty() {
             return Ok(());
         }
         self.commit_flushing(flushing)?;
-        let applied = match window.run {
+        match window.run {
             Run::Promised { .. } => unreachable!("nothing is at home where there is no data"),
             Run::Single { .. } => self.apply_single(inode, window.clone(), &content, choice, flushing),
             Run::Bulk { .. } => self.apply_bulk(inode, window, &content, choice, flushing),
-        };
-        if let Err(FileError::Lost { .. }) = applied {
-            let mut core = guard(&self.core);
-            unsynced.into_iter().for_each(|(sector, version)| core.nodes.need_no_entry(inode, sector, version));
         }
-        applied
     }
 
     /// Batches of at most `most` sectors, in which they go to the groups of a window. After a crash those of a group that

@@ -192,7 +192,8 @@ impl Disk {
             waiting.map(|(sector, waiting)| (*sector, waiting.clone())).collect()
         };
         let count = (row.end - row.start) as u32;
-        if !self.is_roomy(0) {
+        // What does not wait was not counted as needing room.
+        if !self.is_roomy(u64::from(count) - snapshot.len() as u64) {
             return Ok(false);
         }
         let Some(range) = self.reserve(u64::from(count + self.shape.parity)) else { return Ok(false) };

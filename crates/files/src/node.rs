@@ -46,7 +46,7 @@ pub(crate) struct Waiting {
     pub journaled: Option<JournalPosition>,
     /// The entry that holds older bytes, where these are in none: what was synced must stay.
     pub older_journaled: Option<OlderJournaled>,
-    /// An fsync has told, or is going to tell, that these bytes are durable.
+    /// An fsync has told, or is going to tell, that these bytes are durable, or older ones.
     pub promised: bool,
 }
 
@@ -137,11 +137,12 @@ impl Node {
         self.waiting.values().filter_map(Waiting::needs).min_by_key(|at| at.sequence)
     }
 
-    /// Lets a sector wait.
+    /// Lets a sector wait. Who was promised its older bytes may be promised these: an entry that is being made takes what is newest.
     pub fn put(&mut self, sector: u64, bytes: Vec<u8>, version: u64) {
         assert_eq!(bytes.len(), SECTOR_BYTES, "a sector is written whole");
-        let older_journaled = self.waiting.get(&sector).and_then(Waiting::older);
-        let waiting = Waiting { bytes: Arc::new(bytes), version, journaled: None, older_journaled, promised: false };
+        let before = self.waiting.get(&sector);
+        let (older_journaled, promised) = (before.and_then(Waiting::older), before.is_some_and(|one| one.promised));
+        let waiting = Waiting { bytes: Arc::new(bytes), version, journaled: None, older_journaled, promised };
         if self.waiting.insert(sector, waiting).is_none() {
             self.clusters += 1;
             self.clusters -= u64::from(self.has_before(sector)) + u64::from(self.waiting.contains_key(&(sector + 1)));
@@ -203,7 +204,7 @@ impl Nodes {
         Some(&mut self.nodes.get_mut(&inode)?.held)
     }
 
-    /// Lets a sector wait.
+    /// Lets a sector wait. Who was promised its older bytes may be promised these: an entry that is being made takes what is newest.
     pub fn put(&mut self, inode: Inode, sector: u64, bytes: Vec<u8>) {
         self.versions += 1;
         let versions = self.versions;

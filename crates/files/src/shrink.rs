@@ -95,7 +95,7 @@ impl Disk {
         })
     }
 
-    fn idle_slabs(&self) -> usize {
+    pub(crate) fn idle_slabs(&self) -> usize {
         self.pages.idle_slabs()
     }
 
@@ -118,6 +118,8 @@ impl Disk {
             core.catalog.keep_slack(used);
             return Ok(());
         }
+        // It may take a slab on the way.
+        self.keep_promises(&core)?;
         match core.catalog.compact() {
             Ok(true) => core.catalog.forget_slack(used),
             // A scrub reads it: another time.
@@ -127,11 +129,15 @@ impl Disk {
                 core.catalog.forget_slack(used);
             }
         }
-        // Free pages that somebody counted may be gone with the file's end.
-        self.pages.take_written();
-        self.free_pages.store(UNCOUNTED, Ordering::Release);
+        self.uncount_pages();
         self.apply_slabs(&mut core);
         Ok(())
+    }
+
+    /// Free pages that somebody counted may be gone with the file's end.
+    fn uncount_pages(&self) {
+        self.pages.take_written();
+        self.free_pages.store(UNCOUNTED, Ordering::Release);
     }
 
     /// Gives the last slabs back, of which no page is written. Returns whether the journal had room for that.
@@ -162,6 +168,7 @@ impl Disk {
             return Ok(false);
         }
         self.pages.give_back(count).map_err(failed)?;
+        self.uncount_pages();
         let mut space = guard(&self.space);
         ranges.iter().for_each(|range| space.open_slab(*range));
         tracing::debug!(disk = %self.device.label(), slabs = count, "the catalog gave slabs back");

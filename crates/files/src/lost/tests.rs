@@ -1,7 +1,7 @@
 //! Groups of which more is lost than parity replaces, a journal that holds few sectors, and programs that write and sync on.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorRange};
@@ -395,4 +395,167 @@ fn what_an_fsync_finds_in_the_journal_stays_there() {
         let read = case.disk.read(inode, 7 * BYTES, &mut bytes).map(|_| bytes[0]);
         assert_eq!(read, if synced { Ok(9) } else { Err(FileError::Lost { inode, sectors: 1 }) });
     }
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// Calls a hook before the first write whose first sector is all `fill`.
+struct Hooked {
+    device: Arc<dyn Device>,
+    hook: Mutex<Option<(u8, Hook)>>,
+}
+
+impl Device for Hooked {
+    fn label(&self) -> String {
+        self.device.label()
+    }
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.device.read(first, into, effort)
+    }
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let hook = {
+            let mut hook = self.hook.lock().expect("whole");
+            let is_it = hook.as_ref().is_some_and(|(fill, _)| bytes[..SECTOR_BYTES].iter().all(|byte| byte == fill));
+            if is_it { hook.take() } else { None }
+        };
+        if let Some((_, hook)) = hook {
+            hook();
+        }
+        self.device.write(first, bytes)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.device.sync()
+    }
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+}
+
+/// While one sector of a flush moves, another one is written again: its older bytes are promised with it.
+fn rewritten_while_others_move(by_fsync: bool) {
+    let mut case = Case::new(1 << 14, &[300], 1);
+    let inode = *case.files.keys().next().expect("one");
+    case.lose(&[1, 4, 6]);
+    let Case { hand, device, disk, .. } = case;
+    drop((disk, device));
+    let device = Arc::new(Hooked { device: hand.attach(), hook: Mutex::new(None) });
+    let tuning = Tuning { apply_sectors_max: 16, bulk_sectors_max: 100, ..Tuning::default() };
+    let disk = Disk::open(device.clone(), Arc::new(SteppingClock::default()), tuning).expect("opens");
+    let disk = Arc::new(disk);
+    for group in 0..20 {
+        disk.write(inode, (10 * group + 4) * BYTES, &[0x51 + group as u8; SECTOR_BYTES]).expect("written");
+    }
+    let other = disk.clone();
+    let hook: Hook = Box::new(move || {
+        other.write(inode, 14 * BYTES, &[0xaa; SECTOR_BYTES]).expect("written");
+    });
+    *device.hook.lock().expect("whole") = Some((0x51, hook));
+    let synced = if by_fsync { disk.sync(inode) } else { disk.sync_all() };
+    assert_eq!(synced, Ok(()));
+    assert!(device.hook.lock().expect("whole").is_none(), "the hook was called");
+    disk.checkpoint(&disk.lock_flusher()).expect("made");
+    hand.crash();
+    drop(disk);
+    drop(device);
+    let (_, disk) = opened(&hand);
+    let mut bytes = [0; SECTOR_BYTES];
+    let read = disk.read(inode, 14 * BYTES, &mut bytes).map(|_| bytes[0]);
+    assert!(matches!(read, Ok(0x52 | 0xaa)), "fsync {by_fsync}: {read:?}");
+}
+
+#[test]
+fn what_was_synced_stays_though_it_is_written_while_others_move() {
+    rewritten_while_others_move(true);
+    rewritten_while_others_move(false);
+}
+
+#[test]
+fn a_promise_holds_for_what_is_written_before_the_entry_is_made() {
+    let case = Case::new(1 << 13, &[100], 5);
+    let inode = *case.files.keys().next().expect("there is one");
+    let windows = guard(&case.disk.core).windows(inode, 0..100, DATA as u32).expect("they read");
+    let Run::Bulk { run } = windows[0].run else { panic!("one bulk run: {windows:?}") };
+    case.hand
+        .make_lost(run.first.0..run.first.0 + BulkRun::sectors_total(run.groups(case.disk.shape), case.disk.shape));
+    let mut case = case.close();
+    case.fill_up();
+    case.write(inode, 7, 8);
+    // fsync, under the core's lock.
+    {
+        let mut core = guard(&case.disk.core);
+        core.nodes.promise(inode, &[]);
+        core.nodes.promise(inode, &[7]);
+        core.journal_waiting(inode, [7]);
+    }
+    // Another writer, before the entry is made.
+    case.write(inode, 7, 9);
+    // A flush: `apply`, under the core's lock.
+    let version = guard(&case.disk.core).nodes.find_waiting(inode, 7).expect("it waits").version;
+    assert!(guard(&case.disk.core).nodes.find_waiting(inode, 7).expect("it waits").needs().is_none());
+    // fsync: the entry. It tells success.
+    case.disk.commit().expect("as fsync does");
+    // The flush found the group lost.
+    guard(&case.disk.core).nodes.need_no_entry(inode, 7, version);
+    let flushed = case.disk.flush_all(&case.disk.lock_flusher());
+    assert!(matches!(flushed, Err(FileError::Lost { .. })), "{flushed:?}");
+    case.disk.checkpoint(&case.disk.lock_flusher()).expect("made");
+    let case = case.crash();
+    let mut bytes = [0; SECTOR_BYTES];
+    let read = case.disk.read(inode, 7 * BYTES, &mut bytes).map(|_| bytes[0]);
+    assert!(matches!(read, Ok(8 | 9)), "{read:?}");
+}
+
+/// What is moved takes others along, which were not counted as needing room.
+fn full_of_what_waits(loses: bool) {
+    let hand = SimDevice::alone("d", HddModel::new(1 << 13), 3);
+    let (clock, random) = (SteppingClock::default(), HostRandom::from_system().expect("the system's"));
+    let (soft_failures, loss_target, label) = (1e-3, 1e-6, String::new());
+    let format = Format { data: 200, parity: 2, copies: 2, soft_failures, loss_target, label };
+    Disk::format_with_journal(&hand.attach(), &format, 64, &clock, &random).expect("formatted");
+    let open = || Disk::open(hand.attach(), Arc::new(SteppingClock::default()), Tuning::default()).expect("opens");
+    let disk = open();
+    let a = disk.make(Inode::ROOT, b"a", &new_node(Kind::File, 0o600)).expect("made").inode;
+    let b = disk.make(Inode::ROOT, b"b", &new_node(Kind::File, 0o600)).expect("made").inode;
+    disk.write(a, 0, &vec![1; 200 * SECTOR_BYTES]).expect("written");
+    disk.sync_all().expect("synced");
+    let windows = guard(&disk.core).windows(a, 0..u64::MAX, 200).expect("they read");
+    let Run::Single { place, .. } = windows[0].run else { panic!("{windows:?}") };
+    if loses {
+        hand.make_lost(place.first.0 + 197..place.first.0 + 200);
+    }
+    disk.close().expect("closed");
+    let disk = open();
+    if loses {
+        let mut bytes = [0; SECTOR_BYTES];
+        disk.read(a, 198 * BYTES, &mut bytes).expect_err("lost");
+    }
+    // What is at home, and cannot be given parity: it is itself lost, beside another.
+    disk.write(a, 190 * BYTES, &[2; SECTOR_BYTES]).expect("written");
+    if loses {
+        hand.make_lost(place.first.0 + 190..place.first.0 + 191);
+    }
+    let mut at = 0;
+    loop {
+        let roomy = {
+            let core = guard(&disk.core);
+            disk.worst(core.nodes.waiting + 1, core.nodes.clusters + 2) <= disk.room(&guard(&disk.space))
+        };
+        if !roomy {
+            break;
+        }
+        disk.write(b, at * BYTES, &[3; SECTOR_BYTES]).expect("there is room");
+        at += 1;
+    }
+    assert!(guard(&disk.core).nodes.waiting > at);
+    let synced = disk.sync_all();
+    assert_eq!(synced, Ok(()), "what was taken has room");
+}
+
+#[test]
+fn what_moves_takes_no_room_that_others_were_promised() {
+    full_of_what_waits(false);
+    full_of_what_waits(true);
 }
