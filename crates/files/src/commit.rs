@@ -311,10 +311,14 @@ impl Disk {
         Ok(true)
     }
 
-    /// Sees to it that slabs leave room for what waits: it was promised that. Not where what frees space may take what is spared for it.
+    /// Sees to it that slabs leave room for what waits, which was promised that, beside what is kept for the catalog: files cannot have that. Where
+    /// the catalog finds no room otherwise, slabs may use what is kept.
     pub(crate) fn keep_promises(&self, core: &Core) -> Result<(), FileError> {
         let (waiting, clusters) = (core.nodes.waiting, core.nodes.clusters);
-        let room = self.room(&guard(&self.space));
+        let (room, open_room) = {
+            let space = guard(&self.space);
+            (self.room(&space), space.open_room())
+        };
         let mut promised = self.worst(waiting, clusters);
         if promised > room {
             // What has a place, or room that is kept for it, needs no other; there is time to look, for so much does not wait often.
@@ -325,9 +329,16 @@ impl Disk {
                     homeless += core.homeless(inode, row, self.shape.data)?;
                 }
             }
-            promised = self.worst(homeless, clusters.min(homeless)).min(room);
+            promised = self.worst(homeless, clusters.min(homeless));
         }
-        guard(&self.space).let_slabs_leave_room(promised);
+        let left = match promised {
+            0 => 0,
+            _ if !self.catalog_full.load(Ordering::Acquire) => promised + self.kept(),
+            _ if promised <= open_room => promised,
+            // What was promised more than there is cannot be placed: then the catalog goes first.
+            _ => room,
+        };
+        guard(&self.space).let_slabs_leave_room(left);
         Ok(())
     }
 

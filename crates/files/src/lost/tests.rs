@@ -1,8 +1,8 @@
 //! Groups of which more is lost than parity replaces, a journal that holds few sectors, and programs that write and sync on.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, SECTOR_BYTES, Sector, SectorRange};
 use claystone_group::BulkRun;

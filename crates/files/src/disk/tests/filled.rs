@@ -354,3 +354,51 @@ fn pages_that_were_counted_as_free_go_with_slabs() {
     let known = disk.free_pages.load(Ordering::Acquire);
     assert!(known == UNCOUNTED || known <= left);
 }
+
+/// Files wait for all the room that there is, and then names and tiny files take the catalog's.
+fn fill_to_the_brim(sectors: u64, sizes: &[usize], checkpoints: bool) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(sectors));
+    let clock = Arc::new(SteppingClock::default());
+    let disk = formatted_usual(&device, &clock);
+    let large = disk.make(Inode::ROOT, b"large", &new_node(Kind::File, 0o600)).expect("made").inode;
+    let mut at = 0;
+    loop {
+        let roomy = {
+            let core = guard(&disk.core);
+            disk.worst(core.nodes.waiting + 1, core.nodes.clusters + 2) <= disk.room(&guard(&disk.space))
+        };
+        if !roomy {
+            break;
+        }
+        disk.write(large, at, &[9; SECTOR_BYTES]).expect("there is room");
+        at += SECTOR_BYTES as u64;
+    }
+    let mut files = 0;
+    loop {
+        let made = disk.make(Inode::ROOT, &name(files), &new_node(Kind::File, 0o600));
+        let size = sizes[files % sizes.len()];
+        let made = made.and_then(|made| match size {
+            0 => Ok(()),
+            _ => disk.write(made.inode, 0, &vec![1; size]),
+        });
+        if made.is_err() {
+            break;
+        }
+        files += 1;
+        if checkpoints && files % 50 == 0 {
+            let _ = disk.checkpoint(&disk.lock_flusher());
+        }
+        if files > 20_000 {
+            break;
+        }
+    }
+    assert_eq!(disk.sync_all(), Ok(()), "what was taken has room");
+    assert_eq!(guard(&disk.core).nodes.waiting, 0);
+    assert_sound(&disk);
+}
+
+#[test]
+fn the_catalog_takes_no_room_that_waiting_files_were_promised() {
+    fill_to_the_brim(1 << 14, TINY, true);
+    fill_to_the_brim(1 << 13, &[0], true);
+}
