@@ -8,13 +8,10 @@
 //! 2. Bytes beyond a buffer's end are neither read nor written: a last short vector is masked.
 //! 3. All sources of a column are read before its targets are written.
 
-use std::arch::{
-    asm,
-    x86_64::{
-        __m512i, __mmask64, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
-        _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
-        _mm512_ternarylogic_epi64, _mm512_xor_si512,
-    },
+use std::arch::x86_64::{
+    __m512i, __mmask64, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
+    _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64,
+    _mm512_xor_si512,
 };
 
 use super::{
@@ -243,37 +240,10 @@ pub(super) unsafe fn add_two<const ROWS: usize, const UNROLL: usize, const PLAIN
         // SAFETY: the caller's.
         let (by_a, by_b) = unsafe { (broadcast(*by_a.add(row)), broadcast(*by_b.add(row))) };
         for (u, sum) in sums.iter_mut().enumerate() {
-            if PLAIN && row == 0 {
-                *sum = add_three(*sum, a[u], b[u]);
-            } else {
-                *sum = add_products(*sum, [a[u], b[u]], [by_a, by_b]);
-            }
+            let (a, b) = if PLAIN && row == 0 { (a[u], b[u]) } else { (times(a[u], by_a), times(b[u], by_b)) };
+            *sum = add_three(*sum, a, b);
         }
     }
-}
-
-/// sum + by_a * a + by_b * b, in these three instructions: of 16 sums, eight values and two matrices the compiler moves every
-/// other sum to another register, or to memory and back, which takes a tenth of the time of `clay:16+4:19`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,gfni")]
-fn add_products(mut sum: __m512i, [a, b]: [__m512i; 2], [by_a, by_b]: [__m512i; 2]) -> __m512i {
-    // SAFETY: registers only.
-    unsafe {
-        asm!(
-            "vgf2p8affineqb {t}, {a}, {by_a}, 0",
-            "vgf2p8affineqb {u}, {b}, {by_b}, 0",
-            "vpternlogq {sum}, {t}, {u}, 0x96",
-            sum = inout(zmm_reg) sum,
-            t = out(zmm_reg) _,
-            u = out(zmm_reg) _,
-            a = in(zmm_reg) a,
-            b = in(zmm_reg) b,
-            by_a = in(zmm_reg) by_a,
-            by_b = in(zmm_reg) by_b,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
 }
 
 /// Carries out blends that are all alike.

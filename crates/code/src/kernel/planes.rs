@@ -121,16 +121,26 @@ impl PlaneEncoder {
         let aspects = aspects.as_mut_slice();
         // One group of zeros stands for all groups of a node of zeros.
         let zeros = (data.len() < self.sections * Q).then(|| self.zeros(Q * sub_bytes));
-        let mut group = Group::<Q>::first(self.sections);
-        let mut fetcher = Fetcher::<Q>::new(self.sections, Q * sub_bytes);
+        // Which aspects a group has, one of each section in turn.
+        let mut group: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
+        let group = &mut group[..self.sections];
+        let mut next: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
+        let next = &mut next[..self.sections];
+        let mut fetcher = Fetcher::new(Q * sub_bytes);
         // To and fro: the sections that one group read last are read first for the next, while they are in the first cache.
         let mut is_back = false;
         for start in (0..).step_by(Q * sub_bytes).take(power(Q, self.sections)) {
+            for aspect in next.iter_mut().rev() {
+                *aspect = if (*aspect + 1).is_multiple_of(Q) { *aspect + 1 - Q } else { *aspect + 1 };
+                if !aspect.is_multiple_of(Q) {
+                    break;
+                }
+            }
             if fetches {
-                fetcher.aim(aspects, start + Q * sub_bytes);
+                fetcher.aim(next.iter().map(|at| &aspects[*at]), start + Q * sub_bytes);
             }
             if let Some(zeros) = &zeros {
-                group.aspects().iter().for_each(|at| aspects[*at].follow(zeros, start));
+                group.iter().for_each(|at| aspects[*at].follow(zeros, start));
             }
             // SAFETY: the caller's; a group and its companions lie within the tile.
             unsafe {
@@ -141,15 +151,15 @@ impl PlaneEncoder {
                         fetcher.fetch(Q);
                     }
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX };
-                    coupler.solve::<Q, STREAMED, false>(aspects, group.aspects(), is_back, start, &targets, place);
+                    coupler.solve::<Q, STREAMED, false>(aspects, group, is_back, start, &targets, place);
                     at += 64;
                 }
                 if at < sub_bytes {
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX >> (64 - (sub_bytes - at)) };
-                    coupler.solve::<Q, false, true>(aspects, group.aspects(), is_back, start, &targets, place);
+                    coupler.solve::<Q, false, true>(aspects, group, is_back, start, &targets, place);
                 }
             }
-            group.advance();
+            group.copy_from_slice(next);
             is_back = !is_back;
         }
         if STREAMED {
@@ -201,34 +211,6 @@ impl<const Q: usize> Aspect<Q> {
     fn follow(&mut self, zeros: &[u8], start: usize) {
         for (chunk, _) in self.starts.iter_mut().zip(self.is_zeros).filter(|(_, is_zeros)| *is_zeros) {
             *chunk = zeros.as_ptr().wrapping_sub(start);
-        }
-    }
-}
-
-/// Which aspects a group has, one of each section in turn.
-#[derive(Debug)]
-struct Group<const Q: usize> {
-    at: [usize; SECTIONS_MAX],
-    sections: usize,
-}
-
-impl<const Q: usize> Group<Q> {
-    /// All digits are 0.
-    fn first(sections: usize) -> Self {
-        Self { at: std::array::from_fn(|section| section * Q), sections }
-    }
-
-    fn aspects(&self) -> &[usize] {
-        &self.at[..self.sections]
-    }
-
-    /// To the group behind it; after the last one the first follows.
-    fn advance(&mut self) {
-        for aspect in self.at[..self.sections].iter_mut().rev() {
-            *aspect = if (*aspect + 1).is_multiple_of(Q) { *aspect + 1 - Q } else { *aspect + 1 };
-            if !aspect.is_multiple_of(Q) {
-                break;
-            }
         }
     }
 }
@@ -363,9 +345,7 @@ impl Coupler {
 
 /// Brings a group's sources closer while the group before it is solved, run by run and each from front to back, which the
 /// machine takes up and continues by itself. A run is what a group reads of a chunk in one piece.
-struct Fetcher<const Q: usize> {
-    /// The group whose runs these are.
-    group: Group<Q>,
+struct Fetcher {
     run_bytes: usize,
     runs: List<*const u8, RUNS_MAX>,
     /// The run that is being fetched, and where.
@@ -373,18 +353,16 @@ struct Fetcher<const Q: usize> {
     at: usize,
 }
 
-impl<const Q: usize> Fetcher<Q> {
-    fn new(sections: usize, run_bytes: usize) -> Self {
-        Self { group: Group::first(sections), run_bytes, runs: List::new(), run: 0, at: 0 }
+impl Fetcher {
+    fn new(run_bytes: usize) -> Self {
+        Self { run_bytes, runs: List::new(), run: 0, at: 0 }
     }
 
-    /// Turns to the next group, which is that from `start` on.
-    fn aim(&mut self, aspects: &[Aspect<Q>], start: usize) {
+    /// Turns to the group from `start` on.
+    fn aim<'a, const Q: usize>(&mut self, group: impl Iterator<Item = &'a Aspect<Q>>, start: usize) {
         (self.run, self.at) = (0, 0);
         self.runs.clear();
-        self.group.advance();
-        for at in self.group.aspects() {
-            let Aspect { starts, apart, .. } = &aspects[*at];
+        for Aspect { starts, apart, .. } in group {
             self.runs.extend(starts.iter().map(|chunk| chunk.wrapping_add(start)));
             self.runs.extend(apart[1..].iter().map(|apart| starts[0].wrapping_add(start.wrapping_add(*apart))));
         }
