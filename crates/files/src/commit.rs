@@ -260,6 +260,12 @@ impl Disk {
     /// # Errors
     /// As [`Disk::commit`]; [`FileError::NoSpace`] if the catalog has no room: then what did not find any is in the journal as before.
     pub(crate) fn checkpoint(&self, _flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        let brought = self.bring_changes();
+        self.settle_kept()?;
+        brought
+    }
+
+    fn bring_changes(&self) -> Result<(), FileError> {
         if guard(&self.core).queued() > 0 {
             // Some go with changes that the catalog is to get: the borders of a hole. Without room for them it gets the hole, as a hole that nobody
             // synced may be there in part; the size of a file that was cut waits with its last sector.
@@ -314,31 +320,47 @@ impl Disk {
     /// Sees to it that slabs leave room for what waits, which was promised that, beside what is kept for the catalog: files cannot have that. Where
     /// the catalog finds no room otherwise, slabs may use what is kept.
     pub(crate) fn keep_promises(&self, core: &Core) -> Result<(), FileError> {
-        let (waiting, clusters) = (core.nodes.waiting, core.nodes.clusters);
-        let (room, open_room) = {
-            let space = guard(&self.space);
-            (self.room(&space), space.open_room())
-        };
-        let mut promised = self.worst(waiting, clusters);
-        if promised > room {
-            // What has a place, or room that is kept for it, needs no other; there is time to look, for so much does not wait often.
-            let mut homeless = 0;
-            for (inode, node) in core.nodes.iter() {
-                let sectors: Vec<u64> = node.waiting.keys().copied().collect();
-                for row in clusters_of(&sectors) {
-                    homeless += core.homeless(inode, row, self.shape.data)?;
-                }
-            }
-            promised = self.worst(homeless, clusters.min(homeless));
-        }
+        let promised = self.promised(core)?;
+        let mut space = guard(&self.space);
         let left = match promised {
             0 => 0,
             _ if !self.catalog_full.load(Ordering::Acquire) => promised + self.kept(),
-            _ if promised <= open_room => promised,
+            _ if promised <= space.open_room() => promised,
             // What was promised more than there is cannot be placed: then the catalog goes first.
-            _ => room,
+            _ => self.room(&space),
         };
-        guard(&self.space).let_slabs_leave_room(left);
+        space.let_slabs_leave_room(left);
+        Ok(())
+    }
+
+    /// The room that what waits was promised, or more where there is enough.
+    fn promised(&self, core: &Core) -> Result<u64, FileError> {
+        let (waiting, clusters) = (core.nodes.waiting, core.nodes.clusters);
+        let promised = self.worst(waiting, clusters);
+        if promised <= self.room(&guard(&self.space)) {
+            return Ok(promised);
+        }
+        // What has a place, or room that is kept for it, needs no other; there is time to look, for so much does not wait often.
+        let mut homeless = 0;
+        for (inode, node) in core.nodes.iter() {
+            let sectors: Vec<u64> = node.waiting.keys().copied().collect();
+            for row in clusters_of(&sectors) {
+                homeless += core.homeless(inode, row, self.shape.data)?;
+            }
+        }
+        Ok(self.worst(homeless, clusters.min(homeless)))
+    }
+
+    /// What waits was promised room beside what is kept for the catalog: where the catalog takes a part of that, files have as much of the rest.
+    fn settle_kept(&self) -> Result<(), FileError> {
+        let core = guard(&self.core);
+        if !self.catalog_full.load(Ordering::Acquire) && guard(&self.space).files_have() == 0 {
+            return Ok(());
+        }
+        let promised = self.promised(&core)?;
+        let mut space = guard(&self.space);
+        let kept = space.open_room().saturating_sub(promised).min(self.kept());
+        space.let_files_have(self.kept() - kept, kept);
         Ok(())
     }
 

@@ -441,10 +441,10 @@ impl Disk {
         self.worst(core.nodes.waiting, core.nodes.clusters) + sectors <= self.room(&guard(&self.space))
     }
 
-    /// Finds free sectors for a file; what is kept for the catalog stays free.
+    /// Finds free sectors for a file; what is kept for the catalog stays free, but for as much as the catalog took of what they were promised.
     pub(crate) fn reserve(&self, sectors: u64) -> Option<SectorRange> {
         let mut space = guard(&self.space);
-        match space.open_sectors() >= sectors + self.kept() {
+        match space.open_sectors() + space.files_have() >= sectors + self.kept() {
             true => space.reserve_beside_spare(sectors),
             false => None,
         }

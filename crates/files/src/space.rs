@@ -48,6 +48,8 @@ pub(crate) struct SpaceMap {
     open_room: u64,
     given_sectors: u64,
     spare: u64,
+    files_leave: u64,
+    files_have: u64,
     slabs_leave: u64,
     slabs_leave_room: u64,
 }
@@ -66,6 +68,8 @@ impl SpaceMap {
             open_room: 0,
             given_sectors: 0,
             spare: 0,
+            files_leave: 0,
+            files_have: 0,
             slabs_leave: 0,
             slabs_leave_room: 0,
         };
@@ -123,7 +127,17 @@ impl SpaceMap {
 
     /// Keeps a gap of so many sectors, or the largest if none is as long, for what frees space.
     pub fn keep_spare(&mut self, sectors: u64) {
-        (self.spare, self.slabs_leave) = (sectors, sectors);
+        (self.spare, self.files_leave, self.slabs_leave) = (sectors, sectors, sectors);
+    }
+
+    /// From now on files have so much of what is kept for the catalog, for the catalog has what they were promised, and leave so much of the gap.
+    pub fn let_files_have(&mut self, sectors: u64, leaving: u64) {
+        (self.files_have, self.files_leave) = (sectors, leaving.min(self.spare));
+    }
+
+    /// Sectors of what is kept for the catalog that files have.
+    pub fn files_have(&self) -> u64 {
+        self.files_have
     }
 
     /// From now on slabs leave so much of the gap that is kept for what frees space; `None`: all of it, as files do.
@@ -131,16 +145,16 @@ impl SpaceMap {
         self.slabs_leave = sectors.unwrap_or(self.spare);
     }
 
-    /// As [`SpaceMap::reserve`] anywhere, but the gap that is kept for what frees space stays.
+    /// As [`SpaceMap::reserve`] anywhere, but what files leave of the gap that is kept for what frees space stays.
     pub fn reserve_beside_spare(&mut self, sectors: u64) -> Option<SectorRange> {
-        self.reserve_leaving(self.spare, sectors)
+        self.reserve_leaving(self.files_leave, sectors)
     }
 
     /// The largest number of sectors that [`SpaceMap::reserve_beside_spare`] could find now.
     pub fn largest_beside_spare(&self) -> u64 {
         let mut sizes = self.sizes.iter().rev().map(|&(sectors, _)| sectors);
         let (largest, second) = (sizes.next().unwrap_or(0), sizes.next().unwrap_or(0));
-        let left = self.spare.min(largest);
+        let left = self.files_leave.min(largest);
         if second >= left { largest } else { second.max(largest - left) }
     }
 
@@ -408,8 +422,11 @@ mod tests {
         map.let_slabs_leave(None);
         assert_eq!((map.largest(), map.largest_beside_spare()), (40, 4));
         assert_eq!((map.take_slab(5), map.reserve_beside_spare(5)), (None, None));
+        map.let_files_have(30, 34);
+        assert_eq!((map.largest_beside_spare(), map.files_have()), (6, 30));
+        assert_eq!((map.reserve_beside_spare(7), map.reserve_beside_spare(6)), (None, Some(range(90, 6))));
         map.let_slabs_leave(Some(0));
-        assert_eq!(map.take_slab(40), Some(range(90, 40)));
+        assert_eq!(map.take_slab(34), Some(range(96, 34)));
     }
 
     #[test]

@@ -382,6 +382,8 @@ fn fill_to_the_brim(sectors: u64, sizes: &[usize], checkpoints: bool) {
             _ => disk.write(made.inode, 0, &vec![1; size]),
         });
         if made.is_err() {
+            let gone = disk.unlink(Inode::ROOT, &name(files));
+            assert!(gone == Ok(()) || gone == Err(FileError::NotFound), "{gone:?}");
             break;
         }
         files += 1;
@@ -392,8 +394,22 @@ fn fill_to_the_brim(sectors: u64, sizes: &[usize], checkpoints: bool) {
             break;
         }
     }
-    assert_eq!(disk.sync_all(), Ok(()), "what was taken has room");
+    assert_eq!(disk.sync_all(), Ok(()), "what was taken has room: {sectors} sectors, files of {sizes:?} bytes");
     assert_eq!(guard(&disk.core).nodes.waiting, 0);
+    assert_sound(&disk);
+    // What is kept suffices for deleting all the same.
+    delete(&disk, (0..files).filter(|number| number % 3 > 0));
+    assert_eq!(disk.close(), Ok(()));
+    let disk = opened_usual(&device, &clock);
+    assert_eq!(disk.space().inodes as usize, 2 + files.div_ceil(3));
+    assert_sound(&disk);
+    let mut found = vec![0; at as usize];
+    assert_eq!(disk.read(large, 0, &mut found), Ok(found.len()));
+    assert!(found.iter().all(|byte| *byte == 9));
+    delete(&disk, (0..files).filter(|number| number % 3 == 0));
+    disk.unlink(Inode::ROOT, b"large").expect("deleted");
+    tend_later(&disk, &clock);
+    assert!(fill(&disk, &[9000]) > 0);
     assert_sound(&disk);
 }
 
@@ -401,4 +417,7 @@ fn fill_to_the_brim(sectors: u64, sizes: &[usize], checkpoints: bool) {
 fn the_catalog_takes_no_room_that_waiting_files_were_promised() {
     fill_to_the_brim(1 << 14, TINY, true);
     fill_to_the_brim(1 << 13, &[0], true);
+    for checkpoints in [false, true] {
+        [TINY, &[0], &[4096, 100]].into_iter().for_each(|sizes| fill_to_the_brim(1 << 12, sizes, checkpoints));
+    }
 }
