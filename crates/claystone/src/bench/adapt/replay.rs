@@ -68,7 +68,7 @@ pub struct Replayed {
 pub struct Rebuilt {
     /// Bytes of chunks lost.
     pub lost_bytes: u64,
-    /// Of data chunks among as many bytes of all disks. The one disk that is lost has more or fewer by chance.
+    /// Of data among as many bytes of the stripes whose chunks these are. The one disk that is lost has more or fewer data chunks of them by chance.
     pub lost_data_bytes: f64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -289,8 +289,6 @@ impl Replay<'_> {
     /// Gives up the disk with most on it, and rebuilds what was there.
     async fn lose_a_disk(&mut self) -> anyhow::Result<()> {
         let held = self.held().await?;
-        let in_all = |bytes: fn(&Held) -> u64| held.values().map(bytes).sum::<u64>() as f64;
-        let data_share = in_all(|held| held.data_bytes) / in_all(|held| held.bytes);
         let fullest = held.iter().filter(|(disk, _)| !self.lost.contains(disk));
         let fullest = fullest.max_by_key(|(disk, held)| (held.bytes, **disk));
         let (disk, held) = fullest.context("there are disks left")?;
@@ -309,7 +307,7 @@ impl Replay<'_> {
         rebuilt.seconds.push(begin.elapsed().as_secs_f64());
         let counts = self.store.tally.take();
         rebuilt.lost_bytes += held.bytes;
-        rebuilt.lost_data_bytes += held.bytes as f64 * data_share;
+        rebuilt.lost_data_bytes += held.data_bytes;
         rebuilt.read_bytes += counts.read_bytes();
         rebuilt.written_bytes += counts.written_bytes();
         self.measure().await
@@ -322,12 +320,13 @@ impl Replay<'_> {
         let mut on: BTreeMap<DiskId, Held> = BTreeMap::new();
         for stripe in &stripes {
             let chunk_bytes = Layout::chunk_bytes_of(stripe)?;
-            let data = usize::from(stripe.code.shape().data);
-            for (index, place) in stripe.places.iter().enumerate() {
+            let shape = stripe.code.shape();
+            let data_share = f64::from(shape.data) / f64::from(shape.chunks());
+            for place in &stripe.places {
                 let place = place.context("a chunk has a place")?;
                 let held = on.entry(place.disk).or_default();
                 held.bytes += chunk_bytes;
-                held.data_bytes += if index < data { chunk_bytes } else { 0 };
+                held.data_bytes += chunk_bytes as f64 * data_share;
             }
         }
         Ok(on)
@@ -374,7 +373,8 @@ impl Piece {
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     bytes: u64,
-    data_bytes: u64,
+    /// What of them is data where each chunk counts for as much of it as its stripe has in all.
+    data_bytes: f64,
 }
 
 /// Space over time.
