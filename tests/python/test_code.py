@@ -17,6 +17,7 @@ FAMILIES = [
     "replica:3",
     "mirror:4x3",
     "hybrid:rsm:6+3x2",
+    "mixed:4+2x3:0+2",
     "rs:1+1",
     "rs:4+2",
     "rs:10+4",

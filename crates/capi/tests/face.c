@@ -27,7 +27,7 @@ static uint8_t *buffer(size_t bytes, unsigned seed) {
 /* Every family, and shortened codes of those that have them: fewer data chunks than the field, the grid or Table 1 of the
    LEC paper hold. */
 static const char *const CODES[] = {
-    "replica:3", "mirror:4x3", "hybrid:rsm:6+3x2", "rs:1+1", "rs:4+2", "rs:10+4", "rs:252+3", "rs:201+3", "isal:6+3", "klauspost:6+3",
+    "replica:3", "mirror:4x3", "hybrid:rsm:6+3x2", "mixed:4+2x3:0+2", "rs:1+1", "rs:4+2", "rs:10+4", "rs:252+3", "rs:201+3", "isal:6+3", "klauspost:6+3",
     "rs:1019+4", "rs:300+4", "rs:1004+19", "rs:240+19", "rsm:6+3", "lrc:12+2+2", "lrc:12+6+2", "lrc:6+2+2", "pc:2x5",
     "pc:6x5", "pc:1x3", "clay:4+2:5", "clay:3+2:4", "clay:6+3:8", "clay:5+3:7", "clay:6+3:7", "clay:10+4:13",
 };

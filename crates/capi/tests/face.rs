@@ -49,7 +49,7 @@ fn a_c_program_encodes_loses_plans_recovers_and_is_refused() {
     let output = run(Command::new(&shared).env("LD_LIBRARY_PATH", place));
     let output = String::from_utf8_lossy(&output.stdout);
     let families: BTreeSet<&str> = output.lines().filter_map(|spec| spec.split(':').next()).collect();
-    let all = ["clay", "hybrid", "isal", "klauspost", "lrc", "mirror", "pc", "replica", "rs", "rsm"];
+    let all = ["clay", "hybrid", "isal", "klauspost", "lrc", "mirror", "mixed", "pc", "replica", "rs", "rsm"];
     assert_eq!(families, BTreeSet::from(all), "not one family is left out");
     let archive = format!("{place}/libclaystone.a");
     let alone = compile(scratch.path(), &[&archive, "-lpthread", "-ldl", "-lm"]);

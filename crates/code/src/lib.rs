@@ -68,6 +68,7 @@ mod long;
 mod lrc;
 mod mergeable;
 mod mirror;
+mod mixed;
 mod plan;
 mod product;
 mod recover;
@@ -82,10 +83,11 @@ mod tests;
 pub use code::ErasureCode;
 pub use convert::{
     CONVERSION_DATA_MAX, ConversionGoal, ConversionPlan, Converter, Kept, Making, NoConversion, StripeChunk, Weakened,
-    plan_conversion,
+    plan_conversion, plan_conversion_without,
 };
 pub use hybrid::Coded;
 pub use kernel::{ForceError, Matrix, Tier, UnknownTier};
 pub use locate::LocateError;
+pub use mixed::ChunkSet;
 pub use plan::{ChunkIndex, ChunkRead, Method, ReadCosts, ReadPlan, RepairStage, Unrecoverable, UpdatePlan};
 pub use spec::{CodeSpec, Shape, SpecError};

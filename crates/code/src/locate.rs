@@ -289,7 +289,7 @@ mod tests {
     };
 
     /// Codes that are searched by trial, and how many wrong chunks of a whole stripe they name: half of their tolerance.
-    const BY_TRIAL: [(&str, usize); 12] = [
+    const BY_TRIAL: [(&str, usize); 13] = [
         ("lrc:4+2+1", 1),
         ("lrc:4+2+2", 1),
         ("lrc:12+2+2", 1),
@@ -302,6 +302,7 @@ mod tests {
         ("mirror:4x3", 1),
         ("mirror:3x5", 2),
         ("hybrid:rsm:3+2x2", 1),
+        ("mixed:3+2x3:1", 1),
     ];
 
     /// Chunks as `locate` wants them, without those in `missing`.

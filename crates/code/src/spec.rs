@@ -1,24 +1,26 @@
 //! What a code is called and how large it is: `replica:3`, `rs:6+3`, `lrc:12+2+2`, `pc:2x5`, `clay:16+4:19`, `mirror:4x3`,
-//! `hybrid:rsm:6+3x2`.
+//! `hybrid:rsm:6+3x2`, `mixed:4+2x3:0+2`.
 //!
 //! Invariants:
 //! 1. `FromStr` accepts exactly what `Display` writes: one text for one spec.
 //! 2. A spec that came from `FromStr` is valid; one built by hand is checked by [`CodeSpec::validate`].
 //! 3. A code's bytes follow from its spec alone.
 //!
-//! Left out: how the codes work (`reed_solomon`, `lrc`, `product`, `mergeable`, `clay`, `replicated`, `mirror`, `hybrid`).
+//! Left out: how the codes work (`reed_solomon`, `lrc`, `product`, `mergeable`, `clay`, `replicated`, `mirror`, `hybrid`, `mixed`).
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
 use crate::{
-    ChunkIndex, Coded, ErasureCode, Tier, clay,
+    ChunkIndex, ChunkSet, Coded, ErasureCode, Tier, clay,
     grs::Grs,
     hybrid,
     linear::{Generator, Linear},
     long::LongReedSolomon,
-    lrc, mergeable, mirror, product,
+    lrc, mergeable, mirror,
+    mixed::Mixed,
+    product,
     reed_solomon::ReedSolomon,
     replicated::Replicated,
 };
@@ -102,6 +104,18 @@ pub enum CodeSpec {
         /// Chunks with the bytes of a data chunk, itself included.
         copies: u8,
     },
+    /// `mixed:k+mxc:i+j...`: `copies` of the data chunks i, j..., and the parity of `rs:k+m` of the others, so that a part of a stripe
+    /// is kept like `mirror:kxc` and the rest like `rs:k+m`.
+    Mixed {
+        /// Data chunks, k.
+        data: u8,
+        /// Parity chunks, m.
+        parity: u8,
+        /// Chunks with the bytes of a mirrored data chunk, itself included.
+        copies: u8,
+        /// The mirrored data chunks: one at least, and not all.
+        mirrored: ChunkSet,
+    },
 }
 
 /// The size of a code: how many chunks of each kind, and sub-chunks in a chunk's tile.
@@ -110,7 +124,7 @@ pub struct Shape {
     /// Data chunks, k.
     pub data: u16,
     /// Parity chunks, m; for `replica:c` the c - 1 further copies, for `mirror:kxc` k times as many, and for
-    /// `hybrid:CODExc` these beside the parity of the code.
+    /// `hybrid:CODExc` and `mixed:k+mxc:i` copies beside parity.
     pub parity: u16,
     /// Sub-chunks in one tile of a chunk: 1, 2 for long codes over GF(2^16), more for Clay.
     pub alpha: u32,
@@ -128,7 +142,7 @@ impl Shape {
 pub enum SpecError {
     /// The part before the first colon is no family.
     #[error(
-        "unknown code family: expected replica:C, mirror:KxC, hybrid:CODExC, rs:K+M, lrc:K+L+G, pc:RxC, rsm:K+M, clay:K+M:D, isal:K+M or klauspost:K+M"
+        "unknown code family: expected replica:C, mirror:KxC, hybrid:CODExC, mixed:K+MxC:I+J, rs:K+M, lrc:K+L+G, pc:RxC, rsm:K+M, clay:K+M:D, isal:K+M or klauspost:K+M"
     )]
     UnknownFamily,
     /// The family is known, but the rest does not have its form.
@@ -143,12 +157,22 @@ pub enum SpecError {
     #[error("a replicated code needs at least 1 copy, got 0")]
     NoCopies,
     /// `hybrid:rsm:6+3x1`: without further copies it is the code itself.
-    #[error("a hybrid of {coded} and copies has at least 2 of each data chunk, got {copies}")]
+    #[error("beside {coded} there are at least 2 copies of a data chunk, itself included, got {copies}")]
     TooFewCopies {
         /// The code.
         coded: CodeSpec,
         /// What was asked for.
         copies: u8,
+    },
+    /// `mixed:4+2x3:4`, or all of them: all mirrored is `mirror:4x3`, and none `rs:4+2`.
+    #[error(
+        "of {data} data chunk{} some are to be mirrored and some not, each named once and ascending, counted from 0, of {most} at most",
+        if *.data == 1 { "" } else { "s" },
+        most = ChunkSet::DATA_MAX
+    )]
+    NotMixed {
+        /// Data chunks asked for.
+        data: u16,
     },
     /// No data chunk.
     #[error("a code needs at least 1 data chunk, got 0")]
@@ -288,8 +312,16 @@ impl CodeSpec {
                 assert!(copies > 0, "no copies");
                 return coded.shape(copies);
             }
+            Self::Mixed { data, .. } => (data.into(), self.mixed().expect("it is one").redundant(), 1),
         };
         Shape { data, parity, alpha }
+    }
+
+    fn mixed(&self) -> Option<Mixed> {
+        match *self {
+            Self::Mixed { data, parity, copies, mirrored } => Some(Mixed { data, parity, copies, mirrored }),
+            _ => None,
+        }
     }
 
     /// Whether the code is over GF(2^16).
@@ -317,11 +349,25 @@ impl CodeSpec {
                 (chunk.0 >= shape.data).then(|| ChunkIndex(chunk.0 % shape.data))
             }
             Self::Hybrid { coded, .. } => hybrid::copied(coded, chunk),
+            Self::Mixed { .. } => self.mixed()?.copied(chunk),
             _ => None,
         }
     }
 
-    /// How many chunks of a stripe may be lost at once, whichever they are. LRC, product, mirror and hybrid codes recover most
+    /// The data chunk with whose copies alone a chunk is lost or not, whatever is left of the rest: of a mirror each has one, of a mixed
+    /// stripe those that are mirrored.
+    ///
+    /// # Panics
+    /// If it is no chunk, and for a spec that [`validate`](Self::validate) rejects.
+    pub fn lost_with(&self, chunk: ChunkIndex) -> Option<ChunkIndex> {
+        match self.mixed() {
+            Some(mixed) => mixed.set_of(chunk),
+            None if matches!(self, Self::Mirror { .. }) => Some(self.copied(chunk).unwrap_or(chunk)),
+            None => None,
+        }
+    }
+
+    /// How many chunks of a stripe may be lost at once, whichever they are. LRC, product, mirror, hybrid and mixed codes recover most
     /// patterns of some more: [`tolerance_left`](Self::tolerance_left) knows which.
     pub fn tolerance(&self) -> u16 {
         match *self {
@@ -332,6 +378,7 @@ impl CodeSpec {
             Self::Product { .. } => 3,
             // Of what loses a stripe of the code one chunk at least is data, and has all its copies.
             Self::Hybrid { coded, copies } => coded.spec().tolerance() + u16::from(copies).saturating_sub(1),
+            Self::Mixed { .. } => self.mixed().expect("it is one").tolerance(),
         }
     }
 
@@ -352,6 +399,7 @@ impl CodeSpec {
             Self::Product { rows, columns } => product::tolerance_left(rows, columns, &is_lost),
             Self::Mirror { data, .. } => mirror::tolerance_left(data, &is_lost),
             Self::Hybrid { coded, copies } => hybrid::tolerance_left(coded, copies, &is_lost),
+            Self::Mixed { .. } => self.mixed().expect("it is one").tolerance_left(&is_lost),
             // Any k chunks determine the stripe.
             _ => i32::from(self.tolerance()) - lost.len() as i32,
         }
@@ -359,7 +407,8 @@ impl CodeSpec {
 
     /// Whether two chunks of a stripe may lie on one disk. If all pairs on each disk may, then as many disks may be lost as
     /// [`tolerance`](Self::tolerance) says of chunks: each of them costs the stripe no more than one chunk does. So it is
-    /// with chunks of a mirror that are copies of different data, and with the further copies of a hybrid; no other two may.
+    /// with chunks of a mirror that are copies of different data, with the further copies of a hybrid, and in a mixed stripe with copies
+    /// and all that is not of the same data; no other two may.
     ///
     /// # Panics
     /// If they are one chunk or none, and for a spec that [`validate`](Self::validate) rejects.
@@ -373,6 +422,7 @@ impl CodeSpec {
                 (Some(one), Some(other)) => one != other,
                 _ => false,
             },
+            Self::Mixed { .. } => self.mixed().expect("it is one").may_share_disk(one, other),
             _ => false,
         }
     }
@@ -386,6 +436,7 @@ impl CodeSpec {
             Self::Mirror { copies, .. } => copies.into(),
             // A disk for each further copy of all data.
             Self::Hybrid { coded, copies } => coded.spec().shape().chunks() + u16::from(copies) - 1,
+            Self::Mixed { .. } => self.mixed().expect("it is one").disks_min(),
             _ => self.shape().chunks(),
         }
     }
@@ -425,6 +476,19 @@ impl CodeSpec {
                 let Shape { data, parity, .. } = self.shape();
                 (data, parity, 1)
             }
+            Self::Mixed { data, parity, copies, .. } => {
+                if parity == 0 {
+                    return Err(SpecError::TooFewParity { parity: 0, least: 1 });
+                }
+                if copies < 2 {
+                    return Err(SpecError::TooFewCopies {
+                        coded: Self::ReedSolomon { data: data.into(), parity: parity.into() },
+                        copies,
+                    });
+                }
+                let Shape { data, parity, .. } = self.shape();
+                (data, parity, 1)
+            }
         };
         if data == 0 {
             return Err(SpecError::NoData);
@@ -453,6 +517,7 @@ impl CodeSpec {
             Self::Mergeable { data, parity } if data > mergeable::data_max(parity) => {
                 Err(SpecError::TooWideToMerge { data, parity, most: mergeable::data_max(parity) })
             }
+            Self::Mixed { .. } => self.mixed().expect("it is one").validate(),
             _ => Ok(()),
         }
     }
@@ -489,7 +554,8 @@ impl CodeSpec {
             | Self::Product { .. }
             | Self::Mergeable { .. }
             | Self::Mirror { .. }
-            | Self::Hybrid { .. } => {
+            | Self::Hybrid { .. }
+            | Self::Mixed { .. } => {
                 let generator = self.generator().expect("a validated spec of these families");
                 Arc::new(Linear::new(*self, generator, tier))
             }
@@ -506,6 +572,7 @@ impl CodeSpec {
             Self::Mergeable { data, parity } => mergeable::generator(data, parity),
             Self::Mirror { data, copies } => mirror::generator(data, copies),
             Self::Hybrid { coded, copies } => hybrid::generator(&coded.spec().generator()?, copies),
+            Self::Mixed { .. } => self.mixed()?.generator(),
             _ => return None,
         })
     }
@@ -524,6 +591,13 @@ impl fmt::Display for CodeSpec {
             Self::Mergeable { data, parity } => write!(f, "rsm:{data}+{parity}"),
             Self::Mirror { data, copies } => write!(f, "mirror:{data}x{copies}"),
             Self::Hybrid { coded, copies } => write!(f, "hybrid:{}x{copies}", coded.spec()),
+            Self::Mixed { data, parity, copies, mirrored } => {
+                write!(f, "mixed:{data}+{parity}x{copies}:")?;
+                mirrored
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(at, chunk)| write!(f, "{}{chunk}", if at == 0 { "" } else { "+" }))
+            }
         }
     }
 }
@@ -560,6 +634,7 @@ impl FromStr for CodeSpec {
             "rsm" => ("rsm:K+M", 255, sum(rest).map(|(data, parity)| Self::Mergeable { data, parity })),
             "mirror" => ("mirror:KxC", 255, times(rest).map(|(data, copies)| Self::Mirror { data, copies })),
             "hybrid" => ("hybrid:CODExC with a CODE of rsm, lrc or pc", 255, hybrid(rest)?),
+            "mixed" => ("mixed:K+MxC:I+J", 255, mixed(rest)?),
             _ => return Err(SpecError::UnknownFamily),
         };
         let spec = spec.ok_or(SpecError::Malformed { expected, most })?;
@@ -578,6 +653,23 @@ fn hybrid(text: &str) -> Result<Option<CodeSpec>, SpecError> {
     }
     let coded = Coded::of(coded.parse()?);
     Ok(coded.map(|coded| CodeSpec::Hybrid { coded, copies }))
+}
+
+/// `K+MxC:I+J...`.
+fn mixed(text: &str) -> Result<Option<CodeSpec>, SpecError> {
+    let parts = || {
+        let (code, chunks) = text.split_once(':')?;
+        let (chunks_of, copies) = code.split_once('x')?;
+        let (data, parity) = sum(chunks_of)?;
+        let mirrored: Vec<u16> = chunks.split('+').map(number).collect::<Option<_>>()?;
+        Some((data, parity, number(copies)?, mirrored))
+    };
+    let Some((data, parity, copies, mirrored)) = parts() else { return Ok(None) };
+    if !mirrored.is_sorted_by(|a, b| a < b) || mirrored.last().is_some_and(|last| *last >= ChunkSet::DATA_MAX) {
+        return Err(SpecError::NotMixed { data: u8::into(data) });
+    }
+    let mirrored = mirrored.into_iter().map(ChunkIndex).collect();
+    Ok(Some(CodeSpec::Mixed { data, parity, copies, mirrored }))
 }
 
 /// `K+M`.

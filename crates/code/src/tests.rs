@@ -186,6 +186,7 @@ fn small_codes_of_every_family_encode_grow_change_and_recover() {
         "replica:3",
         "mirror:2x2",
         "hybrid:rsm:2+1x2",
+        "mixed:3+2x2:1",
         "rs:3+2",
         "isal:3+2",
         "klauspost:3+2",
@@ -607,7 +608,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spec_that_is_accepted_is_written_as_it_was_read(text in "(hybrid:)?(replica|rs|rsm|clay|lrc|pc|mirror)?[:+0-9x ]{0,12}") {
+    fn a_spec_that_is_accepted_is_written_as_it_was_read(text in "(hybrid:)?(replica|rs|rsm|clay|lrc|pc|mirror|mixed)?[:+0-9x ]{0,12}") {
         if let Ok(spec) = text.parse::<CodeSpec>() {
             prop_assert_eq!(spec.to_string(), text);
             prop_assert_eq!(spec.validate(), Ok(()));
@@ -615,7 +616,7 @@ proptest! {
     }
 
     #[test]
-    fn every_spec_reads_back_or_is_rejected_the_same_way(family in 0..9, data: u8, parity: u8, helpers: u8) {
+    fn every_spec_reads_back_or_is_rejected_the_same_way(family in 0..10, data: u8, parity: u8, helpers: u8) {
         let spec = match family {
             0 => CodeSpec::Replicated { copies: data },
             1 => CodeSpec::ReedSolomon { data: data.into(), parity: parity.into() },
@@ -625,8 +626,14 @@ proptest! {
             5 => CodeSpec::Mergeable { data, parity },
             6 => CodeSpec::Mirror { data, copies: parity },
             7 => CodeSpec::Hybrid { coded: Coded::Product { rows: data % 8, columns: parity % 8 }, copies: helpers % 4 },
+            8 => {
+                let mirrored = (0..8).filter(|at| helpers >> at & 1 == 1).map(ChunkIndex).collect();
+                CodeSpec::Mixed { data: data % 10, parity: parity % 8, copies: 2 + parity % 3, mirrored }
+            }
             _ => CodeSpec::Clay { data, parity, helpers },
         };
+        // Without a number there is no text for it.
+        prop_assume!(!matches!(spec, CodeSpec::Mixed { mirrored, .. } if mirrored.is_empty()));
         prop_assert_eq!(spec.to_string().parse(), spec.validate().map(|()| spec));
         if spec.validate().is_ok() {
             let shape = spec.shape();

@@ -16,10 +16,11 @@ use claystone_code::{
 };
 
 /// Codes of every family, shortened ones too: Clay with nodes of zeros, and with more helpers than a repair needs.
-const CODES: [&str; 21] = [
+const CODES: [&str; 22] = [
     "replica:3",
     "mirror:4x3",
     "hybrid:rsm:6+3x2",
+    "mixed:4+2x3:0+2",
     "rs:4+2",
     "rs:10+4",
     "rs:3+11",

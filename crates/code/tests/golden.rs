@@ -11,7 +11,7 @@ use claystone_code::{ChunkIndex, CodeSpec, Tier, UpdatePlan};
 use sha2::{Digest, Sha256};
 
 /// Spec, bytes of a sub-chunk, SHA-256 over all parity tiles in chunk order, of the data of [`noise`] from seed 1.
-const GOLDEN: [(&str, usize, &str); 55] = [
+const GOLDEN: [(&str, usize, &str); 57] = [
     ("replica:3", 1021, "d8b856fc065eeb38209f6b11b9b115a527b1fc653a7f8af57219bec5c91d564d"),
     ("rs:4+2", 1021, "332e0756411604f33b194980c02f8c3214c2a5415692ec32539a43d66677d832"),
     ("rs:6+3", 1021, "d9914819065fca3623a6b12844913ac0fd98f5b579afbecddf4d87c6baa6afdd"),
@@ -67,6 +67,8 @@ const GOLDEN: [(&str, usize, &str); 55] = [
     ("mirror:10x2", 1021, "8783da1e5f1fd1ef1700c57197302301d7a4aa19674f4acc9c16ec100c026fbe"),
     ("hybrid:rsm:6+3x2", 1021, "da0d76ff2582bf2d6af272ccac376ef46e89211514f9e093af4479ff1f03ee39"),
     ("hybrid:pc:2x5x2", 1021, "3dd7a613701d9ad103b07a627052923ad17bfde3761de6b8d277d60cac2bfbe6"),
+    ("mixed:4+2x3:0+2", 1021, "3cb069b0668357056aca0b75ffc34b93c8f51158bdc37358209c0d6f19eb4097"),
+    ("mixed:6+3x2:5", 1021, "19f540192a5c7a5fe37efaff2ea4ea26553b2c5e4d22f2fef7f164666fd6b3bd"),
 ];
 
 #[test]

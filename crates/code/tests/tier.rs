@@ -23,6 +23,7 @@ fn the_forced_tier_is_the_one_that_codes_run_with() {
         "rsm:6+3",
         "mirror:4x3",
         "hybrid:rsm:6+3x2",
+        "mixed:4+2x3:1",
     ] {
         let spec: CodeSpec = text.parse().expect("a valid spec");
         assert_eq!(spec.build().expect("a valid spec").tier(), Tier::Scalar, "{text}");

@@ -84,6 +84,7 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
         _ if bytes <= SMALL_BYTES => replicated(tolerance),
         // Chunks of different data may share a disk.
         CodeSpec::Mirror { .. } | CodeSpec::Hybrid { .. } => wanted,
+        CodeSpec::Mixed { .. } if usize::from(wanted.disks_min()) <= disks => wanted,
         _ if data == 1 => replicated(tolerance),
         CodeSpec::ReedSolomon { parity, .. } => CodeSpec::ReedSolomon { data, parity },
         CodeSpec::Isal { parity, .. } => CodeSpec::Isal { data, parity },
@@ -95,6 +96,7 @@ pub fn fit_code(wanted: CodeSpec, bytes: u64, disks: usize) -> Option<CodeSpec> 
         CodeSpec::Mergeable { parity, data: wanted } => {
             CodeSpec::Mergeable { data: wanted.min(u8::try_from(data).unwrap_or(u8::MAX)), parity }
         }
+        CodeSpec::Mixed { .. } => CodeSpec::ReedSolomon { data, parity: tolerance },
         CodeSpec::Lrc { .. } | CodeSpec::Product { .. } if usize::from(shape.chunks()) <= disks => wanted,
         CodeSpec::Lrc { .. } | CodeSpec::Product { .. } => CodeSpec::ReedSolomon { data, parity: tolerance },
     })

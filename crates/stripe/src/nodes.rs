@@ -68,6 +68,10 @@ impl Nodes {
     pub fn losses_when_spread(&self, code: CodeSpec) -> usize {
         let chunks = match code {
             CodeSpec::Mirror { copies, .. } => copies.into(),
+            // The larger of its sets.
+            CodeSpec::Mixed { data, parity, copies, mirrored } => {
+                (u16::from(data) - mirrored.count() + u16::from(parity)).max(copies.into())
+            }
             _ => code.without_copies().shape().chunks(),
         };
         losses(self.spread(chunks), code.without_copies().tolerance())
@@ -80,14 +84,11 @@ impl Nodes {
 
     /// How many nodes may be lost at least, whichever they are, of those that have these chunks of a stripe. Copies beside a code are not
     /// counted on.
-    pub fn losses(&self, code: CodeSpec, places: impl IntoIterator<Item = (ChunkIndex, DiskId)>) -> usize {
-        // What is lost with its copies is lost, whatever is left of others: each data chunk counts for itself.
-        let set = |chunk: ChunkIndex| match code {
-            CodeSpec::Mirror { data, .. } => chunk.0 % u16::from(data),
-            _ => 0,
-        };
-        let code = code.without_copies();
-        let mut sets: BTreeMap<u16, BTreeMap<Node, usize>> = BTreeMap::new();
+    pub fn losses(&self, spec: CodeSpec, places: impl IntoIterator<Item = (ChunkIndex, DiskId)>) -> usize {
+        // What is lost with its copies is lost, whatever is left of others: each mirrored data chunk counts for itself.
+        let set = |chunk: ChunkIndex| spec.lost_with(chunk);
+        let code = spec.without_copies();
+        let mut sets: BTreeMap<Option<ChunkIndex>, BTreeMap<Node, usize>> = BTreeMap::new();
         for (chunk, disk) in places.into_iter().filter(|(chunk, _)| chunk.0 < code.shape().chunks()) {
             *sets.entry(set(chunk)).or_default().entry(self.node(disk)).or_default() += 1;
         }

@@ -439,7 +439,7 @@ mod tests {
         /// Some chunks are lost and placed again: whatever was drawn, each loss of disks costs what it may.
         #[test]
         fn no_disk_has_more_of_a_stripe_than_it_may(
-            code in prop::sample::select(vec!["rs:3+2", "mirror:3x3", "mirror:4x2", "replica:3", "lrc:4+2+2", "hybrid:rsm:3+2x2"]),
+            code in prop::sample::select(vec!["rs:3+2", "mirror:3x3", "mirror:4x2", "replica:3", "lrc:4+2+2", "hybrid:rsm:3+2x2", "mixed:4+2x3:1", "mixed:3+1x2:0+2"]),
             nodes in prop::collection::vec(0u8..4, 1..10),
             again in prop::collection::vec(any::<bool>(), 12),
             seed in any::<u64>(),

@@ -20,7 +20,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-pub use self::{converter::Converter, planner::plan_conversion};
+pub use self::{
+    converter::Converter,
+    planner::{plan_conversion, plan_conversion_without},
+};
 use crate::{ChunkIndex, CodeSpec, SpecError};
 
 /// A chunk of one of several stripes.
@@ -65,6 +68,8 @@ pub enum ConversionGoal {
     /// Each new parity is made of as few old ones as are known to do, even if others were read for another new one. This
     /// is how HACFS counts, and it moves less where sums are computed beside their chunks.
     ShortSums,
+    /// New parity is made of data alone, all that it covers is read, and what is wrong with old parity does not get into it.
+    DataOnly,
 }
 
 /// A conversion, as data.

@@ -35,6 +35,19 @@ use crate::{
 /// # Errors
 /// All of [`NoConversion`].
 pub fn plan_conversion(from: CodeSpec, to: CodeSpec, goal: ConversionGoal) -> Result<ConversionPlan, NoConversion> {
+    plan_conversion_without(from, to, goal, &[])
+}
+
+/// As [`plan_conversion`], where the old parity chunks `lost` are not kept: another equal one is, or the new one is written.
+///
+/// # Errors
+/// All of [`NoConversion`].
+pub fn plan_conversion_without(
+    from: CodeSpec,
+    to: CodeSpec,
+    goal: ConversionGoal,
+    lost: &[StripeChunk],
+) -> Result<ConversionPlan, NoConversion> {
     from.validate().map_err(|source| NoConversion::From { spec: from, source })?;
     to.validate().map_err(|source| NoConversion::To { spec: to, source })?;
     if from == to {
@@ -61,7 +74,7 @@ pub fn plan_conversion(from: CodeSpec, to: CodeSpec, goal: ConversionGoal) -> Re
     };
     if let Some(new_rows) = parity_rows(to) {
         let old_rows = parity_rows(from).unwrap_or_default();
-        Planner { old_data, new_data, old_rows: &old_rows, new_rows: &new_rows, goal }.complete(&mut plan);
+        Planner { old_data, new_data, old_rows: &old_rows, new_rows: &new_rows, goal, lost }.complete(&mut plan);
     } else {
         plan.reads = plan.kept.iter().map(|kept| kept.from).collect();
         let parity = to.shape().data..to.shape().chunks();
@@ -100,6 +113,7 @@ struct Planner<'a> {
     old_rows: &'a [Vec<u8>],
     new_rows: &'a [Vec<u8>],
     goal: ConversionGoal,
+    lost: &'a [StripeChunk],
 }
 
 /// A sum in the making: old chunks and their coefficients.
@@ -134,7 +148,9 @@ impl Planner<'_> {
             let mut open: Vec<&[u8]> = Vec::new();
             for (row, chunk) in self.new_rows.iter().zip(self.new_data..) {
                 let to = StripeChunk { stripe: target, chunk: ChunkIndex(chunk) };
-                if let Some(from) = self.equal_old(target, row).into_iter().find(|old| !taken.contains(old)) {
+                if let Some(from) =
+                    self.equal_old(target, row).into_iter().find(|old| !taken.contains(old) && !self.lost.contains(old))
+                {
                     taken.insert(from);
                     plan.kept.push(Kept { from, to });
                 } else {
@@ -191,8 +207,16 @@ impl Planner<'_> {
     /// Sums up each row over the data of one old stripe, by whichever way reads less of it.
     fn sum_stripe(&self, source: &mut Source, rows: &[Vec<u8>]) -> Vec<Sum> {
         let (mut by_row, mut by_data) = (source.clone(), source.clone());
-        let short: Vec<Sum> = rows.iter().map(|row| self.sum_row(&mut by_row, row)).collect();
+        // A copy is made of its data chunk, which others find read then.
+        let is_copy = |row: &[u8]| row.iter().filter(|coef| **coef != 0).count() == 1;
+        let (copies, others): (Vec<usize>, Vec<usize>) = (0..rows.len()).partition(|at| is_copy(&rows[*at]));
+        let mut short = vec![Sum::new(); rows.len()];
+        copies.into_iter().chain(others).for_each(|at| short[at] = self.sum_row(&mut by_row, &rows[at]));
         let plain: Vec<Sum> = rows.iter().map(|row| self.sum_data(&mut by_data, row)).collect();
+        if self.goal == ConversionGoal::DataOnly {
+            *source = by_data;
+            return plain;
+        }
         let weight = |source: &Source, sums: &[Sum]| (source.reads(), sums.iter().map(Vec::len).sum::<usize>());
         let data_wins = weight(&by_data, &plain) < weight(&by_row, &short);
         *source = if data_wins { by_data } else { by_row };
@@ -212,8 +236,8 @@ impl Planner<'_> {
         let wanted = narrow(row);
         let data_reads = wanted.iter().filter(|coef| **coef != 0).count();
         let parity_reads = |recipe: &Recipe| match self.goal {
-            ConversionGoal::FewestReads => recipe.iter().filter(|(parity, _)| !source.parity[*parity]).count(),
             ConversionGoal::ShortSums => recipe.len(),
+            _ => recipe.iter().filter(|(parity, _)| !source.parity[*parity]).count(),
         };
         let parities: Vec<Vec<u8>> = self.old_rows.iter().map(|row| narrow(row)).collect();
         let recipe = recipes(&parities, &wanted, &source.parity)

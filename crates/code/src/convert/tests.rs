@@ -10,7 +10,7 @@ use crate::{
     tests::{noise, stripe, tier},
 };
 
-const GOALS: [ConversionGoal; 2] = [ConversionGoal::FewestReads, ConversionGoal::ShortSums];
+const GOALS: [ConversionGoal; 3] = [ConversionGoal::FewestReads, ConversionGoal::ShortSums, ConversionGoal::DataOnly];
 
 fn spec(text: &str) -> CodeSpec {
     text.parse().expect("a valid spec")
@@ -63,7 +63,7 @@ fn check(plan: &ConversionPlan, tier: Tier) {
 /// Test of: [hacfs §3.2], [hacfs §3.3], [convertible §III]: chunks read and written, as an independent script counted.
 #[test]
 fn counts_are_the_corrected_ones_of_the_papers() {
-    use ConversionGoal::{FewestReads, ShortSums};
+    use ConversionGoal::{DataOnly, FewestReads, ShortSums};
     for (from, to, goal, stripes, reads, writes) in [
         // Merging product codes: 15 column parities and 3 corners. The corner is the sum of the column parities, which
         // are read anyway, so 15 do.
@@ -106,6 +106,16 @@ fn counts_are_the_corrected_ones_of_the_papers() {
         ("hybrid:lrc:12+6+2x2", "lrc:12+2+2", FewestReads, (1, 1), 6, 2),
         ("rsm:6+3", "hybrid:rsm:6+3x2", FewestReads, (1, 1), 6, 6),
         ("mirror:6x2", "hybrid:rsm:6+3x2", FewestReads, (1, 1), 6, 3),
+        // One chunk turned: its copies are new and its part of the parity goes, and back.
+        ("rs:4+2", "mixed:4+2x3:1", FewestReads, (1, 1), 3, 4),
+        ("mixed:4+2x3:1", "rs:4+2", FewestReads, (1, 1), 3, 2),
+        ("mixed:4+2x3:1", "mixed:4+2x3:1+2", FewestReads, (1, 1), 3, 4),
+        ("mirror:4x3", "mixed:4+2x3:1+2", FewestReads, (1, 1), 2, 2),
+        ("mixed:4+2x3:1+2", "mirror:4x3", FewestReads, (1, 1), 2, 4),
+        ("rs:4+2", "mixed:4+2x3:1", DataOnly, (1, 1), 4, 4),
+        ("mixed:4+2x3:1", "rs:4+2", DataOnly, (1, 1), 4, 2),
+        ("mirror:4x3", "mixed:4+2x3:1+2", DataOnly, (1, 1), 2, 2),
+        ("lrc:12+6+2", "lrc:12+2+2", DataOnly, (1, 1), 12, 2),
         ("replica:2", "replica:3", FewestReads, (1, 1), 1, 1),
         ("replica:3", "replica:2", FewestReads, (1, 1), 0, 0),
         // Nothing in common but the data.
@@ -219,7 +229,7 @@ fn a_conversion_never_reads_more_than_the_data() {
 proptest! {
     #[test]
     fn any_two_small_codes_convert(
-        families in (0..7, 0..7), sizes in (1..9u8, 1..5u8, 1..5u8), others in (1..9u8, 1..5u8, 1..5u8), goal in 0..2usize,
+        families in (0..8, 0..8), sizes in (1..9u8, 1..5u8, 1..5u8), others in (1..9u8, 1..5u8, 1..5u8), goal in 0..3usize,
     ) {
         let code = |family, (a, b, c): (u8, u8, u8)| match family {
             0 => CodeSpec::ReedSolomon { data: a.into(), parity: b.into() },
@@ -228,6 +238,12 @@ proptest! {
             3 => CodeSpec::Mergeable { data: a, parity: b.min(4) },
             4 => CodeSpec::Mirror { data: a, copies: b + 1 },
             5 => CodeSpec::Hybrid { coded: Coded::Mergeable { data: a, parity: b.min(4) }, copies: 1 + c },
+            6 => CodeSpec::Mixed {
+                data: a + 1,
+                parity: b,
+                copies: 1 + c,
+                mirrored: [a, a / 2].map(|at| ChunkIndex(at.into())).into_iter().take(1 + usize::from(a > 1)).collect(),
+            },
             _ => CodeSpec::Replicated { copies: b },
         };
         let (from, to) = (code(families.0, sizes), code(families.1, others));

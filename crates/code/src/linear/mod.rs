@@ -1,4 +1,4 @@
-//! Any systematic linear code over GF(2^8), from its generator: `lrc`, `product`, `mergeable`, `mirror` and `hybrid` only say which.
+//! Any systematic linear code over GF(2^8), from its generator: `lrc`, `product`, `mergeable`, `mirror`, `hybrid` and `mixed` only say which.
 //!
 //! Invariants:
 //! 1. Whatever can be recovered is: plans go by rank, not by a code's least distance.

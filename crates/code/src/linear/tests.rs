@@ -1,4 +1,4 @@
-//! LRC, product, mergeable, mirror and hybrid codes: what they recover, what a repair reads, what their bytes are.
+//! LRC, product, mergeable, mirror, hybrid and mixed codes: what they recover, what a repair reads, what their bytes are.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::{Generator, Span};
 use crate::{
-    ChunkIndex, CodeSpec, Coded, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable,
+    ChunkIndex, ChunkSet, CodeSpec, Coded, ErasureCode, Matrix, Method, ReadCosts, ReadPlan, SpecError, Unrecoverable,
     UpdatePlan,
     field::{mul, power},
     mergeable,
     tests::{build, check_plan, noise, plan_without, stripe, tier},
 };
 
-const LISTED: [&str; 15] = [
+const LISTED: [&str; 18] = [
     "lrc:12+2+2",
     "lrc:12+6+2",
     "lrc:12+3+3",
@@ -29,6 +29,9 @@ const LISTED: [&str; 15] = [
     "hybrid:rsm:6+3x2",
     "hybrid:pc:2x5x2",
     "hybrid:lrc:12+6+2x2",
+    "mixed:4+2x3:1",
+    "mixed:4+2x3:0+3",
+    "mixed:6+3x2:0+2+4",
 ];
 
 fn generator(text: &str) -> Generator {
@@ -250,7 +253,9 @@ fn all_independent(span: &Span, from: usize, to: usize, left: usize, column: &dy
 
 #[test]
 fn plans_read_no_more_than_the_best_of_all_plans() {
-    for text in ["lrc:4+2+1", "lrc:4+2+2", "pc:2x2", "pc:2x3", "rsm:4+2", "mirror:3x3", "hybrid:rsm:3+2x2"] {
+    for text in
+        ["lrc:4+2+1", "lrc:4+2+2", "pc:2x2", "pc:2x3", "rsm:4+2", "mirror:3x3", "hybrid:rsm:3+2x2", "mixed:3+2x3:1"]
+    {
         let code = build(text);
         let generator = generator(text);
         for size in 1..=3 {
@@ -337,9 +342,15 @@ fn parity_is_the_sum_that_update_coefficients_tell() {
         check_parity(&*code, &chunks);
     }
     // One local, two global; one row, one column, the corner; its own copies.
-    for (text, parities) in
-        [("lrc:12+2+2", 3), ("pc:2x5", 3), ("rsm:10+4", 4), ("mirror:4x3", 2), ("hybrid:rsm:6+3x3", 5)]
-    {
+    for (text, parities) in [
+        ("lrc:12+2+2", 3),
+        ("pc:2x5", 3),
+        ("rsm:10+4", 4),
+        ("mirror:4x3", 2),
+        ("hybrid:rsm:6+3x3", 5),
+        ("mixed:4+3x3:1", 2),
+        ("mixed:4+3x3:0", 3),
+    ] {
         let UpdatePlan::Delta(deltas) = build(text).plan_update(ChunkIndex(1)) else { panic!("{text} has deltas") };
         assert_eq!(deltas.len(), parities, "{text}");
     }
@@ -391,6 +402,11 @@ fn tolerance_left_is_what_plans_tell() {
         "hybrid:rsm:1+3x3",
         "hybrid:lrc:4+2+1x2",
         "hybrid:lrc:3+1+2x3",
+        "mixed:2+1x2:0",
+        "mixed:4+2x3:2",
+        "mixed:4+2x3:0+1+3",
+        "mixed:3+3x2:0+2",
+        "mixed:4+1x4:1+3",
     ] {
         let code = build(text);
         let n = code.shape().chunks();
@@ -457,6 +473,11 @@ fn as_many_disks_may_be_lost_as_chunks() {
         "hybrid:lrc:4+2+2x2",
         "hybrid:pc:2x2x2",
         "hybrid:pc:2x3x3",
+        "mixed:2+1x2:0",
+        "mixed:4+2x3:1",
+        "mixed:4+2x3:0+1+3",
+        "mixed:4+1x3:0+2",
+        "mixed:3+3x2:0+2",
     ] {
         let spec: CodeSpec = text.parse().expect("a valid spec");
         let chunks: Vec<ChunkIndex> = (0..spec.shape().chunks()).map(ChunkIndex).collect();
@@ -501,6 +522,44 @@ fn further_copies_are_those_beside_data_and_parity() {
     assert_eq!(copied("mirror:2x3"), [None, None, Some(0), Some(1), Some(0), Some(1)]);
     assert_eq!(copied("hybrid:rsm:2+1x3"), [None, None, None, Some(0), Some(1), Some(0), Some(1)]);
     assert_eq!(copied("lrc:4+2+2"), [None; 8]);
+    assert_eq!(copied("mixed:3+1x3:0+2"), [None, None, None, None, Some(0), Some(2), Some(0), Some(2)]);
+}
+
+#[test]
+fn a_mixed_stripe_is_one_of_its_code_with_zeros_and_mirrors_what_it_leaves_out() {
+    for (text, whole) in [("mixed:4+2x3:1", "rs:4+2"), ("mixed:4+2x2:0+2+3", "rs:4+2"), ("mixed:6+3x3:0+5", "rs:6+3")] {
+        let (code, whole) = (build(text), build(whole));
+        let chunks = stripe(&*code, 67, 5);
+        let CodeSpec::Mixed { mirrored, copies, .. } = code.spec() else { panic!("{text}") };
+        let k = usize::from(code.shape().data);
+        let zeros = vec![0; 67];
+        let data: Vec<&[u8]> = (0..)
+            .map(ChunkIndex)
+            .zip(&chunks[..k])
+            .map(|(at, chunk)| if mirrored.contains(at) { zeros.as_slice() } else { chunk.as_slice() })
+            .collect();
+        let mut parity = vec![vec![0xa5; 67]; whole.shape().parity.into()];
+        whole.encode(&data, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        assert!(chunks[k..k + parity.len()] == parity, "{text}");
+        let copied: Vec<Vec<u8>> =
+            (1..copies).flat_map(|_| mirrored.iter()).map(|at| chunks[at.at()].clone()).collect();
+        assert!(chunks[k + parity.len()..] == copied, "{text}");
+    }
+    let spec: CodeSpec = "mixed:4+2x3:0+2".parse().expect("valid");
+    let apart = (0..spec.shape().chunks()).map(|chunk| spec.lost_with(ChunkIndex(chunk)).map(|data| data.0));
+    let (zero, two) = (Some(0), Some(2));
+    assert_eq!(apart.collect::<Vec<_>>(), [zero, None, two, None, None, None, zero, two, zero, two]);
+}
+
+#[test]
+fn a_set_of_chunks_is_what_was_put_into_it() {
+    let set: ChunkSet = [3, 0, 31].map(ChunkIndex).into_iter().collect();
+    assert_eq!(set.iter().map(|chunk| chunk.0).collect::<Vec<_>>(), [0, 3, 31]);
+    assert_eq!((set.count(), set.is_empty(), ChunkSet::default().is_empty()), (3, false, true));
+    assert!(set.contains(ChunkIndex(31)) && !set.contains(ChunkIndex(1)) && !set.contains(ChunkIndex(35)));
+    assert_eq!(set.without(ChunkIndex(31)).without(ChunkIndex(40)).with(ChunkIndex(1)).count(), 3);
+    assert_eq!(set.minus(ChunkSet::first(4)).iter().collect::<Vec<_>>(), [ChunkIndex(31)]);
+    assert_eq!((ChunkSet::first(32).count(), ChunkSet::first(0)), (32, ChunkSet::default()));
 }
 
 #[test]
@@ -603,6 +662,25 @@ fn bad_specs_are_rejected_with_the_numbers() {
     {
         assert_eq!(error(text), SpecError::Malformed { expected, most: 255 }, "{text}");
     }
+    for text in [
+        "mixed:4+2x3",
+        "mixed:4+2:1",
+        "mixed:4x3:1",
+        "mixed:4+2x3:",
+        "mixed:4+2x3:1+",
+        "mixed:4+2x3:01",
+        "mixed:rs:4+2x3:1",
+    ] {
+        assert_eq!(error(text), SpecError::Malformed { expected: "mixed:K+MxC:I+J", most: 255 }, "{text}");
+    }
+    for text in ["mixed:4+2x3:4", "mixed:4+2x3:1+1", "mixed:4+2x3:1+0", "mixed:4+2x3:0+1+2+3", "mixed:4+2x3:40"] {
+        assert_eq!(error(text), SpecError::NotMixed { data: 4 }, "{text}");
+    }
+    assert_eq!(error("mixed:33+2x2:1"), SpecError::NotMixed { data: 33 });
+    assert_eq!(error("mixed:4+0x2:1"), SpecError::TooFewParity { parity: 0, least: 1 });
+    let coded = CodeSpec::ReedSolomon { data: 4, parity: 2 };
+    assert_eq!(error("mixed:4+2x1:1"), SpecError::TooFewCopies { coded, copies: 1 });
+    assert_eq!(error("mixed:4+2x255:1"), SpecError::TooManyChunks { data: 4, parity: 256, limit: 256 });
     assert_eq!(error("hybrid:6x2"), SpecError::UnknownFamily);
     let deep = format!("{}rsm:6+3{}", "hybrid:".repeat(100_000), "x2".repeat(100_000));
     assert_eq!(error(&deep), SpecError::Malformed { expected, most: 255 });
@@ -641,6 +719,8 @@ fn bad_specs_are_rejected_with_the_numbers() {
         "mirror:1x255",
         "hybrid:rsm:126+3x2",
         "hybrid:rsm:1+1x255",
+        "mixed:32+31x3:0+31",
+        "mixed:4+200x2:3",
     ] {
         let spec: CodeSpec = text.parse().expect(text);
         let lost: BTreeSet<u16> = (0..spec.tolerance()).collect();
