@@ -81,7 +81,7 @@ pub struct StripeRecord {
     pub sub_bytes: u32,
     /// Chunk `i` lies at `places[i]`; `None`: it was never written or was given up, and waits for repair.
     pub places: Vec<Option<ChunkPlace>>,
-    /// Chunks that a conversion left where they were, under the names that they had.
+    /// Chunks that a conversion, or another code, left where they were, under the names that they had.
     pub origins: BTreeMap<ChunkIndex, Origin>,
     /// Advances with each change of `code` and `places`; a [`Swap`](crate::Swap) names the revision it was planned on.
     pub revision: u64,

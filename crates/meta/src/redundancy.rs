@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  rs:4+2                        always so
-//!  replica:3/rs:4+2              three copies of each of the four data chunks, or two parities
+//!  replica:3/rs:4+2              three copies of each of the four data chunks, or two parities, or copies of some and parity of the others
 //!  replica:3/rs:4+2<=200%        the same, of all stripes and the log together at most twice the bytes
 //! ```
 //!
@@ -13,7 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use claystone_code::{CodeSpec, SpecError};
+use claystone_code::{ChunkSet, CodeSpec, SpecError};
 
 /// What a volume's stripes get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,25 @@ impl Redundancy {
             (Some(Mirroring { copies, .. }), Ok(data)) => CodeSpec::Mirror { data, copies },
             _ => self.code,
         }
+    }
+
+    /// The code of a stripe of which these data chunks are written much: some of them, and not all. `None`: there is none, and a stripe is mirrored
+    /// as a whole or coded as a whole.
+    pub fn partly_hot(&self, mirrored: ChunkSet) -> Option<CodeSpec> {
+        let (Some(Mirroring { copies, .. }), CodeSpec::ReedSolomon { data, parity }) = (self.mirroring, self.code)
+        else {
+            return None;
+        };
+        let (data, parity) = (u8::try_from(data).ok()?, u8::try_from(parity).ok()?);
+        let mixed = CodeSpec::Mixed { data, parity, copies, mirrored };
+        mixed.validate().is_ok().then_some(mixed)
+    }
+
+    /// Whether each data chunk of a stripe may be mirrored or coded by itself.
+    pub fn turns_by_chunk(&self) -> bool {
+        let data = self.code.shape().data;
+        // Of one with a single chunk there is no part.
+        data <= ChunkSet::DATA_MAX && self.partly_hot(ChunkSet::first(data.saturating_sub(1))).is_some()
     }
 
     /// Both codes, once where they are the same.
@@ -174,6 +193,7 @@ impl FromStr for Redundancy {
 
 #[cfg(test)]
 mod tests {
+    use claystone_code::ChunkIndex;
     use proptest::prelude::*;
 
     use super::*;
@@ -190,6 +210,13 @@ mod tests {
         let one = parsed("rs:4+2");
         assert_eq!((one.hot(), one.codes().count(), one.disks_min()), (one.code, 1, 6));
         assert_eq!(parsed("replica:3/rs:4+1").tolerance_max(), 2);
+        let of = |chunks: &[u16]| both.partly_hot(chunks.iter().copied().map(ChunkIndex).collect());
+        assert_eq!(of(&[0, 2]).map(|code| code.to_string()).as_deref(), Some("mixed:4+2x3:0+2"));
+        assert_eq!((of(&[]), of(&[0, 1, 2, 3]), of(&[4])), (None, None, None));
+        let by_chunk = |text: &str| parsed(text).turns_by_chunk();
+        assert!(by_chunk("replica:3/rs:4+2") && by_chunk("replica:2/rs:2+1") && by_chunk("replica:2/rs:32+3"));
+        let whole = ["rs:4+2", "replica:3/rs:1+1", "replica:3/lrc:4+2+1", "replica:2/rs:33+3"];
+        assert!(!whole.into_iter().any(by_chunk));
         assert_eq!(parsed("replica:3/rs:4+2<=200%").mirroring, Some(Mirroring { copies: 3, percent_max: Some(200) }));
     }
 

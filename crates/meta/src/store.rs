@@ -1,5 +1,7 @@
 //! The traits of a metadata store. Each method is one transaction.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use claystone_chunk::{ByteRange, DiskId, Lease, OwnerId, StripeId, Term};
 use claystone_code::{ChunkIndex, CodeSpec};
@@ -7,8 +9,8 @@ use claystone_env::WallTime;
 
 use crate::{
     AccessKey, BucketId, BucketRecord, ChunkPlace, ContentId, DiskRecord, DiskState, HeatPolicy, HeatRecord, LogRecord,
-    ObjectRecord, PartRecord, Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames, StripeRecord,
-    UploadId, UploadRecord, VersionName, VolumeRecord,
+    ObjectRecord, Origin, PartRecord, Redundancy, SnapshotId, SnapshotRecord, SnapshotTally, Span, StripeNames,
+    StripeRecord, UploadId, UploadRecord, VersionName, VolumeRecord,
 };
 
 /// Why a transaction did not happen.
@@ -425,7 +427,7 @@ pub struct Swap {
     pub places: Vec<(ChunkIndex, Option<ChunkPlace>)>,
 }
 
-/// Another code for one stripe: its data chunks stay where they are, its parity chunks are others.
+/// Another code for one stripe: its data chunks stay where they are, its parity chunks are others, but for those that both codes have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recode {
     /// The stripe.
@@ -436,8 +438,10 @@ pub struct Recode {
     pub code: CodeSpec,
     /// Sub-chunk bytes of a full tile under it.
     pub sub_bytes: u32,
-    /// Places of all its parity chunks, in order.
-    pub parity: Vec<ChunkPlace>,
+    /// Where each of its parity chunks is, in order; `None`: it is lost.
+    pub parity: Vec<Option<ChunkPlace>>,
+    /// The names of those that were parity of the old code too, and stay.
+    pub origins: BTreeMap<ChunkIndex, Origin>,
 }
 
 /// Stripes become others over the same data chunks: merged, split, or each under another code.
@@ -602,12 +606,12 @@ pub trait StripeRecords: Send + Sync {
     /// Changes places, if the stripe is live and still at the expected revision; the revision advances and `verified`
     /// is cleared.
     async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError>;
-    /// Replaces the code and all parity chunks, if the stripe is live, still at the expected revision, and the code has its
+    /// Replaces the code and its parity chunks, if the stripe is live, still at the expected revision, and the code has its
     /// data chunks (`StripeChanged` otherwise); the revision advances and `verified` is cleared. The places of the data
     /// chunks stay.
     ///
     /// # Panics
-    /// If there is not one place for each parity chunk of the code.
+    /// If there is not one place, or none, for each parity chunk of the code.
     async fn recode(&self, recode: Recode) -> Result<StripeRecord, MetaError>;
     /// Puts the targets in the place of the sources: contents name their bands from then on. The sources die, and are left
     /// with the chunks that no target names. `StripeChanged` if a source is not live and at its revision or a new chunk lies on a disk

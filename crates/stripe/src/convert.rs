@@ -403,7 +403,7 @@ fn check_fresh(stripes: &Stripes, stripe: StripeId, fresh: &[Target]) -> Result<
 }
 
 /// The written chunks of a window, tile by tile.
-fn combine(converter: &Converter, window: Window, fetched: &[Bytes], writes: usize) -> Vec<Bytes> {
+pub(crate) fn combine(converter: &Converter, window: Window, fetched: &[Bytes], writes: usize) -> Vec<Bytes> {
     let tile_bytes = window.tile_bytes as usize;
     let bytes = tile_bytes * window.tiles as usize;
     let buffer = |_| {

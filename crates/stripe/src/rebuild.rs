@@ -286,7 +286,8 @@ fn targets_apart(stripes: &Stripes, record: &StripeRecord, chunk_bytes: u64) -> 
 /// A name that no chunk of the stripe had. A chunk that nothing names any more may still lie on a disk under the next generation;
 /// a random start keeps the new name apart from it.
 fn new_name(stripes: &Stripes, record: &StripeRecord, index: ChunkIndex) -> ChunkId {
-    let old = record.places[index.at()].as_ref().map_or(0, |place| place.generation.0);
+    // Of all places: one chunk may have the name that another had.
+    let old = record.places.iter().flatten().map(|place| place.generation.0).max().unwrap_or(0);
     let generation = Generation(old.wrapping_add(1 + stripes.env.random.below(1 << 20) as u32));
     ChunkId { stripe: record.id, index, generation }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan};
 use claystone_env::{Env, timeout};
-use claystone_meta::{ChunkPlace, Recode, Span, StripeRecord};
+use claystone_meta::{Span, StripeRecord};
 use tokio::sync::mpsc;
 
 use crate::claim::Claims;
@@ -354,29 +354,22 @@ impl Stripes {
         crate::rebuild::spread(self, record, pace).await
     }
 
-    /// Writes the parity of `code` over the data chunks of a stripe, which stay as they are, reads it back, and returns the
-    /// change of the record to commit. Its data is decoded where it is lost.
+    /// Writes the parity of `code` over the data chunks of a stripe, which stay as they are, as does parity that it has already; reads
+    /// back what it wrote, and returns the change of the record to commit. What is read of the stripe is decoded where it is lost.
     ///
     /// # Errors
     /// `OtherLayout`, `Crowded`, `Exposed`, `TooFewDisks`, `Unrecoverable`, `Held`, `NotVerified`, `Chunk` if a disk of the
     /// new parity fails.
     ///
     /// # Panics
-    /// If the stripe has this code.
+    /// If the stripe has this code, or more than 4,096 data chunks.
     pub async fn recode(&self, record: &StripeRecord, code: CodeSpec, pace: &dyn Pace) -> Result<Recoded, StripeError> {
         crate::recode::recode(self, record, code, pace).await
     }
 
     /// Deletes new parity whose change was refused.
     pub async fn discard_recoded(&self, recoded: Recoded) {
-        let Recode { stripe, code, parity, .. } = &recoded.change;
-        let first = code.shape().data;
-        let chunk = |(index, place): (u16, &ChunkPlace)| {
-            let id = ChunkId { stripe: *stripe, index: ChunkIndex(index), generation: place.generation };
-            (id, place.disk)
-        };
-        let chunks: Vec<_> = (first..).zip(parity).map(chunk).collect();
-        crate::fresh::delete_all(self, &chunks).await;
+        crate::fresh::delete_all(self, &recoded.fresh).await;
     }
 
     /// Deletes the chunks that a stripe's record named before it was changed to `after`. `false`: somebody reads by the old

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use claystone_chunk::testing::{Cut, CutStore, MemoryStore, Traps, pattern};
 use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, Durability, NodeId};
-use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_code::{ChunkIndex, CodeSpec, ConversionGoal, plan_conversion};
 use claystone_env::{Env, Space, WallTime};
 use claystone_meta::{DiskRecord, DiskState, Recode, StripeRecord};
 use claystone_stripe::{Absence, Member, Settings, Stores, StripeError, Stripes, Unpaced};
@@ -113,7 +113,9 @@ fn apply(record: &StripeRecord, change: &Recode) -> StripeRecord {
     assert_eq!((change.stripe, change.expected_revision), (record.id, record.revision));
     let mut after = record.clone();
     after.places.truncate(record.code.shape().data.into());
-    after.places.extend(change.parity.iter().copied().map(Some));
+    after.places.extend(change.parity.iter().copied());
+    after.origins.retain(|index, _| index.0 < record.code.shape().data);
+    after.origins.extend(&change.origins);
     StripeRecord { code: change.code, sub_bytes: change.sub_bytes, revision: record.revision + 1, ..after }
 }
 
@@ -124,9 +126,15 @@ fn losses(disks: usize, tolerance: usize) -> Vec<Vec<usize>> {
     std::iter::once(vec![]).chain(ones).chain(twos).filter(|set| set.len() <= tolerance).collect()
 }
 
-const WAYS: [(&str, &str); 5] = [
+const WAYS: [(&str, &str); 10] = [
     ("mirror:4x3", "rs:4+2"),
     ("rs:4+2", "mirror:4x3"),
+    // One data chunk, or two, by themselves.
+    ("rs:4+2", "mixed:4+2x3:1"),
+    ("mixed:4+2x3:1", "mixed:4+2x3:0+1"),
+    ("mixed:4+2x3:0+1", "mixed:4+2x3:1+3"),
+    ("mixed:4+2x3:1+3", "mirror:4x3"),
+    ("mirror:4x3", "mixed:4+2x3:1+2"),
     ("replica:3", "replica:2"),
     // Fast and compact, and where tiles are as long, from there to fewer reads in a repair.
     ("lrc:4+2+2", "lrc:4+1+2"),
@@ -140,15 +148,20 @@ async fn data_chunks_stay_and_only_parity_is_written() {
         let data = pattern(1, 3 << 20);
         let before = world.write(from, &data).await;
         let recoded = world.stripes.recode(&before, spec(to), &Unpaced).await.expect("recoded");
-        let (old, new) = (spec(from).shape(), spec(to).shape());
-        let chunk_bytes = recoded.bytes_written / u64::from(new.parity);
-        assert_eq!(recoded.bytes_read, chunk_bytes * u64::from(old.data), "{from} -> {to}");
+        let plan = plan_conversion(spec(from), spec(to), ConversionGoal::DataOnly).expect("a plan");
+        let chunk_bytes = (data.len() as u64).div_ceil(spec(to).shape().data.into());
+        let moved = (recoded.bytes_read, recoded.bytes_written);
+        assert_eq!(moved, (plan.bytes_read(chunk_bytes), plan.bytes_written(chunk_bytes)), "{from} -> {to}");
         assert!(world.stripes.is_claimed(before.id));
         let after = apply(&before, &recoded.change);
         drop(recoded);
-        assert_eq!(after.places[..old.data.into()], before.places[..old.data.into()]);
-        let k = usize::from(old.data);
-        assert!(names(&after)[k..].iter().all(|name| !names(&before).contains(name)), "fresh names");
+        for kept in &plan.kept {
+            let (old, new) = (kept.from.chunk, kept.to.chunk);
+            assert_eq!(after.places[new.at()], before.places[old.at()]);
+            assert_eq!(after.chunk_id(new), before.chunk_id(old));
+        }
+        let fresh: Vec<_> = names(&after).into_iter().filter(|name| !names(&before).contains(name)).collect();
+        assert_eq!(fresh.len(), plan.writes.len(), "{from} -> {to}");
         world.assert_survives(&before, &data, "not yet named").await;
         assert!(world.stripes.discard_superseded(&before, &after).await);
         assert_eq!(world.garbage(&after), 0);
@@ -164,10 +177,11 @@ async fn no_name_is_used_twice_however_often_the_code_changes() {
     let mut record = world.write("mirror:4x3", &data).await;
     let mut seen: BTreeSet<ChunkId> = names(&record).into_iter().collect();
     for round in 0..12 {
-        let code = ["rs:4+2", "mirror:4x3"][round % 2];
+        let code = ["rs:4+2", "mixed:4+2x3:1", "mixed:4+2x3:1+3", "mirror:4x3"][round % 4];
+        let before = names(&record);
         record = world.switch(&record, code, &Mutex::default()).await;
-        let new = names(&record).split_off(4);
-        assert!(new.into_iter().all(|name| seen.insert(name)), "round {round}");
+        let mut new = names(&record).into_iter().filter(|name| !before.contains(name));
+        assert!(new.all(|name| seen.insert(name)), "round {round}");
         world.assert_reads(&record, &data, code).await;
     }
 }
@@ -175,7 +189,7 @@ async fn no_name_is_used_twice_however_often_the_code_changes() {
 /// The process ends at each change of a store once, before it and after it without the answer.
 #[tokio::test]
 async fn a_crash_at_any_step_leaves_a_stripe_that_survives_what_its_code_says() {
-    for (from, to) in &WAYS[..3] {
+    for (from, to) in &WAYS[..8] {
         let (mut steps, mut after_commit) = (0, 0);
         for happens in [false, true] {
             for step in 0.. {
@@ -206,15 +220,18 @@ async fn a_crash_at_any_step_leaves_a_stripe_that_survives_what_its_code_says() 
                 }
             }
         }
-        let parity = u64::from(spec(to).shape().parity);
-        assert!(steps >= 2 * parity && after_commit >= 2, "{from} -> {to}: {steps} steps, {after_commit} after");
+        let plan = plan_conversion(spec(from), spec(to), ConversionGoal::DataOnly).expect("a plan");
+        assert!(
+            steps >= 2 * plan.writes.len() && after_commit >= 2,
+            "{from} -> {to}: {steps} steps, {after_commit} after"
+        );
     }
 }
 
 /// A disk refuses every change from any step on: all of the new parity is there, or none is named.
 #[tokio::test]
 async fn a_disk_that_fails_at_any_step_costs_nothing() {
-    for (from, to) in &WAYS[..2] {
+    for (from, to) in &WAYS[..7] {
         for disk in 0..7 {
             for step in 0.. {
                 let world = World::new(7);
@@ -273,6 +290,52 @@ async fn lost_data_is_decoded_and_a_stripe_never_comes_to_survive_less() {
     assert_eq!(world.garbage(&record), 0, "what was written is deleted");
 }
 
+/// What both codes have stays where it is whole; where it is lost another that is equal does, or it is made anew.
+#[tokio::test]
+async fn what_is_lost_is_not_kept() {
+    let data = pattern(8, 300_000);
+    for (from, to, lost, fresh) in [
+        ("replica:3", "replica:2", 1, 0),
+        ("mirror:4x3", "mirror:4x2", 6, 0),
+        ("rs:4+2", "rs:4+1", 4, 1),
+        ("mixed:4+2x3:1", "mixed:4+2x3:1+2", 6, 5),
+    ] {
+        let world = World::new(12);
+        let before = world.write(from, &data).await;
+        let (disk, name) = (before.places[lost].expect("placed").disk, names(&before)[lost]);
+        world.lose(disk.0 as usize);
+        let recoded = world.stripes.recode(&before, spec(to), &Unpaced).await.expect("one loss");
+        assert_eq!(recoded.fresh.len(), fresh, "{from} -> {to}");
+        let after = apply(&before, &recoded.change);
+        drop(recoded);
+        assert!(!names(&after).contains(&name), "{from} -> {to}");
+        let on_lost = after.places.iter().flatten().filter(|place| place.disk == disk).count();
+        assert_eq!(
+            on_lost,
+            usize::from(from == "mirror:4x3" && before.places[..4].iter().flatten().any(|place| place.disk == disk))
+        );
+        world.find(disk.0 as usize);
+        world.assert_survives(&after, &data, &format!("{from} -> {to}")).await;
+    }
+}
+
+/// A chunk that is rebuilt gets no name that another of the stripe has from an index which was its own.
+#[tokio::test]
+async fn a_rebuilt_chunk_gets_a_name_beyond_all_of_the_stripe() {
+    let world = World::new(12);
+    let data = pattern(9, 100_000);
+    let one = world.write("mixed:4+2x3:1", &data).await;
+    let two = world.switch(&one, "mixed:4+2x3:0+1", &Mutex::default()).await;
+    let mut record = two.clone();
+    // Chunk 7 is the copy that had the index 6.
+    assert_eq!(two.chunk_id(ChunkIndex(7)).map(|name| name.index), Some(ChunkIndex(6)));
+    let last = two.places.iter().flatten().map(|place| place.generation).max().expect("placed");
+    record.places[6] = None;
+    let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(6)], &Unpaced).await.expect("rebuilt");
+    let (_, place) = rebuilt.swap.places.iter().find(|(index, _)| *index == ChunkIndex(6)).expect("it was lost");
+    assert!(place.expect("placed").generation > last);
+}
+
 #[tokio::test]
 async fn what_cannot_be_recoded_is_refused_with_the_reason() {
     let world = World::new(8);
@@ -304,7 +367,7 @@ async fn readers_notice_nothing() {
     let switching = async {
         for round in 0..20 {
             let before = current.lock().expect("nobody panics").clone();
-            let to = ["rs:4+2", "mirror:4x3"][round % 2];
+            let to = ["rs:4+2", "mixed:4+2x3:1", "mirror:4x3", "mixed:4+2x3:0+3"][round % 4];
             let recoded = world.stripes.recode(&before, spec(to), &Unpaced).await.expect("one loss");
             let after = apply(&before, &recoded.change);
             *current.lock().expect("nobody panics") = after.clone();

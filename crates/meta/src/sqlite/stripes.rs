@@ -117,7 +117,7 @@ impl StripeRecords for SqliteMeta {
         let before = self.stripe(recode.stripe).await?;
         let frees = before.is_some_and(|before| before.code.shape().chunks() >= recode.code.shape().chunks());
         let replace = move |connection: &Connection| {
-            let Recode { stripe, expected_revision: expected, code, sub_bytes, ref parity } = recode;
+            let Recode { stripe, expected_revision: expected, code, sub_bytes, ref parity, ref origins } = recode;
             let current = load_live(connection, stripe)?;
             let fits = |current: StripeRecord| current.revision == expected && current.code.shape().data == data;
             if !current.is_some_and(fits) {
@@ -128,7 +128,8 @@ impl StripeRecords for SqliteMeta {
                 .prepare_cached("DELETE FROM chunks WHERE stripe = ?1 AND idx >= ?2")?
                 .execute(params![id, data])?;
             for (index, place) in (data..).zip(parity) {
-                insert_chunk(connection, stripe, index, &PlaceColumns::of(connection, Some(*place))?, None)?;
+                let origin = origins.get(&ChunkIndex(index));
+                insert_chunk(connection, stripe, index, &PlaceColumns::of(connection, *place)?, origin)?;
             }
             connection
                 .prepare_cached("UPDATE stripes SET code = ?2, sub_bytes = ?3, tolerance = ?4 WHERE id = ?1")?

@@ -1,5 +1,7 @@
 //! Stripes: walks, damage, repair and counts.
 
+use std::collections::BTreeMap;
+
 use claystone_chunk::{ChunkId, Generation, StripeId};
 use claystone_code::ChunkIndex;
 
@@ -84,7 +86,8 @@ pub(super) async fn swaps_need_the_planned_revision(meta: &dyn Meta) -> Result<(
 
 fn recode(id: u128, expected_revision: u64, code: &str, parity: Vec<ChunkPlace>) -> Recode {
     let code = code.parse().expect("a valid code");
-    Recode { stripe: StripeId(id), expected_revision, code, sub_bytes: 65_536, parity }
+    let parity = parity.into_iter().map(Some).collect();
+    Recode { stripe: StripeId(id), expected_revision, code, sub_bytes: 65_536, parity, origins: BTreeMap::new() }
 }
 
 pub(super) async fn recodes_keep_the_data_chunks(meta: &dyn Meta) -> Result<(), MetaError> {
@@ -122,6 +125,25 @@ pub(super) async fn recodes_keep_the_data_chunks(meta: &dyn Meta) -> Result<(), 
     assert_eq!(back.places[..4], before.places[..4]);
     assert_eq!(back.places[4..], [Some(place(4, 9)), Some(place(5, 9))]);
     assert_eq!(meta.disk_tally(disk(6)).await?, DiskTally::default());
+
+    // What both codes have stays under the name that it has, at another index, and one that is lost is lost there too.
+    let copies = vec![place(6, 11), place(7, 11)];
+    let two = meta.recode(recode(1, back.revision, "mixed:4+2x3:1", [parity(), copies.clone()].concat())).await?;
+    meta.mark_damaged(&[chunk(1, 7, 11)]).await?;
+    let damaged = ChunkPlace { damaged: true, ..copies[1] };
+    let kept = [(ChunkIndex(7), 6), (ChunkIndex(9), 7)];
+    let origin = |(to, of): (ChunkIndex, u16)| (to, Origin { stripe: StripeId(1), index: ChunkIndex(of) });
+    let change = Recode {
+        parity: [place(4, 12), place(5, 12), place(6, 12), copies[0], place(7, 12), damaged].map(Some).into(),
+        origins: kept.map(origin).into(),
+        ..recode(1, two.revision + 1, "mixed:4+2x3:0+1", Vec::new())
+    };
+    let four = meta.recode(change.clone()).await?;
+    assert_eq!((&four.places[4..], &four.origins), (&change.parity[..], &change.origins));
+    let names = [4, 6, 7, 9].map(|index| four.chunk_id(ChunkIndex(index)));
+    assert_eq!(names, [chunk(1, 4, 12), chunk(1, 6, 12), chunk(1, 6, 11), chunk(1, 7, 11)].map(Some));
+    let lost = Recode { parity: vec![None; 2], ..recode(1, four.revision, "rs:4+2", Vec::new()) };
+    assert_eq!(meta.recode(lost).await?.places[4..], [None, None]);
     meta.delete_object(delete(bucket, "2")).await?;
     refused!(meta.recode(recode(2, 0, "rs:4+2", parity())).await, MetaError::StripeChanged { .. });
     Ok(())
