@@ -89,17 +89,17 @@ fn a_trace_is_replayed_on_a_volume() {
         assert!(value(&rows, &case, "pages_merged", "value") > 0.0, "{code}");
         assert!(rows.iter().all(|row| row["metric"] != "parity_updates"), "{code}");
     }
-    // Of two forms it is told how many stripes have which; of the second there is room beside the log for one that is mirrored.
-    for (redundancy, mirrored_max) in [("replica:3/rs:4+2", 2.0), ("replica:3/rs:4+2<=2330%", 1.0)] {
+    // Of two forms it is told how many data chunks have which; of the second there is room beside the log for one stripe that is mirrored.
+    for (redundancy, mirrored_max) in [("replica:3/rs:4+2", 8.0), ("replica:3/rs:4+2<=2330%", 4.0)] {
         let run = ["bench", "trace", "week.csv", "--json", "--dir", ".", "--redundancy", redundancy];
         let rows = rows(&scratch.run(&[&run[..], &["--reserve", "16M"]].concat()));
         let case = rows[0]["case"].as_str().expect("a text").to_owned();
         assert!(case.starts_with(&format!("replay {redundancy} 4KiB")), "{case}");
         assert_eq!(value(&rows, &case, "writes", "value"), 175.0);
-        let stripes = |form: &str| value(&rows, &case, &format!("stripes_{form}"), "value");
-        let (mirrored, coded) = (stripes("mirrored"), stripes("coded"));
-        assert!(mirrored <= mirrored_max && mirrored + coded == 2.0, "{redundancy}: {mirrored}, {coded}");
-        assert!(mirrored_max < 2.0 || coded == 0.0, "{redundancy}: {coded}");
+        let chunks = |form: &str| value(&rows, &case, &format!("chunks_{form}"), "value");
+        let (mirrored, coded) = (chunks("mirrored"), chunks("coded"));
+        assert!(mirrored <= mirrored_max && mirrored + coded == 8.0, "{redundancy}: {mirrored}, {coded}");
+        assert!(mirrored_max < 8.0 || coded == 0.0, "{redundancy}: {coded}");
         assert!(rows.iter().all(|row| row["metric"] != "parity_updates"), "{redundancy}");
     }
     assert_eq!(fs::read_dir(scratch.path(".")).expect("there").count(), 1, "the disks are gone");

@@ -429,21 +429,21 @@ pub struct VolumeUse {
     pub copied_stripes: u64,
     /// Bytes of a stripe, without its parity.
     pub stripe_bytes: u64,
-    /// Stripes that are mirrored, where there are two forms.
-    pub mirrored_stripes: u64,
-    /// Bytes of their chunks.
+    /// Data chunks that are mirrored, where there are two forms.
+    pub mirrored_chunks: u64,
+    /// Bytes of them and their copies.
     pub mirrored_bytes: u64,
-    /// Stripes that are coded; where there is one code, those that have it.
-    pub coded_stripes: u64,
-    /// Bytes of their chunks.
+    /// Data chunks that are coded; where there is one code, those of stripes that have it.
+    pub coded_chunks: u64,
+    /// Bytes of them and their parity.
     pub coded_bytes: u64,
-    /// Stripes of another code, of before the redundancy was set.
-    pub other_stripes: u64,
-    /// Bytes of their chunks.
+    /// Data chunks of stripes of another code, of before the redundancy was set.
+    pub other_chunks: u64,
+    /// Bytes of all chunks of these stripes.
     pub other_bytes: u64,
-    /// Stripes that were coded since it was opened.
+    /// Data chunks that came to be coded since it was opened.
     pub coded_switches: u64,
-    /// Stripes that were mirrored since then.
+    /// Data chunks that came to be mirrored since then.
     pub mirrored_switches: u64,
     /// The share of its data that has to be coded to make up for the log's space, in percent, where there are two forms.
     pub log_pays_percent: Option<u64>,

@@ -439,9 +439,9 @@ const VOLUME_NUMBERS: [OfVolume; 10] = [
     ("volume_log_copies_wanted", "Copies that each segment of the log is to have", |of| of.log_copies_wanted),
     ("volume_diff_pages", "Pages that wait to be merged", |of| of.diff_pages),
     ("volume_clients", "Connections of clients", |of| of.clients),
-    ("volume_mirrored_stripes", "Stripes that are mirrored, where they may be coded", |of| of.mirrored_stripes),
-    ("volume_mirrored_bytes", "Bytes of the chunks of mirrored stripes", |of| of.mirrored_bytes),
-    ("volume_coded_bytes", "Bytes of the chunks of coded stripes", |of| of.coded_bytes),
+    ("volume_mirrored_chunks", "Data chunks that are mirrored, where they may be coded", |of| of.mirrored_chunks),
+    ("volume_mirrored_bytes", "Bytes of mirrored data chunks with their copies", |of| of.mirrored_bytes),
+    ("volume_coded_bytes", "Bytes of coded data chunks with their parity", |of| of.coded_bytes),
     ("volume_other_bytes", "Bytes of the chunks of stripes that have a former code", |of| of.other_bytes),
 ];
 
@@ -449,8 +449,8 @@ const VOLUME_COUNTS: [OfVolume; 5] = [
     ("volume_merged_pages", "Pages merged since the volume was opened", |of| of.merged_pages),
     ("volume_parity_updates", "Rows of sectors whose parity was made anew", |of| of.parity_updates),
     ("volume_copied_stripes", "Stripes written anew because a snapshot or a clone has them", |of| of.copied_stripes),
-    ("volume_coded_stripes", "Stripes that were mirrored and became coded", |of| of.coded_switches),
-    ("volume_remirrored_stripes", "Stripes that were coded and became mirrored", |of| of.mirrored_switches),
+    ("volume_coded_chunks", "Data chunks that were mirrored and became coded", |of| of.coded_switches),
+    ("volume_remirrored_chunks", "Data chunks that were coded and became mirrored", |of| of.mirrored_switches),
 ];
 
 fn pair(of: &SectorStatus, what: fn(&PairStatus) -> u64) -> Option<u64> {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use claystone_chunk::ByteRange;
 use claystone_chunk::testing::pattern;
+use claystone_code::{ChunkIndex, ChunkSet};
 use claystone_env::{Random, Task};
 use claystone_keeper::Overall;
 use claystone_meta::Redundancy;
@@ -255,7 +256,12 @@ impl Drill {
 
     /// Any forms for any stripes.
     fn switches(&self) -> Vec<Switch> {
-        let form = || if self.random.below(2) == 0 { Form::Coded } else { Form::Mirrored };
+        let form = || match self.random.below(3) {
+            0 => Form::Coded,
+            1 => Form::Mirrored,
+            // Where the volume has such a form; else nothing changes.
+            _ => Form::Mixed(ChunkSet::default().with(ChunkIndex(self.random.below(4) as u16))),
+        };
         (0..1 + self.random.below(8)).map(|_| Switch { position: self.random.below(8), to: form() }).collect()
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use claystone_code::{ChunkIndex, ChunkSet};
 use claystone_drill::{Cluster, Step, StepFault, Takeover, Work, run_step, run_takeover, run_volume_seed};
 use claystone_volume::{Blocks, Durable, Form, NewVolume};
 
@@ -77,21 +78,38 @@ fn every_step(work: Work) -> u64 {
     steps
 }
 
+/// Of the three data chunks this one mirrored, and the others coded.
+fn mixed(chunk: u16) -> Form {
+    Form::Mixed(ChunkSet::default().with(ChunkIndex(chunk)))
+}
+
 #[test]
 fn every_step_of_coding_is_killed_and_loses_a_disk() {
-    let steps = every_step(Work::Switch(Form::Coded));
-    assert!(steps > 100, "only {steps} steps");
+    for from in [Form::Mirrored, mixed(0)] {
+        let steps = every_step(Work::Switch(from, Form::Coded));
+        assert!(steps > 60, "only {steps} steps from {from:?}");
+    }
 }
 
 #[test]
 fn every_step_of_mirroring_is_killed_and_loses_a_disk() {
-    let steps = every_step(Work::Switch(Form::Mirrored));
-    assert!(steps > 100, "only {steps} steps");
+    for from in [Form::Coded, mixed(1)] {
+        let steps = every_step(Work::Switch(from, Form::Mirrored));
+        assert!(steps > 100, "only {steps} steps from {from:?}");
+    }
+}
+
+#[test]
+fn every_step_of_mirroring_one_chunk_is_killed_and_loses_a_disk() {
+    for from in [Form::Coded, Form::Mirrored, mixed(1)] {
+        let steps = every_step(Work::Switch(from, mixed(0)));
+        assert!(steps > 100, "only {steps} steps from {from:?}");
+    }
 }
 
 #[test]
 fn every_step_of_a_merge_is_killed_and_loses_a_disk() {
-    for form in [Form::Coded, Form::Mirrored] {
+    for form in [Form::Coded, Form::Mirrored, mixed(1)] {
         let steps = every_step(Work::Merge(form));
         assert!(steps > 80, "only {steps} steps of {form:?}");
     }

@@ -54,6 +54,10 @@ impl Codings {
             return None;
         }
         let reach = Reach::of(&*code);
+        if known.len() >= KNOWN_MAX {
+            // There are as many as parts of a stripe can be mirrored; who has one keeps it.
+            known.clear();
+        }
         let coding = Arc::new(Coding { logged_bytes: logged_bytes(&reach, &self.geometry), reach, code });
         known.insert(spec, coding.clone());
         Some(coding)
@@ -65,6 +69,9 @@ impl Codings {
         self.of(spec).map_or(0, |coding| coding.logged_bytes)
     }
 }
+
+/// Codes that are kept at most.
+const KNOWN_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {

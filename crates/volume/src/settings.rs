@@ -116,12 +116,12 @@ impl MergeReport {
     }
 }
 
-/// What a round of switching stripes from one form to the other did.
+/// What a round of switching data chunks from one form to the other did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SwitchReport {
-    /// Stripes that are coded now.
+    /// Data chunks that are coded now, and were not, or had a code of before.
     pub coded: u64,
-    /// Stripes that are mirrored now.
+    /// Data chunks that are mirrored now, and were not, or had a code of before.
     pub mirrored: u64,
     /// Stripes that were not as they were planned on.
     pub changed: u64,
@@ -145,13 +145,21 @@ impl SwitchReport {
     }
 }
 
-/// Stripes of one form.
+/// Data chunks of one form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FormTally {
     /// How many.
-    pub stripes: u64,
-    /// Bytes of all their chunks.
-    pub chunks_bytes: u64,
+    pub chunks: u64,
+    /// Bytes that they take with their copies or their parity.
+    pub bytes: u64,
+}
+
+impl FormTally {
+    /// So many more.
+    pub fn add(&mut self, chunks: u64, bytes: u64) {
+        self.chunks += chunks;
+        self.bytes += bytes;
+    }
 }
 
 /// How an open volume is.
@@ -165,13 +173,13 @@ pub struct VolumeStatus {
     pub redundancy: Redundancy,
     /// Bytes of one stripe, without its parity.
     pub stripe_bytes: u64,
-    /// Those that are mirrored.
+    /// Data chunks that are mirrored.
     pub mirrored: FormTally,
     /// Those that are coded; in a volume of one code all that have it.
     pub coded: FormTally,
-    /// Those that have a code of before the redundancy was set.
+    /// Those of stripes with a code of before the redundancy was set.
     pub others: FormTally,
-    /// Stripes that were given another form since it was opened.
+    /// What was given another form since it was opened.
     pub switched: SwitchReport,
     /// Bytes of its log, on each disk that keeps all of it.
     pub log_bytes: u64,
@@ -202,6 +210,6 @@ pub struct VolumeStatus {
 impl VolumeStatus {
     /// Bytes of all chunks of all stripes.
     pub fn chunks_bytes(&self) -> u64 {
-        self.mirrored.chunks_bytes + self.coded.chunks_bytes + self.others.chunks_bytes
+        self.mirrored.bytes + self.coded.bytes + self.others.bytes
     }
 }

@@ -1,12 +1,12 @@
-//! Gives the stripes of a volume the form that fits how much they are written: mirrored or coded.
+//! Gives the data chunks of a volume the form that fits how much they are written: mirrored or coded.
 //!
 //! ```text
-//!  heat of each stripe --plan_switches--> switches --one after another, between merges-->
+//!  heat of each chunk --plan_switches--> switches --one after another, between merges-->
 //!     log synced -> Stripes::recode: new parity, read back -> Meta::recode: one transaction -> old parity deleted
 //! ```
 //!
 //! Data chunks stay where they are. A crash at any step leaves a stripe of the one form or the other, whole
-//! (`claystone_stripe`, module `recode`).
+//! (`claystone_stripe`, module `recode`). Where the volume's code has no mixed form, all chunks of a stripe turn together.
 //!
 //! Invariants:
 //! 1. A switch runs between merges, never beside one, and syncs the log before the records change: whatever a merge wrote
@@ -38,13 +38,18 @@ use crate::{BlocksError, Settings, SwitchReport};
 /// How a switch ended.
 enum Outcome {
     Done {
+        /// Data chunks that came to be mirrored, and to be coded.
+        turned: (u64, u64),
         bytes_read: u64,
         bytes_written: u64,
     },
     /// It is not as it was planned on.
     Changed,
     /// It stays as it is for a while.
-    Refused,
+    Refused {
+        /// It was to take less.
+        shrinks: bool,
+    },
 }
 
 impl Volume {
@@ -86,20 +91,18 @@ impl Inner {
         for switch in switches {
             let began = self.env.clock.now();
             match self.switch(switch).await? {
-                Outcome::Done { bytes_read, bytes_written } => {
-                    match switch.to {
-                        Form::Coded => report.coded += 1,
-                        Form::Mirrored => report.mirrored += 1,
-                    }
+                Outcome::Done { turned: (mirrored, coded), bytes_read, bytes_written } => {
+                    report.mirrored += mirrored;
+                    report.coded += coded;
                     report.bytes_read += bytes_read;
                     report.bytes_written += bytes_written;
                 }
                 Outcome::Changed => report.changed += 1,
-                Outcome::Refused => {
+                Outcome::Refused { shrinks } => {
                     report.refused += 1;
                     self.leave_alone(switch.position, REFUSED_PAUSE);
-                    // What was to be mirrored counts on the room of what was to be coded.
-                    if switch.to == Form::Coded {
+                    // What was to take more counts on the room of what was to take less.
+                    if shrinks {
                         break;
                     }
                 }
@@ -117,24 +120,28 @@ impl Inner {
     /// What is to be switched now.
     pub(crate) async fn plan(&self, limit: usize) -> Vec<Switch> {
         let suits_all = |switch: &Switch| {
-            let to = self.code_of(switch.to);
-            self.stripe(switch.position).is_none_or(|stripe| suits_all(stripe.code, to))
+            let (stripe, to) = (self.stripe(switch.position), self.code_of(switch.to));
+            stripe.zip(to).is_none_or(|(stripe, to)| suits_all(stripe.code, to))
         };
-        let asked: BTreeMap<StripeId, u64> = {
-            let doubtful = self.plan_known(LOOK_STRIPES).into_iter().filter(|switch| !suits_all(switch));
-            doubtful.filter_map(|switch| Some((self.stripe(switch.position)?.id, switch.position))).collect()
-        };
+        let first = self.plan_known(LOOK_STRIPES);
+        let doubtful = first.iter().filter(|switch| !suits_all(switch));
+        let asked: BTreeMap<StripeId, u64> =
+            doubtful.filter_map(|switch| Some((self.stripe(switch.position)?.id, switch.position))).collect();
+        let mut are_some_shared = false;
         if !asked.is_empty() {
             let ids: Vec<StripeId> = asked.keys().copied().collect();
             match self.meta.shared(&ids).await {
-                Ok(shared) => shared.iter().for_each(|stripe| self.leave_alone(asked[stripe], SHARED_PAUSE)),
+                Ok(shared) => {
+                    are_some_shared = !shared.is_empty();
+                    shared.iter().for_each(|stripe| self.leave_alone(asked[stripe], SHARED_PAUSE));
+                }
                 Err(error) => {
                     tracing::warn!(volume = self.record.name, %error, "it is not known which stripes are shared");
                     return Vec::new();
                 }
             }
         }
-        let mut switches = self.plan_known(LOOK_STRIPES);
+        let mut switches = if are_some_shared { self.plan_known(LOOK_STRIPES) } else { first };
         switches.retain(|switch| suits_all(switch) || asked.values().any(|position| *position == switch.position));
         switches.truncate(limit);
         switches
@@ -153,24 +160,35 @@ impl Inner {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             known.iter().map(|(position, stripe)| (*position, stripe.code)).collect()
         };
-        let heats = self.heats.lock().unwrap_or_else(PoisonError::into_inner);
-        let heat_of = |(position, code): (u64, CodeSpec)| StripeHeat {
+        let (by_chunk, columns) = (redundancy.turns_by_chunk(), self.geometry.columns);
+        let heats_of = |heats: &Heats, position: u64| -> Vec<f64> {
+            if by_chunk { heats.of_chunks(position, columns, now) } else { vec![heats.of_stripe(position, now)] }
+        };
+        let heat_of = |heats: &Heats, (position, code): (u64, CodeSpec)| StripeHeat {
             position,
             form: form_of(&redundancy, code),
             chunks: code.shape().chunks().into(),
             // Under one code nothing is hot.
-            heat: if redundancy.mirroring.is_some() { heats.of(position, now) } else { 0.0 },
+            heats: if redundancy.mirroring.is_some() { heats_of(heats, position) } else { vec![0.0] },
             stays: stays.contains_key(&position),
         };
-        let stripes: Vec<StripeHeat> = known.into_iter().map(heat_of).collect();
-        drop(heats);
+        let heats = || self.heats.lock().unwrap_or_else(PoisonError::into_inner);
+        heats().forget_cold(now);
+        let mut stripes: Vec<StripeHeat> = Vec::with_capacity(known.len());
+        // Some at a time: who writes needs the heats too.
+        for some in known.chunks(HEATS_AT_ONCE) {
+            let heats = heats();
+            stripes.extend(some.iter().map(|stripe| heat_of(&heats, *stripe)));
+        }
         plan_switches(&stripes, &self.bound_of(&redundancy), limit)
     }
 
-    fn code_of(&self, form: Form) -> CodeSpec {
+    /// `None`: the volume's redundancy has no such form, any more.
+    fn code_of(&self, form: Form) -> Option<CodeSpec> {
         match form {
-            Form::Coded => self.redundancy().code,
-            Form::Mirrored => self.redundancy().hot(),
+            Form::Coded => Some(self.redundancy().code),
+            Form::Mirrored => Some(self.redundancy().hot()),
+            Form::Mixed(mirrored) => self.redundancy().partly_hot(mirrored),
         }
     }
 
@@ -184,11 +202,18 @@ impl Inner {
         let _merging = self.merging.lock().await;
         // Also one that was closed: another opening has the stripes.
         self.working()?;
-        let code = self.code_of(switch.to);
-        let Some(known) = self.stripe(switch.position) else { return Ok(Outcome::Changed) };
-        if switch.to == Form::Mirrored && !self.has_room(known.code.shape().chunks().into(), 0) {
+        let Some((known, code)) = self.stripe(switch.position).zip(self.code_of(switch.to)) else {
+            return Ok(Outcome::Changed);
+        };
+        let (chunks, becomes) = (u64::from(known.code.shape().chunks()), u64::from(code.shape().chunks()));
+        // What has a code of before is coded whatever room there is: it may survive less.
+        if switch.to != Form::Coded && becomes > chunks && !self.has_room(chunks, becomes, 0) {
             return Ok(Outcome::Changed);
         }
+        let refused = |error: &dyn std::fmt::Display| {
+            tracing::warn!(position = switch.position, to = ?switch.to, %error, "a stripe keeps its form for now");
+            Outcome::Refused { shrinks: becomes < chunks }
+        };
         let before = match self.meta.stripe(known.id).await {
             Ok(Some(before)) if before.code != code => before,
             Ok(now) => {
@@ -196,7 +221,7 @@ impl Inner {
                 now.into_iter().for_each(|now| self.remember(switch.position, Some(now)));
                 return Ok(Outcome::Changed);
             }
-            Err(error) => return Ok(refused(switch, &error)),
+            Err(error) => return Ok(refused(&error)),
         };
         if !suits_all(before.code, code) {
             match self.meta.shared(&[before.id]).await {
@@ -205,7 +230,7 @@ impl Inner {
                     self.leave_alone(switch.position, SHARED_PAUSE);
                     return Ok(Outcome::Changed);
                 }
-                Err(error) => return Ok(refused(switch, &error)),
+                Err(error) => return Ok(refused(&error)),
             }
         }
         // See invariant 1.
@@ -213,7 +238,7 @@ impl Inner {
         let recoded = match self.stripes.recode(&before, code, &Unpaced).await {
             Ok(recoded) => recoded,
             Err(StripeError::Held { .. }) => return Ok(Outcome::Changed),
-            Err(error) => return Ok(refused(switch, &error)),
+            Err(error) => return Ok(refused(&error)),
         };
         let (bytes_read, bytes_written) = (recoded.bytes_read + recoded.bytes_verified, recoded.bytes_written);
         match self.meta.recode(recoded.change.clone()).await {
@@ -223,14 +248,16 @@ impl Inner {
                 if !self.stripes.discard_superseded(&before, &after).await {
                     tracing::debug!(stripe = %after.id, "old parity is left for the sweep");
                 }
-                Ok(Outcome::Done { bytes_read, bytes_written })
+                let was = form_of(&self.redundancy(), before.code);
+                let turned = switch.to.turned(was, self.geometry.columns);
+                Ok(Outcome::Done { turned, bytes_read, bytes_written })
             }
             Err(MetaError::StripeChanged { .. }) => {
                 self.stripes.discard_recoded(recoded).await;
                 Ok(Outcome::Changed)
             }
             // Perhaps it is committed: the record tells the sweep, and the next merge.
-            Err(error) => Ok(refused(switch, &error)),
+            Err(error) => Ok(refused(&error)),
         }
     }
 
@@ -239,18 +266,19 @@ impl Inner {
     pub(crate) fn new_code(&self, instead: Option<&StripeRecord>) -> CodeSpec {
         let redundancy = self.redundancy();
         let (chunks, new) = instead.map_or((0, 1), |old| (old.code.shape().chunks().into(), 0));
-        if self.has_room(chunks, new) { redundancy.hot() } else { redundancy.code }
+        let hot = redundancy.hot();
+        if self.has_room(chunks, hot.shape().chunks().into(), new) { hot } else { redundancy.code }
     }
 
     fn bound_of(&self, redundancy: &Redundancy) -> Bound {
         bound_of(redundancy, &self.settings, self.geometry.chunk_bytes)
     }
 
-    /// Whether one more stripe may be mirrored, in the place of `chunks`, with `new` stripes more than there are.
-    fn has_room(&self, chunks: u64, new: u64) -> bool {
+    /// Whether a stripe may have so many chunks in the place of `chunks`, with `new` stripes more than there are.
+    fn has_room(&self, chunks: u64, becomes: u64, new: u64) -> bool {
         let bound = self.bound_of(&self.redundancy());
         let stripes = self.known.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
-        bound.allows(stripes + new, self.chunks.load(Ordering::Acquire) - chunks + bound.mirrored)
+        bound.allows(stripes + new, self.chunks.load(Ordering::Acquire) - chunks + becomes)
     }
 }
 
@@ -266,6 +294,9 @@ pub(crate) fn form_of(redundancy: &Redundancy, code: CodeSpec) -> Option<Form> {
     match code {
         code if code == redundancy.code => Some(Form::Coded),
         code if code == redundancy.hot() => Some(Form::Mirrored),
+        CodeSpec::Mixed { mirrored, .. } if redundancy.partly_hot(mirrored) == Some(code) => {
+            Some(Form::Mixed(mirrored))
+        }
         _ => None,
     }
 }
@@ -282,16 +313,13 @@ pub(crate) fn bound_of(redundancy: &Redundancy, settings: &Settings, chunk_bytes
     }
 }
 
-fn refused(switch: Switch, error: &dyn std::fmt::Display) -> Outcome {
-    tracing::warn!(position = switch.position, to = ?switch.to, %error, "a stripe keeps its form for now");
-    Outcome::Refused
-}
-
 /// A stripe that could not be switched is left alone for so long.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// One that has to stay as it is while others have it too, for so long.
 const SHARED_PAUSE: Duration = Duration::from_secs(600);
 /// Stripes that are looked at in one plan, whether others have them too.
 const LOOK_STRIPES: usize = 1000;
+/// Stripes whose heats are looked up under one lock.
+const HEATS_AT_ONCE: usize = 1024;
 /// The longest rest between two switches.
 const REST_MAX: Duration = Duration::from_secs(1);

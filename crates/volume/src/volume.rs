@@ -33,12 +33,12 @@ use crate::blocks::Spans;
 use crate::coding::Codings;
 use crate::diffs::{Diff, DiffKind, Diffs};
 use crate::gate::Gate;
-use crate::geometry::{Geometry, Page};
+use crate::geometry::{Geometry, Page, Spot};
 use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
 use crate::pace::Pace;
 use crate::readers::Readers;
-use crate::switch::{Form, Heats, form_of};
+use crate::switch::{Heats, form_of};
 use crate::toll::Toll;
 use crate::zeros::Zeros;
 use crate::{
@@ -206,18 +206,21 @@ impl Volume {
             let known = inner.known.read().unwrap_or_else(PoisonError::into_inner);
             known.values().map(|stripe| stripe.code).collect()
         };
-        let mut forms = [FormTally::default(); 3];
-        let [mirrored, coded, others] = &mut forms;
+        let [mut mirrored, mut coded, mut others] = [FormTally::default(); 3];
+        let chunk_bytes = inner.geometry.chunk_bytes;
         for code in &codes {
-            let tally = match form_of(&redundancy, *code) {
-                Some(Form::Mirrored) => &mut *mirrored,
-                Some(Form::Coded) => &mut *coded,
-                None => &mut *others,
-            };
-            tally.stripes += 1;
-            tally.chunks_bytes += u64::from(code.shape().chunks()) * inner.geometry.chunk_bytes;
+            let shape = code.shape();
+            let (data, chunks) = (u64::from(shape.data), u64::from(shape.chunks()));
+            match form_of(&redundancy, *code) {
+                Some(form) => {
+                    let of_mirrored = u64::from(form.mirrored(shape.data));
+                    let copies = of_mirrored * redundancy.mirroring.map_or(0, |mirroring| u64::from(mirroring.copies));
+                    mirrored.add(of_mirrored, copies * chunk_bytes);
+                    coded.add(data - of_mirrored, (chunks - copies) * chunk_bytes);
+                }
+                None => others.add(data, chunks * chunk_bytes),
+            }
         }
-        let [mirrored, coded, others] = forms;
         let view = inner.log.view();
         VolumeStatus {
             bytes: inner.bytes.load(Ordering::Acquire),
@@ -283,9 +286,11 @@ impl Inner {
     /// These pages were written.
     fn heat_up(&self, pages: &Range<Page>) {
         let now = self.env.clock.now();
+        let bytes = self.geometry.start(pages.start)..self.geometry.start(pages.end);
         let mut heats = self.heats.lock().unwrap_or_else(PoisonError::into_inner);
-        for position in self.geometry.position(pages.start)..=self.geometry.position(Page(pages.end.0 - 1)) {
-            heats.written(position, now);
+        for part in self.geometry.chunks(bytes) {
+            let Spot { position, column, .. } = self.geometry.spot(part.offset);
+            heats.written(position, column, now);
         }
     }
 

@@ -26,8 +26,8 @@ pub enum Work {
     Copy,
     /// A stripe is discarded as a whole, and given back when that is merged; the other has a diff.
     Drop,
-    /// Its stripes become this.
-    Switch(Form),
+    /// Its stripes, which are the first, become the second.
+    Switch(Form, Form),
 }
 
 /// What happens on the way.
@@ -68,7 +68,7 @@ pub fn run_step(step: Step) -> Result<bool> {
 
 async fn run(world: World, step: Step) -> Result<bool> {
     let mut cluster = Cluster::new(world, DISKS).await?;
-    let code = "replica:2/rs:2+1".parse().expect("a valid redundancy");
+    let code = "replica:2/rs:3+1".parse().expect("a valid redundancy");
     let new = NewVolume { chunk_bytes: CHUNK_BYTES, ..NewVolume::new(NAME, BYTES, code) };
     cluster.running.volumes.create(new).await?;
     let mut volume = cluster.running.volumes.open(NAME).await?;
@@ -116,8 +116,8 @@ async fn prepare(cluster: &Cluster, volume: &Volume, work: Work) -> Result<Truth
     volume.merge_all().await?;
     let first = match work {
         Work::Merge(form) => form,
-        Work::Switch(Form::Coded) => Form::Mirrored,
-        Work::Begin | Work::Copy | Work::Drop | Work::Switch(Form::Mirrored) => Form::Coded,
+        Work::Switch(from, _) => from,
+        Work::Begin | Work::Copy | Work::Drop => Form::Coded,
     };
     volume.switch(all(first)).await?;
     match work {
@@ -134,7 +134,7 @@ async fn prepare(cluster: &Cluster, volume: &Volume, work: Work) -> Result<Truth
         }
         _ => scribble(volume, &mut truth.volume, 1).await?,
     }
-    if let Work::Switch(_) = work {
+    if let Work::Switch(..) = work {
         // That this merge is over is not durable yet.
         volume.merge_all().await?;
         scribble(volume, &mut truth.volume, 2).await?;
@@ -157,9 +157,13 @@ impl Worked {
             (Worked::Merged(report), Work::Copy) => (report.stripes_copied, STRIPES),
             (Worked::Merged(report), Work::Drop) => (report.stripes_dropped, 1),
             (Worked::Merged(report), _) => (report.stripes, STRIPES),
-            (Worked::Switched(report), _) => (report.coded + report.mirrored, STRIPES),
+            (Worked::Switched(report), Work::Switch(from, to)) => {
+                let (mirrored, coded) = to.turned(Some(from), COLUMNS);
+                (report.coded + report.mirrored, STRIPES * (mirrored + coded))
+            }
+            (Worked::Switched(_), _) => unreachable!("only what is to be switched is"),
         };
-        ensure!(done == all, "{done} stripes of {all}");
+        ensure!(done == all, "{done} stripes or chunks of {all}");
         Ok(())
     }
 }
@@ -167,7 +171,7 @@ impl Worked {
 async fn work(volume: &Volume, work: Work) -> Result<Worked> {
     Ok(match work {
         Work::Merge(_) | Work::Begin | Work::Copy | Work::Drop => Worked::Merged(volume.merge_all().await?),
-        Work::Switch(to) => Worked::Switched(volume.switch(all(to)).await?),
+        Work::Switch(_, to) => Worked::Switched(volume.switch(all(to)).await?),
     })
 }
 
@@ -237,6 +241,7 @@ async fn dark(world: &World, disk: &SimDisk) {
 const NAME: &str = "v";
 const DISKS: usize = 4;
 const CHUNK_BYTES: u64 = 64 << 10;
-const STRIPE_BYTES: u64 = 2 * CHUNK_BYTES;
+const COLUMNS: u16 = 3;
+const STRIPE_BYTES: u64 = COLUMNS as u64 * CHUNK_BYTES;
 const STRIPES: u64 = 2;
 const BYTES: u64 = STRIPES * STRIPE_BYTES;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use claystone_code::{ChunkIndex, ChunkSet};
 use claystone_env::Random;
 use claystone_sim::SimRandom;
 use claystone_volume::{Blocks, Form, Switch};
@@ -58,8 +59,12 @@ async fn history(seed: u64, code: &str, disks: u128) {
             6 => {
                 let Some(name) = pick(&random, &model.volumes) else { continue };
                 let volume = world.volumes.open(&name).await.expect("it opens");
-                let form =
-                    |at: u64| if (random.below(2) + at).is_multiple_of(2) { Form::Coded } else { Form::Mirrored };
+                let form = |at: u64| match (random.below(3) + at) % 3 {
+                    0 => Form::Coded,
+                    1 => Form::Mirrored,
+                    // Where the volume has such a form; else nothing changes.
+                    _ => Form::Mixed(ChunkSet::default().with(ChunkIndex(random.below(2) as u16))),
+                };
                 let switches = (0..4).map(|position| Switch { position, to: form(position) }).collect();
                 volume.switch(switches).await.expect("what cannot be switched stays");
             }

@@ -12,8 +12,9 @@ use claystone_volume::{Blocks, Durable, Form, NewVolume, Settings, Switch, Switc
 use crate::world::{World, check, scribble, settings};
 
 const BYTES: usize = 512 << 10;
-/// Two stripes of two data chunks, where each step of a switch is tried.
-const STEPS_BYTES: usize = 256 << 10;
+const CHUNK: u64 = 64 << 10;
+/// Three stripes of two data chunks, or two of three, where each step of a switch is tried.
+const STEPS_BYTES: usize = 384 << 10;
 /// Sets of lost disks that are tried after one step; of more than that, others after the next.
 const SETS_MAX: usize = 2;
 
@@ -21,6 +22,11 @@ const SETS_MAX: usize = 2;
 async fn all_become(volume: &Volume, to: Form) -> SwitchReport {
     let positions = 0..volume.bytes().div_ceil(volume.status().stripe_bytes);
     volume.switch(positions.map(|position| Switch { position, to }).collect()).await.expect("switched")
+}
+
+/// These data chunks mirrored, and the others coded.
+fn mixed(chunks: &[u16]) -> Form {
+    Form::Mixed(chunks.iter().copied().map(ChunkIndex).collect())
 }
 
 /// A volume with stripes in all of it, merged.
@@ -77,16 +83,16 @@ async fn new_stripes_are_mirrored_the_cold_are_coded_and_no_data_moves() {
     let mirrored = records(&world).await;
     assert_eq!(codes(&mirrored), ["mirror:4x3".to_owned()].into());
     let status = volume.status();
-    assert_eq!((status.stripes, status.mirrored.stripes, status.mirrored.chunks_bytes), (2, 2, 3 * BYTES as u64));
+    assert_eq!((status.stripes, status.mirrored.chunks, status.mirrored.bytes), (2, 8, 3 * BYTES as u64));
 
     let report = volume.switch_once(99).await.expect("switched");
-    assert_eq!((report.coded, report.mirrored, report.refused), (2, 0, 0), "{report:?}");
+    assert_eq!((report.coded, report.mirrored, report.refused), (8, 0, 0), "{report:?}");
     let coded = records(&world).await;
     assert_eq!(codes(&coded), ["rs:4+2".to_owned()].into());
     assert_eq!(data_chunks(&coded), data_chunks(&mirrored), "data chunks stay");
     assert_eq!(garbage(&world, &coded), 0, "the copies are gone");
     let status = volume.status();
-    assert_eq!((status.mirrored.stripes, status.coded.chunks_bytes), (0, BYTES as u64 * 3 / 2));
+    assert_eq!((status.mirrored.chunks, status.coded.bytes), (0, BYTES as u64 * 3 / 2));
     assert_eq!(status.switched, report);
     check(&volume, &model, "coded").await;
     assert_eq!(volume.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
@@ -124,9 +130,64 @@ async fn what_is_written_much_is_mirrored_and_what_is_between_stays() {
     let report = volume.switch_once(99).await.expect("switched");
     assert_eq!((report.mirrored, report.coded), (1, 0));
     let codes: Vec<String> = records(&world).await.iter().map(|stripe| stripe.code.to_string()).collect();
-    assert_eq!(codes, ["rs:4+2", "mirror:4x3"]);
+    assert_eq!(codes, ["rs:4+2", "mixed:4+2x3:0"], "the chunk that is hot, by itself");
     assert_eq!(volume.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
     check(&volume, &model, "one of each").await;
+    let (mirrored, coded) = (volume.status().mirrored, volume.status().coded);
+    assert_eq!((mirrored.chunks, mirrored.bytes, coded.chunks, coded.bytes), (1, 3 * CHUNK, 7, 7 * CHUNK + 4 * CHUNK));
+
+    // Another two: parity for a single chunk would take as much as its copies.
+    for column in [1, 3] {
+        let at = (256 << 10) + column * CHUNK;
+        for _ in 0..65 {
+            let page = model[at as usize..][..4096].to_vec();
+            volume.write(at, page.into(), Durable::WithFlush).await.expect("written");
+        }
+    }
+    let report = volume.switch_once(99).await.expect("switched");
+    assert_eq!((report.mirrored, report.coded), (3, 0));
+    // Where a code has no mixed form, a stripe turns as a whole.
+    world.volumes.set_redundancy("v", "replica:3/lrc:4+1+1".parse().expect("valid")).await.expect("set");
+    volume.switch_once(99).await.expect("switched");
+    let codes: Vec<String> = records(&world).await.iter().map(|stripe| stripe.code.to_string()).collect();
+    assert_eq!(codes, ["lrc:4+1+1", "mirror:4x3"]);
+    check(&volume, &model, "one of each").await;
+}
+
+/// Merges into a stripe of which a part is mirrored write the copies of the one and the parity of the other, while disks are lost.
+#[tokio::test]
+async fn stripes_of_both_forms_are_merged_and_read() {
+    let mut world = World::with(8, warm(), 1).await;
+    let (mut volume, mut model) = filled(&world, "replica:3/rs:4+2").await;
+    let before = data_chunks(&records(&world).await);
+    let forms = [mixed(&[1]), mixed(&[1, 3]), Form::Coded, mixed(&[0, 2]), Form::Mirrored, mixed(&[2, 3]), mixed(&[0])];
+    for (round, form) in (0..).zip(forms) {
+        let what = format!("round {round}, {form:?}");
+        let was = volume.status();
+        let report = all_become(&volume, form).await;
+        assert_eq!((report.refused, report.changed), (0, 0), "{what}");
+        let status = volume.status();
+        assert_eq!(status.mirrored.chunks, 2 * u64::from(form.mirrored(4)), "{what}");
+        assert_eq!(status.mirrored.chunks + report.coded, was.mirrored.chunks + report.mirrored, "{what}");
+        assert_eq!(data_chunks(&records(&world).await), before, "{what}: data chunks stay");
+        assert_eq!(garbage(&world, &records(&world).await), 0, "{what}");
+        scribble(&volume, &mut model, round, 40).await;
+        volume.merge_all().await.expect("merged");
+        world.assert_sound().await;
+        // All sets of disks in turn, which no log would bear: another process has it then.
+        let name = format!("v@{round}");
+        world.snapshot(&name).await.expect("taken");
+        for lost in losses(8, 2).iter().filter(|lost| lost.len() == 2) {
+            lost.iter().for_each(|disk| world.lose(*disk));
+            check(&world.open_snapshot(&name).await, &model, &format!("{what}, {lost:?} lost")).await;
+            lost.iter().for_each(|disk| world.find(*disk));
+        }
+        drop(volume);
+        world = world.crash().await;
+        world.volumes.delete_snapshot(&name.parse().expect("a name")).await.expect("deleted");
+        volume = world.volumes.open("v").await.expect("it opens");
+        check(&volume, &model, &what).await;
+    }
 }
 
 #[tokio::test]
@@ -141,7 +202,7 @@ async fn the_bound_holds_from_the_first_stripe_on() {
         status.chunks_bytes() * 100 / (status.stripes * status.stripe_bytes)
     };
     // Four stripes: one and a half of two chunks each make 170 % of eight; so one is mirrored.
-    assert_eq!((volume.status().stripes, volume.status().mirrored.stripes), (4, 1));
+    assert_eq!((volume.status().stripes, volume.status().mirrored.chunks), (4, 2));
     assert!(overhead(&volume) <= 170);
     let report = all_become(&volume, Form::Mirrored).await;
     assert_eq!((report.mirrored, report.changed), (0, 4), "there is no room");
@@ -163,7 +224,25 @@ async fn the_bound_holds_from_the_first_stripe_on() {
     set(bound(150)).await.expect("set");
     // By this, or by what merges in the background: it looks at once.
     volume.switch_once(99).await.expect("switched");
-    assert_eq!((overhead(&volume), volume.status().mirrored.stripes), (150, 0));
+    assert_eq!((overhead(&volume), volume.status().mirrored.chunks), (150, 0));
+}
+
+/// A long volume of which little is written takes more than its bound with the log alone; what survives less than is asked for is coded all the same.
+#[tokio::test]
+async fn what_has_a_former_code_is_coded_whatever_the_bound_says() {
+    let world = World::with(8, cold(), 1).await;
+    let volume = world.create("v", 256 << 20, "rs:4+1").await;
+    let model = pattern(9, BYTES).to_vec();
+    volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    drop(volume);
+    world.volumes.set_redundancy("v", "replica:3/rs:4+2<=230%".parse().expect("valid")).await.expect("set");
+    let volume = world.volumes.open("v").await.expect("it opens");
+    volume.switch_once(99).await.expect("switched");
+    assert_eq!(codes(&records(&world).await), ["rs:4+2".to_owned()].into());
+    assert_eq!(all_become(&volume, Form::Mirrored).await.changed, 1024, "there is no room, or no stripe");
+    let mut found = joined(volume.read(ByteRange { offset: 0, bytes: BYTES as u64 }).await.expect("it reads"));
+    assert!(found.split_to(BYTES)[..] == model[..]);
 }
 
 #[tokio::test]
@@ -274,7 +353,7 @@ async fn what_is_shared_is_switched_only_as_suits_all_who_have_it() {
     drop(clone);
     world.volumes.delete("w").await.expect("deleted");
     let report = all_become(&volume, Form::Coded).await;
-    assert_eq!((report.coded, codes(&records(&world).await)), (1, has("rs:4+1")));
+    assert_eq!((report.coded, codes(&records(&world).await)), (4, has("rs:4+1")));
     check(&volume, &model, "in the end").await;
     world.assert_sound().await;
 }
@@ -287,10 +366,10 @@ async fn a_stripe_that_another_volume_has_switched_is_not_planned_again() {
     world.snapshot("v@one").await.expect("taken");
     world.volumes.clone_snapshot(&"v@one".parse().expect("a name"), "w").await.expect("made");
     let clone = world.volumes.open("w").await.expect("it opens");
-    assert_eq!(all_become(&volume, Form::Coded).await.coded, 2);
-    assert_eq!(clone.status().mirrored.stripes, 2, "as it was when it was opened");
+    assert_eq!(all_become(&volume, Form::Coded).await.coded, 8);
+    assert_eq!(clone.status().mirrored.chunks, 8, "as it was when it was opened");
     let report = clone.switch_once(99).await.expect("planned");
-    assert_eq!((report.coded, report.changed, clone.status().coded.stripes), (0, 2, 2));
+    assert_eq!((report.coded, report.changed, clone.status().coded.chunks), (0, 2, 8));
     assert_eq!(clone.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
     check(&clone, &model, "the clone").await;
 }
@@ -344,17 +423,19 @@ fn losses(disks: usize, tolerance: usize) -> Vec<Vec<usize>> {
     std::iter::once(vec![]).chain(ones).chain(twos).filter(|set| set.len() <= tolerance).collect()
 }
 
-/// A merge, then all stripes become `to`; the process ends at any change of a store on the way, and with it what the log
+/// A merge, then all stripes, which are `from`, become `to`; the process ends at any change of a store on the way, and with it what the log
 /// had not synced. The next opening finds a set of disks lost; or it finds all, and then sets are lost in turn.
 /// `shared`: a snapshot has the stripes that the merge leaves alone, and is read too.
-async fn every_step(redundancy: &str, disks: u128, tolerance: usize, to: Form, shared: bool) {
+async fn every_step(redundancy: &str, disks: u128, tolerance: usize, (from, to): (Form, Form), shared: bool) {
     let sets = losses(disks as usize, tolerance);
     let mut steps = 0;
     for happens in [false, true] {
         for step in 0.. {
-            let Some((world, model)) = cut_off(redundancy, disks, to, shared, step, happens).await else { break };
+            let Some((world, model)) = cut_off(redundancy, disks, (from, to), shared, step, happens).await else {
+                break;
+            };
             steps += 1;
-            let what = format!("{redundancy} to {to:?}: step {step}, happens: {happens}");
+            let what = format!("{redundancy}, {from:?} to {to:?}: step {step}, happens: {happens}");
             let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
             for lost in sets.iter().cycle().skip(step as usize * 7).take(SETS_MAX.min(sets.len())) {
                 lost.iter().for_each(|disk| world.lose(*disk));
@@ -368,7 +449,8 @@ async fn every_step(redundancy: &str, disks: u128, tolerance: usize, to: Form, s
             // One set of losses for each step; all have their turn, in each kind of step.
             let lost = &sets[(step as usize * 7 + usize::from(happens)) % sets.len()];
             let what = format!("{what}, opened without {lost:?}");
-            let (world, model) = cut_off(redundancy, disks, to, shared, step, happens).await.expect("the same steps");
+            let (world, model) =
+                cut_off(redundancy, disks, (from, to), shared, step, happens).await.expect("the same steps");
             lost.iter().for_each(|disk| world.lose(*disk));
             let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
             check(&volume, &model, &what).await;
@@ -386,15 +468,14 @@ async fn every_step(redundancy: &str, disks: u128, tolerance: usize, to: Form, s
 async fn cut_off(
     redundancy: &str,
     disks: u128,
-    to: Form,
+    (from, to): (Form, Form),
     shared: bool,
     step: u64,
     happens: bool,
 ) -> Option<(World, Vec<u8>)> {
-    let other = if to == Form::Coded { Form::Mirrored } else { Form::Coded };
     let world = World::with(disks, warm(), step).await;
     let (volume, mut model) = filled_with(&world, redundancy, STEPS_BYTES).await;
-    all_become(&volume, other).await;
+    all_become(&volume, from).await;
     if shared {
         world.snapshot("v@s").await.expect("taken");
     }
@@ -436,35 +517,49 @@ async fn goes_on(world: World, mut model: Vec<u8>, what: &str) {
 
 #[tokio::test]
 async fn a_crash_at_any_step_of_coding_loses_nothing() {
-    every_step("replica:2/rs:2+1", 4, 1, Form::Coded, false).await;
+    every_step("replica:2/rs:2+1", 4, 1, (Form::Mirrored, Form::Coded), false).await;
 }
 
 #[tokio::test]
 async fn a_crash_at_any_step_of_mirroring_loses_nothing() {
-    every_step("replica:2/rs:2+1", 4, 1, Form::Mirrored, false).await;
+    every_step("replica:2/rs:2+1", 4, 1, (Form::Coded, Form::Mirrored), false).await;
 }
 
 #[tokio::test]
 async fn a_crash_at_any_step_of_coding_what_a_snapshot_has_too_loses_nothing() {
-    every_step("replica:2/rs:2+1", 4, 1, Form::Coded, true).await;
+    every_step("replica:2/rs:2+1", 4, 1, (Form::Mirrored, Form::Coded), true).await;
 }
 
 #[tokio::test]
 async fn a_crash_at_any_step_of_coding_loses_nothing_with_two_disks_lost() {
-    every_step("replica:3/rs:2+2", 4, 2, Form::Coded, false).await;
+    every_step("replica:3/rs:2+2", 4, 2, (Form::Mirrored, Form::Coded), false).await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_of_turning_one_chunk_loses_nothing() {
+    for ways in [
+        (Form::Coded, mixed(&[1])),
+        (mixed(&[1]), Form::Coded),
+        (mixed(&[1]), mixed(&[0])),
+        (mixed(&[0]), Form::Mirrored),
+        (Form::Mirrored, mixed(&[2])),
+    ] {
+        every_step("replica:2/rs:3+1", 5, 1, ways, false).await;
+    }
 }
 
 /// A disk dies at any step, and the process lives on.
 #[tokio::test]
 async fn a_disk_that_dies_at_any_step_of_a_switch_takes_nothing_with_it() {
-    for disk in 0..4 {
+    for disk in 0..5 {
         for step in 0.. {
-            let world = World::with(4, warm(), step).await;
-            let (volume, mut model) = filled_with(&world, "replica:2/rs:2+1", STEPS_BYTES).await;
+            let world = World::with(5, warm(), step).await;
+            let (volume, mut model) = filled_with(&world, "replica:2/rs:3+1", STEPS_BYTES).await;
             let calls = world.cut.calls();
             world.cut.kill(disk, calls + step);
-            all_become(&volume, Form::Coded).await;
-            all_become(&volume, Form::Mirrored).await;
+            for form in [Form::Coded, mixed(&[0]), mixed(&[1]), Form::Mirrored] {
+                all_become(&volume, form).await;
+            }
             let what = format!("disk {disk} dies at step {step}");
             check(&volume, &model, &what).await;
             if world.cut.calls() < calls + step {
@@ -486,8 +581,9 @@ async fn clients_notice_nothing_of_switches() {
     let all = ByteRange { offset: 0, bytes: BYTES as u64 };
     let switching = async {
         for _ in 0..6 {
-            all_become(&volume, Form::Coded).await;
-            all_become(&volume, Form::Mirrored).await;
+            for form in [Form::Coded, mixed(&[1]), mixed(&[0, 1]), Form::Mirrored, mixed(&[2])] {
+                all_become(&volume, form).await;
+            }
         }
     };
     let reading = || async {

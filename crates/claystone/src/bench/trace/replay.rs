@@ -88,7 +88,7 @@ enum Upkeep {
         merges: u64,
         /// The same requests with the same reserve, counted, if each write updates parity.
         simulated: Option<Folded>,
-        /// With two forms: stripes that were mirrored and coded in the end.
+        /// With two forms: data chunks that were mirrored and coded in the end.
         forms: Option<[u64; 2]>,
     },
     /// Of a scratch volume: how often its logs were replayed while requests waited.
@@ -140,7 +140,7 @@ impl Device {
             report: since(after.merged, before.merged),
             merges: after.merges - before.merges,
             simulated,
-            forms: redundancy.mirroring.map(|_| [after.mirrored.stripes, after.coded.stripes]),
+            forms: redundancy.mirroring.map(|_| [after.mirrored.chunks, after.coded.chunks]),
         })
     }
 }
@@ -394,8 +394,8 @@ impl Replay {
             figure("parity_updates_simulated", simulated.row_updates as f64, "", Some(("naive", naive)));
         }
         if let Some([mirrored, coded]) = forms {
-            figure("stripes_mirrored", *mirrored as f64, "", None);
-            figure("stripes_coded", *coded as f64, "", None);
+            figure("chunks_mirrored", *mirrored as f64, "", None);
+            figure("chunks_coded", *coded as f64, "", None);
         }
         figure("sectors_read", merged.sectors_read as f64, "sectors", None);
         figure("sectors_written", merged.sectors_written as f64, "sectors", None);

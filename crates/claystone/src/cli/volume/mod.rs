@@ -384,22 +384,21 @@ fn info(volume: &api::Volume) -> String {
     lines.iter().map(|(name, value)| format!("{name:12}{value}\n")).collect()
 }
 
-/// Where a volume has two forms, or stripes of a former code: how many stripes and bytes are of each.
+/// Where a volume has two forms, or stripes of a former code: how many data chunks and bytes are of each.
 fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
-    let of = |stripes: u64, on_disks: u64| {
-        format!("{}, {} on disks", counted(stripes, "stripe", "stripes"), bytes(on_disks))
+    let of = |chunks: u64, on_disks: u64| {
+        format!("{} of data, {} on disks", bytes(chunks * volume.chunk_bytes), bytes(on_disks))
     };
     let both = volume.code.parse::<Redundancy>().ok().filter(|redundancy| redundancy.mirroring.is_some());
-    if both.is_some() || open.other_stripes > 0 {
-        lines.extend(both.map(|_| ("mirrored", of(open.mirrored_stripes, open.mirrored_bytes))));
-        lines.push(("coded", of(open.coded_stripes, open.coded_bytes)));
+    if both.is_some() || open.other_chunks > 0 {
+        lines.extend(both.map(|_| ("mirrored", of(open.mirrored_chunks, open.mirrored_bytes))));
+        lines.push(("coded", of(open.coded_chunks, open.coded_bytes)));
     }
-    if open.other_stripes > 0 {
-        lines.push(("former", format!("{}: they get another code", of(open.other_stripes, open.other_bytes))));
+    if open.other_chunks > 0 {
+        lines.push(("former", format!("{}: they get another code", of(open.other_chunks, open.other_bytes))));
     }
-    let stripes = open.mirrored_stripes + open.coded_stripes + open.other_stripes;
-    let data_bytes = stripes * open.stripe_bytes;
+    let data_bytes = (open.mirrored_chunks + open.coded_chunks + open.other_chunks) * volume.chunk_bytes;
     if let Some(both) = both.filter(|_| data_bytes > 0) {
         let on_disks = open.mirrored_bytes + open.coded_bytes + open.other_bytes;
         let bound = both.mirroring.and_then(|mirroring| mirroring.percent_max);
@@ -412,7 +411,7 @@ fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, Stri
         lines.push(("log pays", log_pays(&both, open, data_bytes)));
     }
     if open.coded_switches + open.mirrored_switches > 0 {
-        let to_coded = counted(open.coded_switches, "stripe", "stripes");
+        let to_coded = counted(open.coded_switches, "data chunk", "data chunks");
         lines.push(("switched", format!("{to_coded} to coded, {} to mirrored", open.mirrored_switches)));
     }
     lines
