@@ -238,6 +238,10 @@ impl Inner {
         let recoded = match self.stripes.recode(&before, code, &Unpaced).await {
             Ok(recoded) => recoded,
             Err(StripeError::Held { .. }) => return Ok(Outcome::Changed),
+            Err(error @ StripeError::Crowded { .. }) => {
+                let is_spread = self.spread(switch.position, &before).await;
+                return Ok(if is_spread { Outcome::Changed } else { refused(&error) });
+            }
             Err(error) => return Ok(refused(&error)),
         };
         let (bytes_read, bytes_written) = (recoded.bytes_read + recoded.bytes_verified, recoded.bytes_written);
@@ -258,6 +262,33 @@ impl Inner {
             }
             // Perhaps it is committed: the record tells the sweep, and the next merge.
             Err(error) => Ok(refused(&error)),
+        }
+    }
+
+    /// Moves data chunks apart that a repair of copies has put on one disk, where there are others now: then they can be coded. Returns whether they
+    /// were.
+    async fn spread(&self, position: u64, before: &StripeRecord) -> bool {
+        let moved = match self.stripes.spread(before, &Unpaced).await {
+            Ok(Some(moved)) => moved,
+            Ok(None) => return false,
+            Err(error) => {
+                tracing::debug!(position, %error, "data chunks stay on one disk for now");
+                return false;
+            }
+        };
+        match self.meta.swap(moved.swap.clone()).await {
+            Ok(after) => {
+                self.remember(position, Some(after.clone()));
+                drop(moved);
+                if !self.stripes.discard_superseded(before, &after).await {
+                    tracing::debug!(stripe = %after.id, "a moved chunk is left for the sweep");
+                }
+                true
+            }
+            Err(error) => {
+                tracing::debug!(position, %error, "moved chunks are left for the sweep");
+                false
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, ChunkId};
 use claystone_code::ChunkIndex;
 use claystone_meta::{MetaError, RedundancyError, StripeRecord};
+use claystone_stripe::Unpaced;
 use claystone_volume::{Blocks, Durable, Form, NewVolume, Settings, Switch, SwitchReport, Volume, VolumeError, joined};
 
 use crate::world::{World, check, scribble, settings};
@@ -414,6 +415,36 @@ async fn stripes_that_cannot_be_coded_now_stay_as_they_are() {
     volume.merge_all().await.expect("merged");
     check(&volume, &model, "as it was").await;
     assert_eq!(codes(&records(&world).await), ["mirror:4x3".to_owned()].into());
+}
+
+/// While a disk is away a copy of its data may be beside other data. Coded, both would be lost with one disk.
+#[tokio::test]
+async fn data_that_a_repair_put_on_one_disk_moves_apart_and_is_coded() {
+    let world = World::with(4, cold(), 1).await;
+    let (volume, mut model) = filled_with(&world, "replica:2/rs:3+1", 192 << 10).await;
+    let before = records(&world).await.remove(0);
+    let disk_of = |record: &StripeRecord, index: usize| record.places[index].expect("placed").disk.0 as usize;
+    let away = disk_of(&before, 0);
+    world.lose(away);
+    let lost: Vec<ChunkIndex> =
+        (0..6).filter(|index| disk_of(&before, *index) == away).map(|index| ChunkIndex(index as u16)).collect();
+    let rebuilt = world.stripes.rebuild(&before, &lost, &Unpaced).await.expect("rebuilt");
+    let crowded = world.meta.swap(rebuilt.swap.clone()).await.expect("named");
+    drop(rebuilt);
+    let on = |record: &StripeRecord| (0..3).map(|index| disk_of(record, index)).collect::<BTreeSet<_>>().len();
+    assert!(on(&crowded) < 3, "two data chunks are on one disk");
+    // As long as it is away there is none for parity.
+    assert_eq!(all_become(&volume, Form::Coded).await.coded, 0);
+    world.find(away);
+    scribble(&volume, &mut model, 3, 5).await;
+    volume.merge_all().await.expect("merged");
+    // It moves apart first, if the volume has not seen to that by itself.
+    let reports = [all_become(&volume, Form::Coded).await, all_become(&volume, Form::Coded).await];
+    assert_eq!(reports.iter().map(|report| report.coded).sum::<u64>(), 3, "{reports:?}");
+    let after = records(&world).await.remove(0);
+    assert_eq!((on(&after), after.code.to_string()), (3, "rs:3+1".to_owned()));
+    check(&volume, &model, "coded").await;
+    world.assert_sound().await;
 }
 
 /// Disks that are lost after a crash, all sets that are tolerated.
