@@ -145,6 +145,25 @@ fn what_is_deleted_on_a_full_disk_is_gone_once_it_is_closed() {
     }
 }
 
+/// The database writes its header with each commit, from what it read of the first one.
+#[test]
+fn the_database_goes_by_the_length_of_its_regions() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let clock = Arc::new(SteppingClock::default());
+    let disk = formatted_usual(&device, &clock);
+    for number in 0..3000 {
+        let made = disk.make(Inode::ROOT, &name(number), &new_node(Kind::File, 0o600)).expect("there is room");
+        disk.write(made.inode, 0, &[1; 1000]).expect("there is room");
+    }
+    assert_eq!(disk.close(), Ok(()));
+    let disk = opened_usual(&device, &clock);
+    let used = guard(&disk.core).catalog.allocated_pages().expect("reads");
+    assert!(used > 600, "{used} pages are in one region");
+    let mut pages = [0; 4];
+    redb::StorageBackend::read(&disk.pages, 20, &mut pages).expect("reads");
+    assert_eq!(u32::from_le_bytes(pages), 512);
+}
+
 /// A disk of which files have all the space, but what is kept.
 fn without_room_for_data(device: &Arc<dyn Device>) -> Disk {
     let disk = formatted(device, 2);
