@@ -377,13 +377,11 @@ impl Disk {
         let sectors = range.end - range.start + tail;
         // The sum counts what waits and is at home too, which makes others flush sooner than they need to.
         let is_tight = |core: &Core| -> Result<bool, FileError> {
-            let needed = |sectors: u64| self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2);
-            let room = self.room(&guard(&self.space));
-            if needed(sectors) <= room {
+            if self.is_sure_of(core, sectors) {
                 return Ok(false);
             }
             let homeless = core.homeless(inode, range.clone(), self.shape.data)? + tail;
-            Ok(homeless > 0 && needed(homeless) > room)
+            Ok(homeless > 0 && !self.is_sure_of(core, homeless))
         };
         for tried in 0..MAKE_WAY_TRIES {
             let (full, tight) = {
@@ -432,6 +430,12 @@ impl Disk {
         let core = guard(&self.core);
         let core = self.room.wait_while(core, |core| is_full(core) && core.flushing && core.failed.is_none());
         !is_full(&core.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether so many sectors more, in two rows at most, are sure to find places beside all that wait.
+    pub(crate) fn is_sure_of(&self, core: &Core, sectors: u64) -> bool {
+        let worst = self.worst(core.nodes.waiting + sectors, core.nodes.clusters + 2);
+        worst <= self.room(&guard(&self.space))
     }
 
     /// Room that `waiting` sectors in `clusters` rows may take, parity, sums and the catalog's rows included. A group that fills its gap

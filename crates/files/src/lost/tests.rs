@@ -538,14 +538,7 @@ fn full_of_what_waits(loses: bool) {
         hand.make_lost(place.first.0 + 190..place.first.0 + 191);
     }
     let mut at = 0;
-    loop {
-        let roomy = {
-            let core = guard(&disk.core);
-            disk.worst(core.nodes.waiting + 1, core.nodes.clusters + 2) <= disk.room(&guard(&disk.space))
-        };
-        if !roomy {
-            break;
-        }
+    while disk.is_sure_of(&guard(&disk.core), 1) {
         disk.write(b, at * BYTES, &[3; SECTOR_BYTES]).expect("there is room");
         at += 1;
     }

@@ -381,14 +381,7 @@ fn fill_to_the_brim(sectors: u64, sizes: &[usize], checkpoints: bool) {
     let disk = formatted_usual(&device, &clock);
     let large = disk.make(Inode::ROOT, b"large", &new_node(Kind::File, 0o600)).expect("made").inode;
     let mut at = 0;
-    loop {
-        let roomy = {
-            let core = guard(&disk.core);
-            disk.worst(core.nodes.waiting + 1, core.nodes.clusters + 2) <= disk.room(&guard(&disk.space))
-        };
-        if !roomy {
-            break;
-        }
+    while disk.is_sure_of(&guard(&disk.core), 1) {
         disk.write(large, at, &[9; SECTOR_BYTES]).expect("there is room");
         at += SECTOR_BYTES as u64;
     }
