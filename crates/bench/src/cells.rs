@@ -42,6 +42,12 @@ pub fn clay() -> Vec<Plan> {
         encode("clay:16+4:19", 64 * KIB),
         encode("clay:16+4:19", 4 * MIB).map(|plan| plan.in_tiles(64 * KIB)),
         encode("clay:16+4:19", 4 * MIB).map(|plan| plan.in_tiles(MIB)),
+        // Sub-chunks of whole pages, as files and objects have them.
+        encode("clay:4+2:5", 64 * KIB),
+        encode("clay:6+3:8", 27 * 4 * KIB),
+        encode("clay:9+3:11", 81 * 4 * KIB),
+        encode("clay:10+4:13", MIB),
+        encode("clay:16+4:19", 4 * MIB),
     ];
     plans.into_iter().collect::<Result<_, SpecError>>().expect("a test makes all of them")
 }

@@ -6,7 +6,7 @@ use super::{Clay, Grid};
 use crate::{
     ChunkIndex, CodeSpec, ErasureCode, ReadCosts, Tier,
     grs::Grs,
-    tests::{check_plan, stripe},
+    tests::{check_plan, noise, stripe},
 };
 
 /// Clay over the scalar code that `scalar` makes of its data and parity chunks.
@@ -75,3 +75,51 @@ fn over_a_plain_cauchy_matrix_it_gives_the_bytes_of_the_reference() {
         }
     }
 }
+
+/// The way of encoding changes with the length of sub-chunks, and with what all chunks take together; what it is over short ones,
+/// the other tests say.
+#[test]
+fn long_sub_chunks_are_encoded_as_short_ones() {
+    const CASES: [([u8; 3], &[usize]); 6] = [
+        ([4, 2, 5], &[1023, 1024, 4096, 4096 + 256 + 64 + 7]),
+        ([3, 2, 4], &[1024 + 64, 65536]),
+        ([6, 3, 8], &[1024 + 7, 4096 + 192]),
+        ([5, 3, 7], &[2048, 65536]),
+        ([10, 4, 13], &[2047, 2048 + 320 + 1]),
+        ([9, 4, 12], &[4096]),
+    ];
+    for (shape, lengths) in CASES {
+        for (tier, sub_bytes) in
+            Tier::available().iter().flat_map(|tier| lengths.iter().map(move |bytes| (*tier, *bytes)))
+        {
+            let code = over(Grs::cauchy, shape, tier);
+            let (data, tile) = (usize::from(shape[0]), code.shape().alpha as usize * sub_bytes);
+            let chunks = usize::from(code.shape().chunks());
+            // From a line's start on, as streaming wants it.
+            let mut bytes = noise(&mut 7, chunks * (tile + 64) + 64);
+            let start = bytes.as_ptr().align_offset(64);
+            let mut whole: Vec<&mut [u8]> = bytes[start..]
+                .chunks_exact_mut((tile + 64) / 64 * 64)
+                .take(chunks)
+                .map(|chunk| &mut chunk[..tile])
+                .collect();
+            let (sources, parity) = whole.split_at_mut(data);
+            let sources: Vec<&[u8]> = sources.iter().map(|chunk| &**chunk).collect();
+            code.encode(&sources, parity);
+            for at in (0..sub_bytes).step_by(PIECE_BYTES) {
+                let piece_bytes = PIECE_BYTES.min(sub_bytes - at);
+                let piece = |chunk: &[u8]| -> Vec<u8> {
+                    chunk.chunks_exact(sub_bytes).flat_map(|sub| sub[at..at + piece_bytes].iter().copied()).collect()
+                };
+                let pieces: Vec<Vec<u8>> = sources.iter().map(|chunk| piece(chunk)).collect();
+                let mut made = vec![vec![0; pieces[0].len()]; parity.len()];
+                let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+                code.encode(&slices, &mut made.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+                let is_same = made.iter().zip(&*parity).all(|(made, parity)| *made == piece(parity));
+                assert!(is_same, "{shape:?} on {tier}: sub-chunks of {sub_bytes} bytes from {at} on");
+            }
+        }
+    }
+}
+
+const PIECE_BYTES: usize = 509;

@@ -5,6 +5,10 @@
 //! of q parities in q planes stay in registers, their pairs are uncoupled among registers, and only C is ever stored.
 //! A group's sources follow from one [`Aspect`] for each section, made once for all groups.
 //!
+//! Of long sub-chunks a group is solved plane by plane, some vectors side by side, and what waits for a later plane to be uncoupled with stays in the
+//! first cache. All at once would read a line each of up to 80 places, which are all of one set of that cache where
+//! sub-chunks are whole pages: what the machine fetched ahead was gone when its turn came.
+//!
 //! Tiles that leave the second cache are read from afar in many short runs, which the machine does not foresee, so the
 //! next group is fetched while one is solved, each of its runs from front to back; and C is streamed past the caches.
 //! Where the third cache is near, fetching gains for the most runs only, and costs a fifth for fewer.
@@ -16,6 +20,7 @@
 
 use std::{
     arch::x86_64::{__m512i, _MM_HINT_T1, _mm_prefetch, _mm_sfence, _mm512_stream_si512, _mm512_xor_si512},
+    cmp::Ordering,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -127,6 +132,8 @@ impl PlaneEncoder {
         let mut next: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
         let next = &mut next[..self.sections];
         let mut fetcher = Fetcher::new(Q * sub_bytes);
+        let mut kept = [[[broadcast(0); SIDE]; PAIRS_MAX]; BLOCK_BYTES / SIDE_BYTES];
+        let blocks_end = if sub_bytes < LONG_BYTES[Q] { 0 } else { sub_bytes / SIDE_BYTES * SIDE_BYTES };
         // To and fro: the sections that one group read last are read first for the next, while they are in the first cache.
         let mut is_back = false;
         for start in (0..).step_by(Q * sub_bytes).take(power(Q, self.sections)) {
@@ -145,18 +152,31 @@ impl PlaneEncoder {
             // SAFETY: the caller's; a group and its companions lie within the tile.
             unsafe {
                 let targets = parity.map(|parity| parity.add(start));
+                let sources = Sources { aspects, group, is_back, start };
                 let mut at = 0;
+                while at < blocks_end {
+                    let end = blocks_end.min(at + BLOCK_BYTES);
+                    for plane in 0..Q {
+                        for (at, kept) in (at..end).step_by(SIDE_BYTES).zip(&mut kept) {
+                            if fetches {
+                                fetcher.fetch(SIDE);
+                            }
+                            coupler.solve_plane::<Q, STREAMED>(sources, &targets, plane, at, sub_bytes, kept);
+                        }
+                    }
+                    at = end;
+                }
                 while at + 64 <= sub_bytes {
                     if fetches {
                         fetcher.fetch(Q);
                     }
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX };
-                    coupler.solve::<Q, STREAMED, false>(aspects, group, is_back, start, &targets, place);
+                    coupler.solve::<Q, STREAMED, false>(sources, &targets, place);
                     at += 64;
                 }
                 if at < sub_bytes {
                     let place = Place { at, stride: sub_bytes, mask: u64::MAX >> (64 - (sub_bytes - at)) };
-                    coupler.solve::<Q, false, true>(aspects, group, is_back, start, &targets, place);
+                    coupler.solve::<Q, false, true>(sources, &targets, place);
                 }
             }
             group.copy_from_slice(next);
@@ -215,6 +235,18 @@ impl<const Q: usize> Aspect<Q> {
     }
 }
 
+/// What a group is solved from.
+#[derive(Clone, Copy)]
+struct Sources<'a, const Q: usize> {
+    aspects: &'a [Aspect<Q>],
+    /// The group's aspects, one of each section in turn.
+    group: &'a [usize],
+    /// They are taken in the opposite order.
+    is_back: bool,
+    /// Where the group starts.
+    start: usize,
+}
+
 /// The matrices of the coupling.
 struct Coupler {
     /// By g.
@@ -224,8 +256,7 @@ struct Coupler {
 }
 
 impl Coupler {
-    /// One vector, up to the mask if it is short, of each of Q parities in the Q planes from `start` on, from the group's
-    /// aspects in order or, if `is_back`, in the opposite one.
+    /// One vector, up to the mask if it is short, of each of Q parities in the group's Q planes.
     ///
     /// # Safety
     /// As [`PlaneEncoder::sweep`]; the place lies within every sub-chunk.
@@ -233,14 +264,79 @@ impl Coupler {
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     unsafe fn solve<const Q: usize, const STREAMED: bool, const SHORT: bool>(
         &self,
-        aspects: &[Aspect<Q>],
-        group: &[usize],
-        is_back: bool,
-        start: usize,
+        sources: Sources<Q>,
         targets: &[*mut u8; Q],
         place: Place,
     ) {
-        let mut sums = [[broadcast(0); Q]; Q];
+        // SAFETY: the caller's.
+        let mut sums = unsafe { self.sums::<Q, Q, false, STREAMED, SHORT>(sources, place) };
+        self.uncouple(&mut sums);
+        for (target, sums) in targets.iter().zip(sums) {
+            for (plane, sum) in sums.into_iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe { put::<STREAMED, SHORT>(target.add(plane * place.stride + place.at), sum, place.mask) };
+            }
+        }
+    }
+
+    /// SIDE vectors from `at` on of each of Q parities in one of the group's planes, and those that they are coupled with in planes
+    /// before it. What is coupled with planes behind it is kept for them, by the pair.
+    ///
+    /// # Safety
+    /// As [`PlaneEncoder::sweep`]; the vectors lie within the sub-chunk, and planes before have left theirs in `kept`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn solve_plane<const Q: usize, const STREAMED: bool>(
+        &self,
+        sources: Sources<Q>,
+        targets: &[*mut u8; Q],
+        plane: usize,
+        at: usize,
+        sub_bytes: usize,
+        kept: &mut [[__m512i; SIDE]; PAIRS_MAX],
+    ) {
+        let place = Place { at: plane * sub_bytes + at, stride: 64, mask: u64::MAX };
+        // SAFETY: the caller's.
+        let sums = unsafe { self.sums::<Q, SIDE, true, STREAMED, false>(sources, place) };
+        let put = |target: usize, plane: usize, vectors: [__m512i; SIDE]| {
+            for (u, vector) in vectors.into_iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe {
+                    put::<STREAMED, false>(targets[target].add(plane * sub_bytes + at + 64 * u), vector, u64::MAX)
+                };
+            }
+        };
+        let pair = |less: usize, more: usize| more * (more - 1) / 2 + less;
+        for (node, mut own) in sums.into_iter().enumerate() {
+            match node.cmp(&plane) {
+                Ordering::Greater => kept[pair(plane, node)] = own,
+                Ordering::Equal => put(node, plane, own),
+                Ordering::Less => {
+                    let mut other = kept[pair(node, plane)];
+                    for (own, other) in own.iter_mut().zip(&mut other) {
+                        (*own, *other) = self.uncoupled_pair(*own, *other);
+                    }
+                    put(plane, node, other);
+                    put(node, plane, own);
+                }
+            }
+        }
+    }
+
+    /// sums\[parity\]\[u\]: U of the parity, of the u-th vector of the place, of which those of one plane lie side by side. STREAMED changes nothing
+    /// but that each caller has its own copy, which is inlined: sums that are returned by memory cost a fifth.
+    ///
+    /// # Safety
+    /// As [`PlaneEncoder::sweep`]; the place lies within the group's sub-chunks.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn sums<const Q: usize, const U: usize, const PLANE: bool, const STREAMED: bool, const SHORT: bool>(
+        &self,
+        Sources { aspects, group, is_back, start }: Sources<Q>,
+        place: Place,
+    ) -> [[__m512i; U]; Q] {
+        let place = if PLANE { Place { stride: 64, ..place } } else { place };
+        let mut sums = [[broadcast(0); U]; Q];
         let count = group.len();
         let aspect = |at: usize| &aspects[group[if is_back { count - 1 - at } else { at }]];
         // Products are added two at a time. Three nodes leave one over, which goes with one of the next section.
@@ -249,30 +345,17 @@ impl Coupler {
         unsafe {
             for at in (0..paired).step_by(2) {
                 let (a, b) = (aspect(at), aspect(at + 1));
-                let value = |aspect, k| self.uncoupled::<Q, SHORT>(aspect, k, start, place);
+                let value = |aspect, k| self.uncoupled::<Q, U, SHORT>(aspect, k, start, place);
                 let by = |aspect: &Aspect<Q>, k: usize| aspect.products[k].as_ptr();
-                add_two::<Q, Q, true>(&mut sums, [value(a, 0), value(a, 1)], by(a, 0), by(a, 1));
-                add_two::<Q, Q, true>(&mut sums, [value(a, 2), value(b, 0)], by(a, 2), by(b, 0));
-                add_two::<Q, Q, true>(&mut sums, [value(b, 1), value(b, 2)], by(b, 1), by(b, 2));
+                add_two::<Q, U, true>(&mut sums, [value(a, 0), value(a, 1)], by(a, 0), by(a, 1));
+                add_two::<Q, U, true>(&mut sums, [value(a, 2), value(b, 0)], by(a, 2), by(b, 0));
+                add_two::<Q, U, true>(&mut sums, [value(b, 1), value(b, 2)], by(b, 1), by(b, 2));
             }
             for at in paired..count {
-                self.add::<Q, SHORT>(&mut sums, aspect(at), start, place);
+                self.add::<Q, U, SHORT>(&mut sums, aspect(at), start, place);
             }
         }
-        self.uncouple(&mut sums);
-        for (target, sums) in targets.iter().zip(sums) {
-            for (plane, sum) in sums.into_iter().enumerate() {
-                // SAFETY: the caller's.
-                unsafe {
-                    let target = target.add(plane * place.stride + place.at);
-                    if STREAMED {
-                        _mm512_stream_si512(target.cast(), sum);
-                    } else {
-                        store::<SHORT>(target, sum, place.mask);
-                    }
-                }
-            }
-        }
+        sums
     }
 
     /// Adds the products of a section's U.
@@ -281,9 +364,9 @@ impl Coupler {
     /// As [`Self::solve`].
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn add<const Q: usize, const SHORT: bool>(
+    unsafe fn add<const Q: usize, const U: usize, const SHORT: bool>(
         &self,
-        sums: &mut [[__m512i; Q]; Q],
+        sums: &mut [[__m512i; U]; Q],
         aspect: &Aspect<Q>,
         start: usize,
         place: Place,
@@ -291,38 +374,38 @@ impl Coupler {
         let by = |k: usize| aspect.products[k].as_ptr();
         // SAFETY: the caller's; there are Q matrices for each node.
         unsafe {
-            let value = |k: usize| self.uncoupled::<Q, SHORT>(aspect, k, start, place);
-            add_two::<Q, Q, true>(sums, [value(0), value(1)], by(0), by(1));
+            let value = |k: usize| self.uncoupled::<Q, U, SHORT>(aspect, k, start, place);
+            add_two::<Q, U, true>(sums, [value(0), value(1)], by(0), by(1));
             if Q == 3 {
-                add_one::<Q, Q, true>(sums, value(2), by(2));
+                add_one::<Q, U, true>(sums, value(2), by(2));
             }
             if Q == 4 {
-                add_two::<Q, Q, true>(sums, [value(2), value(3)], by(2), by(3));
+                add_two::<Q, U, true>(sums, [value(2), value(3)], by(2), by(3));
             }
         }
     }
 
-    /// U of the k-th node of a section, in Q planes.
+    /// U of the k-th node of a section, of each vector of the place.
     ///
     /// # Safety
     /// As [`Self::solve`].
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn uncoupled<const Q: usize, const SHORT: bool>(
+    unsafe fn uncoupled<const Q: usize, const U: usize, const SHORT: bool>(
         &self,
         Aspect { starts, apart, .. }: &Aspect<Q>,
         k: usize,
         start: usize,
         place: Place,
-    ) -> [__m512i; Q] {
+    ) -> [__m512i; U] {
         // SAFETY: the caller's.
         unsafe {
-            let near = load::<Q, SHORT>(starts[k].wrapping_add(start), place);
+            let near = load::<U, SHORT>(starts[k].wrapping_add(start), place);
             if k == 0 {
                 return near;
             }
-            let far = load::<Q, SHORT>(starts[0].wrapping_add(start.wrapping_add(apart[k])), place);
-            std::array::from_fn(|plane| _mm512_xor_si512(near[plane], times(far[plane], self.factor)))
+            let far = load::<U, SHORT>(starts[0].wrapping_add(start.wrapping_add(apart[k])), place);
+            std::array::from_fn(|u| _mm512_xor_si512(near[u], times(far[u], self.factor)))
         }
     }
 
@@ -333,12 +416,32 @@ impl Coupler {
     fn uncouple<const Q: usize>(&self, values: &mut [[__m512i; Q]; Q]) {
         for x in 0..Q {
             for j in x + 1..Q {
-                let (a, b) = (values[x][j], values[j][x]);
-                // C* = (U* + g U) / (1 + g^2), C = U + g C*.
-                let companion = times(_mm512_xor_si512(b, times(a, self.factor)), self.unpair);
-                values[j][x] = companion;
-                values[x][j] = _mm512_xor_si512(a, times(companion, self.factor));
+                (values[x][j], values[j][x]) = self.uncoupled_pair(values[x][j], values[j][x]);
             }
+        }
+    }
+
+    /// C and C* of U and U*.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    fn uncoupled_pair(&self, own: __m512i, other: __m512i) -> (__m512i, __m512i) {
+        // C* = (U* + g U) / (1 + g^2), C = U + g C*.
+        let companion = times(_mm512_xor_si512(other, times(own, self.factor)), self.unpair);
+        (_mm512_xor_si512(own, times(companion, self.factor)), companion)
+    }
+}
+
+/// # Safety
+/// A vector can be written, up to the mask if it is short; if it is streamed, a whole line.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn put<const STREAMED: bool, const SHORT: bool>(to: *mut u8, value: __m512i, mask: u64) {
+    // SAFETY: the caller's.
+    unsafe {
+        if STREAMED {
+            _mm512_stream_si512(to.cast(), value);
+        } else {
+            store::<SHORT>(to, value, mask);
         }
     }
 }
@@ -390,6 +493,19 @@ fn power(base: usize, exponent: usize) -> usize {
 
 /// Tiles whose chunks are longer than this together do not stay in the second cache.
 const NEAR_BYTES: usize = 2 << 20;
+
+/// By q: shorter sub-chunks are solved in all planes of a group at once.
+const LONG_BYTES: [usize; 5] = [0, 0, 1 << 10, 1 << 10, 2 << 10];
+
+/// Vectors that are solved side by side: sixteen sums where q is 4.
+const SIDE: usize = 4;
+const SIDE_BYTES: usize = SIDE * 64;
+
+/// Bytes of a sub-chunk that are solved in one plane before the next.
+const BLOCK_BYTES: usize = 1 << 10;
+
+/// Pairs of planes in a group.
+const PAIRS_MAX: usize = 6;
 
 /// Alpha, q to the number of all sections, is at most 4096.
 const SECTIONS_MAX: usize = 11;
