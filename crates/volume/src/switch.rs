@@ -174,13 +174,18 @@ impl Inner {
         };
         let heats = || self.heats.lock().unwrap_or_else(PoisonError::into_inner);
         heats().forget_cold(now);
-        let mut stripes: Vec<StripeHeat> = Vec::with_capacity(known.len());
+        // Most of a large volume is coded and not written: that is only counted.
+        let is_settled =
+            |heats: &Heats, (position, code): (u64, CodeSpec)| code == redundancy.code && !heats.knows(position);
+        let mut stripes: Vec<StripeHeat> = Vec::new();
         // Some at a time: who writes needs the heats too.
         for some in known.chunks(HEATS_AT_ONCE) {
             let heats = heats();
-            stripes.extend(some.iter().map(|stripe| heat_of(&heats, *stripe)));
+            let others = some.iter().filter(|stripe| !is_settled(&heats, **stripe));
+            stripes.extend(others.map(|stripe| heat_of(&heats, *stripe)));
         }
-        plan_switches(&stripes, &self.bound_of(&redundancy), limit)
+        let settled = (known.len() - stripes.len()) as u64;
+        plan_switches(&stripes, settled, &self.bound_of(&redundancy), limit)
     }
 
     /// `None`: the volume's redundancy has no such form, any more.

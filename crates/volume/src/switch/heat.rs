@@ -62,6 +62,12 @@ impl Heats {
         heats
     }
 
+    /// Whether some chunk of a stripe was written lately. No other is hot.
+    pub fn knows(&self, position: u64) -> bool {
+        let all = (position, ChunkIndex(0))..=(position, ChunkIndex(u16::MAX));
+        self.chunks.range(all).next().is_some()
+    }
+
     fn unknown(&self) -> Heat {
         Heat { writes: UNKNOWN, at: self.opened }
     }
@@ -94,6 +100,7 @@ impl Heat {
 
 /// Writes that a chunk of which nothing is known had when the volume was opened: two half-lives later it is cold.
 const UNKNOWN: f64 = 4.0 * super::plan::COLD_BELOW;
+const _: () = assert!(UNKNOWN < super::plan::HOT_FROM);
 /// Writes that count for none.
 const FORGOTTEN: f64 = super::plan::COLD_BELOW / 100.0;
 
@@ -120,6 +127,7 @@ mod tests {
         assert_eq!(chunks, [UNKNOWN / 4.0, UNKNOWN / 4.0 + 2.0, UNKNOWN / 4.0]);
         heats.written(7, other, at(25));
         assert_eq!(heats.of_stripe(7, at(25)), UNKNOWN / 4.0 + 3.0);
+        assert_eq!([7, 8, 9].map(|position| heats.knows(position)), [true, true, false]);
         heats.forget(7);
         assert_eq!((heats.of(7, one, at(25)), heats.of(8, one, at(25))), (UNKNOWN / 4.0, UNKNOWN / 4.0 + 1.0));
     }

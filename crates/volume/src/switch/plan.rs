@@ -143,9 +143,10 @@ pub struct Switch {
     pub to: Form,
 }
 
-/// Plans at most `limit` switches, in the order to carry them out: what takes less than before makes room for what takes more.
-pub fn plan_switches(stripes: &[StripeHeat], bound: &Bound, limit: usize) -> Vec<Switch> {
-    let mut planner = Planner::new(stripes, bound);
+/// Plans at most `limit` switches, in the order to carry them out: what takes less than before makes room for what takes more. Beside
+/// `stripes` there are so many that are `settled`: coded, and no part of them is hot.
+pub fn plan_switches(stripes: &[StripeHeat], settled: u64, bound: &Bound, limit: usize) -> Vec<Switch> {
+    let mut planner = Planner::new(stripes, settled, bound);
     // The coldest first: what the bound has no room for.
     let mirrored = if bound.percent_max.is_some() { planner.mirrored() } else { Vec::new() };
     let mut coldest = mirrored.as_slice();
@@ -190,6 +191,8 @@ struct Step {
 /// What each stripe is to become.
 struct Planner<'a> {
     stripes: &'a [StripeHeat],
+    // Stripes beside these.
+    settled: u64,
     bound: &'a Bound,
     // What of each is mirrored.
     wanted: Vec<ChunkSet>,
@@ -199,13 +202,13 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     /// All as it is, but for what is cold, and for what has another code: that is coded.
-    fn new<'a>(stripes: &'a [StripeHeat], bound: &'a Bound) -> Planner<'a> {
+    fn new<'a>(stripes: &'a [StripeHeat], settled: u64, bound: &'a Bound) -> Planner<'a> {
         let wanted = |stripe: &StripeHeat| -> ChunkSet {
             let is_warm = |part: &ChunkIndex| stripe.heats[part.at()] >= COLD_BELOW;
             mirrored_of(stripe).iter().filter(is_warm).collect()
         };
-        let mut planner = Planner { stripes, bound, wanted: stripes.iter().map(wanted).collect(), chunks: 0 };
-        planner.chunks = (0..stripes.len()).map(|at| planner.chunks_of(at)).sum();
+        let mut planner = Planner { stripes, settled, bound, wanted: stripes.iter().map(wanted).collect(), chunks: 0 };
+        planner.chunks = settled * bound.coded + (0..stripes.len()).map(|at| planner.chunks_of(at)).sum::<u64>();
         planner
     }
 
@@ -225,7 +228,7 @@ impl Planner<'_> {
 
     /// Whether so many chunks more are within the bound.
     fn is_allowed(&self, more: u64) -> bool {
-        self.bound.allows(self.stripes.len() as u64, self.chunks + more)
+        self.bound.allows(self.stripes.len() as u64 + self.settled, self.chunks + more)
     }
 
     /// Chunks that come with one more part that is mirrored.
@@ -360,7 +363,7 @@ mod tests {
 
     fn plan(of: &[(char, f64)], percent_max: Option<u32>) -> Vec<(u64, char)> {
         let letter = |to| if to == Form::Mirrored { 'm' } else { 'c' };
-        let switches = plan_switches(&stripes(of), &bound(percent_max), usize::MAX);
+        let switches = plan_switches(&stripes(of), 0, &bound(percent_max), usize::MAX);
         switches.into_iter().map(|switch| (switch.position, letter(switch.to))).collect()
     }
 
@@ -384,7 +387,7 @@ mod tests {
     #[test]
     fn what_the_log_takes_is_coded_for() {
         let all = stripes(&[('m', 400.0), ('m', 100.0), ('m', 300.0), ('m', 200.0)]);
-        let coded = |log, percent_max| plan_switches(&all, &Bound { log, ..bound(percent_max) }, usize::MAX).len();
+        let coded = |log, percent_max| plan_switches(&all, 0, &Bound { log, ..bound(percent_max) }, usize::MAX).len();
         assert_eq!([0, 1, 6, 7, 24].map(|log| coded(log, Some(300))), [0, 1, 1, 2, 4]);
         assert_eq!(coded(1000, Some(300)), 4, "beyond the bound all are coded");
         assert_eq!(coded(1000, None), 0);
@@ -420,7 +423,7 @@ mod tests {
     fn what_failed_a_short_while_ago_stays_and_counts() {
         let mut all = stripes(&[('m', 0.0), ('m', 10.0), ('c', 100.0)]);
         all[0].stays = true;
-        let switches = plan_switches(&all, &bound(Some(200)), usize::MAX);
+        let switches = plan_switches(&all, 0, &bound(Some(200)), usize::MAX);
         assert_eq!(switches, [Switch { position: 1, to: Form::Coded }], "24 chunks are all that may be");
     }
 
@@ -439,7 +442,7 @@ mod tests {
     }
 
     fn plan_by_chunk(of: &[([f64; 4], &[u16])], percent_max: Option<u32>) -> Vec<(u64, Form)> {
-        let switches = plan_switches(&by_chunk(of), &bound(percent_max), usize::MAX);
+        let switches = plan_switches(&by_chunk(of), 0, &bound(percent_max), usize::MAX);
         switches.into_iter().map(|switch| (switch.position, switch.to)).collect()
     }
 
@@ -511,7 +514,7 @@ mod tests {
             stripes in any_stripes(200.0), percent in prop::option::of(150u32..320), log in 0u64..20,
         ) {
             let bound = Bound { log, ..bound(percent) };
-            let switches = plan_switches(&stripes, &bound, usize::MAX);
+            let switches = plan_switches(&stripes, 0, &bound, usize::MAX);
             let count = stripes.len() as u64;
             let mut chunks: BTreeMap<u64, u64> = stripes.iter().map(|stripe| (stripe.position, stripe.chunks)).collect();
             for switch in &switches {
@@ -526,6 +529,11 @@ mod tests {
             prop_assert!(!can_be_kept || bound.allows(count, chunks.values().sum()), "{:?}", switches);
             let distinct: std::collections::BTreeSet<u64> = switches.iter().map(|switch| switch.position).collect();
             prop_assert_eq!(distinct.len(), switches.len(), "each once");
+
+            let is_settled =
+                |stripe: &StripeHeat| stripe.form == Some(Form::Coded) && stripe.heats.iter().all(|heat| *heat < HOT_FROM);
+            let (settled, others): (Vec<StripeHeat>, Vec<StripeHeat>) = stripes.into_iter().partition(is_settled);
+            prop_assert_eq!(plan_switches(&others, settled.len() as u64, &bound, usize::MAX), switches);
         }
 
         /// Nobody writes, and heat halves again and again: nothing goes back and forth.
@@ -537,7 +545,7 @@ mod tests {
             let mut turned: BTreeMap<(u64, u16), u32> = BTreeMap::new();
             let mut idle = 0;
             for _ in 0..2000 {
-                let switches = plan_switches(&stripes, &bound, limit);
+                let switches = plan_switches(&stripes, 0, &bound, limit);
                 idle = if switches.is_empty() { idle + 1 } else { 0 };
                 for switch in switches {
                     let stripe = &mut stripes[switch.position as usize];
