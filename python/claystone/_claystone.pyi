@@ -1,9 +1,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol, Self, final
 
-__all__ = ["ClaystoneError", "Code", "Conversion", "Plan", "Read", "Unrecoverable", "__version__"]
+__all__ = ["ClaystoneError", "Code", "Conversion", "Plan", "Read", "Unrecoverable", "__version__", "force_tier"]
 
 __version__: str
+
+def force_tier(tier: Literal["scalar", "neon", "avx2", "avx2-gfni", "avx512-gfni"]) -> None:
+    """Has all codes of this process run with one instruction set. It comes before the first code; without it the fastest is taken."""
 
 class _Buffer(Protocol):
     """Anything with a buffer of bytes: bytes, bytearray, memoryview, mmap, NumPy arrays of uint8."""
@@ -63,6 +66,9 @@ class Code:
     @property
     def tolerance(self) -> int:
         """Chunks that may be lost, whichever they are."""
+    @property
+    def tier(self) -> str:
+        """The instruction set that it runs with."""
     def info(self) -> dict[str, Any]:
         """The properties above, with overhead: bytes stored for each byte."""
     def encode(self, data: Sequence[_Buffer]) -> list[bytearray]:

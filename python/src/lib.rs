@@ -8,7 +8,7 @@
 mod buffers;
 
 use claystone_code::{ChunkRead, ConversionGoal, StripeChunk, UpdatePlan};
-use claystone_guard::{Guard, Misuse};
+use claystone_guard::{Guard, Misuse, force_tier as force};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,12 +23,17 @@ create_exception!(_claystone, Unrecoverable, ClaystoneError);
 mod _claystone {
     use super::*;
     #[pymodule_export]
-    use super::{ClaystoneError, Code, Conversion, Plan, Read, Unrecoverable};
+    use super::{ClaystoneError, Code, Conversion, Plan, Read, Unrecoverable, force_tier};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
+}
+
+#[pyfunction]
+fn force_tier(tier: &str) -> PyResult<()> {
+    force(tier).map_err(refused)
 }
 
 fn refused(misuse: Misuse) -> PyErr {
@@ -89,6 +94,11 @@ impl Code {
     #[getter]
     fn tolerance(&self) -> u16 {
         self.0.spec().tolerance()
+    }
+
+    #[getter]
+    fn tier(&self) -> String {
+        self.0.tier().to_string()
     }
 
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -5,6 +5,8 @@ import math
 import pathlib
 import random
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -293,3 +295,16 @@ def test_the_example_of_the_readme_runs():
     assert examples
     for example in examples:
         exec(compile(example, str(readme), "exec"), {})
+
+
+def test_codes_run_with_the_tier_that_is_asked_for():
+    program = "import claystone; claystone.force_tier('scalar'); print(claystone.Code('rs:4+2').tier)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "scalar\n"
+    tier = Code("rs:4+2").tier
+    claystone.force_tier(tier)
+    if tier != "scalar":
+        with pytest.raises(ClaystoneError, match="too late"):
+            claystone.force_tier("scalar")
+    with pytest.raises(ClaystoneError, match="unknown instruction set"):
+        claystone.force_tier("sse9")

@@ -97,6 +97,15 @@ void claystone_code_free(claystone_code *code);
 
 claystone_status claystone_code_shape(const claystone_code *code, claystone_shape *shape);
 
+/*
+ * Has all codes of this process run with one instruction set: "scalar", "neon", "avx2", "avx2-gfni" or "avx512-gfni". It comes
+ * before the first code; without it the fastest that the machine has is taken. For tests and measurements: the bytes are the same.
+ */
+claystone_status claystone_force_tier(const char *tier);
+
+/* The name of the instruction set that a code runs with. Not to be freed. */
+claystone_status claystone_code_tier(const claystone_code *code, const char **tier);
+
 /* Computes the parity buffers of one tile from its data buffers: each has tile_bytes. */
 claystone_status claystone_encode(const claystone_code *code, const uint8_t *const *data, uint8_t *const *parity,
                                   size_t tile_bytes);

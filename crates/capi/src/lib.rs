@@ -16,9 +16,10 @@ mod conversion;
 mod failure;
 mod plan;
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 
-use claystone_guard::Guard;
+use claystone_code::Tier;
+use claystone_guard::{Guard, force_tier};
 
 use crate::buffers::{array, bytes, each, each_mut, out, reference, store, text};
 use crate::failure::{Status, catch};
@@ -46,6 +47,34 @@ pub extern "C" fn claystone_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn claystone_last_error() -> *const c_char {
     failure::last()
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_force_tier(tier: *const c_char) -> Status {
+    catch(|| {
+        // SAFETY: null or a C string, as the header asks.
+        let tier = unsafe { text(tier, "tier")? };
+        Ok(force_tier(tier)?)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn claystone_code_tier(code: *const Code, tier: *mut *const c_char) -> Status {
+    catch(|| {
+        // SAFETY: checked for null by the helpers, valid as the header asks.
+        let (Code(guard), tier) = unsafe { (reference(code, "code")?, out(tier, "tier")?) };
+        let name: &CStr = match guard.tier() {
+            Tier::Scalar => c"scalar",
+            Tier::Neon => c"neon",
+            Tier::Avx2 => c"avx2",
+            Tier::Avx2Gfni => c"avx2-gfni",
+            Tier::Avx512Gfni => c"avx512-gfni",
+        };
+        *tier = name.as_ptr();
+        Ok(())
+    })
 }
 
 /// See the header.

@@ -379,8 +379,27 @@ static void do_it_wrong(void) {
     claystone_code_free(clay);
 }
 
-int main(void) {
+/* Codes run with the tier that was asked for, or with the fastest; once there is one, no other can be had. */
+static void run_with(const char *asked) {
+    const char *tier = NULL;
+    claystone_code *code = NULL;
+    CHECK(claystone_code_new("rs:2+1", &code) == CLAYSTONE_OK);
+    REFUSED(claystone_code_tier(NULL, &tier), CLAYSTONE_INVALID, "code is null");
+    REFUSED(claystone_code_tier(code, NULL), CLAYSTONE_INVALID, "tier is null");
+    CHECK(claystone_code_tier(code, &tier) == CLAYSTONE_OK);
+    CHECK(asked == NULL || strcmp(tier, asked) == 0);
+    CHECK(claystone_force_tier(tier) == CLAYSTONE_OK);
+    if (strcmp(tier, "scalar") != 0) REFUSED(claystone_force_tier("scalar"), CLAYSTONE_INVALID, "too late");
+    REFUSED(claystone_force_tier("sse9"), CLAYSTONE_INVALID, "unknown instruction set");
+    REFUSED(claystone_force_tier(NULL), CLAYSTONE_INVALID, "tier is null");
+    claystone_code_free(code);
+}
+
+int main(int count, char **arguments) {
     CHECK(claystone_version()[0] != 0);
+    const char *tier = count > 1 ? arguments[1] : NULL;
+    if (tier != NULL) CHECK(claystone_force_tier(tier) == CLAYSTONE_OK);
+    run_with(tier);
     for (size_t at = 0; at < sizeof CODES / sizeof *CODES; at++) {
         lose_and_recover(CODES[at]);
         change_a_chunk(CODES[at]);

@@ -54,6 +54,7 @@ fn a_c_program_encodes_loses_plans_recovers_and_is_refused() {
     let archive = format!("{place}/libclaystone.a");
     let alone = compile(scratch.path(), &[&archive, "-lpthread", "-ldl", "-lm"]);
     run(&mut Command::new(&alone));
+    run(Command::new(&alone).arg("scalar"));
     if Command::new("valgrind").arg("--version").output().is_ok() {
         // Valgrind knows no AVX-512 and says so to the program: the AVX2 kernels run.
         run(Command::new("valgrind").args(["-q", "--error-exitcode=9", "--leak-check=full"]).arg(&alone));

@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use claystone_code::{
-    ChunkIndex, CodeSpec, ConversionGoal, ConversionPlan, Converter, ErasureCode, LocateError, NoConversion, ReadCosts,
-    ReadPlan, Shape, SpecError, Unrecoverable, UpdatePlan, plan_conversion,
+    ChunkIndex, CodeSpec, ConversionGoal, ConversionPlan, Converter, ErasureCode, ForceError, LocateError,
+    NoConversion, ReadCosts, ReadPlan, Shape, SpecError, Tier, UnknownTier, Unrecoverable, UpdatePlan, plan_conversion,
 };
 use thiserror::Error;
 
@@ -66,6 +66,12 @@ pub enum Misuse {
     /// Wrong chunks cannot be named.
     #[error(transparent)]
     Locate(#[from] LocateError),
+    /// No instruction set has this name.
+    #[error(transparent)]
+    UnknownTier(#[from] UnknownTier),
+    /// Codes cannot run with this instruction set.
+    #[error(transparent)]
+    Force(#[from] ForceError),
     /// There is no plan from the one code to the other.
     #[error(transparent)]
     NoConversion(#[from] NoConversion),
@@ -153,6 +159,15 @@ pub enum Misuse {
     },
 }
 
+/// Has all codes of this process run with this instruction set, such as `scalar`, whatever faster ones there are. To be called before
+/// one is made.
+///
+/// # Errors
+/// [`Misuse::UnknownTier`], [`Misuse::Force`].
+pub fn force_tier(name: &str) -> Result<(), Misuse> {
+    Ok(name.parse::<Tier>()?.force()?)
+}
+
 impl Guard {
     /// Makes a code of its name, such as `clay:4+2:5`.
     ///
@@ -170,6 +185,11 @@ impl Guard {
     /// The code's size.
     pub fn shape(&self) -> Shape {
         self.0.shape()
+    }
+
+    /// The instruction set that it runs with.
+    pub fn tier(&self) -> Tier {
+        self.0.tier()
     }
 
     /// Computes all parity of one tile.
