@@ -36,7 +36,7 @@ impl Choice {
     /// Small codes, long ones by little more than they need to be long.
     fn name(&self) -> String {
         let (k, m, x) = (self.k % 13, self.m % 6, self.x % 18);
-        match self.family % 11 {
+        match self.family % 12 {
             0 => format!("replica:{k}"),
             1 => format!("rs:{k}+{m}"),
             2 => format!("lrc:{k}+{m}+{x}"),
@@ -47,9 +47,16 @@ impl Choice {
             7 => format!("clay:{k}+{m}:{x}"),
             8 => format!("mirror:{k}x{m}"),
             9 => format!("hybrid:rsm:{k}+{m}x{}", x % 4),
+            10 => format!("mixed:{k}+{m}x{}:{}", 2 + x % 2, members(self.x, k)),
             _ => format!("rs:{}+{m}", 250 + u16::from(k) + u16::from(x)),
         }
     }
+}
+
+/// Some of k data chunks: each whose bit is set.
+fn members(bits: u8, k: u8) -> String {
+    let chosen: Vec<String> = (0..k).filter(|chunk| bits >> (chunk % 8) & 1 == 1).map(|chunk| chunk.to_string()).collect();
+    chosen.join("+")
 }
 
 thread_local! {
@@ -68,7 +75,7 @@ fn guard(name: String) -> Option<Guard> {
 fuzz_target!(|input: Input| {
     let Some(code) = guard(input.code.name()) else { return };
     let shape = code.shape();
-    if u32::from(shape.chunks()) * shape.alpha > 1024 {
+    if u32::from(shape.chunks()) * shape.alpha > 4096 {
         return;
     }
     let tile = shape.alpha as usize * (1 + usize::from(input.sub_bytes) % 9);

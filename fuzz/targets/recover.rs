@@ -59,7 +59,7 @@ fn guard(choice: &Choice) -> Option<Guard> {
         Choice::Numbers { family, k, m, x } => {
             // Small: a code of 60,000 chunks takes longer than it teaches.
             let (k, m, x) = (k % 16, m % 6, x % 22);
-            match family % 9 {
+            match family % 10 {
                 0 => format!("replica:{k}"),
                 1 => format!("rs:{k}+{m}"),
                 2 => format!("lrc:{k}+{m}+{x}"),
@@ -68,6 +68,7 @@ fn guard(choice: &Choice) -> Option<Guard> {
                 5 => format!("isal:{k}+{m}"),
                 6 => format!("klauspost:{k}+{m}"),
                 7 => format!("hybrid:rsm:{k}+{m}x{}", x % 4),
+                8 => format!("mixed:{k}+{m}x{}:{}+{}", 2 + x % 2, x % 3, 3 + x / 3),
                 _ => format!("clay:{k}+{m}:{x}"),
             }
         }
