@@ -25,8 +25,20 @@ impl Output {
     /// # Errors
     /// Standard output takes no more.
     pub fn write_fmt(self, text: fmt::Arguments<'_>) -> io::Result<()> {
+        self.write(|stdout| stdout.write_fmt(text))
+    }
+
+    /// Bytes as they are.
+    ///
+    /// # Errors
+    /// Standard output takes no more.
+    pub fn write_bytes(self, bytes: &[u8]) -> io::Result<()> {
+        self.write(|stdout| stdout.write_all(bytes))
+    }
+
+    fn write(self, write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
-        let written = stdout.write_fmt(text).and_then(|()| stdout.flush());
+        let written = write(&mut stdout).and_then(|()| stdout.flush());
         written.map_err(|error| io::Error::new(error.kind(), OutputError(error)))
     }
 }

@@ -59,6 +59,13 @@ fn a_file_goes_out_is_damaged_is_repaired_and_comes_back() {
     assert!(decoded.ok(), "{}", decoded.err);
     assert_eq!(fs::read(scratch.path("back.raw")).expect("there"), bytes);
 
+    let pipe = fs::File::create(scratch.path("piped.raw")).expect("made");
+    let piped = scratch.run_into(pipe, &["code", "decode", "parts", "--out", "-"]);
+    assert!(piped.ok() && piped.err.contains("1 chunk file is missing"), "{}", piped.err);
+    assert_eq!(fs::read(scratch.path("piped.raw")).expect("there"), bytes);
+    let both = scratch.run(&["code", "decode", "parts", "--out", "-", "--json"]);
+    assert!(!both.ok() && both.out.is_empty() && both.err.contains("leave one out"), "{}", both.err);
+
     let repaired = scratch.run(&["code", "repair", "parts"]);
     assert!(repaired.ok(), "{}", repaired.err);
     assert!(repaired.out.contains("rebuilt 1 chunk file, mended 1 sector"), "{}", repaired.out);

@@ -3,14 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use claystone_env::Directory as _;
 use claystone_host::HostDirectory;
-use claystone_parcel::{Error, manifest_file_name};
+use claystone_parcel::{Error, Manifest, Parcel, manifest_file_name};
 use serde::Serialize;
 
 use super::place::{Parts, split};
-use crate::output::output;
+use crate::output::{note, output};
 use crate::progress::Progress;
 use crate::table::{bytes, counted};
 
@@ -19,7 +19,7 @@ use crate::table::{bytes, counted};
 pub struct Decode {
     #[command(flatten)]
     parts: Parts,
-    /// The file to write [default: its old name, in the current directory]
+    /// The file to write; `-` is standard output [default: its old name, in the current directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Replace the file if it is there
@@ -50,6 +50,10 @@ impl Decode {
             let found = parcel.members().iter().map(|member| manifest_file_name(&member.name)).collect();
             return Err(Error::Several { found }.into());
         };
+        if self.out.as_ref().is_some_and(|out| out.as_os_str() == STANDARD_OUTPUT) {
+            ensure!(!self.json, "--json and the file cannot both go to standard output: leave one out");
+            return print(&parcel, manifest);
+        }
         let out = self.out.unwrap_or_else(|| PathBuf::from(&manifest.name));
         if out.symlink_metadata().is_ok() && !self.force {
             bail!("{} is already there: name another with --out, or replace it with --force", out.display());
@@ -95,14 +99,34 @@ impl Decode {
             return Ok(());
         }
         writeln!(output(), "{}: {}, hash as it was when it was encoded", out.display(), bytes(manifest.file_bytes))?;
-        if !absent.is_empty() {
-            let (one, many) = ("chunk file is missing", "chunk files are missing");
-            let missing = counted(absent.len() as u64, one, many);
-            writeln!(output(), "{missing}; `claystone code repair` rebuilds what is missing")?;
+        if let Some(missing) = missing(&absent) {
+            writeln!(output(), "{missing}")?;
         }
         Ok(())
     }
 }
+
+/// The file's bytes on standard output. Each sector is right; that the whole is, only the exit code tells.
+fn print(parcel: &Parcel, manifest: &Manifest) -> anyhow::Result<()> {
+    let progress = Progress::bytes("decoding", manifest.file_bytes);
+    let mut sink = |piece: &[u8]| {
+        let failed = |source| Error::Io { path: "standard output".to_owned(), doing: "writing", source };
+        output().write_bytes(piece).map_err(failed)
+    };
+    parcel.decode(&mut sink, &mut |bytes| progress.step(bytes)).map_err(super::exit)?;
+    progress.end();
+    missing(&parcel.absent()).into_iter().for_each(note);
+    Ok(())
+}
+
+/// What to do about chunk files that are not there.
+fn missing(absent: &[u16]) -> Option<String> {
+    let (one, many) = ("chunk file is missing", "chunk files are missing");
+    let missing = counted(absent.len() as u64, one, many);
+    (!absent.is_empty()).then(|| format!("{missing}; `claystone code repair` rebuilds what is missing"))
+}
+
+const STANDARD_OUTPUT: &str = "-";
 
 /// The unfinished file: taken away unless it got its name.
 struct Part<'a> {
