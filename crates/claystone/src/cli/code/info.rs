@@ -102,10 +102,11 @@ fn for_people(all: &[Figures]) -> Table {
 }
 
 /// Some of each family, those that the documents speak of.
-pub const DEFAULT: [&str; 24] = [
+pub const DEFAULT: [&str; 25] = [
     "replica:2",
     "replica:3",
     "mirror:4x3",
+    "mixed:4+2x3:0+1",
     "rs:4+2",
     "rs:6+3",
     "rs:10+4",
