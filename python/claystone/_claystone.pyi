@@ -5,8 +5,10 @@ __all__ = ["ClaystoneError", "Code", "Conversion", "Plan", "Read", "Unrecoverabl
 
 __version__: str
 
-def force_tier(tier: Literal["scalar", "neon", "avx2", "avx2-gfni", "avx512-gfni"]) -> None:
-    """Has all codes of this process run with one instruction set. It comes before the first code; without it the fastest is taken."""
+_Tier = Literal["scalar", "neon", "avx2", "avx2-gfni", "avx512-gfni"]
+
+def force_tier(tier: _Tier) -> None:
+    """Has all codes of this process run with one instruction set, before the first code or conversion is made; else the fastest is taken."""
 
 class _Buffer(Protocol):
     """Anything with a buffer of bytes: bytes, bytearray, memoryview, mmap, NumPy arrays of uint8."""
@@ -67,7 +69,7 @@ class Code:
     def tolerance(self) -> int:
         """Chunks that may be lost, whichever they are."""
     @property
-    def tier(self) -> str:
+    def tier(self) -> _Tier:
         """The instruction set that it runs with."""
     def info(self) -> dict[str, Any]:
         """The properties above, with overhead: bytes stored for each byte."""

@@ -109,6 +109,7 @@ impl Code {
         info.set_item("chunks", self.chunks())?;
         info.set_item("alpha", self.alpha())?;
         info.set_item("tolerance", self.tolerance())?;
+        info.set_item("tier", self.tier())?;
         info.set_item("overhead", f64::from(self.chunks()) / f64::from(self.data()))?;
         Ok(info)
     }

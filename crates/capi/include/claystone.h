@@ -99,11 +99,12 @@ claystone_status claystone_code_shape(const claystone_code *code, claystone_shap
 
 /*
  * Has all codes of this process run with one instruction set: "scalar", "neon", "avx2", "avx2-gfni" or "avx512-gfni". It comes
- * before the first code; without it the fastest that the machine has is taken. For tests and measurements: the bytes are the same.
+ * before the first code or conversion; without it the fastest that the machine has is taken. For tests and measurements: the bytes are
+ * the same. CLAYSTONE_INVALID: there is no such instruction set, the machine has not got it, or another one is in use.
  */
 claystone_status claystone_force_tier(const char *tier);
 
-/* The name of the instruction set that a code runs with. Not to be freed. */
+/* The name of the instruction set that a code runs with. It outlives the code, and is not to be freed. */
 claystone_status claystone_code_tier(const claystone_code *code, const char **tier);
 
 /* Computes the parity buffers of one tile from its data buffers: each has tile_bytes. */

@@ -160,7 +160,7 @@ pub enum Misuse {
 }
 
 /// Has all codes of this process run with this instruction set, such as `scalar`, whatever faster ones there are. To be called before
-/// one is made.
+/// one is made, or a conversion. Asking again for what is in use is fine.
 ///
 /// # Errors
 /// [`Misuse::UnknownTier`], [`Misuse::Force`].

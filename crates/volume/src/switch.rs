@@ -175,8 +175,9 @@ impl Inner {
         let heats = || self.heats.lock().unwrap_or_else(PoisonError::into_inner);
         heats().forget_cold(now);
         // Most of a large volume is coded and not written: that is only counted.
-        let is_settled =
-            |heats: &Heats, (position, code): (u64, CodeSpec)| code == redundancy.code && !heats.knows(position);
+        let is_settled = |heats: &Heats, (position, code): (u64, CodeSpec)| {
+            code == redundancy.code && (redundancy.mirroring.is_none() || !heats.knows(position))
+        };
         let mut stripes: Vec<StripeHeat> = Vec::new();
         // Some at a time: who writes needs the heats too.
         for some in known.chunks(HEATS_AT_ONCE) {

@@ -93,6 +93,10 @@ fn long_sub_chunks_are_encoded_as_short_ones() {
             Tier::available().iter().flat_map(|tier| lengths.iter().map(move |bytes| (*tier, *bytes)))
         {
             let code = over(Grs::cauchy, shape, tier);
+            // Others have one way.
+            if tier != Tier::Avx512Gfni && sub_bytes > 2048 {
+                continue;
+            }
             let (data, tile) = (usize::from(shape[0]), code.shape().alpha as usize * sub_bytes);
             let chunks = usize::from(code.shape().chunks());
             // From a line's start on, as streaming wants it.

@@ -1,12 +1,12 @@
 //! Systematic Clay encoding where the parity is the last section, with AVX-512 and GFNI.
 //!
 //! The q planes that differ in the last section's digit are neighbours: their sub-chunks lie side by side in each chunk,
-//! and so do their companions', because companions change other digits only. Such a *group* is solved at once: the sums
-//! of q parities in q planes stay in registers, their pairs are uncoupled among registers, and only C is ever stored.
+//! and so do their companions', because companions change other digits only. Of short sub-chunks such a *group* is solved at
+//! once: the sums of q parities in q planes stay in registers, their pairs are uncoupled among registers, and only C is stored.
 //! A group's sources follow from one [`Aspect`] for each section, made once for all groups.
 //!
 //! Of long sub-chunks a group is solved plane by plane, some vectors side by side, and what waits for a later plane to be uncoupled with stays in the
-//! first cache. All at once would read a line each of up to 80 places, which are all of one set of that cache where
+//! first cache. All at once would read a line each of up to 140 places, which are all of one set of that cache where
 //! sub-chunks are whole pages: what the machine fetched ahead was gone when its turn came.
 //!
 //! Tiles that leave the second cache are read from afar in many short runs, which the machine does not foresee, so the
@@ -21,6 +21,7 @@
 use std::{
     arch::x86_64::{__m512i, _MM_HINT_T1, _mm_prefetch, _mm_sfence, _mm512_stream_si512, _mm512_xor_si512},
     cmp::Ordering,
+    mem::MaybeUninit,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -132,7 +133,8 @@ impl PlaneEncoder {
         let mut next: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
         let next = &mut next[..self.sections];
         let mut fetcher = Fetcher::new(Q * sub_bytes);
-        let mut kept = [[[broadcast(0); SIDE]; PAIRS_MAX]; BLOCK_BYTES / SIDE_BYTES];
+        // Zeros here would cost short sub-chunks more than they gain.
+        let mut kept = [[const { MaybeUninit::uninit() }; PAIRS_MAX]; BLOCK_BYTES / SIDE_BYTES];
         let blocks_end = if sub_bytes < LONG_BYTES[Q] { 0 } else { sub_bytes / SIDE_BYTES * SIDE_BYTES };
         // To and fro: the sections that one group read last are read first for the next, while they are in the first cache.
         let mut is_back = false;
@@ -293,7 +295,7 @@ impl Coupler {
         plane: usize,
         at: usize,
         sub_bytes: usize,
-        kept: &mut [[__m512i; SIDE]; PAIRS_MAX],
+        kept: &mut [MaybeUninit<[__m512i; SIDE]>; PAIRS_MAX],
     ) {
         let place = Place { at: plane * sub_bytes + at, stride: 64, mask: u64::MAX };
         // SAFETY: the caller's.
@@ -309,10 +311,13 @@ impl Coupler {
         let pair = |less: usize, more: usize| more * (more - 1) / 2 + less;
         for (node, mut own) in sums.into_iter().enumerate() {
             match node.cmp(&plane) {
-                Ordering::Greater => kept[pair(plane, node)] = own,
+                Ordering::Greater => {
+                    kept[pair(plane, node)].write(own);
+                }
                 Ordering::Equal => put(node, plane, own),
                 Ordering::Less => {
-                    let mut other = kept[pair(node, plane)];
+                    // SAFETY: the caller's: the plane of this node came before.
+                    let mut other = unsafe { kept[pair(node, plane)].assume_init() };
                     for (own, other) in own.iter_mut().zip(&mut other) {
                         (*own, *other) = self.uncoupled_pair(*own, *other);
                     }
@@ -323,8 +328,8 @@ impl Coupler {
         }
     }
 
-    /// sums\[parity\]\[u\]: U of the parity, of the u-th vector of the place, of which those of one plane lie side by side. STREAMED changes nothing
-    /// but that each caller has its own copy, which is inlined: sums that are returned by memory cost a fifth.
+    /// sums\[parity\]\[u\]: U of the parity, of the u-th vector of the place. PLANE and STREAMED change nothing but that each caller has
+    /// a copy of its own, which is inlined: sums that are returned by memory cost a fifth.
     ///
     /// # Safety
     /// As [`PlaneEncoder::sweep`]; the place lies within the group's sub-chunks.
@@ -335,7 +340,6 @@ impl Coupler {
         Sources { aspects, group, is_back, start }: Sources<Q>,
         place: Place,
     ) -> [[__m512i; U]; Q] {
-        let place = if PLANE { Place { stride: 64, ..place } } else { place };
         let mut sums = [[broadcast(0); U]; Q];
         let count = group.len();
         let aspect = |at: usize| &aspects[group[if is_back { count - 1 - at } else { at }]];

@@ -529,7 +529,16 @@ mod tests {
             prop_assert!(!can_be_kept || bound.allows(count, chunks.values().sum()), "{:?}", switches);
             let distinct: std::collections::BTreeSet<u64> = switches.iter().map(|switch| switch.position).collect();
             prop_assert_eq!(distinct.len(), switches.len(), "each once");
+        }
 
+        #[test]
+        fn what_is_coded_and_not_hot_need_only_be_counted(
+            mut stripes in any_stripes(200.0), stay in prop::collection::vec(any::<bool>(), 20),
+            percent in prop::option::of(150u32..320), log in 0u64..20,
+        ) {
+            stripes.iter_mut().zip(stay).for_each(|(stripe, stays)| stripe.stays = stays);
+            let bound = Bound { log, ..bound(percent) };
+            let switches = plan_switches(&stripes, 0, &bound, usize::MAX);
             let is_settled =
                 |stripe: &StripeHeat| stripe.form == Some(Form::Coded) && stripe.heats.iter().all(|heat| *heat < HOT_FROM);
             let (settled, others): (Vec<StripeHeat>, Vec<StripeHeat>) = stripes.into_iter().partition(is_settled);
