@@ -229,10 +229,15 @@ fn a_command_whose_reader_went_away_ends_quietly() {
     unread(&["bucket", "create", "photos"]);
     unread(&["bucket", "list"]);
     unread(&["status", "--watch"]);
+    fs::write(scratch.path("photo.raw"), [7; 100_000]).expect("written");
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:2+1", "--out", "parts"]).ok());
+    unread(&["code", "decode", "parts", "--out", "-"]);
     assert!(scratch.run(&["bucket", "list"]).out.contains("photos"), "what was asked for was done");
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
-    let run = scratch.run_into(full, &["bucket", "list"]);
-    assert_eq!(run.code(), Some(1));
-    assert!(run.err.contains("standard output takes no more: No space left"), "{}", run.err);
+    for command in [&["bucket", "list"][..], &["code", "decode", "parts", "--out", "-"]] {
+        let run = scratch.run_into(full.try_clone().expect("another handle"), command);
+        assert_eq!(run.code(), Some(1), "{command:?}");
+        assert!(run.err.contains("standard output takes no more: No space left"), "{}", run.err);
+    }
     assert!(up.stop().success());
 }

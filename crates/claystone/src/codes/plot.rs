@@ -56,31 +56,69 @@ fn render(text: &mut String, families: &[Family], x: Range<f64>, y: Range<f64>) 
         .light_line_style(WHITE)
         .draw()
         .map_err(says)?;
-    for (family, color) in families.iter().zip(COLORS.iter().cycle()) {
-        let marks = family.codes.iter().map(|figures| {
+    // In pixels, where labels find room.
+    let mut labels = Labels::default();
+    for (number, family) in families.iter().enumerate() {
+        let legend = (SIZE.0 as i32 - LEGEND_WIDTH, LEGEND_TOP + LEGEND_STEP * number as i32);
+        area.draw(&mark(number, legend, 5)).map_err(says)?;
+        area.draw(&Text::new(family.name.clone(), (legend.0 + 16, legend.1 - 6), (FONT, 13))).map_err(says)?;
+        for figures in &family.codes {
+            let (x, y) = chart.backend_coord(&(figures.overhead, figures.repair_one));
             let size = 3 + i32::from(figures.tolerance.min(6));
-            let label = Text::new(figures.code.clone(), (size + 2, -6), (FONT, 11));
-            EmptyElement::at((figures.overhead, figures.repair_one))
-                + Circle::new((0, 0), size, color.mix(0.7).filled())
-                + label
-        });
-        let color = *color;
-        chart
-            .draw_series(marks)
-            .map_err(says)?
-            .label(family.name.clone())
-            .legend(move |(x, y)| Circle::new((x + 8, y), 5, color.mix(0.7).filled()));
+            area.draw(&mark(number, (x, y), size)).map_err(says)?;
+            labels.add(&figures.code, (x + size + 2, y - 6));
+        }
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .label_font((FONT, 13))
-        .draw()
-        .map_err(says)?;
+    for (text, at) in labels.placed() {
+        area.draw(&Text::new(text, at, (FONT, 11))).map_err(says)?;
+    }
     area.present().map_err(says)
 }
+
+/// What stands for a code of a family: of those beyond the colours there are, a square.
+fn mark<'a, B: DrawingBackend + 'a>(family: usize, (x, y): (i32, i32), size: i32) -> DynElement<'a, B, (i32, i32)> {
+    let style = COLORS[family % COLORS.len()].mix(0.7).filled();
+    if family < COLORS.len() {
+        Circle::new((x, y), size, style).into_dyn()
+    } else {
+        Rectangle::new([(x - size, y - size), (x + size, y + size)], style).into_dyn()
+    }
+}
+
+/// Labels, each beside its mark: where its left end and its top would be, in pixels.
+#[derive(Debug, Default)]
+struct Labels(Vec<(String, (i32, i32))>);
+
+impl Labels {
+    fn add(&mut self, text: &str, at: (i32, i32)) {
+        self.0.push((text.to_owned(), at));
+    }
+
+    /// From the top down, each as far below its mark as it takes to be over no other.
+    fn placed(mut self) -> Vec<(String, (i32, i32))> {
+        self.0.sort_by_key(|(_, (x, y))| (*y, *x));
+        let width = |text: &str| LETTER_WIDTH * text.len() as i32;
+        let mut placed: Vec<(String, (i32, i32))> = Vec::new();
+        for (text, (x, mut y)) in self.0 {
+            let is_beside = |(other, (at, _)): &&(String, (i32, i32))| x < at + width(other) && *at < x + width(&text);
+            while let Some((_, (_, above))) =
+                placed.iter().filter(is_beside).find(|(_, (_, top))| (top - y).abs() < LINE_HEIGHT)
+            {
+                y = above + LINE_HEIGHT;
+            }
+            placed.push((text, (x, y)));
+        }
+        placed
+    }
+}
+
+/// The legend stands in the upper right corner, where no code is.
+const LEGEND_WIDTH: i32 = 110;
+const LEGEND_TOP: i32 = 64;
+const LEGEND_STEP: i32 = 18;
+/// Pixels of a letter of a label, and of a line.
+const LETTER_WIDTH: i32 = 5;
+const LINE_HEIGHT: i32 = 11;
 
 #[cfg(test)]
 mod tests {
@@ -97,5 +135,35 @@ mod tests {
             assert!(svg.contains(text), "{text}");
         }
         assert!(draw(&[]).is_err());
+    }
+
+    #[test]
+    fn labels_of_marks_that_touch_stand_below_each_other() {
+        let mut labels = Labels::default();
+        for (text, at) in [("c", (5, 105)), ("aaaa", (0, 100)), ("b", (1, 100)), ("far", (80, 101)), ("low", (0, 300))]
+        {
+            labels.add(text, at);
+        }
+        let placed = labels.placed();
+        let placed: Vec<(&str, (i32, i32))> = placed.iter().map(|(text, at)| (text.as_str(), *at)).collect();
+        let below = 100 + LINE_HEIGHT;
+        let expected = [
+            ("aaaa", (0, 100)),
+            ("b", (1, below)),
+            ("far", (80, 101)),
+            ("c", (5, below + LINE_HEIGHT)),
+            ("low", (0, 300)),
+        ];
+        assert_eq!(placed, expected);
+    }
+
+    #[test]
+    fn families_beyond_the_colours_have_squares() {
+        let figures = Figures::of("rs:4+2".parse().expect("a spec"), false).expect("figures");
+        let family = |number: usize| Family { name: format!("family {number}"), codes: vec![figures.clone()] };
+        let squares = |families: usize| {
+            draw(&(0..families).map(family).collect::<Vec<_>>()).expect("drawn").matches("<rect").count()
+        };
+        assert_eq!(squares(COLORS.len() + 1), squares(COLORS.len()) + 2, "a mark and one in the legend");
     }
 }

@@ -1,6 +1,6 @@
 //! `claystone code decode`.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
@@ -19,10 +19,11 @@ use crate::table::{bytes, counted};
 pub struct Decode {
     #[command(flatten)]
     parts: Parts,
-    /// The file to write; `-` is standard output [default: its old name, in the current directory]
+    /// The file to write [default: its old name, in the current directory]; `-` is standard output: bytes come before the whole is
+    /// checked, and the exit code tells whether it was right
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Replace the file if it is there
+    /// Replace the file if it is there, or write to a terminal
     #[arg(long)]
     force: bool,
     /// One JSON object
@@ -40,18 +41,23 @@ struct Decoded {
 }
 
 impl Decode {
-    /// Decodes. The file gets its name when all of it is written, checked and synced.
+    /// Decodes. A file gets its name when all of it is written, checked and synced.
     ///
     /// # Errors
     /// Too much is lost, the file is there already, or it cannot be written.
     pub fn run(self) -> anyhow::Result<()> {
+        let prints = self.out.as_ref().is_some_and(|out| out.as_os_str() == STANDARD_OUTPUT);
+        if prints {
+            ensure!(!self.json, "--json and the file cannot both go to standard output: leave one out");
+            let shows = io::stdout().is_terminal() && !self.force;
+            ensure!(!shows, "standard output is a terminal: send it elsewhere, or say --force");
+        }
         let parcel = self.parts.find()?;
         let Some(manifest) = parcel.manifest() else {
             let found = parcel.members().iter().map(|member| manifest_file_name(&member.name)).collect();
             return Err(Error::Several { found }.into());
         };
-        if self.out.as_ref().is_some_and(|out| out.as_os_str() == STANDARD_OUTPUT) {
-            ensure!(!self.json, "--json and the file cannot both go to standard output: leave one out");
+        if prints {
             return print(&parcel, manifest);
         }
         let out = self.out.unwrap_or_else(|| PathBuf::from(&manifest.name));
@@ -110,7 +116,7 @@ impl Decode {
 fn print(parcel: &Parcel, manifest: &Manifest) -> anyhow::Result<()> {
     let progress = Progress::bytes("decoding", manifest.file_bytes);
     let mut sink = |piece: &[u8]| {
-        let failed = |source| Error::Io { path: "standard output".to_owned(), doing: "writing", source };
+        let failed = |source| Error::Io { path: manifest.name.clone(), doing: "decoding", source };
         output().write_bytes(piece).map_err(failed)
     };
     parcel.decode(&mut sink, &mut |bytes| progress.step(bytes)).map_err(super::exit)?;
