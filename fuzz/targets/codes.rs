@@ -55,7 +55,8 @@ impl Choice {
 
 /// Some of k data chunks: each whose bit is set.
 fn members(bits: u8, k: u8) -> String {
-    let chosen: Vec<String> = (0..k).filter(|chunk| bits >> (chunk % 8) & 1 == 1).map(|chunk| chunk.to_string()).collect();
+    let chosen: Vec<String> =
+        (0..k).filter(|chunk| bits >> (chunk % 8) & 1 == 1).map(|chunk| chunk.to_string()).collect();
     chosen.join("+")
 }
 
