@@ -45,22 +45,19 @@
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use claystone_chunk::{ChunkId, DiskId, Generation, StripeId};
-use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan, Converter, StripeChunk, Weakened};
+use claystone_chunk::{ChunkId, Generation, StripeId};
+use claystone_code::{ChunkIndex, ConversionPlan, Converter, StripeChunk, Weakened};
 use claystone_env::{WallTime, aligned_buffer};
 use claystone_meta::{Band, ChunkPlace, Conversion, Origin, StripeRecord};
 use futures::future::try_join_all;
 
-use crate::fresh::{Target, create, delete_all, settle};
+use crate::fresh::{Target, create, delete_all, kept_places, roomy, settle};
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
 use crate::rebuild::windows;
 use crate::verify::verify;
 use crate::writer::in_time;
-use crate::{
-    Candidate, ChunkVerdict, Claim, Family, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks,
-    sub_bytes_for,
-};
+use crate::{ChunkVerdict, Claim, Family, Hold, Layout, Pace, StripeError, Stripes, place_chunks, sub_bytes_for};
 
 /// New chunks of the targets on their disks, synced and read back, not yet named.
 #[derive(Debug)]
@@ -295,11 +292,13 @@ fn place_writes(
     family: Option<Family>,
     chunk_bytes: u64,
 ) -> Result<Vec<Target>, StripeError> {
-    let has_room = |candidate: &Candidate| candidate.free_bytes > 2 * chunk_bytes;
-    let candidates: Vec<Candidate> = stripes.stores.candidates().into_iter().filter(has_room).collect();
+    let candidates = roomy(stripes, chunk_bytes);
     let mut fresh = Vec::with_capacity(plan.writes.len());
     for (at, target) in (0..).zip(targets) {
-        let taken = placed(stripes, target)?;
+        let taken = kept_places(stripes, target.code, &target.places).map_err(|(chunk, disk)| {
+            let stripe = target.origins.get(&chunk).map_or(target.id, |origin| origin.stripe);
+            StripeError::Crowded { stripe, to: target.code, disk }
+        })?;
         let writes: Vec<ChunkIndex> =
             plan.writes.iter().filter(|write| write.stripe == at).map(|write| write.chunk).collect();
         let draw = |bound| stripes.env.random.below(bound);
@@ -320,26 +319,6 @@ fn place_writes(
         }
     }
     Ok(fresh)
-}
-
-/// Where the kept chunks of a target are.
-fn placed(stripes: &Stripes, target: &StripeRecord) -> Result<Vec<Placed>, StripeError> {
-    let code: CodeSpec = target.code;
-    let mut taken: Vec<Placed> = Vec::new();
-    let mut disks: Vec<(ChunkIndex, DiskId)> = Vec::new();
-    for (chunk, place) in (0..).map(ChunkIndex).zip(&target.places) {
-        let Some(place) = place else { continue };
-        if disks.iter().any(|(other, disk)| *disk == place.disk && !code.may_share_disk(chunk, *other)) {
-            let stripe = target.origins.get(&chunk).map_or(target.id, |origin| origin.stripe);
-            return Err(StripeError::Crowded { stripe, to: code, disk: place.disk });
-        }
-        disks.push((chunk, place.disk));
-        // A disk that is no member takes nothing, so its node does not matter.
-        if let Some(member) = stripes.stores.member(place.disk) {
-            taken.push(Placed { chunk, disk: place.disk, node: member.record.node });
-        }
-    }
-    Ok(taken)
 }
 
 /// Writes the new chunks and reads them back. Returns bytes read of the sources and bytes read back.

@@ -1,14 +1,47 @@
-//! New chunks that nobody names yet: begun, synced, read back, or deleted again; and kept ones, synced before they are named anew.
+//! New chunks that nobody names yet: begun, synced, read back, or deleted again; and kept ones, beside which they find their disks, synced before they
+//! are named anew.
 
 use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, StripeId};
-use claystone_meta::StripeRecord;
+use claystone_code::{ChunkIndex, CodeSpec};
+use claystone_meta::{ChunkPlace, StripeRecord};
 use futures::future::{join_all, try_join_all};
 
 use crate::writer::in_time;
-use crate::{Pace, StripeError, Stripes};
+use crate::{Candidate, Pace, Placed, StripeError, Stripes};
 
 /// A name and the disk for it.
 pub(crate) type Target = (ChunkId, DiskId);
+
+/// The disks with room for new chunks of this length.
+pub(crate) fn roomy(stripes: &Stripes, chunk_bytes: u64) -> Vec<Candidate> {
+    let has_room = |candidate: &Candidate| candidate.free_bytes > 2 * chunk_bytes;
+    stripes.stores.candidates().into_iter().filter(has_room).collect()
+}
+
+/// Where the chunks are that a stripe under `code` keeps, of all its chunks in order, for [`place_chunks`](crate::place_chunks).
+///
+/// # Errors
+/// A chunk and its disk, on which another one is with which it may not share it.
+pub(crate) fn kept_places<'a>(
+    stripes: &Stripes,
+    code: CodeSpec,
+    places: impl IntoIterator<Item = &'a Option<ChunkPlace>>,
+) -> Result<Vec<Placed>, (ChunkIndex, DiskId)> {
+    let mut disks: Vec<(ChunkIndex, DiskId)> = Vec::new();
+    let mut kept: Vec<Placed> = Vec::new();
+    for (chunk, place) in (0..).map(ChunkIndex).zip(places) {
+        let Some(place) = place else { continue };
+        if disks.iter().any(|(other, disk)| *disk == place.disk && !code.may_share_disk(chunk, *other)) {
+            return Err((chunk, place.disk));
+        }
+        disks.push((chunk, place.disk));
+        // A disk that is no member takes nothing, so its node does not matter.
+        if let Some(member) = stripes.stores.member(place.disk) {
+            kept.push(Placed { chunk, disk: place.disk, node: member.record.node });
+        }
+    }
+    Ok(kept)
+}
 
 /// Begins chunks, all of the same length.
 pub(crate) async fn create(

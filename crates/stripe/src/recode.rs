@@ -35,11 +35,11 @@ use claystone_meta::{ChunkPlace, Origin, Recode, StripeRecord};
 use futures::future::try_join_all;
 
 use crate::convert::combine;
-use crate::fresh::{Target, create, delete_all, settle, settle_kept};
+use crate::fresh::{Target, create, delete_all, kept_places, roomy, settle, settle_kept};
 use crate::gather::{Sources, gather};
 use crate::rebuild::windows;
 use crate::writer::in_time;
-use crate::{Candidate, Claim, Hold, Layout, Pace, Placed, StripeError, Stripes, place_chunks, sub_bytes_for};
+use crate::{Claim, Hold, Layout, Pace, StripeError, Stripes, place_chunks, sub_bytes_for};
 
 /// New parity on its disks, synced and read back, not yet named.
 #[derive(Debug)]
@@ -162,22 +162,10 @@ fn place_writes(
     chunk_bytes: u64,
 ) -> Result<Vec<Target>, StripeError> {
     let (code, data) = (plan.to, plan.to.shape().data);
-    let mut disks: Vec<(ChunkIndex, DiskId)> = Vec::new();
-    let mut taken: Vec<Placed> = Vec::new();
     let places = record.places[..data.into()].iter().chain(&change.parity);
-    for (chunk, place) in (0..).map(ChunkIndex).zip(places) {
-        let Some(place) = place else { continue };
-        if disks.iter().any(|(other, disk)| *disk == place.disk && !code.may_share_disk(chunk, *other)) {
-            return Err(StripeError::Crowded { stripe: record.id, to: code, disk: place.disk });
-        }
-        disks.push((chunk, place.disk));
-        // A disk that is no member takes nothing, so its node does not matter.
-        if let Some(member) = stripes.stores.member(place.disk) {
-            taken.push(Placed { chunk, disk: place.disk, node: member.record.node });
-        }
-    }
-    let has_room = |candidate: &Candidate| candidate.free_bytes > 2 * chunk_bytes;
-    let candidates: Vec<Candidate> = stripes.stores.candidates().into_iter().filter(has_room).collect();
+    let taken = kept_places(stripes, code, places);
+    let taken = taken.map_err(|(_, disk)| StripeError::Crowded { stripe: record.id, to: code, disk })?;
+    let candidates = roomy(stripes, chunk_bytes);
     let writes: Vec<ChunkIndex> = plan.writes.iter().map(|write| write.chunk).collect();
     let disks = place_chunks(code, &candidates, &taken, &writes, |bound| stripes.env.random.below(bound));
     let Some(disks) = disks.into_iter().collect::<Option<Vec<DiskId>>>() else {
