@@ -10,7 +10,8 @@
 //! 4. After an error of a write or a sync whose effect is unknown the state is `Failed`.
 //!
 //! 5. A file in `opened` is that of a committed chunk: it is dropped under the write lock before the file goes.
-//! 6. What is in `unsynced` goes from there only into a sync that whoever syncs next waits for.
+//! 6. What is in `unsynced` goes from there only into a sync that whoever syncs next waits for. The first sync of an opening is of all that there
+//!    is: a process that ended, or a store that failed, has left what it had committed as buffered in the system's memory.
 //!
 //! Locks are taken in the order gate of an owner, chunk, syncing, then one of the short ones (index, writing, unsynced,
 //! opened, state). Those of `segments` are told there.
@@ -23,6 +24,7 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -83,6 +85,8 @@ pub struct Files {
     index: Mutex<Index>,
     writing: Mutex<BTreeMap<ChunkId, bool>>,
     unsynced: Mutex<BTreeMap<ChunkId, Unsynced>>,
+    /// What an opening before this one left unsynced may not be durable.
+    is_left_unsynced: AtomicBool,
     syncing: Mutex<()>,
     opened: Mutex<Recent<ChunkId, OpenFile>>,
     segments: Segments,
@@ -105,6 +109,7 @@ impl Files {
             index: Mutex::new(Index::default()),
             writing: Mutex::new(BTreeMap::new()),
             unsynced: Mutex::new(BTreeMap::new()),
+            is_left_unsynced: AtomicBool::new(true),
             syncing: Mutex::new(()),
             opened: Mutex::new(Recent::new(OPENED_MAX)),
             segments: Segments::default(),

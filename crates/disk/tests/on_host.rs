@@ -270,6 +270,9 @@ impl Directory for Slow {
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         self.inner.sync_dir(path)
     }
+    fn sync_all(&self) -> io::Result<()> {
+        self.inner.sync_all()
+    }
     fn favours_overwriting(&self) -> bool {
         true
     }

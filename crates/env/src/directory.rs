@@ -84,6 +84,9 @@ pub trait Directory: Send + Sync + 'static {
     fn remove(&self, path: &str) -> io::Result<()>;
     /// Makes the names in a directory durable. `""` is the root.
     fn sync_dir(&self, path: &str) -> io::Result<()>;
+    /// Makes all that was written below the root durable, files and names, whoever wrote it: a process before this one too. After an error
+    /// nobody knows what of it is.
+    fn sync_all(&self) -> io::Result<()>;
     /// A hint that many files will be synced now, which an implementation may write back together. Promises nothing:
     /// each file and directory still needs its own sync.
     fn prepare_sync(&self) {}

@@ -114,6 +114,10 @@ impl Directory for DiskDirectory {
         self.disk.sync(found.inode).map_err(told)
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        self.disk.sync_all().map_err(told)
+    }
+
     fn space(&self) -> io::Result<Space> {
         let space = self.disk.space();
         let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;

@@ -121,6 +121,10 @@ impl Directory for HostDirectory {
         fs::File::open(self.resolve(path)?).map_err(out_of_handles)?.sync_all()
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(syncfs(fs::File::open(&self.root).map_err(out_of_handles)?)?)
+    }
+
     fn prepare_sync(&self) {
         // One commit of the file system's journal instead of one for each file. Errors show in the files' own syncs.
         if let Ok(root) = fs::File::open(&self.root) {

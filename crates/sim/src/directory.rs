@@ -71,6 +71,12 @@ impl Directory for SimDirectory {
         state.files.sync_dir(path)
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        let (mut state, _) = self.begin(Kind::Sync, "")?;
+        state.files.sync_all();
+        Ok(())
+    }
+
     fn space(&self) -> io::Result<Space> {
         let (state, _) = self.begin(Kind::Look, "")?;
         let total_bytes = state.capacity_bytes;

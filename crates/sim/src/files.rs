@@ -139,6 +139,15 @@ impl FileSystem {
         Ok(())
     }
 
+    pub fn sync_all(&mut self) {
+        for node in self.names.values() {
+            if let Node::File(content) = node {
+                locked(content).sync();
+            }
+        }
+        self.durable = self.names.clone();
+    }
+
     /// All files, sorted by path.
     pub fn files(&self) -> Vec<String> {
         let files = self.names.iter().filter(|(_, node)| matches!(node, Node::File(_)));

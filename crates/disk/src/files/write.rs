@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
@@ -172,22 +173,35 @@ impl Files {
                 }
             }
         }
-        lock(&self.index).added(id);
         self.end(id);
+        lock(&self.index).added(id);
         Ok(())
     }
 
     /// Whether anything waits for [`Files::sync`]. Does not block.
     pub fn has_unsynced(&self) -> bool {
-        !lock(&self.unsynced).is_empty()
+        self.is_left_unsynced.load(Ordering::Acquire) || !lock(&self.unsynced).is_empty()
     }
 
-    /// Syncs what was committed as buffered or overwritten before this call.
+    /// Syncs what was committed as buffered or overwritten before this call, by this opening or one before it.
     pub fn sync(&self) -> Result<(), ChunkError> {
         // What another call has taken is durable when that ends; if it fails, it fails the store.
         let _alone = lock(&self.syncing);
         if !self.has_unsynced() {
             return Ok(self.readable()?);
+        }
+        if self.is_left_unsynced.load(Ordering::Acquire) {
+            self.readable()?;
+            match self.directory.sync_all() {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    return Err(self.unavailable(format!("syncing what was there: {error}")).into());
+                }
+                Err(error) => return Err(self.fail(format!("syncing what was there: {error}")).into()),
+                Ok(()) => self.is_left_unsynced.store(false, Ordering::Release),
+            }
+            if lock(&self.unsynced).is_empty() {
+                return Ok(());
+            }
         }
         self.writable()?;
         let unsynced = std::mem::take(&mut *lock(&self.unsynced));
