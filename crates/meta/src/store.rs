@@ -68,6 +68,12 @@ pub enum MetaError {
         /// The revision the caller planned on.
         expected: u64,
     },
+    /// Disks that a new stripe was written to have left since, more of them than its code tolerates.
+    #[error("stripe {stripe} was written to disks that have left since: it has to be written again")]
+    StripeLost {
+        /// The stripe.
+        stripe: StripeId,
+    },
     /// A volume or a snapshot holds the stripe, which has a stripe at each position.
     #[error("stripe {stripe} belongs to a volume or a snapshot: it is not merged or split")]
     HeldByVolume {

@@ -78,6 +78,10 @@ pub(crate) fn from_meta(error: MetaError) -> S3Error {
         error @ MetaError::Unavailable { .. } => {
             with(error, S3ErrorCode::ServiceUnavailable, "the metadata store is not available".to_owned())
         }
+        error @ MetaError::StripeLost { .. } => {
+            let message = "disks that it was written to have left since: send it again".to_owned();
+            with(error, S3ErrorCode::ServiceUnavailable, message)
+        }
         error @ (MetaError::StripeChanged { .. }
         | MetaError::HeldByVolume { .. }
         | MetaError::PacksDiffer { .. }

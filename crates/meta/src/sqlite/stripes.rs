@@ -402,7 +402,8 @@ pub(super) fn share_stripe(connection: &Connection, id: StripeId) -> Result<(), 
     if changed == 1 { Ok(()) } else { Err(Fault::corrupt(format!("a span without its stripe {id}"))) }
 }
 
-/// Writes the rows of a new stripe, held by as many spans, which the caller writes.
+/// Writes the rows of a new stripe, held by as many spans, which the caller writes. One that cannot be read any more is refused, before anybody is told
+/// that it is there: `StripeLost`.
 pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord, refs: i64) -> Result<(), Fault> {
     let id = stripe.id.0.to_be_bytes();
     let tolerance = i64::from(stripe.code.tolerance());
@@ -411,6 +412,10 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord, refs
         let column = PlaceColumns::of(connection, *place)?;
         lost.extend(column.lost.then_some(ChunkIndex(index)));
         insert_chunk(connection, stripe.id, index, &column, stripe.origins.get(&ChunkIndex(index)))?;
+    }
+    let spare = (!lost.is_empty() && refs > 0).then(|| stripe.code.tolerance_left(&lost));
+    if spare.is_some_and(|spare| spare < 0) {
+        return Err(MetaError::StripeLost { stripe: stripe.id }.into());
     }
     connection
         .prepare_cached(
@@ -427,7 +432,7 @@ pub(super) fn insert_stripe(connection: &Connection, stripe: &StripeRecord, refs
             stripe.verified.map(|at| Int(at.unix_ms)),
             tolerance,
             lost.len() as i64,
-            (!lost.is_empty() && refs > 0).then(|| stripe.code.tolerance_left(&lost)),
+            spare,
             refs,
             bands::column(&stripe.bands),
         ])?;
