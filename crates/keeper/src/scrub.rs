@@ -161,11 +161,14 @@ impl Keeper {
         let pacer = self.inner.pacing.pacer(self.inner.settings.scrub_share);
         let mut page = self.inner.meta.stripes(scrub.after, PAGE).await?;
         let mut ended = page.len() < PAGE;
-        // Stripes that were written since it began would keep it from ever ending.
+        // Stripes that were written since it began would keep it from ever ending. What others were converted to since has their data, which
+        // was verified before, if it was.
         page.retain(|stripe| {
-            let old = stripe.id.created().unix_ms <= scrub.report.started_unix_ms;
-            ended |= !old;
-            old
+            let began = scrub.report.started_unix_ms;
+            let is_old = stripe.id.created().unix_ms <= began;
+            let has_old_data = stripe.verified.is_some_and(|at| at.unix_ms < began);
+            ended |= !is_old && !has_old_data;
+            is_old || has_old_data
         });
         for stripe in &page {
             let look = self.look_at(stripe, &pacer).await?;
