@@ -10,11 +10,13 @@
 //!
 //! Invariants:
 //! 1. A disk is removed only when no live stripe and no volume's log names it, and a draining one only when that was
-//!    so for `reclaim_after`. Should a slower write name it after all, that chunk counts as lost and is rebuilt.
+//!    so for `reclaim_after`. Should a slower write name it after all, that chunk counts as lost and is rebuilt; where more of its stripe are than
+//!    its code tolerates, the records refuse it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use claystone_chunk::DiskId;
+use claystone_chunk::{DiskId, StripeId};
 use claystone_meta::{DiskRecord, DiskState, DiskTally};
 
 use crate::backoff::Cause;
@@ -58,9 +60,12 @@ impl Keeper {
         let mut round = DrainRound::default();
         let leaving = view.records.iter().filter(|disk| matches!(disk.state, DiskState::Draining | DiskState::Lost));
         let mut left = 0;
+        // All stripes on draining disks, if they were read to the end.
+        let mut all: Option<BTreeSet<StripeId>> = Some(BTreeSet::new());
         for disk in leaving {
             if disk.state == DiskState::Draining {
-                self.drain(&view, disk.id, &mut round).await?;
+                let (stripes, is_all) = self.drain(&view, disk.id, &mut round).await?;
+                all = all.filter(|_| is_all).map(|all| all.into_iter().chain(stripes).collect());
             }
             let DiskTally { chunks, logs, .. } = self.inner.meta.disk_tally(disk.id).await?;
             if chunks == 0 {
@@ -73,6 +78,9 @@ impl Keeper {
             } else if disk.state == DiskState::Draining {
                 left += chunks;
             }
+        }
+        if let Some(all) = all {
+            self.state().drain_backoff.retain(|stripe| all.contains(&stripe));
         }
         let chunks = round.waiting_chunks;
         let waiting = (round.chunks == 0 && chunks > 0).then(|| {
@@ -100,12 +108,20 @@ impl Keeper {
         for_good
     }
 
-    async fn drain(&self, view: &View, disk: DiskId, round: &mut DrainRound) -> Result<(), KeeperError> {
+    /// Moves one batch off a disk. Returns the stripes that it read there, and whether these are all.
+    async fn drain(
+        &self,
+        view: &View,
+        disk: DiskId,
+        round: &mut DrainRound,
+    ) -> Result<(Vec<StripeId>, bool), KeeperError> {
         let (deferred, remembered) = {
             let state = self.state();
-            (state.backoff.deferred(self.now()), state.backoff.len())
+            (state.drain_backoff.deferred(self.now()), state.drain_backoff.len())
         };
-        let stripes = self.inner.meta.stripes_on(disk, None, BATCH + remembered).await?;
+        let limit = BATCH + remembered;
+        let stripes = self.inner.meta.stripes_on(disk, None, limit).await?;
+        let found = (stripes.iter().map(|stripe| stripe.id).collect(), stripes.len() < limit);
         self.job_left(JobKind::Drain, self.inner.meta.disk_tally(disk).await?.chunks, None);
         if !stripes.is_empty() {
             self.state().empty_since.remove(&disk);
@@ -114,7 +130,7 @@ impl Keeper {
         let plan = plan_drain(&snapshot, disk, BATCH);
         for (stripes, cause) in [(&plan.unreachable, Cause::Unreachable), (&plan.waiting, Cause::NoDisk)] {
             for stripe in stripes {
-                self.defer(*stripe, cause);
+                self.defer(JobKind::Drain, *stripe, cause);
             }
         }
         round.waiting_chunks += plan.waiting_chunks;
@@ -126,12 +142,13 @@ impl Keeper {
             Outcome::Failed => round.failed += 1,
         };
         let at_once = self.inner.settings.repair_concurrency;
-        carry_out_all(plan.tasks, at_once, |_| !urgent(), |task| self.relocate(task, &families), take).await
+        carry_out_all(plan.tasks, at_once, |_| !urgent(), |task| self.relocate(task, &families), take).await?;
+        Ok(found)
     }
 
     async fn relocate(&self, task: Task, families: &Families) -> Result<Outcome, KeeperError> {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
         let result = pacer.watch(self.rebuild(&task, families, &pacer)).await;
-        self.conclude(JobKind::Drain, &task, result).await
+        self.conclude(JobKind::Drain, &task.stripe, result).await
     }
 }

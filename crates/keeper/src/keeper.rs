@@ -69,7 +69,9 @@ pub(crate) struct State {
     pub(crate) absent_since: BTreeMap<DiskId, Moment>,
     /// Disks that answered when last looked at, and whether they took writes.
     pub(crate) present: BTreeMap<DiskId, bool>,
+    /// Of repairs.
     pub(crate) backoff: Backoff,
+    pub(crate) drain_backoff: Backoff,
     pub(crate) queue: Queue,
     pub(crate) verify_backoff: Backoff,
     pub(crate) convert_backoff: Backoff,
@@ -95,6 +97,16 @@ pub(crate) struct State {
     pub(crate) waits_for: Option<String>,
     /// What a person should know of how the store is set up.
     pub(crate) remarks: Vec<String>,
+}
+
+impl State {
+    /// Everything may be tried at once.
+    pub(crate) fn lift_backoffs(&mut self) {
+        for backoff in [&mut self.backoff, &mut self.drain_backoff, &mut self.verify_backoff, &mut self.convert_backoff]
+        {
+            backoff.lift();
+        }
+    }
 }
 
 /// A scrub that somebody asked for and that is not done.
@@ -234,9 +246,7 @@ impl Keeper {
 
     /// A disk was added, returned, left or changed: plan anew, and try again what had failed.
     pub fn disks_changed(&self) {
-        self.state().backoff.lift();
-        self.state().verify_backoff.lift();
-        self.state().convert_backoff.lift();
+        self.state().lift_backoffs();
         self.wake_moves();
         self.inner.reclaim_wake.notify_one();
     }
@@ -274,11 +284,14 @@ impl Keeper {
         timeout(&*self.inner.env.clock, PATIENCE, call).await
     }
 
-    /// Remembers that a stripe is not to be tried for a while.
-    pub(crate) fn defer(&self, stripe: StripeId, cause: Cause) {
+    /// Remembers that a stripe is not to be tried by a job for a while: what cannot be moved may be repaired, and what is no matter for
+    /// repair stays remembered by a drain.
+    pub(crate) fn defer(&self, job: JobKind, stripe: StripeId, cause: Cause) {
         let settings = &self.inner.settings;
         let now = self.now();
-        self.state().backoff.failed(stripe, now, cause, settings.retry_min, settings.retry_max);
+        let mut state = self.state();
+        let backoff = if job == JobKind::Drain { &mut state.drain_backoff } else { &mut state.backoff };
+        backoff.failed(stripe, now, cause, settings.retry_min, settings.retry_max);
     }
 }
 

@@ -122,7 +122,7 @@ impl Keeper {
         let mut plan = plan_repairs(&snapshot, BATCH);
         self.remember(&snapshot, &plan, complete);
         let left = self.chunks_left(&view).await?;
-        let waiting = waiting_for(&plan);
+        let waiting = waiting_for(&plan, left);
         self.job_left(JobKind::Repair, left, waiting.clone());
         let mut round = RepairRound {
             waiting_chunks: plan.waiting_chunks,
@@ -167,7 +167,7 @@ impl Keeper {
             (&plan.waiting, Cause::NoDisk),
         ] {
             for stripe in stripes {
-                self.defer(*stripe, cause);
+                self.defer(JobKind::Repair, *stripe, cause);
             }
         }
         if complete {
@@ -252,25 +252,24 @@ impl Keeper {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
         let rebuild = self.rebuild(&task, families, &pacer);
         let result = pacer.watch(rebuild).await;
-        self.conclude(JobKind::Repair, &task, result).await
+        self.conclude(JobKind::Repair, &task.stripe, result).await
     }
 
     /// Commits what was rebuilt, or remembers why it was not (`None`: it hung). Also ends a move of drain.
     pub(crate) async fn conclude(
         &self,
         job: JobKind,
-        task: &Task,
+        stripe: &StripeRecord,
         result: Option<Result<Rebuilt, StripeError>>,
     ) -> Result<Outcome, KeeperError> {
-        let stripe = &task.stripe;
         let rebuilt = match result {
             Some(Ok(rebuilt)) => rebuilt,
-            Some(Err(error)) => return self.explain(stripe, error).await,
+            Some(Err(error)) => return self.explain(job, stripe, error).await,
             None => {
                 tracing::warn!(stripe = %stripe.id, code = %stripe.code, "a rebuild hung and was given up for now");
                 // It had no time to delete what it wrote.
                 self.request_sweep();
-                self.defer(stripe.id, Cause::Failed);
+                self.defer(job, stripe.id, Cause::Failed);
                 return Ok(Outcome::Failed);
             }
         };
@@ -286,7 +285,11 @@ impl Keeper {
         if !self.commit(stripe, rebuilt).await? {
             return Ok(Outcome::Changed);
         }
-        self.state().backoff.forget(stripe.id);
+        {
+            let mut state = self.state();
+            state.backoff.forget(stripe.id);
+            state.drain_backoff.forget(stripe.id);
+        }
         self.inner.stripes.degraded_reads().forget(stripe.id);
         self.job_advance(job, chunks, cost.bytes_read + cost.bytes_rebuilt + cost.bytes_verified);
         let bytes_read = cost.bytes_read;
@@ -391,7 +394,7 @@ impl Keeper {
     }
 
     /// Finds out why a rebuild failed and holds the stripe back accordingly.
-    async fn explain(&self, stripe: &StripeRecord, error: StripeError) -> Result<Outcome, KeeperError> {
+    async fn explain(&self, job: JobKind, stripe: &StripeRecord, error: StripeError) -> Result<Outcome, KeeperError> {
         let current = self.inner.meta.stripe(stripe.id).await?;
         if current.is_none_or(|current| current.revision != stripe.revision) {
             return Ok(Outcome::Changed);
@@ -411,13 +414,13 @@ impl Keeper {
             _ => Cause::Failed,
         };
         tracing::warn!(stripe = %stripe.id, code = %stripe.code, ?cause, %error, "a stripe could not be rebuilt");
-        self.defer(stripe.id, cause);
+        self.defer(job, stripe.id, cause);
         Ok(Outcome::Failed)
     }
 }
 
-/// Why repair stands still, if nothing of the plan can be carried out.
-fn waiting_for(plan: &Plan) -> Option<String> {
+/// Why repair stands still, if nothing of the plan can be carried out while so many chunks are left.
+fn waiting_for(plan: &Plan, left: u64) -> Option<String> {
     if !plan.tasks.is_empty() {
         return None;
     }
@@ -441,5 +444,26 @@ fn waiting_for(plan: &Plan) -> Option<String> {
         let (one, many) = ("stripe could not be rebuilt and is", "stripes could not be rebuilt and are");
         reasons.push(format!("{} tried again later", counted(plan.deferred, one, many)));
     }
+    if reasons.is_empty() && left > 0 {
+        // They are counted as lost, and in no plan.
+        let chunks = counted(left, "chunk belongs", "chunks belong");
+        reasons.push(format!("{chunks} to stripes whose records cannot be read"));
+    }
     (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scrubs and conversions wait for a repair that goes on, not for one that cannot.
+    #[test]
+    fn what_no_record_tells_of_is_said_to_wait() {
+        assert_eq!(waiting_for(&Plan::default(), 0), None);
+        let says = waiting_for(&Plan::default(), 1).expect("it stands still");
+        assert!(says.contains("1 chunk belongs to stripes whose records cannot be read"), "{says}");
+        let plan = Plan { deferred: 1, ..Plan::default() };
+        let says = waiting_for(&plan, 1).expect("it stands still");
+        assert!(!says.contains("records"), "{says}");
+    }
 }

@@ -13,7 +13,6 @@ use claystone_chunk::StripeId;
 
 use crate::backoff::Cause;
 use crate::batch::carry_out_all;
-use crate::plan::Task;
 use crate::policies::BATCH;
 use crate::progress::JobKind;
 use crate::repair::Outcome;
@@ -39,9 +38,7 @@ impl Keeper {
         let pacer = self.inner.pacing.pacer(self.inner.settings.repair_share);
         let (cause, error) = match pacer.watch(self.inner.stripes.spread(&stripe, &pacer)).await {
             Some(Ok(Some(rebuilt))) => {
-                let (tolerance_left, chunks, displacing) = (stripe.code.tolerance().into(), Vec::new(), Vec::new());
-                let task = Task { stripe, chunks, displacing, tolerance_left };
-                return self.conclude(JobKind::Drain, &task, Some(Ok(rebuilt))).await;
+                return self.conclude(JobKind::Drain, &stripe, Some(Ok(rebuilt))).await;
             }
             Some(Ok(None)) => (Cause::NoDisk, "no disks have room for them".to_owned()),
             Some(Err(error)) => (Cause::Failed, error.to_string()),

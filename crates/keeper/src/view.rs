@@ -64,9 +64,7 @@ impl Keeper {
         // A disk that was away, or took no deletes, may hold chunks that were rebuilt elsewhere or whose objects are gone.
         state.sweep_wanted.extend(&returned);
         if changed {
-            state.backoff.lift();
-            state.verify_backoff.lift();
-            state.convert_backoff.lift();
+            state.lift_backoffs();
             state.survey = None;
         }
         drop(state);

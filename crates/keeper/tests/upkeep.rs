@@ -11,8 +11,8 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{PairHealth, SectorHealth, SsdState, WallTime};
 use claystone_keeper::{ConversionError, JobKind, Overall, Settings};
 use claystone_meta::{
-    DiskRecords, DiskState, LogRecord, MetaError, SnapshotRecords, Span, StripeRecord, StripeRecords, UploadId,
-    UploadRecord, UploadRecords, VolumeRecord, VolumeRecords,
+    DiskRecords, DiskState, LogRecord, MetaError, ObjectRecords, SnapshotRecords, Span, StripeRecord, StripeRecords,
+    UploadId, UploadRecord, UploadRecords, VersionRef, VolumeRecord, VolumeRecords,
 };
 use claystone_stripe::{Claim, Damage};
 use support::Store;
@@ -714,6 +714,76 @@ fn a_draining_disk_is_kept_while_a_write_may_still_name_it() {
         assert_eq!(store.keeper.drain_once().await.expect("the database answers").removed, 1);
         store.settle().await;
         assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+/// What is acknowledged can be read: a write that comes when its only disk has left is refused.
+#[test]
+fn a_write_whose_disks_have_left_is_refused() {
+    let settings = Settings { reclaim_after: Duration::from_secs(60), ..at_once() };
+    with_store(2, settings, |store| async move {
+        let code: CodeSpec = "replica:1".parse().expect("a valid code");
+        let mut writer = store.stripes.writer(code, 5000, Durability::Synced).await.expect("enough disks");
+        writer.append(&pattern(5000, 5000)).await.expect("stores take it");
+        let (stripe, _claim) = writer.finish().await.expect("stores commit");
+        let disk = stripe.places[0].expect("it is whole").disk;
+        store.keeper.set_disk_state(disk, DiskState::Draining).await.expect("a known disk");
+        assert_eq!(store.keeper.drain_once().await.expect("the database answers").removed, 0);
+        store.env.clock.sleep(Duration::from_secs(61)).await;
+        assert_eq!(store.keeper.drain_once().await.expect("the database answers").removed, 1);
+        let refused = store.try_commit("o", &stripe).await;
+        assert!(matches!(refused, Err(MetaError::StripeLost { .. })), "{refused:?}");
+        let found = store.meta.object("b", "o", &VersionRef::Current).await;
+        assert!(matches!(found, Err(MetaError::NoSuchObject { .. })), "{found:?}");
+    });
+}
+
+/// A move that failed waits, whatever repair does meanwhile.
+#[test]
+fn a_move_that_failed_waits() {
+    with_store(7, at_once(), |store| async move {
+        let stripe = store.put("o", "rs:4+2", 70_000).await;
+        store.settle().await;
+        let named: Vec<DiskId> = stripe.places.iter().flatten().map(|place| place.disk).collect();
+        let spare = (1..=7).map(DiskId).find(|disk| !named.contains(disk)).expect("seven disks, six chunks");
+        let writes_fail = |reason: Option<&str>| {
+            let writes_fail = reason.map(str::to_owned);
+            store.faulty[spare.0 as usize - 1].set(Faults { writes_fail, ..Faults::default() });
+        };
+        writes_fail(Some("it takes nothing"));
+        store.keeper.set_disk_state(named[0], DiskState::Draining).await.expect("a known disk");
+        assert_eq!(store.keeper.drain_once().await.expect("the database answers").failed, 1);
+        for _ in 0..3 {
+            store.keeper.repair_once().await.expect("the database answers");
+            assert_eq!(store.keeper.drain_once().await.expect("the database answers").failed, 0, "it is left alone");
+        }
+        writes_fail(None);
+        store.env.clock.sleep(Duration::from_secs(31)).await;
+        assert_eq!(store.keeper.drain_once().await.expect("the database answers").chunks, 1);
+    });
+}
+
+/// A disk whose writes hang is not drawn again by each rebuild.
+#[test]
+fn rebuilds_leave_a_disk_that_hangs() {
+    with_store(7, at_once(), |store| async move {
+        let mut stripe = store.put("o0", "rs:4+2", 70_000).await;
+        for nth in 1..8 {
+            stripe = store.put(&format!("o{nth}"), "rs:4+2", 70_000).await;
+        }
+        store.settle().await;
+        let lost = stripe.places[0].expect("it is whole").disk;
+        let hangs: Vec<DiskId> = (1..=7).map(DiskId).filter(|disk| *disk != lost).collect();
+        store.lose(lost.0 as usize).await;
+        for disk in &hangs {
+            store.faulty[disk.0 as usize - 1]
+                .set(Faults { write_delay: Duration::from_secs(3600), ..Faults::default() });
+        }
+        let began = store.env.clock.now();
+        let round = store.keeper.repair_once().await.expect("the database answers");
+        assert_eq!(round.chunks, 0);
+        let took = store.env.clock.now().since(began);
+        assert!(took < Duration::from_secs(240), "{took:?}");
     });
 }
 

@@ -11,7 +11,7 @@ use claystone_chunk::{ByteRange, DiskId, NodeId};
 use claystone_env::{Env, Space};
 use claystone_keeper::{Idle, Keeper, Overall, Settings};
 use claystone_meta::{
-    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, NewContent, NewObject,
+    BucketId, BucketRecords, DeleteObject, DiskRecord, DiskRecords, DiskState, Found, MetaError, NewContent, NewObject,
     ObjectRecords, Precondition, Span, SqliteMeta, StripeRecord, VersionRef, Versioning,
 };
 use claystone_stripe::{Damage, DamageReports, Member, Stores, Stripes};
@@ -96,8 +96,24 @@ impl Store {
         self.commit_to(self.bucket, key, bytes, content).await;
     }
 
+    /// As [`Store::commit`], if the records take it.
+    pub async fn try_commit(&self, key: &str, stripe: &StripeRecord) -> Result<(), MetaError> {
+        let content = NewContent::Stripes(vec![stripe.clone().into()]);
+        self.try_commit_to(self.bucket, key, stripe.data_bytes, content).await
+    }
+
     /// The same in any bucket.
     pub async fn commit_to(&self, bucket: BucketId, key: &str, bytes: u64, content: NewContent) {
+        self.try_commit_to(bucket, key, bytes, content).await.expect("a put without conditions");
+    }
+
+    async fn try_commit_to(
+        &self,
+        bucket: BucketId,
+        key: &str,
+        bytes: u64,
+        content: NewContent,
+    ) -> Result<(), MetaError> {
         let object = NewObject {
             bucket,
             key: key.to_owned(),
@@ -109,7 +125,7 @@ impl Store {
             created: self.env.clock.wall(),
             attributes: Vec::new(),
         };
-        self.meta.put_object(object).await.expect("a put without conditions");
+        self.meta.put_object(object).await.map(|_| ())
     }
 
     /// Deletes an object.
