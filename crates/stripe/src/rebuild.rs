@@ -6,13 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use claystone_chunk::{ChunkId, ChunkWriter, DiskId, Durability, Generation};
+use claystone_chunk::{ChunkId, DiskId, Generation};
 use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord, Swap};
+use futures::future::try_join_all;
 
+use crate::fresh::{Target, create, delete_all, roomy, settle};
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
-use crate::{Candidate, Claim, Family, Hold, Layout, Member, Placed, StripeError, Stripes, place_chunks, rehouse};
+use crate::writer::in_time;
+use crate::{Claim, Family, Hold, Layout, Member, Placed, StripeError, Stripes, place_chunks, rehouse};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -61,7 +64,7 @@ impl Rebuilt {
 /// Where the new chunks of a stripe go.
 struct Targets {
     /// Names and disks.
-    chunks: Vec<(ChunkId, DiskId)>,
+    chunks: Vec<Target>,
     /// Copies that lie where some of these go, and that the stripe is without then.
     give_way: Vec<ChunkIndex>,
 }
@@ -123,7 +126,7 @@ async fn rebuild_on(
     let lost: Vec<ChunkIndex> = targets.iter().map(|(chunk, _)| chunk.index).collect();
     match fill(stripes, record, &lost, &targets, layout, pace).await {
         Ok((bytes_read, bytes_verified)) => {
-            let place = |(chunk, disk): &(ChunkId, DiskId)| {
+            let place = |(chunk, disk): &Target| {
                 let place = ChunkPlace { disk: *disk, generation: chunk.generation, damaged: false };
                 (chunk.index, Some(place))
             };
@@ -131,17 +134,14 @@ async fn rebuild_on(
                 stripe: record.id,
                 expected_revision: record.revision,
                 places: targets.iter().map(place).chain(give_way.into_iter().map(|copy| (copy, None))).collect(),
+                lease: None,
             };
             let bytes_rebuilt = layout.chunk_bytes() * lost.len() as u64;
             Ok(Rebuilt { swap, claim, hold, bytes_rebuilt, bytes_read, bytes_verified })
         }
         Err(error) => {
             // Some of the new chunks may be committed already, and nobody will ever name them.
-            for (chunk, disk) in &targets {
-                if let Some(store) = stripes.stores.readable(*disk) {
-                    let _ = store.delete(*chunk).await;
-                }
-            }
+            delete_all(stripes, &targets).await;
             Err(error)
         }
     }
@@ -152,39 +152,24 @@ async fn fill(
     stripes: &Stripes,
     record: &StripeRecord,
     lost: &[ChunkIndex],
-    targets: &[(ChunkId, DiskId)],
+    targets: &[Target],
     layout: &Layout,
     pace: &dyn Pace,
 ) -> Result<(u64, u64), StripeError> {
     let code = record.code.build()?;
     // Nobody waits for a rebuild: hedging early would only read more than the plan.
     let mut sources = Sources::new(stripes, record, stripes.settings.read_timeout / 10);
-    let mut writers: Vec<Box<dyn ChunkWriter>> = Vec::with_capacity(lost.len());
-    for (chunk, disk) in targets {
-        let store = stripes.stores.readable(*disk).ok_or(StripeError::TooFewDisks { needed: 1, available: 0 })?;
-        writers.push(store.create(*chunk, layout.chunk_bytes()).await?);
-    }
+    let mut writers = create(stripes, targets, layout.chunk_bytes()).await?;
     let mut bytes_read = 0;
     for window in windows(stripes, layout) {
         let window_bytes = window.tiles * window.tile_bytes;
         pace.admit(window_bytes * (u64::from(code.shape().data) + lost.len() as u64)).await;
         let gathered = gather(stripes, record, &*code, window, lost, &mut sources).await?;
         bytes_read += gathered.bytes_read;
-        for (writer, bytes) in writers.iter_mut().zip(gathered.chunks) {
-            writer.append(bytes).await?;
-        }
+        let appends = writers.iter_mut().zip(targets).zip(gathered.chunks);
+        try_join_all(appends.map(|((writer, (_, disk)), bytes)| in_time(stripes, *disk, writer.append(bytes)))).await?;
     }
-    let mut bytes_verified = 0;
-    for (writer, (chunk, disk)) in writers.into_iter().zip(targets) {
-        writer.commit(Durability::Synced).await?;
-        let store = stripes.stores.readable(*disk).ok_or(StripeError::NotVerified { stripe: record.id })?;
-        pace.admit(layout.chunk_bytes()).await;
-        let verdict = store.verify(*chunk).await?;
-        bytes_verified += verdict.bytes_read;
-        if !verdict.lost_sectors.is_empty() || verdict.info.bytes != layout.chunk_bytes() {
-            return Err(StripeError::NotVerified { stripe: record.id });
-        }
-    }
+    let bytes_verified = settle(stripes, record.id, writers, targets, layout.chunk_bytes(), pace).await?;
     Ok((bytes_read, bytes_verified))
 }
 
@@ -224,8 +209,7 @@ fn targets(
         }
     }
     let homeless: Vec<ChunkIndex> = lost.iter().copied().filter(|index| !targets.contains_key(index)).collect();
-    let candidates: Vec<Candidate> =
-        stripes.stores.candidates().into_iter().filter(|candidate| has_room(candidate.free_bytes)).collect();
+    let candidates = roomy(stripes, chunk_bytes);
     let known: Vec<_> = members.values().map(|member| member.record.clone()).collect();
     let place = |lies: &BTreeMap<ChunkIndex, DiskId>, chunks: &[ChunkIndex]| {
         let placed = |(chunk, disk): (&ChunkIndex, &DiskId)| {
@@ -261,7 +245,7 @@ fn targets(
 
 /// Names and disks of the data chunks that are to leave a disk that has another of them: each goes to one that has none. `None`
 /// if nothing is to leave, or there are too few disks for all of it.
-fn targets_apart(stripes: &Stripes, record: &StripeRecord, chunk_bytes: u64) -> Option<Vec<(ChunkId, DiskId)>> {
+fn targets_apart(stripes: &Stripes, record: &StripeRecord, chunk_bytes: u64) -> Option<Vec<Target>> {
     let data = record.code.shape().data;
     let mut with_data: BTreeSet<DiskId> = BTreeSet::new();
     let (mut taken, mut leave): (Vec<Placed>, Vec<ChunkIndex>) = (Vec::new(), Vec::new());
@@ -273,9 +257,7 @@ fn targets_apart(stripes: &Stripes, record: &StripeRecord, chunk_bytes: u64) -> 
             taken.push(Placed { chunk: index, disk: place.disk, node: member.record.node });
         }
     }
-    let candidates: Vec<Candidate> = stripes.stores.candidates();
-    let candidates: Vec<Candidate> =
-        candidates.into_iter().filter(|candidate| candidate.free_bytes > 2 * chunk_bytes).collect();
+    let candidates = roomy(stripes, chunk_bytes);
     let disks = place_chunks(record.code, &candidates, &taken, &leave, |bound| stripes.env.random.below(bound));
     let apart = disks.into_iter().map(|disk| disk.filter(|disk| with_data.insert(*disk)));
     let disks: Vec<DiskId> = apart.collect::<Option<_>>()?;

@@ -15,7 +15,7 @@ use crate::claim::Claims;
 use crate::hold::Holds;
 use crate::lanes::Lanes;
 use crate::lookup::Lookups;
-use crate::writer::Banding;
+use crate::writer::{Banding, Spending};
 use crate::{
     Converted, DegradedReads, Family, Heats, Hold, Housing, Pace, Rebuilt, Recoded, Rooms, Stores, StripeError,
     StripeReader, StripeWriter, Verification,
@@ -200,7 +200,7 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, Some(family), Banding::one(data_bytes), durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, Some(family), Banding::one(data_bytes), durability, Spending::half(code)).await
     }
 
     /// As [`Stripes::writer`], for a stripe that lies as if `bands` others of `band_bytes` object bytes each had been merged into it: their
@@ -223,7 +223,7 @@ impl Stripes {
             return Err(StripeError::TooFewDisks { needed, available });
         }
         let banding = Banding { bands, band_bytes };
-        StripeWriter::new(self, code, None, banding, durability, code.tolerance() / 2).await
+        StripeWriter::new(self, code, None, banding, durability, Spending::half(code)).await
     }
 
     /// The chunks that a stripe of `fast` keeps when it is merged into one of `compact`; none if it cannot be.
@@ -232,7 +232,8 @@ impl Stripes {
     }
 
     /// As [`Stripes::writer`], for what must be written though disks are missing: any number of chunks may be that the code
-    /// tolerates to lose, and parity is left out first.
+    /// tolerates to lose, and parity is left out first. But not because disks are full: nobody else could write these chunks either, and what
+    /// has all copies where it is stays there.
     ///
     /// # Errors
     /// As [`Stripes::writer`].
@@ -242,7 +243,13 @@ impl Stripes {
         data_bytes: u64,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        StripeWriter::new(self, code, None, Banding::one(data_bytes), durability, code.tolerance()).await
+        let (disks, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
+        let needed = disks.min(available + self.stores.full());
+        if available < needed {
+            return Err(StripeError::TooFewDisks { needed, available });
+        }
+        let spending = Spending { chunks_max: code.tolerance(), for_room: false };
+        StripeWriter::new(self, code, None, Banding::one(data_bytes), durability, spending).await
     }
 
     /// Reads a range of the stripe's object bytes, window by window.

@@ -46,8 +46,7 @@ pub struct StripeWriter {
     /// The very stores that take them: one that was opened in a store's place since has lost what was not synced, and does not know it.
     stores: BTreeMap<DiskId, Arc<dyn ChunkStore>>,
     last_error: Option<ChunkError>,
-    /// Chunks that may be missing.
-    spent_max: u16,
+    spending: Spending,
     /// Rows `rows_done..` of the band are being collected: the tiles of each of its data chunks, one behind the other.
     batch: Vec<BytesMut>,
     /// Batches handed to the chunk writers before, oldest first: their memory is used again when the disks are done.
@@ -67,6 +66,22 @@ pub(crate) struct Banding {
     pub(crate) band_bytes: u64,
 }
 
+/// Which chunks a new stripe may be without.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spending {
+    /// So many at most.
+    pub(crate) chunks_max: u16,
+    /// Also those that full disks did not take.
+    pub(crate) for_room: bool,
+}
+
+impl Spending {
+    /// Half of what a code tolerates to lose, for whatever reason.
+    pub(crate) fn half(code: CodeSpec) -> Spending {
+        Spending { chunks_max: code.tolerance() / 2, for_room: true }
+    }
+}
+
 impl Banding {
     /// In one band, tile row by tile row over all data chunks.
     pub(crate) fn one(data_bytes: u64) -> Banding {
@@ -81,7 +96,7 @@ impl StripeWriter {
         family: Option<Family>,
         Banding { bands, band_bytes }: Banding,
         durability: Durability,
-        spent_max: u16,
+        spending: Spending,
     ) -> Result<StripeWriter, StripeError> {
         let code = spec.build()?;
         let shape = code.shape();
@@ -90,7 +105,7 @@ impl StripeWriter {
         let of_band = Shape { data: shape.data / bands, ..shape };
         let layout = Layout::new(of_band, sub_bytes, band_bytes);
         let candidates = stripes.stores.candidates();
-        let needed = usize::from(spec.disks_min() - spent_max);
+        let needed = usize::from(spec.disks_min() - spending.chunks_max);
         if candidates.len() < needed {
             return Err(StripeError::TooFewDisks { needed, available: candidates.len() });
         }
@@ -121,7 +136,7 @@ impl StripeWriter {
         let mut stores = BTreeMap::new();
         let mut writers: Vec<Option<Box<dyn ChunkWriter>>> = Vec::with_capacity(chunks.len());
         for created in join_all(creates).await {
-            let created = created.map_err(|error| last_error = Some(error)).ok().flatten();
+            let created = created.map_err(|error| note(&mut last_error, error)).ok().flatten();
             writers.push(created.map(|(writer, store)| {
                 stores.insert(store.disk(), store);
                 writer
@@ -159,7 +174,7 @@ impl StripeWriter {
             writers,
             stores,
             last_error,
-            spent_max,
+            spending,
             batch: vec![BytesMut::new(); usize::from(of_band.data)],
             sent: VecDeque::new(),
             batch_rows,
@@ -305,7 +320,7 @@ impl StripeWriter {
     }
 
     fn missing(&mut self, error: ChunkError) -> Kept {
-        self.last_error = Some(error);
+        note(&mut self.last_error, error);
         Kept::Missing
     }
 
@@ -377,11 +392,12 @@ impl StripeWriter {
             *slot = None;
             Some(error)
         });
-        if let Some(error) = join_all(appends).await.into_iter().flatten().next() {
-            self.last_error = Some(error);
-            self.check_durable()?;
+        let errors: Vec<ChunkError> = join_all(appends).await.into_iter().flatten().collect();
+        if errors.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        errors.into_iter().for_each(|error| note(&mut self.last_error, error));
+        self.check_durable()
     }
 
     fn check_durable(&self) -> Result<(), StripeError> {
@@ -397,14 +413,22 @@ impl StripeWriter {
             .map(|(index, _)| index)
             .collect();
         let spec = self.code.spec();
-        let spent = self.spent_max;
-        if spec.tolerance_left(&missing) >= i32::from(spec.tolerance() - spent) {
+        let Spending { chunks_max: spent, for_room } = self.spending;
+        let lacks_room = matches!(self.last_error, Some(ChunkError::DiskFull { .. }));
+        if (for_room || !lacks_room) && spec.tolerance_left(&missing) >= i32::from(spec.tolerance() - spent) {
             return Ok(());
         }
         let chunks = usize::from(spec.shape().chunks());
         let (written, needed) = (chunks - missing.len(), chunks - usize::from(spent));
         let last = self.last_error.clone().expect("more are missing than when it began, so there was an error");
         Err(StripeError::NotDurable { written, chunks, needed, last })
+    }
+}
+
+/// Keeps the error that tells most: what a full disk says goes before what others say.
+fn note(last: &mut Option<ChunkError>, error: ChunkError) {
+    if !matches!(last, Some(ChunkError::DiskFull { .. })) {
+        *last = Some(error);
     }
 }
 

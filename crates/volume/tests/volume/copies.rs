@@ -36,6 +36,32 @@ async fn segments(world: &World, volume: &Volume) -> std::collections::BTreeMap<
     segments
 }
 
+/// A stripe that full disks have no room for is not written on fewer: what was flushed is in the log as often as it should be, and stays there.
+#[tokio::test]
+async fn a_merge_waits_for_room_rather_than_for_a_loss() {
+    for with_snapshot in [false, true] {
+        let world = World::with(4, settings(), 77).await;
+        let volume = world.create("v", MIB, "replica:3").await;
+        let mut expected = page(1);
+        volume.write(0, page(1), Durable::Now).await.expect("there is room");
+        if with_snapshot {
+            volume.merge_all().await.expect("merged");
+            world.volumes.take_snapshot(&"v@s".parse().expect("a name")).await.expect("taken");
+            volume.write(0, page(2), Durable::Now).await.expect("there is room");
+            expected = page(2);
+        }
+        world.set_free(0);
+        world.set_free_of(DiskId(0), ROOM);
+        volume.merge_once(u64::MAX).await.expect("what finds no room is called off");
+        world.lose(0);
+        let read = volume.read(ByteRange { offset: 0, bytes: PAGE }).await.expect("others have it");
+        assert_eq!(joined(read), expected, "snapshot: {with_snapshot}");
+        world.set_free(ROOM);
+        volume.merge_all().await.expect("there is room again");
+        assert_eq!(volume.status().diff_pages, 0);
+    }
+}
+
 /// A volume of which all is in stripes, on disks of which one has room. It took writes until they were refused; `model` is what it
 /// has, and the number is how many.
 async fn full_but_for_one_disk(seed: u64) -> (World, Volume, Vec<u8>, u64) {
