@@ -431,6 +431,8 @@ pub struct Swap {
     pub expected_revision: u64,
     /// Chunk by chunk: its new place.
     pub places: Vec<(ChunkIndex, Option<ChunkPlace>)>,
+    /// Of the volume whose owner makes the change: it must be the last one. Upkeep has none.
+    pub lease: Option<Lease>,
 }
 
 /// Another code for one stripe: its data chunks stay where they are, its parity chunks are others, but for those that both codes have.
@@ -448,6 +450,8 @@ pub struct Recode {
     pub parity: Vec<Option<ChunkPlace>>,
     /// The names of those that were parity of the old code too, and stay.
     pub origins: BTreeMap<ChunkIndex, Origin>,
+    /// As in [`Swap`].
+    pub lease: Option<Lease>,
 }
 
 /// Stripes become others over the same data chunks: merged, split, or each under another code.

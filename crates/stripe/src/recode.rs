@@ -141,6 +141,7 @@ fn keep(record: &StripeRecord, plan: &ConversionPlan) -> Recode {
         sub_bytes: sub_bytes_for(plan.to),
         parity: vec![None; shape.parity.into()],
         origins: BTreeMap::new(),
+        lease: None,
     };
     for kept in plan.kept.iter().filter(|kept| kept.to.chunk.0 >= shape.data) {
         let (from, to) = (kept.from.chunk, kept.to.chunk);

@@ -488,7 +488,8 @@ impl Inner {
                 return Err(self.fail(format!("{} chunks of stripe {} did not take a merge", lost.len(), stripe.id)));
             }
             let places = lost.iter().map(|index| (*index, None)).collect();
-            let swap = Swap { stripe: stripe.id, expected_revision: stripe.revision, places };
+            let (expected_revision, lease) = (stripe.revision, Some(self.lease));
+            let swap = Swap { stripe: stripe.id, expected_revision, places, lease };
             match self.meta.swap(swap).await {
                 Ok(swapped) => {
                     self.remember(position, Some(swapped));

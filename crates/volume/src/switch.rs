@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use claystone_chunk::StripeId;
 use claystone_code::CodeSpec;
-use claystone_meta::{MetaError, Redundancy, StripeRecord};
+use claystone_meta::{MetaError, Recode, Redundancy, StripeRecord, Swap};
 use claystone_stripe::{StripeError, Unpaced};
 
 pub use self::heat::Heats;
@@ -251,7 +251,7 @@ impl Inner {
             Err(error) => return Ok(refused(&error)),
         };
         let (bytes_read, bytes_written) = (recoded.bytes_read + recoded.bytes_verified, recoded.bytes_written);
-        match self.meta.recode(recoded.change.clone()).await {
+        match self.meta.recode(Recode { lease: Some(self.lease), ..recoded.change.clone() }).await {
             Ok(after) => {
                 self.remember(switch.position, Some(after.clone()));
                 drop(recoded);
@@ -266,6 +266,7 @@ impl Inner {
                 self.stripes.discard_recoded(recoded).await;
                 Ok(Outcome::Changed)
             }
+            Err(error @ MetaError::LeaseEnded { .. }) => Err(self.fail(format!("stripes cannot be switched: {error}"))),
             // Perhaps it is committed: the record tells the sweep, and the next merge.
             Err(error) => Ok(refused(&error)),
         }
@@ -282,7 +283,7 @@ impl Inner {
                 return false;
             }
         };
-        match self.meta.swap(moved.swap.clone()).await {
+        match self.meta.swap(Swap { lease: Some(self.lease), ..moved.swap.clone() }).await {
             Ok(after) => {
                 self.remember(position, Some(after.clone()));
                 drop(moved);

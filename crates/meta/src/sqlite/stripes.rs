@@ -21,6 +21,7 @@ use super::disks::{find, loses_chunks};
 use super::fault::Fault;
 use super::packs;
 use super::rows::{Int, code, disk_id, rows, stripe_id, unsigned};
+use super::volumes::leased;
 use crate::{Band, ChunkPlace, Conversion, MetaError, Origin, Recode, StripeRecord, StripeRecords, StripeTally, Swap};
 
 #[async_trait]
@@ -83,7 +84,8 @@ impl StripeRecords for SqliteMeta {
 
     async fn swap(&self, swap: Swap) -> Result<StripeRecord, MetaError> {
         self.free(move |connection| {
-            let Swap { stripe, expected_revision: expected, ref places } = swap;
+            let Swap { stripe, expected_revision: expected, ref places, lease } = swap;
+            lease.map_or(Ok(()), |lease| leased(connection, lease).map(|_| ()))?;
             let current = load_live(connection, stripe)?;
             if current.is_none_or(|current| current.revision != expected) {
                 return Err(MetaError::StripeChanged { stripe, expected }.into());
@@ -117,7 +119,9 @@ impl StripeRecords for SqliteMeta {
         let before = self.stripe(recode.stripe).await?;
         let frees = before.is_some_and(|before| before.code.shape().chunks() >= recode.code.shape().chunks());
         let replace = move |connection: &Connection| {
-            let Recode { stripe, expected_revision: expected, code, sub_bytes, ref parity, ref origins } = recode;
+            let Recode { stripe, expected_revision: expected, code, sub_bytes, ref parity, ref origins, lease } =
+                recode;
+            lease.map_or(Ok(()), |lease| leased(connection, lease).map(|_| ()))?;
             let current = load_live(connection, stripe)?;
             let fits = |current: StripeRecord| current.revision == expected && current.code.shape().data == data;
             if !current.is_some_and(fits) {

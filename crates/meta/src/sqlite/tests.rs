@@ -703,6 +703,9 @@ impl Directory for Free {
     fn sync_dir(&self, _: &str) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    fn sync_all(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     fn lock(&self) -> io::Result<DirectoryLock> {
         Err(io::ErrorKind::Unsupported.into())
     }

@@ -13,7 +13,7 @@ use crate::{
 
 fn swap(id: u128, expected_revision: u64, places: &[(u16, Option<ChunkPlace>)]) -> Swap {
     let places = places.iter().map(|(index, place)| (ChunkIndex(*index), *place));
-    Swap { stripe: StripeId(id), expected_revision, places: places.collect() }
+    Swap { stripe: StripeId(id), expected_revision, places: places.collect(), lease: None }
 }
 
 fn chunk(stripe: u128, index: u16, generation: u32) -> ChunkId {
@@ -87,7 +87,8 @@ pub(super) async fn swaps_need_the_planned_revision(meta: &dyn Meta) -> Result<(
 fn recode(id: u128, expected_revision: u64, code: &str, parity: Vec<ChunkPlace>) -> Recode {
     let code = code.parse().expect("a valid code");
     let parity = parity.into_iter().map(Some).collect();
-    Recode { stripe: StripeId(id), expected_revision, code, sub_bytes: 65_536, parity, origins: BTreeMap::new() }
+    let origins = BTreeMap::new();
+    Recode { stripe: StripeId(id), expected_revision, code, sub_bytes: 65_536, parity, origins, lease: None }
 }
 
 pub(super) async fn recodes_keep_the_data_chunks(meta: &dyn Meta) -> Result<(), MetaError> {

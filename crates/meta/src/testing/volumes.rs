@@ -264,7 +264,7 @@ pub(super) async fn upkeep_sees_the_stripes_of_volumes(meta: &dyn Meta) -> Resul
     meta.mark_damaged(&[chunk]).await?;
     assert_eq!(ids(&meta.degraded(9).await?), [3]);
     let places = vec![(ChunkIndex(0), Some(place(6, 1)))];
-    let repaired = meta.swap(Swap { stripe: StripeId(3), expected_revision: 1, places }).await?;
+    let repaired = meta.swap(Swap { stripe: StripeId(3), expected_revision: 1, places, lease: None }).await?;
     assert_eq!(meta.volume_stripes(lease.owner, Some(0), 9).await?, [(7, repaired.clone())]);
     assert_eq!(meta.degraded(9).await?, []);
 

@@ -112,6 +112,22 @@ async fn goes_on(world: World, expected: &[u8], step: u64, what: &str) {
     world.assert_sound().await;
 }
 
+/// A former owner that has nothing to write learns that it is one from the records, before they name what it read.
+#[tokio::test]
+async fn an_idle_former_owner_switches_nothing() {
+    let (world, old, known) = prepared(5).await;
+    old.merge_all().await.expect("merged");
+    let second = world.another_process();
+    let new = second.volumes.open("v").await.expect("taken over");
+    let switched = old.switch(vec![Switch { position: 0, to: Form::Coded }]).await;
+    assert!(switched.is_err(), "{switched:?}");
+    assert!(old.has_failed());
+    let found = versions(&new, "taken over").await;
+    assert_possible(&found, &known, "taken over");
+    new.switch(vec![Switch { position: 0, to: Form::Coded }]).await.expect("it is its stripe");
+    goes_on(second, &found, 1, "switched").await;
+}
+
 /// The former owner stands still at any change that it makes, and goes on when the next one has opened the volume, written
 /// it, or merged or switched its stripes.
 #[tokio::test]
