@@ -162,6 +162,8 @@ impl Inner {
         let mut data = BytesMut::zeroed(self.geometry.stripe_bytes() as usize);
         let columns = self.kept_columns(position, &contents);
         if !columns.is_empty() {
+            // Before its record is looked at: what that names stays while this reads.
+            let _claim = self.stripes.claim(old.id);
             let Ok(hold) = self.stripes.share(old.id).await else { return Ok(Outcome::NotNow) };
             let Some(kept) = self.read_kept(&columns, &hold).await? else { return Ok(Outcome::Lost) };
             for (column, content) in kept {

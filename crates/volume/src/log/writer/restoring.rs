@@ -161,6 +161,8 @@ impl Writer {
                 }
                 Err(error) => {
                     tracing::warn!(%disk, %error, "a segment of a volume's log was not copied");
+                    // A part of it may be there.
+                    self.view.leave(disk, number);
                     self.fail(disk, &error);
                 }
             }

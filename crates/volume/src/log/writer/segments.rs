@@ -162,6 +162,7 @@ impl Writer {
             let Some(mut next) = self.take_next().await? else {
                 self.view.set_ahead(BTreeSet::new());
                 self.record(&[]).await?;
+                self.has_begun |= begun.is_new;
                 return Ok(begun);
             };
             next.homes.retain(|disk, _| !self.failed.contains_key(disk));

@@ -1,5 +1,7 @@
 //! What keeps a log whole: segments on enough disks, disks left. Appends wait for it only where their disks change.
 
+use std::collections::BTreeSet;
+
 use claystone_chunk::{DiskId, StoreState};
 
 use super::{FAILED_FOR, Writer};
@@ -35,11 +37,13 @@ impl Writer {
     /// Counts on disks that are to be left no more, where enough others have the same.
     fn leave_disks(&mut self) {
         let stays = |disk: &DiskId| self.stores.stores.is_writable(*disk);
+        let mut left = BTreeSet::new();
         for segment in self.view.segments().values_mut() {
             if segment.disks.iter().filter(|disk| stays(disk)).count() >= self.settings.copies {
-                segment.disks.retain(stays);
+                left.extend(segment.disks.extract_if(.., |disk| !stays(disk)));
             }
         }
+        left.into_iter().for_each(|disk| self.view.leave(disk, self.numbers));
     }
 
     /// Appends no more to disks that take nothing, where another one does. They did not fail: what they have they keep.
@@ -52,12 +56,14 @@ impl Writer {
         self.homes.retain(|disk, _| takes(disk));
         // Those before are not synced there, and cannot be.
         let ended = self.ended.segments().map(|(number, _)| number);
+        let mut left = BTreeSet::new();
         for number in ended.chain([self.number]) {
             if let Some(segment) = self.view.segments().get_mut(&number)
                 && segment.disks.iter().any(takes)
             {
-                segment.disks.retain(takes);
+                left.extend(segment.disks.extract_if(.., |disk| !takes(disk)));
             }
         }
+        left.into_iter().for_each(|disk| self.view.leave(disk, self.numbers));
     }
 }
