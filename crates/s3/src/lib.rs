@@ -65,8 +65,6 @@ pub struct Settings {
     pub region: String,
     /// With `s3.example.com`, the host `b.s3.example.com` means bucket `b`; paths work always.
     pub domain: Option<String>,
-    /// Which signatures of version 2 are taken.
-    pub signature_v2: SignatureV2,
     /// Open connections, at most.
     pub connections_max: u32,
     /// How long requests under way may take to end after the signal to stop.
@@ -75,24 +73,11 @@ pub struct Settings {
     pub form_bytes_max: u64,
 }
 
-/// Signatures of version 2 are HMAC-SHA1 over less of the request than version 4 covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SignatureV2 {
-    /// None, but in HTML forms.
-    Refused,
-    /// In presigned addresses, which expire: `s3cmd signurl` and older versions of aws cli can make no others.
-    #[default]
-    Presigned,
-    /// In headers too, for old clients.
-    Everywhere,
-}
-
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             region: "us-east-1".to_owned(),
             domain: None,
-            signature_v2: SignatureV2::Presigned,
             connections_max: 1024,
             grace: Duration::from_secs(10),
             form_bytes_max: 32 << 20,

@@ -24,7 +24,6 @@ use s3s::dto::CORSConfiguration;
 use s3s::service::S3Service;
 use s3s::{S3Error, S3Result, StdError, s3_error};
 
-use crate::SignatureV2;
 use crate::checksum::Declared;
 use crate::chunked::{Mode, Rechunked};
 use crate::error::from_object;
@@ -193,7 +192,7 @@ async fn prepare(
     let (mut parts, body) = request.into_parts();
     refuse_unsupported(&parts.headers, &parts.uri)?;
     let now = i64::try_from(gateway.env.clock.wall().unix_ms / 1000).unwrap_or(i64::MAX);
-    if check_version_2(&parts.headers, &parts.uri, gateway.settings.signature_v2, now)? {
+    if check_version_2(&parts.headers, &parts.uri, now)? {
         close_bucket_path(&mut parts.uri);
     }
     check_expiry(&parts.uri)?;
@@ -283,51 +282,25 @@ fn refuse_unsupported(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     Ok(())
 }
 
-/// Signatures of version 2 are taken only if the operator says so, and only with a date that s3s does not look at.
+/// Signatures of version 2 cover less of a request than those of version 4, so they are taken only in addresses that expire, which
+/// `s3cmd signurl` and older versions of aws cli can sign in no other way, and in HTML forms.
 ///
-/// Returns whether there is one.
-fn check_version_2(headers: &HeaderMap, uri: &Uri, taken: SignatureV2, now: i64) -> S3Result<bool> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let in_header = text("authorization").is_some_and(|value| value.starts_with("AWS "));
-    let in_query = query(uri).any(|(name, _)| name == "Signature");
-    if !in_header && !in_query {
-        return Ok(false);
-    }
-    let taken = match taken {
-        SignatureV2::Refused => false,
-        SignatureV2::Presigned => !in_header,
-        SignatureV2::Everywhere => true,
-    };
-    if !taken {
+/// Returns whether an address is signed so.
+fn check_version_2(headers: &HeaderMap, uri: &Uri, now: i64) -> S3Result<bool> {
+    if headers.get(header::AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS ")) {
         return Err(s3_error!(
             InvalidRequest,
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
         ));
     }
-    if !in_header {
-        let expires = query(uri).find(|(name, _)| *name == "Expires").and_then(|(_, at)| at.parse::<i64>().ok());
-        let good = expires.is_some_and(|at| (1..=EXPIRY_SECONDS_MAX).contains(&at.saturating_sub(now)));
-        return if good {
-            Ok(true)
-        } else {
-            Err(s3_error!(AccessDenied, "Request has expired, or is good for more than a week"))
-        };
+    if !query(uri).any(|(name, _)| name == "Signature") {
+        return Ok(false);
     }
-    let parse = |text: &str| time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc2822).ok();
-    let date = match text("x-amz-date") {
-        Some(date) => parse(date),
-        None => text("date").and_then(parse),
-    };
-    let Some(date) = date.filter(|date| date.unix_timestamp() >= 0) else {
-        return Err(s3_error!(AccessDenied, "AWS authentication requires a valid Date or x-amz-date header"));
-    };
-    if (date.unix_timestamp() - now).abs() > SKEW_SECONDS_MAX {
-        return Err(s3_error!(
-            RequestTimeTooSkewed,
-            "The difference between the request time and the server's time is too large"
-        ));
+    let expires = query(uri).find(|(name, _)| *name == "Expires").and_then(|(_, at)| at.parse::<i64>().ok());
+    if expires.is_some_and(|at| (1..=EXPIRY_SECONDS_MAX).contains(&at.saturating_sub(now))) {
+        return Ok(true);
     }
-    Ok(true)
+    Err(s3_error!(AccessDenied, "Request has expired, or is good for more than a week"))
 }
 
 /// Makes `/bucket` the `/bucket/` that signers of version 2 take it for.
@@ -568,7 +541,6 @@ impl http_body::Body for Observed {
 }
 
 const EXPIRY_SECONDS_MAX: i64 = 7 * 24 * 60 * 60;
-const SKEW_SECONDS_MAX: i64 = 15 * 60;
 const DRAIN_BYTES_MAX: u64 = 4 << 20;
 const DRAIN_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -601,27 +573,21 @@ mod tests {
     }
 
     #[test]
-    fn version_2_is_taken_where_the_operator_says_so() {
-        let signed: HeaderMap = [
-            (header::AUTHORIZATION, HeaderValue::from_static("AWS key:signature")),
-            (header::DATE, HeaderValue::from_static("Thu, 01 Jan 1970 01:00:00 GMT")),
-        ]
-        .into_iter()
-        .collect();
-        let code = |result: S3Result<bool>| result.map_err(|error| error.code().as_str().to_owned());
-        let header = |taken, now| code(check_version_2(&signed, &uri("/b"), taken, now));
-        assert_eq!(header(SignatureV2::Presigned, 3600), Err("InvalidRequest".to_owned()));
-        assert_eq!(header(SignatureV2::Everywhere, 3600), Ok(true));
-        assert_eq!(header(SignatureV2::Everywhere, 3600 + 901), Err("RequestTimeTooSkewed".to_owned()));
+    fn version_2_is_taken_in_addresses_that_expire_and_not_in_headers() {
+        let code = |headers: &HeaderMap, path: &str, now| {
+            check_version_2(headers, &uri(path), now).map_err(|error| error.code().as_str().to_owned())
+        };
+        let signed: HeaderMap =
+            [(header::AUTHORIZATION, HeaderValue::from_static("AWS key:signature"))].into_iter().collect();
+        assert_eq!(code(&signed, "/b", 3600), Err("InvalidRequest".to_owned()));
         let query = |expires: &str, now| {
-            let uri = uri(&format!("/b/k?AWSAccessKeyId=a&Signature=b&Expires={expires}"));
-            code(check_version_2(&HeaderMap::new(), &uri, SignatureV2::Presigned, now))
+            code(&HeaderMap::new(), &format!("/b/k?AWSAccessKeyId=a&Signature=b&Expires={expires}"), now)
         };
         assert_eq!(query("3601", 3600), Ok(true));
         for (expires, now) in [("3600", 3600), ("604801", 0), ("x", 0)] {
             assert_eq!(query(expires, now), Err("AccessDenied".to_owned()), "{expires}");
         }
-        assert_eq!(code(check_version_2(&HeaderMap::new(), &uri("/b"), SignatureV2::Refused, 0)), Ok(false));
+        assert_eq!(code(&HeaderMap::new(), "/b", 0), Ok(false));
     }
 
     #[test]
