@@ -6,6 +6,7 @@
 //!    encryption that is not there, preflights (docs/decisions says why we stay on that version).
 //! 3. The observer is told of each request exactly once, when its response has gone or was given up.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -191,13 +192,14 @@ async fn prepare(
 ) -> S3Result<Request<s3s::Body>> {
     let (mut parts, body) = request.into_parts();
     refuse_unsupported(&parts.headers, &parts.uri)?;
+    check_signed(&parts.headers, &parts.uri)?;
     let now = i64::try_from(gateway.env.clock.wall().unix_ms / 1000).unwrap_or(i64::MAX);
     if check_version_2(&parts.headers, &parts.uri, now)? {
         close_bucket_path(&mut parts.uri);
     }
     check_expiry(&parts.uri)?;
     let many = parts.headers.get(header::RANGE).is_some_and(|value| !range::is_single(value.as_bytes()));
-    if many && !is_signed(&parts.headers, &parts.uri, "range") {
+    if many && signed_headers(&parts.headers, &parts.uri).is_none_or(|signed| !signed.contains("range")) {
         // A range that is none, or several, may be ignored (RFC 9110 section 14.2). A signed one must stay.
         parts.headers.remove(header::RANGE);
     }
@@ -240,7 +242,7 @@ fn is_document(method: &Method, uri: &Uri) -> bool {
         Method::POST => &["delete"],
         _ => &[],
     };
-    query(uri).any(|(name, _)| by_method.contains(&name))
+    query(uri).any(|(name, _)| by_method.contains(&&*name))
 }
 
 /// A document's body with the checksums that its request declares, which s3s does not look at.
@@ -276,7 +278,7 @@ fn refuse_unsupported(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     // s3s would take these for plain reads and writes.
     let unknown =
         ["renameObject", "append", "metadataConfiguration", "metadataInventoryTable", "metadataJournalTable", "abac"];
-    if let Some((name, _)) = query(uri).find(|(name, _)| unknown.contains(name)) {
+    if let Some((name, _)) = query(uri).find(|(name, _)| unknown.contains(&&**name)) {
         return Err(s3_error!(NotImplemented, "A request with ?{name} is not supported"));
     }
     Ok(())
@@ -331,21 +333,46 @@ fn check_expiry(uri: &Uri) -> S3Result<()> {
     Err(s3_error!(AccessDenied, "X-Amz-Expires must be between 1 and 604800 seconds, not {seconds:?}"))
 }
 
-fn is_signed(headers: &HeaderMap, uri: &Uri, name: &str) -> bool {
-    let names = |list: &str| list.split(';').any(|signed| signed.eq_ignore_ascii_case(name));
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let in_header = authorization
-        .split_once("SignedHeaders=")
-        .is_some_and(|(_, rest)| names(rest.split(',').next().unwrap_or_default()));
-    let in_query = query(uri)
-        .any(|(key, list)| key == "X-Amz-SignedHeaders" && names(&list.replace("%3B", ";").replace("%3b", ";")));
-    in_header || in_query
+/// A signature of version 4 must cover the host and every header of Amazon's: what it does not cover says who has the address, or who
+/// passes the request on, not who signed it. The body's hash alone may be left out: it allows nothing, and is signed otherwise.
+fn check_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    let Some(signed) = signed_headers(headers, uri) else { return Ok(()) };
+    let must_be = |name: &&str| *name == "host" || (name.starts_with("x-amz-") && *name != "x-amz-content-sha256");
+    let names = headers.keys().map(HeaderName::as_str).filter(must_be);
+    let unsigned: Vec<&str> = names.filter(|name| !signed.contains(name)).collect();
+    if unsigned.is_empty() {
+        return Ok(());
+    }
+    let unsigned = unsigned.join(", ");
+    Err(s3_error!(AccessDenied, "There were headers present in the request which were not signed: {unsigned}"))
 }
 
-/// The raw pairs of a query.
-fn query(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
-    let pairs = uri.query().unwrap_or_default().split('&');
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+/// The names of the headers that a signature of version 4 covers; `None` without one. They are read as s3s reads them: that of an
+/// address counts before that of a header, and names in capitals cover nothing.
+fn signed_headers(headers: &HeaderMap, uri: &Uri) -> Option<SignedHeaders> {
+    if let Some((_, list)) = query(uri).find(|(name, _)| name == "X-Amz-SignedHeaders") {
+        return Some(SignedHeaders(list.into_owned()));
+    }
+    let authorization = std::str::from_utf8(headers.get(header::AUTHORIZATION)?.as_bytes()).ok()?;
+    // Whatever stands in front of the last one is not compared by s3s.
+    let (_, rest) = authorization.rsplit_once("SignedHeaders=")?;
+    rest.split(',').next().map(|list| SignedHeaders(list.to_owned()))
+}
+
+/// Names that are separated by semicolons.
+struct SignedHeaders(String);
+
+impl SignedHeaders {
+    fn contains(&self, name: &str) -> bool {
+        self.0.split(';').any(|signed| signed == name)
+    }
+}
+
+/// The pairs of a query, decoded: s3s, which checks its signature, takes `%73ignature` for `signature` too.
+fn query(uri: &Uri) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    let decoded = |text| percent_encoding::percent_decode_str(text).decode_utf8_lossy();
+    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.map(move |(name, value)| (decoded(name), decoded(value)))
 }
 
 fn refusal(error: S3Error) -> Response<s3s::Body> {
@@ -563,13 +590,36 @@ mod tests {
     }
 
     #[test]
-    fn signed_headers_are_found_in_header_and_query() {
-        let authorization = "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host;range;x-amz-date, Signature=00";
-        let headers: HeaderMap =
-            [(header::AUTHORIZATION, HeaderValue::from_static(authorization))].into_iter().collect();
-        assert!(is_signed(&headers, &uri("/"), "range") && !is_signed(&headers, &uri("/"), "if-match"));
-        assert!(is_signed(&HeaderMap::new(), &uri("/?X-Amz-SignedHeaders=host%3Brange"), "range"));
-        assert!(!is_signed(&HeaderMap::new(), &uri("/?X-Amz-SignedHeaders=host"), "range"));
+    fn a_signature_covers_the_host_and_amazons_headers() {
+        let code = |authorization: &str, path: &str, header: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+            headers.insert(HeaderName::from_static(header), HeaderValue::from_static("1"));
+            if !authorization.is_empty() {
+                headers
+                    .insert(header::AUTHORIZATION, HeaderValue::from_bytes(authorization.as_bytes()).expect("visible"));
+            }
+            check_signed(&headers, &uri(path)).map_err(|error| error.code().as_str().to_owned())
+        };
+        let denied = Err("AccessDenied".to_owned());
+        let signed = |names: &str| format!("AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders={names}, Signature=00");
+        assert_eq!(code(&signed("host;x-amz-acl"), "/", "x-amz-acl"), Ok(()));
+        assert_eq!(code(&signed("host;x-amz-aclx"), "/", "x-amz-acl"), denied);
+        for unsigned in ["x-amz-content-sha256", "x-amzn-trace-id", "range"] {
+            assert_eq!(code(&signed("host"), "/", unsigned), Ok(()), "{unsigned}");
+        }
+        assert_eq!(code(&signed("x-amz-acl"), "/", "x-amz-acl"), denied, "the host names a bucket");
+        assert_eq!(code("", "/", "x-amz-acl"), Ok(()), "who does not sign is nobody");
+        // What s3s would not look up, or not compare.
+        for names in ["host;X-Amz-Acl", "host;\u{e9}"] {
+            assert_eq!(code(&signed(names), "/", "x-amz-acl"), denied, "{names}");
+        }
+        let algorithm = signed("host").replace("AWS4-HMAC-SHA256", "SignedHeaders=host;x-amz-acl,");
+        assert_eq!(code(&algorithm, "/", "x-amz-acl"), denied);
+        assert_eq!(code("", "/?X-Amz-SignedHeaders=host%3Bx-amz-acl", "x-amz-acl"), Ok(()));
+        for path in ["/?X-Amz-SignedHeaders=host", "/?X-Amz-SignedHeader%73=host"] {
+            assert_eq!(code(&signed("host;x-amz-acl"), path, "x-amz-acl"), denied, "{path}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use claystone_meta::{BucketRecord, Precondition};
 use claystone_object::{Attributes, Put, Written};
+use http::HeaderName;
 use s3s::dto::{ChecksumType, ETag, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::stream::ByteStream;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -74,8 +75,9 @@ impl Gateway {
         {
             return Err(s3_error!(NotImplemented, "Server-side encryption is not supported"));
         }
-        // What a form says in its fields another request says in its headers.
-        for name in ["x-amz-acl", "x-amz-tagging", "content-md5"] {
+        // What a form says in its fields another request says in its headers, which nobody signed here.
+        let of_others = |name: &&HeaderName| name.as_str().starts_with("x-amz-") || **name == "content-md5";
+        for name in call.headers.keys().filter(of_others).cloned().collect::<Vec<_>>() {
             call.headers.remove(name);
         }
         let bucket = self.bucket_for(&call, &input.bucket, gateway::PUT_OBJECT, Target::Key(&input.key)).await?;

@@ -218,3 +218,19 @@ async fn the_observer_is_told_of_each_request_once() {
     assert_eq!(seen[..2], [("PutObject", 200, 5, 0), ("GetObject", 200, 0, 5)]);
     assert_eq!((seen.len(), seen[2].0, seen[2].1), (3, "Invalid", 400));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_of_amazons_that_nobody_signed_are_refused() {
+    let server = Server::start().await;
+    let signed = |names| format!("AWS4-HMAC-SHA256 Credential=k/20300101/r/s3/aws4_request, SignedHeaders={names}, Signature=0");
+    let by_header = [("authorization", &*signed("host;x-amz-date")), ("x-amz-date", "20300101T000000Z")];
+    let by_header = [&by_header[..], &[("x-amz-acl", "public-read")]].concat();
+    let presigned = "/bkt/k?X-Amz-SignedHeaders=host&X-Amz-Signature=0&X-Amz-Expires=60";
+    for (uri, headers) in [("/bkt/k", &by_header[..]), (presigned, &[("x-amz-meta-colour", "red")])] {
+        let answer = server.put(uri, headers, b"x").await;
+        let document = text(&answer);
+        assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{uri}: {document}");
+        let words = "There were headers present in the request which were not signed: x-amz-";
+        assert!(document.contains("<Code>AccessDenied</Code>") && document.contains(words), "{uri}: {document}");
+    }
+}
