@@ -175,7 +175,7 @@ impl Gateway {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(s3_error!(NotImplemented, "Copying from access points is not supported"));
         };
-        let version = version_ref(version_id.as_deref());
+        let version = version_ref(version_id.as_deref())?;
         let action = match version {
             VersionRef::Current => gateway::GET_OBJECT,
             VersionRef::Named(_) => gateway::GET_OBJECT_VERSION,

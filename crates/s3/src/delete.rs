@@ -133,7 +133,7 @@ impl Gateway {
         if deletion.key.len() > KEY_BYTES_MAX {
             return Err(s3_error!(KeyTooLongError, "Your key is too long"));
         }
-        let version = version_ref(deletion.version.as_deref());
+        let version = version_ref(deletion.version.as_deref())?;
         let locks = named && lock::is_enabled(bucket);
         if locks || deletion.bytes.is_some() || deletion.modified.is_some() {
             self.check_removal(call, bucket, &deletion, &version, locks).await?;

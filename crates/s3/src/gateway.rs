@@ -361,10 +361,14 @@ pub(crate) fn check_unlisted(asked: &Asked) -> S3Result<()> {
 }
 
 /// The version a request means.
-pub(crate) fn version_ref(id: Option<&str>) -> VersionRef {
+///
+/// # Errors
+/// `InvalidArgument` for a name that is empty: who meant a version must not get the current one.
+pub(crate) fn version_ref(id: Option<&str>) -> S3Result<VersionRef> {
     match id {
-        None | Some("") => VersionRef::Current,
-        Some(name) => VersionRef::Named(VersionName(name.to_owned())),
+        None => Ok(VersionRef::Current),
+        Some("") => Err(s3_error!(InvalidArgument, "Version id cannot be the empty string")),
+        Some(name) => Ok(VersionRef::Named(VersionName(name.to_owned()))),
     }
 }
 

@@ -180,7 +180,7 @@ impl Gateway {
         request: S3Request<PutObjectRetentionInput>,
     ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) =
             self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_RETENTION).await?;
         check_enabled(&bucket)?;
@@ -216,7 +216,7 @@ impl Gateway {
         request: S3Request<GetObjectRetentionInput>,
     ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) =
             self.object(&call, &input.bucket, &input.key, &version, gateway::GET_OBJECT_RETENTION).await?;
         check_enabled(&bucket)?;
@@ -233,7 +233,7 @@ impl Gateway {
         request: S3Request<PutObjectLegalHoldInput>,
     ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) =
             self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_LEGAL_HOLD).await?;
         check_enabled(&bucket)?;
@@ -251,7 +251,7 @@ impl Gateway {
         request: S3Request<GetObjectLegalHoldInput>,
     ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) =
             self.object(&call, &input.bucket, &input.key, &version, gateway::GET_OBJECT_LEGAL_HOLD).await?;
         check_enabled(&bucket)?;

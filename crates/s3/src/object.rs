@@ -18,7 +18,7 @@ impl Gateway {
         request: S3Request<GetObjectTaggingInput>,
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) =
             self.object(&call, &input.bucket, &input.key, &version, gateway::GET_OBJECT_TAGGING).await?;
         Ok(S3Response::new(GetObjectTaggingOutput {
@@ -32,7 +32,7 @@ impl Gateway {
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) =
             self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_TAGGING).await?;
         let mut attributes = object.attributes.clone();
@@ -47,7 +47,7 @@ impl Gateway {
         request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) =
             self.object(&call, &input.bucket, &input.key, &version, gateway::DELETE_OBJECT_TAGGING).await?;
         let mut attributes = object.attributes.clone();
@@ -62,7 +62,7 @@ impl Gateway {
         request: S3Request<GetObjectAclInput>,
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) = self.object(&call, &input.bucket, &input.key, &version, gateway::GET_OBJECT_ACL).await?;
         let acl = match documents::ownership(&bucket) {
             Ownership::BucketOwnerEnforced => Acl::private(&bucket.owner),
@@ -77,7 +77,7 @@ impl Gateway {
         request: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let (bucket, object) = self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_ACL).await?;
         let mut asked = call.asked_acl();
         asked.document = input.access_control_policy;

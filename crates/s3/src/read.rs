@@ -174,7 +174,7 @@ impl Gateway {
     }
 
     async fn answer(&self, call: &Call, ask: Ask) -> S3Result<Answer> {
-        let version = version_ref(ask.version.as_deref());
+        let version = version_ref(ask.version.as_deref())?;
         let action = if ask.version.is_some() { gateway::GET_OBJECT_VERSION } else { gateway::GET_OBJECT };
         let (bucket, object) = self.object(call, &ask.bucket, &ask.key, &version, action).await?;
         match ask.conditions.check(&object.record.etag, object.record.created) {
@@ -203,7 +203,7 @@ impl Gateway {
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref());
+        let version = version_ref(input.version_id.as_deref())?;
         let action = if input.version_id.is_some() { gateway::GET_OBJECT_VERSION } else { gateway::GET_OBJECT };
         let (bucket, object) = self.object(&call, &input.bucket, &input.key, &version, action).await?;
         let names: Vec<String> = input

@@ -222,7 +222,8 @@ async fn the_observer_is_told_of_each_request_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn headers_of_amazons_that_nobody_signed_are_refused() {
     let server = Server::start().await;
-    let signed = |names| format!("AWS4-HMAC-SHA256 Credential=k/20300101/r/s3/aws4_request, SignedHeaders={names}, Signature=0");
+    let signed =
+        |names| format!("AWS4-HMAC-SHA256 Credential=k/20300101/r/s3/aws4_request, SignedHeaders={names}, Signature=0");
     let by_header = [("authorization", &*signed("host;x-amz-date")), ("x-amz-date", "20300101T000000Z")];
     let by_header = [&by_header[..], &[("x-amz-acl", "public-read")]].concat();
     let presigned = "/bkt/k?X-Amz-SignedHeaders=host&X-Amz-Signature=0&X-Amz-Expires=60";
@@ -233,4 +234,28 @@ async fn headers_of_amazons_that_nobody_signed_are_refused() {
         let words = "There were headers present in the request which were not signed: x-amz-";
         assert!(document.contains("<Code>AccessDenied</Code>") && document.contains(words), "{uri}: {document}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_without_a_name_is_none() {
+    let server = Server::start().await;
+    let versions = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    assert_eq!(server.put("/bkt?versioning", &[], versions.as_bytes()).await.status(), StatusCode::OK);
+    server.put("/bkt/k", &[], b"first").await;
+    server.put("/bkt/k", &[], b"second").await;
+    let document = "<Delete><Object><Key>k</Key><VersionId></VersionId></Object></Delete>";
+    for (method, uri, headers, body) in [
+        (Method::DELETE, "/bkt/k?versionId=", &[][..], ""),
+        (Method::DELETE, "/bkt/k?versionId", &[], ""),
+        (Method::GET, "/bkt/k?versionId=", &[], ""),
+        (Method::GET, "/bkt/k?tagging&versionId=", &[], ""),
+        (Method::PUT, "/bkt/l", &[("x-amz-copy-source", "/bkt/k?versionId=")], ""),
+        (Method::POST, "/bkt?delete", &[], document),
+    ] {
+        let answer = server.send(method.clone(), uri, headers, body.into()).await;
+        assert!(text(&answer).contains("<Code>InvalidArgument</Code>"), "{method} {uri}: {}", text(&answer));
+        assert_eq!(answer.status().is_success(), body == document, "{method} {uri}");
+    }
+    let list = text(&server.get("/bkt?versions").await);
+    assert_eq!((list.matches("<Version>").count(), list.matches("<DeleteMarker>").count()), (2, 0), "{list}");
 }
