@@ -24,9 +24,9 @@ pub(crate) fn resolve(range: &Range, object_bytes: u64) -> Result<ByteRange, S3E
     Ok(ByteRange { offset: range.start, bytes: range.end - range.start })
 }
 
-/// The value of Content-Range.
-pub(crate) fn content_range(range: ByteRange, object_bytes: u64) -> String {
-    format!("bytes {}-{}/{object_bytes}", range.offset, range.end() - 1)
+/// The value of Content-Range; it has no words for the range of an empty part.
+pub(crate) fn content_range(range: ByteRange, object_bytes: u64) -> Option<String> {
+    (range.bytes > 0).then(|| format!("bytes {}-{}/{object_bytes}", range.offset, range.end() - 1))
 }
 
 /// The bytes that `x-amz-copy-source-range` means: `bytes=FIRST-LAST`, both within the source.
@@ -67,7 +67,10 @@ mod tests {
         assert_eq!(range("bytes=4-", 10), Some((4, 6)));
         assert_eq!(range("bytes=-3", 10), Some((7, 3)));
         assert_eq!(range("bytes=-30", 10), Some((0, 10)));
-        assert_eq!(content_range(ByteRange { offset: 7, bytes: 3 }, 10), "bytes 7-9/10");
+        assert_eq!(content_range(ByteRange { offset: 7, bytes: 3 }, 10), Some("bytes 7-9/10".to_owned()));
+        for offset in [0, 10] {
+            assert_eq!(content_range(ByteRange { offset, bytes: 0 }, 10), None);
+        }
     }
 
     #[test]

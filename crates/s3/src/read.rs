@@ -116,7 +116,7 @@ macro_rules! output {
             content_encoding: answer.header("content-encoding"),
             content_language: answer.header("content-language"),
             content_length: i64::try_from(answer.bytes()).ok(),
-            content_range: answer.range.map(|range| range::content_range(range, object.record.bytes)),
+            content_range: answer.range.and_then(|range| range::content_range(range, object.record.bytes)),
             content_type: Some(answer.header("content-type").unwrap_or_else(|| DEFAULT_TYPE.to_owned())),
             e_tag: Some(ETag::Strong(object.record.etag.clone())),
             expires: answer.header("expires").and_then(|date| Timestamp::parse(TimestampFormat::HttpDate, &date).ok()),
@@ -258,7 +258,7 @@ impl Answer {
             if checksums {
                 self.checksum = to_checksum(&part.checksums, attributes.checksum_type.as_deref());
             }
-            self.range = (part.bytes > 0).then_some(ByteRange { offset, bytes: part.bytes });
+            self.range = Some(ByteRange { offset, bytes: part.bytes });
             self.parts = i32::try_from(attributes.parts.len()).ok();
             return Ok(());
         }

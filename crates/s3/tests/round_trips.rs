@@ -259,3 +259,66 @@ async fn a_version_without_a_name_is_none() {
     let list = text(&server.get("/bkt?versions").await);
     assert_eq!((list.matches("<Version>").count(), list.matches("<DeleteMarker>").count()), (2, 0), "{list}");
 }
+
+/// What lies between two texts.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let rest = text.split_once(from).unwrap_or_else(|| panic!("{from} in {text}")).1;
+    rest.split_once(to).unwrap_or_else(|| panic!("{to} in {text}")).0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_parts_are_parts() {
+    let server = Server::start().await;
+    server.put("/bkt/empty", &[], b"").await;
+    let long: Vec<u8> = (0..5u32 << 20).map(|i| (i % 251) as u8).collect();
+    for parts in [&[&long[..], b""][..], &[b""]] {
+        let whole = parts.concat();
+        for (algorithm, kind) in [("CRC64NVME", "FULL_OBJECT"), ("SHA256", "COMPOSITE")] {
+            let headers = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)];
+            let begun = text(&server.send(Method::POST, "/bkt/k?uploads", &headers, vec![]).await);
+            let upload = between(&begun, "<UploadId>", "</UploadId>").to_owned();
+            let mut document = String::from("<CompleteMultipartUpload>");
+            for (at, part) in parts.iter().enumerate() {
+                let uri = format!("/bkt/k?partNumber={}&uploadId={upload}", at + 1);
+                // An empty part comes from a client, and from a copy.
+                let mut put = server.put(&uri, &[], part).await;
+                if part.is_empty() {
+                    assert_eq!(put.status(), StatusCode::OK, "{}", text(&put));
+                    let copy = server.put(&uri, &[("x-amz-copy-source", "/bkt/empty")], b"").await;
+                    let etag = between(&text(&copy), "<ETag>", "</ETag>").replace("&quot;", "\"");
+                    assert_eq!(put.headers()["etag"], etag, "an empty copy is what an empty part is");
+                    put.headers_mut().insert("etag", etag.parse().expect("visible"));
+                }
+                let etag = put.headers()["etag"].to_str().expect("text");
+                document += &format!("<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag></Part>", at + 1);
+            }
+            document += "</CompleteMultipartUpload>";
+            let uri = format!("/bkt/k?uploadId={upload}");
+            let listed = text(&server.get(&uri).await);
+            assert!(listed.contains("<Size>0</Size>"), "{listed}");
+            let done = server.send(Method::POST, &uri, &[], document.into()).await;
+            assert!(text(&done).contains("<ETag>"), "{}", text(&done));
+            assert!(*server.get("/bkt/k").await.body() == whole, "other bytes came back");
+            let asked = [("x-amz-object-attributes", "ObjectParts,ObjectSize,Checksum")];
+            let shown = text(&server.send(Method::GET, "/bkt/k?attributes", &asked, vec![]).await);
+            assert!(shown.contains("<Size>0</Size>"), "{shown}");
+            assert!(shown.contains(&format!("<ObjectSize>{}</ObjectSize>", whole.len())), "{shown}");
+            for method in [Method::GET, Method::HEAD] {
+                for (at, part) in parts.iter().enumerate() {
+                    let uri = format!("/bkt/k?partNumber={}", at + 1);
+                    let got = server.send(method.clone(), &uri, &[], vec![]).await;
+                    assert!(got.status().is_success(), "{method} {uri}: {}", got.status());
+                    assert_eq!(got.headers()["content-length"], part.len().to_string(), "{method} {uri}");
+                    assert_eq!(got.headers().contains_key("content-range"), !part.is_empty(), "{method} {uri}");
+                    assert_eq!(got.headers()["x-amz-mp-parts-count"], parts.len().to_string(), "{method} {uri}");
+                    assert!(method == Method::HEAD || *got.body() == **part, "other bytes came back");
+                }
+            }
+            if let Some(last) = whole.len().checked_sub(1) {
+                let range = format!("bytes={last}-{}", last + 9);
+                let tail = server.send(Method::GET, "/bkt/k", &[("range", &*range)], vec![]).await;
+                assert_eq!(*tail.body(), whole[last..]);
+            }
+        }
+    }
+}
