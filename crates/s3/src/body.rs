@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. An incoming body ends well only when exactly the declared number of bytes came and the stream below it, which
 //!    checks signatures and reads trailers, has ended well too; the last bytes are held back until then.
-//! 2. A client that sends nothing for [`IDLE`] is given up.
+//! 2. A client that sends nothing for [`IDLE`] while more of a body is wanted is given up, whoever reads the body.
 //! 3. Nothing is copied and nothing is held beyond one piece.
 
 use std::pin::Pin;
@@ -16,20 +16,69 @@ use claystone_env::Clock;
 use claystone_object::{Body, BodyError};
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
+use http_body::{Body as _, Frame, SizeHint};
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3Error, StdError, s3_error};
 
-use crate::error::{Refusal, from_body};
+use crate::error::from_body;
+use crate::observer::Trace;
+
+/// A request's body that breaks off, and has the request refused, when nothing of it comes for long.
+pub(crate) fn awaited(body: s3s::Body, clock: Arc<dyn Clock>, trace: Arc<Trace>) -> s3s::Body {
+    if body.is_end_stream() {
+        return body;
+    }
+    s3s::Body::http_body_unsync(Awaited { body, sleep: clock.sleep(IDLE), progress: false, clock, trace })
+}
+
+struct Awaited {
+    body: s3s::Body,
+    sleep: BoxFuture<'static, ()>,
+    /// Something came since `sleep` began.
+    progress: bool,
+    clock: Arc<dyn Clock>,
+    trace: Arc<Trace>,
+}
+
+impl http_body::Body for Awaited {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let this = &mut *self;
+        loop {
+            if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+                this.progress = true;
+                return Poll::Ready(frame);
+            }
+            ready!(this.sleep.as_mut().poll(cx));
+            this.sleep = this.clock.sleep(IDLE);
+            if !std::mem::take(&mut this.progress) {
+                this.body = s3s::Body::empty();
+                let seconds = IDLE.as_secs();
+                this.trace.refuse(s3_error!(RequestTimeout, "No bytes of the body came for {seconds} seconds"));
+                return Poll::Ready(Some(Err("the client stopped sending".into())));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&self.body)
+    }
+}
 
 /// A body from the client of `declared` bytes.
-pub(crate) fn incoming(blob: Option<StreamingBlob>, declared: u64, clock: Arc<dyn Clock>) -> Body {
+pub(crate) fn incoming(blob: Option<StreamingBlob>, declared: u64) -> Body {
     let inner: Source = match blob {
         Some(blob) => Box::pin(blob),
         None => Box::pin(futures::stream::empty()),
     };
-    Incoming { inner: Some(inner), held: None, got: 0, declared, sleep: clock.sleep(IDLE), progress: false, clock }
-        .boxed()
+    Incoming { inner: Some(inner), held: None, got: 0, declared }.boxed()
 }
 
 type Source = Pin<Box<dyn Stream<Item = Result<Bytes, StdError>> + Send + Sync>>;
@@ -41,9 +90,6 @@ struct Incoming {
     held: Option<Bytes>,
     got: u64,
     declared: u64,
-    sleep: BoxFuture<'static, ()>,
-    progress: bool,
-    clock: Arc<dyn Clock>,
 }
 
 impl Stream for Incoming {
@@ -53,21 +99,7 @@ impl Stream for Incoming {
         let this = &mut *self;
         loop {
             let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
-            let item = match inner.as_mut().poll_next(cx) {
-                Poll::Ready(item) => item,
-                Poll::Pending => {
-                    ready!(this.sleep.as_mut().poll(cx));
-                    this.sleep = this.clock.sleep(IDLE);
-                    if std::mem::take(&mut this.progress) {
-                        continue;
-                    }
-                    this.inner = None;
-                    let stalled = s3_error!(RequestTimeout, "No bytes of the body came for {} seconds", IDLE.as_secs());
-                    return Poll::Ready(Some(Err(Refusal(stalled).into())));
-                }
-            };
-            this.progress = true;
-            match item {
+            match ready!(inner.as_mut().poll_next(cx)) {
                 Some(Ok(bytes)) if bytes.is_empty() => {}
                 Some(Ok(bytes)) => {
                     this.got += bytes.len() as u64;
@@ -169,9 +201,11 @@ mod tests {
     use super::*;
     use claystone_env::{Moment, WallTime};
     use futures::executor::block_on;
+    use http_body_util::BodyExt;
 
-    struct Still;
-    impl Clock for Still {
+    /// Every sleep is over at once.
+    struct Hasty;
+    impl Clock for Hasty {
         fn now(&self) -> Moment {
             Moment::default()
         }
@@ -189,7 +223,7 @@ mod tests {
     }
 
     fn collect(blob: Option<StreamingBlob>, declared: u64) -> Vec<Result<Bytes, BodyError>> {
-        block_on(incoming(blob, declared, Arc::new(Still)).collect())
+        block_on(incoming(blob, declared).collect())
     }
 
     #[test]
@@ -217,8 +251,17 @@ mod tests {
 
     #[test]
     fn a_silent_client_is_given_up() {
-        let silent = StreamingBlob::wrap(futures::stream::pending::<Result<Bytes, std::io::Error>>());
-        let last = collect(Some(silent), 5).pop().expect("an item").expect_err("a stall");
-        assert_eq!(from_body(last).code(), &s3s::S3ErrorCode::RequestTimeout);
+        let items = ["ab", "cd"].map(|text| Ok::<_, StdError>(Frame::data(Bytes::from(text))));
+        let silent = futures::stream::iter(items).chain(futures::stream::pending());
+        let body = s3s::Body::http_body_unsync(http_body_util::StreamBody::new(silent));
+        let trace = Arc::new(Trace::new("ID".to_owned(), None));
+        let mut body = awaited(body, Arc::new(Hasty), trace.clone());
+        for _ in 0..2 {
+            assert!(block_on(body.frame()).is_some_and(|frame| frame.is_ok()));
+            assert!(trace.refusal().is_none());
+        }
+        assert!(block_on(body.frame()).is_some_and(|frame| frame.is_err()));
+        assert_eq!(trace.refusal().expect("a refusal").code(), &s3s::S3ErrorCode::RequestTimeout);
+        assert!(block_on(body.frame()).is_none());
     }
 }

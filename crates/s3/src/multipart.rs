@@ -106,7 +106,7 @@ impl Gateway {
             upload,
             number,
             bytes,
-            body: incoming(input.body, bytes, self.env.clock.clone()),
+            body: incoming(input.body, bytes),
             digests: declared.algorithms(),
             confirm: Box::new(move |digests| declared.confirm(digests, trailers.as_ref())),
         };

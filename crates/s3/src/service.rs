@@ -25,6 +25,7 @@ use s3s::dto::CORSConfiguration;
 use s3s::service::S3Service;
 use s3s::{S3Error, S3Result, StdError, s3_error};
 
+use crate::body::awaited;
 use crate::checksum::Declared;
 use crate::chunked::{Mode, Rechunked};
 use crate::error::from_object;
@@ -191,6 +192,7 @@ async fn prepare(
     form: bool,
 ) -> S3Result<Request<s3s::Body>> {
     let (mut parts, body) = request.into_parts();
+    let body = awaited(body, gateway.env.clock.clone(), trace.clone());
     refuse_unsupported(&parts.headers, &parts.uri)?;
     check_signed(&parts.headers, &parts.uri)?;
     let now = i64::try_from(gateway.env.clock.wall().unix_ms / 1000).unwrap_or(i64::MAX);

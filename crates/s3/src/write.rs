@@ -137,7 +137,7 @@ impl Gateway {
             precondition: writing.precondition,
             attributes,
             bytes: writing.bytes,
-            body: incoming(writing.body, writing.bytes, self.env.clock.clone()),
+            body: incoming(writing.body, writing.bytes),
             digests,
             confirm: Box::new(move |digests| declared.confirm(digests, trailers.as_ref())),
             bucket: writing.bucket.name.clone(),

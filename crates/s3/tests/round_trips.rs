@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use claystone_chunk::{ChunkStore, DiskId, NodeId};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, Options, format};
-use claystone_env::Worker;
+use claystone_env::{Clock, Env, Moment, WallTime, Worker};
 use claystone_host::{HostDirectory, ThreadWorker};
 use claystone_meta::{DiskRecord, DiskRecords, DiskState, SqliteMeta};
 use claystone_object::Objects;
 use claystone_s3::{KeyRing, Observer, S3, Settings};
 use claystone_stripe::{Member, Stores, Stripes};
+use futures::StreamExt;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 
@@ -23,6 +25,21 @@ struct Notes(Seen);
 impl Observer for Notes {
     fn request(&self, operation: &'static str, status: u16, _: Duration, bytes_in: u64, bytes_out: u64) {
         self.0.lock().expect("no test panics with it").push((operation, status, bytes_in, bytes_out));
+    }
+}
+
+/// The host's clock, but every sleep is over at once.
+struct Hasty(Arc<dyn Clock>);
+
+impl Clock for Hasty {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
     }
 }
 
@@ -69,6 +86,8 @@ impl Server {
         objects.set_document("bkt", "policy", Some(policy.into())).await.expect("a bucket");
         let seen = Seen::default();
         let observer = Arc::new(Notes(seen.clone()));
+        // Who waits here waits for clients.
+        let env = Env { clock: Arc::new(Hasty(env.clock.clone())), ..env };
         let s3 = S3::new(env, objects.clone(), Settings::default(), Arc::new(KeyRing::new()), observer);
         Server { s3, objects, seen, _root: root }
     }
@@ -321,4 +340,39 @@ async fn empty_parts_are_parts() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_sending_is_given_up_whatever_it_sends() {
+    let server = Server::start().await;
+    let begun = text(&server.send(Method::POST, "/bkt/k?uploads", &[], vec![]).await);
+    let part = format!("/bkt/k?partNumber=1&uploadId={}", between(&begun, "<UploadId>", "</UploadId>"));
+    let form = ("content-type", "multipart/form-data; boundary=B");
+    let field = |name: &str| format!("--B\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    for (method, uri, headers, beginning) in [
+        (Method::PUT, "/bkt/k", &[][..], "abc".to_owned()),
+        (Method::PUT, &*part, &[], "abc".to_owned()),
+        (Method::PUT, "/bkt/k?tagging", &[], "<Tagging>".to_owned()),
+        (Method::PUT, "/bkt?policy", &[], "{".to_owned()),
+        (Method::POST, "/bkt?delete", &[], "<Delete>".to_owned()),
+        (Method::POST, "/bkt", &[form], field("key")),
+        (Method::POST, "/bkt", &[form], format!("{}k\r\n{}abc", field("key"), field("file"))),
+    ] {
+        let mut request = Request::builder().method(method.clone()).uri(uri).header("host", "localhost");
+        request = request.header("content-length", "1000");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let beginning = futures::stream::iter([Ok::<_, s3s::StdError>(http_body::Frame::data(beginning.into()))]);
+        let body = http_body_util::StreamBody::new(beginning.chain(futures::stream::pending()));
+        let request = request.body(s3s::Body::http_body_unsync(body)).expect("a request");
+        let answering = server.s3.service(None);
+        let answer = tokio::time::timeout(Duration::from_secs(30), answering.answer(request));
+        let answer = answer.await.unwrap_or_else(|_| panic!("{method} {uri} hangs"));
+        let (status, document) = (answer.status(), answer.into_body().collect().await.expect("a body").to_bytes());
+        let document = String::from_utf8_lossy(&document).into_owned();
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{method} {uri}: {document}");
+        assert!(document.contains("<Code>RequestTimeout</Code>"), "{method} {uri}: {document}");
+    }
+    assert_eq!(server.get("/bkt/k").await.status(), StatusCode::NOT_FOUND);
 }
