@@ -376,3 +376,36 @@ async fn a_client_that_stops_sending_is_given_up_whatever_it_sends() {
     }
     assert_eq!(server.get("/bkt/k").await.status(), StatusCode::NOT_FOUND);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_happens_on_the_conditions_of_its_source() {
+    let server = Server::start().await;
+    let put = server.put("/bkt/k", &[], b"bytes").await;
+    let etag = put.headers()["etag"].to_str().expect("text");
+    let begun = text(&server.send(Method::POST, "/bkt/copy?uploads", &[], vec![]).await);
+    let part = format!("/bkt/copy?partNumber=1&uploadId={}", between(&begun, "<UploadId>", "</UploadId>"));
+    let (past, future) = ("Sat, 29 Oct 1994 19:43:31 GMT", "Fri, 29 Oct 2094 19:43:31 GMT");
+    for (conditions, status) in [
+        (&[("if-match", etag)][..], 200),
+        (&[("if-match", "\"00\"")], 412),
+        (&[("if-none-match", etag)], 412),
+        (&[("if-none-match", "\"00\"")], 200),
+        (&[("if-modified-since", past)], 200),
+        (&[("if-modified-since", future)], 412),
+        (&[("if-unmodified-since", past)], 412),
+        (&[("if-unmodified-since", future)], 200),
+        (&[("if-match", etag), ("if-unmodified-since", past)], 200),
+        (&[("if-match", "\"00\""), ("if-unmodified-since", future)], 412),
+        (&[("if-none-match", etag), ("if-modified-since", past)], 412),
+        (&[("if-none-match", "\"00\""), ("if-modified-since", future)], 200),
+    ] {
+        let names: Vec<String> = conditions.iter().map(|(name, _)| format!("x-amz-copy-source-{name}")).collect();
+        let mut headers = vec![("x-amz-copy-source", "/bkt/k")];
+        headers.extend(names.iter().zip(conditions).map(|(name, (_, value))| (name.as_str(), *value)));
+        for uri in ["/bkt/copy", &*part] {
+            let answer = server.put(uri, &headers, b"").await;
+            assert_eq!(answer.status().as_u16(), status, "{uri} {conditions:?}: {}", text(&answer));
+            assert_eq!(text(&answer).contains("<Code>PreconditionFailed</Code>"), status == 412, "{uri}");
+        }
+    }
+}
