@@ -93,6 +93,37 @@ impl Kind {
     }
 }
 
+/// One of s3s's outputs with the fields of a [`s3s::dto::Checksum`] but its type, and nothing else.
+macro_rules! with_checksums {
+    ($output:ident, $checksum:expr) => {
+        $output {
+            checksum_crc32: $checksum.checksum_crc32,
+            checksum_crc32c: $checksum.checksum_crc32c,
+            checksum_crc64nvme: $checksum.checksum_crc64nvme,
+            checksum_sha1: $checksum.checksum_sha1,
+            checksum_sha256: $checksum.checksum_sha256,
+            ..$output::default()
+        }
+    };
+}
+pub(crate) use with_checksums;
+
+/// The values in those fields of one of s3s's inputs.
+macro_rules! checksums_of {
+    ($input:expr) => {
+        [
+            ($crate::checksum::Kind::Crc32, &$input.checksum_crc32),
+            ($crate::checksum::Kind::Crc32c, &$input.checksum_crc32c),
+            ($crate::checksum::Kind::Crc64Nvme, &$input.checksum_crc64nvme),
+            ($crate::checksum::Kind::Sha1, &$input.checksum_sha1),
+            ($crate::checksum::Kind::Sha256, &$input.checksum_sha256),
+        ]
+        .into_iter()
+        .filter_map(|(kind, value)| value.as_ref().map(|value| (kind, value)))
+    };
+}
+pub(crate) use checksums_of;
+
 /// What a request says about the checksums of its body.
 #[derive(Debug, Default)]
 pub(crate) struct Declared {

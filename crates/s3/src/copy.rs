@@ -13,7 +13,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use crate::checksum::{Declared, Kind};
+use crate::checksum::{Declared, Kind, with_checksums};
 use crate::conditions::{self, Outcome, ReadConditions};
 use crate::describe::describe;
 use crate::documents;
@@ -100,14 +100,10 @@ impl Gateway {
         };
         let checksum = to_checksum(&written.checksums, old.checksum_type.as_deref());
         let result = CopyObjectResult {
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
             checksum_type: checksum.checksum_type,
             e_tag: Some(ETag::Strong(written.etag.clone())),
             last_modified: Some(timestamp(written.created)),
+            ..with_checksums!(CopyObjectResult, checksum)
         };
         Ok(S3Response::new(CopyObjectOutput {
             copy_object_result: Some(result),
@@ -156,13 +152,9 @@ impl Gateway {
         let attributes = claystone_object::PartAttributes::decode(&part.attributes).map_err(from_object)?;
         let checksum = to_checksum(&attributes.checksums, None);
         let result = CopyPartResult {
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
             e_tag: Some(ETag::Strong(part.etag)),
             last_modified: Some(timestamp(part.created)),
+            ..with_checksums!(CopyPartResult, checksum)
         };
         Ok(S3Response::new(UploadPartCopyOutput {
             copy_part_result: Some(result),

@@ -20,7 +20,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
 use crate::acl::{self, Acl};
 use crate::body::incoming;
-use crate::checksum::{self, Declared, Kind};
+use crate::checksum::{self, Declared, Kind, checksums_of, with_checksums};
 use crate::conditions::precondition;
 use crate::describe::describe;
 use crate::documents;
@@ -114,13 +114,8 @@ impl Gateway {
         let attributes = PartAttributes::decode(&part.attributes).map_err(from_object)?;
         let checksum = to_checksum(&attributes.checksums, None);
         Ok(S3Response::new(UploadPartOutput {
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
             e_tag: Some(ETag::Strong(part.etag)),
-            ..UploadPartOutput::default()
+            ..with_checksums!(UploadPartOutput, checksum)
         }))
     }
 
@@ -297,20 +292,11 @@ impl Gateway {
             let record = records.get(&part.number).filter(|record| record.etag == part.etag);
             let record = record.ok_or_else(|| invalid_part(part.number))?;
             let attributes = PartAttributes::decode(&record.attributes).map_err(from_object)?;
-            let values = [
-                (Kind::Crc32, &named.checksum_crc32),
-                (Kind::Crc32c, &named.checksum_crc32c),
-                (Kind::Crc64Nvme, &named.checksum_crc64nvme),
-                (Kind::Sha1, &named.checksum_sha1),
-                (Kind::Sha256, &named.checksum_sha256),
-            ];
-            for (kind, value) in values {
-                let stored = attributes.checksums.get(kind.name());
-                if let (Some(value), Some(stored)) = (value, stored)
-                    && value != stored
-                {
-                    return Err(invalid_part(part.number));
-                }
+            let differs = |(kind, value): (Kind, &String)| {
+                attributes.checksums.get(kind.name()).is_some_and(|stored| stored != value)
+            };
+            if checksums_of!(named).any(differs) {
+                return Err(invalid_part(part.number));
             }
             parts.push(PartAttributes { number: record.number, bytes: record.bytes, ..attributes });
         }
@@ -331,17 +317,12 @@ impl Done {
         let checksum = to_checksum(&self.checksums, self.checksum_type.as_deref());
         S3Response::new(CompleteMultipartUploadOutput {
             bucket: Some(bucket.name.clone()),
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
             checksum_type: checksum.checksum_type,
             e_tag: Some(ETag::Strong(self.etag)),
             key: Some(key.to_owned()),
             location: Some(format!("/{}/{key}", bucket.name)),
             version_id: self.version,
-            ..CompleteMultipartUploadOutput::default()
+            ..with_checksums!(CompleteMultipartUploadOutput, checksum)
         })
     }
 }
@@ -362,15 +343,7 @@ fn check_whole(
             asked.as_str()
         ));
     }
-    let values = [
-        (Kind::Crc32, &input.checksum_crc32),
-        (Kind::Crc32c, &input.checksum_crc32c),
-        (Kind::Crc64Nvme, &input.checksum_crc64nvme),
-        (Kind::Sha1, &input.checksum_sha1),
-        (Kind::Sha256, &input.checksum_sha256),
-    ];
-    for (kind, value) in values {
-        let Some(value) = value else { continue };
+    for (kind, value) in checksums_of!(input) {
         let own = computed.get(kind.name());
         // A composite value may be named without the number of parts.
         let equal = own.is_some_and(|own| own == value || own.split('-').next() == Some(value));
@@ -446,15 +419,11 @@ fn part_entry(record: PartRecord) -> S3Result<Part> {
     let attributes = PartAttributes::decode(&record.attributes).map_err(from_object)?;
     let checksum = to_checksum(&attributes.checksums, None);
     Ok(Part {
-        checksum_crc32: checksum.checksum_crc32,
-        checksum_crc32c: checksum.checksum_crc32c,
-        checksum_crc64nvme: checksum.checksum_crc64nvme,
-        checksum_sha1: checksum.checksum_sha1,
-        checksum_sha256: checksum.checksum_sha256,
         e_tag: Some(ETag::Strong(record.etag)),
         last_modified: Some(timestamp(record.created)),
         part_number: i32::try_from(record.number).ok(),
         size: i64::try_from(record.bytes).ok(),
+        ..with_checksums!(Part, checksum)
     })
 }
 

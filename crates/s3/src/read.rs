@@ -17,6 +17,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use crate::body::outgoing;
+use crate::checksum::with_checksums;
 use crate::conditions::{self, Outcome, ReadConditions};
 use crate::describe::{DEFAULT_TYPE, REDIRECT};
 use crate::documents;
@@ -103,15 +104,11 @@ macro_rules! output {
         let object = &answer.object;
         let retention = lock::retention(&object.attributes);
         let user = &object.attributes.user;
+        let checksum = answer.checksum.clone();
         $output {
             accept_ranges: Some("bytes".to_owned()),
             cache_control: answer.header("cache-control"),
-            checksum_crc32: answer.checksum.checksum_crc32.clone(),
-            checksum_crc32c: answer.checksum.checksum_crc32c.clone(),
-            checksum_crc64nvme: answer.checksum.checksum_crc64nvme.clone(),
-            checksum_sha1: answer.checksum.checksum_sha1.clone(),
-            checksum_sha256: answer.checksum.checksum_sha256.clone(),
-            checksum_type: answer.checksum.checksum_type.clone(),
+            checksum_type: checksum.checksum_type,
             content_disposition: answer.header("content-disposition"),
             content_encoding: answer.header("content-encoding"),
             content_language: answer.header("content-language"),
@@ -130,7 +127,7 @@ macro_rules! output {
             parts_count: answer.parts,
             version_id: documents::versioning(&answer.bucket).map(|_| object.record.version.0.clone()),
             website_redirect_location: answer.header(REDIRECT),
-            ..$output::default()
+            ..with_checksums!($output, checksum)
         }
     }};
 }
@@ -296,13 +293,9 @@ fn parts_page(object: &Object, limit: Option<i32>, after: Option<i32>) -> GetObj
         .map(|part| {
             let checksum = to_checksum(&part.checksums, None);
             ObjectPart {
-                checksum_crc32: checksum.checksum_crc32,
-                checksum_crc32c: checksum.checksum_crc32c,
-                checksum_crc64nvme: checksum.checksum_crc64nvme,
-                checksum_sha1: checksum.checksum_sha1,
-                checksum_sha256: checksum.checksum_sha256,
                 part_number: i32::try_from(part.number).ok(),
                 size: i64::try_from(part.bytes).ok(),
+                ..with_checksums!(ObjectPart, checksum)
             }
         })
         .collect();

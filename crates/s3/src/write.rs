@@ -8,7 +8,7 @@ use s3s::stream::ByteStream;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use crate::body::incoming;
-use crate::checksum::{Declared, Kind};
+use crate::checksum::{Declared, checksums_of, with_checksums};
 use crate::conditions::precondition;
 use crate::describe::describe;
 use crate::documents::{self, Versions};
@@ -52,15 +52,10 @@ impl Gateway {
         let (written, version) = self.write(&call, writing).await?;
         let checksum = to_checksum(&written.checksums, None);
         Ok(S3Response::new(PutObjectOutput {
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
             checksum_type: checksum.checksum_type,
             e_tag: Some(ETag::Strong(written.etag)),
             version_id: version,
-            ..PutObjectOutput::default()
+            ..with_checksums!(PutObjectOutput, checksum)
         }))
     }
 
@@ -96,17 +91,8 @@ impl Gateway {
         if let Some(md5) = &input.content_md5 {
             declared.set_md5(md5)?;
         }
-        let values = [
-            (Kind::Crc32, input.checksum_crc32),
-            (Kind::Crc32c, input.checksum_crc32c),
-            (Kind::Crc64Nvme, input.checksum_crc64nvme),
-            (Kind::Sha1, input.checksum_sha1),
-            (Kind::Sha256, input.checksum_sha256),
-        ];
-        for (kind, value) in values {
-            if let Some(value) = value {
-                declared.set_value(kind, value);
-            }
+        for (kind, value) in checksums_of!(input) {
+            declared.set_value(kind, value.clone());
         }
         // s3s has taken the file already, so its stream knows its length.
         let bytes = input.body.as_ref().and_then(|body| body.remaining_length().exact()).unwrap_or(0) as u64;
@@ -114,15 +100,10 @@ impl Gateway {
         let (written, version) = self.write(&call, writing).await?;
         let checksum = to_checksum(&written.checksums, None);
         Ok(S3Response::new(PostObjectOutput {
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
             checksum_type: checksum.checksum_type,
             e_tag: Some(ETag::Strong(written.etag)),
             version_id: version,
-            ..PostObjectOutput::default()
+            ..with_checksums!(PostObjectOutput, checksum)
         }))
     }
 
