@@ -136,6 +136,12 @@ pub enum Damage {
         /// Its sequence.
         seq: u64,
     },
+    /// So much of a log does not read that marks may be there.
+    #[error("{sectors} sectors of a log do not read, where what was promised last may be")]
+    Unread {
+        /// How many.
+        sectors: u64,
+    },
     /// Records are of a later superblock than the one that was found.
     #[error("a record is of superblock {found}, and the last one that can be read is {known}")]
     Superblock {

@@ -35,6 +35,8 @@ pub struct Scan {
     pub marks: BTreeMap<u64, Mark>,
     /// The position behind the last record.
     pub head: u64,
+    /// Sectors behind it that do not read.
+    pub unread: u64,
     /// Sectors of the log that were looked at.
     pub read: u64,
 }
@@ -161,6 +163,11 @@ fn indexed(superblock: &Superblock, indexes: Vec<Index>, read: u64) -> Option<In
     Some(Indexed { to, items, starts, read })
 }
 
+/// Sectors without a header in a log that goes on, at most: what a power cut may have torn, an index, and a mark.
+fn gap_max(superblock: &Superblock) -> u64 {
+    u64::from(superblock.unmarked_sectors_max) + 2 * (u64::from(superblock.record_sectors_max) + 1)
+}
+
 /// The position of a place in a ring whose tail is at this position, in its first round.
 pub fn position_of(place: u64, tail: u64, ring: u64) -> u64 {
     tail + (place + ring - tail) % ring
@@ -173,9 +180,7 @@ pub fn position_of(place: u64, tail: u64, ring: u64) -> u64 {
 pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock, start: Start) -> Result<Scan, DeviceError> {
     let log = superblock.logs[side as usize];
     let tail = superblock.tails[side as usize];
-    let record_sectors = u64::from(superblock.record_sectors_max) + 1;
-    // Without a header, in a log that goes on.
-    let gap_max = u64::from(superblock.unmarked_sectors_max) + 2 * record_sectors;
+    let gap_max = gap_max(superblock);
     let mut window = Window::new(device, log);
     let mut found = Scan { head: start.position, ..Scan::default() };
     let (mut position, mut gap) = (start.position, 0);
@@ -184,7 +189,7 @@ pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock, start: Sta
         let place = position % log.sectors;
         let sector = window.sector(place)?;
         let Some(bytes) = sector else {
-            position += 1;
+            (position, found.unread) = (position + 1, found.unread + 1);
             continue;
         };
         let header = Header::parse(bytes, superblock.id, side, place)
@@ -210,7 +215,7 @@ pub fn scan(device: &dyn Device, side: Side, superblock: &Superblock, start: Sta
             }
         }
         found.headers.push((position, header));
-        found.head = end;
+        (found.head, found.unread) = (end, 0);
         position = end;
     }
     found.read = position - start.position;
@@ -284,7 +289,7 @@ const WINDOW_SECTORS: u64 = 16;
 ///
 /// # Errors
 /// Something is missing that was promised, and nothing tells what.
-pub fn recover(superblock: &Superblock, indexed: Option<&Indexed>, scans: &[&Scan]) -> Result<Recovered, Damage> {
+pub fn recover(superblock: &Superblock, indexed: Option<&Indexed>, scans: &[Scan; 2]) -> Result<Recovered, Damage> {
     let floor = superblock.floor;
     let mut headers: BTreeMap<u64, &Header> = BTreeMap::new();
     let mut marks: BTreeMap<u64, &Mark> = BTreeMap::new();
@@ -296,6 +301,12 @@ pub fn recover(superblock: &Superblock, indexed: Option<&Indexed>, scans: &[&Sca
     }
     if let Some(later) = headers.values().find(|header| header.generation > superblock.generation) {
         return Err(Damage::Superblock { found: later.generation, known: superblock.generation });
+    }
+    let marks_in = if superblock.ssd_lost { Side::Hdd } else { Side::Ssd };
+    let unread = scans[marks_in as usize].unread;
+    // More than a power cut explains: marks may be there, of what was promised.
+    if unread > gap_max(superblock) {
+        return Err(Damage::Unread { sectors: unread });
     }
     let mut recovered = Recovered { from: floor, ..Recovered::default() };
     // Sequences of marks that were durable, whether they can be read or not.

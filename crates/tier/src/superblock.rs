@@ -8,7 +8,7 @@
 //!
 //! The format: docs/formats/tiered-device.md.
 
-use std::fmt;
+use std::{fmt, io};
 
 use claystone_env::{Device, DeviceError, Effort, Random, SECTOR_BYTES, Sector, SectorRange, aligned_buffer};
 
@@ -231,9 +231,10 @@ impl Superblock {
 /// The newest superblock of a device.
 ///
 /// # Errors
-/// The device does not answer; or, within, it has none.
+/// The device does not answer, or neither slot reads; or, within, it has none.
 pub fn newest(device: &dyn Device) -> Result<Result<(Side, Superblock), SuperblockFault>, DeviceError> {
     let mut newest: Result<(Side, Superblock), SuperblockFault> = Err(SuperblockFault::Foreign);
+    let mut reads = false;
     for slot in slots(device) {
         let mut bytes = aligned_buffer(SECTOR_BYTES);
         bytes.resize(SECTOR_BYTES, 0);
@@ -241,6 +242,7 @@ pub fn newest(device: &dyn Device) -> Result<Result<(Side, Superblock), Superblo
         if !failed.is_empty() {
             continue;
         }
+        reads = true;
         newest = match (newest, Superblock::parse(&bytes)) {
             (Ok(known), Ok(found)) if known.1.generation >= found.1.generation => Ok(known),
             (_, Ok(found)) => Ok(found),
@@ -248,6 +250,10 @@ pub fn newest(device: &dyn Device) -> Result<Result<(Side, Superblock), Superblo
             (Err(SuperblockFault::Other(version)), Err(_)) => Err(SuperblockFault::Other(version)),
             (Err(SuperblockFault::Foreign), Err(fault)) => Err(fault),
         };
+    }
+    if !reads {
+        let (range, source) = (SectorRange { first: Sector(0), sectors: 1 }, io::Error::other("no superblock reads"));
+        return Err(DeviceError::Read { range, source });
     }
     Ok(newest)
 }

@@ -218,6 +218,8 @@ impl TieredDevice {
             scans[Side::Hdd as usize] = scan(&*hdd, Side::Hdd, &superblock, starts[Side::Hdd as usize])?;
             if let Some(ssd) = &ssd {
                 scans[Side::Ssd as usize] = scan(&**ssd, Side::Ssd, &superblock, starts[Side::Ssd as usize])?;
+                // Of one that went meanwhile, all that did not read says nothing.
+                side_of(&**ssd, Side::Ssd)?;
             }
         }
         let device = TieredDevice {
@@ -240,7 +242,7 @@ impl TieredDevice {
     fn take_up(&self, indexed: Option<&Indexed>, scans: &[Scan; 2]) -> Result<(), TierError> {
         let mut state = self.state();
         let damaged = |damage| TierError::Damaged { label: self.hdd.label(), damage };
-        let recovered = recover(&state.superblock, indexed, &[&scans[0], &scans[1]]).map_err(damaged)?;
+        let recovered = recover(&state.superblock, indexed, scans).map_err(damaged)?;
         let mut unlisted = recovered.unlisted;
         for entry in &recovered.unpromised {
             unlisted.extend(self.readable(entry)?);
@@ -375,7 +377,8 @@ impl TieredDevice {
         let _syncing = self.syncing.take(&*self.bell);
         self.state().unmark();
         let (floor, lost) = self.rescue()?;
-        if self.state().is_unreadable(Side::Ssd) {
+        let is_gone = || self.ssd.as_ref().is_some_and(|ssd| superblock::newest(&**ssd).is_err());
+        if self.state().is_unreadable(Side::Ssd) || is_gone() {
             // It may be back for the next opening.
             return settled;
         }

@@ -63,7 +63,7 @@ fn decided(headers: &[Header], marks: &[(Header, Mark)]) -> Result<Decision, Dam
         scan.headers.push((header.place, header.clone()));
         scan.marks.insert(header.seq, mark.clone());
     }
-    let recovered = recover(&superblock(), None, &[&scan])?;
+    let recovered = recover(&superblock(), None, &[scan, Scan::default()])?;
     let numbers = |entries: &[Entry]| entries.iter().map(|entry| entry.seq - FLOOR).collect();
     let Recovered { listed, unlisted, unpromised, from } = recovered;
     Ok((numbers(&listed), numbers(&unlisted), numbers(&unpromised), from - FLOOR))

@@ -167,6 +167,104 @@ fn a_solid_state_drive_that_goes_while_it_is_opened_may_come_back() {
     }
 }
 
+/// A drive that reads nothing after so many reads, sector by sector, as one that was pulled out may say it.
+struct Silent {
+    device: Arc<dyn Device>,
+    reads_left: AtomicI64,
+}
+
+impl Silent {
+    fn is_gone(&self) -> bool {
+        self.reads_left.load(Ordering::Relaxed) <= 0
+    }
+}
+
+impl Device for Silent {
+    fn label(&self) -> String {
+        self.device.label()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        if self.reads_left.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return self.device.read(first, into, effort);
+        }
+        into.fill(0);
+        let sectors = (first.0..).take(into.len() / SECTOR_BYTES);
+        Ok(sectors.map(|sector| FailedSector { sector: Sector(sector), failure: SectorFailure::Lost }).collect())
+    }
+
+    fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
+        let range = self.geometry().range(first, bytes.len());
+        match self.is_gone() {
+            true => Err(DeviceError::Write { range, source: io::Error::from(io::ErrorKind::NotFound) }),
+            false => self.device.write(first, bytes),
+        }
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        match self.is_gone() {
+            true => Err(DeviceError::Sync { source: io::Error::from(io::ErrorKind::NotFound) }),
+            false => self.device.sync(),
+        }
+    }
+
+    fn discard(&self, range: SectorRange) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+}
+
+#[test]
+fn a_solid_state_drive_that_reads_nothing_any_more_while_it_is_opened_voids_nothing() {
+    // Whether it went before the opening ended.
+    let run = |by_index: bool, after: i64| {
+        let pair = Pair::new(after as u64, 3);
+        let device = pair.opened();
+        for sector in 0..40 {
+            write(&device, sector % 20, sector);
+            if sector % 7 == 0 {
+                device.sync().expect("sync");
+            }
+        }
+        device.sync().expect("sync");
+        assert!(!by_index || device.index());
+        drop(device);
+        pair.crash();
+        let ssd = Arc::new(Silent { device: pair.ssd.attach(), reads_left: AtomicI64::new(after) });
+        let opened = TieredDevice::open(pair.hdd.attach(), Some(ssd.clone()), now(), pair.tuning());
+        let is_gone = ssd.is_gone();
+        assert!(is_gone || opened.is_ok(), "{after} reads");
+        drop(opened);
+        pair.crash();
+        let device = pair.opened();
+        for sector in 0..20 {
+            let expected = Some(sector_pattern(20 + sector, 1));
+            assert_eq!(content(&device, sector), expected, "sector {sector}, {after} reads, by an index: {by_index}");
+        }
+        is_gone
+    };
+    for by_index in [false, true] {
+        let whole = (0..).find(|after| !run(by_index, *after)).expect("an opening ends");
+        assert!(whole > 10, "{whole} reads");
+    }
+}
+
+#[test]
+fn a_solid_state_drive_whose_log_reads_nothing_is_told_from_one_that_has_nothing() {
+    let pair = Pair::new(7, 1_000_000);
+    let device = pair.opened();
+    write(&device, 3, 1);
+    device.sync().expect("sync");
+    drop(device);
+    pair.crash();
+    pair.ssd.make_lost(1..LOG + 1);
+    let error = pair.open().map(|_| ()).expect_err("what was synced is nowhere");
+    assert!(matches!(error, TierError::Damaged { damage: Damage::Unread { .. }, .. }), "{error:?}");
+}
+
 #[test]
 fn a_failed_sync_of_the_hard_disk_is_for_good() {
     let pair = Pair::new(5, 1);
