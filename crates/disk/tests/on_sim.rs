@@ -701,6 +701,32 @@ fn buffered_chunks_are_synced_within_the_interval() {
     });
 }
 
+/// A process that ends leaves what it committed as buffered to the system: who syncs next, if in another opening, makes it durable.
+#[test]
+fn a_sync_is_of_what_an_opening_before_left_too() {
+    run(1, |world| async move {
+        let mut served = Served::format(world).await;
+        let store = served.open().await;
+        for number in 0..3 {
+            let mut writer = store.create(chunk(number), 5000).await.expect("create");
+            writer.append(pattern(number as u64, 5000)).await.expect("append");
+            writer.commit(Durability::Buffered).await.expect("commit");
+        }
+        served.process.kill();
+        drop(store);
+        served.process = served.world.process("p");
+        let store = served.open().await;
+        store.sync().await.expect("synced");
+        served.crash();
+        drop(store);
+        let store = served.open().await;
+        for number in 0..3 {
+            let buffers = store.read(chunk(number), &all(5000)).await.expect("read");
+            assert!(buffers[0] == pattern(number as u64, 5000));
+        }
+    });
+}
+
 #[test]
 fn many_buffered_chunks_do_not_pile_up() {
     run(1, |world| async move {

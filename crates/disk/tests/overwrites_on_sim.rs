@@ -229,6 +229,7 @@ fn an_overwrite_of_an_open_chunk_is_two_writes_and_no_read() {
         let store = served.open().await;
         put(&store, chunk(1), pattern(1, 100_000)).await.expect("put");
         put(&store, chunk(2), pattern(1, 1000)).await.expect("put");
+        store.sync().await.expect("what was there before it was opened");
         let change = |sector: u64, bytes| Overwrite { offset: sector * 4096, bytes: pattern(2, bytes) };
         for (id, changes, writes, bytes) in [
             (chunk(1), vec![change(3, 4096)], 2, 4100),
