@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use claystone_chunk::testing::Faults;
 use claystone_chunk::{ByteRange, DiskId};
+use claystone_code::ChunkIndex;
 use claystone_keeper::{ConversionError, Overall, Settings, Space, Why};
 use claystone_meta::{
     BucketRecords, Completed, DiskRecords, DiskState, HeatPolicy, HeatRecords, MetaError, NewContent, NewObject,
@@ -183,6 +184,30 @@ fn what_is_made_of_verified_stripes_is_verified_and_not_read_again() {
         assert!(mixed[0].verified.is_some());
         assert_eq!(store.keeper.scrub_once().await.expect("the database answers").verified, 0);
         assert_eq!(store.overall().await, Overall::Healthy);
+    });
+}
+
+/// Data that a merge leaves where it is was not read for it: a scrub that began before reads it all the same.
+#[test]
+fn a_scrub_goes_through_what_was_merged_since_it_began() {
+    with_policy(9, SMALL_RSM, |store| async move {
+        for key in ["a", "b"] {
+            store.put(key, BYTES).await;
+        }
+        store.settle().await;
+        store.age().await;
+        store.keeper.start_scrub().await.expect("the database answers");
+        store.env.clock.sleep(Duration::from_secs(1)).await;
+        let stripe = store.span("a").await.stripe;
+        let place = stripe.places[1].expect("it is whole");
+        let chunk = stripe.chunk_id(ChunkIndex(1)).expect("it is whole");
+        store.memory[place.disk.0 as usize - 1].lose_sector(chunk, 3);
+        assert_eq!(store.keeper.convert_once().await.expect("the database answers").merged, 1);
+        while store.keeper.scrub_report().is_some_and(|report| !report.finished) {
+            store.keeper.scrub_once().await.expect("the database answers");
+        }
+        let report = store.keeper.scrub_report().expect("it was asked for");
+        assert_eq!((report.stripes, report.chunks_damaged), (1, 1));
     });
 }
 
