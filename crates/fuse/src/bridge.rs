@@ -58,9 +58,16 @@ impl Bridge {
         Bridge { tree, held, listings, writeback, description, opens_itself: false, ended: Mutex::new(Some(ended)) }
     }
 
+    /// Holds what was found.
+    fn hold(&self, found: Result<Attributes, FileError>) -> Result<Attributes, FileError> {
+        let found = found?;
+        self.held.hold(found.inode)?;
+        Ok(found)
+    }
+
     /// Answers with a node.
     fn entry(&self, reply: ReplyEntry, found: Result<Attributes, FileError>) {
-        match found.and_then(|found| self.held.hold(found.inode).map(|()| found)) {
+        match self.hold(found) {
             Ok(found) => reply.entry(&FOREVER, &file_attributes(&found), GENERATION),
             Err(error) => reply.error(refusal(&error)),
         }
@@ -210,7 +217,7 @@ impl Filesystem for Bridge {
 
     fn create(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, _: i32, reply: ReplyCreate) {
         let made = self.tree.make(inode(parent), name.as_bytes(), &new_node(request, Kind::File, mode));
-        match made.and_then(|made| self.held.hold(made.inode).map(|()| made)) {
+        match self.hold(made) {
             Ok(made) => reply.created(&FOREVER, &file_attributes(&made), GENERATION, FileHandle(0), KEEP_PAGES),
             Err(error) => reply.error(refusal(&error)),
         }
@@ -333,23 +340,22 @@ impl Filesystem for Bridge {
         }
     }
 
-    fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, _: &Request, node: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let read = self.listings.read(&*self.tree, handle.0, offset, |row, offset| {
+            // The kernel counts no answer for those two.
             let own = row.name == b"." || row.name == b"..";
-            // The kernel counts no answer for those two. Who is gone since the rows were read is left out.
-            if !own && self.held.hold(row.inode).is_err() {
-                return true;
-            }
-            let (full, forget) = match self.tree.attributes(row.inode) {
-                Ok(found) => {
-                    let found = file_attributes(&found);
-                    let full = reply.add(found.ino, offset, OsStr::from_bytes(&row.name), &FOREVER, &found, GENERATION);
-                    (full, full)
-                }
-                Err(_) => (false, true),
+            let found = if own {
+                self.tree.attributes(row.inode)
+            } else {
+                // The kernel remembers what it is told: not what had the name when the rows were read.
+                self.hold(self.tree.lookup(inode(node), &row.name))
             };
-            if forget && !own {
-                self.held.forget(row.inode, 1);
+            // Who is gone since is left out.
+            let Ok(found) = found else { return true };
+            let answer = file_attributes(&found);
+            let full = reply.add(answer.ino, offset, OsStr::from_bytes(&row.name), &FOREVER, &answer, GENERATION);
+            if full && !own {
+                self.held.forget(found.inode, 1);
             }
             !full
         });
@@ -440,6 +446,10 @@ impl Filesystem for Bridge {
     }
 
     fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        if self.writeback {
+            // What the kernel holds back is no hole. Once told, it asks no more, and takes a file for data up to its end.
+            return reply.error(Errno::ENOSYS);
+        }
         // The kernel keeps the other kinds to itself.
         let what = match whence {
             SEEK_DATA => Seek::Data,

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use claystone_files::testing::MemoryTree;
-use claystone_files::{FileTree, Inode};
+use claystone_files::testing::{MemoryTree, new_node};
+use claystone_files::{FileTree, Inode, Kind};
 use claystone_fuse::{DESCRIPTION_ATTRIBUTE, Description, Mount, MountError, MountOptions};
 use claystone_host::HostClock;
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
@@ -212,6 +212,42 @@ fn large_directories_are_listed_whole() {
         fs::remove_file(entry.expect("a row").path()).expect("it was listed");
     }
     assert!(list().is_empty());
+}
+
+/// What was read of a directory ahead is not what its names are now.
+#[test]
+fn a_list_brings_back_nothing_that_had_a_name_before() {
+    let Some((directory, _mount, tree)) = mounted(&MountOptions::default()) else { return };
+    let name = |number: u32| format!("{number:04}");
+    for number in 0..500 {
+        tree.make(Inode::ROOT, name(number).as_bytes(), &new_node(Kind::File, 0o600)).expect("the name is free");
+    }
+    let at = |name: &str| directory.path().join(name);
+    let mut rows = fs::read_dir(directory.path()).expect("it is mounted");
+    rows.next().expect("500 rows").expect("a row");
+    fs::write(at("0499"), b"old").expect("there is space");
+    fs::rename(at("0499"), at("elsewhere")).expect("the name is free");
+    fs::write(at("0499"), b"new").expect("there is space");
+    for (seen, _) in rows.enumerate() {
+        // That names are looked up has the kernel ask for what is behind them.
+        let _ = fs::metadata(at(&format!("0{:03}", 100 + seen % 398)));
+    }
+    assert_eq!(fs::read(at("0499")).expect("it is there"), b"new");
+    assert_eq!(fs::read(at("elsewhere")).expect("it is there"), b"old");
+}
+
+/// What only the kernel has yet is found as data.
+#[test]
+fn what_is_held_back_is_no_hole() {
+    let Some((directory, _mount, _)) = mounted(&MountOptions { writeback: true, ..MountOptions::default() }) else {
+        return;
+    };
+    let file = File::create(directory.path().join("file")).expect("made");
+    file.write_all_at(&[1; 4096], 1 << 20).expect("there is space");
+    file.sync_all().expect("it can be synced");
+    file.write_all_at(&[1; 4096], 8192).expect("there is space");
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).expect("there is data");
+    assert!(data <= 8192, "{data}");
 }
 
 #[test]
