@@ -20,7 +20,7 @@ use crate::disk::{Disk, FlushLock, guard, read_gate, write_gate};
 use crate::error::with_sources;
 use crate::inode::{InodeRecord, TINY_BYTES_MAX};
 use crate::keys::{self, Span};
-use crate::node::Live;
+use crate::node::{Live, Waiting};
 use crate::placing::{Scope, clusters};
 use crate::run::{Run, Window};
 use crate::view::senseless;
@@ -580,16 +580,20 @@ impl Disk {
         self.assert_writable(&mut core)?;
         let mut record = core.file(inode)?;
         let last = end / BYTES;
-        if whole.contains(&last)
-            && let Some(waiting) = core.nodes.find_waiting(inode, last)
-            && record.bytes > size
-        {
-            // Somebody has written on behind the end that there was.
-            zeroed.push((last, waiting.bytes.to_vec()));
-            whole.end = last;
-        }
+        let behind = match core.nodes.find_waiting(inode, last) {
+            // Somebody has written on behind the end that there was. What lies in groups of that sector goes.
+            Some(waiting) if whole.contains(&last) && record.bytes > size => Some(waiting.clone()),
+            _ => None,
+        };
         if !whole.is_empty() {
             self.drop_sectors(&mut core, inode, whole)?;
+        }
+        if let Some(Waiting { bytes, promised, .. }) = behind {
+            core.nodes.put(inode, last, bytes.to_vec());
+            if promised {
+                core.nodes.promise(inode, &[last]);
+            }
+            zeroed.push((last, bytes.to_vec()));
         }
         for (sector, content) in zeroed {
             if self.has_sector(&core, inode, sector)? {
@@ -609,8 +613,7 @@ impl Disk {
         }
         let now = self.now();
         (record.modified, record.changed) = (now, now);
-        core.set_inode(inode, &record);
-        Ok(())
+        core.set_but_size(inode, &record)
     }
 
     pub(crate) fn seek_file(&self, inode: Inode, offset: u64, what: Seek) -> Result<u64, FileError> {

@@ -466,6 +466,19 @@ impl Core {
         self.set_stored(inode, record);
     }
 
+    /// Sets a node's record but for its size: what waits of that waits on for the bytes, so that no crash leaves a size without them.
+    ///
+    /// # Errors
+    /// As [`View::inode`].
+    pub fn set_but_size(&mut self, inode: Inode, record: &InodeRecord) -> Result<(), FileError> {
+        let bytes = self.known(inode)?.bytes;
+        if let Some(live) = self.nodes.find_live(inode).and_then(Option::as_mut) {
+            (live.modified, live.changed) = (record.modified, record.changed);
+        }
+        self.set_stored(inode, &InodeRecord { bytes, ..record.clone() });
+        Ok(())
+    }
+
     /// A file is cut within a sector that waits, with zeros behind the cut: it goes along with the next entry, and the size waits with it, so that
     /// no crash leaves old bytes behind the end. One that waits with a sector before this one stays with that: what is behind it is nowhere
     /// but in memory.

@@ -16,13 +16,21 @@ use crate::{
 impl Disk {
     /// Plans over the catalog as it is, and applies the plan.
     fn change<R>(&self, plan: impl FnOnce(&mut View<'_>, Timestamp) -> Result<R, FileError>) -> Result<R, FileError> {
+        self.change_known(|core, now| {
+            let mut view = View::new(&core.catalog);
+            let result = plan(&mut view, now)?;
+            let changes = view.into_changes();
+            core.apply(changes);
+            Ok(result)
+        })
+    }
+
+    /// As [`Disk::change`], for what memory knows better than the catalog.
+    fn change_known<R>(&self, work: impl FnOnce(&mut Core, Timestamp) -> Result<R, FileError>) -> Result<R, FileError> {
         let now = self.now();
         let mut core = guard(&self.core);
         self.assert_writable(&mut core)?;
-        let mut view = View::new(&core.catalog);
-        let result = plan(&mut view, now)?;
-        let changes = view.into_changes();
-        core.apply(changes);
+        let result = work(&mut core, now)?;
         let heavy = self.is_heavy(&core);
         drop(core);
         if heavy {
@@ -122,14 +130,15 @@ impl FileTree for Disk {
         if let Some(bytes) = new.bytes {
             self.resize(inode, bytes)?;
         }
-        {
-            let mut core = guard(&self.core);
-            self.assert_writable(&mut core)?;
-            core.settle(inode)?;
-        }
         let rest = NewAttributes { bytes: None, ..new.clone() };
         if new.bytes.is_none() || rest != NewAttributes::default() {
-            self.change(|view, now| namespace::set_attributes(view, inode, &rest, now))?;
+            self.change_known(|core, now| {
+                let known = core.inode(inode)?;
+                let mut view = View::new(&core.catalog);
+                view.set_inode(inode, &known);
+                let record = namespace::set_attributes(&mut view, inode, &rest, now)?;
+                core.set_but_size(inode, &record)
+            })?;
         }
         self.attributes(inode)
     }

@@ -55,25 +55,44 @@ fn fill(disk: &Disk, inode: Inode, sector: u64) -> u8 {
     bytes[0]
 }
 
-/// Memory in which a write stops.
+/// Memory in which a call stops.
 struct Stopping {
     memory: MemoryDevice,
     stops: Mutex<Vec<Stop>>,
 }
 
-/// The next write of the journal, or of anything behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    WriteOfJournal,
+    WriteBehindIt,
+    Read,
+}
+
+/// The next call of a kind.
 struct Stop {
-    of_journal: bool,
+    call: Call,
     reached: Sender<()>,
     /// A word or a time, whichever is first.
     goes_on: (Receiver<()>, Duration),
 }
 
 impl Stopping {
-    fn at_next_write(&self, of_journal: bool, at_most: Duration) -> (Receiver<()>, Sender<()>) {
+    fn at_next(&self, call: Call, at_most: Duration) -> (Receiver<()>, Sender<()>) {
         let ((reached, is_reached), (go_on, goes_on)) = (channel(), channel());
-        self.stops.lock().expect("no panics").push(Stop { of_journal, reached, goes_on: (goes_on, at_most) });
+        self.stops.lock().expect("no panics").push(Stop { call, reached, goes_on: (goes_on, at_most) });
         (is_reached, go_on)
+    }
+
+    fn come_to(&self, call: Call) {
+        let stop = {
+            let mut stops = self.stops.lock().expect("no panics");
+            let found = stops.iter().position(|stop| stop.call == call);
+            found.map(|at| stops.remove(at))
+        };
+        if let Some(Stop { reached, goes_on: (goes_on, at_most), .. }) = stop {
+            let _ = reached.send(());
+            let _ = goes_on.recv_timeout(at_most);
+        }
     }
 }
 
@@ -87,19 +106,12 @@ impl Device for Stopping {
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {
+        self.come_to(Call::Read);
         self.memory.read(first, into, effort)
     }
 
     fn write(&self, first: Sector, bytes: &[u8]) -> Result<(), DeviceError> {
-        let stop = {
-            let mut stops = self.stops.lock().expect("no panics");
-            let found = stops.iter().position(|stop| stop.of_journal == (first.0 < JOURNAL_END));
-            found.map(|at| stops.remove(at))
-        };
-        if let Some(Stop { reached, goes_on: (goes_on, at_most), .. }) = stop {
-            let _ = reached.send(());
-            let _ = goes_on.recv_timeout(at_most);
-        }
+        self.come_to(if first.0 < JOURNAL_END { Call::WriteOfJournal } else { Call::WriteBehindIt });
         self.memory.write(first, bytes)
     }
 
@@ -127,9 +139,9 @@ fn naming_a_group_forgets_nothing_of_an_entry_on_its_way() {
     let inode = file(&disk, b"f");
     disk.sync_all().expect("synced");
     (0..10).for_each(|sector| write(&disk, inode, sector, 1));
-    let (group_is_written, write_group) = device.at_next_write(false, LONG);
+    let (group_is_written, write_group) = device.at_next(Call::WriteBehindIt, LONG);
     // The group must wait for this entry, which cannot be told from its being slow: after a while the entry goes on.
-    let (entry_is_written, write_entry) = device.at_next_write(true, Duration::from_millis(100));
+    let (entry_is_written, write_entry) = device.at_next(Call::WriteOfJournal, Duration::from_millis(100));
     std::thread::scope(|scope| {
         let disk = &disk;
         let syncing = scope.spawn(move || {
@@ -148,6 +160,69 @@ fn naming_a_group_forgets_nothing_of_an_entry_on_its_way() {
     disk.commit().expect("the group is named");
     drop(disk);
     assert_eq!(fill(&opened(device), inode, 3), 2, "what was synced last");
+}
+
+/// A hole is made up to the end of a file, in a part of its only group; meanwhile somebody writes on behind that end, for which no gate is held.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
+fn a_hole_up_to_the_end_leaves_what_was_written_behind_it() {
+    let device = Arc::new(Stopping { memory: MemoryDevice::new(1 << 16), stops: Mutex::default() });
+    let disk = formatted_with(&(device.clone() as Arc<dyn Device>), 20, 2);
+    let inode = file(&disk, b"f");
+    let end = 10 * SECTOR_BYTES + 2000;
+    disk.write(inode, 0, &vec![1; end]).expect("written");
+    disk.sync_all().expect("synced");
+    let (border_is_read, go_on) = device.at_next(Call::Read, LONG);
+    let offset = 5 * SECTOR_BYTES + 100;
+    std::thread::scope(|scope| {
+        let disk = &disk;
+        scope.spawn(move || {
+            border_is_read.recv_timeout(LONG).expect("the hole is being made");
+            write(disk, inode, 10, 9);
+            go_on.send(()).expect("the hole waits");
+        });
+        disk.punch(inode, offset as u64, (end - offset) as u64).expect("punched");
+    });
+    let mut expected = vec![0; 11 * SECTOR_BYTES];
+    expected[..offset].fill(1);
+    expected[end..].fill(9);
+    let assert_reads = |disk: &Disk| {
+        let mut content = vec![7; expected.len()];
+        assert_eq!(disk.read(inode, 0, &mut content), Ok(expected.len()));
+        assert!(content == expected);
+    };
+    assert_reads(&disk);
+    disk.sync(inode).expect("synced");
+    drop(disk);
+    assert_reads(&opened(device));
+}
+
+/// What is changed of a file while its bytes wait: a crash leaves it as long as it has bytes.
+#[test]
+fn no_change_of_a_file_brings_its_size_before_its_bytes() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let disk = formatted(&device);
+    let inode = file(&disk, b"f");
+    write(&disk, inode, 0, 1);
+    disk.sync_all().expect("synced");
+    write(&disk, inode, 1, 2);
+    let mode = NewAttributes { permissions: Some(0o640), ..NewAttributes::default() };
+    disk.set_attributes(inode, &mode).expect("changed");
+    disk.punch(inode, 100, 100).expect("punched");
+    let modified = Timestamp { seconds: 77, nanoseconds: 7 };
+    let times = NewAttributes { modified: Some(Setting::At(modified)), ..NewAttributes::default() };
+    disk.set_attributes(inode, &times).expect("set");
+    let found = |disk: &Disk| {
+        let found = disk.attributes(inode).expect("there");
+        (found.bytes, found.permissions, found.modified)
+    };
+    let bytes = SECTOR_BYTES as u64;
+    assert_eq!(found(&disk), (2 * bytes, 0o640, modified));
+    disk.commit().expect("what is known is durable");
+    assert_eq!(found(&opened(image(&device))), (bytes, 0o640, modified));
+    disk.sync(inode).expect("synced");
+    assert_eq!(found(&disk), (2 * bytes, 0o640, modified));
+    assert_eq!(found(&opened(image(&device))), (2 * bytes, 0o640, modified));
 }
 
 /// Takes what is new as an entry, and lets `meanwhile` happen before it is in the journal.
