@@ -336,6 +336,26 @@ fn chunk_files_may_lie_on_several_disks() {
 }
 
 #[test]
+fn a_directory_that_is_named_twice_is_one() {
+    let scratch = Scratch::new();
+    let bytes = file(&scratch, 100_000);
+    assert!(scratch.run(&["code", "encode", "photo.raw", "--code", "rs:2+2", "--out", "a"]).ok());
+    std::os::unix::fs::symlink("a", scratch.path("link")).expect("linked");
+    let whole = scratch.path("a").display().to_string();
+    for other in ["a/../a", "link", &whole] {
+        let verified = scratch.run(&["code", "verify", "a", other, "a/photo.raw.00.clay", "link/photo.raw.00.clay"]);
+        assert!(verified.ok(), "{other}: {}", verified.err);
+        fs::remove_file(scratch.path("a/photo.raw.00.clay")).expect("removed");
+        let repaired = scratch.run(&["code", "repair", "a", other, "--out", other]);
+        assert!(repaired.ok(), "{other}: {}", repaired.err);
+        assert!(scratch.run(&["code", "convert", "a", other, "--code", "rs:2+3", "--out", other]).ok(), "{other}");
+        assert!(scratch.run(&["code", "convert", other, "--code", "rs:2+2", "--out", "a"]).ok(), "{other}");
+    }
+    assert!(scratch.run(&["code", "decode", "a", "link", "--out", "back"]).ok());
+    assert_eq!(fs::read(scratch.path("back")).expect("there"), bytes);
+}
+
+#[test]
 fn wrong_input_is_told_apart() {
     let scratch = Scratch::new();
     file(&scratch, 1000);

@@ -153,7 +153,7 @@ impl<'a> Conversion<'a> {
         match joint.fault() {
             Some(_) if parcels.len() == 1 => return Ok(None),
             Some(reason) => return Err(Error::NotJoinable { from, to, reason }),
-            None => (),
+            None => check_names(&joint)?,
         }
         let file = |at: &claystone_code::StripeChunk| &parcels[usize::from(at.stripe)].files[&at.chunk.0];
         Ok(Some(Conversion {
@@ -180,6 +180,7 @@ impl<'a> Conversion<'a> {
         if !is_plain || plan.sources != 1 || !plan.kept.iter().all(stays) || !plan.writes.iter().all(is_new) {
             return Ok(None);
         }
+        check_names(joint)?;
         check_whole(parcels)?;
         let files = &parcels[0].files;
         Ok(Some(Conversion {
@@ -347,6 +348,11 @@ fn check_whole(parcels: &[Parcel]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What would have one name is told before one is written over the other.
+fn check_names(joint: &Joint) -> Result<(), Error> {
+    joint.name_twice().map_or(Ok(()), |name| Err(Error::NameTwice { name }))
 }
 
 /// Removes files and makes that durable; returns their paths.

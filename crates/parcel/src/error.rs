@@ -66,6 +66,14 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// Two files of one conversion would have the same name.
+    #[error(
+        "two chunk files or manifests of this conversion would be called {name}: encode one of the files anew, under another name"
+    )]
+    NameTwice {
+        /// Their name.
+        name: String,
+    },
     /// Somebody put the parcel under another code since it was found.
     #[error("{name}: its parcel was converted meanwhile, nothing was done")]
     Converted {

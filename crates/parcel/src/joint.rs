@@ -6,14 +6,14 @@
 //! 2. Every chunk of the joint's code is one file: a member's data, a member's parity that was kept, or the joint's own.
 //! 3. Nothing here panics on bytes from outside.
 
-use claystone_code::CodeSpec;
+use claystone_code::{CodeSpec, Shape};
 
 use crate::identity::Identity;
 use crate::layout::Layout;
 use crate::manifest::{
     FILE_BYTES_MAX, HEAD_BYTES, Head, Manifest, NO_CHUNK, NoHead, ParcelId, SPEC_BYTES_MAX, is_name,
 };
-use crate::name::chunk_file;
+use crate::name::{chunk_file, manifest_file};
 use crate::sector::{SectorSums, crc32c};
 
 /// The version that is written.
@@ -95,6 +95,18 @@ impl Joint {
     pub fn name(&self) -> String {
         let first = self.members.first().map_or("", |member| &member.name);
         format!("{first}.{}", self.spec.to_string().replace(':', "-"))
+    }
+
+    /// A name that two of its files and its members' would have, those too that a conversion back makes.
+    pub(crate) fn name_twice(&self) -> Option<String> {
+        let own = |shape: Shape, name: &str| {
+            let chunks = (0..shape.chunks()).map(|chunk| chunk_file(name, chunk, shape.chunks()));
+            chunks.chain([manifest_file(name)]).collect::<Vec<_>>()
+        };
+        let members = self.members.iter().flat_map(|member| own(member.spec.shape(), &member.name));
+        let mut names: Vec<String> = members.chain(own(self.spec.shape(), &self.name())).collect();
+        names.sort_unstable();
+        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone())
     }
 
     /// Bytes of the longest chunk: shorter ones count as if zeros followed.

@@ -273,6 +273,30 @@ fn what_is_not_whole_is_not_converted() {
 }
 
 #[test]
+fn files_that_would_have_one_name_are_not_put_under_one_code() {
+    // Two of one name, one with the name of a chunk of the other, and one with that of the joint: each is of a disk of its own.
+    for (other, twin) in
+        [("a.tar", "a.tar.00.clay"), ("a.tar.03", "a.tar.03.clay"), ("a.tar.rsm-4+2", "a.tar.rsm-4+2.00.clay")]
+    {
+        run(7, |world| async move {
+            let disks = ["one", "two"].map(|name| world.disk(name, DiskModel::ssd(1 << 32)));
+            for (id, (disk, name)) in (1..).zip(disks.iter().zip(["a.tar", other])) {
+                let encoder = Encoder::begin(disk.attach(), ParcelId([id; 16]), spec("rsm:2+2"), name, 9);
+                let mut encoder = encoder.expect("begun");
+                encoder.write(&content(id, 9)).expect("taken");
+                encoder.finish().expect("written");
+            }
+            let before = disks.each_ref().map(snapshot);
+            let places = disks.each_ref().map(|disk| Place { directory: disk.attach(), file: None });
+            let parcels = find_all(&places).expect("found");
+            let refused = Conversion::plan(&parcels, spec("rsm:4+2"), ParcelId([9; 16])).map(|_| ());
+            assert!(matches!(&refused, Err(Error::NameTwice { name }) if name == twin), "{other}: {refused:?}");
+            assert!(disks.each_ref().map(snapshot) == before);
+        });
+    }
+}
+
+#[test]
 fn old_parity_that_damage_needs_is_not_removed() {
     // One sector of each of two data chunks of each file: together more than the one parity set of both can mend.
     for (code, to, count) in [("rsm:6+3", "rsm:12+3", 2), ("rs:6+4", "rs:6+3", 1)] {

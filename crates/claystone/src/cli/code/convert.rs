@@ -2,11 +2,9 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use claystone_code::CodeSpec;
-use claystone_env::Directory;
 use claystone_host::HostDirectory;
 use claystone_parcel::{Conversion, Obstacle, Parcel};
 use serde_json::json;
@@ -89,10 +87,7 @@ impl Convert {
             }));
         }
         let Some(conversion) = Conversion::plan(parcels, self.code, random_id()?)? else { return Ok(None) };
-        let into: Arc<dyn Directory> = match &self.out {
-            Some(out) => Arc::new(HostDirectory::make(out).with_context(|| out.display().to_string())?),
-            None => self.parts.first_directory()?,
-        };
+        let into = self.parts.directory_of_new(self.out.as_deref())?;
         let progress = Progress::bytes("converting", conversion.chunk_bytes());
         let converted = conversion.run(&into, &mut |bytes| progress.step(bytes));
         progress.end();

@@ -1,11 +1,7 @@
 //! `claystone code repair`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use anyhow::Context;
-use claystone_env::Directory;
-use claystone_host::HostDirectory;
 use claystone_parcel::{Extent, Repaired};
 use serde_json::json;
 
@@ -38,10 +34,7 @@ impl Repair {
     /// Too much is lost, or a file cannot be written.
     pub fn run(self) -> anyhow::Result<()> {
         let parcel = self.parts.find()?;
-        let into: Arc<dyn Directory> = match &self.out {
-            Some(out) => Arc::new(HostDirectory::make(out).with_context(|| out.display().to_string())?),
-            None => self.parts.first_directory()?,
-        };
+        let into = self.parts.directory_of_new(self.out.as_deref())?;
         let (extent, passes) = if self.missing { (Extent::Missing, 1) } else { (Extent::All, 2) };
         let progress = Progress::bytes("repairing", parcel.file_bytes() * passes);
         let repaired = parcel.repair(&into, extent, &mut |bytes| progress.step(bytes));

@@ -39,7 +39,7 @@ impl Verify {
         let (code, message) = match report.verdict() {
             Verdict::Whole => return Ok(()),
             Verdict::Repairable => {
-                let in_the_way = parcel.in_the_way(&self.parts.first_directory()?)?;
+                let in_the_way = parcel.in_the_way(&self.parts.directory_of_new(None)?)?;
                 (Exit::REPAIRABLE, repairable(&self.parts.typed(), &in_the_way))
             }
             Verdict::TooMuchLost => (Exit::LOST, lost(&parcel, &report)),
